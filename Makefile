@@ -1,0 +1,23 @@
+# Two commands: `make demo` trains the embedded default, `make test` runs the tests. Both set up the same virtual environment first.
+PYTHON ?= python3
+VENV ?= .venv
+RUN ?= runs/demo
+
+.PHONY: demo test setup setup-test
+
+setup:
+	@echo "== Setting up $(VENV) with grre_jax (made once; pip only checks it afterwards)"
+	@test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
+	@$(VENV)/bin/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "grre_jax needs Python 3.11 or newer: make demo PYTHON=python3.12" >&2; exit 2; }
+	@$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -e .
+
+setup-test: setup
+	@$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[test]'
+
+demo: setup
+	@echo "== Training the embedded default (configs/arithmetic.py) off-policy into $(RUN), replacing an earlier run there: about 4 minutes on 2 cores"
+	$(VENV)/bin/grre train configs/arithmetic.py --run-dir $(RUN) --overwrite
+
+test: setup-test
+	@echo "== Running the tests (tests/; without those marked slow or parity)"
+	$(VENV)/bin/python -m pytest -q
