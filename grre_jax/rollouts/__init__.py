@@ -1,0 +1,40 @@
+"""Rollouts: the folder of sealed data sets that samplers write and learners read.
+
+    from grre_jax import rollouts
+    rollouts.write(folder, groups, writer="sampler", policy_version=3, metadata={"task": "arithmetic"})
+    reader = rollouts.read(folder)
+    order = rollouts.training_order(rollouts.GroupSource(reader).with_signal(), seed=0, groups_per_step=16)
+    for groups in order.batches(start=step): ...
+
+TensorFlow Datasets, ArrayRecord and Grain are imported when the first record is written, read or shuffled; TensorFlow never is.
+"""
+
+from grre_jax.rollouts.dataset import GroupSource, TrainingOrder, training_order
+from grre_jax.rollouts.importers import import_gsm8k_solutions, import_jsonl
+from grre_jax.rollouts.manifest import CorruptManifest, Entry
+from grre_jax.rollouts.reader import CorruptShard, RolloutReader, read
+from grre_jax.rollouts.record import CorruptRecord
+from grre_jax.rollouts.schema import SCHEMA_VERSION, Group, from_record, to_record
+from grre_jax.rollouts.verify import VerifyReport, verify
+from grre_jax.rollouts.writer import write
+
+__all__ = [
+    "SCHEMA_VERSION",
+    "CorruptManifest",
+    "CorruptRecord",
+    "CorruptShard",
+    "Entry",
+    "Group",
+    "GroupSource",
+    "RolloutReader",
+    "TrainingOrder",
+    "VerifyReport",
+    "from_record",
+    "import_gsm8k_solutions",
+    "import_jsonl",
+    "read",
+    "to_record",
+    "training_order",
+    "verify",
+    "write",
+]

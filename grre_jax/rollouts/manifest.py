@@ -1,0 +1,233 @@
+"""The append-only manifest of a rollout folder: a data set exists when its line is here, and not before.
+
+`manifest.jsonl` holds one JSON object a line, each ending in a CRC-32 of the rest of the line. A last line without that ending is one
+that some writer did not finish (killed, or no space left) and says nothing. Lines are only ever added, so readers need no lock and a
+reader that comes back reads on from where it stopped.
+"""
+
+import dataclasses
+import fcntl
+import json
+import os
+import re
+import zlib
+from collections.abc import Iterator
+from typing import Any
+
+from grre_jax.errors import DataError
+from grre_jax.rollouts import schema
+
+FILENAME = "manifest.jsonl"
+
+
+class CorruptManifest(DataError):
+    """A finished line of the manifest is damaged, or is of a schema that this version does not read."""
+
+
+@dataclasses.dataclass(frozen=True)
+class SealedFile:
+    """One file of a data set.
+
+    Attributes:
+      sha256: digest of its content, hexadecimal.
+      bytes: its size.
+    """
+
+    sha256: str
+    bytes: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One sealed data set.
+
+    Attributes:
+      name: its folder's name in the rollout folder.
+      writer: who wrote it.
+      policy_version: version of the policy that sampled it, -1 when unknown or mixed.
+      groups, completions, tokens: how many it holds.
+      reward_mean: mean reward over its completions.
+      positions: places in the prompt stream, in record order, as runs (first, count) of consecutive places; imported groups, at -1, are
+        runs of (-1, count).
+      files: its files by name.
+      created: when it was sealed, ISO 8601 in UTC.
+      metadata: provenance (task, model and tokenizer fingerprint, `contains`: benchmark splits its questions come from, ...).
+      schema_version: version of the record schema.
+      unknown: fields that a newer minor version wrote.
+    """
+
+    name: str
+    writer: str
+    policy_version: int
+    groups: int
+    completions: int
+    tokens: int
+    reward_mean: float
+    positions: tuple[tuple[int, int], ...]
+    files: dict[str, SealedFile]
+    created: str
+    metadata: dict[str, Any] = dataclasses.field(default_factory=dict)
+    schema_version: str = schema.SCHEMA_VERSION
+    unknown: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    @property
+    def bytes(self) -> int:
+        """Size of all its files."""
+        return sum(file.bytes for file in self.files.values())
+
+    @property
+    def data_file(self) -> str:
+        """Name of its ArrayRecord file."""
+        return next(name for name in self.files if ".array_record-" in name)
+
+
+def append(folder: str | os.PathLike[str], entry: Entry) -> None:
+    """Adds the entry's line and waits until the disk holds it.
+
+    Raises:
+      OSError: the line could not be written (no space left, say); then the manifest is as it was.
+    """
+    line = _to_line(entry)
+    descriptor = os.open(os.path.join(folder, FILENAME), os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)  # several writers may share the folder
+        size = os.fstat(descriptor).st_size
+        end = _end_of_lines(descriptor, size)
+        if _SEALED.search(os.pread(descriptor, size - end, end)):
+            line, end = b"\n" + line, size  # finished but for its newline
+        else:
+            os.ftruncate(descriptor, end)  # a line that its writer never finished: no data set, and no line may be glued to it
+        try:
+            written = os.write(descriptor, line)
+            if written < len(line):
+                raise OSError(f"only {written} of {len(line)} bytes of a manifest line could be written to {folder}")
+            os.fsync(descriptor)
+        except OSError:
+            os.ftruncate(descriptor, end)
+            raise
+        if size == 0:
+            sync_folder(folder)
+    finally:
+        os.close(descriptor)
+
+
+class Tail:
+    """Reads a manifest from where the last reading stopped.
+
+    Args:
+      folder: the rollout folder.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self._path = os.path.join(folder, FILENAME)
+        self._offset = self._lines = 0
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether more than what was read lies in the manifest: a line that a writer is writing, or never finished."""
+        return os.path.exists(self._path) and os.path.getsize(self._path) > self._offset
+
+    def new(self) -> list[Entry]:
+        """Entries added since the last call; none when there is no manifest yet.
+
+        Raises:
+          CorruptManifest: a finished line is damaged; the message names file, line and fix.
+        """
+        entries = []
+        for entry in self.scan():
+            if isinstance(entry, CorruptManifest):
+                raise entry
+            entries.append(entry)
+        return entries
+
+    def scan(self) -> Iterator[Entry | CorruptManifest]:
+        """As `new`, but yields the error of a damaged line in its place and goes on."""
+        try:
+            with open(self._path, "rb") as file:
+                file.seek(self._offset)
+                data = file.read()
+        except FileNotFoundError:
+            return
+        *lines, rest = data.split(b"\n")
+        self._offset += len(data) - len(rest)
+        if _SEALED.search(rest):
+            lines.append(rest)
+            self._offset += len(rest)
+        for line in filter(None, lines):
+            self._lines += 1
+            try:
+                yield _from_line(line)
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                reason = f"{type(error).__name__}: {error}" if not isinstance(error, ValueError) else error
+                yield CorruptManifest(
+                    f"{self._path}, line {self._lines}: damaged manifest entry ({reason}); restore the line from a copy, or delete it: "
+                    "its data set then no longer counts, and the others do."
+                )
+
+
+def load(folder: str | os.PathLike[str]) -> list[Entry]:
+    """All entries, in the order in which they were sealed.
+
+    Raises:
+      CorruptManifest: a finished line is damaged; the message names file, line and fix.
+    """
+    return Tail(folder).new()
+
+
+def runs(positions: list[int]) -> tuple[tuple[int, int], ...]:
+    """Places in record order as runs (first, count) of consecutive places, or of -1."""
+    found: list[list[int]] = []
+    for position in positions:
+        first, count = found[-1] if found else (0, 0)
+        follows = position == (first + count if first >= 0 else -1) and count > 0
+        if follows:
+            found[-1][1] += 1
+        else:
+            found.append([position, 1])
+    return tuple((first, count) for first, count in found)
+
+
+_SEAL = re.compile(rb',"crc32":"([0-9a-f]{8})"\}$')
+_SEALED = re.compile(rb',"crc32":"[0-9a-f]{8}"\}.?$', re.DOTALL)  # one byte more may be a newline that was damaged later
+
+
+def _to_line(entry: Entry) -> bytes:
+    fields = dataclasses.asdict(entry)
+    body = json.dumps(fields.pop("unknown") | fields, separators=(",", ":"), allow_nan=False).encode()
+    return body[:-1] + f',"crc32":"{zlib.crc32(body):08x}"}}\n'.encode()
+
+
+def _from_line(line: bytes) -> Entry:
+    seal = _SEAL.search(line)
+    if seal is None:
+        raise ValueError("it does not end in its checksum")
+    body = line[: seal.start()] + b"}"
+    if zlib.crc32(body) != int(seal[1], 16):
+        raise ValueError("it fails its checksum")
+    fields = json.loads(body)
+    version, major = fields["schema_version"], schema.SCHEMA_VERSION.split(".")[0]
+    if version.split(".")[0] != major:
+        raise ValueError(f"schema version {version}, but this version of grre_jax reads {major}.x only")
+    fields["positions"] = tuple((first, count) for first, count in fields["positions"])
+    fields["files"] = {name: SealedFile(file["sha256"], file["bytes"]) for name, file in fields["files"].items()}
+    known = {field.name for field in dataclasses.fields(Entry)} - {"unknown"}
+    return Entry(**{name: fields.pop(name) for name in known if name in fields}, unknown=fields)
+
+
+def _end_of_lines(descriptor: int, size: int) -> int:
+    """Offset just after the last newline."""
+    block = 4096
+    for start in range(max(0, size - block), -block, -block):
+        data = os.pread(descriptor, block, max(0, start))
+        if (newline := data.rfind(b"\n")) >= 0:
+            return max(0, start) + newline + 1
+    return 0
+
+
+def sync_folder(folder: str | os.PathLike[str]) -> None:
+    """Waits until the disk holds the folder's list of names."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

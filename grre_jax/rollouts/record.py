@@ -1,0 +1,146 @@
+"""A group as the bytes of one ArrayRecord record: a `tf.train.Example`, as TFDS lays it out, with a checksum of its own.
+
+The example is built from TensorFlow Datasets' protobuf classes directly: `features()` is the same layout as TFDS' own description,
+which goes to features.json, and the tests read every record back through TFDS. ArrayRecord checks its chunks by itself; the checksum
+inside the record also covers a record that was copied out of one file into another.
+"""
+
+import functools
+import struct
+import zlib
+from typing import Any
+
+import numpy as np
+
+from grre_jax.errors import DataError
+from grre_jax.rollouts import schema
+
+CHECKSUM = "checksum"
+
+
+class CorruptRecord(DataError):
+    """One record does not hold what was written.
+
+    Attributes:
+      file: path of the shard, once known.
+      record: number of the record in that shard, from 0, once known.
+    """
+
+    def __init__(self, message: str, file: str = "", record: int = -1) -> None:
+        super().__init__(message)
+        self.file, self.record = file, record
+
+
+@functools.cache
+def features() -> Any:
+    """The record's layout as a `tfds.features.FeaturesDict` (imports TensorFlow Datasets, not TensorFlow)."""
+    import tensorflow_datasets as tfds
+
+    raw = tfds.features.Encoding.BYTES  # raw bytes: about ten times as fast as tf.train.Example's lists of numbers, and exact
+    spec = {}
+    for name, kind, meaning in schema.FIELDS:
+        if kind == "text":
+            spec[name] = tfds.features.Text(doc=meaning)
+        elif kind == "int":
+            spec[name] = tfds.features.Scalar(np.int64, doc=meaning)
+        elif kind == "float":
+            spec[name] = tfds.features.Tensor(shape=(), dtype=np.float64, encoding=raw, doc=meaning)
+        else:
+            spec[name] = tfds.features.Tensor(shape=(None,), dtype=np.dtype(kind), encoding=raw, doc=meaning)
+    spec[CHECKSUM] = tfds.features.Scalar(np.int64, doc="CRC-32 of the other features, in the order of their names.")
+    return tfds.features.FeaturesDict(spec)
+
+
+def encode(group: schema.Group) -> bytes:
+    """The group as a serialised `tf.train.Example`, checksum included."""
+    proto = _example_proto()
+    record = schema.to_record(group)
+    example = proto.Example()
+    feature = example.features.feature
+    contents = {}
+    for name, kind, _ in schema.FIELDS:
+        value = record[name]
+        if kind == "int":
+            feature[name].int64_list.value.append(value)
+            contents[name] = struct.pack("<q", value)
+            continue
+        if kind == "text":
+            contents[name] = value.encode("utf-8", "surrogatepass")
+        else:
+            contents[name] = struct.pack("<d", value) if kind == "float" else value.tobytes()
+        feature[name].bytes_list.value.append(contents[name])
+    for name, data in group.unknown.items():
+        feature[name].ParseFromString(data)
+        contents[name] = _content(feature[name])
+    feature[CHECKSUM].int64_list.value.append(_checksum(contents))
+    return example.SerializeToString()
+
+
+def decode(data: bytes) -> schema.Group:
+    """The group of a serialised example.
+
+    Raises:
+      CorruptRecord: the bytes are no record, or not the one whose checksum they carry.
+    """
+    proto = _example_proto()
+    try:
+        feature = dict(proto.Example.FromString(data).features.feature)
+    except proto.DecodeError as error:
+        raise CorruptRecord(f"not a rollout record ({error})") from error
+    if CHECKSUM not in feature:
+        raise CorruptRecord("no checksum in the record")
+    stored = feature.pop(CHECKSUM).int64_list.value[0]
+    contents = {name: _content(value) for name, value in feature.items()}
+    if stored != _checksum(contents):
+        raise CorruptRecord(f"the record's content does not have the checksum {stored:08x} stored with it")
+    unknown = {name: value.SerializeToString() for name, value in feature.items() if name not in _kinds()}
+    try:
+        return schema.from_record({name: _value(kind, contents[name]) for name, kind in _kinds().items() if name in contents}, unknown)
+    except (ValueError, KeyError, struct.error) as error:  # a valid checksum over something that is no group: another program wrote it
+        raise CorruptRecord(f"not a rollout group ({error!r})") from error
+
+
+def _value(kind: str, content: bytes) -> Any:
+    if kind == "text":
+        return content
+    return struct.unpack(_SCALARS[kind], content)[0] if kind in _SCALARS else np.frombuffer(content, kind)
+
+
+_SCALARS = {"int": "<q", "float": "<d"}
+
+
+def _content(value: Any) -> bytes:
+    """The content of one feature, as the checksum sees it: a list's values, little-endian, one after the other."""
+    kind = value.WhichOneof("kind")
+    if kind == "bytes_list":
+        values = value.bytes_list.value
+        return values[0] if len(values) == 1 else b"".join(struct.pack("<q", len(item)) + item for item in values)
+    if kind == "int64_list":
+        return np.asarray(value.int64_list.value, "<i8").tobytes()
+    return np.asarray(value.float_list.value, "<f4").tobytes() if kind else b""
+
+
+def _checksum(contents: dict[str, bytes]) -> int:
+    """CRC-32 over the name, the length and the content of every feature, by name."""
+    crc = 0
+    for name in sorted(contents):
+        crc = zlib.crc32(contents[name], zlib.crc32(f"{name}\0{len(contents[name])}\0".encode(), crc))
+    return crc
+
+
+@functools.cache
+def _kinds() -> dict[str, str]:
+    return {name: kind for name, kind, _ in schema.FIELDS}
+
+
+class _Proto:
+    """The two protobuf names that this module uses, imported on first use: TensorFlow Datasets, which has them, is slow to import."""
+
+    def __init__(self) -> None:
+        from google.protobuf.message import DecodeError
+        from tensorflow_datasets.proto import tf_example_pb2
+
+        self.Example, self.DecodeError = tf_example_pb2.Example, DecodeError
+
+
+_example_proto = functools.cache(_Proto)

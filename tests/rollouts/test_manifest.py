@@ -1,0 +1,121 @@
+import json
+
+import pytest
+
+from grre_jax.errors import DataError
+from grre_jax.rollouts import manifest
+
+
+def entry(name="a-v000001", **fields):
+    values = dict(
+        name=name,
+        writer="a",
+        policy_version=1,
+        groups=3,
+        completions=12,
+        tokens=99,
+        reward_mean=0.5,
+        positions=((4, 2), (9, 1)),
+        files={"x.array_record-0": manifest.SealedFile("ab" * 32, 17), "features.json": manifest.SealedFile("cd" * 32, 3)},
+        created="2025-01-02T03:04:05.678+00:00",
+        metadata={"task": "arithmetic"},
+    )
+    return manifest.Entry(**(values | fields))
+
+
+def test_entries_survive_in_order(tmp_path):
+    entries = [entry(f"d{i}", policy_version=i) for i in range(5)]
+    for one in entries:
+        manifest.append(tmp_path, one)
+    assert manifest.load(tmp_path) == entries
+    assert entries[0].bytes == 20 and entries[0].data_file == "x.array_record-0"
+    lines = (tmp_path / manifest.FILENAME).read_text().splitlines()
+    assert [json.loads(line)["name"] for line in lines] == [f"d{i}" for i in range(5)]
+
+
+def test_a_folder_without_manifest_has_no_entries(tmp_path):
+    assert manifest.load(tmp_path) == []
+
+
+def test_a_tail_reads_on_where_it_stopped(tmp_path):
+    tail = manifest.Tail(tmp_path)
+    assert tail.new() == []
+    manifest.append(tmp_path, entry("d0"))
+    assert [one.name for one in tail.new()] == ["d0"]
+    assert tail.new() == []
+    manifest.append(tmp_path, entry("d1"))
+    assert [one.name for one in tail.new()] == ["d1"]
+
+
+@pytest.mark.parametrize("removed", [1, 2, 10, 100, "all but one"])
+def test_a_torn_last_line_says_nothing_and_is_replaced(tmp_path, removed):
+    path = tmp_path / manifest.FILENAME
+    manifest.append(tmp_path, entry("d0"))
+    whole = path.read_bytes()
+    manifest.append(tmp_path, entry("d1"))
+    line = path.read_bytes()[len(whole) :]
+    torn = line[:1] if removed == "all but one" else line[:-removed]
+    path.write_bytes(whole + torn)
+    finished = removed == 1  # only its newline is missing
+    tail = manifest.Tail(tmp_path)
+    assert [one.name for one in tail.new()] == (["d0", "d1"] if finished else ["d0"])
+    assert tail.unfinished != finished
+    manifest.append(tmp_path, entry("d2"))
+    assert [one.name for one in tail.new()] == ["d2"]
+    assert [one.name for one in manifest.load(tmp_path)] == (["d0", "d1", "d2"] if finished else ["d0", "d2"])
+
+
+def test_a_manifest_of_nothing_but_a_torn_line(tmp_path):
+    (tmp_path / manifest.FILENAME).write_bytes(b'{"name": "d' + b"x" * 10000)
+    assert manifest.load(tmp_path) == []
+    manifest.append(tmp_path, entry("d0"))
+    assert [one.name for one in manifest.load(tmp_path)] == ["d0"]
+
+
+def test_every_flipped_bit_is_found_and_the_other_lines_are_read(tmp_path, flip):
+    path = tmp_path / manifest.FILENAME
+    for i in range(3):
+        manifest.append(tmp_path, entry(f"d{i}"))
+    whole = path.read_bytes()
+    for offset in {*range(0, len(whole), 7), *range(len(whole) - 30, len(whole)), *(i for i, byte in enumerate(whole) if byte == 10)}:
+        path.write_bytes(whole)
+        flip(path, offset, offset % 8)
+        with pytest.raises(manifest.CorruptManifest, match="line [123]: damaged .* delete it"):
+            manifest.load(tmp_path)
+        intact = [one for one in manifest.Tail(tmp_path).scan() if isinstance(one, manifest.Entry)]
+        assert len(intact) == (1 if whole[offset : offset + 1] == b"\n" and offset < len(whole) - 1 else 2)
+        assert issubclass(manifest.CorruptManifest, DataError)
+
+
+def test_a_damaged_last_newline_is_not_cut_off_by_the_next_writer(tmp_path, flip):
+    path = tmp_path / manifest.FILENAME
+    manifest.append(tmp_path, entry("d0"))
+    flip(path, -1)
+    manifest.append(tmp_path, entry("d1"))
+    scanned = list(manifest.Tail(tmp_path).scan())
+    assert isinstance(scanned[0], manifest.CorruptManifest) and scanned[1].name == "d1"
+
+
+def test_fields_of_a_newer_minor_version_survive_and_a_newer_major_version_is_refused(tmp_path):
+    newer = entry("d0", schema_version="1.9.0", unknown={"verifier": {"name": "v"}})
+    manifest.append(tmp_path, newer)
+    (read,) = manifest.load(tmp_path)
+    assert read == newer
+    manifest.append(tmp_path, entry("d1", schema_version="2.0.0"))
+    with pytest.raises(manifest.CorruptManifest, match="line 2.*2.0.0"):
+        manifest.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("positions", "expected"),
+    [
+        ([], ()),
+        ([3, 4, 5], ((3, 3),)),
+        ([5, 4, 4, 5], ((5, 1), (4, 1), (4, 2))),
+        ([-1, -1, -1], ((-1, 3),)),
+        ([-1, 0, 1, -1], ((-1, 1), (0, 2), (-1, 1))),
+        ([0, -1], ((0, 1), (-1, 1))),
+    ],
+)
+def test_runs(positions, expected):
+    assert manifest.runs(positions) == expected

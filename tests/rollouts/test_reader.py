@@ -1,0 +1,179 @@
+import random
+import shutil
+import threading
+
+import pytest
+
+from grre_jax import rollouts
+from grre_jax.errors import DataError
+
+
+def data_file(folder, number):
+    entry = rollouts.read(folder).datasets[number]
+    return folder / entry.name / entry.data_file
+
+
+def test_random_access(folder, make_group):
+    reader = rollouts.read(folder)
+    assert len(reader) == 12
+    for number in random.Random(0).sample(range(12), 12):
+        assert reader[number] == make_group(number, version=number // 4)
+    assert reader[-1] == reader[11]
+    for number in (12, -13):
+        with pytest.raises(IndexError, match=f"group {number} of 12"):
+            reader[number]
+    assert reader.locate(5) == (reader.datasets[1], 1)
+
+
+def test_refresh_adds_what_was_sealed_meanwhile(folder, make_group):
+    reader = rollouts.read(folder)
+    assert reader.index[3] == [3] and reader.refresh() == 0
+    rollouts.write(folder, [make_group(i, version=9) for i in (3, 40, 41)], writer="other", policy_version=9)
+    assert len(reader) == 12
+    assert reader.refresh() == 3 and len(reader) == 15
+    assert reader[13] == make_group(40, version=9) and reader.index[3] == [3, 12]
+
+
+def test_groups_by_position_and_policy_version(folder, make_group):
+    rollouts.write(folder, [make_group(i, version=9) for i in (3, 40)], writer="other", policy_version=9)
+    reader = rollouts.read(folder)
+    assert reader.at(3) == make_group(3, version=9)
+    assert reader.at(3, policy_version=0) == make_group(3, version=0)
+    assert reader.find(40, policy_version=1) is None
+    with pytest.raises(DataError, match="no group of policy version 1 at position 40; its groups' positions are 0 to 40"):
+        reader.at(40, policy_version=1)
+    with pytest.raises(DataError, match="no group at position 77"):
+        reader.at(77)
+
+
+def test_imported_groups_have_no_position(tmp_path, make_group):
+    rollouts.write(tmp_path, [make_group(i, version=-1) for i in (-1, -1)], writer="w")
+    reader = rollouts.read(tmp_path)
+    assert not reader.index and len(reader) == 2
+    with pytest.raises(DataError, match="imported"):
+        reader.at(0)
+
+
+def test_a_folder_that_is_none_is_named(tmp_path):
+    with pytest.raises(DataError, match="nowhere does not exist"):
+        rollouts.read(tmp_path / "nowhere")
+    assert len(rollouts.read(tmp_path)) == 0
+    (tmp_path / "photo.jpg").touch()
+    with pytest.raises(DataError, match="not a rollout folder"):
+        rollouts.read(tmp_path)
+
+
+def test_foreign_files_and_unlisted_data_sets_do_not_count(folder, make_group):
+    entry = rollouts.read(folder).datasets[0]
+    (folder / "notes.txt").write_text("hello")
+    (folder / entry.name / "thumbs.db").write_text("hello")
+    shutil.copytree(folder / entry.name, folder / "copy-of-it")
+    assert len(rollouts.read(folder)) == 12
+    report = rollouts.verify(folder)
+    assert report.ok and report.ignored == [f"{entry.name}/thumbs.db", "copy-of-it", "notes.txt"]
+    rollouts.write(folder, [make_group(50)], writer="w")
+    assert (folder / "notes.txt").exists() and (folder / "copy-of-it").exists()
+
+
+def test_missing_truncated_and_empty_shards_are_named_and_the_others_are_read(folder, make_group):
+    path = data_file(folder, 1)
+    content = path.read_bytes()
+    for damaged in (None, content[:-1], content[: len(content) // 2], b""):
+        path.unlink() if damaged is None else path.write_bytes(damaged)
+        reader = rollouts.read(folder)
+        with pytest.raises(rollouts.CorruptShard, match="missing" if damaged is None else "bytes where the manifest says") as error:
+            reader[5]
+        assert error.value.file == str(path) and "copy" in str(error.value)
+        assert reader[0] == make_group(0, version=0) and reader[11] == make_group(11, version=2)
+        report = rollouts.verify(folder)
+        assert not report.ok and report.intact_groups == 8 and len(report.problems) == 1
+        path.write_bytes(content)
+    shutil.rmtree(path.parent)
+    with pytest.raises(rollouts.CorruptShard, match="missing"):
+        rollouts.read(folder)[5]
+
+
+def test_a_shard_with_another_number_of_records_is_refused(folder, make_group):
+    """As when somebody puts another file of the same size in its place."""
+    path = data_file(folder, 1)
+    rollouts.write(folder, [make_group(1)], writer="short")
+    path.write_bytes(data_file(folder, 3).read_bytes())
+    assert path.stat().st_size == rollouts.read(folder).datasets[1].files[path.name].bytes  # ArrayRecord pads small files
+    with pytest.raises(rollouts.CorruptShard, match="holds 1 records where the manifest says 4"):
+        rollouts.read(folder)[4]
+    assert rollouts.verify(folder).intact_groups == 9
+
+
+def test_every_flipped_bit_is_found_and_intact_groups_are_read(folder, flip, make_group):
+    path = data_file(folder, 1)
+    content = path.read_bytes()
+    draw = random.Random(1)
+    used = [offset for offset, byte in enumerate(content) if byte]
+    named = 0
+    for _ in range(60):
+        offset = draw.choice(used) if draw.random() < 0.8 else draw.randrange(len(content))
+        path.write_bytes(content)
+        flip(path, offset, draw.randrange(8))
+        report = rollouts.verify(folder)
+        assert not report.ok and str(path) in str(report.problems[0]) and "SHA-256" in str(report.problems[0])
+        named += any(isinstance(problem, rollouts.CorruptRecord) and problem.record in range(4) for problem in report.problems)
+        reader = rollouts.read(folder)
+        intact = 0
+        for number in range(12):
+            try:
+                assert reader[number] == make_group(number, version=number // 4)
+                intact += 1
+            except (rollouts.CorruptRecord, rollouts.CorruptShard) as error:
+                assert number in range(4, 8) and error.file == str(path)
+        assert intact == report.intact_groups >= 8
+    assert named > 10
+
+
+def test_a_changed_record_fails_its_own_checksum(tmp_path, make_group):
+    """ArrayRecord's own checks pass here: only the record's checksum can tell."""
+    from array_record.python import array_record_module
+    from tensorflow_datasets.proto import tf_example_pb2
+
+    from grre_jax.rollouts import record
+
+    rollouts.write(tmp_path, [make_group(0), make_group(1)], writer="w")
+    entry = rollouts.read(tmp_path).datasets[0]
+    path = tmp_path / entry.name / entry.data_file
+    example = tf_example_pb2.Example.FromString(record.encode(make_group(1)))
+    example.features.feature["answer"].bytes_list.value[0] = b"3"
+    forged = example.SerializeToString()
+    output = array_record_module.ArrayRecordWriter(str(path), "group_size:1")
+    for data in (record.encode(make_group(0)), forged):
+        output.write(data)
+    output.close()
+    assert path.stat().st_size == entry.files[entry.data_file].bytes
+    reader = rollouts.read(tmp_path)
+    assert reader[0] == make_group(0)
+    with pytest.raises(rollouts.CorruptRecord, match="record 1: damaged .*checksum") as error:
+        reader[1]
+    assert (error.value.file, error.value.record) == (str(path), 1)
+
+
+def test_threads_share_a_reader_with_few_open_files(folder, make_group, monkeypatch):
+    monkeypatch.setattr("grre_jax.rollouts.reader.OPEN_FILES", 1)
+    reader = rollouts.read(folder)
+    wrong = []
+
+    def run(seed):
+        draw = random.Random(seed)
+        for number in (draw.randrange(12) for _ in range(100)):
+            if reader[number] != make_group(number, version=number // 4):
+                wrong.append(number)
+
+    threads = [threading.Thread(target=run, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong and len(reader._shards._open) == 1
+
+
+def test_contains_collects_benchmark_splits(folder, make_group):
+    assert rollouts.read(folder).contains == frozenset()
+    rollouts.write(folder, [make_group(-1)], writer="w", metadata={"contains": ["gsm8k/test", "math/train"]})
+    assert rollouts.read(folder).contains == {"gsm8k/test", "math/train"}

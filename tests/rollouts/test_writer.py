@@ -1,0 +1,230 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from grre_jax import rollouts
+from grre_jax.errors import DataError, UsageError
+from grre_jax.rollouts import manifest, writer
+
+
+def read_with_tfds(builder):
+    return [rollouts.from_record(record) for record in builder.as_data_source()[writer.SPLIT]]
+
+
+def test_tfds_reads_one_data_set_and_all_of_them(folder, make_group):
+    import tensorflow_datasets as tfds
+
+    entries = rollouts.read(folder).datasets
+    expected = [make_group(i, version=i // 4) for i in range(12)]
+    for number, entry in enumerate(entries):
+        builder = tfds.builder_from_directory(folder / entry.name)
+        assert read_with_tfds(builder) == expected[4 * number : 4 * number + 4]
+        assert builder.info.splits[writer.SPLIT].num_examples == 4
+        assert builder.info.metadata["task"] == "arithmetic"
+    everything = read_with_tfds(tfds.builder_from_directories([folder / entry.name for entry in entries]))
+    assert everything == expected == list(rollouts.read(folder))
+
+
+def test_writing_and_reading_imports_no_tensorflow(tmp_path):
+    code = """
+import sys
+import tensorflow_datasets as tfds
+from grre_jax import rollouts
+folder = sys.argv[1]
+name = folder + "/" + rollouts.write(folder, [rollouts.Group(group_id="a", prompt="p", texts=["t"], rewards=[1])], writer="w")
+print(len(rollouts.read(folder)), rollouts.verify(folder).ok, len(tfds.builder_from_directory(name).as_data_source()["train"]))
+print([name for name in ("tensorflow", "torch") if name in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
+    assert done.stdout == "1 True 1\n[]\n"
+
+
+def test_what_is_sealed_says_where_it_comes_from(folder):
+    entry = rollouts.read(folder).datasets[1]
+    assert entry.name == "sampler-v000001-p00000004" and entry.positions == ((4, 4),) and entry.policy_version == 1
+    assert (entry.groups, entry.completions) == (4, 16) and entry.metadata["task"] == "arithmetic"
+    assert entry.metadata["created_by"].startswith("grre_jax")
+    assert set(entry.files) == {"features.json", "dataset_info.json", "metadata.json", writer.DATA_FILE}
+    assert all((folder / entry.name / name).stat().st_size == file.bytes for name, file in entry.files.items())
+    groups = [rollouts.read(folder)[i] for i in range(4, 8)]
+    assert entry.tokens == sum(len(group.tokens) for group in groups)
+    assert entry.reward_mean == pytest.approx(np.mean([group.rewards for group in groups]))
+
+
+def test_what_is_sealed_is_never_written_again(folder, make_group):
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.name != manifest.FILENAME}
+    lines = (folder / manifest.FILENAME).read_bytes()
+    name = rollouts.write(folder, [make_group(4, version=1)], writer="sampler", policy_version=1)
+    assert name == "sampler-v000001-p00000004-2"
+    (folder / "sampler-v000001-p00000004-3").mkdir()  # somebody else's
+    assert rollouts.write(folder, [make_group(4, version=1)], writer="sampler", policy_version=1) == "sampler-v000001-p00000004-4"
+    assert all(path.read_bytes() == content for path, content in before.items())
+    assert (folder / manifest.FILENAME).read_bytes().startswith(lines)
+
+
+def test_groups_are_taken_one_at_a_time_and_an_error_seals_nothing(folder, make_group):
+    def groups():
+        yield make_group(20)
+        yield make_group(21)
+        raise DataError("line 3 is wrong")
+
+    before = sorted(path.name for path in folder.iterdir())
+    with pytest.raises(DataError, match="line 3 is wrong"):
+        rollouts.write(folder, groups(), writer="w")
+    assert sorted(path.name for path in folder.iterdir()) == before
+    assert not list((folder / writer.INCOMPLETE).iterdir())
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"groups": []}, DataError, "no groups to write"),
+        ({"writer": "a/b"}, UsageError, "'a/b'.*letters"),
+        ({"writer": ""}, UsageError, "Writer name"),
+        ({"policy_version": 4}, DataError, "policy_version has \\[3\\] in a data set of version 4"),
+        ({"policy_version": -7}, UsageError, "-7"),
+        ({"metadata": {"a": object()}}, UsageError, "metadata"),
+        ({"metadata": {"a": float("nan")}}, UsageError, "metadata"),
+        ({"folder": "gs://bucket/run"}, UsageError, "gs://bucket/run.*local"),
+    ],
+)
+def test_bad_requests_end_in_one_sentence(tmp_path, make_group, options, error, message):
+    arguments = {"folder": tmp_path / "r", "groups": [make_group(1)], "writer": "w", "policy_version": 3} | options
+    with pytest.raises(error, match=message):
+        rollouts.write(arguments.pop("folder"), arguments.pop("groups"), **arguments)
+    assert not (tmp_path / "r").exists() or len(rollouts.read(tmp_path / "r")) == 0
+
+
+def test_a_file_in_place_of_the_folder_is_refused(tmp_path, make_group):
+    (tmp_path / "r").write_text("mine")
+    with pytest.raises(UsageError, match="is a file"):
+        rollouts.write(tmp_path / "r", [make_group(1)], writer="w")
+    assert (tmp_path / "r").read_text() == "mine"
+
+
+def test_leftovers_of_killed_writers_are_removed_and_those_of_living_ones_stay(folder, make_group):
+    (folder / writer.INCOMPLETE / "left").mkdir()
+    (folder / writer.INCOMPLETE / "left" / writer.DATA_FILE).write_bytes(b"half")
+    (folder / writer.INCOMPLETE / "note.txt").write_text("foreign")
+    with writer._staging(folder) as staging:
+        assert rollouts.verify(folder).ok and len(rollouts.read(folder)) == 12
+        rollouts.write(folder, [make_group(30)], writer="w")
+        assert staging.is_dir() and not (folder / writer.INCOMPLETE / "left").exists()
+    assert not staging.exists() and (folder / writer.INCOMPLETE / "note.txt").exists()
+    assert len(rollouts.read(folder)) == 13
+
+
+def test_threads_write_to_one_folder(tmp_path, make_group):
+    errors = []
+
+    def run(name):
+        try:
+            for position in range(8):
+                rollouts.write(tmp_path, [make_group(position, version=0)], writer=name, policy_version=0)
+        except (DataError, OSError) as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=("same",)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors and rollouts.verify(tmp_path).intact_groups == 32
+    assert [len(numbers) for numbers in rollouts.read(tmp_path).index.values()] == [4] * 8
+
+
+WRITE_FOR_EVER = """
+import sys
+from grre_jax import rollouts
+folder = sys.argv[1]
+version = len(rollouts.read(folder)) if __import__("os").path.isdir(folder) else 0
+while True:
+    groups = [rollouts.Group(group_id=f"{version}/{i}", prompt="p" * 100, texts=["t" * 2000] * 4, rewards=[0, 1, 0, 1],
+                             position=4 * version + i, policy_version=[version] * 4) for i in range(4)]
+    print(rollouts.write(folder, groups, writer="w", policy_version=version), flush=True)
+    version += 1
+"""
+
+
+def test_a_killed_writer_loses_no_sealed_data_set(tmp_path):
+    reported = []
+    for attempt in range(5):
+        child = subprocess.Popen([sys.executable, "-c", WRITE_FOR_EVER, str(tmp_path / "r")], stdout=subprocess.PIPE, text=True)
+        reported.append(child.stdout.readline().strip())  # it is at work
+        time.sleep(0.1 + 0.0137 * attempt)
+        os.kill(child.pid, signal.SIGKILL)
+        reported += [line for line in child.stdout.read().split("\n")[:-1] if line]
+        assert child.wait() == -signal.SIGKILL
+        report = rollouts.verify(tmp_path / "r")
+        assert report.ok and report.intact_groups == report.groups == 4 * report.datasets
+    reader = rollouts.read(tmp_path / "r")
+    names = [entry.name for entry in reader.datasets]
+    assert set(reported) <= set(names) and len(names) == len(set(names)) and len(reported) > 5
+    assert sum(len(group.texts) for group in reader) == 4 * len(reader)
+    rollouts.write(tmp_path / "r", [reader[0]], writer="next")
+    assert not list((tmp_path / "r" / writer.INCOMPLETE).iterdir())
+
+
+FULL_DISK = """
+import resource, signal, sys
+from grre_jax import rollouts
+from grre_jax.errors import DataError
+folder, limit = sys.argv[1], int(sys.argv[2])
+import random
+text = "".join(map(chr, random.Random(0).choices(range(0x4e00, 0x9000), k=40000)))
+group = rollouts.Group(group_id="a", prompt="p", texts=[text], rewards=[1])
+rollouts.write(folder, [group], writer="w")
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+for _ in range(2):
+    try:
+        rollouts.write(folder, [group], writer="w")
+    except DataError as error:
+        print(error)
+"""
+
+
+@pytest.mark.parametrize("limit", [30_000, 700, 0])
+def test_a_full_disk_is_named_and_leaves_what_was_there(tmp_path, limit):
+    """A limit on file size stands in for the full disk: it strikes in the data file, and in the smaller ones."""
+    done = subprocess.run([sys.executable, "-c", FULL_DISK, str(tmp_path / "r"), str(limit)], capture_output=True, text=True, check=True)
+    lines = done.stdout.strip().split("\n")
+    assert len(lines) == 2 and all(str(tmp_path) in line and "nothing was sealed" in line for line in lines)
+    report = rollouts.verify(tmp_path / "r")
+    assert report.ok and report.datasets == 1 and not report.ignored and not report.incomplete
+
+
+def test_a_manifest_that_cannot_take_the_line_leaves_no_data_set(folder, make_group, monkeypatch):
+    before = (folder / manifest.FILENAME).read_bytes()
+    real = os.write
+    monkeypatch.setattr(manifest.os, "write", lambda descriptor, data: real(descriptor, data[:40]))
+    with pytest.raises(DataError, match="40 of .* bytes of a manifest line"):
+        rollouts.write(folder, [make_group(99)], writer="w")
+    monkeypatch.undo()
+    assert (folder / manifest.FILENAME).read_bytes() == before
+    assert not [path for path in folder.iterdir() if path.name.startswith("w")]
+    assert rollouts.verify(folder).ok
+
+
+def test_dataset_info_is_json_of_tfds(folder):
+    info = json.loads((folder / "sampler-v000000-p00000000" / "dataset_info.json").read_text())
+    assert (
+        info["fileFormat"] == "array_record" and info["splits"][0]["shardLengths"] == ["4"] and info["version"] == rollouts.SCHEMA_VERSION
+    )
+
+
+def test_sealing_sixteen_groups_takes_a_fraction_of_a_train_step(tmp_path, make_group):
+    groups = [make_group(i, completions=8, longest=256) for i in range(16)]
+    seconds = []
+    for _ in range(12):
+        start = time.perf_counter()
+        rollouts.write(tmp_path, groups, writer="w", policy_version=3)
+        seconds.append(time.perf_counter() - start)
+    assert min(seconds) < 0.05
