@@ -1,0 +1,301 @@
+"""Between text and token ids: a character tokenizer, and Hugging Face tokenizers with their chat templates.
+
+The end of a completion is a token like any other: it is sampled, scored and trained on, so `encode_completion` ends with it.
+`transformers` and `tokenizers` are imported when a tokenizer of theirs is loaded or saved, not before.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+from grre_jax.errors import DataError, UsageError
+from grre_jax.tasks.task import Question
+
+# In tokenizer_config.json this key says that the folder holds a CharTokenizer; transformers carries it along unread.
+_CHARACTERS_KEY = "grre_characters"
+_UNKNOWN = "\N{REPLACEMENT CHARACTER}"
+# Enough text to tell apart tokenizers that share a vocabulary and merge or normalise differently.
+_PROBE = "The 3 répliques cost $1,234.50 — naïve 中文 😀\n\n  def f(x):\treturn x**2  # İstanbul"
+
+
+@runtime_checkable
+class Tokenizer(Protocol):
+    """Text to token ids and back.
+
+    Attributes:
+      vocab_size: number of ids; a model's embedding may have more rows.
+      eos_ids: the ids that end a completion; the first is the one `encode_completion` writes.
+      pad_id: the id that fills rows up; may equal an end id, for no mask is ever made from it.
+      fingerprint: 16 hexadecimal digits, equal when texts become the same ids.
+    """
+
+    vocab_size: int
+    eos_ids: tuple[int, ...]
+    pad_id: int
+    fingerprint: str
+
+    def encode_prompt(self, question: Question | str) -> list[int]: ...
+
+    def encode_completion(self, text: str) -> list[int]: ...
+
+    def decode(self, ids: Iterable[int]) -> str: ...
+
+    def save(self, folder: str | Path) -> None: ...
+
+
+class CharTokenizer:
+    """One id a character: character number i of `characters` has id i.
+
+    The end character is an ordinary, visible one: `decode` shows it, because an answer that ends and one that was cut off are
+    different answers, and a verifier that sees only text must be able to tell. A pad character of its own is dropped.
+    """
+
+    def __init__(self, characters: str = "0123456789+-*=,>$", eos: str = "$", pad: str | None = None):
+        """Makes a tokenizer.
+
+        Args:
+          characters: the vocabulary, without repetition.
+          eos: the character that ends a completion, one of `characters`.
+          pad: the character of padding; the end character by default, and put last in the vocabulary if it is a new one.
+
+        Raises:
+          UsageError: a repeated character, or an end or pad that is no single character (or no end in the vocabulary).
+        """
+        if len(set(characters)) != len(characters):
+            repeated = next(character for place, character in enumerate(characters) if character in characters[:place])
+            raise UsageError(f"characters={characters!r} holds {repeated!r} twice: give every character once.")
+        if len(eos) != 1 or eos not in characters:
+            raise UsageError(f"eos={eos!r} is not one of characters={characters!r}: choose a single one of them.")
+        pad = eos if pad is None else pad
+        if len(pad) != 1:
+            raise UsageError(f"pad={pad!r} is not one character: give a single one.")
+        self.characters = characters if pad in characters else characters + pad
+        self.eos, self.pad = eos, pad
+        self.ids = {character: place for place, character in enumerate(self.characters)}
+        self.vocab_size = len(self.characters)
+        self.eos_ids = (self.ids[eos],)
+        self.pad_id = self.ids[pad]
+        self.fingerprint = _digest(["characters", self.characters, eos, pad])
+
+    def encode_prompt(self, question: Question | str) -> list[int]:
+        """The ids of a prompt; UsageError names a character that is not in the vocabulary."""
+        return self._encode(question.prompt if isinstance(question, Question) else question)
+
+    def encode_completion(self, text: str) -> list[int]:
+        """The ids of a completion, ended with the end character unless it ends with it; UsageError for an unknown character."""
+        return self._encode(text if text.endswith(self.eos) else text + self.eos)
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of ids. Padding (where it is not the end character) is dropped; an id outside the vocabulary, which a model with
+        a wider head may sample, becomes U+FFFD, so that no verifier takes it for something it is not."""
+        kept = (token for token in map(int, ids) if token != self.pad_id or self.pad == self.eos)
+        return "".join(self.characters[token] if 0 <= token < self.vocab_size else _UNKNOWN for token in kept)
+
+    def save(self, folder: str | Path) -> None:
+        """Writes tokenizer.json and tokenizer_config.json, which transformers' AutoTokenizer and `load_tokenizer` read.
+
+        Raises:
+          UsageError: the `tokenizers` library is not installed.
+        """
+        library = _library("tokenizers")
+        from tokenizers import decoders, models, pre_tokenizers
+
+        backend = library.Tokenizer(models.WordLevel(vocab=self.ids, unk_token=""))
+        backend.pre_tokenizer = pre_tokenizers.Split(pattern=library.Regex(r"[\s\S]"), behavior="isolated")
+        backend.decoder = decoders.Fuse()
+        backend.add_special_tokens([library.AddedToken(text, special=True, normalized=False) for text in sorted({self.eos, self.pad})])
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        backend.save(str(folder / "tokenizer.json"))
+        settings = {
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            "eos_token": self.eos,
+            "pad_token": self.pad,
+            "clean_up_tokenization_spaces": False,
+            _CHARACTERS_KEY: self.characters,
+        }
+        (folder / "tokenizer_config.json").write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, folder: str | Path) -> "CharTokenizer":
+        """Reads what `save` wrote; DataError if the folder holds no character tokenizer."""
+        path = Path(folder) / "tokenizer_config.json"
+        settings = _read_json(path)
+        characters, eos, pad = settings.get(_CHARACTERS_KEY), settings.get("eos_token"), settings.get("pad_token")
+        if not all(isinstance(value, str) for value in (characters, eos, pad)):
+            raise DataError(f"{path} describes no character tokenizer: point at a folder that CharTokenizer.save wrote.")
+        return cls(characters, eos, pad)
+
+    def _encode(self, text: str) -> list[int]:
+        try:
+            return [self.ids[character] for character in text]
+        except KeyError as error:
+            raise UsageError(
+                f"The character {error.args[0]!r} of {text[:80]!r} is not in the vocabulary {self.characters!r}: "
+                "leave it out, or give the model a tokenizer that has it."
+            ) from None
+
+
+class ChatTokenizer:
+    """The tokenizer of a Hugging Face model folder, with its chat template if it has one.
+
+    A prompt is one user turn (after a system turn, if there is a system prompt) up to where the assistant begins to speak. A folder
+    without a template gives the prompt as it is, with the beginning-of-text token if the tokenizer writes one. Nothing is ever
+    looked up or downloaded outside the folder.
+    """
+
+    def __init__(self, folder: str | Path, system_prompt: str | None = None):
+        """Loads a tokenizer.
+
+        Args:
+          folder: holds tokenizer.json (or tokenizer.model, or vocab.json), and perhaps generation_config.json and config.json.
+          system_prompt: replaces what the template says of its own accord; None leaves that as it is.
+
+        Raises:
+          DataError: the folder, its tokenizer files or an end-of-text token are missing, or a file cannot be read.
+          UsageError: transformers is not installed, or a system prompt is asked of a tokenizer that has no template.
+        """
+        self.folder = Path(folder)
+        _require_tokenizer_files(self.folder)
+        if _holds_characters(self.folder):
+            raise UsageError(f"{folder} holds a character tokenizer, not a chat model's: read it with load_tokenizer.")
+        transformers = _library("transformers")
+        if (self.folder / "tokenizer.json").is_file():
+            _read_json(self.folder / "tokenizer.json")  # for a torn file the library raises a bare Exception
+        try:
+            self.tokenizer = transformers.AutoTokenizer.from_pretrained(str(self.folder), local_files_only=True)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:  # what AutoTokenizer raises for files it cannot use
+            raise DataError(
+                f"The tokenizer in {self.folder} cannot be loaded ({_line(error)}): copy the model's tokenizer files anew."
+            ) from error
+        self.has_template = bool(getattr(self.tokenizer, "chat_template", None))
+        if system_prompt is not None and not self.has_template:
+            raise UsageError(f"system_prompt is set, but the tokenizer in {self.folder} has no chat template to put it in: leave it out.")
+        self.system_prompt = system_prompt
+        self.vocab_size = len(self.tokenizer)
+        self.eos_ids = self._find_eos()
+        pad = self.tokenizer.pad_token_id
+        self.pad_id = self.eos_ids[0] if pad is None else int(pad)
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the vocabulary, the template, the system prompt, the end tokens and the ids of a probe text."""
+        vocabulary = sorted(self.tokenizer.get_vocab().items(), key=lambda item: (item[1], item[0]))
+        probe = self.tokenizer.encode(_PROBE, add_special_tokens=False)
+        template = self.tokenizer.chat_template if self.has_template else None
+        return _digest(["transformers", vocabulary, template, self.system_prompt, list(self.eos_ids), probe])
+
+    def render(self, question: Question | str) -> str:
+        """The prompt as the model reads it: the question inside the chat template, or alone where there is none.
+
+        Raises:
+          UsageError: the template refuses the conversation (some take no system prompt).
+        """
+        prompt = question.prompt if isinstance(question, Question) else question
+        if not self.has_template:
+            return prompt
+        messages = [{"role": "user", "content": prompt}]
+        if self.system_prompt is not None:
+            messages.insert(0, {"role": "system", "content": self.system_prompt})
+        from jinja2 import TemplateError
+
+        try:
+            return self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+        except TemplateError as error:
+            raise UsageError(
+                f"The chat template in {self.folder} refuses the conversation ({_line(error)}): leave system_prompt out or correct it."
+            ) from error
+
+    def encode_prompt(self, question: Question | str) -> list[int]:
+        """The ids of a prompt, template included."""
+        text = self.render(question)
+        if self.has_template:  # the template has written the beginning-of-text token already
+            return self.tokenizer.encode(text, add_special_tokens=False)
+        ids = self.tokenizer.encode(text)
+        # A tokenizer set up to end every text would have the model continue after the end.
+        while ids and ids[-1] in self.eos_ids and len(ids) > len(self.tokenizer.encode(text, add_special_tokens=False)):
+            ids.pop()
+        return ids
+
+    def encode_completion(self, text: str) -> list[int]:
+        """The ids of a completion, ended with the first of `eos_ids`."""
+        return [*self.tokenizer.encode(text, add_special_tokens=False), self.eos_ids[0]]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of ids, special tokens dropped."""
+        return self.tokenizer.decode([int(token) for token in ids], skip_special_tokens=True, clean_up_tokenization_spaces=False)
+
+    def save(self, folder: str | Path) -> None:
+        """Writes the tokenizer's files, template included, for a model to be exported with."""
+        self.tokenizer.save_pretrained(str(folder))
+
+    def _find_eos(self) -> tuple[int, ...]:
+        """The tokenizer's own end token (a chat model's end of turn) first, then those that generation stops at."""
+        found = [self.tokenizer.eos_token_id]
+        for name in ("generation_config.json", "config.json"):
+            path = self.folder / name
+            ids = _read_json(path).get("eos_token_id") if path.is_file() else None
+            if ids is not None:
+                found += ids if isinstance(ids, list) else [ids]
+                break
+        eos_ids = tuple(dict.fromkeys(int(token) for token in found if token is not None))
+        if not eos_ids:
+            raise DataError(f"No end-of-text token is named in {self.folder}: set eos_token_id in its generation_config.json.")
+        return eos_ids
+
+
+def load_tokenizer(folder: str | Path, system_prompt: str | None = None) -> CharTokenizer | ChatTokenizer:
+    """The tokenizer of a model folder: a CharTokenizer where one was saved, else the Hugging Face tokenizer.
+
+    Raises:
+      DataError: the folder or its tokenizer files are missing or unreadable.
+      UsageError: a system prompt for a tokenizer that has no chat template, or transformers is needed and not installed.
+    """
+    folder = Path(folder)
+    _require_tokenizer_files(folder)
+    if _holds_characters(folder):
+        if system_prompt is not None:
+            raise UsageError(f"system_prompt is set, but {folder} holds a character tokenizer, which has no chat template: leave it out.")
+        return CharTokenizer.load(folder)
+    return ChatTokenizer(folder, system_prompt)
+
+
+def _holds_characters(folder: Path) -> bool:
+    path = folder / "tokenizer_config.json"
+    return path.is_file() and _CHARACTERS_KEY in _read_json(path)
+
+
+def _require_tokenizer_files(folder: Path) -> None:
+    if not folder.is_dir():
+        raise DataError(f"The tokenizer folder {folder} does not exist: give the folder of a model with its tokenizer files.")
+    if not any((folder / name).is_file() for name in ("tokenizer.json", "tokenizer.model", "vocab.json", "tokenizer_config.json")):
+        raise DataError(
+            f"{folder} holds no tokenizer (tokenizer.json, tokenizer.model or vocab.json): copy the model's tokenizer files there."
+        )
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path} cannot be read as JSON ({_line(error)}): restore the file.") from error
+    if not isinstance(content, dict):
+        raise DataError(f"{path} holds no JSON object: restore the file.")
+    return content
+
+
+def _library(name: str) -> Any:
+    try:
+        return __import__(name)
+    except ImportError as error:
+        raise UsageError(f"This needs the Python package {name}, which is not installed: run `pip install {name}`.") from error
+
+
+def _line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+
+
+def _digest(content: Any) -> str:
+    return hashlib.sha256(json.dumps(content, ensure_ascii=False).encode("utf-8", "surrogatepass")).hexdigest()[:16]

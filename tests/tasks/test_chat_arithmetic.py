@@ -1,0 +1,95 @@
+"""Sums in words: the split, the stream, the verdicts."""
+
+import re
+
+import pytest
+
+from grre_jax import tasks
+from grre_jax.errors import UsageError
+
+OPTIONS = [
+    {},
+    {"operation": "-"},
+    {"operation": "*"},
+    {"digits": 2},
+    {"operands": 3},
+    {"operands": 4, "operation": "-"},
+    {"digits": 2, "operation": "*"},
+]
+
+
+def expression(question: tasks.Question) -> str:
+    return re.fullmatch(r"What is (.*)\? Answer with just the number\.", question.prompt).group(1)
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_questions_are_right_and_split_once_for_all_seeds(options):
+    task = tasks.build("chat_arithmetic", seed=3, **options)
+    size = 10 ** (options.get("digits", 1) * options.get("operands", 2))
+    held_out = task.evaluation(10**6)
+    assert task.training_size + task.evaluation_size == size and len(held_out) == task.evaluation_size
+    assert abs(task.evaluation_size - size / 5) <= 24  # a family of four operands in all their orders is the most it goes beyond
+    drawn = [task.question(position) for position in range(min(task.training_size, 3000))]
+    for question in held_out[:500] + drawn[:500]:
+        assert int(question.answer) == eval(expression(question))
+        assert question.question_id == "chat_arithmetic/" + expression(question).replace(" ", "")
+        assert task.verify(question, question.demonstration).reward == 1
+    held = {question.question_id for question in held_out}
+    assert len(held) == len(held_out) and len({question.question_id for question in drawn}) == len(drawn)
+    assert held.isdisjoint(question.question_id for question in drawn)
+    assert tasks.build("chat_arithmetic", seed=9, **options).evaluation(10**6) == held_out
+
+
+def test_the_default_split():
+    task = tasks.build("chat_arithmetic")
+    assert (task.training_size, task.evaluation_size) == (80, 20)
+    assert task.evaluation(5) == task.evaluation(20)[:5]
+
+
+@pytest.mark.parametrize("operation", ["+", "*"])
+def test_mirror_images_stay_together(operation):
+    task = tasks.build("chat_arithmetic", operation=operation)
+    held = {expression(question) for question in task.evaluation(100)}
+    assert held == {text[::-1] for text in held}
+
+
+def test_the_stream_goes_round_in_epochs():
+    task = tasks.build("chat_arithmetic", seed=2)
+    first, second = ([task.question(80 * epoch + place) for place in range(80)] for epoch in range(2))
+    assert {q.question_id for q in first} == {q.question_id for q in second} and first != second
+    assert task.question(7) == first[7] == tasks.build("chat_arithmetic", seed=2).question(7)
+    assert [tasks.build("chat_arithmetic", seed=3).question(place) for place in range(80)] != first
+
+
+@pytest.mark.parametrize(
+    ("completion", "reward"),
+    [
+        ("8", 1),
+        ("8.", 1),
+        ("The answer is 8.", 1),
+        ("3 + 5 = 8", 1),
+        ("**8**", 1),
+        ("8.0", 1),
+        ("The sum of 3 and 5 is 8.", 1),
+        ("eight", 0),
+        ("", 0),
+        ("7", 0),
+        ("88", 0),
+        ("-8", 0),
+        ("8 + 1 = 9", 0),
+        ("\ufffd", 0),
+    ],
+)
+def test_verdicts(completion, reward):
+    task = tasks.build("chat_arithmetic")
+    verdict = task.verify(tasks.Question("chat_arithmetic/3+5", "What is 3 + 5?", "8"), completion)
+    assert verdict.reward == reward and verdict.components == {"correct": reward}
+
+
+def test_template_and_wrong_requests():
+    task = tasks.build("chat_arithmetic", template="{expression} {x} =")
+    assert re.fullmatch(r"\d \+ \d \{x\} =", task.question(0).prompt)
+    with pytest.raises(UsageError, match="positions="):
+        task.question(-1)
+    with pytest.raises(UsageError, match="count=-1"):
+        task.evaluation(-1)

@@ -1,0 +1,134 @@
+"""Names become tasks, and wrong ones become sentences."""
+
+import subprocess
+import sys
+
+import pytest
+
+from grre_jax import tasks
+from grre_jax.errors import UsageError
+
+COIN = """
+from dataclasses import dataclass
+from grre_jax.tasks import Question, Verdict
+
+@dataclass
+class Coin:
+    sides: int
+    name: str = "coin"
+    def question(self, position): return Question(f"coin/{position}", "Heads or tails?", "heads")
+    def evaluation(self, count): return [Question("coin/held-out", "Tails or heads?", "heads")][:count]
+    def verify(self, question, completion): return Verdict(float(question.answer in completion.lower()))
+
+def build(seed=0, sides=2): return Coin(sides)
+def seedless(): return Coin(2)
+def anything(**options): return Coin(options["sides"] + options["seed"])
+def needy(edge): return Coin(edge)
+def nothing(): return object()
+LIMIT = 3
+"""
+
+
+@pytest.fixture
+def coin(tmp_path):
+    path = tmp_path / "coin_task.py"
+    path.write_text(COIN)
+    return path
+
+
+@pytest.mark.parametrize("name", tasks.names())
+def test_every_name_builds(name):
+    task = tasks.build(name, seed=1)
+    assert task.name == name and isinstance(task, tasks.Task)
+    assert task.training_source != task.evaluation_source
+
+
+def test_built_in_names():
+    assert tasks.names() == ["arithmetic", "chat_arithmetic", "gsm8k"]
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("arithmetc", {}, r"no task 'arithmetc' \(did you mean 'arithmetic'"),
+        ("zzz", {}, "no task 'zzz': choose one of arithmetic, chat_arithmetic, gsm8k"),
+        (
+            "arithmetic",
+            {"anwsers": "full"},
+            r"no option 'anwsers' \(did you mean 'answers'\?\): its options are answers, operands, corruption",
+        ),
+        ("arithmetic", {"answers": "ful"}, r"answers='ful' is not known \(did you mean 'full'\?\)"),
+        ("arithmetic", {"answers": ["full"]}, "answers="),
+        ("arithmetic", {"operands": 5}, "operands=5 .* from 2 to 4"),
+        ("arithmetic", {"operands": True}, "operands=True"),
+        ("arithmetic", {"corruption": 1.5}, "corruption=1.5"),
+        ("arithmetic", {"corruption": float("nan")}, "corruption=nan"),
+        ("arithmetic", {"corruption": "0.3"}, "corruption='0.3'"),
+        ("arithmetic", {"seed": -1}, "seed=-1"),
+        ("chat_arithmetic", {"seed": "x"}, "seed='x'"),
+        ("chat_arithmetic", {"operation": "/"}, "operation='/'"),
+        ("chat_arithmetic", {"digits": 0}, "digits=0"),
+        ("chat_arithmetic", {"digits": 3, "operands": 3}, r"10\*\*9 questions"),
+        ("chat_arithmetic", {"template": "What is it?"}, r"no \{expression\}"),
+        ("gsm8k", {"template": "Solve it."}, r"no \{question\}"),
+        ("gsm8k", {"template": 3}, r"no \{question\}"),
+        ("gsm8k", {"path": "a", "data_dir": "b"}, "two sources"),
+        ("gsm8k", {"test_path": "a"}, "goes with path="),
+        ("gsm8k", {"seed": 1.5}, "seed=1.5"),
+    ],
+)
+def test_wrong_names_and_options(name, options, message):
+    with pytest.raises(UsageError, match=message):
+        tasks.build(name, **options)
+
+
+def test_a_task_of_ones_own_from_a_file(coin):
+    task = tasks.build(f"{coin}:build", seed=3, sides=6)
+    assert task.sides == 6
+    assert task.verify(task.question(0), "Heads!").reward == 1
+    assert tasks.build(f"{coin}:seedless").sides == 2
+    assert tasks.build(f"{coin}:anything", seed=3, sides=2).sides == 5
+
+
+def test_a_task_of_ones_own_from_a_module_in_this_folder(coin, monkeypatch):
+    monkeypatch.chdir(coin.parent)
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry not in ("", str(coin.parent))])
+    searched = list(sys.path)
+    assert tasks.build("coin_task:build").sides == 2
+    assert sys.path == searched
+    sys.modules.pop("coin_task")
+
+
+@pytest.mark.parametrize(
+    ("reference", "options", "message"),
+    [
+        ("{coin}:biuld", {}, r"no function 'biuld' \(did you mean 'build'"),
+        ("{coin}:LIMIT", {}, "no function 'LIMIT'"),
+        ("{coin}:build", {"side": 3}, r"no option 'side' \(did you mean 'sides'"),
+        ("{coin}:needy", {}, "edge"),
+        ("{coin}:nothing", {}, "a object, which is no task: it lacks name, question, evaluation, verify"),
+        ("{coin}.py:build", {}, "does not exist"),
+        ("no_such_package.tasks:build", {}, "No module named 'no_such_package'"),
+        ("json:lods", {}, r"no function 'lods' \(did you mean 'loads'"),
+        (":build", {}, "names no task function"),
+        ("json:", {}, "names no task function"),
+    ],
+)
+def test_wrong_hooks(coin, reference, options, message):
+    with pytest.raises(UsageError, match=message):
+        tasks.build(reference.format(coin=coin), **options)
+
+
+@pytest.mark.parametrize(("text", "message"), [("def build(:\n", "line 1 of"), ("import no_such_package\n", "No module named")])
+def test_a_file_that_cannot_be_loaded(tmp_path, text, message):
+    path = tmp_path / "broken.py"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=message):
+        tasks.build(f"{path}:build")
+
+
+def test_importing_tasks_is_light():
+    heavy = ("jax", "transformers", "tokenizers", "tensorflow", "tensorflow_datasets", "torch")
+    code = f"import sys; import grre_jax.tasks as t; t.build('arithmetic').question(0); print([m for m in {heavy} if m in sys.modules])"
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert printed.strip() == "[]"

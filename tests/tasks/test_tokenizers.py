@@ -1,0 +1,236 @@
+"""Characters and chat templates: round trips, ends, saved folders, and sentences for what is missing."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from grre_jax import tasks
+from grre_jax.errors import DataError, UsageError
+
+CHARACTERS = "0123456789+-*=,>$"
+CHATML = (
+    "{% if messages[0]['role'] != 'system' %}<|im_start|>system\nBe brief.<|im_end|>\n{% endif %}"
+    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+NO_SYSTEM = "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system turns') }}{% endif %}U:{{ messages[0]['content'] }}A:"
+
+
+# -- characters -----------------------------------------------------------------------------------------------------------
+
+
+@given(st.text(CHARACTERS, max_size=30))
+def test_round_trip(text):
+    tokenizer = tasks.CharTokenizer()
+    assert tokenizer.decode(tokenizer.encode_prompt(text)) == text
+    ended = text if text.endswith("$") else text + "$"
+    assert tokenizer.decode(tokenizer.encode_completion(text)) == ended
+    assert tokenizer.encode_completion(text)[-1] == tokenizer.eos_ids[0]
+
+
+def test_ids_are_places_and_digits_their_own():
+    tokenizer = tasks.CharTokenizer()
+    assert tokenizer.encode_prompt("0189") == [0, 1, 8, 9]
+    assert (tokenizer.vocab_size, tokenizer.eos_ids, tokenizer.pad_id) == (17, (16,), 16)
+    assert tokenizer.encode_prompt(tasks.Question("q", "3+5>", "8")) == [3, 10, 5, 15]
+    assert isinstance(tokenizer, tasks.Tokenizer)
+
+
+def test_a_pad_of_its_own():
+    tokenizer = tasks.CharTokenizer(pad="_")
+    assert (tokenizer.vocab_size, tokenizer.pad_id, tokenizer.eos_ids) == (18, 17, (16,))
+    assert tokenizer.decode([8, 17, 16, 17]) == "8$"
+
+
+def test_ids_beyond_the_vocabulary_are_shown_as_unknown():
+    assert tasks.CharTokenizer().decode([3, 17, -1, 16]) == "3\ufffd\ufffd$"
+
+
+@pytest.mark.parametrize("text", ["3 5", "a", "1\n"])
+def test_unknown_characters_are_named(text):
+    wrong = next(character for character in text if character not in CHARACTERS)
+    for encode in (tasks.CharTokenizer().encode_prompt, tasks.CharTokenizer().encode_completion):
+        with pytest.raises(UsageError) as error:
+            encode(text)
+        assert f"The character {wrong!r} of" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"characters": "0120$"}, "'0' twice"),
+        ({"characters": "012"}, r"eos='\$' is not one of"),
+        ({"eos": "0$"}, "eos="),
+        ({"eos": ""}, "eos="),
+        ({"pad": "<pad>"}, "pad="),
+        ({"pad": ""}, "pad="),
+    ],
+)
+def test_no_character_tokenizer(arguments, message):
+    with pytest.raises(UsageError, match=message):
+        tasks.CharTokenizer(**arguments)
+
+
+@pytest.mark.parametrize("pad", [None, "_"])
+@pytest.mark.parametrize("model_type", [None, "llama", "qwen3"])
+def test_a_saved_folder_is_a_hugging_face_tokenizer(tmp_path, pad, model_type):
+    ours = tasks.CharTokenizer(pad=pad)
+    ours.save(tmp_path)
+    if model_type:
+        (tmp_path / "config.json").write_text(json.dumps({"model_type": model_type, "vocab_size": ours.vocab_size}))
+    transformers = pytest.importorskip("transformers")
+    for loader in (transformers.AutoTokenizer, transformers.PreTrainedTokenizerFast):
+        theirs = loader.from_pretrained(str(tmp_path))
+        assert len(theirs) == ours.vocab_size
+        assert (theirs.eos_token_id, theirs.pad_token_id) == (ours.eos_ids[0], ours.pad_id)
+        text = "3+5*2-1>8,6,5$"
+        assert theirs.encode(text) == ours.encode_prompt(text)
+        assert theirs.decode(ours.encode_prompt(text)) == text
+        assert theirs.decode(ours.encode_prompt(text), skip_special_tokens=True) == text[:-1]
+
+
+@pytest.mark.parametrize("tokenizer", [tasks.CharTokenizer(), tasks.CharTokenizer(pad="_"), tasks.CharTokenizer('ab\n\\"é😀.', eos=".")])
+def test_save_and_load(tmp_path, tokenizer):
+    tokenizer.save(tmp_path / "new" / "folder")
+    loaded = tasks.load_tokenizer(tmp_path / "new" / "folder")
+    assert isinstance(loaded, tasks.CharTokenizer)
+    assert vars(loaded) == vars(tokenizer)
+
+
+def test_fingerprints_tell_tokenizers_apart():
+    prints = [tasks.CharTokenizer(*arguments).fingerprint for arguments in ((), ("01$",), ("10$",), ("01$", "1"), ("01$", "$", "1"))]
+    assert len(set(prints)) == 5 and all(len(mark) == 16 for mark in prints)
+    assert prints[0] == tasks.CharTokenizer().fingerprint
+
+
+# -- Hugging Face folders -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def library():
+    return pytest.importorskip("transformers")
+
+
+@pytest.fixture
+def make_folder(tmp_path_factory, library):
+    """`make_folder(template=None, bos=False, **files)`: a byte-level tokenizer with the usual special tokens, and JSON files beside it."""
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
+
+    def make(template=None, bos=False, eos_token="<|im_end|>", end_every_text=False, **files):
+        alphabet = {character: place for place, character in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+        backend = Tokenizer(models.BPE(vocab=alphabet, merges=[]))
+        backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        backend.decoder = decoders.ByteLevel()
+        special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+        backend.add_special_tokens([AddedToken(token, special=True) for token in special])
+        if bos or end_every_text:
+            form = "<|endoftext|> $A" if bos else "$A <|im_end|>"
+            ids = [(token, backend.token_to_id(token)) for token in special]
+            backend.post_processor = processors.TemplateProcessing(single=form, special_tokens=ids)
+        tokenizer = library.PreTrainedTokenizerFast(tokenizer_object=backend, eos_token=eos_token)
+        tokenizer.chat_template = template
+        folder = tmp_path_factory.mktemp("model")
+        tokenizer.save_pretrained(str(folder))
+        for name, content in files.items():
+            (folder / f"{name}.json").write_text(json.dumps(content))
+        return folder
+
+    return make
+
+
+QUESTION = tasks.Question("q", "What is 3 + 5?", "8")
+
+
+def test_a_chat_prompt(make_folder):
+    tokenizer = tasks.load_tokenizer(make_folder(CHATML))
+    assert isinstance(tokenizer, tasks.ChatTokenizer) and isinstance(tokenizer, tasks.Tokenizer)
+    text = "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nWhat is 3 + 5?<|im_end|>\n<|im_start|>assistant\n"
+    assert tokenizer.render(QUESTION) == tokenizer.render(QUESTION.prompt) == text
+    ids = tokenizer.encode_prompt(QUESTION)
+    assert tokenizer.tokenizer.decode(ids) == text and ids.count(257) == 3
+    assert tokenizer.decode(ids) == "system\nBe brief.\nuser\nWhat is 3 + 5?\nassistant\n"
+    assert (tokenizer.vocab_size, tokenizer.eos_ids, tokenizer.pad_id) == (259, (258,), 258)
+
+
+def test_a_system_prompt_of_ones_own(make_folder):
+    folder = make_folder(CHATML)
+    tokenizer = tasks.load_tokenizer(folder, system_prompt="Think.")
+    assert tokenizer.render(QUESTION).startswith("<|im_start|>system\nThink.<|im_end|>\n<|im_start|>user\n")
+    assert tokenizer.fingerprint != tasks.load_tokenizer(folder).fingerprint == tasks.load_tokenizer(folder).fingerprint
+
+
+def test_the_beginning_of_text_is_written_once(make_folder):
+    templated = tasks.ChatTokenizer(make_folder("<|endoftext|>" + NO_SYSTEM, bos=True))
+    assert templated.encode_prompt("hi").count(256) == 1
+    plain = tasks.ChatTokenizer(make_folder(bos=True))
+    assert plain.encode_prompt("hi") == [256, *plain.encode_completion("hi")[:-1]]
+    assert plain.render("hi") == "hi" and not plain.has_template
+
+
+def test_a_prompt_does_not_end_with_the_end(make_folder):
+    tokenizer = tasks.ChatTokenizer(make_folder(end_every_text=True))
+    assert tokenizer.tokenizer.encode("hi")[-1] == 258
+    assert tokenizer.encode_prompt("hi") == tokenizer.encode_completion("hi")[:-1]
+    assert tokenizer.encode_prompt("hi<|im_end|>")[-1] == 258  # but what the prompt itself says stays
+
+
+@pytest.mark.parametrize("text", ["8", "", "It is 8.\n\n", " naïve 中文 😀", "don't , . !"])
+def test_completions_end_and_come_back(make_folder, text):
+    tokenizer = tasks.ChatTokenizer(make_folder(CHATML))
+    ids = tokenizer.encode_completion(text)
+    assert ids[-1] == 258 and tokenizer.decode(ids) == text
+
+
+@pytest.mark.parametrize(
+    ("files", "eos_ids"),
+    [
+        ({}, (258,)),
+        ({"config": {"model_type": "llama", "eos_token_id": 256}}, (258, 256)),
+        ({"generation_config": {"eos_token_id": [256, 258]}, "config": {"model_type": "llama", "eos_token_id": 1}}, (258, 256)),
+        ({"generation_config": {}, "config": {"model_type": "llama", "eos_token_id": 256}}, (258, 256)),
+    ],
+)
+def test_where_generation_ends(make_folder, files, eos_ids):
+    assert tasks.ChatTokenizer(make_folder(CHATML, **files)).eos_ids == eos_ids
+
+
+def test_save_writes_a_folder_that_loads(make_folder, tmp_path):
+    tokenizer = tasks.ChatTokenizer(make_folder(CHATML))
+    tokenizer.save(tmp_path / "exported")
+    assert tasks.load_tokenizer(tmp_path / "exported").fingerprint == tokenizer.fingerprint
+
+
+def test_what_is_missing_or_wrong_is_said(make_folder, tmp_path):
+    with pytest.raises(DataError, match="nowhere does not exist"):
+        tasks.load_tokenizer(tmp_path / "nowhere")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match="holds no tokenizer"):
+        tasks.load_tokenizer(tmp_path / "empty")
+    with pytest.raises(DataError, match="describes no character tokenizer"):
+        tasks.CharTokenizer.load(make_folder(CHATML))
+    with pytest.raises(DataError, match="No end-of-text token"):
+        tasks.ChatTokenizer(make_folder(CHATML, eos_token=None))
+    with pytest.raises(UsageError, match="no chat template to put it in"):
+        tasks.load_tokenizer(make_folder(), system_prompt="Think.")
+    with pytest.raises(UsageError, match="no system turns"):
+        tasks.ChatTokenizer(make_folder(NO_SYSTEM), system_prompt="Think.").encode_prompt(QUESTION)
+    folder = make_folder(CHATML)
+    (folder / "tokenizer.json").write_text('{"torn": ')
+    with pytest.raises(DataError, match="tokenizer.json cannot be read as JSON"):
+        tasks.load_tokenizer(folder)
+    (folder / "tokenizer.json").write_text("{}")
+    with pytest.raises(DataError, match="cannot be loaded"):
+        tasks.load_tokenizer(folder)
+    (folder / "tokenizer_config.json").write_text("[]")
+    with pytest.raises(DataError, match="tokenizer_config.json holds no JSON object"):
+        tasks.load_tokenizer(folder)
+
+
+def test_a_character_folder_is_no_chat_folder(tmp_path):
+    tasks.CharTokenizer().save(tmp_path)
+    with pytest.raises(UsageError, match="load_tokenizer"):
+        tasks.ChatTokenizer(tmp_path)
+    with pytest.raises(UsageError, match="no chat template"):
+        tasks.load_tokenizer(tmp_path, system_prompt="Think.")
