@@ -1,0 +1,273 @@
+"""`metrics.jsonl`: one JSON object a line, the record from which every curve and summary of a run is drawn.
+
+A line is `{"step": int, "kind": "train" | "eval" | "warm_start", "time": unix seconds, "elapsed": seconds, <scalars>}`. The file only
+grows. NaN and the infinities, which JSON cannot write, are `null` in their place and named under `"not_finite"`, so that any JSON
+reader reads the file and none mistakes a diverged loss for a missing one.
+"""
+
+import json
+import math
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from grre_jax.errors import DataError, UsageError
+
+FILE_NAME = "metrics.jsonl"
+SUPERSEDED_NAME = "metrics.superseded.jsonl"
+
+# What every line has beside its scalars.
+HEADER = ("step", "kind", "time", "elapsed", "not_finite")
+
+Row = dict[str, int | float | str]
+Metrics = dict[str, list[Row]]
+
+
+class MetricsLog:
+    """Appends the scalars of one run to its `metrics.jsonl`.
+
+    A row is on the operating system's side before `write` returns: a killed process loses none, a machine that loses power at
+    most the last few. One process writes a run's log.
+
+    On resume at a step, the rows that the killed run wrote beyond its last checkpoint belong to a future that the resumed run will
+    live again. They move to `metrics.superseded.jsonl` beside the log, so that the log is the curve of one run and nothing is lost.
+
+    Attributes:
+      path: the log's file.
+      superseded: how many rows this opening moved aside.
+      last_row: the last row that was kept on resume, or None.
+    """
+
+    def __init__(self, run_folder: str | os.PathLike, resume_step: int | Mapping[str, int] | None = None):
+        """Opens the log, in a new run or at the step a checkpoint was taken.
+
+        Args:
+          run_folder: the run's folder; made when missing.
+          resume_step: None in a new run. An int s on resume: training and evaluation rows with step > s move aside; the warm start
+            has its own count of steps, came before, and stays. A mapping from kind to the last step to keep says it kind by
+            kind (-1 keeps none); kinds it does not name stay whole.
+
+        Raises:
+          UsageError: the log already has rows and resume_step is None, or run_folder is a URL.
+          DataError: a line of the log that is to be resumed is not a row.
+        """
+        if "://" in os.fspath(run_folder):
+            raise UsageError(f"run folder {run_folder} is a URL, and {FILE_NAME} needs a file that grows: give a folder on a mounted disk")
+        folder = Path(run_folder)
+        self.path = folder / FILE_NAME
+        self.superseded = 0
+        self.last_row: Row | None = None
+        folder.mkdir(parents=True, exist_ok=True)
+        if resume_step is not None:
+            self._rewind(resume_step)
+        elif self.path.exists() and self.path.stat().st_size > 0:
+            raise UsageError(f"{self.path} already holds the metrics of a run: resume that run, or choose another folder")
+        self._file = open(self.path, "ab")
+        # Seconds of running, not of being switched off: a resumed run goes on counting where the kept rows end.
+        self._elapsed_before = float(self.last_row.get("elapsed", 0.0)) if self.last_row else 0.0
+        self._opened = time.monotonic()
+
+    def write(self, kind: str, step: int, scalars: Mapping[str, object]) -> Row:
+        """Appends one row.
+
+        Args:
+          kind: what the row is about: "train", "eval", "warm_start" or a name of your own.
+          step: training step, ≥ 0: the number of updates made so far.
+          scalars: name to number; Python, NumPy or JAX scalars of any dtype. Values still on a device are fetched here, so
+            pass them once, at the end of a step.
+
+        Returns:
+          The row as `read_metrics` will return it.
+
+        Raises:
+          ValueError: a scalar is not a single real number or is named like a field every row has.
+        """
+        if not isinstance(kind, str) or not kind:
+            raise ValueError(f"kind must be a name such as 'train', not {kind!r}")
+        if int(step) < 0:
+            raise ValueError(f"step must be at least 0, not {step}")
+        row: Row = {
+            "step": int(step),
+            "kind": kind,
+            "time": round(time.time(), 3),
+            "elapsed": round(self._elapsed_before + time.monotonic() - self._opened, 3),
+        }
+        for name, value in scalars.items():
+            if name in HEADER:
+                raise ValueError(f"a scalar cannot be named {name!r}: every row has that field")
+            row[name] = plain_number(name, value)
+        # One write call of one whole line: after a kill at most the last line is torn.
+        self._file.write(_encode(row))
+        self._file.flush()
+        return row
+
+    def close(self) -> None:
+        """Writes the log through to the disk and closes it; more closes do nothing."""
+        if not self._file.closed:
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            self._file.close()
+
+    def __enter__(self) -> "MetricsLog":
+        return self
+
+    def __exit__(self, *exception) -> None:
+        self.close()
+
+    def _rewind(self, resume_step: int | Mapping[str, int]) -> None:
+        """Moves the rows beyond the resumed step to the side file, then puts the shortened log in the old one's place."""
+        if not self.path.exists():
+            return
+        kept, moved = [], []
+        for row, line in _parse(self.path):
+            # A torn line (row is None) carries no number that the resumed run will not compute again; its bytes are kept all the same.
+            if row is None or row["step"] > _last_kept_step(row["kind"], resume_step):
+                moved.append(line if row is not None else json.dumps({"torn": line.decode("utf-8", "replace")}).encode())
+            else:
+                kept.append(line)
+                self.last_row = row
+        self.superseded = len(moved)
+        # A kill between the two writes leaves rows in both files; the next resume must not append them a second time.
+        side = self.path.with_name(SUPERSEDED_NAME)
+        known = set(side.read_bytes().splitlines()) if side.exists() else set()
+        new = [line for line in moved if line not in known]
+        if new:
+            with open(side, "ab") as file:
+                file.write(b"".join(line + b"\n" for line in new))
+                file.flush()
+                os.fsync(file.fileno())
+        shortened = self.path.with_name(FILE_NAME + ".partial")
+        with open(shortened, "wb") as file:
+            file.write(b"".join(line + b"\n" for line in kept))
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(shortened, self.path)
+
+
+def read_metrics(run_folder: str | os.PathLike) -> Metrics:
+    """Reads a run's log, which may still be growing.
+
+    Args:
+      run_folder: the run's folder.
+
+    Returns:
+      Kind to its rows in the order they were written; a row is name to number, with NaN and the infinities back in place.
+      A last line without its end (a run killed while writing it) is left out.
+
+    Raises:
+      DataError: the folder or its log does not exist, or a line is not a row; names the file and the line.
+    """
+    folder = Path(run_folder)
+    path = folder / FILE_NAME
+    if not folder.is_dir():
+        raise DataError(f"run folder {folder} does not exist: give the folder that `grre train` wrote")
+    if not path.is_file():
+        raise DataError(f"{folder} has no {FILE_NAME}, so it is not a run folder: give the folder that `grre train` wrote")
+    metrics: Metrics = {}
+    for row, _ in _parse(path):
+        if row is not None:
+            metrics.setdefault(row["kind"], []).append(row)
+    return metrics
+
+
+def series(rows: list[Row], name: str) -> tuple[Int[np.ndarray, "n"], Float[np.ndarray, "n"]]:
+    """One scalar of a kind's rows as a curve.
+
+    Args:
+      rows: rows of one kind.
+      name: the scalar's name.
+
+    Returns:
+      steps (int64[n], increasing) and values (float64[n], may hold NaN); rows without the scalar are left out, and of
+      several rows at one step the last one counts.
+    """
+    points = {row["step"]: row[name] for row in rows if name in row}
+    steps = sorted(points)
+    return np.array(steps, dtype=np.int64), np.array([points[step] for step in steps], dtype=np.float64)
+
+
+def plain_number(name: str, value: object) -> int | float:
+    """A Python number from a Python, NumPy or JAX scalar.
+
+    float32 becomes the shortest decimal that reads back as the same float32: 0.1, not 0.10000000149011612.
+
+    Raises:
+      ValueError: value is not a single real number; names the scalar.
+    """
+    if isinstance(value, bool | int):
+        return int(value)
+    if isinstance(value, float):
+        return value
+    array = np.asarray(value)
+    if array.size != 1 or array.dtype.kind in "cOSUMm":
+        raise ValueError(f"scalar {name!r} must be one real number, not {type(value).__name__} of shape {array.shape}")
+    scalar = array.reshape(())[()]
+    if array.dtype.kind in "biu":
+        return int(scalar)
+    return float(str(scalar)) if array.dtype == np.float32 else float(scalar)
+
+
+def json_safe(value: object) -> object:
+    """The value with None for every NaN and infinity inside it, so that what is written is valid JSON."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: json_safe(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [json_safe(item) for item in value]
+    return value
+
+
+def _encode(row: Row) -> bytes:
+    not_finite = {name: str(value) for name, value in row.items() if isinstance(value, float) and not math.isfinite(value)}
+    written = json_safe(row | ({"not_finite": not_finite} if not_finite else {}))
+    return json.dumps(written, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+
+
+def _parse(path: Path) -> list[tuple[Row | None, bytes]]:
+    """Every line as (row, its bytes); the row is None for a torn last line."""
+    lines = path.read_bytes().split(b"\n")
+    parsed = []
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            parsed.append((_decode(line), line))
+        except ValueError as error:
+            if number == len(lines):  # no newline after it: the process died while writing this line
+                parsed.append((None, line))
+            else:
+                raise DataError(f"{path}, line {number}: {error}; mend or remove that line") from None
+    return parsed
+
+
+def _decode(line: bytes) -> Row:
+    try:
+        row = json.loads(line)
+    except ValueError:
+        raise ValueError("not valid JSON") from None
+    if not isinstance(row, dict):
+        raise ValueError("not a JSON object")
+    not_finite = row.pop("not_finite", {})
+    if not isinstance(not_finite, dict):
+        raise ValueError("field 'not_finite' is not an object")
+    if not isinstance(row.get("step"), int) or row["step"] < 0:
+        raise ValueError("field 'step' is not a whole number ≥ 0")
+    if not isinstance(row.get("kind"), str):
+        raise ValueError("field 'kind' is not a string")
+    for name, value in row.items():
+        if value is None:
+            row[name] = float(not_finite.get(name, "nan"))
+        elif name != "kind" and not isinstance(value, int | float):
+            raise ValueError(f"field {name!r} is not a number")
+    return row
+
+
+def _last_kept_step(kind: str, resume_step: int | Mapping[str, int]) -> float:
+    if isinstance(resume_step, Mapping):
+        return resume_step.get(kind, math.inf)
+    return math.inf if kind == "warm_start" else resume_step

@@ -1,0 +1,150 @@
+"""`grre report RUN [RUN ...]`: redraws a run's curves, or overlays several runs, with a table of what became of each."""
+
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from grre_jax.errors import DataError, UsageError
+from grre_jax.reporting.curves import draw_curves
+from grre_jax.reporting.metrics import FILE_NAME, Metrics, read_metrics
+from grre_jax.reporting.panels import run_colours
+from grre_jax.reporting.progress import compact_duration, compact_number, make_console
+from grre_jax.reporting.summary import RunSummary, print_summaries, summarise
+
+SUMMARY_NAME = "summary.json"
+PLOTS_FOLDER = "plots"
+
+
+@dataclass(frozen=True)
+class Report:
+    """What `report` wrote.
+
+    Attributes:
+      folder: where the report lies: the run's own folder, or that of the comparison.
+      summaries: one per run, in the order asked for.
+      plots: the pictures, `overview.png` first.
+      summary_path: the `summary.json`.
+    """
+
+    folder: Path
+    summaries: tuple[RunSummary, ...]
+    plots: tuple[Path, ...]
+    summary_path: Path
+
+
+def report(
+    run_folders: Sequence[str | os.PathLike] | str | os.PathLike, output: str | os.PathLike | None = None, *, console=None
+) -> Report:
+    """Redraws the curves of one run or overlays those of several, writes `summary.json`, and prints the table.
+
+    Runs may differ in what they recorded: each panel overlays the runs that have its scalar and names those that have not.
+
+    Args:
+      run_folders: one run's folder or several; a folder given twice counts once.
+      output: where `plots/` and `summary.json` go. By default one run's own folder; of several runs, a folder beside the first
+        that is named after all of them, so that the same comparison is always redrawn in the same place.
+      console: the rich console; one on standard output by default.
+
+    Raises:
+      UsageError: no run was given, or the output is a file, another run's folder, or holds another report.
+      DataError: a run's folder or its metrics are missing, broken or empty; names the folder and what to do.
+    """
+    folders = _unique_folders(run_folders)
+    metrics = [_read(folder) for folder in folders]
+    names = run_names(folders)
+    target = Path(output) if output is not None else default_output(folders)
+    _refuse_foreign(target, folders)
+    summaries = tuple(summarise(name, str(folder), rows) for name, folder, rows in zip(names, folders, metrics, strict=True))
+    runs = dict(zip(names, metrics, strict=True))
+    subtitle = _subtitle(summaries[0]) if len(summaries) == 1 else ""
+    plots = draw_curves(runs, target / PLOTS_FOLDER, subtitle=subtitle)
+    summary_path = write_summary(target, summaries)
+    console = console if console is not None else make_console()
+    print_summaries(summaries, console, run_colours(names))
+    for label, path in (("curves", plots[0].parent), ("summary", summary_path)):
+        console.print(f"{label:<8} {path}", markup=False, highlight=False, soft_wrap=True)
+    return Report(folder=target, summaries=summaries, plots=tuple(plots), summary_path=summary_path)
+
+
+def write_summary(folder: str | os.PathLike, summaries: Sequence[RunSummary]) -> Path:
+    """Writes `summary.json`, `{"runs": [...]}`, in one rename; valid JSON, with null for what was not recorded or not finite."""
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / SUMMARY_NAME
+    partial = folder / f".{SUMMARY_NAME}.partial"
+    text = json.dumps({"runs": [summary.as_json() for summary in summaries]}, indent=2, ensure_ascii=False, allow_nan=False)
+    partial.write_text(text + "\n", encoding="utf-8")
+    os.replace(partial, path)
+    return path
+
+
+def run_names(folders: Sequence[Path]) -> list[str]:
+    """A name for each run: its folder's, with as many parents before it as tell it from the others."""
+    parts = [folder.resolve().parts for folder in folders]
+    names = []
+    for own in parts:
+        depth = 1
+        while depth < len(own) and sum(other[-depth:] == own[-depth:] for other in parts) > 1:
+            depth += 1
+        names.append("/".join(own[-depth:]))
+    return names
+
+
+def default_output(folders: Sequence[Path]) -> Path:
+    """One run's own folder; for several, `<a>-vs-<b>` beside the first, or `<n>-runs-<hash>` where that would be long."""
+    if len(folders) == 1:
+        return folders[0]
+    plain = "-vs-".join(folder.resolve().name for folder in folders)
+    names = [folder.resolve().name for folder in folders]
+    if len(plain) > 80 or len(set(names)) < len(names):
+        digest = hashlib.sha256("\n".join(str(folder.resolve()) for folder in folders).encode()).hexdigest()[:8]
+        plain = f"{len(folders)}-runs-{digest}"
+    return folders[0].resolve().parent / plain
+
+
+def _unique_folders(run_folders: Sequence[str | os.PathLike] | str | os.PathLike) -> list[Path]:
+    given = [run_folders] if isinstance(run_folders, str | os.PathLike) else list(run_folders)
+    if not given:
+        raise UsageError("no run was given to report on: name one or more run folders")
+    return list({Path(folder).resolve(): Path(folder) for folder in given}.values())
+
+
+def _read(folder: Path) -> Metrics:
+    metrics = read_metrics(folder)
+    if not metrics:
+        raise DataError(f"{folder / FILE_NAME} has no rows yet: wait for the run's first step, or leave that run out")
+    return metrics
+
+
+def _refuse_foreign(target: Path, folders: Sequence[Path]) -> None:
+    """A report is redrawn over itself and over nothing else."""
+    if target.exists() and not target.is_dir():
+        raise UsageError(f"output {target} is a file: give a folder")
+    own_folder = [folder.resolve() for folder in folders] == [target.resolve()]
+    if own_folder:
+        return
+    if (target / FILE_NAME).exists():
+        raise UsageError(f"output {target} is a run's own folder: choose another, so that its curves and summary stay")
+    existing = target / SUMMARY_NAME
+    if existing.exists() and _reported_folders(existing) != [str(folder.resolve()) for folder in folders]:
+        raise UsageError(f"output {target} already holds another {SUMMARY_NAME}: choose another folder")
+
+
+def _reported_folders(summary_path: Path) -> list[str]:
+    try:
+        runs = json.loads(summary_path.read_text(encoding="utf-8"))["runs"]
+        return [str(Path(run["folder"]).resolve()) for run in runs]
+    except (ValueError, KeyError, TypeError):
+        return []
+
+
+def _subtitle(summary: RunSummary) -> str:
+    parts = [f"{summary.steps:,} steps"]
+    if summary.tokens:
+        parts.append(f"{compact_number(summary.tokens)} tokens")
+    if summary.wall_seconds and summary.wall_seconds >= 1:
+        parts.append(compact_duration(summary.wall_seconds))
+    return "  ·  ".join(parts)

@@ -1,0 +1,286 @@
+"""A run in a dozen numbers, as a table on the console and as rows of `summary.json`."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from statistics import NormalDist
+
+import numpy as np
+
+from grre_jax.reporting.metrics import Metrics, json_safe, series
+from grre_jax.reporting.progress import compact_duration, compact_number, speaks_unicode
+
+SPARKS = "▁▂▃▄▅▆▇█"
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """One evaluation: accuracy in [0, 1] at a step, with its 95% interval where the run recorded one (else NaN)."""
+
+    step: int
+    accuracy: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """What became of one run. None where the run did not record what is needed.
+
+    Attributes:
+      name: the run's name in plots and tables.
+      folder: where it lies.
+      steps: updates made.
+      accuracy_first, accuracy_last, accuracy_best: evaluations; the best is the earliest of the highest.
+      accuracy_first_quarter: mean of the accuracy curve, linear between evaluations, over the first quarter of its steps. Tells early
+        learning apart; unlike "steps to a threshold" it is not fooled by a lucky spike.
+      largest_drawdown: the most that accuracy ever lay below an earlier evaluation, in [0, 1]; a collapse that recovers shows too.
+      reward_first, reward_last: mean training reward over the first and the last tenth of the steps.
+      kl_to_start: at the last evaluation.
+      entropy, clip_fraction, response_length: mean over the last tenth of the steps, except the clip fraction: over all.
+      tokens: tokens trained on, the sum of the rows' `tokens`.
+      wall_seconds: seconds the run was running, pauses between a kill and a resume left out.
+      not_finite_steps: training steps with a NaN or an infinity among their scalars.
+      accuracy_curve: (step, accuracy) of every evaluation.
+    """
+
+    name: str
+    folder: str
+    steps: int
+    accuracy_first: Evaluation | None
+    accuracy_last: Evaluation | None
+    accuracy_best: Evaluation | None
+    accuracy_first_quarter: float | None
+    largest_drawdown: float | None
+    reward_first: float | None
+    reward_last: float | None
+    kl_to_start: float | None
+    entropy: float | None
+    clip_fraction: float | None
+    response_length: float | None
+    tokens: int | None
+    wall_seconds: float | None
+    not_finite_steps: int
+    accuracy_curve: tuple[tuple[int, float], ...]
+
+    def as_json(self) -> dict[str, object]:
+        """The summary as what `json.dumps` writes as valid JSON: NaN is null."""
+        return json_safe(asdict(self))
+
+
+def summarise(name: str, folder: str, metrics: Metrics) -> RunSummary:
+    """Summarises a run.
+
+    Args:
+      name: the name to show.
+      folder: the run's folder.
+      metrics: as `read_metrics` gives it.
+    """
+    train = metrics.get("train", [])
+    evaluations = _evaluations(metrics)
+    return RunSummary(
+        name=name,
+        folder=folder,
+        steps=max((row["step"] for row in train), default=0),
+        accuracy_first=evaluations[0] if evaluations else None,
+        accuracy_last=evaluations[-1] if evaluations else None,
+        accuracy_best=max(evaluations, key=lambda evaluation: evaluation.accuracy) if evaluations else None,
+        accuracy_first_quarter=_first_quarter_mean(evaluations),
+        largest_drawdown=largest_drawdown([evaluation.accuracy for evaluation in evaluations]),
+        reward_first=_tenth(train, "reward", last=False),
+        reward_last=_tenth(train, "reward"),
+        kl_to_start=_last(metrics.get("eval", []), "kl_to_start"),
+        entropy=_tenth(train, "entropy"),
+        clip_fraction=_mean(series(train, "clip_fraction")[1]),
+        response_length=_tenth(train, "response_length"),
+        tokens=int(sum(series(train, "tokens")[1])) if any("tokens" in row for row in train) else None,
+        wall_seconds=_wall_seconds(metrics),
+        not_finite_steps=sum(any(isinstance(value, float) and not math.isfinite(value) for value in row.values()) for row in train),
+        accuracy_curve=tuple((evaluation.step, evaluation.accuracy) for evaluation in evaluations),
+    )
+
+
+def wilson_interval(successes: float, n: int, confidence: float = 0.95) -> tuple[float, float]:
+    """The score interval of a proportion.
+
+    E. B. Wilson, "Probable inference, the law of succession, and statistical inference", JASA 22 (1927),
+    https://doi.org/10.1080/01621459.1927.10502953. Never leaves [0, 1] and has a width at 0 and n successes, unlike
+    p ± 1.96 s.e. It holds for independent trials; for several samples of one question the trials are not, and it is then too narrow.
+
+    Args:
+      successes: how many of the trials succeeded, 0 ≤ successes ≤ n.
+      n: how many trials there were; 0 tells nothing: (0, 1).
+      confidence: in (0, 1).
+
+    Returns:
+      low, high.
+
+    Raises:
+      ValueError: the numbers are out of range.
+    """
+    if not 0 <= successes <= n:
+        raise ValueError(f"successes must be between 0 and n, not {successes} of {n}")
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence must be between 0 and 1, not {confidence}")
+    if n == 0:
+        return 0.0, 1.0
+    z = NormalDist().inv_cdf(0.5 + confidence / 2)
+    share = successes / n
+    centre = (share + z * z / (2 * n)) / (1 + z * z / n)
+    half = z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
+    # At the ends the bounds are 0 and 1 exactly; rounding must not leave [0, 1] or the share outside the interval.
+    low = 0.0 if successes == 0 else max(0.0, centre - half)
+    high = 1.0 if successes == n else min(1.0, centre + half)
+    return low, high
+
+
+def largest_drawdown(values: Sequence[float]) -> float | None:
+    """max over t of (max over s ≤ t of values[s]) − values[t]; NaN values are passed over; None without values."""
+    finite = np.array([value for value in values if math.isfinite(value)])
+    return float(np.max(np.maximum.accumulate(finite) - finite)) if finite.size else None
+
+
+def sparkline(values: Sequence[float], width: int = 16, bounds: tuple[float, float] | None = None) -> str:
+    """Values, evenly resampled to at most `width`, as a row of blocks between the bounds (their minimum and maximum by default)."""
+    finite = [value for value in values if math.isfinite(value)]
+    if not finite:
+        return ""
+    picked = [finite[round(i * (len(finite) - 1) / (width - 1))] for i in range(width)] if len(finite) > width else finite
+    low, high = bounds or (min(picked), max(picked))
+    shares = [min(max((value - low) / (high - low or 1.0), 0.0), 1.0) for value in picked]
+    return "".join(SPARKS[round(share * (len(SPARKS) - 1))] for share in shares)
+
+
+def shortened(name: str, longest: int, gap: str = "…") -> str:
+    """The name with its middle left out where it is longer than `longest`: run names differ at their ends."""
+    kept = longest - len(gap)
+    return name if len(name) <= longest else name[: kept // 2] + gap + name[kept // 2 - kept :]
+
+
+def print_summaries(summaries: Sequence[RunSummary], console, colours: Mapping[str, str] | None = None) -> None:
+    """Prints the runs side by side, as many at a time as the console is wide.
+
+    Args:
+      summaries: the runs, in order.
+      console: the rich console.
+      colours: run name to "#rrggbb", to mark each run as in the plots.
+    """
+    from rich.measure import Measurement
+
+    endless = console.options.update(max_width=10_000)
+    rest = list(summaries)
+    while rest:
+        count = len(rest)
+        while count > 1 and Measurement.get(console, endless, summary_table(rest[:count], console, colours)).maximum > console.width:
+            count -= 1
+        console.print(summary_table(rest[:count], console, colours))
+        rest = rest[count:]
+
+
+def summary_table(summaries: Sequence[RunSummary], console, colours: Mapping[str, str] | None = None):
+    """A `rich.table.Table` with a row per number and a column per run; arguments as `print_summaries`."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    unicode = speaks_unicode(console)
+    table = Table(box=box.SIMPLE_HEAD if unicode else box.ASCII, header_style="bold", pad_edge=not unicode)
+    table.add_column("", style="dim", no_wrap=True)
+    for summary in summaries:
+        dot = Text("● ", style=colours[summary.name]) if unicode and colours and summary.name in colours else Text("")
+        table.add_column(dot + Text(shortened(summary.name, 30, "…" if unicode else "..")), justify="right")
+    for label, cells in _table_rows(summaries, unicode):
+        if any(cells):
+            table.add_row(label, *(Text.from_markup(cell or ("–" if unicode else "-")) for cell in cells))
+    return table
+
+
+def _table_rows(summaries: Sequence[RunSummary], unicode: bool) -> list[tuple[str, list[str]]]:
+    """Label and one cell per run; an empty cell is a number the run did not record."""
+
+    def row(label, cell):
+        return label, [cell(summary) for summary in summaries]
+
+    def number(field, form):
+        return lambda summary: "" if getattr(summary, field) is None else form(getattr(summary, field))
+
+    rows = [
+        row("steps", lambda summary: f"{summary.steps:,}"),
+        row("accuracy, first", lambda summary: _accuracy_cell(summary.accuracy_first, unicode)),
+        row("accuracy, last", lambda summary: _accuracy_cell(summary.accuracy_last, unicode, bold=True)),
+        row("accuracy, best", lambda summary: _accuracy_cell(summary.accuracy_best, unicode, at_step=True)),
+        row("accuracy, mean of the first quarter", number("accuracy_first_quarter", "{:.1%}".format)),
+        row("accuracy, largest drawdown", number("largest_drawdown", lambda value: f"{100 * value:.1f} points")),
+        row("reward, first tenth", number("reward_first", "{:.3f}".format)),
+        row("reward, last tenth", number("reward_last", "{:.3f}".format)),
+        row("KL to the start (nats/token)", number("kl_to_start", "{:.3g}".format)),
+        row("entropy (nats/token)", number("entropy", "{:.3g}".format)),
+        row("clipped tokens", number("clip_fraction", "{:.2%}".format)),
+        row("response length (tokens)", number("response_length", "{:.1f}".format)),
+        row("tokens trained on", number("tokens", compact_number)),
+        row("time", number("wall_seconds", compact_duration)),
+        row("steps with NaN or infinity", lambda summary: f"[bold red]{summary.not_finite_steps}[/]" if summary.not_finite_steps else ""),
+    ]
+    if unicode:
+        accuracies = [value for summary in summaries for _, value in summary.accuracy_curve]
+        if accuracies:
+            bounds = (min(accuracies), max(accuracies))  # one scale for all runs
+            rows.insert(
+                1, row("accuracy, course", lambda summary: sparkline([value for _, value in summary.accuracy_curve], bounds=bounds))
+            )
+    return rows
+
+
+def _accuracy_cell(evaluation: Evaluation | None, unicode: bool, bold: bool = False, at_step: bool = False) -> str:
+    if evaluation is None:
+        return ""
+    text = f"[bold]{evaluation.accuracy:.1%}[/]" if bold else f"{evaluation.accuracy:.1%}"
+    if math.isfinite(evaluation.low) and math.isfinite(evaluation.high):
+        text += f" [dim]({100 * evaluation.low:.1f}{'–' if unicode else '-'}{100 * evaluation.high:.1f})[/]"
+    return text + (f" [dim]at {evaluation.step:,}[/]" if at_step else "")
+
+
+def _evaluations(metrics: Metrics) -> list[Evaluation]:
+    rows = metrics.get("eval", [])
+    low = dict(zip(*series(rows, "accuracy_low"), strict=True))
+    high = dict(zip(*series(rows, "accuracy_high"), strict=True))
+    return [
+        Evaluation(int(step), float(value), float(low.get(step, math.nan)), float(high.get(step, math.nan)))
+        for step, value in zip(*series(rows, "accuracy"), strict=True)
+        if math.isfinite(value)
+    ]
+
+
+def _first_quarter_mean(evaluations: Sequence[Evaluation]) -> float | None:
+    if len(evaluations) < 2:
+        return evaluations[0].accuracy if evaluations else None
+    steps = np.array([evaluation.step for evaluation in evaluations], dtype=np.float64)
+    values = np.array([evaluation.accuracy for evaluation in evaluations])
+    end = steps[0] + (steps[-1] - steps[0]) / 4
+    grid = np.append(steps[steps < end], end)
+    return float(np.trapezoid(np.interp(grid, steps, values), grid) / (end - steps[0]))
+
+
+def _tenth(rows: list, name: str, last: bool = True) -> float | None:
+    _, values = series(rows, name)
+    count = max(1, len(values) // 10)
+    return _mean(values[-count:] if last else values[:count])
+
+
+def _last(rows: list, name: str) -> float | None:
+    values = series(rows, name)[1]
+    return float(values[-1]) if len(values) else None
+
+
+def _mean(values: np.ndarray) -> float | None:
+    finite = values[np.isfinite(values)]
+    return float(finite.mean()) if finite.size else None
+
+
+def _wall_seconds(metrics: Metrics) -> float | None:
+    rows = [row for rows in metrics.values() for row in rows]
+    elapsed = [row["elapsed"] for row in rows if "elapsed" in row]
+    if elapsed:
+        return max(elapsed)
+    times = [row["time"] for row in rows if "time" in row]  # a log written by something else: pauses count
+    return max(times) - min(times) if times else None

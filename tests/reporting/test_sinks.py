@@ -1,0 +1,127 @@
+import struct
+import sys
+import types
+
+import pytest
+
+from grre_jax.errors import UsageError
+from grre_jax.reporting.metrics import read_metrics
+from grre_jax.reporting.sinks import TensorBoardSink, WandbSink, open_log
+
+
+def read_events(folder):
+    """Every event of the folder's files, in TensorBoard's order: TFRecords of (length, crc, event, crc)."""
+    from tensorboardX.proto import event_pb2
+
+    events = []
+    for path in sorted(folder.glob("events.out.tfevents.*")):
+        data = path.read_bytes()
+        while data:
+            (length,) = struct.unpack("<Q", data[:8])
+            events.append(event_pb2.Event.FromString(data[12 : 12 + length]))
+            data = data[16 + length :]
+    return events
+
+
+def scalars(events):
+    return [(event.step, value.tag, value.simple_value) for event in events for value in event.summary.value]
+
+
+class FakeWandb(types.ModuleType):
+    """Stands in for the wandb package: records what it is told."""
+
+    def __init__(self, refuse=False):
+        super().__init__("wandb")
+        self.refuse, self.inits, self.logged, self.finished, self.axes = refuse, [], [], 0, []
+        self.errors = types.SimpleNamespace(Error=type("Error", (Exception,), {}))
+
+    def init(self, **arguments):
+        if self.refuse:
+            raise self.errors.Error("no API key")
+        self.inits.append(arguments)
+        return types.SimpleNamespace(log=self.logged.append, finish=self._finish, define_metric=lambda *a, **k: self.axes.append((a, k)))
+
+    def _finish(self):
+        self.finished += 1
+
+
+@pytest.fixture
+def wandb(monkeypatch):
+    fake = FakeWandb()
+    monkeypatch.setitem(sys.modules, "wandb", fake)
+    return fake
+
+
+def test_tensorboard_files_hold_every_scalar(tmp_path):
+    with open_log(tmp_path) as log:
+        log.write("train", 1, {"reward": 0.25, "loss": float("nan")})
+        log.write("eval", 2, {"accuracy": 0.5})
+        log.write("warm_start", 70, {"loss": 2.0})
+    found = scalars(read_events(tmp_path / "tensorboard"))
+    assert (1, "train/reward", 0.25) in found and (2, "eval/accuracy", 0.5) in found
+    assert any(tag == "train/loss" and value != value for _, tag, value in found)
+    assert not any("time" in tag or "elapsed" in tag or "step" in tag for _, tag, _ in found)
+    assert scalars(read_events(tmp_path / "tensorboard" / "warm_start")) == [(70, "warm_start/loss", 2.0)]
+
+
+def test_resumed_tensorboard_hides_the_killed_runs_future(tmp_path):
+    from tensorboardX.proto import event_pb2
+
+    for resume_step, steps in ((None, (1, 2, 3)), (1, (2, 3))):
+        sink = TensorBoardSink(tmp_path, resume_step=resume_step)
+        for step in steps:
+            sink.write({"step": step, "kind": "train", "time": 1.0, "reward": float(step)})
+        sink.close()
+        sink.close()
+    events = read_events(tmp_path / "tensorboard")
+    starts = [i for i, event in enumerate(events) if event.session_log.status == event_pb2.SessionLog.START]
+    assert [events[i].step for i in starts] == [2]
+    assert [step for step, _, _ in scalars(events[: starts[0]])] == [1, 2, 3]
+    assert [step for step, _, _ in scalars(events[starts[0] :])] == [2, 3]
+
+
+def test_without_sinks_only_the_log_is_written(tmp_path):
+    with open_log(tmp_path / "run", tensorboard=False) as log:
+        log.write("train", 1, {"reward": 0.5})
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["metrics.jsonl"]
+    assert len(read_metrics(tmp_path / "run")["train"]) == 1
+
+
+def test_wandb_gets_names_axes_and_configuration(tmp_path, wandb):
+    run = tmp_path / "my-run"
+    with open_log(run, tensorboard=False, wandb={"project": "p", "tags": ["a"], "mode": "offline"}, config={"lr": 1e-3}) as log:
+        log.write("train", 3, {"reward": 0.5})
+        log.write("train", 4, {"reward": 0.6})
+    (init,) = wandb.inits
+    assert init["project"] == "p" and init["name"] == "my-run" and init["mode"] == "offline" and init["config"] == {"lr": 1e-3}
+    assert init["dir"] == str(run) and init["resume"] is None
+    assert wandb.logged == [{"train/step": 3, "train/reward": 0.5}, {"train/step": 4, "train/reward": 0.6}]
+    assert (("train/*",), {"step_metric": "train/step"}) in wandb.axes and len(wandb.axes) == 2
+    assert wandb.finished == 1
+
+
+def test_wandb_goes_on_in_the_same_run_and_leaves_the_mode_to_the_environment(tmp_path, wandb):
+    WandbSink(tmp_path).close()
+    WandbSink(tmp_path).close()
+    first, second = wandb.inits
+    assert first["id"] == second["id"] and second["resume"] == "allow"
+    assert first["mode"] is None  # WANDB_MODE=offline decides
+
+
+def test_wandb_missing_names_the_extra_and_touches_nothing(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    with pytest.raises(UsageError, match=r"grre-jax\[wandb\]"):
+        open_log(tmp_path / "run", wandb={})
+    assert not (tmp_path / "run").exists()
+
+
+def test_wandb_refusing_to_start_is_one_sentence(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "wandb", FakeWandb(refuse=True))
+    with pytest.raises(UsageError, match="no API key.*WANDB_MODE=offline"):
+        open_log(tmp_path / "run", wandb={})
+    assert not (tmp_path / "run" / "metrics.jsonl").exists() and not (tmp_path / "run" / "wandb_run_id").exists()
+
+
+def test_wandb_mode_is_checked(tmp_path, wandb):
+    with pytest.raises(UsageError, match="'ofline' is none of online, offline, disabled"):
+        WandbSink(tmp_path, mode="ofline")

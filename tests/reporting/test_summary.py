@@ -1,0 +1,158 @@
+import io
+import json
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.console import Console
+from scipy.stats import binomtest
+
+from grre_jax.reporting.metrics import read_metrics
+from grre_jax.reporting.summary import largest_drawdown, print_summaries, shortened, sparkline, summarise, wilson_interval
+
+
+def evaluations(*pairs):
+    return {"eval": [{"step": step, "kind": "eval", "accuracy": value} for step, value in pairs]}
+
+
+@pytest.mark.parametrize(
+    "successes, n, low, high",
+    # R. G. Newcombe, Statistics in Medicine 17 (1998), table I, the score interval without continuity correction
+    [(81, 263, 0.2553, 0.3662), (15, 148, 0.0624, 0.1605), (0, 20, 0.0, 0.1611), (1, 29, 0.0061, 0.1718)],
+)
+def test_wilson_interval_published_values(successes, n, low, high):
+    assert wilson_interval(successes, n) == pytest.approx((low, high), abs=5e-5)
+
+
+@pytest.mark.parametrize("successes, n", [(0, 1), (1, 1), (5, 10), (37, 512), (511, 512)])
+def test_wilson_interval_equals_scipys(successes, n):
+    for confidence in (0.8, 0.95, 0.999):
+        expected = binomtest(successes, n).proportion_ci(confidence, method="wilson")
+        assert wilson_interval(successes, n, confidence) == pytest.approx((expected.low, expected.high), abs=1e-12)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(0, 10**6), st.integers(0, 10**6))
+def test_wilson_interval_holds_the_share_within_bounds(a, b):
+    successes, n = min(a, b), max(a, b)
+    low, high = wilson_interval(successes, n)
+    assert 0 <= low <= high <= 1
+    if n:
+        assert low <= successes / n <= high
+        assert wilson_interval(n - successes, n) == pytest.approx((1 - high, 1 - low), abs=1e-9)
+
+
+def test_wilson_interval_without_trials_and_out_of_range():
+    assert wilson_interval(0, 0) == (0.0, 1.0)
+    assert wilson_interval(5, 10, confidence=0.5)[0] > wilson_interval(5, 10)[0]
+    for arguments in ((3, 2), (-1, 2), (0, -1)):
+        with pytest.raises(ValueError):
+            wilson_interval(*arguments)
+    with pytest.raises(ValueError):
+        wilson_interval(1, 2, confidence=95)
+
+
+@pytest.mark.parametrize(
+    "values, drawdown",
+    [
+        ([], None),
+        ([0.5], 0.0),
+        ([0.1, 0.9, 0.4, 0.95], 0.5),
+        ([0.9, 0.8, 0.1], 0.8),
+        ([0.1, float("nan"), 0.3], 0.0),
+        ([float("nan")], None),
+    ],
+)
+def test_largest_drawdown(values, drawdown):
+    assert largest_drawdown(values) == (None if drawdown is None else pytest.approx(drawdown))
+
+
+def test_accuracy_readings():
+    summary = summarise("run", "folder", evaluations((0, 0.2), (10, 0.9), (20, 0.9), (30, 0.5)))
+    assert (summary.accuracy_first.step, summary.accuracy_first.accuracy) == (0, 0.2)
+    assert (summary.accuracy_last.step, summary.accuracy_last.accuracy) == (30, 0.5)
+    assert (summary.accuracy_best.step, summary.accuracy_best.accuracy) == (10, 0.9)
+    assert summary.largest_drawdown == pytest.approx(0.4)
+    assert math.isnan(summary.accuracy_last.low) and summary.as_json()["accuracy_last"]["low"] is None
+
+
+def test_first_quarter_is_the_mean_under_the_curve_whatever_the_spacing():
+    sparse = summarise("a", "", evaluations((0, 0.0), (100, 1.0))).accuracy_first_quarter
+    dense = summarise("b", "", evaluations(*((step, step / 100) for step in range(101)))).accuracy_first_quarter
+    assert sparse == pytest.approx(0.125) and dense == pytest.approx(0.125)
+    assert summarise("c", "", evaluations((5, 0.3))).accuracy_first_quarter == pytest.approx(0.3)
+    assert summarise("d", "", {}).accuracy_first_quarter is None
+
+
+def test_training_readings(make_run):
+    metrics = read_metrics(make_run("run", not_finite=(7,)))
+    summary = summarise("run", "folder", metrics)
+    rewards = [row["reward"] for row in metrics["train"]]
+    assert summary.steps == 80 and summary.tokens == 8000 and summary.not_finite_steps == 1
+    assert summary.reward_first == pytest.approx(sum(rewards[:8]) / 8) and summary.reward_last == pytest.approx(sum(rewards[-8:]) / 8)
+    assert summary.kl_to_start == pytest.approx(0.3)
+    assert summary.wall_seconds == metrics["eval"][-1]["elapsed"]
+    assert summary.accuracy_last.low == metrics["eval"][-1]["accuracy_low"]
+    json.dumps(summary.as_json(), allow_nan=False)
+
+
+def test_a_run_that_recorded_nothing_else_has_its_steps():
+    summary = summarise(
+        "run", "folder", {"train": [{"step": 3, "kind": "train", "time": 10.0}, {"step": 4, "kind": "train", "time": 12.5}]}
+    )
+    assert summary.steps == 4 and summary.wall_seconds == 2.5 and summary.tokens is None and summary.reward_last is None
+
+
+def test_sparkline():
+    assert sparkline([0, 1]) == "▁█" and sparkline([]) == "" and sparkline([0.5]) == "▁"
+    assert len(sparkline(range(1000), width=16)) == 16 and sparkline(range(1000))[0] == "▁" and sparkline(range(1000))[-1] == "█"
+    assert sparkline([0.0, 1.0, 2.0], bounds=(0.0, 1.0)) == "▁██"
+
+
+@given(st.text(max_size=60), st.integers(5, 40))
+def test_shortened_names_fit(name, longest):
+    short = shortened(name, longest)
+    assert short == name if len(name) <= longest else len(short) == longest
+    assert name.endswith(short[-1:])
+
+
+def printed(summaries, width=120, encoding="utf-8"):
+    buffer = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+    print_summaries(summaries, Console(file=buffer, width=width), {summary.name: "#0072B2" for summary in summaries})
+    buffer.seek(0)
+    return buffer.read()
+
+
+def test_the_table_shows_each_number_once_a_run(make_run):
+    summaries = [summarise(name, name, read_metrics(make_run(name, seed=i, collapse=bool(i)))) for i, name in enumerate(("one", "two"))]
+    text = printed(summaries)
+    assert "● one" in text and "● two" in text
+    for label in (
+        "accuracy, first",
+        "accuracy, last",
+        "accuracy, best",
+        "first quarter",
+        "largest drawdown",
+        "KL to the start",
+        "tokens trained on",
+        "time",
+    ):
+        assert text.count(label) == 1
+    assert f"{summaries[1].accuracy_last.accuracy:.1%}" in text and f"{100 * summaries[1].largest_drawdown:.1f} points" in text
+    assert "NaN" not in text  # no run had one
+
+
+def test_many_runs_come_in_several_tables_and_none_is_cut(make_run):
+    metrics = read_metrics(make_run("run", not_finite=(3,)))
+    summaries = [summarise(f"a_run_with_a_name_{i}", "", metrics) for i in range(5)]
+    text = printed(summaries, width=100)
+    assert all(f"a_run_with_a_name_{i}" in text for i in range(5))
+    assert text.count("accuracy, best") > 1 and max(map(len, text.splitlines())) <= 100
+    assert "steps with NaN or infinity" in text
+
+
+def test_the_table_is_ascii_where_the_console_is(make_run):
+    summary = summarise("x" * 70, "", read_metrics(make_run("run", without=("accuracy",))))
+    text = printed([summary, summarise("other", "", read_metrics(make_run("other")))], encoding="ascii")
+    assert text.isascii() and "xx..xx" in text and "other" in text
