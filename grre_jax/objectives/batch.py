@@ -1,0 +1,190 @@
+"""The one batch layout of every loss: flat tokens -> response ids -> group ids.
+
+Tokens of all responses lie in one flat axis, each with the index of its response; responses carry their advantage and the id of their
+group. Padded, packed and sharded batches are then the same thing. Which tokens count is said by the mask and by the group ids alone,
+never by comparing tokens with a pad id.
+
+Two phases make aggregation exact. `batch_stats` counts what needs the whole global batch; the loss of a micro-batch (a slice of the
+token arrays, the response arrays whole, all tokens of a response in one micro-batch) is then given these counts, and the losses and
+gradients of the micro-batches add up to the batch's.
+"""
+
+from dataclasses import dataclass, fields, replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from grre_jax.objectives.groups import segment_groups
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Batch:
+    """What a loss needs besides the policy's log-probs.
+
+    Attributes:
+      mask: [tokens] True on the tokens the policy generated. Where False, the other token arrays may hold anything, NaN included.
+      response_ids: [tokens] index of the token's response, in 0..responses-1 (any such value where the mask is False).
+      advantages: [responses], constant over a response's tokens.
+      group_ids: [responses] arbitrary integers, equal for the responses of one prompt; -1 on padding responses, which never count.
+      old_logprobs: [tokens] log-probs under the policy that sampled, at the sampling temperature and over the full vocabulary; None if
+        unknown.
+      rewards: [responses], or None.
+      dropped: [responses] True on responses that data shaping left out, or None.
+      ref_logprobs: [tokens] log-probs under a reference policy, or None.
+      prox_logprobs: [tokens] log-probs under the policy at the start of the update, or None.
+    """
+
+    mask: Bool[Array, " tokens"]
+    response_ids: Int[Array, " tokens"]
+    advantages: Float[Array, " responses"]
+    group_ids: Int[Array, " responses"]
+    old_logprobs: Float[Array, " tokens"] | None = None
+    rewards: Float[Array, " responses"] | None = None
+    dropped: Bool[Array, " responses"] | None = None
+    ref_logprobs: Float[Array, " tokens"] | None = None
+    prox_logprobs: Float[Array, " tokens"] | None = None
+
+    def select_tokens(self, index) -> "Batch":
+        """A micro-batch: the token arrays indexed by `index` (a slice or an integer array), the response arrays whole."""
+        chosen = {name: getattr(self, name)[index] for name in TOKEN_FIELDS if getattr(self, name) is not None}
+        return replace(self, **chosen)
+
+
+TOKEN_FIELDS = ("mask", "response_ids", "old_logprobs", "ref_logprobs", "prox_logprobs")
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class BatchStats:
+    """Counts over the global batch. Token counts add over micro-batches and devices; response counts come from the global response arrays.
+
+    Attributes:
+      tokens: [] masked tokens of live responses.
+      kept_tokens: [] those of responses that were not dropped.
+      response_tokens: [responses] masked tokens of each response (0 on padding).
+      group_sizes: [responses] live responses in the group of each response (0 on padding).
+      kept_group_sizes: [responses] those that were not dropped.
+      responses: [] live responses.
+      kept_responses: [] those that were not dropped.
+      groups: [] groups with a live response.
+    """
+
+    tokens: Float[Array, ""]
+    kept_tokens: Float[Array, ""]
+    response_tokens: Float[Array, " responses"]
+    group_sizes: Float[Array, " responses"]
+    kept_group_sizes: Float[Array, " responses"]
+    responses: Float[Array, ""]
+    kept_responses: Float[Array, ""]
+    groups: Float[Array, ""]
+
+    def __add__(self, other: "BatchStats") -> "BatchStats":
+        """The stats of two disjoint sets of tokens of one batch: token counts add, response counts are the same in both."""
+        return replace(self, **{name: getattr(self, name) + getattr(other, name) for name in TOKEN_COUNTS})
+
+
+TOKEN_COUNTS = ("tokens", "kept_tokens", "response_tokens")
+
+
+def live_tokens(batch: Batch) -> Bool[Array, " tokens"]:
+    """[tokens] True on the tokens that count: masked in, and of a response that is not padding."""
+    return batch.mask.astype(bool) & (batch.group_ids >= 0)[batch.response_ids]
+
+
+def batch_stats(batch: Batch) -> BatchStats:
+    """Counts what aggregation needs from the whole batch.
+
+    Args:
+      batch: the global batch, or the tokens of a micro-batch of it (then add the results up).
+
+    Returns:
+      The `BatchStats`, in the default float dtype (token counts are summed as integers first).
+
+    Raises:
+      ValueError: if the shapes of the batch disagree.
+    """
+    check_shapes(batch)
+    groups = segment_groups(batch.group_ids)
+    kept = groups.live if batch.dropped is None else groups.live & ~batch.dropped.astype(bool)
+    response_tokens = jax.ops.segment_sum(live_tokens(batch).astype(jnp.int32), batch.response_ids, batch.group_ids.size)
+    counts = {
+        "tokens": jnp.sum(response_tokens),
+        "kept_tokens": jnp.sum(jnp.where(kept, response_tokens, 0)),
+        "response_tokens": response_tokens,
+        "group_sizes": jnp.where(groups.live, groups.sizes, 0),
+        "kept_group_sizes": jnp.where(groups.live, groups.sum(kept.astype(jnp.int32)), 0),
+        "responses": jnp.sum(groups.live),
+        "kept_responses": jnp.sum(kept),
+        "groups": groups.count,
+    }
+    return BatchStats(**{name: count.astype(jnp.result_type(float)) for name, count in counts.items()})
+
+
+def padded_batch(
+    *,
+    advantages: Float[Array, " responses"],
+    mask: Bool[Array, "responses time"],
+    groups: Int[Array, " responses"],
+    old_logprobs: Float[Array, "responses time"] | None = None,
+    rewards: Float[Array, " responses"] | None = None,
+    dropped: Bool[Array, " responses"] | None = None,
+    ref_logprobs: Float[Array, "responses time"] | None = None,
+    prox_logprobs: Float[Array, "responses time"] | None = None,
+) -> Batch:
+    """Makes a `Batch` from [responses, time] arrays, one row a response. `policy_loss` then takes log-probs of the same shape.
+
+    Args:
+      advantages: [responses].
+      mask: [responses, time] True (or 1) on the tokens the policy generated.
+      groups: [responses] group ids, -1 on padding rows.
+      old_logprobs: [responses, time], or None where the data has none.
+      rewards: [responses], or None.
+      dropped: [responses] from `shape_data`, or None.
+      ref_logprobs: [responses, time], or None.
+      prox_logprobs: [responses, time], or None.
+
+    Returns:
+      The flat `Batch`.
+
+    Raises:
+      ValueError: if groups is None or shapes disagree.
+    """
+    if groups is None:
+        raise ValueError("groups is missing: every response needs the id of its group (-1 on padding)")
+    if np.ndim(mask) != 2:
+        raise ValueError(f"mask must be [responses, time], not {np.shape(mask)}")
+    rows, time = np.shape(mask)
+    tokens = {"old_logprobs": old_logprobs, "ref_logprobs": ref_logprobs, "prox_logprobs": prox_logprobs}
+    for name, values in tokens.items():
+        if values is not None and np.shape(values) != (rows, time):
+            raise ValueError(f"{name} must be [responses, time] = {(rows, time)} like mask, not {np.shape(values)}")
+    batch = Batch(
+        mask=jnp.asarray(mask).astype(bool).reshape(-1),
+        response_ids=jnp.repeat(jnp.arange(rows, dtype=jnp.int32), time),
+        advantages=jnp.asarray(advantages),
+        group_ids=jnp.asarray(groups),
+        rewards=None if rewards is None else jnp.asarray(rewards),
+        dropped=None if dropped is None else jnp.asarray(dropped).astype(bool),
+        **{name: None if values is None else jnp.asarray(values).reshape(-1) for name, values in tokens.items()},
+    )
+    check_shapes(batch)
+    return batch
+
+
+def check_shapes(batch: Batch) -> None:
+    """Checks that the token arrays of a batch agree, and the response arrays.
+
+    Raises:
+      ValueError: naming the array whose shape differs.
+    """
+    for field in fields(batch):
+        values = getattr(batch, field.name)
+        kind, like = ("tokens", "mask") if field.name in TOKEN_FIELDS else ("responses", "group_ids")
+        expected = np.shape(getattr(batch, like))
+        if len(expected) != 1:
+            raise ValueError(f"{like} must be [{kind}], not {expected}")
+        if values is not None and np.shape(values) != expected:
+            raise ValueError(f"{field.name} must be [{kind}] = {expected} like {like}, not {np.shape(values)}")

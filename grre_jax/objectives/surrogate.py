@@ -1,0 +1,205 @@
+"""The derivation: a surrogate loss whose first gradient step is group-relative REINFORCE, whoever generated the data.
+
+From "Group-Relative REINFORCE Is Secretly an Off-Policy Algorithm" (https://arxiv.org/abs/2509.24203). Maximising E_pi[r] - tau KL(pi ||
+pi_t) around an anchor pi_t has the optimum pi ~ pi_t exp(r / tau), and there
+
+    a_i = r_i - tau (log pi(y_i) - log pi_t(y_i))
+
+is the same for every response y_i of a prompt. The surrogate loss is how far finitely many responses are from that:
+
+    L = (1/K^2) sum_{i<j} (a_i - a_j)^2  =  (1/K) sum_i (a_i - mean(a))^2,        grad L at pi = pi_t:  -(2 tau / K) sum_i (r_i -
+    mean(r)) grad log pi(y_i)
+
+Losses are means over groups. A multi-turn trajectory is one response whose mask is True on the tokens the policy generated, over all
+turns: nothing else changes.
+
+Here the loss is a value to be differentiated as it stands: no stop-gradients but on the anchor and the rewards.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from grre_jax.objectives.groups import Groups, segment_groups
+
+Number = float | Float[Array, ""]
+Responses = Float[Array, " responses"]
+
+
+def response_logprobs(logprobs: Float[Array, "responses ..."], mask: Bool[Array, "responses ..."] | None = None) -> Responses:
+    """log pi(y_i | x): the sum over the tokens of each response that the policy generated.
+
+    Args:
+      logprobs: [responses, ...] token log-probs; [responses] if summed already. Anything where the mask is False.
+      mask: of the same shape, or None to sum everything.
+
+    Returns:
+      [responses].
+    """
+    logprobs = jnp.asarray(logprobs)
+    if mask is not None:
+        logprobs = jnp.where(jnp.asarray(mask).astype(bool), logprobs, 0)
+    return jnp.sum(logprobs, axis=tuple(range(1, logprobs.ndim)))
+
+
+def consistency_values(
+    logprobs: Float[Array, "responses ..."],
+    anchor_logprobs: Float[Array, "responses ..."],
+    rewards: Responses,
+    mask: Bool[Array, "responses ..."] | None = None,
+    *,
+    tau: Number,
+) -> Responses:
+    """a_i = r_i - tau (log pi(y_i) - log pi_t(y_i)): equal within each group at the optimum of the surrogate objective.
+
+    Args:
+      logprobs: [responses, ...] log pi of the tokens.
+      anchor_logprobs: [responses, ...] log pi_t of them, data.
+      rewards: [responses].
+      mask: [responses, ...] tokens the policy generated, or None for all.
+      tau: weight of the KL term, positive, in units of reward.
+
+    Returns:
+      [responses].
+
+    Raises:
+      ValueError: if shapes disagree.
+    """
+    shape = np.shape(logprobs)
+    if np.shape(anchor_logprobs) != shape or np.shape(rewards) != shape[:1] or (mask is not None and np.shape(mask) != shape):
+        raise ValueError(
+            f"logprobs {shape}, anchor_logprobs {np.shape(anchor_logprobs)} and mask {np.shape(mask)} must agree, "
+            f"and rewards {np.shape(rewards)} be [responses]"
+        )
+    moved = response_logprobs(logprobs, mask) - jax.lax.stop_gradient(response_logprobs(anchor_logprobs, mask))
+    return jax.lax.stop_gradient(jnp.asarray(rewards)) - tau * moved
+
+
+def surrogate_loss(
+    logprobs: Float[Array, "responses ..."],
+    anchor_logprobs: Float[Array, "responses ..."],
+    rewards: Responses,
+    groups: Int[Array, " responses"],
+    mask: Bool[Array, "responses ..."] | None = None,
+    *,
+    tau: Number,
+    form: str = "pairwise",
+) -> Float[Array, ""]:
+    """The surrogate loss, as written over pairs or as a variance: equal in value and gradient.
+
+    Args:
+      logprobs: [responses, ...] log pi of the tokens.
+      anchor_logprobs: [responses, ...] log pi_t of them, data.
+      rewards: [responses].
+      groups: [responses] group ids, -1 on padding.
+      mask: [responses, ...] tokens the policy generated, or None for all.
+      tau: weight of the KL term, positive, in units of reward.
+      form: "pairwise" (builds a [responses, responses] array), or "variance".
+
+    Returns:
+      [] the mean over groups.
+
+    Raises:
+      ValueError: if shapes disagree or the form is unknown.
+    """
+    values, partition = _live_values(logprobs, anchor_logprobs, rewards, groups, mask, tau)
+    sizes = jnp.maximum(partition.sizes, 1).astype(values.dtype)
+    if form == "variance":
+        terms = (values - partition.mean(values)) ** 2 / sizes
+    elif form == "pairwise":
+        terms = jnp.sum(_pair_squares(values, partition), axis=1) / (2 * sizes**2)
+    else:
+        raise ValueError(f'form must be "pairwise" or "variance", not {form!r}')
+    return _mean_over_groups(terms, partition)
+
+
+def weighted_surrogate_loss(
+    logprobs: Float[Array, "responses ..."],
+    anchor_logprobs: Float[Array, "responses ..."],
+    rewards: Responses,
+    groups: Int[Array, " responses"],
+    weights: Responses | Float[Array, "responses responses"],
+    mask: Bool[Array, "responses ..."] | None = None,
+    *,
+    tau: Number,
+) -> Float[Array, ""]:
+    """L_w = sum_{i<j} w_ij (a_i - a_j)^2 in each group: the surrogate on shaped data. w_ij = 1/K^2 is `surrogate_loss`.
+
+    With w_ij = w_i w_j its gradient at pi = pi_t is -2 tau (sum_j w_j) sum_i w_i (r_i - weighted mean(r)) grad log pi(y_i).
+
+    Args:
+      logprobs: [responses, ...] log pi of the tokens.
+      anchor_logprobs: [responses, ...] log pi_t of them, data.
+      rewards: [responses].
+      groups: [responses] group ids, -1 on padding.
+      weights: [responses] w_i for w_ij = w_i w_j, or [responses, responses] w_ij (read as (w_ij + w_ji) / 2).
+      mask: [responses, ...] tokens the policy generated, or None for all.
+      tau: weight of the KL term, positive, in units of reward.
+
+    Returns:
+      [] the mean over groups.
+
+    Raises:
+      ValueError: if shapes disagree.
+    """
+    values, partition = _live_values(logprobs, anchor_logprobs, rewards, groups, mask, tau)
+    weights = jax.lax.stop_gradient(jnp.asarray(weights))
+    if weights.shape not in (values.shape, values.shape * 2):
+        raise ValueError(f"weights must be [responses] or [responses, responses], not {weights.shape} for {values.size} responses")
+    pairs = weights[:, None] * weights[None, :] if weights.ndim == 1 else weights
+    terms = jnp.sum(jnp.where(_same_group(partition), pairs, 0) * _pair_squares(values, partition), axis=1) / 2
+    return _mean_over_groups(terms, partition)
+
+
+def pointwise_loss(
+    logprobs: Float[Array, "responses ..."],
+    anchor_logprobs: Float[Array, "responses ..."],
+    rewards: Responses,
+    groups: Int[Array, " responses"],
+    mask: Bool[Array, "responses ..."] | None = None,
+    *,
+    tau: Number,
+) -> Float[Array, ""]:
+    """(1/K) sum_i (a_i - mean(r))^2: OPMD as Kimi k1.5 states it (https://arxiv.org/abs/2501.12599), 2 tau times the `opmd` loss up to a
+    constant.
+
+    Arguments and errors as `surrogate_loss`. Returns the mean over groups, [].
+    """
+    values, partition = _live_values(logprobs, anchor_logprobs, rewards, groups, mask, tau)
+    baseline = partition.mean(jnp.asarray(rewards).astype(values.dtype))
+    sizes = jnp.maximum(partition.sizes, 1).astype(values.dtype)
+    return _mean_over_groups((values - jax.lax.stop_gradient(baseline)) ** 2 / sizes, partition)
+
+
+def weighted_mean(values: Responses, weights: Responses, groups: Int[Array, " responses"]) -> Responses:
+    """sum_i w_i v_i / sum_i w_i over the live responses of each group, read at each response; 0 where the weights of a group sum to 0."""
+    partition = segment_groups(groups)
+    total = partition.sum(weights)
+    return jnp.where(total == 0, 0, partition.sum(weights * values) / jnp.where(total == 0, 1, total))
+
+
+def _live_values(logprobs, anchor_logprobs, rewards, groups, mask, tau) -> tuple[Responses, Groups]:
+    """a_i, 0 on padding rows whatever they hold (rows are emptied before any arithmetic, so that NaN reaches no gradient)."""
+    if np.shape(groups) != np.shape(rewards):
+        raise ValueError(f"groups {np.shape(groups)} must be [responses] like rewards {np.shape(rewards)}")
+    partition = segment_groups(groups)
+    shape = np.shape(logprobs)
+    rows = partition.live.reshape((-1,) + (1,) * (len(shape) - 1))
+    mask = jnp.broadcast_to(rows, shape) if mask is None else rows & jnp.asarray(mask).astype(bool)
+    rewards = jnp.where(partition.live, jnp.asarray(rewards), 0)
+    return consistency_values(logprobs, anchor_logprobs, rewards, mask, tau=tau), partition
+
+
+def _same_group(partition: Groups) -> Bool[Array, "responses responses"]:
+    both_live = partition.live[:, None] & partition.live[None, :]
+    return both_live & (partition.segments[:, None] == partition.segments[None, :])
+
+
+def _pair_squares(values: Responses, partition: Groups) -> Float[Array, "responses responses"]:
+    """(a_i - a_j)^2 for pairs of one group, 0 elsewhere; each unordered pair appears twice."""
+    return jnp.where(_same_group(partition), values[:, None] - values[None, :], 0) ** 2
+
+
+def _mean_over_groups(terms: Responses, partition: Groups) -> Float[Array, ""]:
+    return jnp.sum(jnp.where(partition.live, terms, 0)) / jnp.maximum(partition.count, 1)

@@ -1,0 +1,63 @@
+"""The flat layout and the counts of a batch."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+
+from grre_jax import objectives
+
+MASK = np.array([[1, 1, 0], [1, 0, 0], [1, 1, 1], [0, 0, 0], [1, 1, 1]])
+GROUPS = np.array([5, 2, 5, 2, -1])
+DROPPED = np.array([False, False, True, False, False])
+
+
+def batch(**changes):
+    return objectives.padded_batch(**{"advantages": np.zeros(5), "mask": MASK, "groups": GROUPS, "dropped": DROPPED, **changes})
+
+
+def test_padded_batch_is_flat():
+    flat = batch(old_logprobs=np.arange(15.0).reshape(5, 3), rewards=np.ones(5))
+    np.testing.assert_array_equal(flat.response_ids, np.repeat(np.arange(5), 3))
+    np.testing.assert_array_equal(flat.mask, MASK.reshape(-1).astype(bool))
+    np.testing.assert_array_equal(flat.old_logprobs, np.arange(15))
+    assert flat.ref_logprobs is None and flat.mask.dtype == bool
+
+
+def test_counts():
+    stats = objectives.batch_stats(batch())
+    assert (stats.tokens, stats.kept_tokens) == (6, 3)
+    assert (stats.responses, stats.kept_responses, stats.groups) == (4, 3, 2)
+    np.testing.assert_array_equal(stats.response_tokens, [2, 1, 3, 0, 0])
+    np.testing.assert_array_equal(stats.group_sizes, [2, 2, 2, 2, 0])
+    np.testing.assert_array_equal(stats.kept_group_sizes, [1, 2, 1, 2, 0])
+
+
+def test_counts_of_micro_batches_add_up_under_jit():
+    whole = batch()
+    count = jax.jit(objectives.batch_stats)
+    added = count(whole.select_tokens(slice(0, 6))) + count(whole.select_tokens(slice(6, None)))
+    jax.tree.map(np.testing.assert_array_equal, added, count(whole))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"groups": None}, "groups is missing"),
+        ({"groups": GROUPS[:4]}, r"advantages must be \[responses\]"),
+        ({"advantages": np.zeros((5, 3))}, r"advantages must be \[responses\]"),
+        ({"old_logprobs": np.zeros((5, 2))}, "old_logprobs must be"),
+        ({"ref_logprobs": np.zeros(15)}, "ref_logprobs must be"),
+        ({"rewards": np.zeros(4)}, "rewards must be"),
+        ({"mask": np.ones(15)}, "mask must be"),
+    ],
+)
+def test_shapes_that_disagree_are_refused_by_name(changes, message):
+    with pytest.raises(ValueError, match=message):
+        batch(**changes)
+
+
+def test_counts_check_shapes_too():
+    with pytest.raises(ValueError, match="response_ids must be"):
+        objectives.batch_stats(dataclasses.replace(batch(), response_ids=np.zeros(3, int)))

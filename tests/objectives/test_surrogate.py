@@ -1,0 +1,80 @@
+"""The derivation beyond I1 to I3: the optimum, weighted surrogate, multi-turn trajectories, padding."""
+
+import jax
+import numpy as np
+import pytest
+
+from grre_jax import objectives
+from grre_jax.objectives.surrogate import weighted_mean
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+weighted = jax.jit(jax.value_and_grad(objectives.weighted_surrogate_loss))
+GENERATOR = np.random.default_rng(1)
+WEIGHTS = GENERATOR.random(7)
+
+
+def test_all_values_agree_at_the_optimum_and_the_loss_is_zero():
+    tau, rewards, anchor = 0.3, np.array([0.0, 0.8, 1.0]), np.array([0.3, 0.6, 0.1])
+    optimum = anchor * np.exp(rewards / tau)
+    logprobs = np.log(optimum / optimum.sum())
+    values = objectives.consistency_values(logprobs, np.log(anchor), rewards, tau=tau)
+    np.testing.assert_allclose(values, values[0], rtol=1e-12)
+    groups = np.zeros(3, int)
+    for form in ("pairwise", "variance"):
+        assert objectives.surrogate_loss(logprobs, np.log(anchor), rewards, groups, tau=tau, form=form) < 1e-25
+
+
+def test_weighted_step_is_reinforce_on_shaped_data(example, assert_close):
+    """At theta_t: -(2 tau) (sum_j w_j) sum_i w_i (r_i - weighted mean) grad, group by group."""
+    case, live = example, example.groups >= 0
+    _, slope = weighted(case.logprobs, case.logprobs, case.rewards, case.groups, WEIGHTS, case.mask, tau=case.tau)
+    baseline = np.asarray(weighted_mean(case.rewards, WEIGHTS, case.groups))
+    totals = np.array([WEIGHTS[case.groups == group].sum() for group in case.groups])
+    factor = -2 * case.tau * totals * WEIGHTS * (case.rewards - baseline) / 3
+    assert_close(slope, np.where(case.mask & live[:, None], factor[:, None], 0))
+
+
+def test_weights_by_pair(example, assert_close):
+    case = example
+    arguments = (case.logprobs, case.old, case.rewards, case.groups)
+    product, product_slope = weighted(*arguments, WEIGHTS, case.mask, tau=case.tau)
+    pairs, pairs_slope = weighted(*arguments, np.outer(WEIGHTS, WEIGHTS), case.mask, tau=case.tau)
+    assert_close(pairs, product)
+    assert_close(pairs_slope, product_slope)
+    sizes = np.array([np.sum(case.groups == group) for group in case.groups])
+    plain = objectives.surrogate_loss(*arguments, case.mask, tau=case.tau)
+    assert_close(weighted(*arguments, 1 / sizes, case.mask, tau=case.tau)[0], plain)
+
+
+def test_a_multi_turn_trajectory_is_the_sum_of_its_turns(example, assert_close):
+    """Observations between the turns are conditioned on and never scored: [responses, turns, time] masks do what one long row does."""
+    case = example
+    turns = {name: getattr(case, name).reshape(7, 2, 2) for name in ("logprobs", "old", "mask")}
+    loss, slope = weighted(turns["logprobs"], turns["old"], case.rewards, case.groups, WEIGHTS, turns["mask"], tau=case.tau)
+    flat_loss, flat_slope = weighted(case.logprobs, case.old, case.rewards, case.groups, WEIGHTS, case.mask, tau=case.tau)
+    assert_close(loss, flat_loss)
+    assert_close(slope.reshape(7, 4), flat_slope)
+
+
+def test_garbage_in_masked_positions_and_padding_rows_goes_nowhere(example, gradient):
+    case, live = example, example.mask & (example.groups >= 0)[:, None]
+    wild = np.where(live, case.logprobs, np.nan)
+    rewards = np.where(case.groups >= 0, case.rewards, np.inf)
+    for form in ("pairwise", "variance"):
+        loss, slope = gradient.surrogate(wild, np.where(live, case.old, np.inf), rewards, case.groups, case.mask, tau=0.5, form=form)
+        expected, expected_slope = gradient.surrogate(case.logprobs, case.old, case.rewards, case.groups, case.mask, tau=0.5, form=form)
+        assert loss == expected
+        np.testing.assert_array_equal(slope, expected_slope)
+
+
+def test_refusals(example):
+    case = example
+    with pytest.raises(ValueError, match="form must be"):
+        objectives.surrogate_loss(case.logprobs, case.old, case.rewards, case.groups, tau=1.0, form="pairs")
+    with pytest.raises(ValueError, match="must agree"):
+        objectives.surrogate_loss(case.logprobs, case.old[:, :2], case.rewards, case.groups, tau=1.0)
+    with pytest.raises(ValueError, match="groups"):
+        objectives.surrogate_loss(case.logprobs, case.old, case.rewards, case.groups[:3], tau=1.0)
+    with pytest.raises(ValueError, match="weights must be"):
+        objectives.weighted_surrogate_loss(case.logprobs, case.old, case.rewards, case.groups, np.ones(3), tau=1.0)
