@@ -1,0 +1,152 @@
+"""Models to Hugging Face folders that `transformers` loads: config.json, safetensors, the tokenizer's files."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import safetensors.numpy
+
+from grre_jax.errors import DataError, UsageError
+from grre_jax.models import families
+from grre_jax.models.huggingface import locate, parameters, read_json
+from grre_jax.models.transformer import Transformer
+
+TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+    "tokenizer.model",
+    "chat_template.jinja",
+    "chat_template.json",
+)
+MAX_FILE_BYTES = 5 << 30
+
+
+def save(
+    model: Transformer,
+    path: str | os.PathLike,
+    *,
+    tokenizer_from: str | os.PathLike | None = None,
+    max_file_bytes: int = MAX_FILE_BYTES,
+) -> Path:
+    """Writes a Hugging Face folder that `transformers.AutoModelForCausalLM` loads.
+
+    It holds config.json, generation_config.json, the weights as safetensors in the parameters' dtype, and the tokenizer's files, and
+    appears whole or not at all. What the tokenizer's folder says about generation (bos, pad) is kept.
+
+    Args:
+        model: the model.
+        path: the folder to make; it may exist if it is empty.
+        tokenizer_from: a folder whose tokenizer files are copied, or a .gguf file (or a folder with one) whose tokenizer is
+            written out; none if None.
+        max_file_bytes: weights beyond this are cut into several files with an index.
+
+    Returns:
+        The folder.
+
+    Raises:
+        UsageError: if the folder exists and is not empty, or the model's family cannot express its shape.
+        DataError: if `tokenizer_from` holds no tokenizer.
+    """
+    with new_folder(path) as temporary:
+        write(model, temporary, tokenizer_from=tokenizer_from, max_file_bytes=max_file_bytes)
+    return Path(path)
+
+
+def write(
+    model: Transformer, folder: Path, *, tokenizer_from: str | os.PathLike | None = None, max_file_bytes: int = MAX_FILE_BYTES
+) -> None:
+    """The files of `save` into a folder that exists; not atomic."""
+    generation: dict[str, Any] = {}
+    values = families.config_to_dict(model.config, str(model.embed[...].dtype))
+    if tokenizer_from is not None:
+        generation = _copy_tokenizer(Path(tokenizer_from), folder)
+    values["bos_token_id"] = generation.get("bos_token_id")
+    generation = generation | ({"eos_token_id": values["eos_token_id"]} if model.config.eos_ids else {})
+    _write_tensors(model, folder, max_file_bytes)
+    (folder / "config.json").write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
+    (folder / "generation_config.json").write_text(json.dumps(generation, indent=2) + "\n", encoding="utf-8")
+
+
+def _write_tensors(model: Transformer, folder: Path, max_file_bytes: int) -> None:
+    """The tensors in files of at most `max_file_bytes` (or one tensor), layer by layer; the index if there are several files."""
+    arrays = parameters(model)
+    entries = [(n, name, i) for name in arrays for i, n in enumerate(families.tensor_names(name, model.config.num_layers))]
+    entries.sort(key=lambda entry: (entry[1].startswith("layers."), entry[2]))
+    files: list[list[tuple[str, str, int]]] = [[]]
+    sizes = [0]
+    for tensor, name, i in entries:
+        size = arrays[name].nbytes // (model.config.num_layers if name.startswith("layers.") else 1)
+        if files[-1] and sizes[-1] + size > max_file_bytes:
+            files.append([])
+            sizes.append(0)
+        files[-1].append((tensor, name, i))
+        sizes[-1] += size
+    weight_map = {}
+    for number, content in enumerate(files, 1):
+        file = "model.safetensors" if len(files) == 1 else f"model-{number:05d}-of-{len(files):05d}.safetensors"
+        tensors = {}
+        for tensor, name, i in content:
+            value = np.asarray(jax.device_get(arrays[name][i] if name.startswith("layers.") else arrays[name]))
+            tensors[tensor] = np.ascontiguousarray(value.T if families.is_transposed(name) else value)
+        safetensors.numpy.save_file(tensors, folder / file, metadata={"format": "pt"})
+        weight_map |= dict.fromkeys(tensors, file)
+    if len(files) > 1:
+        index = {"metadata": {"total_size": sum(sizes)}, "weight_map": weight_map}
+        (folder / "model.safetensors.index.json").write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
+
+
+def _copy_tokenizer(source: Path, folder: Path) -> dict[str, Any]:
+    """Puts the tokenizer's files into `folder` and returns the generation configuration that came with them."""
+    if source.suffix == ".gguf" or (source.is_dir() and not (source / "tokenizer_config.json").exists() and list(source.glob("*.gguf"))):
+        from grre_jax.models.gguf import GGUFFile
+
+        return GGUFFile(locate(source)[1] or source).write_tokenizer(folder)
+    found = [source / name for name in TOKENIZER_FILES if (source / name).exists()]
+    if not found:
+        raise DataError(f"{source}: no tokenizer files (tokenizer.json, ...) to copy: give the folder the model's tokenizer is in")
+    for file in found:
+        shutil.copyfile(file, folder / file.name)
+    generation = source / "generation_config.json"
+    return read_json(generation) if generation.exists() else {}
+
+
+@contextmanager
+def new_folder(path: str | os.PathLike) -> Iterator[Path]:
+    """A temporary folder beside `path` that becomes `path` when the block ends well, and disappears when it does not.
+
+    Raises:
+        UsageError: if `path` exists and is not an empty folder, before the block and again before the renaming.
+    """
+    path = Path(path)
+
+    def refuse_existing():
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise UsageError(f"{path} exists and is not empty: choose another folder or remove this one")
+
+    refuse_existing()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.parent / f".{path.name}.{uuid.uuid4().hex[:12]}"
+    temporary.mkdir()
+    try:
+        yield temporary
+        for file in temporary.iterdir():
+            file.chmod(temporary.stat().st_mode & 0o666)  # safetensors' 0600 would hide the weights from others; this is the umask's mode
+            with open(file, "rb") as handle:
+                os.fsync(handle.fileno())
+        refuse_existing()
+        os.replace(temporary, path)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)

@@ -1,0 +1,223 @@
+"""Models and tokenizers out of GGUF files (llama.cpp's format), as SmolLM2's weights come in the package registry.
+
+The `gguf` package reads the file and dequantises the tensors. llama.cpp interleaves the two halves of each rotated head of a
+Llama's query and key projections; here they are put back (see `unpermute`). The tokenizer is rebuilt from the vocabulary and
+the merges in the metadata.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from grre_jax.errors import DataError, UsageError
+from grre_jax.models.config import ModelConfig
+
+FAMILIES = ("llama", "qwen2", "qwen3")
+_TOP = {"token_embd.weight": "model.embed_tokens.weight", "output_norm.weight": "model.norm.weight", "output.weight": "lm_head.weight"}
+_LAYER = {
+    "attn_norm": "input_layernorm",
+    "ffn_norm": "post_attention_layernorm",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.o_proj",
+    "attn_q_norm": "self_attn.q_norm",
+    "attn_k_norm": "self_attn.k_norm",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+}
+_CONTROL, _USER_DEFINED = 3, 4  # llama.cpp's token types
+
+
+def unpermute(weight: Float[np.ndarray, "outputs *inputs"], heads: int) -> Float[np.ndarray, "outputs *inputs"]:
+    """Undoes llama.cpp's reordering of a Llama's rotated projections and their biases.
+
+    There entry 2i of a head is rotated with 2i + 1, in Hugging Face checkpoints (and here) entry i with i + head_dim/2.
+    """
+    pairs = weight.reshape(heads, weight.shape[0] // heads // 2, 2, *weight.shape[1:])
+    return pairs.swapaxes(1, 2).reshape(weight.shape)
+
+
+def _hugging_face_name(name: str) -> str:
+    """The tensor's name in a Hugging Face checkpoint; its own where it has none there."""
+    if name in _TOP:
+        return _TOP[name]
+    match = re.fullmatch(r"blk\.(\d+)\.(\w+)\.(weight|bias)", name)
+    if match is None or match[2] not in _LAYER:
+        return name
+    return f"model.layers.{match[1]}.{_LAYER[match[2]]}.{match[3]}"
+
+
+class GGUFFile:
+    """A GGUF file as a source of tensors under their Hugging Face names, with its configuration and its tokenizer.
+
+    Args:
+        path: the file.
+
+    Raises:
+        UsageError: if the `gguf` package is not installed.
+        DataError: naming the file and the field, if it is damaged or holds a model or an option that is not supported.
+    """
+
+    def __init__(self, path: Path):
+        try:
+            import gguf
+        except ImportError as error:
+            raise UsageError(f"reading {path} needs the gguf package: pip install gguf") from error
+        self.path = Path(path)
+        try:
+            self._reader = gguf.GGUFReader(self.path)
+        except (ValueError, IndexError, OSError) as error:
+            raise DataError(f"{path}: cannot be read as GGUF ({error}): copy or download the file again") from error
+        self._dequantize: Callable = gguf.dequantize
+        self._tensors = {_hugging_face_name(t.name): t for t in self._reader.tensors}
+
+    def field(self, name: str, default: Any = None) -> Any:
+        """A metadata value, or `default` where the file has none of that name."""
+        found = self._reader.fields.get(name)
+        return default if found is None else found.contents()
+
+    def _required(self, name: str) -> Any:
+        value = self.field(name)
+        if value is None:
+            raise DataError(f"{self.path}: the metadata field {name} is missing: use a complete GGUF file")
+        return value
+
+    @cached_property
+    def config(self) -> ModelConfig:
+        """The model's shape."""
+        family = self._required("general.architecture")
+        if family not in FAMILIES:
+            raise DataError(f"{self.path}: architecture {family!r} is not supported: use a GGUF file of {', '.join(FAMILIES)}")
+        if self.field(f"{family}.expert_count", 0):
+            raise DataError(f"{self.path}: mixtures of experts ({family}.expert_count) are not supported: use a dense model")
+        if self.field(f"{family}.rope.scaling.type", "none") != "none" or "rope_freqs.weight" in self._tensors:
+            raise DataError(f"{self.path}: scaled rotary embeddings (rope.scaling, rope_freqs) are not supported: only plain ones are")
+        hidden, heads = self._required(f"{family}.embedding_length"), self._required(f"{family}.attention.head_count")
+        if "model.embed_tokens.weight" not in self._tensors:
+            raise DataError(f"{self.path}: tensor token_embd.weight is missing: use a complete GGUF file")
+        eos = [self.field(f"tokenizer.ggml.{kind}_token_id") for kind in ("eos", "eot")]
+        try:
+            return ModelConfig(
+                vocab_size=self.shape("model.embed_tokens.weight")[0],
+                hidden_size=hidden,
+                intermediate_size=self._required(f"{family}.feed_forward_length"),
+                num_layers=self._required(f"{family}.block_count"),
+                num_heads=heads,
+                num_kv_heads=self.field(f"{family}.attention.head_count_kv", heads),
+                head_dim=self.field(f"{family}.attention.key_length", hidden // heads),
+                rope_theta=_shortest(self.field(f"{family}.rope.freq_base", 10_000.0)),
+                rms_norm_eps=_shortest(self._required(f"{family}.attention.layer_norm_rms_epsilon")),
+                tie_embeddings="lm_head.weight" not in self._tensors,
+                qkv_bias="model.layers.0.self_attn.q_proj.bias" in self._tensors,
+                attention_out_bias="model.layers.0.self_attn.o_proj.bias" in self._tensors,
+                qk_norm="model.layers.0.self_attn.q_norm.weight" in self._tensors,
+                max_positions=self.field(f"{family}.context_length", 2048),
+                family=family,
+                eos_ids=tuple(dict.fromkeys(i for i in eos if i is not None)),
+            )
+        except ValueError as error:
+            raise DataError(f"{self.path}: {error}") from error
+
+    def names(self) -> set[str]:
+        """Tensors, under their Hugging Face names."""
+        return set(self._tensors)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Shape of a tensor, [out, in] for a projection."""
+        return tuple(int(n) for n in reversed(self._tensors[name].shape))
+
+    def file(self, name: str) -> Path:
+        """The file a tensor is in."""
+        return self.path
+
+    def read(self, name: str) -> np.ndarray:
+        """A tensor, dequantised to float32."""
+        tensor = self._tensors[name]
+        value = np.asarray(self._dequantize(tensor.data, tensor.tensor_type), np.float32).reshape(self.shape(name))
+        if self.config.family == "llama" and ".self_attn.q_proj." in name:
+            return unpermute(value, self.config.num_heads)
+        if self.config.family == "llama" and ".self_attn.k_proj." in name:
+            return unpermute(value, self.config.num_kv_heads)
+        return value
+
+    def write_tokenizer(self, folder: Path) -> dict[str, Any]:
+        """Writes tokenizer.json and tokenizer_config.json (with the chat template) for `transformers.AutoTokenizer`.
+
+        Returns:
+            The generation configuration that goes with it: bos, eos and pad ids.
+
+        Raises:
+            DataError: if the vocabulary is not SmolLM's kind of byte-level BPE.
+        """
+        kind, pre = self._required("tokenizer.ggml.model"), self.field("tokenizer.ggml.pre", "default")
+        if (kind, pre) != ("gpt2", "smollm"):
+            raise DataError(
+                f"{self.path}: a tokenizer of kind {kind!r} with pre-tokenizer {pre!r} is not supported: "
+                "take the tokenizer's files from the model's original Hugging Face folder"
+            )
+        tokens = self._required("tokenizer.ggml.tokens")
+        types = self.field("tokenizer.ggml.token_type", [1] * len(tokens))
+        ids = {name: self.field(f"tokenizer.ggml.{key}_token_id") for name, key in _SPECIAL.items()}
+        tokenizer = byte_level_bpe(tokens, types, self._required("tokenizer.ggml.merges"))
+        tokenizer.save(str(folder / "tokenizer.json"))
+        values = {
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            "model_max_length": self.config.max_positions,
+            "clean_up_tokenization_spaces": False,
+            "add_prefix_space": False,
+            **{name: tokens[i] for name, i in ids.items() if i is not None},
+        }
+        if self.field("tokenizer.chat_template") is not None:
+            values["chat_template"] = self.field("tokenizer.chat_template")
+        (folder / "tokenizer_config.json").write_text(json.dumps(values, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        generation = {f"{name}_id": ids[name] for name in ("bos_token", "pad_token") if ids[name] is not None}
+        eos = list(self.config.eos_ids)
+        return generation | ({"eos_token_id": eos[0] if len(eos) == 1 else eos} if eos else {})
+
+
+_SPECIAL = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "pad_token": "padding"}
+
+
+def _shortest(value: float) -> float:
+    """The shortest decimal that is the same float32: 1e-05, not 9.999999747378752e-06."""
+    return float(str(np.float32(value)))
+
+
+def byte_level_bpe(tokens: list[str], types: list[int], merges: list[str]) -> Any:
+    """A `tokenizers.Tokenizer` with SmolLM's pre-tokenizer: every digit by itself first, then words as GPT-2 splits them.
+
+    llama.cpp splits so for `tokenizer.ggml.pre = smollm`. transformers' own GGUF reader (5.23) leaves the digits out, and therefore
+    differs where two or more spaces come before a digit.
+
+    Args:
+        tokens: the vocabulary, in the byte alphabet of GPT-2; the position is the id.
+        types: llama.cpp's type of each token; control and user-defined tokens are never split.
+        merges: "left right" pairs, best first.
+    """
+    import tokenizers
+    from tokenizers import decoders, models, pre_tokenizers
+
+    pairs = [tuple(merge.split(" ")) for merge in merges]
+    tokenizer = tokenizers.Tokenizer(models.BPE(vocab={token: i for i, token in enumerate(tokens)}, merges=pairs))
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    added = [
+        tokenizers.AddedToken(token, normalized=False, special=kind == _CONTROL)
+        for token, kind in zip(tokens, types, strict=True)
+        if kind in (_CONTROL, _USER_DEFINED)
+    ]
+    tokenizer.add_special_tokens([token for token in added if token.special])
+    tokenizer.add_tokens([token for token in added if not token.special])
+    return tokenizer

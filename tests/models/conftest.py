@@ -1,0 +1,57 @@
+"""The stored checkpoints of scripts/make_model_fixtures.py."""
+
+import shutil
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from grre_jax import models
+
+STORED = Path(__file__).parent / "fixtures"
+CASES = sorted(folder.name for folder in STORED.iterdir())
+
+
+@pytest.fixture(params=CASES)
+def case(request):
+    """The folder of each stored checkpoint."""
+    return STORED / request.param
+
+
+@pytest.fixture
+def checkpoint(tmp_path):
+    """`checkpoint(name)` copies a stored checkpoint to where a test may damage it."""
+
+    def copy(name="qwen2"):
+        return Path(shutil.copytree(STORED / name, tmp_path / name))
+
+    return copy
+
+
+@pytest.fixture
+def expected():
+    """`expected(folder)` gives the stored (tokens, logits)."""
+
+    def read(folder):
+        with np.load(folder / "expected.npz") as stored:
+            return stored["tokens"], stored["logits"]
+
+    return read
+
+
+@pytest.fixture
+def small():
+    """`small(**fields)` is a model of two layers with every parameter random, norms and biases too."""
+
+    def make(seed=0, **fields):
+        options = {k: fields.pop(k) for k in ("dtype", "compute_dtype", "remat", "unroll") if k in fields}
+        shape = dict(vocab_size=29, hidden_size=16, intermediate_size=24, num_layers=2, num_heads=4, num_kv_heads=2, head_dim=6)
+        abstract = nnx.eval_shape(lambda: models.init(models.ModelConfig(**shape | fields), **options))
+        graph, state = nnx.split(abstract)
+        random = np.random.default_rng(seed)
+        filled = [(path, p.replace(jnp.asarray(random.normal(scale=0.3, size=p.shape), p.dtype))) for path, p in nnx.to_flat_state(state)]
+        return nnx.merge(graph, nnx.from_flat_state(filled))
+
+    return make

@@ -1,0 +1,242 @@
+"""Loading Hugging Face folders: the logits are transformers', and what cannot be loaded is refused by name."""
+
+import json
+import shutil
+
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import pytest
+import safetensors.numpy
+from flax import nnx
+
+from grre_jax import models
+from grre_jax.errors import DataError
+
+
+def edit_json(path, **changes):
+    """Sets fields of a JSON file; None removes one."""
+    values = json.loads(path.read_text()) | changes
+    path.write_text(json.dumps({k: v for k, v in values.items() if v is not None}))
+
+
+def edit_tensors(folder, change):
+    tensors = safetensors.numpy.load_file(folder / "model.safetensors")
+    change(tensors)
+    safetensors.numpy.save_file(tensors, folder / "model.safetensors")
+
+
+@nnx.jit
+def run(model, tokens):
+    return model.logits(model(tokens))
+
+
+def logits(model, tokens):
+    return np.asarray(run(model, tokens))
+
+
+def test_logits_are_those_of_transformers(case, expected):
+    tokens, wanted = expected(case)
+    model = models.load(case)
+    np.testing.assert_allclose(logits(model, tokens), wanted, atol=1e-4, rtol=0)
+    assert model.config == models.load_config(case)
+    assert model.config.num_parameters == sum(p.size for p in models.parameters(model).values())
+
+
+def test_the_layout_of_transformers_4(checkpoint, expected):
+    folder = checkpoint("llama_bias")
+    edit_json(folder / "config.json", rope_parameters=None, dtype=None, rope_theta=500_000.0, rope_scaling=None, torch_dtype="float32")
+    tokens, wanted = expected(folder)
+    np.testing.assert_allclose(logits(models.load(folder), tokens), wanted, atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("indexed", [True, False])
+def test_several_files(checkpoint, expected, indexed):
+    folder = checkpoint()
+    tensors = safetensors.numpy.load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    weight_map = {name: f"model-0000{1 + i % 2}-of-00002.safetensors" for i, name in enumerate(tensors)}
+    for file in sorted(set(weight_map.values())):
+        safetensors.numpy.save_file({n: t for n, t in tensors.items() if weight_map[n] == file}, folder / file)
+    if indexed:
+        (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
+    tokens, wanted = expected(folder)
+    np.testing.assert_allclose(logits(models.load(folder), tokens), wanted, atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("stored", [ml_dtypes.bfloat16, np.float16])
+def test_half_precision_files_and_parameters(checkpoint, expected, stored):
+    folder = checkpoint()
+    edit_tensors(folder, lambda tensors: tensors.update({n: t.astype(stored) for n, t in tensors.items()}))
+    tokens, wanted = expected(folder)
+    np.testing.assert_allclose(logits(models.load(folder), tokens), wanted, atol=0.1)
+    model = models.load(folder, dtype=jnp.bfloat16)
+    assert all(p.dtype == jnp.bfloat16 for p in models.parameters(model).values())
+    assert nnx.eval_shape(lambda m: m(jnp.asarray(tokens)), model).dtype == jnp.bfloat16
+    mixed = models.load(folder, compute_dtype=jnp.bfloat16)
+    assert nnx.eval_shape(lambda m: m(jnp.asarray(tokens)), mixed).dtype == jnp.bfloat16
+    assert mixed.embed[...].dtype == jnp.float32
+
+
+def test_parameters_are_placed_one_by_one(case):
+    seen = {}
+
+    def place(name, value):
+        assert isinstance(value, np.ndarray)
+        seen[name] = value.shape
+        return jnp.asarray(value)
+
+    model = models.load(case, place=place)
+    assert seen == {name: value.shape for name, value in models.parameters(model).items()}
+    assert seen["layers.q_proj"] == (2, model.config.hidden_size, model.config.num_heads * model.config.head_dim)
+
+
+def test_generation_config_decides_the_end_tokens(checkpoint):
+    folder = checkpoint()
+    assert models.load_config(folder).eos_ids == (3,)
+    edit_json(folder / "generation_config.json", eos_token_id=[7, 3])
+    assert models.load_config(folder).eos_ids == (7, 3)
+    (folder / "generation_config.json").unlink()
+    edit_json(folder / "config.json", eos_token_id=None)
+    assert models.load_config(folder).eos_ids == ()
+
+
+def test_a_tied_checkpoint_may_store_its_head_and_old_buffers(checkpoint, expected):
+    folder = checkpoint("qwen2")
+
+    def add(tensors):
+        tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"]
+        tensors["model.layers.1.self_attn.rotary_emb.inv_freq"] = np.ones(3, np.float32)
+
+    edit_tensors(folder, add)
+    tokens, wanted = expected(folder)
+    np.testing.assert_allclose(logits(models.load(folder), tokens), wanted, atol=1e-4)
+    edit_tensors(folder, lambda tensors: tensors.update({"lm_head.weight": tensors["lm_head.weight"] + 1}))
+    with pytest.raises(DataError, match="model.safetensors: tensor lm_head.weight differs from .* tie_word_embeddings"):
+        models.load(folder)
+
+
+UNSUPPORTED = [
+    (dict(architectures=["MistralForCausalLM"]), "MistralForCausalLM is not supported.*LlamaForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM"),
+    (dict(architectures=None, model_type="gemma3"), "gemma3"),
+    (dict(rope_parameters={"rope_theta": 1e6, "rope_type": "yarn", "factor": 4.0}), "rope_parameters of type yarn"),
+    (dict(rope_scaling={"type": "linear", "factor": 2.0}), "rope_scaling of type linear"),
+    (dict(rope_parameters={"full_attention": {"rope_theta": 1e6}}), "full_attention"),
+    (dict(rope_parameters=[1]), "rope_parameters must be an object"),
+    (dict(rope_parameters={"rope_theta": "big"}), "rope_theta must be a number"),
+    (dict(partial_rotary_factor=0.5), "partial_rotary_factor"),
+    (dict(use_sliding_window=True, sliding_window=8, max_window_layers=1, layer_types=None), "sliding_window is in use"),
+    (dict(layer_types=["full_attention", "sliding_attention"]), "layer_types"),
+    (dict(hidden_act="gelu"), "hidden_act 'gelu'"),
+    (dict(mlp_bias=True), "mlp_bias"),
+    (dict(quantization_config={"quant_method": "gptq"}), r"quantization_config \(gptq\)"),
+    (dict(hidden_size=None), "hidden_size is missing"),
+    (dict(num_hidden_layers="two"), "num_hidden_layers must be an integer, got 'two'"),
+    (dict(num_key_value_heads=4), "num_kv_heads=4 must divide num_heads=6"),
+    (dict(eos_token_id="</s>"), "eos_token_id must be a token id"),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), UNSUPPORTED)
+def test_unsupported_configurations_are_named(checkpoint, changes, message):
+    folder = checkpoint()
+    (folder / "generation_config.json").unlink()
+    edit_json(folder / "config.json", **changes)
+    with pytest.raises(DataError, match=message) as raised:
+        models.load(folder)
+    assert str(folder / "config.json") in str(raised.value)
+
+
+def test_options_that_are_declared_but_unused_are_accepted(checkpoint, expected):
+    folder = checkpoint()
+    unused = dict(use_sliding_window=False, sliding_window=8, max_window_layers=1, layer_types=None, rope_scaling={"rope_type": "default"})
+    edit_json(folder / "config.json", **unused)
+    tokens, wanted = expected(folder)
+    np.testing.assert_allclose(logits(models.load(folder), tokens), wanted, atol=1e-4)
+
+
+def test_what_is_not_a_checkpoint(checkpoint, tmp_path):
+    with pytest.raises(DataError, match="nowhere: no such folder.*grre fetch smollm2-135m"):
+        models.load(tmp_path / "nowhere")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match="empty: config.json is missing"):
+        models.load(tmp_path / "empty")
+    folder = checkpoint()
+    with pytest.raises(DataError, match="is a file: give the checkpoint's folder"):
+        models.load(folder / "model.safetensors")
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    with pytest.raises(DataError, match=r"its weights are pickled \(pytorch_model.bin\)"):
+        models.load(folder)
+    (folder / "pytorch_model.bin").unlink()
+    with pytest.raises(DataError, match="it holds no weights"):
+        models.load(folder)
+    (folder / "config.json").write_text("{")
+    with pytest.raises(DataError, match="config.json: cannot be read as JSON"):
+        models.load(folder)
+    (folder / "config.json").write_text("[]")
+    with pytest.raises(DataError, match="config.json: must hold a JSON object, got list"):
+        models.load(folder)
+
+
+def test_damaged_files_are_named(checkpoint):
+    folder = checkpoint()
+    whole = (folder / "model.safetensors").read_bytes()
+    (folder / "model.safetensors").write_bytes(whole[:-5])
+    with pytest.raises(DataError, match="model.safetensors: cannot be read as safetensors"):
+        models.load(folder)
+    (folder / "model.safetensors").write_bytes(whole)
+    index = {"weight_map": {"model.norm.weight": "model-00001-of-00001.safetensors"}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(DataError, match="model-00001-of-00001.safetensors: cannot be read"):
+        models.load(folder)
+    index = {"weight_map": {"model.norm.bias": "model.safetensors"}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(DataError, match="model.safetensors: tensor model.norm.bias is missing"):
+        models.load(folder)
+
+
+def test_files_that_repeat_a_tensor(checkpoint):
+    folder = checkpoint()
+    (folder / "model.safetensors").rename(folder / "model-a.safetensors")
+    shutil.copy(folder / "model-a.safetensors", folder / "model-b.safetensors")
+    with pytest.raises(DataError, match="model-b.safetensors: tensor .* is also in model-a.safetensors"):
+        models.load(folder)
+
+
+def test_tensors_that_do_not_fit_the_configuration(checkpoint):
+    folder = checkpoint()
+    name = "model.layers.1.mlp.up_proj.weight"
+    edit_tensors(folder, lambda tensors: tensors.update({name: tensors[name][1:]}))
+    with pytest.raises(DataError, match=rf"model.safetensors: tensor {name} has shape \(29, 36\), the configuration asks for \(30, 36\)"):
+        models.load(folder)
+    edit_tensors(folder, lambda tensors: tensors.pop(name))
+    with pytest.raises(DataError, match=f"tensor {name} is missing"):
+        models.load(folder)
+    folder = checkpoint("llama")
+    edit_tensors(folder, lambda tensors: tensors.update({"model.layers.0.self_attn.q_proj.bias": np.zeros(24, np.float32)}))
+    with pytest.raises(DataError, match="model.safetensors: tensor model.layers.0.self_attn.q_proj.bias is unexpected"):
+        models.load(folder)
+    edit_json(folder / "config.json", tie_word_embeddings=False, num_hidden_layers=3)
+    with pytest.raises(DataError, match=r"tensor model.layers.2.* \(and 8 more\) is missing"):
+        models.load(folder)
+
+
+def test_new_models_depend_on_the_seed_alone(small):
+    config = small().config
+    one, again, other = (models.init(config, seed) for seed in (1, 1, 2))
+    assert models.fingerprint(one) == models.fingerprint(again) != models.fingerprint(other)
+    assert one.config == config
+    np.testing.assert_array_equal(one.layers.attn_norm[...], 1)
+
+
+def test_fingerprint_sees_every_number(small):
+    model = small()
+    before = models.fingerprint(model)
+    assert len(before) == 64
+    model.layers.q_norm = None  # not a parameter
+    assert models.fingerprint(model) == before
+    model.final_norm[...] = model.final_norm[...].at[3].add(1e-6)
+    assert models.fingerprint(model) != before
+    assert models.fingerprint(small(rope_theta=9_999.0)) != before
+    assert models.fingerprint(small(family="qwen2", eos_ids=(1,))) == before
+    assert models.fingerprint(small(dtype=jnp.bfloat16)) != before

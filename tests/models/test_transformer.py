@@ -1,0 +1,117 @@
+"""The forward pass: packed rows, shared prompts, two ways to repeat a layer."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from grre_jax.models import token_logprobs
+from grre_jax.models.transformer import causal_mask, rms_norm, rope_tables, rotate
+
+OPTIONS = [dict(), dict(qk_norm=True, family="qwen3"), dict(qkv_bias=True, tie_embeddings=False, family="qwen2")]
+
+
+def packed(prompt, completions, padding=0):
+    """A prompt with its completions after it in one row, as (tokens, positions, segments, prefixes, sources)."""
+    rows = [(t, i, 1, 1, max(i - 1, 0)) for i, t in enumerate(prompt)]
+    for number, completion in enumerate(completions, 2):
+        for i, token in enumerate(completion):
+            source = len(rows) - 1 if i else len(prompt) - 1
+            rows.append((token, len(prompt) + i, number, 1, source))
+    rows += [(0, 0, 0, 0, len(rows) + i) for i in range(padding)]
+    return [jnp.asarray(column)[None] for column in zip(*rows, strict=True)]
+
+
+PROMPT, COMPLETIONS = [3, 1, 4, 1, 5], [[9, 2, 6], [5], [3, 5, 8, 9]]
+
+
+def separate():
+    """The same completions, each in a row of its own after the prompt, and which of the tokens are theirs."""
+    length = len(PROMPT) + max(map(len, COMPLETIONS))
+    tokens, theirs = np.zeros((len(COMPLETIONS), length), int), np.zeros((len(COMPLETIONS), length), bool)
+    for row, completion in enumerate(COMPLETIONS):
+        tokens[row, : len(PROMPT) + len(completion)] = PROMPT + completion
+        theirs[row, len(PROMPT) : len(PROMPT) + len(completion)] = True
+    return jnp.asarray(tokens), theirs
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_completions_that_share_a_prompt_score_as_separate_rows(small, options):
+    model = small(**options)
+    logprobs = np.asarray(jax.jit(token_logprobs)(model, *packed(PROMPT, COMPLETIONS, padding=3)))[0]
+    tokens, theirs = separate()
+    alone = np.asarray(jax.jit(token_logprobs)(model, tokens))
+    end = len(PROMPT) + theirs.sum()
+    np.testing.assert_allclose(logprobs[: len(PROMPT)], alone[0, : len(PROMPT)], atol=1e-5)
+    np.testing.assert_allclose(logprobs[len(PROMPT) : end], alone[theirs], atol=1e-5)
+    assert (logprobs[end:] == 0).all()  # padding names itself as its source
+
+
+def test_gradients_of_a_packed_row_are_those_of_separate_rows(small):
+    graph, params = nnx.split(small())
+    row = packed(PROMPT, COMPLETIONS, padding=2)
+    tokens, theirs = separate()
+
+    def together(params):
+        return token_logprobs(nnx.merge(graph, params), *row)[0, len(PROMPT) :].sum()
+
+    def apart(params):
+        return (token_logprobs(nnx.merge(graph, params), tokens) * theirs).sum()
+
+    a, b = jax.jit(jax.value_and_grad(together))(params), jax.jit(jax.value_and_grad(apart))(params)
+    for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
+        np.testing.assert_allclose(x, y, atol=2e-5, rtol=1e-4)
+
+
+def test_independent_sequences_in_one_row_do_not_see_each_other(small):
+    model = small()
+    first, second = [7, 8, 9], [1, 2, 3, 4]
+    forward = jax.jit(lambda *arrays: model(*arrays))
+    positions, segments = jnp.asarray([[0, 1, 2, 0, 1, 2, 3]]), jnp.asarray([[1, 1, 1, 2, 2, 2, 2]])
+    hidden = forward(jnp.asarray([first + second]), positions, segments)[0]
+    rows = forward(jnp.asarray([first + [0], second]))
+    np.testing.assert_allclose(hidden[:3], rows[0, :3], atol=1e-5)
+    np.testing.assert_allclose(hidden[3:], rows[1], atol=1e-5)
+
+
+def test_causal_mask_of_a_shared_prompt():
+    mask = causal_mask(jnp.asarray([[1, 1, 2, 2, 3, 0]]), jnp.asarray([[1, 1, 1, 1, 1, 0]]))[0].astype(int)
+    expected = [[1, 0, 0, 0, 0, 0], [1, 1, 0, 0, 0, 0], [1, 1, 1, 0, 0, 0], [1, 1, 1, 1, 0, 0], [1, 1, 0, 0, 1, 0], [0, 0, 0, 0, 0, 1]]
+    np.testing.assert_array_equal(mask, expected)
+
+
+def test_scan_unroll_and_remat_agree(small):
+    options = dict(qk_norm=True, qkv_bias=True, attention_out_bias=True)
+    tokens = jax.random.randint(jax.random.key(1), (2, 7), 0, 29)
+    results = []
+    for extra in (dict(unroll=True), dict(unroll=False), dict(unroll=True, remat=True), dict(unroll=False, remat=True)):
+        graph, params = nnx.split(small(**options, **extra))
+        loss = jax.jit(jax.value_and_grad(lambda p, g=graph: token_logprobs(nnx.merge(g, p), tokens).sum()))
+        results.append(jax.tree.leaves(loss(params)))
+    for other in results[1:]:
+        for a, b in zip(results[0], other, strict=True):
+            np.testing.assert_allclose(a, b, atol=1e-5, rtol=1e-4)
+
+
+def test_blocks_are_the_slices_of_the_stack(small):
+    model = small()
+    for i, block in enumerate(model.blocks()):
+        np.testing.assert_array_equal(block.up_proj[...], model.layers.up_proj[i])
+    assert len(model.blocks()) == model.config.num_layers
+
+
+def test_rms_norm_and_rotation_keep_what_they_should():
+    x = jax.random.normal(jax.random.key(0), (3, 4, 2, 8)).astype(jnp.bfloat16)
+    assert rms_norm(x, jnp.ones(8), 1e-6).dtype == jnp.bfloat16
+    y = rms_norm(100 * x.astype(jnp.float32), jnp.full(8, 2.0), 0.0)
+    np.testing.assert_allclose(jnp.mean(y * y, -1), 4.0, rtol=1e-5)
+    q, k = jax.random.normal(jax.random.key(1), (2, 1, 1, 1, 8))
+
+    def score(i, j):
+        turned = [rotate(v, *rope_tables(jnp.asarray([[p]]), 8, 1e4)) for v, p in ((q, i), (k, j))]
+        return float((turned[0] * turned[1]).sum())
+
+    # The score of two rotated vectors depends on their distance alone.
+    np.testing.assert_allclose(score(5, 3), score(12, 10), rtol=1e-4)
+    np.testing.assert_allclose(score(0, 0), float((q * k).sum()), rtol=1e-5)
