@@ -1,0 +1,25 @@
+"""The embedded default: chained arithmetic modulo ten, trained off-policy from stored rollout shards.
+
+Reproduces: the claim that clipped group-relative REINFORCE without importance weights learns from stale data (arXiv 2509.24203): the sampler's
+weights are refreshed every 20 steps only, and no ratio multiplies the gradient.
+
+Command:   grre train configs/arithmetic.py
+"""
+
+from grre_jax.config import CheckpointConfig, Config, EvaluationConfig, ObjectiveConfig, SamplingConfig, TrainingConfig, WarmStartConfig
+from grre_jax.training.regime import Regime
+from grre_jax.training.state import OptimizerConfig
+
+
+def config() -> Config:
+    return Config(
+        name="arithmetic",
+        objective=ObjectiveConfig("rec_oneside_nois", {"epsilon_low": 0.6, "epsilon_high": 2.0}),
+        regime=Regime(sync_interval=20),
+        sampling=SamplingConfig(num_samples=8, max_prompt_tokens=8, max_new_tokens=6, prompts_per_call=320),
+        training=TrainingConfig(steps=320, groups_per_step=16),
+        optimizer=OptimizerConfig(learning_rate=5e-4),
+        warm_start=WarmStartConfig(steps=1300),
+        evaluation=EvaluationConfig(every=20, questions=512),
+        checkpoint=CheckpointConfig(every=80),
+    )

@@ -1,0 +1,29 @@
+"""SmolLM2-135M-Instruct learns one-digit sums from its own stale samples."""
+
+from grre_jax.config import (
+    CheckpointConfig,
+    Config,
+    EvaluationConfig,
+    ModelSource,
+    ObjectiveConfig,
+    SamplingConfig,
+    TaskConfig,
+    TrainingConfig,
+)
+from grre_jax.training.regime import Regime
+from grre_jax.training.state import OptimizerConfig
+
+
+def config() -> Config:
+    return Config(
+        name="smollm2_arithmetic",
+        model=ModelSource(path="models/smollm2-135m"),
+        task=TaskConfig("chat_arithmetic"),
+        objective=ObjectiveConfig("rec_oneside_nois", {"epsilon_low": 0.6, "epsilon_high": 2.0}),
+        regime=Regime(sync_interval=4),
+        sampling=SamplingConfig(num_samples=8, max_prompt_tokens=48, max_new_tokens=12, prompts_per_call=32),
+        training=TrainingConfig(steps=60, groups_per_step=16, rows_per_microbatch=8),
+        optimizer=OptimizerConfig(learning_rate=1e-5, warmup_steps=5),
+        evaluation=EvaluationConfig(every=20, questions=20, num_samples=16),
+        checkpoint=CheckpointConfig(every=20),
+    )

@@ -1,0 +1,31 @@
+"""SmolLM2-135M-Instruct learns offline from the stored GSM8K solutions of four other models."""
+
+from grre_jax.config import (
+    CheckpointConfig,
+    Config,
+    DataConfig,
+    EvaluationConfig,
+    ModelSource,
+    ObjectiveConfig,
+    SamplingConfig,
+    TaskConfig,
+    TrainingConfig,
+)
+from grre_jax.training.regime import Regime
+from grre_jax.training.state import OptimizerConfig
+
+
+def config() -> Config:
+    return Config(
+        name="smollm2_gsm8k_offline",
+        model=ModelSource(path="models/smollm2-135m"),
+        task=TaskConfig("gsm8k"),
+        objective=ObjectiveConfig("reinforce"),
+        regime=Regime(offline=True),
+        data=DataConfig(path="rollouts/gsm8k", questions="0:700", drop_over_limit=True),
+        sampling=SamplingConfig(num_samples=4, max_prompt_tokens=256, max_new_tokens=256),
+        training=TrainingConfig(steps=40, groups_per_step=8, row_tokens=640, rows_per_microbatch=2),
+        optimizer=OptimizerConfig(learning_rate=1e-5, warmup_steps=5),
+        evaluation=EvaluationConfig(questions=0, ranking_questions="900:1319"),
+        checkpoint=CheckpointConfig(every=20),
+    )

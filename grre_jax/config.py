@@ -1,0 +1,389 @@
+"""A run's configuration: typed, frozen, built by a Python file and overridden by dotted names on the command line."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import difflib
+import importlib.util
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from grre_jax.errors import DataError, UsageError
+from grre_jax.parallel.mesh import MeshConfig
+from grre_jax.training.regime import Regime
+from grre_jax.training.state import OptimizerConfig
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelSource:
+    """Where the policy comes from: a checkpoint folder, or random weights of the given size.
+
+    Args:
+        path: a Hugging Face folder or a GGUF file; empty for a new model with a character tokenizer.
+        hidden_size, intermediate_size, num_layers, num_heads, num_kv_heads, head_dim: size of a new model.
+        dtype: of the parameters.
+        compute_dtype: of the activations; the parameters' if empty.
+        remat: recompute blocks in the backward pass: less memory, a third more arithmetic.
+        system_prompt: system message put before every chat prompt; the chat template's own if None.
+    """
+
+    path: str = ""
+    hidden_size: int = 64
+    intermediate_size: int = 192
+    num_layers: int = 2
+    num_heads: int = 4
+    num_kv_heads: int = 4
+    head_dim: int = 16
+    dtype: str = "float32"
+    compute_dtype: str = ""
+    remat: bool = False
+    system_prompt: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskConfig:
+    """What is asked and how answers are verified.
+
+    Args:
+        name: a built-in task or `module:function`.
+        options: the task's own, by keyword.
+    """
+
+    name: str = "arithmetic"
+    options: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
+class ObjectiveConfig:
+    """The loss.
+
+    Args:
+        name: an algorithm of `grre algorithms`.
+        options: its numbers and variants, by keyword.
+    """
+
+    name: str = "reinforce"
+    options: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
+class SamplingConfig:
+    """How completions are drawn for training.
+
+    Args:
+        num_samples: completions a prompt (K).
+        temperature: above 0; training takes its log-probs at the same temperature.
+        top_k, top_p: truncation; 0 and 1 turn it off. The ratio uses untruncated log-probs in any case.
+        max_prompt_tokens: a longer prompt is an error.
+        max_new_tokens: limit on a completion, EOS included.
+        prompts_per_call: prompts sampled at once; their completions are decoded side by side.
+    """
+
+    num_samples: int = 8
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    max_prompt_tokens: int = 16
+    max_new_tokens: int = 8
+    prompts_per_call: int = 16
+
+
+@dataclasses.dataclass(frozen=True)
+class DataConfig:
+    """Stored rollouts to learn from instead of sampling.
+
+    Args:
+        path: a rollout folder; empty to sample.
+        questions: which of its groups are trained on, as "start:stop" in stored order; empty for all.
+        drop_no_signal: leave out groups whose rewards are all equal. (Under asymre they would still imitate.)
+        drop_over_limit: leave out groups over sampling.max_prompt_tokens or sampling.max_new_tokens, which are an error otherwise.
+    """
+
+    path: str = ""
+    questions: str = ""
+    drop_no_signal: bool = True
+    drop_over_limit: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingConfig:
+    """The learner.
+
+    Args:
+        steps: updates.
+        groups_per_step: prompts a step.
+        row_tokens: tokens a packed row; 0 for the size of one whole group.
+        rows_per_microbatch: rows computed at once; 0 for the whole step.
+    """
+
+    steps: int = 100
+    groups_per_step: int = 16
+    row_tokens: int = 0
+    rows_per_microbatch: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class WarmStartConfig:
+    """Supervised training on the task's demonstrations before anything else; they too go through rollout shards.
+
+    Args:
+        steps: updates; 0 for none.
+        demonstrations: how many questions of the training stream are demonstrated once each, cycled in a new order each epoch.
+        batch_size: demonstrations a step.
+        optimizer: of the warm start alone.
+    """
+
+    steps: int = 0
+    demonstrations: int = 16_384
+    batch_size: int = 64
+    optimizer: OptimizerConfig = dataclasses.field(default_factory=lambda: OptimizerConfig(learning_rate=1e-3, warmup_steps=20))
+
+
+@dataclasses.dataclass(frozen=True)
+class EvaluationConfig:
+    """Evaluation on held-out questions, sampled at temperature 1.
+
+    Args:
+        every: steps between evaluations; the first and last step are always evaluated. 0 for those two alone.
+        questions: held-out questions.
+        num_samples: completions a question.
+        ranking_questions: groups of `data.path` held out to test, before and after training, how often the length-normalised log-prob ranks a correct
+            completion above an incorrect one of the same question; "start:stop", empty for none.
+        allow_contaminated: evaluate on a benchmark split that the training data holds.
+    """
+
+    every: int = 20
+    questions: int = 256
+    num_samples: int = 1
+    ranking_questions: str = ""
+    allow_contaminated: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class CheckpointConfig:
+    """Checkpoints, by Orbax.
+
+    Args:
+        every: steps between checkpoints; the first and last state are always kept.
+        keep: newest checkpoints kept.
+    """
+
+    every: int = 50
+    keep: int = 2
+
+
+@dataclasses.dataclass(frozen=True)
+class LoggingConfig:
+    """Besides metrics.jsonl and the PNG curves.
+
+    Args:
+        tensorboard: write event files.
+        wandb_project: log to Weights & Biases under this project; empty for not.
+    """
+
+    tensorboard: bool = True
+    wandb_project: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """One run.
+
+    Args:
+        name: the run's name.
+        run_dir: its folder; runs/NAME if empty.
+        seed: every random draw of the run is addressed from it.
+    """
+
+    name: str
+    run_dir: str = ""
+    seed: int = 0
+    model: ModelSource = ModelSource()
+    task: TaskConfig = TaskConfig()
+    objective: ObjectiveConfig = ObjectiveConfig()
+    regime: Regime = Regime()
+    sampling: SamplingConfig = SamplingConfig()
+    data: DataConfig = DataConfig()
+    training: TrainingConfig = TrainingConfig()
+    optimizer: OptimizerConfig = OptimizerConfig()
+    warm_start: WarmStartConfig = WarmStartConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
+    checkpoint: CheckpointConfig = CheckpointConfig()
+    logging: LoggingConfig = LoggingConfig()
+    mesh: MeshConfig = MeshConfig()
+
+    @property
+    def folder(self) -> Path:
+        """The run's folder."""
+        return Path(self.run_dir or f"runs/{self.name}")
+
+    def to_json(self) -> str:
+        """The whole configuration as indented JSON."""
+        return json.dumps(dataclasses.asdict(self), indent=2, default=str) + "\n"
+
+
+_DEFAULTS = Config(name="default")
+
+# A run may be resumed with other values of these: they do not change the numbers of the steps already done.
+RESUMABLE_FIELDS = ("run_dir", "training.steps", "evaluation", "checkpoint", "logging", "mesh")
+
+
+def load_file(path: str | Path) -> Config:
+    """The configuration that a Python file's `config()` returns.
+
+    Raises:
+        UsageError: the file is missing, or has no `config` function that returns a Config.
+    """
+    path = Path(path)
+    if not path.is_file():
+        near = difflib.get_close_matches(path.name, [p.name for p in path.parent.glob("*.py")] if path.parent.is_dir() else [], n=3)
+        raise UsageError(
+            f"config file {path} does not exist"
+            + (f"; did you mean {path.parent / near[0]}?" if near else ": give the path of a Python file with a config() function")
+        )
+    spec = importlib.util.spec_from_file_location(f"grre_config_{path.stem}", path)
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+        config = module.config()
+    except AttributeError as error:
+        raise UsageError(f"config file {path} must define config() -> grre_jax.config.Config ({error})") from error
+    except (ValueError, TypeError, SyntaxError) as error:
+        raise UsageError(f"config file {path}: {error}") from error
+    if not isinstance(config, Config):
+        raise UsageError(f"config() of {path} returned {type(config).__name__}, not grre_jax.config.Config")
+    return config
+
+
+def override(config: Config, arguments: Sequence[str]) -> Config:
+    """Applies `--dotted.name value` (or `--dotted.name=value`) arguments to a configuration.
+
+    Entries of an `options` dictionary may be new: `--objective.options.epsilon_low 0.6`.
+
+    Raises:
+        UsageError: an unknown field (with the nearest name), a missing value, or a value of the wrong type or outside its domain.
+    """
+    pending = list(arguments)
+    while pending:
+        word = pending.pop(0)
+        if not word.startswith("--"):
+            raise UsageError(f"unexpected argument {word!r}: fields are given as --name value")
+        name, equals, value = word[2:].partition("=")
+        name = name.replace("-", "_")
+        if not equals:
+            if not pending:
+                raise UsageError(f"field {name} is given no value: write --{name} VALUE")
+            value = pending.pop(0)
+        config = _replace(config, name.split("."), value, name)
+    return config
+
+
+def from_dict(values: dict[str, Any]) -> Config:
+    """The configuration that `Config.to_json` wrote.
+
+    Raises:
+        ValueError, TypeError: values that are no configuration of this version.
+    """
+    sections = {field.name: type(getattr(_DEFAULTS, field.name)) for field in dataclasses.fields(Config)}
+
+    def build(kind: type, given: Any) -> Any:
+        if not dataclasses.is_dataclass(kind):
+            return given
+        inner = {field.name: type(getattr(kind(), field.name)) for field in dataclasses.fields(kind)}
+        return kind(**{name: build(inner.get(name, object), value) for name, value in given.items()})
+
+    return Config(**{name: build(sections.get(name, object), value) for name, value in values.items()})
+
+
+def field_names(config: Any, prefix: str = "") -> list[str]:
+    """Dotted names of every field of a configuration."""
+    names = []
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        names += field_names(value, f"{prefix}{field.name}.") if dataclasses.is_dataclass(value) else [prefix + field.name]
+    return names
+
+
+def _replace(config: Any, path: list[str], text: str, full: str, root: Any = None) -> Any:
+    root = config if root is None else root
+    head, *rest = path
+    types = {field.name: field.type for field in dataclasses.fields(config)}
+    if head not in types:
+        near = difflib.get_close_matches(full, field_names(root), n=1, cutoff=0.3)
+        raise UsageError(f"unknown field {full!r}" + (f"; did you mean --{near[0]}?" if near else ""))
+    value = getattr(config, head)
+    if dataclasses.is_dataclass(value):
+        if not rest:
+            raise UsageError(f"field {full} is a section; its fields are {', '.join(f.name for f in dataclasses.fields(value))}")
+        new = _replace(value, rest, text, full, root)
+    elif isinstance(value, dict):
+        if len(rest) != 1:
+            raise UsageError(f"field {full} takes entries: write --{full}.NAME VALUE")
+        new = value | {rest[0]: _literal(text)}
+    elif rest:
+        raise UsageError(f"unknown field {full!r}: {head} has no fields of its own")
+    else:
+        new = _convert(text, types[head], full)
+    try:
+        return dataclasses.replace(config, **{head: new})
+    except ValueError as error:
+        raise UsageError(f"field {full}: {error}") from error
+
+
+def _literal(text: str) -> Any:
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return {"true": True, "false": False, "none": None}.get(text.lower(), text)
+
+
+def _convert(text: str, kind: str, name: str) -> Any:
+    """A command-line word as the type that the field's annotation names."""
+    if "None" in kind and text.lower() == "none":
+        return None
+    kind = kind.split("|")[0].strip()
+    if kind == "bool":
+        if text.lower() not in ("true", "false", "1", "0", "yes", "no"):
+            raise UsageError(f"field {name} takes true or false, got {text!r}")
+        return text.lower() in ("true", "1", "yes")
+    if kind == "str":
+        return text
+    try:
+        return {"int": int, "float": float}[kind](text)
+    except ValueError as error:
+        raise UsageError(f"field {name} takes {'a whole number' if kind == 'int' else 'a number'}, got {text!r}") from error
+
+
+def parse_range(text: str, name: str, total: int) -> range:
+    """ "start:stop" as a range within `total`; everything if empty.
+
+    Raises:
+        UsageError: naming the field, if it is not two whole numbers with 0 <= start < stop.
+        DataError: if it selects nothing of the `total`.
+    """
+    if not text:
+        return range(total)
+    start, colon, stop = text.partition(":")
+    try:
+        bounds = int(start or 0), int(stop or total)
+    except ValueError:
+        bounds = (-1, -1)
+    if not colon or not 0 <= bounds[0] < bounds[1]:
+        raise UsageError(f"field {name} takes start:stop with 0 <= start < stop, got {text!r}")
+    if bounds[0] >= total:
+        raise DataError(f"field {name} = {text} selects nothing: the folder holds {total} groups")
+    return range(bounds[0], min(bounds[1], total))
+
+
+def differences(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> list[str]:
+    """Dotted names of the fields in which two configurations (as dictionaries) differ."""
+    names = []
+    for key in sorted(old.keys() | new.keys()):
+        a, b = old.get(key), new.get(key)
+        if a == b:
+            continue
+        names += differences(a, b, f"{prefix}{key}.") if isinstance(a, dict) and isinstance(b, dict) else [prefix + key]
+    return names

@@ -1,0 +1,23 @@
+"""Where a run's randomness comes from: one seed, folded with what the draw is for. No two purposes share a draw."""
+
+from __future__ import annotations
+
+import enum
+
+import jax
+from jaxtyping import Array
+
+
+class Purpose(enum.IntEnum):
+    """What a random draw is for. Values are part of what makes a run repeatable: never renumber them."""
+
+    INIT = 0
+    EXPLORE = 1
+    EVALUATE = 2
+    SHAPE = 3  # data shaping: which responses RED-Drop drops
+    WARM_START = 4
+
+
+def run_key(seed: int, purpose: Purpose) -> Array:
+    """The random key of a run for one purpose."""
+    return jax.random.fold_in(jax.random.key(seed), int(purpose))

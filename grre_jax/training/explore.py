@@ -1,0 +1,186 @@
+"""The explorer: prompts to completions to verified rewards to sealed rollout shards."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from flax import nnx
+from jax.sharding import Mesh
+
+from grre_jax import rollouts, sampling
+from grre_jax.config import SamplingConfig
+from grre_jax.errors import DataError
+from grre_jax.parallel import mesh as meshes
+from grre_jax.rollouts import Group
+from grre_jax.tasks import Question, Task, Tokenizer
+from grre_jax.training.draws import Purpose, run_key
+
+GROUPS_PER_DATASET = 2048  # bounds what a crash can cost and what is held in memory; a policy version may fill several data sets
+FINISH_NAMES = {sampling.FINISH_STOP: "stop", sampling.FINISH_LENGTH: "length"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Explorer:
+    """Samples groups for a task under given parameters.
+
+    Args:
+        graph: static half of the model.
+        task, tokenizer: what is asked, and how text becomes tokens.
+        config: sampling settings.
+        mesh: prompts are cut over its data and fsdp axes.
+        seed: the run's.
+        purpose: which of the run's draws these are.
+    """
+
+    graph: Any
+    task: Task
+    tokenizer: Tokenizer
+    config: SamplingConfig
+    mesh: Mesh
+    seed: int
+    purpose: Purpose = Purpose.EXPLORE
+
+    def groups(
+        self, params: Any, questions: Sequence[Question], positions: Sequence[int], *, policy_version: int, attempt: int = 0
+    ) -> list[Group]:
+        """Samples, verifies and records one group a question.
+
+        Args:
+            params: parameters of the sampling policy.
+            questions: what is asked.
+            positions: their places in the prompt stream; with `attempt`, the address of every draw.
+            policy_version: recorded with each completion.
+            attempt: another attempt at the same positions draws anew.
+
+        Raises:
+            DataError: a prompt is longer than sampling.max_prompt_tokens.
+        """
+        model = nnx.merge(self.graph, params)
+        devices = meshes.row_devices(self.mesh)
+        size = -(-min(self.config.prompts_per_call, len(questions)) // devices) * devices
+        groups = []
+        for start in range(0, len(questions), size):
+            chunk, places = list(questions[start : start + size]), list(positions[start : start + size])
+            live = len(chunk)
+            # A short last chunk is filled up with its own last prompt, so that it compiles nothing new.
+            chunk, places = chunk + chunk[-1:] * (size - live), places + places[-1:] * (size - live)
+            prompts, lengths = self._prompts(chunk)
+            cut = meshes.rows(self.mesh)
+            arrays = [jax.device_put(np.asarray(x), cut) for x in (prompts, lengths, np.asarray(places))]
+            samples = sampling.sample(
+                model,
+                arrays[0],
+                num_samples=self.config.num_samples,
+                max_new_tokens=self.config.max_new_tokens,
+                key=run_key(self.seed, self.purpose),
+                prompt_lengths=arrays[1],
+                eos_ids=self.tokenizer.eos_ids,
+                temperature=self.config.temperature,
+                top_k=self.config.top_k,
+                top_p=self.config.top_p,
+                positions=arrays[2],
+                attempt=attempt,
+            )
+            groups += self._record(chunk[:live], places, prompts, lengths, samples, policy_version, attempt)
+        return groups
+
+    def _prompts(self, questions: Sequence[Question]) -> tuple[np.ndarray, np.ndarray]:
+        encoded = [self.tokenizer.encode_prompt(question) for question in questions]
+        limit = self.config.max_prompt_tokens
+        for question, tokens in zip(questions, encoded, strict=True):
+            if len(tokens) > limit:
+                raise DataError(
+                    f"prompt {question.question_id} has {len(tokens)} tokens, over sampling.max_prompt_tokens = {limit}: raise the limit or leave the question out"
+                )
+        return sampling.pad_prompts(encoded, limit)
+
+    def _record(self, questions, positions, prompts, prompt_lengths, samples, policy_version, attempt) -> list[Group]:
+        host = jax.device_get(samples)
+        rewards = self._in_graph_rewards(prompts, prompt_lengths, samples)
+        count, groups = self.config.num_samples, []
+        for i, question in enumerate(questions):
+            lengths = host.lengths[i]
+            keep = np.arange(host.tokens.shape[-1]) < lengths[:, None]
+            texts = [self.tokenizer.decode(host.tokens[i, k, : lengths[k]]) for k in range(count)]
+            if rewards is None:
+                verdicts = [self.task.verify(question, text) for text in texts]
+                values = np.array([v.reward for v in verdicts], np.float32)
+                components = {name: np.array([v.components[name] for v in verdicts], np.float32) for name in verdicts[0].components}
+            else:
+                values, components = rewards[i], {}
+            logprobs = {f"{name}_logprobs": getattr(host, f"{name}_logprobs")[i][keep] for name in ("behavior", "sampling", "policy")}
+            groups.append(
+                Group(
+                    group_id=f"{policy_version}:{positions[i]}:{attempt}",
+                    position=int(positions[i]),
+                    attempt=attempt,
+                    task=self.task.name,
+                    question_id=question.question_id,
+                    prompt=question.prompt,
+                    answer=question.answer,
+                    prompt_tokens=prompts[i, : prompt_lengths[i]],
+                    lengths=lengths,
+                    tokens=host.tokens[i][keep],
+                    texts=texts,
+                    rewards=values,
+                    components=components,
+                    finish_reasons=[FINISH_NAMES[int(reason)] for reason in host.finish_reasons[i]],
+                    policy_version=np.full(count, policy_version),
+                    temperature=self.config.temperature,
+                    top_k=self.config.top_k,
+                    top_p=self.config.top_p,
+                    seed=self.seed,
+                    **logprobs,
+                )
+            )
+        return groups
+
+    def _in_graph_rewards(self, prompts, prompt_lengths, samples) -> np.ndarray | None:
+        """[prompts, samples] rewards computed on the device, where the task can; else None."""
+        reward = getattr(self.task, "batch_rewards", None)
+        # Token arrays mean what the task thinks only in the task's own tokenizer; under a pretrained model's, text is verified.
+        if reward is None or self.task.tokenizer.fingerprint != self.tokenizer.fingerprint:
+            return None
+        batch, count, time = samples.tokens.shape
+        values = jax.jit(reward)(
+            np.repeat(prompts, count, 0), np.repeat(prompt_lengths, count), samples.tokens.reshape(-1, time), samples.lengths.reshape(-1)
+        )
+        return np.asarray(values).reshape(batch, count)
+
+
+def explore(
+    explorer: Explorer,
+    params: Any,
+    *,
+    folder: Any,
+    reader: rollouts.RolloutReader,
+    positions: Sequence[int],
+    policy_version: int,
+    metadata: dict[str, Any],
+    between: Callable[[], None] = lambda: None,
+) -> None:
+    """Samples the groups of `positions` that the rollout folder does not hold yet and seals them, a few data sets at most.
+
+    What a killed run had already sealed is kept: draws are addressed, so it is what would be drawn again.
+
+    Args:
+        explorer: who samples.
+        params: of policy version `policy_version`.
+        folder: the rollout folder.
+        reader: a reader of it; refreshed here.
+        positions: places in the prompt stream.
+        policy_version: recorded with the data.
+        metadata: provenance of the data sets.
+        between: called after each sealed data set; it may raise to stop.
+    """
+    missing = [p for p in positions if reader.find(p, policy_version) is None]
+    for start in range(0, len(missing), GROUPS_PER_DATASET):
+        chunk = missing[start : start + GROUPS_PER_DATASET]
+        groups = explorer.groups(params, [explorer.task.question(p) for p in chunk], chunk, policy_version=policy_version)
+        rollouts.write(folder, groups, writer="explorer", policy_version=policy_version, metadata=metadata)
+        between()
+    reader.refresh()

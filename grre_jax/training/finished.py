@@ -1,0 +1,131 @@
+"""What is done with a run that has checkpoints: evaluation of its first and last policy, and export."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from flax import nnx
+
+from grre_jax import models, reporting
+from grre_jax.config import Config, from_dict, override
+from grre_jax.errors import DataError
+from grre_jax.training import loop, setup
+from grre_jax.training.checkpoint import Checkpoints
+from grre_jax.training.evaluate import evaluate, refuse_contaminated
+from grre_jax.training.ranking import held_out_groups, ranking, save_ranking
+from grre_jax.training.state import create, make_optimizer
+
+
+def load_config(folder: Path) -> Config:
+    """The configuration of the run in `folder`.
+
+    Raises:
+        DataError: the folder is no run, or its config.json cannot be read.
+    """
+    file = folder / "config.json"
+    if not file.is_file():
+        raise DataError(f"{folder} is not a run folder: it has no config.json")
+    try:
+        return from_dict(json.loads(file.read_text()))
+    except (json.JSONDecodeError, TypeError, ValueError) as error:
+        raise DataError(f"{file} cannot be read as a configuration: {error}") from error
+
+
+def evaluate_run(folder: Path, overrides: Sequence[str] = (), console: Any = None) -> dict[str, Any]:
+    """Evaluates a run's first and last policy side by side and writes evaluation.json into its folder.
+
+    Args:
+        folder: the run.
+        overrides: configuration fields as on the command line, such as --evaluation.questions 1000.
+        console: a rich console; standard output if None.
+
+    Returns:
+        What was written: sampled accuracy of both policies with intervals and, where evaluation.ranking_questions names some, the ranking.
+
+    Raises:
+        UsageError: an override that is wrong, or an evaluation on a benchmark split that the training data holds.
+        DataError: the folder is no run or lacks checkpoints.
+    """
+    from rich.table import Table
+
+    console = console or reporting.progress.make_console()
+    config = dataclasses.replace(override(load_config(folder), overrides), run_dir=str(folder))
+    parts = setup.build(config)
+    graph, first, last, step = _policies(folder, config, parts)
+    result: dict[str, Any] = {"steps": [0, step]}
+    if config.evaluation.questions:
+        refuse_contaminated(_contents(folder), getattr(parts.task, "evaluation_source", ""), allowed=config.evaluation.allow_contaminated)
+        questions = parts.task.evaluation(config.evaluation.questions)
+        explorer = loop.evaluation_explorer(parts, graph)
+        result |= {
+            "questions": len(questions),
+            "first": evaluate(explorer, first, first, questions, step=0),
+            "last": evaluate(explorer, last, first, questions, step=step),
+        }
+        table = Table("policy", "step", "accuracy", "95% interval", "KL to the start", "length")
+        for name, at in (("first", 0), ("last", step)):
+            row = result[name]
+            table.add_row(
+                name,
+                str(at),
+                f"{row['accuracy']:.1%}",
+                f"{row['accuracy_low']:.1%} to {row['accuracy_high']:.1%}",
+                f"{row['kl_to_start']:.4f}",
+                f"{row['response_length']:.1f}",
+            )
+        console.print(table)
+    groups = held_out_groups(parts)
+    if groups:
+        save_ranking(folder, ranking(graph, first, groups, parts.mesh), ranking(graph, last, groups, parts.mesh), groups, console)
+    (folder / "evaluation.json").write_text(json.dumps(result, indent=2) + "\n")
+    return result
+
+
+def export(folder: Path, output: Path, step: int | None = None) -> int:
+    """Writes a run's policy as a Hugging Face folder with its tokenizer, and grre_provenance.json beside them.
+
+    Args:
+        folder: the run.
+        output: the folder to write; it must not exist, or be empty.
+        step: which checkpoint; the last if None.
+
+    Returns:
+        The step that was exported.
+
+    Raises:
+        UsageError: `output` is taken.
+        DataError: the run or the checkpoint is missing.
+    """
+    config = load_config(folder)
+    parts = setup.build(config)
+    graph, _, params, step = _policies(folder, config, parts, step)
+    models.save(nnx.merge(graph, params), output, tokenizer_from=config.model.path or None)
+    if not config.model.path:
+        parts.tokenizer.save(output)
+    provenance = {"run": config.name, "step": step, "contains": sorted(_contents(folder))}
+    (output / "grre_provenance.json").write_text(json.dumps(provenance, indent=2) + "\n")
+    return step
+
+
+def _policies(folder: Path, config: Config, parts: setup.Parts, step: int | None = None) -> tuple[Any, Any, Any, int]:
+    """(graph, first parameters, parameters at `step`, step); the last checkpoint if step is None."""
+    if not (folder / "checkpoints").is_dir():
+        raise DataError(f"run {folder} has no checkpoints yet: let it train first")
+    checkpoints = Checkpoints(folder / "checkpoints", config.checkpoint.keep)
+    if not checkpoints.steps:
+        raise DataError(f"run {folder} has no complete checkpoint yet: let it train first")
+    step = checkpoints.steps[-1] if step is None else step
+    graph, state = create(parts.model, make_optimizer(config.optimizer), parts.mesh)
+    policies = (checkpoints.restore_params(state.params, 0), checkpoints.restore_params(state.params, step))
+    checkpoints.close()
+    return graph, *policies, step
+
+
+def _contents(folder: Path) -> set[str]:
+    """Benchmark splits that the run's training data holds, the exported model's own past included."""
+    file = folder / "provenance.json"
+    return set(json.loads(file.read_text())["contains"]) if file.is_file() else set()

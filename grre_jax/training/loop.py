@@ -1,0 +1,207 @@
+"""A run from top to bottom: warm start, then explore and learn in turn, evaluated, checkpointed and recorded."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from grre_jax import reporting, rollouts
+from grre_jax.config import Config
+from grre_jax.training import setup
+from grre_jax.training import state as states
+from grre_jax.training.batches import place
+from grre_jax.training.checkpoint import Checkpoints
+from grre_jax.training.data import Batches, SampledBatches, stored_batches, training_contents
+from grre_jax.training.draws import Purpose, run_key
+from grre_jax.training.evaluate import evaluate, refuse_contaminated
+from grre_jax.training.explore import Explorer, explore
+from grre_jax.training.pending import PendingMetrics
+from grre_jax.training.ranking import held_out_groups, ranking, save_ranking
+from grre_jax.training.step import make_train_step
+from grre_jax.training.stopping import Stopped, StopRequest
+from grre_jax.training.warm_start import warm_start
+
+
+def train(config: Config, *, resume: bool = False, overwrite: bool = False, console: Any = None) -> Path:
+    """Runs a configuration to its end, or resumes it.
+
+    Args:
+        config: the run.
+        resume: continue the run in the folder from its last checkpoint.
+        overwrite: replace the run in the folder.
+        console: a rich console; standard output if None.
+
+    Returns:
+        The run's folder: config.json, metrics.jsonl, rollouts/, checkpoints/, tensorboard/, plots/, summary.json.
+
+    Raises:
+        UsageError, DataError: as `setup.build`, `setup.open_run_folder` and the rollout readers.
+        Stopped: by SIGTERM or SIGINT, after a checkpoint.
+    """
+    console = console or reporting.progress.make_console()
+    # ---- the parts, before the folder is touched: what is wrong with a configuration should leave no trace
+    parts = setup.build(config)
+    held_out = held_out_groups(parts)
+    contains = training_contents(parts)
+    evaluation_source = getattr(parts.task, "evaluation_source", "")
+    if config.evaluation.questions:
+        refuse_contaminated(contains, evaluation_source, allowed=config.evaluation.allow_contaminated)
+    folder = setup.open_run_folder(config, resume=resume, overwrite=overwrite)
+    (folder / "provenance.json").write_text(json.dumps({**parts.provenance(), "contains": sorted(contains)}, indent=2) + "\n")
+    reporting.print_header(_header(parts, folder), console=console)
+
+    optimizer = states.make_optimizer(config.optimizer)
+    graph, state = states.create(parts.model, optimizer, parts.mesh)
+    checkpoints = Checkpoints(folder / "checkpoints", config.checkpoint.keep)
+    saved = checkpoints.steps if resume else []
+    last = saved[-1] if saved else 0
+    kept_rows = {"train": last, "eval": last, "warm_start": config.warm_start.steps if saved else -1} if resume else None
+    wandb = {"project": config.logging.wandb_project, "name": config.name} if config.logging.wandb_project else None
+    with (
+        StopRequest() as stop,
+        reporting.open_log(
+            folder, resume_step=kept_rows, tensorboard=config.logging.tensorboard, wandb=wandb, config=dataclasses.asdict(config)
+        ) as log,
+    ):
+        # ---- the first policy: restored, or warm-started and saved as step 0
+        if saved:
+            state = checkpoints.restore(state)
+        else:
+            if config.warm_start.steps:
+                params = warm_start(parts, graph, state.params, folder, log, stop, console)
+                state = states.fresh(params, optimizer, parts.mesh)
+            checkpoints.save(state, wait=True)
+        start_params = checkpoints.restore_params(state.params, 0)
+
+        # ---- explore and learn
+        run = _Run(parts, graph, folder, log, checkpoints, start_params, stop, console)
+        before = ranking(graph, start_params, held_out, parts.mesh) if held_out else None
+        state = run.learn(state, make_train_step(graph, optimizer, config.optimizer.schedule()))
+
+        # ---- what came of it
+        if held_out:
+            save_ranking(folder, before, ranking(graph, state.params, held_out, parts.mesh), held_out, console)
+        checkpoints.save(state, wait=True)
+        checkpoints.close()
+    reporting.report([folder], console=console)
+    return folder
+
+
+def evaluation_explorer(parts: setup.Parts, graph: Any) -> Explorer:
+    """Samples held-out questions at temperature 1, untruncated, with draws of its own."""
+    config = parts.config
+    settings = dataclasses.replace(config.sampling, num_samples=config.evaluation.num_samples, temperature=1.0, top_k=0, top_p=1.0)
+    return Explorer(graph, parts.task, parts.tokenizer, settings, parts.mesh, config.seed, Purpose.EVALUATE)
+
+
+@dataclasses.dataclass
+class _Run:
+    """The loop's surroundings, fixed for a run."""
+
+    parts: setup.Parts
+    graph: Any
+    folder: Path
+    log: Any
+    checkpoints: Checkpoints
+    start_params: Any
+    stop: StopRequest
+    console: Any
+
+    def __post_init__(self):
+        config, parts = self.parts.config, self.parts
+        self.explorer = Explorer(self.graph, parts.task, parts.tokenizer, config.sampling, parts.mesh, config.seed)
+        self.evaluator = evaluation_explorer(parts, self.graph)
+        self.questions = parts.task.evaluation(config.evaluation.questions) if config.evaluation.questions else []
+        if config.data.path:
+            reader = rollouts.read(config.data.path)
+            self.data: Batches = stored_batches(parts, reader)
+        else:
+            (self.folder / "rollouts").mkdir(exist_ok=True)
+            self.data = SampledBatches(rollouts.read(self.folder / "rollouts"), config.regime, config.training.groups_per_step)
+
+    def learn(self, state: states.TrainState, step_fn: Callable) -> states.TrainState:
+        """Steps from where the state stands to the end of the run."""
+        config, steps = self.parts.config, self.parts.config.training.steps
+        first = int(state.step)
+        pending = PendingMetrics(self.log, time.monotonic())
+        temperature, key = np.float32(config.sampling.temperature), run_key(config.seed, Purpose.SHAPE)
+        with reporting.TrainingProgress(steps, start_step=first, description="train", console=self.console) as bar:
+            if first == 0:
+                self._evaluate(state, 0, bar)
+            for step in range(first, steps):
+                self._refresh(state, step, first, bar)
+                batch = place(self.data.groups(step), self.parts.shape, self.parts.objective, self.parts.mesh)
+                state, metrics = step_fn(state, batch, self.parts.objective, temperature, key)
+                # The previous step's metrics are read now, while this step computes: nothing waits for the device.
+                bar.update(step + 1, pending.swap(step + 1, metrics, self.data.staleness(step)))
+                done = step + 1
+                evaluates = done == steps or (config.evaluation.every and done % config.evaluation.every == 0)
+                if evaluates:
+                    bar.update(done, pending.swap(done, None, 0.0))
+                    self._evaluate(state, done, bar)
+                    pending.clock = time.monotonic()
+                if done == steps or done % config.checkpoint.every == 0:
+                    self.checkpoints.save(state)
+                if self.stop.signal_name:
+                    pending.swap(done, None, 0.0)
+                    self.checkpoints.save(state, wait=True)
+                    raise Stopped(f"stopped by {self.stop.signal_name} at step {done}, which is saved: continue with --resume")
+        return state
+
+    def _refresh(self, state: states.TrainState, step: int, first: int, bar: Any) -> None:
+        """Lets the policy of this step sample all batches that the regime has it sample."""
+        config = self.parts.config
+        if config.data.path:
+            return
+        # A resumed run may find its newest shards gone: what the current policy or the first one sampled can be drawn again.
+        versions = {step, 0} if step == first else {step}
+        for version in sorted(versions):
+            batches = config.regime.batches(version, config.training.steps)
+            positions = [p for s in batches if s >= step for p in self.data.positions(s)]
+            if positions:
+                bar.phase(f"sampling {len(positions)} groups")
+                params = state.params if version == step else self.start_params
+                explore(
+                    self.explorer,
+                    params,
+                    folder=self.folder / "rollouts",
+                    reader=self.data.reader,
+                    positions=positions,
+                    policy_version=version,
+                    metadata=self.parts.provenance(),
+                    between=self._stop_exploring,
+                )
+                bar.phase("")
+
+    def _stop_exploring(self) -> None:
+        if self.stop.signal_name:
+            raise Stopped(f"stopped by {self.stop.signal_name} while sampling; every sealed shard is kept: continue with --resume")
+
+    def _evaluate(self, state: states.TrainState, step: int, bar: Any) -> None:
+        if self.questions:
+            bar.phase("evaluating")
+            scalars = evaluate(self.evaluator, state.params, self.start_params, self.questions, step=step)
+            self.log.write("eval", step, scalars)
+            bar.update(step, {"accuracy": scalars["accuracy"]})
+            bar.phase("")
+
+
+def _header(parts: setup.Parts, folder: Path) -> dict[str, Any]:
+    config = parts.config
+    regime = "offline" if config.regime.offline else f"sync_interval {config.regime.sync_interval}, sync_offset {config.regime.sync_offset}"
+    numbers = ", ".join(f"{name} {float(value):g}" for name, value in parts.objective.numbers.items())
+    return {
+        "run": f"{config.name} in {folder}",
+        "model": f"{config.model.path or 'new'}, {parts.model.config.num_parameters:,} parameters, {config.model.dtype}",
+        "task": parts.task.name,
+        "objective": parts.objective.name + (f" ({numbers})" if numbers else ""),
+        "data": f"stored rollouts of {config.data.path}" if config.data.path else regime,
+        "step": f"{config.training.groups_per_step} groups x {config.sampling.num_samples}, rows of {parts.shape.row_tokens} tokens, learning rate {config.optimizer.learning_rate:g}",
+        "devices": setup.devices_line(),
+    }

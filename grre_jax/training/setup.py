@@ -1,0 +1,186 @@
+"""From a configuration to the parts of a run, and the run's folder."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh
+
+import grre_jax
+from grre_jax import models, objectives, parallel, tasks
+from grre_jax.config import RESUMABLE_FIELDS, Config, differences
+from grre_jax.errors import DataError, UsageError
+from grre_jax.models.config import ModelConfig
+from grre_jax.models.transformer import Transformer
+from grre_jax.training.batches import BatchShape
+from grre_jax.training.draws import Purpose, run_key
+
+
+@dataclasses.dataclass(frozen=True)
+class Parts:
+    """What a configuration names, built."""
+
+    config: Config
+    task: tasks.Task
+    tokenizer: tasks.Tokenizer
+    model: Transformer
+    objective: objectives.Objective
+    mesh: Mesh
+    shape: BatchShape
+
+    def provenance(self) -> dict[str, Any]:
+        """What every data set that the run samples says of itself."""
+        return {
+            "task": self.task.name,
+            "tokenizer": self.tokenizer.fingerprint,
+            "model": self.config.model.path or "new",
+            "engine": f"grre_jax.sampling {grre_jax.__version__}",
+            "dtype": self.config.model.compute_dtype or self.config.model.dtype,
+            "run": self.config.name,
+            "contains": [source] if (source := getattr(self.task, "training_source", None)) else [],
+        }
+
+
+def build(config: Config) -> Parts:
+    """Builds task, tokenizer, model, objective and mesh.
+
+    Raises:
+        UsageError: a field that cannot be used, naming it.
+        DataError: a model or data file that is missing or wrong.
+    """
+    try:
+        objective = objectives.algorithm(config.objective.name, **config.objective.options)
+    except ValueError as error:
+        raise UsageError(f"objective: {error}") from error
+    if config.sampling.temperature <= 0:
+        raise UsageError(
+            f"field sampling.temperature must be above 0 to train, got {config.sampling.temperature}: greedy samples have no ratio"
+        )
+    task = tasks.build(config.task.name, seed=config.seed, **config.task.options)
+    tokenizer = build_tokenizer(config, task)
+    try:
+        mesh = parallel.make_mesh(config.mesh)
+        shape = BatchShape.of_run(
+            config.training.groups_per_step,
+            config.sampling.num_samples,
+            config.sampling.max_prompt_tokens,
+            config.sampling.max_new_tokens,
+            config.training.row_tokens,
+            config.training.rows_per_microbatch,
+            parallel.row_devices(mesh),
+        )
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    return Parts(config, task, tokenizer, build_model(config, tokenizer), objective, mesh, shape)
+
+
+def build_tokenizer(config: Config, task: tasks.Task) -> tasks.Tokenizer:
+    """The model's own tokenizer, or the task's where the model is new."""
+    if config.model.path:
+        return tasks.load_tokenizer(config.model.path, system_prompt=config.model.system_prompt)
+    tokenizer = getattr(task, "tokenizer", None)
+    if tokenizer is None:
+        raise UsageError(
+            f"task {task.name} brings no tokenizer of its own, so a new model cannot be made for it: set model.path to a Hugging Face folder"
+        )
+    return tokenizer
+
+
+def build_model(config: Config, tokenizer: tasks.Tokenizer) -> Transformer:
+    """The policy: loaded from model.path, or new with weights drawn from the run's seed."""
+    source = config.model
+    try:
+        dtype, compute = jnp.dtype(source.dtype), jnp.dtype(source.compute_dtype) if source.compute_dtype else None
+    except TypeError as error:
+        raise UsageError(f"field model.dtype or model.compute_dtype: {error}") from error
+    if source.path:
+        return models.load(source.path, dtype=dtype, compute_dtype=compute, remat=source.remat)
+    try:
+        shape = ModelConfig(
+            vocab_size=tokenizer.vocab_size,
+            hidden_size=source.hidden_size,
+            intermediate_size=source.intermediate_size,
+            num_layers=source.num_layers,
+            num_heads=source.num_heads,
+            num_kv_heads=source.num_kv_heads,
+            head_dim=source.head_dim,
+            eos_ids=tuple(tokenizer.eos_ids),
+        )
+    except ValueError as error:
+        raise UsageError(f"model: {error}") from error
+    from flax import nnx
+
+    key = run_key(config.seed, Purpose.INIT)
+    return Transformer(shape, rngs=nnx.Rngs(params=key), dtype=dtype, compute_dtype=compute, remat=source.remat)
+
+
+def model_contents(config: Config) -> set[str]:
+    """Benchmark splits that the model at model.path was trained on, as far as it says so (an exported run does)."""
+    file = Path(config.model.path) / "grre_provenance.json"
+    if not config.model.path or not file.is_file():
+        return set()
+    try:
+        return set(json.loads(file.read_text())["contains"])
+    except (json.JSONDecodeError, KeyError, TypeError) as error:
+        raise DataError(f"{file} cannot be read ({error!r}): export the model again, or remove the file") from error
+
+
+def open_run_folder(config: Config, *, resume: bool, overwrite: bool) -> Path:
+    """Makes the run's folder and writes its config.json, or checks that the folder is this run's.
+
+    Raises:
+        UsageError: it exists and neither `resume` nor `overwrite` was asked for, or it belongs to another configuration.
+        DataError: asked to resume what is no run.
+    """
+    folder = config.folder
+    file = folder / "config.json"
+    if resume and overwrite:
+        raise UsageError("--resume and --overwrite exclude each other")
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        if resume:
+            _check_same_run(config, file)
+        elif not overwrite:
+            raise UsageError(
+                f"run folder {folder} already exists: continue it with --resume, replace it with --overwrite, or choose another with --run-dir"
+            )
+        elif not file.is_file():
+            raise UsageError(
+                f"{folder} is not the folder of a run (it has no config.json), so --overwrite leaves it alone: choose another with --run-dir"
+            )
+        else:
+            shutil.rmtree(folder)
+    elif resume:
+        raise DataError(f"there is no run to resume in {folder}: start it without --resume")
+    folder.mkdir(parents=True, exist_ok=True)
+    file.write_text(config.to_json())
+    return folder
+
+
+def _check_same_run(config: Config, file: Path) -> None:
+    if not file.is_file():
+        raise DataError(f"{file.parent} holds no config.json, so it is no run to resume: choose another folder with --run-dir")
+    try:
+        stored = json.loads(file.read_text())
+    except json.JSONDecodeError as error:
+        raise DataError(f"{file} is not JSON ({error}): restore it, or start again with --overwrite") from error
+    changed = [
+        name
+        for name in differences(stored, json.loads(config.to_json()))
+        if not any(name == f or name.startswith(f + ".") for f in RESUMABLE_FIELDS)
+    ]
+    if changed:
+        raise UsageError(
+            f"run folder {file.parent} was made by another configuration (different: {', '.join(changed)}): use the same one, or choose another folder with --run-dir"
+        )
+
+
+def devices_line() -> str:
+    """The visible devices in words."""
+    devices = jax.devices()
+    return f"{len(devices)} x {devices[0].device_kind} ({jax.default_backend()})"

@@ -1,0 +1,126 @@
+"""The train step: advantages, global statistics, gradients over micro-batches, update. One pure function, compiled once a run.
+
+Two phases keep every aggregation that of the whole step: `batch_stats` of the global batch comes first, then each micro-batch contributes its exact
+share, so splitting a step differently does not change its gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from flax import nnx
+from jaxtyping import Array
+
+from grre_jax import objectives
+from grre_jax.models.logprobs import token_logprobs
+from grre_jax.training.batches import PackedBatch
+from grre_jax.training.state import TrainState
+
+Metrics = dict[str, Array]
+
+
+def _merge_metrics(total: Metrics, new: Metrics) -> Metrics:
+    """Contributions add, except maxima."""
+    return {name: jnp.maximum(total[name], new[name]) if name.endswith("_max") else total[name] + new[name] for name in total}
+
+
+def _loss_batch(batch: PackedBatch, shaped: objectives.ShapedData) -> objectives.Batch:
+    """The flat layout of the losses: tokens of any number of rows, responses of the whole step."""
+    return objectives.Batch(
+        mask=batch.mask.reshape(-1),
+        response_ids=batch.response_ids.reshape(-1),
+        old_logprobs=None if batch.old_logprobs is None else batch.old_logprobs.reshape(-1),
+        advantages=shaped.advantages,
+        dropped=shaped.dropped,
+        rewards=batch.rewards,
+        group_ids=batch.group_ids,
+    )
+
+
+def loss_and_gradient(
+    graph: Any, params: Any, batch: PackedBatch, objective: Any, temperature: Array, key: Array
+) -> tuple[Array, Any, Metrics]:
+    """Loss, gradient with respect to the parameters and metrics of one whole step, micro-batch by micro-batch.
+
+    Args:
+        graph, params: the two halves of a model.
+        batch: the packed step.
+        objective: from `objectives.algorithm`; its numbers are traced.
+        temperature: the one the data was sampled at: log-probs are taken at it, as the stored ones were.
+        key: for data shaping that draws (RED-Drop).
+    """
+    shaped = objectives.shape_data(objective, batch.rewards, batch.group_ids, key=key)
+    stats = objectives.batch_stats(_loss_batch(batch, shaped))
+
+    def micro_loss(params, micro: PackedBatch):
+        model = nnx.merge(graph, params)
+        logprobs, entropy = token_logprobs(
+            model,
+            micro.tokens,
+            micro.positions,
+            micro.segment_ids,
+            micro.prefix_ids,
+            micro.sources,
+            temperature=temperature,
+            with_entropy=True,
+        )
+        loss, metrics = objectives.policy_loss(objective, logprobs, _loss_batch(micro, shaped), stats)
+        entropy = jnp.where(micro.mask, jax.lax.stop_gradient(entropy), 0.0).sum() / jnp.maximum(stats.tokens, 1)
+        return loss, metrics | {"entropy": entropy}
+
+    gradient = jax.value_and_grad(micro_loss, has_aux=True)
+    token_fields = ("tokens", "positions", "segment_ids", "prefix_ids", "sources", "mask", "response_ids", "old_logprobs")
+
+    def micro_batch(i):
+        pieces = {f: getattr(batch, f)[i] if getattr(batch, f) is not None else None for f in token_fields}
+        return PackedBatch(**pieces, rewards=batch.rewards, group_ids=batch.group_ids)
+
+    (loss, metrics), grads = gradient(params, micro_batch(0))
+    if batch.tokens.shape[0] > 1:
+
+        def body(carry, i):
+            def add(carry):
+                (loss, metrics), grads = gradient(params, micro_batch(i))
+                return carry[0] + loss, _merge_metrics(carry[1], metrics), jax.tree.map(jnp.add, carry[2], grads)
+
+            # Rows are filled from the front, so micro-batches without a token cost nothing.
+            return jax.lax.cond(batch.mask[i].any(), add, lambda c: c, carry), None
+
+        (loss, metrics, grads), _ = jax.lax.scan(body, (loss, metrics, grads), jnp.arange(1, batch.tokens.shape[0]))
+    return loss, grads, metrics
+
+
+def _data_metrics(batch: PackedBatch) -> Metrics:
+    live = batch.group_ids >= 0
+    count = jnp.maximum(live.sum(), 1)
+    return {
+        "reward": jnp.where(live, batch.rewards, 0.0).sum() / count,
+        "response_length": batch.mask.sum() / count,
+        "response_tokens": batch.mask.sum(),
+        "no_signal_groups": objectives.no_signal_groups(batch.rewards, batch.group_ids),
+    }
+
+
+def make_train_step(
+    graph: Any, optimizer: optax.GradientTransformation, schedule: optax.Schedule
+) -> Callable[..., tuple[TrainState, Metrics]]:
+    """The compiled step `(state, batch, objective, temperature, key) -> (state, metrics)`; the state is donated.
+
+    Two objectives that differ only in numbers share one compilation.
+    """
+
+    def train_step(state: TrainState, batch: PackedBatch, objective: Any, temperature: Array, key: Array) -> tuple[TrainState, Metrics]:
+        loss, grads, metrics = loss_and_gradient(graph, state.params, batch, objective, temperature, jax.random.fold_in(key, state.step))
+        updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
+        metrics = (
+            metrics
+            | _data_metrics(batch)
+            | {"loss": loss, "grad_norm": optax.global_norm(grads), "learning_rate": jnp.asarray(schedule(state.step))}
+        )
+        return TrainState(optax.apply_updates(state.params, updates), opt_state, state.step + 1), metrics
+
+    return jax.jit(train_step, donate_argnums=0)

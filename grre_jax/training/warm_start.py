@@ -1,0 +1,77 @@
+"""Supervised training on demonstrations before anything else, read back from shards like all data."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from grre_jax import objectives, reporting, rollouts
+from grre_jax.errors import UsageError
+from grre_jax.parallel import mesh as meshes
+from grre_jax.rollouts import Group
+from grre_jax.training import setup
+from grre_jax.training import state as states
+from grre_jax.training.batches import BatchShape, place
+from grre_jax.training.data import StoredBatches, limits
+from grre_jax.training.draws import Purpose, run_key
+from grre_jax.training.pending import PendingMetrics
+from grre_jax.training.step import make_train_step
+from grre_jax.training.stopping import Stopped, StopRequest
+
+# Demonstrations come from a far stretch of the prompt stream, so that the run itself asks other questions.
+DEMONSTRATIONS_FROM = 1 << 30
+
+
+def warm_start(parts: setup.Parts, graph: Any, params: Any, folder: Path, log: Any, stop: StopRequest, console: Any) -> Any:
+    """Supervised training on demonstrations, read back from shards like everything else.
+
+    Imitation is AsymRE with beta = 1 on equal rewards: its advantage is then 1 for every response.
+    """
+    config, warm = parts.config, parts.config.warm_start
+    store = folder / "warm_start"
+    store.mkdir(exist_ok=True)
+    reader = rollouts.read(store)
+    if len(reader) == 0:
+        positions = range(DEMONSTRATIONS_FROM, DEMONSTRATIONS_FROM + warm.demonstrations)
+        rollouts.write(store, (_demonstration_group(parts, p) for p in positions), writer="demonstrations", metadata=parts.provenance())
+        reader.refresh()
+    shape = BatchShape.of_run(warm.batch_size, 1, *limits(config), 0, 0, meshes.row_devices(parts.mesh))
+    data = StoredBatches(reader, parts.tokenizer, range(len(reader)), warm.batch_size, config.seed, *limits(config))
+    imitate = objectives.algorithm("asymre", beta=1.0)
+    optimizer = states.make_optimizer(warm.optimizer)
+    state, step_fn = states.fresh(params, optimizer, parts.mesh), make_train_step(graph, optimizer, warm.optimizer.schedule())
+    pending = PendingMetrics(log, time.monotonic(), kind="warm_start")
+    with reporting.TrainingProgress(warm.steps, description="warm start", console=console) as bar:
+        for step in range(warm.steps):
+            batch = place(data.groups(step), shape, imitate, parts.mesh)
+            state, metrics = step_fn(state, batch, imitate, np.float32(1.0), run_key(config.seed, Purpose.WARM_START))
+            bar.update(step + 1, pending.swap(step + 1, metrics, float("nan")))
+            if stop.signal_name:
+                raise Stopped(f"stopped by {stop.signal_name} in the warm start, which starts anew with --resume")
+        pending.swap(warm.steps, None, 0.0)
+    return state.params
+
+
+def _demonstration_group(parts: setup.Parts, position: int) -> Group:
+    question, tokenizer = parts.task.question(position), parts.tokenizer
+    if question.demonstration is None:
+        raise UsageError(f"task {parts.task.name} has no demonstrations to start from: set warm_start.steps to 0")
+    tokens = tokenizer.encode_completion(question.demonstration)
+    return Group(
+        group_id=f"demonstration:{position}",
+        position=position,
+        task=parts.task.name,
+        question_id=question.question_id,
+        prompt=question.prompt,
+        answer=question.answer,
+        prompt_tokens=tokenizer.encode_prompt(question),
+        lengths=[len(tokens)],
+        tokens=tokens,
+        texts=[question.demonstration],
+        rewards=[1.0],
+        sources=["demonstration"],
+        seed=parts.config.seed,
+    )
