@@ -21,5 +21,5 @@ def config() -> Config:
         optimizer=OptimizerConfig(learning_rate=5e-4),
         warm_start=WarmStartConfig(steps=1300),
         evaluation=EvaluationConfig(every=20, questions=512),
-        checkpoint=CheckpointConfig(every=80),
+        checkpoint=CheckpointConfig(every=80, export=True),
     )

@@ -24,8 +24,8 @@ def config() -> Config:
         regime=Regime(offline=True),
         data=DataConfig(path="rollouts/gsm8k", questions="0:700", drop_over_limit=True),
         sampling=SamplingConfig(num_samples=4, max_prompt_tokens=256, max_new_tokens=256),
-        training=TrainingConfig(steps=40, groups_per_step=8, row_tokens=640, rows_per_microbatch=2),
-        optimizer=OptimizerConfig(learning_rate=1e-5, warmup_steps=5),
+        training=TrainingConfig(steps=30, groups_per_step=8, row_tokens=640, rows_per_microbatch=2),
+        optimizer=OptimizerConfig(learning_rate=2e-5, warmup_steps=5),
         evaluation=EvaluationConfig(questions=0, ranking_questions="900:1319"),
-        checkpoint=CheckpointConfig(every=20),
+        checkpoint=CheckpointConfig(every=15, export=True),
     )

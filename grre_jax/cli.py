@@ -120,7 +120,7 @@ def _train(known: argparse.Namespace, rest: list[str]) -> int:
         loop.train(config, resume=known.resume, overwrite=known.overwrite)
     except stopping.Stopped as stopped:
         print(f"grre: {stopped}", file=sys.stderr)
-        return 143
+        return stopped.exit_status
     return 0
 
 

@@ -17,6 +17,13 @@ from grre_jax.training.regime import Regime
 from grre_jax.training.state import OptimizerConfig
 
 
+def _check_least(section: Any, **least: int) -> None:
+    """Raises ValueError naming the first field of a section that is below its least value."""
+    for name, value in least.items():
+        if not getattr(section, name) >= value:
+            raise ValueError(f"{name} must be at least {value}, got {getattr(section, name)}")
+
+
 @dataclasses.dataclass(frozen=True)
 class ModelSource:
     """Where the policy comes from: a checkpoint folder, or random weights of the given size.
@@ -90,6 +97,11 @@ class SamplingConfig:
     max_new_tokens: int = 8
     prompts_per_call: int = 16
 
+    def __post_init__(self):
+        _check_least(self, num_samples=1, temperature=0, top_k=0, max_prompt_tokens=1, max_new_tokens=1, prompts_per_call=1)
+        if not 0 < self.top_p <= 1:
+            raise ValueError(f"top_p must be above 0 and at most 1, got {self.top_p}")
+
 
 @dataclasses.dataclass(frozen=True)
 class DataConfig:
@@ -124,6 +136,9 @@ class TrainingConfig:
     row_tokens: int = 0
     rows_per_microbatch: int = 0
 
+    def __post_init__(self):
+        _check_least(self, steps=0, groups_per_step=1, row_tokens=0, rows_per_microbatch=0)
+
 
 @dataclasses.dataclass(frozen=True)
 class WarmStartConfig:
@@ -140,6 +155,9 @@ class WarmStartConfig:
     demonstrations: int = 16_384
     batch_size: int = 64
     optimizer: OptimizerConfig = dataclasses.field(default_factory=lambda: OptimizerConfig(learning_rate=1e-3, warmup_steps=20))
+
+    def __post_init__(self):
+        _check_least(self, steps=0, demonstrations=1, batch_size=1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -161,6 +179,9 @@ class EvaluationConfig:
     ranking_questions: str = ""
     allow_contaminated: bool = False
 
+    def __post_init__(self):
+        _check_least(self, every=0, questions=0, num_samples=1)
+
 
 @dataclasses.dataclass(frozen=True)
 class CheckpointConfig:
@@ -169,10 +190,15 @@ class CheckpointConfig:
     Args:
         every: steps between checkpoints; the first and last state are always kept.
         keep: newest checkpoints kept.
+        export: when the run ends, write the policy as a Hugging Face folder, RUN/model (as `grre export` does for any checkpoint).
     """
 
     every: int = 50
     keep: int = 2
+    export: bool = False
+
+    def __post_init__(self):
+        _check_least(self, every=1, keep=1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -251,7 +277,7 @@ def load_file(path: str | Path) -> Config:
         config = module.config()
     except AttributeError as error:
         raise UsageError(f"config file {path} must define config() -> grre_jax.config.Config ({error})") from error
-    except (ValueError, TypeError, SyntaxError) as error:
+    except (ValueError, TypeError, SyntaxError, NameError, ImportError) as error:
         raise UsageError(f"config file {path}: {error}") from error
     if not isinstance(config, Config):
         raise UsageError(f"config() of {path} returned {type(config).__name__}, not grre_jax.config.Config")

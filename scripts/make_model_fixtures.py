@@ -21,7 +21,13 @@ SMALL = dict(num_hidden_layers=2, max_position_embeddings=64, bos_token_id=None,
 CASES = {
     # Grouped queries, an untied head.
     "llama": transformers.LlamaConfig(
-        vocab_size=67, hidden_size=24, intermediate_size=36, num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=False, **SMALL
+        vocab_size=67,
+        hidden_size=24,
+        intermediate_size=36,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        tie_word_embeddings=False,
+        **SMALL,
     ),
     # One key head for all, heads wider than hidden_size / heads, biases everywhere, a large rotary base, a tied head.
     "llama_bias": transformers.LlamaConfig(
@@ -48,7 +54,13 @@ CASES = {
         **SMALL,
     ),
     "qwen2_untied": transformers.Qwen2Config(
-        vocab_size=40, hidden_size=16, intermediate_size=24, num_attention_heads=4, num_key_value_heads=4, tie_word_embeddings=False, **SMALL
+        vocab_size=40,
+        hidden_size=16,
+        intermediate_size=24,
+        num_attention_heads=4,
+        num_key_value_heads=4,
+        tie_word_embeddings=False,
+        **SMALL,
     ),
     "qwen3": transformers.Qwen3Config(
         vocab_size=64,

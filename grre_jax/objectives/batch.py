@@ -20,7 +20,7 @@ from grre_jax.objectives.groups import segment_groups
 
 
 @jax.tree_util.register_dataclass
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Batch:
     """What a loss needs besides the policy's log-probs.
 
@@ -91,7 +91,7 @@ TOKEN_COUNTS = ("tokens", "kept_tokens", "response_tokens")
 
 def live_tokens(batch: Batch) -> Bool[Array, " tokens"]:
     """[tokens] True on the tokens that count: masked in, and of a response that is not padding."""
-    return batch.mask.astype(bool) & (batch.group_ids >= 0)[batch.response_ids]
+    return jnp.asarray(batch.mask).astype(bool) & (jnp.asarray(batch.group_ids) >= 0)[batch.response_ids]
 
 
 def batch_stats(batch: Batch) -> BatchStats:
@@ -108,7 +108,7 @@ def batch_stats(batch: Batch) -> BatchStats:
     """
     check_shapes(batch)
     groups = segment_groups(batch.group_ids)
-    kept = groups.live if batch.dropped is None else groups.live & ~batch.dropped.astype(bool)
+    kept = groups.live if batch.dropped is None else groups.live & ~jnp.asarray(batch.dropped).astype(bool)
     response_tokens = jax.ops.segment_sum(live_tokens(batch).astype(jnp.int32), batch.response_ids, batch.group_ids.size)
     counts = {
         "tokens": jnp.sum(response_tokens),

@@ -55,7 +55,7 @@ def policy_loss(
     mask = live_tokens(batch)
     policy = jnp.where(mask, logprobs, 0)
     old, reference = (_data(values, mask, policy.dtype) for values in (batch.old_logprobs, batch.ref_logprobs))
-    advantages = _data(batch.advantages[batch.response_ids], mask, policy.dtype)
+    advantages = _data(jnp.asarray(batch.advantages)[batch.response_ids], mask, policy.dtype)
 
     gradient_terms, passes, limited = _policy_gradient(objective, policy, old, advantages, numbers)
     penalty_terms, response_terms = _penalties(objective, policy, old, reference, batch, numbers)

@@ -7,8 +7,9 @@ pi_t) around an anchor pi_t has the optimum pi ~ pi_t exp(r / tau), and there
 
 is the same for every response y_i of a prompt. The surrogate loss is how far finitely many responses are from that:
 
-    L = (1/K^2) sum_{i<j} (a_i - a_j)^2  =  (1/K) sum_i (a_i - mean(a))^2,        grad L at pi = pi_t:  -(2 tau / K) sum_i (r_i -
-    mean(r)) grad log pi(y_i)
+    L = (1/K^2) sum_{i<j} (a_i - a_j)^2 = (1/K) sum_i (a_i - mean(a))^2
+
+and its gradient at pi = pi_t is -(2 tau / K) sum_i (r_i - mean(r)) grad log pi(y_i): group-relative REINFORCE.
 
 Losses are means over groups. A multi-turn trajectory is one response whose mask is True on the tokens the policy generated, over all
 turns: nothing else changes.

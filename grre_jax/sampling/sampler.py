@@ -70,7 +70,7 @@ def sample(
         num_samples: completions a prompt (K).
         max_new_tokens: limit on a completion, EOS included (T).
         key: a JAX random key.
-        prompt_lengths: [prompts], needed with an array.
+        prompt_lengths: [prompts], needed with an array; on the device they are taken as they are.
         eos_ids: tokens that end a completion; the model's own if None.
         temperature, top_k, top_p: as in `SamplingDistribution`; traced.
         positions: [prompts] places in the prompt stream, part of the address of each draw; 0, 1, 2, ... if None.
@@ -81,7 +81,7 @@ def sample(
     """
     if prompt_lengths is None:
         prompts, prompt_lengths = pad_prompts(prompts)
-    _check(prompts, prompt_lengths, num_samples, max_new_tokens, temperature, top_p)
+    _check(prompts, prompt_lengths, num_samples, max_new_tokens, key, temperature, top_k, top_p)
     eos = np.asarray(model.config.eos_ids if eos_ids is None else eos_ids, np.int32).reshape(-1)
     positions = np.arange(len(prompt_lengths)) if positions is None else positions
     graph, params = nnx.split(model)
@@ -117,13 +117,17 @@ def pad_prompts(prompts: Sequence[Sequence[int]], length: int | None = None) -> 
     return padded, lengths
 
 
-def _check(prompts, prompt_lengths, num_samples, max_new_tokens, temperature, top_p):
+def _check(prompts, prompt_lengths, num_samples, max_new_tokens, key, temperature, top_k, top_p):
     if prompts.ndim != 2 or prompts.shape[0] != len(prompt_lengths):
         raise ValueError(f"prompts must be [prompts, length] with one length each, got {prompts.shape} and {len(prompt_lengths)} lengths")
+    if not isinstance(prompt_lengths, jax.Array) and not all(0 < length <= prompts.shape[1] for length in prompt_lengths):
+        raise ValueError(f"prompt_lengths must lie in 1..{prompts.shape[1]}, the width of prompts, got {list(map(int, prompt_lengths))}")
     if num_samples < 1 or max_new_tokens < 1:
         raise ValueError(f"num_samples and max_new_tokens must be at least 1, got {num_samples} and {max_new_tokens}")
-    if not temperature >= 0 or not 0 < top_p <= 1:
-        raise ValueError(f"temperature must be >= 0 and top_p in (0, 1], got temperature={temperature} and top_p={top_p}")
+    if not (isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key) and key.ndim == 0):
+        raise ValueError(f"key must be one typed random key, such as jax.random.key(0), got {key!r}")
+    if not temperature >= 0 or top_k < 0 or not 0 < top_p <= 1:
+        raise ValueError(f"temperature and top_k must be >= 0 and top_p in (0, 1], got {temperature=}, {top_k=} and {top_p=}")
 
 
 @partial(jax.jit, static_argnames="num_samples")

@@ -8,14 +8,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from flax import nnx
-
-from grre_jax import models, reporting
+from grre_jax import reporting
 from grre_jax.config import Config, from_dict, override
 from grre_jax.errors import DataError
 from grre_jax.training import loop, setup
 from grre_jax.training.checkpoint import Checkpoints
 from grre_jax.training.evaluate import evaluate, refuse_contaminated
+from grre_jax.training.export import write_model
 from grre_jax.training.ranking import held_out_groups, ranking, save_ranking
 from grre_jax.training.state import create, make_optimizer
 
@@ -103,11 +102,7 @@ def export(folder: Path, output: Path, step: int | None = None) -> int:
     config = load_config(folder)
     parts = setup.build(config)
     graph, _, params, step = _policies(folder, config, parts, step)
-    models.save(nnx.merge(graph, params), output, tokenizer_from=config.model.path or None)
-    if not config.model.path:
-        parts.tokenizer.save(output)
-    provenance = {"run": config.name, "step": step, "contains": sorted(_contents(folder))}
-    (output / "grre_provenance.json").write_text(json.dumps(provenance, indent=2) + "\n")
+    write_model(parts, graph, params, output, step=step, contains=_contents(folder))
     return step
 
 

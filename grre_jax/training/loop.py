@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +23,11 @@ from grre_jax.training.data import Batches, SampledBatches, stored_batches, trai
 from grre_jax.training.draws import Purpose, run_key
 from grre_jax.training.evaluate import evaluate, refuse_contaminated
 from grre_jax.training.explore import Explorer, explore
+from grre_jax.training.export import write_model
 from grre_jax.training.pending import PendingMetrics
 from grre_jax.training.ranking import held_out_groups, ranking, save_ranking
 from grre_jax.training.step import make_train_step
-from grre_jax.training.stopping import Stopped, StopRequest
+from grre_jax.training.stopping import StopRequest
 from grre_jax.training.warm_start import warm_start
 
 
@@ -42,11 +45,12 @@ def train(config: Config, *, resume: bool = False, overwrite: bool = False, cons
 
     Raises:
         UsageError, DataError: as `setup.build`, `setup.open_run_folder` and the rollout readers.
-        Stopped: by SIGTERM or SIGINT, after a checkpoint.
+        stopping.Stopped: by SIGTERM or SIGINT, after a checkpoint.
     """
     console = console or reporting.progress.make_console()
     # ---- the parts, before the folder is touched: what is wrong with a configuration should leave no trace
     parts = setup.build(config)
+    stored = stored_batches(parts, rollouts.read(config.data.path)) if config.data.path else None
     held_out = held_out_groups(parts)
     contains = training_contents(parts)
     evaluation_source = getattr(parts.task, "evaluation_source", "")
@@ -61,7 +65,7 @@ def train(config: Config, *, resume: bool = False, overwrite: bool = False, cons
     checkpoints = Checkpoints(folder / "checkpoints", config.checkpoint.keep)
     saved = checkpoints.steps if resume else []
     last = saved[-1] if saved else 0
-    kept_rows = {"train": last, "eval": last, "warm_start": config.warm_start.steps if saved else -1} if resume else None
+    kept_rows = {"train": last, "eval": last or -1, "warm_start": config.warm_start.steps if saved else -1} if resume else None
     wandb = {"project": config.logging.wandb_project, "name": config.name} if config.logging.wandb_project else None
     with (
         StopRequest() as stop,
@@ -80,7 +84,8 @@ def train(config: Config, *, resume: bool = False, overwrite: bool = False, cons
         start_params = checkpoints.restore_params(state.params, 0)
 
         # ---- explore and learn
-        run = _Run(parts, graph, folder, log, checkpoints, start_params, stop, console)
+        data = stored or _sampled_batches(config, folder / "rollouts")
+        run = _Run(parts, graph, folder, data, log, checkpoints, start_params, stop, console)
         before = ranking(graph, start_params, held_out, parts.mesh) if held_out else None
         state = run.learn(state, make_train_step(graph, optimizer, config.optimizer.schedule()))
 
@@ -89,6 +94,11 @@ def train(config: Config, *, resume: bool = False, overwrite: bool = False, cons
             save_ranking(folder, before, ranking(graph, state.params, held_out, parts.mesh), held_out, console)
         checkpoints.save(state, wait=True)
         checkpoints.close()
+        if config.checkpoint.export:
+            if (folder / "model").exists():
+                shutil.rmtree(folder / "model")  # of this run's earlier end: it was resumed with more steps
+            write_model(parts, graph, state.params, folder / "model", step=int(state.step), contains=contains)
+            console.print(f"model    {folder / 'model'}")
     reporting.report([folder], console=console)
     return folder
 
@@ -100,6 +110,11 @@ def evaluation_explorer(parts: setup.Parts, graph: Any) -> Explorer:
     return Explorer(graph, parts.task, parts.tokenizer, settings, parts.mesh, config.seed, Purpose.EVALUATE)
 
 
+def _sampled_batches(config: Config, folder: Path) -> SampledBatches:
+    folder.mkdir(exist_ok=True)
+    return SampledBatches(rollouts.read(folder), config.regime, config.training.groups_per_step)
+
+
 @dataclasses.dataclass
 class _Run:
     """The loop's surroundings, fixed for a run."""
@@ -107,6 +122,7 @@ class _Run:
     parts: setup.Parts
     graph: Any
     folder: Path
+    data: Batches
     log: Any
     checkpoints: Checkpoints
     start_params: Any
@@ -118,12 +134,6 @@ class _Run:
         self.explorer = Explorer(self.graph, parts.task, parts.tokenizer, config.sampling, parts.mesh, config.seed)
         self.evaluator = evaluation_explorer(parts, self.graph)
         self.questions = parts.task.evaluation(config.evaluation.questions) if config.evaluation.questions else []
-        if config.data.path:
-            reader = rollouts.read(config.data.path)
-            self.data: Batches = stored_batches(parts, reader)
-        else:
-            (self.folder / "rollouts").mkdir(exist_ok=True)
-            self.data = SampledBatches(rollouts.read(self.folder / "rollouts"), config.regime, config.training.groups_per_step)
 
     def learn(self, state: states.TrainState, step_fn: Callable) -> states.TrainState:
         """Steps from where the state stands to the end of the run."""
@@ -135,38 +145,46 @@ class _Run:
             if first == 0:
                 self._evaluate(state, 0, bar)
             for step in range(first, steps):
-                self._refresh(state, step, first, bar)
+                self._refresh(state, step, first, bar, pending)
                 batch = place(self.data.groups(step), self.parts.shape, self.parts.objective, self.parts.mesh)
                 state, metrics = step_fn(state, batch, self.parts.objective, temperature, key)
                 # The previous step's metrics are read now, while this step computes: nothing waits for the device.
                 bar.update(step + 1, pending.swap(step + 1, metrics, self.data.staleness(step)))
                 done = step + 1
                 evaluates = done == steps or (config.evaluation.every and done % config.evaluation.every == 0)
-                if evaluates:
+                saves = done == steps or done % config.checkpoint.every == 0
+                if evaluates or saves:
+                    # Before the checkpoint: a run killed after it resumes beyond this step, and would not write the step's row again.
                     bar.update(done, pending.swap(done, None, 0.0))
+                if evaluates:
                     self._evaluate(state, done, bar)
                     pending.clock = time.monotonic()
-                if done == steps or done % config.checkpoint.every == 0:
+                if saves:
                     self.checkpoints.save(state)
-                if self.stop.signal_name:
-                    pending.swap(done, None, 0.0)
-                    self.checkpoints.save(state, wait=True)
-                    raise Stopped(f"stopped by {self.stop.signal_name} at step {done}, which is saved: continue with --resume")
+                self._stop_if_asked(state, pending)
         return state
 
-    def _refresh(self, state: states.TrainState, step: int, first: int, bar: Any) -> None:
+    def _stop_if_asked(self, state: states.TrainState, pending: PendingMetrics) -> None:
+        """Between two steps, or two data sets of one step: saves the state and ends the run if a signal asked for it."""
+        if self.stop.received:
+            pending.swap(int(state.step), None, 0.0)
+            self.checkpoints.save(state, wait=True)
+            raise self.stop.stopped(f"at step {int(state.step)}, which is saved: continue with --resume")
+
+    def _refresh(self, state: states.TrainState, step: int, first: int, bar: Any, pending: PendingMetrics) -> None:
         """Lets the policy of this step sample all batches that the regime has it sample."""
         config = self.parts.config
         if config.data.path:
             return
-        # A resumed run may find its newest shards gone: what the current policy or the first one sampled can be drawn again.
-        versions = {step, 0} if step == first else {step}
+        # A resumed run may lack batches that an earlier policy was to sample (a run made longer, a shard lost): they can be drawn as long as that
+        # policy's checkpoint exists.
+        versions = {0, config.regime.version(step), step} & {step, *self.checkpoints.steps} if step == first else {step}
         for version in sorted(versions):
             batches = config.regime.batches(version, config.training.steps)
             positions = [p for s in batches if s >= step for p in self.data.positions(s)]
             if positions:
                 bar.phase(f"sampling {len(positions)} groups")
-                params = state.params if version == step else self.start_params
+                params = state.params if version == step else self.checkpoints.restore_params(state.params, version)
                 explore(
                     self.explorer,
                     params,
@@ -175,13 +193,9 @@ class _Run:
                     positions=positions,
                     policy_version=version,
                     metadata=self.parts.provenance(),
-                    between=self._stop_exploring,
+                    between=partial(self._stop_if_asked, state, pending),
                 )
                 bar.phase("")
-
-    def _stop_exploring(self) -> None:
-        if self.stop.signal_name:
-            raise Stopped(f"stopped by {self.stop.signal_name} while sampling; every sealed shard is kept: continue with --resume")
 
     def _evaluate(self, state: states.TrainState, step: int, bar: Any) -> None:
         if self.questions:

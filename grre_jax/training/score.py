@@ -17,6 +17,7 @@ from grre_jax.parallel import mesh as meshes
 from grre_jax.rollouts import Group
 from grre_jax.training.batches import BatchShape, pack
 
+ROW_TOKENS = 512  # attention within a row costs its square
 TOKENS_PER_CALL = 2048  # enough to keep the products large; more only costs memory
 
 
@@ -28,7 +29,14 @@ def _score(
 
 
 def score_groups(
-    graph: Any, params: Any, groups: Sequence[Group], mesh: Mesh, *, temperature: float = 1.0, groups_per_call: int = 8, row_tokens: int = 0
+    graph: Any,
+    params: Any,
+    groups: Sequence[Group],
+    mesh: Mesh,
+    *,
+    temperature: float = 1.0,
+    groups_per_call: int = 16,
+    row_tokens: int = 0,
 ) -> list[Float[np.ndarray, " tokens"]]:
     """Log-prob of every completion token of every group (0 where the token's mask is 0).
 
@@ -38,7 +46,7 @@ def score_groups(
         mesh: rows are cut over its data and fsdp axes.
         temperature: the logits are divided by it.
         groups_per_call: groups packed and computed at once.
-        row_tokens: tokens a packed row; 0 for the largest group's, rounded up to a multiple of 64 so that few shapes are compiled.
+        row_tokens: tokens a packed row; 0 for what fits the groups, a multiple of 64 so that few shapes are compiled.
 
     Returns:
         For each group an array parallel to its `tokens`, float32 nats.
@@ -46,17 +54,11 @@ def score_groups(
     if not groups:
         return []
     prompt, new = max(len(g.prompt_tokens) for g in groups), max(int(g.lengths.max()) for g in groups)
-    row_tokens = row_tokens or -(-max(len(g.prompt_tokens) + len(g.tokens) for g in groups) // 64) * 64
+    # A row must hold the longest completion with its prompt. Beyond that, short rows pack more tightly: a long group is split over several.
+    longest = max(len(g.prompt_tokens) + len(g.tokens) for g in groups)
+    row_tokens = row_tokens or -(-max(prompt + new, min(longest, ROW_TOKENS)) // 64) * 64
     rows = max(1, TOKENS_PER_CALL // row_tokens)
-    shape = BatchShape.of_run(
-        groups_per_call,
-        max(len(g.lengths) for g in groups),
-        prompt,
-        min(new, row_tokens - prompt),
-        row_tokens,
-        rows,
-        meshes.row_devices(mesh),
-    )
+    shape = BatchShape.of_run(groups_per_call, max(len(g.lengths) for g in groups), prompt, new, row_tokens, rows, meshes.row_devices(mesh))
     results: list[np.ndarray] = []
     for start in range(0, len(groups), groups_per_call):
         chunk = groups[start : start + groups_per_call]

@@ -58,6 +58,11 @@ def build(config: Config) -> Parts:
         objective = objectives.algorithm(config.objective.name, **config.objective.options)
     except ValueError as error:
         raise UsageError(f"objective: {error}") from error
+    if "ref_logprobs" in objective.requires:
+        raise UsageError(
+            f"objective {objective.name} asks for log-probs of a reference policy, which a run does not compute: "
+            "take --objective.options.kl_reference behavior, or leave kl_coef at 0"
+        )
     if config.sampling.temperature <= 0:
         raise UsageError(
             f"field sampling.temperature must be above 0 to train, got {config.sampling.temperature}: greedy samples have no ratio"

@@ -19,7 +19,7 @@ from grre_jax.training.data import StoredBatches, limits
 from grre_jax.training.draws import Purpose, run_key
 from grre_jax.training.pending import PendingMetrics
 from grre_jax.training.step import make_train_step
-from grre_jax.training.stopping import Stopped, StopRequest
+from grre_jax.training.stopping import StopRequest
 
 # Demonstrations come from a far stretch of the prompt stream, so that the run itself asks other questions.
 DEMONSTRATIONS_FROM = 1 << 30
@@ -49,8 +49,8 @@ def warm_start(parts: setup.Parts, graph: Any, params: Any, folder: Path, log: A
             batch = place(data.groups(step), shape, imitate, parts.mesh)
             state, metrics = step_fn(state, batch, imitate, np.float32(1.0), run_key(config.seed, Purpose.WARM_START))
             bar.update(step + 1, pending.swap(step + 1, metrics, float("nan")))
-            if stop.signal_name:
-                raise Stopped(f"stopped by {stop.signal_name} in the warm start, which starts anew with --resume")
+            if stop.received:
+                raise stop.stopped("in the warm start, which starts anew with --resume")
         pending.swap(warm.steps, None, 0.0)
     return state.params
 

@@ -117,7 +117,7 @@ def test_a_tied_checkpoint_may_store_its_head_and_old_buffers(checkpoint, expect
 
 
 UNSUPPORTED = [
-    (dict(architectures=["MistralForCausalLM"]), "MistralForCausalLM is not supported.*LlamaForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM"),
+    (dict(architectures=["MistralForCausalLM"]), "MistralForCausalLM is not supported.*LlamaForCausalLM, Qwen2ForCausalLM"),
     (dict(architectures=None, model_type="gemma3"), "gemma3"),
     (dict(rope_parameters={"rope_theta": 1e6, "rope_type": "yarn", "factor": 4.0}), "rope_parameters of type yarn"),
     (dict(rope_scaling={"type": "linear", "factor": 2.0}), "rope_scaling of type linear"),

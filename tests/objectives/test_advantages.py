@@ -103,7 +103,6 @@ def test_red_drop_keeps_all_where_positives_are_enough(shape):
 
 def test_red_drop_draws_by_response_and_seed(shape):
     rewards, groups = np.array([0.0, 0, 0, 1, 0, 0, 0]), np.zeros(7, int)
-    objective = objectives.algorithm("red_drop")
     first = shape("red_drop", rewards, groups).dropped
     np.testing.assert_array_equal(first, shape("red_drop", rewards, groups).dropped)
     by_response = jax.vmap(jax.random.fold_in, (None, 0))(KEY, jnp.arange(7))

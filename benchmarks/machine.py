@@ -1,0 +1,141 @@
+"""What the benchmarks measure of the machine itself, in the same run and in turns with what they time.
+
+Throughput means little without the machine's own limits beside it, and on a shared machine the limits move: so every round of a
+benchmark times the matmul and the work one right after the other, and the figure, the fraction of peak, is taken round by round.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import math
+import os
+import platform
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+import grre_jax
+
+MAX_CALLS = 10_000  # in one timing, however short the call
+SMALLEST_COPY = 1 << 24  # bytes; below this the dispatch is timed, not the memory
+
+
+def first_call(call: Callable[[], Any]) -> float:
+    """Seconds of one call, to its end: the first one compiles."""
+    start = time.perf_counter()
+    jax.block_until_ready(call())
+    return time.perf_counter() - start
+
+
+def calls_for(call: Callable[[], Any], seconds: float) -> int:
+    """How many calls fill `seconds`, from one that is timed; at least one."""
+    return max(1, min(MAX_CALLS, math.ceil(seconds / max(first_call(call), 1e-9))))
+
+
+def timed(call: Callable[[], Any], calls: int) -> float:
+    """Seconds a call, over `calls` in a row.
+
+    The device is waited for at the end only, so calls must either depend on each other or wait themselves: independent ones may
+    overlap, and XLA's CPU backend would then run as many at once as there are cores.
+    """
+    start = time.perf_counter()
+    for _ in range(calls):
+        out = call()
+    jax.block_until_ready(out)
+    return (time.perf_counter() - start) / calls
+
+
+@dataclasses.dataclass
+class Probe:
+    """Something of the machine that is timed in every round.
+
+    Args:
+        call: does the work once.
+        work: how much of it a call does: FLOPs or bytes.
+        seconds: how long a round's timing lasts at least.
+    """
+
+    call: Callable[[], Any]
+    work: float
+    seconds: float
+
+    def __post_init__(self):
+        first_call(self.call)
+        self.calls = calls_for(self.call, self.seconds)
+
+    def rate(self) -> float:
+        """Work a second, now."""
+        return self.work / timed(self.call, self.calls)
+
+
+def matmul_probe(size: int, dtype: Any, seconds: float) -> Probe:
+    """FLOP/s of a product of two [size, size] matrices, at the precision that jax multiplies this dtype with by default."""
+    a, b = (jax.random.normal(key, (size, size), dtype) for key in jax.random.split(jax.random.key(0)))
+    product = jax.jit(lambda a, b: a @ b)
+    return Probe(lambda: product(a, b).block_until_ready(), 2.0 * size**3, seconds)
+
+
+def copy_probe(size: int, seconds: float) -> Probe:
+    """Bytes/s, read and written, of negating an array of `size` bytes (at least SMALLEST_COPY) in its own place.
+
+    In place, because fresh memory would time the operating system's page faults. An array that fits a cache is timed there.
+    """
+    negate = jax.jit(jnp.negative, donate_argnums=0)
+    held = [jnp.ones(max(size, SMALLEST_COPY) // 4, jnp.float32)]
+
+    def call():
+        held[0] = negate(held[0])
+        return held[0]
+
+    return Probe(call, 2.0 * held[0].nbytes, seconds)
+
+
+def default_matmul_size() -> int:
+    """Large enough for the peak, small enough for the patience of the backend."""
+    return 2048 if jax.default_backend() == "cpu" else 8192
+
+
+def describe() -> dict[str, Any]:
+    """The machine in words and numbers; nothing that names or addresses it."""
+    devices = jax.devices()
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return {
+        "cpu": _cpu_model(),
+        "cores": cores,
+        "system": f"{platform.system()} {platform.machine()}",
+        "backend": jax.default_backend(),
+        "device": devices[0].device_kind,
+        "devices": len(devices),
+        "devices_used": 1,
+        "xla_flags": os.environ.get("XLA_FLAGS", ""),
+        "jax": jax.__version__,
+        "jaxlib": jax.lib.__version__,
+        "python": platform.python_version(),
+        "grre_jax": grre_jax.__version__,
+        "date": datetime.date.today().isoformat(),
+        "load_average_before": load_average(),
+    }
+
+
+def load_average() -> float | None:
+    """Runnable processes over the last minute, where the system tells: above the number of cores, the machine is shared."""
+    return round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None
+
+
+def headline(machine: dict[str, Any]) -> str:
+    """The machine in a line."""
+    load = "" if machine["load_average_before"] is None else f", load {machine['load_average_before']} before this run"
+    return f"{machine['cpu']}, {machine['cores']} cores, 1 x {machine['device']} ({machine['backend']}), jax {machine['jax']}{load}"
+
+
+def _cpu_model() -> str:
+    info = Path("/proc/cpuinfo")
+    for line in info.read_text().splitlines() if info.is_file() else ():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()

@@ -1,0 +1,225 @@
+"""Speed of the real train step: tokens/s beside the machine's matmul peak, compile time apart.
+
+    python benchmarks/train_step.py                                   # the embedded default and 4.0M parameters
+    python benchmarks/train_step.py --model models/smollm2-135m       # a pretrained model too
+    python benchmarks/train_step.py --output benchmarks/results/train_step.json
+
+The step is `training.step.make_train_step`'s, on what `training.batches.pack` makes of synthetic groups whose rows come out full, on
+one device. Counted are
+
+- tokens: all that are not padding, a prompt once for all its completions (the logs of a run count completion tokens only);
+- FLOPs: 3 x `ModelConfig.flops_per_token(context)` x tokens, with the context that the tokens really have, their mean position + 1.
+  What the step computes beyond that (attention to what is masked, logits a second time in the backward pass) is its own loss;
+- the fraction of peak: those FLOPs a second over what a large square product reached right before, in the same round;
+- the floor, a prediction of the least time: FLOPs at that peak, then AdamW's traffic (parameters, gradients and both moments read, all
+  but the gradients written: seven arrays) at the bandwidth of a copy as large as the parameters.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import machine
+import numpy as np
+import report
+import sizes
+
+from grre_jax import objectives, parallel
+from grre_jax.errors import DataError
+from grre_jax.models import Transformer
+from grre_jax.parallel import mesh as meshes
+from grre_jax.reporting.progress import make_console
+from grre_jax.rollouts import Group
+from grre_jax.training import state as states
+from grre_jax.training.batches import BatchShape, pack
+from grre_jax.training.step import make_train_step
+
+FLOPS = "3 x flops_per_token(context) x tokens"
+OPTIMIZER_ARRAYS = 7  # of the parameters' size, read or written by an AdamW update
+
+
+@dataclasses.dataclass(frozen=True)
+class Data:
+    """Synthetic groups of equal lengths.
+
+    Args:
+        groups: prompts a step.
+        samples: completions a prompt.
+        prompt_tokens, new_tokens: length of every prompt and of every completion.
+        rows_per_microbatch: 0 for one micro-batch.
+    """
+
+    groups: int
+    samples: int
+    prompt_tokens: int
+    new_tokens: int
+    rows_per_microbatch: int = 0
+
+
+DATA = {
+    "embedded": Data(16, 8, 8, 6),  # configs/arithmetic.py: 16 rows of 56 tokens
+    "4M": Data(32, 8, 16, 14),  # 32 rows of 128 tokens
+    "tiny": Data(2, 2, 3, 2),
+}
+MODEL_DATA = Data(8, 8, 48, 12)  # a micro-batch of configs/smollm2_arithmetic.py: 8 rows of 144 tokens
+
+
+def synthetic_groups(data: Data, vocab_size: int) -> list[Group]:
+    """Groups of random tokens with mixed rewards, as if the uniform policy had sampled them."""
+    generator, total = np.random.default_rng(0), data.samples * data.new_tokens
+    return [
+        Group(
+            group_id=f"synthetic:{i}",
+            prompt="",
+            texts=[""] * data.samples,
+            rewards=np.arange(data.samples) % 2,
+            prompt_tokens=generator.integers(vocab_size, size=data.prompt_tokens),
+            lengths=[data.new_tokens] * data.samples,
+            tokens=generator.integers(vocab_size, size=total),
+            behavior_logprobs=np.full(total, -np.log(vocab_size)),
+        )
+        for i in range(data.groups)
+    ]
+
+
+class Workload:
+    """A compiled train step on its data.
+
+    Args:
+        name: for the table.
+        model: the policy; its parameters are copied.
+        data: what it trains on.
+
+    Attributes:
+        call: makes one update.
+        rows: (micro-batches, rows, tokens a row).
+        tokens, completion_tokens, context, flops: of one update, as counted above.
+        parameter_bytes: of all parameters.
+        compile_seconds: tracing and compiling.
+    """
+
+    def __init__(self, name: str, model: Transformer, data: Data):
+        self.name, self.config = name, model.config
+        shape = BatchShape.of_run(data.groups, data.samples, data.prompt_tokens, data.new_tokens, 0, data.rows_per_microbatch)
+        packed = pack(synthetic_groups(data, self.config.vocab_size), shape)
+        live = packed.segment_ids > 0
+        self.rows = [shape.micro_batches, shape.rows, shape.row_tokens]
+        self.tokens, self.completion_tokens = int(live.sum()), int(packed.mask.sum())
+        self.context = float((packed.positions[live] + 1).mean())
+        self.flops = 3 * self.config.flops_per_token(self.context) * self.tokens
+
+        mesh = parallel.make_mesh(parallel.MeshConfig(), devices=jax.devices()[:1])
+        settings = states.OptimizerConfig(learning_rate=1e-6)
+        optimizer = states.make_optimizer(settings)
+        graph, state = states.create(model, optimizer, mesh)
+        self.parameter_bytes = sum(x.nbytes for x in jax.tree.leaves(state.params))
+        objective = objectives.algorithm("rec_oneside_nois", epsilon_low=0.6, epsilon_high=2.0)
+        arguments = (jax.device_put(packed, meshes.replicated(mesh)), objective, np.float32(1.0), jax.random.key(0))
+        start = time.perf_counter()
+        step = make_train_step(graph, optimizer, settings.schedule()).lower(state, *arguments).compile()
+        self.compile_seconds = time.perf_counter() - start
+        self.call = _updates(step, state, arguments)
+        machine.first_call(self.call)
+
+
+def _updates(step: Callable[..., Any], state: states.TrainState, arguments: Sequence[Any]) -> Callable[[], jax.Array]:
+    """A call that makes one more update: each takes over the state that the last one returned."""
+    held = [state]
+
+    def call():
+        held[0], metrics = step(held[0], *arguments)
+        return metrics["loss"]
+
+    return call
+
+
+def measure(workloads: Sequence[Workload], peak: machine.Probe, repeats: int, seconds: float) -> list[report.Record]:
+    """Times every workload in turns with the machine.
+
+    Args:
+        workloads: what is timed.
+        peak: the matmul.
+        repeats: rounds.
+        seconds: shortest timing of a workload in a round.
+
+    Returns:
+        One record a workload.
+    """
+    copies = [machine.copy_probe(work.parameter_bytes, seconds / 4) for work in workloads]
+    calls = [machine.calls_for(work.call, seconds) for work in workloads]
+    rounds: list[list[tuple[float, float, float]]] = [[] for _ in workloads]
+    for _ in range(repeats):
+        for i, work in enumerate(workloads):
+            rounds[i].append((peak.rate(), machine.timed(work.call, calls[i]), copies[i].rate()))
+    return [_record(work, *np.array(of_work).T) for work, of_work in zip(workloads, rounds, strict=True)]
+
+
+def _record(work: Workload, peaks: np.ndarray, times: np.ndarray, bandwidths: np.ndarray) -> report.Record:
+    floor = work.flops / peaks + OPTIMIZER_ARRAYS * work.parameter_bytes / bandwidths
+    return {
+        "name": work.name,
+        "parameters": work.config.num_parameters,
+        "rows": work.rows,
+        "tokens": work.tokens,
+        "completion_tokens": work.completion_tokens,
+        "context": work.context,
+        "flops": work.flops,
+        "compile_seconds": work.compile_seconds,
+        "step_seconds": report.spread(times),
+        "tokens_per_second": report.spread(work.tokens / times),
+        "flops_per_second": report.spread(work.flops / times),
+        "matmul_flops_per_second": report.spread(peaks),
+        "copy_bytes_per_second": report.spread(bandwidths),
+        "fraction_of_peak": report.spread(work.flops / times / peaks),
+        "floor_seconds": report.spread(floor),
+        "fraction_of_floor": report.spread(floor / times),
+    }
+
+
+LINES = {
+    "parameters": lambda r: f"{r['parameters']:,}",
+    "micro-batches x rows x tokens": lambda r: " x ".join(map(str, r["rows"])),
+    "tokens a step (in completions)": lambda r: f"{r['tokens']:,} ({r['completion_tokens']:,})",
+    "GFLOPs a step": lambda r: f"{r['flops'] / 1e9:.2f}",
+    "compile s": lambda r: f"{r['compile_seconds']:.1f}",
+    "step ms": report.written("step_seconds", ".2f", 1e3),
+    "*tokens/s": report.written("tokens_per_second", ",.0f"),
+    "GFLOP/s": report.written("flops_per_second", ",.1f", 1e-9),
+    "matmul peak, GFLOP/s": report.written("matmul_flops_per_second", ",.1f", 1e-9),
+    "*fraction of peak": report.written("fraction_of_peak", ".1%"),
+    "copy GB/s": report.written("copy_bytes_per_second", ",.1f", 1e-9),
+    "predicted floor, ms": report.written("floor_seconds", ".2f", 1e3),
+    "floor / step": report.written("fraction_of_floor", ".1%"),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measures, prints the table and writes the JSON; returns the exit status."""
+    parser = report.parser(__doc__)
+    parser.add_argument("--sizes", nargs="*", choices=list(DATA), default=["embedded", "4M"], help="new models (default: embedded 4M)")
+    options = parser.parse_args(arguments)
+    console, about = make_console(), machine.describe()
+    console.print(machine.headline(about), highlight=False)
+    try:
+        loaded = [(options.model.resolve().name, sizes.load(options.model, options.bf16), MODEL_DATA)] if options.model else []
+    except DataError as error:
+        console.print(f"error: {error}", highlight=False)
+        return error.exit_status
+    workloads = [Workload(*of) for of in [(name, sizes.build(name, options.bf16), DATA[name]) for name in options.sizes] + loaded]
+    dtype, size = jnp.dtype("bfloat16" if options.bf16 else "float32"), options.matmul or machine.default_matmul_size()
+    records = measure(workloads, machine.matmul_probe(size, dtype, options.seconds), options.repeats, options.seconds)
+    console.print(report.table(f"Train step, {dtype.name}, beside products of {size} x {size}", records, LINES))
+    about["load_average_after"] = machine.load_average()
+    settings = {"dtype": dtype.name, "repeats": options.repeats, "seconds": options.seconds, "matmul_size": size, "flops": FLOPS}
+    report.write(options.output, {"benchmark": "train_step", "machine": about, "settings": settings, "results": records})
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

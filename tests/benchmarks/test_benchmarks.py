@@ -1,0 +1,98 @@
+"""The benchmarks as a person runs them, at a tiny size. What they measure is counted, never judged: no test depends on a time."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from grre_jax.models import ModelConfig
+
+ROOT = Path(__file__).parents[2]
+QUICK = ("--repeats", "2", "--seconds", "0.01", "--matmul", "64")
+TINY = ModelConfig(vocab_size=32, hidden_size=16, intermediate_size=32, num_layers=1, num_heads=2, num_kv_heads=1, head_dim=8)
+
+
+def run(name, *arguments):
+    """Runs `python benchmarks/NAME ARGUMENTS` in the repository's root."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]), "COLUMNS": "160"}
+    command = [sys.executable, str(ROOT / "benchmarks" / name), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, timeout=300)
+
+
+def measured(name, output, *arguments):
+    """The printed text and the written JSON of a successful run."""
+    done = run(name, *QUICK, "--output", str(output), *arguments)
+    assert done.returncode == 0, done.stderr
+    return done.stdout, json.loads(output.read_text())
+
+
+def check_machine(machine):
+    assert machine["cpu"] and machine["cores"] >= 1 and machine["jax"]
+    assert str(ROOT) not in json.dumps(machine)
+
+
+def check_spreads(record):
+    spreads = {name: value for name, value in record.items() if isinstance(value, dict)}
+    assert spreads
+    for name, value in spreads.items():
+        assert 0 < value["low"] <= value["median"] <= value["high"], name
+
+
+def test_train_step_counts_what_it_says_and_prints_it(tmp_path):
+    text, result = measured("train_step.py", tmp_path / "new" / "train_step.json", "--sizes", "tiny")
+    check_machine(result["machine"])
+    (record,) = result["results"]
+    check_spreads(record)
+    # Two groups: a prompt of 3 and two completions of 2, in rows of 7; positions 0 1 2, 3 4, 3 4.
+    assert record["rows"] == [1, 2, 7]
+    assert (record["tokens"], record["completion_tokens"]) == (14, 8)
+    assert record["context"] == pytest.approx((1 + 2 + 3 + 4 + 5 + 4 + 5) / 7)
+    assert record["flops"] == 3 * TINY.flops_per_token(record["context"]) * 14
+    assert record["parameters"] == TINY.num_parameters
+    assert record["compile_seconds"] > 0
+    for words in ("tokens/s", "fraction of peak", "matmul peak", "compile s", "predicted floor", "tiny"):
+        assert words in text
+
+
+def test_sample_counts_what_it_says_and_prints_it(tmp_path):
+    shape = ("--rows", "4", "--samples", "1", "2", "--prompt", "3", "--new", "4")
+    text, result = measured("sample.py", tmp_path / "sample.json", "--sizes", "tiny", *shape)
+    check_machine(result["machine"])
+    single, shared = result["results"]
+    head = 2 * TINY.vocab_size * TINY.hidden_size
+    for record, prompts in ((single, 4), (shared, 2)):
+        check_spreads(record)
+        assert record["tokens"] == 4 * 4
+        # Contexts 1, 2, 3 in the prompt, 4, 5, 6 for the three tokens decoded; a key or value is 8 float32 numbers.
+        prefill = prompts * (sum(TINY.flops_per_token(context) - head for context in (1, 2, 3)) + head)
+        assert record["prefill_flops"] == prefill
+        assert record["flops"] == prefill + 4 * sum(TINY.flops_per_token(context) for context in (4, 5, 6))
+        assert record["decode_step_bytes"] == 4 * TINY.num_parameters + 2 * 8 * 4 * (prompts * 3 + 4 * 2)
+    for words in ("tokens/s", "fraction of peak", "memory floor / call", "compile s", "tiny, K=1", "tiny, K=2"):
+        assert words in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "words"),
+    [
+        (("sample.py", "--rows", "4", "--samples", "3"), 2, "each must divide --rows 4"),
+        (("train_step.py", "--sizes", "--model", "nowhere"), 1, "nowhere"),
+    ],
+)
+def test_what_is_asked_wrong_ends_in_one_sentence(arguments, status, words):
+    done = run(*arguments)
+    assert done.returncode == status
+    assert words in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("name", ["train_step", "sample"])
+def test_results_in_the_repository_are_readable(name):
+    result = json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text())
+    assert result["benchmark"] == name
+    check_machine(result["machine"])
+    for record in result["results"]:
+        check_spreads(record)

@@ -1,0 +1,39 @@
+"""A configuration that passes through every part of the road in seconds, and one finished run of it."""
+
+import dataclasses
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def make_config():
+    """`make_config(folder, **fields)`: a two-layer model, two-operand arithmetic, eight steps with samples up to two steps old."""
+    from grre_jax import config as c
+
+    def make(folder, **fields):
+        config = c.Config(
+            name="tiny",
+            run_dir=str(folder),
+            model=c.ModelSource(hidden_size=16, intermediate_size=32, num_layers=2, num_heads=2, num_kv_heads=1, head_dim=8),
+            task=c.TaskConfig("arithmetic", {"operands": 2}),
+            objective=c.ObjectiveConfig("rec_oneside_nois", {"epsilon_low": 0.6, "epsilon_high": 2.0}),
+            regime=c.Regime(sync_interval=3),
+            sampling=c.SamplingConfig(num_samples=4, max_prompt_tokens=4, max_new_tokens=3, prompts_per_call=12),
+            training=c.TrainingConfig(steps=8, groups_per_step=4),
+            optimizer=c.OptimizerConfig(learning_rate=1e-2),
+            warm_start=c.WarmStartConfig(steps=6, demonstrations=32, batch_size=16, optimizer=c.OptimizerConfig(learning_rate=3e-2)),
+            evaluation=c.EvaluationConfig(every=4, questions=12, num_samples=4),
+            checkpoint=c.CheckpointConfig(every=3),
+            logging=c.LoggingConfig(tensorboard=False),
+        )
+        return dataclasses.replace(config, **fields)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def tiny_run(make_config, tmp_path_factory):
+    """The folder of a finished run; only to be looked at."""
+    from grre_jax.training import loop
+
+    return loop.train(make_config(tmp_path_factory.mktemp("runs") / "tiny"))

