@@ -50,7 +50,7 @@ setup(
         "wandb": ["wandb>=0.19"],
         "notebooks": NOTEBOOKS,
         "test": ["hypothesis>=6.100", "pytest>=8", "ruff>=0.12", *NOTEBOOKS],
-        "parity": ["torch==2.13.0"],
+        "parity": ["accelerate>=1", "torch==2.13.0"],
     },
     entry_points={"console_scripts": ["grre = grre_jax.cli:main"]},
 )

@@ -18,8 +18,10 @@ def config() -> Config:
         regime=Regime(sync_interval=20),
         sampling=SamplingConfig(num_samples=8, max_prompt_tokens=8, max_new_tokens=6, prompts_per_call=320),
         training=TrainingConfig(steps=320, groups_per_step=16),
-        optimizer=OptimizerConfig(learning_rate=5e-4),
-        warm_start=WarmStartConfig(steps=1300),
+        optimizer=OptimizerConfig(learning_rate=3e-4),
+        warm_start=WarmStartConfig(
+            steps=800, demonstrations=32_768, batch_size=128, optimizer=OptimizerConfig(learning_rate=2e-3, warmup_steps=20)
+        ),
         evaluation=EvaluationConfig(every=20, questions=512),
         checkpoint=CheckpointConfig(every=80, export=True),
     )

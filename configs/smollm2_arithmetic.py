@@ -22,8 +22,8 @@ def config() -> Config:
         objective=ObjectiveConfig("rec_oneside_nois", {"epsilon_low": 0.6, "epsilon_high": 2.0}),
         regime=Regime(sync_interval=4),
         sampling=SamplingConfig(num_samples=8, max_prompt_tokens=48, max_new_tokens=12, prompts_per_call=32),
-        training=TrainingConfig(steps=32, groups_per_step=16, rows_per_microbatch=8),
+        training=TrainingConfig(steps=24, groups_per_step=16, rows_per_microbatch=8),
         optimizer=OptimizerConfig(learning_rate=1e-5, warmup_steps=5),
         evaluation=EvaluationConfig(every=8, questions=20, num_samples=16),
-        checkpoint=CheckpointConfig(every=16, export=True),
+        checkpoint=CheckpointConfig(every=12, export=True),
     )

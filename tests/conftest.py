@@ -1,8 +1,19 @@
 """A configuration that passes through every part of the road in seconds, and one finished run of it."""
 
 import dataclasses
+import os
+import tempfile
 
 import pytest
+
+
+def pytest_configure(config):
+    """One compilation cache for the session: the same small programs are compiled by many tests, and by processes that tests start."""
+    folder = tempfile.TemporaryDirectory(prefix="grre-compiled-")
+    config.add_cleanup(folder.cleanup)
+    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", folder.name)
+    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 
 import jax.numpy as jnp
 import ml_dtypes
@@ -240,3 +242,9 @@ def test_fingerprint_sees_every_number(small):
     assert models.fingerprint(small(rope_theta=9_999.0)) != before
     assert models.fingerprint(small(family="qwen2", eos_ids=(1,))) == before
     assert models.fingerprint(small(dtype=jnp.bfloat16)) != before
+
+
+def test_importing_the_room_pulls_in_no_reader_of_other_formats():
+    code = "import sys, grre_jax.models; print({'torch', 'transformers', 'tokenizers', 'gguf', 'tensorflow'} & set(sys.modules))"
+    finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert finished.stdout.strip() == "set()"

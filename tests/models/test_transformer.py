@@ -85,7 +85,7 @@ def test_scan_unroll_and_remat_agree(small):
     options = dict(qk_norm=True, qkv_bias=True, attention_out_bias=True)
     tokens = jax.random.randint(jax.random.key(1), (2, 7), 0, 29)
     results = []
-    for extra in (dict(unroll=True), dict(unroll=False), dict(unroll=True, remat=True), dict(unroll=False, remat=True)):
+    for extra in (dict(unroll=True), dict(unroll=False), dict(unroll=False, remat=True)):
         graph, params = nnx.split(small(**options, **extra))
         loss = jax.jit(jax.value_and_grad(lambda p, g=graph: token_logprobs(nnx.merge(g, p), tokens).sum()))
         results.append(jax.tree.leaves(loss(params)))

@@ -1,0 +1,119 @@
+"""The mesh and the layout rules: on this machine's device, and on eight simulated ones in a process of their own."""
+
+import json
+import os
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+from jax.sharding import PartitionSpec as P
+
+from grre_jax import parallel
+from grre_jax.parallel import MeshConfig
+from grre_jax.parallel.mesh import AXES, RULES
+
+EIGHT = """
+import json
+import jax, jax.numpy as jnp, optax
+from grre_jax.parallel import MeshConfig, make_mesh, row_devices, rows, tree_shardings
+out = {}
+out["default"] = dict(make_mesh(MeshConfig()).shape)
+mesh = make_mesh(MeshConfig(fsdp=2, tensor=2))
+out["cut"], out["row_devices"] = dict(mesh.shape), row_devices(mesh)
+out["some"] = dict(make_mesh(MeshConfig(tensor=2), devices=jax.devices()[:4]).shape)
+for name, config in {"three": MeshConfig(fsdp=3), "four": MeshConfig(data=4), "sixteen": MeshConfig(data=1, fsdp=16)}.items():
+    try:
+        make_mesh(config)
+    except ValueError as error:
+        out[name] = str(error)
+params = {
+    "embed": jnp.zeros((16, 8)),
+    "layers": {"q_proj": jnp.zeros((3, 8, 4)), "o_proj": jnp.zeros((3, 4, 8)), "attn_norm": jnp.zeros((3, 8)), "v_proj": jnp.zeros((3, 7, 4))},
+    "head": jnp.zeros((17, 8)),
+}
+def specs(tree):
+    return {jax.tree_util.keystr(k): str(s.spec) for k, s in jax.tree_util.tree_leaves_with_path(tree_shardings(tree, mesh))}
+out["params"] = specs(params)
+state = optax.adamw(1e-3).init(params)
+out["state"] = specs(state)
+placed = jax.device_put(params, tree_shardings(params, mesh))
+out["pieces"] = [list(s.data.shape) for s in placed["layers"]["q_proj"].addressable_shards]
+out["rows"] = [list(s.data.shape) for s in jax.device_put(jnp.zeros((3, 8, 5)), rows(mesh, axis=1)).addressable_shards]
+print(json.dumps(out))
+"""
+
+
+@pytest.fixture(scope="module")
+def eight():
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"
+    env = os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
+    done = subprocess.run([sys.executable, "-c", EIGHT], env=env, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_the_default_uses_every_device():
+    mesh = parallel.make_mesh(MeshConfig())
+    assert mesh.axis_names == AXES
+    assert dict(mesh.shape) == {"data": len(jax.devices()), "fsdp": 1, "tensor": 1}
+    assert parallel.row_devices(mesh) == len(jax.devices())
+
+
+@pytest.mark.parametrize("config", [MeshConfig(data=0), MeshConfig(data=-2), MeshConfig(fsdp=0), MeshConfig(tensor=-1)])
+def test_axes_have_a_least_size(config):
+    with pytest.raises(ValueError, match="mesh axes must be at least 1"):
+        parallel.make_mesh(config)
+
+
+def test_a_wrong_product_names_the_numbers():
+    with pytest.raises(ValueError, match=r"mesh data=1 x fsdp=7 x tensor=1 does not make the 1 visible devices: change the mesh fields"):
+        parallel.make_mesh(MeshConfig(data=1, fsdp=7), devices=jax.devices()[:1])
+
+
+def test_rules_name_mesh_axes():
+    assert {axis for rule in RULES.values() for axis in rule} <= {None, *AXES}
+    # No rule cuts two dimensions over one axis, and none cuts the layer axis.
+    assert all(len([a for a in rule if a]) == len({a for a in rule if a}) for rule in RULES.values())
+    assert all(rule[0] is None for name, rule in RULES.items() if name.endswith("_proj"))
+
+
+def test_rules_on_one_device():
+    mesh = parallel.make_mesh(MeshConfig(data=1), devices=jax.devices()[:1])
+    tree = {"embed": np.zeros((4, 2)), "layers": {"q_proj": np.zeros((1, 2, 4)), "q_norm": np.zeros((1, 4))}, "count": np.zeros(())}
+    found = jax.tree.map(lambda s: s.spec, parallel.tree_shardings(tree, mesh))
+    assert found == {"embed": P("tensor", "fsdp"), "layers": {"q_proj": P(None, "fsdp", "tensor"), "q_norm": P()}, "count": P()}
+    assert parallel.replicated(mesh).spec == P()
+    assert parallel.rows(mesh).spec == P(("data", "fsdp")) and parallel.rows(mesh, axis=1).spec == P(None, ("data", "fsdp"))
+
+
+def test_eight_devices_make_meshes(eight):
+    assert eight["default"] == {"data": 8, "fsdp": 1, "tensor": 1}
+    assert eight["cut"] == {"data": 2, "fsdp": 2, "tensor": 2} and eight["row_devices"] == 4
+    assert eight["some"] == {"data": 2, "fsdp": 1, "tensor": 2}
+
+
+def test_eight_devices_refuse_other_products(eight):
+    for name, shape in {"three": "data=2 x fsdp=3 x tensor=1", "four": "data=4 x fsdp=1 x tensor=1", "sixteen": "data=1 x fsdp=16"}.items():
+        assert shape in eight[name] and "the 8 visible devices" in eight[name]
+
+
+def test_parameters_are_cut_by_the_rules(eight):
+    specs = eight["params"]
+    assert specs["['embed']"] == str(P("tensor", "fsdp"))
+    assert specs["['layers']['q_proj']"] == str(P(None, "fsdp", "tensor"))
+    assert specs["['layers']['o_proj']"] == str(P(None, "tensor", "fsdp"))
+    assert specs["['layers']['attn_norm']"] == str(P())
+    assert eight["pieces"] == [[3, 4, 2]] * 8
+    assert eight["rows"] == [[3, 2, 5]] * 8
+
+
+def test_a_dimension_that_does_not_divide_stays_whole(eight):
+    assert eight["params"]["['head']"] == str(P(None, "fsdp"))
+    assert eight["params"]["['layers']['v_proj']"] == str(P(None, None, "tensor"))
+
+
+def test_the_optimiser_is_cut_like_its_parameters(eight):
+    moments = {name: spec for name, spec in eight["state"].items() if "q_proj" in name}
+    assert len(moments) == 2 and set(moments.values()) == {str(P(None, "fsdp", "tensor"))}

@@ -1,0 +1,238 @@
+"""Fields from a file and from the command line: every kind is converted, and what is wrong is named."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+
+from grre_jax import config as configs
+from grre_jax.config import Config, ObjectiveConfig, TaskConfig
+from grre_jax.errors import DataError, UsageError
+from grre_jax.training.regime import Regime
+
+DEFAULT = Config(name="default")
+SHIPPED = sorted((Path(__file__).parents[1] / "configs").glob("*.py"))
+
+
+def value_of(config, dotted):
+    for name in dotted.split("."):
+        config = config[name] if isinstance(config, dict) else getattr(config, name)
+    return config
+
+
+# ---- override: what is taken
+
+
+@pytest.mark.parametrize(
+    "words, field, expected",
+    [
+        (["--training.steps", "7"], "training.steps", 7),
+        (["--training.steps=7"], "training.steps", 7),
+        (["--mesh.data", "-1"], "mesh.data", -1),
+        (["--sampling.top-p", "0.5"], "sampling.top_p", 0.5),
+        (["--optimizer.learning_rate", "1e-5"], "optimizer.learning_rate", 1e-5),
+        (["--sampling.temperature", "2"], "sampling.temperature", 2.0),
+        (["--regime.offline", "true"], "regime.offline", True),
+        (["--model.remat", "YES"], "model.remat", True),
+        (["--logging.tensorboard", "0"], "logging.tensorboard", False),
+        (["--logging.tensorboard=False"], "logging.tensorboard", False),
+        (["--run-dir", "there"], "run_dir", "there"),
+        (["--model.path="], "model.path", ""),
+        (["--data.questions", "0:7"], "data.questions", "0:7"),
+        (["--model.system_prompt", "Be brief = good"], "model.system_prompt", "Be brief = good"),
+        (["--model.system-prompt=a=b"], "model.system_prompt", "a=b"),
+        (["--model.system_prompt", "none"], "model.system_prompt", None),
+        (["--model.path", "none"], "model.path", "none"),
+        (["--warm-start.optimizer.warmup-steps", "3"], "warm_start.optimizer.warmup_steps", 3),
+        (["--objective.options.epsilon_low", "0.6"], "objective.options.epsilon_low", 0.6),
+        (["--objective.options.epsilon-low=0.6"], "objective.options.epsilon_low", 0.6),
+        (["--task.options.operands", "3"], "task.options.operands", 3),
+        (["--task.options.answers", "full"], "task.options.answers", "full"),
+        (["--task.options.annotations", "true"], "task.options.annotations", True),
+        (["--task.options.path", "none"], "task.options.path", None),
+        (["--seed", "1", "--seed", "2"], "seed", 2),
+    ],
+)
+def test_override_converts(words, field, expected):
+    before = DEFAULT.to_json()
+    value = value_of(configs.override(DEFAULT, words), field)
+    assert value == expected and type(value) is type(expected)
+    assert DEFAULT.to_json() == before
+
+
+def test_override_changes_nothing_else():
+    changed = configs.override(DEFAULT, ["--training.steps", "7", "--objective.options.beta", "0.1"])
+    assert configs.differences(json.loads(DEFAULT.to_json()), json.loads(changed.to_json())) == ["objective.options.beta", "training.steps"]
+
+
+def test_entries_of_options_are_kept_beside_new_ones():
+    config = Config(name="x", objective=ObjectiveConfig("grpo", {"epsilon_low": 0.2, "epsilon_high": 0.3}))
+    changed = configs.override(config, ["--objective.options.epsilon_low", "0.6", "--objective.options.kl_coef", "0.01"])
+    assert changed.objective.options == {"epsilon_low": 0.6, "epsilon_high": 0.3, "kl_coef": 0.01}
+    assert config.objective.options == {"epsilon_low": 0.2, "epsilon_high": 0.3}
+
+
+@pytest.mark.parametrize("name", configs.field_names(DEFAULT))
+def test_every_field_can_be_set_to_its_own_value(name):
+    value = value_of(DEFAULT, name)
+    if isinstance(value, dict):
+        assert value_of(configs.override(DEFAULT, [f"--{name}.entry", "1"]), name) == {"entry": 1}
+    else:
+        assert configs.override(DEFAULT, [f"--{name}={value}"]) == DEFAULT
+
+
+def test_resumable_fields_are_fields_or_sections():
+    for name in configs.RESUMABLE_FIELDS:
+        value_of(DEFAULT, name)
+
+
+# ---- override: what is refused, and with which words
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (["--training.stepz", "7"], r"unknown field 'training\.stepz'; did you mean --training\.steps\?"),
+        (["--trainin.steps", "7"], r"unknown field 'trainin\.steps'; did you mean --training\.steps\?"),
+        (["--learning-rate", "7"], r"unknown field 'learning_rate'; did you mean --optimizer\.learning_rate\?"),
+        (["--qqqqqqqqqq", "7"], r"unknown field 'qqqqqqqqqq'$"),
+        (["--seed.more", "7"], r"unknown field 'seed\.more': seed has no fields of its own"),
+        (["--training", "7"], r"field training is a section; its fields are steps, groups_per_step, row_tokens, rows_per_microbatch"),
+        (["--objective.options", "7"], r"field objective\.options takes entries: write --objective\.options\.NAME VALUE"),
+        (["--objective.options.a.b", "7"], r"takes entries"),
+        (["--training.steps"], r"field training\.steps is given no value: write --training\.steps VALUE"),
+        (["steps=3"], r"unexpected argument 'steps=3'"),
+        (["--training.steps", "many"], r"field training\.steps takes a whole number, got 'many'"),
+        (["--training.steps", "1.5"], r"field training\.steps takes a whole number, got '1\.5'"),
+        (["--training.steps", "none"], r"field training\.steps takes a whole number, got 'none'"),
+        (["--optimizer.learning_rate", "fast"], r"field optimizer\.learning_rate takes a number, got 'fast'"),
+        (["--regime.offline", "maybe"], r"field regime\.offline takes true or false, got 'maybe'"),
+        (["--training.steps", "-1"], r"field training\.steps: steps must be at least 0, got -1"),
+        (["--regime.sync_interval", "0"], r"field regime\.sync_interval: sync_interval must be at least 1, got 0"),
+        (["--regime.sync_interval", "2", "--regime.offline", "true"], r"offline=True never refreshes"),
+        (["--sampling.temperature", "nan"], r"temperature must be at least 0, got nan"),
+        (["--sampling.top_p", "0"], r"top_p must be above 0 and at most 1, got 0\.0"),
+        (["--sampling.top_p", "1.1"], r"top_p must be above 0"),
+        (["--checkpoint.every", "0"], r"every must be at least 1"),
+        (["--warm_start.optimizer.learning_rate=-1"], r"learning_rate must be at least 0, got -1\.0"),
+    ],
+)
+def test_override_refuses(words, message):
+    with pytest.raises(UsageError, match=message):
+        configs.override(DEFAULT, words)
+
+
+# ---- files
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=[p.stem for p in SHIPPED])
+def test_shipped_configurations_survive_json(path):
+    config = configs.load_file(path)
+    assert configs.from_dict(json.loads(config.to_json())) == config
+    assert config.name == path.stem and config.folder == Path("runs") / path.stem
+
+
+def test_every_field_survives_json():
+    words = []
+    for name in configs.field_names(DEFAULT):
+        value = value_of(DEFAULT, name)
+        if name in ("regime.offline", "sampling.top_p"):
+            continue  # offline excludes the other two of its section; top_p cannot be 2
+        elif isinstance(value, dict):
+            words += [f"--{name}.entry", "0.5"]
+        elif isinstance(value, bool):
+            words += [f"--{name}", "false" if value else "true"]
+        elif isinstance(value, int | float):
+            words += [f"--{name}", str(value + 1)]
+        else:
+            words += [f"--{name}", "text"]
+    changed = configs.override(DEFAULT, words)
+    assert len(configs.differences(json.loads(DEFAULT.to_json()), json.loads(changed.to_json()))) == len(words) // 2
+    assert configs.from_dict(json.loads(changed.to_json())) == changed
+
+
+@pytest.mark.parametrize("values", [{"name": "x", "training": {"stepz": 3}}, {"name": "x", "training": {"steps": -1}}, {"training": {}}])
+def test_from_dict_refuses_what_is_no_configuration(values):
+    with pytest.raises((TypeError, ValueError)):
+        configs.from_dict(values)
+
+
+@pytest.mark.parametrize("values", [[], 3, {"name": "x", "training": 3}, {"name": "x", "training": None}])
+def test_from_dict_refuses_what_is_no_dictionary(values):
+    with pytest.raises(TypeError):
+        configs.from_dict(values)
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("x = 1", r"must define config\(\) -> grre_jax\.config\.Config"),
+        ("config = 3", r"is not callable"),
+        ("def config():\n    return {'name': 'x'}", r"returned dict, not grre_jax\.config\.Config"),
+        ("def config(:", r"invalid syntax"),
+        ("import no_such_package_at_all", r"no_such_package_at_all"),
+        (
+            "from grre_jax.config import Config, TrainingConfig\ndef config():\n    return Config('x', training=TrainingConfig(steps=-2))",
+            r"steps must be at least 0, got -2",
+        ),
+        ("from grre_jax.config import Config\ndef config():\n    return Config('x', steps=2)", r"unexpected keyword argument 'steps'"),
+    ],
+)
+def test_a_wrong_file_is_named(tmp_path, text, message):
+    path = tmp_path / "mine.py"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=message) as caught:
+        configs.load_file(path)
+    assert str(path) in str(caught.value)
+
+
+def test_a_missing_file_names_the_nearest(tmp_path):
+    (tmp_path / "arithmetic.py").write_text("")
+    with pytest.raises(UsageError, match=r"aritmetic\.py does not exist; did you mean .*arithmetic\.py\?"):
+        configs.load_file(tmp_path / "aritmetic.py")
+    with pytest.raises(UsageError, match=r"no/such\.py does not exist: give the path of a Python file"):
+        configs.load_file(tmp_path / "no" / "such.py")
+
+
+@pytest.mark.parametrize("name", ["config.json", "config"])
+def test_a_file_that_is_no_python_file(tmp_path, name):
+    (tmp_path / name).write_text("{}")
+    with pytest.raises(UsageError, match=r"Python file"):
+        configs.load_file(tmp_path / name)
+
+
+# ---- parts
+
+
+def test_run_folder():
+    assert Config(name="a").folder == Path("runs/a")
+    assert Config(name="a", run_dir="b/c").folder == Path("b/c")
+
+
+@pytest.mark.parametrize(
+    "text, total, expected",
+    [("", 5, range(5)), ("1:3", 5, range(1, 3)), (":3", 5, range(3)), ("3:", 5, range(3, 5)), ("2:99", 5, range(2, 5)), ("0:1", 1, range(1))],
+)
+def test_parse_range(text, total, expected):
+    assert configs.parse_range(text, "data.questions", total) == expected
+
+
+@pytest.mark.parametrize("text", ["3", "3:3", "4:2", "-1:3", "a:b", "1.5:3", "1:2:3"])
+def test_parse_range_refuses(text):
+    with pytest.raises(UsageError, match=r"field data\.questions takes start:stop"):
+        configs.parse_range(text, "data.questions", 5)
+
+
+def test_a_range_beyond_the_folder_is_a_data_error():
+    with pytest.raises(DataError, match=r"data\.questions = 5:9 selects nothing: the folder holds 5 groups"):
+        configs.parse_range("5:9", "data.questions", 5)
+
+
+def test_differences():
+    a = dataclasses.asdict(Config(name="a", task=TaskConfig("arithmetic", {"operands": 2}), regime=Regime(4)))
+    b = dataclasses.asdict(Config(name="b", task=TaskConfig("arithmetic", {"answers": "full"}), regime=Regime(4, 1)))
+    assert configs.differences(a, a) == []
+    assert configs.differences(a, b) == configs.differences(b, a)
+    assert set(configs.differences(a, b)) == {"name", "regime.sync_offset", "task.options.answers", "task.options.operands"}
+    assert configs.differences({"training": 3}, {"training": {"steps": 3}}) == ["training"]

@@ -1,0 +1,92 @@
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from grre_jax import parallel
+from grre_jax.errors import DataError
+from grre_jax.training.checkpoint import Checkpoints
+from grre_jax.training.state import OptimizerConfig, TrainState, fresh, make_optimizer
+
+
+@pytest.fixture(scope="module")
+def state():
+    """A state with bits of every kind: float32 and bfloat16 parameters, optimiser moments that are not zero, counters."""
+    mesh = parallel.make_mesh(parallel.MeshConfig())
+    whole = parallel.replicated(mesh)
+    draw = np.random.default_rng(0)
+    params = {"embed": draw.normal(size=(7, 5)).astype(np.float32), "layers": {"q_proj": jnp.asarray(draw.normal(size=(2, 3, 4)), jnp.bfloat16)}}
+    params["embed"][0, :3] = [np.float32(1e-42), -0.0, np.inf]  # a subnormal, a signed zero, an infinity
+    optimizer = make_optimizer(OptimizerConfig(learning_rate=0.1))
+    state = fresh(jax.device_put(params, whole), optimizer, mesh)
+    gradients = jax.tree.map(lambda p: jnp.asarray(draw.normal(size=p.shape), p.dtype), params)
+    _, opt_state = jax.jit(optimizer.update)(gradients, state.opt_state, state.params)
+    return TrainState(state.params, jax.device_put(opt_state, whole), state.step)
+
+
+def at(state, step):
+    return dataclasses.replace(state, step=jax.device_put(jnp.int32(step), state.step.sharding))
+
+
+def assert_same_bits(left, right):
+    assert jax.tree.structure(left) == jax.tree.structure(right)
+    for a, b in zip(jax.tree.leaves(left), jax.tree.leaves(right), strict=True):
+        assert a.dtype == b.dtype and a.sharding == b.sharding
+        assert np.asarray(a).tobytes() == np.asarray(b).tobytes()
+
+
+def test_a_state_comes_back_bit_for_bit(state, tmp_path):
+    checkpoints = Checkpoints(tmp_path / "c")
+    checkpoints.save(at(state, 3), wait=True)
+    checkpoints.close()
+    checkpoints = Checkpoints(tmp_path / "c")
+    empty = jax.tree.map(lambda x: jax.device_put(jnp.zeros_like(x), x.sharding), state)
+    assert_same_bits(checkpoints.restore(empty), at(state, 3))
+    assert_same_bits(checkpoints.restore(empty, 3), at(state, 3))
+    assert_same_bits(checkpoints.restore_params(empty.params, 3), state.params)
+    checkpoints.close()
+
+
+def test_the_first_and_the_newest_are_kept(state, tmp_path):
+    checkpoints = Checkpoints(tmp_path / "c", keep=2)
+    for step in (0, 2, 4, 6):
+        checkpoints.save(at(state, step), wait=True)
+    assert checkpoints.steps == [0, 4, 6]
+    assert int(checkpoints.restore(state).step) == 6 and int(checkpoints.restore(state, 0).step) == 0
+    for restore in (checkpoints.restore, lambda like, step: checkpoints.restore_params(like.params, step)):
+        with pytest.raises(DataError, match=r"has no checkpoint of step 2: it holds \[0, 4, 6\]"):
+            restore(state, 2)
+    checkpoints.close()
+
+
+def test_a_step_already_saved_is_left_as_it_is(state, tmp_path):
+    checkpoints = Checkpoints(tmp_path / "c")
+    checkpoints.save(at(state, 1), wait=True)
+    other = jax.tree.map(lambda x: x + 1, state)
+    checkpoints.save(at(other, 1), wait=True)
+    assert_same_bits(checkpoints.restore(state).params, state.params)
+    checkpoints.close()
+
+
+def test_what_a_killed_writer_left_does_not_count(state, tmp_path):
+    """Orbax writes under a temporary name: a folder that was never finished is no checkpoint, and is cleaned away."""
+    checkpoints = Checkpoints(tmp_path / "c")
+    checkpoints.save(at(state, 1), wait=True)
+    checkpoints.close()
+    finished = next(path for path in (tmp_path / "c").iterdir() if path.is_dir())
+    torn = tmp_path / "c" / f"{finished.name[:-1]}2.orbax-checkpoint-tmp"
+    torn.mkdir()
+    (torn / "half").write_text("x")
+    checkpoints = Checkpoints(tmp_path / "c")
+    assert checkpoints.steps == [1] and not torn.exists()
+    checkpoints.close()
+
+
+def test_a_folder_without_checkpoints(state, tmp_path):
+    checkpoints = Checkpoints(tmp_path / "c")
+    assert checkpoints.steps == []
+    with pytest.raises(DataError, match="has no checkpoint: it holds none; start again with --overwrite"):
+        checkpoints.restore(state)
+    checkpoints.close()

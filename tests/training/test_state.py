@@ -1,0 +1,72 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from grre_jax import models, parallel
+from grre_jax.models.config import ModelConfig
+from grre_jax.training import state as states
+from grre_jax.training.state import OptimizerConfig, make_optimizer
+
+CONFIG = ModelConfig(
+    vocab_size=16, hidden_size=8, intermediate_size=12, num_layers=2, num_heads=2, num_kv_heads=1, head_dim=4, qkv_bias=True, qk_norm=True, tie_embeddings=False
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def params():
+    return nnx.to_pure_dict(nnx.state(models.Transformer(CONFIG, rngs=nnx.Rngs(0))))
+
+
+def update(config, params, gradients):
+    optimizer = make_optimizer(config)
+    opt_state = jax.jit(optimizer.init)(params)
+    return jax.jit(optimizer.update)(gradients, opt_state, params)[0]
+
+
+def test_weight_decay_is_on_matrices_alone(params):
+    updates = update(OptimizerConfig(learning_rate=0.1, weight_decay=0.5), params, jax.tree.map(jnp.zeros_like, params))
+    leaves = {str(path[-1].key): (u, p) for (path, u), p in zip(jax.tree_util.tree_leaves_with_path(updates), jax.tree.leaves(params), strict=True)}
+    assert {"attn_norm", "q_norm", "final_norm", "q_bias", "embed", "head", "q_proj", "down_proj"} < leaves.keys()
+    for name, (change, value) in leaves.items():
+        if name.endswith(("norm", "bias")):
+            assert not np.asarray(change).any(), name
+        else:
+            np.testing.assert_allclose(change, -0.05 * value, rtol=1e-5, err_msg=name)
+
+
+def test_gradients_are_clipped_by_their_global_norm(params):
+    huge = jax.tree.map(lambda p: jnp.full_like(p, 1e3), params)
+    # With eps far above the gradients Adam's step is proportional to them, so the clip shows in it.
+    free, clipped = (update(OptimizerConfig(learning_rate=1.0, eps=1e6, clip_norm=clip), params, huge) for clip in (0.0, 2.0))
+    norm = 1e3 * sum(p.size for p in jax.tree.leaves(params)) ** 0.5
+    for a, b in zip(jax.tree.leaves(free), jax.tree.leaves(clipped), strict=True):
+        np.testing.assert_allclose(b, a * 2.0 / norm, rtol=1e-2)
+
+
+def test_the_learning_rate_rises_from_the_first_step_and_stays():
+    schedule = OptimizerConfig(learning_rate=0.8, warmup_steps=4).schedule()
+    assert [round(float(schedule(step)), 6) for step in range(7)] == [0.2, 0.4, 0.6, 0.8, 0.8, 0.8, 0.8]
+    assert float(OptimizerConfig(learning_rate=0.8).schedule()(0)) == pytest.approx(0.8)
+
+
+@pytest.mark.parametrize("field", ["learning_rate", "warmup_steps", "clip_norm", "weight_decay"])
+@pytest.mark.parametrize("value", [-1, float("nan")])
+def test_numbers_out_of_their_domain(field, value):
+    with pytest.raises(ValueError, match=f"{field} must be at least 0"):
+        OptimizerConfig(**{field: value})
+
+
+def test_a_state_is_a_copy_of_the_model_laid_out_over_the_mesh():
+    model = models.Transformer(CONFIG, rngs=nnx.Rngs(0))
+    mesh = parallel.make_mesh(parallel.MeshConfig())
+    graph, state = states.create(model, make_optimizer(OptimizerConfig()), mesh)
+    jax.jit(lambda s: jax.tree.map(lambda x: x + 1, s), donate_argnums=0)(state)  # as the step does
+    assert state.params["embed"].is_deleted()
+    assert np.isfinite(np.asarray(model.embed[...])).all()  # the caller's model is still there
+    graph, state = states.create(model, make_optimizer(OptimizerConfig()), mesh)
+    again = nnx.merge(graph, state.params)
+    tokens = jnp.asarray([[1, 2, 3]])
+    np.testing.assert_array_equal(models.token_logprobs(again, tokens), models.token_logprobs(model, tokens))
+    assert int(state.step) == 0 and all(x.sharding.mesh == mesh for x in jax.tree.leaves(state))

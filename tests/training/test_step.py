@@ -1,0 +1,184 @@
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from flax import nnx
+
+from grre_jax import models, objectives, parallel
+from grre_jax.models.config import ModelConfig
+from grre_jax.training import state as states
+from grre_jax.training.batches import BatchShape, pack
+from grre_jax.training.state import OptimizerConfig, make_optimizer
+from grre_jax.training.step import loss_and_gradient, make_train_step
+
+CONFIG = ModelConfig(vocab_size=16, hidden_size=16, intermediate_size=24, num_layers=2, num_heads=2, num_kv_heads=1, head_dim=8)
+TEMPERATURE = np.float32(0.8)
+KEY = jax.random.key(5)
+# The largest step (5 groups of 4 completions within 4 + 6 tokens), in one micro-batch and in several, of which the last stay empty.
+WHOLE = BatchShape.of_run(5, 4, 4, 6, 28, rows=0)
+SPLIT = BatchShape.of_run(5, 4, 4, 6, 28, rows=1)
+
+
+@pytest.fixture(scope="module")
+def parts():
+    model = models.Transformer(CONFIG, rngs=nnx.Rngs(1))
+    graph, params = nnx.split(model)
+    return graph, nnx.to_pure_dict(params)
+
+
+def padded(groups):
+    """One row a completion: tokens, mask, response rows, with each group's prompt in front."""
+    responses = sum(g.num_completions for g in groups)
+    tokens, mask = np.zeros((responses, 12), np.int32), np.zeros((responses, 12), bool)
+    old, rewards, ids = np.zeros((responses, 12), np.float32), np.zeros(responses, np.float32), np.zeros(responses, np.int32)
+    row = 0
+    for number, group in enumerate(groups):
+        for k in range(group.num_completions):
+            span, start = slice(group.offsets[k], group.offsets[k + 1]), len(group.prompt_tokens)
+            stop = start + int(group.lengths[k])
+            tokens[row, :stop] = [*group.prompt_tokens, *group.tokens[span]]
+            mask[row, start:stop], rewards[row], ids[row] = group.mask[span], group.rewards[k], number
+            if group.behavior_logprobs is not None:
+                old[row, start:stop] = group.behavior_logprobs[span]
+            row += 1
+    return tokens, mask, old, rewards, ids
+
+
+@pytest.fixture(scope="module")
+def logprobs(parts):
+    return jax.jit(lambda params, tokens: models.token_logprobs(nnx.merge(parts[0], params), tokens, temperature=TEMPERATURE))
+
+
+@pytest.fixture(scope="module")
+def groups(make_group, parts, logprobs):
+    """Four groups, one with equal rewards and one with an observation, sampled by a policy somewhat beside the present one."""
+    made = [
+        make_group(0, prompt=3, lengths=(6, 2, 4), rewards=[1, 0, 0]),
+        make_group(1, prompt=4, lengths=(1, 6, 6, 5), rewards=[0, 1, 1, 0]),
+        make_group(2, prompt=1, lengths=(3, 3), rewards=[1, 1]),
+        make_group(3, prompt=2, lengths=(5, 2, 6, 1), rewards=[0.5, 0, 0.25, 0], mask=[1, 1, 0, 1, 1, 1, 1, 0, 0, 1, 1, 1, 1, 1]),
+    ]
+    tokens, mask, *_ = padded(made)
+    scores = np.asarray(logprobs(parts[1], tokens))
+    row, shifted = 0, []
+    for group in made:
+        own = []
+        for k in range(group.num_completions):
+            start = len(group.prompt_tokens)
+            own.append(scores[row, start : start + int(group.lengths[k])])
+            row += 1
+        own = np.concatenate(own)
+        shifted.append(dataclasses.replace(group, behavior_logprobs=np.minimum(own + np.random.default_rng(row).normal(size=own.size) * 0.4, 0)))
+    return shifted
+
+
+@pytest.fixture(scope="module")
+def compute(parts):
+    """(loss, gradient, metrics) of a step."""
+    return jax.jit(lambda batch, objective: loss_and_gradient(parts[0], parts[1], batch, objective, TEMPERATURE, KEY))
+
+
+def assert_close(left, right, tolerance=1e-5):
+    scale = max(float(np.abs(x).max()) for x in jax.tree.leaves(right))
+    for a, b in zip(jax.tree.leaves(left), jax.tree.leaves(right), strict=True):
+        np.testing.assert_allclose(a, b, atol=tolerance * max(scale, 1.0))
+
+
+@pytest.mark.parametrize(
+    "name, options",
+    [
+        ("grpo", {"epsilon_low": 0.2, "epsilon_high": 0.3}),
+        ("opmd", {"tau": 0.5}),
+        ("red_drop", {"denominator": "kept"}),
+        ("rec_twoside_nois", {"aggregation": "response", "kl_coef": 0.1, "kl_reference": "behavior"}),
+    ],
+)
+def test_micro_batches_and_padded_rows_give_the_same_step(name, options, parts, groups, compute, logprobs):
+    objective = objectives.algorithm(name, **options)
+    loss, gradient, metrics = compute(pack(groups, WHOLE), objective)
+    split = pack(groups, SPLIT)
+    assert WHOLE.micro_batches == 1 and SPLIT.micro_batches > 3 and not split.mask[-1].any()
+    split_loss, split_gradient, split_metrics = compute(split, objective)
+    assert_close(split_loss, loss)
+    assert_close(split_gradient, gradient)
+    assert split_metrics.keys() == metrics.keys()
+    for metric in metrics:
+        assert float(split_metrics[metric]) == pytest.approx(float(metrics[metric]), abs=1e-5), metric
+
+    tokens, mask, old, rewards, ids = padded(groups)
+    padding = WHOLE.responses - len(rewards)  # red_drop draws by the response's place: the padding changes none of them
+    shaped = objectives.shape_data(objective, np.pad(rewards, (0, padding)), np.pad(ids, (0, padding), constant_values=-1), key=KEY)
+    take = slice(0, len(rewards))
+    batch = objectives.padded_batch(
+        old_logprobs=old, advantages=shaped.advantages[take], mask=mask, groups=ids, rewards=rewards, dropped=None if shaped.dropped is None else shaped.dropped[take]
+    )  # fmt: skip
+    by_hand, hand_gradient = jax.jit(jax.value_and_grad(lambda params: objectives.policy_loss(objective, logprobs(params, tokens), batch)[0]))(parts[1])
+    assert_close(loss, by_hand)
+    assert_close(gradient, hand_gradient)
+    assert optax.global_norm(hand_gradient) > 1e-3
+
+
+def test_reinforce_loss_equals_numpy(parts, groups, compute, logprobs):
+    tokens, mask, _, rewards, ids = padded(groups)
+    scores = np.asarray(logprobs(parts[1], tokens), np.float64)
+    total = 0.0
+    for row, group in enumerate(ids):
+        total -= (rewards[row] - rewards[ids == group].mean()) * scores[row][mask[row]].sum()
+    loss, _, metrics = compute(pack(groups, SPLIT), objectives.algorithm("reinforce"))
+    assert float(loss) == pytest.approx(total / mask.sum(), abs=1e-5)
+    assert 0 < float(metrics["entropy"]) < np.log(CONFIG.vocab_size)
+
+
+@pytest.fixture(scope="module")
+def trainer(parts):
+    mesh = parallel.make_mesh(parallel.MeshConfig())
+    optimizer = make_optimizer(OptimizerConfig(learning_rate=1e-2, warmup_steps=10))
+    step = make_train_step(parts[0], optimizer, OptimizerConfig(learning_rate=1e-2, warmup_steps=10).schedule())
+    return step, lambda: states.fresh(jax.tree.map(jnp.copy, parts[1]), optimizer, mesh)
+
+
+def test_one_compilation_serves_steps_data_and_numbers(trainer, groups, make_group):
+    step, start = trainer
+    state = start()
+    given = state.params
+    for number in range(6):
+        objective = objectives.algorithm("rec_oneside_nois", epsilon_low=0.1 + 0.1 * number, epsilon_high=2.0)
+        data = groups if number % 2 else [make_group(10 + number, prompt=1 + number % 3, lengths=(1 + number, 3))]
+        state, metrics = step(state, pack(data, SPLIT), objective, np.float32(0.5 + 0.1 * number), KEY)
+        assert float(metrics["learning_rate"]) == pytest.approx(1e-3 * (number + 1))
+    assert step._cache_size() == 1
+    assert int(state.step) == 6
+    assert given["embed"].is_deleted()  # the state is donated: no second copy of parameters and moments
+
+
+def test_a_step_moves_along_the_gradient_and_measures_its_data(trainer, parts, groups, compute):
+    step, start = trainer
+    objective = objectives.algorithm("rec_oneside_nois", epsilon_low=0.6, epsilon_high=2.0)
+    batch = pack(groups, SPLIT)
+    state, metrics = step(start(), batch, objective, TEMPERATURE, KEY)
+    rewards = np.concatenate([g.rewards for g in groups])
+    masked = sum(int(g.mask.sum()) for g in groups)
+    expected = {"reward": rewards.mean(), "response_tokens": masked, "response_length": masked / len(rewards), "no_signal_groups": 1}
+    assert {name: float(metrics[name]) for name in expected} == pytest.approx(expected, rel=1e-6)
+    _, gradient, _ = compute(batch, objective)
+    assert float(metrics["grad_norm"]) == pytest.approx(float(optax.global_norm(gradient)), rel=1e-4)
+    # Adam's first step is the learning rate (of the warm-up's first step) against the gradient's sign.
+    change = np.asarray(state.params["layers"]["q_proj"]) - np.asarray(parts[1]["layers"]["q_proj"])
+    wanted = np.asarray(gradient["layers"]["q_proj"])
+    clear = np.abs(wanted) > 1e-4
+    assert clear.any()
+    np.testing.assert_allclose(change[clear], -1e-3 * np.sign(wanted[clear]), rtol=1e-2)
+    # Clipped tokens are those beyond the bounds on the side that their advantage pushes to.
+    assert 0 < float(metrics["clip_fraction"]) < 1
+
+
+def test_data_shaping_draws_anew_each_step(parts, make_group):
+    """RED-Drop drops other responses at another step of the same data."""
+    group = make_group(0, prompt=2, lengths=(2,) * 4, rewards=[1, 0, 0, 0])
+    batch = pack([group], SPLIT)
+    run = jax.jit(lambda key: loss_and_gradient(parts[0], parts[1], batch, objectives.algorithm("red_drop"), TEMPERATURE, key)[0])
+    losses = [float(run(jax.random.fold_in(KEY, step))) for step in range(8)]
+    assert len(set(losses)) > 1
