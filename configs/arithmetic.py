@@ -1,9 +1,12 @@
-"""The embedded default: chained arithmetic modulo ten, trained off-policy from stored rollout shards.
+"""The embedded default: chained arithmetic modulo ten, learned off-policy from stored rollout shards.
 
-Reproduces: the claim that clipped group-relative REINFORCE without importance weights learns from stale data (arXiv 2509.24203): the sampler's
-weights are refreshed every 20 steps only, and no ratio multiplies the gradient.
+What it shows: clipped group-relative REINFORCE without importance weights learns from stale data (arXiv 2509.24203). The sampler's weights are refreshed every
+20 steps only, the clip range is the paper's fast one, (0.6, 2.0), and no ratio multiplies the gradient.
 
 Command:   grre train configs/arithmetic.py
+Hardware:  2 CPU cores, float32.
+Time:      75 seconds (measured, AMD EPYC, machine otherwise idle).
+Result:    sampled accuracy on 512 held-out questions from 38% to 97-99% (measured with seeds 2, 3 and 4: 38.3 to 99.0, 37.5 to 97.3, 39.5 to 98.4).
 """
 
 from grre_jax.config import CheckpointConfig, Config, EvaluationConfig, ObjectiveConfig, SamplingConfig, TrainingConfig, WarmStartConfig

@@ -1,4 +1,14 @@
-"""SmolLM2-135M-Instruct learns one-digit sums from its own stale samples."""
+"""SmolLM2-135M-Instruct learns one-digit sums from its own stale samples.
+
+What it shows: a real pretrained language model, off-policy (the sampler's weights are refreshed every 4 steps) without importance weights. On-policy is
+`--regime.sync-interval 1`, all data from the initial policy `--regime.offline true`.
+
+Commands:  grre fetch smollm2-135m
+           grre train configs/smollm2_arithmetic.py
+Hardware:  2 CPU cores, float32, 10 GB of memory.
+Time:      RESULT_TIME
+Result:    RESULT_TEXT
+"""
 
 from grre_jax.config import (
     CheckpointConfig,

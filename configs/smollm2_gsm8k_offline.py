@@ -1,4 +1,18 @@
-"""SmolLM2-135M-Instruct learns offline from the stored GSM8K solutions of four other models."""
+"""SmolLM2-135M-Instruct learns offline from the stored GSM8K solutions of four other models.
+
+What it shows: data that nobody's policy of ours sampled and that carries no log-probs trains like any other under an objective without a ratio. Measured is ranking:
+how often the mean token log-prob of a correct solution exceeds that of an incorrect one of the same question, on questions that were not trained on.
+The 419 questions 900-1318 are held out (those that have both a correct and an incorrect solution within the limits count), 0-699 are trained on.
+
+The questions are GSM8K's test split: evaluating what this trains on GSM8K test is refused without --evaluation.allow-contaminated true.
+
+Commands:  grre fetch smollm2-135m
+           grre rollouts import gsm8k-solutions example_model_solutions.jsonl rollouts/gsm8k
+           grre train configs/smollm2_gsm8k_offline.py
+Hardware:  2 CPU cores, float32, 12 GB of memory.
+Time:      RESULT_TIME
+Result:    RESULT_TEXT
+"""
 
 from grre_jax.config import (
     CheckpointConfig,

@@ -109,8 +109,9 @@ def _rollouts_parser(commands: argparse._SubParsersAction) -> None:
 
 def _train(known: argparse.Namespace, rest: list[str]) -> int:
     from grre_jax import config as configs
+    from grre_jax.overrides import override
 
-    config = configs.override(configs.load_file(known.config), rest)
+    config = override(configs.load_file(known.config), rest)
     if known.fields:
         print(config.to_json(), end="")
         return 0
@@ -176,7 +177,7 @@ def _rollouts_info(known: argparse.Namespace, _: list[str]) -> int:
 def _rollouts_show(known: argparse.Namespace, _: list[str]) -> int:
     from grre_jax.rollouts import commands
 
-    return commands.show(known.folder, known.count, known.start)
+    return commands.show(known.folder, known.count, start=known.start)
 
 
 def _rollouts_verify(known: argparse.Namespace, _: list[str]) -> int:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import difflib
 import importlib.util
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -271,6 +269,8 @@ def load_file(path: str | Path) -> Config:
             + (f"; did you mean {path.parent / near[0]}?" if near else ": give the path of a Python file with a config() function")
         )
     spec = importlib.util.spec_from_file_location(f"grre_config_{path.stem}", path)
+    if spec is None:
+        raise UsageError(f"config file {path} is not a Python file (.py): give the path of one with a config() function")
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
@@ -281,29 +281,6 @@ def load_file(path: str | Path) -> Config:
         raise UsageError(f"config file {path}: {error}") from error
     if not isinstance(config, Config):
         raise UsageError(f"config() of {path} returned {type(config).__name__}, not grre_jax.config.Config")
-    return config
-
-
-def override(config: Config, arguments: Sequence[str]) -> Config:
-    """Applies `--dotted.name value` (or `--dotted.name=value`) arguments to a configuration.
-
-    Entries of an `options` dictionary may be new: `--objective.options.epsilon_low 0.6`.
-
-    Raises:
-        UsageError: an unknown field (with the nearest name), a missing value, or a value of the wrong type or outside its domain.
-    """
-    pending = list(arguments)
-    while pending:
-        word = pending.pop(0)
-        if not word.startswith("--"):
-            raise UsageError(f"unexpected argument {word!r}: fields are given as --name value")
-        name, equals, value = word[2:].partition("=")
-        name = name.replace("-", "_")
-        if not equals:
-            if not pending:
-                raise UsageError(f"field {name} is given no value: write --{name} VALUE")
-            value = pending.pop(0)
-        config = _replace(config, name.split("."), value, name)
     return config
 
 
@@ -318,69 +295,14 @@ def from_dict(values: dict[str, Any]) -> Config:
     def build(kind: type, given: Any) -> Any:
         if not dataclasses.is_dataclass(kind):
             return given
+        if not isinstance(given, dict):
+            raise TypeError(f"{kind.__name__} takes a JSON object, got {given!r}")
         inner = {field.name: type(getattr(kind(), field.name)) for field in dataclasses.fields(kind)}
         return kind(**{name: build(inner.get(name, object), value) for name, value in given.items()})
 
+    if not isinstance(values, dict):
+        raise TypeError(f"a configuration is a JSON object, got {values!r}")
     return Config(**{name: build(sections.get(name, object), value) for name, value in values.items()})
-
-
-def field_names(config: Any, prefix: str = "") -> list[str]:
-    """Dotted names of every field of a configuration."""
-    names = []
-    for field in dataclasses.fields(config):
-        value = getattr(config, field.name)
-        names += field_names(value, f"{prefix}{field.name}.") if dataclasses.is_dataclass(value) else [prefix + field.name]
-    return names
-
-
-def _replace(config: Any, path: list[str], text: str, full: str, root: Any = None) -> Any:
-    root = config if root is None else root
-    head, *rest = path
-    types = {field.name: field.type for field in dataclasses.fields(config)}
-    if head not in types:
-        near = difflib.get_close_matches(full, field_names(root), n=1, cutoff=0.3)
-        raise UsageError(f"unknown field {full!r}" + (f"; did you mean --{near[0]}?" if near else ""))
-    value = getattr(config, head)
-    if dataclasses.is_dataclass(value):
-        if not rest:
-            raise UsageError(f"field {full} is a section; its fields are {', '.join(f.name for f in dataclasses.fields(value))}")
-        new = _replace(value, rest, text, full, root)
-    elif isinstance(value, dict):
-        if len(rest) != 1:
-            raise UsageError(f"field {full} takes entries: write --{full}.NAME VALUE")
-        new = value | {rest[0]: _literal(text)}
-    elif rest:
-        raise UsageError(f"unknown field {full!r}: {head} has no fields of its own")
-    else:
-        new = _convert(text, types[head], full)
-    try:
-        return dataclasses.replace(config, **{head: new})
-    except ValueError as error:
-        raise UsageError(f"field {full}: {error}") from error
-
-
-def _literal(text: str) -> Any:
-    try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
-        return {"true": True, "false": False, "none": None}.get(text.lower(), text)
-
-
-def _convert(text: str, kind: str, name: str) -> Any:
-    """A command-line word as the type that the field's annotation names."""
-    if "None" in kind and text.lower() == "none":
-        return None
-    kind = kind.split("|")[0].strip()
-    if kind == "bool":
-        if text.lower() not in ("true", "false", "1", "0", "yes", "no"):
-            raise UsageError(f"field {name} takes true or false, got {text!r}")
-        return text.lower() in ("true", "1", "yes")
-    if kind == "str":
-        return text
-    try:
-        return {"int": int, "float": float}[kind](text)
-    except ValueError as error:
-        raise UsageError(f"field {name} takes {'a whole number' if kind == 'int' else 'a number'}, got {text!r}") from error
 
 
 def parse_range(text: str, name: str, total: int) -> range:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from grre_jax import config as configs
+from grre_jax import overrides
 from grre_jax.config import Config, ObjectiveConfig, TaskConfig
 from grre_jax.errors import DataError, UsageError
 from grre_jax.training.regime import Regime
@@ -56,30 +57,30 @@ def value_of(config, dotted):
 )
 def test_override_converts(words, field, expected):
     before = DEFAULT.to_json()
-    value = value_of(configs.override(DEFAULT, words), field)
+    value = value_of(overrides.override(DEFAULT, words), field)
     assert value == expected and type(value) is type(expected)
     assert DEFAULT.to_json() == before
 
 
 def test_override_changes_nothing_else():
-    changed = configs.override(DEFAULT, ["--training.steps", "7", "--objective.options.beta", "0.1"])
+    changed = overrides.override(DEFAULT, ["--training.steps", "7", "--objective.options.beta", "0.1"])
     assert configs.differences(json.loads(DEFAULT.to_json()), json.loads(changed.to_json())) == ["objective.options.beta", "training.steps"]
 
 
 def test_entries_of_options_are_kept_beside_new_ones():
     config = Config(name="x", objective=ObjectiveConfig("grpo", {"epsilon_low": 0.2, "epsilon_high": 0.3}))
-    changed = configs.override(config, ["--objective.options.epsilon_low", "0.6", "--objective.options.kl_coef", "0.01"])
+    changed = overrides.override(config, ["--objective.options.epsilon_low", "0.6", "--objective.options.kl_coef", "0.01"])
     assert changed.objective.options == {"epsilon_low": 0.6, "epsilon_high": 0.3, "kl_coef": 0.01}
     assert config.objective.options == {"epsilon_low": 0.2, "epsilon_high": 0.3}
 
 
-@pytest.mark.parametrize("name", configs.field_names(DEFAULT))
+@pytest.mark.parametrize("name", overrides.field_names(DEFAULT))
 def test_every_field_can_be_set_to_its_own_value(name):
     value = value_of(DEFAULT, name)
     if isinstance(value, dict):
-        assert value_of(configs.override(DEFAULT, [f"--{name}.entry", "1"]), name) == {"entry": 1}
+        assert value_of(overrides.override(DEFAULT, [f"--{name}.entry", "1"]), name) == {"entry": 1}
     else:
-        assert configs.override(DEFAULT, [f"--{name}={value}"]) == DEFAULT
+        assert overrides.override(DEFAULT, [f"--{name}={value}"]) == DEFAULT
 
 
 def test_resumable_fields_are_fields_or_sections():
@@ -111,6 +112,10 @@ def test_resumable_fields_are_fields_or_sections():
         (["--training.steps", "-1"], r"field training\.steps: steps must be at least 0, got -1"),
         (["--regime.sync_interval", "0"], r"field regime\.sync_interval: sync_interval must be at least 1, got 0"),
         (["--regime.sync_interval", "2", "--regime.offline", "true"], r"offline=True never refreshes"),
+        (
+            ["--regime.offline", "true", "--regime.sync_interval", "2"],
+            r"fields? regime\.offline, regime\.sync_interval: offline=True never refreshes",
+        ),
         (["--sampling.temperature", "nan"], r"temperature must be at least 0, got nan"),
         (["--sampling.top_p", "0"], r"top_p must be above 0 and at most 1, got 0\.0"),
         (["--sampling.top_p", "1.1"], r"top_p must be above 0"),
@@ -120,7 +125,7 @@ def test_resumable_fields_are_fields_or_sections():
 )
 def test_override_refuses(words, message):
     with pytest.raises(UsageError, match=message):
-        configs.override(DEFAULT, words)
+        overrides.override(DEFAULT, words)
 
 
 # ---- files
@@ -135,7 +140,7 @@ def test_shipped_configurations_survive_json(path):
 
 def test_every_field_survives_json():
     words = []
-    for name in configs.field_names(DEFAULT):
+    for name in overrides.field_names(DEFAULT):
         value = value_of(DEFAULT, name)
         if name in ("regime.offline", "sampling.top_p"):
             continue  # offline excludes the other two of its section; top_p cannot be 2
@@ -147,7 +152,7 @@ def test_every_field_survives_json():
             words += [f"--{name}", str(value + 1)]
         else:
             words += [f"--{name}", "text"]
-    changed = configs.override(DEFAULT, words)
+    changed = overrides.override(DEFAULT, words)
     assert len(configs.differences(json.loads(DEFAULT.to_json()), json.loads(changed.to_json()))) == len(words) // 2
     assert configs.from_dict(json.loads(changed.to_json())) == changed
 
@@ -212,7 +217,14 @@ def test_run_folder():
 
 @pytest.mark.parametrize(
     "text, total, expected",
-    [("", 5, range(5)), ("1:3", 5, range(1, 3)), (":3", 5, range(3)), ("3:", 5, range(3, 5)), ("2:99", 5, range(2, 5)), ("0:1", 1, range(1))],
+    [
+        ("", 5, range(5)),
+        ("1:3", 5, range(1, 3)),
+        (":3", 5, range(3)),
+        ("3:", 5, range(3, 5)),
+        ("2:99", 5, range(2, 5)),
+        ("0:1", 1, range(1)),
+    ],
 )
 def test_parse_range(text, total, expected):
     assert configs.parse_range(text, "data.questions", total) == expected
@@ -236,3 +248,10 @@ def test_differences():
     assert configs.differences(a, b) == configs.differences(b, a)
     assert set(configs.differences(a, b)) == {"name", "regime.sync_offset", "task.options.answers", "task.options.operands"}
     assert configs.differences({"training": 3}, {"training": {"steps": 3}}) == ["training"]
+
+
+def test_overrides_are_applied_together():
+    stale = dataclasses.replace(DEFAULT, regime=Regime(sync_interval=20))
+    for words in (["--regime.offline", "true", "--regime.sync_interval", "1"], ["--regime.sync_interval", "1", "--regime.offline", "true"]):
+        assert overrides.override(stale, words).regime == Regime(offline=True)
+    assert overrides.override(DEFAULT, ["--seed", "1", "--seed", "2"]).seed == 2

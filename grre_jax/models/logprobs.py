@@ -37,7 +37,11 @@ def _pick(logits: Float[Array, "n b"], targets: Int[Array, " n"], offset: Int[Ar
 
 @partial(jax.custom_vjp, nondiff_argnums=(4,))
 def head_logprobs(
-    hidden: Float[Array, "n d"], head: Float[Array, "v d"], targets: Int[Array, " n"], temperature: Float[Array, ""], block: int = VOCAB_BLOCK
+    hidden: Float[Array, "n d"],
+    head: Float[Array, "v d"],
+    targets: Int[Array, " n"],
+    temperature: Float[Array, ""],
+    block: int = VOCAB_BLOCK,
 ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
     """Log-probability of each target under softmax(hidden @ head.T / temperature), and the entropy of that distribution, both in float32 nats.
 
@@ -143,7 +147,9 @@ def token_logprobs(
     if sources is None:
         sources = jnp.broadcast_to(jnp.maximum(columns - 1, 0), tokens.shape)
     hidden = jnp.take_along_axis(hidden, sources[:, :, None], axis=1)
-    logprobs, entropy = head_logprobs(hidden.reshape(rows * length, -1), model.head_weight(), tokens.reshape(-1), jnp.asarray(temperature, jnp.float32))
+    logprobs, entropy = head_logprobs(
+        hidden.reshape(rows * length, -1), model.head_weight(), tokens.reshape(-1), jnp.asarray(temperature, jnp.float32)
+    )
     scored = sources != columns
     logprobs = jnp.where(scored, logprobs.reshape(rows, length), 0.0)
     return (logprobs, jnp.where(scored, entropy.reshape(rows, length), 0.0)) if with_entropy else logprobs

@@ -28,14 +28,18 @@ def rms_norm(x: Float[Array, "*batch dim"], scale: Float[Array, " dim"], eps: fl
     return (y * scale.astype(jnp.float32)).astype(x.dtype)
 
 
-def rope_tables(positions: Int[Array, "*batch"], head_dim: int, theta: float) -> tuple[Float[Array, "*batch half"], Float[Array, "*batch half"]]:
+def rope_tables(
+    positions: Int[Array, "*batch"], head_dim: int, theta: float
+) -> tuple[Float[Array, "*batch half"], Float[Array, "*batch half"]]:
     """Cosines and sines of the rotary embedding (arXiv 2104.09864) at the given positions."""
     frequency = 1.0 / (theta ** (jnp.arange(0, head_dim, 2, dtype=jnp.float32) / head_dim))
     angle = positions[..., None].astype(jnp.float32) * frequency
     return jnp.cos(angle), jnp.sin(angle)
 
 
-def rotate(x: Float[Array, "*batch heads dim"], cos: Float[Array, "*batch half"], sin: Float[Array, "*batch half"]) -> Float[Array, "*batch heads dim"]:
+def rotate(
+    x: Float[Array, "*batch heads dim"], cos: Float[Array, "*batch half"], sin: Float[Array, "*batch half"]
+) -> Float[Array, "*batch heads dim"]:
     """Applies the rotary embedding, pairing entry i with entry i + dim/2 as Hugging Face checkpoints do."""
     a, b = jnp.split(x.astype(jnp.float32), 2, axis=-1)
     cos, sin = cos[..., None, :], sin[..., None, :]
@@ -55,7 +59,10 @@ def causal_mask(segment_ids: Int[Array, "rows length"], prefix_ids: Int[Array, "
 
 
 def attention(
-    q: Float[Array, "rows queries heads dim"], k: Float[Array, "rows keys kv dim"], v: Float[Array, "rows keys kv dim"], mask: Bool[Array, "rows queries keys"]
+    q: Float[Array, "rows queries heads dim"],
+    k: Float[Array, "rows keys kv dim"],
+    v: Float[Array, "rows keys kv dim"],
+    mask: Bool[Array, "rows queries keys"],
 ) -> Float[Array, "rows queries heads dim"]:
     """Softmax attention, scaled by 1/sqrt(dim), grouped queries, scores in float32."""
     return jax.nn.dot_product_attention(q, k, v, mask=mask[:, None])
@@ -88,11 +95,15 @@ class Block(nnx.Module):
         if config.qk_norm:
             self.q_norm, self.k_norm = vector(1, hd), vector(1, hd)
 
-    def qkv(self, x: Float[Array, "rows length width"], cos: Float[Array, "rows length half"], sin: Float[Array, "rows length half"]) -> tuple[Array, Array, Array]:
+    def qkv(
+        self, x: Float[Array, "rows length width"], cos: Float[Array, "rows length half"], sin: Float[Array, "rows length half"]
+    ) -> tuple[Array, Array, Array]:
         """Queries, keys and values of the tokens: [rows, length, heads or kv heads, head_dim], rotated."""
         c = self.config
         rows, length = x.shape[:2]
-        h = rms_norm(x, self.attn_norm[...], c.rms_norm_eps).reshape(rows * length, -1)  # two dimensions: the fast path of every backend's product
+        h = rms_norm(x, self.attn_norm[...], c.rms_norm_eps).reshape(
+            rows * length, -1
+        )  # two dimensions: the fast path of every backend's product
         q, k, v = (h @ p[...].astype(h.dtype) for p in (self.q_proj, self.k_proj, self.v_proj))
         if c.qkv_bias:
             q, k, v = (y + b[...].astype(h.dtype) for y, b in ((q, self.q_bias), (k, self.k_bias), (v, self.v_bias)))
@@ -102,7 +113,9 @@ class Block(nnx.Module):
             q, k = rms_norm(q, self.q_norm[...], c.rms_norm_eps), rms_norm(k, self.k_norm[...], c.rms_norm_eps)
         return rotate(q, cos, sin), rotate(k, cos, sin), v
 
-    def finish(self, x: Float[Array, "rows length width"], attended: Float[Array, "rows length heads dim"]) -> Float[Array, "rows length width"]:
+    def finish(
+        self, x: Float[Array, "rows length width"], attended: Float[Array, "rows length heads dim"]
+    ) -> Float[Array, "rows length width"]:
         """The rest of the block: output projection and residual, then the SwiGLU (arXiv 2002.05202) and its residual."""
         shape = x.shape
         x = x.reshape(-1, shape[-1])
@@ -126,7 +139,14 @@ class Transformer(nnx.Module):
     """
 
     def __init__(
-        self, config: ModelConfig, *, rngs: nnx.Rngs, dtype: jnp.dtype = jnp.float32, compute_dtype: jnp.dtype | None = None, remat: bool = False, unroll: bool | None = None
+        self,
+        config: ModelConfig,
+        *,
+        rngs: nnx.Rngs,
+        dtype: jnp.dtype = jnp.float32,
+        compute_dtype: jnp.dtype | None = None,
+        remat: bool = False,
+        unroll: bool | None = None,
     ):
         self.config, self.remat, self.unroll = config, remat, unroll
         self.compute_dtype = None if compute_dtype is None else jnp.dtype(compute_dtype)

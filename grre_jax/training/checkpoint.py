@@ -30,16 +30,17 @@ class Checkpoints:
     Args:
         folder: made if absent.
         keep: newest checkpoints kept besides step 0.
+        read_only: leave alone what another process may be writing there.
     """
 
-    def __init__(self, folder: str | Path, keep: int = 2):
+    def __init__(self, folder: str | Path, keep: int = 2, *, read_only: bool = False):
         self.folder = Path(folder).absolute()
         policies = ocp.training.preservation_policies
         self._checkpointer = ocp.training.Checkpointer(
             self.folder,
             preservation_policy=policies.AnyPreservationPolicy([policies.LatestN(keep), policies.CustomSteps([0])]),
             save_decision_policy=ocp.training.save_decision_policies.FixedIntervalPolicy(1),
-            cleanup_tmp_directories=True,
+            cleanup_tmp_directories=not read_only,
         )
 
     @property

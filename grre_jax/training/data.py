@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
@@ -73,7 +74,7 @@ class StoredBatches:
 
     def __init__(
         self,
-        reader: rollouts.RolloutReader,
+        reader: rollouts.RolloutReader | TokenisedReader,
         tokenizer: Tokenizer,
         numbers: Sequence[int],
         groups_per_step: int,
@@ -97,6 +98,30 @@ class StoredBatches:
     def staleness(self, step: int) -> float:
         """As `Batches.staleness`: unknown."""
         return float("nan")
+
+
+class TokenisedReader:
+    """A rollout folder as the policy reads it: every group in the policy's own tokens.
+
+    A group that holds text only, and one whose data set says that another tokenizer made its tokens, is tokenised from its text; it then has no log-probs, as
+    they belonged to other tokens. Tokens of a data set that names no tokenizer are taken for the policy's own.
+
+    Args:
+        reader: the folder.
+        tokenizer: the policy's.
+    """
+
+    def __init__(self, reader: rollouts.RolloutReader, tokenizer: Tokenizer):
+        self.folder, self.contains = reader.folder, reader.contains
+        self._reader, self._tokenizer = reader, tokenizer
+
+    def __len__(self) -> int:
+        return len(self._reader)
+
+    def __getitem__(self, number: int) -> Group:
+        group, made_with = self._reader[number], self._reader.locate(number)[0].metadata.get("tokenizer")
+        foreign = made_with is not None and made_with != self._tokenizer.fingerprint
+        return _from_text(group, self._tokenizer) if foreign else _in_tokens(group, self._tokenizer)
 
 
 def tokenised(group: Group, tokenizer: Tokenizer, max_prompt_tokens: int, max_new_tokens: int) -> Group:
@@ -129,8 +154,10 @@ def within_limits(group: Group, tokenizer: Tokenizer, max_prompt_tokens: int, ma
 
 
 def _in_tokens(group: Group, tokenizer: Tokenizer) -> Group:
-    if len(group.tokens):
-        return group
+    return group if len(group.tokens) else _from_text(group, tokenizer)
+
+
+def _from_text(group: Group, tokenizer: Tokenizer) -> Group:
     completions = [np.asarray(tokenizer.encode_completion(text), np.int32) for text in group.texts]
     prompt = np.asarray(tokenizer.encode_prompt(Question(group.question_id, group.prompt, group.answer)), np.int32)
     absent = dict.fromkeys(("mask", "behavior_logprobs", "sampling_logprobs", "policy_logprobs"))
@@ -139,14 +166,14 @@ def _in_tokens(group: Group, tokenizer: Tokenizer) -> Group:
     )
 
 
-def stored_batches(parts: setup.Parts, reader: rollouts.RolloutReader) -> StoredBatches:
+def stored_batches(parts: setup.Parts, folder: rollouts.RolloutReader) -> StoredBatches:
     """The batches of an existing rollout folder, as the run's `data` section selects them.
 
     Raises:
         UsageError: data.questions is no range, or overlaps with the questions held out for ranking.
-        DataError: nothing is left to train on, or a group lacks the behaviour log-probs that the objective needs.
+        DataError: nothing is left to train on, or a group lacks the behaviour log-probs that the objective needs, or was sampled at another temperature.
     """
-    config = parts.config
+    config, reader = parts.config, TokenisedReader(folder, parts.tokenizer)
     chosen = parse_range(config.data.questions, "data.questions", len(reader))
     if config.evaluation.ranking_questions:
         apart = parse_range(config.evaluation.ranking_questions, "evaluation.ranking_questions", len(reader))
@@ -154,26 +181,37 @@ def stored_batches(parts: setup.Parts, reader: rollouts.RolloutReader) -> Stored
             raise UsageError(
                 f"data.questions = {config.data.questions!r} and evaluation.ranking_questions = {config.evaluation.ranking_questions!r} overlap: hold out other groups"
             )
-    numbers = [n for n in chosen if not config.data.drop_no_signal or reader[n].has_signal]
-    numbers = [n for n in numbers if not config.data.drop_over_limit or within_limits(reader[n], parts.tokenizer, *limits(config))]
-    _refuse_without_logprobs(parts, reader, numbers)
+    numbers = []
+    for number in chosen:
+        group = reader[number]
+        wanted = group.has_signal or not config.data.drop_no_signal
+        if wanted and (not config.data.drop_over_limit or within_limits(group, parts.tokenizer, *limits(config))):
+            _check_ratio(parts, group, reader.folder)
+            numbers.append(number)
     return StoredBatches(reader, parts.tokenizer, numbers, config.training.groups_per_step, config.seed, *limits(config))
 
 
 def limits(config: Config) -> tuple[int, int]:
+    """(sampling.max_prompt_tokens, sampling.max_new_tokens) of a configuration."""
     return config.sampling.max_prompt_tokens, config.sampling.max_new_tokens
 
 
-def _refuse_without_logprobs(parts: setup.Parts, reader: rollouts.RolloutReader, numbers: Sequence[int]) -> None:
+def _check_ratio(parts: setup.Parts, group: Group, folder: Path) -> None:
+    """An objective with a ratio takes like with like: log-probs that exist, at the temperature that training takes its own at."""
     if "old_logprobs" not in parts.objective.requires:
         return
-    for number in numbers:
-        if reader[number].behavior_logprobs is None:
-            free = [name for name in objectives.algorithms() if "old_logprobs" not in objectives.algorithm(name).requires]
-            raise DataError(
-                f"group {reader[number].group_id} of {reader.folder} has no behaviour log-probs, and objective {parts.objective.name} needs them: "
-                f"choose one that does not ({', '.join(free)}) with --objective.name"
-            )
+    if group.behavior_logprobs is None:
+        free = [name for name in objectives.algorithms() if "old_logprobs" not in objectives.algorithm(name).requires]
+        raise DataError(
+            f"group {group.group_id} of {folder} has no behaviour log-probs, and objective {parts.objective.name} needs them: "
+            f"choose one that does not ({', '.join(free)}) with --objective.name"
+        )
+    temperature = parts.config.sampling.temperature
+    if group.temperature != temperature:
+        raise DataError(
+            f"group {group.group_id} of {folder} was sampled at temperature {group.temperature:g} and sampling.temperature is {temperature:g}: "
+            f"a ratio would compare two distributions; set --sampling.temperature {group.temperature:g}"
+        )
 
 
 def training_contents(parts: setup.Parts) -> set[str]:

@@ -9,14 +9,18 @@ from pathlib import Path
 from typing import Any
 
 from grre_jax import reporting
-from grre_jax.config import Config, from_dict, override
-from grre_jax.errors import DataError
+from grre_jax.config import Config, differences, from_dict
+from grre_jax.errors import DataError, UsageError
+from grre_jax.overrides import override
 from grre_jax.training import loop, setup
 from grre_jax.training.checkpoint import Checkpoints
 from grre_jax.training.evaluate import evaluate, refuse_contaminated
 from grre_jax.training.export import write_model
 from grre_jax.training.ranking import held_out_groups, ranking, save_ranking
 from grre_jax.training.state import create, make_optimizer
+
+# What may differ between a run and an evaluation of it.
+EVALUATION_FIELDS = ("data.", "evaluation.", "mesh.", "run_dir", "sampling.", "task.")
 
 
 def load_config(folder: Path) -> Config:
@@ -30,7 +34,7 @@ def load_config(folder: Path) -> Config:
         raise DataError(f"{folder} is not a run folder: it has no config.json")
     try:
         return from_dict(json.loads(file.read_text()))
-    except (json.JSONDecodeError, TypeError, ValueError) as error:
+    except (TypeError, ValueError) as error:
         raise DataError(f"{file} cannot be read as a configuration: {error}") from error
 
 
@@ -52,7 +56,13 @@ def evaluate_run(folder: Path, overrides: Sequence[str] = (), console: Any = Non
     from rich.table import Table
 
     console = console or reporting.progress.make_console()
-    config = dataclasses.replace(override(load_config(folder), overrides), run_dir=str(folder))
+    stored = load_config(folder)
+    config = dataclasses.replace(override(stored, overrides), run_dir=str(folder))
+    changed = differences(dataclasses.asdict(stored), dataclasses.asdict(config))
+    if other := [name for name in changed if not name.startswith(EVALUATION_FIELDS)]:
+        raise UsageError(
+            f"grre evaluate takes no other {', '.join(other)}: only fields under {', '.join(EVALUATION_FIELDS)} may differ from the run's"
+        )
     parts = setup.build(config)
     graph, first, last, step = _policies(folder, config, parts)
     result: dict[str, Any] = {"steps": [0, step]}
@@ -110,7 +120,7 @@ def _policies(folder: Path, config: Config, parts: setup.Parts, step: int | None
     """(graph, first parameters, parameters at `step`, step); the last checkpoint if step is None."""
     if not (folder / "checkpoints").is_dir():
         raise DataError(f"run {folder} has no checkpoints yet: let it train first")
-    checkpoints = Checkpoints(folder / "checkpoints", config.checkpoint.keep)
+    checkpoints = Checkpoints(folder / "checkpoints", config.checkpoint.keep, read_only=True)
     if not checkpoints.steps:
         raise DataError(f"run {folder} has no complete checkpoint yet: let it train first")
     step = checkpoints.steps[-1] if step is None else step
@@ -123,4 +133,9 @@ def _policies(folder: Path, config: Config, parts: setup.Parts, step: int | None
 def _contents(folder: Path) -> set[str]:
     """Benchmark splits that the run's training data holds, the exported model's own past included."""
     file = folder / "provenance.json"
-    return set(json.loads(file.read_text())["contains"]) if file.is_file() else set()
+    if not file.is_file():
+        return set()
+    try:
+        return set(json.loads(file.read_text())["contains"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataError(f"{file} cannot be read ({error!r}): restore it, since it says which benchmarks the run has seen") from error

@@ -87,7 +87,7 @@ def train(config: Config, *, resume: bool = False, overwrite: bool = False, cons
         data = stored or _sampled_batches(config, folder / "rollouts")
         run = _Run(parts, graph, folder, data, log, checkpoints, start_params, stop, console)
         before = ranking(graph, start_params, held_out, parts.mesh) if held_out else None
-        state = run.learn(state, make_train_step(graph, optimizer, config.optimizer.schedule()))
+        state = run.learn(state, make_train_step(graph, optimizer, config.optimizer.schedule(), parts.mesh))
 
         # ---- what came of it
         if held_out:

@@ -16,7 +16,7 @@ from grre_jax.config import parse_range
 from grre_jax.errors import DataError, UsageError
 from grre_jax.rollouts import Group
 from grre_jax.training import setup
-from grre_jax.training.data import limits, tokenised, within_limits
+from grre_jax.training.data import TokenisedReader, limits, tokenised, within_limits
 from grre_jax.training.score import score_groups
 
 
@@ -76,7 +76,7 @@ def held_out_groups(parts: setup.Parts) -> list[Group]:
         return []
     if not config.data.path:
         raise UsageError("evaluation.ranking_questions needs stored rollouts: set data.path")
-    reader = rollouts.read(config.data.path)
+    reader = TokenisedReader(rollouts.read(config.data.path), parts.tokenizer)
     numbers = parse_range(config.evaluation.ranking_questions, "evaluation.ranking_questions", len(reader))
     groups = [group for group in (reader[n] for n in numbers) if group.has_signal]
     if config.data.drop_over_limit:

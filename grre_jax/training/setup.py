@@ -132,7 +132,7 @@ def model_contents(config: Config) -> set[str]:
         return set()
     try:
         return set(json.loads(file.read_text())["contains"])
-    except (json.JSONDecodeError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise DataError(f"{file} cannot be read ({error!r}): export the model again, or remove the file") from error
 
 
@@ -140,7 +140,8 @@ def open_run_folder(config: Config, *, resume: bool, overwrite: bool) -> Path:
     """Makes the run's folder and writes its config.json, or checks that the folder is this run's.
 
     Raises:
-        UsageError: it exists and neither `resume` nor `overwrite` was asked for, or it belongs to another configuration.
+        UsageError: it exists and neither `resume` nor `overwrite` was asked for, it belongs to another configuration, or what is to be overwritten holds
+            what the run reads.
         DataError: asked to resume what is no run.
     """
     folder = config.folder
@@ -159,6 +160,7 @@ def open_run_folder(config: Config, *, resume: bool, overwrite: bool) -> Path:
                 f"{folder} is not the folder of a run (it has no config.json), so --overwrite leaves it alone: choose another with --run-dir"
             )
         else:
+            _check_reads_nothing_inside(config, folder)
             shutil.rmtree(folder)
     elif resume:
         raise DataError(f"there is no run to resume in {folder}: start it without --resume")
@@ -167,13 +169,23 @@ def open_run_folder(config: Config, *, resume: bool, overwrite: bool) -> Path:
     return folder
 
 
+def _check_reads_nothing_inside(config: Config, folder: Path) -> None:
+    for name, path in (("data.path", config.data.path), ("model.path", config.model.path)):
+        if path and Path(path).resolve().is_relative_to(folder.resolve()):
+            raise UsageError(
+                f"field {name} = {path} lies in run folder {folder}, which --overwrite would remove: choose another folder with --run-dir"
+            )
+
+
 def _check_same_run(config: Config, file: Path) -> None:
     if not file.is_file():
         raise DataError(f"{file.parent} holds no config.json, so it is no run to resume: choose another folder with --run-dir")
     try:
         stored = json.loads(file.read_text())
-    except json.JSONDecodeError as error:
+    except ValueError as error:
         raise DataError(f"{file} is not JSON ({error}): restore it, or start again with --overwrite") from error
+    if not isinstance(stored, dict):
+        raise DataError(f"{file} is no configuration ({stored!r}): restore it, or start again with --overwrite")
     changed = [
         name
         for name in differences(stored, json.loads(config.to_json()))

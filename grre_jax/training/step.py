@@ -13,10 +13,12 @@ import jax
 import jax.numpy as jnp
 import optax
 from flax import nnx
+from jax.sharding import Mesh
 from jaxtyping import Array
 
 from grre_jax import objectives
 from grre_jax.models.logprobs import token_logprobs
+from grre_jax.parallel import mesh as meshes
 from grre_jax.training.batches import PackedBatch
 from grre_jax.training.state import TrainState
 
@@ -106,11 +108,12 @@ def _data_metrics(batch: PackedBatch) -> Metrics:
 
 
 def make_train_step(
-    graph: Any, optimizer: optax.GradientTransformation, schedule: optax.Schedule
+    graph: Any, optimizer: optax.GradientTransformation, schedule: optax.Schedule, mesh: Mesh | None = None
 ) -> Callable[..., tuple[TrainState, Metrics]]:
     """The compiled step `(state, batch, objective, temperature, key) -> (state, metrics)`; the state is donated.
 
-    Two objectives that differ only in numbers share one compilation.
+    Two objectives that differ only in numbers share one compilation. With the mesh given, the new state is laid out over it as the first one was: left
+    to itself the partitioner would choose another layout after the first step, compile the step again for it, and round otherwise than a resumed run.
     """
 
     def train_step(state: TrainState, batch: PackedBatch, objective: Any, temperature: Array, key: Array) -> tuple[TrainState, Metrics]:
@@ -121,6 +124,7 @@ def make_train_step(
             | _data_metrics(batch)
             | {"loss": loss, "grad_norm": optax.global_norm(grads), "learning_rate": jnp.asarray(schedule(state.step))}
         )
-        return TrainState(optax.apply_updates(state.params, updates), opt_state, state.step + 1), metrics
+        state = TrainState(optax.apply_updates(state.params, updates), opt_state, state.step + 1)
+        return state if mesh is None else jax.lax.with_sharding_constraint(state, meshes.tree_shardings(state, mesh)), metrics
 
     return jax.jit(train_step, donate_argnums=0)

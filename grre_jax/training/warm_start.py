@@ -42,7 +42,8 @@ def warm_start(parts: setup.Parts, graph: Any, params: Any, folder: Path, log: A
     data = StoredBatches(reader, parts.tokenizer, range(len(reader)), warm.batch_size, config.seed, *limits(config))
     imitate = objectives.algorithm("asymre", beta=1.0)
     optimizer = states.make_optimizer(warm.optimizer)
-    state, step_fn = states.fresh(params, optimizer, parts.mesh), make_train_step(graph, optimizer, warm.optimizer.schedule())
+    step_fn = make_train_step(graph, optimizer, warm.optimizer.schedule(), parts.mesh)
+    state = states.fresh(params, optimizer, parts.mesh)
     pending = PendingMetrics(log, time.monotonic(), kind="warm_start")
     with reporting.TrainingProgress(warm.steps, description="warm start", console=console) as bar:
         for step in range(warm.steps):

@@ -8,7 +8,8 @@ import nbclient
 import nbformat
 import pytest
 
-from grre_jax.config import load_file, override
+from grre_jax.config import load_file
+from grre_jax.overrides import override
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOK = ROOT / "notebooks" / "quickstart.ipynb"

@@ -91,7 +91,9 @@ def test_logits_and_the_greedy_answer(ours, theirs, tokenizer):
     ids = tokenizer.encode(prompt)
     with torch.no_grad():
         wanted = theirs(torch.tensor([ids])).logits.numpy()
-        answer = theirs.generate(torch.tensor([ids]), attention_mask=torch.ones(1, len(ids)), max_new_tokens=12, do_sample=False)[0].tolist()
+        answer = theirs.generate(torch.tensor([ids]), attention_mask=torch.ones(1, len(ids)), max_new_tokens=12, do_sample=False)[
+            0
+        ].tolist()
     # Logits reach 40, so float32's rounding through thirty layers shows in the fourth decimal.
     np.testing.assert_allclose(our_logits(ours, jnp.asarray([ids])), wanted, atol=1e-3, rtol=0)
     tokens = jnp.asarray([ids + [0] * 12])

@@ -15,7 +15,9 @@ SHAPE = {"num_samples": 5, "max_new_tokens": 7}
 
 
 def tiny(**options):
-    shape = dict(vocab_size=VOCAB, hidden_size=16, intermediate_size=24, num_layers=2, num_heads=4, num_kv_heads=2, head_dim=8, eos_ids=ENDS)
+    shape = dict(
+        vocab_size=VOCAB, hidden_size=16, intermediate_size=24, num_layers=2, num_heads=4, num_kv_heads=2, head_dim=8, eos_ids=ENDS
+    )
     model = models.Transformer(ModelConfig(**shape | options), rngs=nnx.Rngs(3))
     # Random weights of the usual size attend nearly evenly: larger ones make position and context matter.
     graph, params = nnx.split(model)
@@ -65,12 +67,16 @@ def forward(model, prompts, samples, temperature):
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"qk_norm": True, "qkv_bias": True, "attention_out_bias": True, "num_kv_heads": 1, "tie_embeddings": False}], ids=["plain", "all_parts"]
+    "options",
+    [{}, {"qk_norm": True, "qkv_bias": True, "attention_out_bias": True, "num_kv_heads": 1, "tie_embeddings": False}],
+    ids=["plain", "all_parts"],
 )
 def test_logprobs_equal_the_training_forward_pass(options):
     model = tiny(**options)
     for temperature, top_k, top_p in ((1.0, 0, 1.0), (0.7, 0, 1.0), (1.4, 6, 0.9)):
-        got = jax.device_get(sampling.sample(model, PROMPTS, key=jax.random.key(1), temperature=temperature, top_k=top_k, top_p=top_p, **SHAPE))
+        got = jax.device_get(
+            sampling.sample(model, PROMPTS, key=jax.random.key(1), temperature=temperature, top_k=top_k, top_p=top_p, **SHAPE)
+        )
         np.testing.assert_allclose(got.behavior_logprobs, forward(model, PROMPTS, got, temperature), atol=1e-4)
         np.testing.assert_allclose(got.policy_logprobs, forward(model, PROMPTS, got, 1.0), atol=1e-4)
         difference = got.sampling_logprobs - got.behavior_logprobs
@@ -165,7 +171,15 @@ def test_draws_are_addressed_by_key_position_attempt_and_sample(draw):
 def test_other_numbers_compile_nothing(draw):
     draw()
     before = sampler._sample._cache_size()
-    for options in ({"temperature": 0.3}, {"top_p": 0.5}, {"top_k": 3}, {"key": 9}, {"attempt": 4}, {"positions": np.array([7, 8, 9])}, {"temperature": 0.0}):
+    for options in (
+        {"temperature": 0.3},
+        {"top_p": 0.5},
+        {"top_k": 3},
+        {"key": 9},
+        {"attempt": 4},
+        {"positions": np.array([7, 8, 9])},
+        {"temperature": 0.0},
+    ):
         draw(**options)
     draw([[1, 2, 3, 4, 5, 6], [7], [8, 9]])
     assert sampler._sample._cache_size() == before

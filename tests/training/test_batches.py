@@ -48,7 +48,10 @@ def test_packing_loses_nothing_and_says_where_everything_is(step):
     shape, groups = step
     batch = pack(groups, shape)
     assert batch.tokens.shape == (shape.micro_batches, shape.rows, shape.row_tokens)
-    rows = {name: getattr(batch, name).reshape(-1, shape.row_tokens) for name in ("tokens", "positions", "segment_ids", "prefix_ids", "sources", "response_ids")}
+    rows = {
+        name: getattr(batch, name).reshape(-1, shape.row_tokens)
+        for name in ("tokens", "positions", "segment_ids", "prefix_ids", "sources", "response_ids")
+    }
     mask, old = batch.mask.reshape(-1, shape.row_tokens), batch.old_logprobs.reshape(-1, shape.row_tokens)
     padding = rows["segment_ids"] == 0
     own = np.arange(shape.row_tokens)
@@ -91,12 +94,22 @@ def test_packing_loses_nothing_and_says_where_everything_is(step):
     assert mask.sum() == sum(int(g.mask.sum()) for g in groups)
     live = rows["tokens"][~padding]
     prompts = sum(len(g.prompt_tokens) for g in groups)
-    assert len(live) >= prompts + sum(len(g.tokens) for g in groups) and len(set(live.tolist())) == prompts + sum(len(g.tokens) for g in groups)
+    assert len(live) >= prompts + sum(len(g.tokens) for g in groups) and len(set(live.tolist())) == prompts + sum(
+        len(g.tokens) for g in groups
+    )
     assert copies >= len(groups)
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.integers(1, 12), st.integers(1, 9), st.integers(1, 6), st.integers(1, 6), st.integers(0, 40), st.integers(0, 5), st.sampled_from([1, 2, 8]))
+@given(
+    st.integers(1, 12),
+    st.integers(1, 9),
+    st.integers(1, 6),
+    st.integers(1, 6),
+    st.integers(0, 40),
+    st.integers(0, 5),
+    st.sampled_from([1, 2, 8]),
+)
 def test_the_largest_step_fits_its_shape(groups, samples, prompt, new, extra, rows, devices):
     shape = BatchShape.of_run(groups, samples, prompt, new, prompt + new + extra, rows, devices)
     whole = [
@@ -143,10 +156,17 @@ def test_groups_that_do_not_fit_the_rows_are_refused(make_group):
 
 def test_logprobs_of_packed_rows_equal_those_of_separate_rows(make_group):
     """Several groups a row, one of them cut in two: the model sees each completion after its own prompt, and nothing else."""
-    config = ModelConfig(vocab_size=16, hidden_size=16, intermediate_size=24, num_layers=2, num_heads=2, num_kv_heads=1, head_dim=8, qk_norm=True)
+    config = ModelConfig(
+        vocab_size=16, hidden_size=16, intermediate_size=24, num_layers=2, num_heads=2, num_kv_heads=1, head_dim=8, qk_norm=True
+    )
     model = models.Transformer(config, rngs=nnx.Rngs(0))
     logprobs = jax.jit(lambda *arrays: models.token_logprobs(model, *arrays, temperature=0.7))
-    groups = [make_group(0), make_group(1, prompt=2, lengths=(3, 1)), make_group(2, prompt=5, lengths=(6, 6, 6, 5)), make_group(3, prompt=1, lengths=(7,))]
+    groups = [
+        make_group(0),
+        make_group(1, prompt=2, lengths=(3, 1)),
+        make_group(2, prompt=5, lengths=(6, 6, 6, 5)),
+        make_group(3, prompt=1, lengths=(7,)),
+    ]
     batch = pack(groups, BatchShape(responses=12, row_tokens=24, rows=3, micro_batches=1))
     packed = np.asarray(logprobs(*(getattr(batch, name)[0] for name in ("tokens", "positions", "segment_ids", "prefix_ids", "sources"))))
     assert len(set(batch.segment_ids[0, 0].tolist())) > 4  # several groups really share the first row

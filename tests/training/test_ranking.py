@@ -74,7 +74,9 @@ def test_paired_bootstrap_has_about_the_normal_interval():
     difference = np.random.default_rng(0).normal(0.1, 1.0, 2000)
     result = rankings.paired_bootstrap(np.zeros(2000), difference)
     half = 1.96 * difference.std() / np.sqrt(2000)
-    assert result.low == pytest.approx(difference.mean() - half, abs=0.004) and result.high == pytest.approx(difference.mean() + half, abs=0.004)
+    assert result.low == pytest.approx(difference.mean() - half, abs=0.004) and result.high == pytest.approx(
+        difference.mean() + half, abs=0.004
+    )
 
 
 @pytest.mark.parametrize("before, after", [(np.zeros(3), np.zeros(4)), (np.zeros(0), np.zeros(0))])

@@ -27,7 +27,10 @@ def update(config, params, gradients):
 
 def test_weight_decay_is_on_matrices_alone(params):
     updates = update(OptimizerConfig(learning_rate=0.1, weight_decay=0.5), params, jax.tree.map(jnp.zeros_like, params))
-    leaves = {str(path[-1].key): (u, p) for (path, u), p in zip(jax.tree_util.tree_leaves_with_path(updates), jax.tree.leaves(params), strict=True)}
+    leaves = {
+        str(path[-1].key): (u, p)
+        for (path, u), p in zip(jax.tree_util.tree_leaves_with_path(updates), jax.tree.leaves(params), strict=True)
+    }
     assert {"attn_norm", "q_norm", "final_norm", "q_bias", "embed", "head", "q_proj", "down_proj"} < leaves.keys()
     for name, (change, value) in leaves.items():
         if name.endswith(("norm", "bias")):

@@ -1,0 +1,43 @@
+"""The distribution: what importing costs, and that its metadata says what the code says."""
+
+import importlib.metadata
+import subprocess
+import sys
+
+import grre_jax
+from grre_jax import cli
+
+HEAVY = {"jax", "flax", "transformers", "torch", "tensorflow", "tensorflow_datasets", "grain", "matplotlib", "rich"}
+
+
+def loaded(statement):
+    """Top-level packages that a fresh interpreter holds after the statement."""
+    code = f"{statement}\nimport sys\nprint(' '.join(sorted({{name.partition('.')[0] for name in sys.modules}})))"
+    return set(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120).stdout.split())
+
+
+def test_importing_the_package_loads_nothing_heavy():
+    assert not loaded("import grre_jax") & HEAVY
+
+
+def test_help_loads_nothing_heavy():
+    assert not loaded("import grre_jax.cli\ntry:\n    grre_jax.cli.main(['train', '--help'])\nexcept SystemExit:\n    pass") & HEAVY
+
+
+def test_no_room_loads_another_framework():
+    rooms = "configs = __import__('grre_jax.config'); import grre_jax.training.loop, grre_jax.sampling, grre_jax.rollouts, grre_jax.models"
+    assert not loaded(rooms) & {"torch", "tensorflow", "transformers"}
+
+
+def test_metadata_matches_the_code():
+    distribution = importlib.metadata.distribution("grre-jax")
+    assert distribution.version == grre_jax.__version__
+    assert distribution.metadata["Requires-Python"] == ">=3.11"
+    assert {"cuda", "tpu", "rewards", "wandb", "notebooks", "test", "parity"} <= set(distribution.metadata.get_all("Provides-Extra"))
+    plain = [line.lower() for line in distribution.requires if "extra ==" not in line]
+    assert not [line for line in plain if line.startswith(("torch", "tensorflow>", "tensorflow=", "libtpu", "nvidia", "jax[", "wandb"))]
+
+
+def test_the_console_script_is_main():
+    (script,) = [entry for entry in importlib.metadata.distribution("grre-jax").entry_points if entry.name == "grre"]
+    assert script.group == "console_scripts" and script.load() is cli.main

@@ -1,0 +1,65 @@
+"""A written policy is the policy: same log-probs, same tokenizer, and it says what it was trained on."""
+
+import json
+
+import numpy as np
+import pytest
+from flax import nnx
+
+from grre_jax import models, tasks
+from grre_jax.config import ModelSource
+from grre_jax.errors import UsageError
+from grre_jax.training import data, setup
+from grre_jax.training.export import write_model
+
+TOKENS = np.array([[3, 10, 5, 15, 8, 16], [0, 12, 9, 15, 0, 16]])
+
+
+@pytest.fixture(scope="module")
+def parts(make_config, tmp_path_factory):
+    return setup.build(make_config(tmp_path_factory.mktemp("export") / "run"))
+
+
+@pytest.fixture(scope="module")
+def written(parts, tmp_path_factory):
+    output = tmp_path_factory.mktemp("export") / "deep" / "model"
+    output.parent.mkdir()
+    write_model(parts, *nnx.split(parts.model), output, step=5, contains={"b/test", "a/test"})
+    return output
+
+
+def test_the_model_scores_the_same(parts, written):
+    np.testing.assert_allclose(
+        models.token_logprobs(models.load(written), TOKENS), models.token_logprobs(parts.model, TOKENS), rtol=0, atol=1e-6
+    )
+
+
+def test_the_tokenizer_comes_along(parts, written):
+    tokenizer = tasks.load_tokenizer(written)
+    assert tokenizer.encode_completion("8,6$") == parts.tokenizer.encode_completion("8,6$")
+    assert tokenizer.decode([8, 14, 6, 16]) == parts.tokenizer.decode([8, 14, 6, 16])
+    assert tuple(tokenizer.eos_ids) == parts.tokenizer.eos_ids
+
+
+def test_provenance(written):
+    assert json.loads((written / "grre_provenance.json").read_text()) == {"run": "tiny", "step": 5, "contains": ["a/test", "b/test"]}
+
+
+def test_the_next_run_starts_from_it_and_knows_its_past(make_config, parts, written, tmp_path):
+    following = setup.build(make_config(tmp_path / "next", model=ModelSource(path=str(written))))
+    assert data.training_contents(following) == {"a/test", "b/test", "arithmetic/train"}
+    assert following.tokenizer.encode_prompt("1+2>") == parts.tokenizer.encode_prompt("1+2>")
+    write_model(following, *nnx.split(following.model), tmp_path / "again", step=0, contains=data.training_contents(following))
+    assert tasks.load_tokenizer(tmp_path / "again").encode_prompt("1+2>") == parts.tokenizer.encode_prompt("1+2>")
+    assert setup.model_contents(make_config(tmp_path, model=ModelSource(path=str(tmp_path / "again")))) == {
+        "a/test",
+        "b/test",
+        "arithmetic/train",
+    }
+
+
+def test_what_is_there_is_not_overwritten(parts, tmp_path):
+    (tmp_path / "mine").write_text("kept")
+    with pytest.raises(UsageError, match=str(tmp_path)):
+        write_model(parts, *nnx.split(parts.model), tmp_path, step=0, contains=())
+    assert [p.name for p in tmp_path.iterdir()] == ["mine"] and (tmp_path / "mine").read_text() == "kept"

@@ -1,0 +1,211 @@
+"""From fields to parts, and the run's folder: nothing that exists is touched unless it was asked for."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+from flax import nnx
+
+from grre_jax import parallel
+from grre_jax.config import ModelSource, ObjectiveConfig, SamplingConfig, TaskConfig, TrainingConfig
+from grre_jax.errors import DataError, UsageError
+from grre_jax.training import setup
+
+TASK = """
+from grre_jax.tasks import Question, Verdict
+class Mine:
+    name = "mine"
+    def question(self, position): return Question(f"q{position}", "1+1>", "2")
+    def evaluation(self, count): return []
+    def verify(self, question, completion): return Verdict(0.0)
+def build(): return Mine()
+"""
+
+
+def contents(folder):
+    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+# ---- parts
+
+
+def test_build(make_config, tmp_path):
+    config = make_config(tmp_path / "run")
+    parts = setup.build(config)
+    assert parts.task.name == "arithmetic" and parts.objective.name == "rec_oneside_nois"
+    assert parts.tokenizer.fingerprint == parts.task.tokenizer.fingerprint
+    assert parts.model.config.vocab_size == parts.tokenizer.vocab_size and parts.model.config.num_layers == config.model.num_layers
+    provenance = parts.provenance()
+    assert provenance["contains"] == ["arithmetic/train"] and provenance["model"] == "new" and provenance["dtype"] == "float32"
+    assert provenance["tokenizer"] == parts.tokenizer.fingerprint and json.dumps(provenance)
+    assert not config.folder.exists()
+    # The weights are a function of the seed.
+    again, other = setup.build_model(config, parts.tokenizer), setup.build_model(dataclasses.replace(config, seed=1), parts.tokenizer)
+    embeds = [np.asarray(nnx.to_pure_dict(nnx.state(m))["embed"]) for m in (parts.model, again, other)]
+    np.testing.assert_array_equal(embeds[0], embeds[1])
+    assert not np.array_equal(embeds[0], embeds[2])
+
+
+@pytest.mark.parametrize(
+    "fields, message",
+    [
+        ({"objective": ObjectiveConfig("rienforce")}, r"objective: .*reinforce"),
+        ({"objective": ObjectiveConfig("grpo", {"epsilon": 0.2})}, r"objective: .*epsilon"),
+        ({"objective": ObjectiveConfig("rec_oneside_nois", {"epsilon_low": -1.0})}, r"objective: .*epsilon_low"),
+        ({"sampling": SamplingConfig(temperature=0)}, r"field sampling\.temperature must be above 0 to train, got 0"),
+        ({"task": TaskConfig("arithmetics")}, r"arithmetics.*did you mean 'arithmetic'"),
+        ({"task": TaskConfig("arithmetic", {"digits": 2})}, r"digits"),
+        ({"mesh": parallel.MeshConfig(data=1, fsdp=64)}, r"does not make the \d+ visible devices"),
+        ({"training": TrainingConfig(row_tokens=2)}, r"row_tokens"),
+        ({"model": ModelSource(num_heads=3, num_kv_heads=2)}, r"model: "),
+        ({"model": ModelSource(dtype="float33")}, r"field model\.dtype"),
+        ({"model": ModelSource(compute_dtype="fast")}, r"model\.compute_dtype"),
+    ],
+)
+def test_what_cannot_be_built_is_named(make_config, tmp_path, fields, message):
+    with pytest.raises(UsageError, match=message):
+        setup.build(make_config(tmp_path / "run", **fields))
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_task_without_a_tokenizer_needs_a_model(make_config, tmp_path):
+    (tmp_path / "mine.py").write_text(TASK)
+    with pytest.raises(UsageError, match=r"task mine brings no tokenizer of its own.*set model\.path"):
+        setup.build(make_config(tmp_path / "run", task=TaskConfig(f"{tmp_path / 'mine.py'}:build")))
+
+
+def test_a_missing_model_is_named(make_config, tmp_path):
+    with pytest.raises((DataError, UsageError), match="no-such-model"):
+        setup.build(make_config(tmp_path / "run", model=ModelSource(path=str(tmp_path / "no-such-model"))))
+
+
+def test_model_contents(make_config, tmp_path):
+    def of(path):
+        return setup.model_contents(make_config(tmp_path / "run", model=ModelSource(path=str(path))))
+
+    assert of("") == of(tmp_path) == of(tmp_path / "model.gguf") == set()
+    file = tmp_path / "grre_provenance.json"
+    file.write_text(json.dumps({"run": "a", "step": 3, "contains": ["gsm8k/test", "gsm8k/train"]}))
+    assert of(tmp_path) == {"gsm8k/test", "gsm8k/train"}
+    for wrong in (b"{", b"[]", b"{}", b"\xff\xfe"):
+        file.write_bytes(wrong)
+        with pytest.raises(DataError, match=r"grre_provenance\.json cannot be read"):
+            of(tmp_path)
+
+
+# ---- the folder
+
+
+def test_a_new_folder_gets_its_config(make_config, tmp_path):
+    config = make_config(tmp_path / "a" / "b")
+    assert setup.open_run_folder(config, resume=False, overwrite=False) == tmp_path / "a" / "b"
+    assert (tmp_path / "a" / "b" / "config.json").read_text() == config.to_json()
+
+
+def test_an_empty_folder_is_taken(make_config, tmp_path):
+    setup.open_run_folder(make_config(tmp_path), resume=False, overwrite=False)
+    assert (tmp_path / "config.json").is_file()
+
+
+@pytest.fixture
+def run(make_config, tmp_path):
+    config = make_config(tmp_path / "run")
+    folder = setup.open_run_folder(config, resume=False, overwrite=False)
+    (folder / "rollouts").mkdir()
+    (folder / "rollouts" / "manifest.jsonl").write_text("precious\n")
+    return config
+
+
+def test_an_existing_folder_is_refused_and_untouched(run):
+    before = contents(run.folder)
+    with pytest.raises(UsageError, match=r"run folder .*run already exists: continue it with --resume, replace it with --overwrite"):
+        setup.open_run_folder(run, resume=False, overwrite=False)
+    with pytest.raises(UsageError, match="exclude each other"):
+        setup.open_run_folder(run, resume=True, overwrite=True)
+    assert contents(run.folder) == before
+
+
+def test_a_folder_of_other_things_is_never_overwritten(make_config, tmp_path):
+    (tmp_path / "thesis.tex").write_text("years of work")
+    config = make_config(tmp_path)
+    with pytest.raises(UsageError, match="already exists"):
+        setup.open_run_folder(config, resume=False, overwrite=False)
+    with pytest.raises(UsageError, match="is not the folder of a run .* --overwrite leaves it alone"):
+        setup.open_run_folder(config, resume=False, overwrite=True)
+    with pytest.raises(DataError, match="no run to resume"):
+        setup.open_run_folder(config, resume=True, overwrite=False)
+    assert contents(tmp_path) == {"thesis.tex": b"years of work"}
+
+
+@pytest.mark.parametrize("resume, overwrite, kind", [(False, False, UsageError), (False, True, UsageError), (True, False, DataError)])
+def test_a_file_in_the_place_of_the_folder(make_config, tmp_path, resume, overwrite, kind):
+    (tmp_path / "run").write_text("a file")
+    with pytest.raises(kind, match="run"):
+        setup.open_run_folder(make_config(tmp_path / "run"), resume=resume, overwrite=overwrite)
+    assert (tmp_path / "run").read_text() == "a file"
+
+
+def test_overwrite_replaces_a_run(run):
+    setup.open_run_folder(dataclasses.replace(run, seed=5), resume=False, overwrite=True)
+    assert set(contents(run.folder)) == {"config.json"} and json.loads((run.folder / "config.json").read_text())["seed"] == 5
+
+
+@pytest.mark.parametrize("section, name", [("data", "rollouts"), ("model", "model")])
+def test_overwrite_refuses_to_remove_what_the_run_reads(run, section, name):
+    inside = dataclasses.replace(getattr(run, section), path=str(run.folder / name))
+    before = contents(run.folder)
+    with pytest.raises(UsageError, match=rf"{section}\.path = .* lies in run folder .*: choose another folder with --run-dir"):
+        setup.open_run_folder(dataclasses.replace(run, **{section: inside}), resume=False, overwrite=True)
+    assert contents(run.folder) == before
+
+
+def test_resume_takes_what_does_not_change_the_past(run):
+    changed = dataclasses.replace(
+        run,
+        training=dataclasses.replace(run.training, steps=run.training.steps + 5),
+        evaluation=dataclasses.replace(run.evaluation, every=1),
+        checkpoint=dataclasses.replace(run.checkpoint, keep=9, export=True),
+        mesh=parallel.MeshConfig(data=1),
+    )
+    before = contents(run.folder)
+    setup.open_run_folder(changed, resume=True, overwrite=False)
+    after = contents(run.folder)
+    assert after.pop("config.json").decode() == changed.to_json()
+    assert before.pop("config.json") and before == after
+
+
+def test_resume_of_another_configuration_names_the_fields(run):
+    changed = dataclasses.replace(
+        run, seed=3, objective=ObjectiveConfig("reinforce"), training=dataclasses.replace(run.training, steps=99, groups_per_step=8)
+    )
+    before = contents(run.folder)
+    with pytest.raises(UsageError) as caught:
+        setup.open_run_folder(changed, resume=True, overwrite=False)
+    message = str(caught.value)
+    for name in ("objective.name", "objective.options.epsilon_low", "seed", "training.groups_per_step"):
+        assert name in message
+    assert "training.steps" not in message and str(run.folder) in message
+    assert contents(run.folder) == before
+
+
+@pytest.mark.parametrize("resume, make", [(True, False), (True, True)])
+def test_nothing_to_resume(make_config, tmp_path, resume, make):
+    folder = tmp_path / "run"
+    if make:
+        folder.mkdir()
+    with pytest.raises(DataError, match="there is no run to resume in .*run: start it without --resume"):
+        setup.open_run_folder(make_config(folder), resume=resume, overwrite=False)
+    assert folder.exists() == make
+
+
+@pytest.mark.parametrize("text", [b"{", b"", b"[]", b"3", b"\xff\xfe\x00"])
+def test_a_damaged_config_is_a_data_error(run, text):
+    (run.folder / "config.json").write_bytes(text)
+    with pytest.raises(DataError, match=r"config\.json is no(t JSON| configuration)"):
+        setup.open_run_folder(run, resume=True, overwrite=False)
+    assert (run.folder / "config.json").read_bytes() == text
+
+
+def test_the_devices_are_named():
+    assert setup.devices_line().startswith(("1 x", "2 x", "4 x", "8 x"))

@@ -1,0 +1,78 @@
+"""The warm start imitates demonstrations that lie in shards of their own, far from the run's questions."""
+
+import dataclasses
+import io
+import json
+
+import jax
+import numpy as np
+import pytest
+from rich.console import Console
+
+from grre_jax import rollouts
+from grre_jax.config import TaskConfig
+from grre_jax.errors import UsageError
+from grre_jax.tasks import CharTokenizer
+from grre_jax.training import setup
+from grre_jax.training import state as states
+from grre_jax.training.state import OptimizerConfig
+from grre_jax.training.stopping import StopRequest
+from grre_jax.training.warm_start import DEMONSTRATIONS_FROM, warm_start
+
+
+class Log:
+    def __init__(self):
+        self.rows = []
+
+    def write(self, kind, step, scalars):
+        self.rows.append((kind, step, dict(scalars)))
+
+
+def start(parts, folder):
+    graph, state = states.create(parts.model, states.make_optimizer(OptimizerConfig()), parts.mesh)
+    log = Log()
+    return warm_start(parts, graph, state.params, folder, log, StopRequest(), Console(file=io.StringIO())), log.rows
+
+
+@pytest.fixture(scope="module")
+def parts(make_config, tmp_path_factory):
+    config = make_config(tmp_path_factory.mktemp("warm") / "run")
+    warm = dataclasses.replace(config.warm_start, steps=12, demonstrations=40)
+    return setup.build(dataclasses.replace(config, warm_start=warm, task=TaskConfig("arithmetic", {"operands": 2, "corruption": 0.0})))
+
+
+def test_demonstrations_are_sealed_once_and_imitated(parts, tmp_path):
+    params, rows = start(parts, tmp_path)
+    reader = rollouts.read(tmp_path / "warm_start")
+    assert len(reader) == 40 and len(reader.datasets) == 1
+    assert sorted(reader.index) == list(range(DEMONSTRATIONS_FROM, DEMONSTRATIONS_FROM + 40))
+    for group in list(reader)[:5]:
+        question = parts.task.question(group.position)
+        assert group.texts == [question.demonstration] and group.prompt == question.prompt and group.sources == ["demonstration"]
+        assert parts.tokenizer.decode(group.tokens) == question.demonstration and group.rewards.tolist() == [1.0]
+    assert [(kind, step) for kind, step, _ in rows] == [("warm_start", step) for step in range(1, 13)]
+    losses = [row["loss"] for _, _, row in rows]
+    assert np.mean(losses[-3:]) < 0.8 * losses[0]
+    # Interrupted and started anew: the same shards, the same policy.
+    again, _ = start(parts, tmp_path)
+    assert len(rollouts.read(tmp_path / "warm_start").datasets) == 1
+    jax.tree.map(np.testing.assert_array_equal, params, again)
+
+
+def test_a_task_without_demonstrations_is_named(parts, tmp_path):
+    class Silent:
+        name = "silent"
+        tokenizer = CharTokenizer()
+
+        def question(self, position):
+            return dataclasses.replace(parts.task.question(position), demonstration=None)
+
+    with pytest.raises(UsageError, match=r"task silent has no demonstrations to start from: set warm_start\.steps to 0"):
+        start(dataclasses.replace(parts, task=Silent()), tmp_path)
+
+
+def test_a_run_records_its_warm_start(tiny_run):
+    config = json.loads((tiny_run / "config.json").read_text())["warm_start"]
+    rows = [json.loads(line) for line in (tiny_run / "metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows if row["kind"] == "warm_start"] == list(range(1, config["steps"] + 1))
+    assert len(rollouts.read(tiny_run / "warm_start")) == config["demonstrations"]
