@@ -1,7 +1,6 @@
 import dataclasses
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
@@ -141,7 +140,7 @@ def trainer(parts):
     mesh = parallel.make_mesh(parallel.MeshConfig())
     optimizer = make_optimizer(OptimizerConfig(learning_rate=1e-2, warmup_steps=10))
     step = make_train_step(parts[0], optimizer, OptimizerConfig(learning_rate=1e-2, warmup_steps=10).schedule(), mesh)
-    return step, lambda: states.fresh(jax.tree.map(jnp.copy, parts[1]), optimizer, mesh)
+    return step, lambda: states.create(nnx.merge(*parts), optimizer, mesh)[1]
 
 
 def test_one_compilation_serves_steps_data_and_numbers(trainer, groups, make_group, caplog):
