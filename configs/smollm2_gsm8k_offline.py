@@ -10,8 +10,10 @@ Commands:  grre fetch smollm2-135m
            grre rollouts import gsm8k-solutions example_model_solutions.jsonl rollouts/gsm8k
            grre train configs/smollm2_gsm8k_offline.py
 Hardware:  2 CPU cores, float32, 12 GB of memory.
-Time:      RESULT_TIME
-Result:    RESULT_TEXT
+Time:      24 minutes (measured, AMD EPYC, while the test suite ran beside it).
+Result:    on the 210 held-out questions with a pair to rank, the share of pairs ranked right rose from 0.538 to 0.611: +0.073, 95% paired bootstrap interval over
+           questions +0.041 to +0.106. The same from a first trial on questions 900-1199 alone: 0.511 to 0.571, +0.060 (+0.019 to +0.100). No other objective or
+           learning rate was tried.
 """
 
 from grre_jax.config import (

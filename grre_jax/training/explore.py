@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 
 import jax
@@ -139,14 +140,19 @@ class Explorer:
             )
         return groups
 
-    def _in_graph_rewards(self, prompts, prompt_lengths, samples) -> np.ndarray | None:
-        """[prompts, samples] rewards computed on the device, where the task can; else None."""
+    @cached_property
+    def _reward(self) -> Callable | None:
+        """The task's in-graph reward, if it has one for this tokenizer; kept here, since a bound method is new to `jax.jit` each time it is looked up."""
         reward = getattr(self.task, "batch_rewards", None)
         # Token arrays mean what the task thinks only in the task's own tokenizer; under a pretrained model's, text is verified.
-        if reward is None or self.task.tokenizer.fingerprint != self.tokenizer.fingerprint:
+        return None if reward is None or self.task.tokenizer.fingerprint != self.tokenizer.fingerprint else jax.jit(reward)
+
+    def _in_graph_rewards(self, prompts, prompt_lengths, samples) -> np.ndarray | None:
+        """[prompts, samples] rewards computed on the device, where the task can; else None."""
+        if self._reward is None:
             return None
         batch, count, time = samples.tokens.shape
-        values = jax.jit(reward)(
+        values = self._reward(
             np.repeat(prompts, count, 0), np.repeat(prompt_lengths, count), samples.tokens.reshape(-1, time), samples.lengths.reshape(-1)
         )
         return np.asarray(values).reshape(batch, count)

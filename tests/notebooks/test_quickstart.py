@@ -92,7 +92,7 @@ def test_trains_the_embedded_default(executed):
         "training.steps": FEW["STEPS"],
         "regime.sync_interval": FEW["SYNC_INTERVAL"],
         "warm_start.steps": FEW["WARM_START"],
-        "warm_start.demonstrations": 64 * FEW["WARM_START"],
+        "warm_start.demonstrations": 128 * FEW["WARM_START"],
         "evaluation.questions": FEW["QUESTIONS"],
     }
     default = override(load_file(ROOT / "configs" / "arithmetic.py"), [f"--{name}={value}" for name, value in few.items()])

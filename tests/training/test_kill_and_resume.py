@@ -30,9 +30,9 @@ def config():
 CLOCKED = ("time", "elapsed", "tokens_per_second")
 
 
-def start(config: Path, run: Path, *more: str, flags: str = "") -> subprocess.Popen:
+def start(config: Path, run: Path, *more: str, flags: str = "", **variables: str) -> subprocess.Popen:
     command = [sys.executable, "-m", "grre_jax", "train", str(config), "--run-dir", str(run), *more]
-    environment = os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
+    environment = os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"} | variables
     root = Path(__file__).resolve().parents[2]
     return subprocess.Popen(command, cwd=root, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
@@ -108,7 +108,8 @@ def test_eight_devices_learn_the_same_from_the_same_shards(undisturbed, tmp_path
     config, source = undisturbed
     common = ("--warm_start.steps", "0", "--data.path", str(source / "rollouts"), "--training.steps", "20", "--evaluation.questions", "0")
     finish(start(config, tmp_path / "one", *common))
-    finish(start(config, tmp_path / "eight", *common, *mesh, flags="--xla_force_host_platform_device_count=8"))
+    said = finish(start(config, tmp_path / "eight", *common, *mesh, flags="--xla_force_host_platform_device_count=8", JAX_LOG_COMPILES="1"))
+    assert said.count("Compiling jit(train_step)") == 1  # the layout that a step leaves is the one that it began with
     one, eight = rows(tmp_path / "one"), rows(tmp_path / "eight")
     assert len(one) == 20 and one.keys() == eight.keys()
     for key, row in one.items():

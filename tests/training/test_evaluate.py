@@ -1,0 +1,93 @@
+"""Evaluation against the same figures done by hand."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+
+from grre_jax.config import SamplingConfig
+from grre_jax.errors import UsageError
+from grre_jax.reporting import wilson_interval
+from grre_jax.tasks import Verdict
+from grre_jax.training import setup
+from grre_jax.training import state as states
+from grre_jax.training.draws import Purpose
+from grre_jax.training.evaluate import evaluate, refuse_contaminated
+from grre_jax.training.explore import Explorer
+from grre_jax.training.score import score_groups
+
+
+class Judge:
+    """An untrained policy is never right; this reward it gets about half the time."""
+
+    name = "judge"
+
+    def verify(self, question, completion):
+        return Verdict(float(len(completion) % 2))
+
+
+@pytest.fixture(scope="module")
+def setting(make_config, tmp_path_factory):
+    """(explorer, first parameters, other parameters, held-out questions)."""
+    parts = setup.build(make_config(tmp_path_factory.mktemp("evaluate") / "run"))
+    graph, state = states.create(parts.model, states.make_optimizer(parts.config.optimizer), parts.mesh)
+    settings = SamplingConfig(num_samples=4, max_prompt_tokens=4, max_new_tokens=3, prompts_per_call=12)
+    explorer = Explorer(graph, Judge(), parts.tokenizer, settings, parts.mesh, 0, Purpose.EVALUATE)
+    draw = np.random.default_rng(0)
+    other = jax.tree.map(lambda p: p + np.float32(0.1) * draw.normal(size=p.shape).astype(np.float32), state.params)
+    return explorer, state.params, other, parts.task.evaluation(12)
+
+
+def test_figures_by_hand(setting):
+    explorer, first, other, questions = setting
+    result = evaluate(explorer, other, first, questions, step=7)
+    groups = explorer.groups(other, questions, range(12), policy_version=7, attempt=7)
+    rewards = np.concatenate([group.rewards for group in groups])
+    assert result["accuracy"] == pytest.approx(rewards.mean()) and 0 < rewards.sum() < 48
+    assert (result["accuracy_low"], result["accuracy_high"]) == pytest.approx(wilson_interval(rewards.sum(), 48))
+    assert result["response_length"] == pytest.approx(np.mean([length for group in groups for length in group.lengths]))
+    start, policy = (np.concatenate(score_groups(explorer.graph, p, groups, explorer.mesh)).astype(float) for p in (first, other))
+    ratio = np.exp(start - policy)
+    assert result["kl_to_start"] == pytest.approx(np.mean(ratio - 1 - np.log(ratio)), abs=1e-5)
+    assert result["kl_to_start"] > 1e-3
+
+
+def test_a_policy_is_no_distance_from_itself_and_each_step_draws_anew(setting):
+    explorer, first, _, questions = setting
+    results = [evaluate(explorer, first, first, questions, step=step) for step in (0, 0, 1)]
+    assert results[0] == results[1] and results[0] != results[2]
+    assert all(abs(result["kl_to_start"]) < 1e-8 for result in results)
+
+
+def test_a_contaminated_evaluation_is_refused():
+    refuse_contaminated({"gsm8k/train"}, "gsm8k/test", allowed=False)
+    refuse_contaminated({"gsm8k/test"}, "gsm8k/test", allowed=True)
+    with pytest.raises(UsageError, match=r"contains questions of gsm8k/test.*--evaluation\.allow-contaminated true"):
+        refuse_contaminated({"gsm8k/train", "gsm8k/test"}, "gsm8k/test", allowed=False)
+
+
+def test_a_run_on_contaminated_data_is_refused_before_it_begins(make_config, tmp_path, monkeypatch):
+    """Data that says it holds the held-out questions; with the flag the run goes on (as far as this test lets it)."""
+    from grre_jax import rollouts
+    from grre_jax.config import DataConfig, EvaluationConfig, ObjectiveConfig
+    from grre_jax.rollouts import Group
+    from grre_jax.training import loop
+
+    groups = [Group(group_id=f"g{i}", prompt="1+2>", texts=["3$", "4$"], rewards=[1, 0]) for i in range(4)]
+    rollouts.write(tmp_path / "r", groups, writer="import", metadata={"contains": ["arithmetic/held-out"]})
+    config = make_config(tmp_path / "run", data=DataConfig(path=str(tmp_path / "r")), objective=ObjectiveConfig("reinforce"))
+    with pytest.raises(UsageError, match="contains questions of arithmetic/held-out"):
+        loop.train(config)
+    assert not (tmp_path / "run").exists()
+
+    class Began(Exception):
+        pass
+
+    def begin(*_, **__):
+        raise Began
+
+    monkeypatch.setattr(setup, "open_run_folder", begin)
+    for evaluation in (EvaluationConfig(questions=12, allow_contaminated=True), EvaluationConfig(questions=0)):
+        with pytest.raises(Began):
+            loop.train(dataclasses.replace(config, evaluation=evaluation))

@@ -1,0 +1,167 @@
+"""From questions to recorded groups, and what is sealed of them."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+
+from grre_jax import rollouts
+from grre_jax.config import SamplingConfig
+from grre_jax.errors import DataError
+from grre_jax.tasks import Verdict
+from grre_jax.training import setup
+from grre_jax.training import state as states
+from grre_jax.training.draws import Purpose
+from grre_jax.training.explore import GROUPS_PER_DATASET, Explorer, explore
+from grre_jax.training.score import score_groups
+
+
+@pytest.fixture(scope="module")
+def parts(make_config, tmp_path_factory):
+    return setup.build(make_config(tmp_path_factory.mktemp("explore") / "run"))
+
+
+@pytest.fixture(scope="module")
+def explorer(parts):
+    graph, state = states.create(parts.model, states.make_optimizer(parts.config.optimizer), parts.mesh)
+    settings = SamplingConfig(num_samples=4, temperature=0.9, top_k=12, max_prompt_tokens=4, max_new_tokens=3, prompts_per_call=6)
+    return Explorer(graph, parts.task, parts.tokenizer, settings, parts.mesh, seed=11), state.params
+
+
+@pytest.fixture(scope="module")
+def groups(explorer):
+    explorer, params = explorer
+    return explorer.groups(params, [explorer.task.question(p) for p in range(10)], range(10), policy_version=3)
+
+
+def test_a_group_holds_what_was_asked_and_sampled(explorer, groups):
+    explorer, params = explorer
+    for position, group in enumerate(groups):
+        question = explorer.task.question(position)
+        assert (group.prompt, group.answer, group.question_id, group.position) == (
+            question.prompt,
+            question.answer,
+            question.question_id,
+            position,
+        )
+        assert group.prompt_tokens.tolist() == explorer.tokenizer.encode_prompt(question)
+        assert group.num_completions == 4 and group.policy_version.tolist() == [3] * 4 and group.mask.all()
+        assert (group.temperature, group.top_k, group.top_p, group.seed, group.attempt) == (0.9, 12, 1.0, 11, 0)
+        for k, text in enumerate(group.texts):
+            tokens = group.tokens[group.offsets[k] : group.offsets[k + 1]]
+            assert text == explorer.tokenizer.decode(tokens) and len(tokens) == group.lengths[k]
+            assert (group.finish_reasons[k] == "stop") == (tokens[-1] in explorer.tokenizer.eos_ids)
+            assert group.rewards[k] == explorer.task.verify(question, text).reward
+    reasons = {reason for group in groups for reason in group.finish_reasons}
+    assert reasons == {"stop", "length"} and len({group.group_id for group in groups}) == 10
+
+
+def test_log_probs_mean_what_they_say(explorer, groups):
+    explorer, params = explorer
+    behavior = score_groups(explorer.graph, params, groups, explorer.mesh, temperature=0.9)
+    policy = score_groups(explorer.graph, params, groups, explorer.mesh)
+    for group, at_temperature, plain in zip(groups, behavior, policy, strict=True):
+        np.testing.assert_allclose(group.behavior_logprobs, at_temperature, atol=1e-4)
+        np.testing.assert_allclose(group.policy_logprobs, plain, atol=1e-4)
+        assert (group.sampling_logprobs >= group.behavior_logprobs - 1e-5).all()  # top_k makes what it keeps likelier
+    assert max((g.sampling_logprobs - g.behavior_logprobs).max() for g in groups) > 1e-3
+
+
+def test_the_size_of_a_call_changes_nothing(explorer, groups):
+    """Ten questions in calls of six, of four, and a few alone."""
+    explorer, params = explorer
+    smaller = dataclasses.replace(explorer, config=dataclasses.replace(explorer.config, prompts_per_call=4))
+    again = smaller.groups(params, [explorer.task.question(p) for p in (8, 2, 9, 5, 0)], [8, 2, 9, 5, 0], policy_version=3)
+    for group in again:
+        expected = groups[group.position]
+        assert group.tokens.tolist() == expected.tokens.tolist() and group.texts == expected.texts
+        np.testing.assert_allclose(group.behavior_logprobs, expected.behavior_logprobs, atol=1e-5)
+
+
+def test_attempts_and_purposes_draw_anew(explorer, groups):
+    explorer, params = explorer
+    questions = [explorer.task.question(p) for p in range(6)]
+    other = dataclasses.replace(explorer, purpose=Purpose.EVALUATE)
+    for drawn in (
+        explorer.groups(params, questions, range(6), policy_version=3, attempt=1),
+        other.groups(params, questions, range(6), policy_version=3),
+    ):
+        assert [g.texts for g in drawn] != [g.texts for g in groups[:6]]
+
+
+def test_a_task_without_an_in_graph_reward_judges_texts(explorer, groups):
+    explorer, params = explorer
+
+    class Judge:
+        name = "judge"
+        question = explorer.task.question
+
+        def verify(self, question, completion):
+            return Verdict(len(completion) / 2, {"length": len(completion), "ends": float(completion.endswith("$"))})
+
+    drawn = dataclasses.replace(explorer, task=Judge()).groups(
+        params, [explorer.task.question(p) for p in range(6)], range(6), policy_version=3
+    )
+    for group, expected in zip(drawn, groups, strict=False):
+        assert group.texts == expected.texts and group.task == "judge"
+        assert group.rewards.tolist() == [len(text) / 2 for text in group.texts]
+        assert group.components["ends"].tolist() == [float(text.endswith("$")) for text in group.texts]
+
+
+def test_rewards_computed_in_the_graph_go_to_their_completions(explorer, groups, caplog):
+    explorer, params = explorer
+
+    class InGraph:
+        name = "in_graph"
+        tokenizer = explorer.tokenizer
+
+        def batch_rewards(self, prompts, prompt_lengths, tokens, lengths):
+            return 100 * prompts[:, 0] + 10 * lengths + tokens[:, 0] / 16.0
+
+    questions = [explorer.task.question(p) for p in range(8)]  # two calls, the second filled up
+    with jax.log_compiles():
+        drawn = dataclasses.replace(explorer, task=InGraph()).groups(params, questions, range(8), policy_version=3)
+    assert sum("Compiling jit(batch_rewards)" in record.getMessage() for record in caplog.records) == 1
+    for group in drawn:
+        expected = 100 * group.prompt_tokens[0] + 10 * group.lengths + group.tokens[group.offsets[:-1]] / 16
+        np.testing.assert_array_equal(group.rewards, expected.astype(np.float32))
+
+
+def test_a_prompt_over_the_limit_is_named(explorer):
+    explorer, params = explorer
+    question = dataclasses.replace(explorer.task.question(0), prompt="1+2+3>", question_id="long")
+    with pytest.raises(DataError, match=r"prompt long has 6 tokens, over sampling\.max_prompt_tokens = 4: raise the limit"):
+        explorer.groups(params, [question], [0], policy_version=0)
+
+
+def seal(explorer, folder, positions, **options):
+    explorer, params = explorer
+    folder.mkdir(exist_ok=True)
+    reader = rollouts.read(folder)
+    explore(
+        explorer, params, folder=folder, reader=reader, positions=positions, policy_version=3, metadata={"task": "arithmetic"}, **options
+    )
+    return reader
+
+
+def test_only_what_is_missing_is_sampled_and_sealed(explorer, groups, tmp_path, monkeypatch):
+    monkeypatch.setattr("grre_jax.training.explore.GROUPS_PER_DATASET", 4)
+    assert [g.position for g in seal(explorer, tmp_path / "r", range(4))] == [0, 1, 2, 3]
+    before = (tmp_path / "r" / "manifest.jsonl").read_bytes()
+    reader = seal(explorer, tmp_path / "r", range(10))
+    assert [entry.groups for entry in reader.datasets] == [4, 4, 2] and {e.policy_version for e in reader.datasets} == {3}
+    assert (tmp_path / "r" / "manifest.jsonl").read_bytes().startswith(before)
+    assert [group.texts for group in reader] == [group.texts for group in groups]
+    assert len(seal(explorer, tmp_path / "r", range(10))) == 10 and GROUPS_PER_DATASET > 1000
+
+
+def test_a_stop_between_data_sets_keeps_what_is_sealed(explorer, groups, tmp_path, monkeypatch):
+    monkeypatch.setattr("grre_jax.training.explore.GROUPS_PER_DATASET", 4)
+
+    def stop():
+        raise KeyError
+
+    with pytest.raises(KeyError):
+        seal(explorer, tmp_path / "r", range(10), between=stop)
+    assert [group.texts for group in rollouts.read(tmp_path / "r")] == [group.texts for group in groups[:4]]

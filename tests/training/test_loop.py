@@ -1,0 +1,210 @@
+"""Whole runs: what one leaves behind, and that one which was interrupted anywhere and resumed is the run that was not.
+
+Interruptions here are exceptions and signals at chosen points within this process; test_kill_and_resume.py kills processes.
+"""
+
+import dataclasses
+import io
+import json
+import os
+import signal
+
+import jax
+import numpy as np
+import pytest
+from rich.console import Console
+
+from grre_jax import models, reporting, rollouts
+from grre_jax.config import CheckpointConfig, DataConfig, EvaluationConfig, ObjectiveConfig, TrainingConfig, WarmStartConfig
+from grre_jax.rollouts import Group
+from grre_jax.training import loop, setup
+from grre_jax.training import state as states
+from grre_jax.training.checkpoint import Checkpoints
+from grre_jax.training.finished import load_config
+from grre_jax.training.regime import Regime
+from grre_jax.training.stopping import Stopped
+
+CLOCKED = ("time", "elapsed", "tokens_per_second")
+
+
+class Crash(BaseException):
+    """Ends a run where it stands; nothing in the code may catch it."""
+
+
+def train(config, **options):
+    return loop.train(config, console=Console(file=io.StringIO()), **options)
+
+
+def rows(folder):
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [{name: value for name, value in line.items() if name not in CLOCKED} for line in lines]
+
+
+def bits(folder):
+    """Every array of the newest checkpoint: parameters, optimiser, step."""
+    config = load_config(folder)
+    parts = setup.build(config)
+    _, like = states.create(parts.model, states.make_optimizer(config.optimizer), parts.mesh)
+    checkpoints = Checkpoints(folder / "checkpoints", config.checkpoint.keep)
+    found = [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(checkpoints.restore(like))]
+    checkpoints.close()
+    return found
+
+
+def assert_same_run(folder, expected):
+    assert rows(folder) == rows(expected)
+    assert bits(folder) == bits(expected)
+    for store in ("rollouts", "warm_start"):
+        assert rollouts.verify(folder / store).ok
+        assert list(rollouts.read(folder / store)) == list(rollouts.read(expected / store))
+
+
+@pytest.fixture
+def interrupt(monkeypatch):
+    """`interrupt(point, act)`: makes the next run act (crash, by default) at a point: ("row", kind, step), ("seal", policy version) or "report"."""
+    save = Checkpoints.save
+    monkeypatch.setattr(Checkpoints, "save", lambda self, state, wait=False: save(self, state, wait=True))
+
+    def crash():
+        raise Crash
+
+    def at(point, act=crash):
+        def after(original, reached):
+            def call(*arguments, **options):
+                result = original(*arguments, **options)
+                if reached(*arguments, **options):
+                    act()
+                return result
+
+            return call
+
+        if point == "report":
+            monkeypatch.setattr(reporting, "report", lambda *_, **__: act())
+        elif point[0] == "row":
+            monkeypatch.setattr(
+                reporting.RunLog, "write", after(reporting.RunLog.write, lambda log, kind, step, _: (kind, step) == point[1:])
+            )
+        else:
+            monkeypatch.setattr(rollouts, "write", after(rollouts.write, lambda *_, policy_version=-1, **__: policy_version == point[1]))
+
+    return at
+
+
+def test_what_a_run_leaves(tiny_run):
+    found = [(row["kind"], row["step"]) for row in rows(tiny_run)]
+    assert found == [
+        *(("warm_start", step) for step in range(1, 7)),
+        ("eval", 0),
+        *(("train", step) for step in range(1, 5)),
+        ("eval", 4),
+        *(("train", step) for step in range(5, 9)),
+        ("eval", 8),
+    ]
+    assert [row["staleness"] for row in rows(tiny_run) if row["kind"] == "train"] == [0, 1, 2, 0, 1, 2, 0, 1]
+    reader = rollouts.read(tiny_run / "rollouts")
+    assert [(entry.policy_version, entry.groups) for entry in reader.datasets] == [(0, 12), (3, 12), (6, 8)]
+    assert [group.position for group in reader] == list(range(32))
+    assert sorted(int(path.name) for path in (tiny_run / "checkpoints").iterdir() if path.name.isdigit()) == [0, 6, 8]
+    assert (tiny_run / "plots" / "overview.png").is_file() and (tiny_run / "summary.json").is_file()
+
+
+def test_a_step_trains_on_its_own_places_of_the_stream(tiny_run):
+    reader = rollouts.read(tiny_run / "rollouts")
+    for row in rows(tiny_run):
+        if row["kind"] == "train":
+            groups = [reader[p] for p in range(4 * (row["step"] - 1), 4 * row["step"])]
+            assert row["reward"] == pytest.approx(np.mean([g.rewards for g in groups]))
+            assert row["tokens"] == sum(len(g.tokens) for g in groups)
+    # While the policy that sampled is the one that trains, the two sets of log-probs are the same.
+    first = next(row for row in rows(tiny_run) if row["kind"] == "train")
+    assert abs(first["kl_behavior_k1"]) < 1e-6 and first["clip_fraction"] == 0
+
+
+@pytest.mark.parametrize(
+    "point",
+    [("row", "warm_start", 3), ("seal", 0), ("row", "train", 2), ("seal", 3), ("row", "train", 7), "report"],
+    ids=str,
+)
+def test_interrupted_and_resumed(tiny_run, make_config, tmp_path, interrupt, monkeypatch, point):
+    """The seal of version 3 comes right after the checkpoint of step 3: that step's row must be on disk by then."""
+    config = make_config(tmp_path / "run")
+    interrupt(point)
+    with pytest.raises(Crash):
+        train(config)
+    monkeypatch.undo()
+    before = {path: path.read_bytes() for path in (tmp_path / "run").glob("rollouts/*/*")}
+    train(config, resume=True)
+    assert_same_run(tmp_path / "run", tiny_run)
+    assert all(path.read_bytes() == content for path, content in before.items())
+
+
+@pytest.mark.parametrize("point, step", [(("seal", 3), 3), (("row", "train", 4), 4), (("row", "warm_start", 2), None)], ids=str)
+def test_a_signal_saves_and_stops(tiny_run, make_config, tmp_path, interrupt, monkeypatch, point, step):
+    """Between steps, between data sets of one step, and in the warm start, which has nothing to save yet."""
+    config = make_config(tmp_path / "run")
+    default = signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a run that does not listen must not take the tests with it
+    try:
+        interrupt(point, lambda: os.kill(os.getpid(), signal.SIGTERM))
+        with pytest.raises(Stopped, match=r"stopped by SIGTERM .*--resume") as caught:
+            train(config)
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGTERM, default)
+    monkeypatch.undo()
+    assert caught.value.exit_status == 143
+    saved = sorted(int(path.name) for path in (tmp_path / "run" / "checkpoints").iterdir() if path.name.isdigit())
+    if step is None:
+        assert saved == []
+    else:
+        assert saved[-1] == step and f"at step {saved[-1]}, which is saved" in str(caught.value)
+        assert [row["step"] for row in rows(tmp_path / "run") if row["kind"] == "train"] == list(range(1, saved[-1] + 1))
+    train(config, resume=True)
+    assert_same_run(tmp_path / "run", tiny_run)
+
+
+@pytest.mark.parametrize(
+    "regime, sampled", [(Regime(2, 1), {0: 12, 2: 8, 4: 8, 6: 4}), (Regime(offline=True), {0: 32})], ids=["ahead", "offline"]
+)
+def test_other_regimes(make_config, tmp_path, interrupt, monkeypatch, regime, sampled):
+    config = make_config(tmp_path / "whole", regime=regime, warm_start=WarmStartConfig(steps=0))
+    train(config)
+    reader = rollouts.read(tmp_path / "whole" / "rollouts")
+    assert {entry.policy_version: entry.groups for entry in reader.datasets} == sampled
+    staleness = [row["staleness"] for row in rows(tmp_path / "whole") if row["kind"] == "train"]
+    assert staleness == [regime.staleness(step) for step in range(8)]
+    interrupt(("row", "train", 5))
+    again = dataclasses.replace(config, run_dir=str(tmp_path / "again"))
+    with pytest.raises(Crash):
+        train(again)
+    monkeypatch.undo()
+    train(again, resume=True)
+    assert rows(tmp_path / "again") == rows(tmp_path / "whole") and bits(tmp_path / "again") == bits(tmp_path / "whole")
+
+
+def test_learning_from_stored_text_and_ranking_what_was_held_out(make_config, tmp_path):
+    """Imitating the right answers of imported text ranks them above the wrong ones of questions that were held out."""
+    draw = np.random.default_rng(0)
+    groups = []
+    for number in range(24):
+        a, b = draw.integers(0, 10, 2)
+        texts = ["7$", "2$", "7$", "5$"]  # the right answer is always 7: something to learn from a few steps
+        groups.append(Group(group_id=f"g{number}", question_id=f"q{number}", prompt=f"{a}+{b}>", texts=texts, rewards=[1, 0, 1, 0]))
+    rollouts.write(tmp_path / "store", groups, writer="import", metadata={"contains": ["sevens/test"]})
+    config = make_config(
+        tmp_path / "run",
+        data=DataConfig(path=str(tmp_path / "store"), questions="0:16"),
+        objective=ObjectiveConfig("reinforce"),
+        warm_start=WarmStartConfig(steps=0),
+        training=TrainingConfig(steps=8, groups_per_step=4),
+        evaluation=EvaluationConfig(questions=0, ranking_questions="16:24"),
+        checkpoint=CheckpointConfig(every=100, export=True),
+    )
+    train(config)
+    found = json.loads((tmp_path / "run" / "ranking.json").read_text())
+    assert found["pairs"] == 8 and found["after"] > 0.95 and found["difference"] == pytest.approx(found["after"] - found["before"])
+    assert not (tmp_path / "run" / "rollouts").exists()
+    assert {row["kind"] for row in rows(tmp_path / "run")} == {"train"} and all("staleness" not in row for row in rows(tmp_path / "run"))
+    # What it has seen goes with the model, and keeps the next run from being tested on it.
+    following = make_config(tmp_path / "next", model=dataclasses.replace(config.model, path=str(tmp_path / "run" / "model")))
+    assert setup.model_contents(following) == {"sevens/test"}
+    assert models.load(tmp_path / "run" / "model").config.num_layers == 2
