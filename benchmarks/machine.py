@@ -118,19 +118,43 @@ def describe() -> dict[str, Any]:
         "python": platform.python_version(),
         "grre_jax": grre_jax.__version__,
         "date": datetime.date.today().isoformat(),
-        "load_average_before": load_average(),
     }
 
 
-def load_average() -> float | None:
-    """Runnable processes over the last minute, where the system tells: above the number of cores, the machine is shared."""
-    return round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None
+class Company:
+    """How much of the processors other processes take from when this is made on. None where the system does not tell (not Linux)."""
+
+    def __init__(self):
+        self._start = self._read()
+
+    def share(self) -> float | None:
+        """Processor time of others over the processor time there was, since the start."""
+        if self._start is None:
+            return None
+        total, busy, own = (now - then for now, then in zip(self._read(), self._start, strict=True))
+        return round(max(busy - own, 0.0) / total, 3) if total > 0 else None
+
+    @staticmethod
+    def _read() -> tuple[float, float, float] | None:
+        """(all, used, used by this process) processor seconds; idle and waiting count as unused."""
+        stat = Path("/proc/stat")
+        if not stat.is_file():
+            return None
+        ticks = [float(x) for x in stat.read_text().split("\n", 1)[0].split()[1:9]]
+        second, times = os.sysconf("SC_CLK_TCK"), os.times()
+        return sum(ticks) / second, (sum(ticks) - ticks[3] - ticks[4]) / second, times.user + times.system
 
 
 def headline(machine: dict[str, Any]) -> str:
     """The machine in a line."""
-    load = "" if machine["load_average_before"] is None else f", load {machine['load_average_before']} before this run"
-    return f"{machine['cpu']}, {machine['cores']} cores, 1 x {machine['device']} ({machine['backend']}), jax {machine['jax']}{load}"
+    return f"{machine['cpu']}, {machine['cores']} cores, 1 x {machine['device']} ({machine['backend']}), jax {machine['jax']}"
+
+
+def company_line(machine: dict[str, Any]) -> str:
+    """How far the times can be trusted, in a line."""
+    if machine["used_by_others"] is None:
+        return "what other processes took of the processors meanwhile is not known on this system"
+    return f"other processes took {machine['used_by_others']:.0%} of the processors meanwhile"
 
 
 def _cpu_model() -> str:

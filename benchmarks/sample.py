@@ -183,9 +183,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     data = [Data(options.rows, k, options.prompt, options.new) for k in options.samples]
     workloads = [Workload(name, model, of) for name, model in policies for of in data]
     dtype, size = jnp.dtype("bfloat16" if options.bf16 else "float32"), options.matmul or machine.default_matmul_size()
+    company = machine.Company()
     records = measure(workloads, machine.matmul_probe(size, dtype, options.seconds), options.repeats, options.seconds)
+    about["used_by_others"] = company.share()
     console.print(report.table(f"Sampler, {dtype.name}, beside products of {size} x {size}", records, LINES))
-    about["load_average_after"] = machine.load_average()
+    console.print(machine.company_line(about), highlight=False)
     settings = {"dtype": dtype.name, "repeats": options.repeats, "seconds": options.seconds, "matmul_size": size}
     report.write(options.output, {"benchmark": "sample", "machine": about, "settings": settings, "results": records})
     return 0

@@ -213,9 +213,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return error.exit_status
     workloads = [Workload(*of) for of in [(name, sizes.build(name, options.bf16), DATA[name]) for name in options.sizes] + loaded]
     dtype, size = jnp.dtype("bfloat16" if options.bf16 else "float32"), options.matmul or machine.default_matmul_size()
+    company = machine.Company()
     records = measure(workloads, machine.matmul_probe(size, dtype, options.seconds), options.repeats, options.seconds)
+    about["used_by_others"] = company.share()
     console.print(report.table(f"Train step, {dtype.name}, beside products of {size} x {size}", records, LINES))
-    about["load_average_after"] = machine.load_average()
+    console.print(machine.company_line(about), highlight=False)
     settings = {"dtype": dtype.name, "repeats": options.repeats, "seconds": options.seconds, "matmul_size": size, "flops": FLOPS}
     report.write(options.output, {"benchmark": "train_step", "machine": about, "settings": settings, "results": records})
     return 0

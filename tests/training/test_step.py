@@ -88,16 +88,11 @@ def assert_close(left, right, tolerance=1e-5):
         np.testing.assert_allclose(a, b, atol=tolerance * max(scale, 1.0))
 
 
-@pytest.mark.parametrize(
-    "name, options",
-    [
-        ("grpo", {"epsilon_low": 0.2, "epsilon_high": 0.3, "aggregation": "response", "kl_coef": 0.1, "kl_reference": "behavior"}),
-        ("opmd", {"tau": 0.5}),
-        ("red_drop", {"denominator": "kept"}),
-    ],
-)
-def test_micro_batches_and_padded_rows_give_the_same_step(name, options, parts, groups, compute, logprobs):
-    objective = objectives.algorithm(name, **options)
+GRPO = {"epsilon_low": 0.2, "epsilon_high": 0.3, "aggregation": "response", "kl_coef": 0.1, "kl_reference": "behavior"}
+
+
+def test_micro_batches_give_the_step_of_one_batch(groups, compute):
+    objective = objectives.algorithm("grpo", **GRPO)
     loss, gradient, metrics = compute(pack(groups, WHOLE), objective)
     split = pack(groups, SPLIT)
     assert WHOLE.micro_batches == 1 and SPLIT.micro_batches > 3 and not split.mask[-1].any()
@@ -108,13 +103,23 @@ def test_micro_batches_and_padded_rows_give_the_same_step(name, options, parts, 
     for metric in metrics:
         assert float(split_metrics[metric]) == pytest.approx(float(metrics[metric]), abs=1e-5), metric
 
+
+@pytest.mark.parametrize("name, options", [("grpo", GRPO), ("opmd", {"tau": 0.5}), ("red_drop", {"denominator": "kept"})])
+def test_packed_micro_batches_give_the_step_of_padded_rows(name, options, parts, groups, compute, logprobs):
+    objective = objectives.algorithm(name, **options)
+    loss, gradient, _ = compute(pack(groups, SPLIT), objective)
     tokens, mask, old, rewards, ids = padded(groups)
-    padding = WHOLE.responses - len(rewards)  # red_drop draws by the response's place: the padding changes none of them
+    padding = SPLIT.responses - len(rewards)  # red_drop draws by the response's place: the padding changes none of them
     shaped = objectives.shape_data(objective, np.pad(rewards, (0, padding)), np.pad(ids, (0, padding), constant_values=-1), key=KEY)
     take = slice(0, len(rewards))
     batch = objectives.padded_batch(
-        old_logprobs=old, advantages=shaped.advantages[take], mask=mask, groups=ids, rewards=rewards, dropped=None if shaped.dropped is None else shaped.dropped[take]
-    )  # fmt: skip
+        old_logprobs=old,
+        advantages=shaped.advantages[take],
+        mask=mask,
+        groups=ids,
+        rewards=rewards,
+        dropped=None if shaped.dropped is None else shaped.dropped[take],
+    )
     by_hand, hand_gradient = jax.jit(
         jax.value_and_grad(lambda params: objectives.policy_loss(objective, logprobs(params, tokens), batch)[0])
     )(parts[1])
@@ -179,9 +184,13 @@ def test_a_step_moves_along_the_gradient_and_measures_its_data(trainer, parts, g
 
 
 def test_data_shaping_draws_anew_each_step(parts, make_group):
-    """RED-Drop drops other responses at another step of the same data."""
-    group = make_group(0, prompt=2, lengths=(2,) * 4, rewards=[1, 0, 0, 0])
-    batch = pack([group], SPLIT)
-    run = jax.jit(lambda batch, key: loss_and_gradient(parts[0], parts[1], batch, objectives.algorithm("red_drop"), TEMPERATURE, key)[0])
-    losses = [float(run(batch, jax.random.fold_in(KEY, step))) for step in range(8)]
+    """RED-Drop drops other responses at another step, be it of the same data, parameters and key."""
+    batch = pack([make_group(0, prompt=2, lengths=(2,) * 4, rewards=[1, 0, 0, 0])], WHOLE)
+    still = OptimizerConfig(learning_rate=0.0)
+    mesh, optimizer = parallel.make_mesh(parallel.MeshConfig()), make_optimizer(still)
+    step = make_train_step(parts[0], optimizer, still.schedule(), mesh)
+    state, losses = states.create(nnx.merge(*parts), optimizer, mesh)[1], []
+    for _ in range(6):
+        state, metrics = step(state, batch, objectives.algorithm("red_drop"), TEMPERATURE, KEY)
+        losses.append(float(metrics["loss"]))
     assert len(set(losses)) > 1
