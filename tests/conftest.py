@@ -18,7 +18,10 @@ def pytest_configure(config):
 
 @pytest.fixture(scope="session")
 def make_config():
-    """`make_config(folder, **fields)`: a two-layer model, two-operand arithmetic, eight steps with samples up to two steps old."""
+    """`make_config(folder, **fields)`: a two-layer model, two-operand arithmetic, eight steps with samples up to two steps old.
+
+    Training and evaluation sample in the same shape, and the other small runs of the tests have the shapes of this one: they are compiled once.
+    """
     from grre_jax import config as c
 
     def make(folder, **fields):
@@ -29,7 +32,7 @@ def make_config():
             task=c.TaskConfig("arithmetic", {"operands": 2}),
             objective=c.ObjectiveConfig("rec_oneside_nois", {"epsilon_low": 0.6, "epsilon_high": 2.0}),
             regime=c.Regime(sync_interval=3),
-            sampling=c.SamplingConfig(num_samples=4, max_prompt_tokens=4, max_new_tokens=3, prompts_per_call=12),
+            sampling=c.SamplingConfig(num_samples=4, max_prompt_tokens=4, max_new_tokens=3, prompts_per_call=4),
             training=c.TrainingConfig(steps=8, groups_per_step=4),
             optimizer=c.OptimizerConfig(learning_rate=1e-2),
             warm_start=c.WarmStartConfig(steps=6, demonstrations=32, batch_size=16, optimizer=c.OptimizerConfig(learning_rate=3e-2)),

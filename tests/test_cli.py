@@ -20,15 +20,15 @@ from grre_jax.training.state import OptimizerConfig
 def config():
     return c.Config(
         name="tiny",
-        model=c.ModelSource(hidden_size=16, intermediate_size=32, num_layers=1, num_heads=2, num_kv_heads=1, head_dim=8),
+        model=c.ModelSource(hidden_size=16, intermediate_size=32, num_layers=2, num_heads=2, num_kv_heads=1, head_dim=8),
         task=c.TaskConfig("arithmetic", {"operands": 2}),
         objective=c.ObjectiveConfig("rec_oneside_nois", {"epsilon_low": 0.6, "epsilon_high": 2.0}),
         regime=Regime(sync_interval=2),
-        sampling=c.SamplingConfig(num_samples=16, max_prompt_tokens=4, max_new_tokens=3, prompts_per_call=4),
-        training=c.TrainingConfig(steps=4, groups_per_step=2),
+        sampling=c.SamplingConfig(num_samples=4, max_prompt_tokens=4, max_new_tokens=3, prompts_per_call=4),
+        training=c.TrainingConfig(steps=4, groups_per_step=4),
         optimizer=OptimizerConfig(learning_rate=1e-2),
-        warm_start=c.WarmStartConfig(steps=3, demonstrations=64, batch_size=64, optimizer=OptimizerConfig(learning_rate=1e-1)),
-        evaluation=c.EvaluationConfig(every=2, questions=16),
+        warm_start=c.WarmStartConfig(steps=3, demonstrations=32, batch_size=16, optimizer=OptimizerConfig(learning_rate=3e-2)),
+        evaluation=c.EvaluationConfig(every=2, questions=12, num_samples=4),
         checkpoint=c.CheckpointConfig(every=2, export=True),
     )
 """
@@ -220,10 +220,10 @@ def test_what_a_run_leaves(run):
 
 def test_everything_learned_from_is_in_shards(run):
     reader = rollouts.read(run / "rollouts")
-    assert sorted(reader.index) == list(range(8))
+    assert sorted(reader.index) == list(range(16))
     assert [entry.policy_version for entry in reader.datasets] == [0, 2]
     demonstrations = rollouts.read(run / "warm_start")
-    assert len(demonstrations) == 64 and all(group.rewards.tolist() == [1.0] for group in demonstrations)
+    assert len(demonstrations) == 32 and all(group.rewards.tolist() == [1.0] for group in demonstrations)
 
 
 def test_an_existing_run_is_refused_and_untouched(fails, run, config_file):
@@ -279,7 +279,7 @@ def test_resume_with_more_steps(copy, config_file):
     assert [row["step"] for row in rows(copy, "eval")] == [0, 2, 4, 6]
     assert [row["step"] for row in rows(copy, "warm_start")] == [1, 2, 3]
     reader = rollouts.read(copy / "rollouts")
-    assert sorted(reader.index) == list(range(12)) and reader.datasets[-1].policy_version == 4
+    assert sorted(reader.index) == list(range(24)) and reader.datasets[-1].policy_version == 4
     after = files(copy / "rollouts")
     assert all(after[name] == content for name, content in before[1].items() if name != "manifest.jsonl")
     assert after["manifest.jsonl"].startswith(before[1]["manifest.jsonl"])
@@ -300,7 +300,7 @@ def test_rollouts_of_the_run(run, capsys, monkeypatch):
     printed = capsys.readouterr().out
     assert "group 5" in printed and "position 5" in printed and "behavior, sampling, policy" in printed
     assert main(["rollouts", "verify", str(run / "rollouts")]) == 0
-    assert "2 data sets, 8 groups" in capsys.readouterr().out
+    assert "2 data sets, 16 groups" in capsys.readouterr().out
 
 
 def test_a_damaged_shard_is_named(copy, capsys, fails, config_file, tmp_path, monkeypatch):

@@ -32,7 +32,7 @@ def setting(make_config, tmp_path_factory):
     """(explorer, first parameters, other parameters, held-out questions)."""
     parts = setup.build(make_config(tmp_path_factory.mktemp("evaluate") / "run"))
     graph, state = states.create(parts.model, states.make_optimizer(parts.config.optimizer), parts.mesh)
-    settings = SamplingConfig(num_samples=4, max_prompt_tokens=4, max_new_tokens=3, prompts_per_call=12)
+    settings = SamplingConfig(num_samples=4, max_prompt_tokens=4, max_new_tokens=3, prompts_per_call=4)
     explorer = Explorer(graph, Judge(), parts.tokenizer, settings, parts.mesh, 0, Purpose.EVALUATE)
     draw = np.random.default_rng(0)
     other = jax.tree.map(lambda p: p + np.float32(0.1) * draw.normal(size=p.shape).astype(np.float32), state.params)

@@ -38,13 +38,13 @@ def test_a_damaged_configuration(tmp_path, text):
 
 def test_evaluation_of_the_first_and_last_policy(copy):
     out = io.StringIO()
-    result = finished.evaluate_run(copy, ["--evaluation.questions", "10", "--evaluation.num_samples", "2"], Console(file=out, width=200))
+    result = finished.evaluate_run(copy, ["--evaluation.questions", "8"], Console(file=out, width=200))
     assert result == json.loads((copy / "evaluation.json").read_text())
-    assert result["questions"] == 10 and result["steps"] == [0, finished.load_config(copy).training.steps]
+    assert result["questions"] == 8 and result["steps"] == [0, finished.load_config(copy).training.steps]
     assert result["first"]["kl_to_start"] == pytest.approx(0, abs=1e-6) and result["last"]["kl_to_start"] > 0
     for row in (result["first"], result["last"]):
-        assert row["accuracy_low"] <= row["accuracy"] <= row["accuracy_high"] and row["accuracy"] * 20 == pytest.approx(
-            round(row["accuracy"] * 20)
+        assert row["accuracy_low"] <= row["accuracy"] <= row["accuracy_high"] and row["accuracy"] * 32 == pytest.approx(
+            round(row["accuracy"] * 32)
         )
     assert "first" in out.getvalue() and "last" in out.getvalue()
 

@@ -20,11 +20,12 @@ from grre_jax.training.state import OptimizerConfig
 def config():
     return Config(
         name="small", objective=ObjectiveConfig("rec_oneside_nois"), regime=Regime(sync_interval=4),
-        model=ModelSource(hidden_size=16, intermediate_size=32, num_layers=1, num_heads=2, num_kv_heads=1, head_dim=8),
-        sampling=SamplingConfig(num_samples=4, max_prompt_tokens=8, max_new_tokens=6, prompts_per_call=16),
+        model=ModelSource(hidden_size=16, intermediate_size=32, num_layers=2, num_heads=2, num_kv_heads=1, head_dim=8),
+        task=TaskConfig("arithmetic", {"operands": 2}),
+        sampling=SamplingConfig(num_samples=4, max_prompt_tokens=4, max_new_tokens=3, prompts_per_call=4),
         training=TrainingConfig(steps=40, groups_per_step=4), optimizer=OptimizerConfig(learning_rate=1e-2),
-        warm_start=WarmStartConfig(steps=20, demonstrations=128, batch_size=16),
-        evaluation=EvaluationConfig(every=10, questions=16), checkpoint=CheckpointConfig(every=10, export=True),
+        warm_start=WarmStartConfig(steps=20, demonstrations=128, batch_size=16, optimizer=OptimizerConfig(learning_rate=3e-2)),
+        evaluation=EvaluationConfig(every=10, questions=12, num_samples=4), checkpoint=CheckpointConfig(every=10, export=True),
         logging=LoggingConfig(tensorboard=False))
 """
 CLOCKED = ("time", "elapsed", "tokens_per_second")
