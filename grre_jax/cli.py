@@ -26,6 +26,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         print(f"grre: {error}", file=sys.stderr)
         return error.exit_status
+    except OSError as error:  # a folder that cannot be written, a full disk: the system's own sentence names the file
+        if debug:
+            raise
+        print(f"grre: {error}", file=sys.stderr)
+        return DataError.exit_status
     except KeyboardInterrupt:
         print("grre: interrupted", file=sys.stderr)
         return 130

@@ -10,13 +10,22 @@ from grre_jax.training import state as states
 from grre_jax.training.state import OptimizerConfig, make_optimizer
 
 CONFIG = ModelConfig(
-    vocab_size=16, hidden_size=8, intermediate_size=12, num_layers=2, num_heads=2, num_kv_heads=1, head_dim=4, qkv_bias=True, qk_norm=True, tie_embeddings=False
-)  # fmt: skip
+    vocab_size=16,
+    hidden_size=16,
+    intermediate_size=24,
+    num_layers=1,
+    num_heads=2,
+    num_kv_heads=1,
+    head_dim=8,
+    qkv_bias=True,
+    qk_norm=True,
+    tie_embeddings=False,
+)
 
 
 @pytest.fixture(scope="module")
 def params():
-    return jax.jit(lambda: nnx.to_pure_dict(nnx.state(models.Transformer(CONFIG, rngs=nnx.Rngs(0)))))()
+    return nnx.to_pure_dict(nnx.state(models.Transformer(CONFIG, rngs=nnx.Rngs(0))))
 
 
 def update(config, params, gradients):
