@@ -7,10 +7,11 @@ loss, metrics = policy_loss(objective, logprobs, batch)
 
 from grre_jax.objectives.advantages import ShapedData, advantages, shape_data
 from grre_jax.objectives.algorithms import AlgorithmRow, algorithm, algorithm_table, algorithms
-from grre_jax.objectives.batch import Batch, BatchStats, batch_stats, padded_batch
-from grre_jax.objectives.diagnostics import effective_sample_size, log_ratio_quantiles, no_signal_groups
+from grre_jax.objectives.batch import Batch, BatchStats, padded_batch
+from grre_jax.objectives.diagnostics import batch_diagnostics, no_signal_groups
 from grre_jax.objectives.objective import Objective, stack
 from grre_jax.objectives.policy_loss import policy_loss
+from grre_jax.objectives.statistics import batch_stats
 from grre_jax.objectives.surrogate import consistency_values, pointwise_loss, surrogate_loss, weighted_surrogate_loss
 
 __all__ = [
@@ -23,10 +24,9 @@ __all__ = [
     "algorithm",
     "algorithm_table",
     "algorithms",
+    "batch_diagnostics",
     "batch_stats",
     "consistency_values",
-    "effective_sample_size",
-    "log_ratio_quantiles",
     "no_signal_groups",
     "padded_batch",
     "pointwise_loss",

@@ -1,14 +1,7 @@
-"""Advantages: from the rewards of a group to one number a response.
+"""Advantages: from rewards to one number a response, and which responses are left out.
 
-Every baseline here is group-relative. Conventions shared by all of them (the paper's section on degenerate groups):
-- "all rewards equal" is decided by max = min, never by r - mean(r) = 0; such a group gets exactly 0 from every mean baseline, and no std
-  is divided by;
-- a group of one is such a group; `single="reward"` takes 0 as its baseline instead, so that its advantage is its reward;
-- padding responses (negative group id) get exactly 0 whatever their reward holds, NaN included.
-Rewards are first shifted by their group's smallest, which changes no advantage but keeps precision when a large constant has been added
-to all of them.
-
-Advantages are data: nothing is differentiated through them.
+The formulas are in `baselines` and `data_shaping`; here they have the names that an objective calls them by. Advantages are data: nothing
+is differentiated through them.
 """
 
 from collections.abc import Callable
@@ -19,8 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
+from grre_jax.objectives import baselines, data_shaping
 from grre_jax.objectives.groups import Groups, segment_groups
 from grre_jax.objectives.objective import Objective
+
+Responses = Float[Array, " responses"]
 
 
 @jax.tree_util.register_dataclass
@@ -37,143 +33,86 @@ class ShapedData:
     dropped: Bool[Array, " responses"] | None
 
 
-def group_mean_advantages(rewards: Float[Array, " responses"], groups: Groups, single: str = "zero") -> Float[Array, " responses"]:
-    """A_i = r_i - mean(r), group-relative REINFORCE (https://arxiv.org/abs/2509.24203).
+@dataclass(frozen=True)
+class RewardInputs:
+    """What an advantage may look at: rewards [responses], their groups, the objective, the PRNG key and lengths [responses] (or None)."""
 
-    Args:
-      rewards: [responses].
-      groups: which responses share a baseline.
-      single: "zero" or "reward", the advantage in a group of one.
+    objective: Objective
+    rewards: Responses
+    groups: Groups
+    key: PRNGKeyArray | None
+    response_lengths: Responses | None
 
-    Returns:
-      [responses] advantages.
-    """
-    centred = rewards - groups.min(rewards)
-    advantages = jnp.where(groups.alike(rewards), 0, centred - groups.mean(centred))
-    if single == "reward":
-        advantages = jnp.where(groups.sizes == 1, rewards, advantages)
-    return jnp.where(groups.live, advantages, 0)
+    @property
+    def lengths(self) -> Responses:
+        """[responses] tokens of each response.
 
+        Raises:
+          ValueError: if they were not given.
+        """
+        if self.response_lengths is None:
+            raise ValueError(f"{self.objective.name} needs the lengths of the responses, in tokens: pass lengths=")
+        return jnp.asarray(self.response_lengths).astype(self.rewards.dtype)
 
-def group_std_advantages(
-    rewards: Float[Array, " responses"],
-    groups: Groups,
-    std_epsilon: float | Float[Array, ""],
-    sample: bool = False,
-    single: str = "zero",
-) -> Float[Array, " responses"]:
-    """A_i = (r_i - mean(r)) / (std(r) + epsilon), DeepSeekMath's GRPO (https://arxiv.org/abs/2402.03300).
-
-    Args:
-      rewards: [responses].
-      groups: which responses share a baseline and a scale.
-      std_epsilon: added to the standard deviation; 1e-6 in the REC paper's code and verl, 1e-4 in TRL.
-      sample: False divides the squares by K (population), True by K - 1 (sample, as TRL and verl).
-      single: "zero" or "reward", the advantage in a group of one (the reward is not divided by anything).
-
-    Returns:
-      [responses] advantages.
-    """
-    deviations = group_mean_advantages(rewards, groups, single)
-    freedom = jnp.maximum(groups.sizes - 1 if sample else groups.sizes, 1).astype(rewards.dtype)
-    std = jnp.sqrt(groups.sum(deviations**2) / freedom)
-    return jnp.where(groups.alike(rewards), deviations, deviations / (std + std_epsilon))
+    def number(self, name: str) -> Float[Array, ""]:
+        """A number of the objective."""
+        return self.objective.numbers[name]
 
 
-def asymre_advantages(
-    rewards: Float[Array, " responses"], groups: Groups, beta: float | Float[Array, ""], single: str = "zero"
-) -> Float[Array, " responses"]:
-    """A_i = r_i - (mean(r) - beta), Asymmetric REINFORCE for off-policy RL (https://arxiv.org/abs/2506.20520).
-
-    Lowering the baseline by beta adds beta times imitation of the data, so a group of equal rewards gets +beta: by construction, not zero.
-
-    Args:
-      rewards: [responses].
-      groups: which responses share a baseline.
-      beta: how far the baseline is lowered, in units of reward.
-      single: "zero" or "reward", the advantage in a group of one before the shift.
-
-    Returns:
-      [responses] advantages.
-    """
-    return jnp.where(groups.live, group_mean_advantages(rewards, groups, single) + beta, 0)
+def _centred(x: RewardInputs) -> Responses:
+    return baselines.group_mean_advantages(x.rewards, x.groups, x.objective.single)
 
 
-def log_mean_exp_advantages(
-    rewards: Float[Array, " responses"], groups: Groups, tau: float | Float[Array, ""], single: str = "zero"
-) -> Float[Array, " responses"]:
-    """A_i = r_i - tau log mean_j exp(r_j / tau), the OPMD baseline of Trinity-RFT (https://arxiv.org/abs/2505.17826).
-
-    Args:
-      rewards: [responses].
-      groups: which responses share a baseline.
-      tau: temperature, in units of reward; the baseline goes from the mean (tau -> inf) to the largest reward (tau -> 0).
-      single: "zero" or "reward", the advantage in a group of one.
-
-    Returns:
-      [responses] advantages.
-    """
-    below = jnp.where(groups.live, rewards - groups.max(rewards), 0)  # never positive: exp cannot overflow
-    advantages = jnp.where(groups.alike(rewards), 0, below - tau * jnp.log(groups.mean(jnp.exp(below / tau))))
-    if single == "reward":
-        advantages = jnp.where(groups.sizes == 1, rewards, advantages)
-    return jnp.where(groups.live, advantages, 0)
+def _standard(x: RewardInputs, sample: bool) -> Responses:
+    return baselines.group_std_advantages(x.rewards, x.groups, x.number("std_epsilon"), sample, x.objective.single)
 
 
-def red_drop(
-    rewards: Float[Array, " responses"], groups: Groups, key: PRNGKeyArray, single: str = "zero"
-) -> tuple[Float[Array, " responses"], Bool[Array, " responses"]]:
-    """RED-Drop: drop negatives at random until they no longer outnumber the positives (https://arxiv.org/abs/2509.24203).
-
-    A response is positive when r >= mean(r). Where a group has more negatives than positives, the extra negatives are dropped uniformly at
-    random, and the rest is REINFORCE with the mean over the kept. Nothing is dropped from a group of equal rewards; a group of two or
-    more always keeps two.
-
-    Args:
-      rewards: [responses].
-      groups: which responses share a baseline.
-      key: one PRNG key (response i then draws from `fold_in(key, i)`, so padding the batch changes no draw), or [responses] keys, one a
-        response, for draws that do not depend on where in a batch a response stands.
-      single: "zero" or "reward", the advantage in a group of one.
-
-    Returns:
-      [responses] advantages (0 where dropped), [responses] True where dropped.
-    """
-    positive = (group_mean_advantages(rewards, groups) >= 0) | (rewards == groups.max(rewards))  # a rounded mean may exceed the maximum
-    positives = groups.sum(positive.astype(jnp.int32))
-    excess = jnp.maximum(groups.sizes - 2 * positives, 0)
-    # Within a group, negatives first, in random order: a response's place there is its rank among the negatives.
-    order = jnp.lexsort((_uniform_by_response(key, rewards.size), positive, groups.segments))
-    place = jnp.zeros_like(order).at[order].set(jnp.arange(rewards.size, dtype=order.dtype))
-    rank = place - jax.ops.segment_min(place, groups.segments, rewards.size)[groups.segments]
-    dropped = groups.live & ~positive & (rank < excess)
-    kept = Groups(segments=groups.segments, live=groups.live & ~dropped)
-    return group_mean_advantages(rewards, kept, single), dropped
+def _positive(x: RewardInputs) -> Bool[Array, " responses"]:
+    return x.groups.live & (x.rewards > x.number("reward_threshold"))
 
 
-def _uniform_by_response(key: PRNGKeyArray, responses: int) -> Float[Array, " responses"]:
-    if not jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
-        key = jax.random.wrap_key_data(key)
-    if key.ndim == 0:
-        key = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, jnp.arange(responses))
-    if key.shape != (responses,):
-        raise ValueError(f"key must be one PRNG key or one for each of the {responses} responses, not of shape {key.shape}")
-    return jax.vmap(jax.random.uniform)(key)
+def _sign(x: RewardInputs) -> Responses:
+    return jnp.where(x.groups.live, jnp.where(_positive(x), 1, -1), 0).astype(x.rewards.dtype)
 
 
-# name -> function of (objective, rewards, groups, key); the numbers each reads are listed in algorithms.PART_NUMBERS.
-ADVANTAGES: dict[str, Callable[..., ShapedData]] = {
-    "group_mean": lambda o, r, g, key: ShapedData(group_mean_advantages(r, g, o.single), None),
-    "group_std": lambda o, r, g, key: ShapedData(group_std_advantages(r, g, o.numbers["std_epsilon"], False, o.single), None),
-    "group_std_sample": lambda o, r, g, key: ShapedData(group_std_advantages(r, g, o.numbers["std_epsilon"], True, o.single), None),
-    "asymre": lambda o, r, g, key: ShapedData(asymre_advantages(r, g, o.numbers["beta"], o.single), None),
-    "log_mean_exp": lambda o, r, g, key: ShapedData(log_mean_exp_advantages(r, g, o.numbers["tau"], o.single), None),
-    "red_drop": lambda o, r, g, key: ShapedData(*red_drop(r, g, key, o.single)),
+def _imitate_positives(x: RewardInputs) -> ShapedData:
+    chosen = _positive(x)
+    return ShapedData(chosen.astype(x.rewards.dtype), x.groups.live & ~chosen)
+
+
+ADVANTAGES: dict[str, Callable[[RewardInputs], Responses | ShapedData]] = {
+    "group_mean": _centred,
+    "group_std": lambda x: _standard(x, False),
+    "group_std_sample": lambda x: _standard(x, True),
+    "batch_std": lambda x: baselines.batch_std_advantages(x.rewards, x.groups, x.number("std_epsilon"), x.objective.single),
+    "rloo": lambda x: baselines.leave_one_out_advantages(x.rewards, x.groups, x.objective.single),
+    "opo": lambda x: baselines.length_weighted_advantages(x.rewards, x.groups, x.lengths, x.objective.single),
+    "gpg": lambda x: baselines.nonzero_scaled_advantages(x.rewards, x.groups, x.objective.single),
+    "maxrl": lambda x: baselines.maximum_likelihood_advantages(x.rewards, x.groups, x.objective.single),
+    "pass_at_k": lambda x: baselines.best_of_group_advantages(x.rewards, x.groups, x.number("std_epsilon")),
+    "whitened": lambda x: baselines.whitened_advantages(_centred(x), x.groups, x.lengths),
+    "whitened_returns": lambda x: baselines.whitened_advantages(x.rewards, x.groups, x.lengths),
+    "asymre": lambda x: baselines.asymre_advantages(x.rewards, x.groups, x.number("beta"), x.objective.single),
+    "log_mean_exp": lambda x: baselines.log_mean_exp_advantages(x.rewards, x.groups, x.number("tau"), x.objective.single),
+    "log_mean_exp_leave_one_out": lambda x: baselines.leave_one_out_log_mean_exp_advantages(
+        x.rewards, x.groups, x.number("tau"), x.objective.single
+    ),
+    "optimal_value": lambda x: baselines.log_mean_exp_advantages(x.rewards, x.groups, x.number("beta_1"), x.objective.single),
+    "reward": lambda x: jnp.where(x.groups.live, x.rewards, 0),
+    "sign": _sign,
+    "positive": _imitate_positives,
+    "red_drop": lambda x: ShapedData(*data_shaping.red_drop(x.rewards, x.groups, x.key, x.objective.single)),
 }
+
+SHAPINGS = ("none", "no_signal", "overlong_and_no_signal")
 
 
 def shape_data(
-    objective: Objective, rewards: Float[Array, " responses"], groups: Int[Array, " responses"], key: PRNGKeyArray | None = None
+    objective: Objective,
+    rewards: Responses,
+    groups: Int[Array, " responses"],
+    key: PRNGKeyArray | None = None,
+    lengths: Responses | None = None,
 ) -> ShapedData:
     """Turns rewards into advantages, and says which responses the objective leaves out.
 
@@ -182,12 +121,13 @@ def shape_data(
       rewards: [responses], any real dtype.
       groups: [responses] group ids: arbitrary integers, -1 on padding responses.
       key: needed where `objective.needs_key` (RED-Drop): one PRNG key, or [responses] keys.
+      lengths: [responses] tokens of each response, for objectives that weigh or penalise by them (opo, reinforce_pp, dapo's max_length).
 
     Returns:
       `ShapedData`: advantages, and `dropped` for `padded_batch`.
 
     Raises:
-      ValueError: if shapes differ, the key is missing, or (for NumPy input, which can be looked at) a live reward is not finite.
+      ValueError: if shapes differ, the key or lengths are missing, or (for NumPy input, which can be looked at) a live reward is not finite.
     """
     if groups is None:
         raise ValueError("groups is missing: advantages are group-relative, so every response needs the id of its group")
@@ -201,11 +141,25 @@ def shape_data(
             raise ValueError(f"reward {bad[0]} is {rewards[bad[0]]}: rewards must be finite")
     rewards = jnp.asarray(rewards)
     rewards = jax.lax.stop_gradient(rewards.astype(jnp.promote_types(rewards.dtype, jnp.float32)))
-    return ADVANTAGES[objective.advantage](objective, rewards, segment_groups(groups), key)
+    partition = segment_groups(groups)
+    x = RewardInputs(objective, rewards, partition, key, lengths)
+    if objective.shaping == "overlong_and_no_signal":
+        penalty = data_shaping.overlong_penalty(x.lengths, x.number("max_length"), x.number("overlong_buffer"))
+        x = RewardInputs(objective, rewards + penalty, partition, key, lengths)
+    shaped = ADVANTAGES[objective.advantage](x)
+    if not isinstance(shaped, ShapedData):
+        shaped = ShapedData(shaped, None)
+    if objective.shaping != "none":
+        shaped = ShapedData(shaped.advantages, data_shaping.no_signal_responses(x.rewards, partition))
+    return shaped
 
 
 def advantages(
-    objective: Objective, rewards: Float[Array, " responses"], groups: Int[Array, " responses"], key: PRNGKeyArray | None = None
-) -> Float[Array, " responses"]:
+    objective: Objective,
+    rewards: Responses,
+    groups: Int[Array, " responses"],
+    key: PRNGKeyArray | None = None,
+    lengths: Responses | None = None,
+) -> Responses:
     """The advantages of `shape_data`, alone: [responses]. Arguments and errors as there."""
-    return shape_data(objective, rewards, groups, key).advantages
+    return shape_data(objective, rewards, groups, key, lengths).advantages

@@ -6,51 +6,48 @@ its response terms). The factor depends on counts of the global batch only (`Bat
 
 from collections.abc import Callable
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from grre_jax.objectives.batch import BatchStats
+from grre_jax.objectives.batch import Batch, BatchStats, Counts
 from grre_jax.objectives.objective import Objective
 
-
-def _at_least_one(count: Float[Array, "..."]) -> Float[Array, "..."]:
-    return jnp.maximum(count, 1)
-
-
-# name -> function of (tokens, tokens by response, responses, responses by group, groups, numbers), the divisor of each response's sum.
+# name -> function of (counts, tokens by response, numbers): the divisor of each response's sum.
 AGGREGATIONS: dict[str, Callable[..., Float[Array, "..."]]] = {
     # mean over all tokens of the global batch
-    "token": lambda tokens, lengths, responses, sizes, groups, n: tokens,
+    "token": lambda counts, lengths, n: counts.tokens,
     # mean over groups of the mean over the group's responses of the sum over tokens: the derivation's
-    "group": lambda tokens, lengths, responses, sizes, groups, n: sizes * groups,
+    "group": lambda counts, lengths, n: counts.group_sizes * counts.groups,
     # mean over responses of the mean over tokens: GRPO as first published
-    "response": lambda tokens, lengths, responses, sizes, groups, n: lengths * responses,
+    "response": lambda counts, lengths, n: lengths * counts.responses,
     # mean over responses of the sum over tokens
-    "response_sum": lambda tokens, lengths, responses, sizes, groups, n: responses,
+    "response_sum": lambda counts, lengths, n: counts.responses,
     # sum over tokens, over the number of responses times a constant length: Dr.GRPO (https://arxiv.org/abs/2503.20783)
-    "constant": lambda tokens, lengths, responses, sizes, groups, n: responses * n["constant_length"],
+    "constant": lambda counts, lengths, n: counts.responses * n["constant_length"],
+    # the sum itself
+    "sum": lambda counts, lengths, n: jnp.ones_like(lengths),
 }
 
 
-def response_scale(objective: Objective, stats: BatchStats, dtype) -> Float[Array, " responses"]:
+def response_scale(objective: Objective, batch: Batch, stats: BatchStats, dtype) -> Float[Array, " responses"]:
     """The factor of each response's sum of terms.
 
     Args:
       objective: its `aggregation`, and its `denominator`: "all", or "kept" to count only responses that were not dropped.
+      batch: where an expert's responses and the policy's own are aggregated apart, it says which are which.
       stats: counts of the global batch.
       dtype: of the result.
 
     Returns:
       [responses] factors.
     """
-    kept = objective.denominator == "kept"
-    counts = (
-        stats.kept_tokens if kept else stats.tokens,
-        stats.response_tokens,
-        stats.kept_responses if kept else stats.responses,
-        stats.kept_group_sizes if kept else stats.group_sizes,
-        stats.groups,
-    )
-    counts = [_at_least_one(count.astype(dtype)) for count in counts]
-    divisor = AGGREGATIONS[objective.aggregation](*counts, objective.numbers)
-    return jnp.broadcast_to(1 / divisor, stats.group_sizes.shape).astype(dtype)
+
+    def scale(counts: Counts) -> Float[Array, " responses"]:
+        counts, lengths = jax.tree.map(lambda count: jnp.maximum(count, 1).astype(dtype), (counts, stats.response_tokens))
+        divisor = AGGREGATIONS[objective.aggregation](counts, lengths, objective.numbers)
+        return jnp.broadcast_to(1 / divisor, lengths.shape).astype(dtype)
+
+    if objective.term == "expert_mix":
+        return jnp.where(jnp.asarray(batch.expert).astype(bool), scale(stats.expert), scale(stats.own))
+    return scale(stats.kept if objective.denominator == "kept" else stats.all)

@@ -4,19 +4,18 @@ Tokens of all responses lie in one flat axis, each with the index of its respons
 group. Padded, packed and sharded batches are then the same thing. Which tokens count is said by the mask and by the group ids alone,
 never by comparing tokens with a pad id.
 
-Two phases make aggregation exact. `batch_stats` counts what needs the whole global batch; the loss of a micro-batch (a slice of the
+Two phases make aggregation exact. `statistics.batch_stats` counts what needs the whole global batch; the loss of a micro-batch (a slice of the
 token arrays, the response arrays whole, all tokens of a response in one micro-batch) is then given these counts, and the losses and
 gradients of the micro-batches add up to the batch's.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
-
-from grre_jax.objectives.groups import segment_groups
 
 
 @jax.tree_util.register_dataclass
@@ -35,6 +34,8 @@ class Batch:
       dropped: [responses] True on responses that data shaping left out, or None.
       ref_logprobs: [tokens] log-probs under a reference policy, or None.
       prox_logprobs: [tokens] log-probs under the policy at the start of the update, or None.
+      expert: [responses] True on responses of an expert rather than the policy, or None.
+      staleness: [responses] how many policy versions behind the learner the policy was that sampled, at least 0, or None.
     """
 
     mask: Bool[Array, " tokens"]
@@ -46,6 +47,8 @@ class Batch:
     dropped: Bool[Array, " responses"] | None = None
     ref_logprobs: Float[Array, " tokens"] | None = None
     prox_logprobs: Float[Array, " tokens"] | None = None
+    expert: Bool[Array, " responses"] | None = None
+    staleness: Float[Array, " responses"] | None = None
 
     def select_tokens(self, index) -> "Batch":
         """A micro-batch: the token arrays indexed by `index` (a slice or an integer array), the response arrays whole."""
@@ -58,69 +61,69 @@ TOKEN_FIELDS = ("mask", "response_ids", "old_logprobs", "ref_logprobs", "prox_lo
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class BatchStats:
-    """Counts over the global batch. Token counts add over micro-batches and devices; response counts come from the global response arrays.
+class Counts:
+    """How many tokens, responses and groups a choice of responses has, over the global batch.
 
     Attributes:
-      tokens: [] masked tokens of live responses.
-      kept_tokens: [] those of responses that were not dropped.
-      response_tokens: [responses] masked tokens of each response (0 on padding).
-      group_sizes: [responses] live responses in the group of each response (0 on padding).
-      kept_group_sizes: [responses] those that were not dropped.
-      responses: [] live responses.
-      kept_responses: [] those that were not dropped.
-      groups: [] groups with a live response.
+      tokens: [] tokens that count, of the chosen live responses.
+      responses: [] the chosen live responses.
+      group_sizes: [responses] the chosen ones in the group of each response (0 on padding).
+      groups: [] groups with a chosen response.
     """
 
     tokens: Float[Array, ""]
-    kept_tokens: Float[Array, ""]
-    response_tokens: Float[Array, " responses"]
-    group_sizes: Float[Array, " responses"]
-    kept_group_sizes: Float[Array, " responses"]
     responses: Float[Array, ""]
-    kept_responses: Float[Array, ""]
+    group_sizes: Float[Array, " responses"]
     groups: Float[Array, ""]
 
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class BatchStats:
+    """What a loss knows of the global batch: counts, and what its objective gathers (see `statistics`).
+
+    Attributes:
+      all: counts of all live responses.
+      kept: of those that data shaping did not drop.
+      expert: of an expert's, or None where the batch does not say.
+      own: of the policy's own, or None.
+      response_tokens: [responses] tokens that count of each response (0 on padding).
+      gathered: statistics of the policy over the global batch, by name; empty for objectives that need none.
+    """
+
+    all: Counts
+    kept: Counts
+    expert: Counts | None
+    own: Counts | None
+    response_tokens: Float[Array, " responses"]
+    gathered: Mapping[str, Array]
+
+    @property
+    def tokens(self) -> Float[Array, ""]:
+        """[] tokens that count."""
+        return self.all.tokens
+
     def __add__(self, other: "BatchStats") -> "BatchStats":
-        """The stats of two disjoint sets of tokens of one batch: token counts add, response counts are the same in both."""
-        return replace(self, **{name: getattr(self, name) + getattr(other, name) for name in TOKEN_COUNTS})
+        """The counts of two disjoint sets of tokens of one batch: token counts add, response counts are the same in both.
 
+        Raises:
+          ValueError: if either holds gathered statistics, which are those of one set of tokens and do not add.
+        """
+        if self.gathered or other.gathered:
+            raise ValueError(
+                f"statistics of the policy do not add up ({', '.join(self.gathered or other.gathered)}): gather them from the global batch at once"
+            )
 
-TOKEN_COUNTS = ("tokens", "kept_tokens", "response_tokens")
+        def plus(mine: Counts | None, others: Counts | None) -> Counts | None:
+            return None if mine is None else replace(mine, tokens=mine.tokens + others.tokens)
+
+        summed = {name: plus(getattr(self, name), getattr(other, name)) for name in ("all", "kept", "expert", "own")}
+        return replace(self, **summed, response_tokens=self.response_tokens + other.response_tokens)
 
 
 def live_tokens(batch: Batch) -> Bool[Array, " tokens"]:
     """[tokens] True on the tokens that count: masked in, and of a response that is not padding."""
     return jnp.asarray(batch.mask).astype(bool) & (jnp.asarray(batch.group_ids) >= 0)[batch.response_ids]
-
-
-def batch_stats(batch: Batch) -> BatchStats:
-    """Counts what aggregation needs from the whole batch.
-
-    Args:
-      batch: the global batch, or the tokens of a micro-batch of it (then add the results up).
-
-    Returns:
-      The `BatchStats`, in the default float dtype (token counts are summed as integers first).
-
-    Raises:
-      ValueError: if the shapes of the batch disagree.
-    """
-    check_shapes(batch)
-    groups = segment_groups(batch.group_ids)
-    kept = groups.live if batch.dropped is None else groups.live & ~jnp.asarray(batch.dropped).astype(bool)
-    response_tokens = jax.ops.segment_sum(live_tokens(batch).astype(jnp.int32), batch.response_ids, batch.group_ids.size)
-    counts = {
-        "tokens": jnp.sum(response_tokens),
-        "kept_tokens": jnp.sum(jnp.where(kept, response_tokens, 0)),
-        "response_tokens": response_tokens,
-        "group_sizes": jnp.where(groups.live, groups.sizes, 0),
-        "kept_group_sizes": jnp.where(groups.live, groups.sum(kept.astype(jnp.int32)), 0),
-        "responses": jnp.sum(groups.live),
-        "kept_responses": jnp.sum(kept),
-        "groups": groups.count,
-    }
-    return BatchStats(**{name: count.astype(jnp.result_type(float)) for name, count in counts.items()})
 
 
 def padded_batch(
@@ -133,6 +136,8 @@ def padded_batch(
     dropped: Bool[Array, " responses"] | None = None,
     ref_logprobs: Float[Array, "responses time"] | None = None,
     prox_logprobs: Float[Array, "responses time"] | None = None,
+    expert: Bool[Array, " responses"] | None = None,
+    staleness: Float[Array, " responses"] | None = None,
 ) -> Batch:
     """Makes a `Batch` from [responses, time] arrays, one row a response. `policy_loss` then takes log-probs of the same shape.
 
@@ -145,6 +150,8 @@ def padded_batch(
       dropped: [responses] from `shape_data`, or None.
       ref_logprobs: [responses, time], or None.
       prox_logprobs: [responses, time], or None.
+      expert: [responses] True on responses of an expert, or None.
+      staleness: [responses] policy versions between the one that sampled and the learner's, or None.
 
     Returns:
       The flat `Batch`.
@@ -168,6 +175,8 @@ def padded_batch(
         group_ids=jnp.asarray(groups),
         rewards=None if rewards is None else jnp.asarray(rewards),
         dropped=None if dropped is None else jnp.asarray(dropped).astype(bool),
+        expert=None if expert is None else jnp.asarray(expert).astype(bool),
+        staleness=None if staleness is None else jnp.asarray(staleness),
         **{name: None if values is None else jnp.asarray(values).reshape(-1) for name, values in tokens.items()},
     )
     check_shapes(batch)

@@ -4,14 +4,13 @@ The metrics of `policy_loss` are means over the tokens of the global batch, so t
 ending in `_max` combine by maximum instead. All are functions of the data and are not differentiated.
 """
 
-from collections.abc import Mapping
-
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from grre_jax.objectives.batch import Batch, live_tokens
 from grre_jax.objectives.groups import segment_groups
-from grre_jax.objectives.weights import limit_log_ratio
+from grre_jax.objectives.ratios import limit_log_ratio
 
 Tokens = Float[Array, " tokens"]
 Scalar = Float[Array, ""]
@@ -38,6 +37,7 @@ def ratio_metrics(log_ratio: Tokens, mask: Bool[Array, " tokens"], tokens: Scala
       ratio_max: largest rho (0 where there is no token).
       log_ratio_second_moment: mean d^2.
       kl_behavior_k1: mean of q - l, nats a token; unbiased for KL(behaviour || policy) on the behaviour policy's tokens, may be negative.
+      kl_behavior_k2: mean of d^2 / 2; biased, of small variance.
       kl_behavior_k3: mean of rho - 1 - d; of the same KL, unbiased too, never negative.
     """
     limited, _ = limit_log_ratio(log_ratio)
@@ -48,6 +48,7 @@ def ratio_metrics(log_ratio: Tokens, mask: Bool[Array, " tokens"], tokens: Scala
         "ratio_max": jnp.max(jnp.where(mask, ratio, 0), initial=0),
         "log_ratio_second_moment": masked_share(log_ratio**2, mask, tokens),
         "kl_behavior_k1": masked_share(-log_ratio, mask, tokens),
+        "kl_behavior_k2": masked_share(log_ratio**2, mask, tokens) / 2,
         "kl_behavior_k3": masked_share(jnp.expm1(limited) - log_ratio, mask, tokens),
     }
 
@@ -61,10 +62,11 @@ def reference_metrics(gap: Tokens, mask: Bool[Array, " tokens"], tokens: Scalar)
       tokens: [] their number in the global batch.
 
     Returns:
-      kl_reference_k1: mean of -x, nats a token. kl_reference_k3: mean of e^x - 1 - x.
+      kl_reference_k1: mean of -x, nats a token. kl_reference_k2: mean of x^2 / 2. kl_reference_k3: mean of e^x - 1 - x.
     """
     return {
         "kl_reference_k1": masked_share(-gap, mask, tokens),
+        "kl_reference_k2": masked_share(gap**2, mask, tokens) / 2,
         "kl_reference_k3": masked_share(jnp.expm1(limit_log_ratio(gap)[0]) - gap, mask, tokens),
     }
 
@@ -87,32 +89,68 @@ def clip_metrics(passes: Bool[Array, " tokens"], advantages: Tokens, mask: Bool[
     return {"clip_fraction": positive + negative, "clip_fraction_positive": positive, "clip_fraction_negative": negative}
 
 
-def effective_sample_size(metrics: Mapping[str, Scalar]) -> Scalar:
-    """The effective sample size of the token ratios as a share of the tokens: (mean rho)^2 / mean rho^2, in (0, 1].
+QUANTILES = {"q01": 0.01, "q50": 0.5, "q99": 0.99}
+# Lower ends of the histogram's bins, in policy versions; the last is open.
+STALENESS_BINS = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256)
+
+
+def batch_diagnostics(logprobs: Float[Array, "..."], batch: Batch) -> dict[str, Scalar]:
+    """What does not add up over micro-batches: of the whole batch, in one pass over its log-probs. Empty without behaviour log-probs.
 
     Args:
-      metrics: of `policy_loss`, summed over the micro-batches first: this one does not add up.
+      logprobs: the policy's log-probs of all tokens, in any shape that flattens to [tokens].
+      batch: the global batch.
 
     Returns:
-      [] the share; 1 when all ratios are equal.
+      effective_sample_size: of the tokens' ratios as a share of the tokens, (sum rho)^2 / (N sum rho^2), in (0, 1].
+      effective_sample_size_responses: the same of the responses' W.
+      log_ratio_q01, log_ratio_q50, log_ratio_q99: quantiles of d over tokens, before any limit or truncation.
+      And where the batch says how stale its responses are, for each bin of the histogram, named by its first and last version (staleness_0, staleness_1, staleness_2_3, ..., staleness_256_up), the share of tokens in it, and kl_behavior_k3_staleness_... the mean
+      of rho - 1 - d over them, 0 where there is none.
     """
-    return metrics["ratio_mean"] ** 2 / metrics["ratio_second_moment"]
+    if batch.old_logprobs is None:
+        return {}
+    logprobs = jax.lax.stop_gradient(jnp.asarray(logprobs).reshape(-1))
+    mask = live_tokens(batch)
+    log_ratio = jnp.where(mask, logprobs - jnp.asarray(batch.old_logprobs), 0)
+    sums = jax.ops.segment_sum(log_ratio, batch.response_ids, batch.group_ids.size)
+    metrics = {
+        "effective_sample_size": _share_that_counts(log_ratio, mask),
+        "effective_sample_size_responses": _share_that_counts(sums, jnp.asarray(batch.group_ids) >= 0),
+    }
+    ordered, tokens = jnp.sort(jnp.where(mask, log_ratio, jnp.inf)), jnp.sum(mask)
+    for name, quantile in QUANTILES.items():
+        place = quantile * jnp.maximum(tokens - 1, 0).astype(ordered.dtype)
+        low, high = (ordered[rounded(place).astype(jnp.int32)] for rounded in (jnp.floor, jnp.ceil))
+        metrics[f"log_ratio_{name}"] = jnp.where(tokens > 0, low + (high - low) * (place - jnp.floor(place)), 0)
+    return metrics | ({} if batch.staleness is None else _by_staleness(log_ratio, mask, batch))
 
 
-def log_ratio_quantiles(
-    log_ratio: Tokens, mask: Bool[Array, " tokens"], quantiles: Float[Array, " quantiles"]
-) -> Float[Array, " quantiles"]:
-    """Quantiles of d over the tokens that count, before any limit or truncation: the tails that a mean hides.
+def _share_that_counts(log_weights: Tokens, chosen: Bool[Array, " tokens"]) -> Scalar:
+    """(sum w)^2 / (N sum w^2) of the chosen weights w = e^x, shifted by the largest so that none overflows; 1 where there is none."""
+    largest = jnp.max(jnp.where(chosen, log_weights, -jnp.inf), initial=-jnp.inf)
+    weights = jnp.where(chosen, jnp.exp(log_weights - jnp.where(jnp.isfinite(largest), largest, 0)), 0)
+    count = jnp.sum(chosen)
+    return jnp.where(count > 0, jnp.sum(weights) ** 2 / jnp.maximum(count * jnp.sum(weights**2), 1e-30), 1)
 
-    Args:
-      log_ratio: [tokens] d = l - q; anything where the mask is False.
-      mask: [tokens] which tokens count.
-      quantiles: [quantiles] in [0, 1].
 
-    Returns:
-      [quantiles]; NaN where no token counts.
-    """
-    return jnp.nanquantile(jax.lax.stop_gradient(jnp.where(mask, log_ratio, jnp.nan)), jnp.asarray(quantiles))
+def _by_staleness(log_ratio: Tokens, mask: Bool[Array, " tokens"], batch: Batch) -> dict[str, Scalar]:
+    staleness = jnp.asarray(batch.staleness)[batch.response_ids]
+    bins = jnp.searchsorted(jnp.asarray(STALENESS_BINS), staleness, side="right") - 1
+    limited, _ = limit_log_ratio(log_ratio)
+    terms = jnp.stack([jnp.ones_like(log_ratio), jnp.expm1(limited) - log_ratio], axis=1)
+    inside = jnp.where(mask, bins, len(STALENESS_BINS))[:, None] == jnp.arange(len(STALENESS_BINS))
+    counts, divergences = jnp.sum(jnp.where(inside[:, :, None], terms[:, None, :], 0), axis=0).T
+    tokens = jnp.maximum(jnp.sum(mask), 1)
+    metrics = {}
+    for index, first in enumerate(STALENESS_BINS):
+        following = STALENESS_BINS[index + 1] if index + 1 < len(STALENESS_BINS) else None
+        name = (
+            f"staleness_{first}_up" if following is None else f"staleness_{first}" + (f"_{following - 1}" if following - 1 > first else "")
+        )
+        metrics[name] = counts[index] / tokens
+        metrics[f"kl_behavior_k3_{name}"] = divergences[index] / jnp.maximum(counts[index], 1)
+    return metrics
 
 
 def no_signal_groups(rewards: Float[Array, " responses"], groups: Int[Array, " responses"]) -> Scalar:

@@ -1,11 +1,10 @@
-"""The policy loss: one function composes advantage, weight, mask, penalties and aggregation.
+"""The policy loss: one function composes advantage, ratio, weight, mask, penalties and aggregation.
 
-    g = -sum_i scale_i sum_t m A W M grad(l) + penalties
+    g = sum_i scale_i sum_t m [ w K slope ] grad(l) + penalties,      slope = -A W M in the coefficient form (`score`)
 
-with l the token log-probs, m the batch's mask, A the advantages, W and M from `weights`, and scale_i from `aggregation`. The gradient is
-the definition (`with_gradient`); the value is chosen to be readable: with importance weights -A rho, and without -A l (times W), where
-in both a token whose gradient is stopped counts with its ratio at the nearest of the bounds 1 - epsilon_low, 1 + epsilon_high. For GRPO
-and REC-OneSide-IS that is PPO's clipped objective.
+with l the token log-probs, m the batch's mask, A the advantages, W from `weights`, M from `masks`, w and K the correction and the filter of
+responses (1 unless asked for), and scale_i from `aggregation`. The gradient is the definition: a term is a value and a slope (`terms`).
+The value of the coefficient form is -A W M l.
 """
 
 import jax
@@ -13,13 +12,19 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from grre_jax.objectives.aggregation import response_scale
-from grre_jax.objectives.batch import Batch, BatchStats, batch_stats, live_tokens
+from grre_jax.objectives.batch import Batch, BatchStats, live_tokens
+from grre_jax.objectives.custom import custom_term
 from grre_jax.objectives.diagnostics import clip_metrics, masked_share, ratio_metrics, reference_metrics
+from grre_jax.objectives.filters import FILTERS
+from grre_jax.objectives.inputs import LossInputs
+from grre_jax.objectives.masks import MASKS
 from grre_jax.objectives.objective import Objective
+from grre_jax.objectives.ratios import correction_weight, limit_log_ratio
 from grre_jax.objectives.regularizers import RESPONSE_PENALTIES, TOKEN_PENALTIES, with_gradient
-from grre_jax.objectives.weights import MASKS, WEIGHTS, frozen_log_ratio, limit_log_ratio
-
-Tokens = Float[Array, " tokens"]
+from grre_jax.objectives.response_terms import RESPONSE_TERMS
+from grre_jax.objectives.statistics import batch_stats, gather
+from grre_jax.objectives.terms import TOKEN_TERMS, Term
+from grre_jax.objectives.weights import WEIGHTS
 
 
 def policy_loss(
@@ -32,14 +37,15 @@ def policy_loss(
       logprobs: [tokens], or any shape that flattens to it ([responses, time] after `padded_batch`): the policy's log-probs, at the
         sampling temperature and over the full vocabulary, like `batch.old_logprobs`. Anything, NaN included, where the mask is False.
       batch: the tokens at hand, with all responses.
-      stats: counts of the global batch when `batch` is a micro-batch of it; None when it is the whole.
+      stats: of the global batch (`batch_stats`) when `batch` is a micro-batch of it; None when it is the whole.
 
     Returns:
       loss: [] in the dtype of logprobs (at least float32).
       metrics: scalars. All add up over micro-batches given the global `stats`, except those ending in `_max`, which combine by maximum.
         Always there: loss; penalty, the regularisers' part of it; those of `diagnostics.clip_metrics`; limited_fraction, the share of
-        tokens where a documented bound of `weights` acted. With behaviour log-probs also those of `diagnostics.ratio_metrics`, with
-        reference log-probs those of `diagnostics.reference_metrics`.
+        tokens where a documented bound of `ratios` acted. With behaviour log-probs also those of `diagnostics.ratio_metrics`, with
+        reference log-probs those of `diagnostics.reference_metrics`; with a correction or a filter correction_mean and filtered_fraction,
+        the mean weight and the share of tokens whose response is left out.
 
     Raises:
       ValueError: if the batch lacks data that the objective requires, or shapes disagree.
@@ -47,70 +53,86 @@ def policy_loss(
     logprobs = jnp.asarray(logprobs)
     logprobs = logprobs.reshape(-1).astype(jnp.promote_types(logprobs.dtype, jnp.float32))
     _check(objective, logprobs, batch)
-    stats = batch_stats(batch) if stats is None else stats
+    stats = _whole(objective, logprobs, batch) if stats is None else _gathered(objective, stats)
     numbers = {name: jnp.asarray(value, logprobs.dtype) for name, value in objective.numbers.items()}
 
     # What may be looked at: zeros wherever the mask is False, before any arithmetic, so that garbage there reaches neither loss nor
     # gradient.
     mask = live_tokens(batch)
     policy = jnp.where(mask, logprobs, 0)
-    old, reference = (_data(values, mask, policy.dtype) for values in (batch.old_logprobs, batch.ref_logprobs))
-    advantages = _data(jnp.asarray(batch.advantages)[batch.response_ids], mask, policy.dtype)
+    x = LossInputs(objective, policy, mask, batch, stats, numbers)
 
-    gradient_terms, passes, limited = _policy_gradient(objective, policy, old, advantages, numbers)
-    penalty_terms, response_terms = _penalties(objective, policy, old, reference, batch, numbers)
+    term = _term(objective, x)
+    factor, metrics = _shaping(objective, x)
+    token_penalty = sum((TOKEN_PENALTIES[name](x) for name in objective.penalties if name in TOKEN_PENALTIES), jnp.zeros_like(policy))
+    response_penalty = sum((RESPONSE_PENALTIES[name](x) for name in objective.penalties if name in RESPONSE_PENALTIES), 0.0)
 
-    scale = jax.lax.stop_gradient(response_scale(objective, stats, policy.dtype))
-    token_scale = jnp.where(mask, scale[batch.response_ids], 0)
-    penalty = jnp.sum(token_scale * penalty_terms) + jnp.sum(jnp.where(batch.group_ids >= 0, scale, 0) * response_terms)
-    loss = jnp.sum(token_scale * gradient_terms) + penalty
+    scale = jax.lax.stop_gradient(jnp.where(batch.group_ids >= 0, response_scale(objective, batch, stats, policy.dtype), 0))
+    token_scale = x.at_tokens(scale)
+    penalty = jnp.sum(token_scale * token_penalty) + jnp.sum(scale * response_penalty)
+    loss = jnp.sum(token_scale * with_gradient(factor * term.value, factor * term.slope, policy)) + penalty
+    if term.response_value is not None:
+        loss += jax.lax.stop_gradient(jnp.sum(scale * term.response_value))
 
     tokens = stats.tokens.astype(policy.dtype)
-    metrics = {"loss": loss, "penalty": penalty, **clip_metrics(passes, advantages, mask, tokens)}
-    for anchor, describe, sign in ((old, ratio_metrics, 1), (reference, reference_metrics, -1)):
-        if anchor is not None:
-            metrics |= describe(sign * (policy - anchor), mask, tokens)
-            limited |= limit_log_ratio(policy - anchor)[1]
+    metrics |= {"loss": loss, "penalty": penalty, **clip_metrics(term.passes, x.advantages, mask, tokens)}
+    limited = jnp.zeros(mask.shape, bool) if term.limited is None else term.limited
+    for anchor, describe, sign in (("old_logprobs", ratio_metrics, 1), ("ref_logprobs", reference_metrics, -1)):
+        if getattr(batch, anchor) is not None:
+            gap = policy - getattr(x, anchor)
+            metrics |= describe(sign * gap, mask, tokens)
+            limited |= limit_log_ratio(gap)[1]
     metrics["limited_fraction"] = masked_share(limited.astype(policy.dtype), mask, tokens)
     return loss, jax.lax.stop_gradient(metrics)
 
 
-def _policy_gradient(objective: Objective, policy: Tokens, old: Tokens | None, advantages: Tokens, numbers):
-    """The terms -A W M l, where the mask lets gradient through, and where a bound of the weight acted; each [tokens]."""
-    log_ratio = ratio = None
-    if old is not None:
-        log_ratio, _ = limit_log_ratio(jax.lax.stop_gradient(policy - old))
-        ratio = jnp.exp(log_ratio)
-    passes = MASKS[objective.mask](ratio, advantages, numbers)
-    weight, limited = WEIGHTS[objective.weight](ratio, advantages, numbers)
-
-    if objective.mask == "none":
-        reached = ratio if objective.weight == "ratio" else weight * policy
-    else:
-        frozen = frozen_log_ratio(log_ratio, passes, numbers["epsilon_low"], numbers["epsilon_high"])
-        reached = jnp.exp(frozen) if objective.weight == "ratio" else weight * (old + frozen)
-    terms = with_gradient(-advantages * reached, -advantages * weight * passes, policy)
-    return terms, passes, limited
+def score(x: LossInputs) -> Term:
+    """The coefficient form g = -A W M grad(l), of value -A W M l: REINFORCE, the REC and RED families and many of their relatives."""
+    passes = MASKS[x.objective.mask](x)
+    weight, limited = WEIGHTS[x.objective.weight](x)
+    slope = -x.advantages * weight * passes
+    return Term(slope * x.logprobs, slope, passes, limited)
 
 
-def _penalties(objective: Objective, policy: Tokens, old: Tokens | None, reference: Tokens | None, batch: Batch, numbers):
-    """The regularisers' token terms [tokens] and response terms [responses]."""
-    token_terms = jnp.zeros_like(policy)
-    response_terms = jnp.zeros(batch.group_ids.shape, policy.dtype)
-    for name in objective.penalties:
-        if name in TOKEN_PENALTIES:
-            token_terms += TOKEN_PENALTIES[name](policy, reference if name.endswith("_reference") else old, numbers)
-        else:
-            sums = jax.ops.segment_sum(policy - old, batch.response_ids, batch.group_ids.size)
-            response_terms += RESPONSE_PENALTIES[name](sums, numbers)
-    return token_terms, response_terms
+TERMS = {"score": score, **TOKEN_TERMS, **RESPONSE_TERMS}
 
 
-def _data(values: Array | None, mask: Array, dtype) -> Tokens | None:
-    return None if values is None else jax.lax.stop_gradient(jnp.where(mask, values, 0).astype(dtype))
+def _term(objective: Objective, x: LossInputs) -> Term:
+    if objective.custom is not None:
+        return custom_term(objective.custom, x)
+    constant = LossInputs(objective, jax.lax.stop_gradient(x.logprobs), x.mask, x.batch, x.stats, x.numbers)
+    return TERMS[objective.term](constant)
 
 
-def _check(objective: Objective, logprobs: Tokens, batch: Batch) -> None:
+def _shaping(objective: Objective, x: LossInputs) -> tuple[Float[Array, " tokens"], dict[str, Float[Array, ""]]]:
+    """What the correction and the filter multiply the policy-gradient term by, and their metrics."""
+    factor, metrics, tokens = jnp.ones_like(x.logprobs), {}, x.stats.tokens.astype(x.logprobs.dtype)
+    if objective.correction != "none":
+        factor *= jax.lax.stop_gradient(correction_weight(x))
+        metrics["correction_mean"] = masked_share(factor, x.mask, tokens)
+    if objective.filter != "none":
+        kept = FILTERS[objective.filter](x)
+        factor *= kept
+        metrics["filtered_fraction"] = masked_share((~kept).astype(factor.dtype), x.mask, tokens)
+    if objective.term == "expert_mix" and (objective.correction != "none" or objective.filter != "none"):
+        factor = jnp.where(x.expert, 1, factor)  # imitation of an expert has no ratio to correct
+    return factor, metrics
+
+
+def _whole(objective: Objective, logprobs: Array, batch: Batch) -> BatchStats:
+    stats = batch_stats(batch)
+    return gather(objective, logprobs, batch, stats) if objective.gathers else stats
+
+
+def _gathered(objective: Objective, stats: BatchStats) -> BatchStats:
+    if objective.gathers and not stats.gathered:
+        raise ValueError(
+            f"{objective.name} needs more of the global batch than counts: make stats by batch_stats(batch, objective, logprobs)"
+        )
+    return stats
+
+
+def _check(objective: Objective, logprobs: Array, batch: Batch) -> None:
     if logprobs.shape != batch.mask.shape:
         raise ValueError(f"logprobs has {logprobs.size} entries, but the batch has {batch.mask.size} tokens")
     for name in sorted(objective.requires):

@@ -4,13 +4,14 @@ A penalty is a per-token or a per-response term that `policy_loss` adds before i
 value as written (a bound acts), `with_gradient` states both, so that nothing is hidden in a stop-gradient.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from grre_jax.objectives.weights import limit_log_ratio
+from grre_jax.objectives.inputs import LossInputs
+from grre_jax.objectives.ratios import limit_log_ratio
 
 Number = float | Float[Array, ""]
 Tokens = Float[Array, " tokens"]
@@ -49,16 +50,19 @@ def squared_response_log_ratio(log_ratio_sums: Responses, tau: Number) -> Respon
     return tau / 2 * log_ratio_sums**2
 
 
-def kl_penalty(logprobs: Tokens, anchor_logprobs: Tokens, estimator: str) -> Tokens:
+def kl_penalty(logprobs: Tokens, anchor_logprobs: Tokens, estimator: str, old_logprobs: Tokens | None = None) -> Tokens:
     """Schulman's estimators of KL(policy || anchor), one value a token (http://joschu.net/blog/kl-approx.html).
 
     With x = log anchor - log policy: k1 = -x; k2 = x^2 / 2; k3 = e^x - 1 - x. As losses, k1 has no gradient on-policy in expectation, k2
-    has that of the reverse KL, and k3 a forward-KL-like one. The e^x of k3 is bounded by `weights.LOG_RATIO_LIMIT`.
+    has that of the reverse KL, and k3 a forward-KL-like one. k3_is is rho k3, with rho the ratio to the policy that sampled and the gradient
+    through both: unbiased on that policy's tokens, value and gradient (DeepSeek-V3.2). The e^x of k3 and rho are bounded by
+    `ratios.LOG_RATIO_LIMIT`.
 
     Args:
       logprobs: [tokens] log policy.
       anchor_logprobs: [tokens] log anchor, data.
-      estimator: "k1", "k2" or "k3".
+      estimator: "k1", "k2", "k3" or "k3_is".
+      old_logprobs: [tokens] log-probs under the policy that sampled, for "k3_is".
 
     Returns:
       [tokens] the estimates.
@@ -69,23 +73,29 @@ def kl_penalty(logprobs: Tokens, anchor_logprobs: Tokens, estimator: str) -> Tok
     if estimator == "k2":
         return with_gradient(gap**2 / 2, -gap, logprobs)
     growth = jnp.expm1(limit_log_ratio(gap)[0])
-    return with_gradient(growth - gap, -growth, logprobs)
+    if estimator == "k3":
+        return with_gradient(growth - gap, -growth, logprobs)
+    ratio = jnp.exp(limit_log_ratio(jax.lax.stop_gradient(logprobs) - old_logprobs)[0])
+    return with_gradient(ratio * (growth - gap), -ratio * gap, logprobs)
 
 
-def _kl(estimator: str) -> Callable[[Tokens, Tokens, Mapping[str, Number]], Tokens]:
-    return lambda logprobs, anchor, n: n["kl_coef"] * kl_penalty(logprobs, anchor, estimator)
+def _kl(estimator: str, reference: str) -> Callable[[LossInputs], Tokens]:
+    def penalty(x: LossInputs) -> Tokens:
+        anchor = x.ref_logprobs if reference == "reference" else x.old_logprobs
+        return x.numbers["kl_coef"] * kl_penalty(x.logprobs, anchor, estimator, x.old_logprobs if estimator == "k3_is" else None)
+
+    return penalty
 
 
-KL_ESTIMATORS = ("k1", "k2", "k3")
+KL_ESTIMATORS = ("k1", "k2", "k3", "k3_is")
 KL_REFERENCES = ("reference", "behavior")
 
-# name -> function of (logprobs, anchor log-probs, numbers). The anchor is the behaviour policy, or the reference where the name ends in
-# "_reference".
-TOKEN_PENALTIES: dict[str, Callable[[Tokens, Tokens, Mapping[str, Number]], Tokens]] = {
-    "token_square": lambda logprobs, anchor, n: squared_log_ratio(logprobs, anchor, n["coefficient"]),
-    **{f"kl_{estimator}_{reference}": _kl(estimator) for estimator in KL_ESTIMATORS for reference in KL_REFERENCES},
+TOKEN_PENALTIES: dict[str, Callable[[LossInputs], Tokens]] = {
+    "token_square": lambda x: squared_log_ratio(x.logprobs, x.old_logprobs, x.numbers["coefficient"]),
+    # DRO (https://arxiv.org/abs/2405.19107) states the same with a half
+    "half_token_square": lambda x: squared_log_ratio(x.logprobs, x.old_logprobs, x.numbers["dro_beta"] / 2),
+    **{f"kl_{estimator}_{reference}": _kl(estimator, reference) for estimator in KL_ESTIMATORS for reference in KL_REFERENCES},
 }
-# name -> function of (sums over each response of its token log-ratios to the behaviour policy, numbers).
-RESPONSE_PENALTIES: dict[str, Callable[[Responses, Mapping[str, Number]], Responses]] = {
-    "response_square": lambda sums, n: squared_response_log_ratio(sums, n["tau"]),
+RESPONSE_PENALTIES: dict[str, Callable[[LossInputs], Responses]] = {
+    "response_square": lambda x: squared_response_log_ratio(x.sum_by_response(x.log_ratio), x.numbers["tau"]),
 }

@@ -1,96 +1,19 @@
-"""Gradient masks M and importance weights W of the REC and RED families.
+"""Importance weights W: by how much a token's gradient is multiplied. Constants, never differentiated through.
 
-The update is g = -(1/Z) sum m A W M grad(log pi), so a mask is a 0/1 gate on a token's gradient and a weight multiplies it; neither is
-differentiated through. From "Group-Relative REINFORCE Is Secretly an Off-Policy Algorithm" (https://arxiv.org/abs/2509.24203); the
-one-side mask is the gradient of PPO's clipped objective (https://arxiv.org/abs/1707.06347). Bounds are included in what passes, and a
-zero advantage always passes (it contributes nothing).
-
-Exponentials are formed in log space and bounded there, so that no loss or gradient overflows. Results are exact up to the bounds, and
-`policy_loss` reports as `limited_fraction` the share of tokens where one acted:
-
-| bound | float32 | float64 | what it limits |
-|---|---|---|---|
-| `LOG_RATIO_LIMIT` | 40 | 80 | the log-ratio d of a token, before exp: rho is within [e^-limit, e^limit] |
-| `LOG_WEIGHT_LIMIT` | 75 | 600 | log(w |A|) of an exponential weight: w |A| is at most e^limit |
+Exponentials are bounded as `ratios` documents. Each entry of `WEIGHTS` returns the weight and where such a bound acted.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-LOG_RATIO_LIMIT = {32: 40.0, 64: 80.0}  # by the bits of the dtype
-LOG_WEIGHT_LIMIT = {32: 75.0, 64: 600.0}
+from grre_jax.objectives.inputs import LossInputs
+from grre_jax.objectives.ratios import limited_exp, log_ratio, ratio
 
 Number = float | Float[Array, ""]
 Tokens = Float[Array, " tokens"]
 Gate = Bool[Array, " tokens"]
-
-
-def limit_log_ratio(log_ratio: Tokens) -> tuple[Tokens, Gate]:
-    """Bounds log-ratios by `LOG_RATIO_LIMIT`.
-
-    Args:
-      log_ratio: [tokens] d = log pi - log q.
-
-    Returns:
-      [tokens] the bounded log-ratios, [tokens] True where the bound acted.
-    """
-    limit = LOG_RATIO_LIMIT[jnp.finfo(log_ratio.dtype).bits]
-    return jnp.clip(log_ratio, -limit, limit), jnp.abs(log_ratio) > limit
-
-
-def one_side_mask(ratio: Tokens, advantages: Tokens, epsilon_low: Number, epsilon_high: Number) -> Gate:
-    """REC-OneSide: stops a token that has already moved far enough in the direction its advantage pushes.
-
-    M = 1[A >= 0 and rho <= 1 + epsilon_high] or 1[A <= 0 and rho >= 1 - epsilon_low].
-
-    Args:
-      ratio: [tokens] rho.
-      advantages: [tokens] A of each token's response.
-      epsilon_low: in [0, 1].
-      epsilon_high: at least 0.
-
-    Returns:
-      [tokens] True where the gradient passes.
-    """
-    return ((advantages >= 0) & (ratio <= 1 + epsilon_high)) | ((advantages <= 0) & (ratio >= 1 - epsilon_low))
-
-
-def two_side_mask(ratio: Tokens, advantages: Tokens, epsilon_low: Number, epsilon_high: Number) -> Gate:
-    """REC-TwoSide: M = 1[1 - epsilon_low <= rho <= 1 + epsilon_high], whatever the sign of A. Arguments and result as `one_side_mask`."""
-    return ((ratio >= 1 - epsilon_low) & (ratio <= 1 + epsilon_high)) | (advantages == 0)
-
-
-def ring_mask(
-    ratio: Tokens, advantages: Tokens, epsilon_low: Number, epsilon_high: Number, epsilon_low_prime: Number, epsilon_high_prime: Number
-) -> Gate:
-    """REC-Ring: the two-side mask, and beyond an outer ring the tokens whose advantage pulls them back.
-
-    M = two-side or (A >= 0 and rho <= 1 - epsilon_low_prime) or (A <= 0 and rho >= 1 + epsilon_high_prime).
-
-    Args:
-      ratio: [tokens] rho.
-      advantages: [tokens] A of each token's response.
-      epsilon_low: in [0, 1], the inner bound below.
-      epsilon_high: at least 0, the inner bound above.
-      epsilon_low_prime: in [epsilon_low, 1], the outer bound below.
-      epsilon_high_prime: at least epsilon_high, the outer bound above.
-
-    Returns:
-      [tokens] True where the gradient passes.
-    """
-    inner = two_side_mask(ratio, advantages, epsilon_low, epsilon_high)
-    return inner | ((advantages >= 0) & (ratio <= 1 - epsilon_low_prime)) | ((advantages <= 0) & (ratio >= 1 + epsilon_high_prime))
-
-
-def frozen_log_ratio(log_ratio: Tokens, passes: Gate, epsilon_low: Number, epsilon_high: Number) -> Tokens:
-    """The log-ratio a loss's value is read at: d where the gradient passes, else the nearest of log(1 - epsilon_low), log(1 +
-    epsilon_high) where it does not.
-
-    With importance weights and the one-side mask, exp of it times -A is then exactly PPO's clipped objective.
-    """
-    return jnp.where(passes, log_ratio, jnp.clip(log_ratio, jnp.log1p(-epsilon_low), jnp.log1p(epsilon_high)))
 
 
 def exponential_weight(advantages: Tokens, tau: Number) -> tuple[Tokens, Gate]:
@@ -103,30 +26,70 @@ def exponential_weight(advantages: Tokens, tau: Number) -> tuple[Tokens, Gate]:
     Returns:
       w, limited so that w |A| <= exp(`LOG_WEIGHT_LIMIT`) and w itself too; True where that limit acted.
     """
-    limit = LOG_WEIGHT_LIMIT[jnp.finfo(advantages.dtype).bits] - jnp.log(jnp.maximum(jnp.abs(advantages), 1))
-    exponent = advantages / tau
-    return jnp.exp(jnp.minimum(exponent, limit)), exponent > limit
+    return limited_exp(advantages / tau, advantages)
 
 
-# name -> function of (ratio, advantages, numbers); ratio is None where the batch has no behaviour log-probs, and only "none" accepts that.
-MASKS: dict[str, Callable[[Tokens | None, Tokens, Mapping[str, Number]], Gate]] = {
-    "none": lambda ratio, advantages, n: jnp.ones(advantages.shape, bool),
-    "one_side": lambda ratio, advantages, n: one_side_mask(ratio, advantages, n["epsilon_low"], n["epsilon_high"]),
-    "two_side": lambda ratio, advantages, n: two_side_mask(ratio, advantages, n["epsilon_low"], n["epsilon_high"]),
-    "ring": lambda ratio, advantages, n: ring_mask(
-        ratio, advantages, n["epsilon_low"], n["epsilon_high"], n["epsilon_low_prime"], n["epsilon_high_prime"]
-    ),
-}
+def tapered_weight(log_ratio: Tokens, advantages: Tokens) -> Tokens:
+    """TOPR (https://arxiv.org/abs/2503.14286): 1 where A > 0, else the ratio truncated to [0, 1].
+
+    Args:
+      log_ratio: [tokens] log-ratio at the objective's level; the paper's is that of the whole response.
+      advantages: [tokens] A; the paper's are rewards of +1 and -1 without a baseline.
+
+    Returns:
+      [tokens].
+    """
+    return jnp.where(advantages > 0, 1, jnp.exp(jnp.minimum(log_ratio, 0)))
+
+
+def gamma_weight(log_ratio: Tokens, advantages: Tokens, positive: tuple[Number, Number], negative: tuple[Number, Number]) -> Tokens:
+    """VESPO (https://arxiv.org/abs/2602.10693): phi(W) = exp(lambda + k log W - lambda W), 1 at W = 1 and falling on both sides.
+
+    Args:
+      log_ratio: [tokens] log W of the token's response.
+      advantages: [tokens] A.
+      positive: k and lambda where A >= 0.
+      negative: k and lambda where A < 0.
+
+    Returns:
+      [tokens].
+    """
+    k, rate = (jnp.where(advantages >= 0, *pair) for pair in zip(positive, negative, strict=True))
+    whole, _ = limited_exp(log_ratio, jnp.ones_like(log_ratio))
+    return limited_exp(rate + k * log_ratio - rate * whole, advantages)[0]
+
+
+def reciprocal_weight(ratio: Tokens, advantages: Tokens, cap: Number) -> Tokens:
+    """ASPO (https://arxiv.org/abs/2510.06062): min(1/rho, cap) where A > 0, else min(rho, cap), so that tokens the policy has come to find
+    unlikely are the ones pushed up most.
+    """
+    return jnp.minimum(jnp.where(advantages > 0, 1 / ratio, ratio), cap)
+
+
+def _gamma(x: LossInputs) -> Tokens:
+    n = x.numbers
+    return gamma_weight(log_ratio(x), x.advantages, (n["k_positive"], n["lambda_positive"]), (n["k_negative"], n["lambda_negative"]))
 
 
 def _unlimited(weight: Tokens) -> tuple[Tokens, Gate]:
     return weight, jnp.zeros(weight.shape, bool)
 
 
-# name -> function of (ratio, advantages, numbers) returning the weight and where a bound acted.
-WEIGHTS: dict[str, Callable[[Tokens | None, Tokens, Mapping[str, Number]], tuple[Tokens, Gate]]] = {
-    "one": lambda ratio, advantages, n: _unlimited(jnp.ones_like(advantages)),
-    "ratio": lambda ratio, advantages, n: _unlimited(ratio),
-    "exponential": lambda ratio, advantages, n: exponential_weight(advantages, n["tau"]),
-    "inverse_temperature": lambda ratio, advantages, n: _unlimited(jnp.ones_like(advantages) / (1 + n["tau"])),
+def _clipped(x: LossInputs, low: Number, high: Number) -> tuple[Tokens, Gate]:
+    return _unlimited(jnp.clip(ratio(x), low, high))
+
+
+WEIGHTS: dict[str, Callable[[LossInputs], tuple[Tokens, Gate]]] = {
+    "one": lambda x: _unlimited(jnp.ones_like(x.logprobs)),
+    "ratio": lambda x: _unlimited(ratio(x)),
+    "exponential": lambda x: exponential_weight(x.advantages, x.numbers["tau"]),
+    "inverse_temperature": lambda x: _unlimited(jnp.ones_like(x.logprobs) / (1 + x.numbers["tau"])),
+    # CISPO (https://arxiv.org/abs/2506.13585), its bounds absolute or around 1; truncated importance sampling is its case [0, 1].
+    "clipped": lambda x: _clipped(x, x.numbers["clip_low"], x.numbers["clip_high"]),
+    "clipped_around_one": lambda x: _clipped(x, 1 - x.numbers["epsilon_low"], 1 + x.numbers["epsilon_high"]),
+    "clipped_to_ring": lambda x: _clipped(x, 1 - x.numbers["epsilon_low_prime"], 1 + x.numbers["epsilon_high_prime"]),
+    "capped": lambda x: _unlimited(jnp.minimum(ratio(x), x.numbers["ratio_cap"])),
+    "tapered": lambda x: _unlimited(tapered_weight(log_ratio(x), x.advantages)),
+    "gamma": lambda x: _unlimited(_gamma(x)),
+    "reciprocal": lambda x: _unlimited(reciprocal_weight(ratio(x), x.advantages, x.numbers["weight_cap"])),
 }

@@ -1,69 +1,27 @@
-"""What the tests of the objectives share: float64, cases drawn by hypothesis in fixed shapes, the gradient of an objective on a case."""
+"""What the tests of the objectives share: cases drawn by hypothesis in fixed shapes, gradients of one objective or of all, perturbations."""
 
-from dataclasses import dataclass, replace
+import sys
 
-import hypothesis.extra.numpy as hnp
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import strategies as st
 
 from grre_jax import objectives
-from grre_jax.objectives.algorithms import PART_NUMBERS
-from grre_jax.objectives.objective import Objective
 
-# One shape, so that examples test values and not the compiler: interleaved groups of two, three and one, arbitrary ids, padding.
-GROUPS = (7, 3, 7, 3, 3, 11, -1)
-TIME = 4
-
-
-@dataclass(frozen=True)
-class Case:
-    """A batch before advantages: arrays [responses, time] and [responses], and numbers for whichever objective wants them."""
-
-    logprobs: np.ndarray
-    old: np.ndarray
-    mask: np.ndarray
-    rewards: np.ndarray
-    groups: np.ndarray
-    tau: float = 0.7
-    beta: float = 0.3
-
-    def replace(self, **changes) -> "Case":
-        return replace(self, **changes)
-
-
-def _rewards(responses: int):
-    finite = st.floats(-10, 10, allow_subnormal=False)
-    return st.one_of(
-        hnp.arrays(np.float64, responses, elements=st.sampled_from([0.0, 1.0]), fill=st.nothing()),
-        hnp.arrays(np.float64, responses, elements=finite, fill=st.nothing()),
-        finite.map(lambda reward: np.full(responses, reward)),
-        hnp.arrays(np.float64, responses, elements=st.integers(-1_000_000, 1_000_000).map(float), fill=st.nothing()),
-    )
-
-
-@st.composite
-def _cases(draw):
-    shape = (len(GROUPS), TIME)
-    old = draw(hnp.arrays(np.float64, shape, elements=st.floats(-8, 0, allow_subnormal=False)))
-    moved = draw(hnp.arrays(np.float64, shape, elements=st.floats(-2, 2, allow_subnormal=False), fill=st.nothing()))
-    return Case(
-        logprobs=old + moved,
-        old=old,
-        mask=draw(hnp.arrays(bool, shape)),
-        rewards=draw(_rewards(len(GROUPS))),
-        groups=np.array(GROUPS),
-        tau=draw(st.floats(0.05, 5)),
-        beta=draw(st.floats(-2, 2, allow_subnormal=False)),
-    )
+from .all_objectives import every_objective as _every_objective
+from .drawn_cases import GROUPS, QUICK, TIME, Case, Strategies
 
 
 @pytest.fixture(scope="session")
-def cases():
-    """Strategy of cases."""
-    return _cases()
+def strategies() -> Strategies:
+    return Strategies()
+
+
+@pytest.fixture(scope="session")
+def cases(strategies):
+    """Strategy of small cases."""
+    return strategies.small
 
 
 @pytest.fixture(scope="session")
@@ -75,6 +33,15 @@ def example() -> Case:
     return Case(old + generator.normal(0, 0.8, old.shape), old, generator.random(old.shape) < 0.8, rewards, np.array(GROUPS))
 
 
+@pytest.fixture(scope="session")
+def full_example(example) -> Case:
+    """The same with a row more, so that it divides, and with all that any objective asks of a batch."""
+    longer = {name: np.concatenate([getattr(example, name), getattr(example, name)[:1]]) for name in ("old", "mask", "rewards", "groups")}
+    logprobs = np.concatenate([example.logprobs, example.old[:1] + 0.4])
+    between, rows = (logprobs + longer["old"]) / 2, np.arange(8)
+    return Case(logprobs, prox=between, ref=between - 0.3, expert=rows % 3 == 1, staleness=rows % 4.0, general=True, **longer)
+
+
 @pytest.fixture(scope="module")
 def float64():
     """Runs a module's tests in float64."""
@@ -82,51 +49,74 @@ def float64():
         yield
 
 
+def _loss_of_objective(logprobs, objective, fields, advantages, dropped, stats):
+    batch = objectives.padded_batch(advantages=advantages, dropped=dropped, **fields)
+    return objectives.policy_loss(objective, logprobs, batch, stats)
+
+
+def _shape(objective, rewards, groups, key, lengths):
+    return objectives.shape_data(objective, rewards, groups, key, lengths)
+
+
 class Gradients:
-    """Gradients and metrics of an objective on a case, with respect to its log-probs, jitted.
+    """Gradients and metrics of an objective on a case, jitted, with respect to what the policy is a function of: its log-probs, or more.
 
     Each instance compiles for itself: what an older one has compiled does not see a formula that was changed since.
     """
 
     def __init__(self):
-        # The tests' time is the compiler's, so it is told not to optimise.
-        quick = {"compiler_options": {"xla_backend_optimization_level": 0}}
+        def differentiate(loss, variables, tokens, arguments):
+            def of(variables):
+                return loss(self.policy(variables, tokens), *arguments)
 
-        def gradient(objective, logprobs, batch, stats):
-            def loss(logprobs):
-                return objectives.policy_loss(objective, logprobs, batch, stats)
+            (value, metrics), slope = jax.value_and_grad(of, has_aux=True)(variables)
+            return value, self.flat(slope), metrics
 
-            (_, metrics), gradient = jax.value_and_grad(loss, has_aux=True)(logprobs)
-            return gradient, metrics
+        self._differentiate = jax.jit(differentiate, static_argnums=0, **QUICK)
+        self._shape = jax.jit(lambda *arguments: _shape(*arguments), **QUICK)
+        self.stats = jax.jit(lambda batch: objectives.batch_stats(batch), **QUICK)
+        self.surrogate = jax.jit(jax.value_and_grad(objectives.surrogate_loss), static_argnames="form", **QUICK)
+        self.pointwise = jax.jit(jax.grad(objectives.pointwise_loss), **QUICK)
 
-        self._gradient = jax.jit(gradient, **quick)
-        self._shape = jax.jit(lambda *arguments: objectives.shape_data(*arguments), **quick)
-        self.stats = jax.jit(lambda batch: objectives.batch_stats(batch), **quick)
-        self.surrogate = jax.jit(jax.value_and_grad(objectives.surrogate_loss), static_argnames="form", **quick)
-        self.pointwise = jax.jit(jax.grad(objectives.pointwise_loss), **quick)
+    def policy(self, variables, tokens):
+        """Log-probs [responses, time] of the tokens."""
+        return variables
+
+    def variables(self, case: Case):
+        """What gradients are taken with respect to."""
+        return case.logprobs
+
+    def flat(self, slope):
+        """A gradient as one array."""
+        return slope
+
+    def size(self, case: Case, scale) -> np.ndarray:
+        """How large the terms are that a gradient is summed of, given the sizes of d loss / d logprobs: broadcast to [responses, time]."""
+        return np.where(case.live, scale, 0)
+
+    def of(self, loss, case: Case, *arguments):
+        """Value and gradient of `loss(logprobs, *arguments)`, which returns a value and a dict."""
+        value, slope, _ = self._differentiate(loss, self.variables(case), case.tokens, arguments)
+        return float(value), np.asarray(slope)
 
     def shaped(self, objective, case: Case, key=0):
         """Advantages and dropped responses of the case; `key` is a seed or [responses] keys."""
         key = jax.random.key(key) if isinstance(key, int) else key
-        # Shaping looks at the advantage alone: algorithms that share one share its compilation.
-        numbers = {name: objective.numbers[name] for name in PART_NUMBERS.get(objective.advantage, ())}
-        objective = Objective("", objective.advantage, "one", "none", (), "token", "all", objective.single, numbers)
-        return self._shape(objective, jnp.asarray(case.rewards), jnp.asarray(case.groups), key)
+        return self._shape(objective, case.rewards, case.groups, key, case.live.sum(1).astype(float))
 
     def batch(self, case: Case, shaped) -> objectives.Batch:
         """The case with its advantages."""
-        return objectives.padded_batch(
-            advantages=shaped.advantages, dropped=shaped.dropped, mask=case.mask, groups=case.groups, old_logprobs=case.old
-        )
+        return objectives.padded_batch(advantages=shaped.advantages, dropped=shaped.dropped, **case.fields())
 
     def both(self, objective, case: Case, shaped=None, stats=None, key=0):
-        """The gradient [responses, time] and the metrics; of a micro-batch if `stats` are given."""
-        batch = self.batch(case, shaped or self.shaped(objective, case, key))
-        gradient, metrics = self._gradient(objective, jnp.asarray(case.logprobs), batch, stats or self.stats(batch))
-        return np.asarray(gradient), {name: float(value) for name, value in metrics.items()}
+        """The gradient and the metrics; of a micro-batch if `stats` are given."""
+        shaped = shaped or self.shaped(objective, case, key)
+        arguments = (objective, case.fields(), shaped.advantages, shaped.dropped, stats)
+        _, slope, metrics = jax.device_get(self._differentiate(_loss_of_objective, self.variables(case), case.tokens, arguments))
+        return np.asarray(slope), {name: float(value) for name, value in metrics.items()}
 
     def __call__(self, objective, case: Case, advantages=None, key=0):
-        """The gradient [responses, time]; `advantages` replaces those of the objective."""
+        """The gradient; `advantages` replaces those of the objective."""
         shaped = None if advantages is None else objectives.ShapedData(jnp.asarray(advantages), None)
         return self.both(objective, case, shaped, key=key)[0]
 
@@ -153,3 +143,58 @@ def _assert_close(actual, expected, tolerance=1e-9, scale=0.0):
 def assert_close():
     """`assert_close(actual, expected, tolerance, scale)`: equal to a share of the largest entry (or of `scale`)."""
     return _assert_close
+
+
+def _assert_within(actual, expected, scale, tolerance=1e-11, names=None):
+    wrong = ~(np.abs(np.subtract(actual, expected)) <= tolerance * np.asarray(scale, float))  # NaN is wrong
+    if wrong.any():
+        place = tuple(np.argwhere(wrong)[0])
+        found, wanted, size = (np.broadcast_to(values, wrong.shape)[place] for values in (actual, expected, scale))
+        where = (
+            ""
+            if names is None
+            else f"{names[place[0]]} and others: "
+            if wrong.any(tuple(range(1, wrong.ndim))).sum() > 1
+            else f"{names[place[0]]}: "
+        )
+        raise AssertionError(f"{where}{wrong.sum()} entries, first {place}: {found:.17g} is not {wanted:.17g} to {tolerance:g} of {size:g}")
+
+
+@pytest.fixture(scope="session")
+def assert_within():
+    """`assert_within(actual, expected, scale, tolerance)`: equal, entry by entry, to a share of the size of the terms that made them."""
+    return _assert_within
+
+
+@pytest.fixture(scope="session")
+def every_objective():
+    """`every_objective(parts)`: every algorithm in every variant, and with the parts that no row has if `parts`; by name."""
+    return _every_objective
+
+
+@pytest.fixture
+def perturb(monkeypatch):
+    """`perturb(name, make)`: `name` is `make(original)` wherever the package has it: in any of its modules and their tables.
+
+    "Class.name" is the name of a class instead.
+    """
+
+    def apply(name, make):
+        modules = [module for path, module in sorted(sys.modules.items()) if path.split(".")[:2] == ["grre_jax", "objectives"]]
+        owner, _, attribute = name.rpartition(".")
+        if owner:
+            places = [vars(module)[owner] for module in modules if owner in vars(module)][:1]
+        else:
+            places = [module for module in modules if attribute in vars(module)]
+        assert places, f"nothing in grre_jax.objectives is called {name}"
+        original = vars(places[0])[attribute]
+        changed = make(original)
+        for place in places:
+            if vars(place)[attribute] is original:
+                monkeypatch.setattr(place, attribute, changed)
+        tables = [table for module in modules for name, table in vars(module).items() if type(table) is dict and not name.startswith("_")]
+        for table in tables:
+            for key in [key for key, value in table.items() if value is original]:
+                monkeypatch.setitem(table, key, changed)
+
+    return apply

@@ -19,7 +19,11 @@ def shape(gradient, example):
     """Shaped data of an algorithm, jitted."""
 
     def run(name, rewards=REWARDS, groups=GROUPS, key=KEY, **options):
-        return gradient.shaped(objectives.algorithm(name, **options), example.replace(rewards=rewards, groups=groups), key)
+        return gradient.shaped(
+            objectives.algorithm(name, **options),
+            example.replace(rewards=rewards, groups=groups, mask=np.ones((len(groups), 4), bool)),
+            key,
+        )
 
     return run
 

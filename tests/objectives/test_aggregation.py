@@ -23,13 +23,14 @@ DROPPED = np.array([False, True, False, False, False])
         ("response", "kept", [1 / 6, 1 / 3, 1 / 9, 1 / 3]),
         ("response_sum", "all", [1 / 4] * 4),
         ("constant", "all", [1 / 40] * 4),
+        ("sum", "all", [1.0] * 4),
     ],
 )
 def test_factor(aggregation, denominator, expected):
     options = {"constant_length": 10} if aggregation == "constant" else {}
     objective = objectives.algorithm("red_drop", aggregation=aggregation, denominator=denominator, **options)
     batch = objectives.padded_batch(advantages=np.zeros(5), mask=MASK, groups=GROUPS, dropped=DROPPED)
-    scale = jax.jit(lambda objective, batch: response_scale(objective, objectives.batch_stats(batch), np.float32))(objective, batch)
+    scale = jax.jit(lambda objective, batch: response_scale(objective, batch, objectives.batch_stats(batch), np.float32))(objective, batch)
     np.testing.assert_allclose(scale[:4], expected, rtol=1e-6)
 
 

@@ -1,46 +1,46 @@
 """The table of named algorithms, and what `algorithm` refuses."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from grre_jax import objectives
 
-NAMES = {
-    "reinforce",
-    "grpo",
-    "rec_oneside_is",
-    "rec_oneside_nois",
-    "rec_twoside_is",
-    "rec_twoside_nois",
-    "rec_ring_is",
-    "rec_ring_nois",
-    "opmd",
-    "opmd_token",
-    "opmd_logavgexp",
-    "asymre",
-    "red_drop",
-    "red_weight",
+# Numbers that must be given.
+WITHOUT_DEFAULT = {
+    "dr_grpo": {"constant_length": 10},
+    "grpo_two_sided": {"delta": 2.0},
+    "dro": {"dro_beta": 0.5},
+    "gvpo": {"gvpo_beta": 0.5},
 }
 
 
 def test_names_and_rows():
-    assert set(objectives.algorithms()) == NAMES
     rows = objectives.algorithm_table()
     assert [row.name for row in rows] == list(objectives.algorithms())
     for row in rows:
-        assert row.formula and row.paper and row.link.startswith("https://arxiv.org/abs/")
-        assert row.requires == objectives.algorithm(row.name).requires
+        assert row.formula and row.paper and row.link.startswith("https://")
+        missing = {name for name, value in row.defaults.items() if value is None}
+        assert missing == set(WITHOUT_DEFAULT.get(row.name, {}))
+        for variant in row.variants:
+            objective = objectives.algorithm(row.name, variant=variant, **WITHOUT_DEFAULT.get(row.name, {}))
+            assert objective.name == row.name
+        assert row.requires == objectives.algorithm(row.name, **WITHOUT_DEFAULT.get(row.name, {})).requires
+        for name in missing:
+            with pytest.raises(ValueError, match=f"{row.name}: {name} must be given"):
+                objectives.algorithm(row.name)
 
 
 def test_defaults_are_the_papers():
-    numbers = {name: objectives.algorithm(name).numbers for name in NAMES}
+    papers = ("reinforce", "grpo", "rec_ring_nois", "asymre", "opmd_token", "red_weight", "red_drop")
+    numbers = {name: objectives.algorithm(name).numbers for name in papers}
     assert numbers["grpo"] == {"epsilon_low": 0.2, "epsilon_high": 0.2, "std_epsilon": 1e-6}
     assert numbers["rec_ring_nois"] == {"epsilon_low": 0.2, "epsilon_high": 0.2, "epsilon_low_prime": 0.6, "epsilon_high_prime": 2.0}
     assert numbers["asymre"] == {"beta": 0.1}
     assert numbers["opmd_token"] == {"coefficient": 0.1}
     assert numbers["red_weight"] == {"tau": 1.0}
-    assert {name: objectives.algorithm(name).aggregation for name in NAMES if name != "opmd"} == dict.fromkeys(NAMES - {"opmd"}, "token")
+    assert {objectives.algorithm(name).aggregation for name in papers} == {"token"}
     assert objectives.algorithm("opmd").aggregation == "group"
 
 
@@ -77,9 +77,43 @@ def test_options_become_structure_and_numbers():
         ("opmd_token", {"coefficient": -1}, "coefficient must be"),
         ("asymre", {"beta": np.nan}, "beta must be finite"),
         ("rec_ring_is", {"epsilon_low_prime": 0.1}, "epsilon_low_prime must be at least epsilon_low = 0.2"),
+        ("grpo", {"correction": "truncated"}, "correction must be one of none, tis"),
+        ("grpo", {"filter": "geometrc"}, "did you mean geometric"),
+        ("grpo", {"advantage": "group_maen"}, "did you mean group_mean"),
+        ("grpo", {"correction_cap": 2.0}, "no option 'correction_cap'"),
+        ("tis", {"correction_cap": 0.0}, "correction_cap must be > 0"),
+        ("opsm", {"opsm_delta": np.inf}, "opsm_delta must be finite"),
+        ("icepop", {"correction_low": 6.0}, "correction_high must be at least correction_low = 6"),
+        ("grpo_two_sided", {"delta": 1.1}, r"delta must be at least 1 \+ epsilon_high = 1.2"),
+        ("dapo", {"max_length": 10.0}, "overlong_buffer must be given"),
+        ("grpo", {"max_length": 10.0}, "no option 'max_length'"),
         ("rec_ring_is", {"epsilon_high": 3.0}, "epsilon_high_prime must be at least epsilon_high = 3"),
     ],
 )
 def test_refusals_name_the_option_and_the_nearest(name, options, message):
     with pytest.raises(ValueError, match=message):
         objectives.algorithm(name, **options)
+
+
+def test_opsm_may_have_a_negative_delta():
+    assert objectives.algorithm("opsm", opsm_delta=-0.05).numbers["opsm_delta"] == -0.05
+
+
+def test_rows_that_are_settings_of_others_say_so_and_have_their_structure():
+    rows = {row.name: row.formula for row in objectives.algorithm_table()}
+    for name, other in [
+        ("gspo_token", "gspo"),
+        ("luspo", "gspo"),
+        ("truncated_is", "cispo"),
+        ("grpo_two_sided", "ppo_dual_clip"),
+        ("dro", "opmd_token"),
+    ]:
+        assert other in rows[name]
+    for name, options in [
+        ("decoupled_ppo", {"correction": "bounded"}),
+        ("tis", {"correction": "tis"}),
+        ("opsm", {"filter": "opsm"}),
+        ("sequence_mask", {"filter": "geometric"}),
+    ]:
+        assert "its setting" in rows[name]
+        assert jax.tree.structure(objectives.algorithm(name)) == jax.tree.structure(objectives.algorithm("grpo", **options))

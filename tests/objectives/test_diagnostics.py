@@ -25,6 +25,7 @@ def test_metrics_of_ratios_and_clipping(example, gradient):
         "ratio_max": ratio.max(),
         "log_ratio_second_moment": np.mean(moved**2),
         "kl_behavior_k1": np.mean(-moved),
+        "kl_behavior_k2": np.mean(moved**2) / 2,
         "kl_behavior_k3": np.mean(ratio - 1 - moved),
         "clip_fraction_positive": positive,
         "clip_fraction_negative": negative,
@@ -36,8 +37,6 @@ def test_metrics_of_ratios_and_clipping(example, gradient):
     assert metrics.keys() == expected.keys() | {"loss"}
     for name, value in expected.items():
         np.testing.assert_allclose(metrics[name], value, rtol=1e-10, err_msg=name)
-    size = diagnostics.effective_sample_size(metrics)
-    np.testing.assert_allclose(size * ratio.size, ratio.sum() ** 2 / np.sum(ratio**2), rtol=1e-10)
 
 
 def test_reference_metrics():
@@ -63,10 +62,38 @@ def test_limits_are_reported():
     np.testing.assert_allclose(metrics["ratio_max"], np.exp(80))
 
 
-def test_quantiles_ignore_masked_tokens():
-    log_ratio, mask = np.array([3.0, np.nan, 1.0, 2.0, 90.0]), np.array([True, False, True, True, False])
-    quantiles = diagnostics.log_ratio_quantiles(log_ratio, mask, np.array([0, 0.5, 1]))
-    np.testing.assert_array_equal(quantiles, [1, 2, 3])
+def test_diagnostics_of_the_whole_batch(example):
+    staleness = np.array([0, 3, 2, 300, 1, 0, 7])
+    batch = objectives.padded_batch(
+        advantages=np.zeros(7), mask=example.mask, groups=example.groups, old_logprobs=example.old, staleness=staleness
+    )
+    metrics = jax.jit(objectives.batch_diagnostics)(np.where(example.mask, example.logprobs, np.nan), batch)
+    live = example.mask & (example.groups >= 0)[:, None]
+    moved = np.where(live, example.logprobs - example.old, 0)
+    tokens, ratio = moved[live], np.exp(moved[live])
+    whole = np.exp(moved.sum(1))[example.groups >= 0]
+    np.testing.assert_allclose(metrics["effective_sample_size"], ratio.sum() ** 2 / np.sum(ratio**2) / ratio.size, rtol=1e-10)
+    np.testing.assert_allclose(metrics["effective_sample_size_responses"], whole.sum() ** 2 / np.sum(whole**2) / whole.size, rtol=1e-10)
+    quantiles = [metrics[f"log_ratio_{name}"] for name in ("q01", "q50", "q99")]
+    np.testing.assert_allclose(quantiles, np.quantile(tokens, [0.01, 0.5, 0.99]), rtol=1e-10)
+
+    ages = np.broadcast_to(staleness[:, None], live.shape)[live]
+    bins = {"0": (0, 0), "1": (1, 1), "2_3": (2, 3), "4_7": (4, 7), "8_15": (8, 15), "256_up": (256, 1e9)}
+    for name, (first, last) in bins.items():
+        inside = (ages >= first) & (ages <= last)
+        np.testing.assert_allclose(metrics[f"staleness_{name}"], inside.mean(), rtol=1e-10)
+        expected = np.mean((ratio - 1 - tokens)[inside]) if inside.any() else 0
+        np.testing.assert_allclose(metrics[f"kl_behavior_k3_staleness_{name}"], expected, rtol=1e-10)
+    np.testing.assert_allclose(sum(value for name, value in metrics.items() if name.startswith("staleness")), 1)
+
+
+def test_diagnostics_of_an_empty_batch_and_of_one_without_behavior_logprobs():
+    empty = objectives.padded_batch(
+        advantages=np.zeros(2), mask=np.zeros((2, 3)), groups=np.array([0, 0]), old_logprobs=np.full((2, 3), np.nan), staleness=np.zeros(2)
+    )
+    assert all(np.isfinite(value) for value in objectives.batch_diagnostics(np.full((2, 3), np.nan), empty).values())
+    bare = objectives.padded_batch(advantages=np.zeros(2), mask=np.ones((2, 3)), groups=np.array([0, 0]))
+    assert objectives.batch_diagnostics(np.zeros((2, 3)), bare) == {}
 
 
 def test_share_of_groups_without_signal():

@@ -1,222 +1,304 @@
-"""The invariances I9 and the domain I11, in every algorithm; and a test of the tests: each fails when the code is perturbed."""
+"""The invariances I9, in every algorithm and variant at once; and a test of the tests: each fails when the code is perturbed.
 
-import importlib
+Rewards lie on a grid on which a group's sums are exact, so that neither their order nor a constant that is added changes an advantage by
+a bit. Gradients are therefore compared entry by entry to 1e-10 of the entry, over forty orders of magnitude and more; what else some
+algorithms subtract is said in `all_objectives.rounding`.
+"""
 
-import jax
+import os
+import pickle
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grre_jax import objectives
+from .all_objectives import Together, by_group, check_metrics, check_same, response_keys
 
 pytestmark = pytest.mark.usefixtures("float64")
-examples = settings(max_examples=100, deadline=None, derandomize=True)
+examples = settings(max_examples=500, deadline=None, derandomize=True, database=None)
 data = st.data()
-# Every part of every algorithm is in one of these.
-NAMES = ("grpo", "rec_twoside_nois", "rec_ring_is", "opmd", "opmd_token", "opmd_logavgexp", "asymre", "red_drop", "red_weight")
-names = st.sampled_from(NAMES)
-# Those with something to overflow or to sum, for tests that compile shapes or dtypes of their own.
-exponential = st.sampled_from(("grpo", "rec_ring_is", "opmd", "opmd_logavgexp", "red_drop", "red_weight"))
+
+# Whatever constant is added to a group's rewards, these do not see it.
+SHIFT_INVARIANT = {"group_mean", "group_std", "group_std_sample", "rloo", "opo", "whitened", "pass_at_k", "asymre", "red_drop"}
+SHIFT_INVARIANT |= {"log_mean_exp", "log_mean_exp_leave_one_out", "optimal_value"}
+# Which power of c the advantages of c r are in, when what is added to a standard deviation is scaled too.
+DEGREES = dict.fromkeys(("group_mean", "rloo", "opo", "gpg", "red_drop"), 1)
+DEGREES |= dict.fromkeys(("group_std", "group_std_sample", "batch_std", "pass_at_k", "maxrl", "sign", "positive"), 0)
+# Not linear in the advantages.
+INHOMOGENEOUS_TERMS = {"covariance_penalized", "expert_mix", "squared_consistency", "variance", "optimal_value_regression"}
 
 
-def build(name, **options):
-    """The algorithm with a KL penalty as well, so that the invariances are tried on that too."""
-    return objectives.algorithm(name, kl_coef=0.1, kl_reference="behavior", **options)
-
-
-def eighths(case):
-    """The case with rewards on a grid on which sums are exact: a std can then not amplify a rounding error of a group's mean."""
-    return case.replace(rewards=np.round(case.rewards * 8) / 8)
-
-
-def check_shift(gradient, close, name, case, shift):
+def check_shift(together, within, case, shifts):
     """Adding a constant to a group's rewards changes nothing."""
-    case = eighths(case)
-    objective = build(name)
-    shifted = case.replace(rewards=case.rewards + np.where(case.groups == case.groups[0], shift, 0))
-    close(gradient(objective, shifted), gradient(objective, case))
+    shifted = case.replace(rewards=case.rewards + np.where(case.groups >= 0, shifts[case.groups % len(shifts)], 0))
+    compared = [objective.advantage in SHIFT_INVARIANT and not objective.single == "reward" for objective in together.chosen.values()]
+    check_same(together, within, case, together(shifted), together(case), np.array(compared))
 
 
-def check_permutation(gradient, close, name, case, order):
-    """Permuting responses (so groups too) and renaming groups permutes the gradient; with a key a response, in RED-Drop too."""
-    case = eighths(case)
-    objective = build(name)
-    keys = jax.random.split(jax.random.key(1), len(case.groups))
-    arrays = {field: getattr(case, field)[order] for field in ("logprobs", "old", "mask", "rewards")}
+def permuted(case, order):
+    """The case with its responses in another order and its groups renamed."""
+    names = ("logprobs", "old", "mask", "rewards", "prox", "ref", "expert", "staleness")
     groups = case.groups[order]
-    permuted = case.replace(**arrays, groups=np.where(groups >= 0, 1000 - groups, groups))
-    close(gradient(objective, permuted, key=keys[order]), gradient(objective, case, key=keys)[order])
+    return case.replace(groups=np.where(groups >= 0, 2_000_000 - groups, -5), **{name: getattr(case, name)[order] for name in names})
 
 
-def check_padding(gradient, close, name, case, garbage):
-    """Padding tokens and padding responses change nothing, whatever they hold."""
-    objective = build(name)
+def check_permutation(together, within, case, order):
+    """Permuting responses (so groups too) and renaming groups permutes the gradient; with a key a response, in RED-Drop too."""
+    losses, slopes, advantages, metrics = together(case)
+    found = together(permuted(case, order), keys=response_keys(case)[order])
+    check_same(together, within, permuted(case, order), found, (losses, slopes[:, order], advantages[:, order]))
+    check_metrics(together, within, case, found[3], metrics)
+
+
+def check_padding(together, within, case, rows, column, garbage):
+    """Padding rows and columns, wherever they stand and whatever they hold, change nothing."""
     responses, time = case.mask.shape
-    live = case.mask & (case.groups >= 0)[:, None]
+    columns = np.delete(np.arange(time + 1), column)
 
     def pad(values, fill):
-        padded = np.full((responses + 2, time + 1), fill, values.dtype)
-        padded[:responses, :time] = values
-        return padded
+        tall = np.full((responses + 4, *values.shape[1:]), fill, values.dtype)
+        tall[rows] = values
+        if values.ndim == 1:
+            return tall
+        wide = np.full((responses + 4, time + 1), fill, values.dtype)
+        wide[:, columns] = tall
+        return wide
 
+    clean = {name: np.where(case.live, getattr(case, name), 0) for name in ("logprobs", "old", "prox", "ref")}
+    fills = dict(zip(clean, garbage, strict=False))
+    dirty = {name: pad(np.where(case.live, values, fills[name]), fills[name]) for name, values in clean.items()}
+    mask = pad(case.mask, True)
+    mask[rows, column] = False
     padded = case.replace(
-        logprobs=pad(np.where(live, case.logprobs, garbage), garbage),
-        old=pad(np.where(live, case.old, -garbage), garbage),
-        mask=np.concatenate([pad(case.mask, False)[:responses], np.ones((2, time + 1), bool)]),
-        rewards=np.concatenate([np.where(case.groups >= 0, case.rewards, garbage), [garbage, 1.0]]),
-        groups=np.concatenate([case.groups, [-1, -1]]),
+        mask=mask,
+        rewards=pad(np.where(case.groups >= 0, case.rewards, garbage[4]), garbage[4]),
+        groups=pad(case.groups, -1),
+        expert=pad(case.expert, True),
+        staleness=pad(case.staleness, garbage[4]),
+        **dirty,
     )
-    expected, metrics = gradient.both(objective, case)
-    actual, padded_metrics = gradient.both(objective, padded)
-    close(actual, pad(expected, 0.0))
-    for metric, value in metrics.items():
-        close(padded_metrics[metric], value, scale=1e-3)
+    case = case.replace(rewards=np.where(case.groups >= 0, case.rewards, 0), **clean)
+    keys = np.zeros((responses + 4, 2), np.uint32)
+    keys[rows] = response_keys(case)
+    losses, slopes, advantages, metrics = together(padded, keys=keys)
+    expected = together(case)
+    check_same(together, within, case, (losses, slopes[:, rows][:, :, columns]), expected)
+    check_metrics(together, within, case, metrics, expected[3])
+    assert np.count_nonzero(slopes) == np.count_nonzero(slopes[:, rows][:, :, columns]) and not advantages[:, padded.groups < 0].any()
 
 
-def check_split(gradient, close, name, case, first):
-    """Losses, gradients and metrics of two micro-batches, given the global counts, add up to the batch's (maxima combine)."""
-    objective = build(name)
-    shaped = gradient.shaped(objective, case)
-    stats = gradient.stats(gradient.batch(case, shaped))
-    whole, metrics = gradient.both(objective, case, shaped)
-    # Tokens of the other micro-batch are masked out, not cut out: one shape, one compilation.
-    parts = [case.replace(mask=case.mask & rows[:, None]) for rows in (first, ~first)]
-    slopes, part_metrics = zip(*(gradient.both(objective, part, shaped, stats) for part in parts), strict=True)
-    close(slopes[0] + slopes[1], whole)
-    for metric, value in metrics.items():
-        values = [each[metric] for each in part_metrics]
-        close(max(values) if metric.endswith("_max") else sum(values), value, scale=1e-3)
-    added = gradient.stats(gradient.batch(parts[0], shaped)) + gradient.stats(gradient.batch(parts[1], shaped))
-    jax.tree.map(np.testing.assert_array_equal, added, stats)
+def check_packed(together, within, case, order, apart):
+    """Packed tokens give what padded ones do: those of a response together, or all `apart`, with room for more at the end."""
+    flat = np.argsort(order.argsort()[np.arange(case.mask.size) // case.mask.shape[1]], kind="stable")
+    flat = apart if apart is not None else flat
+    dead = np.flatnonzero(~case.live.reshape(-1))
+    live = case.live.reshape(-1)[flat]
+    index = np.concatenate([flat[live], flat[~live], np.resize(dead, 12)])
+    found, expected = together(case, index=index), together(case)
+    check_same(together, within, case, found, expected)
+    check_metrics(together, within, case, found[3], expected[3])
 
 
-def check_scaling(gradient, close, name, case, scale):
-    """Scaling rewards scales the gradient of REINFORCE and REC, and leaves GRPO's."""
-    case = eighths(case)
-    objective = objectives.algorithm(name)
-    expected = gradient(objective, case)
-    actual = gradient(objective, case.replace(rewards=case.rewards * scale))
-    if name == "grpo":
-        close(actual, expected, 1e-4)  # up to the 1e-6 that is added to the std
-    else:
-        close(actual, expected * scale)
+def check_split(together, within, case, order):
+    """Losses, gradients and metrics of two micro-batches, given the statistics of the batch, add up to the batch's (maxima combine)."""
+    rows, time = case.mask.shape
+    halves = [(part[:, None] * time + np.arange(time)).reshape(-1) for part in np.split(order, 2)]
+    expected, parts = together(case), [together(case, index=np.arange(rows * time), part=half) for half in halves]
+    check_same(together, within, case, [sum(values) for values in zip(*parts, strict=True)], expected)
+    largest = np.array([name.endswith("_max") for name in together.metrics])
+    combined = np.where(largest, np.maximum(parts[0][3], parts[1][3]), parts[0][3] + parts[1][3])
+    check_metrics(together, within, case, combined, expected[3])
 
 
-def check_domain(gradient, close, name, case, dtype, garbage):
-    """No NaN or Inf in loss, gradient or metrics over the stated domain, with garbage under the mask."""
-    objective = build(name)
-    largest = np.ptp(case.rewards[case.groups >= 0])
-    if "tau" in objective.numbers:  # |A| / tau up to the domain's edge
-        tau = max(largest / (500 if dtype == np.float64 else 80), 1e-3)
-        objective = build(name, tau=tau)
-    live = case.mask & (case.groups >= 0)[:, None]
-    wild = case.replace(
-        logprobs=np.where(live, case.logprobs, garbage).astype(dtype),
-        old=np.where(live, case.old, garbage).astype(dtype),
-        rewards=np.where(case.groups >= 0, case.rewards, garbage).astype(dtype),
-    )
-    slope, metrics = gradient.both(objective, wild)
-    assert slope.dtype == dtype
-    assert np.all(np.isfinite(slope)) and np.all(slope[~live] == 0)
-    assert all(np.isfinite(value) for value in metrics.values()), metrics
-    if name != "red_weight" or dtype == np.float64:
-        assert metrics["limited_fraction"] == 0
+def check_sharding(together, within, case, worker, group, layout, local=False):
+    """Eight devices of any mesh give what one does."""
+    pickle.dump((group, together.chosen, case, layout, local), worker.stdin)
+    worker.stdin.flush()
+    found, expected = pickle.load(worker.stdout), together(case)
+    check_same(together, within, case, found, expected)
+    check_metrics(together, within, case, found[3], expected[3])
 
 
-def extreme(case, dtype, data):
-    """The case with log-ratios and rewards at and inside the edges of the domain."""
-    edge, reward = (80, 1e6) if dtype == np.float64 else (40, 1e4)
-    shape = case.mask.shape
-    moved = np.array(data.draw(st.lists(st.sampled_from([-1.0, -0.5, 0.0, 0.5, 1.0]), min_size=shape[0], max_size=shape[0])))
-    steps = np.zeros(shape)
-    steps[:, 0], steps[:, 1] = moved, np.where(dtype == np.float64, moved, 0)  # |S| within 700, and within 80
-    rewards = data.draw(st.lists(st.sampled_from([-1.0, -0.3, 0.0, 1e-9, 0.3, 1.0]), min_size=shape[0], max_size=shape[0]))
-    # Logs are kept on a coarse grid so that d is exactly at the edge after rounding to float32.
-    old = np.round(case.old)
-    return case.replace(old=old, logprobs=old + edge * steps, rewards=reward * np.array(rewards))
+def check_scaling(together, within, case, scale):
+    """Scaling rewards by c scales the gradient by c or leaves it; what is added to a std being scaled too, or seen for what it is."""
+
+    def scaled(objective):
+        changed = {"std_epsilon": scale * objective.numbers["std_epsilon"]} if "std_epsilon" in objective.numbers else {}
+        return replace(objective, numbers={**objective.numbers, **changed})
+
+    chosen = together.chosen
+    larger = case.replace(rewards=case.rewards * scale)
+    compared = [
+        objective.advantage in DEGREES
+        and objective.term not in INHOMOGENEOUS_TERMS
+        and objective.weight != "exponential"
+        and not objective.penalties
+        and objective.shaping != "overlong_and_no_signal"
+        and objective.single == "zero"
+        for objective in chosen.values()
+    ]
+    preference = [objective.term.endswith("_preference") for objective in chosen.values()]
+    degrees = np.array([DEGREES.get(objective.advantage, 0) for objective in chosen.values()]) * ~np.array(preference)
+    factors = float(scale) ** degrees
+    losses, slopes, advantages, _ = expected = together(case)
+    wanted = (losses * factors, slopes * factors[:, None, None], advantages * factors[:, None])
+    found = together(larger, chosen={name: scaled(objective) for name, objective in chosen.items()})
+    check_same(together, within, case, found, wanted, np.array(compared))
+
+    if "grpo-population" in chosen:
+        place = list(chosen).index("grpo-population")
+        std = np.sqrt(by_group(case.rewards, case.groups, np.var))
+        change = 1e-6 * (1 + 1 / scale) / np.where(std > 0, std, 1) + 1e-10
+        within(together(larger)[1][place], expected[1][place], np.abs(expected[1][place]) * change[:, None], 1)
 
 
-@examples
-@given(data=data, name=names, shift=st.integers(-1_000_000, 1_000_000))
-def test_i9_shifting_rewards(gradient, assert_close, cases, data, name, shift):
-    check_shift(gradient, assert_close, name, data.draw(cases), shift)
+@st.composite
+def orders(draw, size):
+    """Permutations of `size`, as keys to sort by: they shrink to the identity."""
+    return np.argsort(np.frombuffer(draw(st.binary(min_size=2 * size, max_size=2 * size)), np.uint16), kind="stable")
 
 
-@examples
-@given(data=data, name=names, order=st.permutations(range(7)))
-def test_i9_permuting_responses_and_groups(gradient, assert_close, cases, data, name, order):
-    check_permutation(gradient, assert_close, name, data.draw(cases), np.array(order))
+@pytest.fixture(scope="module")
+def together(every_objective):
+    return Together(every_objective(True))
 
 
-@examples
-@given(data=data, name=exponential, garbage=st.sampled_from([np.nan, np.inf, -np.inf, 1e300, 0.0]))
-def test_i9_padding_amount_and_content(gradient, assert_close, cases, data, name, garbage):
-    check_padding(gradient, assert_close, name, data.draw(cases), garbage)
-
-
-@examples
-@given(data=data, name=names, first=st.lists(st.booleans(), min_size=7, max_size=7))
-def test_i9_splitting_into_micro_batches(gradient, assert_close, cases, data, name, first):
-    check_split(gradient, assert_close, name, data.draw(cases), np.array(first))
+ROWS, TOKENS = 96, 288
+GARBAGE = st.tuples(*[st.sampled_from([np.nan, np.inf, -np.inf, 1e300, 0.0])] * 5)
 
 
 @examples
-@given(
-    data=data,
-    name=st.sampled_from([name for name in NAMES if name.startswith(("rec", "grpo"))]),
-    scale=st.sampled_from([0.25, 2.0, 1000.0]),
-)
-def test_i9_scaling_rewards(gradient, assert_close, cases, data, name, scale):
-    check_scaling(gradient, assert_close, name, data.draw(cases), scale)
+@given(data=data, shifts=st.lists(st.integers(-1_000_000, 1_000_000), min_size=5, max_size=5))
+def test_i9_shifting_rewards(together, assert_within, strategies, data, shifts):
+    check_shift(together, assert_within, data.draw(strategies.wide), np.array(shifts, float))
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_i11_domain(gradient, assert_close, cases, dtype):
-    @examples
-    @given(data=data, name=names if dtype == np.float64 else exponential, garbage=st.sampled_from([np.nan, np.inf, -np.inf, 1e30]))
-    def run(data, name, garbage):
-        check_domain(gradient, assert_close, name, extreme(data.draw(cases), dtype, data), dtype, garbage)
-
-    with jax.enable_x64(dtype == np.float64):
-        run()
+@examples
+@given(data=data, order=orders(ROWS))
+def test_i9_permuting_responses_and_groups(together, assert_within, strategies, data, order):
+    check_permutation(together, assert_within, data.draw(strategies.wide), order)
 
 
-@pytest.mark.parametrize("aggregation", ["group", "response"])
-def test_i9_packed_is_padded(example, aggregation):
-    objective = objectives.algorithm("opmd", aggregation=aggregation, kl_coef=0.1, kl_reference="behavior")
-    advantages = objectives.advantages(objective, example.rewards, example.groups)
-    padded = objectives.padded_batch(advantages=advantages, mask=example.mask, groups=example.groups, old_logprobs=example.old)
-    policy_loss = jax.jit(objectives.policy_loss)
-    loss, metrics = policy_loss(objective, example.logprobs, padded)
-    order = np.random.default_rng(0).permutation(np.flatnonzero(example.mask))
-    packed_loss, packed_metrics = policy_loss(objective, example.logprobs.reshape(-1)[order], padded.select_tokens(order))
-    np.testing.assert_allclose(packed_loss, loss, rtol=1e-12)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-12), packed_metrics, metrics)
+@examples
+@given(data=data, order=orders(ROWS + 4), column=st.integers(0, 3), garbage=GARBAGE)
+def test_i9_padding_amount_and_content(together, assert_within, strategies, data, order, column, garbage):
+    check_padding(together, assert_within, data.draw(strategies.wide), np.sort(order[:ROWS]), column, garbage)
 
 
-def _paired(group_ids):
-    return importlib.import_module("grre_jax.objectives.groups").Groups(jnp.arange(group_ids.size) // 2, group_ids >= 0)
+@examples
+@given(data=data, order=orders(ROWS), apart=st.none() | orders(TOKENS))
+def test_i9_packed_or_padded(together, assert_within, strategies, data, order, apart):
+    check_packed(together, assert_within, data.draw(strategies.wide), order, apart)
 
 
-# invariance, its arguments, module, name in it, function from the original to the perturbed
+@examples
+@given(data=data, order=orders(ROWS))
+def test_i9_splitting_into_micro_batches(together, assert_within, strategies, data, order):
+    check_split(together, assert_within, data.draw(strategies.wide), order)
+
+
+@examples
+@given(data=data, scale=st.sampled_from([0.25, 2.0, 3.0, 64.0]))
+def test_i9_scaling_rewards(together, assert_within, strategies, data, scale):
+    check_scaling(together, assert_within, data.draw(strategies.wide), scale)
+
+
+@pytest.fixture(scope="module")
+def eight_devices():
+    """Starts the process that computes on eight devices."""
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"
+    with subprocess.Popen(
+        [sys.executable, "-m", "tests.objectives.eight_devices"],
+        cwd=Path(__file__).parents[2],
+        env=os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as worker:
+        yield worker
+        worker.stdin.close()
+
+
+@pytest.fixture(scope="module")
+def quarters(every_objective):
+    """Every algorithm and variant, a quarter of them at a time: eight simulated devices take their time."""
+    chosen = sorted(every_objective(True).items())
+    return [Together(dict(chosen[start::4])) for start in range(4)]
+
+
+@examples
+@given(data=data, group=st.integers(0, 3), layout=st.sampled_from(["data", "data, fsdp and tensor", "fsdp"]))
+def test_i9_sharding_over_any_mesh(quarters, eight_devices, assert_within, strategies, data, group, layout):
+    check_sharding(quarters[group], assert_within, data.draw(strategies.wide), eight_devices, group, layout)
+
+
+def _paired(original):
+    def perturbed(group_ids):
+        groups = original(group_ids)
+        return type(groups)(jnp.arange(group_ids.size) // 2, groups.live)
+
+    return perturbed
+
+
+def _by_rows(original):
+    """Takes token i for one of row i T / N, as it is in a padded batch."""
+
+    def perturbed(x, values):
+        rows = jnp.arange(values.size) * x.batch.group_ids.size // values.size
+        return jnp.zeros(x.batch.group_ids.size).at[rows].add(jnp.where(x.mask, values, 0))
+
+    return perturbed
+
+
+# invariance: check, objective, further arguments, name of what is perturbed, function from the original to the perturbed
+ROTATED = np.roll(np.arange(8), 3)
 PERTURBATIONS = {
-    "shift": (check_shift, ("grpo", 1000), ".advantages", "group_mean_advantages", lambda original: lambda r, g, single: r),
-    "permutation": (check_permutation, ("grpo", np.roll(np.arange(7), 1)), ".advantages", "segment_groups", lambda original: _paired),
-    "padding": (check_padding, ("opmd", np.nan), ".policy_loss", "_data", lambda original: lambda v, mask, dtype: v),
-    "padding responses": (check_padding, ("grpo", 1.0), ".batch", "live_tokens", lambda original: lambda batch: batch.mask),
-    "split": (check_split, ("grpo", np.arange(7) < 3), "", "policy_loss", lambda original: lambda o, x, b, stats: original(o, x, b)),
-    "scaling": (check_scaling, ("rec_ring_is", 2.0), ".advantages", "group_mean_advantages", lambda original: lambda r, g, s: jnp.sign(r)),
-    "domain": (check_domain, ("opmd", np.float64, np.nan), ".policy_loss", "_data", lambda original: lambda v, mask, dtype: v),
+    "shift": (check_shift, "rloo-default", [np.full(5, 1000.0)], "group_mean_advantages", lambda original: lambda r, g, single: r),
+    "permutation": (check_permutation, "grpo-population", [ROTATED], "segment_groups", _paired),
+    "padding content": (
+        check_padding,
+        "grpo-population",
+        [np.arange(8), 4, [np.nan] * 5],
+        "LossInputs._token_data",
+        lambda original: lambda x, name: getattr(x.batch, name),
+    ),
+    "padding rows": (
+        check_padding,
+        "grpo-population",
+        [np.arange(8), 4, [1.0] * 5],
+        "live_tokens",
+        lambda original: lambda batch: batch.mask,
+    ),
+    "padding amount": (
+        check_padding,
+        "reinforce-mean",
+        [np.arange(8), 4, [0.0] * 5],
+        "response_scale",
+        lambda original: lambda objective, batch, *rest: original(objective, batch, *rest) / batch.group_ids.size,
+    ),
+    "packed": (check_packed, "gspo-population", [ROTATED, None], "LossInputs.sum_by_response", _by_rows),
+    "split": (check_split, "grpo-population", [ROTATED], "policy_loss", lambda original: lambda o, x, b, stats: original(o, x, b)),
+    "scaling": (check_scaling, "rec_ring_is-mean", [2.0], "group_mean_advantages", lambda original: lambda r, g, single: jnp.sign(r)),
 }
 
 
 @pytest.mark.parametrize("invariance", PERTURBATIONS)
-def test_each_invariance_can_fail(gradient, new_gradient, assert_close, example, monkeypatch, invariance):
-    check, arguments, module, name, perturb = PERTURBATIONS[invariance]
-    check(gradient, assert_close, arguments[0], example, *arguments[1:])
-    where = importlib.import_module("grre_jax.objectives" + module)
-    monkeypatch.setattr(where, name, perturb(getattr(where, name)))
+def test_each_invariance_can_fail(every_objective, assert_within, full_example, perturb, invariance):
+    check, name, arguments, place, make = PERTURBATIONS[invariance]
+    chosen = {name: every_objective()[name]}
+    check(Together(chosen), assert_within, full_example, *arguments)
+    perturb(place, make)
     with pytest.raises(AssertionError):
-        check(new_gradient(), assert_close, arguments[0], example, *arguments[1:])
+        check(Together(chosen), assert_within, full_example, *arguments)
+
+
+def test_sharding_can_fail(every_objective, assert_within, full_example, eight_devices):
+    together = Together({"grpo-population": every_objective()["grpo-population"]})
+    check_sharding(together, assert_within, full_example, eight_devices, "one", "data")
+    with pytest.raises(AssertionError):
+        check_sharding(together, assert_within, full_example, eight_devices, "one", "data", local=True)

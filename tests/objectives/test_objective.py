@@ -29,7 +29,12 @@ def test_requires(name, options, required):
 
 
 def test_only_red_drop_needs_a_key():
-    assert [name for name in objectives.algorithms() if objectives.algorithm(name).needs_key] == ["red_drop"]
+    optional = {"constant_length": 1, "delta": 2.0, "dro_beta": 1.0, "gvpo_beta": 1.0}
+    rows = objectives.algorithm_table()
+    built = [
+        objectives.algorithm(row.name, **{name: optional[name] for name, value in row.defaults.items() if value is None}) for row in rows
+    ]
+    assert [objective.name for objective in built if objective.needs_key] == ["red_drop"]
 
 
 def test_numbers_share_a_compilation_and_may_be_traced():
@@ -43,7 +48,27 @@ def test_numbers_share_a_compilation_and_may_be_traced():
     assert count(objectives.algorithm("rec_oneside_nois")) == np.float32(0.2)
     assert count(objectives.algorithm("rec_oneside_nois", epsilon_low=0.6, epsilon_high=2.0)) == 2
     assert len(traces) == 1
+    assert count(objectives.algorithm("rec_twoside_nois")) == np.float32(0.2)
+    assert len(traces) == 2
     assert jax.jit(lambda high: objectives.algorithm("grpo", epsilon_high=high).numbers["epsilon_high"])(0.5) == 0.5
+
+
+def test_algorithms_that_differ_in_numbers_alone_share_a_compilation():
+    traces = []
+    batch = objectives.padded_batch(
+        advantages=np.ones(2), mask=np.ones((2, 3)), groups=np.zeros(2, int), old_logprobs=np.zeros((2, 3)), prox_logprobs=np.zeros((2, 3))
+    )
+
+    @jax.jit
+    def loss(objective, logprobs):
+        traces.append(objective.name)
+        return objectives.policy_loss(objective, logprobs, batch)
+
+    for name in ("decoupled_ppo", "icepop"):
+        for epsilon in (0.1, 0.3):
+            loss(objectives.algorithm(name, epsilon_low=epsilon), np.zeros((2, 3)))
+    assert traces == ["decoupled_ppo"]
+    assert objectives.algorithm("icepop").name == "icepop"
 
 
 def test_a_stack_is_swept_by_vmap():

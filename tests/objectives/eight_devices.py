@@ -1,0 +1,62 @@
+"""Losses and gradients of sharded batches on eight simulated devices, for test_invariances: a process of its own that answers over pipes.
+
+Each message on stdin is a pickled (name of a group of objectives, the objectives, case, layout, local); each answer on stdout what
+`Together` gives. `local` is a mistake to be caught: the statistics are those of the first device's tokens.
+"""
+
+import pickle
+import sys
+from unittest import mock
+
+import jax
+
+from grre_jax import objectives, parallel
+
+from .all_objectives import Together
+
+# The mesh, and whether response arrays are cut over it as token arrays are.
+LAYOUTS = {
+    "data": (parallel.MeshConfig(data=8), False),
+    "data, fsdp and tensor": (parallel.MeshConfig(data=2, fsdp=2, tensor=2), True),
+    "fsdp": (parallel.MeshConfig(data=1, fsdp=8), True),
+}
+
+
+def laid_out(tree, layout: str):
+    """Arrays laid out over the mesh: [responses, time] by rows, [responses] by rows or whole."""
+    config, cut_responses = LAYOUTS[layout]
+    mesh = parallel.make_mesh(config)
+    by_rows, whole = parallel.rows(mesh), parallel.replicated(mesh)
+    return jax.tree.map(lambda array: jax.device_put(array, by_rows if array.ndim == 2 or cut_responses else whole), tree)
+
+
+def of_first_device(batch_stats):
+    """`batch_stats` that sees an eighth of the tokens."""
+
+    def mistaken(batch, objective, logprobs):
+        first = slice(batch.mask.size // 8)
+        return batch_stats(batch.select_tokens(first), objective, logprobs[first])
+
+    return mistaken
+
+
+def serve(received, sent):
+    computed = {}
+    with jax.enable_x64(True):
+        while True:
+            try:
+                group, chosen, case, layout, local = pickle.load(received)
+            except EOFError:
+                return
+            together = computed.setdefault((group, local), Together(chosen))
+            numbers, logprobs, fields, keys, *_ = together.arguments(case)
+            logprobs, fields, keys = laid_out((logprobs, fields, keys), layout)
+            original = objectives.batch_stats
+            with mock.patch.object(objectives, "batch_stats", of_first_device(original) if local else original):
+                answer = jax.device_get(together.compute(numbers, logprobs, fields, keys, None, None))
+            pickle.dump(answer, sent)
+            sent.flush()
+
+
+if __name__ == "__main__":
+    serve(sys.stdin.buffer, sys.stdout.buffer)

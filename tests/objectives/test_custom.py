@@ -1,0 +1,122 @@
+"""A user's own loss gets what the built-in ones get, and is refused with a reason where it cannot be one."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from grre_jax import objectives
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+
+def clipped(x, *, low=0.2, high=0.2):
+    """PPO's objective, left to automatic differentiation."""
+    ratio = jnp.exp(x.log_ratio)
+    return -jnp.minimum(ratio * x.advantages, jnp.clip(ratio, 1 - low, 1 + high) * x.advantages)
+
+
+def sequence(x):
+    """GSPO's ratio, differentiated through the whole response."""
+    return -jnp.exp(x.mean_over_response(x.log_ratio)) * x.advantages
+
+
+def needy(x, *, weight):
+    return -weight * x.ref_logprobs * x.logprobs * x.staleness
+
+
+def test_it_is_the_built_in_loss_that_it_states(gradient, assert_close, example):
+    own = objectives.algorithm(clipped, high=0.5, advantage="group_std", filter="opsm", kl_coef=0.2, kl_reference="behavior")
+    built_in = objectives.algorithm("grpo", epsilon_high=0.5, filter="opsm", kl_coef=0.2, kl_reference="behavior")
+    slope, metrics = gradient.both(own, example)
+    expected, expected_metrics = gradient.both(built_in, example)
+    assert_close(slope, expected, 1e-12)
+    for name in ("loss", "penalty", "filtered_fraction", "ratio_max"):
+        np.testing.assert_allclose(metrics[name], expected_metrics[name], rtol=1e-12)
+
+
+def test_a_loss_of_whole_responses(gradient, assert_close, example):
+    own = objectives.algorithm(sequence, aggregation="response", advantage="group_std")
+    wide = objectives.algorithm("gspo", epsilon_low=1.0, epsilon_high=np.inf)
+    assert_close(gradient(own, example), gradient(wide, example), 1e-10)
+
+
+def test_garbage_under_the_mask_stays_there(gradient, example):
+    garbage = np.where(example.mask, 0, np.nan)
+    dirty = example.replace(logprobs=example.logprobs + garbage, old=example.old + garbage)
+    objective = objectives.algorithm(clipped)
+    np.testing.assert_array_equal(gradient(objective, dirty), gradient(objective, example))
+
+
+def test_numbers_are_leaves_that_share_a_compilation():
+    traces = []
+
+    @jax.jit
+    def read(objective):
+        traces.append(1)
+        return objective.numbers["low"]
+
+    assert read(objectives.algorithm(clipped)) == 0.2
+    assert read(objectives.algorithm(clipped, low=0.5)) == 0.5
+    assert len(traces) == 1
+    assert jax.tree.leaves(objectives.stack([objectives.algorithm(clipped, low=low) for low in (0.1, 0.3)]))[0].shape == (2,)
+
+
+def test_what_it_reads_is_what_it_requires():
+    assert objectives.algorithm(clipped).requires == {"old_logprobs"}
+    assert objectives.algorithm(needy, weight=1.0).requires == {"ref_logprobs", "staleness"}
+    assert objectives.algorithm(lambda x: -x.advantages * x.logprobs).requires == set()
+    batch = objectives.padded_batch(advantages=np.ones(1), mask=np.ones((1, 2)), groups=np.zeros(1, int))
+    with pytest.raises(ValueError, match="clipped needs old_logprobs"):
+        objectives.policy_loss(objectives.algorithm(clipped), np.zeros((1, 2)), batch)
+
+
+def wrong_shape(x):
+    return jnp.sum(x.logprobs)
+
+
+def two_batches(x, y):
+    return x.logprobs
+
+
+def text_number(x, *, mode="fast"):
+    return x.logprobs
+
+
+def taken_name(x, *, single=1.0):
+    return x.logprobs
+
+
+@pytest.mark.parametrize(
+    ("function", "options", "message"),
+    [
+        (clipped, {"lo": 0.1}, "no option 'lo'.*did you mean low"),
+        (clipped, {"low": np.nan}, "low must be finite"),
+        (clipped, {"low": "0.1"}, "low must be a number"),
+        (clipped, {"advantage": "group_maen"}, "did you mean group_mean"),
+        (clipped, {"kl_coef": -1.0}, "kl_coef must be"),
+        (needy, {}, "needy: weight must be given"),
+        (two_batches, {}, "must take the batch and then numbers by keyword"),
+        (text_number, {}, "the default of mode must be a finite number"),
+        (taken_name, {}, "single has the name of an option"),
+        (wrong_shape, {}, "must return a loss for each of the"),
+    ],
+)
+def test_refusals(function, options, message):
+    batch = objectives.padded_batch(advantages=np.ones(1), mask=np.ones((1, 2)), groups=np.zeros(1, int))
+    with pytest.raises(ValueError, match=message):
+        objectives.policy_loss(objectives.algorithm(function, **options), np.zeros((1, 2)), batch)
+
+
+def test_it_is_found_in_a_file_and_an_edited_file_is_another_loss(tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text("def push(x, *, strength=2.0):\n    return -strength * x.advantages * x.logprobs\n")
+    objective = objectives.algorithm(f"{file}:push", strength=3)
+    assert (objective.name, objective.numbers) == ("push", {"strength": 3.0})
+    assert objectives.algorithm(f"{file}:push").custom is objective.custom
+    file.write_text("def push(x, *, force=2.0):\n    return -force * x.advantages * x.logprobs\n")
+    assert objectives.algorithm(f"{file}:push").numbers == {"force": 2.0}
+    with pytest.raises(ValueError, match="has no function 'pull'; it has push"):
+        objectives.algorithm(f"{file}:pull")
+    with pytest.raises(ValueError, match="there is no file"):
+        objectives.algorithm(f"{tmp_path / 'other.py'}:push")
