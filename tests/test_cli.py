@@ -1,7 +1,9 @@
 """The commands as a person types them: exit statuses, one clear sentence, and one small run from start to export."""
 
 import json
+import re
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -144,6 +146,37 @@ def test_a_missing_config(fails, config_file, tmp_path):
 def test_an_unknown_objective_option(fails, config_file, tmp_path):
     printed = fails(2, "train", config_file, "--run-dir", tmp_path / "run", "--objective.options.epsilon_lo", "1")
     assert "epsilon_lo" in printed and not (tmp_path / "run").exists()
+
+
+def test_a_loss_of_your_own_trains_as_its_documentation_says(config_file, tmp_path):
+    """The page's example, copied out of it."""
+    page = (Path(__file__).parents[1] / "docs" / "own-loss.md").read_text()
+    (tmp_path / "my_loss.py").write_text(re.search(r"```python\n(import.*?)```", page, re.DOTALL)[1])
+    folder = tmp_path / "run"
+    name = f"{tmp_path / 'my_loss.py'}:soft_clip"
+    options = ["--objective.name", name, "--objective.options.width", "0.3", "--objective.options.kl_coef", "0.1"]
+    assert main(["train", config_file, "--run-dir", str(folder), *options, "--objective.options.kl_reference", "behavior"]) == 0
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    trained = [row for row in rows if "loss" in row]
+    assert trained and {"ratio_max", "effective_sample_size", "penalty"} <= trained[-1].keys()
+
+
+def test_a_loss_of_your_own_that_is_not_there(fails, config_file, tmp_path):
+    printed = fails(2, "train", config_file, "--run-dir", tmp_path / "run", "--objective.name", f"{tmp_path}/none.py:loss")
+    assert "there is no file" in printed and not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(("name", "words"), [("tis", "proximal"), ("astar_po", "reference policy"), ("chord", "expert")])
+def test_an_objective_whose_data_a_run_does_not_have(fails, config_file, tmp_path, name, words):
+    printed = fails(2, "train", config_file, "--run-dir", tmp_path / "run", "--objective.name", name)
+    assert name in printed and (words in printed or "start of the update" in printed) and not (tmp_path / "run").exists()
+
+
+def test_algorithms_of_a_name(capsys, fails):
+    assert main(["algorithms", "opsm"]) == 0
+    printed = capsys.readouterr().out
+    assert "opsm_delta" in printed and "may be negative" in printed and "rloo" not in printed
+    assert "did you mean opsm" in fails(2, "algorithms", "opms")
 
 
 def test_an_unsupported_architecture_is_named(fails, config_file, tmp_path):
@@ -311,3 +344,21 @@ def test_a_damaged_shard_is_named(copy, capsys, fails, config_file, tmp_path, mo
     assert "damaged" in printed and name in printed
     sentence = fails(1, "train", config_file, "--run-dir", tmp_path / "new", "--data.path", copy / "rollouts")
     assert name in sentence and not (tmp_path / "new").exists()
+
+
+# ---- studies
+
+
+def test_study_bandit(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    assert main(["study", "bandit", "--out", str(tmp_path / "bandit"), "--seed", "3", "--algorithms", "reinforce", "surrogate"]) == 0
+    printed = capsys.readouterr().out
+    assert "reinforce" in printed and "tau < 0.112" in printed and str(tmp_path / "bandit") in printed
+    found = json.loads((tmp_path / "bandit" / "bandit.json").read_text())
+    assert found["seed"] == 3 and [row["label"] for row in found["results"]][0] == "reinforce"
+    assert (tmp_path / "bandit" / "bandit.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_study_bandit_of_an_unknown_algorithm(fails, tmp_path):
+    assert "did you mean" in fails(2, "study", "bandit", "--out", tmp_path / "bandit", "--algorithms", "reinforse")
+    assert not (tmp_path / "bandit").exists()

@@ -74,6 +74,13 @@ def test_entries_of_options_are_kept_beside_new_ones():
     assert config.objective.options == {"epsilon_low": 0.2, "epsilon_high": 0.3}
 
 
+def test_another_algorithm_or_task_takes_none_of_the_options_of_the_first():
+    config = Config(name="x", objective=ObjectiveConfig("grpo", {"epsilon_low": 0.2}), task=TaskConfig("arithmetic", {"operands": 2}))
+    changed = overrides.override(config, ["--objective.options.tau", "0.5", "--objective.name", "red_weight", "--task.name", "gsm8k"])
+    assert changed.objective == ObjectiveConfig("red_weight", {"tau": 0.5}) and changed.task == TaskConfig("gsm8k", {})
+    assert overrides.override(config, ["--objective.name", "grpo"]) == config
+
+
 @pytest.mark.parametrize("name", overrides.field_names(DEFAULT))
 def test_every_field_can_be_set_to_its_own_value(name):
     value = value_of(DEFAULT, name)

@@ -34,6 +34,7 @@ class PackedBatch:
         old_logprobs: behaviour log-probs, or None if any group lacks them.
         rewards: [responses].
         group_ids: [responses]; -1 on padding responses.
+        staleness: [responses] how many versions behind the learner the policy was that sampled, or None if that is not known of all.
     """
 
     tokens: Int[np.ndarray, "micro rows length"]
@@ -46,6 +47,7 @@ class PackedBatch:
     old_logprobs: Float[np.ndarray, "micro rows length"] | None
     rewards: Float[np.ndarray, " responses"]
     group_ids: Int[np.ndarray, " responses"]
+    staleness: Float[np.ndarray, " responses"] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,13 +105,14 @@ def _pieces(group: Group, row_tokens: int) -> list[list[int]]:
     return pieces
 
 
-def pack(groups: Sequence[Group], shape: BatchShape, *, behavior_logprobs: bool = True) -> PackedBatch:
+def pack(groups: Sequence[Group], shape: BatchShape, *, behavior_logprobs: bool = True, learner_version: int | None = None) -> PackedBatch:
     """Packs the groups of one step.
 
     Args:
         groups: one step's groups, tokenised, every response with at least one token.
         shape: the run's batch shape.
         behavior_logprobs: carry the stored log-probs; False leaves `old_logprobs` None, for objectives that do not need them.
+        learner_version: the version of the policy that trains, in the same count as the data's; None leaves `staleness` None.
 
     Raises:
         DataError: naming the group, if it does not fit the shape or lacks the behaviour log-probs asked for.
@@ -125,7 +128,7 @@ def pack(groups: Sequence[Group], shape: BatchShape, *, behavior_logprobs: bool 
     for index, group in enumerate(groups):
         if behavior_logprobs and group.behavior_logprobs is None:
             raise DataError(
-                f"group {group.group_id} has no behaviour log-probs and this objective needs them: take an objective without a ratio (reinforce, red_drop, red_weight, asymre)"
+                f"group {group.group_id} has no behaviour log-probs and this objective needs them: take an objective without a ratio (such as reinforce, red_drop, red_weight, asymre)"
             )
         count = len(group.lengths)
         if response + count > shape.responses:
@@ -179,10 +182,19 @@ def pack(groups: Sequence[Group], shape: BatchShape, *, behavior_logprobs: bool 
         old_logprobs=None if old is None else shaped(old),
         rewards=rewards,
         group_ids=group_ids,
+        staleness=None if learner_version is None else _staleness(groups, shape.responses, learner_version),
     )
 
 
-def place(groups: Sequence[Group], shape: BatchShape, objective: Objective, mesh: Mesh) -> PackedBatch:
+def _staleness(groups: Sequence[Group], responses: int, learner_version: int) -> Float[np.ndarray, " responses"] | None:
+    """How many versions old each response is, 0 on padding; None where a response does not say which policy sampled it."""
+    versions = np.concatenate([group.policy_version for group in groups]) if groups else np.zeros(0, int)
+    if (versions < 0).any():
+        return None
+    return np.concatenate([learner_version - versions, np.zeros(responses - versions.size)]).astype(np.float32)
+
+
+def place(groups: Sequence[Group], shape: BatchShape, objective: Objective, mesh: Mesh, learner_version: int | None = None) -> PackedBatch:
     """Packs the groups of one step as `pack` does, onto the devices: rows cut over the mesh, responses everywhere.
 
     Behaviour log-probs come along wherever all groups have them, even if the objective needs none: the metrics then say how far the policy has moved
@@ -192,7 +204,10 @@ def place(groups: Sequence[Group], shape: BatchShape, objective: Objective, mesh
         DataError: as `pack`.
     """
     batch = pack(
-        groups, shape, behavior_logprobs="old_logprobs" in objective.requires or all(g.behavior_logprobs is not None for g in groups)
+        groups,
+        shape,
+        behavior_logprobs="old_logprobs" in objective.requires or all(g.behavior_logprobs is not None for g in groups),
+        learner_version=learner_version,
     )
     cut, whole = meshes.rows(mesh, axis=1), meshes.replicated(mesh)
     return jax.tree.map(lambda x: jax.device_put(x, cut if x.ndim == 3 else whole), batch)

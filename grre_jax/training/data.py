@@ -201,7 +201,7 @@ def _check_ratio(parts: setup.Parts, group: Group, folder: Path) -> None:
     if "old_logprobs" not in parts.objective.requires:
         return
     if group.behavior_logprobs is None:
-        free = [name for name in objectives.algorithms() if "old_logprobs" not in objectives.algorithm(name).requires]
+        free = [row.name for row in objectives.algorithm_table() if not row.requires]
         raise DataError(
             f"group {group.group_id} of {folder} has no behaviour log-probs, and objective {parts.objective.name} needs them: "
             f"choose one that does not ({', '.join(free)}) with --objective.name"

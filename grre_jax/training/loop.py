@@ -146,7 +146,8 @@ class _Run:
                 self._evaluate(state, 0, bar)
             for step in range(first, steps):
                 self._refresh(state, step, first, bar, pending)
-                batch = place(self.data.groups(step), self.parts.shape, self.parts.objective, self.parts.mesh)
+                version = None if config.data.path else step  # another run's data counts another policy's versions
+                batch = place(self.data.groups(step), self.parts.shape, self.parts.objective, self.parts.mesh, version)
                 state, metrics = step_fn(state, batch, self.parts.objective, temperature, key)
                 # The previous step's metrics are read now, while this step computes: nothing waits for the device.
                 bar.update(step + 1, pending.swap(step + 1, metrics, self.data.staleness(step)))

@@ -58,11 +58,7 @@ def build(config: Config) -> Parts:
         objective = objectives.algorithm(config.objective.name, **config.objective.options)
     except ValueError as error:
         raise UsageError(f"objective: {error}") from error
-    if "ref_logprobs" in objective.requires:
-        raise UsageError(
-            f"objective {objective.name} asks for log-probs of a reference policy, which a run does not compute: "
-            "take --objective.options.kl_reference behavior, or leave kl_coef at 0"
-        )
+    _check_data(config, objective)
     if config.sampling.temperature <= 0:
         raise UsageError(
             f"field sampling.temperature must be above 0 to train, got {config.sampling.temperature}: greedy samples have no ratio"
@@ -83,6 +79,23 @@ def build(config: Config) -> Parts:
     except ValueError as error:
         raise UsageError(str(error)) from error
     return Parts(config, task, tokenizer, build_model(config, tokenizer), objective, mesh, shape)
+
+
+# What an objective may ask for and a run's data does not have, and what to do instead.
+_UNAVAILABLE = {
+    "ref_logprobs": "log-probs of a reference policy, which a run does not compute: take --objective.options.kl_reference behavior, or leave kl_coef at 0",
+    "prox_logprobs": "log-probs of the policy at the start of the update, which a run does not compute: with one update a batch they are those of the policy itself; take log_linear_proximal, or leave correction at none",
+    "expert": "responses marked as an expert's, which rollout records do not carry: train on an expert's data with reinforce, asymre or raft",
+}
+
+
+def _check_data(config: Config, objective: objectives.Objective) -> None:
+    for name in sorted(objective.requires & set(_UNAVAILABLE)):
+        raise UsageError(f"objective {objective.name} asks for {_UNAVAILABLE[name]}")
+    if "staleness" in objective.requires and config.data.path:
+        raise UsageError(
+            f"objective {objective.name} asks how many policy versions old the data is, and data.path={config.data.path} counts another run's versions: take an objective without, such as grpo"
+        )
 
 
 def build_tokenizer(config: Config, task: tasks.Task) -> tasks.Tokenizer:

@@ -6,6 +6,7 @@ share, so splitting a step differently does not change its gradient.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -40,11 +41,61 @@ def _loss_batch(batch: PackedBatch, shaped: objectives.ShapedData) -> objectives
         dropped=shaped.dropped,
         rewards=batch.rewards,
         group_ids=batch.group_ids,
+        staleness=batch.staleness,
     )
 
 
+_TOKEN_FIELDS = ("tokens", "positions", "segment_ids", "prefix_ids", "sources", "mask", "response_ids", "old_logprobs")
+
+
+def _micro_batch(batch: PackedBatch, i: Any) -> PackedBatch:
+    return dataclasses.replace(batch, **{f: getattr(batch, f)[i] for f in _TOKEN_FIELDS if getattr(batch, f) is not None})
+
+
+def _logprobs(graph: Any, params: Any, micro: PackedBatch, temperature: Array, with_entropy: bool) -> Any:
+    return token_logprobs(
+        nnx.merge(graph, params),
+        micro.tokens,
+        micro.positions,
+        micro.segment_ids,
+        micro.prefix_ids,
+        micro.sources,
+        temperature=temperature,
+        with_entropy=with_entropy,
+    )
+
+
+def _if_filled(batch: PackedBatch, i: Any, run: Callable, otherwise: Any) -> Any:
+    """`run` of a micro-batch, or `otherwise` where it holds no token: rows are filled from the front, so the empty ones cost nothing."""
+    return jax.lax.cond(batch.mask[i].any(), run, lambda carry: carry, otherwise)
+
+
+def _whole_batch_stats(
+    graph: Any, params: Any, batch: PackedBatch, shaped: objectives.ShapedData, objective: Any, temperature: Array
+) -> objectives.BatchStats | None:
+    """The first phase: counts and, for an objective that decides by the policy over the whole step, a forward pass over all of it.
+
+    None where that would be the same forward pass as the gradient's, of a single micro-batch: the loss then gathers for itself.
+    """
+    whole, micro_batches = _loss_batch(batch, shaped), batch.tokens.shape[0]
+    if not objective.needs_policy_stats:
+        return objectives.batch_stats(whole, objective)
+    if micro_batches == 1:
+        return None
+
+    def forward(i):
+        return _if_filled(
+            batch,
+            i,
+            lambda _: _logprobs(graph, params, _micro_batch(batch, i), temperature, False).astype(jnp.float32),
+            jnp.zeros(batch.mask.shape[1:], jnp.float32),
+        )
+
+    return objectives.batch_stats(whole, objective, jax.lax.map(forward, jnp.arange(micro_batches)))
+
+
 def loss_and_gradient(
-    graph: Any, params: Any, batch: PackedBatch, objective: Any, temperature: Array, key: Array
+    graph: Any, params: Any, batch: PackedBatch, objective: Any, temperature: Array, key: Array, diagnose: bool = True
 ) -> tuple[Array, Any, Metrics]:
     """Loss, gradient with respect to the parameters and metrics of one whole step, micro-batch by micro-batch.
 
@@ -54,45 +105,36 @@ def loss_and_gradient(
         objective: from `objectives.algorithm`; its numbers are traced.
         temperature: the one the data was sampled at: log-probs are taken at it, as the stored ones were.
         key: for data shaping that draws (RED-Drop).
+        diagnose: whether the metrics hold `objectives.batch_diagnostics` too.
     """
-    shaped = objectives.shape_data(objective, batch.rewards, batch.group_ids, key=key)
-    stats = objectives.batch_stats(_loss_batch(batch, shaped))
+    lengths = jax.ops.segment_sum(batch.mask.reshape(-1).astype(jnp.int32), batch.response_ids.reshape(-1), batch.group_ids.size)
+    shaped = objectives.shape_data(objective, batch.rewards, batch.group_ids, key=key, lengths=lengths)
+    stats = _whole_batch_stats(graph, params, batch, shaped, objective, temperature)
+    tokens = jnp.maximum(batch.mask.sum(), 1)
 
     def micro_loss(params, micro: PackedBatch):
-        model = nnx.merge(graph, params)
-        logprobs, entropy = token_logprobs(
-            model,
-            micro.tokens,
-            micro.positions,
-            micro.segment_ids,
-            micro.prefix_ids,
-            micro.sources,
-            temperature=temperature,
-            with_entropy=True,
-        )
+        logprobs, entropy = _logprobs(graph, params, micro, temperature, True)
         loss, metrics = objectives.policy_loss(objective, logprobs, _loss_batch(micro, shaped), stats)
-        entropy = jnp.where(micro.mask, jax.lax.stop_gradient(entropy), 0.0).sum() / jnp.maximum(stats.tokens, 1)
-        return loss, metrics | {"entropy": entropy}
+        entropy = jnp.where(micro.mask, jax.lax.stop_gradient(entropy), 0.0).sum() / tokens
+        return loss, (metrics | {"entropy": entropy}, jax.lax.stop_gradient(logprobs).astype(jnp.float32))
 
     gradient = jax.value_and_grad(micro_loss, has_aux=True)
-    token_fields = ("tokens", "positions", "segment_ids", "prefix_ids", "sources", "mask", "response_ids", "old_logprobs")
-
-    def micro_batch(i):
-        pieces = {f: getattr(batch, f)[i] if getattr(batch, f) is not None else None for f in token_fields}
-        return PackedBatch(**pieces, rewards=batch.rewards, group_ids=batch.group_ids)
-
-    (loss, metrics), grads = gradient(params, micro_batch(0))
+    (loss, (metrics, logprobs)), grads = gradient(params, _micro_batch(batch, 0))
+    logprobs = logprobs[None]
     if batch.tokens.shape[0] > 1:
 
         def body(carry, i):
-            def add(carry):
-                (loss, metrics), grads = gradient(params, micro_batch(i))
-                return carry[0] + loss, _merge_metrics(carry[1], metrics), jax.tree.map(jnp.add, carry[2], grads)
+            def add(operand):
+                (loss, (metrics, logprobs)), grads = gradient(params, _micro_batch(batch, i))
+                total = operand[0]
+                return (total[0] + loss, _merge_metrics(total[1], metrics), jax.tree.map(jnp.add, total[2], grads)), logprobs
 
-            # Rows are filled from the front, so micro-batches without a token cost nothing.
-            return jax.lax.cond(batch.mask[i].any(), add, lambda c: c, carry), None
+            return _if_filled(batch, i, add, (carry, jnp.zeros_like(logprobs[0])))
 
-        (loss, metrics, grads), _ = jax.lax.scan(body, (loss, metrics, grads), jnp.arange(1, batch.tokens.shape[0]))
+        (loss, metrics, grads), others = jax.lax.scan(body, (loss, metrics, grads), jnp.arange(1, batch.tokens.shape[0]))
+        logprobs = jnp.concatenate([logprobs, others])
+    if diagnose:
+        metrics |= objectives.batch_diagnostics(logprobs, _loss_batch(batch, shaped))
     return loss, grads, metrics
 
 
@@ -108,7 +150,7 @@ def _data_metrics(batch: PackedBatch) -> Metrics:
 
 
 def make_train_step(
-    graph: Any, optimizer: optax.GradientTransformation, schedule: optax.Schedule, mesh: Mesh | None = None
+    graph: Any, optimizer: optax.GradientTransformation, schedule: optax.Schedule, mesh: Mesh | None = None, diagnose: bool = True
 ) -> Callable[..., tuple[TrainState, Metrics]]:
     """The compiled step `(state, batch, objective, temperature, key) -> (state, metrics)`; the state is donated.
 
@@ -117,7 +159,8 @@ def make_train_step(
     """
 
     def train_step(state: TrainState, batch: PackedBatch, objective: Any, temperature: Array, key: Array) -> tuple[TrainState, Metrics]:
-        loss, grads, metrics = loss_and_gradient(graph, state.params, batch, objective, temperature, jax.random.fold_in(key, state.step))
+        key = jax.random.fold_in(key, state.step)
+        loss, grads, metrics = loss_and_gradient(graph, state.params, batch, objective, temperature, key, diagnose)
         updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
         metrics = (
             metrics
