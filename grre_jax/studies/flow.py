@@ -1,0 +1,254 @@
+"""Where a field on the plane takes a point: du/dt = f(u) followed to its end, also where f jumps.
+
+Only the orbit matters here, not the time it takes, so every step has a chosen length: dividing a field by a positive number, even by one
+that differs on the two sides of a jump, changes neither its orbits nor where they end (sliding along a jump included), nor what is stable.
+
+A step is linearly implicit, (I - h J) du = h f with h = length / |f|: far from equilibria it is a plain step along f, on a slow manifold the
+fast directions are damped, near a stable equilibrium it becomes Newton's. J comes from differences, since losses hold much of their
+gradient fixed. h stays below half the inverse of J's growth rate, so that no step is drawn towards an unstable equilibrium.
+
+Where f jumps and points at the jump from both sides, the orbit slides along it, with what is left of f without its part across. The jump is
+taken to lie across itself: a token's gradient is along e_i - pi, and so is the normal of the curve on which its probability is constant,
+where masks and clips switch. Where that does not hold, steps cross to and fro until they have shrunk to a point.
+
+The field is a compiled function of its own and the step another, which all fields share: compiling is what takes time here.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+Points = Float[Array, "lanes 2"]
+Lanes = Float[Array, " lanes"]
+Margin = Callable[[Points], Lanes]
+
+ENDS = ("unsettled", "equilibrium", "boundary", "no gradient", "sliding", "not finite")
+UNSETTLED, EQUILIBRIUM, BOUNDARY, NO_GRADIENT, SLIDING, NOT_FINITE = range(len(ENDS))
+
+MAX_STEPS = 4096
+LONGEST = 0.05  # a step, in units of u; at the boundary, where only the distance to it still grows, as long as
+LONGEST_AT_BOUNDARY = 1.0
+SHORTEST = 1e-3  # where f turns abruptly: how exactly a jump is crossed; shortened until a point that chatters has settled
+SLIDE = 100.0  # a step along a jump, in units of the length at which the jump was crossed
+PASSED = 1e-5  # the end of a jump is found this exactly, in the same units
+SETTLED = 1e-7  # chattering at this length is an end
+TURN = 0.95  # a step is taken back and halved where the cosine between f before and after is below this
+SHIFT = 1e-6  # of the differences
+WINDOW = 64  # steps over which progress is judged
+PROGRESS = 0.02  # a window whose centre moved by less than this share of the way walked did not go anywhere
+NOTHING = 1e-200  # a speed that counts as no gradient
+EDGE = 1e-8  # a margin below which the point has reached the boundary
+STRIDE = 4  # steps between the recorded points of a path
+
+
+class End(NamedTuple):
+    """Where each lane ended.
+
+    Attributes:
+      points: [lanes, 2] the end.
+      how: [lanes] index into `ENDS`.
+      first_speed: [lanes] |f| at the start.
+      path: [records, lanes, 2] the way there, every `STRIDE` steps; a lane that has ended stays where it is.
+    """
+
+    points: Float[np.ndarray, "lanes 2"]
+    how: Int[np.ndarray, " lanes"]
+    first_speed: Float[np.ndarray, " lanes"]
+    path: Float[np.ndarray, "records lanes 2"]
+
+
+class _State(NamedTuple):
+    point: Points  # the last accepted
+    field: Points  # f there
+    jacobian: Float[Array, "lanes 2 2"]
+    trial: Points
+    slides: Bool[Array, " lanes"]  # whether the trial point lies along a jump
+    beyond: Points  # f on the other side of it
+    probes: Float[Array, "probes 2"]  # where f is wanted next: at the trial points, and shifted along both axes
+    length: Lanes
+    floor: Lanes
+    peak: Lanes  # largest |f| met
+    how: Int[Array, " lanes"]
+    walked: Lanes  # in this window
+    slid: Bool[Array, " lanes"]  # in this window
+    total: Points  # sum of the window's points
+    centre: Points  # mean of the last window's points
+    window_field: Points  # f at the end of the last window
+
+
+def follow(field: Callable[[Points], Points], starts: Points, margin: Margin) -> End:
+    """Follows du/dt = f(u) from every start until it ends. In float64.
+
+    A lane ends at an equilibrium (the step to it is below 1e-10), at the boundary (its margin is below `EDGE`, and the field has died away or
+    stopped changing, or it slides along a jump), where there is no gradient at all (the place where f drops to exactly 0 is found by halving the step), or where it
+    chatters about a point of a jump at a length of `SETTLED`. A lane that has not ended after `MAX_STEPS` is "unsettled".
+
+    Args:
+      field: f of [3 * lanes, 2] points; point i belongs to lane i modulo lanes.
+      starts: [lanes, 2].
+      margin: [lanes] how far each of [lanes, 2] points is from the boundary at infinity, positive; a module's function, traced once.
+
+    Returns:
+      The `End` of every lane.
+    """
+    state = _begin(jnp.asarray(starts), field(_probes(jnp.asarray(starts))))
+    first_speed, path = np.asarray(state.peak), []
+    for step in range(1, MAX_STEPS + 1):
+        if step % STRIDE == 1:
+            path.append(state.point)
+        state = _advance(state, field(state.probes), margin=margin)
+        if step % WINDOW == 0:
+            state = _judge(state, margin=margin)
+            if not np.any(np.asarray(state.how) == UNSETTLED):
+                break
+    return End(np.asarray(state.point), np.asarray(state.how), first_speed, np.array([*path, state.point]))
+
+
+def _probes(points: Points) -> Float[Array, "probes 2"]:
+    return (points + SHIFT * jnp.array([[[0.0, 0.0]], [[1.0, 0.0]], [[0.0, 1.0]]])).reshape(-1, 2)
+
+
+def _linearised(values: Float[Array, "probes 2"]) -> tuple[Points, Float[Array, "lanes 2 2"]]:
+    """f and its Jacobian from f at `_probes`."""
+    value, right, up = values.reshape(3, -1, 2)
+    return value, jnp.stack([right - value, up - value], axis=-1) / SHIFT
+
+
+@jax.jit
+def _begin(starts: Points, values: Float[Array, "probes 2"]) -> _State:
+    value, jacobian = _linearised(values)
+    speed = jnp.linalg.norm(value, axis=-1)
+    none = jnp.zeros_like(speed)
+    trial = starts + _step(value, jacobian, none + SHORTEST)[0]
+    return _State(
+        point=starts,
+        field=value,
+        jacobian=jacobian,
+        trial=trial,
+        slides=jnp.zeros(none.shape, bool),
+        beyond=value,
+        probes=_probes(trial),
+        length=none + SHORTEST,
+        floor=none + SHORTEST,
+        peak=speed,
+        how=jnp.where(speed <= NOTHING, NO_GRADIENT, UNSETTLED),
+        walked=none,
+        slid=jnp.zeros(none.shape, bool),
+        total=jnp.zeros_like(starts),
+        centre=starts,
+        window_field=value,
+    )
+
+
+@functools.partial(jax.jit, static_argnames="margin")
+def _advance(state: _State, values: Float[Array, "probes 2"], *, margin: Margin) -> _State:
+    """Accepts or takes back the trial points, and makes the next ones."""
+    value, jacobian = _linearised(values)
+    speed, last_speed = jnp.linalg.norm(value, axis=-1), jnp.linalg.norm(state.field, axis=-1)
+    moved = jnp.linalg.norm(state.trial - state.point, axis=-1)
+    cosine = jnp.sum((value / jnp.maximum(speed, NOTHING)[:, None]) * (state.field / jnp.maximum(last_speed, NOTHING)[:, None]), axis=-1)
+    # A step that came out much shorter than its length is Newton's, and may end on any side of the equilibrium.
+    newton = moved <= 0.5 * state.length
+    across = (cosine < TURN) & ~newton & ~state.slides
+    turned = across & (state.length > state.floor)
+    stopped = (speed <= NOTHING) & (last_speed > 1e-6 * state.peak) & (state.floor > SETTLED)
+    # A slide that arrives where f is neither side's has passed the end of that jump: it is repeated, shorter.
+    strange = jnp.minimum(_difference(value, state.field), _difference(value, state.beyond)) > 0.2
+    passed = state.slides & strange & (state.floor > PASSED)
+    accepted = ~(turned | stopped | passed) & (state.how == UNSETTLED)
+
+    point = jnp.where(accepted[:, None], state.trial, state.point)
+    value = jnp.where(accepted[:, None], value, state.field)
+    jacobian = jnp.where(accepted[:, None, None], jacobian, state.jacobian)
+    outside = margin(point) < EDGE
+    longer = jnp.minimum(1.3 * state.length, jnp.where(outside, LONGEST_AT_BOUNDARY, LONGEST))
+    floor = jnp.where(stopped | passed, state.floor / 2, state.floor)
+    length = jnp.where(stopped | passed, floor, jnp.where(accepted, longer, jnp.maximum(state.length / 2, floor)))
+    step, growth = _step(value, jacobian, length)
+    speed = jnp.linalg.norm(value, axis=-1)
+    peak = jnp.maximum(state.peak, speed)
+    at_rest = (jnp.linalg.norm(step, axis=-1) < 1e-10) & (speed < 1e-5 * peak) & (growth <= 1e-6 * peak) & ((speed > NOTHING) | newton)
+
+    along, meets = _along_jump(state.field, value)
+    slides = accepted & across & meets & (speed > NOTHING)
+    step = jnp.where(slides[:, None], SLIDE * floor[:, None] * along, step)
+    length = jnp.where(slides, floor, length)
+    reached = jnp.select(
+        [~jnp.all(jnp.isfinite(step), axis=-1), at_rest, speed <= NOTHING, outside & (speed <= 1e-10 * peak)],
+        [NOT_FINITE, EQUILIBRIUM, NO_GRADIENT, BOUNDARY],
+        UNSETTLED,
+    )
+    how = jnp.where(state.how == UNSETTLED, reached, state.how)
+    trial = jnp.where((how == UNSETTLED)[:, None], point + step, point)
+    return state._replace(
+        point=point,
+        field=value,
+        jacobian=jacobian,
+        trial=trial,
+        slides=slides,
+        beyond=jnp.where(slides[:, None], state.field, state.beyond),
+        probes=_probes(trial),
+        length=length,
+        floor=floor,
+        peak=peak,
+        how=how,
+        walked=state.walked + jnp.where(accepted, moved, 0),
+        slid=state.slid | slides,
+        total=state.total + point,
+    )
+
+
+@functools.partial(jax.jit, static_argnames="margin")
+def _judge(state: _State, *, margin: Margin) -> _State:
+    """At the end of a window: is the lane getting anywhere?"""
+    centre = state.total / WINDOW
+    progress = jnp.linalg.norm(centre - state.centre, axis=-1) / jnp.maximum(state.walked, NOTHING)
+    going = state.how == UNSETTLED
+    chatters = going & (progress < PROGRESS) & (state.walked > 10 * state.floor)
+    floor = jnp.where(chatters, state.floor / 2, jnp.where(progress > 0.5, jnp.minimum(2 * state.floor, SHORTEST), state.floor))
+    settled = chatters & (floor < SETTLED)
+    change = _difference(state.window_field, state.field)
+    constant = going & (margin(state.point) < EDGE) & (((change < 1e-8) & (state.walked > 0)) | state.slid)
+    return state._replace(
+        floor=floor,
+        length=jnp.where(chatters, jnp.minimum(state.length, floor), state.length),
+        how=jnp.where(settled, SLIDING, jnp.where(constant, BOUNDARY, state.how)),
+        point=jnp.where(settled[:, None], centre, state.point),
+        walked=jnp.zeros_like(state.walked),
+        slid=jnp.zeros_like(state.slid),
+        total=jnp.zeros_like(state.total),
+        centre=centre,
+        window_field=state.field,
+    )
+
+
+def _difference(value: Points, other: Points) -> Lanes:
+    return jnp.linalg.norm(value - other, axis=-1) / jnp.maximum(jnp.linalg.norm(other, axis=-1), NOTHING)
+
+
+def _along_jump(before: Points, after: Points) -> tuple[Points, Lanes]:
+    """The direction in which an orbit slides between two sides with these fields, and whether both point at the jump between them."""
+    jump = before - after
+    across = jump / jnp.maximum(jnp.linalg.norm(jump, axis=-1, keepdims=True), NOTHING)
+    towards, back = jnp.sum(before * across, axis=-1), jnp.sum(after * across, axis=-1)
+    along = before - towards[:, None] * across
+    size = jnp.linalg.norm(along, axis=-1, keepdims=True)
+    return along / jnp.maximum(size, NOTHING), (towards > 0) & (back < 0) & (size[:, 0] > NOTHING)
+
+
+def _step(value: Points, jacobian: Float[Array, "lanes 2 2"], length: Lanes) -> tuple[Points, Lanes]:
+    """The linearly implicit step of at most this length, and the growth rate of J (the largest real part of its eigenvalues)."""
+    (a, b), (c, d) = jnp.moveaxis(jacobian, 0, -1)
+    speed = jnp.maximum(jnp.linalg.norm(value, axis=-1), NOTHING)
+    growth = (a + d) / 2 + jnp.sqrt(jnp.maximum((a - d) ** 2 / 4 + b * c, 0))
+    h = jnp.minimum(length / speed, 0.5 / jnp.maximum(growth, NOTHING))
+    a, b, c, d = 1 - h * a, -h * b, -h * c, 1 - h * d
+    x, y = h * value[:, 0], h * value[:, 1]
+    step = jnp.stack([d * x - b * y, a * y - c * x], axis=-1) / (a * d - b * c)[:, None]
+    size = jnp.linalg.norm(step, axis=-1)
+    return step * jnp.minimum(1, length / jnp.maximum(size, NOTHING))[:, None], growth
