@@ -12,7 +12,15 @@ from grre_jax.objectives.diagnostics import batch_diagnostics, no_signal_groups
 from grre_jax.objectives.objective import Objective, stack
 from grre_jax.objectives.policy_loss import policy_loss
 from grre_jax.objectives.statistics import batch_stats
-from grre_jax.objectives.surrogate import consistency_values, pointwise_loss, surrogate_loss, weighted_surrogate_loss
+from grre_jax.objectives.surrogate import (
+    consistency_residuals,
+    consistency_values,
+    pointwise_loss,
+    response_logprobs,
+    surrogate_loss,
+    turn_logprobs,
+    weighted_surrogate_loss,
+)
 
 __all__ = [
     "AlgorithmRow",
@@ -26,13 +34,16 @@ __all__ = [
     "algorithms",
     "batch_diagnostics",
     "batch_stats",
+    "consistency_residuals",
     "consistency_values",
     "no_signal_groups",
     "padded_batch",
     "pointwise_loss",
     "policy_loss",
+    "response_logprobs",
     "shape_data",
     "stack",
     "surrogate_loss",
+    "turn_logprobs",
     "weighted_surrogate_loss",
 ]

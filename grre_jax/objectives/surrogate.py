@@ -44,6 +44,31 @@ def response_logprobs(logprobs: Float[Array, "responses ..."], mask: Bool[Array,
     return jnp.sum(logprobs, axis=tuple(range(1, logprobs.ndim)))
 
 
+def turn_logprobs(
+    logprobs: Float[Array, "responses time"], turns: Int[Array, "responses time"], num_turns: int
+) -> Float[Array, "responses turns"]:
+    """log pi of each turn of a multi-turn trajectory: the sum over the tokens that the policy generated in it.
+
+    A trajectory's log-prob is the sum over its turns: what is observed in between is conditioned on and never scored. So a trajectory is one
+    response whose mask is `turns >= 0`, and everything else of this module holds for it unchanged.
+
+    Args:
+      logprobs: [responses, time] token log-probs; anything where no turn is.
+      turns: [responses, time] which turn a token was generated in, from 0; negative on prompts, observations, tool output and padding.
+      num_turns: how many turns there are at most.
+
+    Returns:
+      [responses, turns], 0 for a turn that a trajectory does not have.
+
+    Raises:
+      ValueError: if shapes disagree.
+    """
+    if np.shape(logprobs) != np.shape(turns) or np.ndim(turns) != 2:
+        raise ValueError(f"logprobs {np.shape(logprobs)} and turns {np.shape(turns)} must both be [responses, time]")
+    inside = jnp.asarray(turns)[:, :, None] == jnp.arange(num_turns)
+    return jnp.sum(jnp.where(inside, jnp.asarray(logprobs)[:, :, None], 0), axis=1)
+
+
 def consistency_values(
     logprobs: Float[Array, "responses ..."],
     anchor_logprobs: Float[Array, "responses ..."],
@@ -75,6 +100,35 @@ def consistency_values(
         )
     moved = response_logprobs(logprobs, mask) - jax.lax.stop_gradient(response_logprobs(anchor_logprobs, mask))
     return jax.lax.stop_gradient(jnp.asarray(rewards)) - tau * moved
+
+
+def consistency_residuals(
+    logprobs: Float[Array, "responses ..."],
+    anchor_logprobs: Float[Array, "responses ..."],
+    rewards: Responses,
+    groups: Int[Array, " responses"],
+    mask: Bool[Array, "responses ..."] | None = None,
+    *,
+    tau: Number,
+) -> Float[Array, "responses responses"]:
+    """a_i - a_j of every pair of a group, whoever sampled them: all 0 at the optimum of the surrogate objective.
+
+    Args:
+      logprobs: [responses, ...] log pi of the tokens.
+      anchor_logprobs: [responses, ...] log pi_t of them, data.
+      rewards: [responses].
+      groups: [responses] group ids, -1 on padding.
+      mask: [responses, ...] tokens the policy generated, or None for all.
+      tau: weight of the KL term, positive, in units of reward.
+
+    Returns:
+      [responses, responses], 0 between responses of different groups and on padding.
+
+    Raises:
+      ValueError: if shapes disagree.
+    """
+    values, partition = _live_values(logprobs, anchor_logprobs, rewards, groups, mask, tau)
+    return _pair_differences(values, partition)
 
 
 def surrogate_loss(
@@ -197,9 +251,13 @@ def _same_group(partition: Groups) -> Bool[Array, "responses responses"]:
     return both_live & (partition.segments[:, None] == partition.segments[None, :])
 
 
+def _pair_differences(values: Responses, partition: Groups) -> Float[Array, "responses responses"]:
+    return jnp.where(_same_group(partition), values[:, None] - values[None, :], 0)
+
+
 def _pair_squares(values: Responses, partition: Groups) -> Float[Array, "responses responses"]:
     """(a_i - a_j)^2 for pairs of one group, 0 elsewhere; each unordered pair appears twice."""
-    return jnp.where(_same_group(partition), values[:, None] - values[None, :], 0) ** 2
+    return _pair_differences(values, partition) ** 2
 
 
 def _mean_over_groups(terms: Responses, partition: Groups) -> Float[Array, ""]:

@@ -78,3 +78,29 @@ def test_refusals(example):
         objectives.surrogate_loss(case.logprobs, case.old, case.rewards, case.groups[:3], tau=1.0)
     with pytest.raises(ValueError, match="weights must be"):
         objectives.weighted_surrogate_loss(case.logprobs, case.old, case.rewards, case.groups, np.ones(3), tau=1.0)
+
+
+def test_a_trajectory_is_the_sum_of_its_turns():
+    logprobs = np.array([[np.nan, -1.0, -2.0, np.nan, -4.0, np.inf], [-1.0, np.nan, np.nan, np.nan, np.nan, np.nan]])
+    turns = np.array([[-1, 0, 0, -1, 1, -1], [0, -1, -1, -1, -1, -1]])
+    by_turn = objectives.turn_logprobs(logprobs, turns, 3)
+    np.testing.assert_array_equal(by_turn, [[-3, -4, 0], [-1, 0, 0]])
+    np.testing.assert_array_equal(by_turn.sum(1), objectives.response_logprobs(logprobs, turns >= 0))
+    with pytest.raises(ValueError, match="turns"):
+        objectives.turn_logprobs(logprobs, turns[:1], 3)
+
+
+def test_residuals_vanish_at_the_optimum_and_make_up_the_loss(example):
+    arguments = (example.logprobs, example.old, example.rewards, example.groups, example.mask)
+    residuals = objectives.consistency_residuals(*arguments, tau=0.7)
+    np.testing.assert_allclose(residuals, -residuals.T, atol=1e-12)
+    sizes = np.array([np.sum(example.groups == group) for group in example.groups])
+    live, groups = example.groups >= 0, len(set(example.groups[example.groups >= 0]))
+    expected = np.sum((np.asarray(residuals) ** 2).sum(1)[live] / (2 * sizes[live] ** 2)) / groups
+    np.testing.assert_allclose(objectives.surrogate_loss(*arguments, tau=0.7), expected, rtol=1e-10)
+
+    rewards = np.array([0.0, 0.8, 1.0])
+    anchor = np.log([0.3, 0.6, 0.1])
+    optimum = anchor + rewards / 0.5
+    zero = objectives.consistency_residuals(optimum, anchor, rewards, np.zeros(3, int), tau=0.5)
+    np.testing.assert_allclose(zero, 0, atol=1e-12)
