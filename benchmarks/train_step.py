@@ -11,6 +11,8 @@ one device. Counted are
 - FLOPs: 3 x `ModelConfig.flops_per_token(context)` x tokens, with the context that the tokens really have, their mean position + 1.
   What the step computes beyond that (attention to what is masked, logits a second time in the backward pass) is its own loss;
 - the fraction of peak: those FLOPs a second over what a large square product reached right before, in the same round;
+- metrics: the share of the step that entropy, ratios, KLs, quantiles and the other metrics take, by timing beside it the same step whose
+  metrics nobody asks for (the compiler leaves them out);
 - the floor, a prediction of the least time: FLOPs at that peak, then AdamW's traffic (parameters, gradients and both moments read, all
   but the gradients written: seven arrays) at the bandwidth of a copy as large as the parameters.
 """
@@ -98,6 +100,7 @@ class Workload:
 
     Attributes:
         call: makes one update.
+        bare: the same without metrics.
         rows: (micro-batches, rows, tokens a row).
         tokens, completion_tokens, context, flops: of one update, as counted above.
         parameter_bytes: of all parameters.
@@ -125,7 +128,16 @@ class Workload:
         step = make_train_step(graph, optimizer, settings.schedule()).lower(state, *arguments).compile()
         self.compile_seconds = time.perf_counter() - start
         self.call = _updates(step, state, arguments)
+        update = make_train_step(graph, optimizer, settings.schedule())
+
+        def without_metrics(state, *arguments):
+            state, metrics = update(state, *arguments)
+            return state, {"loss": metrics["loss"]}
+
+        _, state = states.create(model, optimizer, mesh)
+        self.bare = _updates(jax.jit(without_metrics, donate_argnums=0), state, arguments)
         machine.first_call(self.call)
+        machine.first_call(self.bare)
 
 
 def _updates(step: Callable[..., Any], state: states.TrainState, arguments: Sequence[Any]) -> Callable[[], jax.Array]:
@@ -153,14 +165,15 @@ def measure(workloads: Sequence[Workload], peak: machine.Probe, repeats: int, se
     """
     copies = [machine.copy_probe(work.parameter_bytes, seconds / 4) for work in workloads]
     calls = [machine.calls_for(work.call, seconds) for work in workloads]
-    rounds: list[list[tuple[float, float, float]]] = [[] for _ in workloads]
+    rounds: list[list[tuple[float, ...]]] = [[] for _ in workloads]
     for _ in range(repeats):
         for i, work in enumerate(workloads):
-            rounds[i].append((peak.rate(), machine.timed(work.call, calls[i]), copies[i].rate()))
+            times = machine.timed(work.call, calls[i]), machine.timed(work.bare, calls[i])
+            rounds[i].append((peak.rate(), *times, copies[i].rate()))
     return [_record(work, *np.array(of_work).T) for work, of_work in zip(workloads, rounds, strict=True)]
 
 
-def _record(work: Workload, peaks: np.ndarray, times: np.ndarray, bandwidths: np.ndarray) -> report.Record:
+def _record(work: Workload, peaks: np.ndarray, times: np.ndarray, bare: np.ndarray, bandwidths: np.ndarray) -> report.Record:
     floor = work.flops / peaks + OPTIMIZER_ARRAYS * work.parameter_bytes / bandwidths
     return {
         "name": work.name,
@@ -172,6 +185,7 @@ def _record(work: Workload, peaks: np.ndarray, times: np.ndarray, bandwidths: np
         "flops": work.flops,
         "compile_seconds": work.compile_seconds,
         "step_seconds": report.spread(times),
+        "metrics_fraction": report.spread(1 - bare / times),
         "tokens_per_second": report.spread(work.tokens / times),
         "flops_per_second": report.spread(work.flops / times),
         "matmul_flops_per_second": report.spread(peaks),
@@ -189,6 +203,7 @@ LINES = {
     "GFLOPs a step": lambda r: f"{r['flops'] / 1e9:.2f}",
     "compile s": lambda r: f"{r['compile_seconds']:.1f}",
     "step ms": report.written("step_seconds", ".2f", 1e3),
+    "metrics / step": report.written("metrics_fraction", ".1%"),
     "*tokens/s": report.written("tokens_per_second", ",.0f"),
     "GFLOP/s": report.written("flops_per_second", ",.1f", 1e-9),
     "matmul peak, GFLOP/s": report.written("matmul_flops_per_second", ",.1f", 1e-9),

@@ -95,7 +95,7 @@ def _whole_batch_stats(
 
 
 def loss_and_gradient(
-    graph: Any, params: Any, batch: PackedBatch, objective: Any, temperature: Array, key: Array, diagnose: bool = True
+    graph: Any, params: Any, batch: PackedBatch, objective: Any, temperature: Array, key: Array
 ) -> tuple[Array, Any, Metrics]:
     """Loss, gradient with respect to the parameters and metrics of one whole step, micro-batch by micro-batch.
 
@@ -105,7 +105,6 @@ def loss_and_gradient(
         objective: from `objectives.algorithm`; its numbers are traced.
         temperature: the one the data was sampled at: log-probs are taken at it, as the stored ones were.
         key: for data shaping that draws (RED-Drop).
-        diagnose: whether the metrics hold `objectives.batch_diagnostics` too.
     """
     lengths = jax.ops.segment_sum(batch.mask.reshape(-1).astype(jnp.int32), batch.response_ids.reshape(-1), batch.group_ids.size)
     shaped = objectives.shape_data(objective, batch.rewards, batch.group_ids, key=key, lengths=lengths)
@@ -133,9 +132,7 @@ def loss_and_gradient(
 
         (loss, metrics, grads), others = jax.lax.scan(body, (loss, metrics, grads), jnp.arange(1, batch.tokens.shape[0]))
         logprobs = jnp.concatenate([logprobs, others])
-    if diagnose:
-        metrics |= objectives.batch_diagnostics(logprobs, _loss_batch(batch, shaped))
-    return loss, grads, metrics
+    return loss, grads, metrics | objectives.batch_diagnostics(logprobs, _loss_batch(batch, shaped))
 
 
 def _data_metrics(batch: PackedBatch) -> Metrics:
@@ -150,7 +147,7 @@ def _data_metrics(batch: PackedBatch) -> Metrics:
 
 
 def make_train_step(
-    graph: Any, optimizer: optax.GradientTransformation, schedule: optax.Schedule, mesh: Mesh | None = None, diagnose: bool = True
+    graph: Any, optimizer: optax.GradientTransformation, schedule: optax.Schedule, mesh: Mesh | None = None
 ) -> Callable[..., tuple[TrainState, Metrics]]:
     """The compiled step `(state, batch, objective, temperature, key) -> (state, metrics)`; the state is donated.
 
@@ -160,7 +157,7 @@ def make_train_step(
 
     def train_step(state: TrainState, batch: PackedBatch, objective: Any, temperature: Array, key: Array) -> tuple[TrainState, Metrics]:
         key = jax.random.fold_in(key, state.step)
-        loss, grads, metrics = loss_and_gradient(graph, state.params, batch, objective, temperature, key, diagnose)
+        loss, grads, metrics = loss_and_gradient(graph, state.params, batch, objective, temperature, key)
         updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
         metrics = (
             metrics
