@@ -66,7 +66,8 @@ class ObjectiveConfig:
     """The loss.
 
     Args:
-        name: an algorithm of `grre algorithms`.
+        name: an algorithm of `grre algorithms`, or FILE.py:FUNCTION, a loss of your own. Reference log-probs, where it needs them, are of the policy that the run
+            started from (after the warm start).
         options: its numbers and variants, by keyword.
     """
 

@@ -166,10 +166,17 @@ def test_a_loss_of_your_own_that_is_not_there(fails, config_file, tmp_path):
     assert "there is no file" in printed and not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize(("name", "words"), [("tis", "proximal"), ("astar_po", "reference policy"), ("chord", "expert")])
-def test_an_objective_whose_data_a_run_does_not_have(fails, config_file, tmp_path, name, words):
-    printed = fails(2, "train", config_file, "--run-dir", tmp_path / "run", "--objective.name", name)
-    assert name in printed and (words in printed or "start of the update" in printed) and not (tmp_path / "run").exists()
+def test_the_reference_of_a_run_is_the_policy_it_started_from(config_file, tmp_path):
+    folder = tmp_path / "run"
+    assert main(["train", config_file, "--run-dir", str(folder), "--objective.name", "tis", "--objective.options.kl_coef", "0.1"]) == 0
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    divergences = [row["kl_reference_k3"] for row in rows if "kl_reference_k3" in row]
+    assert len(divergences) == 4 and abs(divergences[0]) < 1e-9 and divergences[-1] > 1e-6
+
+
+def test_an_objective_whose_data_a_run_does_not_have(fails, config_file, tmp_path):
+    printed = fails(2, "train", config_file, "--run-dir", tmp_path / "run", "--objective.name", "chord")
+    assert "objective chord asks for responses marked as an expert's" in printed and not (tmp_path / "run").exists()
 
 
 def test_algorithms_of_a_name(capsys, fails):

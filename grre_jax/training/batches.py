@@ -34,6 +34,7 @@ class PackedBatch:
         old_logprobs: behaviour log-probs, or None if any group lacks them.
         rewards: [responses].
         group_ids: [responses]; -1 on padding responses.
+        ref_logprobs: log-probs under the reference policy, or None; the step fills them in.
         staleness: [responses] how many versions behind the learner the policy was that sampled, or None if that is not known of all.
     """
 
@@ -47,6 +48,7 @@ class PackedBatch:
     old_logprobs: Float[np.ndarray, "micro rows length"] | None
     rewards: Float[np.ndarray, " responses"]
     group_ids: Int[np.ndarray, " responses"]
+    ref_logprobs: Float[np.ndarray, "micro rows length"] | None = None
     staleness: Float[np.ndarray, " responses"] | None = None
 
 

@@ -140,6 +140,8 @@ class _Run:
         config, steps = self.parts.config, self.parts.config.training.steps
         first = int(state.step)
         pending = PendingMetrics(self.log, time.monotonic())
+        # KL penalties and their like are to the policy that the run started from.
+        reference = self.start_params if "ref_logprobs" in self.parts.objective.requires else None
         temperature, key = np.float32(config.sampling.temperature), run_key(config.seed, Purpose.SHAPE)
         with reporting.TrainingProgress(steps, start_step=first, description="train", console=self.console) as bar:
             if first == 0:
@@ -148,7 +150,7 @@ class _Run:
                 self._refresh(state, step, first, bar, pending)
                 version = None if config.data.path else step  # another run's data counts another policy's versions
                 batch = place(self.data.groups(step), self.parts.shape, self.parts.objective, self.parts.mesh, version)
-                state, metrics = step_fn(state, batch, self.parts.objective, temperature, key)
+                state, metrics = step_fn(state, batch, self.parts.objective, temperature, key, reference)
                 # The previous step's metrics are read now, while this step computes: nothing waits for the device.
                 bar.update(step + 1, pending.swap(step + 1, metrics, self.data.staleness(step)))
                 done = step + 1

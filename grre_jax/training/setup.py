@@ -83,8 +83,6 @@ def build(config: Config) -> Parts:
 
 # What an objective may ask for and a run's data does not have, and what to do instead.
 _UNAVAILABLE = {
-    "ref_logprobs": "log-probs of a reference policy, which a run does not compute: take --objective.options.kl_reference behavior, or leave kl_coef at 0",
-    "prox_logprobs": "log-probs of the policy at the start of the update, which a run does not compute: with one update a batch they are those of the policy itself; take log_linear_proximal, or leave correction at none",
     "expert": "responses marked as an expert's, which rollout records do not carry: train on an expert's data with reinforce, asymre or raft",
 }
 

@@ -31,21 +31,26 @@ def _merge_metrics(total: Metrics, new: Metrics) -> Metrics:
     return {name: jnp.maximum(total[name], new[name]) if name.endswith("_max") else total[name] + new[name] for name in total}
 
 
-def _loss_batch(batch: PackedBatch, shaped: objectives.ShapedData) -> objectives.Batch:
-    """The flat layout of the losses: tokens of any number of rows, responses of the whole step."""
+def _loss_batch(batch: PackedBatch, shaped: objectives.ShapedData, logprobs: Array | None = None) -> objectives.Batch:
+    """The flat layout of the losses: tokens of any number of rows, responses of the whole step.
+
+    A step makes one update of its batch, so the policy at the start of the update is the policy itself: `logprobs`, as a constant, are the proximal ones.
+    """
+    flat = {name: None if (x := getattr(batch, name)) is None else x.reshape(-1) for name in ("old_logprobs", "ref_logprobs")}
     return objectives.Batch(
         mask=batch.mask.reshape(-1),
         response_ids=batch.response_ids.reshape(-1),
-        old_logprobs=None if batch.old_logprobs is None else batch.old_logprobs.reshape(-1),
+        prox_logprobs=None if logprobs is None else jax.lax.stop_gradient(logprobs).reshape(-1),
         advantages=shaped.advantages,
         dropped=shaped.dropped,
         rewards=batch.rewards,
         group_ids=batch.group_ids,
         staleness=batch.staleness,
+        **flat,
     )
 
 
-_TOKEN_FIELDS = ("tokens", "positions", "segment_ids", "prefix_ids", "sources", "mask", "response_ids", "old_logprobs")
+_TOKEN_FIELDS = ("tokens", "positions", "segment_ids", "prefix_ids", "sources", "mask", "response_ids", "old_logprobs", "ref_logprobs")
 
 
 def _micro_batch(batch: PackedBatch, i: Any) -> PackedBatch:
@@ -70,18 +75,8 @@ def _if_filled(batch: PackedBatch, i: Any, run: Callable, otherwise: Any) -> Any
     return jax.lax.cond(batch.mask[i].any(), run, lambda carry: carry, otherwise)
 
 
-def _whole_batch_stats(
-    graph: Any, params: Any, batch: PackedBatch, shaped: objectives.ShapedData, objective: Any, temperature: Array
-) -> objectives.BatchStats | None:
-    """The first phase: counts and, for an objective that decides by the policy over the whole step, a forward pass over all of it.
-
-    None where that would be the same forward pass as the gradient's, of a single micro-batch: the loss then gathers for itself.
-    """
-    whole, micro_batches = _loss_batch(batch, shaped), batch.tokens.shape[0]
-    if not objective.needs_policy_stats:
-        return objectives.batch_stats(whole, objective)
-    if micro_batches == 1:
-        return None
+def _all_logprobs(graph: Any, params: Any, batch: PackedBatch, temperature: Array) -> Array:
+    """[micro-batches, rows, row tokens] log-probs of the whole step under some parameters, without a gradient."""
 
     def forward(i):
         return _if_filled(
@@ -91,11 +86,26 @@ def _whole_batch_stats(
             jnp.zeros(batch.mask.shape[1:], jnp.float32),
         )
 
-    return objectives.batch_stats(whole, objective, jax.lax.map(forward, jnp.arange(micro_batches)))
+    return jax.lax.stop_gradient(jax.lax.map(forward, jnp.arange(batch.tokens.shape[0])))
+
+
+def _whole_batch_stats(
+    graph: Any, params: Any, batch: PackedBatch, shaped: objectives.ShapedData, objective: Any, temperature: Array
+) -> objectives.BatchStats | None:
+    """The first phase: counts and, for an objective that decides by the policy over the whole step, a forward pass over all of it.
+
+    None where that would be the same forward pass as the gradient's, of a single micro-batch: the loss then gathers for itself.
+    """
+    if not objective.needs_policy_stats:
+        return objectives.batch_stats(_loss_batch(batch, shaped), objective)
+    if batch.tokens.shape[0] == 1:
+        return None
+    logprobs = _all_logprobs(graph, params, batch, temperature)
+    return objectives.batch_stats(_loss_batch(batch, shaped, logprobs), objective, logprobs)
 
 
 def loss_and_gradient(
-    graph: Any, params: Any, batch: PackedBatch, objective: Any, temperature: Array, key: Array
+    graph: Any, params: Any, batch: PackedBatch, objective: Any, temperature: Array, key: Array, reference: Any = None
 ) -> tuple[Array, Any, Metrics]:
     """Loss, gradient with respect to the parameters and metrics of one whole step, micro-batch by micro-batch.
 
@@ -105,7 +115,10 @@ def loss_and_gradient(
         objective: from `objectives.algorithm`; its numbers are traced.
         temperature: the one the data was sampled at: log-probs are taken at it, as the stored ones were.
         key: for data shaping that draws (RED-Drop).
+        reference: parameters of the reference policy, for an objective that asks for its log-probs.
     """
+    if "ref_logprobs" in objective.requires:
+        batch = dataclasses.replace(batch, ref_logprobs=_all_logprobs(graph, reference, batch, temperature))
     lengths = jax.ops.segment_sum(batch.mask.reshape(-1).astype(jnp.int32), batch.response_ids.reshape(-1), batch.group_ids.size)
     shaped = objectives.shape_data(objective, batch.rewards, batch.group_ids, key=key, lengths=lengths)
     stats = _whole_batch_stats(graph, params, batch, shaped, objective, temperature)
@@ -113,7 +126,7 @@ def loss_and_gradient(
 
     def micro_loss(params, micro: PackedBatch):
         logprobs, entropy = _logprobs(graph, params, micro, temperature, True)
-        loss, metrics = objectives.policy_loss(objective, logprobs, _loss_batch(micro, shaped), stats)
+        loss, metrics = objectives.policy_loss(objective, logprobs, _loss_batch(micro, shaped, logprobs), stats)
         entropy = jnp.where(micro.mask, jax.lax.stop_gradient(entropy), 0.0).sum() / tokens
         return loss, (metrics | {"entropy": entropy}, jax.lax.stop_gradient(logprobs).astype(jnp.float32))
 
@@ -149,15 +162,17 @@ def _data_metrics(batch: PackedBatch) -> Metrics:
 def make_train_step(
     graph: Any, optimizer: optax.GradientTransformation, schedule: optax.Schedule, mesh: Mesh | None = None
 ) -> Callable[..., tuple[TrainState, Metrics]]:
-    """The compiled step `(state, batch, objective, temperature, key) -> (state, metrics)`; the state is donated.
+    """The compiled step `(state, batch, objective, temperature, key, reference=None) -> (state, metrics)`; the state is donated, the reference's parameters are not.
 
     Two objectives that differ only in numbers share one compilation. With the mesh given, the new state is laid out over it as the first one was: left
     to itself the partitioner would choose another layout after the first step, compile the step again for it, and round otherwise than a resumed run.
     """
 
-    def train_step(state: TrainState, batch: PackedBatch, objective: Any, temperature: Array, key: Array) -> tuple[TrainState, Metrics]:
+    def train_step(
+        state: TrainState, batch: PackedBatch, objective: Any, temperature: Array, key: Array, reference: Any = None
+    ) -> tuple[TrainState, Metrics]:
         key = jax.random.fold_in(key, state.step)
-        loss, grads, metrics = loss_and_gradient(graph, state.params, batch, objective, temperature, key)
+        loss, grads, metrics = loss_and_gradient(graph, state.params, batch, objective, temperature, key, reference)
         updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
         metrics = (
             metrics

@@ -140,6 +140,29 @@ def test_packed_micro_batches_give_the_step_of_padded_rows(name, options, parts,
     assert optax.global_norm(hand_gradient) > 1e-3
 
 
+def test_the_reference_is_its_own_policy_and_the_proximal_one_is_the_policy(parts, groups, logprobs):
+    """KL to the reference and the correction of a mismatch, against log-probs taken by hand; micro-batches included."""
+    reference = jax.tree.map(lambda x: x + 0.1 * np.sin(np.arange(x.size)).reshape(x.shape).astype(x.dtype), parts[1])
+    objective = objectives.algorithm("grpo", aggregation="response", correction="tis", correction_cap=1.2, kl_coef=0.3)
+    step = jax.jit(lambda batch: loss_and_gradient(parts[0], parts[1], batch, objective, TEMPERATURE, KEY, reference))
+    loss, gradient, metrics = step(pack(groups, SPLIT))
+    tokens, mask, old, rewards, ids = padded(groups)
+    batch = objectives.padded_batch(
+        old_logprobs=old,
+        prox_logprobs=logprobs(parts[1], tokens),
+        ref_logprobs=logprobs(reference, tokens),
+        advantages=objectives.advantages(objective, rewards, ids),
+        mask=mask,
+        groups=ids,
+    )
+    by_hand, hand_gradient = jax.jit(
+        jax.value_and_grad(lambda params: objectives.policy_loss(objective, logprobs(params, tokens), batch)[0])
+    )(parts[1])
+    assert_close(loss, by_hand)
+    assert_close(gradient, hand_gradient)
+    assert float(metrics["kl_reference_k3"]) > 1e-3 and 0.1 < float(metrics["correction_mean"]) < 1.2
+
+
 def test_reinforce_loss_equals_numpy(parts, groups, compute, logprobs):
     tokens, mask, _, rewards, ids = padded(groups)
     scores = np.asarray(logprobs(parts[1], tokens), np.float64)
