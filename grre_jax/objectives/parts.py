@@ -80,7 +80,7 @@ PART_DATA: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         **dict.fromkeys(("one_side", "two_side", "ring", "second_moment", "total_variation", "binary_kl"), _ratio),
         **dict.fromkeys(("ratio", "clipped", "clipped_around_one", "clipped_to_ring", "capped", "tapered", "gamma", "reciprocal"), _ratio),
-        **dict.fromkeys(("ppo", "importance", "balanced", "soft_gate", "geometric_mean"), _ratio),
+        **dict.fromkeys(("ppo", "ppo_token", "importance", "balanced", "soft_gate", "geometric_mean"), _ratio),
         **dict.fromkeys(("covariance_clipped", "covariance_penalized"), _ratio),
         "expert_mix": ("ratio", "expert"),
         **dict.fromkeys(("group_expectation", "squared_consistency", "variance"), _behavior),

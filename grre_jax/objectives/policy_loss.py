@@ -70,7 +70,8 @@ def policy_loss(
     scale = jax.lax.stop_gradient(jnp.where(batch.group_ids >= 0, response_scale(objective, batch, stats, policy.dtype), 0))
     token_scale = x.at_tokens(scale)
     penalty = jnp.sum(token_scale * token_penalty) + jnp.sum(scale * response_penalty)
-    loss = jnp.sum(token_scale * with_gradient(factor * term.value, factor * term.slope, policy)) + penalty
+    slope = (x.mean_over_response(factor) if term.whole else factor) * term.slope
+    loss = jnp.sum(token_scale * with_gradient(factor * term.value, slope, policy)) + penalty
     if term.response_value is not None:
         loss += jax.lax.stop_gradient(jnp.sum(scale * term.response_value))
 

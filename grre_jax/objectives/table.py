@@ -140,7 +140,11 @@ _CLIPPED_FAMILY = {
     ),
     "gspo": Row("-min(s A, clip(s) A)", GSPO, _SEQUENCE, _NARROW, _GRPO),
     "gspo_token": Row(
-        "the same with s e^(l - sg l) for s: gspo itself, as A is the same for all tokens of a response", GSPO, _SEQUENCE, _NARROW, _GRPO
+        "the same with s e^(l - sg l) for s; differs from gspo where tokens of a response are corrected differently",
+        GSPO,
+        {**_SEQUENCE, "term": "ppo_token"},
+        _NARROW,
+        _GRPO,
     ),
     "luspo": Row(
         "n times gspo: its setting aggregation=response_sum",

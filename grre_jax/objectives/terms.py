@@ -33,6 +33,7 @@ class Term(NamedTuple):
       passes: [tokens] where the gradient mask lets the gradient through.
       limited: [tokens] where a documented bound acted, or None where none can.
       response_value: [responses] what is added once a response, or None.
+      whole: whether a token's value is a function of its whole response, whose every token then has the slope of all of them.
     """
 
     value: Tokens
@@ -40,6 +41,7 @@ class Term(NamedTuple):
     passes: Gate
     limited: Gate | None = None
     response_value: Float[Array, " responses"] | None = None
+    whole: bool = False
 
 
 def clipped_term(advantages: Tokens, ratio: Tokens, passes: Gate, low: Tokens, high: Tokens, cap: Tokens | float = jnp.inf) -> Term:
@@ -65,11 +67,12 @@ def clipped_term(advantages: Tokens, ratio: Tokens, passes: Gate, low: Tokens, h
 def ppo(x: LossInputs, cap: Tokens | float = jnp.inf) -> Term:
     """GRPO (https://arxiv.org/abs/2402.03300) and, at other levels of the ratio, GSPO (https://arxiv.org/abs/2507.18071) and GEPO.
 
-    GSPO's value is a function of its response's s alone; as GSPO-token has it, its slope is that of s e^(l - sg(l)), which under an aggregation
-    by response is the same gradient.
+    GSPO's value is a function of its response's s alone. GSPO-token has s e^(l - sg(l)) in its place: the same gradient, except where tokens
+    of a response are weighted differently (a correction).
     """
     low, high = 1 - x.numbers["epsilon_low"], 1 + x.numbers["epsilon_high"]
-    return clipped_term(x.advantages, ratio(x), MASKS["one_side"](x), low, high, cap)
+    term = clipped_term(x.advantages, ratio(x), MASKS["one_side"](x), low, high, cap)
+    return term._replace(whole=x.objective.term == "ppo" and x.objective.level != "token")
 
 
 def importance(x: LossInputs) -> Term:
@@ -107,7 +110,7 @@ def geometric_mean(x: LossInputs) -> Term:
     clipped = jnp.where(advantages == 0, 0, jnp.where(passes, moved, jnp.clip(moved, low, high)))
     exponent, limited = limit_log_ratio(x.mean_over_response(clipped))
     value = -advantages * jnp.exp(exponent)
-    return Term(value, value * passes, passes, limited)
+    return Term(value, value * passes, passes, limited, whole=True)
 
 
 def _highest_covariance(x: LossInputs) -> Gate:
@@ -152,6 +155,7 @@ def expert_mix(x: LossInputs) -> Term:
 
 TOKEN_TERMS: dict[str, Callable[[LossInputs], Term]] = {
     "ppo": ppo,
+    "ppo_token": ppo,
     "dual_clipped": lambda x: ppo(x, x.numbers["dual_clip"]),
     "two_sided": lambda x: ppo(x, x.numbers["delta"]),
     "importance": importance,

@@ -1,5 +1,7 @@
 """Every objective there is, computed together on one case, and how their gradients are compared."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -50,6 +52,17 @@ def every_objective(parts: bool = False) -> dict[str, objectives.Objective]:
         for name, several in PARTS.items():
             chosen |= {f"{name} {options}": objectives.algorithm(name, **options) for options in several}
     return chosen
+
+
+def distinct(chosen: dict[str, objectives.Objective]) -> dict[str, objectives.Objective]:
+    """Those among them that have a loss or an advantage that none before has: as the two meet in one array, each is tried once."""
+    seen, kept = set(), {}
+    for name, objective in chosen.items():
+        parts = {jax.tree.structure(replace(objective, advantage="", numbers={})), objective.advantage}
+        if not parts <= seen:
+            kept[name] = objective
+            seen |= parts
+    return kept
 
 
 # Baselines that round: weighted by lengths, logarithms of means, whitened.
@@ -166,8 +179,9 @@ def check_same(together, within, case, found, expected, compared=None, chosen=No
 
 
 def check_metrics(together, within, case, found, expected):
-    """Equal metrics: sums of terms of one sign, or of log-ratios of at most 80. The loss is compared elsewhere; how much is clipped depends on
-    the sign of a zero that was rounded, where an advantage was.
+    """Equal metrics: sums of terms of one sign, or of log-ratios of at most 80.
+
+    The loss is compared elsewhere. How much is clipped depends on the sign of a rounded zero where an advantage was rounded: left out there.
     """
     rounded = tuple(f"{name} clip_" for name, objective in together.chosen.items() if objective.advantage in ROUNDED)
     measured = np.array([not name.endswith((" loss", " penalty")) and not name.startswith(rounded) for name in together.metrics])

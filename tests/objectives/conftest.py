@@ -1,4 +1,4 @@
-"""What the tests of the objectives share: cases drawn by hypothesis in fixed shapes, gradients of one objective or of all, perturbations."""
+"""What the tests of the objectives share: cases drawn by hypothesis, gradients of an objective on a case, perturbations."""
 
 import sys
 

@@ -145,7 +145,7 @@ def _cases(draw, groups=GROUPS, time=TIME, domain: Domain = Domain()):
     share = _bytes(draw, *shape) / 255
     arrays["prox"] = arrays["old"] + _within_total(share * moved, mask, domain.total)
     apart = np.maximum(_draw_moves(draw, shape, mask, domain, general), arrays["logprobs"])
-    arrays["ref"] = arrays["logprobs"] - _within_total(apart, mask, domain.total)
+    arrays["ref"] = arrays["logprobs"] - (1 - 1e-9) * _within_total(apart, mask, domain.total)  # rounding does not leave the domain
     live = mask & (groups >= 0)[:, None]
     garbage = [domain.garbage[place] for place in _bytes(draw, 5) % len(domain.garbage)]
     arrays = {

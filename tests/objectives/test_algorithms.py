@@ -102,7 +102,6 @@ def test_opsm_may_have_a_negative_delta():
 def test_rows_that_are_settings_of_others_say_so_and_have_their_structure():
     rows = {row.name: row.formula for row in objectives.algorithm_table()}
     for name, other in [
-        ("gspo_token", "gspo"),
         ("luspo", "gspo"),
         ("truncated_is", "cispo"),
         ("grpo_two_sided", "ppo_dual_clip"),

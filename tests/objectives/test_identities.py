@@ -20,7 +20,6 @@ from grre_jax import objectives
 pytestmark = pytest.mark.usefixtures("float64")
 examples = settings(max_examples=500, deadline=None, derandomize=True, database=None)
 data = st.data()
-shapes = pytest.mark.parametrize("shape", ["small", "wide"])
 
 
 def ppo_clip(logprobs, old, advantages, live, low, high):
@@ -187,60 +186,52 @@ def check_i8(gradient, within, case):
             within(gradient(objective, case), reinforce[objective.aggregation], scale)
 
 
-@shapes
 @examples
 @given(data=data)
-def test_i1_surrogate_step_is_reinforce(gradient, assert_within, strategies, shape, data):
-    check_i1(gradient, assert_within, data.draw(getattr(strategies, shape)))
+def test_i1_surrogate_step_is_reinforce(gradient, assert_within, strategies, data):
+    check_i1(gradient, assert_within, data.draw(strategies.wide))
 
 
-@shapes
 @examples
 @given(data=data)
-def test_i2_pairwise_is_variance(gradient, assert_within, strategies, shape, data):
-    check_i2(gradient, assert_within, data.draw(getattr(strategies, shape)))
+def test_i2_pairwise_is_variance(gradient, assert_within, strategies, data):
+    check_i2(gradient, assert_within, data.draw(strategies.wide))
 
 
-@shapes
 @examples
 @given(data=data)
-def test_i3_opmd_pointwise(gradient, assert_within, strategies, shape, data):
-    check_i3(gradient, assert_within, data.draw(getattr(strategies, shape)))
+def test_i3_opmd_pointwise(gradient, assert_within, strategies, data):
+    check_i3(gradient, assert_within, data.draw(strategies.wide))
 
 
-@shapes
 @examples
 @given(data=data)
-def test_i4_asymre_adds_imitation(gradient, assert_within, strategies, shape, data):
-    check_i4(gradient, assert_within, data.draw(getattr(strategies, shape)))
+def test_i4_asymre_adds_imitation(gradient, assert_within, strategies, data):
+    check_i4(gradient, assert_within, data.draw(strategies.wide))
 
 
-@shapes
 @examples
 @given(data=data)
-def test_i5_red_weight_splits(gradient, assert_within, strategies, shape, data):
-    check_i5(gradient, assert_within, data.draw(getattr(strategies, shape)))
+def test_i5_red_weight_splits(gradient, assert_within, strategies, data):
+    check_i5(gradient, assert_within, data.draw(strategies.wide))
 
 
-@shapes
 @examples
 @given(data=data)
-def test_i6_red_drop_is_reinforce_on_the_kept(gradient, assert_within, strategies, shape, data):
-    check_i6(gradient, assert_within, data.draw(getattr(strategies, shape)))
+def test_i6_red_drop_is_reinforce_on_the_kept(gradient, assert_within, strategies, data):
+    check_i6(gradient, assert_within, data.draw(strategies.wide))
 
 
-@shapes
 @examples
 @given(data=data)
-def test_i7_ppo_clip_is_rec_oneside_is(gradient, assert_within, strategies, shape, data):
-    check_i7(gradient, assert_within, data.draw(getattr(strategies, shape)))
+def test_i7_ppo_clip_is_rec_oneside_is(gradient, assert_within, strategies, data):
+    check_i7(gradient, assert_within, data.draw(strategies.wide))
 
 
-@shapes
 @examples
 @given(data=data)
-def test_i8_all_agree_on_policy(gradient, assert_within, strategies, shape, data):
-    check_i8(gradient, assert_within, data.draw(getattr(strategies, shape)))
+def test_i8_all_agree_on_policy(gradient, assert_within, strategies, data):
+    check_i8(gradient, assert_within, data.draw(strategies.wide))
 
 
 def _uncentred(rewards, groups, single="zero"):

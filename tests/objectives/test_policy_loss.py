@@ -61,6 +61,27 @@ def test_decisions_are_those_of_the_whole_batch(gradient, assert_close, example,
             stats + stats
 
 
+@pytest.mark.parametrize(
+    ("name", "numbers"), [("gspo", {"epsilon_low": 0.9, "epsilon_high": 9.0}), ("gmpo", {"log_epsilon_low": 9.0, "log_epsilon_high": 9.0})]
+)
+def test_a_correction_of_tokens_is_part_of_what_a_sequence_loss_is_the_derivative_of(gradient, assert_close, example, name, numbers):
+    """Differentiating the corrected value itself, with nothing clipped: every token of a response has the mean correction."""
+    objective = objectives.algorithm(name, correction="tis", **numbers)
+    generator = np.random.default_rng(5)
+    proximal = example.old + generator.normal(0, 0.5, example.old.shape)
+    case = example.replace(prox=proximal)
+    advantages = np.asarray(gradient.shaped(objective, case).advantages)
+    live = case.mask & (case.groups >= 0)[:, None]
+    lengths = np.maximum(live.sum(1), 1)
+
+    def value(logprobs):
+        mean = jnp.sum(jnp.where(live, logprobs - proximal, 0), axis=1) / lengths
+        weight = np.minimum(np.exp(proximal - case.old), 2)
+        return jnp.sum(jnp.where(live, -weight * (advantages * jnp.exp(mean) / lengths)[:, None], 0)) / np.sum(case.groups >= 0)
+
+    assert_close(gradient(objective, case), jax.jit(jax.grad(value))(jnp.asarray(case.logprobs)), 1e-10)
+
+
 def test_nothing_flows_into_the_data(example):
     objective = objectives.algorithm("grpo", kl_coef=0.1, kl_reference="behavior")
 
