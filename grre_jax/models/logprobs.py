@@ -1,7 +1,7 @@
 """Log-probabilities of given tokens without ever holding [tokens, vocab].
 
 The vocabulary is walked in blocks with an online log-sum-exp; the backward pass computes each block of logits again and writes each block of the
-head's gradient once. Training, rescoring and evaluation all come through here.
+head's gradient once, in place. Training, rescoring and evaluation all come through here.
 """
 
 from __future__ import annotations
@@ -22,17 +22,20 @@ def _block_logits(hidden: Float[Array, "n d"], weight: Float[Array, "b d"], temp
     return logits / temperature
 
 
-def _blocks(head: Float[Array, "v d"], block: int) -> tuple[Float[Array, "k b d"], Float[Array, "r d"]]:
-    """The head as equal blocks and the remainder (which may be empty)."""
-    full = head.shape[0] // block
-    return head[: full * block].reshape(full, block, head.shape[1]), head[full * block :]
+def _walk(size: int, block: int) -> tuple[Int[Array, " k"], Int[Array, " k"]]:
+    """Where each block of rows begins, and how many of its rows an earlier one has seen already: the last block ends with the head."""
+    firsts = jnp.arange(-(-size // block), dtype=jnp.int32) * block
+    starts = jnp.minimum(firsts, size - block)
+    return starts, firsts - starts
 
 
-def _pick(logits: Float[Array, "n b"], targets: Int[Array, " n"], offset: Int[Array, ""] | int) -> tuple[Array, Array]:
-    local = targets - offset
-    inside = (local >= 0) & (local < logits.shape[1])
+def _pick(
+    logits: Float[Array, "n b"], targets: Int[Array, " n"], start: Int[Array, ""] | int, seen: Int[Array, ""] | int
+) -> Float[Array, " n"]:
+    local = targets - start
+    inside = (local >= seen) & (local < logits.shape[1])
     value = jnp.take_along_axis(logits, jnp.clip(local, 0, logits.shape[1] - 1)[:, None], axis=1)[:, 0]
-    return jnp.where(inside, value, 0.0), inside
+    return jnp.where(inside, value, 0.0)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(4,))
@@ -59,24 +62,25 @@ def head_logprobs(
 
 
 def _forward(hidden, head, targets, temperature, block):
-    n = hidden.shape[0]
-    blocks, rest = _blocks(head, block)
+    n, block = hidden.shape[0], min(block, head.shape[0])
 
-    def step(carry, weight, offset):
+    def step(carry, at):
         top, total, weighted, chosen = carry
-        logits = _block_logits(hidden, weight, temperature)
-        new_top = jnp.maximum(top, logits.max(axis=1))
+        start, seen = at
+        logits = _block_logits(hidden, jax.lax.dynamic_slice_in_dim(head, start, block), temperature)
+        fresh = jnp.arange(block) >= seen
+        shown = jnp.where(fresh, logits, -jnp.inf)
+        new_top = jnp.maximum(top, shown.max(axis=1))
         scale = jnp.exp(top - new_top)
-        e = jnp.exp(logits - new_top[:, None])
-        value, _ = _pick(logits, targets, offset)
-        return new_top, total * scale + e.sum(axis=1), weighted * scale + (e * logits).sum(axis=1), chosen + value
+        e = jnp.exp(shown - new_top[:, None])
+        value = _pick(logits, targets, start, seen)
+        return (new_top, total * scale + e.sum(axis=1), weighted * scale + (e * logits).sum(axis=1), chosen + value), None
 
     carry = (jnp.full(n, -jnp.inf, jnp.float32), *(jnp.zeros(n, jnp.float32) for _ in range(3)))
-    offsets = jnp.arange(blocks.shape[0]) * block
-    if blocks.shape[0]:
-        carry = jax.lax.scan(lambda c, x: (step(c, *x), None), carry, (blocks, offsets))[0]
-    if rest.shape[0]:
-        carry = step(carry, rest, blocks.shape[0] * block)
+    if block == head.shape[0]:
+        carry, _ = step(carry, (0, 0))
+    else:
+        carry, _ = jax.lax.scan(step, carry, _walk(head.shape[0], block))
     top, total, weighted, chosen = carry
     normaliser = top + jnp.log(total)
     outputs = (chosen - normaliser, normaliser - weighted / total)
@@ -85,32 +89,26 @@ def _forward(hidden, head, targets, temperature, block):
 
 def _backward(block, residuals, cotangents):
     hidden, head, targets, temperature, normaliser = residuals
-    g = cotangents[0]
-    blocks, rest = _blocks(head, block)
+    g, block = cotangents[0] / temperature, min(block, head.shape[0])
 
-    def step(weight, offset):
+    def step(carry, at):
+        d_hidden, d_head = carry
+        start, seen = at
+        weight = jax.lax.dynamic_slice_in_dim(head, start, block)
         probability = jnp.exp(_block_logits(hidden, weight, temperature) - normaliser[:, None])
-        local = targets - offset
-        onehot = local[:, None] == jnp.arange(weight.shape[0])[None, :]
-        d_logits = ((onehot - probability) * (g / temperature)[:, None]).astype(hidden.dtype)
-        d_hidden = jax.lax.dot_general(d_logits, weight.astype(hidden.dtype), (((1,), (0,)), ((), ())), preferred_element_type=jnp.float32)
+        onehot = (targets - start)[:, None] == jnp.arange(block)[None, :]
+        d_logits = ((onehot - probability) * g[:, None]).astype(hidden.dtype)
+        # The rows that an earlier block has seen are written again as they were; what they add to the hidden states is counted once.
         d_weight = jax.lax.dot_general(d_logits, hidden, (((0,), (0,)), ((), ())), preferred_element_type=jnp.float32)
-        return d_hidden, d_weight.astype(weight.dtype)
+        weight = jnp.where((jnp.arange(block) >= seen)[:, None], weight, 0).astype(hidden.dtype)
+        d_hidden += jax.lax.dot_general(d_logits, weight, (((1,), (0,)), ((), ())), preferred_element_type=jnp.float32)
+        return (d_hidden, jax.lax.dynamic_update_slice_in_dim(d_head, d_weight.astype(head.dtype), start, 0)), None
 
-    d_hidden, pieces = jnp.zeros(hidden.shape, jnp.float32), []
-    if blocks.shape[0]:
-        offsets = jnp.arange(blocks.shape[0]) * block
-
-        def body(total, x):
-            d, w = step(*x)
-            return total + d, w
-
-        d_hidden, d_blocks = jax.lax.scan(body, d_hidden, (blocks, offsets))
-        pieces.append(d_blocks.reshape(-1, head.shape[1]))
-    if rest.shape[0]:
-        d, w = step(rest, blocks.shape[0] * block)
-        d_hidden, pieces = d_hidden + d, [*pieces, w]
-    d_head = pieces[0] if len(pieces) == 1 else jnp.concatenate(pieces)
+    carry = (jnp.zeros(hidden.shape, jnp.float32), jnp.zeros_like(head))
+    if block == head.shape[0]:
+        (d_hidden, d_head), _ = step(carry, (0, 0))
+    else:
+        (d_hidden, d_head), _ = jax.lax.scan(step, carry, _walk(head.shape[0], block))
     return d_hidden.astype(hidden.dtype), d_head, None, jnp.zeros_like(temperature)
 
 

@@ -91,3 +91,15 @@ def test_without_entropy_only_the_logprobs_return(small):
     alone = jax.jit(token_logprobs)(model, tokens)
     pair = jax.jit(lambda model: token_logprobs(model, tokens, with_entropy=True))(model)
     np.testing.assert_allclose(alone, pair[0], atol=1e-6)
+
+
+def test_a_large_vocabulary_takes_little_memory_beside_its_gradient():
+    """1,024 tokens, 151,936 words of width 256: the logits alone would be 594 MiB, and so would their gradient."""
+    shapes = jax.ShapeDtypeStruct((1024, 256), jnp.float32), jax.ShapeDtypeStruct((151_936, 256), jnp.float32)
+    targets = jax.ShapeDtypeStruct((1024,), jnp.int32)
+
+    def loss(hidden, head, targets):
+        return head_logprobs(hidden, head, targets, jnp.float32(1.0))[0].sum()
+
+    memory = jax.jit(jax.value_and_grad(loss, argnums=(0, 1))).lower(*shapes, targets).compile().memory_analysis()
+    assert memory.temp_size_in_bytes <= 100 * 2**20
