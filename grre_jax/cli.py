@@ -179,15 +179,20 @@ def _algorithms(known: argparse.Namespace, _: list[str]) -> int:
             nearest = difflib.get_close_matches(name, objectives.algorithms(), n=3)
             raise UsageError(f"there is no objective {name!r}" + (f"; did you mean {' or '.join(nearest)}?" if nearest else ""))
     rows = [row for row in objectives.algorithm_table() if not known.names or row.name in known.names]
-    table = Table(
-        "name", "advantage and loss, or gradient g", "defaults", "variants", "needs", "paper", title="Objectives", show_lines=True
-    )
+    console = Console()
+    wide = console.width >= 150  # else one column beside the name: nothing is ever cut off
+    titles = ("loss, or gradient g", "defaults", "variants", "needs", "paper")
+    table = Table(title="Objectives", show_lines=True)
+    table.add_column("name", no_wrap=True)
+    for title in titles if wide else ("loss, or gradient g; defaults; variants; needs; paper",):
+        table.add_column(title, overflow="fold")
     for row in rows:
         defaults = ", ".join(f"{name}={'(must be given)' if value is None else value}" for name, value in row.defaults.items())
         needs = ", ".join(_DATA[name] for name in sorted({*row.requires, "rewards"}))
         variants = ", ".join(row.variants) if len(row.variants) > 1 else ""
-        table.add_row(row.name, row.formula, defaults, variants, needs, f"{row.paper}\n{row.link}")
-    console = Console()
+        cells = (row.formula, defaults, variants, needs, f"{row.paper}\n{row.link}")
+        described = [f"{title}: {cell}" if title != "paper" else cell for title, cell in zip(titles[1:], cells[1:], strict=True) if cell]
+        table.add_row(row.name, *cells if wide else ("\n".join([row.formula, *described]),))
     console.print(table)
     if known.names:
         numbers = Table("number", "meaning", "domain", title="Numbers", show_lines=False)

@@ -179,6 +179,16 @@ def test_an_objective_whose_data_a_run_does_not_have(fails, config_file, tmp_pat
     assert "objective chord asks for responses marked as an expert's" in printed and not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize("columns", ["60", "80", "200"])
+def test_no_width_cuts_the_table_of_algorithms(capsys, monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", columns)
+    assert main(["algorithms"]) == 0
+    printed = capsys.readouterr().out
+    assert "…" not in printed
+    for row in objectives.algorithm_table():
+        assert f" {row.name} " in printed
+
+
 def test_algorithms_of_a_name(capsys, fails):
     assert main(["algorithms", "opsm"]) == 0
     printed = capsys.readouterr().out

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from grre_jax.objectives import baselines, data_shaping
-from grre_jax.objectives.groups import Groups, segment_groups
+from grre_jax.objectives.groups import Groups, check_finite, concrete, group_ids_array, segment_groups
 from grre_jax.objectives.objective import Objective
 
 Responses = Float[Array, " responses"]
@@ -127,20 +127,27 @@ def shape_data(
       `ShapedData`: advantages, and `dropped` for `padded_batch`.
 
     Raises:
-      ValueError: if shapes differ, the key or lengths are missing, or (for NumPy input, which can be looked at) a live reward is not finite.
+      ValueError: if shapes differ, the key or lengths are missing, or a live reward is not finite (unless it is traced).
     """
-    if groups is None:
-        raise ValueError("groups is missing: advantages are group-relative, so every response needs the id of its group")
+    groups = group_ids_array(groups)
     if np.shape(rewards) != np.shape(groups) or np.ndim(rewards) != 1:
         raise ValueError(f"rewards and groups must both be [responses], not {np.shape(rewards)} and {np.shape(groups)}")
-    if objective.needs_key and key is None:
-        raise ValueError(f"{objective.name} drops responses at random and needs a PRNG key: pass key=")
-    if isinstance(rewards, np.ndarray | list | tuple) and isinstance(groups, np.ndarray | list | tuple):
-        bad = np.flatnonzero(~np.isfinite(np.asarray(rewards, np.float64)) & (np.asarray(groups) >= 0))
-        if bad.size:
-            raise ValueError(f"reward {bad[0]} is {rewards[bad[0]]}: rewards must be finite")
+    if lengths is not None and np.shape(lengths) != np.shape(rewards):
+        raise ValueError(f"lengths must be [responses] = {np.shape(rewards)} like rewards, not {np.shape(lengths)}")
+    if objective.needs_key and not isinstance(key, jax.Array | np.ndarray):
+        raise ValueError(f"{objective.name} drops responses at random and needs a PRNG key: pass key=jax.random.key(seed), not {key!r}")
+    for name, value in objective.numbers.items():
+        if jnp.ndim(value) != 0:
+            raise ValueError(f"{name} has shape {jnp.shape(value)}: sweep a stacked objective with jax.vmap")
+    known = concrete(groups)
+    for name, values in {"rewards": rewards, "lengths": lengths}.items():
+        if values is not None:
+            check_finite(name, values, None if known is None else known >= 0)
+    if (known_lengths := concrete(lengths)) is not None and (known_lengths < 0).any():
+        raise ValueError(f"lengths must not be negative, but the least is {known_lengths.min()}")
     rewards = jnp.asarray(rewards)
-    rewards = jax.lax.stop_gradient(rewards.astype(jnp.promote_types(rewards.dtype, jnp.float32)))
+    real = jnp.issubdtype(rewards.dtype, jnp.floating)
+    rewards = jax.lax.stop_gradient(rewards.astype(jnp.promote_types(rewards.dtype, jnp.float32) if real else jnp.result_type(float)))
     partition = segment_groups(groups)
     x = RewardInputs(objective, rewards, partition, key, lengths)
     if objective.shaping == "overlong_and_no_signal":
@@ -150,7 +157,9 @@ def shape_data(
     if not isinstance(shaped, ShapedData):
         shaped = ShapedData(shaped, None)
     if objective.shaping != "none":
-        shaped = ShapedData(shaped.advantages, data_shaping.no_signal_responses(x.rewards, partition))
+        dropped = data_shaping.no_signal_responses(x.rewards, partition)
+        dropped = dropped if shaped.dropped is None else dropped | shaped.dropped
+        shaped = ShapedData(jnp.where(dropped, 0, shaped.advantages), dropped)
     return shaped
 
 

@@ -50,4 +50,7 @@ def response_scale(objective: Objective, batch: Batch, stats: BatchStats, dtype)
 
     if objective.term == "expert_mix":
         return jnp.where(jnp.asarray(batch.expert).astype(bool), scale(stats.expert), scale(stats.own))
-    return scale(stats.kept if objective.denominator == "kept" else stats.all)
+    if objective.denominator == "kept":
+        # What is left out counts nowhere: it must not be penalised either, over counts that it has no part in.
+        return scale(stats.kept) if batch.dropped is None else jnp.where(jnp.asarray(batch.dropped).astype(bool), 0, scale(stats.kept))
+    return scale(stats.all)

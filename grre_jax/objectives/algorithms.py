@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 
 from grre_jax.objectives.advantages import ADVANTAGES
 from grre_jax.objectives.aggregation import AGGREGATIONS
-from grre_jax.objectives.custom import load_loss, loss_numbers, required_data
+from grre_jax.objectives.custom import load_loss, loss_name, loss_numbers, required_data
 from grre_jax.objectives.filters import FILTERS
 from grre_jax.objectives.numbers import NUMBERS, ORDERED
 from grre_jax.objectives.objective import Label, Objective
@@ -87,7 +87,8 @@ def algorithm(name: str | Callable, **options: float | str | Float[Array, "..."]
         aggregation: "token", "group", "response", "response_sum", "constant" (then constant_length is needed) or "sum".
         denominator: "all", or "kept" to leave dropped responses out of the aggregation's counts.
         single: "zero", or "reward" for a baseline of 0 in groups of one.
-        correction: for data whose log-probs another engine took, "tis", "tis_sequence" or "bounded" (see `ratios.correction_weight`);
+        correction: for data whose log-probs another engine took, "tis", "tis_sequence", "bounded" or "bounded_sequence" (see
+          `ratios.correction_weight`);
           ratios are then taken to the proximal policy.
         filter: of whole responses, "opsm", "geometric" or "product" (see `filters`).
         kl_coef, kl_estimator, kl_reference: a KL penalty, "k3" to the "reference" policy unless said otherwise ("behavior": the data's).
@@ -99,6 +100,8 @@ def algorithm(name: str | Callable, **options: float | str | Float[Array, "..."]
     Raises:
       ValueError: for an unknown name, option or value (with the nearest ones), or a number outside its domain.
     """
+    if not callable(name) and not isinstance(name, str):
+        raise ValueError(f"an algorithm is a name, FILE.py:FUNCTION or a function, not {name!r}")
     if callable(name) or ".py:" in name:
         return _custom(load_loss(name) if isinstance(name, str) else name, options)
     if name not in TABLE:
@@ -111,7 +114,7 @@ def algorithm(name: str | Callable, **options: float | str | Float[Array, "..."]
 
 def _custom(function: Callable, options: Mapping) -> Objective:
     """An objective of a user's own loss: its numbers are the function's keyword arguments."""
-    name, own = function.__name__, dict(loss_numbers(function))
+    name, own = loss_name(function), dict(loss_numbers(function))
     objective, defaults = _compose(name, Row("", ("", "")), {}, options)
     if clash := sorted({*own} & {*defaults, *CHOICES, "variant", "kl_coef"}):
         raise ValueError(f"{name}: its number {clash[0]} has the name of an option that every loss takes; call it otherwise")
@@ -134,7 +137,7 @@ def _compose(name: str, row: Row, variant: Mapping, options: Mapping) -> tuple[O
     for option in ("correction", "filter"):
         if parts.get(option, "none") != "none" and parts.get("term") in RESPONSE_TERMS:
             raise ValueError(f"{name}: {option} does not apply to a regression on whole responses; leave it at none")
-    if parts.get("shaping") == "no_signal" and options.get("max_length") is not None:
+    if parts.get("shaping") == "no_signal" and (options.get("max_length") is not None or options.get("overlong_buffer") is not None):
         parts["shaping"] = "overlong_and_no_signal"
 
     objective = Objective(label=Label(name), **parts)
@@ -168,7 +171,7 @@ def _numbered(objective: Objective, defaults: Mapping, options: Mapping, known: 
 def _variant(name: str, row: Row, value: str | None) -> Mapping:
     if value is None:
         return next(iter(row.variants.values()))
-    if value not in row.variants:
+    if not isinstance(value, str) or value not in row.variants:
         raise ValueError(f"{name}: variant must be one of {', '.join(row.variants)}, not {value!r}{_nearest(str(value), row.variants)}")
     return row.variants[value]
 
@@ -200,6 +203,7 @@ def _checked(name: str, number: str, value, free: bool = False):
 
 def _check_order(name: str, numbers: Mapping, objective: Objective) -> None:
     ring = tuple((f"epsilon_{side}", f"epsilon_{side}_prime") for side in ("low", "high")) if objective.mask == "ring" else ()
+    numbers = {name: _plain(value) for name, value in numbers.items()}
     for smaller, larger in (*ORDERED, *ring):
         low, high = numbers.get(smaller), numbers.get(larger)
         if isinstance(low, float) and isinstance(high, float) and high < low:
@@ -209,6 +213,11 @@ def _check_order(name: str, numbers: Mapping, objective: Objective) -> None:
         raise ValueError(f"{name}: delta must be at least 1 + epsilon_high = {1 + bound:g}, not {cap:g}")
 
 
+def _plain(value):
+    """A number that can be looked at as a Python float; anything else as it is."""
+    return value if isinstance(value, jax.core.Tracer) or np.ndim(value) else float(value)
+
+
 def _nearest(word: str, words) -> str:
-    close = difflib.get_close_matches(word, list(words), n=3)
+    close = difflib.get_close_matches(word.lower().replace("-", "_"), list(words), n=3)
     return f" (did you mean {' or '.join(close)}?)" if close else ""

@@ -198,7 +198,8 @@ def whitened_advantages(values: Responses, groups: Groups, lengths: Responses) -
     """
     weights = jnp.where(groups.live, lengths, 0).astype(values.dtype)
     tokens = jnp.maximum(jnp.sum(weights), 1)
-    centred = jnp.where(groups.live, values, 0)
+    smallest = jnp.min(jnp.where(groups.live, values, jnp.inf), initial=jnp.inf)  # equal values are then exactly 0
+    centred = jnp.where(groups.live, values - jnp.where(jnp.isfinite(smallest), smallest, 0), 0)
     centred = jnp.where(groups.live, centred - jnp.sum(weights * centred) / tokens, 0)
     variance = jnp.sum(weights * centred**2) / jnp.maximum(tokens - 1, 1)
     return centred / jnp.sqrt(variance + 1e-8)

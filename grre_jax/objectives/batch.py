@@ -17,6 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from grre_jax.objectives.groups import check_finite, concrete, group_ids_array
+
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, kw_only=True)
@@ -157,10 +159,11 @@ def padded_batch(
       The flat `Batch`.
 
     Raises:
-      ValueError: if groups is None or shapes disagree.
+      ValueError: if groups or advantages are missing, shapes disagree, or what can be looked at makes no sense (NaN advantages, negative staleness).
     """
-    if groups is None:
-        raise ValueError("groups is missing: every response needs the id of its group (-1 on padding)")
+    groups = group_ids_array(groups)
+    if advantages is None:
+        raise ValueError("advantages is missing: one number a response, from objectives.advantages")
     if np.ndim(mask) != 2:
         raise ValueError(f"mask must be [responses, time], not {np.shape(mask)}")
     rows, time = np.shape(mask)
@@ -172,7 +175,7 @@ def padded_batch(
         mask=jnp.asarray(mask).astype(bool).reshape(-1),
         response_ids=jnp.repeat(jnp.arange(rows, dtype=jnp.int32), time),
         advantages=jnp.asarray(advantages),
-        group_ids=jnp.asarray(groups),
+        group_ids=groups,
         rewards=None if rewards is None else jnp.asarray(rewards),
         dropped=None if dropped is None else jnp.asarray(dropped).astype(bool),
         expert=None if expert is None else jnp.asarray(expert).astype(bool),
@@ -180,6 +183,14 @@ def padded_batch(
         **{name: None if values is None else jnp.asarray(values).reshape(-1) for name, values in tokens.items()},
     )
     check_shapes(batch)
+    known = concrete(groups)
+    for name, values in {"advantages": advantages, "rewards": rewards, "staleness": staleness}.items():
+        if values is not None:
+            check_finite(name, values, None if known is None else known >= 0)
+    if (ages := concrete(staleness)) is not None and (ages < 0).any():
+        raise ValueError(f"staleness must be at least 0 (policy versions behind the learner), but the least is {ages.min()}")
+    if (marks := concrete(mask)) is not None and not np.isin(marks, (0, 1)).all():
+        raise ValueError(f"mask must hold 0 and 1 (or False and True), not {marks[~np.isin(marks, (0, 1))][0]}")
     return batch
 
 

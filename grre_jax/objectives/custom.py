@@ -44,12 +44,17 @@ def custom_term(function: CustomLoss, x: LossInputs) -> Term:
         values = jnp.asarray(function(LossInputs(x.objective, logprobs, x.mask, x.batch, x.stats, x.numbers), **own))
         if values.shape != logprobs.shape:
             raise ValueError(
-                f"{function.__name__} must return a loss for each of the {logprobs.size} tokens, not an array of shape {values.shape}"
+                f"{loss_name(function)} must return a loss for each of the {logprobs.size} tokens, not an array of shape {values.shape}"
             )
         return jnp.sum(jnp.where(x.mask, values, 0)), jnp.where(x.mask, values, 0)
 
     (_, value), slope = jax.value_and_grad(total, has_aux=True)(jax.lax.stop_gradient(x.logprobs))
     return Term(value, slope, jnp.ones(x.mask.shape, bool))
+
+
+def loss_name(function: CustomLoss) -> str:
+    """What a loss is called: its function's name, or its class's."""
+    return getattr(function, "__name__", type(function).__name__)
 
 
 def loss_numbers(function: CustomLoss) -> Mapping[str, float | None]:
@@ -65,11 +70,11 @@ def loss_numbers(function: CustomLoss) -> Mapping[str, float | None]:
             continue
         default = None if parameter.default is parameter.empty else parameter.default
         if default is not None and (isinstance(default, bool) or not isinstance(default, int | float) or not math.isfinite(default)):
-            raise ValueError(f"{function.__name__}: the default of {name} must be a finite number, not {default!r}")
+            raise ValueError(f"{loss_name(function)}: the default of {name} must be a finite number, not {default!r}")
         numbers[name] = None if default is None else float(default)
     if len(positional) != 1:
         raise ValueError(
-            f"{function.__name__} must take the batch and then numbers by keyword, f(x, *, number=1.0), not ({', '.join(positional)})"
+            f"{loss_name(function)} must take the batch and then numbers by keyword, f(x, *, number=1.0), not ({', '.join(positional)})"
         )
     return numbers
 
@@ -107,7 +112,12 @@ def required_data(function: CustomLoss, objective) -> frozenset[str]:
         x = Recording(objective, logprobs, batch.mask, batch, batch_stats(batch), numbers)
         return function(x, **{name: numbers[name] for name in loss_numbers(function)})
 
-    jax.eval_shape(trace, tokens, {name: jnp.zeros(()) for name in objective.numbers})
+    try:
+        jax.eval_shape(trace, tokens, {name: jnp.zeros(()) for name in objective.numbers})
+    except ValueError:
+        raise
+    except Exception as error:  # the function is the user's: it may fail in any way, and is named
+        raise ValueError(f"{loss_name(function)} cannot be traced: {type(error).__name__}: {error}") from error
     return frozenset(read - {"advantages"})
 
 
@@ -132,9 +142,9 @@ def load_loss(where: str) -> CustomLoss:
         sys.modules[module_name] = module
         try:
             spec.loader.exec_module(module)
-        except BaseException:
+        except Exception as error:  # the file is the user's: it may fail in any way, and is named
             del sys.modules[module_name]
-            raise
+            raise ValueError(f"{path} cannot be imported: {type(error).__name__}: {error}") from error
     function = getattr(sys.modules[module_name], name, None)
     if not callable(function):
         functions = [key for key, value in vars(sys.modules[module_name]).items() if inspect.isfunction(value)]

@@ -16,17 +16,17 @@ def off_policy_sequence_mask(x: LossInputs) -> Gate:
     Returns:
       [tokens] True where the token's response is kept.
     """
-    return (x.advantages >= 0) | (x.mean_over_response(-x.log_ratio) <= x.numbers["opsm_delta"])
+    return (x.advantages >= 0) | (x.mean_over_response(-x.behavior_log_ratio) <= x.numbers["opsm_delta"])
 
 
 def geometric_mask(x: LossInputs) -> Gate:
     """Keeps a response whose length-normalised ratio s = e^(S/n) lies in [sequence_low, sequence_high]. [tokens]."""
-    return _within(x, x.mean_over_response(x.log_ratio))
+    return _within(x, x.mean_over_response(x.behavior_log_ratio))
 
 
 def product_mask(x: LossInputs) -> Gate:
     """Keeps a response whose ratio W = e^S lies in [sequence_low, sequence_high]. [tokens]."""
-    return _within(x, x.at_tokens(x.sum_by_response(x.log_ratio)))
+    return _within(x, x.at_tokens(x.sum_by_response(x.behavior_log_ratio)))
 
 
 def _within(x: LossInputs, log_ratio: Array) -> Gate:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 
@@ -60,6 +61,51 @@ class Groups:
         Decided by max = min: `values - mean(values) == 0` is false in floating point for most values.
         """
         return self.max(values) == self.min(values)
+
+
+def concrete(values) -> np.ndarray | None:
+    """The values as a NumPy array, or None where they are traced and cannot be looked at."""
+    return None if values is None or isinstance(values, jax.core.Tracer) else np.asarray(values)
+
+
+def group_ids_array(groups: Int[Array, " responses"]) -> Int[Array, " responses"]:
+    """Group ids as the integers of a device: ids beyond 32 bits are numbered anew, which parts responses in the same way.
+
+    Args:
+      groups: [responses] integers, negative on padding.
+
+    Raises:
+      ValueError: if there are none, or they are no integers.
+    """
+    if groups is None:
+        raise ValueError("groups is missing: every response needs the id of its group (-1 on padding)")
+    known = concrete(groups)
+    dtype = groups.dtype if known is None else known.dtype
+    if dtype.kind not in "iu" and not (known is not None and known.size == 0):
+        raise ValueError(f"groups must be integers, equal for the responses of one prompt and -1 on padding, not {dtype}")
+    if known is not None and known.size and (known.max() > np.iinfo(np.int32).max or known.min() < np.iinfo(np.int32).min):
+        _, places = np.unique(known, return_inverse=True)
+        groups = np.where(known < 0, -1, places.reshape(known.shape)).astype(np.int32)
+    return jnp.asarray(groups)
+
+
+def check_finite(name: str, values, live: np.ndarray | None = None) -> None:
+    """Refuses what is not a finite real number, where it counts and can be looked at.
+
+    Raises:
+      ValueError: naming the array, the place and the value.
+    """
+    known = concrete(values)
+    if known is None:
+        return
+    if not (np.issubdtype(known.dtype, np.number) or known.dtype.kind in "bV") or np.iscomplexobj(known):
+        raise ValueError(f"{name} must be real numbers, not {known.dtype}")
+    bad = ~np.isfinite(known.astype(np.float64))
+    if live is not None and live.shape == bad.shape:
+        bad &= live
+    if bad.any():
+        place = np.flatnonzero(bad)[0]
+        raise ValueError(f"{name}[{place}] is {known.reshape(-1)[place]}: {name} must be finite")
 
 
 def segment_groups(group_ids: Int[Array, " responses"]) -> Groups:

@@ -72,8 +72,27 @@ class LossInputs:
         return self.at_tokens(self.response_data("staleness"))
 
     @property
+    def anchor_logprobs(self) -> Tokens:
+        """[tokens] log-probs of the policy that ratios are taken against, as the objective's `anchor` says.
+
+        "behavior": q, the policy that sampled. "proximal": p, the policy at the start of the update (https://arxiv.org/abs/2505.24298).
+        "log_linear": p without a forward pass, q + (1 - 1/staleness) (l - q) with l a constant (https://arxiv.org/abs/2512.06547).
+        """
+        if self.objective.anchor == "behavior":
+            return self.old_logprobs
+        if self.objective.anchor == "proximal":
+            return self.prox_logprobs
+        moved = jax.lax.stop_gradient(self.logprobs) - self.old_logprobs
+        return self.old_logprobs + (1 - 1 / jnp.maximum(self.staleness, 1)) * moved
+
+    @property
     def log_ratio(self) -> Tokens:
-        """[tokens] d = l - q."""
+        """[tokens] the log-ratio to the anchor: d = l - q, or l - p with a correction."""
+        return self.logprobs - self.anchor_logprobs
+
+    @property
+    def behavior_log_ratio(self) -> Tokens:
+        """[tokens] d = l - q, whatever the anchor."""
         return self.logprobs - self.old_logprobs
 
     @property
@@ -103,7 +122,11 @@ class LossInputs:
         return jax.lax.stop_gradient(jnp.where(self.batch.group_ids >= 0, values, 0).astype(self.logprobs.dtype))
 
     def _token_data(self, name: str) -> Tokens:
-        return jax.lax.stop_gradient(jnp.where(self.mask, self._present(name), 0).astype(self.logprobs.dtype))
+        values = self._present(name)
+        if name == "old_logprobs" and self.objective.term == "expert_mix":
+            # An expert's tokens were sampled by no policy of ours: whatever stands there, their ratio is 1.
+            values = jnp.where(self.expert, self.logprobs, values)
+        return jax.lax.stop_gradient(jnp.where(self.mask, values, 0).astype(self.logprobs.dtype))
 
     def _present(self, name: str) -> Array:
         values = getattr(self.batch, name)

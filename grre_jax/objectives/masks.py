@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from grre_jax.objectives.inputs import LossInputs
-from grre_jax.objectives.ratios import anchor_logprobs, log_ratio, ratio
+from grre_jax.objectives.ratios import log_ratio, ratio
 
 Number = float | Float[Array, ""]
 Tokens = Float[Array, " tokens"]
@@ -88,7 +88,9 @@ def binary_kl_mask(logprobs: Tokens, old_logprobs: Tokens, advantages: Tokens, l
     `total_variation_mask`; the probabilities of the others are kept above 0 by 1e-8, as in the public implementation.
     """
     policy, behavior = _probability(logprobs), _probability(old_logprobs)
-    others = jnp.log((1 - behavior + 1e-8) / (1 - policy + 1e-8))
+    # 1 - e^x by expm1: written out, the compiler may fold 1e-8 into the 1, and near 1 nothing else is left.
+    behavior_others, policy_others = (-jnp.expm1(jnp.minimum(values, 0)) + 1e-8 for values in (old_logprobs, logprobs))
+    others = jnp.log(behavior_others / policy_others)
     divergence = behavior * (old_logprobs - logprobs) + (1 - behavior) * others
     return jnp.where(advantages > 0, (divergence <= high) | (policy <= behavior), (divergence <= low) | (policy >= behavior))
 
@@ -120,8 +122,8 @@ MASKS: dict[str, Callable[[LossInputs], Gate]] = {
     "one_side": lambda x: one_side_mask(ratio(x), x.advantages, *_clip(x)),
     "two_side": lambda x: two_side_mask(ratio(x), x.advantages, *_clip(x)),
     "ring": lambda x: ring_mask(ratio(x), x.advantages, *_clip(x), x.numbers["epsilon_low_prime"], x.numbers["epsilon_high_prime"]),
-    "total_variation": lambda x: total_variation_mask(x.logprobs, anchor_logprobs(x), x.advantages, *_divergence(x)),
-    "binary_kl": lambda x: binary_kl_mask(x.logprobs, anchor_logprobs(x), x.advantages, *_divergence(x)),
+    "total_variation": lambda x: total_variation_mask(x.logprobs, x.anchor_logprobs, x.advantages, *_divergence(x)),
+    "binary_kl": lambda x: binary_kl_mask(x.logprobs, x.anchor_logprobs, x.advantages, *_divergence(x)),
     # The largest log-ratios of the global batch, https://arxiv.org/abs/2510.01161; the threshold comes from `gathered`.
     "second_moment": _second_moment,
 }

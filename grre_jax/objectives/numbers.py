@@ -22,7 +22,8 @@ class Number:
         """The domain in words, for messages and tables."""
         bounds = [f"{'>' if self.above else '>='} {self.low:g}"] if self.low > -math.inf else []
         bounds += [f"<= {self.high:g}"] if self.high < math.inf else []
-        return " and ".join(bounds) or "finite"
+        bounds += ["finite"] if self.high == math.inf and not self.infinite else []
+        return " and ".join(bounds) or "any number"
 
     def holds(self, value: float) -> bool:
         """Whether `value` lies in the domain (NaN does not)."""
@@ -47,8 +48,8 @@ NUMBERS: Mapping[str, Number] = MappingProxyType(
     {
         "epsilon_low": _share("lower clip range: ratios from 1 - epsilon_low", 0.2),
         "epsilon_high": _at_least_zero("upper clip range: ratios up to 1 + epsilon_high", 0.2, infinite=True),
-        "epsilon_low_prime": _share("outer lower range, at least epsilon_low", 0.6),
-        "epsilon_high_prime": _at_least_zero("outer upper range, at least epsilon_high", 2.0, infinite=True),
+        "epsilon_low_prime": _share("outer lower range: ratios from 1 - epsilon_low_prime", 0.6),
+        "epsilon_high_prime": _at_least_zero("outer upper range: ratios up to 1 + epsilon_high_prime", 2.0, infinite=True),
         "log_epsilon_low": _at_least_zero("lower clip range of the log-ratio", 0.4, infinite=True),
         "log_epsilon_high": _at_least_zero("upper clip range of the log-ratio", 0.4, infinite=True),
         "clip_low": _at_least_zero("smallest importance weight", 0.0),
@@ -67,10 +68,10 @@ NUMBERS: Mapping[str, Number] = MappingProxyType(
         "k_negative": _at_least_zero("power of the ratio where A < 0", 3.0),
         "lambda_negative": _at_least_zero("decay with the ratio where A < 0", 2.0),
         "ratio_low_start": _at_least_zero("lower bound of the ratio to begin with", 0.6),
-        "ratio_low_end": _at_least_zero("lower bound at most", 0.8),
+        "ratio_low_end": Number("lower bound at most", 0.8, low=0, high=100),
         "ratio_high_start": _at_least_zero("upper bound of the ratio to begin with", 1.2),
-        "ratio_high_end": _at_least_zero("upper bound at most", 2.0),
-        "ratio_step": _positive("how far a bound is raised at a time", 0.05),
+        "ratio_high_end": Number("upper bound at most", 2.0, low=0, high=100),
+        "ratio_step": Number("how far a bound is raised at a time", 0.05, low=1e-3, high=100),
         "balance_target": _at_least_zero("positive contributions wanted, as a multiple of the negative ones", 1.0),
         "covariance_fraction": _share("share of the tokens that are chosen, at least one token", 2e-4),
         "covariance_kl": _at_least_zero("weight of |log-ratio| on the chosen tokens", 1.0),

@@ -9,7 +9,7 @@ The value of the coefficient form is -A W M l.
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from grre_jax.objectives.aggregation import response_scale
 from grre_jax.objectives.batch import Batch, BatchStats, live_tokens
@@ -22,7 +22,7 @@ from grre_jax.objectives.objective import Objective
 from grre_jax.objectives.ratios import correction_weight, limit_log_ratio
 from grre_jax.objectives.regularizers import RESPONSE_PENALTIES, TOKEN_PENALTIES, with_gradient
 from grre_jax.objectives.response_terms import RESPONSE_TERMS
-from grre_jax.objectives.statistics import batch_stats, gather
+from grre_jax.objectives.statistics import GATHERED, batch_stats, gather
 from grre_jax.objectives.terms import TOKEN_TERMS, Term
 from grre_jax.objectives.weights import WEIGHTS
 
@@ -63,7 +63,7 @@ def policy_loss(
     x = LossInputs(objective, policy, mask, batch, stats, numbers)
 
     term = _term(objective, x)
-    factor, metrics = _shaping(objective, x)
+    factor, limited, metrics = _shaping(objective, x)
     token_penalty = sum((TOKEN_PENALTIES[name](x) for name in objective.penalties if name in TOKEN_PENALTIES), jnp.zeros_like(policy))
     response_penalty = sum((RESPONSE_PENALTIES[name](x) for name in objective.penalties if name in RESPONSE_PENALTIES), 0.0)
 
@@ -77,7 +77,7 @@ def policy_loss(
 
     tokens = stats.tokens.astype(policy.dtype)
     metrics |= {"loss": loss, "penalty": penalty, **clip_metrics(term.passes, x.advantages, mask, tokens)}
-    limited = jnp.zeros(mask.shape, bool) if term.limited is None else term.limited
+    limited = limited if term.limited is None else limited | term.limited
     for anchor, describe, sign in (("old_logprobs", ratio_metrics, 1), ("ref_logprobs", reference_metrics, -1)):
         if getattr(batch, anchor) is not None:
             gap = policy - getattr(x, anchor)
@@ -105,11 +105,13 @@ def _term(objective: Objective, x: LossInputs) -> Term:
     return TERMS[objective.term](constant)
 
 
-def _shaping(objective: Objective, x: LossInputs) -> tuple[Float[Array, " tokens"], dict[str, Float[Array, ""]]]:
-    """What the correction and the filter multiply the policy-gradient term by, and their metrics."""
+def _shaping(objective: Objective, x: LossInputs) -> tuple[Float[Array, " tokens"], Bool[Array, " tokens"], dict[str, Float[Array, ""]]]:
+    """What the correction and the filter multiply the policy-gradient term by, where a bound acted, and their metrics."""
+    limited = jnp.zeros(x.mask.shape, bool)
     factor, metrics, tokens = jnp.ones_like(x.logprobs), {}, x.stats.tokens.astype(x.logprobs.dtype)
     if objective.correction != "none":
-        factor *= jax.lax.stop_gradient(correction_weight(x))
+        weight, limited = correction_weight(x)
+        factor *= jax.lax.stop_gradient(weight)
         metrics["correction_mean"] = masked_share(factor, x.mask, tokens)
     if objective.filter != "none":
         kept = FILTERS[objective.filter](x)
@@ -117,7 +119,7 @@ def _shaping(objective: Objective, x: LossInputs) -> tuple[Float[Array, " tokens
         metrics["filtered_fraction"] = masked_share((~kept).astype(factor.dtype), x.mask, tokens)
     if objective.term == "expert_mix" and (objective.correction != "none" or objective.filter != "none"):
         factor = jnp.where(x.expert, 1, factor)  # imitation of an expert has no ratio to correct
-    return factor, metrics
+    return factor, limited, metrics
 
 
 def _whole(objective: Objective, logprobs: Array, batch: Batch) -> BatchStats:
@@ -126,10 +128,12 @@ def _whole(objective: Objective, logprobs: Array, batch: Batch) -> BatchStats:
 
 
 def _gathered(objective: Objective, stats: BatchStats) -> BatchStats:
-    if objective.gathers and not stats.gathered:
+    if any(name not in stats.gathered for statistic in objective.gathers for name in GATHERED[statistic]):
         raise ValueError(
             f"{objective.name} needs more of the global batch than counts: make stats by batch_stats(batch, objective, logprobs)"
         )
+    if objective.term == "expert_mix" and stats.expert is None:
+        raise ValueError(f"{objective.name} needs counts of an expert's responses apart: make stats of a batch that has expert")
     return stats
 
 
@@ -142,7 +146,7 @@ def _check(objective: Objective, logprobs: Array, batch: Batch) -> None:
                 f"{objective.name} needs {name}, which this batch does not have: "
                 "compute them for the data, or choose an objective that does without"
             )
-    if objective.advantage == "red_drop" and objective.denominator == "kept" and batch.dropped is None:
+    if objective.advantage in ("red_drop", "positive") and objective.denominator == "kept" and batch.dropped is None:
         raise ValueError(f'{objective.name} with denominator="kept" needs the batch to say what was dropped: pass dropped= from shape_data')
     for name, value in objective.numbers.items():
         if jnp.ndim(value) != 0:

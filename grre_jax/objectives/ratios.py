@@ -1,6 +1,6 @@
 """Ratios of the policy to the data: how far a token, a response or a group has moved, against which policy, and how that is bounded.
 
-Log-ratios are d = l - anchor, the anchor being the policy that sampled (q), the policy at the start of the update (p), or an
+Log-ratios are d = l - anchor (`LossInputs.anchor_logprobs`), the anchor being the policy that sampled (q), the policy at the start of the update (p), or an
 interpolation of the two; a *level* says over what they are taken:
 
 | level | log-ratio of a token |
@@ -53,19 +53,6 @@ def limited_exp(exponent: Tokens, advantages: Tokens) -> tuple[Tokens, Gate]:
     return jnp.exp(jnp.minimum(exponent, limit)), exponent > limit
 
 
-def anchor_logprobs(x: LossInputs) -> Tokens:
-    """[tokens] log-probs of the policy that ratios are taken against, as the objective's `anchor` says.
-
-    "behavior": q, the policy that sampled. "proximal": p, the policy at the start of the update (https://arxiv.org/abs/2505.24298).
-    "log_linear": p without a forward pass, q + (1 - 1/staleness) (l - q) with l a constant (https://arxiv.org/abs/2512.06547).
-    """
-    if x.objective.anchor == "behavior":
-        return x.old_logprobs
-    if x.objective.anchor == "proximal":
-        return x.prox_logprobs
-    return x.old_logprobs + (1 - 1 / jnp.maximum(x.staleness, 1)) * (jax.lax.stop_gradient(x.logprobs) - x.old_logprobs)
-
-
 def log_ratio(x: LossInputs) -> Tokens:
     """[tokens] the log-ratio at the objective's level; its sums and means run over the live tokens of a response."""
     return LEVELS[x.objective.level](x)
@@ -76,40 +63,36 @@ def ratio(x: LossInputs) -> Tokens:
     return jnp.exp(limit_log_ratio(log_ratio(x))[0])
 
 
-def _token(x: LossInputs) -> Tokens:
-    return x.logprobs - anchor_logprobs(x)
-
-
 def _group_expectation(x: LossInputs) -> Tokens:
     return x.mean_over_response(x.logprobs) - x.at_tokens(x.stats.gathered["log_group_expectation"])
 
 
 LEVELS: dict[str, Callable[[LossInputs], Tokens]] = {
-    "token": _token,
-    "sequence": lambda x: x.mean_over_response(_token(x)),
-    "sequence_sum": lambda x: x.at_tokens(x.sum_by_response(_token(x))),
+    "token": lambda x: x.log_ratio,
+    "sequence": lambda x: x.mean_over_response(x.log_ratio),
+    "sequence_sum": lambda x: x.at_tokens(x.sum_by_response(x.log_ratio)),
     "group_expectation": _group_expectation,
 }
 
 ANCHORS = ("behavior", "proximal", "log_linear")
 
 
-def correction_weight(x: LossInputs) -> Tokens:
+def correction_weight(x: LossInputs) -> tuple[Tokens, Gate]:
     """[tokens] what the objective's `correction` multiplies the policy-gradient term by, a constant: the mismatch e^(p - q) between the
     policy at the start of the update and the one that sampled.
 
     "tis": min(e^(p-q), correction_cap), truncated importance sampling; "tis_sequence": the same of the whole response's; "bounded": e^(p-q)
     where it lies in [correction_low, correction_high], else 0, "bounded_sequence": the same of the whole response's (decoupled PPO, https://arxiv.org/abs/2505.24298, with no lower bound;
-    IcePop, https://arxiv.org/abs/2510.18855, with both).
+    IcePop, https://arxiv.org/abs/2510.18855, with both). Second, [tokens] True where a documented bound acted.
     """
-    mismatch = jax.lax.stop_gradient(anchor_logprobs(x) - x.old_logprobs)
+    mismatch = jax.lax.stop_gradient(x.anchor_logprobs - x.old_logprobs)
     if x.objective.correction.endswith("_sequence"):
         mismatch = x.at_tokens(x.sum_by_response(mismatch))
     if x.objective.correction in ("tis", "tis_sequence"):
-        return jnp.exp(jnp.minimum(mismatch, jnp.log(x.numbers["correction_cap"])))
+        return limited_exp(jnp.minimum(mismatch, jnp.log(x.numbers["correction_cap"])), x.advantages)
     low, high = x.numbers["correction_low"], x.numbers["correction_high"]
-    weight = jnp.exp(limit_log_ratio(mismatch)[0])
-    return jnp.where((weight >= low) & (weight <= high), weight, 0)
+    weight, limited = limited_exp(mismatch, x.advantages)
+    return jnp.where((weight >= low) & (weight <= high), weight, 0), limited
 
 
 CORRECTIONS = ("none", "tis", "tis_sequence", "bounded", "bounded_sequence")

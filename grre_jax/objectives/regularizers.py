@@ -97,5 +97,5 @@ TOKEN_PENALTIES: dict[str, Callable[[LossInputs], Tokens]] = {
     **{f"kl_{estimator}_{reference}": _kl(estimator, reference) for estimator in KL_ESTIMATORS for reference in KL_REFERENCES},
 }
 RESPONSE_PENALTIES: dict[str, Callable[[LossInputs], Responses]] = {
-    "response_square": lambda x: squared_response_log_ratio(x.sum_by_response(x.log_ratio), x.numbers["tau"]),
+    "response_square": lambda x: squared_response_log_ratio(x.sum_by_response(x.behavior_log_ratio), x.numbers["tau"]),
 }

@@ -26,7 +26,7 @@ def _response_term(x: LossInputs, value: Responses, slope: Responses) -> Term:
 
 def squared_consistency(x: LossInputs) -> Term:
     """OPMD as OpenKimi writes it (https://arxiv.org/abs/2501.12599): (tau/2) (A/tau - S)^2, S the response's log-ratio to the data's policy."""
-    tau, gap = x.numbers["tau"], x.response_data("advantages") - x.numbers["tau"] * x.sum_by_response(x.log_ratio)
+    tau, gap = x.numbers["tau"], x.response_data("advantages") - x.numbers["tau"] * x.sum_by_response(x.behavior_log_ratio)
     return _response_term(x, gap**2 / (2 * tau), -gap)
 
 

@@ -74,6 +74,8 @@ def gather(objective: Objective, logprobs: Float[Array, "..."] | None, batch: Ba
             )
         logprobs = jnp.zeros(batch.mask.shape, jnp.result_type(float))
     logprobs = jnp.asarray(logprobs).reshape(-1)
+    if logprobs.shape != batch.mask.shape:
+        raise ValueError(f"logprobs has {logprobs.size} entries, but the batch has {batch.mask.size} tokens")
     logprobs = jax.lax.stop_gradient(logprobs.astype(jnp.promote_types(logprobs.dtype, jnp.float32)))
     mask = live_tokens(batch)
     numbers = {name: jnp.asarray(value, logprobs.dtype) for name, value in objective.numbers.items()}
@@ -135,11 +137,13 @@ def covariance(x: LossInputs) -> dict[str, Scalar]:
     descending = -jnp.sort(-jnp.where(candidate, varying, -jnp.inf))
     chosen = jnp.maximum(jnp.floor(x.numbers["covariance_fraction"] * tokens), 1).astype(jnp.int32)
     chosen = jnp.minimum(chosen, jnp.sum(candidate))
-    # Halfway to the first that is left out, so that rounding in another split of the batch chooses no other token; tokens that tie for the
-    # last place are all left out.
+    # Tokens that tie for the last place are all left out, unless they tie for the first: then they are chosen, if they vary with the advantage
+    # at all. The threshold lies halfway to the next below, so that rounding in another split of the batch chooses no other token.
     first_out = jnp.where(chosen < descending.size, descending[jnp.minimum(chosen, descending.size - 1)], -jnp.inf)
-    last_in = jnp.min(jnp.where(candidate & (varying > first_out), varying, jnp.inf))
-    threshold = jnp.where(jnp.isfinite(first_out), last_in + (first_out - last_in) / 2, last_in)
+    above = jnp.min(jnp.where(candidate & (varying > first_out), varying, jnp.inf), initial=jnp.inf)
+    last_in = jnp.where(jnp.isfinite(above) | (first_out <= 0), above, first_out)
+    below = jnp.max(jnp.where(candidate & (varying < last_in), varying, -jnp.inf), initial=-jnp.inf)
+    threshold = jnp.where(jnp.isfinite(below) & jnp.isfinite(last_in), last_in + (below - last_in) / 2, last_in)
     return {"mean_advantage": mean_advantage, "mean_logprob": mean_logprob, "covariance_threshold": threshold}
 
 
@@ -156,11 +160,20 @@ def log_group_expectation(x: LossInputs) -> dict[str, Array]:
     return {"log_group_expectation": highest + second - first}
 
 
+# The names of what each gathers.
+GATHERED: dict[str, tuple[str, ...]] = {
+    "second_moment": ("second_moment_threshold",),
+    "balanced_bounds": ("ratio_low", "ratio_high"),
+    "covariance": ("mean_advantage", "mean_logprob", "covariance_threshold"),
+    "log_group_expectation": ("log_group_expectation",),
+    "log_ratio_sums": ("log_ratio_sums",),
+    "reference_log_ratio_sums": ("reference_log_ratio_sums",),
+}
 GATHERERS: dict[str, Callable[[LossInputs], dict[str, Array]]] = {
     "second_moment": second_moment,
     "balanced_bounds": balanced_bounds,
     "covariance": covariance,
     "log_group_expectation": log_group_expectation,
-    "log_ratio_sums": lambda x: {"log_ratio_sums": x.sum_by_response(x.log_ratio)},
+    "log_ratio_sums": lambda x: {"log_ratio_sums": x.sum_by_response(x.behavior_log_ratio)},
     "reference_log_ratio_sums": lambda x: {"reference_log_ratio_sums": x.sum_by_response(x.logprobs - x.ref_logprobs)},
 }

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from grre_jax.objectives.groups import Groups, segment_groups
+from grre_jax.objectives.groups import Groups, check_finite, concrete, group_ids_array, segment_groups
 
 Number = float | Float[Array, ""]
 Responses = Float[Array, " responses"]
@@ -98,6 +98,8 @@ def consistency_values(
             f"logprobs {shape}, anchor_logprobs {np.shape(anchor_logprobs)} and mask {np.shape(mask)} must agree, "
             f"and rewards {np.shape(rewards)} be [responses]"
         )
+    if not isinstance(tau, jax.core.Tracer) and (np.ndim(tau) or not 0 < float(tau) < np.inf):
+        raise ValueError(f"tau must be one finite number > 0, not {tau}")
     moved = response_logprobs(logprobs, mask) - jax.lax.stop_gradient(response_logprobs(anchor_logprobs, mask))
     return jax.lax.stop_gradient(jnp.asarray(rewards)) - tau * moved
 
@@ -238,6 +240,9 @@ def _live_values(logprobs, anchor_logprobs, rewards, groups, mask, tau) -> tuple
     """a_i, 0 on padding rows whatever they hold (rows are emptied before any arithmetic, so that NaN reaches no gradient)."""
     if np.shape(groups) != np.shape(rewards):
         raise ValueError(f"groups {np.shape(groups)} must be [responses] like rewards {np.shape(rewards)}")
+    groups = group_ids_array(groups)
+    known = concrete(groups)
+    check_finite("rewards", rewards, None if known is None else known >= 0)
     partition = segment_groups(groups)
     shape = np.shape(logprobs)
     rows = partition.live.reshape((-1,) + (1,) * (len(shape) - 1))

@@ -42,7 +42,9 @@ def tapered_weight(log_ratio: Tokens, advantages: Tokens) -> Tokens:
     return jnp.where(advantages > 0, 1, jnp.exp(jnp.minimum(log_ratio, 0)))
 
 
-def gamma_weight(log_ratio: Tokens, advantages: Tokens, positive: tuple[Number, Number], negative: tuple[Number, Number]) -> Tokens:
+def gamma_weight(
+    log_ratio: Tokens, advantages: Tokens, positive: tuple[Number, Number], negative: tuple[Number, Number]
+) -> tuple[Tokens, Gate]:
     """VESPO (https://arxiv.org/abs/2602.10693): phi(W) = exp(lambda + k log W - lambda W), 1 at W = 1 and falling on both sides.
 
     Args:
@@ -52,11 +54,11 @@ def gamma_weight(log_ratio: Tokens, advantages: Tokens, positive: tuple[Number, 
       negative: k and lambda where A < 0.
 
     Returns:
-      [tokens].
+      [tokens], and True where a bound of `ratios` acted.
     """
     k, rate = (jnp.where(advantages >= 0, *pair) for pair in zip(positive, negative, strict=True))
-    whole, _ = limited_exp(log_ratio, jnp.ones_like(log_ratio))
-    return limited_exp(rate + k * log_ratio - rate * whole, advantages)[0]
+    whole, _ = limited_exp(log_ratio, jnp.ones_like(log_ratio))  # where that is limited, e^(-lambda W) is 0 either way
+    return limited_exp(rate + k * log_ratio - rate * whole, advantages)
 
 
 def reciprocal_weight(ratio: Tokens, advantages: Tokens, cap: Number) -> Tokens:
@@ -66,7 +68,7 @@ def reciprocal_weight(ratio: Tokens, advantages: Tokens, cap: Number) -> Tokens:
     return jnp.minimum(jnp.where(advantages > 0, 1 / ratio, ratio), cap)
 
 
-def _gamma(x: LossInputs) -> Tokens:
+def _gamma(x: LossInputs) -> tuple[Tokens, Gate]:
     n = x.numbers
     return gamma_weight(log_ratio(x), x.advantages, (n["k_positive"], n["lambda_positive"]), (n["k_negative"], n["lambda_negative"]))
 
@@ -90,6 +92,6 @@ WEIGHTS: dict[str, Callable[[LossInputs], tuple[Tokens, Gate]]] = {
     "clipped_to_ring": lambda x: _clipped(x, 1 - x.numbers["epsilon_low_prime"], 1 + x.numbers["epsilon_high_prime"]),
     "capped": lambda x: _unlimited(jnp.minimum(ratio(x), x.numbers["ratio_cap"])),
     "tapered": lambda x: _unlimited(tapered_weight(log_ratio(x), x.advantages)),
-    "gamma": lambda x: _unlimited(_gamma(x)),
+    "gamma": _gamma,
     "reciprocal": lambda x: _unlimited(reciprocal_weight(ratio(x), x.advantages, x.numbers["weight_cap"])),
 }

@@ -308,6 +308,7 @@ def highest_covariance(skip_clipped):
         count = max(1, math.floor(o.covariance_fraction * len(tokens)))
         ordered = sorted((value for value, _, _ in candidates), reverse=True)
         first_out = ordered[count] if count < len(ordered) else -math.inf
-        return {(i, t) for value, i, t in candidates if value > first_out}
+        tied = not any(value > first_out for value in ordered) and first_out > 0
+        return {(i, t) for value, i, t in candidates if value > first_out or (tied and value == first_out)}
 
     return chosen

@@ -133,8 +133,8 @@ def test_integer_rewards_are_taken(advantages):
         ((np.zeros(3), np.zeros(2, int)), "both be"),
         ((np.zeros((2, 2)), np.zeros((2, 2), int)), "both be"),
         ((np.zeros(3), None), "groups is missing"),
-        ((np.array([0.0, np.nan]), np.array([0, 0])), "reward 1 is nan"),
-        ((np.array([np.inf, 0.0]), np.array([0, 0])), "reward 0 is inf"),
+        ((np.array([0.0, np.nan]), np.array([0, 0])), r"rewards\[1\] is nan"),
+        ((np.array([np.inf, 0.0]), np.array([0, 0])), r"rewards\[0\] is inf"),
     ],
 )
 def test_refusals(arguments, message):
@@ -147,3 +147,41 @@ def test_red_drop_refuses_to_guess_a_key():
         objectives.advantages(objectives.algorithm("red_drop"), REWARDS, GROUPS)
     with pytest.raises(ValueError, match="one for each of the 7"):
         objectives.advantages(objectives.algorithm("red_drop"), REWARDS, GROUPS, key=jax.random.split(KEY, 3))
+
+
+def test_more_refusals():
+    reinforce, groups = objectives.algorithm("reinforce"), np.array([0, 0])
+    with pytest.raises(ValueError, match=r"rewards\[1\] is nan"):
+        objectives.advantages(reinforce, jnp.array([0.0, np.nan]), jnp.asarray(groups))
+    with pytest.raises(ValueError, match="real numbers"):
+        objectives.advantages(reinforce, np.array([0j, 1j]), groups)
+    for lengths in (np.zeros(3), 4, np.zeros((2, 1))):
+        with pytest.raises(ValueError, match=r"lengths must be \[responses\]"):
+            objectives.advantages(objectives.algorithm("opo"), np.zeros(2), groups, lengths=lengths)
+    with pytest.raises(ValueError, match="lengths must not be negative"):
+        objectives.advantages(objectives.algorithm("opo"), np.zeros(2), groups, lengths=np.array([1, -1]))
+    with pytest.raises(ValueError, match="opo needs the lengths"):
+        objectives.advantages(objectives.algorithm("opo"), np.zeros(2), groups)
+    with pytest.raises(ValueError, match="needs a PRNG key"):
+        objectives.advantages(objectives.algorithm("red_drop"), np.zeros(2), groups, key=0)
+    with pytest.raises(ValueError, match="has shape"):
+        objectives.advantages(objectives.stack([objectives.algorithm("grpo")] * 2), np.zeros(2), groups)
+
+
+def test_integer_rewards_lose_nothing(advantages):
+    rewards = np.array([10**6 + 1, 10**6, 10**6, 10**6, 10**6, 10**6, 0])
+    np.testing.assert_array_equal(advantages("reinforce", rewards.astype(int)), advantages("reinforce", rewards.astype(float)))
+
+
+def test_equal_rewards_whiten_to_nothing():
+    with jax.enable_x64(False):
+        rewards, lengths = np.full(8, 1234.567, np.float32), np.arange(1, 9)
+        objective = objectives.algorithm("reinforce_pp", variant="returns")
+        np.testing.assert_array_equal(objectives.advantages(objective, rewards, np.zeros(8, int), lengths=lengths), 0)
+
+
+@pytest.mark.parametrize("advantage", ["asymre", "sign", "positive", "red_drop", "reward"])
+def test_a_dropped_response_has_no_advantage(shape, advantage):
+    shaped = shape("dapo", advantage=advantage, single="reward")
+    assert np.all(np.asarray(shaped.advantages)[np.asarray(shaped.dropped)] == 0)
+    assert np.asarray(shaped.dropped)[5]  # alone in its group

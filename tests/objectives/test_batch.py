@@ -25,6 +25,21 @@ def test_padded_batch_is_flat():
     assert flat.ref_logprobs is None and flat.mask.dtype == bool
 
 
+def test_nothing_is_asked_of_padding():
+    assert batch(advantages=np.array([0, 0, 0, 0, np.nan]), rewards=np.array([0, 0, 0, 0, np.nan])).advantages.size == 5
+
+
+def test_wide_group_ids_part_responses_as_they_are():
+    """Ids beyond 32 bits, such as hashes, would wrap around on a device: two groups could meet, or one become padding."""
+    wide = np.array([2**32 + 5, 2**33 + 5, 2**32 + 5, 2**33 + 5, -1])
+    rewards = np.array([0.0, 1.0, 1.0, 3.0, np.nan])
+    reinforce = objectives.algorithm("reinforce")
+    np.testing.assert_array_equal(objectives.advantages(reinforce, rewards, wide), objectives.advantages(reinforce, rewards, GROUPS))
+    np.testing.assert_array_equal(
+        objectives.batch_stats(batch(groups=wide)).all.group_sizes, objectives.batch_stats(batch()).all.group_sizes
+    )
+
+
 def test_counts():
     stats = objectives.batch_stats(batch(expert=np.array([0, 0, 1, 0, 1])))
     assert (stats.tokens, stats.kept.tokens, stats.expert.tokens, stats.own.tokens) == (6, 3, 3, 3)
@@ -52,6 +67,14 @@ def test_counts_of_micro_batches_add_up_under_jit():
         ({"ref_logprobs": np.zeros(15)}, "ref_logprobs must be"),
         ({"rewards": np.zeros(4)}, "rewards must be"),
         ({"mask": np.ones(15)}, "mask must be"),
+        ({"mask": np.where(MASK == 1, 0.5, 0.0)}, "mask must hold 0 and 1.*not 0.5"),
+        ({"advantages": None}, "advantages is missing"),
+        ({"advantages": np.array([0, 0, np.nan, 0, 0])}, r"advantages\[2\] is nan"),
+        ({"rewards": np.array([0, np.inf, 0, 0, 0])}, r"rewards\[1\] is inf"),
+        ({"staleness": np.zeros(4)}, "staleness must be"),
+        ({"staleness": np.array([0, 1, -1, 0, 0])}, "staleness must be at least 0"),
+        ({"groups": GROUPS / 2}, "groups must be integers"),
+        ({"groups": np.array(["a", "b", "a", "b", "c"])}, "groups must be integers"),
     ],
 )
 def test_shapes_that_disagree_are_refused_by_name(changes, message):

@@ -35,6 +35,14 @@ def test_it_is_the_built_in_loss_that_it_states(gradient, assert_close, example)
         np.testing.assert_allclose(metrics[name], expected_metrics[name], rtol=1e-12)
 
 
+def test_its_ratio_is_to_the_proximal_policy_under_a_correction(gradient, assert_close, example):
+    case = example.replace(prox=example.old + 0.3 * np.sin(np.arange(example.old.size)).reshape(example.old.shape))
+    options = {"correction": "tis", "filter": "opsm"}
+    own, built_in = objectives.algorithm(clipped, advantage="group_std", **options), objectives.algorithm("grpo", **options)
+    assert own.requires == {"old_logprobs", "prox_logprobs"}
+    assert_close(gradient(own, case), gradient(built_in, case), 1e-12)
+
+
 def test_a_loss_of_whole_responses(gradient, assert_close, example):
     own = objectives.algorithm(sequence, aggregation="response", advantage="group_std")
     wide = objectives.algorithm("gspo", epsilon_low=1.0, epsilon_high=np.inf)
@@ -116,6 +124,12 @@ def test_it_is_found_in_a_file_and_an_edited_file_is_another_loss(tmp_path):
     assert objectives.algorithm(f"{file}:push").custom is objective.custom
     file.write_text("def push(x, *, force=2.0):\n    return -force * x.advantages * x.logprobs\n")
     assert objectives.algorithm(f"{file}:push").numbers == {"force": 2.0}
+    broken = tmp_path / "broken.py"
+    broken.write_text("def push(x:\n")
+    with pytest.raises(ValueError, match="broken.py cannot be imported: SyntaxError"):
+        objectives.algorithm(f"{broken}:push")
+    with pytest.raises(ValueError, match="cannot be traced: AttributeError.*no_such_array"):
+        objectives.algorithm(lambda x: x.no_such_array)
     with pytest.raises(ValueError, match="has no function 'pull'; it has push"):
         objectives.algorithm(f"{file}:pull")
     with pytest.raises(ValueError, match="there is no file"):

@@ -1,5 +1,6 @@
 """Masks at and around their bounds."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -46,3 +47,13 @@ def test_divergences_stop_only_the_harmful_way():
 def test_trust_region_candidates_have_moved_the_way_they_are_pushed():
     candidates = masks.trust_region_candidates(jnp.array([1.0, -1.0, 1.0, -1.0, 0.0]), jnp.array([1.0, 1.0, -1.0, -1.0, 1.0]))
     np.testing.assert_array_equal(candidates, [True, False, False, True, False])
+
+
+def test_a_probability_near_one_keeps_its_divergence_under_jit():
+    """In float32 1 - p is 0 for most p near 1, and 1e-8 beside a 1 is nothing."""
+    old, policy = jnp.log(jnp.array([0.999, 0.9], jnp.float32)), jnp.array([0.0, -1e-7], jnp.float32)
+    arguments = (policy, old, jnp.ones(2), 0.2, 0.2)
+    q = np.array([0.999, 0.9])
+    kl = q * (np.log(q) - np.asarray(policy, float)) + (1 - q) * np.log((1 - q + 1e-8) / (-np.expm1(np.asarray(policy, float)) + 1e-8))
+    np.testing.assert_array_equal(jax.jit(masks.binary_kl_mask)(*arguments), kl <= 0.2)
+    np.testing.assert_array_equal(masks.binary_kl_mask(*arguments), kl <= 0.2)

@@ -82,6 +82,27 @@ def test_a_correction_of_tokens_is_part_of_what_a_sequence_loss_is_the_derivativ
     assert_close(gradient(objective, case), jax.jit(jax.grad(value))(jnp.asarray(case.logprobs)), 1e-10)
 
 
+def test_statistics_of_another_objective_are_refused(gradient, example):
+    m2po, bapo = objectives.algorithm("m2po"), objectives.algorithm("bapo")
+    batch = gradient.batch(example, gradient.shaped(m2po, example))
+    with pytest.raises(ValueError, match="m2po needs more of the global batch"):
+        objectives.policy_loss(m2po, example.logprobs, batch, objectives.batch_stats(batch, bapo, example.logprobs))
+    with pytest.raises(ValueError, match="8 entries, but the batch has 28 tokens"):
+        objectives.batch_stats(batch, m2po, np.zeros((2, 4)))
+
+
+def test_what_is_left_out_of_the_counts_is_not_penalised():
+    """All groups alike: nothing is kept, and a penalty over no tokens would be a sum."""
+    mask, groups = np.ones((4, 5)), np.array([0, 0, 1, 1])
+    objective = objectives.algorithm("dapo", kl_coef=0.1, kl_reference="behavior", kl_estimator="k2")
+    shaped = objectives.shape_data(objective, np.ones(4), groups)
+    batch = objectives.padded_batch(
+        advantages=shaped.advantages, dropped=shaped.dropped, mask=mask, groups=groups, old_logprobs=np.zeros((4, 5))
+    )
+    loss, metrics = objectives.policy_loss(objective, np.ones((4, 5)), batch)
+    assert loss == 0 and metrics["penalty"] == 0
+
+
 def test_nothing_flows_into_the_data(example):
     objective = objectives.algorithm("grpo", kl_coef=0.1, kl_reference="behavior")
 
@@ -114,6 +135,7 @@ def test_bfloat16_logprobs_are_reduced_in_float32(example):
         ("log_linear_proximal", {}, "log_linear_proximal needs staleness"),
         ("dpo", {}, "dpo needs rewards"),
         ("red_drop", {"denominator": "kept"}, "pass dropped="),
+        ("raft", {}, "pass dropped="),
     ],
 )
 def test_missing_data_is_named(name, options, message):

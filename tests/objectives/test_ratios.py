@@ -52,10 +52,12 @@ def test_group_expectation():
         ("bounded", {}, [np.exp(0.25)] * 5),
         ("bounded", {"correction_high": 1.1}, [0.0] * 5),
         ("bounded", {"correction_low": 1.5}, [0.0] * 5),
+        ("bounded_sequence", {}, [np.exp(0.5)] * 2 + [np.exp(0.75)] * 3),
+        ("bounded_sequence", {"correction_high": 2.0}, [np.exp(0.5)] * 2 + [0.0] * 3),
     ],
 )
 def test_corrections(correction, numbers, expected):
-    weight = ratios.correction_weight(inputs("grpo", correction=correction, **numbers))
+    weight, _ = ratios.correction_weight(inputs("grpo", correction=correction, **numbers))
     np.testing.assert_allclose(weight[MASK.reshape(-1)], expected, rtol=1e-5)
 
 

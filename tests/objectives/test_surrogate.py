@@ -104,3 +104,11 @@ def test_residuals_vanish_at_the_optimum_and_make_up_the_loss(example):
     optimum = anchor + rewards / 0.5
     zero = objectives.consistency_residuals(optimum, anchor, rewards, np.zeros(3, int), tau=0.5)
     np.testing.assert_allclose(zero, 0, atol=1e-12)
+
+
+@pytest.mark.parametrize("tau", [0.0, -1.0, np.nan, np.inf, np.ones(2)])
+def test_tau_is_refused_outside_its_domain(tau):
+    with pytest.raises(ValueError, match="tau must be one finite number > 0"):
+        objectives.surrogate_loss(np.zeros(2), np.zeros(2), np.zeros(2), np.zeros(2, int), tau=tau)
+    with pytest.raises(ValueError, match=r"rewards\[1\] is nan"):
+        objectives.surrogate_loss(np.zeros(2), np.zeros(2), np.array([0, np.nan]), np.zeros(2, int), tau=1.0)

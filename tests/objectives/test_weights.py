@@ -21,5 +21,5 @@ def test_a_tapered_weight_is_one_for_positives_and_at_most_one_for_negatives():
 
 def test_a_gamma_weight_is_one_on_policy_and_small_far_away():
     pair = (2.0, 3.0)
-    weight = weights.gamma_weight(jnp.array([0.0, -75.0, 75.0], jnp.float32), jnp.ones(3), pair, pair)
+    weight, _ = weights.gamma_weight(jnp.array([0.0, -75.0, 75.0], jnp.float32), jnp.ones(3), pair, pair)
     np.testing.assert_allclose(weight, [1, 0, 0], atol=1e-6)
