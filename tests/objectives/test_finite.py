@@ -76,7 +76,7 @@ PERTURBATIONS = {
     "ratio of a response": (
         "vespo-default",
         "gamma_weight",
-        lambda original: lambda log_ratio, advantages, positive, negative: jnp.exp(negative[0] * log_ratio),
+        lambda original: lambda log_ratio, advantages, *pairs: (jnp.exp(pairs[1][0] * log_ratio), jnp.zeros(log_ratio.shape, bool)),
     ),
     "mean of exponentials": (
         "opmd_logavgexp-mean",
