@@ -49,7 +49,7 @@ setup(
         "rewards": ["math-verify>=0.8"],
         "wandb": ["wandb>=0.19"],
         "notebooks": NOTEBOOKS,
-        "test": ["hypothesis>=6.100", "pytest>=8.3", "ruff>=0.12", *NOTEBOOKS],
+        "test": ["hypothesis>=6.100", "pytest>=8.3", "pytest-xdist>=3.6", "ruff>=0.12", *NOTEBOOKS],
         "parity": ["accelerate>=1", "torch==2.13.0"],
     },
     entry_points={"console_scripts": ["grre = grre_jax.cli:main"]},
