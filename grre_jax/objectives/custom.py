@@ -23,6 +23,7 @@ from jaxtyping import Array, Float
 
 from grre_jax.objectives.batch import TOKEN_FIELDS, Batch
 from grre_jax.objectives.inputs import LossInputs
+from grre_jax.objectives.statistics import batch_stats
 from grre_jax.objectives.terms import Term
 
 CustomLoss = Callable[..., Float[Array, " tokens"]]
@@ -107,8 +108,6 @@ def required_data(function: CustomLoss, objective) -> frozenset[str]:
     )
 
     def trace(logprobs, numbers):
-        from grre_jax.objectives.statistics import batch_stats  # statistics reads the registries, which hold no user's function
-
         x = Recording(objective, logprobs, batch.mask, batch, batch_stats(batch), numbers)
         return function(x, **{name: numbers[name] for name in loss_numbers(function)})
 

@@ -39,7 +39,7 @@ class Objective:
     Attributes:
       label: the algorithm's name.
       advantage: how rewards become advantages, a key of `advantages.ADVANTAGES`.
-      shaping: what is done to the data besides, a key of `data_shaping.SHAPINGS`.
+      shaping: what is done to the data besides, one of `advantages.SHAPINGS`.
       term: the policy-gradient term, a key of `policy_loss.TERMS`.
       level: over what log-ratios are taken, a key of `ratios.LEVELS`.
       anchor: against which policy, one of `ratios.ANCHORS`.

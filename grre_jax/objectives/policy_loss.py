@@ -22,7 +22,7 @@ from grre_jax.objectives.objective import Objective
 from grre_jax.objectives.ratios import correction_weight, limit_log_ratio
 from grre_jax.objectives.regularizers import RESPONSE_PENALTIES, TOKEN_PENALTIES, with_gradient
 from grre_jax.objectives.response_terms import RESPONSE_TERMS
-from grre_jax.objectives.statistics import GATHERED, batch_stats, gather
+from grre_jax.objectives.statistics import GATHERED, batch_stats
 from grre_jax.objectives.terms import TOKEN_TERMS, Term
 from grre_jax.objectives.weights import WEIGHTS
 
@@ -53,7 +53,7 @@ def policy_loss(
     logprobs = jnp.asarray(logprobs)
     logprobs = logprobs.reshape(-1).astype(jnp.promote_types(logprobs.dtype, jnp.float32))
     _check(objective, logprobs, batch)
-    stats = _whole(objective, logprobs, batch) if stats is None else _gathered(objective, stats)
+    stats = batch_stats(batch, objective, logprobs) if stats is None else _gathered(objective, stats)
     numbers = {name: jnp.asarray(value, logprobs.dtype) for name, value in objective.numbers.items()}
 
     # What may be looked at: zeros wherever the mask is False, before any arithmetic, so that garbage there reaches neither loss nor
@@ -120,11 +120,6 @@ def _shaping(objective: Objective, x: LossInputs) -> tuple[Float[Array, " tokens
     if objective.term == "expert_mix" and (objective.correction != "none" or objective.filter != "none"):
         factor = jnp.where(x.expert, 1, factor)  # imitation of an expert has no ratio to correct
     return factor, limited, metrics
-
-
-def _whole(objective: Objective, logprobs: Array, batch: Batch) -> BatchStats:
-    stats = batch_stats(batch)
-    return gather(objective, logprobs, batch, stats) if objective.gathers else stats
 
 
 def _gathered(objective: Objective, stats: BatchStats) -> BatchStats:
