@@ -28,14 +28,17 @@ class ModelSource:
 
     Args:
         path: a Hugging Face folder or a GGUF file; empty for a new model with a character tokenizer.
+        shape: a published model, such as "qwen2.5-7b", whose size `grre compile` takes where the path holds no weights yet.
         hidden_size, intermediate_size, num_layers, num_heads, num_kv_heads, head_dim: size of a new model.
         dtype: of the parameters.
         compute_dtype: of the activations; the parameters' if empty.
-        remat: recompute blocks in the backward pass: less memory, a third more arithmetic.
+        remat: what the backward pass computes again instead of keeping it, from fast to small: "none", "projections", "attention", "attended", "full" (a third more
+            arithmetic).
         system_prompt: system message put before every chat prompt; the chat template's own if None.
     """
 
     path: str = ""
+    shape: str = ""
     hidden_size: int = 64
     intermediate_size: int = 192
     num_layers: int = 2
@@ -44,7 +47,7 @@ class ModelSource:
     head_dim: int = 16
     dtype: str = "float32"
     compute_dtype: str = ""
-    remat: bool = False
+    remat: str = "none"
     system_prompt: str | None = None
 
 

@@ -85,6 +85,57 @@ CASES = {
         tie_word_embeddings=False,
         **SMALL,
     ),
+    # Llama 3's scaling, with lengths at which some frequencies are kept, some stretched and some in between.
+    "llama_scaled": transformers.LlamaConfig(
+        vocab_size=45,
+        hidden_size=24,
+        intermediate_size=20,
+        num_attention_heads=3,
+        num_key_value_heads=3,
+        head_dim=24,
+        rope_parameters={
+            "rope_type": "llama3",
+            "rope_theta": 100.0,
+            "factor": 4.0,
+            "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 32,
+        },
+        tie_word_embeddings=True,
+        **SMALL,
+    ),
+    # The second layer slides; a linear scaling holds in both.
+    "qwen2_sliding": transformers.Qwen2Config(
+        vocab_size=39,
+        hidden_size=30,
+        intermediate_size=22,
+        num_attention_heads=5,
+        num_key_value_heads=1,
+        rope_parameters={"rope_type": "linear", "rope_theta": 1_000.0, "factor": 2.5},
+        use_sliding_window=True,
+        sliding_window=4,
+        max_window_layers=1,
+        tie_word_embeddings=False,
+        **SMALL,
+    ),
+    "gemma3": transformers.Gemma3TextConfig(
+        vocab_size=58,
+        hidden_size=24,
+        intermediate_size=26,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=10,
+        query_pre_attn_scalar=7,
+        sliding_window=4,
+        layer_types=["sliding_attention", "full_attention"],
+        rope_parameters={
+            "full_attention": {"rope_type": "linear", "rope_theta": 1_000_000.0, "factor": 8.0},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 10_000.0},
+        },
+        final_logit_softcapping=3.0,
+        pad_token_id=0,
+        **SMALL,
+    ),
 }
 
 
@@ -93,7 +144,8 @@ def randomise(model: torch.nn.Module, generator: torch.Generator) -> None:
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             noise = torch.randn(parameter.shape, generator=generator)
-            parameter.copy_(1 + 0.2 * noise if "norm" in name else noise * (0.3 if parameter.ndim == 1 else parameter.shape[1] ** -0.5))
+            centre = 0 if model.config.model_type == "gemma3_text" else 1  # its norms multiply by 1 + weight
+            parameter.copy_(centre + 0.2 * noise if "norm" in name else noise * (0.3 if parameter.ndim == 1 else parameter.shape[1] ** -0.5))
 
 
 def main() -> None:

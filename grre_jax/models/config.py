@@ -1,8 +1,43 @@
-"""The shape of a decoder-only transformer of the Llama / Qwen family, as plain numbers."""
+"""The shape of a decoder-only transformer of the Llama / Qwen / Gemma families, as plain numbers."""
 
 from __future__ import annotations
 
 import dataclasses
+
+ACTIVATIONS = ("silu", "gelu_tanh")
+ROPE_SCALINGS = ("linear", "llama3")
+
+
+@dataclasses.dataclass(frozen=True)
+class RopeScaling:
+    """How rotary frequencies are stretched beyond the lengths a model was first trained on.
+
+    Args:
+        kind: "linear" divides every frequency by `factor`; "llama3" divides the low ones, leaves the high ones, and goes from one to the other in between.
+        factor: the divisor.
+        low_freq_factor, high_freq_factor: llama3: waves longer than original_positions / low_freq_factor are low, those shorter than
+            original_positions / high_freq_factor are high.
+        original_positions: llama3: the length that the model was first trained on, in tokens.
+
+    Raises:
+        ValueError: naming the field and its domain.
+    """
+
+    kind: str
+    factor: float
+    low_freq_factor: float = 1.0
+    high_freq_factor: float = 4.0
+    original_positions: int = 8192
+
+    def __post_init__(self):
+        if self.kind not in ROPE_SCALINGS:
+            raise ValueError(f"rope scaling must be one of {', '.join(ROPE_SCALINGS)}, got {self.kind!r}")
+        if not self.factor > 0 or self.original_positions < 1:
+            raise ValueError(f"rope scaling needs factor > 0 and original_positions >= 1, got {self.factor} and {self.original_positions}")
+        if self.kind == "llama3" and not 0 < self.low_freq_factor < self.high_freq_factor:
+            raise ValueError(
+                f"rope scaling needs 0 < low_freq_factor < high_freq_factor, got {self.low_freq_factor} and {self.high_freq_factor}"
+            )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,8 +58,18 @@ class ModelConfig:
         qkv_bias: biases on the query, key and value projections (Qwen2).
         attention_out_bias: a bias on the attention's output projection (Llama's `attention_bias`).
         qk_norm: RMSNorm on each head of the queries and keys (Qwen3).
+        rope_scaling: of the frequencies; None for none.
+        activation: of the gate: "silu" or "gelu_tanh" (Gemma).
+        unit_offset_norms: norms multiply by 1 + scale (Gemma).
+        post_norms: norms after the attention and after the SwiGLU too, before their residuals (Gemma).
+        scale_embeddings: embeddings are multiplied by sqrt(hidden_size) (Gemma).
+        query_scale: queries' dot products with keys are divided by sqrt(query_scale); head_dim if 0.
+        attention_softcap, logit_softcap: x becomes cap * tanh(x / cap) for attention scores and for logits; 0 for none.
+        sliding_window: a sliding layer's token attends to so many positions, itself included; 0 if no layer slides.
+        sliding_layers: for each layer whether it slides; empty if none does.
+        local_rope_theta: base of the rotary frequencies in sliding layers, which then have no scaling; 0 if they rotate as the others do.
         max_positions: the longest sequence the model was made for, in tokens.
-        family: "llama", "qwen2" or "qwen3"; it only names the architecture when the model is written out.
+        family: "llama", "qwen2", "qwen3" or "gemma3"; it only names the architecture when the model is written out.
         eos_ids: token ids that end a completion, as the checkpoint declares them.
 
     Raises:
@@ -44,6 +89,17 @@ class ModelConfig:
     qkv_bias: bool = False
     attention_out_bias: bool = False
     qk_norm: bool = False
+    rope_scaling: RopeScaling | None = None
+    activation: str = "silu"
+    unit_offset_norms: bool = False
+    post_norms: bool = False
+    scale_embeddings: bool = False
+    query_scale: float = 0.0
+    attention_softcap: float = 0.0
+    logit_softcap: float = 0.0
+    sliding_window: int = 0
+    sliding_layers: tuple[bool, ...] = ()
+    local_rope_theta: float = 0.0
     max_positions: int = 2048
     family: str = "llama"
     eos_ids: tuple[int, ...] = ()
@@ -56,12 +112,30 @@ class ModelConfig:
             raise ValueError(f"num_kv_heads={self.num_kv_heads} must divide num_heads={self.num_heads}")
         if self.head_dim % 2:
             raise ValueError(f"head_dim must be even for rotary embeddings, got {self.head_dim}")
+        if self.activation not in ACTIVATIONS:
+            raise ValueError(f"activation must be one of {', '.join(ACTIVATIONS)}, got {self.activation!r}")
+        for field in ("query_scale", "attention_softcap", "logit_softcap", "sliding_window", "local_rope_theta"):
+            if not getattr(self, field) >= 0:
+                raise ValueError(f"{field} must be at least 0, got {getattr(self, field)}")
+        if self.sliding_layers and len(self.sliding_layers) != self.num_layers:
+            raise ValueError(f"sliding_layers must name all {self.num_layers} layers or none, got {len(self.sliding_layers)}")
+        if any(self.sliding_layers) and not self.sliding_window:
+            raise ValueError("sliding_window must be at least 1 where a layer slides, got 0")
+
+    @property
+    def attention_scale(self) -> float:
+        """What attention scores are multiplied by."""
+        return (self.query_scale or self.head_dim) ** -0.5
+
+    def slides(self, layer: int) -> bool:
+        """Whether the layer attends within the sliding window only."""
+        return bool(self.sliding_layers) and self.sliding_layers[layer]
 
     @property
     def num_parameters(self) -> int:
         """Parameters of the model, the tied head counted once."""
         d, q, kv = self.hidden_size, self.num_heads * self.head_dim, self.num_kv_heads * self.head_dim
-        layer = 2 * d + d * (q + 2 * kv) + q * d + 3 * d * self.intermediate_size
+        layer = (4 if self.post_norms else 2) * d + d * (q + 2 * kv) + q * d + 3 * d * self.intermediate_size
         layer += (q + 2 * kv) * self.qkv_bias + d * self.attention_out_bias + 2 * self.head_dim * self.qk_norm
         return self.vocab_size * d * (1 if self.tie_embeddings else 2) + self.num_layers * layer + d
 

@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import numpy as np
-import safetensors.numpy
 
 from grre_jax.errors import DataError, UsageError
-from grre_jax.models import families
-from grre_jax.models.huggingface import locate, parameters, read_json
+from grre_jax.models import families, streaming
+from grre_jax.models.huggingface import locate, parameters
+from grre_jax.models.safetensors_files import Tensor, read_json, write_files
 from grre_jax.models.transformer import Transformer
 
 TOKENIZER_FILES = (
@@ -44,14 +43,15 @@ def save(
     """Writes a Hugging Face folder that `transformers.AutoModelForCausalLM` loads.
 
     It holds config.json, generation_config.json, the weights as safetensors in the parameters' dtype, and the tokenizer's files, and
-    appears whole or not at all. What the tokenizer's folder says about generation (bos, pad) is kept.
+    appears whole or not at all. What the tokenizer's folder says about generation (bos, pad) is kept. The host holds one tensor at a time.
+    Where several processes run all of them call this, and the first writes.
 
     Args:
         model: the model.
         path: the folder to make; it may exist if it is empty.
         tokenizer_from: a folder whose tokenizer files are copied, or a .gguf file (or a folder with one) whose tokenizer is
             written out; none if None.
-        max_file_bytes: weights beyond this are cut into several files with an index.
+        max_file_bytes: weights beyond this are cut into several files with an index; a larger tensor has a file of its own.
 
     Returns:
         The folder.
@@ -60,8 +60,12 @@ def save(
         UsageError: if the folder exists and is not empty, or the model's family cannot express its shape.
         DataError: if `tokenizer_from` holds no tokenizer.
     """
-    with new_folder(path) as temporary:
-        write(model, temporary, tokenizer_from=tokenizer_from, max_file_bytes=max_file_bytes)
+    if jax.process_index() == 0:
+        with new_folder(path) as temporary:
+            write(model, temporary, tokenizer_from=tokenizer_from, max_file_bytes=max_file_bytes)
+    else:
+        for _ in streaming.stored_tensors(model.config, parameters(model)):
+            continue  # each is put together by all processes
     return Path(path)
 
 
@@ -70,42 +74,17 @@ def write(
 ) -> None:
     """The files of `save` into a folder that exists; not atomic."""
     generation: dict[str, Any] = {}
-    values = families.config_to_dict(model.config, str(model.embed[...].dtype))
+    arrays = parameters(model)
+    values = families.config_to_dict(model.config, str(arrays["embed"].dtype))
     if tokenizer_from is not None:
         generation = _copy_tokenizer(Path(tokenizer_from), folder)
     values["bos_token_id"] = generation.get("bos_token_id")
     generation = generation | ({"eos_token_id": values["eos_token_id"]} if model.config.eos_ids else {})
-    _write_tensors(model, folder, max_file_bytes)
+    order = streaming.order(model.config, {name: array.shape for name, array in arrays.items()})
+    tensors = [Tensor(name, shape, arrays[parameter].dtype) for parameter, _, stored in order for name, shape in stored.items()]
+    write_files(folder, tensors, streaming.stored_tensors(model.config, arrays), max_file_bytes)
     (folder / "config.json").write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
     (folder / "generation_config.json").write_text(json.dumps(generation, indent=2) + "\n", encoding="utf-8")
-
-
-def _write_tensors(model: Transformer, folder: Path, max_file_bytes: int) -> None:
-    """The tensors in files of at most `max_file_bytes` (or one tensor), layer by layer; the index if there are several files."""
-    arrays = parameters(model)
-    entries = [(n, name, i) for name in arrays for i, n in enumerate(families.tensor_names(name, model.config.num_layers))]
-    entries.sort(key=lambda entry: (entry[1].startswith("layers."), entry[2]))
-    files: list[list[tuple[str, str, int]]] = [[]]
-    sizes = [0]
-    for tensor, name, i in entries:
-        size = arrays[name].nbytes // (model.config.num_layers if name.startswith("layers.") else 1)
-        if files[-1] and sizes[-1] + size > max_file_bytes:
-            files.append([])
-            sizes.append(0)
-        files[-1].append((tensor, name, i))
-        sizes[-1] += size
-    weight_map = {}
-    for number, content in enumerate(files, 1):
-        file = "model.safetensors" if len(files) == 1 else f"model-{number:05d}-of-{len(files):05d}.safetensors"
-        tensors = {}
-        for tensor, name, i in content:
-            value = np.asarray(jax.device_get(arrays[name][i] if name.startswith("layers.") else arrays[name]))
-            tensors[tensor] = np.ascontiguousarray(value.T if families.is_transposed(name) else value)
-        safetensors.numpy.save_file(tensors, folder / file, metadata={"format": "pt"})
-        weight_map |= dict.fromkeys(tensors, file)
-    if len(files) > 1:
-        index = {"metadata": {"total_size": sum(sizes)}, "weight_map": weight_map}
-        (folder / "model.safetensors.index.json").write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
 
 
 def _copy_tokenizer(source: Path, folder: Path) -> dict[str, Any]:
@@ -143,7 +122,6 @@ def new_folder(path: str | os.PathLike) -> Iterator[Path]:
     try:
         yield temporary
         for file in temporary.iterdir():
-            file.chmod(temporary.stat().st_mode & 0o666)  # safetensors' 0600 would hide the weights from others; this is the umask's mode
             with open(file, "rb") as handle:
                 os.fsync(handle.fileno())
         refuse_existing()

@@ -18,7 +18,9 @@ import numpy as np
 from jaxtyping import Float
 
 from grre_jax.errors import DataError, UsageError
-from grre_jax.models.config import ModelConfig
+from grre_jax.models.config import ModelConfig, RopeScaling
+from grre_jax.models.safetensors_files import Index
+from grre_jax.models.transformer import rope_frequencies
 
 FAMILIES = ("llama", "qwen2", "qwen3")
 _TOP = {"token_embd.weight": "model.embed_tokens.weight", "output_norm.weight": "model.norm.weight", "output.weight": "lm_head.weight"}
@@ -36,6 +38,9 @@ _LAYER = {
     "ffn_down": "mlp.down_proj",
 }
 _CONTROL, _USER_DEFINED = 3, 4  # llama.cpp's token types
+_ROPE_FREQS = "rope_freqs.weight"  # what each rotary frequency is divided by, where llama.cpp's converter met Llama 3's scaling
+# Llama 3's published constants (transformers' `low_freq_factor`, `high_freq_factor`, `original_max_position_embeddings`), which the file does not repeat.
+_LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_positions": 8192}
 
 
 def unpermute(weight: Float[np.ndarray, "outputs *inputs"], heads: int) -> Float[np.ndarray, "outputs *inputs"]:
@@ -80,6 +85,7 @@ class GGUFFile:
             raise DataError(f"{path}: cannot be read as GGUF ({error}): copy or download the file again") from error
         self._dequantize: Callable = gguf.dequantize
         self._tensors = {_hugging_face_name(t.name): t for t in self._reader.tensors}
+        self._last: tuple[str, np.ndarray] | None = None
 
     def field(self, name: str, default: Any = None) -> Any:
         """A metadata value, or `default` where the file has none of that name."""
@@ -100,9 +106,9 @@ class GGUFFile:
             raise DataError(f"{self.path}: architecture {family!r} is not supported: use a GGUF file of {', '.join(FAMILIES)}")
         if self.field(f"{family}.expert_count", 0):
             raise DataError(f"{self.path}: mixtures of experts ({family}.expert_count) are not supported: use a dense model")
-        if self.field(f"{family}.rope.scaling.type", "none") != "none" or "rope_freqs.weight" in self._tensors:
-            raise DataError(f"{self.path}: scaled rotary embeddings (rope.scaling, rope_freqs) are not supported: only plain ones are")
         hidden, heads = self._required(f"{family}.embedding_length"), self._required(f"{family}.attention.head_count")
+        head_dim = self.field(f"{family}.attention.key_length", hidden // heads)
+        theta = _shortest(self.field(f"{family}.rope.freq_base", 10_000.0))
         if "model.embed_tokens.weight" not in self._tensors:
             raise DataError(f"{self.path}: tensor token_embd.weight is missing: use a complete GGUF file")
         eos = [self.field(f"tokenizer.ggml.{kind}_token_id") for kind in ("eos", "eot")]
@@ -114,8 +120,9 @@ class GGUFFile:
                 num_layers=self._required(f"{family}.block_count"),
                 num_heads=heads,
                 num_kv_heads=self.field(f"{family}.attention.head_count_kv", heads),
-                head_dim=self.field(f"{family}.attention.key_length", hidden // heads),
-                rope_theta=_shortest(self.field(f"{family}.rope.freq_base", 10_000.0)),
+                head_dim=head_dim,
+                rope_theta=theta,
+                rope_scaling=self._rope_scaling(family, head_dim, theta),
                 rms_norm_eps=_shortest(self._required(f"{family}.attention.layer_norm_rms_epsilon")),
                 tie_embeddings="lm_head.weight" not in self._tensors,
                 qkv_bias="model.layers.0.self_attn.q_proj.bias" in self._tensors,
@@ -128,9 +135,29 @@ class GGUFFile:
         except ValueError as error:
             raise DataError(f"{self.path}: {error}") from error
 
+    def _rope_scaling(self, family: str, head_dim: int, theta: float) -> RopeScaling | None:
+        """From the metadata, or from the divisors of the frequencies."""
+        kind = self.field(f"{family}.rope.scaling.type", "none")
+        if kind not in ("none", "linear") or (kind == "linear" and _ROPE_FREQS in self._tensors):
+            raise DataError(
+                f"{self.path}: scaled rotary embeddings of type {kind} ({family}.rope.scaling) are not supported: only linear ones and Llama 3's are"
+            )
+        if kind == "linear":
+            return RopeScaling(kind, _shortest(self._required(f"{family}.rope.scaling.factor")))
+        if _ROPE_FREQS not in self._tensors:
+            return None
+        divisors = self._dequantized(_ROPE_FREQS).reshape(-1)
+        if (divisors == 1).all():
+            return None
+        scaling = RopeScaling("llama3", _shortest(divisors.max()), **_LLAMA3)
+        expected = np.asarray(rope_frequencies(head_dim, theta) / rope_frequencies(head_dim, theta, scaling))
+        if divisors.shape != expected.shape or not np.allclose(divisors, expected, rtol=1e-3):
+            raise DataError(f"{self.path}: tensor {_ROPE_FREQS} is not Llama 3's scaling of the rotary embedding: take the model's Hugging Face folder")
+        return scaling
+
     def names(self) -> set[str]:
         """Tensors, under their Hugging Face names."""
-        return set(self._tensors)
+        return set(self._tensors) - {_ROPE_FREQS}
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Shape of a tensor, [out, in] for a projection."""
@@ -140,10 +167,19 @@ class GGUFFile:
         """The file a tensor is in."""
         return self.path
 
-    def read(self, name: str) -> np.ndarray:
-        """A tensor, dequantised to float32."""
+    def read(self, name: str, index: Index) -> np.ndarray:
+        """A part of a tensor, dequantised to float32; the whole of the last one is kept, since its parts are asked for one after another."""
+        if self._last is None or self._last[0] != name:
+            self._last = None  # before the next one is dequantised
+            self._last = (name, self._unpermuted(name))
+        return self._last[1][index]
+
+    def _dequantized(self, name: str) -> np.ndarray:
         tensor = self._tensors[name]
-        value = np.asarray(self._dequantize(tensor.data, tensor.tensor_type), np.float32).reshape(self.shape(name))
+        return np.asarray(self._dequantize(tensor.data, tensor.tensor_type), np.float32).reshape(self.shape(name))
+
+    def _unpermuted(self, name: str) -> np.ndarray:
+        value = self._dequantized(name)
         if self.config.family == "llama" and ".self_attn.q_proj." in name:
             return unpermute(value, self.config.num_heads)
         if self.config.family == "llama" and ".self_attn.k_proj." in name:

@@ -6,20 +6,39 @@ head's gradient once, in place. Training, rescoring and evaluation all come thro
 
 from __future__ import annotations
 
+import dataclasses
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import PartitionSpec as P
 from jaxtyping import Array, Float, Int
 
 from grre_jax.models.transformer import Transformer
+from grre_jax.parallel import mesh as meshes
 
 VOCAB_BLOCK = 8192
 
 
-def _block_logits(hidden: Float[Array, "n d"], weight: Float[Array, "b d"], temperature: Float[Array, ""]) -> Float[Array, "n b"]:
+@dataclasses.dataclass(frozen=True)
+class _Way:
+    """How log-probs are computed; static.
+
+    Attributes:
+        block: rows of the head that are held as logits at once.
+        softcap: logits become softcap * tanh(logits / softcap); 0 for none.
+        axis: mesh axis that the vocabulary is cut over; None if it is whole.
+    """
+
+    block: int
+    softcap: float
+    axis: str | None
+
+
+def _block_logits(hidden: Float[Array, "n d"], weight: Float[Array, "b d"], softcap: float) -> Float[Array, "n b"]:
     logits = jax.lax.dot_general(hidden, weight.astype(hidden.dtype), (((1,), (1,)), ((), ())), preferred_element_type=jnp.float32)
-    return logits / temperature
+    return softcap * jnp.tanh(logits / softcap) if softcap else logits
 
 
 def _walk(size: int, block: int) -> tuple[Int[Array, " k"], Int[Array, " k"]]:
@@ -38,15 +57,114 @@ def _pick(
     return jnp.where(inside, value, 0.0)
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(4,))
+def _local_targets(targets: Int[Array, " n"], rows: int, axis: str | None) -> Int[Array, " n"]:
+    """The targets counted from this device's first row of the head."""
+    return targets if axis is None else targets - rows * jax.lax.axis_index(axis)
+
+
+def _local_forward(hidden, head, targets, temperature, way: _Way):
+    """((log-probs, entropy), normaliser, unnormalised probabilities or None), of tokens that this device has, over its rows of the head and all others'."""
+    n, block = hidden.shape[0], min(way.block, head.shape[0])
+    targets, kept = _local_targets(targets, head.shape[0], way.axis), None
+
+    def logits_of(weight):
+        return _block_logits(hidden, weight, way.softcap) / temperature
+
+    if block == head.shape[0]:
+        logits = logits_of(head)
+        top = logits.max(axis=1)
+        kept = jnp.exp(logits - top[:, None])
+        total, weighted, chosen = kept.sum(axis=1), (kept * logits).sum(axis=1), _pick(logits, targets, 0, 0)
+    else:
+
+        def step(carry, at):
+            top, total, weighted, chosen = carry
+            start, seen = at
+            logits = logits_of(jax.lax.dynamic_slice_in_dim(head, start, block))
+            shown = jnp.where(jnp.arange(block) >= seen, logits, -jnp.inf)
+            new_top = jnp.maximum(top, shown.max(axis=1))
+            scale = jnp.exp(top - new_top)
+            e = jnp.exp(shown - new_top[:, None])
+            value = _pick(logits, targets, start, seen)
+            return (new_top, total * scale + e.sum(axis=1), weighted * scale + (e * logits).sum(axis=1), chosen + value), None
+
+        carry = (jnp.full(n, -jnp.inf, jnp.float32), *(jnp.zeros(n, jnp.float32) for _ in range(3)))
+        (top, total, weighted, chosen), _ = jax.lax.scan(step, carry, _walk(head.shape[0], block))
+    if way.axis is not None:
+        own_top, top = top, jax.lax.pmax(top, way.axis)
+        scale = jnp.exp(own_top - top)
+        total, weighted, chosen = jax.lax.psum((total * scale, weighted * scale, chosen), way.axis)
+        kept = None if kept is None else kept * scale[:, None]
+    normaliser = top + jnp.log(total)
+    if kept is not None:
+        kept = None if way.softcap else kept / total[:, None]
+    return (chosen - normaliser, normaliser - weighted / total), normaliser, kept
+
+
+def _local_backward(hidden, head, targets, temperature, normaliser, kept, g, way: _Way):
+    """Gradients of this device's hidden states (float32, over its own rows of the head alone) and of its rows of the head."""
+    block = min(way.block, head.shape[0])
+    targets, g = _local_targets(targets, head.shape[0], way.axis), g / temperature
+
+    def products(weight, start, probability, seen):
+        onehot = (targets - start)[:, None] == jnp.arange(weight.shape[0])[None, :]
+        d_logits = (onehot - probability) * g[:, None]
+        if way.softcap:
+            capped = _block_logits(hidden, weight, way.softcap) / way.softcap
+            d_logits = d_logits * (1 - capped * capped)
+        d_logits = d_logits.astype(hidden.dtype)
+        d_weight = jax.lax.dot_general(d_logits, hidden, (((0,), (0,)), ((), ())), preferred_element_type=jnp.float32)
+        # The rows that an earlier block has seen are written again as they were; what they add to the hidden states is counted once.
+        weight = weight if seen is None else jnp.where((jnp.arange(block) >= seen)[:, None], weight, 0)
+        d_hidden = jax.lax.dot_general(d_logits, weight.astype(hidden.dtype), (((1,), (0,)), ((), ())), preferred_element_type=jnp.float32)
+        return d_hidden, d_weight.astype(head.dtype)
+
+    def probability_of(weight):
+        return jnp.exp(_block_logits(hidden, weight, way.softcap) / temperature - normaliser[:, None])
+
+    if block == head.shape[0]:
+        return products(head, 0, probability_of(head) if kept is None else kept, None)
+
+    def step(carry, at):
+        start, seen = at
+        weight = jax.lax.dynamic_slice_in_dim(head, start, block)
+        d_hidden, d_weight = products(weight, start, probability_of(weight), seen)
+        return (carry[0] + d_hidden, jax.lax.dynamic_update_slice_in_dim(carry[1], d_weight, start, 0)), None
+
+    carry = (jnp.zeros(hidden.shape, jnp.float32), jnp.zeros_like(head))
+    return jax.lax.scan(step, carry, _walk(head.shape[0], block))[0]
+
+
+def _cut(hidden: Array, head: Array) -> tuple[Any, P, P]:
+    """(mesh, partition of the tokens, partition of the head); both whole without a mesh."""
+    mesh = meshes.current()
+    if mesh is None:
+        return None, P(), P()
+    return mesh, meshes.spec(hidden.shape, meshes.ACTIVATIONS["flat"], mesh), meshes.spec(head.shape, meshes.RULES["head"], mesh)
+
+
+def _axes(entry: Any) -> tuple[str, ...]:
+    return () if entry is None else (entry,) if isinstance(entry, str) else tuple(entry)
+
+
+def _whole_width(head: Array, part: P, dtype: Any) -> Array:
+    """The head in the compute dtype with all its columns: cast where it lies, then gathered, so that half the bytes travel in bfloat16."""
+    head = head.astype(dtype)
+    return head if part[1] is None else jax.lax.all_gather(head, part[1], axis=1, tiled=True)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(4, 5))
 def head_logprobs(
     hidden: Float[Array, "n d"],
     head: Float[Array, "v d"],
     targets: Int[Array, " n"],
     temperature: Float[Array, ""],
     block: int = VOCAB_BLOCK,
+    softcap: float = 0.0,
 ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
     """Log-probability of each target under softmax(hidden @ head.T / temperature), and the entropy of that distribution, both in float32 nats.
+
+    On the mesh in use the tokens are cut over its data, fsdp and sequence axes and the vocabulary over tensor; no device ever holds other tokens' or other rows' logits.
 
     Args:
         hidden: [n, d] final hidden states, any float dtype.
@@ -54,65 +172,73 @@ def head_logprobs(
         targets: [n] token ids in [0, v).
         temperature: positive scalar, traced.
         block: how many rows of the head are held as logits at once.
+        softcap: logits become softcap * tanh(logits / softcap) before the temperature; 0 for none.
 
     Returns:
         (logprobs [n], entropy [n]). Only the log-probs carry gradient: entropy is a measurement here (its cotangent is ignored).
     """
-    return _forward(hidden, head, targets, temperature, block)[0]
+    return _forward(hidden, head, targets, temperature, block, softcap)[0]
 
 
-def _forward(hidden, head, targets, temperature, block):
-    n, block = hidden.shape[0], min(block, head.shape[0])
-
-    def step(carry, at):
-        top, total, weighted, chosen = carry
-        start, seen = at
-        logits = _block_logits(hidden, jax.lax.dynamic_slice_in_dim(head, start, block), temperature)
-        fresh = jnp.arange(block) >= seen
-        shown = jnp.where(fresh, logits, -jnp.inf)
-        new_top = jnp.maximum(top, shown.max(axis=1))
-        scale = jnp.exp(top - new_top)
-        e = jnp.exp(shown - new_top[:, None])
-        value = _pick(logits, targets, start, seen)
-        return (new_top, total * scale + e.sum(axis=1), weighted * scale + (e * logits).sum(axis=1), chosen + value), None
-
-    carry = (jnp.full(n, -jnp.inf, jnp.float32), *(jnp.zeros(n, jnp.float32) for _ in range(3)))
-    if block == head.shape[0]:
-        carry, _ = step(carry, (0, 0))
+def _forward(hidden, head, targets, temperature, block, softcap):
+    mesh, tokens, rows = _cut(hidden, head)
+    if mesh is None:
+        outputs, normaliser, kept = _local_forward(hidden, head, targets, temperature, _Way(block, softcap, None))
     else:
-        carry, _ = jax.lax.scan(step, carry, _walk(head.shape[0], block))
-    top, total, weighted, chosen = carry
-    normaliser = top + jnp.log(total)
-    outputs = (chosen - normaliser, normaliser - weighted / total)
-    return outputs, (hidden, head, targets, temperature, normaliser)
+        way = _Way(block, softcap, rows[0])
+        keeps = not softcap and head.shape[0] // (mesh.shape[rows[0]] if rows[0] else 1) <= block
+
+        def local(hidden, head, targets, temperature):
+            return _local_forward(hidden, _whole_width(head, rows, hidden.dtype), targets, temperature, way)
+
+        flat = P(tokens[0])
+        specs = ((flat, flat), flat, P(tokens[0], rows[0]) if keeps else None)
+        run = jax.shard_map(local, mesh=mesh, in_specs=(tokens, rows, flat, P()), out_specs=specs, check_vma=False)
+        outputs, normaliser, kept = run(hidden, head, targets, temperature)
+    return outputs, (hidden, head, targets, temperature, normaliser, kept)
 
 
-def _backward(block, residuals, cotangents):
-    hidden, head, targets, temperature, normaliser = residuals
-    g, block = cotangents[0] / temperature, min(block, head.shape[0])
-
-    def step(carry, at):
-        d_hidden, d_head = carry
-        start, seen = at
-        weight = jax.lax.dynamic_slice_in_dim(head, start, block)
-        probability = jnp.exp(_block_logits(hidden, weight, temperature) - normaliser[:, None])
-        onehot = (targets - start)[:, None] == jnp.arange(block)[None, :]
-        d_logits = ((onehot - probability) * g[:, None]).astype(hidden.dtype)
-        # The rows that an earlier block has seen are written again as they were; what they add to the hidden states is counted once.
-        d_weight = jax.lax.dot_general(d_logits, hidden, (((0,), (0,)), ((), ())), preferred_element_type=jnp.float32)
-        weight = jnp.where((jnp.arange(block) >= seen)[:, None], weight, 0).astype(hidden.dtype)
-        d_hidden += jax.lax.dot_general(d_logits, weight, (((1,), (0,)), ((), ())), preferred_element_type=jnp.float32)
-        return (d_hidden, jax.lax.dynamic_update_slice_in_dim(d_head, d_weight.astype(head.dtype), start, 0)), None
-
-    carry = (jnp.zeros(hidden.shape, jnp.float32), jnp.zeros_like(head))
-    if block == head.shape[0]:
-        (d_hidden, d_head), _ = step(carry, (0, 0))
+def _backward(block, softcap, residuals, cotangents):
+    hidden, head, targets, temperature, normaliser, kept = residuals
+    mesh, tokens, rows = _cut(hidden, head)
+    if mesh is None:
+        way = _Way(block, softcap, None)
+        d_hidden, d_head = _local_backward(hidden, head, targets, temperature, normaliser, kept, cotangents[0], way)
     else:
-        (d_hidden, d_head), _ = jax.lax.scan(step, carry, _walk(head.shape[0], block))
-    return d_hidden.astype(hidden.dtype), d_head, None, jnp.zeros_like(temperature)
+        way = _Way(block, softcap, rows[0])
+
+        def local(hidden, head, targets, temperature, normaliser, kept, g):
+            whole = _whole_width(head, rows, hidden.dtype)
+            d_hidden, d_head = _local_backward(hidden, whole, targets, temperature, normaliser, kept, g, way)
+            if rows[0] is not None:
+                d_hidden = jax.lax.psum(d_hidden, rows[0])
+            scattered = rows[1] is not None
+            if scattered:
+                d_head = jax.lax.psum_scatter(d_head, rows[1], scatter_dimension=1, tiled=True)
+            others = tuple(a for a in _axes(tokens[0]) if not (scattered and a in _axes(rows[1])))
+            return d_hidden.astype(hidden.dtype), jax.lax.psum(d_head.astype(head.dtype), others)
+
+        flat = P(tokens[0])
+        specs = (tokens, rows, flat, P(), flat, None if kept is None else P(tokens[0], rows[0]), flat)
+        run = jax.shard_map(local, mesh=mesh, in_specs=specs, out_specs=(tokens, rows), check_vma=False)
+        d_hidden, d_head = run(hidden, head, targets, temperature, normaliser, kept, cotangents[0])
+    return d_hidden.astype(hidden.dtype), d_head.astype(head.dtype), None, jnp.zeros_like(temperature)
 
 
 head_logprobs.defvjp(_forward, _backward)
+
+
+def _at_sources(hidden: Float[Array, "rows length width"], sources: Int[Array, "rows length"]) -> Float[Array, "rows length width"]:
+    """The hidden state that each token is predicted from; every device looks into its own rows."""
+    mesh = meshes.current()
+
+    def local(hidden, sources):
+        return jnp.take_along_axis(hidden, sources[:, :, None], axis=1)
+
+    if mesh is None:
+        return local(hidden, sources)
+    parts = [meshes.spec(hidden.shape, meshes.ACTIVATIONS[kind], mesh) for kind in ("whole_rows", "tokens", "stream")]
+    return jax.shard_map(local, mesh=mesh, in_specs=tuple(parts[:2]), out_specs=parts[2], check_vma=False)(hidden, sources)
 
 
 def token_logprobs(
@@ -144,10 +270,9 @@ def token_logprobs(
     columns = jnp.arange(length)
     if sources is None:
         sources = jnp.broadcast_to(jnp.maximum(columns - 1, 0), tokens.shape)
-    hidden = jnp.take_along_axis(hidden, sources[:, :, None], axis=1)
-    logprobs, entropy = head_logprobs(
-        hidden.reshape(rows * length, -1), model.head_weight(), tokens.reshape(-1), jnp.asarray(temperature, jnp.float32)
-    )
+    hidden = _at_sources(hidden, sources).reshape(rows * length, -1)
+    temperature, softcap = jnp.asarray(temperature, jnp.float32), model.config.logit_softcap
+    logprobs, entropy = head_logprobs(hidden, model.head_weight(), tokens.reshape(-1), temperature, VOCAB_BLOCK, softcap)
     scored = sources != columns
     logprobs = jnp.where(scored, logprobs.reshape(rows, length), 0.0)
     return (logprobs, jnp.where(scored, entropy.reshape(rows, length), 0.0)) if with_entropy else logprobs

@@ -1,40 +1,95 @@
-"""One decoder-only transformer for the Llama / Qwen family, in Flax NNX.
+"""One decoder-only transformer for the Llama / Qwen / Gemma families, in Flax NNX.
 
-RMSNorm before each half of a block, rotary positions, grouped-query attention with optional biases and query/key norms, a SwiGLU, and a head that
-may be the embedding. The layers' parameters are stacked along a leading axis: one block is written once and repeated either by `lax.scan` (compile
-time does not grow with depth) or by a Python loop (XLA's CPU backend runs loop bodies badly). A block is split where its attention is, into `qkv`
-and `finish`, so that training, prefill and decoding use the same lines with different caches.
+RMSNorm before each half of a block (Gemma: after it too), rotary positions, grouped-query attention with optional biases, query/key norms and sliding windows,
+a SwiGLU, and a head that may be the embedding. Queries, keys and values are one product, laid out by key-value group, and so are gate and up: large products
+run nearer the peak, and a cut by groups is a cut of whole heads. The layers' parameters are stacked along a leading axis: one block is written once and
+repeated either by `lax.scan` (compile time does not grow with depth) or by a Python loop (XLA's CPU backend runs loop bodies badly). A block is split where
+its attention is, into `qkv` and `finish`, so that training, prefill and decoding use the same lines with different caches.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
-from jaxtyping import Array, Bool, Float, Int
+from jax.ad_checkpoint import checkpoint_name
+from jaxtyping import Array, Float, Int
 
-from grre_jax.models.config import ModelConfig
+from grre_jax.models.attention import attention
+from grre_jax.models.blocked_attention import ATTENDED, Visibility
+from grre_jax.models.config import ModelConfig, RopeScaling
+from grre_jax.models.embedding import embed
+from grre_jax.parallel import mesh as meshes
 
 # Up to this depth a model is unrolled on CPU; beyond it the compile time costs more than the loop does.
 UNROLL_LAYERS_ON_CPU = 32
 
+# What the backward pass keeps of a block besides its input, by the name of the choice; None keeps everything.
+REMAT: dict[str, tuple[str, ...] | None] = {
+    "none": None,
+    "projections": (ATTENDED, "qkv", "gate_up", "mid"),
+    "attention": (ATTENDED, "qkv"),
+    "attended": (ATTENDED,),
+    "full": (),
+}
 
-def rms_norm(x: Float[Array, "*batch dim"], scale: Float[Array, " dim"], eps: float) -> Float[Array, "*batch dim"]:
-    """Root-mean-square normalisation (arXiv 1910.07467), in float32 whatever x is."""
+
+def rms_norm(
+    x: Float[Array, "*batch dim"], scale: Float[Array, " dim"], eps: float, unit_offset: bool = False
+) -> Float[Array, "*batch dim"]:
+    """Root-mean-square normalisation (arXiv 1910.07467), in float32 whatever x is; times scale, or 1 + scale."""
     y = x.astype(jnp.float32)
     y = y * jax.lax.rsqrt(jnp.mean(y * y, axis=-1, keepdims=True) + eps)
-    return (y * scale.astype(jnp.float32)).astype(x.dtype)
+    return (y * (scale.astype(jnp.float32) + unit_offset)).astype(x.dtype)
 
 
-def rope_tables(
-    positions: Int[Array, "*batch"], head_dim: int, theta: float
-) -> tuple[Float[Array, "*batch half"], Float[Array, "*batch half"]]:
-    """Cosines and sines of the rotary embedding (arXiv 2104.09864) at the given positions."""
+def rope_frequencies(head_dim: int, theta: float, scaling: RopeScaling | None = None) -> Float[Array, " half"]:
+    """Radians a position of each pair of entries (arXiv 2104.09864), stretched as `RopeScaling` says."""
     frequency = 1.0 / (theta ** (jnp.arange(0, head_dim, 2, dtype=jnp.float32) / head_dim))
-    angle = positions[..., None].astype(jnp.float32) * frequency
-    return jnp.cos(angle), jnp.sin(angle)
+    if scaling is None:
+        return frequency
+    if scaling.kind == "linear":
+        return frequency / scaling.factor
+    # How many waves fit the original length, from all stretched (few waves) to none (many).
+    waves = scaling.original_positions * frequency / (2 * math.pi)
+    kept = jnp.clip((waves - scaling.low_freq_factor) / (scaling.high_freq_factor - scaling.low_freq_factor), 0.0, 1.0)
+    return frequency * (kept + (1 - kept) / scaling.factor)
+
+
+Tables = tuple[Float[Array, "*batch half"], Float[Array, "*batch half"]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Rotary:
+    """Cosines and sines of some positions, for layers that see everything and for those that slide."""
+
+    full: Tables
+    local: Tables | None
+
+    @classmethod
+    def of(cls, config: ModelConfig, positions: Int[Array, "*batch"]) -> Rotary:
+        """Those of the positions."""
+
+        def tables(theta, scaling):
+            angle = positions[..., None].astype(jnp.float32) * rope_frequencies(config.head_dim, theta, scaling)
+            return jnp.cos(angle), jnp.sin(angle)
+
+        local = tables(config.local_rope_theta, None) if config.local_rope_theta else None
+        return cls(tables(config.rope_theta, config.rope_scaling), local)
+
+    def tables(self, slides: Any) -> Tables:
+        """Of a layer that slides or does not, which may be traced."""
+        if self.local is None or slides is False:
+            return self.full
+        if slides is True:
+            return self.local
+        return tuple(jnp.where(slides, local, full) for local, full in zip(self.local, self.full, strict=True))
 
 
 def rotate(
@@ -46,37 +101,19 @@ def rotate(
     return jnp.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1).astype(x.dtype)
 
 
-def causal_mask(segment_ids: Int[Array, "rows length"], prefix_ids: Int[Array, "rows length"]) -> Bool[Array, "rows length length"]:
-    """What may attend to what in packed rows: [row, query, key].
-
-    A token attends to the earlier tokens of its own segment and to those of its prefix segment. A prompt's tokens carry their own segment as prefix;
-    its completions carry the prompt's, so that the completions of a group share one copy of the prompt and do not see each other.
-    """
-    length = segment_ids.shape[1]
-    query, key = segment_ids[:, :, None], segment_ids[:, None, :]
-    visible = (query == key) | (prefix_ids[:, :, None] == key)
-    return visible & (jnp.arange(length)[:, None] >= jnp.arange(length)[None, :])
-
-
-def attention(
-    q: Float[Array, "rows queries heads dim"],
-    k: Float[Array, "rows keys kv dim"],
-    v: Float[Array, "rows keys kv dim"],
-    mask: Bool[Array, "rows queries keys"],
-) -> Float[Array, "rows queries heads dim"]:
-    """Softmax attention, scaled by 1/sqrt(dim), grouped queries, scores in float32."""
-    return jax.nn.dot_product_attention(q, k, v, mask=mask[:, None])
-
-
 class Block(nnx.Module):
-    """One layer; its parameters carry a leading `stack` axis when `stack` is given."""
+    """One layer; its parameters carry a leading `stack` axis when `stack` is given.
+
+    `qkv_proj` is [width, kv heads * (g + 2) * head_dim], g query heads to a key-value head: each group's queries, then its key, then its value. `gate_up_proj` is
+    [width, 2, intermediate].
+    """
 
     def __init__(self, config: ModelConfig, *, rngs: nnx.Rngs, dtype: jnp.dtype = jnp.float32, stack: tuple[int, ...] = ()):
         d, hd = config.hidden_size, config.head_dim
         q, kv, f = config.num_heads * hd, config.num_kv_heads * hd, config.intermediate_size
 
         def matrix(fan_in, fan_out, scale=1.0):
-            return nnx.Param(jax.nn.initializers.normal(scale * fan_in**-0.5)(rngs.params(), (*stack, fan_in, fan_out), dtype))
+            return jax.nn.initializers.normal(scale * fan_in**-0.5)(rngs.params(), (*stack, fan_in, fan_out), dtype)
 
         def vector(fill, size):
             return nnx.Param(jnp.full((*stack, size), fill, dtype))
@@ -84,46 +121,77 @@ class Block(nnx.Module):
         self.config = config
         # Projections that write to the residual stream start smaller, so that its variance does not grow with depth (GPT-2).
         out_scale = (2 * config.num_layers) ** -0.5
-        self.attn_norm, self.mlp_norm = vector(1, d), vector(1, d)
-        self.q_proj, self.k_proj, self.v_proj = matrix(d, q), matrix(d, kv), matrix(d, kv)
-        self.o_proj = matrix(q, d, scale=out_scale)
-        self.gate_proj, self.up_proj, self.down_proj = matrix(d, f), matrix(d, f), matrix(f, d, scale=out_scale)
+        one = 0 if config.unit_offset_norms else 1
+        self.attn_norm, self.mlp_norm = vector(one, d), vector(one, d)
+        self.qkv_proj = nnx.Param(join_groups(config, matrix(d, q), matrix(d, kv), matrix(d, kv)))
+        self.o_proj = nnx.Param(matrix(q, d, scale=out_scale))
+        self.gate_up_proj = nnx.Param(jnp.stack([matrix(d, f), matrix(d, f)], axis=-2))
+        self.down_proj = nnx.Param(matrix(f, d, scale=out_scale))
         if config.qkv_bias:
-            self.q_bias, self.k_bias, self.v_bias = vector(0, q), vector(0, kv), vector(0, kv)
+            self.qkv_bias = vector(0, q + 2 * kv)
         if config.attention_out_bias:
             self.o_bias = vector(0, d)
         if config.qk_norm:
-            self.q_norm, self.k_norm = vector(1, hd), vector(1, hd)
+            self.q_norm, self.k_norm = vector(one, hd), vector(one, hd)
+        if config.post_norms:
+            self.post_attn_norm, self.post_mlp_norm = vector(one, d), vector(one, d)
+
+    def _weight(self, name: str, dtype: Any) -> Array:
+        return meshes.gathered(getattr(self, name)[...], name, dtype)
+
+    def _norm(self, x: Array, name: str) -> Array:
+        return rms_norm(x, getattr(self, name)[...], self.config.rms_norm_eps, self.config.unit_offset_norms)
 
     def qkv(
         self, x: Float[Array, "rows length width"], cos: Float[Array, "rows length half"], sin: Float[Array, "rows length half"]
-    ) -> tuple[Array, Array, Array]:
-        """Queries, keys and values of the tokens: [rows, length, heads or kv heads, head_dim], rotated."""
+    ) -> tuple[Float[Array, "rows length kv group dim"], Float[Array, "rows length kv dim"], Float[Array, "rows length kv dim"]]:
+        """Queries by key-value group, keys and values of the tokens, rotated."""
         c = self.config
         rows, length = x.shape[:2]
-        h = rms_norm(x, self.attn_norm[...], c.rms_norm_eps).reshape(
-            rows * length, -1
-        )  # two dimensions: the fast path of every backend's product
-        q, k, v = (h @ p[...].astype(h.dtype) for p in (self.q_proj, self.k_proj, self.v_proj))
+        group = c.num_heads // c.num_kv_heads
+        h = self._norm(x, "attn_norm").reshape(rows * length, -1)  # two dimensions: the fast path of every backend's product
+        y = h @ self._weight("qkv_proj", h.dtype)
         if c.qkv_bias:
-            q, k, v = (y + b[...].astype(h.dtype) for y, b in ((q, self.q_bias), (k, self.k_bias), (v, self.v_bias)))
-        q = q.reshape(rows, length, c.num_heads, c.head_dim)
-        k, v = (y.reshape(rows, length, c.num_kv_heads, c.head_dim) for y in (k, v))
+            y = y + self.qkv_bias[...].astype(y.dtype)
+        y = meshes.constrain(y.reshape(rows, length, c.num_kv_heads, group + 2, c.head_dim), "heads")
+        y = checkpoint_name(y, "qkv")
+        turned, v = y[..., :-1, :], y[..., -1, :]  # a group's queries and its key turn alike
         if c.qk_norm:
-            q, k = rms_norm(q, self.q_norm[...], c.rms_norm_eps), rms_norm(k, self.k_norm[...], c.rms_norm_eps)
-        return rotate(q, cos, sin), rotate(k, cos, sin), v
+            turned = jnp.concatenate([self._norm(y[..., :group, :], "q_norm"), self._norm(y[..., group : group + 1, :], "k_norm")], axis=-2)
+        turned = rotate(turned, cos[..., None, :], sin[..., None, :])
+        return turned[..., :-1, :], turned[..., -1, :], v
 
     def finish(
-        self, x: Float[Array, "rows length width"], attended: Float[Array, "rows length heads dim"]
+        self, x: Float[Array, "rows length width"], attended: Float[Array, "rows length kv group dim"]
     ) -> Float[Array, "rows length width"]:
         """The rest of the block: output projection and residual, then the SwiGLU (arXiv 2002.05202) and its residual."""
-        shape = x.shape
-        x = x.reshape(-1, shape[-1])
-        y = attended.reshape(x.shape[0], -1) @ self.o_proj[...].astype(x.dtype)
-        x = x + (y + self.o_bias[...].astype(x.dtype) if self.config.attention_out_bias else y)
-        h = rms_norm(x, self.mlp_norm[...], self.config.rms_norm_eps)
-        gate, up = h @ self.gate_proj[...].astype(x.dtype), h @ self.up_proj[...].astype(x.dtype)
-        return (x + (jax.nn.silu(gate) * up) @ self.down_proj[...].astype(x.dtype)).reshape(shape)
+        c, shape = self.config, x.shape
+        y = attended.reshape(-1, c.num_heads * c.head_dim) @ self._weight("o_proj", x.dtype)
+        if c.attention_out_bias:
+            y = y + self.o_bias[...].astype(x.dtype)
+        y = self._norm(y, "post_attn_norm") if c.post_norms else y
+        x = checkpoint_name(meshes.constrain(x + y.reshape(shape), "stream"), "mid")
+        h = self._norm(x, "mlp_norm").reshape(-1, shape[-1])
+        gate_up = jax.lax.dot_general(h, self._weight("gate_up_proj", x.dtype), (((1,), (0,)), ((), ())))
+        gate_up = checkpoint_name(gate_up, "gate_up")
+        gate = jax.nn.silu(gate_up[:, 0]) if c.activation == "silu" else jax.nn.gelu(gate_up[:, 0], approximate=True)
+        y = (gate * gate_up[:, 1]) @ self._weight("down_proj", x.dtype)
+        y = self._norm(y, "post_mlp_norm") if c.post_norms else y
+        return meshes.constrain(x + y.reshape(shape), "stream")
+
+
+def join_groups(config: ModelConfig, q: Any, k: Any, v: Any) -> Any:
+    """[..., q], [..., kv], [..., kv] features of the heads as one [..., q + 2 kv], by key-value group."""
+    lead, kv, hd = q.shape[:-1], config.num_kv_heads, config.head_dim
+    parts = [x.reshape(*lead, kv, -1, hd) for x in (q, k, v)]
+    return (np if isinstance(q, np.ndarray) else jnp).concatenate(parts, axis=-2).reshape(*lead, -1)
+
+
+def split_groups(config: ModelConfig, qkv: Any) -> tuple[Any, Any, Any]:
+    """What `join_groups` joined."""
+    lead, kv, hd = qkv.shape[:-1], config.num_kv_heads, config.head_dim
+    grouped = qkv.reshape(*lead, kv, -1, hd)
+    return tuple(x.reshape(*lead, -1) for x in (grouped[..., :-2, :], grouped[..., -2, :], grouped[..., -1, :]))
 
 
 class Transformer(nnx.Module):
@@ -134,7 +202,8 @@ class Transformer(nnx.Module):
         rngs: where the initial weights come from.
         dtype: of the parameters.
         compute_dtype: of the activations; the parameters' dtype if None. Norms, softmax and log-probs are float32 in any case.
-        remat: recompute each block in the backward pass instead of keeping its activations.
+        remat: what of each block's activations the backward pass computes again: "none", "projections" (all but the large products and the attention), "attention" (all
+            but the attention and what goes into it), "attended" (all but what the attention gave) or "full".
         unroll: repeat the block by a Python loop (True), by scan (False), or as fits the backend and the depth (None).
     """
 
@@ -145,15 +214,17 @@ class Transformer(nnx.Module):
         rngs: nnx.Rngs,
         dtype: jnp.dtype = jnp.float32,
         compute_dtype: jnp.dtype | None = None,
-        remat: bool = False,
+        remat: str = "none",
         unroll: bool | None = None,
     ):
+        if remat not in REMAT:
+            raise ValueError(f"remat must be one of {', '.join(REMAT)}, got {remat!r}")
         self.config, self.remat, self.unroll = config, remat, unroll
         self.compute_dtype = None if compute_dtype is None else jnp.dtype(compute_dtype)
         normal = jax.nn.initializers.normal(config.hidden_size**-0.5)
         self.embed = nnx.Param(normal(rngs.params(), (config.vocab_size, config.hidden_size), dtype))
         self.layers = Block(config, rngs=rngs, dtype=dtype, stack=(config.num_layers,))
-        self.final_norm = nnx.Param(jnp.ones((config.hidden_size,), dtype))
+        self.final_norm = nnx.Param(jnp.full((config.hidden_size,), 0 if config.unit_offset_norms else 1, dtype))
         if not config.tie_embeddings:
             self.head = nnx.Param(normal(rngs.params(), (config.vocab_size, config.hidden_size), dtype))
 
@@ -163,12 +234,13 @@ class Transformer(nnx.Module):
 
     def embed_tokens(self, tokens: Int[Array, "rows length"]) -> Float[Array, "rows length width"]:
         """The tokens' embeddings in the compute dtype."""
-        x = jnp.take(self.embed[...], tokens, axis=0)
-        return x if self.compute_dtype is None else x.astype(self.compute_dtype)
+        dtype = self.compute_dtype or self.embed[...].dtype
+        x = embed(self.embed[...], tokens, dtype)
+        return meshes.constrain(x * jnp.asarray(self.config.hidden_size**0.5, dtype) if self.config.scale_embeddings else x, "stream")
 
     def final(self, x: Float[Array, "rows length width"]) -> Float[Array, "rows length width"]:
         """The last norm."""
-        return rms_norm(x, self.final_norm[...], self.config.rms_norm_eps)
+        return rms_norm(x, self.final_norm[...], self.config.rms_norm_eps, self.config.unit_offset_norms)
 
     def blocks(self) -> list[Block]:
         """The layers as separate blocks (slices of the stacked parameters), for loops that carry one cache a layer."""
@@ -179,7 +251,7 @@ class Transformer(nnx.Module):
         """Whether the layers are repeated by a Python loop on the default backend."""
         if self.unroll is not None:
             return self.unroll
-        return jax.default_backend() == "cpu" and self.config.num_layers <= UNROLL_LAYERS_ON_CPU
+        return meshes.platform() == "cpu" and self.config.num_layers <= UNROLL_LAYERS_ON_CPU
 
     def __call__(
         self,
@@ -194,34 +266,45 @@ class Transformer(nnx.Module):
             tokens: [rows, length] token ids.
             positions: place of each token in its own sequence; 0, 1, 2, ... along the row if None.
             segment_ids: which sequence of the row a token belongs to; one sequence a row if None. Padding is a segment of its own.
-            prefix_ids: the segment a token's segment continues (see `causal_mask`); its own if None.
+            prefix_ids: the segment a token's segment continues (see `Visibility`); no row shares prefixes if None.
         """
         if positions is None:
             positions = jnp.broadcast_to(jnp.arange(tokens.shape[1]), tokens.shape)
         if segment_ids is None:
             segment_ids = jnp.zeros(tokens.shape, jnp.int32)
-        mask = causal_mask(segment_ids, segment_ids if prefix_ids is None else prefix_ids)
-        cos, sin = rope_tables(positions, self.config.head_dim, self.config.rope_theta)
+        c, visibility, rotary = self.config, Visibility.of(segment_ids, positions, prefix_ids), Rotary.of(self.config, positions)
 
-        def apply(block: Block, x: Array) -> Array:
-            return block.finish(x, attention(*block.qkv(x, cos, sin), mask))
+        def apply(block: Block, x: Array, slides: Any) -> Array:
+            q, k, v = block.qkv(x, *rotary.tables(slides))
+            options = {"window": c.sliding_window, "windowed": slides, "scale": c.attention_scale, "softcap": c.attention_softcap}
+            return block.finish(x, attention(q, k, v, visibility, **options))
 
         return self.final(self._repeat(apply, self.embed_tokens(tokens)))
 
-    def _repeat(self, apply: Callable[[Block, Array], Array], x: Array) -> Array:
+    def _repeat(self, apply: Callable[[Block, Array, Any], Array], x: Array) -> Array:
         graph, params = nnx.split(self.layers)
+        kept = REMAT[self.remat]
 
-        def body(x, layer):
-            return apply(nnx.merge(graph, layer), x)
+        def body(x, layer, slides):
+            return apply(nnx.merge(graph, layer), x, slides)
 
-        if self.remat:
-            body = jax.checkpoint(body)
-        if not self.unrolled():
-            return jax.lax.scan(lambda x, layer: (body(x, layer), None), x, params)[0]
-        for i in range(self.config.num_layers):
-            x = body(x, jax.tree.map(lambda p, i=i: p[i], params))
-        return x
+        def remat(call):
+            return call if kept is None else jax.checkpoint(call, policy=jax.checkpoint_policies.save_only_these_names(*kept))
+
+        config = self.config
+        if self.unrolled():
+            for i in range(config.num_layers):
+                layer = jax.tree.map(lambda p, i=i: p[i], params)
+                x = remat(lambda x, layer, i=i: body(x, layer, config.slides(i)))(x, layer)
+            return x
+        mixed = any(config.sliding_layers) and not all(config.sliding_layers)
+        if mixed:
+            step = remat(lambda x, at: (body(x, *at), None))
+            return jax.lax.scan(step, x, (params, jnp.asarray(config.sliding_layers)))[0]
+        return jax.lax.scan(remat(lambda x, layer: (body(x, layer, config.slides(0)), None)), x, params)[0]
 
     def logits(self, hidden: Float[Array, "*batch width"]) -> Float[Array, "*batch vocab"]:
         """Unnormalised log-probabilities in float32. For small inputs: training never calls it."""
-        return jnp.einsum("...d,vd->...v", hidden, self.head_weight().astype(hidden.dtype), preferred_element_type=jnp.float32)
+        logits = jnp.einsum("...d,vd->...v", hidden, self.head_weight().astype(hidden.dtype), preferred_element_type=jnp.float32)
+        cap = self.config.logit_softcap
+        return cap * jnp.tanh(logits / cap) if cap else logits

@@ -1,32 +1,49 @@
 """The device mesh and where every array of a run lives on it.
 
-One table maps the parameters' axes to mesh axes; XLA's partitioner (`jax.jit` over `NamedSharding`) does the rest.
+One table maps the axes of parameters and activations to mesh axes; XLA's partitioner (`jax.jit` over `NamedSharding`) does the rest. What is traced under
+`use(mesh)` places its activations by the same table; without it (one device, a test) nothing is constrained.
 """
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import dataclasses
+from collections.abc import Iterator
 from typing import Any
 
 import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
+from jaxtyping import Array
 
-AXES = ("data", "fsdp", "tensor")
+AXES = ("data", "fsdp", "tensor", "sequence")
+ROWS = ("data", "fsdp")
 
-# Mesh axis of each dimension, by parameter name; stacked layers have their (unsharded) layer axis first.
+# Mesh axes of each dimension, by name. Parameters: stacked layers have their (unsharded) layer axis first.
 RULES: dict[str, tuple[str | None, ...]] = {
     "embed": ("tensor", "fsdp"),
     "head": ("tensor", "fsdp"),
-    "q_proj": (None, "fsdp", "tensor"),
-    "k_proj": (None, "fsdp", "tensor"),
-    "v_proj": (None, "fsdp", "tensor"),
-    "gate_proj": (None, "fsdp", "tensor"),
-    "up_proj": (None, "fsdp", "tensor"),
+    "qkv_proj": (None, "fsdp", "tensor"),
+    "qkv_bias": (None, "tensor"),
     "o_proj": (None, "tensor", "fsdp"),
+    "gate_up_proj": (None, "fsdp", None, "tensor"),
     "down_proj": (None, "tensor", "fsdp"),
 }
+
+# Activations: [rows, length, width], [rows, length, kv heads, ...], [rows, length], and what a query attends to.
+ACTIVATIONS: dict[str, tuple[Any, ...]] = {
+    "stream": (ROWS, "sequence", None),
+    "heads": (ROWS, "sequence", "tensor"),
+    "keys": (ROWS, None, "tensor"),
+    "whole_rows": (ROWS, None, None),
+    "tokens": (ROWS, "sequence"),
+    "flat": ((*ROWS, "sequence"), None),
+    "vocab_rows": ("tensor", None),
+}
+
+_PLATFORM: contextvars.ContextVar[str | None] = contextvars.ContextVar("platform", default=None)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,11 +54,13 @@ class MeshConfig:
         data: replicas of the parameters; -1 takes the devices that the other axes leave.
         fsdp: parameters and batches are both cut over this axis.
         tensor: heads, hidden units and vocabulary are cut over this axis.
+        sequence: the tokens of a row are cut over this axis.
     """
 
     data: int = -1
     fsdp: int = 1
     tensor: int = 1
+    sequence: int = 1
 
 
 def make_mesh(config: MeshConfig, devices: list[jax.Device] | None = None) -> Mesh:
@@ -51,13 +70,14 @@ def make_mesh(config: MeshConfig, devices: list[jax.Device] | None = None) -> Me
         ValueError: if the axes do not multiply to the number of devices.
     """
     devices = jax.devices() if devices is None else devices
-    if config.fsdp < 1 or config.tensor < 1 or (config.data < 1 and config.data != -1):
+    if min(config.fsdp, config.tensor, config.sequence) < 1 or (config.data < 1 and config.data != -1):
         raise ValueError(f"mesh axes must be at least 1 (data may be -1), got {config}")
-    data = len(devices) // (config.fsdp * config.tensor) if config.data == -1 else config.data
-    shape = (data, config.fsdp, config.tensor)
+    others = config.fsdp * config.tensor * config.sequence
+    data = len(devices) // others if config.data == -1 else config.data
+    shape = (data, config.fsdp, config.tensor, config.sequence)
     if np.prod(shape) != len(devices):
         raise ValueError(
-            f"mesh data={data} x fsdp={config.fsdp} x tensor={config.tensor} does not make the {len(devices)} visible devices: change the mesh fields"
+            f"mesh data={data} x fsdp={config.fsdp} x tensor={config.tensor} x sequence={config.sequence} does not make the {len(devices)} visible devices: change the mesh fields"
         )
     return jax.make_mesh(shape, AXES, devices=devices, axis_types=(AxisType.Auto,) * len(AXES))
 
@@ -74,7 +94,25 @@ def replicated(mesh: Mesh) -> NamedSharding:
 
 def rows(mesh: Mesh, axis: int = 0) -> NamedSharding:
     """Cut over data and fsdp along `axis`."""
-    return NamedSharding(mesh, P(*(None,) * axis, ("data", "fsdp")))
+    return NamedSharding(mesh, P(*(None,) * axis, ROWS))
+
+
+def _size(mesh: Any, axes: Any) -> int:
+    return int(np.prod([mesh.shape[a] for a in ((axes,) if isinstance(axes, str) else axes or ())]))
+
+
+def spec(shape: tuple[int, ...], rule: tuple[Any, ...], mesh: Any) -> P:
+    """The rule's partition of an array; a dimension that its mesh axes do not divide stays whole, and so do dimensions beyond the rule's."""
+    return P(*(axes if axes and shape[i] % _size(mesh, axes) == 0 else None for i, axes in enumerate(rule)))
+
+
+def _rule(path: Any, leaf: Any) -> tuple[Any, ...] | None:
+    """The rule of an array that lies at `path` of a tree, by the last name that has one."""
+    for entry in reversed(path):
+        rule = RULES.get(str(getattr(entry, "key", getattr(entry, "name", ""))))
+        if rule is not None and len(rule) == np.ndim(leaf):
+            return rule
+    return None
 
 
 def tree_shardings(tree: Any, mesh: Mesh) -> Any:
@@ -84,10 +122,65 @@ def tree_shardings(tree: Any, mesh: Mesh) -> Any:
     """
 
     def one(path, leaf):
-        for entry in reversed(path):
-            rule = RULES.get(str(getattr(entry, "key", getattr(entry, "name", ""))))
-            if rule is not None and len(rule) == np.ndim(leaf):
-                return NamedSharding(mesh, P(*(a if a and leaf.shape[i] % mesh.shape[a] == 0 else None for i, a in enumerate(rule))))
-        return replicated(mesh)
+        rule = _rule(path, leaf)
+        return replicated(mesh) if rule is None else NamedSharding(mesh, spec(np.shape(leaf), rule, mesh))
 
     return jax.tree_util.tree_map_with_path(one, tree)
+
+
+@contextlib.contextmanager
+def use(mesh: Mesh | None) -> Iterator[None]:
+    """What is traced inside places its activations on the mesh, and chooses what suits the mesh's platform."""
+    if mesh is None:
+        yield
+        return
+    token = _PLATFORM.set(mesh.devices.flat[0].platform)
+    try:
+        with jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
+            yield
+    finally:
+        _PLATFORM.reset(token)
+
+
+def platform() -> str:
+    """The platform that is compiled for: that of the mesh in use, else the default backend's. "cpu", "gpu" or "tpu"."""
+    name = _PLATFORM.get() or jax.default_backend()
+    return "gpu" if name in ("cuda", "rocm") else name
+
+
+def current() -> Any:
+    """The abstract mesh in use, or None where there is none or it has one device."""
+    mesh = jax.sharding.get_abstract_mesh()
+    return None if mesh is None or mesh.empty or mesh.size == 1 else mesh
+
+
+def constrain(x: Array, kind: str) -> Array:
+    """The activation laid out as `ACTIVATIONS` says, on the mesh in use."""
+    mesh = current()
+    return x if mesh is None else jax.lax.with_sharding_constraint(x, spec(x.shape, ACTIVATIONS[kind], mesh))
+
+
+def constrain_parameters(tree: Any) -> Any:
+    """A tree of arrays under the parameters' names (gradients, say) laid out as the parameters are, on the mesh in use."""
+    mesh = current()
+    if mesh is None:
+        return tree
+
+    def one(path, leaf):
+        rule = _rule(path, leaf)
+        return leaf if rule is None else jax.lax.with_sharding_constraint(leaf, spec(leaf.shape, rule, mesh))
+
+    return jax.tree_util.tree_map_with_path(one, tree)
+
+
+def gathered(parameter: Array, name: str, dtype: Any, *, layered: bool = True) -> Array:
+    """A parameter as it enters a product: in the compute dtype, and whole along fsdp.
+
+    It is cast where it lies and gathered afterwards, so that half the bytes travel in bfloat16, and so do those of its gradient.
+    """
+    x, mesh = parameter.astype(dtype), current()
+    rule = RULES.get(name)
+    if mesh is None or rule is None:
+        return x
+    kept = tuple(None if axes == "fsdp" else axes for axes in (rule[1:] if layered else rule))
+    return jax.lax.with_sharding_constraint(x, spec(x.shape, kept, mesh))

@@ -19,7 +19,10 @@ import numpy as np
 from flax import nnx
 from jaxtyping import Array, Bool, Float, Int
 
-from grre_jax.models.transformer import Transformer, attention, causal_mask, rope_tables
+from grre_jax.models.attention import attention
+from grre_jax.models.blocked_attention import Visibility
+from grre_jax.models.config import ModelConfig
+from grre_jax.models.transformer import Rotary, Transformer
 from grre_jax.sampling.distributions import SamplingDistribution
 
 FINISH_STOP, FINISH_LENGTH = 0, 1  # ended by an EOS token; cut at max_new_tokens
@@ -142,40 +145,41 @@ def row_keys(key: Array, positions: Int[Array, " prompts"], attempt: Int[Array, 
 
 def _prefill(model: Transformer, prompts: Array, lengths: Array) -> tuple[Float[Array, "prompts width"], list[tuple[Array, Array]]]:
     """Hidden state of each prompt's last token, and every layer's keys and values [prompts, length, kv heads, head_dim]."""
-    positions = jnp.broadcast_to(jnp.arange(prompts.shape[1]), prompts.shape)
-    segments = jnp.where(positions < lengths[:, None], 1, 0)
-    mask, (cos, sin) = causal_mask(segments, segments), rope_tables(positions, model.config.head_dim, model.config.rope_theta)
-    x, caches = model.embed_tokens(prompts), []
-    for block in model.blocks():
-        q, k, v = block.qkv(x, cos, sin)
+    c = model.config
+    positions = jnp.broadcast_to(jnp.arange(prompts.shape[1], dtype=jnp.int32), prompts.shape)
+    visibility = Visibility.of(jnp.where(positions < lengths[:, None], 1, 0), positions)
+    rotary, x, caches = Rotary.of(c, positions), model.embed_tokens(prompts), []
+    for i, block in enumerate(model.blocks()):
+        slides = c.slides(i)
+        q, k, v = block.qkv(x, *rotary.tables(slides))
         caches.append((k, v))
-        x = block.finish(x, attention(q, k, v, mask))
+        options = {"window": c.sliding_window, "windowed": slides, "scale": c.attention_scale, "softcap": c.attention_softcap}
+        x = block.finish(x, attention(q, k, v, visibility, **options))
     last = jnp.take_along_axis(x, (lengths - 1)[:, None, None], axis=1)
     return model.final(last)[:, 0], caches
 
 
 def _attend_shared(
-    q: Float[Array, "prompts samples heads dim"],
+    q: Float[Array, "prompts samples kv group dim"],
     prefix: tuple[Float[Array, "prompts length kv dim"], Float[Array, "prompts length kv dim"]],
     prefix_mask: Bool[Array, "prompts length"],
     own: tuple[Float[Array, "prompts samples time kv dim"], Float[Array, "prompts samples time kv dim"]],
     own_mask: Bool[Array, " time"],
-) -> Float[Array, "prompts samples heads dim"]:
+    config: ModelConfig,
+) -> Float[Array, "prompts samples kv group dim"]:
     """One query a completion against the prompt's shared cache and the completion's own, in one softmax."""
-    b, k, heads, dim = q.shape
-    kv = prefix[0].shape[2]
-    q = q.reshape(b, k, kv, heads // kv, dim)
     f32 = {"preferred_element_type": jnp.float32}
     shared = jnp.einsum("bkngd,bpnd->bkngp", q, prefix[0], **f32)
     single = jnp.einsum("bkngd,bktnd->bkngt", q, own[0], **f32)
-    shared = jnp.where(prefix_mask[:, None, None, None, :], shared, -jnp.inf)
-    single = jnp.where(own_mask, single, -jnp.inf)
-    weights = jax.nn.softmax(jnp.concatenate([shared, single], axis=-1) * dim**-0.5, axis=-1).astype(q.dtype)
+    scores = jnp.concatenate([shared, single], axis=-1) * config.attention_scale
+    if config.attention_softcap:
+        scores = config.attention_softcap * jnp.tanh(scores / config.attention_softcap)
     length = prefix[0].shape[1]
-    out = jnp.einsum("bkngp,bpnd->bkngd", weights[..., :length], prefix[1]) + jnp.einsum(
+    seen = jnp.concatenate([prefix_mask, jnp.broadcast_to(own_mask, (len(prefix_mask), own_mask.size))], axis=-1)
+    weights = jax.nn.softmax(jnp.where(seen[:, None, None, None, :], scores, -jnp.inf), axis=-1).astype(q.dtype)
+    return jnp.einsum("bkngp,bpnd->bkngd", weights[..., :length], prefix[1]) + jnp.einsum(
         "bkngt,bktnd->bkngd", weights[..., length:], own[1]
     )
-    return out.reshape(b, k, heads, dim)
 
 
 @partial(jax.jit, static_argnums=0, static_argnames=("num_samples", "max_new_tokens"))
@@ -206,13 +210,17 @@ def _sample(graph, params, prompts, lengths, distribution, eos, keys, *, num_sam
 
     def decode(tokens, t, caches):
         positions = jnp.broadcast_to((lengths + t)[:, None], (batch, num_samples))
-        cos, sin = rope_tables(positions, config.head_dim, config.rope_theta)
-        x, new_caches = model.embed_tokens(tokens), []
-        for block, prefix, own in zip(blocks, prefixes, caches, strict=True):
-            q, k, v = block.qkv(x, cos, sin)
+        rotary, x, new_caches = Rotary.of(config, positions), model.embed_tokens(tokens), []
+        for i, (block, prefix, own) in enumerate(zip(blocks, prefixes, caches, strict=True)):
+            q, k, v = block.qkv(x, *rotary.tables(config.slides(i)))
             own = tuple(jax.lax.dynamic_update_index_in_dim(cache, new, t, axis=2) for cache, new in zip(own, (k, v), strict=True))
             new_caches.append(own)
-            x = block.finish(x, _attend_shared(q, prefix, prefix_mask, own, jnp.arange(max_new_tokens) <= t))
+            time, place = jnp.arange(max_new_tokens), jnp.arange(prompts.shape[1])
+            seen, before = time <= t, prefix_mask
+            if config.slides(i):
+                seen &= t - time < config.sliding_window
+                before = before & ((lengths + t)[:, None] - place < config.sliding_window)
+            x = block.finish(x, _attend_shared(q, prefix, before, own, seen, config))
         return model.logits(model.final(x)), new_caches
 
     def step(carry):

@@ -14,7 +14,7 @@ from jax.sharding import Mesh
 
 import grre_jax
 from grre_jax import models, objectives, parallel, tasks
-from grre_jax.config import RESUMABLE_FIELDS, Config, differences
+from grre_jax.config import RESUMABLE_FIELDS, Config, ModelSource, differences
 from grre_jax.errors import DataError, UsageError
 from grre_jax.models.config import ModelConfig
 from grre_jax.models.transformer import Transformer
@@ -54,6 +54,27 @@ def build(config: Config) -> Parts:
         UsageError: a field that cannot be used, naming it.
         DataError: a model or data file that is missing or wrong.
     """
+    objective = build_objective(config)
+    if config.model.shape and not config.model.path:
+        raise UsageError(
+            f"field model.shape = {config.model.shape} names a size without weights, which grre compile takes: set model.path to a checkpoint of it to train"
+        )
+    task = tasks.build(config.task.name, seed=config.seed, **config.task.options)
+    tokenizer = build_tokenizer(config, task)
+    try:
+        mesh = parallel.make_mesh(config.mesh)
+        shape = batch_shape(config, mesh)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    return Parts(config, task, tokenizer, build_model(config, tokenizer), objective, mesh, shape)
+
+
+def build_objective(config: Config) -> objectives.Objective:
+    """The loss, checked against the data and the sampling that the configuration names.
+
+    Raises:
+        UsageError: a field that cannot be used, naming it.
+    """
     try:
         objective = objectives.algorithm(config.objective.name, **config.objective.options)
     except ValueError as error:
@@ -63,22 +84,24 @@ def build(config: Config) -> Parts:
         raise UsageError(
             f"field sampling.temperature must be above 0 to train, got {config.sampling.temperature}: greedy samples have no ratio"
         )
-    task = tasks.build(config.task.name, seed=config.seed, **config.task.options)
-    tokenizer = build_tokenizer(config, task)
-    try:
-        mesh = parallel.make_mesh(config.mesh)
-        shape = BatchShape.of_run(
-            config.training.groups_per_step,
-            config.sampling.num_samples,
-            config.sampling.max_prompt_tokens,
-            config.sampling.max_new_tokens,
-            config.training.row_tokens,
-            config.training.rows_per_microbatch,
-            parallel.row_devices(mesh),
-        )
-    except ValueError as error:
-        raise UsageError(str(error)) from error
-    return Parts(config, task, tokenizer, build_model(config, tokenizer), objective, mesh, shape)
+    return objective
+
+
+def batch_shape(config: Config, mesh: Mesh) -> BatchShape:
+    """The shape of the run's batches on a mesh.
+
+    Raises:
+        ValueError: a row cannot hold what the limits allow.
+    """
+    return BatchShape.of_run(
+        config.training.groups_per_step,
+        config.sampling.num_samples,
+        config.sampling.max_prompt_tokens,
+        config.sampling.max_new_tokens,
+        config.training.row_tokens,
+        config.training.rows_per_microbatch,
+        parallel.row_devices(mesh),
+    )
 
 
 # What an objective may ask for and a run's data does not have, and what to do instead.
@@ -108,13 +131,22 @@ def build_tokenizer(config: Config, task: tasks.Task) -> tasks.Tokenizer:
     return tokenizer
 
 
+def dtypes(source: ModelSource) -> tuple[Any, Any]:
+    """The dtypes of parameters and of activations (None: the parameters').
+
+    Raises:
+        UsageError: a name that is no dtype.
+    """
+    try:
+        return jnp.dtype(source.dtype), jnp.dtype(source.compute_dtype) if source.compute_dtype else None
+    except TypeError as error:
+        raise UsageError(f"field model.dtype or model.compute_dtype: {error}") from error
+
+
 def build_model(config: Config, tokenizer: tasks.Tokenizer) -> Transformer:
     """The policy: loaded from model.path, or new with weights drawn from the run's seed."""
     source = config.model
-    try:
-        dtype, compute = jnp.dtype(source.dtype), jnp.dtype(source.compute_dtype) if source.compute_dtype else None
-    except TypeError as error:
-        raise UsageError(f"field model.dtype or model.compute_dtype: {error}") from error
+    dtype, compute = dtypes(source)
     if source.path:
         return models.load(source.path, dtype=dtype, compute_dtype=compute, remat=source.remat)
     try:

@@ -130,7 +130,10 @@ def loss_and_gradient(
         entropy = jnp.where(micro.mask, jax.lax.stop_gradient(entropy), 0.0).sum() / tokens
         return loss, (metrics | {"entropy": entropy}, jax.lax.stop_gradient(logprobs).astype(jnp.float32))
 
-    gradient = jax.value_and_grad(micro_loss, has_aux=True)
+    def gradient(params, micro: PackedBatch):
+        value, grads = jax.value_and_grad(micro_loss, has_aux=True)(params, micro)
+        return value, meshes.constrain_parameters(grads)
+
     (loss, (metrics, logprobs)), grads = gradient(params, _micro_batch(batch, 0))
     logprobs = logprobs[None]
     if batch.tokens.shape[0] > 1:
@@ -172,7 +175,8 @@ def make_train_step(
         state: TrainState, batch: PackedBatch, objective: Any, temperature: Array, key: Array, reference: Any = None
     ) -> tuple[TrainState, Metrics]:
         key = jax.random.fold_in(key, state.step)
-        loss, grads, metrics = loss_and_gradient(graph, state.params, batch, objective, temperature, key, reference)
+        with meshes.use(mesh):
+            loss, grads, metrics = loss_and_gradient(graph, state.params, batch, objective, temperature, key, reference)
         updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
         metrics = (
             metrics

@@ -1,5 +1,6 @@
 """GGUF files: written here with the gguf package from the stored checkpoints, in llama.cpp's order of the rotated projections."""
 
+import dataclasses
 import json
 
 import gguf
@@ -11,6 +12,7 @@ from flax import nnx
 
 from grre_jax import models
 from grre_jax.errors import DataError
+from grre_jax.models.config import RopeScaling
 from grre_jax.models.gguf import GGUFFile, byte_level_bpe, unpermute
 
 NAMES = {
@@ -100,9 +102,11 @@ def write(tmp_path):
     return convert
 
 
-def test_every_family_loads_as_its_folder_does(case, write):
-    path = write(case)
-    model, folder = models.load(path), models.load(case)
+@pytest.mark.parametrize("name", ["llama", "llama_bias", "qwen2", "qwen2_untied", "qwen3", "qwen3_bias"])
+def test_every_family_loads_as_its_folder_does(checkpoint, name, write):
+    stored = checkpoint(name)
+    path = write(stored)
+    model, folder = models.load(path), models.load(stored)
     assert models.fingerprint(model) == models.fingerprint(folder)
     assert (model.config.family, model.config.max_positions) == (folder.config.family, folder.config.max_positions)
     assert models.fingerprint(models.load(path.parent)) == models.fingerprint(folder)
@@ -123,6 +127,41 @@ def test_half_precision_tensors(checkpoint, write):
         np.testing.assert_array_equal(value, half.astype(np.float32))
 
 
+def llama3_divisors(head_dim, theta, factor):
+    """As llama.cpp's convert_hf_to_gguf.py writes rope_freqs for Llama 3."""
+    divisors = []
+    for i in range(0, head_dim, 2):
+        wave = 2 * np.pi * theta ** (i / head_dim)
+        if wave < 8192 / 4:
+            divisors.append(1.0)
+        elif wave > 8192:
+            divisors.append(factor)
+        else:
+            smooth = (8192 / wave - 1) / (4 - 1)
+            divisors.append(1 / ((1 - smooth) / factor + smooth))
+    return np.array(divisors, np.float32)
+
+
+def test_scaled_rotary_embeddings(checkpoint, write):
+    folder = checkpoint("llama_bias")
+    values = json.loads((folder / "config.json").read_text()) | {"rope_parameters": {"rope_theta": 47_000.0}}
+    (folder / "config.json").write_text(json.dumps(values))
+    plain = models.load_config(folder)
+    divisors = llama3_divisors(plain.head_dim, plain.rope_theta, 8.0)
+    assert len(set(divisors.tolist())) == 3  # kept, in between and stretched
+    path = write(folder, lambda w: w.add_tensor("rope_freqs.weight", divisors))
+    plain = dataclasses.replace(plain, eos_ids=())  # of a file without a tokenizer
+    assert models.load(path).config == dataclasses.replace(plain, rope_scaling=RopeScaling("llama3", 8.0, 1.0, 4.0, 8192))
+    path = write(folder, lambda w: w.add_tensor("rope_freqs.weight", np.ones(5, np.float32)))
+    assert models.load(path).config == plain
+
+    def linear(writer):
+        writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
+        writer.add_rope_scaling_factor(2.5)
+
+    assert models.load(write(folder, linear)).config == dataclasses.replace(plain, rope_scaling=RopeScaling("linear", 2.5))
+
+
 def test_unpermute_undoes_llama_cpp():
     weight = np.arange(3 * 8 * 5.0).reshape(24, 5)
     assert not np.array_equal(permute(weight, 3), weight)
@@ -134,8 +173,9 @@ def test_unpermute_undoes_llama_cpp():
     ("extra", "message"),
     [
         (lambda w: w.add_expert_count(8), "mixtures of experts"),
-        (lambda w: w.add_rope_scaling_type(gguf.RopeScalingType.YARN), "scaled rotary embeddings"),
-        (lambda w: w.add_tensor("rope_freqs.weight", np.ones(3, np.float32)), "scaled rotary embeddings"),
+        (lambda w: w.add_rope_scaling_type(gguf.RopeScalingType.YARN), "scaled rotary embeddings of type yarn"),
+        (lambda w: w.add_rope_scaling_type(gguf.RopeScalingType.LINEAR), "llama.rope.scaling.factor is missing"),
+        (lambda w: w.add_tensor("rope_freqs.weight", np.array([1, 2, 8], np.float32)), "rope_freqs.weight is not Llama 3's scaling"),
         (lambda w: w.add_tensor("blk.0.attn_sinks.weight", np.ones(3, np.float32)), "blk.0.attn_sinks.weight is unexpected"),
     ],
 )

@@ -14,6 +14,7 @@ from flax import nnx
 
 from grre_jax import models
 from grre_jax.errors import DataError
+from grre_jax.models import huggingface
 
 
 def edit_json(path, **changes):
@@ -80,19 +81,6 @@ def test_half_precision_files_and_parameters(checkpoint, expected, stored):
     assert mixed.embed[...].dtype == jnp.float32
 
 
-def test_parameters_are_placed_one_by_one(case):
-    seen = {}
-
-    def place(name, value):
-        assert isinstance(value, np.ndarray)
-        seen[name] = value.shape
-        return jnp.asarray(value)
-
-    model = models.load(case, place=place)
-    assert seen == {name: value.shape for name, value in models.parameters(model).items()}
-    assert seen["layers.q_proj"] == (2, model.config.hidden_size, model.config.num_heads * model.config.head_dim)
-
-
 def test_generation_config_decides_the_end_tokens(checkpoint):
     folder = checkpoint()
     assert models.load_config(folder).eos_ids == (3,)
@@ -103,7 +91,7 @@ def test_generation_config_decides_the_end_tokens(checkpoint):
     assert models.load_config(folder).eos_ids == ()
 
 
-def test_a_tied_checkpoint_may_store_its_head_and_old_buffers(checkpoint, expected):
+def test_a_tied_checkpoint_may_store_its_head_and_old_buffers(checkpoint, expected, monkeypatch):
     folder = checkpoint("qwen2")
 
     def add(tensors):
@@ -113,7 +101,12 @@ def test_a_tied_checkpoint_may_store_its_head_and_old_buffers(checkpoint, expect
     edit_tensors(folder, add)
     tokens, wanted = expected(folder)
     np.testing.assert_allclose(logits(models.load(folder), tokens), wanted, atol=1e-4)
-    edit_tensors(folder, lambda tensors: tensors.update({"lm_head.weight": tensors["lm_head.weight"] + 1}))
+
+    def change_last(tensors):
+        tensors["lm_head.weight"][-1, -1] += 1
+
+    edit_tensors(folder, change_last)
+    monkeypatch.setattr(huggingface, "COMPARED_BYTES", 4 * 36 * 20)  # twenty rows at a time
     with pytest.raises(DataError, match="model.safetensors: tensor lm_head.weight differs from .* tie_word_embeddings"):
         models.load(folder)
 
@@ -122,13 +115,18 @@ UNSUPPORTED = [
     (dict(architectures=["MistralForCausalLM"]), "MistralForCausalLM is not supported.*LlamaForCausalLM, Qwen2ForCausalLM"),
     (dict(architectures=None, model_type="gemma3"), "gemma3"),
     (dict(rope_parameters={"rope_theta": 1e6, "rope_type": "yarn", "factor": 4.0}), "rope_parameters of type yarn"),
-    (dict(rope_scaling={"type": "linear", "factor": 2.0}), "rope_scaling of type linear"),
-    (dict(rope_parameters={"full_attention": {"rope_theta": 1e6}}), "full_attention"),
+    (dict(rope_scaling={"type": "dynamic", "factor": 2.0}), "rope_scaling of type dynamic is not supported: only default, linear and llama3"),
+    (dict(rope_scaling={"type": "linear"}), "rope_scaling.factor must be a number, got None"),
+    (dict(rope_scaling={"type": "linear", "factor": 0}), "rope_scaling: rope scaling needs factor > 0"),
+    (dict(rope_scaling={"type": "llama3", "factor": 2.0, "low_freq_factor": 1.0}), "rope_scaling.high_freq_factor must be a number"),
+    (dict(rope_parameters={"full_attention": {"rope_theta": 1e6}}), "rope_parameters of its own for full_attention"),
     (dict(rope_parameters=[1]), "rope_parameters must be an object"),
     (dict(rope_parameters={"rope_theta": "big"}), "rope_theta must be a number"),
     (dict(partial_rotary_factor=0.5), "partial_rotary_factor"),
-    (dict(use_sliding_window=True, sliding_window=8, max_window_layers=1, layer_types=None), "sliding_window is in use"),
-    (dict(layer_types=["full_attention", "sliding_attention"]), "layer_types"),
+    (dict(layer_types=["full_attention", "sliding_attention"]), "layer_types has sliding_attention, but no window .* use_sliding_window"),
+    (dict(layer_types=["full_attention", "chunked_attention"]), "layer_types 'chunked_attention' is not supported"),
+    (dict(layer_types=["full_attention"]), r"layer_types must name all 2 layers \(num_hidden_layers\), got 1"),
+    (dict(architectures=["LlamaForCausalLM"], layer_types=["sliding_attention"] * 2), "layer_types 'sliding_attention' is not supported"),
     (dict(hidden_act="gelu"), "hidden_act 'gelu'"),
     (dict(mlp_bias=True), "mlp_bias"),
     (dict(quantization_config={"quant_method": "gptq"}), r"quantization_config \(gptq\)"),
@@ -147,6 +145,57 @@ def test_unsupported_configurations_are_named(checkpoint, changes, message):
     with pytest.raises(DataError, match=message) as raised:
         models.load(folder)
     assert str(folder / "config.json") in str(raised.value)
+
+
+UNSUPPORTED_GEMMA = [
+    (dict(hidden_activation="gelu"), "hidden_activation 'gelu' is not supported: only 'gelu_pytorch_tanh'"),
+    (dict(use_bidirectional_attention=True), "use_bidirectional_attention"),
+    (dict(rope_parameters={"rope_theta": 1e6}), "rope_parameters must hold full_attention and sliding_attention"),
+    (dict(rope_parameters={"sliding_attention": {"rope_type": "linear", "factor": 2.0}}), "scaled rotary embedding in sliding layers"),
+    (dict(sliding_window=0), "no window is set: set sliding_window$"),
+    (dict(architectures=["Gemma3ForConditionalGeneration"]), "Gemma3ForConditionalGeneration is not supported"),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), UNSUPPORTED_GEMMA)
+def test_unsupported_configurations_of_gemma_are_named(checkpoint, changes, message):
+    folder = checkpoint("gemma3")
+    edit_json(folder / "config.json", **changes)
+    with pytest.raises(DataError, match=message):
+        models.load(folder)
+
+
+def test_the_layout_of_transformers_4_for_gemma(checkpoint, expected):
+    folder = checkpoint("gemma3")
+    assert models.load_config(folder).sliding_layers == (True, False)
+    old = dict(rope_theta=1_000_000.0, rope_local_base_freq=10_000, rope_scaling={"rope_type": "linear", "factor": 8.0}, sliding_window_pattern=2)
+    # Gemma's embedding is tied unless said otherwise: transformers 4 leaves the field out.
+    edit_json(folder / "config.json", rope_parameters=None, layer_types=None, tie_word_embeddings=None, **old)
+    tokens, wanted = expected(folder)
+    np.testing.assert_allclose(logits(models.load(folder), tokens), wanted, atol=1e-4, rtol=0)
+    edit_json(folder / "config.json", attn_logit_softcapping=0.01)  # of no effect in transformers
+    np.testing.assert_allclose(logits(models.load(folder), tokens), wanted, atol=1e-4, rtol=0)
+
+
+def test_the_layout_of_transformers_4_for_scaled_embeddings(checkpoint, expected):
+    folder = checkpoint("llama_scaled")
+    scaling = json.loads((folder / "config.json").read_text())["rope_parameters"]
+    theta = scaling.pop("rope_theta")
+    edit_json(folder / "config.json", rope_parameters=None, rope_theta=theta, rope_scaling=scaling)
+    tokens, wanted = expected(folder)
+    np.testing.assert_allclose(logits(models.load(folder), tokens), wanted, atol=1e-4, rtol=0)
+    del scaling["original_max_position_embeddings"]
+    edit_json(folder / "config.json", rope_scaling=scaling)
+    assert models.load_config(folder).rope_scaling.original_positions == 64  # the model's own length
+
+
+def test_which_layers_slide_without_layer_types(checkpoint, expected):
+    folder = checkpoint("qwen2_sliding")
+    edit_json(folder / "config.json", layer_types=None)
+    tokens, wanted = expected(folder)
+    np.testing.assert_allclose(logits(models.load(folder), tokens), wanted, atol=1e-4, rtol=0)
+    edit_json(folder / "config.json", max_window_layers=2)
+    assert models.load_config(folder).sliding_window == 0
 
 
 def test_options_that_are_declared_but_unused_are_accepted(checkpoint, expected):

@@ -7,7 +7,8 @@ import pytest
 from flax import nnx
 
 from grre_jax.models import token_logprobs
-from grre_jax.models.transformer import causal_mask, rms_norm, rope_tables, rotate
+from grre_jax.models.blocked_attention import Visibility
+from grre_jax.models.transformer import REMAT, rms_norm, rope_frequencies, rotate
 
 OPTIONS = [dict(), dict(qk_norm=True, family="qwen3"), dict(qkv_bias=True, tie_embeddings=False, family="qwen2")]
 
@@ -75,17 +76,22 @@ def test_independent_sequences_in_one_row_do_not_see_each_other(small):
     np.testing.assert_allclose(hidden[3:], rows[1], atol=1e-5)
 
 
-def test_causal_mask_of_a_shared_prompt():
-    mask = causal_mask(jnp.asarray([[1, 1, 2, 2, 3, 0]]), jnp.asarray([[1, 1, 1, 1, 1, 0]]))[0].astype(int)
+def test_what_sees_what_behind_a_shared_prompt():
+    segments, prefixes, positions = (jnp.asarray([x]) for x in ([1, 1, 2, 2, 3, 0], [1, 1, 1, 1, 1, 0], [0, 1, 2, 3, 2, 0]))
+    seen = Visibility.of(segments, positions, prefixes)
     expected = [[1, 0, 0, 0, 0, 0], [1, 1, 0, 0, 0, 0], [1, 1, 1, 0, 0, 0], [1, 1, 1, 1, 0, 0], [1, 1, 0, 0, 1, 0], [0, 0, 0, 0, 0, 1]]
-    np.testing.assert_array_equal(mask, expected)
+    np.testing.assert_array_equal(seen.mask(seen)[0].astype(int), expected)
+    # A window counts positions: the third completion token follows the prompt's end, three columns before it.
+    expected = [[1, 0, 0, 0, 0, 0], [1, 1, 0, 0, 0, 0], [0, 1, 1, 0, 0, 0], [0, 0, 1, 1, 0, 0], [0, 1, 0, 0, 1, 0], [0, 0, 0, 0, 0, 1]]
+    np.testing.assert_array_equal(seen.mask(seen, 2)[0].astype(int), expected)
 
 
 def test_scan_unroll_and_remat_agree(small):
     options = dict(qk_norm=True, qkv_bias=True, attention_out_bias=True)
     tokens = jax.random.randint(jax.random.key(1), (2, 7), 0, 29)
     results = []
-    for extra in (dict(unroll=True), dict(unroll=False), dict(unroll=False, remat=True)):
+    ways = [dict(unroll=unroll, remat=remat) for unroll in (True, False) for remat in REMAT]
+    for extra in ways:
         graph, params = nnx.split(small(**options, **extra))
         loss = jax.jit(jax.value_and_grad(lambda p, g=graph: token_logprobs(nnx.merge(g, p), tokens).sum()))
         results.append(jax.tree.leaves(loss(params)))
@@ -97,7 +103,7 @@ def test_scan_unroll_and_remat_agree(small):
 def test_blocks_are_the_slices_of_the_stack(small):
     model = small()
     for i, block in enumerate(model.blocks()):
-        np.testing.assert_array_equal(block.up_proj[...], model.layers.up_proj[i])
+        np.testing.assert_array_equal(block.gate_up_proj[...], model.layers.gate_up_proj[i])
     assert len(model.blocks()) == model.config.num_layers
 
 
@@ -108,8 +114,12 @@ def test_rms_norm_and_rotation_keep_what_they_should():
     np.testing.assert_allclose(jnp.mean(y * y, -1), 4.0, rtol=1e-5)
     q, k = jax.random.normal(jax.random.key(1), (2, 1, 1, 1, 8))
 
+    def angles(p):
+        turn = jnp.asarray([[p]])[..., None] * rope_frequencies(8, 1e4)
+        return jnp.cos(turn), jnp.sin(turn)
+
     def score(i, j):
-        turned = [rotate(v, *rope_tables(jnp.asarray([[p]]), 8, 1e4)) for v, p in ((q, i), (k, j))]
+        turned = [rotate(v, *angles(p)) for v, p in ((q, i), (k, j))]
         return float((turned[0] * turned[1]).sum())
 
     # The score of two rotated vectors depends on their distance alone.

@@ -30,7 +30,7 @@ for name, config in {"three": MeshConfig(fsdp=3), "four": MeshConfig(data=4), "s
         out[name] = str(error)
 params = {
     "embed": jnp.zeros((16, 8)),
-    "layers": {"q_proj": jnp.zeros((3, 8, 4)), "o_proj": jnp.zeros((3, 4, 8)), "attn_norm": jnp.zeros((3, 8)), "v_proj": jnp.zeros((3, 7, 4))},
+    "layers": {"qkv_proj": jnp.zeros((3, 8, 4)), "o_proj": jnp.zeros((3, 4, 8)), "attn_norm": jnp.zeros((3, 8)), "down_proj": jnp.zeros((3, 7, 4))},
     "head": jnp.zeros((17, 8)),
 }
 def specs(tree):
@@ -39,7 +39,7 @@ out["params"] = specs(params)
 state = optax.adamw(1e-3).init(params)
 out["state"] = specs(state)
 placed = jax.device_put(params, tree_shardings(params, mesh))
-out["pieces"] = [list(s.data.shape) for s in placed["layers"]["q_proj"].addressable_shards]
+out["pieces"] = [list(s.data.shape) for s in placed["layers"]["qkv_proj"].addressable_shards]
 out["rows"] = [list(s.data.shape) for s in jax.device_put(jnp.zeros((3, 8, 5)), rows(mesh, axis=1)).addressable_shards]
 print(json.dumps(out))
 """
@@ -57,7 +57,7 @@ def eight():
 def test_the_default_uses_every_device():
     mesh = parallel.make_mesh(MeshConfig())
     assert mesh.axis_names == AXES
-    assert dict(mesh.shape) == {"data": len(jax.devices()), "fsdp": 1, "tensor": 1}
+    assert dict(mesh.shape) == {"data": len(jax.devices()), "fsdp": 1, "tensor": 1, "sequence": 1}
     assert parallel.row_devices(mesh) == len(jax.devices())
 
 
@@ -68,7 +68,7 @@ def test_axes_have_a_least_size(config):
 
 
 def test_a_wrong_product_names_the_numbers():
-    with pytest.raises(ValueError, match=r"mesh data=1 x fsdp=7 x tensor=1 does not make the 1 visible devices: change the mesh fields"):
+    with pytest.raises(ValueError, match=r"mesh data=1 x fsdp=7 x tensor=1 x sequence=1 does not make the 1 visible devices: change the mesh fields"):
         parallel.make_mesh(MeshConfig(data=1, fsdp=7), devices=jax.devices()[:1])
 
 
@@ -81,17 +81,17 @@ def test_rules_name_mesh_axes():
 
 def test_rules_on_one_device():
     mesh = parallel.make_mesh(MeshConfig(data=1), devices=jax.devices()[:1])
-    tree = {"embed": np.zeros((4, 2)), "layers": {"q_proj": np.zeros((1, 2, 4)), "q_norm": np.zeros((1, 4))}, "count": np.zeros(())}
+    tree = {"embed": np.zeros((4, 2)), "layers": {"qkv_proj": np.zeros((1, 2, 4)), "q_norm": np.zeros((1, 4))}, "count": np.zeros(())}
     found = jax.tree.map(lambda s: s.spec, parallel.tree_shardings(tree, mesh))
-    assert found == {"embed": P("tensor", "fsdp"), "layers": {"q_proj": P(None, "fsdp", "tensor"), "q_norm": P()}, "count": P()}
+    assert found == {"embed": P("tensor", "fsdp"), "layers": {"qkv_proj": P(None, "fsdp", "tensor"), "q_norm": P()}, "count": P()}
     assert parallel.replicated(mesh).spec == P()
     assert parallel.rows(mesh).spec == P(("data", "fsdp")) and parallel.rows(mesh, axis=1).spec == P(None, ("data", "fsdp"))
 
 
 def test_eight_devices_make_meshes(eight):
-    assert eight["default"] == {"data": 8, "fsdp": 1, "tensor": 1}
-    assert eight["cut"] == {"data": 2, "fsdp": 2, "tensor": 2} and eight["row_devices"] == 4
-    assert eight["some"] == {"data": 2, "fsdp": 1, "tensor": 2}
+    assert eight["default"] == {"data": 8, "fsdp": 1, "tensor": 1, "sequence": 1}
+    assert eight["cut"] == {"data": 2, "fsdp": 2, "tensor": 2, "sequence": 1} and eight["row_devices"] == 4
+    assert eight["some"] == {"data": 2, "fsdp": 1, "tensor": 2, "sequence": 1}
 
 
 def test_eight_devices_refuse_other_products(eight):
@@ -102,7 +102,7 @@ def test_eight_devices_refuse_other_products(eight):
 def test_parameters_are_cut_by_the_rules(eight):
     specs = eight["params"]
     assert specs["['embed']"] == str(P("tensor", "fsdp"))
-    assert specs["['layers']['q_proj']"] == str(P(None, "fsdp", "tensor"))
+    assert specs["['layers']['qkv_proj']"] == str(P(None, "fsdp", "tensor"))
     assert specs["['layers']['o_proj']"] == str(P(None, "tensor", "fsdp"))
     assert specs["['layers']['attn_norm']"] == str(P())
     assert eight["pieces"] == [[3, 4, 2]] * 8
@@ -111,9 +111,9 @@ def test_parameters_are_cut_by_the_rules(eight):
 
 def test_a_dimension_that_does_not_divide_stays_whole(eight):
     assert eight["params"]["['head']"] == str(P(None, "fsdp"))
-    assert eight["params"]["['layers']['v_proj']"] == str(P(None, None, "tensor"))
+    assert eight["params"]["['layers']['down_proj']"] == str(P(None, None, "fsdp"))
 
 
 def test_the_optimiser_is_cut_like_its_parameters(eight):
-    moments = {name: spec for name, spec in eight["state"].items() if "q_proj" in name}
+    moments = {name: spec for name, spec in eight["state"].items() if "qkv_proj" in name}
     assert len(moments) == 2 and set(moments.values()) == {str(P(None, "fsdp", "tensor"))}

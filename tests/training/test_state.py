@@ -40,7 +40,7 @@ def test_weight_decay_is_on_matrices_alone(params):
         str(path[-1].key): (u, p)
         for (path, u), p in zip(jax.tree_util.tree_leaves_with_path(updates), jax.tree.leaves(params), strict=True)
     }
-    assert {"attn_norm", "q_norm", "final_norm", "q_bias", "embed", "head", "q_proj", "down_proj"} < leaves.keys()
+    assert {"attn_norm", "q_norm", "final_norm", "qkv_bias", "embed", "head", "qkv_proj", "down_proj"} < leaves.keys()
     for name, (change, value) in leaves.items():
         if name.endswith(("norm", "bias")):
             assert not np.asarray(change).any(), name

@@ -209,8 +209,8 @@ def test_a_step_moves_along_the_gradient_and_measures_its_data(trainer, parts, g
     _, gradient, _ = compute(batch, objective)
     assert float(metrics["grad_norm"]) == pytest.approx(float(optax.global_norm(gradient)), rel=1e-4)
     # Adam's first step is the learning rate (of the warm-up's first step) against the gradient's sign.
-    change = np.asarray(state.params["layers"]["q_proj"]) - np.asarray(parts[1]["layers"]["q_proj"])
-    wanted = np.asarray(gradient["layers"]["q_proj"])
+    change = np.asarray(state.params["layers"]["qkv_proj"]) - np.asarray(parts[1]["layers"]["qkv_proj"])
+    wanted = np.asarray(gradient["layers"]["qkv_proj"])
     clear = np.abs(wanted) > 1e-4
     assert clear.any()
     np.testing.assert_allclose(change[clear], -1e-3 * np.sign(wanted[clear]), rtol=1e-2)

@@ -1,0 +1,137 @@
+"""Attention of packed rows by the best kernel that each platform has.
+
+- TPU: splash attention (`jax.experimental.pallas.ops.tpu.splash_attention`), where rows share no prefix and are a multiple of its lanes.
+- NVIDIA: cuDNN's, through `jax.nn.dot_product_attention`, in half precision.
+- CPU, and whatever the two do not take (shared prefixes on TPU, float32 or a soft cap on NVIDIA): `blocked_attention`.
+
+Under a mesh each device attends for its own rows, its own heads and its own part of the queries; keys and values are whole along the row.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import PartitionSpec as P
+from jaxtyping import Array, Float, Int
+
+from grre_jax.models.blocked_attention import ATTENDED, Visibility, blocked_attention
+from grre_jax.parallel import mesh as meshes
+
+SPLASH_LANES = 128
+SPLASH_BLOCK = 1024  # the largest block of queries or keys
+
+
+def attention(
+    q: Float[Array, "rows length kv group dim"],
+    k: Float[Array, "rows length kv dim"],
+    v: Float[Array, "rows length kv dim"],
+    visibility: Visibility,
+    *,
+    window: int = 0,
+    windowed: Any = False,
+    scale: float,
+    softcap: float = 0.0,
+) -> Float[Array, "rows length kv group dim"]:
+    """Softmax attention of every token to what it may see; grouped queries, softmax in float32.
+
+    Args:
+        q: queries, those of a key-value group together.
+        k, v: keys and values.
+        visibility: what sees what.
+        window: length of the sliding window in positions.
+        windowed: whether this layer has the window; a bool, or a traced one where layers are scanned.
+        scale: the scores are multiplied by it.
+        softcap: scores become softcap * tanh(scores / softcap); 0 for none.
+    """
+    options = {"window": window, "windowed": windowed, "scale": scale, "softcap": softcap}
+    mesh = meshes.current()
+    if mesh is None:
+        return _local(q, k, v, visibility, visibility, whole=True, **options)
+    heads, keys, tokens = (
+        meshes.spec(x.shape, meshes.ACTIVATIONS[kind], mesh) for x, kind in ((q, "heads"), (k, "keys"), (visibility.segment_ids, "tokens"))
+    )
+    whole = mesh.shape["sequence"] == 1
+    if keys[2] is None:
+        heads = P(heads[0], heads[1], None)
+
+    def shard(q, k, v, seen_by, seen, windowed):
+        return _local(q, k, v, seen_by, seen, whole=whole, **(options | {"windowed": windowed}))
+
+    traced = jnp.asarray(windowed) if not isinstance(windowed, bool) else None
+    call = shard if traced is not None else functools.partial(shard, windowed=windowed)
+    specs = (heads, keys, keys, tokens, P(tokens[0], None), *(() if traced is None else (P(),)))
+    mapped = jax.shard_map(call, mesh=mesh, in_specs=specs, out_specs=heads, check_vma=False)
+    return mapped(q, k, v, visibility, visibility, *(() if traced is None else (traced,)))
+
+
+def _local(q, k, v, seen_by: Visibility, seen: Visibility, *, whole: bool, window, windowed, scale, softcap):
+    """One device's attention; `whole` if its queries are those of the whole row."""
+    platform = meshes.platform()
+    if platform == "tpu" and whole and seen.prefix_ids is None and k.shape[1] % SPLASH_LANES == 0:
+        return _splash(q, k, v, seen.segment_ids, window, windowed, scale, softcap)
+    limit = None
+    if windowed is not False and window:
+        limit = window if windowed is True else jnp.where(windowed, window, jnp.iinfo(jnp.int32).max)
+    if platform == "gpu" and q.dtype in (jnp.bfloat16, jnp.float16) and not softcap:
+        return _cudnn(q, k, v, seen_by, seen, limit, scale)
+    return blocked_attention(q, k, v, seen_by, seen, whole=whole, window=limit, scale=scale, softcap=softcap)
+
+
+def _cudnn(q, k, v, seen_by: Visibility, seen: Visibility, limit, scale: float):
+    rows, queries, kv, group, dim = q.shape
+    mask = seen.mask(seen_by, limit)[:, None]
+    out = jax.nn.dot_product_attention(q.reshape(rows, queries, kv * group, dim), k, v, mask=mask, scale=scale, implementation="cudnn")
+    return out.reshape(q.shape)
+
+
+def _splash_block(length: int) -> int:
+    """The largest block that divides the row."""
+    return max(size for size in range(SPLASH_LANES, min(length, SPLASH_BLOCK) + 1, SPLASH_LANES) if length % size == 0)
+
+
+@functools.lru_cache(maxsize=32)
+def _splash_kernel(length: int, heads: int, window: int, softcap: float, interpret: bool) -> Any:
+    from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as kernel
+    from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
+
+    # Keys up to window - 1 before the query, none after it.
+    mask = masks.LocalMask((length, length), (window - 1, 0), 0) if window else masks.CausalMask((length, length))
+    b = _splash_block(length)
+    blocks = kernel.BlockSizes(
+        block_q=b, block_kv=b, block_kv_compute=b, block_q_dkv=b, block_kv_dkv=b, block_kv_dkv_compute=b, use_fused_bwd_kernel=True
+    )
+    with jax.ensure_compile_time_eval():
+        return kernel.make_splash_mha(
+            masks.MultiHeadMask([mask] * heads),
+            block_sizes=blocks,
+            head_shards=1,
+            q_seq_shards=1,
+            attn_logits_soft_cap=softcap or None,
+            residual_checkpoint_name=ATTENDED,
+            interpret=interpret,
+        )
+
+
+def _splash(
+    q, k, v, segment_ids: Int[Array, "rows length"], window: int, windowed: Any, scale: float, softcap: float, interpret: bool = False
+):
+    """Splash attention: the windowed and the full kernel are two, chosen by layer. Heads whose width is no multiple of the lanes are filled with zeros."""
+    from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as kernel
+
+    rows, length, kv, group, dim = q.shape
+    fill = [(0, 0)] * 3 + [(0, -dim % SPLASH_LANES)]
+    queries = (q * scale).astype(q.dtype).reshape(rows, length, kv * group, dim)
+    queries, keys, values = (jnp.pad(x, fill).transpose(0, 2, 1, 3) for x in (queries, k, v))
+
+    def run(window):
+        attend = _splash_kernel(length, kv * group, window, softcap, interpret)
+        return jax.vmap(lambda q, k, v, s: attend(q, k, v, segment_ids=kernel.SegmentIds(q=s, kv=s)))(queries, keys, values, segment_ids)
+
+    if isinstance(windowed, bool):
+        out = run(window if windowed else 0)
+    else:
+        out = jax.lax.cond(windowed, lambda: run(window), lambda: run(0))
+    return out.transpose(0, 2, 1, 3)[..., :dim].reshape(q.shape)

@@ -1,0 +1,238 @@
+"""Exact attention in blocks of queries, with a gradient of its own: memory grows with the row's length, not with its square.
+
+A block of queries attends to all the keys before its end in one product and one softmax; what is kept for the backward pass is the output and each
+query's log-sum-exp (arXiv 2205.14135), and the probabilities are computed again. Short rows have their blocks written out, so that causality halves
+the work; long rows are cut into a few spans of blocks, scanned within a span, each against the keys up to its end. This is the path of CPUs, and of every
+backend where a mask is more than its own kernel takes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
+from jaxtyping import Array, Bool, Float, Int
+
+# Queries whose scores are held at once. Small blocks skip more of what causality hides, large ones make larger products.
+SHORT_BLOCK, LONG_BLOCK = 64, 256
+SPANS = 8  # long rows: the keys that a block is multiplied with end at most 1/SPANS of the row beyond it
+ATTENDED = "attended"  # the name under which rematerialisation may keep what attention gave
+NEVER = -1e30  # below every score; finite, so that a query that sees nothing gives zeros and not NaN
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Visibility:
+    """What may attend to what in packed rows, as [rows, length] arrays.
+
+    A token attends to the earlier columns of its own segment and of its prefix segment. A prompt's tokens carry their own segment as prefix; its completions carry
+    the prompt's, so that the completions of a group share one copy of the prompt and do not see each other.
+
+    Attributes:
+        segment_ids: which sequence of the row a token belongs to.
+        prefix_ids: the segment that a token's segment continues, its own if none; None if no row has shared prefixes.
+        positions: place of each token in its own sequence; what a sliding window counts.
+        columns: place of each token in its row.
+    """
+
+    segment_ids: Int[Array, "rows length"]
+    prefix_ids: Int[Array, "rows length"] | None
+    positions: Int[Array, "rows length"]
+
+    columns: Int[Array, "rows length"]
+
+    @classmethod
+    def of(
+        cls,
+        segment_ids: Int[Array, "rows length"],
+        positions: Int[Array, "rows length"],
+        prefix_ids: Int[Array, "rows length"] | None = None,
+    ) -> Visibility:
+        """That of whole rows."""
+        return cls(
+            segment_ids, prefix_ids, positions, jnp.broadcast_to(jnp.arange(segment_ids.shape[1], dtype=jnp.int32), segment_ids.shape)
+        )
+
+    def part(self, start: Any, size: int) -> Visibility:
+        """The columns from `start`, which may be traced."""
+        return jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, start, size, axis=1), self)
+
+    def mask(self, queries: Visibility, window: Int[Array, ""] | int | None = None) -> Bool[Array, "rows q k"]:
+        """Whether each of the queries sees each of these keys; with a window, only keys fewer than so many positions before it."""
+        visible = queries.segment_ids[:, :, None] == self.segment_ids[:, None, :]
+        if queries.prefix_ids is not None:
+            visible |= queries.prefix_ids[:, :, None] == self.segment_ids[:, None, :]
+        visible &= queries.columns[:, :, None] >= self.columns[:, None, :]
+        if window is not None:
+            visible &= queries.positions[:, :, None] - self.positions[:, None, :] < window
+        return visible
+
+
+@dataclasses.dataclass(frozen=True)
+class _Span:
+    """Blocks of queries that are multiplied with the same keys: `blocks` of `size` from column `start`, keys 0 to `keys`."""
+
+    start: int
+    blocks: int
+    size: int
+    keys: int
+
+
+def _spans(queries: int, keys: int, block: int, whole: bool) -> list[_Span]:
+    """The blocks of queries; one a span up to 2 x SPANS blocks."""
+    size = min(block, queries)
+    count = -(-queries // size)
+    each = 1 if count <= 2 * SPANS else -(-count // SPANS)
+    spans = []
+    for first in range(0, count, each):
+        blocks = min(each, count - first)
+        spans.append(_Span(first * size, blocks, size, min((first + blocks) * size, keys) if whole else keys))
+    return spans
+
+
+def _scores(
+    q: Float[Array, "rows kv m dim"], k: Float[Array, "rows kv keys dim"], mask: Bool[Array, "rows 1 m keys"], scale: float, softcap: float
+) -> tuple[Float[Array, "rows kv m keys"], Float[Array, "rows kv m keys"] | None]:
+    """Masked scores in float32, and the derivative of the cap where there is one."""
+    scores = jnp.einsum("bnmd,bnkd->bnmk", q, k, preferred_element_type=jnp.float32) * scale
+    slope = None
+    if softcap:
+        capped = jnp.tanh(scores / softcap)
+        scores, slope = softcap * capped, 1 - capped * capped
+    return jnp.where(mask, scores, NEVER), slope
+
+
+def blocked_attention(
+    q: Float[Array, "rows queries kv group dim"],
+    k: Float[Array, "rows keys kv dim"],
+    v: Float[Array, "rows keys kv dim"],
+    seen_by: Visibility,
+    seen: Visibility,
+    *,
+    whole: bool = True,
+    window: Int[Array, ""] | int | None = None,
+    scale: float,
+    softcap: float = 0.0,
+    block: int = 0,
+) -> Float[Array, "rows queries kv group dim"]:
+    """Softmax attention with grouped queries; scores and softmax in float32.
+
+    Args:
+        q: queries, those of a key-value group together.
+        k, v: keys and values.
+        seen_by, seen: what the queries and what the keys are, to say what sees what.
+        whole: the queries are the keys' own tokens, so that a block needs no key beyond its end.
+        window: sliding window in positions, traced or not; none if None.
+        scale: the scores are multiplied by it.
+        softcap: scores become softcap * tanh(scores / softcap); 0 for none.
+        block: queries whose scores are held at once; 0 for what suits the length.
+    """
+    block = block or (SHORT_BLOCK if q.shape[1] <= 2 * SPANS * SHORT_BLOCK else LONG_BLOCK)
+    queries, keys = q.shape[1], k.shape[1]
+    window = None if window is None else jnp.asarray(window, jnp.int32)
+    spans = tuple(_spans(queries, keys, block, whole))
+    extra = spans[-1].start + spans[-1].blocks * spans[-1].size - queries
+    if extra:
+        q = jnp.pad(q, [(0, 0), (0, extra)] + [(0, 0)] * (q.ndim - 2))
+        # A segment that no key has: what fills up the last block sees nothing.
+        seen_by = jax.tree.map(lambda x: jnp.pad(x, [(0, 0), (0, extra)], constant_values=-1), seen_by)
+    return _attend(q, k, v, seen_by, seen, window, spans, scale, softcap)[:, :queries]
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(6, 7, 8))
+def _attend(q, k, v, seen_by, seen, window, spans, scale, softcap):
+    return _forward(q, k, v, seen_by, seen, window, spans, scale, softcap)[0]
+
+
+def _heads_first(x: Float[Array, "rows length kv *rest"]) -> Float[Array, "rows kv length *rest"]:
+    return jnp.moveaxis(x, 1, 2)
+
+
+def _block_queries(x: Float[Array, "rows length kv group dim"], start: Any, size: int) -> Float[Array, "rows kv m dim"]:
+    """Queries of a block, the group's heads one after the other: one product a key-value head instead of one a head."""
+    x = jax.lax.dynamic_slice_in_dim(x, start, size, axis=1)
+    rows, _, kv, group, dim = x.shape
+    return x.transpose(0, 2, 3, 1, 4).reshape(rows, kv, group * size, dim)
+
+
+def _ungroup(x: Float[Array, "rows kv m dim"], group: int) -> Float[Array, "rows m kv group dim"]:
+    rows, kv, m, dim = x.shape
+    return x.reshape(rows, kv, group, m // group, dim).transpose(0, 3, 1, 2, 4)
+
+
+def _mask(seen_by: Visibility, seen: Visibility, start: Any, span: _Span, window: Any, group: int) -> Bool[Array, "rows 1 m keys"]:
+    return jnp.tile(seen.part(0, span.keys).mask(seen_by.part(start, span.size), window), (1, group, 1))[:, None]
+
+
+def _starts(span: _Span) -> Int[Array, " blocks"]:
+    return span.start + span.size * jnp.arange(span.blocks, dtype=jnp.int32)
+
+
+def _forward(q, k, v, seen_by, seen, window, spans, scale, softcap):
+    group, keys, values = q.shape[3], _heads_first(k), _heads_first(v)
+
+    def one(start, span):
+        mask = _mask(seen_by, seen, start, span, window, group)
+        scores, _ = _scores(_block_queries(q, start, span.size), keys[:, :, : span.keys], mask, scale, softcap)
+        top = scores.max(-1, keepdims=True)
+        weights = jnp.where(mask, jnp.exp(scores - top), 0.0)
+        total = jnp.maximum(weights.sum(-1, keepdims=True), 1e-30)
+        out = jnp.einsum("bnmk,bnkd->bnmd", weights.astype(v.dtype), values[:, :, : span.keys], preferred_element_type=jnp.float32) / total
+        return _ungroup(out.astype(q.dtype), group), (top + jnp.log(total))[..., 0]
+
+    outs, sums = [], []
+    for span in spans:
+        if span.blocks == 1:
+            out, total = one(span.start, span)
+            outs.append(out)
+            sums.append(total[None])
+        else:
+            out, total = jax.lax.map(partial(one, span=span), _starts(span))
+            outs.append(jnp.moveaxis(out, 0, 1).reshape(q.shape[0], -1, *q.shape[2:]))
+            sums.append(total)
+    out, sums = checkpoint_name(jnp.concatenate(outs, axis=1), ATTENDED), [checkpoint_name(x, ATTENDED) for x in sums]
+    return out, (q, k, v, seen_by, seen, window, out, tuple(sums))
+
+
+def _backward(spans, scale, softcap, residuals, d_out):
+    q, k, v, seen_by, seen, window, out, sums = residuals
+    group, keys, values = q.shape[3], _heads_first(k), _heads_first(v)
+
+    def one(start, total, span):
+        mask = _mask(seen_by, seen, start, span, window, group)
+        block_q, block_d = _block_queries(q, start, span.size), _block_queries(d_out, start, span.size)
+        block_k, block_v = keys[:, :, : span.keys], values[:, :, : span.keys]
+        delta = (_block_queries(out, start, span.size).astype(jnp.float32) * block_d.astype(jnp.float32)).sum(-1, keepdims=True)
+        scores, slope = _scores(block_q, block_k, mask, scale, softcap)
+        weights = jnp.where(mask, jnp.exp(scores - total[..., None]), 0.0)
+        d_weights = jnp.einsum("bnmd,bnkd->bnmk", block_d, block_v, preferred_element_type=jnp.float32)
+        d_scores = weights * (d_weights - delta) * scale
+        d_scores = (d_scores if slope is None else d_scores * slope).astype(q.dtype)
+        d_q = jnp.einsum("bnmk,bnkd->bnmd", d_scores, block_k)
+        d_k = jnp.einsum("bnmk,bnmd->bnkd", d_scores, block_q, preferred_element_type=jnp.float32)
+        d_v = jnp.einsum("bnmk,bnmd->bnkd", weights.astype(q.dtype), block_d, preferred_element_type=jnp.float32)
+        return _ungroup(d_q, group), d_k, d_v
+
+    d_queries = []
+    d_keys, d_values = (jnp.zeros(x.shape, jnp.float32) for x in (keys, values))
+    for span, total in zip(spans, sums, strict=True):
+
+        def add(carry, at, span=span):
+            d_q, d_k, d_v = one(*at, span)
+            return (carry[0].at[:, :, : span.keys].add(d_k), carry[1].at[:, :, : span.keys].add(d_v)), d_q
+
+        if span.blocks == 1:
+            (d_keys, d_values), d_q = add((d_keys, d_values), (span.start, total[0]))
+            d_queries.append(d_q)
+        else:
+            (d_keys, d_values), d_q = jax.lax.scan(add, (d_keys, d_values), (_starts(span), total))
+            d_queries.append(jnp.moveaxis(d_q, 0, 1).reshape(q.shape[0], -1, *q.shape[2:]))
+    d_q = jnp.concatenate(d_queries, axis=1)
+    return d_q, _heads_first(d_keys).astype(k.dtype), _heads_first(d_values).astype(v.dtype), None, None, None
+
+
+_attend.defvjp(_forward, _backward)
