@@ -131,12 +131,15 @@ class TrainingConfig:
         groups_per_step: prompts a step.
         row_tokens: tokens a packed row; 0 for the size of one whole group.
         rows_per_microbatch: rows computed at once; 0 for the whole step.
+        share_prompts: the completions of a group that lie in one row share one copy of their prompt: less to compute wherever prompts are long. False gives each its
+            own copy, which is what TPU's attention kernel takes.
     """
 
     steps: int = 100
     groups_per_step: int = 16
     row_tokens: int = 0
     rows_per_microbatch: int = 0
+    share_prompts: bool = True
 
     def __post_init__(self):
         _check_least(self, steps=0, groups_per_step=1, row_tokens=0, rows_per_microbatch=0)

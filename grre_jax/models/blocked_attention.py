@@ -17,6 +17,8 @@ import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Array, Bool, Float, Int
 
+from grre_jax.models.products import transposed
+
 # Queries whose scores are held at once. Small blocks skip more of what causality hides, large ones make larger products.
 SHORT_BLOCK, LONG_BLOCK = 64, 256
 SPANS = 8  # long rows: the keys that a block is multiplied with end at most 1/SPANS of the row beyond it
@@ -213,8 +215,8 @@ def _backward(spans, scale, softcap, residuals, d_out):
         d_scores = weights * (d_weights - delta) * scale
         d_scores = (d_scores if slope is None else d_scores * slope).astype(q.dtype)
         d_q = jnp.einsum("bnmk,bnkd->bnmd", d_scores, block_k)
-        d_k = jnp.einsum("bnmk,bnmd->bnkd", d_scores, block_q, preferred_element_type=jnp.float32)
-        d_v = jnp.einsum("bnmk,bnmd->bnkd", weights.astype(q.dtype), block_d, preferred_element_type=jnp.float32)
+        d_k = jnp.einsum("bnkm,bnmd->bnkd", transposed(d_scores), block_q)
+        d_v = jnp.einsum("bnkm,bnmd->bnkd", transposed(weights.astype(q.dtype)), block_d)
         return _ungroup(d_q, group), d_k, d_v
 
     d_queries = []

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax.numpy as jnp
 from jaxtyping import Array
 
 from grre_jax.models.config import ModelConfig
@@ -18,7 +17,7 @@ from grre_jax.parallel import mesh as meshes
 Tensors = dict[str, Array]
 
 # Projections and biases of the checkpoint that one fused parameter holds.
-FUSED = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "qkv_bias": ("q_bias", "k_bias", "v_bias"), "gate_up_proj": ("gate_proj", "up_proj")}
+FUSED = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "qkv_bias": ("q_bias", "k_bias", "v_bias")}
 
 
 def pieces(parameter: str) -> tuple[str, ...]:
@@ -29,8 +28,6 @@ def pieces(parameter: str) -> tuple[str, ...]:
 def stored_shapes(config: ModelConfig, parameter: str, shape: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
     """Shape in the checkpoint of each piece of a parameter whose shape, without the layer axis, is `shape`."""
     q, kv = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
-    if parameter == "gate_up_proj":
-        return dict.fromkeys(pieces(parameter), (shape[2], shape[0]))
     if parameter in FUSED:
         sizes = zip(pieces(parameter), (q, kv, kv), strict=True)
         return {name: (size, *shape[:-1]) for name, size in sizes}
@@ -42,12 +39,9 @@ def stored_specs(config: ModelConfig, parameter: str, axes: tuple[Any, ...], mes
 
     A part of a piece then lies where its part of the parameter does, but for a cut within a key-value group: such pieces are whole along the heads.
     """
-    count = len(pieces(parameter))
-    if parameter == "gate_up_proj":
-        return [(axes[2], axes[0])] * count
     if parameter in FUSED:
         (groups,) = meshes.spec((config.num_kv_heads,), axes[-1:], mesh)
-        return [(groups, *axes[:-1])] * count
+        return [(groups, *axes[:-1])] * len(pieces(parameter))
     return [axes[::-1] if is_transposed(parameter) else axes]
 
 
@@ -59,16 +53,11 @@ def is_transposed(piece: str) -> bool:
 def join(config: ModelConfig, parameter: str, tensors: Tensors) -> Array:
     """One layer's slice of a parameter from its pieces as they are stored."""
     values = [value.T if is_transposed(name) else value for name, value in tensors.items()]
-    if parameter == "gate_up_proj":
-        return jnp.stack(values, axis=-2)
     return join_groups(config, *values) if parameter in FUSED else values[0]
 
 
 def split(config: ModelConfig, parameter: str, value: Array) -> Tensors:
     """The pieces, as they are stored, of one layer's slice of a parameter."""
-    if parameter == "gate_up_proj":
-        values = (value[..., 0, :], value[..., 1, :])
-    else:
-        values = split_groups(config, value) if parameter in FUSED else (value,)
+    values = split_groups(config, value) if parameter in FUSED else (value,)
     named = zip(pieces(parameter), values, strict=True)
     return {name: x.T if is_transposed(name) else x for name, x in named}

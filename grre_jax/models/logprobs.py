@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 from jaxtyping import Array, Float, Int
 
+from grre_jax.models.products import left_transposed_product, transposed
 from grre_jax.models.transformer import Transformer
 from grre_jax.parallel import mesh as meshes
 
@@ -37,7 +38,7 @@ class _Way:
 
 
 def _block_logits(hidden: Float[Array, "n d"], weight: Float[Array, "b d"], softcap: float) -> Float[Array, "n b"]:
-    logits = jax.lax.dot_general(hidden, weight.astype(hidden.dtype), (((1,), (1,)), ((), ())), preferred_element_type=jnp.float32)
+    logits = jnp.matmul(hidden, transposed(weight.astype(hidden.dtype)), preferred_element_type=jnp.float32)
     return softcap * jnp.tanh(logits / softcap) if softcap else logits
 
 
@@ -113,7 +114,7 @@ def _local_backward(hidden, head, targets, temperature, normaliser, kept, g, way
             capped = _block_logits(hidden, weight, way.softcap) / way.softcap
             d_logits = d_logits * (1 - capped * capped)
         d_logits = d_logits.astype(hidden.dtype)
-        d_weight = jax.lax.dot_general(d_logits, hidden, (((0,), (0,)), ((), ())), preferred_element_type=jnp.float32)
+        d_weight = left_transposed_product(d_logits, hidden)
         # The rows that an earlier block has seen are written again as they were; what they add to the hidden states is counted once.
         weight = weight if seen is None else jnp.where((jnp.arange(block) >= seen)[:, None], weight, 0)
         d_hidden = jax.lax.dot_general(d_logits, weight.astype(hidden.dtype), (((1,), (0,)), ((), ())), preferred_element_type=jnp.float32)

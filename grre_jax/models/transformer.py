@@ -1,8 +1,8 @@
 """One decoder-only transformer for the Llama / Qwen / Gemma families, in Flax NNX.
 
 RMSNorm before each half of a block (Gemma: after it too), rotary positions, grouped-query attention with optional biases, query/key norms and sliding windows,
-a SwiGLU, and a head that may be the embedding. Queries, keys and values are one product, laid out by key-value group, and so are gate and up: large products
-run nearer the peak, and a cut by groups is a cut of whole heads. The layers' parameters are stacked along a leading axis: one block is written once and
+a SwiGLU, and a head that may be the embedding. Queries, keys and values are one product, laid out by key-value group: a large product
+runs nearer the peak, and a cut by groups is a cut of whole heads. The layers' parameters are stacked along a leading axis: one block is written once and
 repeated either by `lax.scan` (compile time does not grow with depth) or by a Python loop (XLA's CPU backend runs loop bodies badly). A block is split where
 its attention is, into `qkv` and `finish`, so that training, prefill and decoding use the same lines with different caches.
 """
@@ -25,6 +25,7 @@ from grre_jax.models.attention import attention
 from grre_jax.models.blocked_attention import ATTENDED, Visibility
 from grre_jax.models.config import ModelConfig, RopeScaling
 from grre_jax.models.embedding import embed
+from grre_jax.models.products import product, swiglu
 from grre_jax.parallel import mesh as meshes
 
 # Up to this depth a model is unrolled on CPU; beyond it the compile time costs more than the loop does.
@@ -104,8 +105,7 @@ def rotate(
 class Block(nnx.Module):
     """One layer; its parameters carry a leading `stack` axis when `stack` is given.
 
-    `qkv_proj` is [width, kv heads * (g + 2) * head_dim], g query heads to a key-value head: each group's queries, then its key, then its value. `gate_up_proj` is
-    [width, 2, intermediate].
+    `qkv_proj` is [width, kv heads * (g + 2) * head_dim], g query heads to a key-value head: each group's queries, then its key, then its value.
     """
 
     def __init__(self, config: ModelConfig, *, rngs: nnx.Rngs, dtype: jnp.dtype = jnp.float32, stack: tuple[int, ...] = ()):
@@ -125,7 +125,7 @@ class Block(nnx.Module):
         self.attn_norm, self.mlp_norm = vector(one, d), vector(one, d)
         self.qkv_proj = nnx.Param(join_groups(config, matrix(d, q), matrix(d, kv), matrix(d, kv)))
         self.o_proj = nnx.Param(matrix(q, d, scale=out_scale))
-        self.gate_up_proj = nnx.Param(jnp.stack([matrix(d, f), matrix(d, f)], axis=-2))
+        self.gate_proj, self.up_proj = nnx.Param(matrix(d, f)), nnx.Param(matrix(d, f))
         self.down_proj = nnx.Param(matrix(f, d, scale=out_scale))
         if config.qkv_bias:
             self.qkv_bias = vector(0, q + 2 * kv)
@@ -150,7 +150,7 @@ class Block(nnx.Module):
         rows, length = x.shape[:2]
         group = c.num_heads // c.num_kv_heads
         h = self._norm(x, "attn_norm").reshape(rows * length, -1)  # two dimensions: the fast path of every backend's product
-        y = h @ self._weight("qkv_proj", h.dtype)
+        y = product(h, self._weight("qkv_proj", h.dtype))
         if c.qkv_bias:
             y = y + self.qkv_bias[...].astype(y.dtype)
         y = meshes.constrain(y.reshape(rows, length, c.num_kv_heads, group + 2, c.head_dim), "heads")
@@ -166,18 +166,23 @@ class Block(nnx.Module):
     ) -> Float[Array, "rows length width"]:
         """The rest of the block: output projection and residual, then the SwiGLU (arXiv 2002.05202) and its residual."""
         c, shape = self.config, x.shape
-        y = attended.reshape(-1, c.num_heads * c.head_dim) @ self._weight("o_proj", x.dtype)
+        y = product(attended.reshape(-1, c.num_heads * c.head_dim), self._weight("o_proj", x.dtype))
         if c.attention_out_bias:
             y = y + self.o_bias[...].astype(x.dtype)
         y = self._norm(y, "post_attn_norm") if c.post_norms else y
         x = checkpoint_name(meshes.constrain(x + y.reshape(shape), "stream"), "mid")
         h = self._norm(x, "mlp_norm").reshape(-1, shape[-1])
-        gate_up = jax.lax.dot_general(h, self._weight("gate_up_proj", x.dtype), (((1,), (0,)), ((), ())))
-        gate_up = checkpoint_name(gate_up, "gate_up")
-        gate = jax.nn.silu(gate_up[:, 0]) if c.activation == "silu" else jax.nn.gelu(gate_up[:, 0], approximate=True)
-        y = (gate * gate_up[:, 1]) @ self._weight("down_proj", x.dtype)
+        gate, up = (checkpoint_name(product(h, self._weight(name, x.dtype)), "gate_up") for name in ("gate_proj", "up_proj"))
+        gated = swiglu(gate, up) if c.activation == "silu" else jax.nn.gelu(gate, approximate=True) * up
+        y = product(gated, self._weight("down_proj", x.dtype))
         y = self._norm(y, "post_mlp_norm") if c.post_norms else y
         return meshes.constrain(x + y.reshape(shape), "stream")
+
+
+def unstacked(params: Any, count: int) -> list[Any]:
+    """The slices along the leading axis of every leaf. Their gradient is one concatenation, where that of indexing is a sum of padded slices."""
+    pieces = jax.tree.map(lambda p: [x[0] for x in jax.lax.split(p, [1] * count)], params)
+    return [jax.tree.map(lambda _, piece, i=i: piece[i], params, pieces) for i in range(count)]
 
 
 def join_groups(config: ModelConfig, q: Any, k: Any, v: Any) -> Any:
@@ -245,7 +250,7 @@ class Transformer(nnx.Module):
     def blocks(self) -> list[Block]:
         """The layers as separate blocks (slices of the stacked parameters), for loops that carry one cache a layer."""
         graph, params = nnx.split(self.layers)
-        return [nnx.merge(graph, jax.tree.map(lambda p, i=i: p[i], params)) for i in range(self.config.num_layers)]
+        return [nnx.merge(graph, layer) for layer in unstacked(params, self.config.num_layers)]
 
     def unrolled(self) -> bool:
         """Whether the layers are repeated by a Python loop on the default backend."""
@@ -293,8 +298,7 @@ class Transformer(nnx.Module):
 
         config = self.config
         if self.unrolled():
-            for i in range(config.num_layers):
-                layer = jax.tree.map(lambda p, i=i: p[i], params)
+            for i, layer in enumerate(unstacked(params, config.num_layers)):
                 x = remat(lambda x, layer, i=i: body(x, layer, config.slides(i)))(x, layer)
             return x
         mixed = any(config.sliding_layers) and not all(config.sliding_layers)

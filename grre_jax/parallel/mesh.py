@@ -10,6 +10,7 @@ import contextlib
 import contextvars
 import dataclasses
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import jax
@@ -28,7 +29,8 @@ RULES: dict[str, tuple[str | None, ...]] = {
     "qkv_proj": (None, "fsdp", "tensor"),
     "qkv_bias": (None, "tensor"),
     "o_proj": (None, "tensor", "fsdp"),
-    "gate_up_proj": (None, "fsdp", None, "tensor"),
+    "gate_proj": (None, "fsdp", "tensor"),
+    "up_proj": (None, "fsdp", "tensor"),
     "down_proj": (None, "tensor", "fsdp"),
 }
 
@@ -176,11 +178,21 @@ def constrain_parameters(tree: Any) -> Any:
 def gathered(parameter: Array, name: str, dtype: Any, *, layered: bool = True) -> Array:
     """A parameter as it enters a product: in the compute dtype, and whole along fsdp.
 
-    It is cast where it lies and gathered afterwards, so that half the bytes travel in bfloat16, and so do those of its gradient.
+    It is cast where it lies and gathered afterwards, so that half the bytes travel in bfloat16. Its gradient is cut in the same dtype as soon as it exists: a
+    reduction that is cut at once is a reduce-scatter, half the bytes of an all-reduce.
     """
     x, mesh = parameter.astype(dtype), current()
     rule = RULES.get(name)
     if mesh is None or rule is None:
         return x
-    kept = tuple(None if axes == "fsdp" else axes for axes in (rule[1:] if layered else rule))
-    return jax.lax.with_sharding_constraint(x, spec(x.shape, kept, mesh))
+    rule = rule[1:] if layered else rule
+    whole = tuple(None if axes == "fsdp" else axes for axes in rule)
+    return _gather(x, spec(x.shape, rule, mesh), spec(x.shape, whole, mesh))
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(1, 2))
+def _gather(x: Array, cut: P, whole: P) -> Array:
+    return jax.lax.with_sharding_constraint(x, whole)
+
+
+_gather.defvjp(lambda x, cut, whole: (_gather(x, cut, whole), None), lambda cut, whole, _, g: (jax.lax.with_sharding_constraint(g, cut),))

@@ -1,8 +1,10 @@
 """Groups become fixed-shape arrays: prompts and completions packed into rows by segment ids.
 
-A group's completions share one copy of their prompt (see `models.transformer.causal_mask`), so a prompt is computed once for its K completions, and
+A group's completions share one copy of their prompt (see `models.blocked_attention.Visibility`), so a prompt is computed once for its K completions, and
 rows are filled with as many groups as fit. Shapes depend on the limits of the run and never on the data: a run compiles one step. Rows that stay
 empty form micro-batches of their own, which the step skips.
+
+Where a platform's attention kernel knows segments alone (TPU), prompts need not be shared: each completion then has a copy of its prompt in one segment with it.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from jaxtyping import Bool, Float, Int
 from grre_jax.errors import DataError
 from grre_jax.objectives import Objective
 from grre_jax.parallel import mesh as meshes
+from grre_jax.parallel import processes
 from grre_jax.rollouts.schema import Group
 
 
@@ -28,7 +31,7 @@ class PackedBatch:
     """One step's data. Token arrays are [micro-batches, rows, row tokens]; response arrays are [responses] of the whole step.
 
     Attributes:
-        tokens, positions, segment_ids, prefix_ids, sources: as in `models.token_logprobs`; segment 0 is padding.
+        tokens, positions, segment_ids, prefix_ids, sources: as in `models.token_logprobs`; segment 0 is padding. prefix_ids is None where prompts are not shared.
         mask: True on the tokens that the policy generated.
         response_ids: which response a token belongs to (0 where the mask is False).
         old_logprobs: behaviour log-probs, or None if any group lacks them.
@@ -41,7 +44,7 @@ class PackedBatch:
     tokens: Int[np.ndarray, "micro rows length"]
     positions: Int[np.ndarray, "micro rows length"]
     segment_ids: Int[np.ndarray, "micro rows length"]
-    prefix_ids: Int[np.ndarray, "micro rows length"]
+    prefix_ids: Int[np.ndarray, "micro rows length"] | None
     sources: Int[np.ndarray, "micro rows length"]
     mask: Bool[np.ndarray, "micro rows length"]
     response_ids: Int[np.ndarray, "micro rows length"]
@@ -61,21 +64,33 @@ class BatchShape:
         row_tokens: tokens a row.
         rows: rows a micro-batch; a multiple of the devices that rows are sharded over.
         micro_batches: how many micro-batches the largest possible step needs.
+        share_prompts: the completions of a group that lie in one row share one copy of their prompt.
     """
 
     responses: int
     row_tokens: int
     rows: int
     micro_batches: int
+    share_prompts: bool = True
 
     @classmethod
     def of_run(
-        cls, groups: int, samples: int, prompt_tokens: int, new_tokens: int, row_tokens: int, rows: int, devices: int = 1
+        cls,
+        groups: int,
+        samples: int,
+        prompt_tokens: int,
+        new_tokens: int,
+        row_tokens: int,
+        rows: int,
+        devices: int = 1,
+        share_prompts: bool = True,
     ) -> BatchShape:
         """The shape that holds any step of `groups` groups of up to `samples` completions within the token limits.
 
-        `row_tokens=0` takes the size of one whole group; `rows=0` takes one micro-batch for the whole step.
+        `row_tokens=0` takes the size of one whole group (of one prompt and completion where prompts are not shared); `rows=0` takes one micro-batch for the whole step.
         """
+        if not share_prompts:  # every completion with its prompt is a group of its own
+            groups, samples = groups * samples, 1
         group_tokens = prompt_tokens + samples * new_tokens
         row_tokens = row_tokens or group_tokens
         # The worst case of first-fit packing: a row is left when the next completion no longer fits, each piece with its own copy of the prompt.
@@ -88,18 +103,18 @@ class BatchShape:
         total_rows = math.ceil(groups / whole) if whole else groups * math.ceil(samples / per_row)
         rows = min(rows or total_rows, total_rows)
         rows = math.ceil(rows / devices) * devices
-        return cls(groups * samples, row_tokens, rows, math.ceil(total_rows / rows))
+        return cls(groups * samples, row_tokens, rows, math.ceil(total_rows / rows), share_prompts)
 
 
-def _pieces(group: Group, row_tokens: int) -> list[list[int]]:
-    """Which completions of the group go together: all of them if they fit a row with their prompt, else runs of neighbours that do."""
+def _pieces(group: Group, row_tokens: int, share: bool) -> list[list[int]]:
+    """Which completions of the group go together: all of them if they fit a row with their prompt, else runs of neighbours that do; each alone if none share."""
     prompt, pieces, used = len(group.prompt_tokens), [[]], len(group.prompt_tokens)
     for k, length in enumerate(group.lengths):
         if prompt + length > row_tokens:
             raise DataError(
                 f"completion {k} of group {group.group_id} has {length} tokens after a prompt of {prompt}: over row_tokens={row_tokens}; raise training.row_tokens"
             )
-        if used + length > row_tokens:
+        if used + length > row_tokens or (pieces[-1] and not share):
             pieces.append([])
             used = prompt
         pieces[-1].append(k)
@@ -139,7 +154,7 @@ def pack(groups: Sequence[Group], shape: BatchShape, *, behavior_logprobs: bool 
             )
         rewards[response : response + count], group_ids[response : response + count] = group.rewards, index
         offsets = np.concatenate([[0], np.cumsum(group.lengths)])
-        for piece in _pieces(group, length):
+        for piece in _pieces(group, length, shape.share_prompts):
             size = len(group.prompt_tokens) + int(group.lengths[piece].sum())
             row = first_open
             while row < total_rows and used[row] + size > length:
@@ -158,7 +173,7 @@ def pack(groups: Sequence[Group], shape: BatchShape, *, behavior_logprobs: bool 
             start = prompt_end
             for k in piece:
                 stop, span = start + int(group.lengths[k]), slice(offsets[k], offsets[k + 1])
-                segments[row] += 1
+                segments[row] += shape.share_prompts
                 ints["tokens"][row, start:stop] = group.tokens[span]
                 ints["positions"][row, start:stop] = prompt_end - at + np.arange(stop - start)
                 ints["segment_ids"][row, start:stop], ints["prefix_ids"][row, start:stop] = segments[row], prompt_segment
@@ -177,8 +192,10 @@ def pack(groups: Sequence[Group], shape: BatchShape, *, behavior_logprobs: bool 
     def shaped(x):
         return x.reshape(shape.micro_batches, shape.rows, length)
 
+    prefix_ids = ints.pop("prefix_ids")
     return PackedBatch(
         **{name: shaped(x) for name, x in ints.items()},
+        prefix_ids=shaped(prefix_ids) if shape.share_prompts else None,
         sources=shaped(sources),
         mask=shaped(mask),
         old_logprobs=None if old is None else shaped(old),
@@ -199,6 +216,8 @@ def _staleness(groups: Sequence[Group], responses: int, learner_version: int) ->
 def place(groups: Sequence[Group], shape: BatchShape, objective: Objective, mesh: Mesh, learner_version: int | None = None) -> PackedBatch:
     """Packs the groups of one step as `pack` does, onto the devices: rows cut over the mesh, responses everywhere.
 
+    The processes of a run all give the same groups; each moves what lies on its own devices.
+
     Behaviour log-probs come along wherever all groups have them, even if the objective needs none: the metrics then say how far the policy has moved
     from the data.
 
@@ -212,4 +231,4 @@ def place(groups: Sequence[Group], shape: BatchShape, objective: Objective, mesh
         learner_version=learner_version,
     )
     cut, whole = meshes.rows(mesh, axis=1), meshes.replicated(mesh)
-    return jax.tree.map(lambda x: jax.device_put(x, cut if x.ndim == 3 else whole), batch)
+    return jax.tree.map(lambda x: processes.put(x, cut if x.ndim == 3 else whole), batch)

@@ -66,7 +66,7 @@ def build(config: Config) -> Parts:
         shape = batch_shape(config, mesh)
     except ValueError as error:
         raise UsageError(str(error)) from error
-    return Parts(config, task, tokenizer, build_model(config, tokenizer), objective, mesh, shape)
+    return Parts(config, task, tokenizer, build_model(config, tokenizer, mesh), objective, mesh, shape)
 
 
 def build_objective(config: Config) -> objectives.Objective:
@@ -101,6 +101,7 @@ def batch_shape(config: Config, mesh: Mesh) -> BatchShape:
         config.training.row_tokens,
         config.training.rows_per_microbatch,
         parallel.row_devices(mesh),
+        config.training.share_prompts,
     )
 
 
@@ -143,12 +144,12 @@ def dtypes(source: ModelSource) -> tuple[Any, Any]:
         raise UsageError(f"field model.dtype or model.compute_dtype: {error}") from error
 
 
-def build_model(config: Config, tokenizer: tasks.Tokenizer) -> Transformer:
-    """The policy: loaded from model.path, or new with weights drawn from the run's seed."""
+def build_model(config: Config, tokenizer: tasks.Tokenizer, mesh: Mesh | None = None) -> Transformer:
+    """The policy: loaded from model.path (onto the mesh, if one is given), or new with weights drawn from the run's seed."""
     source = config.model
     dtype, compute = dtypes(source)
     if source.path:
-        return models.load(source.path, dtype=dtype, compute_dtype=compute, remat=source.remat)
+        return models.load(source.path, dtype=dtype, compute_dtype=compute, remat=source.remat, mesh=mesh)
     try:
         shape = ModelConfig(
             vocab_size=tokenizer.vocab_size,

@@ -134,9 +134,10 @@ def loss_and_gradient(
         value, grads = jax.value_and_grad(micro_loss, has_aux=True)(params, micro)
         return value, meshes.constrain_parameters(grads)
 
-    (loss, (metrics, logprobs)), grads = gradient(params, _micro_batch(batch, 0))
-    logprobs = logprobs[None]
-    if batch.tokens.shape[0] > 1:
+    if batch.tokens.shape[0] == 1:
+        (loss, (metrics, logprobs)), grads = gradient(params, _micro_batch(batch, 0))
+        logprobs = logprobs[None]
+    else:  # one loop from zero: the gradient is compiled once
 
         def body(carry, i):
             def add(operand):
@@ -144,17 +145,22 @@ def loss_and_gradient(
                 total = operand[0]
                 return (total[0] + loss, _merge_metrics(total[1], metrics), jax.tree.map(jnp.add, total[2], grads)), logprobs
 
-            return _if_filled(batch, i, add, (carry, jnp.zeros_like(logprobs[0])))
+            return _if_filled(batch, i, add, (carry, jnp.zeros(batch.mask.shape[1:], jnp.float32)))
 
-        (loss, metrics, grads), others = jax.lax.scan(body, (loss, metrics, grads), jnp.arange(1, batch.tokens.shape[0]))
-        logprobs = jnp.concatenate([logprobs, others])
+        (loss, (metrics, _)), grads = jax.eval_shape(gradient, params, _micro_batch(batch, 0))
+        nothing = {name: jnp.full(x.shape, -jnp.inf if name.endswith("_max") else 0.0, x.dtype) for name, x in metrics.items()}
+        zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), (loss, grads))
+        start = (zeros[0], nothing, meshes.constrain_parameters(zeros[1]))
+        (loss, metrics, grads), logprobs = jax.lax.scan(body, start, jnp.arange(batch.tokens.shape[0]))
     return loss, grads, metrics | objectives.batch_diagnostics(logprobs, _loss_batch(batch, shaped))
 
 
 def _data_metrics(batch: PackedBatch) -> Metrics:
     live = batch.group_ids >= 0
     count = jnp.maximum(live.sum(), 1)
+    computed = batch.mask.any(axis=(1, 2)).sum() * batch.mask[0].size  # tokens of the micro-batches that are not skipped
     return {
+        "packing_efficiency": (batch.segment_ids > 0).sum() / jnp.maximum(computed, 1),
         "reward": jnp.where(live, batch.rewards, 0.0).sum() / count,
         "response_length": batch.mask.sum() / count,
         "response_tokens": batch.mask.sum(),

@@ -103,7 +103,7 @@ def test_scan_unroll_and_remat_agree(small):
 def test_blocks_are_the_slices_of_the_stack(small):
     model = small()
     for i, block in enumerate(model.blocks()):
-        np.testing.assert_array_equal(block.gate_up_proj[...], model.layers.gate_up_proj[i])
+        np.testing.assert_array_equal(block.gate_proj[...], model.layers.gate_proj[i])
     assert len(model.blocks()) == model.config.num_layers
 
 
