@@ -145,7 +145,9 @@ def randomise(model: torch.nn.Module, generator: torch.Generator) -> None:
         for name, parameter in model.named_parameters():
             noise = torch.randn(parameter.shape, generator=generator)
             centre = 0 if model.config.model_type == "gemma3_text" else 1  # its norms multiply by 1 + weight
-            parameter.copy_(centre + 0.2 * noise if "norm" in name else noise * (0.3 if parameter.ndim == 1 else parameter.shape[1] ** -0.5))
+            parameter.copy_(
+                centre + 0.2 * noise if "norm" in name else noise * (0.3 if parameter.ndim == 1 else parameter.shape[1] ** -0.5)
+            )
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""The decoder-only transformer of the Llama / Qwen family, its log-probabilities, and its checkpoints."""
+"""The decoder-only transformer of the Llama / Qwen / Gemma families, its log-probabilities, and its checkpoints."""
 
 from grre_jax.models.config import ModelConfig as ModelConfig
 from grre_jax.models.export import save as save

@@ -179,7 +179,7 @@ def config_from_dict(values: dict[str, Any], where: Path = Path("config.json"), 
         raise DataError(f"{where}: {error}") from error
 
 
-# Options that some architecture lacks, and whether it has them (None: either); qkv_bias and attention_out_bias are checked apart.
+# What an architecture has where `_FIXED` does not say otherwise.
 _PLAIN = {"qk_norm": False, "activation": "silu", "unit_offset_norms": False, "post_norms": False, "scale_embeddings": False}
 
 

@@ -152,7 +152,9 @@ class GGUFFile:
         scaling = RopeScaling("llama3", _shortest(divisors.max()), **_LLAMA3)
         expected = np.asarray(rope_frequencies(head_dim, theta) / rope_frequencies(head_dim, theta, scaling))
         if divisors.shape != expected.shape or not np.allclose(divisors, expected, rtol=1e-3):
-            raise DataError(f"{self.path}: tensor {_ROPE_FREQS} is not Llama 3's scaling of the rotary embedding: take the model's Hugging Face folder")
+            raise DataError(
+                f"{self.path}: tensor {_ROPE_FREQS} is not Llama 3's scaling of the rotary embedding: take the model's Hugging Face folder"
+            )
         return scaling
 
     def names(self) -> set[str]:

@@ -6,8 +6,8 @@ joined and written into the parameter, whose layers are never together on the ho
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import partial
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -66,9 +66,11 @@ def load_parameter(
     for i, layer in enumerate(tensors_of(config, name, shape)):
         pieces = tuple(_place(source, tensor, place) for tensor, place in zip(layer, places, strict=True))
         if layered:
-            value = _write_layer(value, pieces, i, config=config, parameter=parameter, sharding=sharding)
+            value = _write_layer(config, parameter, sharding)(value, pieces, i)
         else:
-            value = _cast(pieces[0], dtype=jnp.dtype(dtype), sharding=sharding)
+            value = _cast(jnp.dtype(dtype), sharding)(pieces[0])
+        # Waited for, so that no layer is read while others still lie on the host: where that is the device, they need not be copied.
+        jax.block_until_ready(value)
     return value
 
 
@@ -89,23 +91,20 @@ def _place(source: TensorSource, tensor: str, sharding: Sharding | None) -> Arra
     return jax.make_array_from_single_device_arrays(shape, sharding, shards)
 
 
-def _constrained(value: Array, sharding: Sharding | None) -> Array:
-    return value if sharding is None else jax.lax.with_sharding_constraint(value, sharding)
+@cache
+def _cast(dtype: Any, sharding: Sharding | None) -> Callable[[Array], Array]:
+    return jax.jit(lambda value: value.astype(dtype), out_shardings=sharding)
 
 
-@partial(jax.jit, static_argnames=("dtype", "sharding"))
-def _cast(value: Array, *, dtype: Any, sharding: Sharding | None) -> Array:
-    return _constrained(value.astype(dtype), sharding)
+@cache
+def _write_layer(config: ModelConfig, parameter: str, sharding: Sharding | None) -> Callable[[Array, tuple[Array, ...], int], Array]:
+    """Writes one layer's slice of a parameter, in place; one compilation a parameter."""
 
+    def write(stacked, pieces, layer):
+        named = dict(zip(layout.pieces(parameter), (piece.astype(stacked.dtype) for piece in pieces), strict=True))
+        return jax.lax.dynamic_update_index_in_dim(stacked, layout.join(config, parameter, named), layer, 0)
 
-@partial(jax.jit, donate_argnums=0, static_argnames=("config", "parameter", "sharding"))
-def _write_layer(
-    stacked: Array, pieces: tuple[Array, ...], layer: int, *, config: ModelConfig, parameter: str, sharding: Sharding | None
-) -> Array:
-    """The parameter with one layer's slice written, in place; one compilation a parameter."""
-    named = dict(zip(layout.pieces(parameter), (piece.astype(stacked.dtype) for piece in pieces), strict=True))
-    joined = layout.join(config, parameter, named)
-    return _constrained(jax.lax.dynamic_update_index_in_dim(stacked, joined, layer, 0), sharding)
+    return jax.jit(write, donate_argnums=0, out_shardings=sharding)
 
 
 def stored_tensors(config: ModelConfig, arrays: dict[str, Array]) -> Iterator[np.ndarray]:
@@ -115,7 +114,7 @@ def stored_tensors(config: ModelConfig, arrays: dict[str, Array]) -> Iterator[np
         array = arrays[name]
         # A parameter that lies on other processes' devices too is put together on each.
         whole = None if array.is_fully_addressable else NamedSharding(array.sharding.mesh, P())
-        pieces = _read_layer(array, layer, config=config, parameter=parameter, sharding=whole)
+        pieces = _read_layer(config, parameter, whole)(array, layer)
         for _ in tensors:
             yield np.asarray(pieces.pop(0))
 
@@ -129,9 +128,12 @@ def order(config: ModelConfig, shapes: dict[str, tuple[int, ...]]) -> list[tuple
     return sorted(entries, key=lambda entry: -1 if entry[1] is None else entry[1])
 
 
-@partial(jax.jit, static_argnames=("config", "parameter", "sharding"))
-def _read_layer(value: Array, layer: Any, *, config: ModelConfig, parameter: str, sharding: Sharding | None) -> list[Array]:
-    """The pieces of one layer's slice of a parameter (all of what has no layers) as they are stored."""
-    if layer is not None:
-        value = jax.lax.dynamic_index_in_dim(value, layer, 0, keepdims=False)
-    return [_constrained(piece, sharding) for piece in layout.split(config, parameter, value).values()]
+@cache
+def _read_layer(config: ModelConfig, parameter: str, sharding: Sharding | None) -> Callable[[Array, int | None], list[Array]]:
+    """Gives the pieces of one layer's slice of a parameter (all of what has no layers) as they are stored."""
+
+    def read(value, layer):
+        value = value if layer is None else jax.lax.dynamic_index_in_dim(value, layer, 0, keepdims=False)
+        return list(layout.split(config, parameter, value).values())
+
+    return jax.jit(read, out_shardings=sharding)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -32,20 +33,48 @@ class TrainState:
     step: Int[Array, ""]
 
 
+# Optax's, by the name it goes by there; each takes (schedule, b1, b2, eps, weight decay, its mask).
+OPTIMIZERS: dict[str, Callable[..., optax.GradientTransformation]] = {
+    "adamw": lambda rate, b1, b2, eps, decay, mask: optax.adamw(rate, b1, b2, eps, weight_decay=decay, mask=mask),
+    "nadamw": lambda rate, b1, b2, eps, decay, mask: optax.nadamw(rate, b1, b2, eps, weight_decay=decay, mask=mask),
+    "lion": lambda rate, b1, b2, _, decay, mask: optax.lion(rate, b1, b2, weight_decay=decay, mask=mask),
+    "sgd": lambda rate, b1, _, __, decay, mask: optax.chain(optax.add_decayed_weights(decay, mask), optax.sgd(rate, momentum=b1 or None)),
+    "adafactor": lambda rate, _, b2, __, decay, mask: optax.adafactor(
+        rate, multiply_by_parameter_scale=False, clipping_threshold=None, decay_rate=b2, weight_decay_rate=decay or None, weight_decay_mask=mask
+    ),
+}
+DECAYS: dict[str, Callable[[Array], Array]] = {
+    "none": lambda fraction: jnp.ones_like(fraction),
+    "linear": lambda fraction: 1 - fraction,
+    "cosine": lambda fraction: 0.5 * (1 + jnp.cos(jnp.pi * fraction)),
+}
+
+
 @dataclasses.dataclass(frozen=True)
 class OptimizerConfig:
-    """AdamW with linear warm-up, then constant, behind a clip of the global gradient norm.
+    """An optimiser of Optax with linear warm-up and a decay, behind a clip of the global gradient norm.
 
     Args:
+        name: "adamw", "nadamw", "lion", "sgd" (momentum b1) or "adafactor" (second moments factored: small; its decay rate is b2).
         learning_rate: after the warm-up.
         warmup_steps: steps over which it rises from 0; the first step already moves.
+        decay: how it falls after the warm-up: "none", "linear" or "cosine".
+        decay_steps: the step at which it has fallen to final_fraction, where it stays.
+        final_fraction: of learning_rate, that is left.
         clip_norm: largest global gradient norm; 0 turns the clip off.
-        b1, b2, eps: Adam's.
+        b1, b2, eps: Adam's, or what the optimiser calls so.
         weight_decay: decoupled, on matrices only.
+
+    Raises:
+        ValueError: at construction, naming the field and its domain.
     """
 
+    name: str = "adamw"
     learning_rate: float = 1e-6
     warmup_steps: int = 0
+    decay: str = "none"
+    decay_steps: int = 0
+    final_fraction: float = 0.0
     clip_norm: float = 1.0
     b1: float = 0.9
     b2: float = 0.999
@@ -53,15 +82,29 @@ class OptimizerConfig:
     weight_decay: float = 0.0
 
     def __post_init__(self):
-        for field in ("learning_rate", "warmup_steps", "clip_norm", "weight_decay"):
+        for field in ("learning_rate", "warmup_steps", "decay_steps", "final_fraction", "clip_norm", "weight_decay"):
             if not getattr(self, field) >= 0:
                 raise ValueError(f"{field} must be at least 0, got {getattr(self, field)}")
+        for field, known in (("name", OPTIMIZERS), ("decay", DECAYS)):
+            if getattr(self, field) not in known:
+                raise ValueError(f"{field} must be one of {', '.join(known)}, got {getattr(self, field)!r}")
+        if self.decay != "none" and self.decay_steps <= self.warmup_steps:
+            raise ValueError(
+                f"decay_steps must be above warmup_steps={self.warmup_steps} for decay={self.decay}, got {self.decay_steps}: set it to the run's steps"
+            )
 
     def schedule(self) -> optax.Schedule:
         """Learning rate by update count."""
-        if self.warmup_steps == 0:
+        if self.warmup_steps == 0 and self.decay == "none":
             return optax.constant_schedule(self.learning_rate)
-        return lambda count: self.learning_rate * jnp.minimum((count + 1) / self.warmup_steps, 1.0)
+
+        def rate(count):
+            rise = jnp.minimum((count + 1) / max(self.warmup_steps, 1), 1.0)
+            fraction = jnp.clip((count - self.warmup_steps) / max(self.decay_steps - self.warmup_steps, 1), 0.0, 1.0)
+            left = self.final_fraction + (1 - self.final_fraction) * DECAYS[self.decay](fraction)
+            return self.learning_rate * rise * (left if self.decay != "none" else 1.0)
+
+        return rate
 
 
 def make_optimizer(config: OptimizerConfig) -> optax.GradientTransformation:
@@ -72,9 +115,8 @@ def make_optimizer(config: OptimizerConfig) -> optax.GradientTransformation:
         return jax.tree_util.tree_map_with_path(lambda path, _: str(path[-1].key).endswith(("_proj", "embed", "head")), params)
 
     clip = [optax.clip_by_global_norm(config.clip_norm)] if config.clip_norm else []
-    return optax.chain(
-        *clip, optax.adamw(config.schedule(), config.b1, config.b2, config.eps, weight_decay=config.weight_decay, mask=matrices)
-    )
+    made = OPTIMIZERS[config.name](config.schedule(), config.b1, config.b2, config.eps, config.weight_decay, matrices)
+    return optax.chain(*clip, made)
 
 
 def create(model: Transformer, optimizer: optax.GradientTransformation, mesh: Mesh) -> tuple[Any, TrainState]:

@@ -53,7 +53,12 @@ def test_round_trip(config):
 
 
 INEXPRESSIBLE = [dict(qk_norm=True), dict(qkv_bias=True), dict(attention_out_bias=True)]
-INEXPRESSIBLE += [dict(sliding_window=2, sliding_layers=(True, False)), dict(logit_softcap=3.0), dict(query_scale=3.0), dict(post_norms=True)]
+INEXPRESSIBLE += [
+    dict(sliding_window=2, sliding_layers=(True, False)),
+    dict(logit_softcap=3.0),
+    dict(query_scale=3.0),
+    dict(post_norms=True),
+]
 INEXPRESSIBLE += [dict(activation="gelu_tanh"), dict(unit_offset_norms=True), dict(scale_embeddings=True), dict(local_rope_theta=3.0)]
 INEXPRESSIBLE += [dict(family="gemma3"), dict(family="gemma3", attention_softcap=50.0)]
 INEXPRESSIBLE += [dict(family=family) for family in ("qwen2", "qwen3", "gpt2")]

@@ -115,7 +115,10 @@ UNSUPPORTED = [
     (dict(architectures=["MistralForCausalLM"]), "MistralForCausalLM is not supported.*LlamaForCausalLM, Qwen2ForCausalLM"),
     (dict(architectures=None, model_type="gemma3"), "gemma3"),
     (dict(rope_parameters={"rope_theta": 1e6, "rope_type": "yarn", "factor": 4.0}), "rope_parameters of type yarn"),
-    (dict(rope_scaling={"type": "dynamic", "factor": 2.0}), "rope_scaling of type dynamic is not supported: only default, linear and llama3"),
+    (
+        dict(rope_scaling={"type": "dynamic", "factor": 2.0}),
+        "rope_scaling of type dynamic is not supported: only default, linear and llama3",
+    ),
     (dict(rope_scaling={"type": "linear"}), "rope_scaling.factor must be a number, got None"),
     (dict(rope_scaling={"type": "linear", "factor": 0}), "rope_scaling: rope scaling needs factor > 0"),
     (dict(rope_scaling={"type": "llama3", "factor": 2.0, "low_freq_factor": 1.0}), "rope_scaling.high_freq_factor must be a number"),
@@ -168,7 +171,9 @@ def test_unsupported_configurations_of_gemma_are_named(checkpoint, changes, mess
 def test_the_layout_of_transformers_4_for_gemma(checkpoint, expected):
     folder = checkpoint("gemma3")
     assert models.load_config(folder).sliding_layers == (True, False)
-    old = dict(rope_theta=1_000_000.0, rope_local_base_freq=10_000, rope_scaling={"rope_type": "linear", "factor": 8.0}, sliding_window_pattern=2)
+    old = dict(
+        rope_theta=1_000_000.0, rope_local_base_freq=10_000, rope_scaling={"rope_type": "linear", "factor": 8.0}, sliding_window_pattern=2
+    )
     # Gemma's embedding is tied unless said otherwise: transformers 4 leaves the field out.
     edit_json(folder / "config.json", rope_parameters=None, layer_types=None, tie_word_embeddings=None, **old)
     tokens, wanted = expected(folder)

@@ -5,7 +5,7 @@ from flax import nnx
 from scipy import stats
 
 from grre_jax import models, sampling
-from grre_jax.models.config import ModelConfig
+from grre_jax.models.config import ModelConfig, RopeScaling
 from grre_jax.sampling import sampler
 
 VOCAB = 24
@@ -66,10 +66,32 @@ def forward(model, prompts, samples, temperature):
     return out
 
 
+# Windows shorter than the longest prompt, than the completions, and than both together.
+GEMMA = {
+    "qk_norm": True,
+    "activation": "gelu_tanh",
+    "unit_offset_norms": True,
+    "post_norms": True,
+    "scale_embeddings": True,
+    "query_scale": 3.0,
+    "attention_softcap": 2.0,
+    "logit_softcap": 3.0,
+    "sliding_layers": (True, False),
+    "sliding_window": 4,
+    "local_rope_theta": 50.0,
+    "rope_scaling": RopeScaling("linear", 4.0),
+}
+
+
 @pytest.mark.parametrize(
     "options",
-    [{}, {"qk_norm": True, "qkv_bias": True, "attention_out_bias": True, "num_kv_heads": 1, "tie_embeddings": False}],
-    ids=["plain", "all_parts"],
+    [
+        {},
+        {"qk_norm": True, "qkv_bias": True, "attention_out_bias": True, "num_kv_heads": 1, "tie_embeddings": False},
+        GEMMA,
+        {"sliding_layers": (True, True), "sliding_window": 9, "rope_scaling": RopeScaling("llama3", 8.0, 1.0, 4.0, 16)},
+    ],
+    ids=["plain", "all_parts", "gemma", "windows"],
 )
 def test_logprobs_equal_the_training_forward_pass(options):
     model = tiny(**options)

@@ -48,6 +48,7 @@ def test_provenance(written):
 def test_the_next_run_starts_from_it_and_knows_its_past(make_config, parts, written, tmp_path):
     following = setup.build(make_config(tmp_path / "next", model=ModelSource(path=str(written))))
     assert data.training_contents(following) == {"a/test", "b/test", "arithmetic/train"}
+    assert following.model.embed[...].sharding.mesh == following.mesh  # loaded to where it is trained
     assert following.tokenizer.encode_prompt("1+2>") == parts.tokenizer.encode_prompt("1+2>")
     write_model(following, *nnx.split(following.model), tmp_path / "again", step=0, contains=data.training_contents(following))
     assert tasks.load_tokenizer(tmp_path / "again").encode_prompt("1+2>") == parts.tokenizer.encode_prompt("1+2>")

@@ -1,6 +1,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from flax import nnx
 
@@ -83,3 +84,43 @@ def test_a_state_is_a_copy_of_the_model_laid_out_over_the_mesh():
     score = jax.jit(models.token_logprobs)
     np.testing.assert_array_equal(score(again, tokens), score(model, tokens))
     assert int(state.step) == 0 and all(x.sharding.mesh == mesh for x in jax.tree.leaves(state))
+
+
+@pytest.mark.parametrize("name", sorted(states.OPTIMIZERS))
+def test_every_optimiser_descends_and_decays_matrices_alone(name):
+    config = states.OptimizerConfig(name=name, learning_rate=0.05, weight_decay=0.5, clip_norm=1.0)
+    optimizer = states.make_optimizer(config)
+    params = {"up_proj": jnp.full((2, 4, 4), 2.0), "norm": jnp.full((2, 4), 2.0)}
+    state, start = optimizer.init(params), params
+
+    def loss(params):
+        return jnp.square(params["up_proj"] - 1).sum() + jnp.square(params["norm"] - 1).sum()
+
+    for _ in range(5):
+        updates, state = optimizer.update(jax.grad(loss)(params), state, params)
+        params = optax.apply_updates(params, updates)
+    assert float(loss(params)) < float(loss(start))
+    still, state = jax.tree.map(jnp.zeros_like, start), optimizer.init(start)
+    updates, _ = optimizer.update(still, state, start)
+    assert (np.asarray(updates["up_proj"]) < 0).all() and not np.any(updates["norm"])  # no gradient: what moves is decay
+
+
+def test_decays_end_at_their_fraction():
+    for decay, middle in (("linear", 0.55), ("cosine", 0.55), ("none", 1.0)):
+        config = states.OptimizerConfig(learning_rate=2.0, warmup_steps=10, decay=decay, decay_steps=110, final_fraction=0.1)
+        rate = config.schedule()
+        assert [float(rate(count)) for count in (0, 9, 60)] == pytest.approx([0.2, 2.0, 2.0 * middle])
+        assert float(rate(500)) == pytest.approx(2.0 if decay == "none" else 0.2)
+
+
+@pytest.mark.parametrize(
+    "fields, message",
+    [
+        (dict(name="adam_w"), "name must be one of adamw"),
+        (dict(decay="cos"), "decay must be one of none, linear, cosine"),
+        (dict(decay="linear", warmup_steps=5, decay_steps=5), "decay_steps must be above warmup_steps=5"),
+    ],
+)
+def test_what_an_optimiser_cannot_be(fields, message):
+    with pytest.raises(ValueError, match=message):
+        states.OptimizerConfig(**fields)
