@@ -136,13 +136,13 @@ class Company:
 
     @staticmethod
     def _read() -> tuple[float, float, float] | None:
-        """(all, used, used by this process) processor seconds; idle and waiting count as unused."""
+        """(all, used, used by this process and its ended children) processor seconds; idle and waiting count as unused."""
         stat = Path("/proc/stat")
         if not stat.is_file():
             return None
         ticks = [float(x) for x in stat.read_text().split("\n", 1)[0].split()[1:9]]
         second, times = os.sysconf("SC_CLK_TCK"), os.times()
-        return sum(ticks) / second, (sum(ticks) - ticks[3] - ticks[4]) / second, times.user + times.system
+        return sum(ticks) / second, (sum(ticks) - ticks[3] - ticks[4]) / second, sum(times[:4])
 
 
 def headline(machine: dict[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import jax.numpy as jnp
@@ -10,6 +11,7 @@ from flax import nnx
 from grre_jax import models
 from grre_jax.config import ModelSource
 from grre_jax.models import ModelConfig, Transformer
+from grre_jax.models.shapes import published
 from grre_jax.tasks import CharTokenizer
 
 
@@ -23,6 +25,10 @@ SHAPES = {
     "embedded": _embedded(),
     # 4,000,000 parameters: large enough for products that can come near the peak, small enough for a laptop.
     "4M": ModelConfig(vocab_size=4096, hidden_size=256, intermediate_size=704, num_layers=4, num_heads=4, num_kv_heads=2, head_dim=64),
+    # Qwen2.5-1.5B.
+    "1.5B": published("qwen2.5-1.5b"),
+    # Its width and heads, small enough for a CPU: to see the benchmark of the accelerator run.
+    "1.5B-2-layers": dataclasses.replace(published("qwen2.5-1.5b"), num_layers=2, vocab_size=8192),
     # For the benchmarks' own tests.
     "tiny": ModelConfig(vocab_size=32, hidden_size=16, intermediate_size=32, num_layers=1, num_heads=2, num_kv_heads=1, head_dim=8),
 }

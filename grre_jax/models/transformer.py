@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -25,6 +26,7 @@ from grre_jax.models.attention import attention
 from grre_jax.models.blocked_attention import ATTENDED, Visibility
 from grre_jax.models.config import ModelConfig, RopeScaling
 from grre_jax.models.embedding import embed
+from grre_jax.models.lora import Factors, LoraConfig, initial, joined_term, sizes, terms
 from grre_jax.models.products import product, swiglu
 from grre_jax.parallel import mesh as meshes
 
@@ -118,7 +120,7 @@ class Block(nnx.Module):
         def vector(fill, size):
             return nnx.Param(jnp.full((*stack, size), fill, dtype))
 
-        self.config = config
+        self.config, self.lora = config, None
         # Projections that write to the residual stream start smaller, so that its variance does not grow with depth (GPT-2).
         out_scale = (2 * config.num_layers) ** -0.5
         one = 0 if config.unit_offset_norms else 1
@@ -139,6 +141,22 @@ class Block(nnx.Module):
     def _weight(self, name: str, dtype: Any) -> Array:
         return meshes.gathered(getattr(self, name)[...], name, dtype)
 
+    def add_lora(self, lora: LoraConfig, parameters: dict[str, Array]) -> None:
+        """Gives the projections that `lora` names a low-rank term each: A and B as `models.lora.initial` gives them."""
+        self.lora = lora
+        for name, value in parameters.items():
+            setattr(self, name, nnx.Param(value))
+
+    def _factors(self, projections: tuple[str, ...], dtype: Any) -> dict[str, Factors]:
+        present = [p for p in projections if self.lora is not None and self.lora.has(p)]
+        return {p: (self._weight(f"{p}_lora_a", dtype), self._weight(f"{p}_lora_b", dtype)) for p in present}
+
+    def _project(self, h: Float[Array, "n in"], *projections: str) -> list[Float[Array, "n out"]]:
+        """The input through projections that lie apart ("o"; "gate" and "up"; "down")."""
+        ys = {p: product(h, self._weight(f"{p}_proj", h.dtype)) for p in projections}
+        added = terms(self.lora, h, self._factors(projections, h.dtype))
+        return [y + added[p] if p in added else y for p, y in ys.items()]
+
     def _norm(self, x: Array, name: str) -> Array:
         return rms_norm(x, getattr(self, name)[...], self.config.rms_norm_eps, self.config.unit_offset_norms)
 
@@ -151,6 +169,8 @@ class Block(nnx.Module):
         group = c.num_heads // c.num_kv_heads
         h = self._norm(x, "attn_norm").reshape(rows * length, -1)  # two dimensions: the fast path of every backend's product
         y = product(h, self._weight("qkv_proj", h.dtype))
+        if factors := self._factors(("q", "k", "v"), h.dtype):
+            y = y + joined_term(self.lora, h, factors, {p: sizes(c, p)[1] for p in "qkv"}, partial(join_groups, c))
         if c.qkv_bias:
             y = y + self.qkv_bias[...].astype(y.dtype)
         y = meshes.constrain(y.reshape(rows, length, c.num_kv_heads, group + 2, c.head_dim), "heads")
@@ -166,15 +186,15 @@ class Block(nnx.Module):
     ) -> Float[Array, "rows length width"]:
         """The rest of the block: output projection and residual, then the SwiGLU (arXiv 2002.05202) and its residual."""
         c, shape = self.config, x.shape
-        y = product(attended.reshape(-1, c.num_heads * c.head_dim), self._weight("o_proj", x.dtype))
+        (y,) = self._project(attended.reshape(-1, c.num_heads * c.head_dim), "o")
         if c.attention_out_bias:
             y = y + self.o_bias[...].astype(x.dtype)
         y = self._norm(y, "post_attn_norm") if c.post_norms else y
         x = checkpoint_name(meshes.constrain(x + y.reshape(shape), "stream"), "mid")
         h = self._norm(x, "mlp_norm").reshape(-1, shape[-1])
-        gate, up = (checkpoint_name(product(h, self._weight(name, x.dtype)), "gate_up") for name in ("gate_proj", "up_proj"))
+        gate, up = (checkpoint_name(y, "gate_up") for y in self._project(h, "gate", "up"))
         gated = swiglu(gate, up) if c.activation == "silu" else jax.nn.gelu(gate, approximate=True) * up
-        y = product(gated, self._weight("down_proj", x.dtype))
+        (y,) = self._project(gated, "down")
         y = self._norm(y, "post_mlp_norm") if c.post_norms else y
         return meshes.constrain(x + y.reshape(shape), "stream")
 
@@ -210,6 +230,7 @@ class Transformer(nnx.Module):
         remat: what of each block's activations the backward pass computes again: "none", "projections" (all but the large products and the attention), "attention" (all
             but the attention and what goes into it), "attended" (all but what the attention gave) or "full".
         unroll: repeat the block by a Python loop (True), by scan (False), or as fits the backend and the depth (None).
+        lora: projections with a low-rank term, whose parameters are then the ones that are trained; none if None. The other parameters' initial values do not depend on it.
     """
 
     def __init__(
@@ -221,6 +242,7 @@ class Transformer(nnx.Module):
         compute_dtype: jnp.dtype | None = None,
         remat: str = "none",
         unroll: bool | None = None,
+        lora: LoraConfig | None = None,
     ):
         if remat not in REMAT:
             raise ValueError(f"remat must be one of {', '.join(REMAT)}, got {remat!r}")
@@ -232,10 +254,21 @@ class Transformer(nnx.Module):
         self.final_norm = nnx.Param(jnp.full((config.hidden_size,), 0 if config.unit_offset_norms else 1, dtype))
         if not config.tie_embeddings:
             self.head = nnx.Param(normal(rngs.params(), (config.vocab_size, config.hidden_size), dtype))
+        if lora is not None:
+            self.layers.add_lora(lora, initial(config, lora, rngs, dtype))
+
+    @property
+    def lora(self) -> LoraConfig | None:
+        """The low-rank terms that the model has."""
+        return self.layers.lora
 
     def head_weight(self) -> Float[Array, "vocab width"]:
         """The output projection, one row a token."""
         return (self.embed if self.config.tie_embeddings else self.head)[...]
+
+    def gathered_head(self, dtype: Any) -> Float[Array, "vocab width"]:
+        """The output projection as products take it: whole along fsdp."""
+        return meshes.gathered(self.head_weight(), "head", dtype, layered=False)
 
     def embed_tokens(self, tokens: Int[Array, "rows length"]) -> Float[Array, "rows length width"]:
         """The tokens' embeddings in the compute dtype."""
@@ -307,8 +340,11 @@ class Transformer(nnx.Module):
             return jax.lax.scan(step, x, (params, jnp.asarray(config.sliding_layers)))[0]
         return jax.lax.scan(remat(lambda x, layer: (body(x, layer, config.slides(0)), None)), x, params)[0]
 
-    def logits(self, hidden: Float[Array, "*batch width"]) -> Float[Array, "*batch vocab"]:
-        """Unnormalised log-probabilities in float32. For small inputs: training never calls it."""
-        logits = jnp.einsum("...d,vd->...v", hidden, self.head_weight().astype(hidden.dtype), preferred_element_type=jnp.float32)
+    def logits(
+        self, hidden: Float[Array, "*batch width"], head: Float[Array, "vocab width"] | None = None
+    ) -> Float[Array, "*batch vocab"]:
+        """Unnormalised log-probabilities in float32; `head` is `gathered_head()` where a loop asks again and again. For small inputs: training never calls it."""
+        head = self.gathered_head(hidden.dtype) if head is None else head
+        logits = jnp.einsum("...d,vd->...v", hidden, head, preferred_element_type=jnp.float32)
         cap = self.config.logit_softcap
         return cap * jnp.tanh(logits / cap) if cap else logits

@@ -188,6 +188,7 @@ def _sample(graph, params, prompts, lengths, distribution, eos, keys, *, num_sam
     blocks, config = model.blocks(), model.config
     batch, rows = prompts.shape[0], prompts.shape[0] * num_samples
     hidden, prefixes = _prefill(model, prompts, lengths)
+    head = model.gathered_head(hidden.dtype)  # before the loop, which would gather it for every token
     prefix_mask = jnp.arange(prompts.shape[1]) < lengths[:, None]
     shape = (batch, num_samples, max_new_tokens)
     caches = [tuple(jnp.zeros((*shape, config.num_kv_heads, config.head_dim), k.dtype) for _ in range(2)) for k, _ in prefixes]
@@ -221,7 +222,7 @@ def _sample(graph, params, prompts, lengths, distribution, eos, keys, *, num_sam
                 seen &= t - time < config.sliding_window
                 before = before & ((lengths + t)[:, None] - place < config.sliding_window)
             x = block.finish(x, _attend_shared(q, prefix, before, own, seen, config))
-        return model.logits(model.final(x)), new_caches
+        return model.logits(model.final(x), head), new_caches
 
     def step(carry):
         t, tokens, done, caches, out = carry
@@ -233,7 +234,7 @@ def _sample(graph, params, prompts, lengths, distribution, eos, keys, *, num_sam
     out = {name: jnp.zeros(shape, jnp.float32) for name in ("sampling", "behavior", "policy")}
     out |= {"tokens": jnp.zeros(shape, jnp.int32), "lengths": jnp.zeros(shape[:2], jnp.int32), "stopped": jnp.zeros(shape[:2], bool)}
     none_done = jnp.zeros(shape[:2], bool)
-    logits = jnp.broadcast_to(model.logits(hidden)[:, None], (batch, num_samples, config.vocab_size))
+    logits = jnp.broadcast_to(model.logits(hidden, head)[:, None], (batch, num_samples, config.vocab_size))
     tokens, scores = draw(logits, none_done, 0)
     out = record(out, 0, tokens, scores, none_done)
     carry = (jnp.int32(1), tokens, out["stopped"], caches, out)

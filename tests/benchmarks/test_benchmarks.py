@@ -57,6 +57,15 @@ def test_train_step_counts_what_it_says_and_prints_it(tmp_path):
         assert words in text
 
 
+def test_packing_leaves_out_what_padding_computes(tmp_path):
+    _, result = measured("train_step.py", tmp_path / "train_step.json", "--sizes", "tiny-ragged", "tiny-padded")
+    packed, padded = result["results"]
+    assert packed["completion_tokens"] == padded["completion_tokens"] and packed["sequence_tokens"] == padded["sequence_tokens"]
+    assert packed["sequence_tokens"] == packed["completion_tokens"] + 4 * 3 == padded["tokens"] > packed["tokens"]
+    assert padded["rows"] == [2, 2, 9]
+    assert padded["packing_efficiency"] == padded["tokens"] / (4 * 9) < packed["packing_efficiency"] <= 1
+
+
 def test_sample_counts_what_it_says_and_prints_it(tmp_path):
     shape = ("--rows", "4", "--samples", "1", "2", "--prompt", "3", "--new", "4")
     text, result = measured("sample.py", tmp_path / "sample.json", "--sizes", "tiny", *shape)
