@@ -105,3 +105,10 @@ def test_results_in_the_repository_are_readable(name):
     check_machine(result["machine"])
     for record in result["results"]:
         check_spreads(record)
+
+
+def test_compile_time_compares_depths(tmp_path):
+    text, result = measured("compile_time.py", tmp_path / "compile_time.json", "--repeats", "1", "--layers", "1", "2")
+    assert [record["layers"] for record in result["results"]] == [1, 2]
+    assert result["results"][0]["growth"] == {"low": 1.0, "median": 1.0, "high": 1.0}
+    assert "times the first" in text

@@ -4,7 +4,7 @@ import time
 import pytest
 from rich.console import Console
 
-from grre_jax.reporting.progress import TrainingProgress, compact_duration, compact_number, print_header
+from grre_jax.reporting.progress import TrainingProgress, compact_duration, compact_number, make_console, print_header
 
 SCALARS = {"reward": 0.4123, "clip_fraction": 0.012, "tokens_per_second": 12345.0, "loss": 9.0}
 
@@ -121,3 +121,9 @@ def test_compact_number(value, text):
 @pytest.mark.parametrize("seconds, text", [(0.2, "0s"), (8, "8s"), (59.7, "1m00s"), (92, "1m32s"), (7500, "2h05m"), (273600, "3d04h")])
 def test_compact_duration(seconds, text):
     assert compact_duration(seconds) == text
+
+
+def test_a_quiet_console_prints_nothing(capsys):
+    for quiet in (True, False):
+        make_console(quiet).print("said")
+        assert capsys.readouterr().out == ("" if quiet else "said\n")

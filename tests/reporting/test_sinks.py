@@ -6,7 +6,7 @@ import pytest
 
 from grre_jax.errors import UsageError
 from grre_jax.reporting.metrics import read_metrics
-from grre_jax.reporting.sinks import TensorBoardSink, WandbSink, open_log
+from grre_jax.reporting.sinks import NoLog, TensorBoardSink, WandbSink, open_log
 
 
 def read_events(folder):
@@ -125,3 +125,10 @@ def test_wandb_refusing_to_start_is_one_sentence(tmp_path, monkeypatch):
 def test_wandb_mode_is_checked(tmp_path, wandb):
     with pytest.raises(UsageError, match="'ofline' is none of online, offline, disabled"):
         WandbSink(tmp_path, mode="ofline")
+
+
+def test_no_log_leaves_nothing_behind(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with NoLog() as log:
+        assert log.write("train", 1, {"loss": 0.5}) is None
+    assert list(tmp_path.iterdir()) == []

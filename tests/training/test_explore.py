@@ -10,6 +10,7 @@ from grre_jax import rollouts
 from grre_jax.config import SamplingConfig
 from grre_jax.errors import DataError
 from grre_jax.tasks import Verdict
+from grre_jax.training import explore as module
 from grre_jax.training import setup
 from grre_jax.training import state as states
 from grre_jax.training.draws import Purpose
@@ -165,3 +166,30 @@ def test_a_stop_between_data_sets_keeps_what_is_sealed(explorer, groups, tmp_pat
     with pytest.raises(KeyError):
         seal(explorer, tmp_path / "r", range(10), between=stop)
     assert [group.texts for group in rollouts.read(tmp_path / "r")] == [group.texts for group in groups[:4]]
+
+
+def test_processes_that_do_not_share_the_folder_are_told(monkeypatch, tmp_path, make_group):
+    rollouts.write(tmp_path, [make_group(0)], writer="explorer-0")
+    reader = rollouts.read(tmp_path)
+    found = iter([np.array([1, 0]), np.array([0, 0]), np.array([1, 0]), np.array([0, 1])])  # groups seen, and who has waited long enough
+    monkeypatch.setattr(module.processes, "numbers", lambda number: next(found))
+    monkeypatch.setattr(module.time, "sleep", lambda seconds: None)
+    with pytest.raises(
+        DataError, match=f"the processes see 1, 0 groups in {tmp_path}: the run folder must lie on storage that all of them share"
+    ):
+        module.refresh_together(reader)
+
+
+def test_a_slow_folder_is_waited_for(monkeypatch, tmp_path, make_group):
+    reader = rollouts.read(tmp_path)
+    found = iter([np.array([1, 0]), np.array([0, 0]), np.array([1, 1]), np.array([0, 0])])
+    monkeypatch.setattr(module.processes, "numbers", lambda number: next(found))
+    monkeypatch.setattr(module.time, "sleep", lambda seconds: rollouts.write(tmp_path, [make_group(0)], writer="explorer-0"))
+    module.refresh_together(reader)
+    assert len(reader) == 1
+
+
+def test_all_groups_of_one_process_are_its_own(explorer, groups):
+    explorer, params = explorer
+    questions = [explorer.task.question(p) for p in range(10)]
+    assert explorer.all_groups(params, questions, range(10), policy_version=3) == groups

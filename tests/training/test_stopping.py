@@ -22,6 +22,20 @@ def test_a_signal_is_noted_and_handlers_are_restored(number):
     assert str(stopped) == f"stopped by {number.name} at step 3, which is saved"
 
 
+def test_one_process_agrees_with_itself_at_once():
+    with StopRequest() as stop:
+        assert stop.agreed() is None and stop.received is None
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert stop.agreed() is signal.SIGTERM and stop.agreed() is signal.SIGTERM
+
+
+def test_another_process_s_signal_becomes_this_one_s():
+    stop = StopRequest()
+    stop._largest = lambda number: int(signal.SIGINT)  # as several processes find it
+    assert stop.received is None and stop.agreed() is signal.SIGINT
+    assert stop.stopped("here").exit_status == 128 + signal.SIGINT
+
+
 def test_handlers_are_restored_after_an_error():
     before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(KeyError), StopRequest():

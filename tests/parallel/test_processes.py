@@ -1,0 +1,140 @@
+"""What processes do together: in one, and in two that find each other as Slurm's do."""
+
+import json
+import os
+import subprocess
+import sys
+import types
+
+import jax
+import numpy as np
+import pytest
+from jax.sharding import PartitionSpec as P
+
+from grre_jax import parallel
+from grre_jax.errors import DataError, UsageError
+from grre_jax.parallel import processes
+
+TWO = """
+import json, sys
+import jax, numpy as np
+from grre_jax import parallel
+from grre_jax.errors import DataError, UsageError
+from grre_jax.parallel import distributed, processes
+
+with distributed.joined(timeout=60):
+    me, out = jax.process_index(), {}
+    out["who"] = [jax.process_count(), me, jax.device_count(), processes.many(), processes.is_first()]
+    out["numbers"] = processes.numbers(10 + me).tolist()
+    out["records"] = [[record.decode() for record in part] for part in processes.records([b"a", b"", b"long" * 300][: 3 * me])]
+    out["nothing"] = processes.records([])
+    ran = []
+    processes.on_first(lambda: ran.append(me))
+    out["ran"] = ran
+    for error in (UsageError("field x: wrong ä"), DataError("no file")):
+        def fail(error=error):
+            raise error
+        try:
+            processes.on_first(fail)
+        except (UsageError, DataError) as caught:
+            out[type(caught).__name__] = str(caught)
+    processes.require_same("one", "text")
+    try:
+        processes.require_same(f"text {me}", "the command line")
+    except UsageError as caught:
+        out["differs"] = str(caught)
+    largest = processes.LargestOf()
+    out["largest"] = [largest(number) for number in (0, 3 + me, 0, 0)]
+    mesh = parallel.make_mesh(parallel.MeshConfig(fsdp=2))
+    cut = parallel.rows(mesh)
+    whole = np.arange(24.0, dtype=np.float32).reshape(8, 3)
+    x = processes.put(whole, cut)
+    out["held"] = processes.held_rows(cut, (8,)).astype(int).tolist()
+    out["own"] = processes.own_rows(cut, (8,)).tolist()
+    out["replicated"] = processes.own_rows(parallel.replicated(mesh), (8,)).tolist()
+    out["fetched"] = bool((processes.fetch(x * 2) == whole * 2).all() and (processes.fetch(processes.put(whole, parallel.replicated(mesh))) == whole).all())
+    out["rows"] = processes.fetch_rows({"x": x + 1}, cut)["x"].sum(1).tolist()
+    print(json.dumps(out))
+"""
+
+
+@pytest.fixture(scope="module")
+def two():
+    """What each of two processes of four devices says; they are told of each other by the variables that Slurm sets."""
+    started = []
+    for number in range(2):
+        slurm = {"JOB_ID": os.getpid(), "STEP_NODELIST": "localhost", "NTASKS": 2, "PROCID": number, "LOCALID": number, "STEP_NUM_NODES": 1}
+        environment = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=4", "JAX_PLATFORMS": "cpu"}
+        environment |= {f"SLURM_{name}": str(value) for name, value in slurm.items()}
+        command = [sys.executable, "-c", TWO]
+        started.append(subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+    said = [process.communicate(timeout=300) for process in started]
+    assert [process.returncode for process in started] == [0, 0], said
+    return [json.loads(next(line for line in output.splitlines() if line.startswith("{"))) for output, _ in said]
+
+
+def test_two_find_each_other(two):
+    assert [out["who"] for out in two] == [[2, 0, 8, True, True], [2, 1, 8, True, False]]
+
+
+def test_two_tell_each_other_numbers_and_records(two):
+    for out in two:
+        assert out["numbers"] == [10, 11]
+        assert out["records"] == [[], ["a", "", "long" * 300]] and out["nothing"] == [[], []]
+
+
+def test_what_the_first_alone_does_fails_in_both(two):
+    assert [out["ran"] for out in two] == [[0], []]
+    for out in two:
+        assert out["UsageError"] == "field x: wrong ä" and out["DataError"] == "no file"
+        assert out["differs"] == "the command line of process 1 differs from that of process 0: start all processes with the same"
+
+
+def test_the_largest_number_comes_a_call_later_to_both(two):
+    assert [out["largest"] for out in two] == [[0, 0, 4, 0]] * 2
+
+
+def test_two_share_arrays(two):
+    assert [out["held"] for out in two] == [[1, 1, 1, 1, 0, 0, 0, 0], [0, 0, 0, 0, 1, 1, 1, 1]]
+    assert [out["own"] for out in two] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    assert [out["replicated"] for out in two] == [[0, 2, 4, 6], [1, 3, 5, 7]]
+    assert all(out["fetched"] for out in two)
+    sums = (np.arange(24).reshape(8, 3) + 1).sum(1)
+    assert [out["rows"] for out in two] == [[*sums[:4], 0, 0, 0, 0], [0, 0, 0, 0, *sums[4:]]]
+
+
+def test_one_process_does_it_all_itself():
+    assert not processes.many() and processes.is_first()
+    assert processes.numbers(7).tolist() == [7] and processes.records([b"a", b""]) == [[b"a", b""]]
+    processes.wait_for_all("nobody")
+    processes.require_same("text", "what")
+    largest = processes.LargestOf()
+    assert [largest(number) for number in (0, 3, 0)] == [0, 3, 0]  # at once
+    for error in (UsageError, DataError, KeyError):
+        with pytest.raises(error):
+            processes.on_first(lambda error=error: (_ for _ in ()).throw(error("no")))
+
+
+def test_one_process_holds_every_row():
+    mesh = parallel.make_mesh(parallel.MeshConfig())
+    cut, whole = parallel.rows(mesh), np.arange(12.0, dtype=np.float32).reshape(4, 3)
+    x = processes.put(whole, cut)
+    assert x.sharding == cut and x.sharding.spec == P(("data", "fsdp"))
+    assert processes.held_rows(cut, (4,)).all() and processes.own_rows(cut, (4,)).tolist() == [0, 1, 2, 3]
+    np.testing.assert_array_equal(processes.fetch(x), whole)
+    np.testing.assert_array_equal(processes.fetch_rows({"x": x}, cut)["x"], whole)
+
+
+@pytest.mark.parametrize("here,rows", [(0, [0, 1, 4]), (1, [5]), (2, [2, 3])])
+def test_rows_that_several_processes_hold_are_dealt_out(monkeypatch, here, rows):
+    """Rows 0 to 1 on process 0, rows 2 to 3 on process 2, rows 4 to 5 on both 0 and 1 (a tensor axis that spans them)."""
+    held = [(0, slice(0, 2)), (2, slice(2, 4)), (0, slice(4, 6)), (1, slice(4, 6)), (1, slice(4, 6))]
+    devices = {_Device(process): (part,) for process, part in held}
+    monkeypatch.setattr(jax, "process_index", lambda: here)
+    sharding = types.SimpleNamespace(devices_indices_map=lambda shape: devices)
+    assert processes.own_rows(sharding, (6,)).tolist() == rows
+
+
+class _Device:
+    def __init__(self, process_index):
+        self.process_index = process_index
