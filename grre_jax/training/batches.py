@@ -23,6 +23,7 @@ from grre_jax.objectives import Objective
 from grre_jax.parallel import mesh as meshes
 from grre_jax.parallel import processes
 from grre_jax.rollouts.schema import Group
+from grre_jax.training.filling import Filling
 
 
 @jax.tree_util.register_dataclass
@@ -106,22 +107,6 @@ class BatchShape:
         return cls(groups * samples, row_tokens, rows, math.ceil(total_rows / rows), share_prompts)
 
 
-def _pieces(group: Group, row_tokens: int, share: bool) -> list[list[int]]:
-    """Which completions of the group go together: all of them if they fit a row with their prompt, else runs of neighbours that do; each alone if none share."""
-    prompt, pieces, used = len(group.prompt_tokens), [[]], len(group.prompt_tokens)
-    for k, length in enumerate(group.lengths):
-        if prompt + length > row_tokens:
-            raise DataError(
-                f"completion {k} of group {group.group_id} has {length} tokens after a prompt of {prompt}: over row_tokens={row_tokens}; raise training.row_tokens"
-            )
-        if used + length > row_tokens or (pieces[-1] and not share):
-            pieces.append([])
-            used = prompt
-        pieces[-1].append(k)
-        used += int(length)
-    return pieces
-
-
 def pack(groups: Sequence[Group], shape: BatchShape, *, behavior_logprobs: bool = True, learner_version: int | None = None) -> PackedBatch:
     """Packs the groups of one step.
 
@@ -140,8 +125,7 @@ def pack(groups: Sequence[Group], shape: BatchShape, *, behavior_logprobs: bool 
     mask = np.zeros((total_rows, length), bool)
     old = np.zeros((total_rows, length), np.float32) if behavior_logprobs else None
     rewards, group_ids = np.zeros(shape.responses, np.float32), np.full(shape.responses, -1, np.int32)
-    used, segments, response = np.zeros(total_rows, int), np.zeros(total_rows, int), 0
-    first_open = 0
+    filling, segments, response = Filling(total_rows, length, shape.share_prompts), np.zeros(total_rows, int), 0
     for index, group in enumerate(groups):
         if behavior_logprobs and group.behavior_logprobs is None:
             raise DataError(
@@ -154,16 +138,8 @@ def pack(groups: Sequence[Group], shape: BatchShape, *, behavior_logprobs: bool 
             )
         rewards[response : response + count], group_ids[response : response + count] = group.rewards, index
         offsets = np.concatenate([[0], np.cumsum(group.lengths)])
-        for piece in _pieces(group, length, shape.share_prompts):
-            size = len(group.prompt_tokens) + int(group.lengths[piece].sum())
-            row = first_open
-            while row < total_rows and used[row] + size > length:
-                row += 1
-            if row == total_rows:
-                raise DataError(
-                    f"the step's groups do not fit {total_rows} rows of {length} tokens at group {group.group_id}: a prompt or completion is over the run's limits"
-                )
-            at = int(used[row])
+        for row, piece in filling.place(group.group_id, len(group.prompt_tokens), group.lengths):
+            at = int(filling.used[row]) - len(group.prompt_tokens) - int(group.lengths[piece].sum())
             prompt_end = at + len(group.prompt_tokens)
             segments[row] += 1
             prompt_segment = segments[row]
@@ -184,9 +160,6 @@ def pack(groups: Sequence[Group], shape: BatchShape, *, behavior_logprobs: bool 
                 if old is not None:
                     old[row, start:stop] = group.behavior_logprobs[span]
                 start = stop
-            used[row] = start
-            while first_open < total_rows and used[first_open] == length:
-                first_open += 1
         response += count
 
     def shaped(x):

@@ -12,6 +12,7 @@ from grre_jax.errors import DataError
 from grre_jax.models.config import ModelConfig
 from grre_jax.rollouts import Group
 from grre_jax.training.batches import BatchShape, pack
+from grre_jax.training.filling import Filling
 
 
 @st.composite
@@ -83,9 +84,8 @@ def test_packing_loses_nothing_and_says_where_everything_is(step):
             assert (rows["prefix_ids"][row, shared] == prefix).all() and not mask[row, shared].any() and shared[-1] < start
             assert rows["sources"][row, place].tolist() == [shared[-1], *range(start, start + len(expected) - 1)]
             homes.add((row, prefix))
-        # The prompt is there once for each row its completions are in, and a group is cut only where it does not fit a row.
+        # The prompt is there once for each row its completions are in.
         copies += len(homes)
-        assert len(homes) == 1 or len(prompt) + len(group.tokens) > shape.row_tokens
         ids = slice(response, response + group.num_completions)
         assert (batch.group_ids[ids] == number).all()
         np.testing.assert_array_equal(batch.rewards[ids], group.rewards)
@@ -121,6 +121,29 @@ def test_the_largest_step_fits_its_shape(groups, samples, prompt, new, extra, ro
     batch = pack(whole, shape, behavior_logprobs=False)
     assert batch.mask.sum() == groups * samples * new and batch.old_logprobs is None
     assert shape.rows % devices == 0
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data(), st.integers(1, 9), st.integers(1, 6), st.integers(1, 9), st.integers(1, 9), st.integers(0, 30), st.booleans())
+def test_any_step_within_the_limits_fits_the_rows_of_the_worst_case(data, groups, samples, prompt, new, extra, share):
+    shape = BatchShape.of_run(groups, samples, prompt, new, prompt + new + extra, 0, share_prompts=share)
+    filling = Filling(shape.rows * shape.micro_batches, shape.row_tokens, share)
+    for number in range(groups):
+        length = data.draw(st.integers(1, prompt))
+        lengths = data.draw(st.lists(st.integers(1, new), min_size=1, max_size=samples))
+        placed = list(filling.place(str(number), length, lengths))
+        assert sorted(k for _, piece in placed for k in piece) == list(range(len(lengths)))
+        assert share or all(len(piece) == 1 for _, piece in placed)
+    assert (filling.used <= shape.row_tokens).all()
+    assert (np.diff((filling.used > 0).astype(int)) <= 0).all()  # empty rows come last
+
+
+def test_a_group_is_cut_where_that_fills_more_than_a_prompt():
+    filling = Filling(3, 20, share=True)
+    assert list(filling.place("a", 4, [3, 3, 3])) == [(0, [0, 1, 2])]
+    assert list(filling.place("b", 2, [9, 4, 3])) == [(0, [1]), (1, [0, 2])]  # 7 tokens were left: a prompt of 2 and a completion of 4
+    assert list(filling.place("c", 5, [1, 1])) == [(2, [0, 1])]  # a copy of 5 tokens for a completion of 1 is not worth it
+    assert filling.used.tolist() == [19, 14, 7]
 
 
 def test_rows_are_filled_from_the_front_and_empty_ones_come_last(make_group):
