@@ -18,8 +18,9 @@ a prompt once for all its completions. `fraction of projections` sets the FLOPs 
 is visible (12 x layers x heads x head_dim x context x tokens, prompts once), against the rate of its projection products timed alone in the
 same round.
 
-All workers run with glibc's malloc told to keep freed memory. Left to itself it gives large arrays back to the system and takes them anew in
-every step, and the page faults were a quarter of all three libraries' steps on the machine this was written on; --plain-malloc leaves it so.
+glibc's malloc gives large arrays back to the system and takes them anew in every step; the page faults were a quarter of all three libraries' steps on the
+machine this was written on. `grre` tells it to keep them (`grre_jax.allocation`), the peers do not: so they are timed, each as its users run it.
+`--keep-memory all` does the peers the same favour, `--keep-memory none` takes it from ours.
 
 pip finds the packages where it is set up to look; torch is asked for as its CPU build, so that no CUDA package comes along.
 """
@@ -56,7 +57,7 @@ MODEL = dict(vocab_size=4096, hidden_size=256, intermediate_size=704, num_layers
 # glibc reads these when a process starts: no memory by mmap, none given back, one arena for all threads.
 KEPT_MEMORY = {
     "MALLOC_MMAP_MAX_": "0",
-    "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
+    "MALLOC_TRIM_THRESHOLD_": str(2**31 - 1),
     "MALLOC_TOP_PAD_": str(1 << 26),
     "MALLOC_ARENA_MAX": "1",
 }
@@ -106,7 +107,7 @@ class Workload:
 
 WORKLOADS = {
     "full": Workload(MODEL, 4, 8, 16, 112, row_tokens=128),
-    "ragged": Workload(MODEL, 2, 8, 64, 512, mean=64.0, row_tokens=576, rows_per_microbatch=1),
+    "ragged": Workload(MODEL, 8, 8, 64, 512, mean=64.0, row_tokens=576, rows_per_microbatch=2),
     "tiny": Workload(TINY, 2, 2, 3, 4, mean=2.0),  # to see all of it work
 }
 
@@ -145,6 +146,11 @@ def environment(folder: Path, library: str) -> Path:
             raise WorkerError(f"pip could not install {' '.join(REQUIREMENTS[library])}: {asked.stderr.strip()[-1000:]}")
         done.write_text(wanted)
     return python
+
+
+def keeps_memory(whose: str, name: str) -> bool:
+    """Whether a worker keeps freed memory, where `whose` do."""
+    return whose == "all" or (whose == "ours" and name.startswith("ours"))
 
 
 class Worker:
@@ -273,7 +279,12 @@ def options_of(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--only", default=",".join(LIBRARIES), metavar="NAMES", help="some of ours,tunix,trl")
     parser.add_argument("--workloads", nargs="+", choices=list(WORKLOADS), default=["full", "ragged"], help="(default full ragged)")
     parser.add_argument("--bf16", action="store_true", help="also ours with activations in bfloat16, beside ours in float32")
-    parser.add_argument("--plain-malloc", action="store_true", help="leave glibc's malloc as it is in all workers")
+    parser.add_argument(
+        "--keep-memory",
+        choices=("ours", "all", "none"),
+        default="ours",
+        help="whose malloc keeps freed memory (default ours, as grre does)",
+    )
     parser.add_argument("--repeats", type=int, default=5, help="rounds (default 5)")
     parser.add_argument("--seconds", type=float, default=2.0, help="shortest timing of each in a round (default 2)")
     parser.add_argument("--output", type=Path, metavar="FILE", help="write the result as JSON here")
@@ -304,7 +315,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 for name, python in pythons.items():
                     script = HERE / f"peer_{name.split()[0]}.py"
                     workers[name] = Worker(
-                        name, [python, script], Path(folder) / f"{name}.log", {} if options.plain_malloc else KEPT_MEMORY
+                        name, [python, script], Path(folder) / f"{name}.log", KEPT_MEMORY if keeps_memory(options.keep_memory, name) else {}
                     )
                 for name in options.workloads:
                     found = measure(WORKLOADS[name], workers, options.repeats, options.seconds, Path(folder) / f"{name}.npz")
@@ -320,7 +331,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     about["used_by_others"] = company.share()
     console.print(machine.company_line(about), highlight=False)
-    settings = {"repeats": options.repeats, "seconds": options.seconds, "malloc": "plain" if options.plain_malloc else "kept"}
+    settings = {"repeats": options.repeats, "seconds": options.seconds, "keep_memory": options.keep_memory}
     results = [{"workload": name} | record for name, found in records.items() for record in found]
     report.write(options.output, {"benchmark": "peers", "machine": about, "settings": settings, "results": results})
     return 0

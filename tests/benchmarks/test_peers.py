@@ -128,3 +128,8 @@ def test_a_worker_gets_its_settings_and_peers_do_not_get_our_packages(peers, tmp
 def test_an_unknown_library_ends_in_one_sentence():
     done = run("--only", "ours,verl")
     assert done.returncode == 2 and "--only has verl: take some of ours,tunix,trl" in done.stderr
+
+
+def test_who_keeps_freed_memory(peers):
+    assert [peers.keeps_memory("ours", name) for name in ("ours", "ours bf16", "tunix", "trl")] == [True, True, False, False]
+    assert peers.keeps_memory("all", "trl") and not peers.keeps_memory("none", "ours")
