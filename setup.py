@@ -50,7 +50,7 @@ setup(
         "wandb": ["wandb>=0.19"],
         "notebooks": NOTEBOOKS,
         "test": ["hypothesis>=6.100", "pytest>=8.3", "pytest-xdist>=3.6", "ruff>=0.12", *NOTEBOOKS],
-        "parity": ["accelerate>=1", "torch==2.13.0"],
+        "parity": ["accelerate>=1", "peft>=0.21", "torch==2.13.0"],
     },
     entry_points={"console_scripts": ["grre = grre_jax.cli:main"]},
 )

@@ -6,9 +6,12 @@ import argparse
 import difflib
 import sys
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import grre_jax
+from grre_jax.allocation import keep_freed_memory
 from grre_jax.errors import DataError, UsageError
 
 
@@ -18,8 +21,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     debug = "--debug" in arguments
     parser = _parser()
     known, rest = parser.parse_known_args([word for word in arguments if word != "--debug"])
-    if rest and known.command not in ("train", "evaluate"):
+    if rest and known.command not in ("train", "evaluate", "compile"):
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    if known.command in ("train", "evaluate") and "jax" not in sys.modules:  # else a caller has begun already, with settings of his own
+        keep_freed_memory()
     try:
         return known.run(known, rest) or 0
     except (UsageError, DataError) as error:
@@ -55,6 +60,7 @@ def _parser() -> argparse.ArgumentParser:
     train.add_argument("--resume", action="store_true", help="continue the run in the folder from its last checkpoint")
     train.add_argument("--overwrite", action="store_true", help="replace the run in the folder")
     train.add_argument("--fields", action="store_true", help="print every field with its value, and stop")
+    _processes_flags(train)
     train.set_defaults(run=_train)
 
     evaluate = commands.add_parser(
@@ -64,7 +70,20 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     evaluate.add_argument("folder", metavar="RUN", help="a run folder")
+    _processes_flags(evaluate)
     evaluate.set_defaults(run=_evaluate)
+
+    compiler = commands.add_parser(
+        "compile",
+        help="what a configuration needs and takes on a TPU slice, without one",
+        description="Compiles the train step and the sampler for a named slice, and predicts memory, time and MFU. Fields are overridden as for train. Ends with status 1 if something does not fit.",
+        allow_abbrev=False,
+    )
+    compiler.add_argument("config", help="a Python file with config() -> grre_jax.config.Config")
+    compiler.add_argument("--topology", required=True, help="generation and sizes of a slice: v5e:16x16, v5p:4x4x4")
+    compiler.add_argument("--program", choices=("step", "sampler"), help="only this one; both if not given")
+    compiler.add_argument("--json", action="store_true", help="print one JSON object")
+    compiler.set_defaults(run=_compile)
 
     report = commands.add_parser("report", help="summary table and curves of one or several runs")
     report.add_argument("folders", metavar="RUN", nargs="+")
@@ -79,6 +98,11 @@ def _parser() -> argparse.ArgumentParser:
     export.add_argument("folder", metavar="RUN", help="a run folder")
     export.add_argument("output", help="the folder to write; it must not exist")
     export.add_argument("--step", type=int, help="which checkpoint; the last if not given")
+    export.add_argument(
+        "--adapter",
+        action="store_true",
+        help="write only the LoRA weights, as a folder that PEFT loads; they are merged into the model if not given",
+    )
     export.set_defaults(run=_export)
 
     fetch = commands.add_parser("fetch", help="obtain the weights of a small pretrained model")
@@ -99,6 +123,19 @@ def _parser() -> argparse.ArgumentParser:
 
     _rollouts_parser(commands)
     return parser
+
+
+def _processes_flags(parser: argparse.ArgumentParser) -> None:
+    several = parser.add_argument_group(
+        "several processes",
+        "The same command in every process. On TPU pods, under Slurm and on GKE the processes find each other; elsewhere, say how. They must share the run folder.",
+    )
+    several.add_argument("--coordinator", metavar="HOST:PORT", help="address of process 0, with a free port of its host")
+    several.add_argument("--num-processes", type=int, metavar="N", help="how many there are; 1 for this one alone, wherever it runs")
+    several.add_argument("--process-id", type=int, metavar="I", help="which one this is, from 0 to N-1")
+    several.add_argument(
+        "--join-timeout", type=int, default=300, metavar="SECONDS", help="how long to wait for the others at the start; 300 if not given"
+    )
 
 
 def _rollouts_parser(commands: argparse._SubParsersAction) -> None:
@@ -128,14 +165,14 @@ def _train(known: argparse.Namespace, rest: list[str]) -> int:
     from grre_jax import config as configs
     from grre_jax.overrides import override
 
-    config = override(configs.load_file(known.config), rest)
     if known.fields:
-        print(config.to_json(), end="")
+        print(override(configs.load_file(known.config), rest).to_json(), end="")
         return 0
     from grre_jax.training import loop, stopping
 
     try:
-        loop.train(config, resume=known.resume, overwrite=known.overwrite)
+        with _joined(known, agreed=(stopping.Stopped,)):  # first of all: a configuration is Python, and may compute
+            loop.train(override(configs.load_file(known.config), rest), resume=known.resume, overwrite=known.overwrite)
     except stopping.Stopped as stopped:
         print(f"grre: {stopped}", file=sys.stderr)
         return stopped.exit_status
@@ -145,8 +182,30 @@ def _train(known: argparse.Namespace, rest: list[str]) -> int:
 def _evaluate(known: argparse.Namespace, rest: list[str]) -> int:
     from grre_jax.training import finished
 
-    finished.evaluate_run(Path(known.folder), rest)
+    with _joined(known):
+        finished.evaluate_run(Path(known.folder), rest)
     return 0
+
+
+def _joined(known: argparse.Namespace, **options: Any) -> AbstractContextManager[None]:
+    from grre_jax.parallel import distributed
+
+    return distributed.joined(known.coordinator, known.num_processes, known.process_id, timeout=known.join_timeout, **options)
+
+
+def _compile(known: argparse.Namespace, rest: list[str]) -> int:
+    import json
+
+    from grre_jax import config as configs
+    from grre_jax.overrides import override
+    from grre_jax.training import compile as compiler
+    from grre_jax.training import compile_report
+
+    config = override(configs.load_file(known.config), rest)
+    programs = {"step": ("train step",), "sampler": ("sampler",), None: ("train step", "sampler")}[known.program]
+    found = compiler.compile_run(config, known.topology, programs=programs)
+    print(json.dumps(compile_report.as_dict(*found), indent=2) if known.json else compile_report.as_text(*found))
+    return 0 if all(report.fits for report in found[-1]) else 1
 
 
 def _report(known: argparse.Namespace, _: list[str]) -> int:
@@ -205,8 +264,8 @@ def _algorithms(known: argparse.Namespace, _: list[str]) -> int:
 def _export(known: argparse.Namespace, _: list[str]) -> int:
     from grre_jax.training import finished
 
-    step = finished.export(Path(known.folder), Path(known.output), known.step)
-    print(f"wrote the model of step {step} to {known.output}")
+    step = finished.export(Path(known.folder), Path(known.output), known.step, adapter=known.adapter)
+    print(f"wrote the {'adapter' if known.adapter else 'model'} of step {step} to {known.output}")
     return 0
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from grre_jax.errors import DataError, UsageError
+from grre_jax.models.source import ModelSource
 from grre_jax.parallel.mesh import MeshConfig
 from grre_jax.training.regime import Regime
 from grre_jax.training.state import OptimizerConfig
@@ -20,35 +21,6 @@ def _check_least(section: Any, **least: int) -> None:
     for name, value in least.items():
         if not getattr(section, name) >= value:
             raise ValueError(f"{name} must be at least {value}, got {getattr(section, name)}")
-
-
-@dataclasses.dataclass(frozen=True)
-class ModelSource:
-    """Where the policy comes from: a checkpoint folder, or random weights of the given size.
-
-    Args:
-        path: a Hugging Face folder or a GGUF file; empty for a new model with a character tokenizer.
-        shape: a published model, such as "qwen2.5-7b", whose size `grre compile` takes where the path holds no weights yet.
-        hidden_size, intermediate_size, num_layers, num_heads, num_kv_heads, head_dim: size of a new model.
-        dtype: of the parameters.
-        compute_dtype: of the activations; the parameters' if empty.
-        remat: what the backward pass computes again instead of keeping it, from fast to small: "none", "projections", "attention", "attended", "full" (a third more
-            arithmetic).
-        system_prompt: system message put before every chat prompt; the chat template's own if None.
-    """
-
-    path: str = ""
-    shape: str = ""
-    hidden_size: int = 64
-    intermediate_size: int = 192
-    num_layers: int = 2
-    num_heads: int = 4
-    num_kv_heads: int = 4
-    head_dim: int = 16
-    dtype: str = "float32"
-    compute_dtype: str = ""
-    remat: str = "none"
-    system_prompt: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -105,6 +105,9 @@ def _convert(text: str, kind: str, name: str) -> Any:
         return text.lower() in ("true", "1", "yes")
     if kind == "str":
         return text
+    if kind.startswith("tuple[str"):
+        words = (word.strip(" ()[]'\"") for word in text.split(","))  # a,b or as Python writes it
+        return tuple(word for word in words if word)
     try:
         return {"int": int, "float": float}[kind](text)
     except ValueError as error:

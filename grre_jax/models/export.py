@@ -16,6 +16,7 @@ import jax
 from grre_jax.errors import DataError, UsageError
 from grre_jax.models import families, streaming
 from grre_jax.models.huggingface import locate, parameters
+from grre_jax.models.merge import merged
 from grre_jax.models.safetensors_files import Tensor, read_json, write_files
 from grre_jax.models.transformer import Transformer
 
@@ -47,7 +48,7 @@ def save(
     Where several processes run all of them call this, and the first writes.
 
     Args:
-        model: the model.
+        model: the model; low-rank terms are merged into their projections.
         path: the folder to make; it may exist if it is empty.
         tokenizer_from: a folder whose tokenizer files are copied, or a .gguf file (or a folder with one) whose tokenizer is
             written out; none if None.
@@ -60,6 +61,7 @@ def save(
         UsageError: if the folder exists and is not empty, or the model's family cannot express its shape.
         DataError: if `tokenizer_from` holds no tokenizer.
     """
+    model = merged(model)
     if jax.process_index() == 0:
         with new_folder(path) as temporary:
             write(model, temporary, tokenizer_from=tokenizer_from, max_file_bytes=max_file_bytes)

@@ -163,6 +163,8 @@ def fingerprint(model: Transformer) -> str:
     """
     declared = ("family", "eos_ids", "max_positions")
     shape = {k: v for k, v in dataclasses.asdict(model.config).items() if k not in declared}
+    if model.lora is not None:
+        shape |= {"lora_scale": model.lora.scale}
     digest = hashlib.sha256(json.dumps(shape, sort_keys=True).encode())
     for name, value in parameters(model).items():
         digest.update(f"{name} {value.dtype} {value.shape}\n".encode())

@@ -145,7 +145,7 @@ class Block(nnx.Module):
         """Gives the projections that `lora` names a low-rank term each: A and B as `models.lora.initial` gives them."""
         self.lora = lora
         for name, value in parameters.items():
-            setattr(self, name, nnx.Param(value))
+            setattr(self, name, nnx.Param(jnp.asarray(value)))
 
     def _factors(self, projections: tuple[str, ...], dtype: Any) -> dict[str, Factors]:
         present = [p for p in projections if self.lora is not None and self.lora.has(p)]

@@ -32,6 +32,11 @@ RULES: dict[str, tuple[str | None, ...]] = {
     "gate_proj": (None, "fsdp", "tensor"),
     "up_proj": (None, "fsdp", "tensor"),
     "down_proj": (None, "tensor", "fsdp"),
+    # Low-rank terms [layers, in, rank] and [layers, rank, out]: cut where their projection is.
+    **{f"{p}_lora_a": (None, "fsdp", None) for p in ("q", "k", "v", "gate", "up")},
+    **{f"{p}_lora_b": (None, None, "tensor") for p in ("q", "k", "v", "gate", "up")},
+    **{f"{p}_lora_a": (None, "tensor", None) for p in ("o", "down")},
+    **{f"{p}_lora_b": (None, None, "fsdp") for p in ("o", "down")},
 }
 
 # Activations: [rows, length, width], [rows, length, kv heads, ...], [rows, length], and what a query attends to.

@@ -76,7 +76,9 @@ def require_same(text: str, what: str) -> None:
     """
     sums = numbers(zlib.crc32(text.encode()) >> 1)
     if other := np.flatnonzero(sums != sums[0]).tolist():
-        raise UsageError(f"{what} of process {', '.join(map(str, other))} differs from that of process 0: start all processes with the same")
+        raise UsageError(
+            f"{what} of process {', '.join(map(str, other))} differs from that of process 0: start all processes with the same"
+        )
 
 
 def records(mine: Sequence[bytes]) -> list[list[bytes]]:

@@ -185,13 +185,13 @@ def print_header(summary: Mapping[str, object], title: str = "grre_jax", console
     console.print()
 
 
-def make_console():
-    """A rich console on standard output; off a terminal wide enough not to break log lines."""
+def make_console(quiet: bool = False):
+    """A rich console on standard output; off a terminal wide enough not to break log lines. A quiet one prints nothing."""
     from rich.console import Console
 
-    console = Console()
+    console = Console(quiet=quiet)
     if not console.is_terminal and not os.environ.get("COLUMNS"):
-        console = Console(width=120)
+        console = Console(width=120, quiet=quiet)
     return console
 
 

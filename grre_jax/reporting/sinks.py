@@ -192,6 +192,19 @@ class RunLog:
         self.close()
 
 
+class NoLog:
+    """Stands in for the log in the processes of a run that write none."""
+
+    def write(self, kind: str, step: int, scalars: Mapping[str, object]) -> None:
+        """Writes nothing."""
+
+    def __enter__(self) -> "NoLog":
+        return self
+
+    def __exit__(self, *exception) -> None:
+        """Closes nothing."""
+
+
 def open_log(
     run_folder: str | os.PathLike,
     *,

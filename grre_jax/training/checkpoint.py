@@ -1,5 +1,7 @@
 """Checkpoints of a run, by Orbax: asynchronous, the newest few and the first.
 
+The processes of a run make every call together; each writes and reads what lies on its own devices, and a run may be resumed by another number of them.
+
 The first state (step 0, after any warm start) is always kept: it is the policy that offline data comes from and that KL to the start is taken from.
 """
 

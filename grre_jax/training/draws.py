@@ -16,6 +16,7 @@ class Purpose(enum.IntEnum):
     EVALUATE = 2
     SHAPE = 3  # data shaping: which responses RED-Drop drops
     WARM_START = 4
+    LORA = 5  # initial low-rank terms
 
 
 def run_key(seed: int, purpose: Purpose) -> Array:

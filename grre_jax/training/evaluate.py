@@ -15,7 +15,7 @@ from grre_jax.training.score import score_groups
 
 
 def evaluate(explorer: Explorer, params: Any, start_params: Any, questions: Sequence[Question], *, step: int) -> dict[str, float]:
-    """Samples the held-out questions and scores the answers.
+    """Samples the held-out questions and scores the answers; the processes of a run share the questions, and each has the figures of all.
 
     Args:
         explorer: with the evaluation's own purpose and settings.
@@ -28,7 +28,7 @@ def evaluate(explorer: Explorer, params: Any, start_params: Any, questions: Sequ
         accuracy (mean reward of the completions), its 95% Wilson interval accuracy_low and accuracy_high (over completions; rewards count as fractions of a
         success), response_length (tokens), entropy-free kl_to_start: the k3 estimate of KL(policy || start), nats per token.
     """
-    groups = explorer.groups(params, questions, range(len(questions)), policy_version=step, attempt=step)
+    groups = explorer.all_groups(params, questions, range(len(questions)), policy_version=step, attempt=step)
     rewards = np.concatenate([g.rewards for g in groups])
     low, high = wilson_interval(float(rewards.sum()), len(rewards))
     start = np.concatenate(score_groups(explorer.graph, start_params, groups, explorer.mesh))

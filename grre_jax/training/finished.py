@@ -12,10 +12,11 @@ from grre_jax import reporting
 from grre_jax.config import Config, differences, from_dict
 from grre_jax.errors import DataError, UsageError
 from grre_jax.overrides import override
+from grre_jax.parallel import processes
 from grre_jax.training import loop, setup
 from grre_jax.training.checkpoint import Checkpoints
 from grre_jax.training.evaluate import evaluate, refuse_contaminated
-from grre_jax.training.export import write_model
+from grre_jax.training.export import write_adapter, write_model
 from grre_jax.training.ranking import held_out_groups, ranking, save_ranking
 from grre_jax.training.state import create, make_optimizer
 
@@ -39,7 +40,7 @@ def load_config(folder: Path) -> Config:
 
 
 def evaluate_run(folder: Path, overrides: Sequence[str] = (), console: Any = None) -> dict[str, Any]:
-    """Evaluates a run's first and last policy side by side and writes evaluation.json into its folder.
+    """Evaluates a run's first and last policy side by side and writes evaluation.json into its folder. Several processes do it together.
 
     Args:
         folder: the run.
@@ -55,7 +56,7 @@ def evaluate_run(folder: Path, overrides: Sequence[str] = (), console: Any = Non
     """
     from rich.table import Table
 
-    console = console or reporting.progress.make_console()
+    console = console if console and processes.is_first() else reporting.progress.make_console(quiet=not processes.is_first())
     stored = load_config(folder)
     config = dataclasses.replace(override(stored, overrides), run_dir=str(folder))
     changed = differences(dataclasses.asdict(stored), dataclasses.asdict(config))
@@ -88,31 +89,35 @@ def evaluate_run(folder: Path, overrides: Sequence[str] = (), console: Any = Non
             )
         console.print(table)
     groups = held_out_groups(parts)
-    if groups:
-        save_ranking(folder, ranking(graph, first, groups, parts.mesh), ranking(graph, last, groups, parts.mesh), groups, console)
-    (folder / "evaluation.json").write_text(json.dumps(result, indent=2) + "\n")
+    shares = [ranking(graph, params, groups, parts.mesh) for params in (first, last)] if groups else []
+    if processes.is_first():
+        if groups:
+            save_ranking(folder, *shares, groups, console)
+        (folder / "evaluation.json").write_text(json.dumps(result, indent=2) + "\n")
     return result
 
 
-def export(folder: Path, output: Path, step: int | None = None) -> int:
-    """Writes a run's policy as a Hugging Face folder with its tokenizer, and grre_provenance.json beside them.
+def export(folder: Path, output: Path, step: int | None = None, *, adapter: bool = False) -> int:
+    """Writes a run's policy as a Hugging Face folder with its tokenizer, and grre_provenance.json beside them. LoRA weights are merged into their base.
 
     Args:
         folder: the run.
         output: the folder to write; it must not exist, or be empty.
         step: which checkpoint; the last if None.
+        adapter: write the LoRA weights alone, as a folder that PEFT loads.
 
     Returns:
         The step that was exported.
 
     Raises:
-        UsageError: `output` is taken.
+        UsageError: `output` is taken, or there is no adapter to write.
         DataError: the run or the checkpoint is missing.
     """
     config = load_config(folder)
     parts = setup.build(config)
     graph, _, params, step = _policies(folder, config, parts, step)
-    write_model(parts, graph, params, output, step=step, contains=_contents(folder))
+    write = write_adapter if adapter else write_model
+    write(parts, graph, params, output, step=step, contains=_contents(folder))
     return step
 
 
@@ -127,7 +132,7 @@ def _policies(folder: Path, config: Config, parts: setup.Parts, step: int | None
     graph, state = create(parts.model, make_optimizer(config.optimizer), parts.mesh)
     policies = (checkpoints.restore_params(state.params, 0), checkpoints.restore_params(state.params, step))
     checkpoints.close()
-    return graph, *policies, step
+    return graph, *map(parts.full, policies), step
 
 
 def _contents(folder: Path) -> set[str]:

@@ -11,10 +11,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 
 from grre_jax import reporting, rollouts
 from grre_jax.config import Config
+from grre_jax.parallel import mesh as meshes
+from grre_jax.parallel import processes
 from grre_jax.training import setup
 from grre_jax.training import state as states
 from grre_jax.training.batches import place
@@ -34,11 +37,14 @@ from grre_jax.training.warm_start import warm_start
 def train(config: Config, *, resume: bool = False, overwrite: bool = False, console: Any = None) -> Path:
     """Runs a configuration to its end, or resumes it.
 
+    The processes of a run (see `parallel.distributed`) all call this with the same arguments and take the same steps. Each samples and seals its share of the
+    data and holds its share of the arrays; the first alone writes the log, the configuration and the report, and prints.
+
     Args:
         config: the run.
         resume: continue the run in the folder from its last checkpoint.
         overwrite: replace the run in the folder.
-        console: a rich console; standard output if None.
+        console: a rich console; standard output if None. Only the first process prints.
 
     Returns:
         The run's folder: config.json, metrics.jsonl, rollouts/, checkpoints/, tensorboard/, plots/, summary.json.
@@ -47,7 +53,8 @@ def train(config: Config, *, resume: bool = False, overwrite: bool = False, cons
         UsageError, DataError: as `setup.build`, `setup.open_run_folder` and the rollout readers.
         stopping.Stopped: by SIGTERM or SIGINT, after a checkpoint.
     """
-    console = console or reporting.progress.make_console()
+    first = processes.is_first()
+    console = console if console and first else reporting.progress.make_console(quiet=not first)
     # ---- the parts, before the folder is touched: what is wrong with a configuration should leave no trace
     parts = setup.build(config)
     stored = stored_batches(parts, rollouts.read(config.data.path)) if config.data.path else None
@@ -56,8 +63,7 @@ def train(config: Config, *, resume: bool = False, overwrite: bool = False, cons
     evaluation_source = getattr(parts.task, "evaluation_source", "")
     if config.evaluation.questions:
         refuse_contaminated(contains, evaluation_source, allowed=config.evaluation.allow_contaminated)
-    folder = setup.open_run_folder(config, resume=resume, overwrite=overwrite)
-    (folder / "provenance.json").write_text(json.dumps({**parts.provenance(), "contains": sorted(contains)}, indent=2) + "\n")
+    folder = _open_folder(config, {**parts.provenance(), "contains": sorted(contains)}, resume=resume, overwrite=overwrite)
     reporting.print_header(_header(parts, folder), console=console)
 
     optimizer = states.make_optimizer(config.optimizer)
@@ -66,13 +72,7 @@ def train(config: Config, *, resume: bool = False, overwrite: bool = False, cons
     saved = checkpoints.steps if resume else []
     last = saved[-1] if saved else 0
     kept_rows = {"train": last, "eval": last or -1, "warm_start": config.warm_start.steps if saved else -1} if resume else None
-    wandb = {"project": config.logging.wandb_project, "name": config.name} if config.logging.wandb_project else None
-    with (
-        StopRequest() as stop,
-        reporting.open_log(
-            folder, resume_step=kept_rows, tensorboard=config.logging.tensorboard, wandb=wandb, config=dataclasses.asdict(config)
-        ) as log,
-    ):
+    with StopRequest() as stop, _open_log(config, folder, kept_rows) as log:
         # ---- the first policy: restored, or warm-started and saved as step 0
         if saved:
             state = checkpoints.restore(state)
@@ -86,21 +86,57 @@ def train(config: Config, *, resume: bool = False, overwrite: bool = False, cons
         # ---- explore and learn
         data = stored or _sampled_batches(config, folder / "rollouts")
         run = _Run(parts, graph, folder, data, log, checkpoints, start_params, stop, console)
-        before = ranking(graph, start_params, held_out, parts.mesh) if held_out else None
+        before = ranking(graph, parts.full(start_params), held_out, parts.mesh) if held_out else None
         state = run.learn(state, make_train_step(graph, optimizer, config.optimizer.schedule(), parts.mesh))
 
         # ---- what came of it
-        if held_out:
-            save_ranking(folder, before, ranking(graph, state.params, held_out, parts.mesh), held_out, console)
+        after = ranking(graph, parts.full(state.params), held_out, parts.mesh) if held_out else None
         checkpoints.save(state, wait=True)
         checkpoints.close()
+        if held_out and first:
+            save_ranking(folder, before, after, held_out, console)
         if config.checkpoint.export:
-            if (folder / "model").exists():
-                shutil.rmtree(folder / "model")  # of this run's earlier end: it was resumed with more steps
-            write_model(parts, graph, state.params, folder / "model", step=int(state.step), contains=contains)
+            _export(parts, graph, state, folder / "model", contains)
             console.print(f"model    {folder / 'model'}")
-    reporting.report([folder], console=console)
+    if first:
+        reporting.report([folder], console=console)
     return folder
+
+
+def _open_log(config: Config, folder: Path, kept_rows: dict[str, int] | None) -> reporting.RunLog | reporting.NoLog:
+    if not processes.is_first():
+        return reporting.NoLog()
+    wandb = {"project": config.logging.wandb_project, "name": config.name} if config.logging.wandb_project else None
+    return reporting.open_log(
+        folder, resume_step=kept_rows, tensorboard=config.logging.tensorboard, wandb=wandb, config=dataclasses.asdict(config)
+    )
+
+
+def _export(parts: setup.Parts, graph: Any, state: states.TrainState, folder: Path, contains: set[str]) -> None:
+    if processes.is_first() and folder.exists():
+        shutil.rmtree(folder)  # of this run's earlier end: it was resumed with more steps
+    write_model(parts, graph, parts.full(state.params), folder, step=int(state.step), contains=contains)
+
+
+def _open_folder(config: Config, provenance: dict[str, Any], *, resume: bool, overwrite: bool) -> Path:
+    """The run's folder, made or checked by the first process and seen by all.
+
+    Raises:
+        UsageError, DataError: as `setup.open_run_folder`, in all processes; or their configurations differ, or they do not share the folder.
+    """
+    processes.require_same(config.to_json() + f"{resume=} {overwrite=}", "the configuration or command line")
+
+    def make() -> None:
+        folder = setup.open_run_folder(config, resume=resume, overwrite=overwrite)
+        (folder / "provenance.json").write_text(json.dumps(provenance, indent=2) + "\n")
+
+    processes.on_first(make)
+    file = config.folder / "config.json"
+    if blind := np.flatnonzero(processes.numbers(int(file.is_file() and file.read_text() == config.to_json())) == 0).tolist():
+        raise UsageError(
+            f"process {', '.join(map(str, blind))} does not see {file}, which process 0 wrote: the run folder must lie on storage that all processes share; choose another with --run-dir"
+        )
+    return config.folder
 
 
 def evaluation_explorer(parts: setup.Parts, graph: Any) -> Explorer:
@@ -142,15 +178,22 @@ class _Run:
         pending = PendingMetrics(self.log, time.monotonic())
         # KL penalties and their like are to the policy that the run started from.
         reference = self.start_params if "ref_logprobs" in self.parts.objective.requires else None
-        temperature, key = np.float32(config.sampling.temperature), run_key(config.seed, Purpose.SHAPE)
-        with reporting.TrainingProgress(steps, start_step=first, description="train", console=self.console) as bar:
+        # All that a step takes is on the devices before it is called: the guard says if anything is not.
+        key = run_key(config.seed, Purpose.SHAPE)
+        given = (self.parts.objective, np.float32(config.sampling.temperature), jax.random.key_data(key))
+        objective, temperature, key_data = jax.tree.map(lambda x: processes.put(np.asarray(x), meshes.replicated(self.parts.mesh)), given)
+        key = jax.random.wrap_key_data(key_data, impl=jax.random.key_impl(key))
+        with reporting.TrainingProgress(
+            steps, start_step=first, description="train", console=self.console, enabled=processes.is_first()
+        ) as bar:
             if first == 0:
                 self._evaluate(state, 0, bar)
             for step in range(first, steps):
                 self._refresh(state, step, first, bar, pending)
                 version = None if config.data.path else step  # another run's data counts another policy's versions
                 batch = place(self.data.groups(step), self.parts.shape, self.parts.objective, self.parts.mesh, version)
-                state, metrics = step_fn(state, batch, self.parts.objective, temperature, key, reference)
+                with jax.transfer_guard("disallow"):
+                    state, metrics = step_fn(state, batch, objective, temperature, key, reference, self.parts.frozen)
                 # The previous step's metrics are read now, while this step computes: nothing waits for the device.
                 bar.update(step + 1, pending.swap(step + 1, metrics, self.data.staleness(step)))
                 done = step + 1
@@ -169,7 +212,7 @@ class _Run:
 
     def _stop_if_asked(self, state: states.TrainState, pending: PendingMetrics) -> None:
         """Between two steps, or two data sets of one step: saves the state and ends the run if a signal asked for it."""
-        if self.stop.received:
+        if self.stop.agreed():
             pending.swap(int(state.step), None, 0.0)
             self.checkpoints.save(state, wait=True)
             raise self.stop.stopped(f"at step {int(state.step)}, which is saved: continue with --resume")
@@ -190,7 +233,7 @@ class _Run:
                 params = state.params if version == step else self.checkpoints.restore_params(state.params, version)
                 explore(
                     self.explorer,
-                    params,
+                    self.parts.full(params),
                     folder=self.folder / "rollouts",
                     reader=self.data.reader,
                     positions=positions,
@@ -203,7 +246,7 @@ class _Run:
     def _evaluate(self, state: states.TrainState, step: int, bar: Any) -> None:
         if self.questions:
             bar.phase("evaluating")
-            scalars = evaluate(self.evaluator, state.params, self.start_params, self.questions, step=step)
+            scalars = evaluate(self.evaluator, *map(self.parts.full, (state.params, self.start_params)), self.questions, step=step)
             self.log.write("eval", step, scalars)
             bar.update(step, {"accuracy": scalars["accuracy"]})
             bar.phase("")
@@ -216,6 +259,7 @@ def _header(parts: setup.Parts, folder: Path) -> dict[str, Any]:
     return {
         "run": f"{config.name} in {folder}",
         "model": f"{config.model.path or 'new'}, {parts.model.config.num_parameters:,} parameters, {config.model.dtype}",
+        "lora": f"rank {lora.rank}, alpha {lora.alpha:g}, on {', '.join(lora.targets)}" if (lora := parts.model.lora) else None,
         "task": parts.task.name,
         "objective": parts.objective.name + (f" ({numbers})" if numbers else ""),
         "data": f"stored rollouts of {config.data.path}" if config.data.path else regime,

@@ -14,6 +14,7 @@ from jaxtyping import Array, Float
 
 from grre_jax.models.logprobs import token_logprobs
 from grre_jax.parallel import mesh as meshes
+from grre_jax.parallel import processes
 from grre_jax.rollouts import Group
 from grre_jax.training.batches import BatchShape, pack
 
@@ -38,7 +39,7 @@ def score_groups(
     groups_per_call: int = 16,
     row_tokens: int = 0,
 ) -> list[Float[np.ndarray, " tokens"]]:
-    """Log-prob of every completion token of every group (0 where the token's mask is 0).
+    """Log-prob of every completion token of every group (0 where the token's mask is 0); the processes of a run give the same groups and each gets all scores.
 
     Args:
         graph, params: the two halves of a model.
@@ -68,9 +69,10 @@ def score_groups(
             if not batch.mask[i].any():
                 break
             fields = (batch.tokens[i], batch.positions[i], batch.segment_ids[i], batch.prefix_ids[i], batch.sources[i])
-            pieces.append(
-                np.asarray(_score(graph, params, *(jax.device_put(x, meshes.rows(mesh)) for x in fields), np.float32(temperature)))
-            )
+            rows = [processes.put(x, meshes.rows(mesh)) for x in fields]
+            with meshes.use(mesh):
+                scores = _score(graph, params, *rows, np.float32(temperature))
+            pieces.append(processes.fetch(scores))
         flat = np.concatenate(pieces).reshape(-1)
         mask, owner = batch.mask.reshape(-1)[: flat.size], batch.response_ids.reshape(-1)[: flat.size]
         # A response's tokens lie in one row and in order; responses are numbered in the order of the groups.

@@ -5,19 +5,24 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from flax import nnx
 from jax.sharding import Mesh
 
 import grre_jax
 from grre_jax import models, objectives, parallel, tasks
 from grre_jax.config import RESUMABLE_FIELDS, Config, ModelSource, differences
 from grre_jax.errors import DataError, UsageError
+from grre_jax.models import adapters
 from grre_jax.models.config import ModelConfig
+from grre_jax.models.lora import LoraConfig, initial
 from grre_jax.models.transformer import Transformer
+from grre_jax.training import state as states
 from grre_jax.training.batches import BatchShape
 from grre_jax.training.draws import Purpose, run_key
 
@@ -33,6 +38,15 @@ class Parts:
     objective: objectives.Objective
     mesh: Mesh
     shape: BatchShape
+
+    @cached_property
+    def frozen(self) -> Any:
+        """The parameters that are not trained, on the mesh; {} where all are."""
+        return states.frozen(self.model, self.mesh)
+
+    def full(self, params: Any) -> Any:
+        """All parameters of a policy whose trained ones are given."""
+        return states.full(params, self.frozen)
 
     def provenance(self) -> dict[str, Any]:
         """What every data set that the run samples says of itself."""
@@ -144,8 +158,36 @@ def dtypes(source: ModelSource) -> tuple[Any, Any]:
         raise UsageError(f"field model.dtype or model.compute_dtype: {error}") from error
 
 
+def lora_config(source: ModelSource) -> LoraConfig | None:
+    """The low-rank terms that are trained: those of model.adapter, or of the size that the fields say; None if everything is trained.
+
+    Raises:
+        UsageError: fields that contradict the adapter.
+        DataError: an adapter that is missing, damaged or has options that this model does not have.
+    """
+    if not source.adapter:
+        return source.lora
+    found = adapters.load_adapter_config(source.adapter)
+    if source.lora not in (None, found):
+        raise UsageError(
+            f"model.adapter {source.adapter} has rank {found.rank}, alpha {found.alpha:g} and targets {', '.join(found.targets)}, which the fields model.lora_* contradict: leave model.lora_rank at 0"
+        )
+    return found
+
+
 def build_model(config: Config, tokenizer: tasks.Tokenizer, mesh: Mesh | None = None) -> Transformer:
-    """The policy: loaded from model.path (onto the mesh, if one is given), or new with weights drawn from the run's seed."""
+    """The policy: loaded from model.path (onto the mesh, if one is given), or new with weights drawn from the run's seed; with the low-rank terms that are trained, if any."""
+    lora = lora_config(config.model)
+    model = _base_model(config, tokenizer, mesh)
+    if config.model.adapter:
+        adapters.add_adapter(model, config.model.adapter)
+    elif lora is not None:
+        rngs = nnx.Rngs(params=run_key(config.seed, Purpose.LORA))
+        model.layers.add_lora(lora, initial(model.config, lora, rngs, dtypes(config.model)[0]))
+    return model
+
+
+def _base_model(config: Config, tokenizer: tasks.Tokenizer, mesh: Mesh | None) -> Transformer:
     source = config.model
     dtype, compute = dtypes(source)
     if source.path:
@@ -163,21 +205,22 @@ def build_model(config: Config, tokenizer: tasks.Tokenizer, mesh: Mesh | None = 
         )
     except ValueError as error:
         raise UsageError(f"model: {error}") from error
-    from flax import nnx
-
     key = run_key(config.seed, Purpose.INIT)
     return Transformer(shape, rngs=nnx.Rngs(params=key), dtype=dtype, compute_dtype=compute, remat=source.remat)
 
 
 def model_contents(config: Config) -> set[str]:
-    """Benchmark splits that the model at model.path was trained on, as far as it says so (an exported run does)."""
-    file = Path(config.model.path) / "grre_provenance.json"
-    if not config.model.path or not file.is_file():
-        return set()
-    try:
-        return set(json.loads(file.read_text())["contains"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{file} cannot be read ({error!r}): export the model again, or remove the file") from error
+    """Benchmark splits that the model at model.path and the adapter at model.adapter were trained on, as far as they say so (an exported run does)."""
+    contents: set[str] = set()
+    for folder in (config.model.path, config.model.adapter):
+        file = Path(folder) / "grre_provenance.json"
+        if not folder or not file.is_file():
+            continue
+        try:
+            contents |= set(json.loads(file.read_text())["contains"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise DataError(f"{file} cannot be read ({error!r}): export the model again, or remove the file") from error
+    return contents
 
 
 def open_run_folder(config: Config, *, resume: bool, overwrite: bool) -> Path:
@@ -214,7 +257,7 @@ def open_run_folder(config: Config, *, resume: bool, overwrite: bool) -> Path:
 
 
 def _check_reads_nothing_inside(config: Config, folder: Path) -> None:
-    for name, path in (("data.path", config.data.path), ("model.path", config.model.path)):
+    for name, path in (("data.path", config.data.path), ("model.path", config.model.path), ("model.adapter", config.model.adapter)):
         if path and Path(path).resolve().is_relative_to(folder.resolve()):
             raise UsageError(
                 f"field {name} = {path} lies in run folder {folder}, which --overwrite would remove: choose another folder with --run-dir"

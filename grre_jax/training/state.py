@@ -13,6 +13,7 @@ from flax import nnx
 from jax.sharding import Mesh
 from jaxtyping import Array, Int
 
+from grre_jax.models.lora import is_lora
 from grre_jax.models.transformer import Transformer
 from grre_jax.parallel import mesh as meshes
 
@@ -23,7 +24,7 @@ class TrainState:
     """A pytree of arrays: all of it is checkpointed, donated to the step and returned by it.
 
     Attributes:
-        params: nested dict of parameters, as `nnx.to_pure_dict` gives it.
+        params: nested dict of the parameters that are trained, as `nnx.to_pure_dict` gives it: all of them, or those of the low-rank terms (see `frozen`).
         opt_state: the optimiser's.
         step: updates done; also the policy version of `params`.
     """
@@ -112,7 +113,8 @@ def make_optimizer(config: OptimizerConfig) -> optax.GradientTransformation:
 
     def matrices(params):
         # Stacked layers have an axis more: a norm's scale is [layers, width] there. Only what ends in a projection or an embedding decays.
-        return jax.tree_util.tree_map_with_path(lambda path, _: str(path[-1].key).endswith(("_proj", "embed", "head")), params)
+        decaying = ("_proj", "embed", "head", "_lora_a", "_lora_b")
+        return jax.tree_util.tree_map_with_path(lambda path, _: str(path[-1].key).endswith(decaying), params)
 
     clip = [optax.clip_by_global_norm(config.clip_norm)] if config.clip_norm else []
     made = OPTIMIZERS[config.name](config.schedule(), config.b1, config.b2, config.eps, config.weight_decay, matrices)
@@ -120,12 +122,39 @@ def make_optimizer(config: OptimizerConfig) -> optax.GradientTransformation:
 
 
 def create(model: Transformer, optimizer: optax.GradientTransformation, mesh: Mesh) -> tuple[Any, TrainState]:
-    """Splits a model into its static graph and a state laid out over the mesh."""
-    graph, params = nnx.split(model)
-    params = nnx.to_pure_dict(params)
+    """Splits a model into its static graph and a state of what is trained, laid out over the mesh. The rest of the parameters is `frozen(model, mesh)`."""
+    graph, params, _ = split(model)
     # A copy even where the layout does not change: the step donates the state, and must not take the caller's model with it.
     params = jax.jit(lambda p: jax.tree.map(jnp.copy, p), out_shardings=meshes.tree_shardings(params, mesh))(params)
     return graph, fresh(params, optimizer, mesh)
+
+
+def split(model: Transformer) -> tuple[Any, Any, Any]:
+    """(static graph, parameters that are trained, parameters that are not): a model with low-rank terms trains those alone, another one everything."""
+    graph, params = nnx.split(model)
+    params = nnx.to_pure_dict(params)
+    if model.lora is None:
+        return graph, params, {}
+    layers = params["layers"]
+    trained = {name: value for name, value in layers.items() if is_lora(name)}
+    base = {name: value for name, value in layers.items() if not is_lora(name)}
+    return graph, {"layers": trained}, params | {"layers": base}
+
+
+def frozen(model: Transformer, mesh: Mesh) -> Any:
+    """The parameters that are not trained, laid out over the mesh; {} if all are. What lies there already is not copied."""
+    _, _, params = split(model)
+    shardings = meshes.tree_shardings(params, mesh)
+    if all(jax.tree.leaves(jax.tree.map(lambda x, s: x.sharding.is_equivalent_to(s, x.ndim), params, shardings))):
+        return params
+    return jax.jit(lambda tree: tree, out_shardings=shardings)(params)
+
+
+def full(params: Any, frozen: Any) -> Any:
+    """All parameters of a model from those that are trained and those that are not; no array is copied."""
+    if not frozen:
+        return params
+    return params | frozen | {"layers": params["layers"] | frozen["layers"]}
 
 
 def fresh(params: Any, optimizer: optax.GradientTransformation, mesh: Mesh) -> TrainState:

@@ -21,7 +21,7 @@ from grre_jax import objectives
 from grre_jax.models.logprobs import token_logprobs
 from grre_jax.parallel import mesh as meshes
 from grre_jax.training.batches import PackedBatch
-from grre_jax.training.state import TrainState
+from grre_jax.training.state import TrainState, full
 
 Metrics = dict[str, Array]
 
@@ -105,27 +105,35 @@ def _whole_batch_stats(
 
 
 def loss_and_gradient(
-    graph: Any, params: Any, batch: PackedBatch, objective: Any, temperature: Array, key: Array, reference: Any = None
+    graph: Any,
+    params: Any,
+    batch: PackedBatch,
+    objective: Any,
+    temperature: Array,
+    key: Array,
+    reference: Any = None,
+    frozen: Any = None,
 ) -> tuple[Array, Any, Metrics]:
     """Loss, gradient with respect to the parameters and metrics of one whole step, micro-batch by micro-batch.
 
     Args:
-        graph, params: the two halves of a model.
+        graph, params: the two halves of a model, but for `frozen`.
         batch: the packed step.
         objective: from `objectives.algorithm`; its numbers are traced.
         temperature: the one the data was sampled at: log-probs are taken at it, as the stored ones were.
         key: for data shaping that draws (RED-Drop).
-        reference: parameters of the reference policy, for an objective that asks for its log-probs.
+        reference: the reference policy's `params`, for an objective that asks for its log-probs.
+        frozen: parameters that are not trained, the reference policy's too.
     """
     if "ref_logprobs" in objective.requires:
-        batch = dataclasses.replace(batch, ref_logprobs=_all_logprobs(graph, reference, batch, temperature))
+        batch = dataclasses.replace(batch, ref_logprobs=_all_logprobs(graph, full(reference, frozen), batch, temperature))
     lengths = jax.ops.segment_sum(batch.mask.reshape(-1).astype(jnp.int32), batch.response_ids.reshape(-1), batch.group_ids.size)
     shaped = objectives.shape_data(objective, batch.rewards, batch.group_ids, key=key, lengths=lengths)
-    stats = _whole_batch_stats(graph, params, batch, shaped, objective, temperature)
+    stats = _whole_batch_stats(graph, full(params, frozen), batch, shaped, objective, temperature)
     tokens = jnp.maximum(batch.mask.sum(), 1)
 
     def micro_loss(params, micro: PackedBatch):
-        logprobs, entropy = _logprobs(graph, params, micro, temperature, True)
+        logprobs, entropy = _logprobs(graph, full(params, frozen), micro, temperature, True)
         loss, metrics = objectives.policy_loss(objective, logprobs, _loss_batch(micro, shaped, logprobs), stats)
         entropy = jnp.where(micro.mask, jax.lax.stop_gradient(entropy), 0.0).sum() / tokens
         return loss, (metrics | {"entropy": entropy}, jax.lax.stop_gradient(logprobs).astype(jnp.float32))
@@ -171,18 +179,18 @@ def _data_metrics(batch: PackedBatch) -> Metrics:
 def make_train_step(
     graph: Any, optimizer: optax.GradientTransformation, schedule: optax.Schedule, mesh: Mesh | None = None
 ) -> Callable[..., tuple[TrainState, Metrics]]:
-    """The compiled step `(state, batch, objective, temperature, key, reference=None) -> (state, metrics)`; the state is donated, the reference's parameters are not.
+    """The compiled step `(state, batch, objective, temperature, key, reference=None, frozen=None) -> (state, metrics)`; the state alone is donated.
 
     Two objectives that differ only in numbers share one compilation. With the mesh given, the new state is laid out over it as the first one was: left
     to itself the partitioner would choose another layout after the first step, compile the step again for it, and round otherwise than a resumed run.
     """
 
     def train_step(
-        state: TrainState, batch: PackedBatch, objective: Any, temperature: Array, key: Array, reference: Any = None
+        state: TrainState, batch: PackedBatch, objective: Any, temperature: Array, key: Array, reference: Any = None, frozen: Any = None
     ) -> tuple[TrainState, Metrics]:
         key = jax.random.fold_in(key, state.step)
         with meshes.use(mesh):
-            loss, grads, metrics = loss_and_gradient(graph, state.params, batch, objective, temperature, key, reference)
+            loss, grads, metrics = loss_and_gradient(graph, state.params, batch, objective, temperature, key, reference, frozen)
         updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
         metrics = (
             metrics

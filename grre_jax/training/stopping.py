@@ -1,4 +1,4 @@
-"""Stopping a run between two steps, so that neither a step nor a seal is cut in half."""
+"""Stopping a run between two steps, so that neither a step nor a seal is cut in half; over several processes, at the same step in all of them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import dataclasses
 import signal
 import threading
 from typing import Any
+
+from grre_jax.parallel.processes import LargestOf
 
 
 class Stopped(Exception):
@@ -27,10 +29,11 @@ class StopRequest:
     Only the main thread may listen to signals: elsewhere (a notebook's worker) the context does nothing.
 
     Attributes:
-        received: the signal, or None.
+        received: the signal, or None; another process's only once `agreed` has said so.
     """
 
     received: signal.Signals | None = None
+    _largest: LargestOf = dataclasses.field(default_factory=LargestOf, init=False, repr=False)
 
     def __enter__(self) -> StopRequest:
         def note(number: int, _: Any) -> None:
@@ -44,6 +47,18 @@ class StopRequest:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
+    def agreed(self) -> signal.Signals | None:
+        """The signal to stop by, or None; the same in all processes, which call this equally often.
+
+        A process alone stops at once. Of several, one that got a signal tells the others, and all of them stop at the next call, so that none waits in a
+        computation for one that left.
+        """
+        number = self._largest(int(self.received or 0))
+        if number:
+            self.received = signal.Signals(number)
+            return self.received
+        return None
+
     def stopped(self, where: str) -> Stopped:
-        """The exception that ends a run that was asked to stop; `where` says what is saved and how to go on."""
+        """The exception that ends a run that was asked to stop, after `agreed` said so; `where` says what is saved and how to go on."""
         return Stopped(f"stopped by {self.received.name} {where}", self.received)

@@ -11,12 +11,14 @@ import numpy as np
 from grre_jax import objectives, reporting, rollouts
 from grre_jax.errors import UsageError
 from grre_jax.parallel import mesh as meshes
+from grre_jax.parallel import processes
 from grre_jax.rollouts import Group
 from grre_jax.training import setup
 from grre_jax.training import state as states
 from grre_jax.training.batches import BatchShape, place
 from grre_jax.training.data import StoredBatches, limits
 from grre_jax.training.draws import Purpose, run_key
+from grre_jax.training.explore import refresh_together
 from grre_jax.training.pending import PendingMetrics
 from grre_jax.training.step import make_train_step
 from grre_jax.training.stopping import StopRequest
@@ -34,10 +36,14 @@ def warm_start(parts: setup.Parts, graph: Any, params: Any, folder: Path, log: A
     store = folder / "warm_start"
     store.mkdir(exist_ok=True)
     reader = rollouts.read(store)
-    if len(reader) == 0:
-        positions = range(DEMONSTRATIONS_FROM, DEMONSTRATIONS_FROM + warm.demonstrations)
-        rollouts.write(store, (_demonstration_group(parts, p) for p in positions), writer="demonstrations", metadata=parts.provenance())
-        reader.refresh()
+
+    def write():
+        if len(reader) == 0:
+            positions = range(DEMONSTRATIONS_FROM, DEMONSTRATIONS_FROM + warm.demonstrations)
+            rollouts.write(store, (_demonstration_group(parts, p) for p in positions), writer="demonstrations", metadata=parts.provenance())
+
+    processes.on_first(write)
+    refresh_together(reader)
     shape = BatchShape.of_run(warm.batch_size, 1, *limits(config), 0, 0, meshes.row_devices(parts.mesh))
     data = StoredBatches(reader, parts.tokenizer, range(len(reader)), warm.batch_size, config.seed, *limits(config))
     imitate = objectives.algorithm("asymre", beta=1.0)
@@ -45,12 +51,12 @@ def warm_start(parts: setup.Parts, graph: Any, params: Any, folder: Path, log: A
     step_fn = make_train_step(graph, optimizer, warm.optimizer.schedule(), parts.mesh)
     state = states.fresh(params, optimizer, parts.mesh)
     pending = PendingMetrics(log, time.monotonic(), kind="warm_start")
-    with reporting.TrainingProgress(warm.steps, description="warm start", console=console) as bar:
+    with reporting.TrainingProgress(warm.steps, description="warm start", console=console, enabled=processes.is_first()) as bar:
         for step in range(warm.steps):
             batch = place(data.groups(step), shape, imitate, parts.mesh)
-            state, metrics = step_fn(state, batch, imitate, np.float32(1.0), run_key(config.seed, Purpose.WARM_START))
+            state, metrics = step_fn(state, batch, imitate, np.float32(1.0), run_key(config.seed, Purpose.WARM_START), None, parts.frozen)
             bar.update(step + 1, pending.swap(step + 1, metrics, float("nan")))
-            if stop.received:
+            if stop.agreed():
                 raise stop.stopped("in the warm start, which starts anew with --resume")
         pending.swap(warm.steps, None, 0.0)
     return state.params

@@ -40,6 +40,42 @@ TEXT = """HloModule m, is_scheduled=true
   ROOT %inner = f32[8,128]{1,0:T(8,128)} fusion(%s0, %s1, %s2), kind=kLoop, calls=%take
 }
 
+%view (v0: f32[8,128]) -> f32[8,128] {
+  %v0 = f32[8,128]{1,0:T(8,128)} parameter(0)
+  ROOT %same = f32[8,128]{1,0:T(8,128)} bitcast(%v0)
+}
+
+%two (w0: f32[8,128], w1: f32[8,128]) -> (f32[8,128], f32[8,128]) {
+  %w0 = f32[8,128]{1,0:T(8,128)} parameter(0)
+  %w1 = f32[8,128]{1,0:T(8,128)} parameter(1)
+  %absolute = f32[8,128]{1,0:T(8,128)} abs(%w0)
+  ROOT %pair = (f32[8,128]{1,0:T(8,128)}, f32[8,128]{1,0:T(8,128)}) tuple(%absolute, %w1)
+}
+
+%wrapped (x0: f32[8,128], x1: f32[8,128]) -> f32[8,128] {
+  %x0 = f32[8,128]{1,0:T(8,128)} parameter(0)
+  %x1 = f32[8,128]{1,0:T(8,128)} parameter(1)
+  %f0 = f32[8,128]{1,0:T(8,128)} fusion(%x0), kind=kLoop, calls=%view
+  %f1 = f32[8,128]{1,0:T(8,128)} fusion(%x1), kind=kLoop, calls=%view
+  %product = f32[8,128]{1,0:T(8,128)} multiply(%f0, %f1)
+  ROOT %f2 = f32[8,128]{1,0:T(8,128)} fusion(%product), kind=kLoop, calls=%view
+}
+
+%tupled (y0: f32[8,128], y1: f32[8,128]) -> f32[8,128] {
+  %y0 = f32[8,128]{1,0:T(8,128)} parameter(0)
+  %y1 = f32[8,128]{1,0:T(8,128)} parameter(1)
+  %f3 = (f32[8,128]{1,0:T(8,128)}, f32[8,128]{1,0:T(8,128)}) fusion(%y0, %y1), kind=kLoop, calls=%two
+  %second = f32[8,128]{1,0:T(8,128)} get-tuple-element(%f3), index=1
+  ROOT %negative = f32[8,128]{1,0:T(8,128)} negate(%second)
+}
+
+%kept (u0: f32[8,128], u1: f32[8,128]) -> (f32[8,128], f32[8,128]) {
+  %u0 = f32[8,128]{1,0:T(8,128)} parameter(0)
+  %u1 = f32[8,128]{1,0:T(8,128)} parameter(1)
+  %changed = f32[8,128]{1,0:T(8,128)} negate(%u0)
+  ROOT %both = (f32[8,128]{1,0:T(8,128)}, f32[8,128]{1,0:T(8,128)}) tuple(%changed, %u1)
+}
+
 ENTRY %main (a: f32[10,8,128], i: s32[], b: f32[8,128]) -> f32[8,128] {
   %a = f32[10,8,128]{2,1,0:T(8,128)} parameter(0)
   %i = s32[] parameter(1)
@@ -51,6 +87,9 @@ ENTRY %main (a: f32[10,8,128], i: s32[], b: f32[8,128]) -> f32[8,128] {
   %near = f32[8,128]{1,0:T(8,128)S(1)} copy(%b)
   %far = f32[8,128]{1,0:T(8,128)} negate(%near)
   %view = f32[80,128]{1,0:T(8,128)} bitcast(%a)
+  %behind = f32[8,128]{1,0:T(8,128)} fusion(%b, %far), kind=kOutput, calls=%wrapped
+  %selected = f32[8,128]{1,0:T(8,128)} fusion(%b, %far), kind=kOutput, calls=%tupled
+  %passed = (f32[8,128]{1,0:T(8,128)}, f32[8,128]{1,0:T(8,128)}) fusion(%b, %far), kind=kOutput, calls=%kept
   %z = s32[] constant(0)
   %cut = f32[1,8,128]{2,1,0:T(8,128)} dynamic-slice(%a, %i, %z, %z), dynamic_slice_sizes={1,8,128}
   ROOT %end = f32[8,128]{1,0:T(8,128)} add(%sliced, %far)
@@ -69,6 +108,9 @@ ENTRY %main (a: f32[10,8,128], i: s32[], b: f32[8,128]) -> f32[8,128] {
         ("far", ROW),
         ("view", 0),
         ("cut", 2 * ROW + 3 * SCALAR),
+        ("behind", 3 * ROW),  # views in nested fusions hide neither what is read nor what is written
+        ("selected", 3 * ROW),
+        ("passed", 2 * ROW),  # the second array is handed on as it is
         ("end", 3 * ROW),
     ],
 )

@@ -30,6 +30,7 @@ def config():
         checkpoint=CheckpointConfig(every=4), logging=LoggingConfig(tensorboard=False))
 """
 CLOCKED = ("time", "elapsed", "tokens_per_second")
+STARTED: list[subprocess.Popen] = []
 MESH = ("--mesh.data", "2", "--mesh.fsdp", "2", "--mesh.tensor", "2")
 
 
@@ -37,7 +38,8 @@ def start(arguments: list[str], devices: int) -> subprocess.Popen:
     environment = os.environ | {"XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}", "JAX_PLATFORMS": "cpu"}
     command = [sys.executable, "-m", "grre_jax", "train", *arguments]
     root = Path(__file__).resolve().parents[2]
-    return subprocess.Popen(command, cwd=root, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    STARTED.append(subprocess.Popen(command, cwd=root, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+    return STARTED[-1]
 
 
 def one(config: Path, run: Path, *more: str) -> None:
@@ -84,6 +86,13 @@ def wait_for_step(processes: list[subprocess.Popen], run: Path, step: int) -> No
                 process.kill()
             pytest.fail(f"no step {step}: {[process.communicate() for process in processes]}")
         time.sleep(0.02)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nothing_is_left():
+    yield
+    for process in STARTED:  # of a test that failed
+        process.kill()
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from flax import nnx
 from grre_jax.config import Config, ModelSource, ObjectiveConfig, SamplingConfig, TaskConfig, TrainingConfig
 from grre_jax.errors import UsageError
 from grre_jax.models.transformer import Transformer
-from grre_jax.parallel import roofline, topology
+from grre_jax.parallel import interconnect, roofline, topology
 from grre_jax.parallel.mesh import MeshConfig
 from grre_jax.training import abstract, compile_report
 from grre_jax.training import compile as compiler
@@ -78,6 +78,27 @@ def test_without_loops_our_flops_are_the_compilers_and_with_them_it_counts_too_l
     assert own < 0.7 * scanned.flops
 
 
+@needs_compiler
+@pytest.mark.slow
+@pytest.mark.parametrize("layers", [1, 3])
+def test_weights_beyond_the_chips_own_memory_are_read_from_hbm_each_time(layers):
+    """Two rows times 256 MiB of weights a layer: decoding in small."""
+    import jax
+    from jax.sharding import SingleDeviceSharding
+
+    slice_ = topology.topology("v5e:2x2")
+    place = SingleDeviceSharding(slice_.devices[0])
+    x, w = (jax.ShapeDtypeStruct(s, jnp.bfloat16, sharding=place) for s in ((2, 11584), (layers, 11584, 11584)))
+
+    def decode(x, w):
+        return jax.lax.scan(lambda x, w: (jnp.tanh(x @ w), None), x, w)[0]
+
+    torus = interconnect.Torus(slice_.chip, (2, 2), ((0, 0),))
+    found = roofline.analyse(jax.jit(decode).lower(x, w).compile().as_text(), torus)
+    assert not found.problems and found.flops == 2 * 2 * 11584**2 * layers
+    assert found.hbm_bytes == pytest.approx(2 * 11584**2 * layers, rel=0.02)
+
+
 # ---- without the TPU compiler
 
 
@@ -108,6 +129,19 @@ def test_a_published_shape_needs_no_weights_and_does_not_train():
 
     with pytest.raises(UsageError, match=r"model\.shape = qwen2\.5-0\.5b names a size without weights"):
         setup.build(dataclasses.replace(SMALL, model=dataclasses.replace(SMALL.model, shape="qwen2.5-0.5b")))
+
+
+def test_of_a_model_with_low_rank_terms_only_those_have_an_optimiser_state(run):
+    import jax
+
+    source = dataclasses.replace(SMALL.model, path="models/absent", shape="qwen2.5-0.5b", lora_rank=4)
+    config = dataclasses.replace(SMALL, model=source, mesh=MeshConfig(data=1, fsdp=1))
+    small = abstract.abstract_run(config, jax.devices()[:1])
+    assert abstract.bytes_a_device(small.frozen) == 4 * 494_032_768 and run.frozen == {}
+    trained = abstract.bytes_a_device(small.state.params)
+    assert 0 < trained < 4 * 494_032_768 / 50 and abstract.bytes_a_device(small.state.opt_state) == 2 * trained + 2 * 4
+    assert compiler._gradients(small, "train step") == trained
+    assert compiler._arguments(small, "train step")[0] == trained + 4 * 494_032_768
 
 
 def test_work_of_a_step_counts_the_copies_of_prompts_that_the_rows_hold(run):

@@ -1,0 +1,154 @@
+"""A run's train step and sampler over arrays that are never allocated: what ahead-of-time compilation compiles."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax.sharding import Mesh
+
+from grre_jax import models, objectives, parallel, tasks
+from grre_jax.config import Config
+from grre_jax.errors import UsageError
+from grre_jax.models.shapes import published
+from grre_jax.models.transformer import Transformer
+from grre_jax.parallel import mesh as meshes
+from grre_jax.sampling import sampler
+from grre_jax.sampling.distributions import SamplingDistribution
+from grre_jax.training import setup
+from grre_jax.training import state as states
+from grre_jax.training.batches import BatchShape, PackedBatch, pack
+from grre_jax.training.draws import Purpose, run_key
+from grre_jax.training.step import make_train_step
+
+
+@dataclasses.dataclass(frozen=True)
+class AbstractRun:
+    """The shapes and layouts of a run's arrays.
+
+    Attributes:
+        config: the run's.
+        mesh: devices that need not exist.
+        graph: static half of the model.
+        state: shapes, dtypes and shardings of the train state.
+        batch: those of one step's data.
+        shape: the batches'.
+        objective: as in a run.
+        model: shape of the model.
+        frozen: parameters that are not trained, as those of the state.
+    """
+
+    config: Config
+    mesh: Mesh
+    graph: Any
+    state: states.TrainState
+    batch: PackedBatch
+    shape: BatchShape
+    objective: objectives.Objective
+    model: models.ModelConfig
+    frozen: Any
+
+    def lower_step(self) -> jax.stages.Lowered:
+        """The train step of the run, lowered for the mesh."""
+        config = self.config
+        step = make_train_step(self.graph, states.make_optimizer(config.optimizer), config.optimizer.schedule(), self.mesh)
+        reference = self.state.params if "ref_logprobs" in self.objective.requires else None
+        key = jax.eval_shape(lambda: run_key(config.seed, Purpose.SHAPE))
+        temperature = jax.ShapeDtypeStruct((), jnp.float32)
+        return step.lower(self.state, self.batch, self.objective, temperature, key, reference, self.frozen)
+
+    def prompts_per_call(self) -> int:
+        """Prompts that are sampled at once: a multiple of the devices that rows are cut over."""
+        devices = parallel.row_devices(self.mesh)
+        return -(-min(self.config.sampling.prompts_per_call, self.config.training.groups_per_step) // devices) * devices
+
+    def lower_sampler(self) -> jax.stages.Lowered:
+        """One call of the sampler, lowered for the mesh: prompts cut over data and fsdp, as a run places them."""
+        settings, count = self.config.sampling, self.prompts_per_call()
+        cut, whole = meshes.rows(self.mesh), meshes.replicated(self.mesh)
+
+        def array(shape, dtype, sharding):
+            return jax.ShapeDtypeStruct(shape, dtype, sharding=sharding)
+
+        numbers = SamplingDistribution(array((), jnp.float32, whole), array((), jnp.int32, whole), array((), jnp.float32, whole))
+        keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), (count, settings.num_samples)))
+        with meshes.use(self.mesh):
+            return sampler._sample.lower(
+                self.graph,
+                states.full(self.state.params, self.frozen),
+                array((count, settings.max_prompt_tokens), jnp.int32, cut),
+                array((count,), jnp.int32, cut),
+                numbers,
+                array((max(1, len(self.model.eos_ids)),), jnp.int32, whole),
+                array(keys.shape, keys.dtype, cut),
+                num_samples=settings.num_samples,
+                max_new_tokens=settings.max_new_tokens,
+            )
+
+
+def abstract_run(config: Config, devices: list[Any]) -> AbstractRun:
+    """The arrays of a run on the given devices. Weights, tokenizer and data of a pretrained model are not read.
+
+    Raises:
+        UsageError: a field that cannot be used, naming it.
+        DataError: a config.json at model.path that cannot be read.
+    """
+    objective = setup.build_objective(config)
+    try:
+        mesh = parallel.make_mesh(config.mesh, devices)
+        shape = setup.batch_shape(config, mesh)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    model = abstract_model(config)
+    graph, params, frozen = states.split(model)
+    params, frozen = placed(params, mesh), placed(frozen, mesh)
+    optimizer = states.make_optimizer(config.optimizer)
+    opt_state = placed(jax.eval_shape(optimizer.init, params), mesh)
+    step = jax.ShapeDtypeStruct((), jnp.int32, sharding=meshes.replicated(mesh))
+    batch = pack(
+        [],
+        shape,
+        behavior_logprobs="old_logprobs" in objective.requires or not config.data.path,
+        learner_version=None if config.data.path else 0,
+    )
+    cut, whole = meshes.rows(mesh, axis=1), meshes.replicated(mesh)
+    batch = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=cut if x.ndim == 3 else whole), batch)
+    return AbstractRun(config, mesh, graph, states.TrainState(params, opt_state, step), batch, shape, objective, model.config, frozen)
+
+
+def abstract_model(config: Config) -> Transformer:
+    """The policy with shapes for parameters: of the folder at model.path, of the published model.shape, or new."""
+    source = config.model
+    if source.path and (Path(source.path).exists() or not source.shape):
+        shape = models.load_config(source.path)
+    elif source.shape:
+        shape = published(source.shape)
+    else:
+        task = tasks.build(config.task.name, seed=config.seed, **config.task.options)
+        tokenizer = setup.build_tokenizer(config, task)
+        return nnx.eval_shape(lambda: setup.build_model(config, tokenizer))
+    dtype, compute = setup.dtypes(source)
+    options = {"dtype": dtype, "compute_dtype": compute, "remat": source.remat, "lora": setup.lora_config(source)}
+    return nnx.eval_shape(lambda: Transformer(shape, rngs=nnx.Rngs(params=jax.random.key(0)), **options))
+
+
+def placed(tree: Any, mesh: Mesh) -> Any:
+    """Shapes with the shardings that a run gives to arrays under these names."""
+    return jax.tree.map(
+        lambda x, sharding: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), tree, meshes.tree_shardings(tree, mesh)
+    )
+
+
+def bytes_a_device(tree: Any) -> int:
+    """Bytes of a tree's arrays on one device, by their shardings."""
+    total = 0
+    for leaf in jax.tree.leaves(tree):
+        size = 1
+        for length in leaf.sharding.shard_shape(leaf.shape):
+            size *= length
+        total += size * leaf.dtype.itemsize
+    return total
