@@ -73,18 +73,7 @@ def _parser() -> argparse.ArgumentParser:
     _processes_flags(evaluate)
     evaluate.set_defaults(run=_evaluate)
 
-    compiler = commands.add_parser(
-        "compile",
-        help="what a configuration needs and takes on a TPU slice, without one",
-        description="Compiles the train step and the sampler for a named slice, and predicts memory, time and MFU. Fields are overridden as for train. Ends with status 1 if something does not fit.",
-        allow_abbrev=False,
-    )
-    compiler.add_argument("config", help="a Python file with config() -> grre_jax.config.Config")
-    compiler.add_argument("--topology", required=True, help="generation and sizes of a slice: v5e:16x16, v5p:4x4x4")
-    compiler.add_argument("--program", choices=("step", "sampler"), help="only this one; both if not given")
-    compiler.add_argument("--json", action="store_true", help="print one JSON object")
-    compiler.set_defaults(run=_compile)
-
+    _compile_parser(commands)
     report = commands.add_parser("report", help="summary table and curves of one or several runs")
     report.add_argument("folders", metavar="RUN", nargs="+")
     report.add_argument("--output", help="where the pictures go: the run's own plots/ for one run, ./report for several, if not given")
@@ -123,6 +112,20 @@ def _parser() -> argparse.ArgumentParser:
 
     _rollouts_parser(commands)
     return parser
+
+
+def _compile_parser(commands: argparse._SubParsersAction) -> None:
+    compiler = commands.add_parser(
+        "compile",
+        help="what a configuration needs and takes on a TPU slice, without one",
+        description="Compiles the train step and the sampler for a named slice, and predicts memory, time and MFU. Fields are overridden as for train. Ends with status 1 if something does not fit.",
+        allow_abbrev=False,
+    )
+    compiler.add_argument("config", help="a Python file with config() -> grre_jax.config.Config")
+    compiler.add_argument("--topology", required=True, help="generation and sizes of a slice: v5e:16x16, v5p:4x4x4")
+    compiler.add_argument("--program", choices=("step", "sampler"), help="only this one; both if not given")
+    compiler.add_argument("--json", action="store_true", help="print one JSON object")
+    compiler.set_defaults(run=_compile)
 
 
 def _processes_flags(parser: argparse.ArgumentParser) -> None:

@@ -19,8 +19,8 @@ from jaxtyping import Float
 
 from grre_jax.errors import DataError, UsageError
 from grre_jax.models.config import ModelConfig, RopeScaling
+from grre_jax.models.rotary import rope_frequencies
 from grre_jax.models.safetensors_files import Index
-from grre_jax.models.transformer import rope_frequencies
 
 FAMILIES = ("llama", "qwen2", "qwen3")
 _TOP = {"token_embd.weight": "model.embed_tokens.weight", "output_norm.weight": "model.norm.weight", "output.weight": "lm_head.weight"}

@@ -9,8 +9,6 @@ its attention is, into `qkv` and `finish`, so that training, prefill and decodin
 
 from __future__ import annotations
 
-import dataclasses
-import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -24,10 +22,11 @@ from jaxtyping import Array, Float, Int
 
 from grre_jax.models.attention import attention
 from grre_jax.models.blocked_attention import ATTENDED, Visibility
-from grre_jax.models.config import ModelConfig, RopeScaling
+from grre_jax.models.config import ModelConfig
 from grre_jax.models.embedding import embed
 from grre_jax.models.lora import Factors, LoraConfig, initial, joined_term, sizes, terms
 from grre_jax.models.products import product, swiglu
+from grre_jax.models.rotary import Rotary, rotate_groups
 from grre_jax.parallel import mesh as meshes
 
 # Up to this depth a model is unrolled on CPU; beyond it the compile time costs more than the loop does.
@@ -50,58 +49,6 @@ def rms_norm(
     y = x.astype(jnp.float32)
     y = y * jax.lax.rsqrt(jnp.mean(y * y, axis=-1, keepdims=True) + eps)
     return (y * (scale.astype(jnp.float32) + unit_offset)).astype(x.dtype)
-
-
-def rope_frequencies(head_dim: int, theta: float, scaling: RopeScaling | None = None) -> Float[Array, " half"]:
-    """Radians a position of each pair of entries (arXiv 2104.09864), stretched as `RopeScaling` says."""
-    frequency = 1.0 / (theta ** (jnp.arange(0, head_dim, 2, dtype=jnp.float32) / head_dim))
-    if scaling is None:
-        return frequency
-    if scaling.kind == "linear":
-        return frequency / scaling.factor
-    # How many waves fit the original length, from all stretched (few waves) to none (many).
-    waves = scaling.original_positions * frequency / (2 * math.pi)
-    kept = jnp.clip((waves - scaling.low_freq_factor) / (scaling.high_freq_factor - scaling.low_freq_factor), 0.0, 1.0)
-    return frequency * (kept + (1 - kept) / scaling.factor)
-
-
-Tables = tuple[Float[Array, "*batch half"], Float[Array, "*batch half"]]
-
-
-@dataclasses.dataclass(frozen=True)
-class Rotary:
-    """Cosines and sines of some positions, for layers that see everything and for those that slide."""
-
-    full: Tables
-    local: Tables | None
-
-    @classmethod
-    def of(cls, config: ModelConfig, positions: Int[Array, "*batch"]) -> Rotary:
-        """Those of the positions."""
-
-        def tables(theta, scaling):
-            angle = positions[..., None].astype(jnp.float32) * rope_frequencies(config.head_dim, theta, scaling)
-            return jnp.cos(angle), jnp.sin(angle)
-
-        local = tables(config.local_rope_theta, None) if config.local_rope_theta else None
-        return cls(tables(config.rope_theta, config.rope_scaling), local)
-
-    def tables(self, slides: Any) -> Tables:
-        """Of a layer that slides or does not, which may be traced."""
-        if self.local is None or slides is False:
-            return self.full
-        if slides is True:
-            return self.local
-        return tuple(jnp.where(slides, local, full) for local, full in zip(self.local, self.full, strict=True))
-
-
-def rotate(
-    x: Float[Array, "*batch heads dim"], cos: Float[Array, "*batch half"], sin: Float[Array, "*batch half"]
-) -> Float[Array, "*batch heads dim"]:
-    """Applies the rotary embedding, pairing entry i with entry i + dim/2 as Hugging Face checkpoints do."""
-    a, b = jnp.split(x.astype(jnp.float32), 2, axis=-1)
-    cos, sin = cos[..., None, :], sin[..., None, :]
-    return jnp.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1).astype(x.dtype)
 
 
 class Block(nnx.Module):
@@ -175,11 +122,10 @@ class Block(nnx.Module):
             y = y + self.qkv_bias[...].astype(y.dtype)
         y = meshes.constrain(y.reshape(rows, length, c.num_kv_heads, group + 2, c.head_dim), "heads")
         y = checkpoint_name(y, "qkv")
-        turned, v = y[..., :-1, :], y[..., -1, :]  # a group's queries and its key turn alike
         if c.qk_norm:
-            turned = jnp.concatenate([self._norm(y[..., :group, :], "q_norm"), self._norm(y[..., group : group + 1, :], "k_norm")], axis=-2)
-        turned = rotate(turned, cos[..., None, :], sin[..., None, :])
-        return turned[..., :-1, :], turned[..., -1, :], v
+            q, k = self._norm(y[..., :group, :], "q_norm"), self._norm(y[..., group : group + 1, :], "k_norm")
+            y = jnp.concatenate([q, k, y[..., -1:, :]], axis=-2)
+        return rotate_groups(y, cos, sin)
 
     def finish(
         self, x: Float[Array, "rows length width"], attended: Float[Array, "rows length kv group dim"]
@@ -340,9 +286,7 @@ class Transformer(nnx.Module):
             return jax.lax.scan(step, x, (params, jnp.asarray(config.sliding_layers)))[0]
         return jax.lax.scan(remat(lambda x, layer: (body(x, layer, config.slides(0)), None)), x, params)[0]
 
-    def logits(
-        self, hidden: Float[Array, "*batch width"], head: Float[Array, "vocab width"] | None = None
-    ) -> Float[Array, "*batch vocab"]:
+    def logits(self, hidden: Float[Array, "*batch width"], head: Float[Array, "vocab width"] | None = None) -> Float[Array, "*batch vocab"]:
         """Unnormalised log-probabilities in float32; `head` is `gathered_head()` where a loop asks again and again. For small inputs: training never calls it."""
         head = self.gathered_head(hidden.dtype) if head is None else head
         logits = jnp.einsum("...d,vd->...v", hidden, head, preferred_element_type=jnp.float32)

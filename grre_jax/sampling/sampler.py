@@ -22,7 +22,8 @@ from jaxtyping import Array, Bool, Float, Int
 from grre_jax.models.attention import attention
 from grre_jax.models.blocked_attention import Visibility
 from grre_jax.models.config import ModelConfig
-from grre_jax.models.transformer import Rotary, Transformer
+from grre_jax.models.rotary import Rotary
+from grre_jax.models.transformer import Transformer
 from grre_jax.sampling.distributions import SamplingDistribution
 
 FINISH_STOP, FINISH_LENGTH = 0, 1  # ended by an EOS token; cut at max_new_tokens

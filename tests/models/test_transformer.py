@@ -8,7 +8,8 @@ from flax import nnx
 
 from grre_jax.models import token_logprobs
 from grre_jax.models.blocked_attention import Visibility
-from grre_jax.models.transformer import REMAT, rms_norm, rope_frequencies, rotate
+from grre_jax.models.rotary import rope_frequencies, rotate
+from grre_jax.models.transformer import REMAT, rms_norm
 
 OPTIONS = [dict(), dict(qk_norm=True, family="qwen3"), dict(qkv_bias=True, tie_embeddings=False, family="qwen2")]
 

@@ -60,6 +60,8 @@ def test_loss_and_gradient_are_those_of_the_merged_model(model, batch_of):
     whole = [nnx.split(models.merged(nnx.merge(graph, states.full(p, frozen)))) for p in (params, reference)]
     expected, full, _ = compute(whole[0][0], whole[0][1], batch, OBJECTIVE, TEMPERATURE, KEY, whole[1][1])
     np.testing.assert_allclose(loss, expected, atol=1e-6)
+    itself, _, _ = compute(graph, params, batch, OBJECTIVE, TEMPERATURE, KEY, params, frozen)
+    assert float(loss) > float(itself) + 1e-3  # the reference has terms of its own
     assert jax.tree.structure(gradient) == jax.tree.structure(params)
     full = nnx.to_pure_dict(full)["layers"]
     q = np.asarray(full["qkv_proj"])[..., : SHAPE.num_heads * SHAPE.head_dim]  # one key-value head: the queries come first
