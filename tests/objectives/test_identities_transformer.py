@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 from jax.flatten_util import ravel_pytree
 
 from grre_jax import models
-from grre_jax.models import logprobs, transformer
+from grre_jax.models import blocked_attention, logprobs, products, rotary, transformer
 
 from .conftest import Gradients
 from .drawn_cases import GROUPS, QUICK, TIME
 from .test_identities import PERTURBATIONS, check_i1, check_i2, check_i3, check_i4, check_i5, check_i6, check_i7, check_i8
 
 PROMPT = 2
-ORIGINAL_ATTENTION = transformer.attention
+MODULES = (blocked_attention, logprobs, products, rotary, transformer)
 CONFIG = models.ModelConfig(
     vocab_size=16, hidden_size=8, intermediate_size=12, num_layers=1, num_heads=2, num_kv_heads=1, head_dim=4, qkv_bias=True
 )
@@ -36,21 +36,12 @@ class Float64Numpy:
         return getattr(jnp, name)
 
 
-def attention(q, k, v, mask):
-    """The model's attention, whose softmax jax itself takes in float32."""
-    q = q.reshape(*q.shape[:2], k.shape[2], -1, q.shape[3])
-    scores = jnp.einsum("rqkgd,rskd->rkgqs", q, k) / q.shape[-1] ** 0.5
-    weights = jax.nn.softmax(jnp.where(mask[:, None, None], scores, -jnp.inf), axis=-1)
-    return jnp.einsum("rkgqs,rskd->rqkgd", weights, v).reshape(*q.shape[:2], -1, q.shape[-1])
-
-
 @pytest.fixture(scope="module")
 def doubled():
     """The models' modules in float64."""
     with jax.enable_x64(True), pytest.MonkeyPatch.context() as patch:
-        for module in (transformer, logprobs):
+        for module in MODULES:
             patch.setattr(module, "jnp", Float64Numpy())
-        patch.setattr(transformer, "attention", attention)
         yield
 
 
@@ -133,9 +124,8 @@ def test_through_a_transformer(through_transformer, assert_within, strategies, i
 def test_the_model_in_float64_is_the_model(doubled, monkeypatch):
     tokens = np.arange(len(GROUPS) * (PROMPT + TIME)).reshape(len(GROUPS), -1) % 16
     found = models.token_logprobs(nnx.merge(*make_params(jnp.float64)), tokens)
-    for module in (transformer, logprobs):
+    for module in MODULES:
         monkeypatch.setattr(module, "jnp", jnp)
-    monkeypatch.setattr(transformer, "attention", ORIGINAL_ATTENTION)
     expected = models.token_logprobs(nnx.merge(*make_params(jnp.float32)), tokens)
     assert found.dtype == jnp.float64 and expected.dtype == jnp.float32
     np.testing.assert_allclose(found, expected, atol=1e-5)

@@ -97,7 +97,7 @@ WHOLE_STEP = [("m2po", {"m2_threshold": 0.05}), ("bapo", {}), ("gvpo", {"gvpo_be
 
 @pytest.mark.parametrize("name, options", [("grpo", GRPO), *WHOLE_STEP, ("gepo", {})])
 def test_micro_batches_give_the_step_of_one_batch(name, options, groups, compute):
-    """To 1e-6 of the largest entry of the gradient, in float32."""
+    """To 2e-6 of the largest entry of the gradient, in float32."""
     objective = objectives.algorithm(name, **options)
     loss, gradient, metrics = compute(pack(groups, WHOLE), objective)
     split = pack(groups, SPLIT)
@@ -106,7 +106,7 @@ def test_micro_batches_give_the_step_of_one_batch(name, options, groups, compute
     assert_close(split_loss, loss)
     largest = max(float(np.abs(leaf).max()) for leaf in jax.tree.leaves(gradient))
     for one, many in zip(jax.tree.leaves(gradient), jax.tree.leaves(split_gradient), strict=True):
-        np.testing.assert_allclose(many, one, rtol=0, atol=1e-6 * largest)
+        np.testing.assert_allclose(many, one, rtol=0, atol=2e-6 * largest)
     assert largest > 1e-4
     assert split_metrics.keys() == metrics.keys()
     for metric in metrics:
