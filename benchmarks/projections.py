@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import machine
 
 from grre_jax.models import ModelConfig
+from grre_jax.models.products import left_transposed_product, product, transposed
 
 
 def products(config: ModelConfig) -> list[tuple[int, int, int]]:
@@ -41,10 +42,11 @@ class Projections:
 
     def _of(self, inputs: int, outputs: int) -> Iterator[machine.Probe]:
         x, w, y = (jnp.full(shape, 0.01, self.dtype) for shape in ((self.tokens, inputs), (inputs, outputs), (self.tokens, outputs)))
-        for spec, operands in (("ni,io->no", (x, w)), ("no,io->ni", (y, w)), ("ni,no->io", (x, y))):
-            product = jax.jit(lambda a, b, spec=spec: jnp.einsum(spec, a, b))
+        # As the step makes them: with the operands laid out anew where that pays.
+        for call, operands in ((product, (x, w)), (lambda y, w: product(y, transposed(w)), (y, w)), (left_transposed_product, (x, y))):
+            call = jax.jit(call)
             yield machine.Probe(
-                lambda product=product, operands=operands: product(*operands).block_until_ready(),
+                lambda call=call, operands=operands: call(*operands).block_until_ready(),
                 2.0 * self.tokens * inputs * outputs,
                 self.seconds / 15,
             )

@@ -110,6 +110,7 @@ def test_resumable_fields_are_fields_or_sections():
             r"field model\.lora_targets: .* no projection 'gate_porj'; did you mean gate_proj\?",
         ),
         (["--model.lora_targets", ""], r"lora_targets must name at least one of q_proj, .*down_proj"),
+        (["--model.remat", "fulll"], r"field model\.remat: remat must be one of none, projections, attention, attended, full, got 'fulll'"),
         (["--model.lora_rank", "-1"], r"field model\.lora_rank: lora_rank must be at least 0, got -1"),
         (["--model.lora_alpha", "0"], r"field model\.lora_alpha: lora_alpha must be above 0, got 0"),
         (["--qqqqqqqqqq", "7"], r"unknown field 'qqqqqqqqqq'$"),
@@ -154,7 +155,7 @@ def test_shipped_configurations_survive_json(path):
 
 
 def test_every_field_survives_json():
-    words, chosen = [], {"model.lora_targets": "v_proj", "optimizer.name": "lion", "warm_start.optimizer.name": "lion"}
+    words, chosen = [], {"model.lora_targets": "v_proj", "model.remat": "full", "optimizer.name": "lion", "warm_start.optimizer.name": "lion"}
     for name in overrides.field_names(DEFAULT):
         value = value_of(DEFAULT, name)
         if name in ("regime.offline", "sampling.top_p") or name.endswith("optimizer.decay"):

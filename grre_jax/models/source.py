@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from grre_jax.models.lora import TARGETS, LoraConfig
+from grre_jax.models.transformer import REMAT
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,6 +45,8 @@ class ModelSource:
     adapter: str = ""
 
     def __post_init__(self):
+        if self.remat not in REMAT:
+            raise ValueError(f"remat must be one of {', '.join(REMAT)}, got {self.remat!r}")
         if self.lora_rank < 0:
             raise ValueError(f"lora_rank must be at least 0, got {self.lora_rank}")
         # Made even where it is not used, so that a wrong name is told; a list comes from JSON.

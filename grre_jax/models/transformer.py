@@ -15,7 +15,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from flax import nnx
 from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Array, Float, Int
@@ -127,6 +126,18 @@ class Block(nnx.Module):
             y = jnp.concatenate([q, k, y[..., -1:, :]], axis=-2)
         return rotate_groups(y, cos, sin)
 
+    def attend(
+        self,
+        q: Float[Array, "rows length kv group dim"],
+        k: Float[Array, "rows length kv dim"],
+        v: Float[Array, "rows length kv dim"],
+        visibility: Visibility,
+        slides: Any,
+    ) -> Float[Array, "rows length kv group dim"]:
+        """Attention of whole rows to themselves, as this model has it; `slides` says whether this layer has the window, and may be traced."""
+        c = self.config
+        return attention(q, k, v, visibility, window=c.sliding_window, windowed=slides, scale=c.attention_scale, softcap=c.attention_softcap)
+
     def finish(
         self, x: Float[Array, "rows length width"], attended: Float[Array, "rows length kv group dim"]
     ) -> Float[Array, "rows length width"]:
@@ -155,7 +166,7 @@ def join_groups(config: ModelConfig, q: Any, k: Any, v: Any) -> Any:
     """[..., q], [..., kv], [..., kv] features of the heads as one [..., q + 2 kv], by key-value group."""
     lead, kv, hd = q.shape[:-1], config.num_kv_heads, config.head_dim
     parts = [x.reshape(*lead, kv, -1, hd) for x in (q, k, v)]
-    return (np if isinstance(q, np.ndarray) else jnp).concatenate(parts, axis=-2).reshape(*lead, -1)
+    return jnp.concatenate(parts, axis=-2).reshape(*lead, -1)
 
 
 def split_groups(config: ModelConfig, qkv: Any) -> tuple[Any, Any, Any]:
@@ -256,12 +267,11 @@ class Transformer(nnx.Module):
             positions = jnp.broadcast_to(jnp.arange(tokens.shape[1]), tokens.shape)
         if segment_ids is None:
             segment_ids = jnp.zeros(tokens.shape, jnp.int32)
-        c, visibility, rotary = self.config, Visibility.of(segment_ids, positions, prefix_ids), Rotary.of(self.config, positions)
+        visibility, rotary = Visibility.of(segment_ids, positions, prefix_ids), Rotary.of(self.config, positions)
 
         def apply(block: Block, x: Array, slides: Any) -> Array:
             q, k, v = block.qkv(x, *rotary.tables(slides))
-            options = {"window": c.sliding_window, "windowed": slides, "scale": c.attention_scale, "softcap": c.attention_softcap}
-            return block.finish(x, attention(q, k, v, visibility, **options))
+            return block.finish(x, block.attend(q, k, v, visibility, slides))
 
         return self.final(self._repeat(apply, self.embed_tokens(tokens)))
 

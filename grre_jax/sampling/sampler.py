@@ -19,7 +19,6 @@ import numpy as np
 from flax import nnx
 from jaxtyping import Array, Bool, Float, Int
 
-from grre_jax.models.attention import attention
 from grre_jax.models.blocked_attention import Visibility
 from grre_jax.models.config import ModelConfig
 from grre_jax.models.rotary import Rotary
@@ -154,8 +153,7 @@ def _prefill(model: Transformer, prompts: Array, lengths: Array) -> tuple[Float[
         slides = c.slides(i)
         q, k, v = block.qkv(x, *rotary.tables(slides))
         caches.append((k, v))
-        options = {"window": c.sliding_window, "windowed": slides, "scale": c.attention_scale, "softcap": c.attention_softcap}
-        x = block.finish(x, attention(q, k, v, visibility, **options))
+        x = block.finish(x, block.attend(q, k, v, visibility, slides))
     last = jnp.take_along_axis(x, (lengths - 1)[:, None, None], axis=1)
     return model.final(last)[:, 0], caches
 

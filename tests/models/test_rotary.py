@@ -1,0 +1,46 @@
+"""Rotary positions: what the rotation keeps, and the gradient that is written by hand."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from grre_jax.models.rotary import rope_frequencies, rotate, rotate_groups
+
+
+def tables(positions, dim):
+    angle = positions[..., None] * rope_frequencies(dim, 1e4)
+    return jnp.cos(angle), jnp.sin(angle)
+
+
+def test_scores_depend_on_the_distance_alone():
+    q, k = jax.random.normal(jax.random.key(1), (2, 1, 1, 1, 8))
+
+    def score(i, j):
+        turned = [rotate(v, *tables(jnp.asarray([[p]]), 8)) for v, p in ((q, i), (k, j))]
+        return float((turned[0] * turned[1]).sum())
+
+    np.testing.assert_allclose(score(5, 3), score(12, 10), rtol=1e-4)
+    np.testing.assert_allclose(score(0, 0), float((q * k).sum()), rtol=1e-5)
+
+
+@pytest.mark.parametrize("group", [1, 3])
+def test_values_are_not_turned_and_the_gradient_is_that_of_the_formula(group):
+    rng = np.random.default_rng(0)
+    y = jnp.asarray(rng.normal(size=(2, 5, 2, group + 2, 8)), jnp.float32)
+    cos, sin = tables(jnp.asarray(rng.integers(0, 50, (2, 5))), 8)
+    weights = [jnp.asarray(rng.normal(size=x.shape), jnp.float32) for x in rotate_groups(y, cos, sin)]
+
+    def plain(y):
+        """Entry i and entry i + dim/2 are the parts of a complex number that is multiplied by exp(i angle)."""
+        turned = (y[..., :4] + 1j * y[..., 4:]) * (cos + 1j * sin)[:, :, None, None]
+        turned = jnp.concatenate([turned.real, turned.imag], -1)
+        return turned[..., :group, :], turned[..., group, :], y[..., group + 1, :]
+
+    def weighted(parts):
+        return sum((w * x).sum() for w, x in zip(weights, parts, strict=True))
+
+    for ours, expected in zip(rotate_groups(y, cos, sin), plain(y), strict=True):
+        np.testing.assert_allclose(ours, expected, rtol=1e-5, atol=1e-6)
+    ours, expected = jax.grad(lambda y: weighted(rotate_groups(y, cos, sin)))(y), jax.grad(lambda y: weighted(plain(y)))(y)
+    np.testing.assert_allclose(ours, expected, rtol=1e-5, atol=1e-6)
