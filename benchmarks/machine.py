@@ -18,6 +18,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 import grre_jax
 
@@ -48,6 +49,15 @@ def timed(call: Callable[[], Any], calls: int) -> float:
         out = call()
     jax.block_until_ready(out)
     return (time.perf_counter() - start) / calls
+
+
+def in_turns(calls: dict[Any, Callable[[], Any]], repeats: int, seconds: float) -> dict[Any, np.ndarray]:
+    """Seconds a call of several calls, each timed once a round for at least `seconds` after one call that may compile: [repeats] by name."""
+    for call in calls.values():
+        first_call(call)
+    counts = {name: calls_for(call, seconds) for name, call in calls.items()}
+    rounds = [{name: timed(call, counts[name]) for name, call in calls.items()} for _ in range(repeats)]
+    return {name: np.array([found[name] for found in rounds]) for name in calls}
 
 
 @dataclasses.dataclass

@@ -3,16 +3,22 @@
     python benchmarks/sample.py                                       # 4.0M parameters, 32 rows of 64 + 64 tokens, 1 and 8 a prompt
     python benchmarks/sample.py --model models/smollm2-135m --rows 8 --sizes
     python benchmarks/sample.py --output benchmarks/results/sample.json
+    python benchmarks/sample.py --sizes 1.5B --bf16 --rows 256 --samples 8 --prompt 256 --new 128 --repeats 5 --output benchmarks/results/sample_h200.json
+    python benchmarks/sample.py --sizes 1.5B-2-layers --bf16 --rows 4 --samples 2 --prompt 16 --new 8 --repeats 2    # the same, small, on a CPU
+
+The one of 256 rows is for an accelerator: Qwen2.5-1.5B's shape in bfloat16, to be held against `memory floor / decode`; most of its minutes go into compiling.
 
 Timed is a whole `sampling.sample` call on one device: prefill, then one decode step a token, no completion ending early. With K samples
-a prompt, a prompt is computed and cached once for its K rows. Counted are
+a prompt, a prompt is computed and cached once for its K rows. In the same round the same
+programs are run with a clock between them: `prefill` is what passes until the first token of every row is drawn, `decode` the steps after
+it. Counted are
 
 - tokens: those generated;
 - FLOPs: `ModelConfig.flops_per_token` of every prompt token (the head only on the last) and of every token decoded, at its context;
 - the fraction of peak: those FLOPs a second over what a large square product reached right before, in the same round;
 - the floor, a prediction of the least time: the prefill's FLOPs at that peak, then for each decode step the larger of its FLOPs at
-  the peak and its bytes (all weights, and the filled part of the KV cache) at the bandwidth of a copy as large as the weights. Weights
-  that fit a cache are copied there too. Reading alone may be faster than copying, so a share above 100% is possible.
+  the peak and its bytes (all weights in the dtype of the products, and the filled part of the KV cache) at the bandwidth of a copy as large as
+  the weights. Weights that fit a cache are copied there too. Reading alone may be faster than copying, so a share above 100% is possible.
 """
 
 from __future__ import annotations
@@ -20,6 +26,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Sequence
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -27,6 +34,7 @@ import machine
 import numpy as np
 import report
 import sizes
+from sample_run import taken
 
 from grre_jax import sampling
 from grre_jax.errors import DataError
@@ -60,9 +68,10 @@ class Workload:
 
     Attributes:
         call: samples once.
+        apart: the same, with a clock between prefill and decode.
         tokens, prefill_flops, step_flops, step_bytes: as counted above; a step is one decode step of all rows.
         steps: decode steps; the first token comes from the prefill.
-        weight_bytes: of all parameters, as stored.
+        weight_bytes: of all parameters, as the products take them.
         first_call_seconds: of the call that traces and compiles.
     """
 
@@ -79,7 +88,7 @@ class Workload:
         self.step_flops = data.rows * config.flops_per_token(data.prompt_tokens + filled)
         width = (model.compute_dtype or model.embed[...].dtype).itemsize
         token_bytes = 2 * config.num_layers * config.num_kv_heads * config.head_dim * width
-        self.weight_bytes = config.num_parameters * model.embed[...].dtype.itemsize
+        self.weight_bytes = config.num_parameters * width
         self.step_bytes = self.weight_bytes + token_bytes * (prompts * data.prompt_tokens + data.rows * filled)
 
         shape = (prompts, data.prompt_tokens)
@@ -92,7 +101,7 @@ class Workload:
             )
             return jax.block_until_ready(samples)
 
-        self.call = call
+        self.call, self.apart = call, partial(taken, model, tokens, samples=data.samples, max_new_tokens=data.new_tokens)
         self.first_call_seconds = machine.first_call(call)
 
     @property
@@ -105,14 +114,19 @@ def measure(workloads: Sequence[Workload], peak: machine.Probe, repeats: int, se
     """Times every workload in turns with the machine; arguments and result as in train_step.py."""
     copies = [machine.copy_probe(work.weight_bytes, seconds / 4) for work in workloads]
     calls = [machine.calls_for(work.call, seconds) for work in workloads]
-    rounds: list[list[tuple[float, float, float]]] = [[] for _ in workloads]
+    rounds: list[list[tuple[float, ...]]] = [[] for _ in workloads]
     for _ in range(repeats):
         for i, work in enumerate(workloads):
-            rounds[i].append((peak.rate(), machine.timed(work.call, calls[i]), copies[i].rate()))
+            peak_rate, whole = peak.rate(), machine.timed(work.call, calls[i])
+            parts = [work.apart() for _ in range(calls[i])]
+            prefill, decode = (np.mean([getattr(part, name) for part in parts]) for name in ("prefill_seconds", "decode_seconds"))
+            rounds[i].append((peak_rate, whole, prefill, decode, copies[i].rate()))
     return [_record(work, *np.array(of_work).T) for work, of_work in zip(workloads, rounds, strict=True)]
 
 
-def _record(work: Workload, peaks: np.ndarray, times: np.ndarray, bandwidths: np.ndarray) -> report.Record:
+def _record(
+    work: Workload, peaks: np.ndarray, times: np.ndarray, prefills: np.ndarray, decode: np.ndarray, bandwidths: np.ndarray
+) -> report.Record:
     memory = work.step_bytes / bandwidths
     floor = work.prefill_flops / peaks + work.steps * np.maximum(work.step_flops / peaks, memory)
     return {
@@ -126,6 +140,8 @@ def _record(work: Workload, peaks: np.ndarray, times: np.ndarray, bandwidths: np
         "decode_step_bytes": work.step_bytes,
         "compile_seconds": work.first_call_seconds - float(np.median(times)),
         "call_seconds": report.spread(times),
+        "prefill_seconds": report.spread(prefills),
+        "decode_step_seconds": report.spread(decode / work.steps),
         "seconds_per_token_of_a_row": report.spread(times / work.data.new_tokens),
         "tokens_per_second": report.spread(work.tokens / times),
         "flops_per_second": report.spread(work.flops / times),
@@ -134,6 +150,7 @@ def _record(work: Workload, peaks: np.ndarray, times: np.ndarray, bandwidths: np
         "fraction_of_peak": report.spread(work.flops / times / peaks),
         "memory_floor_seconds": report.spread(work.steps * memory),
         "fraction_of_memory_floor": report.spread(work.steps * memory / times),
+        "decode_fraction_of_memory_floor": report.spread(work.steps * memory / decode),
         "floor_seconds": report.spread(floor),
         "fraction_of_floor": report.spread(floor / times),
     }
@@ -146,6 +163,8 @@ LINES = {
     "MB a decode step": lambda r: f"{r['decode_step_bytes'] / 1e6:,.1f}",
     "compile s (first call less a later one)": lambda r: f"{r['compile_seconds']:.1f}",
     "call ms": report.written("call_seconds", ".1f", 1e3),
+    "prefill ms": report.written("prefill_seconds", ".1f", 1e3),
+    "decode ms a step": report.written("decode_step_seconds", ".2f", 1e3),
     "ms a token of a row": report.written("seconds_per_token_of_a_row", ".2f", 1e3),
     "*tokens/s": report.written("tokens_per_second", ",.0f"),
     "GFLOP/s": report.written("flops_per_second", ",.1f", 1e-9),
@@ -154,6 +173,7 @@ LINES = {
     "copy GB/s": report.written("copy_bytes_per_second", ",.1f", 1e-9),
     "memory floor, ms": report.written("memory_floor_seconds", ".1f", 1e3),
     "*memory floor / call": report.written("fraction_of_memory_floor", ".1%"),
+    "*memory floor / decode": report.written("decode_fraction_of_memory_floor", ".1%"),
     "predicted floor, ms": report.written("floor_seconds", ".1f", 1e3),
     "floor / call": report.written("fraction_of_floor", ".1%"),
 }

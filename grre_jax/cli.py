@@ -13,6 +13,7 @@ from typing import Any
 import grre_jax
 from grre_jax.allocation import keep_freed_memory
 from grre_jax.errors import DataError, UsageError
+from grre_jax.generation import options as generation_options
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -23,7 +24,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     known, rest = parser.parse_known_args([word for word in arguments if word != "--debug"])
     if rest and known.command not in ("train", "evaluate", "compile"):
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
-    if known.command in ("train", "evaluate") and "jax" not in sys.modules:  # else a caller has begun already, with settings of his own
+    if (
+        known.command in ("train", "evaluate", "sample") and "jax" not in sys.modules
+    ):  # else a caller has begun already, with settings of his own
         keep_freed_memory()
     try:
         return known.run(known, rest) or 0
@@ -65,15 +68,20 @@ def _parser() -> argparse.ArgumentParser:
 
     evaluate = commands.add_parser(
         "evaluate",
-        help="evaluate a run's checkpoints",
-        description="Evaluates the first and the last checkpoint of a run as its configuration says, with overrides.",
+        help="evaluate a run's checkpoints, or a model",
+        description="pass@1, pass@k and maj@k on held-out questions, with 95%% intervals: of the first and the last checkpoint of a run as its configuration says, or of a model on the task of --task.name. Any field is overridden by its dotted name.",
         allow_abbrev=False,
     )
-    evaluate.add_argument("folder", metavar="RUN", help="a run folder")
+    evaluate.add_argument("folder", metavar="RUN|MODEL", help="a run folder, a Hugging Face folder or a .gguf file")
+    for flag, field in EVALUATION_FLAGS.items():
+        evaluate.add_argument(flag, metavar="N", help=f"the same as --{field.replace('_', '-')}")
+    evaluate.add_argument("--json", metavar="FILE", help="write the result here too")
     _processes_flags(evaluate)
     evaluate.set_defaults(run=_evaluate)
 
     _compile_parser(commands)
+    sample = generation_options.add_parser(commands)
+    sample.set_defaults(run=_sample)
     report = commands.add_parser("report", help="summary table and curves of one or several runs")
     report.add_argument("folders", metavar="RUN", nargs="+")
     report.add_argument("--output", help="where the pictures go: the run's own plots/ for one run, ./report for several, if not given")
@@ -182,12 +190,37 @@ def _train(known: argparse.Namespace, rest: list[str]) -> int:
     return 0
 
 
-def _evaluate(known: argparse.Namespace, rest: list[str]) -> int:
-    from grre_jax.training import finished
+# Short names of what is most often changed in an evaluation.
+EVALUATION_FLAGS = {
+    **{f"--{name.replace('_', '-')}": f"evaluation.{name}" for name in ("questions", "num_samples", "temperature", "top_k", "top_p")},
+    "--max-new-tokens": "sampling.max_new_tokens",
+}
 
+
+def _evaluate(known: argparse.Namespace, rest: list[str]) -> int:
+    import json
+
+    from grre_jax.parallel import processes
+    from grre_jax.training import evaluate_model, finished
+
+    given = {field: getattr(known, flag[2:].replace("-", "_")) for flag, field in EVALUATION_FLAGS.items()}
+    fields = [word for field, value in given.items() if value is not None for word in (f"--{field}", value)]
+    path = Path(known.folder)
+    if known.json and not Path(known.json).resolve().parent.is_dir():
+        raise UsageError(f"--json {known.json}: the folder {Path(known.json).parent} does not exist: make it first")
     with _joined(known):
-        finished.evaluate_run(Path(known.folder), rest)
+        evaluate = finished.evaluate_run if finished.is_run(path) else evaluate_model.evaluate_model
+        result = evaluate(path, [*fields, *rest])
+        if known.json and processes.is_first():
+            Path(known.json).write_text(json.dumps(result, indent=2) + "\n")
     return 0
+
+
+def _sample(known: argparse.Namespace, _: list[str]) -> int:
+    options = generation_options.from_arguments(known)
+    from grre_jax.generation import command
+
+    return command.run(options)
 
 
 def _joined(known: argparse.Namespace, **options: Any) -> AbstractContextManager[None]:

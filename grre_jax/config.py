@@ -23,6 +23,11 @@ def _check_least(section: Any, **least: int) -> None:
             raise ValueError(f"{name} must be at least {value}, got {getattr(section, name)}")
 
 
+def _check_top_p(top_p: float) -> None:
+    if not 0 < top_p <= 1:
+        raise ValueError(f"top_p must be above 0 and at most 1, got {top_p}")
+
+
 @dataclasses.dataclass(frozen=True)
 class TaskConfig:
     """What is asked and how answers are verified.
@@ -61,6 +66,8 @@ class SamplingConfig:
         max_prompt_tokens: a longer prompt is an error.
         max_new_tokens: limit on a completion, EOS included.
         prompts_per_call: prompts sampled at once; their completions are decoded side by side.
+        slots: completions decoded side by side, where they are to be fewer than a call's: what ends makes room for what waits. 0 for all.
+        cache_dtype: of keys and values: "float32", "bfloat16" or "int8"; the activations' if empty.
     """
 
     num_samples: int = 8
@@ -70,11 +77,14 @@ class SamplingConfig:
     max_prompt_tokens: int = 16
     max_new_tokens: int = 8
     prompts_per_call: int = 16
+    slots: int = 0
+    cache_dtype: str = ""
 
     def __post_init__(self):
-        _check_least(self, num_samples=1, temperature=0, top_k=0, max_prompt_tokens=1, max_new_tokens=1, prompts_per_call=1)
-        if not 0 < self.top_p <= 1:
-            raise ValueError(f"top_p must be above 0 and at most 1, got {self.top_p}")
+        _check_least(self, num_samples=1, temperature=0, top_k=0, max_prompt_tokens=1, max_new_tokens=1, prompts_per_call=1, slots=0)
+        if self.cache_dtype not in ("", "float32", "bfloat16", "int8"):
+            raise ValueError(f"cache_dtype must be float32, bfloat16, int8 or empty, got {self.cache_dtype!r}")
+        _check_top_p(self.top_p)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -139,12 +149,14 @@ class WarmStartConfig:
 
 @dataclasses.dataclass(frozen=True)
 class EvaluationConfig:
-    """Evaluation on held-out questions, sampled at temperature 1.
+    """Evaluation on held-out questions.
 
     Args:
         every: steps between evaluations; the first and last step are always evaluated. 0 for those two alone.
         questions: held-out questions.
         num_samples: completions a question.
+        temperature, top_k, top_p: of these completions, whatever they are in training. KL to the start is told at 1, 0 and 1 only: an estimate of it takes the
+            policy's own completions.
         ranking_questions: groups of `data.path` held out to test, before and after training, how often the length-normalised log-prob ranks a correct
             completion above an incorrect one of the same question; "start:stop", empty for none.
         allow_contaminated: evaluate on a benchmark split that the training data holds.
@@ -153,11 +165,15 @@ class EvaluationConfig:
     every: int = 20
     questions: int = 256
     num_samples: int = 1
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
     ranking_questions: str = ""
     allow_contaminated: bool = False
 
     def __post_init__(self):
-        _check_least(self, every=0, questions=0, num_samples=1)
+        _check_least(self, every=0, questions=0, num_samples=1, temperature=0, top_k=0)
+        _check_top_p(self.top_p)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,9 +6,17 @@ import tempfile
 
 import pytest
 
+# The tests' time is the compiler's: LLVM is told not to optimise. XLA's own passes, and so programs, layouts and memory, stay as they are.
+QUICK = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+
 
 def pytest_configure(config):
-    """One compilation cache for the session: the same small programs are compiled by many tests, and by processes that tests start."""
+    """What compiles for the session and the processes that its tests start: quick to make (but for parity, which compiles as users do, or where XLA_FLAGS says
+    how to optimise), and kept in one cache, as many tests compile the same small programs.
+    """
+    flags = os.environ.get("XLA_FLAGS", "")
+    if config.option.markexpr != "parity" and "xla_backend_optimization_level" not in flags:
+        os.environ["XLA_FLAGS"] = f"{flags} {QUICK}".strip()
     folder = tempfile.TemporaryDirectory(prefix="grre-compiled-")
     config.add_cleanup(folder.cleanup)
     os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", folder.name)

@@ -36,6 +36,10 @@ def config():
 """
 
 
+# What a run does besides training.
+BARE = ["--evaluation.questions", "0", "--checkpoint.export", "false"]
+
+
 @pytest.fixture(scope="module")
 def config_file(tmp_path_factory):
     path = tmp_path_factory.mktemp("config") / "tiny.py"
@@ -155,7 +159,7 @@ def test_a_loss_of_your_own_trains_as_its_documentation_says(config_file, tmp_pa
     folder = tmp_path / "run"
     name = f"{tmp_path / 'my_loss.py'}:soft_clip"
     options = ["--objective.name", name, "--objective.options.width", "0.3", "--objective.options.kl_coef", "0.1"]
-    assert main(["train", config_file, "--run-dir", str(folder), *options, "--objective.options.kl_reference", "behavior"]) == 0
+    assert main(["train", config_file, "--run-dir", str(folder), *options, *BARE, "--objective.options.kl_reference", "behavior"]) == 0
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     trained = [row for row in rows if "loss" in row]
     assert trained and {"ratio_max", "effective_sample_size", "penalty"} <= trained[-1].keys()
@@ -168,7 +172,9 @@ def test_a_loss_of_your_own_that_is_not_there(fails, config_file, tmp_path):
 
 def test_the_reference_of_a_run_is_the_policy_it_started_from(config_file, tmp_path):
     folder = tmp_path / "run"
-    assert main(["train", config_file, "--run-dir", str(folder), "--objective.name", "tis", "--objective.options.kl_coef", "0.1"]) == 0
+    assert (
+        main(["train", config_file, "--run-dir", str(folder), *BARE, "--objective.name", "tis", "--objective.options.kl_coef", "0.1"]) == 0
+    )
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     divergences = [row["kl_reference_k3"] for row in rows if "kl_reference_k3" in row]
     assert len(divergences) == 4 and abs(divergences[0]) < 1e-9 and divergences[-1] > 1e-6
@@ -305,8 +311,42 @@ def test_evaluate(copy, capsys, monkeypatch):
     result = json.loads((copy / "evaluation.json").read_text())
     assert result["steps"] == [0, 4] and result["questions"] == 8
     assert result["first"]["kl_to_start"] == pytest.approx(0, abs=1e-6) and 0 <= result["last"]["accuracy"] <= 1
-    assert "policy" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "policy" in printed and "pass@k" in printed and "maj@k" in printed
     assert (files(copy / "checkpoints"), (copy / "config.json").read_bytes(), (copy / "metrics.jsonl").read_bytes()) == before
+
+
+def test_evaluate_with_short_names(copy, capsys, monkeypatch, fails, tmp_path):
+    monkeypatch.setenv("COLUMNS", "200")
+    words = ["--questions", "8", "--num-samples", "2", "--temperature", "0.5", "--top-k", "3", "--top-p", "0.9", "--max-new-tokens", "2"]
+    assert main(["evaluate", str(copy), *words, "--json", str(tmp_path / "e.json")]) == 0
+    result = json.loads((tmp_path / "e.json").read_text())
+    assert result == json.loads((copy / "evaluation.json").read_text()) and result["questions"] == 8
+    assert result["sampling"] == {"num_samples": 2, "temperature": 0.5, "top_k": 3, "top_p": 0.9, "max_new_tokens": 2}
+    assert result["last"]["response_length"] <= 2 and list(result["last"]["pass_at_k"]) == ["1", "2"]
+    assert "kl_to_start" not in result["last"] and "KL" not in capsys.readouterr().out  # that takes the policy's own completions
+    assert "field evaluation.questions takes a whole number" in fails(2, "evaluate", copy, "--questions", "x")
+    assert "make it first" in fails(2, "evaluate", copy, "--json", tmp_path / "none" / "e.json")
+
+
+def test_evaluate_a_model(run, capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("COLUMNS", "200")
+    words = ["--task.name", "arithmetic", "--task.options.operands", "2", "--questions", "8", "--num-samples", "4", "--max-new-tokens", "3"]
+    assert main(["evaluate", str(run / "model"), *words, "--json", str(tmp_path / "e.json")]) == 0
+    result = json.loads((tmp_path / "e.json").read_text())
+    assert (
+        result["task"] == "arithmetic"
+        and 0 <= result["policy"]["maj_at_k"]["4"]["value"] <= result["policy"]["pass_at_k"]["4"]["value"] <= 1
+    )
+    assert "pass@k" in capsys.readouterr().out and not (run / "model" / "evaluation.json").exists()
+
+
+def test_sample(run, capsys):
+    words = ["--prompt", "3+5>", "--num-samples", "2", "--max-new-tokens", "3", "--json"]
+    assert main(["sample", str(run), *words]) == 0
+    of_run = json.loads(capsys.readouterr().out)
+    assert main(["sample", str(run / "model"), *words]) == 0
+    assert of_run["completions"] == json.loads(capsys.readouterr().out)["completions"] and of_run["model"]["step"] == 4
 
 
 def test_export(fails, run, tmp_path, capsys):

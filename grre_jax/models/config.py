@@ -71,6 +71,7 @@ class ModelConfig:
         max_positions: the longest sequence the model was made for, in tokens.
         family: "llama", "qwen2", "qwen3" or "gemma3"; it only names the architecture when the model is written out.
         eos_ids: token ids that end a completion, as the checkpoint declares them.
+        bos_id: token id that begins a text, as the checkpoint declares it; None if it does not.
 
     Raises:
         ValueError: at construction, naming the field, if the numbers do not fit together.
@@ -103,6 +104,7 @@ class ModelConfig:
     max_positions: int = 2048
     family: str = "llama"
     eos_ids: tuple[int, ...] = ()
+    bos_id: int | None = None
 
     def __post_init__(self):
         for field in ("vocab_size", "hidden_size", "intermediate_size", "num_layers", "num_heads", "num_kv_heads", "head_dim"):
@@ -126,6 +128,11 @@ class ModelConfig:
     def attention_scale(self) -> float:
         """What attention scores are multiplied by."""
         return (self.query_scale or self.head_dim) ** -0.5
+
+    @property
+    def start_id(self) -> int | None:
+        """The token that an empty prompt begins with: that which begins a text, else one that ends one, as GPT-2 was trained; None if there is neither."""
+        return self.bos_id if self.bos_id is not None else next(iter(self.eos_ids), None)
 
     def slides(self, layer: int) -> bool:
         """Whether the layer attends within the sliding window only."""

@@ -70,10 +70,10 @@ def _family(values: dict[str, Any], where: Path) -> str:
     raise DataError(f"{where}: model_type {kind!r} is not supported and no architecture is named: use a checkpoint of {supported}")
 
 
-def _eos_ids(value: Any, where: Path) -> tuple[int, ...]:
+def _token_ids(field: str, value: Any, where: Path) -> tuple[int, ...]:
     ids = [] if value is None else value if isinstance(value, list) else [value]
     if not all(isinstance(i, int) and not isinstance(i, bool) for i in ids):
-        raise DataError(f"{where}: eos_token_id must be a token id or a list of them, got {value!r}")
+        raise DataError(f"{where}: {field} must be a token id or a list of them, got {value!r}")
     return tuple(ids)
 
 
@@ -172,7 +172,8 @@ def config_from_dict(values: dict[str, Any], where: Path = Path("config.json"), 
             local_rope_theta=local_theta if slides else 0.0,
             max_positions=number("max_position_embeddings", _MAX_POSITIONS[family]),
             family=family,
-            eos_ids=_eos_ids(values.get("eos_token_id") if eos_token_id is None else eos_token_id, where),
+            eos_ids=_token_ids("eos_token_id", values.get("eos_token_id") if eos_token_id is None else eos_token_id, where),
+            bos_id=next(iter(_token_ids("bos_token_id", values.get("bos_token_id"), where)), None),
             **_FIXED[family],
         )
     except ValueError as error:
@@ -232,7 +233,7 @@ def config_to_dict(config: ModelConfig, dtype: str = "float32") -> dict[str, Any
         **rope_fields.write(config, layered=gemma),
         "max_position_embeddings": config.max_positions,
         "tie_word_embeddings": config.tie_embeddings,
-        "bos_token_id": None,
+        "bos_token_id": config.bos_id,
         "eos_token_id": eos[0] if len(eos) == 1 else eos or None,
         "torch_dtype": dtype,
         "dtype": dtype,

@@ -131,6 +131,7 @@ class GGUFFile:
                 max_positions=self.field(f"{family}.context_length", 2048),
                 family=family,
                 eos_ids=tuple(dict.fromkeys(i for i in eos if i is not None)),
+                bos_id=self.field("tokenizer.ggml.bos_token_id"),
             )
         except ValueError as error:
             raise DataError(f"{self.path}: {error}") from error

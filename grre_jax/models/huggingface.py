@@ -159,9 +159,9 @@ def parameters(model: Transformer) -> dict[str, Array]:
 def fingerprint(model: Transformer) -> str:
     """SHA-256 (hexadecimal) over what decides the log-probs: the shape's numbers; each parameter's name, dtype, shape, bytes.
 
-    A saved and reloaded model keeps it. What the configuration only declares (family, eos_ids, max_positions) does not enter.
+    A saved and reloaded model keeps it. What the configuration only declares (family, eos_ids, bos_id, max_positions) does not enter.
     """
-    declared = ("family", "eos_ids", "max_positions")
+    declared = ("family", "eos_ids", "bos_id", "max_positions")
     shape = {k: v for k, v in dataclasses.asdict(model.config).items() if k not in declared}
     if model.lora is not None:
         shape |= {"lora_scale": model.lora.scale}

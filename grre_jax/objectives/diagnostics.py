@@ -106,7 +106,8 @@ def batch_diagnostics(logprobs: Float[Array, "..."], batch: Batch) -> dict[str, 
       effective_sample_size_responses: the same of the responses' W.
       log_ratio_q01, log_ratio_q50, log_ratio_q99: quantiles of d over tokens, before any limit or truncation.
       And where the batch says how stale its responses are, for each bin of the histogram, named by its first and last version (staleness_0, staleness_1, staleness_2_3, ..., staleness_256_up), the share of tokens in it, and kl_behavior_k3_staleness_... the mean
-      of rho - 1 - d over them, 0 where there is none.
+      of rho - 1 - d over them, 0 where there is none; and sampler_gap_mean, sampler_gap_max of |d| over the tokens of the policy itself (staleness 0), which only
+      differ by how the sampler and the learner compute: rounding, and what a narrower dtype loses.
     """
     if batch.old_logprobs is None:
         return {}
@@ -142,7 +143,8 @@ def _by_staleness(log_ratio: Tokens, mask: Bool[Array, " tokens"], batch: Batch)
     inside = jnp.where(mask, bins, len(STALENESS_BINS))[:, None] == jnp.arange(len(STALENESS_BINS))
     counts, divergences = jnp.sum(jnp.where(inside[:, :, None], terms[:, None, :], 0), axis=0).T
     tokens = jnp.maximum(jnp.sum(mask), 1)
-    metrics = {}
+    gap = jnp.where(mask & (staleness == 0), jnp.abs(log_ratio), 0)
+    metrics = {"sampler_gap_mean": jnp.sum(gap) / jnp.maximum(counts[0], 1), "sampler_gap_max": jnp.max(gap, initial=0)}
     for index, first in enumerate(STALENESS_BINS):
         following = STALENESS_BINS[index + 1] if index + 1 < len(STALENESS_BINS) else None
         name = (

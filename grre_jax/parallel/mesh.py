@@ -48,6 +48,9 @@ ACTIVATIONS: dict[str, tuple[Any, ...]] = {
     "tokens": (ROWS, "sequence"),
     "flat": ((*ROWS, "sequence"), None),
     "vocab_rows": ("tensor", None),
+    "cached": (ROWS, "tensor"),  # [rows, kv heads, ...] keys and values
+    "rows": (ROWS,),
+    "whole": (),
 }
 
 _PLATFORM: contextvars.ContextVar[str | None] = contextvars.ContextVar("platform", default=None)

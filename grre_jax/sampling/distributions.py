@@ -1,63 +1,73 @@
-"""The distribution that completions are drawn from: temperature, then top-k, then top-p, every number traced.
+"""The distribution that completions are drawn from: temperature, then top-k, then top-p, then min-p, every number traced.
 
-A value is never a compile-time constant here: another temperature or top-p compiles nothing. Truncation needs a sort of the vocabulary, so it sits
-behind a `lax.cond` and costs nothing when top_k and top_p are off.
+A value is never a compile-time constant here: another temperature or top-p compiles nothing. What truncation costs sits behind a `lax.cond`, and nothing is
+paid when it is off: a draw then reads the logits twice, for their maximum and for the masses of the vocabulary's blocks.
+
+Inside `grre_jax.parallel.mesh.use` the rows are cut over the data and fsdp axes and the vocabulary over tensor, as the head's output is, and no device ever
+holds another's columns of the logits.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import math
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import PartitionSpec as P
 from jaxtyping import Array, Float, Int
+
+from grre_jax.parallel import mesh as meshes
+from grre_jax.sampling import vocabulary
+from grre_jax.sampling.inverse_cdf import invert
+from grre_jax.sampling.truncation import MinP, Temperature, TopK, TopP, Truncation
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class SamplingDistribution:
-    """softmax(logits / temperature), cut to its top_k tokens and then to the smallest set holding top_p of what is left.
+    """softmax(logits / temperature), cut to its top_k tokens, then to the smallest set that holds top_p of what is left, then by min_p.
 
     Args:
         temperature: 0 is greedy; else the logits are divided by it.
-        top_k: how many tokens are kept; 0 keeps all. Tokens tied with the last one kept are kept too.
-        top_p: the mass that the kept tokens must reach, in (0, 1]; 1 keeps all.
+        top_k: how many tokens are kept; 0 keeps all. Tokens tied with the last one kept are kept too, here and in what follows.
+        top_p: the share of the mass that the kept tokens must reach, in (0, 1]; 1 keeps all.
+        min_p: the least probability of a kept token, as a share of the most probable one's, in [0, 1]; 0 keeps all.
+
+    Every row of logits needs one that is finite; a token whose logit is -inf is never drawn.
     """
 
     temperature: Float[Array, ""] | float = 1.0
     top_k: Int[Array, ""] | int = 0
     top_p: Float[Array, ""] | float = 1.0
+    min_p: Float[Array, ""] | float = 0.0
 
-    def scaled(self, logits: Float[Array, "*batch vocab"]) -> Float[Array, "*batch vocab"]:
+    @property
+    def truncations(self) -> tuple[Truncation, ...]:
+        """In the order in which they cut."""
+        return TopK(self.top_k), TopP(self.top_p), MinP(self.min_p)
+
+    def scaled(self, logits: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
         """Logits at the sampling temperature, in float32. Under greedy decoding (temperature 0) they are left as they are."""
-        temperature = jnp.asarray(self.temperature, jnp.float32)
-        return logits.astype(jnp.float32) / jnp.where(temperature > 0, temperature, 1.0)
+        return Temperature(self.temperature).scaled(logits)
 
-    def keep_threshold(self, scaled: Float[Array, "*batch vocab"]) -> Float[Array, "*batch"]:
-        """The smallest scaled logit that truncation keeps; -inf where nothing is cut."""
-        vocab = scaled.shape[-1]
-        top_k, top_p = jnp.asarray(self.top_k), jnp.asarray(self.top_p, jnp.float32)
-        k = jnp.where((top_k <= 0) | (top_k > vocab), vocab, top_k)
+    def keep_threshold(self, scaled: Float[Array, "*batch vocab"], axis: str | None = None) -> Float[Array, "*batch"]:
+        """The least that a kept token's scaled logit can be; -inf where nothing is cut.
 
-        def cut(scaled):
-            descending = -jnp.sort(-scaled, axis=-1)
-            kth = jnp.take_along_axis(descending, jnp.broadcast_to(k - 1, (*scaled.shape[:-1], 1)), axis=-1)
-            probability = jnp.where(descending >= kth, jnp.exp(descending - descending[..., :1]), 0.0)
-            mass = jnp.cumsum(probability, axis=-1)
-            # A token is kept while the mass before it is still short of top_p, so the first always is.
-            kept = (mass - probability < top_p * mass[..., -1:]) & (probability > 0)
-            last = jnp.take_along_axis(descending, kept.sum(-1, keepdims=True) - 1, axis=-1)
-            return jnp.where(top_p < 1.0, last, kth)[..., 0]
-
-        return jax.lax.cond((k < vocab) | (top_p < 1.0), cut, lambda s: jnp.full(s.shape[:-1], -jnp.inf, s.dtype), scaled)
+        Args:
+            scaled: [..., vocab] as `scaled` returns them.
+            axis: mesh axis that the vocabulary is cut over, inside `jax.shard_map`; None if it is whole.
+        """
+        threshold = jnp.full(scaled.shape[:-1], -jnp.inf, jnp.float32)
+        for truncation in self.truncations:
+            threshold = truncation.threshold(scaled, threshold, axis)
+        return threshold
 
     def log_prob(self, logits: Float[Array, "*batch vocab"]) -> Float[Array, "*batch vocab"]:
         """Log-probability of every token under this distribution; -inf for tokens that truncation removed."""
-        scaled = self.scaled(logits)
-        kept = scaled >= self.keep_threshold(scaled)[..., None]
-        greedy = jnp.where(jnp.arange(scaled.shape[-1]) == scaled.argmax(-1, keepdims=True), 0.0, -jnp.inf)
-        return jnp.where(jnp.asarray(self.temperature) > 0, jax.nn.log_softmax(jnp.where(kept, scaled, -jnp.inf), axis=-1), greedy)
+        flat = logits.reshape(-1, logits.shape[-1])
+        return _on_mesh(SamplingDistribution._log_prob, flat, (), keeps_vocab=True)(self, flat).reshape(logits.shape)
 
     def sample(
         self, uniforms: Float[Array, "rows 2"], logits: Float[Array, "rows vocab"]
@@ -77,43 +87,74 @@ class SamplingDistribution:
             temperature over the full vocabulary: what importance ratios use) and "policy" (the plain policy, temperature 1). Greedy decoding has no
             meaningful ratio: its "sampling" and "behavior" are 0.
         """
-        scaled = self.scaled(logits)
-        greedy = jnp.asarray(self.temperature) <= 0
-        top = scaled.max(axis=-1, keepdims=True)
-        weights = jnp.exp(scaled - top)
-        total = weights.sum(axis=-1)
-        kept = jnp.where(scaled >= self.keep_threshold(scaled)[:, None], weights, 0.0)
-        tokens, kept_total = _invert(uniforms, kept)
-        tokens = jnp.where(greedy, scaled.argmax(axis=-1), tokens)
+        return _on_mesh(SamplingDistribution._sample, logits, (uniforms,), keeps_vocab=False)(self, logits, uniforms)
+
+    def _log_prob(self, axis, logits):
+        scaled, blocks = self.scaled(logits), vocabulary.Blocks.of(logits, axis)
+        top = vocabulary.largest(scaled, axis)[:, None]
+        shifted = jnp.where(scaled >= self.keep_threshold(scaled, axis)[:, None], scaled - top, -jnp.inf)
+        columns = vocabulary.first_column(scaled, axis) + jnp.arange(scaled.shape[-1])
+        first = -vocabulary.largest(jnp.where(scaled == top, -columns, -blocks.vocab), axis)
+        greedy = jnp.where(columns == first[:, None], 0.0, -jnp.inf)
+        normaliser = jnp.log(blocks.masses(jnp.exp(shifted)).sum(axis=-1, keepdims=True))
+        return jnp.where(Temperature(self.temperature).greedy, greedy, shifted - normaliser)
+
+    def _sample(self, axis, logits, uniforms):
+        blocks, greedy = vocabulary.Blocks.of(logits, axis), Temperature(self.temperature).greedy
+        plain_top = vocabulary.largest(logits, axis).astype(jnp.float32)
+        top = self.scaled(plain_top)
+        masses = blocks.masses(jnp.exp(self.scaled(logits) - top[:, None]))
+        total = masses.sum(axis=-1)
+
+        def cut():
+            scaled = self.scaled(logits)
+            # Greedy decoding is what is left at the top, of which a uniform of 0 draws the first.
+            threshold = jax.lax.cond(greedy, lambda: vocabulary.largest(scaled, axis), lambda: self.keep_threshold(scaled, axis))
+            return threshold, blocks.masses(jnp.where(scaled >= threshold[:, None], jnp.exp(scaled - top[:, None]), 0.0))
+
+        active = [truncation.active(blocks.vocab) for truncation in self.truncations]
+        everything = jnp.full_like(top, -jnp.inf), masses
+        threshold, kept_masses = jax.lax.cond(jnp.stack([greedy, *active]).any(), cut, lambda: everything)
+        uniforms = jnp.where(greedy, 0.0, uniforms)
+        block = invert(uniforms[:, 0], kept_masses)
+        inside = blocks.take(logits, block)
+        scaled = self.scaled(inside)
+        within = invert(uniforms[:, 1], jnp.where(scaled >= threshold[:, None], jnp.exp(scaled - top[:, None]), 0.0))
 
         def chosen(x):
-            return jnp.take_along_axis(x, tokens[:, None], axis=-1)[:, 0]
+            return jnp.take_along_axis(x, within[:, None], axis=-1)[:, 0]
 
-        behavior = chosen(scaled) - top[:, 0] - jnp.log(total)
-        sampling = behavior + jnp.log(total) - jnp.log(kept_total)
-        plain = jax.lax.cond(
-            (jnp.asarray(self.temperature) == 1.0) | greedy,
-            lambda: behavior,
-            lambda: chosen(logits.astype(jnp.float32)) - jax.nn.logsumexp(logits.astype(jnp.float32), axis=-1),
-        )
-        zero = jnp.zeros_like(behavior)
-        return tokens, {"sampling": jnp.where(greedy, zero, sampling), "behavior": jnp.where(greedy, zero, behavior), "policy": plain}
+        score = chosen(scaled) - top
+        behavior, sampling = score - jnp.log(total), score - jnp.log(kept_masses.sum(axis=-1))
+
+        def plain():
+            return (
+                chosen(inside) - plain_top - jnp.log(blocks.masses(jnp.exp(logits.astype(jnp.float32) - plain_top[:, None])).sum(axis=-1))
+            )
+
+        policy = jax.lax.cond((jnp.asarray(self.temperature) == 1.0) | greedy, lambda: behavior, plain)
+        scores = {"sampling": jnp.where(greedy, 0.0, sampling), "behavior": jnp.where(greedy, 0.0, behavior), "policy": policy}
+        return block * blocks.width + within, scores
 
 
-def _invert(uniforms: Float[Array, "rows 2"], weights: Float[Array, "rows vocab"]) -> tuple[Int[Array, " rows"], Float[Array, " rows"]]:
-    """Index i with probability weights[i] / sum, and the sum. Entries of weight 0 are never drawn."""
-    rows, vocab = weights.shape
-    width = 1 << math.ceil(math.log2(max(vocab, 1)) / 2)
-    blocks = -(-vocab // width)
-    table = jnp.pad(weights, ((0, 0), (0, blocks * width - vocab))).reshape(rows, blocks, width)
+def _on_mesh(run: Callable, logits: Float[Array, "rows vocab"], others: tuple[Array, ...], *, keeps_vocab: bool) -> Callable:
+    """`run(distribution, axis, logits, *others)` as a function of all but the axis, each device of the mesh in use working on its own part of the logits.
 
-    def draw(uniform, mass):
-        cumulative, places = jnp.cumsum(mass, axis=-1), jnp.arange(mass.shape[-1])
-        # Parallel prefix sums are not monotone to the last bit, so an entry without mass is passed over by name, not by its sum.
-        index = jnp.where((cumulative > uniform[:, None] * cumulative[:, -1:]) & (mass > 0), places, places.size).min(axis=-1)
-        # Rounding can push the product up to the total itself: stay on the last entry that has mass.
-        return jnp.minimum(index, jnp.where(mass > 0, places, 0).max(axis=-1)), cumulative[:, -1]
+    Args:
+        run: takes the mesh axis that the vocabulary is cut over, or None.
+        logits: only their shape matters: rows or a vocabulary that the mesh's axes do not divide stay whole, as the head does.
+        others: arrays [rows, ...].
+        keeps_vocab: whether the result is [rows, vocab] rather than arrays [rows].
+    """
+    mesh = meshes.current()
+    if mesh is None:
+        return lambda distribution, *arrays: run(distribution, None, *arrays)
+    cut = meshes.spec(logits.shape, (meshes.ROWS, "tensor"), mesh)
+    axis = cut[1] if mesh.shape["tensor"] > 1 else None
 
-    block, total = draw(uniforms[:, 0], table.sum(axis=-1))
-    within, _ = draw(uniforms[:, 1], jnp.take_along_axis(table, block[:, None, None], axis=1)[:, 0])
-    return block * width + within, total
+    def local(distribution: SamplingDistribution, *arrays: Array) -> Any:
+        return run(distribution, axis, *arrays)
+
+    rows = P(cut[0])
+    specs = (P(), cut, *(rows for _ in others))
+    return jax.shard_map(local, mesh=mesh, in_specs=specs, out_specs=cut if keeps_vocab else rows, check_vma=False)

@@ -91,6 +91,11 @@ class Arithmetic:
         right = float(bool(end) and written.endswith(question.answer))
         return Verdict(right, {"correct": right})
 
+    def final_answer(self, completion: str) -> str | None:
+        """The digit before the first `$` of the completion; None if there is none."""
+        written, end, _ = completion.partition("$")
+        return written[-1] if end and written[-1:] in set("0123456789") else None
+
     # -- as token arrays --------------------------------------------------------------------------------------------------
 
     def questions_batch(self, positions: Int[Any, "batch"] | list[int]) -> Int[Any, "batch prompt"]:

@@ -81,6 +81,11 @@ class ChatArithmetic:
         right = float(verifiers.final_number_is(completion, question.answer))
         return Verdict(right, {"correct": right})
 
+    def final_answer(self, completion: str) -> str | None:
+        """The completion's final number as an exact fraction ("18", "1/2"); None if it gives none."""
+        answer = verifiers.extract_answer(completion)
+        return None if answer is None else str(answer.value)
+
     def _as_question(self, number: int) -> Question:
         values = [int(value) for value in _operands(np.array([number]), self.operands, self.digits)[0]]
         result = values[0]

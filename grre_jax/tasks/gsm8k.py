@@ -95,6 +95,11 @@ class GSM8K:
         right = float(verifiers.final_number_is(completion, question.answer))
         return Verdict(right, {"correct": right})
 
+    def final_answer(self, completion: str) -> str | None:
+        """The completion's final number as an exact fraction ("18", "1/2"); None if it gives none."""
+        answer = verifiers.extract_answer(completion)
+        return None if answer is None else str(answer.value)
+
     @cached_property
     def _order(self) -> addressing.EpochStream:
         return addressing.EpochStream(self.seed, len(self._training))

@@ -194,25 +194,29 @@ class ChatTokenizer:
           UsageError: the template refuses the conversation (some take no system prompt).
         """
         prompt = question.prompt if isinstance(question, Question) else question
-        if not self.has_template:
-            return prompt
-        messages = [{"role": "user", "content": prompt}]
-        if self.system_prompt is not None:
-            messages.insert(0, {"role": "system", "content": self.system_prompt})
-        from jinja2 import TemplateError
-
-        try:
-            return self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
-        except TemplateError as error:
-            raise UsageError(
-                f"The chat template in {self.folder} refuses the conversation ({_line(error)}): leave system_prompt out or correct it."
-            ) from error
+        return self._render([{"role": "user", "content": prompt}]) if self.has_template else prompt
 
     def encode_prompt(self, question: Question | str) -> list[int]:
         """The ids of a prompt, template included."""
         text = self.render(question)
-        if self.has_template:  # the template has written the beginning-of-text token already
-            return self.tokenizer.encode(text, add_special_tokens=False)
+        # A template writes the beginning-of-text token itself.
+        return self.tokenizer.encode(text, add_special_tokens=False) if self.has_template else self.encode_text(text)
+
+    def encode_messages(self, messages: list[dict[str, str]]) -> list[int]:
+        """The ids of a conversation, up to where the assistant begins to speak. The system prompt, if there is one, goes before it unless it begins with its own.
+
+        Args:
+          messages: {"role": "system", "user" or "assistant", "content": text} each.
+
+        Raises:
+          UsageError: there is no template, or it refuses the conversation.
+        """
+        if not self.has_template:
+            raise UsageError(f"The tokenizer in {self.folder} has no chat template, so it cannot read messages: give it text.")
+        return self.tokenizer.encode(self._render(messages), add_special_tokens=False)
+
+    def encode_text(self, text: str) -> list[int]:
+        """The ids of a text as it is, without the template, with the beginning-of-text token if the tokenizer writes one."""
         ids = self.tokenizer.encode(text)
         # A tokenizer set up to end every text would have the model continue after the end.
         while ids and ids[-1] in self.eos_ids and len(ids) > len(self.tokenizer.encode(text, add_special_tokens=False)):
@@ -230,6 +234,19 @@ class ChatTokenizer:
     def save(self, folder: str | Path) -> None:
         """Writes the tokenizer's files, template included, for a model to be exported with."""
         self.tokenizer.save_pretrained(str(folder))
+
+    def _render(self, messages: list[dict[str, str]]) -> str:
+        """A conversation inside the template."""
+        if self.system_prompt is not None and messages[0]["role"] != "system":
+            messages = [{"role": "system", "content": self.system_prompt}, *messages]
+        from jinja2 import TemplateError
+
+        try:
+            return self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+        except TemplateError as error:
+            raise UsageError(
+                f"The chat template in {self.folder} refuses the conversation ({_line(error)}): leave system_prompt out or correct it."
+            ) from error
 
     def _find_eos(self) -> tuple[int, ...]:
         """The tokenizer's own end token (a chat model's end of turn) first, then those that generation stops at."""

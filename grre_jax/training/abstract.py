@@ -17,8 +17,10 @@ from grre_jax.errors import UsageError
 from grre_jax.models.shapes import published
 from grre_jax.models.transformer import Transformer
 from grre_jax.parallel import mesh as meshes
-from grre_jax.sampling import sampler
+from grre_jax.sampling import engine, requests
 from grre_jax.sampling.distributions import SamplingDistribution
+from grre_jax.sampling.rows import Lanes
+from grre_jax.sampling.state import Shape, prepared
 from grre_jax.training import setup
 from grre_jax.training import state as states
 from grre_jax.training.batches import BatchShape, PackedBatch, pack
@@ -74,20 +76,48 @@ class AbstractRun:
         def array(shape, dtype, sharding):
             return jax.ShapeDtypeStruct(shape, dtype, sharding=sharding)
 
-        numbers = SamplingDistribution(array((), jnp.float32, whole), array((), jnp.int32, whole), array((), jnp.float32, whole))
-        keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), (count, settings.num_samples)))
+        shape = Shape(
+            shards=parallel.row_devices(self.mesh),
+            rows=count * settings.num_samples // parallel.row_devices(self.mesh),
+            lanes=count // parallel.row_devices(self.mesh),
+            samples=settings.num_samples,
+            steps=settings.max_new_tokens,
+            resident=True,
+            cache_dtype=settings.cache_dtype or str(self.model_dtype()),
+            impl=str(jax.random.key_impl(jax.random.key(0))),
+        )
+        numbers = SamplingDistribution(
+            array((), jnp.float32, whole), array((), jnp.int32, whole), array((), jnp.float32, whole), array((), jnp.float32, whole)
+        )
+        words = jax.eval_shape(lambda: jax.random.key_data(jax.random.key(0))).shape
+        columns = requests.bucket(settings.max_new_tokens)
+
+        def call(params, prompts, lengths, limits, keys, distribution, eos):
+            """What a run does by several programs, in one."""
+            weights = prepared(nnx.merge(self.graph, params))
+            ones = jnp.zeros_like(lengths)
+            lanes = Lanes(ones, lengths, ones + shape.samples, ones, ones, ones, limits, keys)
+            state = engine.new_state(shape, weights, prompts.shape[-1], columns)
+            index = jnp.broadcast_to(jnp.arange(shape.lanes, dtype=jnp.int32), lengths.shape)
+            state = engine.prefill(shape, weights, state, lanes, prompts, index)
+            return engine.advance(shape, weights, state, distribution, eos, jnp.zeros(shape.shards, jnp.int32), False)[1]
+
+        lead = (shape.shards, shape.lanes)
         with meshes.use(self.mesh):
-            return sampler._sample.lower(
-                self.graph,
+            return jax.jit(call).lower(
                 states.full(self.state.params, self.frozen),
-                array((count, settings.max_prompt_tokens), jnp.int32, cut),
-                array((count,), jnp.int32, cut),
+                array((*lead, settings.max_prompt_tokens), jnp.int32, cut),
+                array(lead, jnp.int32, cut),
+                array((*lead, settings.num_samples), jnp.int32, cut),
+                array((*lead, settings.num_samples, *words), jnp.uint32, cut),
                 numbers,
-                array((max(1, len(self.model.eos_ids)),), jnp.int32, whole),
-                array(keys.shape, keys.dtype, cut),
-                num_samples=settings.num_samples,
-                max_new_tokens=settings.max_new_tokens,
+                array((requests.ENDS,), jnp.int32, whole),
             )
+
+    def model_dtype(self) -> Any:
+        """Of the activations."""
+        compute = setup.dtypes(self.config.model)[1]
+        return compute or setup.dtypes(self.config.model)[0]
 
 
 def abstract_run(config: Config, devices: list[Any]) -> AbstractRun:

@@ -17,6 +17,7 @@ class Purpose(enum.IntEnum):
     SHAPE = 3  # data shaping: which responses RED-Drop drops
     WARM_START = 4
     LORA = 5  # initial low-rank terms
+    SAMPLE = 6  # a person's own prompts
 
 
 def run_key(seed: int, purpose: Purpose) -> Array:

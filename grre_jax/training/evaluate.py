@@ -9,6 +9,7 @@ import numpy as np
 
 from grre_jax.errors import UsageError
 from grre_jax.reporting import wilson_interval
+from grre_jax.rollouts import Group
 from grre_jax.tasks import Question
 from grre_jax.training.explore import Explorer
 from grre_jax.training.score import score_groups
@@ -25,21 +26,43 @@ def evaluate(explorer: Explorer, params: Any, start_params: Any, questions: Sequ
         step: the training step, for the address of the draws.
 
     Returns:
-        accuracy (mean reward of the completions), its 95% Wilson interval accuracy_low and accuracy_high (over completions; rewards count as fractions of a
-        success), response_length (tokens), entropy-free kl_to_start: the k3 estimate of KL(policy || start), nats per token.
+        As `figures`.
     """
-    groups = explorer.all_groups(params, questions, range(len(questions)), policy_version=step, attempt=step)
-    rewards = np.concatenate([g.rewards for g in groups])
+    return figures(explorer, sample_questions(explorer, params, questions, step=step), start_params)
+
+
+def sample_questions(explorer: Explorer, params: Any, questions: Sequence[Question], *, step: int) -> list[Group]:
+    """A judged group for each held-out question; arguments as for `evaluate`."""
+    return explorer.all_groups(params, questions, range(len(questions)), policy_version=step, attempt=step)
+
+
+def figures(explorer: Explorer, groups: Sequence[Group], start_params: Any = None) -> dict[str, float]:
+    """The mean figures of sampled groups.
+
+    Args:
+        explorer: that sampled them.
+        groups: of the held-out questions.
+        start_params: of the policy before training; None if there is none to compare with.
+
+    Returns:
+        accuracy (mean reward of the completions), its 95% Wilson interval accuracy_low and accuracy_high (over completions; rewards count as fractions of a
+        success), response_length (tokens) and entropy-free kl_to_start: the k3 estimate of KL(policy || start), nats per token. The latter holds for the policy's own
+        completions and is left out if they were drawn at another temperature than 1 or truncated.
+    """
+    rewards = np.concatenate([g.rewards for g in groups]).astype(np.float64)
     low, high = wilson_interval(float(rewards.sum()), len(rewards))
-    start = np.concatenate(score_groups(explorer.graph, start_params, groups, explorer.mesh))
-    log_ratio = start - np.concatenate([g.policy_logprobs for g in groups])  # log start/policy
-    return {
+    result = {
         "accuracy": float(rewards.mean()),
         "accuracy_low": low,
         "accuracy_high": high,
         "response_length": float(np.concatenate([g.lengths for g in groups]).mean()),
-        "kl_to_start": float(np.mean(np.expm1(log_ratio) - log_ratio)),
     }
+    drawn = explorer.config
+    if start_params is not None and (drawn.temperature, drawn.top_k, drawn.top_p) == (1.0, 0, 1.0):
+        start = np.concatenate(score_groups(explorer.graph, start_params, groups, explorer.mesh))
+        log_ratio = start - np.concatenate([g.policy_logprobs for g in groups])  # log start/policy
+        result["kl_to_start"] = float(np.mean(np.expm1(log_ratio) - log_ratio))
+    return result
 
 
 def refuse_contaminated(contains: Sequence[str], split: str, *, allowed: bool) -> None:

@@ -71,6 +71,8 @@ class Explorer:
         model = nnx.merge(self.graph, params)
         devices, cut = meshes.row_devices(self.mesh), meshes.rows(self.mesh)
         size = -(-min(self.config.prompts_per_call, len(questions)) // devices) * devices
+        with meshes.use(self.mesh):
+            weights = sampling.prepared(model)
         groups = []
         for start in range(0, len(questions), size):
             chunk, places = list(questions[start : start + size]), list(positions[start : start + size])
@@ -81,7 +83,7 @@ class Explorer:
             arrays = [processes.put(x, cut) for x in (prompts, lengths, np.asarray(places))]
             with meshes.use(self.mesh):
                 samples = sampling.sample(
-                    model,
+                    weights,
                     arrays[0],
                     num_samples=self.config.num_samples,
                     max_new_tokens=self.config.max_new_tokens,
@@ -93,6 +95,8 @@ class Explorer:
                     top_p=self.config.top_p,
                     positions=arrays[2],
                     attempt=attempt,
+                    slots=self.config.slots or None,
+                    cache_dtype=self.config.cache_dtype or None,
                 )
             own = processes.own_rows(cut, (size,))
             host = processes.fetch_rows(samples, cut)

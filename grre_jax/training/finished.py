@@ -8,17 +8,26 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import jax
+import optax
+from flax import nnx
+
 from grre_jax import reporting
 from grre_jax.config import Config, differences, from_dict
 from grre_jax.errors import DataError, UsageError
+from grre_jax.models.transformer import Transformer
 from grre_jax.overrides import override
 from grre_jax.parallel import processes
+from grre_jax.parallel.mesh import MeshConfig
+from grre_jax.reporting.evaluation_tables import print_evaluations
 from grre_jax.training import loop, setup
 from grre_jax.training.checkpoint import Checkpoints
-from grre_jax.training.evaluate import evaluate, refuse_contaminated
+from grre_jax.training.evaluate import figures, refuse_contaminated, sample_questions
+from grre_jax.training.evaluate_model import settings
 from grre_jax.training.export import write_adapter, write_model
+from grre_jax.training.measures import measures
 from grre_jax.training.ranking import held_out_groups, ranking, save_ranking
-from grre_jax.training.state import create, make_optimizer
+from grre_jax.training.state import create
 
 # What may differ between a run and an evaluation of it.
 EVALUATION_FIELDS = ("data.", "evaluation.", "mesh.", "run_dir", "sampling.", "task.")
@@ -39,6 +48,21 @@ def load_config(folder: Path) -> Config:
         raise DataError(f"{file} cannot be read as a configuration: {error}") from error
 
 
+def is_run(path: Path) -> bool:
+    """Whether a path is a run's folder (its config.json is a run's, or it holds checkpoints) and not a model's.
+
+    Raises:
+        DataError: it is neither.
+    """
+    if not (path.is_file() or (path / "config.json").is_file() or any(path.glob("*.gguf"))):
+        raise DataError(f"{path} is not a run folder, nor a model: it has no config.json and is no .gguf file")
+    try:
+        stored = json.loads((path / "config.json").read_text())
+    except (OSError, ValueError):
+        stored = None
+    return (isinstance(stored, dict) and "run_dir" in stored) or (path / "checkpoints").is_dir()
+
+
 def evaluate_run(folder: Path, overrides: Sequence[str] = (), console: Any = None) -> dict[str, Any]:
     """Evaluates a run's first and last policy side by side and writes evaluation.json into its folder. Several processes do it together.
 
@@ -48,14 +72,12 @@ def evaluate_run(folder: Path, overrides: Sequence[str] = (), console: Any = Non
         console: a rich console; standard output if None.
 
     Returns:
-        What was written: sampled accuracy of both policies with intervals and, where evaluation.ranking_questions names some, the ranking.
+        What was written: sampled accuracy, pass@k and maj@k of both policies with intervals and, where evaluation.ranking_questions names some, the ranking.
 
     Raises:
         UsageError: an override that is wrong, or an evaluation on a benchmark split that the training data holds.
         DataError: the folder is no run or lacks checkpoints.
     """
-    from rich.table import Table
-
     console = console if console and processes.is_first() else reporting.progress.make_console(quiet=not processes.is_first())
     stored = load_config(folder)
     config = dataclasses.replace(override(stored, overrides), run_dir=str(folder))
@@ -65,29 +87,17 @@ def evaluate_run(folder: Path, overrides: Sequence[str] = (), console: Any = Non
             f"grre evaluate takes no other {', '.join(other)}: only fields under {', '.join(EVALUATION_FIELDS)} may differ from the run's"
         )
     parts = setup.build(config)
-    graph, first, last, step = _policies(folder, config, parts)
+    graph, (first, last), (_, step) = _policies(folder, config, parts, (0, None))
     result: dict[str, Any] = {"steps": [0, step]}
     if config.evaluation.questions:
         refuse_contaminated(_contents(folder), getattr(parts.task, "evaluation_source", ""), allowed=config.evaluation.allow_contaminated)
         questions = parts.task.evaluation(config.evaluation.questions)
         explorer = loop.evaluation_explorer(parts, graph)
-        result |= {
-            "questions": len(questions),
-            "first": evaluate(explorer, first, first, questions, step=0),
-            "last": evaluate(explorer, last, first, questions, step=step),
-        }
-        table = Table("policy", "step", "accuracy", "95% interval", "KL to the start", "length")
-        for name, at in (("first", 0), ("last", step)):
-            row = result[name]
-            table.add_row(
-                name,
-                str(at),
-                f"{row['accuracy']:.1%}",
-                f"{row['accuracy_low']:.1%} to {row['accuracy_high']:.1%}",
-                f"{row['kl_to_start']:.4f}",
-                f"{row['response_length']:.1f}",
-            )
-        console.print(table)
+        result |= {"questions": len(questions), "sampling": settings(config.evaluation, config.sampling)}
+        for name, params, at in (("first", first, 0), ("last", last, step)):
+            groups = sample_questions(explorer, params, questions, step=at)
+            result[name] = figures(explorer, groups, first) | measures(groups, parts.task)
+        print_evaluations({"first": (0, result["first"]), "last": (step, result["last"])}, console)
     groups = held_out_groups(parts)
     shares = [ranking(graph, params, groups, parts.mesh) for params in (first, last)] if groups else []
     if processes.is_first():
@@ -115,24 +125,41 @@ def export(folder: Path, output: Path, step: int | None = None, *, adapter: bool
     """
     config = load_config(folder)
     parts = setup.build(config)
-    graph, _, params, step = _policies(folder, config, parts, step)
+    graph, (params,), (step,) = _policies(folder, config, parts, (step,))
     write = write_adapter if adapter else write_model
     write(parts, graph, params, output, step=step, contains=_contents(folder))
     return step
 
 
-def _policies(folder: Path, config: Config, parts: setup.Parts, step: int | None = None) -> tuple[Any, Any, Any, int]:
-    """(graph, first parameters, parameters at `step`, step); the last checkpoint if step is None."""
+def policy(folder: Path, config: Config) -> tuple[Transformer, int]:
+    """The model of a run's last checkpoint and its step, all of it on the first device.
+
+    Args:
+        folder: the run.
+        config: its configuration; model.dtype and model.compute_dtype may differ from the run's.
+
+    Raises:
+        DataError: the run's model or its checkpoints are missing or damaged.
+    """
+    parts = setup.build(dataclasses.replace(config, mesh=MeshConfig()))
+    graph, (params,), (step,) = _policies(folder, config, parts, (None,))
+    return nnx.merge(graph, jax.device_put(params, jax.local_devices()[0])), step
+
+
+def _policies(
+    folder: Path, config: Config, parts: setup.Parts, steps: Sequence[int | None]
+) -> tuple[Any, tuple[Any, ...], tuple[int, ...]]:
+    """(graph, the parameters at each of the steps, those steps); None stands for the last checkpoint."""
     if not (folder / "checkpoints").is_dir():
         raise DataError(f"run {folder} has no checkpoints yet: let it train first")
     checkpoints = Checkpoints(folder / "checkpoints", config.checkpoint.keep, read_only=True)
     if not checkpoints.steps:
         raise DataError(f"run {folder} has no complete checkpoint yet: let it train first")
-    step = checkpoints.steps[-1] if step is None else step
-    graph, state = create(parts.model, make_optimizer(config.optimizer), parts.mesh)
-    policies = (checkpoints.restore_params(state.params, 0), checkpoints.restore_params(state.params, step))
+    found = tuple(checkpoints.steps[-1] if step is None else step for step in steps)
+    graph, state = create(parts.model, optax.identity(), parts.mesh)  # no optimiser's state: only parameters are read
+    policies = tuple(parts.full(checkpoints.restore_params(state.params, step)) for step in found)
     checkpoints.close()
-    return graph, *map(parts.full, policies), step
+    return graph, policies, found
 
 
 def _contents(folder: Path) -> set[str]:

@@ -67,7 +67,7 @@ def train(config: Config, *, resume: bool = False, overwrite: bool = False, cons
     reporting.print_header(_header(parts, folder), console=console)
 
     optimizer = states.make_optimizer(config.optimizer)
-    graph, state = states.create(parts.model, optimizer, parts.mesh)
+    graph, state = states.create(parts.model, optimizer, parts.mesh, donate=True)
     checkpoints = Checkpoints(folder / "checkpoints", config.checkpoint.keep)
     saved = checkpoints.steps if resume else []
     last = saved[-1] if saved else 0
@@ -75,9 +75,10 @@ def train(config: Config, *, resume: bool = False, overwrite: bool = False, cons
     with StopRequest() as stop, _open_log(config, folder, kept_rows) as log:
         # ---- the first policy: restored, or warm-started and saved as step 0
         if saved:
-            state = checkpoints.restore(state)
+            state = checkpoints.restore(states.release(state))
         else:
             if config.warm_start.steps:
+                states.release(state.opt_state)  # the warm start has one of its own
                 params = warm_start(parts, graph, state.params, folder, log, stop, console)
                 state = states.fresh(params, optimizer, parts.mesh)
             checkpoints.save(state, wait=True)
@@ -140,9 +141,10 @@ def _open_folder(config: Config, provenance: dict[str, Any], *, resume: bool, ov
 
 
 def evaluation_explorer(parts: setup.Parts, graph: Any) -> Explorer:
-    """Samples held-out questions at temperature 1, untruncated, with draws of its own."""
+    """Samples held-out questions as the evaluation's own fields say, with draws of its own."""
     config = parts.config
-    settings = dataclasses.replace(config.sampling, num_samples=config.evaluation.num_samples, temperature=1.0, top_k=0, top_p=1.0)
+    own = {name: getattr(config.evaluation, name) for name in ("num_samples", "temperature", "top_k", "top_p")}
+    settings = dataclasses.replace(config.sampling, **own)
     return Explorer(graph, parts.task, parts.tokenizer, settings, parts.mesh, config.seed, Purpose.EVALUATE)
 
 

@@ -25,6 +25,7 @@ from grre_jax.models.transformer import Transformer
 from grre_jax.training import state as states
 from grre_jax.training.batches import BatchShape
 from grre_jax.training.draws import Purpose, run_key
+from grre_jax.training.model_tokenizer import load_model_tokenizer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,7 +138,7 @@ def _check_data(config: Config, objective: objectives.Objective) -> None:
 def build_tokenizer(config: Config, task: tasks.Task) -> tasks.Tokenizer:
     """The model's own tokenizer, or the task's where the model is new."""
     if config.model.path:
-        return tasks.load_tokenizer(config.model.path, system_prompt=config.model.system_prompt)
+        return load_model_tokenizer(config.model.path, config.model.system_prompt)
     tokenizer = getattr(task, "tokenizer", None)
     if tokenizer is None:
         raise UsageError(
@@ -176,7 +177,7 @@ def lora_config(source: ModelSource) -> LoraConfig | None:
 
 
 def build_model(config: Config, tokenizer: tasks.Tokenizer, mesh: Mesh | None = None) -> Transformer:
-    """The policy: loaded from model.path (onto the mesh, if one is given), or new with weights drawn from the run's seed; with the low-rank terms that are trained, if any."""
+    """The policy: loaded from model.path, or new with weights drawn from the run's seed; with the low-rank terms that are trained, if any; on the mesh, if one is given."""
     lora = lora_config(config.model)
     model = _base_model(config, tokenizer, mesh)
     if config.model.adapter:
@@ -184,6 +185,8 @@ def build_model(config: Config, tokenizer: tasks.Tokenizer, mesh: Mesh | None = 
     elif lora is not None:
         rngs = nnx.Rngs(params=run_key(config.seed, Purpose.LORA))
         model.layers.add_lora(lora, initial(model.config, lora, rngs, dtypes(config.model)[0]))
+    if mesh is not None:
+        states.place(model, mesh)
     return model
 
 

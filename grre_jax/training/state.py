@@ -41,7 +41,12 @@ OPTIMIZERS: dict[str, Callable[..., optax.GradientTransformation]] = {
     "lion": lambda rate, b1, b2, _, decay, mask: optax.lion(rate, b1, b2, weight_decay=decay, mask=mask),
     "sgd": lambda rate, b1, _, __, decay, mask: optax.chain(optax.add_decayed_weights(decay, mask), optax.sgd(rate, momentum=b1 or None)),
     "adafactor": lambda rate, _, b2, __, decay, mask: optax.adafactor(
-        rate, multiply_by_parameter_scale=False, clipping_threshold=None, decay_rate=b2, weight_decay_rate=decay or None, weight_decay_mask=mask
+        rate,
+        multiply_by_parameter_scale=False,
+        clipping_threshold=None,
+        decay_rate=b2,
+        weight_decay_rate=decay or None,
+        weight_decay_mask=mask,
     ),
 }
 DECAYS: dict[str, Callable[[Array], Array]] = {
@@ -121,12 +126,49 @@ def make_optimizer(config: OptimizerConfig) -> optax.GradientTransformation:
     return optax.chain(*clip, made)
 
 
-def create(model: Transformer, optimizer: optax.GradientTransformation, mesh: Mesh) -> tuple[Any, TrainState]:
-    """Splits a model into its static graph and a state of what is trained, laid out over the mesh. The rest of the parameters is `frozen(model, mesh)`."""
+def create(model: Transformer, optimizer: optax.GradientTransformation, mesh: Mesh, *, donate: bool = False) -> tuple[Any, TrainState]:
+    """Splits a model into its static graph and a state of what is trained, laid out over the mesh. The rest of the parameters is `frozen(model, mesh)`.
+
+    Args:
+        model: to train.
+        optimizer: the optimiser.
+        mesh: where the state goes.
+        donate: take the model's own arrays where they lie on the mesh (see `place`), so that they are there once. The first step deletes them: of the model
+            only its configuration and its frozen parameters can be used from then on.
+    """
     graph, params, _ = split(model)
+    if donate:
+        return graph, fresh(laid_out(params, mesh), optimizer, mesh)
     # A copy even where the layout does not change: the step donates the state, and must not take the caller's model with it.
     params = jax.jit(lambda p: jax.tree.map(jnp.copy, p), out_shardings=meshes.tree_shardings(params, mesh))(params)
     return graph, fresh(params, optimizer, mesh)
+
+
+def laid_out(tree: Any, mesh: Mesh) -> Any:
+    """A tree of parameters over the mesh. What lies there already is not copied."""
+    leaves, structure = jax.tree.flatten(tree)
+    shardings = jax.tree.leaves(meshes.tree_shardings(tree, mesh))
+    away = [i for i, (x, sharding) in enumerate(zip(leaves, shardings, strict=True)) if x.sharding != sharding]
+    moved = jax.jit(lambda *xs: xs, out_shardings=tuple(shardings[i] for i in away))(*(leaves[i] for i in away)) if away else ()
+    for i, x in zip(away, moved, strict=True):
+        leaves[i] = x
+    return jax.tree.unflatten(structure, leaves)
+
+
+def place(model: Transformer, mesh: Mesh) -> None:
+    """Lays a model's parameters out over the mesh, in the model itself: nothing of another layout is left."""
+    nnx.update(model, laid_out(nnx.state(model), mesh))
+
+
+def release(tree: Any) -> Any:
+    """Frees the arrays of a tree, whoever else names them, and returns their shapes, dtypes and layouts."""
+
+    def one(x: Array) -> jax.ShapeDtypeStruct:
+        shape = jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding)
+        x.delete()
+        return shape
+
+    return jax.tree.map(one, tree)
 
 
 def split(model: Transformer) -> tuple[Any, Any, Any]:

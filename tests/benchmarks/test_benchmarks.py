@@ -80,8 +80,16 @@ def test_sample_counts_what_it_says_and_prints_it(tmp_path):
         assert record["prefill_flops"] == prefill
         assert record["flops"] == prefill + 4 * sum(TINY.flops_per_token(context) for context in (4, 5, 6))
         assert record["decode_step_bytes"] == 4 * TINY.num_parameters + 2 * 8 * 4 * (prompts * 3 + 4 * 2)
-    for words in ("tokens/s", "fraction of peak", "memory floor / call", "compile s", "tiny, K=1", "tiny, K=2"):
+    for words in ("tokens/s", "fraction of peak", "memory floor / call", "memory floor / decode", "compile s", "tiny, K=1", "tiny, K=2"):
         assert words in text
+
+
+def test_weights_are_counted_in_the_dtype_that_a_decode_step_reads(tmp_path):
+    shape = ("--rows", "4", "--samples", "2", "--prompt", "3", "--new", "4", "--bf16")
+    _, result = measured("sample.py", tmp_path / "sample.json", "--sizes", "tiny", *shape)
+    (record,) = result["results"]
+    assert record["decode_step_bytes"] == 2 * TINY.num_parameters + 2 * 8 * 2 * (2 * 3 + 4 * 2)
+    check_spreads(record)
 
 
 @pytest.mark.parametrize(

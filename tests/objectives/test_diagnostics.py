@@ -85,6 +85,8 @@ def test_diagnostics_of_the_whole_batch(example):
         expected = np.mean((ratio - 1 - tokens)[inside]) if inside.any() else 0
         np.testing.assert_allclose(metrics[f"kl_behavior_k3_staleness_{name}"], expected, rtol=1e-10)
     np.testing.assert_allclose(sum(value for name, value in metrics.items() if name.startswith("staleness")), 1)
+    gap = np.abs(tokens[ages == 0])
+    np.testing.assert_allclose([metrics["sampler_gap_mean"], metrics["sampler_gap_max"]], [gap.mean(), gap.max()], rtol=1e-10)
 
 
 def test_diagnostics_of_an_empty_batch_and_of_one_without_behavior_logprobs():

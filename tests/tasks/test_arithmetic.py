@@ -154,6 +154,12 @@ def test_verdicts(completion, reward):
     question = tasks.Question("arithmetic/3+5*2-1", "3+5*2-1>", "5")
     verdict = SHORT.verify(question, completion)
     assert verdict.reward == reward and verdict.components == {"correct": reward}
+    assert (SHORT.final_answer(completion) == question.answer) == (reward == 1)
+
+
+def test_final_answers():
+    given = {"8,6,5$": "5", "5$": "5", "8,6,5$3$": "5", "8,6,5": None, "$": None, "": None, "8,$": None, "3\ufffd$": None, "\u0665$": None}
+    assert {completion: SHORT.final_answer(completion) for completion in given} == given
 
 
 @st.composite

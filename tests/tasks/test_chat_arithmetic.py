@@ -84,6 +84,13 @@ def test_verdicts(completion, reward):
     task = tasks.build("chat_arithmetic")
     verdict = task.verify(tasks.Question("chat_arithmetic/3+5", "What is 3 + 5?", "8"), completion)
     assert verdict.reward == reward and verdict.components == {"correct": reward}
+    assert (task.final_answer(completion) == "8") == (reward == 1)
+
+
+def test_answers_that_mean_the_same_are_one_text():
+    task = tasks.build("chat_arithmetic")
+    assert {task.final_answer(text) for text in ("8", "The answer is **8.0**.", "3 + 5 = 8", "16/2")} == {"8"}
+    assert (task.final_answer("-1/2"), task.final_answer("0.5"), task.final_answer("eight")) == ("-1/2", "1/2", None)
 
 
 def test_template_and_wrong_requests():

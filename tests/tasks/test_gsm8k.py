@@ -38,6 +38,7 @@ def test_questions(folder):
     assert question.demonstration == f"She has 1000+{number}={1000 + number:,} eggs.\n#### {1000 + number:,}"
     assert question.question_id == gsm8k.question_id("train", question.prompt)
     assert task.verify(question, question.demonstration) == tasks.Verdict(1.0, {"correct": 1.0})
+    assert task.final_answer(question.demonstration) == str(1000 + number) and task.final_answer("no idea") is None
     assert task.verify(question, f"It is {1000 + number}.00 eggs").reward == 1
     assert task.verify(question, "It is 7").reward == task.verify(question, "").reward == 0
 

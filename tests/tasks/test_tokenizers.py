@@ -161,6 +161,28 @@ def test_a_system_prompt_of_ones_own(make_folder):
     assert tokenizer.fingerprint != tasks.load_tokenizer(folder).fingerprint == tasks.load_tokenizer(folder).fingerprint
 
 
+def test_a_conversation(make_folder):
+    folder = make_folder(CHATML)
+    turns = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}, {"role": "user", "content": "c"}]
+    own, plain = tasks.ChatTokenizer(folder, "Think."), tasks.ChatTokenizer(folder)
+    text = own.tokenizer.decode(own.encode_messages(turns))
+    spoken = "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\nb<|im_end|>\n<|im_start|>user\nc<|im_end|>\n<|im_start|>assistant\n"
+    assert text == "<|im_start|>system\nThink.<|im_end|>\n" + spoken
+    assert plain.encode_messages(turns[:1]) == plain.encode_prompt("a") != own.encode_messages(turns[:1]) == own.encode_prompt("a")
+    mine = [{"role": "system", "content": "Mine."}, *turns]
+    assert own.encode_messages(mine) == plain.encode_messages(mine) and turns[0]["role"] == "user"
+    with pytest.raises(UsageError, match="has no chat template, so it cannot read messages"):
+        tasks.ChatTokenizer(make_folder()).encode_messages(turns)
+    with pytest.raises(UsageError, match="refuses the conversation"):
+        tasks.ChatTokenizer(make_folder(NO_SYSTEM)).encode_messages(mine)
+
+
+def test_text_as_it_is(make_folder):
+    with_template = tasks.ChatTokenizer(make_folder(CHATML, bos=True))
+    assert with_template.encode_text("hi") == [256, *with_template.encode_completion("hi")[:-1]]
+    assert with_template.encode_text("") == [256]
+
+
 def test_the_beginning_of_text_is_written_once(make_folder):
     templated = tasks.ChatTokenizer(make_folder("<|endoftext|>" + NO_SYSTEM, bos=True))
     assert templated.encode_prompt("hi").count(256) == 1

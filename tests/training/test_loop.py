@@ -17,7 +17,7 @@ from rich.console import Console
 from grre_jax import models, reporting, rollouts
 from grre_jax.config import CheckpointConfig, DataConfig, EvaluationConfig, ObjectiveConfig, TrainingConfig, WarmStartConfig
 from grre_jax.rollouts import Group
-from grre_jax.training import loop, setup
+from grre_jax.training import loop, setup, warm_start
 from grre_jax.training import state as states
 from grre_jax.training.checkpoint import Checkpoints
 from grre_jax.training.finished import load_config
@@ -179,6 +179,36 @@ def test_other_regimes(make_config, tmp_path, interrupt, monkeypatch, regime, sa
     monkeypatch.undo()
     train(again, resume=True)
     assert rows(tmp_path / "again") == rows(tmp_path / "whole") and bits(tmp_path / "again") == bits(tmp_path / "whole")
+
+
+def test_parameters_lie_on_the_device_once(make_config, tmp_path, monkeypatch):
+    """Copies of the embedding: while the warm start and the run train, and after a run was resumed."""
+    shape, found = (17, 24), {}
+
+    def copies():
+        return len({x.unsafe_buffer_pointer() for x in jax.live_arrays() if x.shape == shape})
+
+    def counting(name, module):
+        original = module.place
+
+        def place(*arguments):
+            found.setdefault(name, []).append(copies() - before)
+            return original(*arguments)
+
+        monkeypatch.setattr(module, "place", place)
+
+    counting("warm start", warm_start)
+    counting("train", loop)
+    model = dataclasses.replace(make_config("none").model, hidden_size=24)
+    fields = dict(
+        model=model, regime=Regime(sync_interval=2), checkpoint=CheckpointConfig(every=2), evaluation=EvaluationConfig(questions=0)
+    )
+    config, before = make_config(tmp_path / "run", **fields, training=TrainingConfig(steps=4, groups_per_step=4)), copies()
+    train(config)
+    # Trained parameters and two moments; in the run also the policy that it started from.
+    assert found == {"warm start": [3] * 6, "train": [4] * 4}
+    train(dataclasses.replace(config, training=TrainingConfig(steps=6, groups_per_step=4)), resume=True)
+    assert found["train"][4:] == [4] * 2
 
 
 def test_learning_from_stored_text_and_ranking_what_was_held_out(make_config, tmp_path):

@@ -86,6 +86,22 @@ def test_a_state_is_a_copy_of_the_model_laid_out_over_the_mesh():
     assert int(state.step) == 0 and all(x.sharding.mesh == mesh for x in jax.tree.leaves(state))
 
 
+def test_a_model_that_is_given_away_is_not_copied():
+    model, mesh = models.Transformer(CONFIG, rngs=nnx.Rngs(0)), parallel.make_mesh(parallel.MeshConfig())
+    before = {name: np.array(value) for name, value in models.parameters(model).items()}
+    states.place(model, mesh)
+    placed = models.parameters(model)
+    assert all((np.asarray(placed[name]) == value).all() and placed[name].sharding.mesh == mesh for name, value in before.items())
+    where = {name: value.unsafe_buffer_pointer() for name, value in placed.items()}
+    graph, state = states.create(model, make_optimizer(OptimizerConfig()), mesh, donate=True)
+    kept = models.parameters(nnx.merge(graph, state.params))
+    assert {name: value.unsafe_buffer_pointer() for name, value in kept.items()} == where
+    shapes = states.release(state)
+    assert jax.tree.map(lambda x: (x.shape, x.dtype), shapes.params) == jax.tree.map(lambda x: (x.shape, x.dtype), state.params)
+    assert all(x.sharding.mesh == mesh for x in jax.tree.leaves(shapes)) and all(x.is_deleted() for x in jax.tree.leaves(state))
+    assert model.embed[...].is_deleted()
+
+
 @pytest.mark.parametrize("name", sorted(states.OPTIMIZERS))
 def test_every_optimiser_descends_and_decays_matrices_alone(name):
     config = states.OptimizerConfig(name=name, learning_rate=0.05, weight_decay=0.5, clip_norm=1.0)

@@ -1,0 +1,78 @@
+"""The model that `grre sample` completes with: its tokenizer first, its weights when everything else is known to be right."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+from grre_jax import models, tasks
+from grre_jax.config import Config
+from grre_jax.errors import UsageError
+from grre_jax.generation.options import Options
+from grre_jax.models.config import ModelConfig
+from grre_jax.models.transformer import Transformer
+from grre_jax.training import finished, setup
+from grre_jax.training.model_tokenizer import load_model_tokenizer
+
+
+@dataclasses.dataclass(frozen=True)
+class Policy:
+    """A model that is not loaded yet.
+
+    Attributes:
+        path: a Hugging Face folder, a GGUF file or a run's folder.
+        run: the run's configuration; None for a model that is no run's.
+        source: dtypes, as `Options` has them.
+        tokenizer: the model's.
+        max_positions: the longest sequence the model was made for, in tokens.
+        start_id: the token that an empty prompt begins with; None if the model has none.
+    """
+
+    path: Path
+    run: Config | None
+    source: models.source.ModelSource
+    tokenizer: tasks.Tokenizer
+    max_positions: int
+    start_id: int | None
+
+    def load(self) -> tuple[Transformer, int | None]:
+        """The model, and the step of a run's.
+
+        Raises:
+            DataError: weights or checkpoints that are missing or damaged.
+        """
+        if self.run is not None:
+            return finished.policy(self.path, dataclasses.replace(self.run, model=self.source))
+        dtype, compute = setup.dtypes(self.source)
+        return models.load(self.path, dtype=dtype, compute_dtype=compute), None
+
+
+def find(options: Options) -> Policy:
+    """The model that the options name, with its tokenizer.
+
+    Raises:
+        UsageError: a dtype that is none, or a system message for a tokenizer without a chat template.
+        DataError: no model there, or a tokenizer that is missing, damaged or not supported.
+    """
+    path = Path(options.model)
+    run = finished.load_config(path) if finished.is_run(path) else None
+    source = run.model if run else models.source.ModelSource(path=str(path))
+    system = source.system_prompt if options.system is None else options.system
+    if options.raw:
+        system = None
+    source = dataclasses.replace(
+        source, dtype=options.dtype or source.dtype, compute_dtype=options.compute_dtype or source.compute_dtype, system_prompt=system
+    )
+    setup.dtypes(source)
+    if options.tokenizer or source.path:
+        tokenizer = load_model_tokenizer(options.tokenizer or source.path, system)
+    elif system is not None:
+        raise UsageError(
+            f"--system is given, but the model of run {path} has a character tokenizer, which has no chat template: leave it out"
+        )
+    else:
+        tokenizer = setup.build_tokenizer(run, tasks.build(run.task.name, seed=run.seed, **run.task.options))
+    if source.path:
+        shape = models.load_config(source.path)
+        return Policy(path, run, source, tokenizer, shape.max_positions, shape.start_id)
+    return Policy(path, run, source, tokenizer, ModelConfig.max_positions, tokenizer.eos_ids[0])

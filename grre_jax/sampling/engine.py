@@ -1,0 +1,230 @@
+"""The compiled programs of the sampler: fill lanes with prompts, decode some steps, make room.
+
+State stays on the device and is donated from program to program. `advance` decodes up to a number of steps in one loop and refills rows inside it; it returns early when every row is idle, when a row
+needs a longer cache, or when lanes have come free for prompts that wait on the host. Every number (temperature, truncation, ends, limits, keys) is traced; what is
+compiled depends on the shapes in `Shape`, the length of prompts and the length of the rings alone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from grre_jax.models.blocked_attention import Visibility
+from grre_jax.models.rotary import Rotary
+from grre_jax.models.transformer import Block, Transformer
+from grre_jax.parallel import mesh as meshes
+from grre_jax.sampling.cache import Cache
+from grre_jax.sampling.decode_attention import Places, Seen, attend
+from grre_jax.sampling.distributions import SamplingDistribution
+from grre_jax.sampling.rows import NONE, Lanes, Rows, all_assigned, assign, end, of_completions, of_rows, places
+from grre_jax.sampling.state import CUT, RUNNING, SCORES, STOPPED, Report, Shape, State, Trace, Weights
+
+
+@partial(jax.jit, static_argnums=(0, 2, 3))
+def new_state(shape: Shape, weights: Weights, prompt_tokens: int, columns: int) -> State:
+    """No prompts, idle rows, empty caches."""
+    model = weights.model
+    c, dtype = model.config, model.compute_dtype or weights.head.dtype
+    lanes, words = (shape.shards, shape.lanes), jax.eval_shape(lambda: jax.random.key_data(jax.random.key(0, impl=shape.impl))).shape
+
+    def numbers(value, *more):
+        return jnp.full((*lanes, *more), value, jnp.int32)
+
+    def caches(count, tokens):
+        return [_on_mesh(Cache.empty(count, c.num_kv_heads, c.head_dim, tokens, jnp.dtype(shape.cache_dtype))) for _ in range(c.num_layers)]
+
+    rows = Rows(*(jnp.full((shape.shards, shape.rows), fill, jnp.int32) for fill in (NONE, 0, 0, 0)))
+    held = Lanes(
+        *(numbers(fill) for fill in (NONE, 1, 0, 0, 0, 0)),
+        numbers(1, shape.samples),
+        jnp.zeros((*lanes, shape.samples, *words), jnp.uint32),
+    )
+    hidden = _rows_on_mesh(jnp.zeros((shape.shards * shape.lanes, c.hidden_size), dtype))
+    nowhere = Places(None, None) if shape.resident else places(rows, held)
+    prefix, own = caches(shape.shards * shape.lanes, prompt_tokens), caches(shape.shards * shape.rows, columns)
+    return State(jnp.int32(0), rows, held, nowhere, hidden, prefix, own)
+
+
+def _on_mesh(cache: Cache) -> Cache:
+    """Rows over data and fsdp, heads over tensor."""
+    return jax.tree.map(lambda x: meshes.constrain(x, "cached"), cache)
+
+
+def _rows_on_mesh(x: Array) -> Array:
+    return meshes.constrain(x, "rows")
+
+
+@partial(jax.jit, static_argnums=0, donate_argnums=2)
+def prefill(
+    shape: Shape, weights: Weights, state: State, new: Lanes, tokens: Int[Array, "shards some length"], lane: Int[Array, "shards some"]
+) -> State:
+    """Some prompts computed, and put into lanes.
+
+    Args:
+        new: of the prompts, [shards, some, ...]; `started` and `finished` 0.
+        tokens: right-padded.
+        lane: where each goes; an index out of range for one that is only there to fill up the shape.
+    """
+    model = weights.model
+    c, flat = model.config, tokens.reshape(-1, tokens.shape[-1])
+    lengths = new.length.reshape(-1)
+    positions = jnp.broadcast_to(jnp.arange(flat.shape[1], dtype=jnp.int32), flat.shape)
+    visibility = Visibility.of(jnp.where(positions < lengths[:, None], 1, 0), positions)
+    rotary, x, prefix = Rotary.of(c, positions), model.embed_tokens(flat), []
+    for i, (block, held) in enumerate(zip(weights.blocks(model), state.prefix, strict=True)):
+        slides = c.slides(i)
+        q, k, v = block.qkv(x, *rotary.tables(slides))
+        prefix.append(_on_mesh(held.put_rows(lane, Cache.of(k, v, held.keys.dtype))))
+        x = block.finish(x, block.attend(q, k, v, visibility, slides))
+    last = model.final(jnp.take_along_axis(x, (lengths - 1)[:, None, None], axis=1))[:, 0]
+
+    def put(old, new):
+        return jax.vmap(lambda old, i, new: old.at[i].set(new, mode="drop"))(old, lane, new)
+
+    hidden = put(state.hidden.reshape(shape.shards, shape.lanes, -1), last.reshape(*lane.shape, -1).astype(state.hidden.dtype))
+    lanes = jax.tree.map(put, state.lanes, new)
+    rows = all_assigned(lanes, shape.samples) if shape.resident else state.rows
+    return dataclasses.replace(state, rows=rows, lanes=lanes, hidden=_rows_on_mesh(hidden.reshape(state.hidden.shape)), prefix=prefix)
+
+
+@partial(jax.jit, static_argnums=(0, 6), donate_argnums=2)
+def advance(
+    shape: Shape,
+    weights: Weights,
+    state: State,
+    distribution: SamplingDistribution,
+    eos: Int[Array, " ends"],
+    wanted: Int[Array, " shards"],
+    first: bool = False,
+) -> tuple[State, Trace, Report]:
+    """Decodes up to shape.steps steps.
+
+    Args:
+        eos: tokens that end a completion; NONE is none.
+        wanted: [shards] lanes that must come free before the loop is left for the host to fill them; where rows would go idle, one is enough. 0: no prompts wait.
+        first: one step, for rows that have all just begun: nothing to decode, only a token to draw.
+    """
+    model = weights.model
+    blocks, steps = weights.blocks(model), 1 if first else shape.steps
+    trace = Trace(
+        jnp.full((steps, 5, shape.shards, shape.rows), NONE, jnp.int32), jnp.zeros((steps, 3, shape.shards, shape.rows), jnp.float32)
+    )
+
+    def body(carry):
+        n, state, trace = carry
+        state = state if shape.resident else _refilled(state)
+        if first:
+            hidden = _hidden_of_rows(state).reshape(-1, state.hidden.shape[-1])
+        else:
+            state, hidden = _decoded(model, blocks, state)
+        logits = model.logits(hidden, weights.head)
+        state, numbers, scores = _drawn(shape, state, logits, distribution, eos)
+        trace = Trace(trace.numbers.at[n].set(numbers), trace.scores.at[n].set(scores))
+        return n + 1, state, trace
+
+    def goes_on(carry):
+        n, state, _ = carry
+        room = (n < steps) & (_age(state) <= state.own[0].tokens)
+        if shape.resident:
+            return room & state.rows.active.any()
+        return room & (state.rows.active.any() | (state.lanes.waiting > 0).any()) & ~_host_is_wanted(state, wanted)
+
+    if first:
+        n, state, trace = body((jnp.int32(0), state, trace))
+    else:
+        n, state, trace = jax.lax.while_loop(goes_on, body, (jnp.int32(0), state, trace))
+    busy = state.rows.active.sum() + jnp.where(shape.resident, 0, state.lanes.waiting.sum())
+    report = Report(n, busy, state.lanes.free, _age(state))
+    return state, trace, jax.tree.map(lambda x: meshes.constrain(x, "whole"), report)
+
+
+def _age(state: State) -> Int[Array, ""]:
+    return jnp.where(state.rows.active, state.rows.age, 0).max()
+
+
+def _host_is_wanted(state: State, wanted: Int[Array, " shards"]) -> Bool[Array, ""]:
+    """Whether a shard has lanes enough for more prompts, or one while rows would go idle."""
+    free, lanes = state.lanes.free.sum(1), state.lanes
+    starved = (~state.rows.active).sum(1) > lanes.waiting.sum(1)
+    return ((wanted > 0) & ((free >= wanted) | (starved & (free > 0)))).any()
+
+
+def _refilled(state: State) -> State:
+    """Idle rows take what waits; nothing is computed where there is no such row or nothing waits."""
+
+    def refill(rows, lanes, _):
+        rows, lanes = assign(rows, lanes)
+        return rows, lanes, places(rows, lanes)
+
+    needed = ((~state.rows.active).any(1) & (state.lanes.waiting > 0).any(1)).any()
+    rows, lanes, where = jax.lax.cond(needed, refill, lambda *same: same, state.rows, state.lanes, state.places)
+    return dataclasses.replace(state, rows=rows, lanes=lanes, places=where)
+
+
+def _hidden_of_rows(state: State) -> Float[Array, "shards rows width"]:
+    return of_rows(state.hidden.reshape(*state.lanes.prompt.shape, -1), state.rows)
+
+
+def _decoded(model: Transformer, blocks: list[Block], state: State) -> tuple[State, Float[Array, "rows width"]]:
+    """The last token of every row through the model: its keys and values written, its hidden state."""
+    c, rows, lanes, columns = model.config, state.rows, state.lanes, state.own[0].tokens
+    lengths, age = of_rows(lanes.length, rows).reshape(-1), rows.age.reshape(-1)
+    column = state.step % columns
+    seen = Seen(
+        prefix=jnp.arange(state.prefix[0].tokens) < lanes.length.reshape(-1)[:, None],
+        own_age=(ago := (column - jnp.arange(columns)) % columns),
+        own=ago < age[:, None],
+        positions=lengths + age - 1,
+    )
+    tokens = rows.token.reshape(-1, 1)
+    rotary, x, own = Rotary.of(c, seen.positions[:, None]), model.embed_tokens(tokens), []
+    for i, (block, prefix, held) in enumerate(zip(blocks, state.prefix, state.own, strict=True)):
+        q, k, v = block.qkv(x, *rotary.tables(c.slides(i)))
+        own.append(held.write(column, k, v))
+        x = block.finish(x, attend(q[:, 0], prefix, own[-1], seen, state.places, c, c.slides(i))[:, None])
+    hidden = model.final(x)[:, 0]
+    state = dataclasses.replace(state, step=state.step + 1, own=own)
+    # Where a completion begins there was nothing to decode: its prompt's last token is what it continues.
+    return state, jnp.where((age == 0)[:, None], _hidden_of_rows(state).reshape(hidden.shape), hidden)
+
+
+def _drawn(
+    shape: Shape, state: State, logits: Float[Array, "rows vocab"], distribution: SamplingDistribution, eos: Int[Array, " ends"]
+) -> tuple[State, Int[Array, "five shards rows"], Float[Array, "three shards rows"]]:
+    """A token for every row, and what becomes of its completion."""
+    rows, lanes = state.rows, state.lanes
+    keys = jax.random.wrap_key_data(of_completions(lanes.keys, rows).reshape(rows.age.size, -1), impl=shape.impl)
+    uniforms = jax.vmap(lambda key, t: jax.random.uniform(jax.random.fold_in(key, t), (2,)))(keys, rows.age.reshape(-1))
+    tokens, scores = distribution.sample(uniforms, logits)
+    tokens = tokens.reshape(rows.age.shape).astype(jnp.int32)
+    active, age = rows.active, rows.age + 1
+    stopped = active & (tokens[..., None] == eos).any(-1)
+    cut = active & ~stopped & (age >= of_completions(lanes.limits, rows))
+    prompt = jnp.where(active, of_rows(lanes.prompt, rows), NONE)
+    code = jnp.where(stopped, STOPPED, jnp.where(cut, CUT, RUNNING))
+    numbers = jnp.stack([tokens, prompt, rows.sample, rows.age, code])
+    rows = dataclasses.replace(rows, token=jnp.where(active, tokens, 0), age=jnp.where(active, age, 0))
+    if shape.resident:
+        rows = dataclasses.replace(rows, lane=jnp.where(stopped | cut, NONE, rows.lane))
+    else:
+        rows, lanes = end(rows, lanes, stopped | cut)
+    state = dataclasses.replace(state, rows=rows, lanes=lanes)
+    return state, numbers, jnp.stack([scores[name].reshape(active.shape) for name in SCORES])
+
+
+@jax.jit
+def doubled(own: list[Cache]) -> list[Cache]:
+    """Rings of twice the length."""
+    return [_on_mesh(cache.doubled()) for cache in own]
+
+
+@partial(jax.jit, static_argnums=0, donate_argnums=1)
+def released(shape: Shape, state: State, ended: Bool[Array, "shards rows"]) -> State:
+    """These rows' completions are over, as the host has seen."""
+    rows, lanes = end(state.rows, state.lanes, ended & state.rows.active)
+    return dataclasses.replace(state, rows=rows, lanes=lanes)

@@ -1,0 +1,150 @@
+"""What the sampler's programs work on: a model's weights taken apart, the state between two programs, and what they tell."""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import partial
+from typing import Any
+
+import jax
+from flax import nnx
+from jaxtyping import Array, Bool, Float, Int
+
+from grre_jax.models.transformer import Block, Transformer, unstacked
+from grre_jax.parallel import mesh as meshes
+from grre_jax.sampling.cache import Cache
+from grre_jax.sampling.decode_attention import Places
+from grre_jax.sampling.rows import Lanes, Rows
+
+RUNNING, STOPPED, CUT = 0, 1, 2  # what a drawn token did to its completion
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Weights:
+    """A model's parameters as decoding takes them.
+
+    Attributes:
+        graph: static half of the model.
+        params: its parameters; of them decoding reads the embedding and the last norm.
+        layers: each layer's own, matrices in the compute dtype and whole along fsdp.
+        head: [vocab, width] likewise.
+    """
+
+    graph: Any = dataclasses.field(metadata={"static": True})
+    params: Any
+    layers: list[Any]
+    head: Float[Array, "vocab width"]
+
+    @property
+    def model(self) -> Transformer:
+        """The whole model."""
+        return nnx.merge(self.graph, self.params)
+
+    def blocks(self, model: Transformer) -> list[Block]:
+        """The layers."""
+        graph = nnx.split(model.layers)[0]
+        return [nnx.merge(graph, layer) for layer in self.layers]
+
+
+def prepared(model: Transformer) -> Weights:
+    """The layers taken apart and cast once, so that no step does it again."""
+    graph, params = nnx.split(model)
+    return Weights(graph, params, *_taken_apart(graph, params))
+
+
+@partial(jax.jit, static_argnums=0)
+def _taken_apart(graph: Any, params: Any) -> tuple[list[Any], Array]:
+    model: Transformer = nnx.merge(graph, params)
+    dtype = model.compute_dtype or model.embed[...].dtype
+
+    def one(path, x):
+        name = [str(getattr(entry, "key", getattr(entry, "name", ""))) for entry in path]
+        # Norms and biases are added in the precision they are kept in.
+        return meshes.gathered(x, next(n for n in reversed(name) if n in meshes.RULES), dtype) if x.ndim > 1 else x
+
+    layers = unstacked(nnx.split(model.layers)[1], model.config.num_layers)
+    return [jax.tree_util.tree_map_with_path(one, layer) for layer in layers], model.gathered_head(dtype)
+
+
+@dataclasses.dataclass(frozen=True)
+class Shape:
+    """What the programs are compiled for.
+
+    Args:
+        shards: parts that rows and lanes are cut into, one a group of devices.
+        rows: decoded side by side, a shard.
+        lanes: prompts held, a shard.
+        samples: most completions of a prompt.
+        steps: most of one call of `advance`.
+        resident: every completion has a row from the start, so that nothing is refilled.
+        cache_dtype: of keys and values: a dtype's name.
+        impl: of the random keys.
+    """
+
+    shards: int
+    rows: int
+    lanes: int
+    samples: int
+    steps: int
+    resident: bool
+    cache_dtype: str
+    impl: str
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class State:
+    """Everything between two programs.
+
+    Attributes:
+        step: decoded so far; the newest column of the rings is step mod their length.
+        rows, lanes: who decodes what.
+        places: rows by lane and back; both None where all are resident.
+        hidden: [shards x lanes, width] of each prompt's last token, from which a completion's first token is drawn.
+        prefix: each layer's cache of the lanes' prompts.
+        own: each layer's cache of the rows' own tokens.
+    """
+
+    step: Int[Array, ""]
+    rows: Rows
+    lanes: Lanes
+    places: Places
+    hidden: Float[Array, "lanes width"]
+    prefix: list[Cache]
+    own: list[Cache]
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Trace:
+    """What some steps drew.
+
+    Attributes:
+        numbers: [steps, 5, shards, rows]: the token, the prompt's number (NONE: nothing was drawn), the sample, the token's place in its completion, and RUNNING, STOPPED or CUT.
+        scores: [steps, 3, shards, rows]: log-probs "sampling", "behavior" and "policy".
+    """
+
+    numbers: Int[Array, "steps five shards rows"]
+    scores: Float[Array, "steps three shards rows"]
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """What the host must know after some steps, the same on every device.
+
+    Attributes:
+        steps: how many were made.
+        busy: rows that decode or completions that wait.
+        free: [shards, lanes] lanes that take another prompt.
+        age: tokens of the longest completion that goes on.
+    """
+
+    steps: Int[Array, ""]
+    busy: Int[Array, ""]
+    free: Bool[Array, "shards lanes"]
+    age: Int[Array, ""]
+
+
+SCORES = ("sampling", "behavior", "policy")

@@ -1,0 +1,152 @@
+"""`grre sample` from the words that a person types, on small new models: against the sampler called directly, and against itself in other shapes."""
+
+import json
+
+import jax
+import pytest
+
+from grre_jax import models, sampling
+from grre_jax.cli import main
+from grre_jax.errors import DataError
+from grre_jax.generation import command, policies
+from grre_jax.generation.options import Options
+from grre_jax.training import finished
+from grre_jax.training.draws import Purpose, run_key
+
+
+@pytest.fixture
+def sample(capsys):
+    """`sample(words)`: the lines of JSON that the command prints."""
+
+    def run(*words):
+        capsys.readouterr()
+        assert main(["sample", *map(str, words), "--json"]) == 0
+        return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+    return run
+
+
+def drawn(lines):
+    return [[(c["tokens"], c["finish_reason"]) for c in line["completions"]] for line in lines]
+
+
+@pytest.fixture(scope="module")
+def prompts(tmp_path_factory):
+    path = tmp_path_factory.mktemp("prompts") / "p.jsonl"
+    path.write_text("".join(json.dumps({"prompt": f"{i}+{i}>", "number": i}) + "\n" for i in range(5)))
+    return path
+
+
+def test_lines_hold_what_the_sampler_draws(sample, digit_model, prompts):
+    settings = {"temperature": 0.9, "top_k": 12, "top_p": 0.95}
+    words = [word for name, value in settings.items() for word in (f"--{name.replace('_', '-')}", value)]
+    lines = sample(digit_model, "--input", prompts, "--num-samples", 3, "--max-new-tokens", 20, "--seed", 5, *words)
+    model = models.load(digit_model)
+    found = sampling.sample(
+        model, [line["prompt_tokens"] for line in lines], num_samples=3, max_new_tokens=20, key=run_key(5, Purpose.SAMPLE), **settings
+    )
+    for i, line in enumerate(lines):
+        assert line["number"] == i and {name: line[name] for name in settings} == settings
+        for k, completion in enumerate(line["completions"]):
+            length = int(found.lengths[i, k])
+            assert completion["tokens"] == found.tokens[i, k, :length].tolist()
+            assert completion["finish_reason"] == ("stop", "length")[int(found.finish_reasons[i, k])]
+            for name, stored in (("behavior", "logprobs"), ("sampling", "sampling_logprobs"), ("policy", "policy_logprobs")):
+                assert completion[stored] == pytest.approx(getattr(found, f"{name}_logprobs")[i, k, :length].tolist(), abs=1e-5)
+    assert {reason for row in drawn(lines) for _, reason in row} == {"stop", "length"}
+
+
+def test_a_completion_depends_on_seed_prompt_and_number_alone(sample, digit_model, prompts, monkeypatch):
+    words = (digit_model, "--input", prompts, "--num-samples", 2, "--max-new-tokens", 20)
+    lines = drawn(sample(*words))
+    assert drawn(sample(*words, "--slots", 3)) == lines
+    monkeypatch.setattr(command, "COMPLETIONS_PER_CALL", 4)
+    assert drawn(sample(*words)) == lines
+    assert drawn(sample(*words, "--seed", 1)) != lines
+
+
+@pytest.mark.parametrize("chat", [False, True])
+def test_the_text_that_is_shown_is_the_text_that_is_written(sample, digit_model, chat_model, capsys, chat):
+    model, prompt = (chat_model, "hi") if chat else (digit_model, "3+5>")
+    words = ("sample", str(model), "--prompt", prompt, "--max-new-tokens", "40")
+    completion = sample(*words[1:])[0]["completions"][0]
+    assert main([*words]) == 0
+    assert capsys.readouterr().out == completion["text"] + "\n" and len(completion["tokens"]) > 8
+    several = [c["text"] for c in sample(*words[1:], "--num-samples", 3)[0]["completions"]]
+    assert main([*words, "--num-samples", "3"]) == 0
+    shown = capsys.readouterr().out
+    assert several[0] == completion["text"] and all(f"--- sample {k} of 3:" in shown and several[k - 1] in shown for k in (1, 2, 3))
+
+
+def test_stop_strings_end_text_and_tokens(sample, digit_model):
+    """Whether the string lies in the middle of a piece, at its end, or in one piece with the EOS token."""
+    words = (digit_model, "--prompt", "3+5>", "--num-samples", 24, "--max-new-tokens", 40)
+    (free,), (stopped,) = sample(*words), sample(*words, "--stop", "7", "--stop", "10")
+    assert stopped["stop"] == ["7", "10"]
+    ended = {"free": 0, "before EOS": 0, "else": 0}
+    for whole, cut in zip(free["completions"], stopped["completions"], strict=True):
+        places = [(whole["text"].index(stop), stop) for stop in ("7", "10") if stop in whole["text"]]
+        if not places:
+            assert cut == whole
+            ended["free"] += 1
+            continue
+        place, stop = min(places)
+        assert (cut["text"], cut["stop_string"], cut["finish_reason"]) == (whole["text"][:place], stop, "stop")
+        for name in ("tokens", "logprobs", "sampling_logprobs", "policy_logprobs"):
+            assert cut[name] == whole[name][: place + len(stop)]
+        last_piece = (len(whole["tokens"]) - 1) // command.STEPS == (place + len(stop) - 1) // command.STEPS
+        ended["before EOS" if last_piece and whole["finish_reason"] == "stop" else "else"] += 1
+    assert min(ended.values()) > 0
+
+
+def test_greedy_samples_are_one_sample(sample, chat_model):
+    line = sample(chat_model, "--prompt", "a", "--num-samples", 2, "--temperature", 0, "--max-new-tokens", 6, "--cache-dtype", "int8")[0]
+    first, second = line["completions"]
+    assert first == second and first["logprobs"] == [0] * 6 and max(first["policy_logprobs"]) < 0 and line["cache_dtype"] == "int8"
+
+
+def test_a_runs_last_policy(sample, tiny_run, tmp_path):
+    finished.export(tiny_run, tmp_path / "model")
+    words = ("--prompt", "3+5>", "--num-samples", 4, "--max-new-tokens", 3)
+    of_run, of_model = sample(tiny_run, *words)[0], sample(tmp_path / "model", *words)[0]
+    assert drawn([of_run]) == drawn([of_model])
+    assert of_run["model"] == {"path": str(tiny_run), "step": 8} and of_model["model"]["step"] is None
+    first = finished.policy(tiny_run, finished.load_config(tiny_run))[0]
+    assert models.fingerprint(first) == models.fingerprint(models.load(tmp_path / "model"))
+
+
+def test_dtypes(tiny_run, digit_model):
+    for path in (tiny_run, digit_model):
+        model, _ = policies.find(Options(str(path), ("3",), dtype="bfloat16", compute_dtype="float32")).load()
+        assert {str(value.dtype) for value in models.parameters(model).values()} == {"bfloat16"}
+        assert str(model.embed_tokens(jax.numpy.ones((1, 2), int)).dtype) == "float32"
+
+
+def test_a_file_of_lines(digit_model, prompts, tmp_path, capsys):
+    out = tmp_path / "o.jsonl"
+    words = ["sample", str(digit_model), "--input", str(prompts), "--output", str(out), "--max-new-tokens", "4"]
+    assert main(words) == 0
+    assert f"wrote 5 prompts with 1 completions each, {sum(len(json.loads(x)['completions'][0]['tokens']) for x in out.open())} tokens" in (
+        capsys.readouterr().out
+    )
+    before = out.read_bytes()
+    assert main(words) == 2 and out.read_bytes() == before
+    assert "exists: choose another file" in capsys.readouterr().err
+
+
+def test_what_is_no_model(tmp_path, capsys, digit_model):
+    (tmp_path / "x").write_text("")
+    for path in (tmp_path, tmp_path / "none"):
+        assert main(["sample", str(path), "--prompt", "a"]) == 1
+        assert f"grre: {path} is not a run folder, nor a model" in capsys.readouterr().err
+    assert main(["sample", str(digit_model), "--prompt", "3", "--dtype", "float33"]) == 2
+    assert "float33" in capsys.readouterr().err
+
+
+def test_damaged_weights_leave_no_output(digit_model, tmp_path, capsys):
+    for file in digit_model.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes()[:2000])
+    words = ["sample", str(tmp_path), "--prompt", "3", "--max-new-tokens", "4", "--output", str(tmp_path / "o.jsonl"), "--debug"]
+    with pytest.raises(DataError, match="safetensors"):
+        main(words)
+    assert not (tmp_path / "o.jsonl").exists()

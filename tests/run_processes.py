@@ -1,0 +1,82 @@
+"""Training runs as processes of their own: started, watched, ended, and read back."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from grre_jax import rollouts
+
+CONFIG = """
+from grre_jax.config import *
+from grre_jax.training.regime import Regime
+from grre_jax.training.state import OptimizerConfig
+
+def config():
+    return Config(
+        name="small", objective=ObjectiveConfig("rec_oneside_nois"), regime=Regime(sync_interval=10),
+        model=ModelSource(hidden_size=16, intermediate_size=32, num_layers=1, num_heads=2, num_kv_heads=2, head_dim=8),
+        task=TaskConfig("arithmetic", {"operands": 2}),
+        sampling=SamplingConfig(num_samples=4, max_prompt_tokens=4, max_new_tokens=3, prompts_per_call=4),
+        training=TrainingConfig(steps=20, groups_per_step=4), optimizer=OptimizerConfig(learning_rate=1e-2),
+        warm_start=WarmStartConfig(steps=20, demonstrations=128, batch_size=16, optimizer=OptimizerConfig(learning_rate=3e-2)),
+        evaluation=EvaluationConfig(every=0, questions=4, num_samples=4),
+        checkpoint=CheckpointConfig(every=4), logging=LoggingConfig(tensorboard=False))
+"""
+CLOCKED = ("time", "elapsed", "tokens_per_second")
+ROOT = Path(__file__).resolve().parents[1]
+STARTED: list[subprocess.Popen] = []
+
+
+def start(config: Path, run: Path, *more: str, devices: int = 1, **variables: str) -> subprocess.Popen:
+    """A process that trains on so many simulated devices."""
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={devices}"
+    environment = os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"} | variables
+    command = [sys.executable, "-m", "grre_jax", "train", str(config), "--run-dir", str(run), *more]
+    STARTED.append(subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+    return STARTED[-1]
+
+
+def finish(*processes: subprocess.Popen, status: int = 0) -> list[str]:
+    """What each printed, once all have ended with this status."""
+    said = ["".join(process.communicate(timeout=300)) for process in processes]
+    assert [process.returncode for process in processes] == [status] * len(processes), "\n".join(text[-3000:] for text in said)
+    return said
+
+
+def wait_for_step(processes: list[subprocess.Popen], run: Path, step: int) -> None:
+    """Returns when the run's log has the step."""
+    log, wanted = run / "metrics.jsonl", f'"step": {step}, "kind": "train"'
+    until = time.monotonic() + 240
+    while not (log.exists() and wanted in log.read_text()):
+        if time.monotonic() > until or any(process.poll() is not None for process in processes):
+            kill_all()
+            pytest.fail(f"no step {step}: {[process.communicate() for process in processes]}")
+        time.sleep(0.01)
+
+
+def kill_all() -> None:
+    """Ends what a test that failed has left running."""
+    for process in STARTED:
+        process.kill()
+
+
+def rows(run: Path) -> dict:
+    """The log by (kind, step), without what a clock says."""
+    found = {}
+    for line in (run / "metrics.jsonl").read_text().splitlines():
+        row = json.loads(line)
+        found[row["kind"], row["step"]] = {name: value for name, value in row.items() if name not in CLOCKED}
+    return found
+
+
+def groups(run: Path) -> dict:
+    """A run's groups by the policy version that sampled them and their place in the prompt stream; every one is there once."""
+    reader = rollouts.read(run / "rollouts")
+    found = {(int(group.policy_version[0]), group.position): group for group in reader}
+    assert len(found) == len(reader)
+    return found

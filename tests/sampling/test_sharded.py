@@ -1,0 +1,68 @@
+"""Completions do not depend on the batch, the refilling or the devices: 8 devices of one process, in a process of its own."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+EIGHT = """
+import sys
+import jax, numpy as np
+from flax import nnx
+from grre_jax import parallel, sampling
+from grre_jax.models import ModelConfig, Transformer
+from grre_jax.parallel import mesh as meshes
+
+COUNT, SAMPLES, TIME = int(sys.argv[1]), 4, 40
+config = ModelConfig(vocab_size=48, hidden_size=16, intermediate_size=24, num_layers=2, num_heads=4, num_kv_heads=2, head_dim=8, tie_embeddings=False, eos_ids=(5,))
+graph, params = nnx.split(Transformer(config, rngs=nnx.Rngs(3)))
+params = jax.tree.map(lambda p: 2.5 * p if p.ndim == 3 else p, params)
+draw = np.random.default_rng(0)
+prompts = [draw.integers(1, 48, draw.integers(1, 9)).tolist() for _ in range(COUNT // SAMPLES)]
+positions = np.arange(len(prompts))
+
+
+def call(mesh=None, order=None, size=None, slots=None, **options):
+    held = params if mesh is None else jax.device_put(params, meshes.tree_shardings(params, mesh))
+    order, size, parts = positions if order is None else order, size or len(prompts), []
+    with meshes.use(mesh):
+        weights = sampling.prepared(nnx.merge(graph, held))
+        for start in range(0, len(order), size):
+            some = order[start : start + size]
+            asked = {"num_samples": SAMPLES, "max_new_tokens": TIME, "key": jax.random.key(1), "positions": some, "slots": slots}
+            parts.append(jax.device_get(sampling.sample(weights, [prompts[i] for i in some], **asked | options)))
+    whole = jax.tree.map(lambda *x: np.concatenate(x), *parts)
+    return jax.tree.map(lambda x: x[np.argsort(order)], whole)
+
+
+ways = {
+    "in parts": dict(size=16),
+    "refilled": dict(slots=64),
+    "refilled, backwards": dict(slots=64, order=positions[::-1]),
+    "data 8": dict(mesh=dict(data=8)),
+    "fsdp 4, tensor 2": dict(mesh=dict(data=1, fsdp=4, tensor=2)),
+    "data 2, fsdp 2, tensor 2, refilled": dict(mesh=dict(data=2, fsdp=2, tensor=2), slots=64),
+}
+for options in ({}, {"temperature": 0.0}, {"temperature": 0.8, "top_p": 0.9, "top_k": 30, "min_p": 0.01}):
+    expected = call(**options)
+    assert expected.lengths.size == COUNT // SAMPLES * SAMPLES and len(np.unique(expected.lengths)) > 5
+    for name, way in ways.items():
+        mesh = parallel.make_mesh(parallel.MeshConfig(**way["mesh"])) if "mesh" in way else None
+        got = call(**way | {"mesh": mesh} | options)
+        different = int(((got.tokens != expected.tokens).any(-1) | (got.lengths != expected.lengths)).sum())
+        assert different == 0, (options, name, different)
+        np.testing.assert_allclose(got.policy_logprobs, expected.policy_logprobs, atol=1e-4, err_msg=name)
+        np.testing.assert_allclose(got.sampling_logprobs, expected.sampling_logprobs, atol=1e-4, err_msg=name)
+print("the same", COUNT)
+"""
+
+
+@pytest.mark.parametrize("count", [64, pytest.param(1000, marks=pytest.mark.slow)])
+def test_completions_do_not_depend_on_how_they_are_computed(count):
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"
+    done = subprocess.run(
+        [sys.executable, "-c", EIGHT, str(count)], env=os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert f"the same {count}" in done.stdout
