@@ -66,19 +66,7 @@ def _parser() -> argparse.ArgumentParser:
     _processes_flags(train)
     train.set_defaults(run=_train)
 
-    evaluate = commands.add_parser(
-        "evaluate",
-        help="evaluate a run's checkpoints, or a model",
-        description="pass@1, pass@k and maj@k on held-out questions, with 95%% intervals: of the first and the last checkpoint of a run as its configuration says, or of a model on the task of --task.name. Any field is overridden by its dotted name.",
-        allow_abbrev=False,
-    )
-    evaluate.add_argument("folder", metavar="RUN|MODEL", help="a run folder, a Hugging Face folder or a .gguf file")
-    for flag, field in EVALUATION_FLAGS.items():
-        evaluate.add_argument(flag, metavar="N", help=f"the same as --{field.replace('_', '-')}")
-    evaluate.add_argument("--json", metavar="FILE", help="write the result here too")
-    _processes_flags(evaluate)
-    evaluate.set_defaults(run=_evaluate)
-
+    _evaluate_parser(commands)
     _compile_parser(commands)
     sample = generation_options.add_parser(commands)
     sample.set_defaults(run=_sample)
@@ -120,6 +108,21 @@ def _parser() -> argparse.ArgumentParser:
 
     _rollouts_parser(commands)
     return parser
+
+
+def _evaluate_parser(commands: argparse._SubParsersAction) -> None:
+    evaluate = commands.add_parser(
+        "evaluate",
+        help="evaluate a run's checkpoints, or a model",
+        description="pass@1, pass@k and maj@k on held-out questions, with 95%% intervals: of the first and the last checkpoint of a run as its configuration says, or of a model on the task of --task.name. Any field is overridden by its dotted name.",
+        allow_abbrev=False,
+    )
+    evaluate.add_argument("folder", metavar="RUN|MODEL", help="a run folder, a Hugging Face folder or a .gguf file")
+    for flag, field in EVALUATION_FLAGS.items():
+        evaluate.add_argument(flag, metavar="N", help=f"the same as --{field.replace('_', '-')}")
+    evaluate.add_argument("--json", metavar="FILE", help="write the result here too")
+    _processes_flags(evaluate)
+    evaluate.set_defaults(run=_evaluate)
 
 
 def _compile_parser(commands: argparse._SubParsersAction) -> None:

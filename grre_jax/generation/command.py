@@ -17,7 +17,7 @@ from grre_jax.training.draws import Purpose, run_key
 
 # The prompts of one call of the sampler are held together. So many completions keep the slots busy: only towards the end of a call do some of them idle.
 COMPLETIONS_PER_CALL = 512
-STEPS = 16  # between two pieces
+STEPS, SHOWN_STEPS = 16, 4  # tokens between two looks of the host; where a person reads along
 
 
 def run(options: Options) -> int:
@@ -41,10 +41,11 @@ def run(options: Options) -> int:
         else:
             sink = sinks.Texts(decode, out, len(asked), options.num_samples)
         weights = sampling.prepared(model)
+        steps = SHOWN_STEPS if isinstance(sink, sinks.OneText) else STEPS
         try:
             with sinks.progress(len(asked) * options.num_samples, sys.stderr if options.output else None) as ended:
                 for some in requests.chunks(asked, max(1, COMPLETIONS_PER_CALL // options.num_samples)):
-                    tokens += _draw(weights, some, options, policy.tokenizer, sink, ended)
+                    tokens += _draw(weights, some, options, policy.tokenizer, sink, ended, steps)
         finally:
             sink.close()
     if options.output not in ("", STANDARD):
@@ -53,7 +54,13 @@ def run(options: Options) -> int:
 
 
 def _draw(
-    weights: Any, asked: Sequence[Request], options: Options, tokenizer: Tokenizer, sink: sinks.Sink, ended: Callable[[], None]
+    weights: Any,
+    asked: Sequence[Request],
+    options: Options,
+    tokenizer: Tokenizer,
+    sink: sinks.Sink,
+    ended: Callable[[], None],
+    steps: int,
 ) -> int:
     """Draws the completions of some prompts into the sink; returns how many tokens they have."""
     stops, drawn = StopStrings(options.stop, tokenizer.decode), 0
@@ -72,7 +79,7 @@ def _draw(
         positions=[request.position for request in asked],
         slots=options.slots,
         cache_dtype=options.cache_dtype,
-        steps=STEPS,
+        steps=steps,
         stop=stops if options.stop else None,
     )
     for some in pieces:

@@ -47,6 +47,13 @@ class Rotary:
         local = tables(config.local_rope_theta, None) if config.local_rope_theta else None
         return cls(tables(config.rope_theta, config.rope_scaling), local)
 
+    def at(self, index: Int[Array, "*some"]) -> Rotary:
+        """Those of some of one axis of positions."""
+        full, local = (
+            None if tables is None else tuple(jnp.take(x, index, axis=0, mode="clip") for x in tables) for tables in (self.full, self.local)
+        )
+        return Rotary(full, local)
+
     def tables(self, slides: Any) -> Tables:
         """Of a layer that slides or does not, which may be traced."""
         if self.local is None or slides is False:

@@ -93,13 +93,22 @@ class Block(nnx.Module):
         for name, value in parameters.items():
             setattr(self, name, nnx.Param(jnp.asarray(value)))
 
+    def join_gate_up(self) -> None:
+        """Gate and up as one matrix, which is faster where the tokens are few (measured on a CPU: 99 against 185 us for 32 tokens) and slower where they are many. For one device, and not
+        for training: it is a parameter of another name."""
+        self.gate_up_proj = nnx.Param(jnp.concatenate([self.gate_proj[...], self.up_proj[...]], axis=-1))
+        del self.gate_proj, self.up_proj
+
     def _factors(self, projections: tuple[str, ...], dtype: Any) -> dict[str, Factors]:
         present = [p for p in projections if self.lora is not None and self.lora.has(p)]
         return {p: (self._weight(f"{p}_lora_a", dtype), self._weight(f"{p}_lora_b", dtype)) for p in present}
 
     def _project(self, h: Float[Array, "n in"], *projections: str) -> list[Float[Array, "n out"]]:
         """The input through projections that lie apart ("o"; "gate" and "up"; "down")."""
-        ys = {p: product(h, self._weight(f"{p}_proj", h.dtype)) for p in projections}
+        if projections == ("gate", "up") and hasattr(self, "gate_up_proj"):
+            ys = dict(zip(projections, jnp.split(product(h, self._weight("gate_up_proj", h.dtype)), 2, axis=-1), strict=True))
+        else:
+            ys = {p: product(h, self._weight(f"{p}_proj", h.dtype)) for p in projections}
         added = terms(self.lora, h, self._factors(projections, h.dtype))
         return [y + added[p] if p in added else y for p, y in ys.items()]
 
@@ -136,7 +145,9 @@ class Block(nnx.Module):
     ) -> Float[Array, "rows length kv group dim"]:
         """Attention of whole rows to themselves, as this model has it; `slides` says whether this layer has the window, and may be traced."""
         c = self.config
-        return attention(q, k, v, visibility, window=c.sliding_window, windowed=slides, scale=c.attention_scale, softcap=c.attention_softcap)
+        return attention(
+            q, k, v, visibility, window=c.sliding_window, windowed=slides, scale=c.attention_scale, softcap=c.attention_softcap
+        )
 
     def finish(
         self, x: Float[Array, "rows length width"], attended: Float[Array, "rows length kv group dim"]

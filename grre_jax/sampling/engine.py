@@ -76,7 +76,7 @@ def prefill(
     positions = jnp.broadcast_to(jnp.arange(flat.shape[1], dtype=jnp.int32), flat.shape)
     visibility = Visibility.of(jnp.where(positions < lengths[:, None], 1, 0), positions)
     rotary, x, prefix = Rotary.of(c, positions), model.embed_tokens(flat), []
-    for i, (block, held) in enumerate(zip(weights.blocks(model), state.prefix, strict=True)):
+    for i, (block, held) in enumerate(zip(weights.blocks, state.prefix, strict=True)):
         slides = c.slides(i)
         q, k, v = block.qkv(x, *rotary.tables(slides))
         prefix.append(_on_mesh(held.put_rows(lane, Cache.of(k, v, held.keys.dtype))))
@@ -110,10 +110,16 @@ def advance(
         first: one step, for rows that have all just begun: nothing to decode, only a token to draw.
     """
     model = weights.model
-    blocks, steps = weights.blocks(model), 1 if first else shape.steps
+    blocks, steps = weights.blocks, 1 if first else shape.steps
     trace = Trace(
         jnp.full((steps, 5, shape.shards, shape.rows), NONE, jnp.int32), jnp.zeros((steps, 3, shape.shards, shape.rows), jnp.float32)
     )
+
+    # Before the loop, which would compute the cosines again for every layer and head.
+    rotary = Rotary.of(model.config, jnp.arange(state.prefix[0].tokens + state.own[0].tokens, dtype=jnp.int32))
+
+    # Where nothing is refilled every row's draws are known before the loop, and random bits cost less together.
+    drawn_ahead = _uniforms(shape, state, jnp.arange(steps, dtype=jnp.int32)) if shape.resident else None
 
     def body(carry):
         n, state, trace = carry
@@ -121,9 +127,10 @@ def advance(
         if first:
             hidden = _hidden_of_rows(state).reshape(-1, state.hidden.shape[-1])
         else:
-            state, hidden = _decoded(model, blocks, state)
+            state, hidden = _decoded(model, blocks, rotary, state)
         logits = model.logits(hidden, weights.head)
-        state, numbers, scores = _drawn(shape, state, logits, distribution, eos)
+        uniforms = _uniforms(shape, state, jnp.zeros(1, jnp.int32))[0] if drawn_ahead is None else drawn_ahead[n]
+        state, numbers, scores = _drawn(shape, state, uniforms, logits, distribution, eos)
         trace = Trace(trace.numbers.at[n].set(numbers), trace.scores.at[n].set(scores))
         return n + 1, state, trace
 
@@ -170,7 +177,7 @@ def _hidden_of_rows(state: State) -> Float[Array, "shards rows width"]:
     return of_rows(state.hidden.reshape(*state.lanes.prompt.shape, -1), state.rows)
 
 
-def _decoded(model: Transformer, blocks: list[Block], state: State) -> tuple[State, Float[Array, "rows width"]]:
+def _decoded(model: Transformer, blocks: list[Block], rotary: Rotary, state: State) -> tuple[State, Float[Array, "rows width"]]:
     """The last token of every row through the model: its keys and values written, its hidden state."""
     c, rows, lanes, columns = model.config, state.rows, state.lanes, state.own[0].tokens
     lengths, age = of_rows(lanes.length, rows).reshape(-1), rows.age.reshape(-1)
@@ -182,7 +189,7 @@ def _decoded(model: Transformer, blocks: list[Block], state: State) -> tuple[Sta
         positions=lengths + age - 1,
     )
     tokens = rows.token.reshape(-1, 1)
-    rotary, x, own = Rotary.of(c, seen.positions[:, None]), model.embed_tokens(tokens), []
+    rotary, x, own = rotary.at(seen.positions[:, None]), model.embed_tokens(tokens), []
     for i, (block, prefix, held) in enumerate(zip(blocks, state.prefix, state.own, strict=True)):
         q, k, v = block.qkv(x, *rotary.tables(c.slides(i)))
         own.append(held.write(column, k, v))
@@ -193,13 +200,24 @@ def _decoded(model: Transformer, blocks: list[Block], state: State) -> tuple[Sta
     return state, jnp.where((age == 0)[:, None], _hidden_of_rows(state).reshape(hidden.shape), hidden)
 
 
+def _uniforms(shape: Shape, state: State, ahead: Int[Array, " steps"]) -> Float[Array, "steps rows 2"]:
+    """What decides every row's draw so many steps ahead, addressed by the completion's key and the token's place."""
+    rows = state.rows
+    keys = jax.random.wrap_key_data(of_completions(state.lanes.keys, rows).reshape(rows.age.size, -1), impl=shape.impl)
+    one = jax.vmap(lambda key, place: jax.random.uniform(jax.random.fold_in(key, place), (2,)))
+    return jax.vmap(lambda step: one(keys, rows.age.reshape(-1) + step))(ahead)
+
+
 def _drawn(
-    shape: Shape, state: State, logits: Float[Array, "rows vocab"], distribution: SamplingDistribution, eos: Int[Array, " ends"]
+    shape: Shape,
+    state: State,
+    uniforms: Float[Array, "rows 2"],
+    logits: Float[Array, "rows vocab"],
+    distribution: SamplingDistribution,
+    eos: Int[Array, " ends"],
 ) -> tuple[State, Int[Array, "five shards rows"], Float[Array, "three shards rows"]]:
     """A token for every row, and what becomes of its completion."""
     rows, lanes = state.rows, state.lanes
-    keys = jax.random.wrap_key_data(of_completions(lanes.keys, rows).reshape(rows.age.size, -1), impl=shape.impl)
-    uniforms = jax.vmap(lambda key, t: jax.random.uniform(jax.random.fold_in(key, t), (2,)))(keys, rows.age.reshape(-1))
     tokens, scores = distribution.sample(uniforms, logits)
     tokens = tokens.reshape(rows.age.shape).astype(jnp.int32)
     active, age = rows.active, rows.age + 1

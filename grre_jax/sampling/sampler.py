@@ -25,7 +25,7 @@ from grre_jax.sampling.distributions import SamplingDistribution
 from grre_jax.sampling.requests import Requests, make_requests
 from grre_jax.sampling.rows import NONE
 from grre_jax.sampling.run import Run
-from grre_jax.sampling.state import RUNNING, SCORES, STOPPED, Trace, Weights, prepared
+from grre_jax.sampling.state import RUNNING, SCORES, STOPPED, Trace, Weights, latest
 
 FINISH_STOP, FINISH_LENGTH = 0, 1  # ended by an EOS token; cut at its limit
 STEPS = 128  # most steps between two looks of the host
@@ -153,7 +153,7 @@ def begin(
         raise ValueError(f"slots must be at least 1 or None, got {slots}")
     if cache_dtype not in (None, "float32", "bfloat16", "int8"):
         raise ValueError(f"cache_dtype must be float32, bfloat16, int8 or None, got {cache_dtype!r}")
-    weights = model if isinstance(model, Weights) else prepared(model)
+    weights = model if isinstance(model, Weights) else latest.of(model)
     requests = make_requests(
         weights.model.config, prompts, num_samples, max_new_tokens, key, prompt_lengths, eos_ids, positions, attempt, limits
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import weakref
 from functools import partial
 from typing import Any
 
@@ -25,13 +26,14 @@ class Weights:
     """A model's parameters as decoding takes them.
 
     Attributes:
-        graph: static half of the model.
+        graph, block: static halves of the model and of a layer.
         params: its parameters; of them decoding reads the embedding and the last norm.
         layers: each layer's own, matrices in the compute dtype and whole along fsdp.
         head: [vocab, width] likewise.
     """
 
     graph: Any = dataclasses.field(metadata={"static": True})
+    block: Any = dataclasses.field(metadata={"static": True})
     params: Any
     layers: list[Any]
     head: Float[Array, "vocab width"]
@@ -41,27 +43,68 @@ class Weights:
         """The whole model."""
         return nnx.merge(self.graph, self.params)
 
-    def blocks(self, model: Transformer) -> list[Block]:
+    @property
+    def blocks(self) -> list[Block]:
         """The layers."""
-        graph = nnx.split(model.layers)[0]
-        return [nnx.merge(graph, layer) for layer in self.layers]
+        return [nnx.merge(self.block, layer) for layer in self.layers]
 
 
 def prepared(model: Transformer) -> Weights:
     """The layers taken apart and cast once, so that no step does it again."""
     graph, params = nnx.split(model)
-    return Weights(graph, params, *_taken_apart(graph, params))
+    joined = meshes.current() is None and meshes.platform() == "cpu"
+    layers, head = _taken_apart(graph, params, joined)
+    block = nnx.eval_shape(lambda params: _joined(nnx.merge(graph, params), joined).layers, params)
+    return Weights(graph, nnx.split(block)[0], params, layers, head)
 
 
-@partial(jax.jit, static_argnums=0)
-def _taken_apart(graph: Any, params: Any) -> tuple[list[Any], Array]:
-    model: Transformer = nnx.merge(graph, params)
+def _joined(model: Transformer, joined: bool) -> Transformer:
+    if joined:
+        model.layers.join_gate_up()
+    return model
+
+
+class Latest:
+    """The weights that were prepared last, for as long as the model's own arrays live: calls with the same model share them."""
+
+    def __init__(self) -> None:
+        self._leaves: list[weakref.ref] = []
+        self._mesh: Any = None
+        self._found: tuple[Any, list[Any], Array] | None = None
+
+    def of(self, model: Transformer) -> Weights:
+        """`prepared(model)`."""
+        graph, params = nnx.split(model)
+        leaves, mesh = jax.tree.leaves(params), meshes.current()
+        known = self._found is not None and len(leaves) == len(self._leaves) and self._mesh == mesh
+        if known and all(ref() is leaf for ref, leaf in zip(self._leaves, leaves, strict=True)):
+            block, layers, head = self._found
+            return Weights(graph, block, params, layers, head)
+        weights = prepared(model)
+        if not any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
+            # By weak references: what was made of a model must not outlive it, nor keep it alive.
+            self._leaves, self._mesh = [weakref.ref(leaf, lambda _: self._forget()) for leaf in leaves], mesh
+            self._found = weights.block, weights.layers, weights.head
+        return weights
+
+    def _forget(self) -> None:
+        self._leaves, self._found = [], None
+
+
+latest = Latest()
+
+
+@partial(jax.jit, static_argnums=(0, 2))
+def _taken_apart(graph: Any, params: Any, joined: bool) -> tuple[list[Any], Array]:
+    model = _joined(nnx.merge(graph, params), joined)
     dtype = model.compute_dtype or model.embed[...].dtype
 
     def one(path, x):
-        name = [str(getattr(entry, "key", getattr(entry, "name", ""))) for entry in path]
+        names = [str(getattr(entry, "key", getattr(entry, "name", ""))) for entry in path]
         # Norms and biases are added in the precision they are kept in.
-        return meshes.gathered(x, next(n for n in reversed(name) if n in meshes.RULES), dtype) if x.ndim > 1 else x
+        return (
+            meshes.gathered(x, next(n for n in reversed(names) if n.endswith(("_proj", "_lora_a", "_lora_b"))), dtype) if x.ndim > 1 else x
+        )
 
     layers = unstacked(nnx.split(model.layers)[1], model.config.num_layers)
     return [jax.tree_util.tree_map_with_path(one, layer) for layer in layers], model.gathered_head(dtype)

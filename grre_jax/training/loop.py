@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from grre_jax import reporting, rollouts
+from grre_jax import reporting, rollouts, sampling
 from grre_jax.config import Config
 from grre_jax.parallel import mesh as meshes
 from grre_jax.parallel import processes
@@ -91,6 +91,8 @@ def train(config: Config, *, resume: bool = False, overwrite: bool = False, cons
         state = run.learn(state, make_train_step(graph, optimizer, config.optimizer.schedule(), parts.mesh))
 
         # ---- what came of it
+        if not config.data.path:
+            console.print("sampler  " + ", ".join(f"{count} {name}" for name, count in sampling.compiled_programs().items()) + " programs compiled")
         after = ranking(graph, parts.full(state.params), held_out, parts.mesh) if held_out else None
         checkpoints.save(state, wait=True)
         checkpoints.close()

@@ -38,7 +38,7 @@ def prompts(tmp_path_factory):
 
 
 def test_lines_hold_what_the_sampler_draws(sample, digit_model, prompts):
-    settings = {"temperature": 0.9, "top_k": 12, "top_p": 0.95}
+    settings = {"temperature": 0.9, "top_k": 12, "top_p": 0.95, "min_p": 0.8}
     words = [word for name, value in settings.items() for word in (f"--{name.replace('_', '-')}", value)]
     lines = sample(digit_model, "--input", prompts, "--num-samples", 3, "--max-new-tokens", 20, "--seed", 5, *words)
     model = models.load(digit_model)

@@ -1,5 +1,8 @@
 """Fewer rows than completions, longer caches, limits, streams: whatever the way, the completions are the same."""
 
+import gc
+import weakref
+
 import jax
 import numpy as np
 import pytest
@@ -175,6 +178,21 @@ def test_near_sizes_share_their_programs(weights):
     sampling.sample(weights, PROMPTS[:7], **options | {"max_new_tokens": 29, "eos_ids": (1, 2, 3)})
     sampling.sample(weights, [[1] * 12] * 7, **options | {"limits": [3] * 7, "top_p": 0.3, "min_p": 0.1})
     assert sampling.compiled_programs() == before
+
+
+def test_calls_with_one_model_share_its_prepared_weights_until_it_changes(tiny):
+    model, options = tiny(), OPTIONS | {"max_new_tokens": 20}
+    first = sampling.state.latest.of(model)
+    assert sampling.state.latest.of(model).head is first.head
+    before = jax.device_get(sampling.sample(model, PROMPTS[:4], **options))
+    model.layers.o_proj[...] = -model.layers.o_proj[...]
+    assert sampling.state.latest.of(model).layers is not first.layers
+    after = jax.device_get(sampling.sample(model, PROMPTS[:4], **options))
+    assert (before.tokens != after.tokens).any()
+    gone = weakref.ref(jax.tree.leaves(sampling.state.latest.of(model).layers)[0])
+    del model, first
+    gc.collect()
+    assert gone() is None
 
 
 def test_buckets():
