@@ -75,16 +75,30 @@ class Cache:
 
         return jax.tree.map(put, self, new)
 
-    def doubled(self) -> Cache:
-        """A ring of twice the columns, in which the last columns lie where their steps belong.
+    def begin(self, new: Cache) -> Cache:
+        """The first tokens of every row replaced by `new`'s."""
+        return Cache.joined(new, self, new.tokens)
+
+    @classmethod
+    def joined(cls, first: Cache, other: Cache, start: int = 0) -> Cache:
+        """The tokens of one, then those of another from `start` on."""
+
+        def join(x, y, axis):
+            return None if x is None else jnp.concatenate([x, jax.lax.slice_in_dim(y, start, None, axis=axis)], axis)
+
+        return cls(
+            join(first.keys, other.keys, 3),
+            join(first.values, other.values, 2),
+            join(first.key_scales, other.key_scales, 2),
+            join(first.value_scales, other.value_scales, 2),
+        )
+
+    def doubled(self, before: int = 0) -> Cache:
+        """A ring of twice the columns, in which the last columns lie where their steps belong; the `before` tokens that precede the ring stay.
 
         Step s lies in column s mod C. In the doubled ring it belongs in column s mod 2C, which is one of the two places that column s mod C is copied to.
         """
-
-        def twice(x, axis):
-            return None if x is None else jnp.concatenate([x, x], axis)
-
-        return Cache(twice(self.keys, 3), twice(self.values, 2), twice(self.key_scales, 2), twice(self.value_scales, 2))
+        return Cache.joined(self, self, before)
 
     def scores(self, q: Float[Array, "rows kv m dim"]) -> Float[Array, "rows kv m tokens"]:
         """Products of queries and keys, in float32."""

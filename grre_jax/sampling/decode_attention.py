@@ -56,47 +56,51 @@ class Seen:
 
     Attributes:
         prefix: [prompts, tokens] tokens of the prompt, not padding.
-        own_age: [rows, columns] how many steps ago each column was written, 0 for the newest; masked by `own`.
+        own_age: [rows or 1, columns] how many tokens before the newest each column's is, 0 for that itself; masked by `own`.
         own: [rows, columns] whether the column is the row's.
         positions: [rows] of the new token.
     """
 
     prefix: Bool[Array, "prompts tokens"]
-    own_age: Int[Array, " columns"]
+    own_age: Int[Array, "rows_or_1 columns"]
     own: Bool[Array, "rows columns"]
     positions: Int[Array, " rows"]
 
 
 def attend(
-    q: Float[Array, "rows kv group dim"], prefix: Cache, own: Cache, seen: Seen, places: Places, config: ModelConfig, slides: bool
+    q: Float[Array, "rows kv group dim"], prefix: Cache | None, own: Cache, seen: Seen, places: Places, config: ModelConfig, slides: bool
 ) -> Float[Array, "rows kv group dim"]:
     """What the new token of each row gathers from its prompt and its own tokens, itself included.
 
     Args:
         q: queries by key-value head.
-        prefix: of the prompts.
+        prefix: of the prompts; None where `own` begins with them.
         own: of the rows, the new token written.
         seen: what is visible without a window.
         places: which row continues which prompt.
         config: of the model.
         slides: whether the layer has the model's window.
     """
+    own_visible = seen.own
+    if slides:
+        own_visible = own_visible & (seen.own_age < config.sliding_window)
+    mine = _part(q, own, own_visible[:, None, None], config)
+    if prefix is None:
+        return (mine[2] / mine[1][..., None]).astype(q.dtype)
     prompts, (_, kv, group, dim) = prefix.values.shape[0], q.shape
     grouped = places.by_prompt(q, prompts)  # [prompts, samples, kv, group, dim]
     samples = grouped.shape[1]
     grouped = jnp.moveaxis(grouped, 2, 1).reshape(prompts, kv, samples * group, dim)
     visible = seen.prefix[:, None, None]
-    own_visible = seen.own
     if slides:
         ahead = places.by_prompt(seen.positions, prompts)[..., None] - jnp.arange(prefix.tokens)
         visible = visible & jnp.repeat(ahead < config.sliding_window, group, axis=1)[:, None]
-        own_visible = own_visible & (seen.own_age < config.sliding_window)
     top, total, out = _part(grouped, prefix, visible, config)
 
     def back(x):
         return places.by_row(jnp.moveaxis(x.reshape(prompts, kv, samples, group, *x.shape[3:]), 2, 1))
 
-    return _joined((back(top), back(total), back(out)), _part(q, own, own_visible[:, None, None], config)).astype(q.dtype)
+    return _joined((back(top), back(total), back(out)), mine).astype(q.dtype)
 
 
 Part = tuple[Float[Array, "rows kv m"], Float[Array, "rows kv m"], Float[Array, "rows kv m dim"]]

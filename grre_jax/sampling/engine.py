@@ -25,8 +25,8 @@ from grre_jax.sampling.rows import NONE, Lanes, Rows, all_assigned, assign, end,
 from grre_jax.sampling.state import CUT, RUNNING, SCORES, STOPPED, Report, Shape, State, Trace, Weights
 
 
-@partial(jax.jit, static_argnums=(0, 2, 3))
-def new_state(shape: Shape, weights: Weights, prompt_tokens: int, columns: int) -> State:
+@partial(jax.jit, static_argnums=(0, 2))
+def new_state(shape: Shape, weights: Weights, columns: int) -> State:
     """No prompts, idle rows, empty caches."""
     model = weights.model
     c, dtype = model.config, model.compute_dtype or weights.head.dtype
@@ -46,7 +46,8 @@ def new_state(shape: Shape, weights: Weights, prompt_tokens: int, columns: int) 
     )
     hidden = _rows_on_mesh(jnp.zeros((shape.shards * shape.lanes, c.hidden_size), dtype))
     nowhere = Places(None, None) if shape.resident else places(rows, held)
-    prefix, own = caches(shape.shards * shape.lanes, prompt_tokens), caches(shape.shards * shape.rows, columns)
+    prefix = [] if shape.single else caches(shape.shards * shape.lanes, shape.prompt_tokens)
+    own = caches(shape.shards * shape.rows, shape.before + columns)
     return State(jnp.int32(0), rows, held, nowhere, hidden, prefix, own)
 
 
@@ -75,13 +76,18 @@ def prefill(
     lengths = new.length.reshape(-1)
     positions = jnp.broadcast_to(jnp.arange(flat.shape[1], dtype=jnp.int32), flat.shape)
     visibility = Visibility.of(jnp.where(positions < lengths[:, None], 1, 0), positions)
-    rotary, x, prefix = Rotary.of(c, positions), model.embed_tokens(flat), []
-    for i, (block, held) in enumerate(zip(weights.blocks, state.prefix, strict=True)):
+    at_end, last_layer = (lengths - 1)[:, None, None], c.num_layers - 1
+    rotary, x, filled = Rotary.of(c, positions), model.embed_tokens(flat), []
+    for i, (block, held) in enumerate(zip(weights.blocks, state.own if shape.single else state.prefix, strict=True)):
         slides = c.slides(i)
         q, k, v = block.qkv(x, *rotary.tables(slides))
-        prefix.append(_on_mesh(held.put_rows(lane, Cache.of(k, v, held.keys.dtype))))
-        x = block.finish(x, block.attend(q, k, v, visibility, slides))
-    last = model.final(jnp.take_along_axis(x, (lengths - 1)[:, None, None], axis=1))[:, 0]
+        new_tokens = Cache.of(k, v, held.keys.dtype)
+        filled.append(_on_mesh(held.begin(new_tokens) if shape.single else held.put_rows(lane, new_tokens)))
+        attended = block.attend(q, k, v, visibility, slides)
+        if i == last_layer:  # beyond it only the last token's is asked for
+            x, attended = jnp.take_along_axis(x, at_end, axis=1), jnp.take_along_axis(attended, at_end[..., None, None], axis=1)
+        x = block.finish(x, attended)
+    last = model.final(x)[:, 0]
 
     def put(old, new):
         return jax.vmap(lambda old, i, new: old.at[i].set(new, mode="drop"))(old, lane, new)
@@ -89,7 +95,13 @@ def prefill(
     hidden = put(state.hidden.reshape(shape.shards, shape.lanes, -1), last.reshape(*lane.shape, -1).astype(state.hidden.dtype))
     lanes = jax.tree.map(put, state.lanes, new)
     rows = all_assigned(lanes, shape.samples) if shape.resident else state.rows
-    return dataclasses.replace(state, rows=rows, lanes=lanes, hidden=_rows_on_mesh(hidden.reshape(state.hidden.shape)), prefix=prefix)
+    return dataclasses.replace(
+        state,
+        rows=rows,
+        lanes=lanes,
+        hidden=_rows_on_mesh(hidden.reshape(state.hidden.shape)),
+        **{"own" if shape.single else "prefix": filled},
+    )
 
 
 @partial(jax.jit, static_argnums=(0, 6), donate_argnums=2)
@@ -116,7 +128,8 @@ def advance(
     )
 
     # Before the loop, which would compute the cosines again for every layer and head.
-    rotary = Rotary.of(model.config, jnp.arange(state.prefix[0].tokens + state.own[0].tokens, dtype=jnp.int32))
+    columns = state.own[0].tokens - shape.before
+    rotary = Rotary.of(model.config, jnp.arange(shape.prompt_tokens + columns, dtype=jnp.int32))
 
     # Where nothing is refilled every row's draws are known before the loop, and random bits cost less together.
     drawn_ahead = _uniforms(shape, state, jnp.arange(steps, dtype=jnp.int32)) if shape.resident else None
@@ -127,7 +140,7 @@ def advance(
         if first:
             hidden = _hidden_of_rows(state).reshape(-1, state.hidden.shape[-1])
         else:
-            state, hidden = _decoded(model, blocks, rotary, state)
+            state, hidden = _decoded(shape, model, blocks, rotary, state)
         logits = model.logits(hidden, weights.head)
         uniforms = _uniforms(shape, state, jnp.zeros(1, jnp.int32))[0] if drawn_ahead is None else drawn_ahead[n]
         state, numbers, scores = _drawn(shape, state, uniforms, logits, distribution, eos)
@@ -136,7 +149,7 @@ def advance(
 
     def goes_on(carry):
         n, state, _ = carry
-        room = (n < steps) & (_age(state) <= state.own[0].tokens)
+        room = (n < steps) & (_age(state) <= columns)
         if shape.resident:
             return room & state.rows.active.any()
         return room & (state.rows.active.any() | (state.lanes.waiting > 0).any()) & ~_host_is_wanted(state, wanted)
@@ -177,25 +190,28 @@ def _hidden_of_rows(state: State) -> Float[Array, "shards rows width"]:
     return of_rows(state.hidden.reshape(*state.lanes.prompt.shape, -1), state.rows)
 
 
-def _decoded(model: Transformer, blocks: list[Block], rotary: Rotary, state: State) -> tuple[State, Float[Array, "rows width"]]:
+def _decoded(
+    shape: Shape, model: Transformer, blocks: list[Block], rotary: Rotary, state: State
+) -> tuple[State, Float[Array, "rows width"]]:
     """The last token of every row through the model: its keys and values written, its hidden state."""
-    c, rows, lanes, columns = model.config, state.rows, state.lanes, state.own[0].tokens
+    c, rows, lanes, columns = model.config, state.rows, state.lanes, state.own[0].tokens - shape.before
     lengths, age = of_rows(lanes.length, rows).reshape(-1), rows.age.reshape(-1)
-    column = state.step % columns
-    seen = Seen(
-        prefix=jnp.arange(state.prefix[0].tokens) < lanes.length.reshape(-1)[:, None],
-        own_age=(ago := (column - jnp.arange(columns)) % columns),
-        own=ago < age[:, None],
-        positions=lengths + age - 1,
-    )
+    positions, column = lengths + age - 1, state.step % columns
+    ago = ((column - jnp.arange(columns)) % columns)[None]
+    prompt_place = jnp.arange(shape.prompt_tokens)
+    in_prompt, own = prompt_place < lanes.length.reshape(-1)[:, None], ago < age[:, None]
+    if shape.single:
+        ago = jnp.concatenate([positions[:, None] - prompt_place, jnp.broadcast_to(ago, own.shape)], axis=1)
+        own = jnp.concatenate([in_prompt, own], axis=1)
+    seen = Seen(prefix=in_prompt, own_age=ago, own=own, positions=positions)
     tokens = rows.token.reshape(-1, 1)
-    rotary, x, own = rotary.at(seen.positions[:, None]), model.embed_tokens(tokens), []
-    for i, (block, prefix, held) in enumerate(zip(blocks, state.prefix, state.own, strict=True)):
+    rotary, x, caches = rotary.at(seen.positions[:, None]), model.embed_tokens(tokens), []
+    for i, (block, prefix, held) in enumerate(zip(blocks, state.prefix or [None] * len(blocks), state.own, strict=True)):
         q, k, v = block.qkv(x, *rotary.tables(c.slides(i)))
-        own.append(held.write(column, k, v))
-        x = block.finish(x, attend(q[:, 0], prefix, own[-1], seen, state.places, c, c.slides(i))[:, None])
+        caches.append(held.write(shape.before + column, k, v))
+        x = block.finish(x, attend(q[:, 0], prefix, caches[-1], seen, state.places, c, c.slides(i))[:, None])
     hidden = model.final(x)[:, 0]
-    state = dataclasses.replace(state, step=state.step + 1, own=own)
+    state = dataclasses.replace(state, step=state.step + 1, own=caches)
     # Where a completion begins there was nothing to decode: its prompt's last token is what it continues.
     return state, jnp.where((age == 0)[:, None], _hidden_of_rows(state).reshape(hidden.shape), hidden)
 
@@ -235,10 +251,10 @@ def _drawn(
     return state, numbers, jnp.stack([scores[name].reshape(active.shape) for name in SCORES])
 
 
-@jax.jit
-def doubled(own: list[Cache]) -> list[Cache]:
+@partial(jax.jit, static_argnums=0)
+def doubled(shape: Shape, own: list[Cache]) -> list[Cache]:
     """Rings of twice the length."""
-    return [_on_mesh(cache.doubled()) for cache in own]
+    return [_on_mesh(cache.doubled(shape.before)) for cache in own]
 
 
 @partial(jax.jit, static_argnums=0, donate_argnums=1)

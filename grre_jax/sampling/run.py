@@ -55,12 +55,13 @@ class Run:
             samples=samples,
             steps=min(steps, bucket(requests.max_new_tokens)),
             resident=resident,
+            prompt_tokens=requests.prompts.shape[1],
             cache_dtype=cache_dtype or str(weights.head.dtype),
             impl=requests.impl,
         )
         self.columns = min(FIRST_COLUMNS, bucket(requests.max_new_tokens))
         self._next, self._order = np.zeros(shards, np.int64), 0
-        self._state = engine.new_state(self.shape, weights, requests.prompts.shape[1], self.columns)
+        self._state = engine.new_state(self.shape, weights, self.columns)
         self._ended: np.ndarray | None = None
 
     @property
@@ -86,7 +87,7 @@ class Run:
             if not report.busy and not (self._left > 0).any():
                 return
             if report.age > self.columns:
-                self._state = dataclasses.replace(self._state, own=engine.doubled(self._state.own))
+                self._state = dataclasses.replace(self._state, own=engine.doubled(self.shape, self._state.own))
                 self.columns *= 2
 
     def release(self, ended: Bool[np.ndarray, "shards rows"]) -> None:

@@ -121,6 +121,7 @@ class Shape:
         samples: most completions of a prompt.
         steps: most of one call of `advance`.
         resident: every completion has a row from the start, so that nothing is refilled.
+        prompt_tokens: room for a prompt.
         cache_dtype: of keys and values: a dtype's name.
         impl: of the random keys.
     """
@@ -131,8 +132,19 @@ class Shape:
     samples: int
     steps: int
     resident: bool
+    prompt_tokens: int
     cache_dtype: str
     impl: str
+
+    @property
+    def single(self) -> bool:
+        """Whether every row has a prompt of its own, which then lies before the row's ring in one cache: one product in place of two."""
+        return self.resident and self.samples == 1
+
+    @property
+    def before(self) -> int:
+        """Tokens before the rings."""
+        return self.prompt_tokens if self.single else 0
 
 
 @jax.tree_util.register_dataclass
@@ -145,7 +157,7 @@ class State:
         rows, lanes: who decodes what.
         places: rows by lane and back; both None where all are resident.
         hidden: [shards x lanes, width] of each prompt's last token, from which a completion's first token is drawn.
-        prefix: each layer's cache of the lanes' prompts.
+        prefix: each layer's cache of the lanes' prompts; none where they lie in the rows' own.
         own: each layer's cache of the rows' own tokens.
     """
 

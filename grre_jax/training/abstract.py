@@ -83,6 +83,7 @@ class AbstractRun:
             samples=settings.num_samples,
             steps=settings.max_new_tokens,
             resident=True,
+            prompt_tokens=settings.max_prompt_tokens,
             cache_dtype=settings.cache_dtype or str(self.model_dtype()),
             impl=str(jax.random.key_impl(jax.random.key(0))),
         )
@@ -97,7 +98,7 @@ class AbstractRun:
             weights = prepared(nnx.merge(self.graph, params))
             ones = jnp.zeros_like(lengths)
             lanes = Lanes(ones, lengths, ones + shape.samples, ones, ones, ones, limits, keys)
-            state = engine.new_state(shape, weights, prompts.shape[-1], columns)
+            state = engine.new_state(shape, weights, columns)
             index = jnp.broadcast_to(jnp.arange(shape.lanes, dtype=jnp.int32), lengths.shape)
             state = engine.prefill(shape, weights, state, lanes, prompts, index)
             return engine.advance(shape, weights, state, distribution, eos, jnp.zeros(shape.shards, jnp.int32), False)[1]
