@@ -34,14 +34,14 @@ class Places:
 
     def by_prompt(self, x: Array, prompts: int) -> Array:
         """[rows, ...] as [prompts, samples, ...]."""
-        return _taken(x, self.rows).reshape(prompts, -1, *x.shape[1:])
+        return taken(x, self.rows).reshape(prompts, -1, *x.shape[1:])
 
     def by_row(self, x: Array) -> Array:
         """[prompts, samples, ...] as [rows, ...]."""
-        return _taken(x.reshape(-1, *x.shape[2:]), self.places)
+        return taken(x.reshape(-1, *x.shape[2:]), self.places)
 
 
-def _taken(x: Array, index: Int[Array, "shards some"] | None) -> Array:
+def taken(x: Array, index: Int[Array, "shards some"] | None) -> Array:
     """Entries along the first axis, each shard from its own part: what is cut over devices stays there."""
     if index is None:
         return x

@@ -19,7 +19,7 @@ from grre_jax.models.rotary import Rotary
 from grre_jax.models.transformer import Block, Transformer
 from grre_jax.parallel import mesh as meshes
 from grre_jax.sampling.cache import Cache
-from grre_jax.sampling.decode_attention import Places, Seen, attend
+from grre_jax.sampling.decode_attention import Places, Seen, attend, taken
 from grre_jax.sampling.distributions import SamplingDistribution
 from grre_jax.sampling.rows import NONE, Lanes, Rows, all_assigned, assign, end, of_completions, of_rows, places
 from grre_jax.sampling.state import CUT, RUNNING, SCORES, STOPPED, Report, Shape, State, Trace, Weights
@@ -104,7 +104,7 @@ def prefill(
     )
 
 
-@partial(jax.jit, static_argnums=(0, 6), donate_argnums=2)
+@partial(jax.jit, static_argnums=(0, 7), donate_argnums=2)
 def advance(
     shape: Shape,
     weights: Weights,
@@ -112,6 +112,7 @@ def advance(
     distribution: SamplingDistribution,
     eos: Int[Array, " ends"],
     wanted: Int[Array, " shards"],
+    few: Int[Array, ""],
     first: bool = False,
 ) -> tuple[State, Trace, Report]:
     """Decodes up to shape.steps steps.
@@ -119,6 +120,7 @@ def advance(
     Args:
         eos: tokens that end a completion; NONE is none.
         wanted: [shards] lanes that must come free before the loop is left for the host to fill them; where rows would go idle, one is enough. 0: no prompts wait.
+        few: completions left at which the loop is left, for the host to go on with fewer rows; 0 to go on to the end. Without a meaning where all are resident.
         first: one step, for rows that have all just begun: nothing to decode, only a token to draw.
     """
     model = weights.model
@@ -152,15 +154,19 @@ def advance(
         room = (n < steps) & (_age(state) <= columns)
         if shape.resident:
             return room & state.rows.active.any()
-        return room & (state.rows.active.any() | (state.lanes.waiting > 0).any()) & ~_host_is_wanted(state, wanted)
+        return room & (_busy(shape, state) > few) & ~_host_is_wanted(state, wanted)
 
     if first:
         n, state, trace = body((jnp.int32(0), state, trace))
     else:
         n, state, trace = jax.lax.while_loop(goes_on, body, (jnp.int32(0), state, trace))
-    busy = state.rows.active.sum() + jnp.where(shape.resident, 0, state.lanes.waiting.sum())
-    report = Report(n, busy, state.lanes.free, _age(state))
+    report = Report(n, _busy(shape, state), state.lanes.free, _age(state))
     return state, trace, jax.tree.map(lambda x: meshes.constrain(x, "whole"), report)
+
+
+def _busy(shape: Shape, state: State) -> Int[Array, ""]:
+    """Completions that run or wait."""
+    return state.rows.active.sum() + (0 if shape.resident else state.lanes.waiting.sum())
 
 
 def _age(state: State) -> Int[Array, ""]:
@@ -255,6 +261,21 @@ def _drawn(
 def doubled(shape: Shape, own: list[Cache]) -> list[Cache]:
     """Rings of twice the length."""
     return [_on_mesh(cache.doubled(shape.before)) for cache in own]
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def compacted(shape: Shape, smaller: Shape, state: State) -> State:
+    """The rows and lanes that still have something to do, in a state of fewer; there must be room for them."""
+    rows, lanes = state.rows, state.lanes
+    kept = jnp.argsort(~rows.active, axis=1, stable=True)[:, : smaller.rows]
+    order = jnp.argsort(lanes.free, axis=1, stable=True)
+    place, in_use = jnp.argsort(order, axis=1).astype(jnp.int32), order[:, : smaller.lanes]
+    moved = jnp.where(rows.active, jnp.take_along_axis(place, jnp.maximum(rows.lane, 0), axis=1), NONE)
+    rows = jax.tree.map(lambda x: jnp.take_along_axis(x, kept, axis=1), dataclasses.replace(rows, lane=moved))
+    lanes = jax.tree.map(lambda x: jax.vmap(lambda x, i: x[i])(x, in_use), lanes)
+    prefix = [_on_mesh(jax.tree.map(lambda x: taken(x, in_use), cache)) for cache in state.prefix]
+    own = [_on_mesh(jax.tree.map(lambda x: taken(x, kept), cache)) for cache in state.own]
+    return State(state.step, rows, lanes, places(rows, lanes), _rows_on_mesh(taken(state.hidden, in_use)), prefix, own)
 
 
 @partial(jax.jit, static_argnums=0, donate_argnums=1)

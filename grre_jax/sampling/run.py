@@ -14,6 +14,10 @@ from grre_jax.sampling.distributions import SamplingDistribution
 from grre_jax.sampling.requests import Requests, bucket
 from grre_jax.sampling.state import Shape, Trace, Weights
 
+SHRINK, LEAST_ROWS = (
+    4,
+    16,
+)  # when so many times fewer completions are left than rows, and there are rows enough, they go on in so many times fewer rows
 FIRST_COLUMNS = 64  # tokens a row has room for before its cache is made longer
 
 
@@ -62,7 +66,6 @@ class Run:
         self.columns = min(FIRST_COLUMNS, bucket(requests.max_new_tokens))
         self._next, self._order = np.zeros(shards, np.int64), 0
         self._state = engine.new_state(self.shape, weights, self.columns)
-        self._ended: np.ndarray | None = None
 
     @property
     def cache_bytes(self) -> int:
@@ -77,8 +80,10 @@ class Run:
             while (free.any(1) & (self._left > 0)).any():
                 self._fill(free, batch)
             wanted = np.where(self._left > 0, batch, 0).astype(np.int32)
+            # The last completions go on in fewer rows: a step of many rows costs as much with few that are left.
+            few = self.shape.rows // SHRINK if not self.shape.resident and self.shape.rows >= LEAST_ROWS and not wanted.any() else 0
             self._state, trace, report = engine.advance(
-                self.shape, self.weights, self._state, self.distribution, self.requests.eos, wanted, first
+                self.shape, self.weights, self._state, self.distribution, self.requests.eos, wanted, np.int32(few), first
             )
             yield trace
             report, first = jax.device_get(report), False
@@ -86,6 +91,9 @@ class Run:
             free = np.array(report.free)
             if not report.busy and not (self._left > 0).any():
                 return
+            if 0 < report.busy <= few:
+                smaller = dataclasses.replace(self.shape, rows=few, lanes=min(few, self.shape.lanes))
+                self._state, self.shape = engine.compacted(self.shape, smaller, self._state), smaller
             if report.age > self.columns:
                 self._state = dataclasses.replace(self._state, own=engine.doubled(self.shape, self._state.own))
                 self.columns *= 2

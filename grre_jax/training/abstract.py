@@ -101,7 +101,7 @@ class AbstractRun:
             state = engine.new_state(shape, weights, columns)
             index = jnp.broadcast_to(jnp.arange(shape.lanes, dtype=jnp.int32), lengths.shape)
             state = engine.prefill(shape, weights, state, lanes, prompts, index)
-            return engine.advance(shape, weights, state, distribution, eos, jnp.zeros(shape.shards, jnp.int32), False)[1]
+            return engine.advance(shape, weights, state, distribution, eos, jnp.zeros(shape.shards, jnp.int32), jnp.int32(0), False)[1]
 
         lead = (shape.shards, shape.lanes)
         with meshes.use(self.mesh):
