@@ -2,7 +2,6 @@
 
 import dataclasses
 import os
-import tempfile
 
 import pytest
 
@@ -11,17 +10,13 @@ QUICK = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=
 
 
 def pytest_configure(config):
-    """What compiles for the session and the processes that its tests start: quick to make (but for parity, which compiles as users do, or where XLA_FLAGS says
-    how to optimise), and kept in one cache, as many tests compile the same small programs.
+    """What compiles for the session and the processes that its tests start is quick to make, but for parity, which compiles as users do, and where XLA_FLAGS says how to optimise.
+
+    jax's compilation cache on disk would save more time still, and crashes the CPU backend now and then (jax 0.10.2: a segmentation fault as a program is written to it).
     """
     flags = os.environ.get("XLA_FLAGS", "")
     if config.option.markexpr != "parity" and "xla_backend_optimization_level" not in flags:
         os.environ["XLA_FLAGS"] = f"{flags} {QUICK}".strip()
-    folder = tempfile.TemporaryDirectory(prefix="grre-compiled-")
-    config.add_cleanup(folder.cleanup)
-    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", folder.name)
-    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
-    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 
 
 @pytest.fixture(scope="session")
