@@ -1,8 +1,17 @@
 """A configuration that passes through every part of the road in seconds, and one finished run of it."""
 
 import dataclasses
+import sys
 
 import pytest
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled_programs_are_let_go():
+    """After each file: a process that keeps thousands of compiled programs was seen to abort in the CPU compiler."""
+    yield
+    if "jax" in sys.modules:
+        sys.modules["jax"].clear_caches()
 
 
 @pytest.fixture(scope="session")
