@@ -29,6 +29,7 @@ def rope_frequencies(head_dim: int, theta: float, scaling: RopeScaling | None = 
 Tables = tuple[Float[Array, "*batch half"], Float[Array, "*batch half"]]
 
 
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Rotary:
     """Cosines and sines of some positions, for layers that see everything and for those that slide."""

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from grre_jax.models.blocked_attention import Visibility
+from grre_jax.models.config import ModelConfig
 from grre_jax.models.rotary import Rotary
 from grre_jax.models.transformer import Block, Transformer
 from grre_jax.parallel import mesh as meshes
@@ -60,13 +61,26 @@ def _rows_on_mesh(x: Array) -> Array:
     return meshes.constrain(x, "rows")
 
 
+@partial(jax.jit, static_argnums=(0, 1))
+def prompt_rotary(config: ModelConfig, length: int) -> Rotary:
+    """Of a prompt's places, [1, length]; in a program of its own, since `prefill` would compute the cosines again for every layer, prompt and head."""
+    return Rotary.of(config, jnp.arange(length, dtype=jnp.int32)[None])
+
+
 @partial(jax.jit, static_argnums=0, donate_argnums=2)
 def prefill(
-    shape: Shape, weights: Weights, state: State, new: Lanes, tokens: Int[Array, "shards some length"], lane: Int[Array, "shards some"]
+    shape: Shape,
+    weights: Weights,
+    state: State,
+    rotary: Rotary,
+    new: Lanes,
+    tokens: Int[Array, "shards some length"],
+    lane: Int[Array, "shards some"],
 ) -> State:
     """Some prompts computed, and put into lanes.
 
     Args:
+        rotary: `prompt_rotary`.
         new: of the prompts, [shards, some, ...]; `started` and `finished` 0.
         tokens: right-padded.
         lane: where each goes; an index out of range for one that is only there to fill up the shape.
@@ -77,7 +91,7 @@ def prefill(
     positions = jnp.broadcast_to(jnp.arange(flat.shape[1], dtype=jnp.int32), flat.shape)
     visibility = Visibility.of(jnp.where(positions < lengths[:, None], 1, 0), positions)
     at_end, last_layer = (lengths - 1)[:, None, None], c.num_layers - 1
-    rotary, x, filled = Rotary.of(c, positions), model.embed_tokens(flat), []
+    x, filled = model.embed_tokens(flat), []
     for i, (block, held) in enumerate(zip(weights.blocks, state.own if shape.single else state.prefix, strict=True)):
         slides = c.slides(i)
         q, k, v = block.qkv(x, *rotary.tables(slides))

@@ -14,10 +14,8 @@ from grre_jax.sampling.distributions import SamplingDistribution
 from grre_jax.sampling.requests import Requests, bucket
 from grre_jax.sampling.state import Shape, Trace, Weights
 
-SHRINK, LEAST_ROWS = (
-    4,
-    16,
-)  # when so many times fewer completions are left than rows, and there are rows enough, they go on in so many times fewer rows
+# When SHRINK times fewer completions are left than rows, and there are LEAST_ROWS rows or more, they go on in so many times fewer rows.
+SHRINK, LEAST_ROWS = 4, 16
 FIRST_COLUMNS = 64  # tokens a row has room for before its cache is made longer
 
 
@@ -66,6 +64,7 @@ class Run:
         self.columns = min(FIRST_COLUMNS, bucket(requests.max_new_tokens))
         self._next, self._order = np.zeros(shards, np.int64), 0
         self._state = engine.new_state(self.shape, weights, self.columns)
+        self._rotary = engine.prompt_rotary(weights.model.config, self.shape.prompt_tokens)
 
     @property
     def cache_bytes(self) -> int:
@@ -118,7 +117,7 @@ class Run:
             self._next[shard] += len(taken)
         new, tokens = self.requests.lanes(which, self._order)
         self._order += batch
-        self._state = engine.prefill(self.shape, self.weights, self._state, new, tokens, lane)
+        self._state = engine.prefill(self.shape, self.weights, self._state, self._rotary, new, tokens, lane)
 
 
 def lanes_for(rows: int, prompts: int, samples: int) -> int:

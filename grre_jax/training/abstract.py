@@ -100,7 +100,8 @@ class AbstractRun:
             lanes = Lanes(ones, lengths, ones + shape.samples, ones, ones, ones, limits, keys)
             state = engine.new_state(shape, weights, columns)
             index = jnp.broadcast_to(jnp.arange(shape.lanes, dtype=jnp.int32), lengths.shape)
-            state = engine.prefill(shape, weights, state, lanes, prompts, index)
+            rotary = engine.prompt_rotary(weights.model.config, shape.prompt_tokens)
+            state = engine.prefill(shape, weights, state, rotary, lanes, prompts, index)
             return engine.advance(shape, weights, state, distribution, eos, jnp.zeros(shape.shards, jnp.int32), jnp.int32(0), False)[1]
 
         lead = (shape.shards, shape.lanes)
