@@ -1,9 +1,23 @@
 """A configuration that passes through every part of the road in seconds, and one finished run of it."""
 
 import dataclasses
+import os
 import sys
 
 import pytest
+
+# The tests' time is the compiler's: LLVM is told not to optimise. XLA's own passes, and so programs, layouts and memory, stay as they are.
+QUICK = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+
+
+def pytest_configure(config):
+    """What compiles for the session and the processes that its tests start is quick to make, but for parity, which compiles as users do, and where XLA_FLAGS says how to optimise.
+
+    jax's compilation cache on disk would save more time still, and crashes the CPU backend now and then (jax 0.10.2: a segmentation fault as a program is written to it).
+    """
+    flags = os.environ.get("XLA_FLAGS", "")
+    if config.option.markexpr != "parity" and "xla_backend_optimization_level" not in flags:
+        os.environ["XLA_FLAGS"] = f"{flags} {QUICK}".strip()
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -42,6 +42,7 @@ SHIFT = 1e-6  # of the differences
 WINDOW = 64  # steps over which progress is judged
 PROGRESS = 0.02  # a window whose centre moved by less than this share of the way walked did not go anywhere
 NOTHING = 1e-200  # a speed that counts as no gradient
+NEWTON = 1e100  # h |J| from which on a step is Newton's to every digit
 EDGE = 1e-8  # a margin below which the point has reached the boundary
 STRIDE = 4  # steps between the recorded points of a path
 
@@ -246,7 +247,9 @@ def _step(value: Points, jacobian: Float[Array, "lanes 2 2"], length: Lanes) -> 
     (a, b), (c, d) = jnp.moveaxis(jacobian, 0, -1)
     speed = jnp.maximum(jnp.linalg.norm(value, axis=-1), NOTHING)
     growth = (a + d) / 2 + jnp.sqrt(jnp.maximum((a - d) ** 2 / 4 + b * c, 0))
-    h = jnp.minimum(length / speed, 0.5 / jnp.maximum(growth, NOTHING))
+    # Where f is all but exactly 0 the first bound is as good as infinite: Newton's step is reached long before products with h overflow.
+    steepest = jnp.maximum(jnp.abs(jacobian).max((-2, -1)), NOTHING)
+    h = jnp.minimum(jnp.minimum(length / speed, 0.5 / jnp.maximum(growth, NOTHING)), NEWTON / steepest)
     a, b, c, d = 1 - h * a, -h * b, -h * c, 1 - h * d
     x, y = h * value[:, 0], h * value[:, 1]
     step = jnp.stack([d * x - b * y, a * y - c * x], axis=-1) / (a * d - b * c)[:, None]
