@@ -13,7 +13,11 @@ from typing import Any
 import grre_jax
 from grre_jax.allocation import keep_freed_memory
 from grre_jax.errors import DataError, UsageError
+from grre_jax.explain import options as explain_options
 from grre_jax.generation import options as generation_options
+from grre_jax.rollouts import arguments as rollout_arguments
+from grre_jax.training import role_options
+from grre_jax.training import rollout_arguments as scoring_arguments
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -22,11 +26,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     debug = "--debug" in arguments
     parser = _parser()
     known, rest = parser.parse_known_args([word for word in arguments if word != "--debug"])
-    if rest and known.command not in ("train", "evaluate", "compile"):
+    takes_fields = known.command in ("train", "explain", "evaluate", "compile", *role_options.COMMANDS) or getattr(
+        known, "takes_fields", False
+    )
+    if rest and not takes_fields:
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
     if (
-        known.command in ("train", "evaluate", "sample") and "jax" not in sys.modules
-    ):  # else a caller has begun already, with settings of his own
+        known.command in ("train", "evaluate", "sample", *role_options.COMMANDS) or getattr(known, "computes", False)
+    ) and "jax" not in sys.modules:  # else a caller has begun already, with settings of his own
         keep_freed_memory()
     try:
         return known.run(known, rest) or 0
@@ -66,6 +73,8 @@ def _parser() -> argparse.ArgumentParser:
     _processes_flags(train)
     train.set_defaults(run=_train)
 
+    explain_options.add_parser(commands)
+    role_options.add_parsers(commands, _processes_flags)
     _evaluate_parser(commands)
     _compile_parser(commands)
     sample = generation_options.add_parser(commands)
@@ -106,7 +115,7 @@ def _parser() -> argparse.ArgumentParser:
     bandit.add_argument("--algorithms", nargs="+", metavar="NAME", help="only these; all, and the surrogate they derive from, if not given")
     bandit.set_defaults(run=_study_bandit)
 
-    _rollouts_parser(commands)
+    scoring_arguments.add_parsers(rollout_arguments.add_parser(commands))
     return parser
 
 
@@ -150,29 +159,6 @@ def _processes_flags(parser: argparse.ArgumentParser) -> None:
     several.add_argument(
         "--join-timeout", type=int, default=300, metavar="SECONDS", help="how long to wait for the others at the start; 300 if not given"
     )
-
-
-def _rollouts_parser(commands: argparse._SubParsersAction) -> None:
-    rollouts = commands.add_parser("rollouts", help="look at, check and import rollout folders")
-    actions = rollouts.add_subparsers(dest="action", required=True, metavar="ACTION")
-    info = actions.add_parser("info", help="what a rollout folder holds")
-    info.add_argument("folder")
-    info.set_defaults(run=_rollouts_info)
-    show = actions.add_parser("show", help="print groups")
-    show.add_argument("folder")
-    show.add_argument("--count", type=int, default=3, help="how many groups")
-    show.add_argument("--start", type=int, default=0, help="number of the first group")
-    show.set_defaults(run=_rollouts_show)
-    verify = actions.add_parser("verify", help="check every checksum and record")
-    verify.add_argument("folder")
-    verify.set_defaults(run=_rollouts_verify)
-    importer = actions.add_parser("import", help="make rollouts of other people's data")
-    importer.add_argument(
-        "kind", choices=("jsonl", "gsm8k-solutions"), help="jsonl: a group a line; gsm8k-solutions: GSM8K's example_model_solutions.jsonl"
-    )
-    importer.add_argument("path", help="the file")
-    importer.add_argument("folder", help="the rollout folder to write")
-    importer.set_defaults(run=_rollouts_import)
 
 
 def _train(known: argparse.Namespace, rest: list[str]) -> int:
@@ -320,27 +306,3 @@ def _study_bandit(known: argparse.Namespace, _: list[str]) -> int:
 
     bandit_report.run(known.out, seed=known.seed, names=known.algorithms)
     return 0
-
-
-def _rollouts_info(known: argparse.Namespace, _: list[str]) -> int:
-    from grre_jax.rollouts import commands
-
-    return commands.info(known.folder)
-
-
-def _rollouts_show(known: argparse.Namespace, _: list[str]) -> int:
-    from grre_jax.rollouts import commands
-
-    return commands.show(known.folder, known.count, start=known.start)
-
-
-def _rollouts_verify(known: argparse.Namespace, _: list[str]) -> int:
-    from grre_jax.rollouts import commands
-
-    return commands.verify(known.folder)
-
-
-def _rollouts_import(known: argparse.Namespace, _: list[str]) -> int:
-    from grre_jax.rollouts import commands
-
-    return commands.import_(known.kind, known.path, known.folder)

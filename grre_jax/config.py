@@ -12,7 +12,11 @@ from typing import Any
 from grre_jax.errors import DataError, UsageError
 from grre_jax.models.source import ModelSource
 from grre_jax.parallel.mesh import MeshConfig
+from grre_jax.tasks.config import TaskConfig
+from grre_jax.training.data_config import DataConfig, total_share
+from grre_jax.training.objective_config import ObjectiveConfig
 from grre_jax.training.regime import Regime
+from grre_jax.training.schedule import Schedule
 from grre_jax.training.state import OptimizerConfig
 
 
@@ -26,33 +30,6 @@ def _check_least(section: Any, **least: int) -> None:
 def _check_top_p(top_p: float) -> None:
     if not 0 < top_p <= 1:
         raise ValueError(f"top_p must be above 0 and at most 1, got {top_p}")
-
-
-@dataclasses.dataclass(frozen=True)
-class TaskConfig:
-    """What is asked and how answers are verified.
-
-    Args:
-        name: a built-in task or `module:function`.
-        options: the task's own, by keyword.
-    """
-
-    name: str = "arithmetic"
-    options: dict[str, Any] = dataclasses.field(default_factory=dict)
-
-
-@dataclasses.dataclass(frozen=True)
-class ObjectiveConfig:
-    """The loss.
-
-    Args:
-        name: an algorithm of `grre algorithms`, or FILE.py:FUNCTION, a loss of your own. Reference log-probs, where it needs them, are of the policy that the run
-            started from (after the warm start).
-        options: its numbers and variants, by keyword.
-    """
-
-    name: str = "reinforce"
-    options: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,23 +62,6 @@ class SamplingConfig:
         if self.cache_dtype not in ("", "float32", "bfloat16", "int8"):
             raise ValueError(f"cache_dtype must be float32, bfloat16, int8 or empty, got {self.cache_dtype!r}")
         _check_top_p(self.top_p)
-
-
-@dataclasses.dataclass(frozen=True)
-class DataConfig:
-    """Stored rollouts to learn from instead of sampling.
-
-    Args:
-        path: a rollout folder; empty to sample.
-        questions: which of its groups are trained on, as "start:stop" in stored order; empty for all.
-        drop_no_signal: leave out groups whose rewards are all equal. (Under asymre they would still imitate.)
-        drop_over_limit: leave out groups over sampling.max_prompt_tokens or sampling.max_new_tokens, which are an error otherwise.
-    """
-
-    path: str = ""
-    questions: str = ""
-    drop_no_signal: bool = True
-    drop_over_limit: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -182,16 +142,24 @@ class CheckpointConfig:
 
     Args:
         every: steps between checkpoints; the first and last state are always kept.
-        keep: newest checkpoints kept.
+        keep: newest checkpoints kept. Those that explorers elsewhere still need stay in any case.
+        best: also the best so many by an evaluation; evaluations then save. 0 for none.
+        best_metric: a scalar of the evaluation; the larger, the better.
+        best_smallest: the smaller, the better.
+        keep_every: also those at multiples of so many steps; 0 for none.
         export: when the run ends, write the policy as a Hugging Face folder, RUN/model (as `grre export` does for any checkpoint).
     """
 
     every: int = 50
     keep: int = 2
+    best: int = 0
+    best_metric: str = "accuracy"
+    best_smallest: bool = False
+    keep_every: int = 0
     export: bool = False
 
     def __post_init__(self):
-        _check_least(self, every=1, keep=1)
+        _check_least(self, every=1, keep=1, best=0, keep_every=0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -234,6 +202,35 @@ class Config:
     logging: LoggingConfig = LoggingConfig()
     mesh: MeshConfig = MeshConfig()
 
+    def __post_init__(self):
+        groups, mixed, limit = self.training.groups_per_step, self.mixed_per_step, self.data.max_staleness
+        if self.data.mix and (mixed == 0 or (mixed == groups and total_share(self.data.entries) < 1)):
+            raise ValueError(
+                f"data.mix={self.data.mix} comes to {mixed} of {groups} groups a step: raise training.groups_per_step or change the shares"
+            )
+        oldest = self.schedule.regime.oldest(self.training.steps) if self.samples else 0
+        if 0 <= limit < oldest:
+            raise ValueError(f"data.max_staleness={limit}, and by the regime batches get {oldest} updates old: raise it, or change regime")
+
+    @property
+    def samples(self) -> bool:
+        """Whether the run samples data of its own."""
+        return not self.data.path and total_share(self.data.entries) < 1
+
+    @property
+    def mixed_per_step(self) -> int:
+        """Groups of a step that come from the folders of data.mix."""
+        return round(total_share(self.data.entries) * self.training.groups_per_step)
+
+    @property
+    def schedule(self) -> Schedule:
+        """What each step trains on of the run's own samples.
+
+        Raises:
+            ValueError: the regime cannot be kept with so many groups a step.
+        """
+        return Schedule(self.regime, self.training.groups_per_step - self.mixed_per_step, self.seed, self.data.max_staleness)
+
     @property
     def folder(self) -> Path:
         """The run's folder."""
@@ -247,7 +244,16 @@ class Config:
 _DEFAULTS = Config(name="default")
 
 # A run may be resumed with other values of these: they do not change the numbers of the steps already done.
-RESUMABLE_FIELDS = ("run_dir", "training.steps", "evaluation", "checkpoint", "logging", "mesh")
+RESUMABLE_FIELDS = (
+    "run_dir",
+    "task.verify_processes",
+    "task.verify_timeout",
+    "training.steps",
+    "evaluation",
+    "checkpoint",
+    "logging",
+    "mesh",
+)
 
 
 def load_file(path: str | Path) -> Config:

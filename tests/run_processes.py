@@ -32,12 +32,12 @@ ROOT = Path(__file__).resolve().parents[1]
 STARTED: list[subprocess.Popen] = []
 
 
-def start(config: Path, run: Path, *more: str, devices: int = 1, **variables: str) -> subprocess.Popen:
-    """A process that trains on so many simulated devices."""
+def start(config: Path, run: Path, *more: str, devices: int = 1, command: str = "train", **variables: str) -> subprocess.Popen:
+    """A process that trains, or plays another role of a run, on so many simulated devices."""
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={devices}"
     environment = os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"} | variables
-    command = [sys.executable, "-m", "grre_jax", "train", str(config), "--run-dir", str(run), *more]
-    STARTED.append(subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+    words = [sys.executable, "-m", "grre_jax", command, str(config), "--run-dir", str(run), *more]
+    STARTED.append(subprocess.Popen(words, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
     return STARTED[-1]
 
 

@@ -182,7 +182,7 @@ def test_the_reference_of_a_run_is_the_policy_it_started_from(config_file, tmp_p
 
 def test_an_objective_whose_data_a_run_does_not_have(fails, config_file, tmp_path):
     printed = fails(2, "train", config_file, "--run-dir", tmp_path / "run", "--objective.name", "chord")
-    assert "objective chord asks for responses marked as an expert's" in printed and not (tmp_path / "run").exists()
+    assert "objective chord asks for completions of an expert" in printed and "--data.mix" in printed and not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("columns", ["60", "80", "200"])

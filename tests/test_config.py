@@ -53,6 +53,9 @@ def value_of(config, dotted):
         (["--task.options.answers", "full"], "task.options.answers", "full"),
         (["--task.options.annotations", "true"], "task.options.annotations", True),
         (["--task.options.path", "none"], "task.options.path", None),
+        (["--task.verify-processes", "0"], "task.verify_processes", 0),
+        (["--task.verify-timeout", "2.5"], "task.verify_timeout", 2.5),
+        (["--objective.stored", "reference,proximal"], "objective.stored", ("reference", "proximal")),
         (["--seed", "1", "--seed", "2"], "seed", 2),
     ],
 )
@@ -136,6 +139,13 @@ def test_resumable_fields_are_fields_or_sections():
         (["--sampling.top_p", "0"], r"top_p must be above 0 and at most 1, got 0\.0"),
         (["--sampling.top_p", "1.1"], r"top_p must be above 0"),
         (["--checkpoint.every", "0"], r"every must be at least 1"),
+        (["--task.verify-processes", "-2"], r"verify_processes must be at least -1, got -2"),
+        (["--task.verify-timeout", "nan"], r"verify_timeout must be above 0 and finite, got nan"),
+        (["--objective.stored", "teacher"], r"stored takes reference and proximal, got 'teacher'"),
+        (["--regime.replay_ratio", "0.99"], r"replay_ratio=0\.99 of 16 groups a step leaves no fresh one: lower regime\.replay_ratio"),
+        (["--data.mix", "old=0.01"], r"data\.mix=old=0\.01 comes to 0 of 16 groups a step: raise training\.groups_per_step"),
+        (["--data.mix", "old=0.99"], r"data\.mix=old=0\.99 comes to 16 of 16 groups a step"),
+        (["--data.max_staleness", "3", "--regime.sync_interval", "5"], r"max_staleness=3, and by the regime batches get 4 updates old"),
         (["--warm_start.optimizer.learning_rate=-1"], r"learning_rate must be at least 0, got -1\.0"),
     ],
 )
@@ -156,10 +166,13 @@ def test_shipped_configurations_survive_json(path):
 
 def test_every_field_survives_json():
     words, chosen = [], {"model.lora_targets": "v_proj", "model.remat": "full", "sampling.cache_dtype": "int8", "optimizer.name": "lion", "warm_start.optimizer.name": "lion"}
+    chosen |= {"regime.replay_ratio": "0.5", "data.mix": "folder=0.25:expert", "data.order": "newest", "objective.stored": "reference"}
     for name in overrides.field_names(DEFAULT):
         value = value_of(DEFAULT, name)
-        if name == "regime.offline" or name.endswith(("optimizer.decay", ".top_p")):
-            continue  # offline excludes the other two of its section; top_p cannot be 2; a decay must end after the warm-up
+        if name in ("regime.offline", "regime.staleness", "data.prefer") or name.endswith(("optimizer.decay", ".top_p")):
+            continue  # these exclude others of their section; top_p cannot be 2; a decay must end after the warm-up
+        elif name in chosen:
+            words += [f"--{name}", chosen[name]]
         elif isinstance(value, dict):
             words += [f"--{name}.entry", "0.5"]
         elif isinstance(value, bool):
@@ -167,7 +180,7 @@ def test_every_field_survives_json():
         elif isinstance(value, int | float):
             words += [f"--{name}", str(value + 1)]
         else:
-            words += [f"--{name}", chosen.get(name, "text")]
+            words += [f"--{name}", "text"]
     changed = overrides.override(DEFAULT, words)
     assert len(configs.differences(json.loads(DEFAULT.to_json()), json.loads(changed.to_json()))) == len(words) // 2
     assert configs.from_dict(json.loads(changed.to_json())) == changed

@@ -307,9 +307,9 @@ class Transformer(nnx.Module):
             return jax.lax.scan(step, x, (params, jnp.asarray(config.sliding_layers)))[0]
         return jax.lax.scan(remat(lambda x, layer: (body(x, layer, config.slides(0)), None)), x, params)[0]
 
-    def logits(self, hidden: Float[Array, "*batch width"], head: Float[Array, "vocab width"] | None = None) -> Float[Array, "*batch vocab"]:
-        """Unnormalised log-probabilities in float32; `head` is `gathered_head()` where a loop asks again and again. For small inputs: training never calls it."""
-        head = self.gathered_head(hidden.dtype) if head is None else head
-        logits = jnp.einsum("...d,vd->...v", hidden, head, preferred_element_type=jnp.float32)
+    def logits(self, hidden: Float[Array, "*batch width"], head: Float[Array, "width vocab"] | None = None) -> Float[Array, "*batch vocab"]:
+        """Unnormalised log-probabilities in float32; `head` is `gathered_head().T` where a loop asks again and again. For small inputs: training never calls it."""
+        head = self.gathered_head(hidden.dtype).T if head is None else head
+        logits = jnp.einsum("...d,dv->...v", hidden, head, preferred_element_type=jnp.float32)
         cap = self.config.logit_softcap
         return cap * jnp.tanh(logits / cap) if cap else logits

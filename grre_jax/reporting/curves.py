@@ -1,6 +1,6 @@
 """Training curves as PNG files: reward, accuracy with its interval, KL to the start, entropy, clip fraction, response length.
 
-One overview of six panels and one picture of each; one run or several overlaid. Every step is drawn, faint; over it lies a smooth
+One overview of six panels and one picture of each, and a histogram of the data's staleness where it is recorded; one run or several overlaid. Every step is drawn, faint; over it lies a smooth
 line. Matplotlib is imported when something is drawn, and never through pyplot: no global state, no window, no backend to choose.
 """
 
@@ -24,9 +24,11 @@ from grre_jax.reporting.panels import (
     Panel,
     draw_panel,
     has_data,
+    run_colours,
     run_marker,
 )
 from grre_jax.reporting.smoothing import smoothing_width
+from grre_jax.reporting.staleness import staleness_figure, staleness_histogram
 from grre_jax.reporting.summary import shortened
 
 LEGEND_ROW = 0.2  # inches
@@ -46,7 +48,7 @@ def draw_curves(
       dpi: pixels per inch; the overview is 12 inches wide.
 
     Returns:
-      The files written: `overview.png` first, then `<panel name>.png`.
+      The files written: `overview.png` first, then `<panel name>.png`, and `staleness.png` where a run recorded how old its data was.
 
     Raises:
       DataError: no run has any of the scalars; names the runs.
@@ -60,7 +62,17 @@ def draw_curves(
     folder.mkdir(parents=True, exist_ok=True)
     paths = [_save(overview_figure(runs, panels=panels, subtitle=subtitle), folder / "overview.png", dpi)]
     paths += [_save(panel_figure(runs, panel), folder / f"{panel.name}.png", dpi) for panel in drawn]
+    histograms = {name: staleness_histogram(metrics) for name, metrics in runs.items()}
+    if any(histograms.values()):
+        paths.append(_save(_staleness(histograms), folder / "staleness.png", dpi))
     return paths
+
+
+def _staleness(histograms: Mapping[str, Mapping[int, int]]):
+    from matplotlib import style
+
+    with style.context(["default", STYLE]):
+        return staleness_figure(histograms, run_colours(list(histograms)))
 
 
 def overview_figure(runs: Mapping[str, Metrics], *, panels: Sequence[Panel] = PANELS, title: str | None = None, subtitle: str = ""):

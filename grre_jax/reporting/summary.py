@@ -9,6 +9,7 @@ import numpy as np
 
 from grre_jax.reporting.metrics import Metrics, json_safe, series
 from grre_jax.reporting.progress import compact_duration, compact_number, speaks_unicode
+from grre_jax.reporting.staleness import in_words, staleness_histogram
 
 SPARKS = "▁▂▃▄▅▆▇█"
 
@@ -42,6 +43,8 @@ class RunSummary:
       wall_seconds: seconds the run was running, pauses between a kill and a resume left out.
       not_finite_steps: training steps with a NaN or an infinity among their scalars.
       accuracy_curve: (step, accuracy) of every evaluation.
+      staleness: (age in updates, groups trained on that a policy of that age had sampled); empty where the run did not record it.
+      discarded: groups that were too old for their step; None where that cannot be.
     """
 
     name: str
@@ -62,6 +65,8 @@ class RunSummary:
     wall_seconds: float | None
     not_finite_steps: int
     accuracy_curve: tuple[tuple[int, float], ...]
+    staleness: tuple[tuple[int, int], ...] = ()
+    discarded: int | None = None
 
     def as_json(self) -> dict[str, object]:
         """The summary as what `json.dumps` writes as valid JSON: NaN is null."""
@@ -97,6 +102,8 @@ def summarise(name: str, folder: str, metrics: Metrics) -> RunSummary:
         wall_seconds=_wall_seconds(metrics),
         not_finite_steps=sum(any(isinstance(value, float) and not math.isfinite(value) for value in row.values()) for row in train),
         accuracy_curve=tuple((evaluation.step, evaluation.accuracy) for evaluation in evaluations),
+        staleness=tuple(staleness_histogram(metrics).items()),
+        discarded=int(sum(series(train, "discarded")[1])) if any("discarded" in row for row in train) else None,
     )
 
 
@@ -217,6 +224,8 @@ def _table_rows(summaries: Sequence[RunSummary], unicode: bool) -> list[tuple[st
         row("entropy (nats/token)", number("entropy", "{:.3g}".format)),
         row("clipped tokens", number("clip_fraction", "{:.2%}".format)),
         row("response length (tokens)", number("response_length", "{:.1f}".format)),
+        row("staleness (updates)", number("staleness", lambda histogram: in_words(histogram, unicode))),
+        row("groups too old, discarded", number("discarded", "{:,}".format)),
         row("tokens trained on", number("tokens", compact_number)),
         row("time", number("wall_seconds", compact_duration)),
         row("steps with NaN or infinity", lambda summary: f"[bold red]{summary.not_finite_steps}[/]" if summary.not_finite_steps else ""),

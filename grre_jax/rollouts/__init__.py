@@ -9,17 +9,23 @@
 TensorFlow Datasets, ArrayRecord and Grain are imported when the first record is written, read or shuffled; TensorFlow never is.
 """
 
-from grre_jax.rollouts.dataset import GroupSource, TrainingOrder, training_order
-from grre_jax.rollouts.importers import import_gsm8k_solutions, import_jsonl
+from grre_jax.rollouts.copying import CopyReport, filter, merge, split
+from grre_jax.rollouts.dataset import GroupSource, TrainingOrder, arranged, training_order
+from grre_jax.rollouts.exporters import export
+from grre_jax.rollouts.expression import predicate
+from grre_jax.rollouts.flat import from_record, to_record
+from grre_jax.rollouts.importers import import_gsm8k_solutions, import_jsonl, import_rows
 from grre_jax.rollouts.manifest import CorruptManifest, Entry
-from grre_jax.rollouts.reader import CorruptShard, RolloutReader, read
+from grre_jax.rollouts.reader import RolloutReader, read
 from grre_jax.rollouts.record import CorruptRecord
-from grre_jax.rollouts.schema import SCHEMA_VERSION, Group, from_record, to_record
+from grre_jax.rollouts.schema import SCHEMA_VERSION, Group
+from grre_jax.rollouts.shards import CorruptShard
 from grre_jax.rollouts.verify import VerifyReport, verify
 from grre_jax.rollouts.writer import write
 
 __all__ = [
     "SCHEMA_VERSION",
+    "CopyReport",
     "CorruptManifest",
     "CorruptRecord",
     "CorruptShard",
@@ -29,10 +35,17 @@ __all__ = [
     "RolloutReader",
     "TrainingOrder",
     "VerifyReport",
+    "arranged",
+    "export",
+    "filter",
     "from_record",
     "import_gsm8k_solutions",
     "import_jsonl",
+    "import_rows",
+    "merge",
+    "predicate",
     "read",
+    "split",
     "to_record",
     "training_order",
     "verify",

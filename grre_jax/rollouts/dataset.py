@@ -1,4 +1,4 @@
-"""The learner's view of a rollout folder: which groups to train on, and in which order.
+"""The learner's view of rollout folders: which groups to train on, in which order, and in which shares.
 
 The order is a pure function of (groups, seed, step), computed by Grain, so resuming a run needs one integer and no buffer.
 """
@@ -6,9 +6,16 @@ The order is a pure function of (groups, seed, step), computed by Grain, so resu
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
+from jaxtyping import Float, Int
+
 from grre_jax.errors import DataError, UsageError
 from grre_jax.rollouts.reader import RolloutReader
 from grre_jax.rollouts.schema import Group
+
+ORDERS = ("shuffled", "stored", "newest")
+PREFERENCES = ("", "newest", "reward", "spread")
+MOST_OFTEN = 8  # how often an epoch holds the most preferred group where it holds the least preferred once
 
 
 class GroupSource:
@@ -93,35 +100,121 @@ class GroupSource:
         return GroupSource(self.reader, numbers)
 
 
+def arranged(
+    numbers: Sequence[int],
+    versions: Int[np.ndarray, " groups"],
+    rewards: Sequence[Float[np.ndarray, " completions"]],
+    *,
+    order: str = "shuffled",
+    prefer: str = "",
+    max_staleness: int = -1,
+) -> list[int]:
+    """The groups of one epoch: those that are young enough, in order, the preferred ones several times.
+
+    Args:
+      numbers: the groups.
+      versions: the policy version that sampled each, -1 where it is unknown.
+      rewards: of each group.
+      order: one of ORDERS; "newest" puts the newest version first, and what was sealed later first within one.
+      prefer: one of PREFERENCES: the number that decides how often a group comes, 1 for the least to MOST_OFTEN for the largest, linear between.
+      max_staleness: groups more versions behind the newest of these are left out; -1 for any age.
+
+    Raises:
+      DataError: an age is asked for of a group whose version is unknown.
+    """
+    versions = np.asarray(versions, int)
+    if (order == "newest" or prefer == "newest" or max_staleness >= 0) and versions.size and versions.min() < 0:
+        raise DataError(
+            f"group number {numbers[int(versions.argmin())]} does not say which policy version sampled it, so it has no age: "
+            "leave data.max_staleness at -1, and take another data.order or data.prefer than newest"
+        )
+    newest = versions.max(initial=0)
+    kept = [i for i in range(len(numbers)) if max_staleness < 0 or newest - versions[i] <= max_staleness]
+    if order == "newest":
+        kept.sort(key=lambda i: (-versions[i], -i))
+    if not prefer or not kept:
+        return [numbers[i] for i in kept]
+    value = {"newest": lambda i: versions[i], "reward": lambda i: rewards[i].mean(), "spread": lambda i: rewards[i].std()}[prefer]
+    values = np.array([value(i) for i in kept], float)
+    span = np.ptp(values)
+    times = 1 + np.rint((MOST_OFTEN - 1) * (values - values.min()) / span).astype(int) if span else np.ones(len(kept), int)
+    return [numbers[i] for i, count in zip(kept, times, strict=True) for _ in range(count)]
+
+
+class _Places:
+    """Where a source's groups are, as a data source for Grain: (number of the source, index in it), without reading them."""
+
+    def __init__(self, number: int, source: GroupSource) -> None:
+        self._number, self._source = number, source
+
+    def __len__(self) -> int:
+        return len(self._source)
+
+    def __getitem__(self, index: int) -> tuple[int, int]:
+        return self._number, index
+
+    def __repr__(self) -> str:
+        return f"{self._number}: {self._source!r}"  # Grain puts this in its state
+
+
+def _epochs(source: _Places, seed: int, shuffle: bool, uses: int) -> Any:
+    """The places of a source's groups, epoch after epoch, as a Grain dataset."""
+    if not 0 <= seed < 2**32:
+        raise UsageError(f"Data seed {seed} is out of range; give 0 to {2**32 - 1}.")
+    import grain
+
+    epoch = grain.MapDataset.source(source)
+    return (epoch.shuffle(seed=seed) if shuffle else epoch).repeat(uses or None)
+
+
 class TrainingOrder:
     """What each step trains on: `order[step]` is a list of groups, the same whenever it is asked for.
 
-    Every epoch is a new permutation of the source, and a step may end one epoch and begin the next.
+    Every epoch is a new permutation of the source, and a step may end one epoch and begin the next. Of several sources, each has its share of any run of groups,
+    as nearly as whole groups allow, and its own epochs.
 
     Args:
-      source: the groups.
-      seed: seed of the permutations, 0 to 2**32 - 1.
+      source: the groups, or several sources.
+      seed: seed of the permutations, 0 to 2**32 - 1; a source after the first has the seed that many places further.
       groups_per_step: groups in each step's list.
+      shares: of each source, where there are several; they need not add to 1.
+      shuffle: False takes every epoch in the source's own order.
+      uses: epochs there are; 0 for no end.
 
     Raises:
       UsageError: a seed or number of groups out of range.
     """
 
-    def __init__(self, source: GroupSource, seed: int, groups_per_step: int) -> None:
+    def __init__(
+        self,
+        source: GroupSource | Sequence[GroupSource],
+        seed: int,
+        groups_per_step: int,
+        *,
+        shares: Sequence[float] = (1.0,),
+        shuffle: bool = True,
+        uses: int = 0,
+    ) -> None:
         if groups_per_step < 1:
             raise UsageError(f"groups_per_step is {groups_per_step}; train on at least 1 group a step.")
-        if not 0 <= seed < 2**32:
-            raise UsageError(f"Data seed {seed} is out of range; give 0 to {2**32 - 1}.")
         import grain
 
-        self.source = source
+        self.sources = [source] if isinstance(source, GroupSource) else list(source)
         self.groups_per_step = groups_per_step
-        self._steps: Any = grain.MapDataset.source(source).shuffle(seed=seed).repeat().batch(groups_per_step, batch_fn=list)
+        seeds = [seed, *((seed + i) % 2**32 for i in range(1, len(self.sources)))]
+        streams = [_epochs(_Places(i, one), seeds[i], shuffle, uses) for i, one in enumerate(self.sources)]
+        stream = streams[0] if len(streams) == 1 else grain.MapDataset.mix(streams, list(shares))
+        self._places: Any = stream.batch(groups_per_step, drop_remainder=True, batch_fn=list)
+        self._steps: Any = stream.map(self._read).batch(groups_per_step, drop_remainder=True, batch_fn=list)
+
+    def __len__(self) -> int:
+        """Steps there are."""
+        return len(self._steps)
 
     @property
     def steps_per_epoch(self) -> float:
-        """Steps after which every group has been trained on once."""
-        return len(self.source) / self.groups_per_step
+        """Steps after which as many groups have been trained on as the sources hold."""
+        return sum(map(len, self.sources)) / self.groups_per_step
 
     def __getitem__(self, step: int) -> list[Group]:
         """The groups of a step, from 0.
@@ -130,9 +223,26 @@ class TrainingOrder:
           IndexError: a negative step.
           CorruptShard, CorruptRecord: a group cannot be read as it was written.
         """
-        if step < 0:
+        if not 0 <= step < len(self):
             raise IndexError(f"step {step}")
         return self._steps[step]
+
+    def part(self, step: int, index: int, count: int) -> list[Group]:
+        """Those groups of a step that the process of number `index`, of `count` processes, takes: every `count`-th. Only these are read.
+
+        Raises:
+          UsageError: an index that is not below the count.
+          IndexError, CorruptShard, CorruptRecord: as for `order[step]`.
+        """
+        if not 0 <= index < count:
+            raise UsageError(f"part {index} of {count}: parts are numbered from 0 to {count - 1}.")
+        if not 0 <= step < len(self):
+            raise IndexError(f"step {step}")
+        return [self._read(place) for place in self._places[step][index::count]]
+
+    def _read(self, place: tuple[int, int]) -> Group:
+        source, index = place
+        return self.sources[source][index]
 
     def batches(self, start: int = 0, stop: int | None = None, *, prefetch: int = 4, threads: int = 1) -> Iterator[list[Group]]:
         """The groups of the steps from `start` (to before `stop`), read ahead by threads.
@@ -150,6 +260,6 @@ class TrainingOrder:
         return iter(steps.to_iter_dataset(ahead))
 
 
-def training_order(source: GroupSource, seed: int, groups_per_step: int) -> TrainingOrder:
-    """The order in which a learner trains on a source's groups; see `TrainingOrder`."""
-    return TrainingOrder(source, seed, groups_per_step)
+def training_order(source: GroupSource | Sequence[GroupSource], seed: int, groups_per_step: int, **options: Any) -> TrainingOrder:
+    """The order in which a learner trains on groups; see `TrainingOrder`."""
+    return TrainingOrder(source, seed, groups_per_step, **options)

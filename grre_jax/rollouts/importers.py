@@ -1,10 +1,10 @@
 """Bringing completions from elsewhere into a rollout folder.
 
-An importer reads its file line by line and seals one data set: all of the file, or nothing when a line is wrong. What was imported
-has no behaviour log-probs unless the file gives them; objectives that need them refuse it by name.
+An importer reads its file row by row and seals all of it together, or nothing when a row is wrong. What was imported has no behaviour
+log-probs unless the file gives them; objectives that need them refuse it by name.
 """
 
-import hashlib
+import itertools
 import json
 import os
 import re
@@ -13,14 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from grre_jax.errors import DataError, UsageError
-from grre_jax.rollouts import manifest, writer
-from grre_jax.rollouts.schema import Group
+from grre_jax.rollouts import completion_rows, places, rows, sources, writer
+from grre_jax.rollouts.rows import Line
+from grre_jax.rollouts.schema import SCHEMA_VERSION, Group
 
 GSM8K_MODELS = ("6b_finetuning", "6b_verification", "175b_finetuning", "175b_verification")
-
-# The names that a line of groups has by default, by what they mean; `mapping` renames them.
-GROUP_COLUMNS = ("prompt", "completions", "answer", "question_id", "task", "prompt_tokens", "temperature", "top_k", "top_p")
-COMPLETION_COLUMNS = ("text", "reward", "tokens", "logprobs", "source", "finish_reason")
 
 
 def import_jsonl(
@@ -37,9 +34,9 @@ def import_jsonl(
         {"prompt": "2+2=", "answer": "4", "completions": [{"text": "4", "reward": 1}, {"text": "5", "reward": 0}]}
 
     Needed are `prompt` and `completions` with `text` and `reward` (a number or true/false) each. A line may also have answer,
-    question_id, task, prompt_tokens, temperature, top_k and top_p, and a completion source (who generated it), finish_reason, tokens,
-    and logprobs (one per token, at the sampling temperature over the full vocabulary: the behaviour policy's). Other fields are kept in
-    the group's `extra`.
+    question_id, task, prompt_tokens, temperature, top_k, top_p and min_p, and a completion source (who generated it), finish_reason,
+    is_expert (true for a demonstration to imitate), tokens, and logprobs (one per token, at the sampling temperature over the full
+    vocabulary: the behaviour policy's). Other fields are kept in the group's `extra`.
 
     Args:
       path: the file.
@@ -56,14 +53,52 @@ def import_jsonl(
       UsageError: a name in `mapping` that is not listed above, or a file that is already in the folder.
       DataError: the file is missing or empty, or a line is wrong; the message names line, field and fix, and nothing is sealed.
     """
-    names = {name: name for name in (*GROUP_COLUMNS, *COMPLETION_COLUMNS)}
-    for name in mapping or {}:
-        if name not in names:
-            raise UsageError(f"The mapping renames {name!r}, which is no field of a group; its fields are {', '.join(names)}.")
-    names |= mapping or {}
-    stem = Path(path).stem
-    provenance = {"task": task, "contains": list(contains), **(metadata or {})}
-    return _import(Path(path), folder, "jsonl", lambda line: _jsonl_group(line, names, stem, task), provenance)
+    return import_rows("jsonl", path, folder, mapping=mapping, task=task, contains=contains, metadata=metadata)[0]
+
+
+def import_rows(
+    kind: str,
+    path: str | os.PathLike[str],
+    folder: str | os.PathLike[str],
+    *,
+    mapping: Mapping[str, str] | None = None,
+    task: str = "",
+    contains: tuple[str, ...] = (),
+    metadata: Mapping[str, Any] | None = None,
+) -> list[str]:
+    """Imports rows of any format in `sources.READERS`.
+
+    A row is a group with a list of completions, as for `import_jsonl`, or a single completion; then consecutive rows with the same prompt
+    (and step, which TRL logs), or the same value of the column that the mapping calls `group`, are one group. Rows that this package
+    exported become the data sets that they were, provenance included.
+
+    Args:
+      kind: jsonl, parquet (a file, or a folder of them), huggingface (a folder of `datasets.save_to_disk`) or trl (completions that its
+        trainers logged: the reward is the sum of the reward columns, which become components).
+      path: the file or folder.
+      folder: the rollout folder, made when it does not exist.
+      mapping, task, contains, metadata: as for `import_jsonl`.
+
+    Returns:
+      The names of the sealed data sets.
+
+    Raises:
+      UsageError, DataError: as for `import_jsonl`.
+    """
+    path, names = Path(path).expanduser(), _names(mapping or {})
+    source = _source(path, kind, folder)
+    found = _present(path, sources.READERS[kind](path))
+    place, first = next(found)
+    found = itertools.chain([(place, first)], found)
+    if rows.is_own(first):
+        return writer.write_all(folder, _own_datasets(path, found, source, {**(metadata or {})}, contains))
+    if kind == "trl" or completion_rows.is_one(first, names):
+        gathered = completion_rows.gathered(path, found, names, trl=kind == "trl")
+        groups = (_placed(path, line.place, rows.build, line, parts, here, path.stem, task) for line, parts, here in gathered)
+    else:
+        groups = (_placed(path, place, _group, path, place, row, names, task) for place, row in found)
+    provenance = {"task": task, "contains": list(contains), **(metadata or {}), **source}
+    return writer.write_all(folder, [writer.DataSet(groups=groups, writer=kind, metadata=provenance)])
 
 
 def import_gsm8k_solutions(path: str | os.PathLike[str], folder: str | os.PathLike[str]) -> str:
@@ -83,145 +118,96 @@ def import_gsm8k_solutions(path: str | os.PathLike[str], folder: str | os.PathLi
       DataError: the file is missing or empty, or a line is wrong; the message names line, field and fix, and nothing is sealed.
     """
 
-    def group(line: "_Line") -> Group:
-        solutions = [_Line(line.path, line.number, line.take(model, dict), f"{model}.") for model in GSM8K_MODELS]
+    def group(line: Line, number: int) -> Group:
+        solutions = [Line(line.path, line.place, line.take(model, dict), f"{model}.") for model in GSM8K_MODELS]
         truth = line.take("ground_truth", str)
         answer = re.search(r"A:\s*(-?[\d,]*\.?\d+)\s*$", truth)
         if answer is None:
             line.fail("ground_truth", f"does not end in 'A:' and a number ({truth[-40:]!r})")
         return Group(
-            group_id=f"gsm8k-solutions:{line.number}",
+            group_id=f"gsm8k-solutions:{number}",
             prompt=line.take("question", str),
             texts=[solution.take("solution", str) for solution in solutions],
             rewards=[float(solution.take("is_correct", bool)) for solution in solutions],
             task="gsm8k",
-            question_id=f"gsm8k/test/{line.number - 1}",
+            question_id=f"gsm8k/test/{number - 1}",
             answer=answer[1].replace(",", ""),
             sources=list(GSM8K_MODELS),
             extra={"ground_truth": truth} | line.rest,
         )
 
+    path = Path(path).expanduser()
+    source = _source(path, "gsm8k-solutions", folder)
     provenance = {"task": "gsm8k", "contains": ["gsm8k/test"], "license": "MIT", "origin": "https://github.com/openai/grade-school-math"}
-    return _import(Path(path), folder, "gsm8k-solutions", group, provenance)
+    found = _present(path, sources.json_lines(path))
+    groups = (_placed(path, place, group, Line(path, place, row), int(place.split()[-1])) for place, row in found)
+    return writer.write(folder, groups, writer="gsm8k-solutions", metadata=provenance | source)
 
 
-class _Line:
-    """One JSON object of a file, whose fields are taken one by one; errors name file, line and field. `rest` is what nobody took."""
-
-    def __init__(self, path: Path, number: int, value: Any, prefix: str = "") -> None:
-        self.path, self.number, self.prefix = path, number, prefix
-        if not isinstance(value, dict):
-            raise DataError(f"{path}, line {number}: {prefix.rstrip('.') or 'the line'} is {_json_type(value)}; give a JSON object.")
-        self.rest = dict(value)
-
-    def take(self, name: str, kinds: type | tuple[type, ...], default: Any = ...) -> Any:
-        value = self.rest.pop(name, ...)
-        if value is ... or (value is None and default is not ...):
-            if default is ...:
-                has = ", ".join(self.rest) or "nothing else"
-                self.fail(name, f"is missing (it has {has}); add it, or map another field to it")
-            return default
-        kinds = kinds if isinstance(kinds, tuple) else (kinds,)
-        if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
-            self.fail(name, f"is {_json_type(value)}; give {' or '.join(dict.fromkeys(_JSON_NAMES[kind] for kind in kinds))}")
-        return value
-
-    def fail(self, name: str, problem: str) -> None:
-        raise DataError(f"{self.path}, line {self.number}: field {self.prefix}{name} {problem}.")
+def _names(mapping: Mapping[str, str]) -> dict[str, str]:
+    """The row's name of each column that is looked for."""
+    names = {name: name for name in (*rows.GROUP_COLUMNS, *rows.COMPLETION_COLUMNS)}
+    known = (*names, *rows.OWN_GROUP_COLUMNS, *rows.OWN_COMPLETION_COLUMNS, "group")
+    for name, column in mapping.items():
+        if name not in known:
+            raise UsageError(f"The mapping renames {name!r}, which is no field of a group; its fields are {', '.join(known)}.")
+        if not isinstance(column, str):
+            raise UsageError(f"The mapping of {name!r} is {column!r}; give the name of a column.")
+    return names | dict(mapping)
 
 
-_JSON_NAMES = {str: "a string", bool: "true or false", int: "a number", float: "a number", list: "a list", dict: "an object"}
+def _source(path: Path, kind: str, folder: str | os.PathLike[str]) -> dict[str, Any]:
+    """What the metadata says of the file, which the folder does not hold yet."""
+    digest = sources.digest(sources.files(path, kind))
+    place = places.of(folder)
+    for entry in place.tail().new():
+        if any(step.get("source_sha256") == digest for step in (entry.metadata, *entry.metadata.get("history", []))):
+            raise UsageError(
+                f"{path} is already in {place.root} as data set {entry.name}; use what is there, or import into another folder."
+            )
+    return {"engine": "imported", "format": kind, "source_file": path.name, "source_sha256": digest}
 
 
-def _json_type(value: Any) -> str:
-    return "null" if value is None else _JSON_NAMES[type(value)]
+def _group(path: Path, place: str, row: Any, names: dict[str, str], task: str) -> Group | tuple[Group, bytes]:
+    return rows.to_group(Line(path, place, row), names, path.stem, task)
 
 
-def _jsonl_group(line: _Line, names: dict[str, str], stem: str, task: str) -> Group:
-    completions = line.take(names["completions"], list)
-    if not completions:
-        line.fail(names["completions"], "is empty; give at least one completion")
-    parts = [_Line(line.path, line.number, item, f"{names['completions']}[{i}].") for i, item in enumerate(completions)]
-    texts = [part.take(names["text"], str) for part in parts]
-    rewards = [float(part.take(names["reward"], (bool, int, float))) for part in parts]
-    tokens = _all_or_none(parts, names["tokens"])
-    logprobs = _all_or_none(parts, names["logprobs"])
-    prompt_tokens = line.take(names["prompt_tokens"], list, None)
-    if (tokens is None) != (prompt_tokens is None):
-        line.fail(names["prompt_tokens"], f"and the completions' {names['tokens']} belong together; give both or neither")
-    _check_logprobs(parts, names["logprobs"], tokens, logprobs)
-    return Group(
-        group_id=f"{stem}:{line.number}",
-        prompt=line.take(names["prompt"], str),
-        texts=texts,
-        rewards=rewards,
-        task=line.take(names["task"], str, task),
-        question_id=str(line.take(names["question_id"], (str, int), f"{stem}/{line.number}")),
-        answer=str(line.take(names["answer"], (str, int, float), "")),
-        prompt_tokens=prompt_tokens,
-        lengths=None if tokens is None else [len(row) for row in tokens],
-        tokens=None if tokens is None else [token for row in tokens for token in row],
-        behavior_logprobs=None if logprobs is None else [value for row in logprobs for value in row],
-        sources=[part.take(names["source"], str, "imported") for part in parts],
-        finish_reasons=[part.take(names["finish_reason"], str, "imported") for part in parts],
-        temperature=float(line.take(names["temperature"], (int, float), 1.0)),
-        top_k=line.take(names["top_k"], int, 0),
-        top_p=float(line.take(names["top_p"], (int, float), 1.0)),
-        extra=line.rest | ({"completions": [part.rest for part in parts]} if any(part.rest for part in parts) else {}),
-    )
+def _own_datasets(
+    path: Path, found: sources.Rows, source: dict[str, Any], metadata: dict[str, Any], contains: tuple[str, ...]
+) -> Iterator[writer.DataSet]:
+    """The data sets of exported rows: consecutive ones of the same provenance."""
+    names = {name: name for name in (*rows.GROUP_COLUMNS, *rows.COMPLETION_COLUMNS, *rows.OWN_GROUP_COLUMNS, *rows.OWN_COMPLETION_COLUMNS)}
+
+    def provenance(item: tuple[str, Any]) -> str:
+        if not rows.is_own(item[1]):
+            raise DataError(f"{path}, {item[0]}: field data_set is missing, which the rows before it have; import them separately.")
+        return json.dumps(item[1]["data_set"], sort_keys=True)
+
+    for about, items in itertools.groupby(found, provenance):
+        said = Line(path, "line 1", json.loads(about), "data_set.")
+        fields = {name: said.take(name, kind) for name, kind in (("writer", str), ("policy_version", int), ("metadata", dict))}
+        fields["metadata"] |= metadata
+        step = {"operation": "import", "data_set": said.take("name", str, ""), "sealed": said.take("created", str, ""), **source}
+        fields["metadata"]["history"] = [*fields["metadata"].get("history", []), step]
+        if contains:
+            fields["metadata"]["contains"] = sorted({*fields["metadata"].get("contains", ()), *contains})
+        groups = (_placed(path, place, _group, path, place, row, names, "") for place, row in items)
+        yield writer.DataSet(groups=groups, schema_version=said.take("schema_version", str, SCHEMA_VERSION), **fields)
 
 
-def _all_or_none(parts: list[_Line], name: str) -> list[list[Any]] | None:
-    """A list field that either every completion has or none."""
-    rows = [part.take(name, list, None) for part in parts]
-    if all(row is None for row in rows):
-        return None
-    for part, row in zip(parts, rows, strict=True):
-        if row is None:
-            part.fail(name, "is missing where another completion of the group has it; give it for all or none")
-    return rows
+def _placed(path: Path, place: str, make: Callable[..., Any], *arguments: Any) -> Any:
+    """What `make` makes of a row; its errors name the place."""
+    try:
+        return make(*arguments)
+    except DataError as error:
+        if str(error).startswith(f"{path}, {place}"):
+            raise
+        raise DataError(f"{path}, {place}: {error}") from error
 
 
-def _check_logprobs(parts: list[_Line], name: str, tokens: list[list[int]] | None, logprobs: list[list[float]] | None) -> None:
-    if logprobs is None:
-        return
-    for k, part in enumerate(parts):
-        if tokens is None or len(logprobs[k]) != len(tokens[k]):
-            count = 0 if tokens is None else len(tokens[k])
-            part.fail(name, f"has {len(logprobs[k])} values for {count} tokens; give one log-probability per token")
-
-
-def _import(path: Path, folder: str | os.PathLike[str], kind: str, group: Callable[[_Line], Group], provenance: dict[str, Any]) -> str:
-    path = path.expanduser()
-    if not path.is_file():
-        raise DataError(f"{path} does not exist or is not a file; check the path.")
-    with open(path, "rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    root = Path(folder).expanduser()
-    for entry in manifest.load(root):
-        if entry.metadata.get("source_sha256") == digest:
-            raise UsageError(f"{path} is already in {root} as data set {entry.name}; use what is there, or import into another folder.")
-    metadata = provenance | {"engine": "imported", "format": kind, "source_file": path.name, "source_sha256": digest}
-    return writer.write(root, _groups(path, group), writer=kind, policy_version=-1, metadata=metadata)
-
-
-def _groups(path: Path, group: Callable[[_Line], Group]) -> Iterator[Group]:
-    empty = True
-    with open(path, "rb") as file:
-        for number, data in enumerate(file, start=1):
-            if not data.strip():
-                continue
-            empty = False
-            try:
-                value = json.loads(data.decode("utf-8-sig" if number == 1 else "utf-8"))
-            except (ValueError, RecursionError) as error:  # ValueError: bad UTF-8 too
-                raise DataError(f"{path}, line {number}: not JSON ({error}); write one JSON object a line.") from error
-            try:
-                yield group(_Line(path, number, value))
-            except DataError as error:
-                place = f"{path}, line {number}"
-                if str(error).startswith(place):
-                    raise
-                raise DataError(f"{place}: {error}") from error
-    if empty:
+def _present(path: Path, found: sources.Rows) -> sources.Rows:
+    """The rows, of which there is at least one."""
+    first = next(found, None)
+    if first is None:
         raise DataError(f"{path} holds no groups; write one JSON object a line.")
+    return itertools.chain([first], found)

@@ -24,6 +24,10 @@ class CorruptManifest(DataError):
     """A finished line of the manifest is damaged, or is of a schema that this version does not read."""
 
 
+class NewerSchema(ValueError):
+    """An entry of another major version of the schema."""
+
+
 @dataclasses.dataclass(frozen=True)
 class SealedFile:
     """One file of a data set.
@@ -81,13 +85,13 @@ class Entry:
         return next(name for name in self.files if ".array_record-" in name)
 
 
-def append(folder: str | os.PathLike[str], entry: Entry) -> None:
-    """Adds the entry's line and waits until the disk holds it.
+def append(folder: str | os.PathLike[str], *entries: Entry) -> None:
+    """Adds the entries' lines and waits until the disk holds them.
 
     Raises:
-      OSError: the line could not be written (no space left, say); then the manifest is as it was.
+      OSError: they could not be written (no space left, say); then the manifest is as it was.
     """
-    line = _to_line(entry)
+    line = b"".join(map(to_line, entries))
     descriptor = os.open(os.path.join(folder, FILENAME), os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)  # several writers may share the folder
@@ -119,7 +123,7 @@ class Tail:
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
-        self._path = os.path.join(folder, FILENAME)
+        self.shown = self._path = os.path.join(folder, FILENAME)
         self._offset = self._lines = 0
 
     @property
@@ -133,12 +137,7 @@ class Tail:
         Raises:
           CorruptManifest: a finished line is damaged; the message names file, line and fix.
         """
-        entries = []
-        for entry in self.scan():
-            if isinstance(entry, CorruptManifest):
-                raise entry
-            entries.append(entry)
-        return entries
+        return list(intact(self.scan()))
 
     def scan(self) -> Iterator[Entry | CorruptManifest]:
         """As `new`, but yields the error of a damaged line in its place and goes on."""
@@ -155,14 +154,33 @@ class Tail:
             self._offset += len(rest)
         for line in filter(None, lines):
             self._lines += 1
-            try:
-                yield _from_line(line)
-            except (ValueError, KeyError, TypeError, AttributeError) as error:
-                reason = f"{type(error).__name__}: {error}" if not isinstance(error, ValueError) else error
-                yield CorruptManifest(
-                    f"{self._path}, line {self._lines}: damaged manifest entry ({reason}); restore the line from a copy, or delete it: "
-                    "its data set then no longer counts, and the others do."
-                )
+            yield parsed(line, f"{self._path}, line {self._lines}")
+
+
+def intact(found: Iterator[Entry | CorruptManifest]) -> Iterator[Entry]:
+    """What a scan finds, as long as nothing is damaged.
+
+    Raises:
+      CorruptManifest: the first that it finds.
+    """
+    for entry in found:
+        if isinstance(entry, CorruptManifest):
+            raise entry
+        yield entry
+
+
+def parsed(line: bytes, place: str) -> Entry | CorruptManifest:
+    """The entry of a line, or the error that says what is wrong at that place."""
+    try:
+        return _from_line(line)
+    except NewerSchema as error:
+        return CorruptManifest(f"{place}: {error}")
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        reason = f"{type(error).__name__}: {error}" if not isinstance(error, ValueError) else error
+        return CorruptManifest(
+            f"{place}: damaged manifest entry ({reason}); restore the line from a copy, or delete it: "
+            "its data set then no longer counts, and the others do."
+        )
 
 
 def load(folder: str | os.PathLike[str]) -> list[Entry]:
@@ -191,7 +209,8 @@ _SEAL = re.compile(rb',"crc32":"([0-9a-f]{8})"\}$')
 _SEALED = re.compile(rb',"crc32":"[0-9a-f]{8}"\}.?$', re.DOTALL)  # one byte more may be a newline that was damaged later
 
 
-def _to_line(entry: Entry) -> bytes:
+def to_line(entry: Entry) -> bytes:
+    """The entry as a line of the manifest, checksum and newline included."""
     fields = dataclasses.asdict(entry)
     body = json.dumps(fields.pop("unknown") | fields, separators=(",", ":"), allow_nan=False).encode()
     return body[:-1] + f',"crc32":"{zlib.crc32(body):08x}"}}\n'.encode()
@@ -207,7 +226,10 @@ def _from_line(line: bytes) -> Entry:
     fields = json.loads(body)
     version, major = fields["schema_version"], schema.SCHEMA_VERSION.split(".")[0]
     if version.split(".")[0] != major:
-        raise ValueError(f"schema version {version}, but this version of grre_jax reads {major}.x only")
+        raise NewerSchema(
+            f"its data set has schema version {version}, and this version of grre_jax reads {major}.x: "
+            "read the folder with the version that wrote it, whose `grre rollouts export` writes what any version imports."
+        )
     fields["positions"] = tuple((first, count) for first, count in fields["positions"])
     fields["files"] = {name: SealedFile(file["sha256"], file["bytes"]) for name, file in fields["files"].items()}
     known = {field.name for field in dataclasses.fields(Entry)} - {"unknown"}

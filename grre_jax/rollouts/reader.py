@@ -1,30 +1,13 @@
 """Reading a rollout folder: random access to every group that the manifest lists, each checked as it is read."""
 
 import bisect
-import collections
-import contextlib
 import os
-import threading
 from collections.abc import Iterator, Mapping
-from pathlib import Path
-from typing import Any
 
 from grre_jax.errors import DataError
-from grre_jax.rollouts import manifest, record, schema
-
-OPEN_FILES = 256  # shards kept open at once; a process may usually have 1,024 files open
-
-
-class CorruptShard(DataError):
-    """A file of a data set is missing, truncated or damaged.
-
-    Attributes:
-      file: its path.
-    """
-
-    def __init__(self, message: str, file: str) -> None:
-        super().__init__(message)
-        self.file = file
+from grre_jax.rollouts import manifest, places, schema
+from grre_jax.rollouts.index import GroupIndex
+from grre_jax.rollouts.shards import Shards
 
 
 def read(folder: str | os.PathLike[str]) -> "RolloutReader":
@@ -43,21 +26,24 @@ class RolloutReader:
     added. Threads may share a reader. A folder to which nothing has been written yet has no groups.
 
     Args:
-      folder: the rollout folder.
+      folder: the rollout folder: a path, or the URL of one in an object store (s3://, gs://).
 
     Raises:
       DataError: the folder does not exist, holds something else, or its manifest is damaged.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
-        self.folder = Path(folder).expanduser()
-        check_folder(self.folder)
-        self._tail = manifest.Tail(self.folder)
+        self.place = places.of(folder)
+        self.folder = self.place.root
+        self.place.check()
+        self._tail = self.place.tail()
         self._datasets: list[manifest.Entry] = []
+        self._names: set[str] = set()
         self._ends: list[int] = []
         self._index: dict[int, list[int]] = {}
         self._indexed = 0
-        self._shards = Shards(self.folder)
+        self._shards = Shards(self.place)
+        self.groups_index = GroupIndex(self)
         self.refresh()
 
     @property
@@ -93,6 +79,9 @@ class RolloutReader:
         """
         before = len(self)
         for entry in self._tail.new():
+            if entry.name in self._names:
+                continue  # a line that somebody copied: the groups are not there twice
+            self._names.add(entry.name)
             self._datasets.append(entry)
             self._ends.append(len(self) + entry.groups)
         return len(self) - before
@@ -108,6 +97,14 @@ class RolloutReader:
           CorruptShard, CorruptRecord: it cannot be read as it was written; the message names file and record.
         """
         return self._shards.group(*self.locate(number))
+
+    def stored(self, number: int) -> tuple[schema.Group, bytes]:
+        """The group of that number and its record as it is stored, to be copied as it is.
+
+        Raises:
+          IndexError, CorruptShard, CorruptRecord: as for `reader[number]`.
+        """
+        return self._shards.stored(*self.locate(number))
 
     def __iter__(self) -> Iterator[schema.Group]:
         return (self[number] for number in range(len(self)))
@@ -130,15 +127,49 @@ class RolloutReader:
 
         Args:
           position: the place.
-          policy_version: only groups of data sets of this policy version, when given.
+          policy_version: only groups of data sets of this policy version, when given. Should there be several, the first that was sealed
+            counts: a learner may have trained on it before the others came.
         """
-        for number in reversed(self.index.get(position, [])):
-            if policy_version is None or self.locate(number)[0].policy_version == policy_version:
-                return number
-        return None
+        numbers = self.index.get(position, [])
+        if policy_version is None:
+            return numbers[-1] if numbers else None
+        return next((number for number in numbers if self.locate(number)[0].policy_version == policy_version), None)
+
+    def lookup(
+        self, *, group_id: str | None = None, question: str | None = None, task: str | None = None, policy_version: int | None = None
+    ) -> list[int]:
+        """Numbers of the groups that fit everything given, oldest first, from an index on disk (made at the first question to it).
+
+        Args:
+          group_id: the group's identifier.
+          question: the question's identifier, or the prompt's text for groups without one.
+          task: the task's name.
+          policy_version: one that generated a completion of the group.
+
+        Raises:
+          CorruptShard, CorruptRecord: a group that is not indexed yet cannot be read.
+          DataError: the index cannot be written.
+        """
+        return self.groups_index.numbers(group_id=group_id, question=question, task=task, policy_version=policy_version)
+
+    def by_id(self, group_id: str) -> schema.Group:
+        """The newest group of that identifier.
+
+        Raises:
+          DataError: there is none, or it is damaged.
+        """
+        for _ in range(2):
+            numbers = self.lookup(group_id=group_id)
+            group = self[numbers[-1]] if numbers else None
+            if group is not None and group.group_id == group_id:
+                return group
+            if group is None:
+                break
+            self.groups_index.remake()  # it says something else than the records
+        raise DataError(f"Rollout folder {self.folder} holds no group {group_id!r}.")
 
     def at(self, position: int, policy_version: int | None = None) -> schema.Group:
-        """The newest group at a place in the prompt stream.
+        """The group at a place in the prompt stream that `find` finds.
 
         Args:
           position: the place.
@@ -155,88 +186,3 @@ class RolloutReader:
                 f"Rollout folder {self.folder} holds no group{version} at position {position}; its groups' positions are {span}."
             )
         return self[number]
-
-
-class Shards:
-    """The data files of a rollout folder, opened as they are needed and kept open, the most recently used ones.
-
-    Args:
-      folder: the rollout folder.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._open: collections.OrderedDict[Path, Any] = collections.OrderedDict()
-        self._lock = threading.Lock()
-
-    def group(self, entry: manifest.Entry, place: int) -> schema.Group:
-        """The group at a place of a data set.
-
-        Raises:
-          CorruptShard, CorruptRecord: it cannot be read as it was written; the message names file and record.
-        """
-        path = self.folder / entry.name / entry.data_file
-        try:
-            return record.decode(self._shard(entry, path).read([place])[0])
-        except (RuntimeError, DataError) as error:  # RuntimeError: ArrayRecord's own checks of its chunks
-            if isinstance(error, CorruptShard):
-                raise
-            raise record.CorruptRecord(
-                f"{path}, record {place}: damaged ({_first_clause(error)}); restore the file from a copy "
-                f"(`grre rollouts verify {self.folder}` shows what else is damaged).",
-                str(path),
-                place,
-            ) from error
-
-    def _shard(self, entry: manifest.Entry, path: Path) -> Any:
-        """The data file's ArrayRecord reader (which threads may share)."""
-        from array_record.python import array_record_module
-
-        with self._lock:
-            if path in self._open:
-                self._open.move_to_end(path)
-                return self._open[path]
-        check_size(path, entry.files[entry.data_file].bytes)
-        try:
-            shard = array_record_module.ArrayRecordReader(str(path), options="readahead_buffer_size:0", file_reader_buffer_size=32768)
-            count = shard.num_records()
-        except RuntimeError as error:
-            raise CorruptShard(f"{path}: damaged ({_first_clause(error)}); restore it from a copy.", str(path)) from error
-        if count != entry.groups:
-            raise CorruptShard(f"{path}: holds {count} records where the manifest says {entry.groups}; restore it from a copy.", str(path))
-        with self._lock:
-            self._open[path] = shard
-            while len(self._open) > OPEN_FILES:
-                self._open.popitem(last=False)  # closed when the last thread that reads it lets go
-        return shard
-
-
-def check_folder(folder: Path) -> None:
-    """Checks that a folder is a rollout folder, or empty.
-
-    Raises:
-      DataError: it does not exist or holds something else.
-    """
-    if not folder.is_dir():
-        raise DataError(f"Rollout folder {folder} does not exist; check the path.")
-    if not (folder / manifest.FILENAME).exists() and any(not path.name.startswith(".") for path in folder.iterdir()):
-        raise DataError(f"{folder} is not a rollout folder: it holds files but no {manifest.FILENAME}; check the path.")
-
-
-def check_size(path: Path, expected: int) -> None:
-    """Checks that a file is there and as large as the manifest says.
-
-    Raises:
-      CorruptShard: it is not.
-    """
-    size = None
-    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-        size = path.stat().st_size
-    if size is None:
-        raise CorruptShard(f"{path}: the manifest lists this file but it is missing; restore it from a copy.", str(path))
-    if size != expected:
-        raise CorruptShard(f"{path}: {size:,} bytes where the manifest says {expected:,}; restore it from a copy.", str(path))
-
-
-def _first_clause(error: Exception) -> str:
-    return str(error).split(";")[0].rstrip(".")

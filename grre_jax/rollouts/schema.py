@@ -8,7 +8,6 @@ a TFDS example per row of `FIELDS` (nested ragged features cannot be written wit
 """
 
 import dataclasses
-import json
 import math
 from typing import Any
 
@@ -17,9 +16,9 @@ from jaxtyping import Float, Int, UInt8
 
 from grre_jax.errors import DataError
 
-SCHEMA_VERSION = "1.0.0"  # a reader of 1.x reads every 1.y, keeping fields that it does not know; 2.0.0 would be refused
+SCHEMA_VERSION = "1.1.0"  # a reader of 1.x reads every 1.y, keeping fields that it does not know; 2.0.0 would be refused
 FINISH_REASONS = ("stop", "length", "imported")  # ended with an EOS token; cut at the token limit; unknown, came from elsewhere
-LOGPROB_FIELDS = ("behavior_logprobs", "sampling_logprobs", "policy_logprobs")
+LOGPROB_FIELDS = ("behavior_logprobs", "sampling_logprobs", "policy_logprobs", "ref_logprobs", "prox_logprobs")
 
 # name, kind, meaning. Kinds: "text" (UTF-8), "int" (int64), "float" (float64), or the dtype of a 1-D array stored as raw bytes.
 FIELDS: tuple[tuple[str, str, str], ...] = (
@@ -43,12 +42,23 @@ FIELDS: tuple[tuple[str, str, str], ...] = (
     ("behavior_logprobs", "float32", "Log-prob of each token at the sampling temperature over the full vocabulary; empty when unknown."),
     ("sampling_logprobs", "float32", "Log-prob of each token in the distribution drawn from, truncation included; empty when unknown."),
     ("policy_logprobs", "float32", "Log-prob of each token at temperature 1 over the full vocabulary; empty when unknown."),
-    ("policy_version", "int32", "Version of the policy that generated each completion, -1 when unknown."),
+    (
+        "ref_logprobs",
+        "float32",
+        "As behavior_logprobs, but under a reference policy that the folder's history names; empty when unknown. Since 1.1.",
+    ),
+    ("prox_logprobs", "float32", "As ref_logprobs, under a proximal policy. Since 1.1."),
+    ("policy_version", "int32", "Version of the policy that generated each completion (that began it), -1 when unknown."),
+    ("token_versions", "int32", "Policy version of each token; empty unless the weights changed within a completion. Since 1.1."),
     ("sources", "text", "JSON list: who generated each completion; empty string for the run's own policy."),
+    ("is_expert", "uint8", "1 for each completion that demonstrates what to imitate, 0 for one that was tried. Since 1.1."),
     ("temperature", "float", "Sampling temperature."),
     ("top_k", "int", "Top-k truncation, 0 for none."),
     ("top_p", "float", "Top-p (nucleus) truncation, 1 for none."),
+    ("min_p", "float", "Min-p truncation (share of the likeliest token's probability), 0 for none. Since 1.1."),
     ("seed", "int", "Seed that the random draws were addressed from, -1 when unknown."),
+    ("logprob_dtype", "text", "Dtype that the sampler computed log-probs in (float32, bfloat16), empty when unknown. Since 1.1."),
+    ("engine", "text", "What sampled the completions, empty when unknown. Since 1.1."),
     ("extra", "text", "JSON object: whatever else the record's source said."),
 )
 
@@ -77,9 +87,13 @@ class Group:
       behavior_logprobs: at the sampling temperature, full vocabulary [T], or None: what importance ratios use.
       sampling_logprobs: in the distribution drawn from, after temperature and truncation [T], or None.
       policy_logprobs: at temperature 1, full vocabulary [T], or None.
-      policy_version: version of the policy that generated each completion [K], -1 when unknown.
+      ref_logprobs, prox_logprobs: as behavior_logprobs, but under a reference and a proximal policy that the data set's `history` names [T], or None.
+      policy_version: version of the policy that generated each completion [K] (that began it), -1 when unknown.
+      token_versions: policy version of each token [T], or empty unless the weights changed within a completion.
       sources: who generated each completion (K), "" for the run's own policy.
-      temperature, top_k, top_p, seed: the sampling settings (top_k 0: none; top_p 1: none; seed -1: unknown).
+      is_expert: 1 for each completion that demonstrates what to imitate [K].
+      temperature, top_k, top_p, min_p, seed: the sampling settings (top_k 0: none; top_p 1: none; min_p 0: none; seed -1: unknown).
+      logprob_dtype, engine: the dtype that the sampler computed log-probs in and what it is, "" when unknown.
       extra: anything else that JSON can hold.
       unknown: serialised features of a newer minor schema version by name, carried along untouched.
 
@@ -105,12 +119,19 @@ class Group:
     behavior_logprobs: Float[np.ndarray, " tokens"] | None = None
     sampling_logprobs: Float[np.ndarray, " tokens"] | None = None
     policy_logprobs: Float[np.ndarray, " tokens"] | None = None
+    ref_logprobs: Float[np.ndarray, " tokens"] | None = None
+    prox_logprobs: Float[np.ndarray, " tokens"] | None = None
     policy_version: Int[np.ndarray, " completions"] | None = None
+    token_versions: Int[np.ndarray, " tokens"] | None = None
     sources: list[str] | None = None
+    is_expert: UInt8[np.ndarray, " completions"] | None = None
     temperature: float = 1.0
     top_k: int = 0
     top_p: float = 1.0
+    min_p: float = 0.0
     seed: int = -1
+    logprob_dtype: str = ""
+    engine: str = ""
     extra: dict[str, Any] = dataclasses.field(default_factory=dict)
     unknown: dict[str, bytes] = dataclasses.field(default_factory=dict)
 
@@ -124,12 +145,14 @@ class Group:
         self.mask = self._array("mask", np.ones(len(self.tokens), np.uint8) if self.mask is None else self.mask, np.uint8)
         versions = np.full(count, -1, np.int32) if self.policy_version is None else self.policy_version
         self.policy_version = self._array("policy_version", versions, np.int32)
+        self.token_versions = self._array("token_versions", [] if self.token_versions is None else self.token_versions, np.int32)
+        self.is_expert = self._array("is_expert", np.zeros(count, np.uint8) if self.is_expert is None else self.is_expert, np.uint8)
         self.components = {str(name): self._array(f"components[{name!r}]", row, np.float32) for name, row in self.components.items()}
         self.finish_reasons = ["imported"] * count if self.finish_reasons is None else list(self.finish_reasons)
         self.sources = [""] * count if self.sources is None else list(self.sources)
         for name in ("position", "attempt", "top_k", "seed"):
             setattr(self, name, self._number(name, getattr(self, name), np.int64))
-        for name in ("temperature", "top_p"):
+        for name in ("temperature", "top_p", "min_p"):
             setattr(self, name, self._number(name, getattr(self, name), np.float64))
         for name in LOGPROB_FIELDS:
             values = getattr(self, name)
@@ -145,7 +168,7 @@ class Group:
           DataError: naming group, field, value and fix.
         """
         self.validate_shapes()
-        for name in ("group_id", "prompt", "answer", "task", "question_id"):
+        for name in ("group_id", "prompt", "answer", "task", "question_id", "logprob_dtype", "engine"):
             if not isinstance(getattr(self, name), str):
                 self._fail(name, repr(getattr(self, name)), "give a string")
         for name in ("texts", "sources"):
@@ -158,12 +181,14 @@ class Group:
         for name, row in [("rewards", self.rewards), *((f"components[{n!r}]", r) for n, r in self.components.items())]:
             if not np.isfinite(row).all():
                 self._fail(name, repr(row.tolist()), "give finite numbers")
-        for name, least in (("prompt_tokens", 0), ("tokens", 0), ("policy_version", -1)):
+        for name, least in (("prompt_tokens", 0), ("tokens", 0), ("policy_version", -1), ("token_versions", -1)):
             row = getattr(self, name)
             if row.size and row.min() < least:
                 self._fail(name, repr(int(row.min())), f"give values of at least {least}")
         if self.mask.size and self.mask.max() > 1:
             self._fail("mask", repr(int(self.mask.max())), "use 1 for tokens that the policy generated and 0 for others")
+        if self.is_expert.max() > 1:
+            self._fail("is_expert", repr(int(self.is_expert.max())), "use 1 for demonstrations and 0 for others")
         for name in LOGPROB_FIELDS:
             row = getattr(self, name)
             if row is None:
@@ -175,6 +200,8 @@ class Group:
             self._fail("temperature", repr(self.temperature), "give a finite number of at least 0")
         if not 0 < self.top_p <= 1:
             self._fail("top_p", repr(self.top_p), "give a number above 0 and at most 1 (1 for no truncation)")
+        if not 0 <= self.min_p <= 1:
+            self._fail("min_p", repr(self.min_p), "give a number from 0 (no truncation) to 1")
         if self.top_k < 0:
             self._fail("top_k", repr(self.top_k), "give 0 (no truncation) or a positive number")
 
@@ -187,7 +214,7 @@ class Group:
         count, total = len(self.texts), len(self.tokens)
         if count == 0:
             self._fail("texts", "none", "a group holds at least one completion")
-        for name in ("lengths", "rewards", "finish_reasons", "policy_version", "sources"):
+        for name in ("lengths", "rewards", "finish_reasons", "policy_version", "sources", "is_expert"):
             if len(getattr(self, name)) != count:
                 self._fail(name, f"{len(getattr(self, name))} values", f"give one per completion: {count}")
         for name, row in self.components.items():
@@ -195,9 +222,9 @@ class Group:
                 self._fail(f"components[{name!r}]", f"{len(row)} values", f"give one per completion: {count}")
         if self.lengths.min() < 0 or int(self.lengths.sum(dtype=np.int64)) != total:
             self._fail("lengths", repr(self.lengths.tolist()), f"the completions' lengths must add up to the {total} tokens given")
-        for name in ("mask", *LOGPROB_FIELDS):
+        for name in ("mask", *LOGPROB_FIELDS, "token_versions"):
             row = getattr(self, name)
-            if row is not None and len(row) != total:
+            if row is not None and len(row) != total and (name != "token_versions" or len(row)):
                 self._fail(name, f"{len(row)} values", f"give one per token: {total}")
 
     @property
@@ -214,6 +241,13 @@ class Group:
     def has_signal(self) -> bool:
         """Whether the rewards differ: a group whose rewards are all equal has no group-relative advantage."""
         return bool(self.rewards.max() != self.rewards.min())
+
+    @property
+    def kept_mass(self) -> Float[np.ndarray, " tokens"] | None:
+        """Probability, at the sampling temperature, of the tokens that truncation left to draw from [T]; None when it is unknown."""
+        if self.behavior_logprobs is None or self.sampling_logprobs is None:
+            return None
+        return np.exp(self.behavior_logprobs - self.sampling_logprobs)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Group):
@@ -249,91 +283,6 @@ class Group:
     def _fail(self, name: str, shown: str, fix: str) -> None:
         shown = shown if len(shown) <= 80 else shown[:77] + "..."
         raise DataError(f"Group {self.group_id!r}: field {name} is wrong ({shown}); {fix}.")
-
-
-def to_record(group: Group) -> dict[str, Any]:
-    """The group as the flat record of FIELDS.
-
-    Returns:
-      A dict with a value for each name in FIELDS: str for text, int, float, or a 1-D array of the field's dtype.
-    """
-    texts = [text.encode("utf-8", "surrogatepass") for text in group.texts]
-    record = {name: getattr(group, name) for name, _, _ in FIELDS if name not in _DERIVED}
-    for name in LOGPROB_FIELDS:
-        record[name] = _EMPTY if record[name] is None else record[name]
-    record["texts"] = np.frombuffer(b"".join(texts), np.uint8)
-    record["text_lengths"] = np.asarray([len(text) for text in texts], np.int32)
-    record["component_names"] = json.dumps(list(group.components))
-    record["components"] = np.concatenate(list(group.components.values())) if group.components else _EMPTY
-    record["finish_reasons"] = json.dumps(group.finish_reasons)
-    record["sources"] = json.dumps(group.sources)
-    try:
-        record["extra"] = json.dumps(group.extra)
-    except (TypeError, ValueError) as error:
-        group._fail("extra", repr(group.extra), f"keep only what JSON can hold ({error})")
-    return record
-
-
-def from_record(record: dict[str, Any], unknown: dict[str, bytes] | None = None) -> Group:
-    """The group of a flat record, as `to_record` gives it or as `tfds.builder_from_directory(...).as_data_source()` yields it.
-
-    Args:
-      record: values by name; texts as str or UTF-8 bytes. Names that FIELDS does not have are ignored; a field that is absent (an older
-        minor version) gets the value it has in a record of unknown origin.
-      unknown: serialised features of a newer minor version, to carry along.
-
-    Raises:
-      DataError: the arrays do not fit each other.
-    """
-    values = {name: _plain(kind, record[name]) for name, kind, _ in FIELDS if name in record}
-    count = len(values["rewards"])
-    values = _absent(count, len(values["tokens"])) | values
-    for name in ("finish_reasons", "sources", "component_names", "extra"):
-        if isinstance(values[name], str):
-            values[name] = json.loads(values[name])
-    blob, ends = values["texts"].tobytes(), np.cumsum(values["text_lengths"]).tolist()
-    values["texts"] = [blob[start:end].decode("utf-8", "surrogatepass") for start, end in zip([0, *ends], ends, strict=False)]
-    names = values.pop("component_names")
-    values["components"] = dict(zip(names, values["components"].reshape(len(names), count) if names else (), strict=True))
-    for name in LOGPROB_FIELDS:
-        values[name] = values[name] if len(values[name]) else None
-    del values["text_lengths"]
-    # Not through __init__: the record was validated when it was written and its checksum says that it is still that record; a newer
-    # minor version may also know, say, a finish reason that this one does not. Only what indexing relies on is checked again.
-    group = Group.__new__(Group)
-    group.__dict__.update(values, unknown=dict(unknown or {}))
-    group.validate_shapes()
-    return group
-
-
-_EMPTY = np.zeros(0, np.float32)
-_DERIVED = ("texts", "text_lengths", "component_names", "components", "finish_reasons", "sources", "extra")
-
-
-def _absent(count: int, total: int) -> dict[str, Any]:
-    """Values of fields that a record does not have."""
-    values: dict[str, Any] = {"text": "", "int": -1, "float": 1.0}
-    defaults = {name: values[kind] if kind in values else np.zeros(0, kind) for name, kind, _ in FIELDS}
-    return defaults | {
-        "attempt": 0,
-        "top_k": 0,
-        "lengths": np.zeros(count, np.int32),
-        "mask": np.ones(total, np.uint8),
-        "policy_version": np.full(count, -1, np.int32),
-        "finish_reasons": ["imported"] * count,
-        "sources": [""] * count,
-        "component_names": [],
-        "extra": {},
-    }
-
-
-def _plain(kind: str, value: Any) -> Any:
-    """A record's value as Python's own type, or the array it is."""
-    if kind == "text":
-        return value if isinstance(value, str) else bytes(value).decode("utf-8", "surrogatepass")
-    if kind == "int":
-        return int(value)
-    return float(value) if kind == "float" else value
 
 
 def _same(left: Any, right: Any) -> bool:

@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 
 from grre_jax.errors import DataError
-from grre_jax.rollouts import manifest, reader
-from grre_jax.rollouts.writer import INCOMPLETE
+from grre_jax.rollouts import manifest, places, shards
+from grre_jax.rollouts.seen import Seen
 
 
 @dataclasses.dataclass
@@ -19,16 +19,18 @@ class VerifyReport:
       datasets, groups, bytes: how much the manifest lists.
       intact_groups: how many of the groups read as they were written.
       problems: what is wrong, as errors that name file, record where it is known, and fix.
+      duplicates: groups that were sealed before (same task, seed, position, attempt and policy version): the first one counts.
       ignored: files and folders beside the data sets, which do not count (foreign ones, and data sets that no manifest line lists).
       incomplete: data sets that are being written, or that killed writers left; the next writer removes the latter.
     """
 
-    folder: Path
+    folder: Path | str
     datasets: int = 0
     groups: int = 0
     bytes: int = 0
     intact_groups: int = 0
     problems: list[DataError] = dataclasses.field(default_factory=list)
+    duplicates: list[str] = dataclasses.field(default_factory=list)
     ignored: list[str] = dataclasses.field(default_factory=list)
     incomplete: list[str] = dataclasses.field(default_factory=list)
 
@@ -44,55 +46,60 @@ def verify(folder: str | os.PathLike[str]) -> VerifyReport:
     Raises:
       DataError: the folder does not exist or holds something else. Damage is reported, not raised.
     """
-    root = Path(folder).expanduser()
-    reader.check_folder(root)
-    report = VerifyReport(root)
-    shards = reader.Shards(root)
-    tail = manifest.Tail(root)
-    names: set[str] = set()
+    with Seen() as seen, places.of(folder).as_stored() as place:
+        return _verify(place, seen)
+
+
+def _verify(place: places.Place, seen: Seen) -> VerifyReport:
+    place.check()
+    report = VerifyReport(place.root)
+    opened = shards.Shards(place)
+    tail = place.tail()
+    entries: dict[str, manifest.Entry] = {}
     for entry in tail.scan():
         if isinstance(entry, manifest.CorruptManifest):
             report.problems.append(entry)
             continue
-        if entry.name in names:
-            report.problems.append(DataError(f"{root / manifest.FILENAME}: lists data set {entry.name} twice; delete one of the lines."))
+        if entry.name in entries:
+            report.problems.append(DataError(f"{tail.shown}: lists data set {entry.name} twice; delete one of the lines."))
             continue
-        names.add(entry.name)
+        entries[entry.name] = entry
         report.datasets += 1
         report.groups += entry.groups
         report.bytes += entry.bytes
-        _verify_dataset(report, shards, entry)
+        _verify_dataset(report, opened, entry, seen)
     if tail.unfinished:
         report.incomplete.append(f"{manifest.FILENAME} (its last line)")
-    if (root / INCOMPLETE).is_dir():
-        report.incomplete += sorted(f"{INCOMPLETE}/{path.name}" for path in (root / INCOMPLETE).iterdir())
-    own = names | {manifest.FILENAME, INCOMPLETE}
-    report.ignored += sorted(path.name for path in root.iterdir() if path.name not in own)
+    report.ignored, being_written = place.strays(entries)
+    report.incomplete += being_written
     return report
 
 
-def _verify_dataset(report: VerifyReport, shards: reader.Shards, entry: manifest.Entry) -> None:
+def _verify_dataset(report: VerifyReport, opened: shards.Shards, entry: manifest.Entry, seen: Seen) -> None:
     """Checks one data set, file by file and record by record."""
-    path = report.folder / entry.name
     readable = True
     for name, sealed in entry.files.items():
+        shown = opened.place.shown(entry, name)
         try:
-            reader.check_size(path / name, sealed.bytes)
-        except reader.CorruptShard as error:
+            path = opened.place.file(entry, name)
+        except shards.CorruptShard as error:
             report.problems.append(error)
             readable &= name != entry.data_file
             continue
-        with open(path / name, "rb") as file:
+        with open(path, "rb") as file:
             if hashlib.file_digest(file, "sha256").hexdigest() != sealed.sha256:
-                message = f"{path / name}: its SHA-256 is not the one in the manifest; restore it from a copy."
-                report.problems.append(reader.CorruptShard(message, str(path / name)))
-    if path.is_dir():
-        report.ignored += sorted(f"{entry.name}/{extra.name}" for extra in path.iterdir() if extra.name not in entry.files)
+                report.problems.append(
+                    shards.CorruptShard(f"{shown}: its SHA-256 is not the one in the manifest; restore it from a copy.", shown)
+                )
     for place in range(entry.groups) if readable else ():
         try:
-            shards.group(entry, place)
+            group = opened.group(entry, place)
             report.intact_groups += 1
-        except reader.CorruptShard as error:
+            if group.position >= 0 and seen.before(
+                repr((group.task, group.seed, group.position, group.attempt, group.policy_version.tolist())).encode()
+            ):
+                report.duplicates.append(f"{entry.name}, record {place}: group {group.group_id}")
+        except shards.CorruptShard as error:
             report.problems.append(error)
             return
         except DataError as error:

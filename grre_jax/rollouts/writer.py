@@ -11,16 +11,14 @@ written by TensorFlow Datasets' own classes, without TensorFlow.
 
 import concurrent.futures
 import contextlib
+import dataclasses
 import datetime
-import fcntl
 import functools
 import hashlib
 import importlib.metadata
 import json
 import os
 import re
-import shutil
-import uuid
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -28,12 +26,36 @@ from typing import Any
 import numpy as np
 
 from grre_jax.errors import DataError, UsageError
-from grre_jax.rollouts import manifest, record, schema
+from grre_jax.rollouts import manifest, places, record, schema
 
 DATASET = "rollouts"  # the name that every data set has for TFDS: builder_from_directories reads data sets of one name together
 SPLIT = "train"
-INCOMPLETE = ".incomplete"
+FEATURES_FILE = "features.json"
+# Random access to single records. Level 1 of zstd compresses twice as fast as ArrayRecord's level 3, into 3% more bytes.
+OPTIONS = "group_size:1,zstd:1"
 DATA_FILE = f"{DATASET}-{SPLIT}.array_record-00000-of-00001"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DataSet:
+    """One data set to be sealed.
+
+    Attributes:
+      groups: what goes into it: groups, or pairs of a group and its record, which is then copied byte for byte. Taken one at a time.
+      writer, policy_version, metadata: as for `write`.
+      schema_version: of its records.
+      features: content of its features.json; that of this version's schema if None.
+      unknown: what a newer minor version says of it in the manifest.
+    """
+
+    groups: Iterable[schema.Group | tuple[schema.Group, bytes]]
+    writer: str
+    policy_version: int = -1
+    metadata: dict[str, Any] | None = None
+    schema_version: str = schema.SCHEMA_VERSION
+    features: bytes | None = None
+    unknown: dict[str, Any] = dataclasses.field(default_factory=dict)
+
 
 _WRITER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
@@ -52,7 +74,7 @@ def write(
     Groups are taken one at a time, so that an import need not fit in memory.
 
     Args:
-      folder: the rollout folder, on a local disk.
+      folder: the rollout folder: a path, or the URL of one in an object store (s3://, gs://).
       groups: at least one group.
       writer: who writes: letters, digits, dot, dash and underscore.
       policy_version: version of the policy that sampled them, -1 when unknown or mixed.
@@ -66,118 +88,91 @@ def write(
       UsageError: a writer name, policy version, metadata or folder that cannot be used.
       DataError: no groups, a malformed group, a group of another policy version, or no space left. Nothing is sealed then.
     """
-    policy_version = int(policy_version)
-    root, provenance = _checked(folder, writer, policy_version, metadata)
-    try:
-        (root / INCOMPLETE).mkdir(parents=True, exist_ok=True)
-        (root / manifest.FILENAME).touch()  # first of all: it is what makes the folder a rollout folder
-        remove_leftovers(root)
-        with _staging(root) as staging:
-            summary = _write_records(staging, groups, policy_version)
-            _describe(staging, summary, provenance)
-            files = _flush(staging)
-            name = _publish(staging, root, _stem(writer, policy_version, summary["positions"]))
-            entry = manifest.Entry(
-                name=name,
-                writer=writer,
-                policy_version=policy_version,
-                files=files,
-                created=datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds"),
-                metadata=provenance,
-                **summary,
-            )
-            _enter(root, entry)
-    except OSError as error:
-        raise DataError(
-            f"Cannot write rollouts to {root}: {error.strerror or error}; nothing was sealed. Check that it is writable and has space left."
-        ) from error
-    return name
+    return write_all(folder, [DataSet(groups=groups, writer=writer, policy_version=int(policy_version), metadata=metadata)])[0]
 
 
-def remove_leftovers(folder: str | os.PathLike[str]) -> list[str]:
-    """Removes what killed writers left under `.incomplete`; data sets that are being written stay (their writers hold a lock).
+def write_all(folder: str | os.PathLike[str], datasets: Iterable[DataSet]) -> list[str]:
+    """Seals several data sets together: the manifest gets the lines of all in one write, or of none.
+
+    Args:
+      folder: the rollout folder, made when it does not exist.
+      datasets: at least one; the next is asked for when the last has been taken in.
 
     Returns:
-      Names of what was removed.
+      The data sets' names.
+
+    Raises:
+      UsageError, DataError: as for `write`.
     """
-    removed = []
-    with contextlib.suppress(FileNotFoundError), os.scandir(Path(folder) / INCOMPLETE) as found:
-        for leftover in found:
-            if not leftover.is_dir(follow_symlinks=False):
-                continue
-            with contextlib.suppress(OSError):  # locked: its writer lives; gone: another writer cleans too
-                with _locked(Path(leftover.path)):
-                    shutil.rmtree(leftover.path)
-                    removed.append(leftover.name)
-    return removed
-
-
-def _checked(
-    folder: str | os.PathLike[str], writer: str, policy_version: int, metadata: dict[str, Any] | None
-) -> tuple[Path, dict[str, Any]]:
-    if "://" in os.fspath(folder):
-        raise UsageError(f"Rollout folder {os.fspath(folder)!r} is not on a local disk; write to a local folder and copy it from there.")
-    if not _WRITER_NAME.fullmatch(writer):
-        raise UsageError(f"Writer name {writer!r} cannot be used in a folder name; use 1 to 64 letters, digits, '.', '-' and '_'.")
-    if policy_version < -1:
-        raise UsageError(f"policy_version is {policy_version}; give the version of the sampling policy, or -1 when it is unknown.")
-    root = Path(folder).expanduser()
-    if root.exists() and not root.is_dir():
-        raise UsageError(f"Rollout folder {root} is a file; name a folder.")
-    provenance = {"created_by": f"grre_jax {_code_version()}"} | (metadata or {})
+    place = places.of(folder)
     try:
-        return root, json.loads(json.dumps(provenance, allow_nan=False))
+        with contextlib.ExitStack() as stack:
+            staged: places.Staged = []
+            for number, dataset in enumerate(datasets):
+                provenance = _provenance(dataset)
+                if number == 0:
+                    staging = stack.enter_context(place.staging())
+                staged.append(_stage(staging / str(number), dataset, provenance))
+            if not staged:
+                raise DataError(f"There are no groups to write to {place.root}; a data set holds at least one.")
+            return place.publish(staged)
+    except OSError as error:
+        raise DataError(
+            f"Cannot write rollouts to {place.root}: {error.strerror or error}; nothing was sealed. Check that it is writable and has space left."
+        ) from error
+
+
+def _provenance(dataset: DataSet) -> dict[str, Any]:
+    """The data set's metadata, checked."""
+    if not _WRITER_NAME.fullmatch(dataset.writer):
+        raise UsageError(f"Writer name {dataset.writer!r} cannot be used in a folder name; use 1 to 64 letters, digits, '.', '-' and '_'.")
+    if dataset.policy_version < -1:
+        raise UsageError(f"policy_version is {dataset.policy_version}; give the version of the sampling policy, or -1 when it is unknown.")
+    provenance = {"created_by": f"grre_jax {_code_version()}"} | (dataset.metadata or {})
+    try:
+        return json.loads(json.dumps(provenance, allow_nan=False))
     except (TypeError, ValueError) as error:
         raise UsageError(f"The rollouts' metadata must be what JSON can hold: {error}.") from error
 
 
-@contextlib.contextmanager
-def _staging(root: Path) -> Iterator[Path]:
-    """A new folder under `.incomplete`, locked while this process writes it; removed at the end unless it was renamed away."""
-    while True:
-        staging = root / INCOMPLETE / uuid.uuid4().hex
-        staging.mkdir()
-        with contextlib.ExitStack() as stack:
-            try:
-                stack.enter_context(_locked(staging))
-            except OSError:
-                continue
-            if not staging.exists():
-                continue  # taken for a leftover between mkdir and lock
-            try:
-                yield staging
-            finally:
-                shutil.rmtree(staging, ignore_errors=True)
-            return
+def _stage(place: Path, dataset: DataSet, provenance: dict[str, Any]) -> tuple[Path, manifest.Entry]:
+    """Writes a data set's files, and waits until the disk holds them."""
+    place.mkdir()
+    summary = _write_records(place, dataset)
+    _describe(place, summary, dataset, provenance)
+    entry = manifest.Entry(
+        name=_stem(dataset.writer, dataset.policy_version, summary["positions"]),
+        writer=dataset.writer,
+        policy_version=dataset.policy_version,
+        files=_flush(place),
+        created=datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds"),
+        metadata=provenance,
+        schema_version=dataset.schema_version,
+        unknown=dataset.unknown,
+        **summary,
+    )
+    return place, entry
 
 
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Holds the folder's lock, which the kernel drops when the process dies however it dies. OSError when another holds it."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _write_records(staging: Path, groups: Iterable[schema.Group], policy_version: int) -> dict[str, Any]:
+def _write_records(staging: Path, dataset: DataSet) -> dict[str, Any]:
     """Writes the data file; returns what the manifest says about its content."""
     from array_record.python import array_record_module
 
+    policy_version = dataset.policy_version
     positions, completions, tokens, reward = [], 0, 0, 0.0
     with _as_os_error():
-        output = array_record_module.ArrayRecordWriter(str(staging / DATA_FILE), "group_size:1")  # random access to single records
+        output = array_record_module.ArrayRecordWriter(str(staging / DATA_FILE), OPTIONS)
     try:
-        for group in groups:
-            group.validate()
+        for item in dataset.groups:
+            group, data = item if isinstance(item, tuple) else (item, None)
+            if data is None:  # else it was checked when it was first written, by a schema that may know more
+                group.validate()
             if policy_version >= 0 and not ((group.policy_version == policy_version) | (group.policy_version == -1)).all():
                 raise DataError(
                     f"Group {group.group_id!r}: field policy_version has {np.unique(group.policy_version).tolist()} in a data set of "
                     f"version {policy_version}; write one data set per version, or one with policy_version=-1."
                 )
-            data = record.encode(group)
+            data = record.encode(group) if data is None else data
             with _as_os_error():
                 output.write(data)
             positions.append(group.position)
@@ -188,7 +183,7 @@ def _write_records(staging: Path, groups: Iterable[schema.Group], policy_version
         with _as_os_error():
             output.close()
     if not positions:
-        raise DataError(f"There are no groups to write to {staging.parent.parent}; a data set holds at least one.")
+        raise DataError("There are no groups to write; a data set holds at least one.")
     return {
         "groups": len(positions),
         "completions": completions,
@@ -207,12 +202,12 @@ def _as_os_error() -> Iterator[None]:
         raise OSError(str(error).split(";")[0]) from error
 
 
-def _describe(staging: Path, summary: dict[str, Any], provenance: dict[str, Any]) -> None:
+def _describe(staging: Path, summary: dict[str, Any], dataset: DataSet, provenance: dict[str, Any]) -> None:
     """Writes features.json, dataset_info.json and metadata.json as TFDS does."""
     import tensorflow_datasets as tfds
 
     identity = tfds.core.dataset_info.DatasetIdentity(
-        name=DATASET, version=tfds.core.Version(schema.SCHEMA_VERSION), data_dir=str(staging), module_name=__name__
+        name=DATASET, version=tfds.core.Version(dataset.schema_version), data_dir=str(staging), module_name=__name__
     )
     info = tfds.core.DatasetInfo(
         builder=identity,
@@ -225,7 +220,8 @@ def _describe(staging: Path, summary: dict[str, Any], provenance: dict[str, Any]
     size = (staging / DATA_FILE).stat().st_size
     split = tfds.core.SplitInfo(name=SPLIT, shard_lengths=[summary["groups"]], num_bytes=size, filename_template=None)
     info.set_splits(tfds.core.splits.SplitDict([split]))
-    info.write_to_directory(staging)
+    info.write_to_directory(staging, all_metadata=False)  # all but the features
+    (staging / FEATURES_FILE).write_bytes(record.features_json() if dataset.features is None else dataset.features)
 
 
 def _flush(staging: Path) -> dict[str, manifest.SealedFile]:
@@ -250,33 +246,6 @@ def _stem(writer: str, policy_version: int, positions: tuple[tuple[int, int], ..
     version = f"-v{policy_version:06d}" if policy_version >= 0 else ""
     first = positions[0][0]
     return f"{writer}{version}" + (f"-p{first:08d}" if first >= 0 else "")
-
-
-def _publish(staging: Path, root: Path, stem: str) -> str:
-    """Renames the data set into place, under a name that nothing has."""
-    number = 1
-    while True:
-        name = stem if number == 1 else f"{stem}-{number}"
-        try:
-            if os.path.lexists(root / name):
-                raise FileExistsError(name)
-            os.rename(staging, root / name)
-        except OSError:
-            # rename never replaces a folder that holds something: another writer of this name was faster
-            if not os.path.lexists(root / name):
-                raise
-            number += 1
-            continue
-        manifest.sync_folder(root)
-        return name
-
-
-def _enter(root: Path, entry: manifest.Entry) -> None:
-    try:
-        manifest.append(root, entry)
-    except OSError:
-        shutil.rmtree(root / entry.name, ignore_errors=True)  # without its line it does not exist
-        raise
 
 
 @functools.cache

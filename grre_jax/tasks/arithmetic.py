@@ -44,6 +44,7 @@ class Arithmetic:
     """
 
     name = "arithmetic"
+    trusted_verifier = True
     training_source = "arithmetic/train"
     evaluation_source = "arithmetic/held-out"
 

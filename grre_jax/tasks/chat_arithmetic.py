@@ -30,6 +30,7 @@ class ChatArithmetic:
     """
 
     name = "chat_arithmetic"
+    trusted_verifier = True
     training_source = "chat_arithmetic/train"
     evaluation_source = "chat_arithmetic/held-out"
 

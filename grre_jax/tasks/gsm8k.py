@@ -35,6 +35,7 @@ class GSM8K:
     """
 
     name = "gsm8k"
+    trusted_verifier = True
     training_source = "gsm8k/train"
     evaluation_source = "gsm8k/test"
 

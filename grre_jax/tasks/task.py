@@ -81,7 +81,9 @@ class Task(Protocol):
     (see `arithmetic.Arithmetic`); `tokenizer`, the tokenizer the task was made for; `training_source` and `evaluation_source`,
     the names under which provenance records where the questions come from ("gsm8k/train", "gsm8k/test"); `final_answer(completion)`,
     what a completion answers, as a text that is the same for answers that mean the same, None where it answers nothing: completions
-    then vote (maj@k). Like `verify` it never raises for what a model wrote, and it judges answers of one text alike.
+    then vote (maj@k). Like `verify` it never raises for what a model wrote, and it judges answers of one text alike;
+    `trusted_verifier = True`: `verify` is quick and cannot hang or crash, so that it need not run in processes of its own (see
+    `pool`), where every other task's does: there it must give the same verdict whatever it judged before, and has no accelerator.
     """
 
     name: str
@@ -95,7 +97,7 @@ class Task(Protocol):
         ...
 
     def verify(self, question: Question, completion: str) -> Verdict:
-        """Judges a completion, however malformed; never raises for what a model wrote."""
+        """Judges a completion, however malformed; never raises for what a model wrote (what it raises costs the completion's reward)."""
         ...
 
 

@@ -141,11 +141,13 @@ def abstract_run(config: Config, devices: list[Any]) -> AbstractRun:
     optimizer = states.make_optimizer(config.optimizer)
     opt_state = placed(jax.eval_shape(optimizer.init, params), mesh)
     step = jax.ShapeDtypeStruct((), jnp.int32, sharding=meshes.replicated(mesh))
+    own = config.samples and not config.data.mix
     batch = pack(
         [],
         shape,
-        behavior_logprobs="old_logprobs" in objective.requires or not config.data.path,
-        learner_version=None if config.data.path else 0,
+        behavior_logprobs="old_logprobs" in objective.requires or own,
+        learner_version=0 if own else None,
+        expert="expert" in objective.requires,
     )
     cut, whole = meshes.rows(mesh, axis=1), meshes.replicated(mesh)
     batch = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=cut if x.ndim == 3 else whole), batch)

@@ -23,6 +23,7 @@ from grre_jax.objectives import Objective
 from grre_jax.parallel import mesh as meshes
 from grre_jax.parallel import processes
 from grre_jax.rollouts.schema import Group
+from grre_jax.training.data_checks import check_stored
 from grre_jax.training.filling import Filling
 
 
@@ -39,7 +40,9 @@ class PackedBatch:
         rewards: [responses].
         group_ids: [responses]; -1 on padding responses.
         ref_logprobs: log-probs under the reference policy, or None; the step fills them in.
+        prox_logprobs: log-probs under the proximal policy, or None where that is the policy at the start of the update.
         staleness: [responses] how many versions behind the learner the policy was that sampled, or None if that is not known of all.
+        expert: [responses] True on an expert's, or None where the objective does not ask.
     """
 
     tokens: Int[np.ndarray, "micro rows length"]
@@ -53,7 +56,9 @@ class PackedBatch:
     rewards: Float[np.ndarray, " responses"]
     group_ids: Int[np.ndarray, " responses"]
     ref_logprobs: Float[np.ndarray, "micro rows length"] | None = None
+    prox_logprobs: Float[np.ndarray, "micro rows length"] | None = None
     staleness: Float[np.ndarray, " responses"] | None = None
+    expert: Bool[np.ndarray, " responses"] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,7 +112,15 @@ class BatchShape:
         return cls(groups * samples, row_tokens, rows, math.ceil(total_rows / rows), share_prompts)
 
 
-def pack(groups: Sequence[Group], shape: BatchShape, *, behavior_logprobs: bool = True, learner_version: int | None = None) -> PackedBatch:
+def pack(
+    groups: Sequence[Group],
+    shape: BatchShape,
+    *,
+    behavior_logprobs: bool = True,
+    learner_version: int | None = None,
+    expert: bool = False,
+    stored: Sequence[str] = (),
+) -> PackedBatch:
     """Packs the groups of one step.
 
     Args:
@@ -115,51 +128,62 @@ def pack(groups: Sequence[Group], shape: BatchShape, *, behavior_logprobs: bool 
         shape: the run's batch shape.
         behavior_logprobs: carry the stored log-probs; False leaves `old_logprobs` None, for objectives that do not need them.
         learner_version: the version of the policy that trains, in the same count as the data's; None leaves `staleness` None.
+        expert: say which responses are an expert's. A group of an expert's alone needs no behaviour log-probs then: no policy of ours sampled it.
+        stored: of ref_logprobs and prox_logprobs, those that the groups carry and the batch is to have.
 
     Raises:
-        DataError: naming the group, if it does not fit the shape or lacks the behaviour log-probs asked for.
+        DataError: naming the group, if it does not fit the shape or lacks log-probs asked for.
     """
     total_rows, length = shape.micro_batches * shape.rows, shape.row_tokens
     ints = {name: np.zeros((total_rows, length), np.int32) for name in ("tokens", "positions", "segment_ids", "prefix_ids", "response_ids")}
-    sources = np.broadcast_to(np.arange(length, dtype=np.int32), (total_rows, length)).copy()
+    steps = np.arange(length, dtype=np.int32)
+    sources = np.broadcast_to(steps, (total_rows, length)).copy()
     mask = np.zeros((total_rows, length), bool)
-    old = np.zeros((total_rows, length), np.float32) if behavior_logprobs else None
+    carried = {name: np.zeros((total_rows, length), np.float32) for name in ("behavior_logprobs",) * behavior_logprobs + tuple(stored)}
     rewards, group_ids = np.zeros(shape.responses, np.float32), np.full(shape.responses, -1, np.int32)
+    experts = np.zeros(shape.responses, bool)
     filling, segments, response = Filling(total_rows, length, shape.share_prompts), np.zeros(total_rows, int), 0
     for index, group in enumerate(groups):
-        if behavior_logprobs and group.behavior_logprobs is None:
+        if behavior_logprobs and group.behavior_logprobs is None and not (expert and group.is_expert.all()):
             raise DataError(
-                f"group {group.group_id} has no behaviour log-probs and this objective needs them: take an objective without a ratio (such as reinforce, red_drop, red_weight, asymre)"
+                f"group {group.group_id} has no behaviour log-probs and this objective needs them: compute them with `grre rollouts rescore`, or take an objective without a ratio (such as reinforce, red_drop, red_weight, asymre)"
             )
+        for name in stored:
+            check_stored(group, name)
         count = len(group.lengths)
         if response + count > shape.responses:
             raise DataError(
                 f"group {group.group_id} brings the step to {response + count} responses, over the limit of {shape.responses}: raise sampling.num_samples"
             )
         rewards[response : response + count], group_ids[response : response + count] = group.rewards, index
-        offsets = np.concatenate([[0], np.cumsum(group.lengths)])
-        for row, piece in filling.place(group.group_id, len(group.prompt_tokens), group.lengths):
-            at = int(filling.used[row]) - len(group.prompt_tokens) - int(group.lengths[piece].sum())
+        experts[response : response + count] = group.is_expert
+        offsets = group.offsets
+        for row, piece in filling.place(group.group_id, len(group.prompt_tokens), group.lengths.tolist()):
+            lengths, numbers = group.lengths[piece], np.asarray(piece)
+            size, starts = int(lengths.sum()), np.cumsum(lengths) - lengths
+            at = int(filling.used[row]) - len(group.prompt_tokens) - size
             prompt_end = at + len(group.prompt_tokens)
             segments[row] += 1
             prompt_segment = segments[row]
             ints["tokens"][row, at:prompt_end] = group.prompt_tokens
-            ints["positions"][row, at:prompt_end] = np.arange(prompt_end - at)
+            ints["positions"][row, at:prompt_end] = steps[: prompt_end - at]
             ints["segment_ids"][row, at:prompt_end] = ints["prefix_ids"][row, at:prompt_end] = prompt_segment
-            start = prompt_end
-            for k in piece:
-                stop, span = start + int(group.lengths[k]), slice(offsets[k], offsets[k + 1])
-                segments[row] += shape.share_prompts
-                ints["tokens"][row, start:stop] = group.tokens[span]
-                ints["positions"][row, start:stop] = prompt_end - at + np.arange(stop - start)
-                ints["segment_ids"][row, start:stop], ints["prefix_ids"][row, start:stop] = segments[row], prompt_segment
-                ints["response_ids"][row, start:stop] = response + k
-                sources[row, start:stop] = np.arange(start - 1, stop - 1)
-                sources[row, start] = prompt_end - 1
-                mask[row, start:stop] = group.mask[span]
-                if old is not None:
-                    old[row, start:stop] = group.behavior_logprobs[span]
-                start = stop
+            # The completions of the piece, one after the other: where each token lies in the group, and how far into its completion.
+            span = slice(prompt_end, prompt_end + size)
+            into = steps[:size] - np.repeat(starts, lengths)
+            taken = slice(0, size) if len(piece) == count else np.repeat(offsets[numbers], lengths) + into
+            ints["tokens"][row, span] = group.tokens[taken]
+            ints["positions"][row, span] = prompt_end - at + into
+            ints["segment_ids"][row, span] = segments[row] + (np.repeat(1 + steps[: len(piece)], lengths) if shape.share_prompts else 0)
+            segments[row] += len(piece) * shape.share_prompts
+            ints["prefix_ids"][row, span] = prompt_segment
+            ints["response_ids"][row, span] = np.repeat(response + numbers, lengths)
+            sources[row, span] = steps[prompt_end - 1 : prompt_end - 1 + size]
+            sources[row, prompt_end + starts] = prompt_end - 1
+            mask[row, span] = group.mask[taken]
+            for name, into_rows in carried.items():
+                if getattr(group, name) is not None:
+                    into_rows[row, span] = getattr(group, name)[taken]
         response += count
 
     def shaped(x):
@@ -171,10 +195,12 @@ def pack(groups: Sequence[Group], shape: BatchShape, *, behavior_logprobs: bool 
         prefix_ids=shaped(prefix_ids) if shape.share_prompts else None,
         sources=shaped(sources),
         mask=shaped(mask),
-        old_logprobs=None if old is None else shaped(old),
+        old_logprobs=shaped(carried.pop("behavior_logprobs")) if behavior_logprobs else None,
+        **{name: shaped(values) for name, values in carried.items()},
         rewards=rewards,
         group_ids=group_ids,
         staleness=None if learner_version is None else _staleness(groups, shape.responses, learner_version),
+        expert=experts if expert else None,
     )
 
 
@@ -186,7 +212,14 @@ def _staleness(groups: Sequence[Group], responses: int, learner_version: int) ->
     return np.concatenate([learner_version - versions, np.zeros(responses - versions.size)]).astype(np.float32)
 
 
-def place(groups: Sequence[Group], shape: BatchShape, objective: Objective, mesh: Mesh, learner_version: int | None = None) -> PackedBatch:
+def place(
+    groups: Sequence[Group],
+    shape: BatchShape,
+    objective: Objective,
+    mesh: Mesh,
+    learner_version: int | None = None,
+    stored: Sequence[str] = (),
+) -> PackedBatch:
     """Packs the groups of one step as `pack` does, onto the devices: rows cut over the mesh, responses everywhere.
 
     The processes of a run all give the same groups; each moves what lies on its own devices.
@@ -202,6 +235,9 @@ def place(groups: Sequence[Group], shape: BatchShape, objective: Objective, mesh
         shape,
         behavior_logprobs="old_logprobs" in objective.requires or all(g.behavior_logprobs is not None for g in groups),
         learner_version=learner_version,
+        expert="expert" in objective.requires,
+        stored=stored,
     )
     cut, whole = meshes.rows(mesh, axis=1), meshes.replicated(mesh)
-    return jax.tree.map(lambda x: processes.put(x, cut if x.ndim == 3 else whole), batch)
+    arrays, structure = jax.tree.flatten(batch)
+    return jax.tree.unflatten(structure, processes.put_all(arrays, [cut if x.ndim == 3 else whole for x in arrays]))

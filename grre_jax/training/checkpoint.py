@@ -1,12 +1,16 @@
-"""Checkpoints of a run, by Orbax: asynchronous, the newest few and the first.
+"""Checkpoints of a run, by Orbax: asynchronous, kept by policy.
 
 The processes of a run make every call together; each writes and reads what lies on its own devices, and a run may be resumed by another number of them.
 
-The first state (step 0, after any warm start) is always kept: it is the policy that offline data comes from and that KL to the start is taken from.
+The first state (step 0, after any warm start) is always kept: it is the policy that offline data comes from and that KL to the start is taken from. Besides it: the
+newest few, the best by an evaluation's metric, those at multiples of a number of steps, and those that explorers have still to sample with.
 """
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,21 +30,72 @@ def _abstract(tree: Any) -> Any:
     return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), tree)
 
 
+class CheckpointGone(DataError):
+    """A checkpoint was removed before or while it was read."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Keep:
+    """Which checkpoints are kept besides that of step 0.
+
+    Args:
+        newest: how many of the newest, at least 1.
+        best: how many of the best by `metric`, among those that were saved with it.
+        metric: an evaluation's scalar; the larger, the better, unless `smallest`.
+        smallest: the smaller the metric, the better.
+        every: those at multiples of so many steps; 0 for none.
+        needed: says of a step whether its checkpoint is to be kept for another reason; asked whenever something is saved.
+    """
+
+    newest: int = 2
+    best: int = 0
+    metric: str = "accuracy"
+    smallest: bool = False
+    every: int = 0
+    needed: Callable[[int], bool] = lambda step: False
+
+    def policy(self) -> Any:
+        """As Orbax takes it."""
+        policies = ocp.training.preservation_policies
+        found = [policies.LatestN(self.newest), policies.CustomSteps([0]), _Needed(self.needed)]
+        if self.best:
+            metric = self.metric
+            found.append(
+                policies.BestN(
+                    get_metric_fn=lambda metrics: metrics[metric],
+                    reverse=self.smallest,
+                    n=self.best,
+                    keep_checkpoints_without_metrics=False,
+                )
+            )
+        if self.every:
+            found.append(policies.EveryNSteps(self.every))
+        return policies.AnyPreservationPolicy(found)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Needed:
+    needed: Callable[[int], bool]
+
+    def should_preserve(self, checkpoints: Sequence[Any], *, context: Any) -> list[bool]:
+        return [self.needed(checkpoint.step) for checkpoint in checkpoints]
+
+
 class Checkpoints:
     """The checkpoint folder of a run.
 
     Args:
         folder: made if absent.
-        keep: newest checkpoints kept besides step 0.
+        keep: which are kept, or how many of the newest besides step 0.
         read_only: leave alone what another process may be writing there.
     """
 
-    def __init__(self, folder: str | Path, keep: int = 2, *, read_only: bool = False):
+    def __init__(self, folder: str | Path, keep: Keep | int = 2, *, read_only: bool = False):
         self.folder = Path(folder).absolute()
-        policies = ocp.training.preservation_policies
+        self._saving: int | None = None
         self._checkpointer = ocp.training.Checkpointer(
             self.folder,
-            preservation_policy=policies.AnyPreservationPolicy([policies.LatestN(keep), policies.CustomSteps([0])]),
+            preservation_policy=(Keep(keep) if isinstance(keep, int) else keep).policy(),
             save_decision_policy=ocp.training.save_decision_policies.FixedIntervalPolicy(1),
             cleanup_tmp_directories=not read_only,
         )
@@ -50,17 +105,50 @@ class Checkpoints:
         """Steps that a complete checkpoint exists for, in order."""
         return sorted(checkpoint.step for checkpoint in self._checkpointer.checkpoints)
 
-    def save(self, state: TrainState, *, wait: bool = False) -> None:
-        """Saves the state under its step, in the background; `wait` returns when it is on disk. A step already saved is left as it is."""
+    def save(self, state: TrainState, *, wait: bool = False, metrics: Mapping[str, float] | None = None) -> None:
+        """Saves the state under its step, in the background; `wait` returns when it is on disk. A step already saved is left as it is.
+
+        Args:
+            state: parameters, optimiser and step.
+            wait: return when it is on disk.
+            metrics: an evaluation's scalars at this step, for the choice of the best.
+
+        Raises:
+            DataError: this checkpoint, or the one that was still being written, cannot be written; those on disk before are whole.
+        """
         step = int(state.step)
         if step not in self.steps:
-            self._checkpointer.save_checkpointables_async(step, _parts(state))
+            with self._failing():  # the one still being written comes first
+                self._checkpointer.wait()
+            self._saving = step
+            with self._failing():
+                self._checkpointer.save_checkpointables_async(step, _parts(state), metrics=dict(metrics) if metrics else None)
         if wait:
             self.wait()
 
     def wait(self) -> None:
-        """Returns when nothing is being written any more."""
-        self._checkpointer.wait()
+        """Returns when nothing is being written any more.
+
+        Raises:
+            DataError: what was being written cannot be.
+        """
+        with self._failing():
+            self._checkpointer.wait()
+
+    @contextlib.contextmanager
+    def _failing(self) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, ValueError, RuntimeError) as error:  # TensorStore reports a full disk as ValueError
+            step = self._saving
+            left = [s for s in listed(self.folder) if s != step]
+            reason = (
+                "no space left on the disk" if "No space left" in str(error) or "ENOSPC" in str(error) else str(error).split("\n")[0][:300]
+            )
+            raise DataError(
+                f"the checkpoint of step {step} cannot be written to {self.folder}: {reason}; "
+                + (f"that of step {left[-1]} is whole: make room and continue with --resume" if left else "make room and start again")
+            ) from error
 
     def restore(self, like: TrainState, step: int | None = None) -> TrainState:
         """The state saved at `step` (the newest if None), laid out like `like`.
@@ -90,5 +178,36 @@ class Checkpoints:
         return self._checkpointer.load_checkpointables(step, {"params": _abstract(like)})["params"]
 
     def close(self) -> None:
-        """Waits and lets go of the folder."""
-        self._checkpointer.close()
+        """Waits and lets go of the folder.
+
+        Raises:
+            DataError: what was being written cannot be.
+        """
+        with self._failing():
+            self._checkpointer.close()
+
+
+def listed(folder: Path) -> list[int]:
+    """Steps of the complete checkpoints that lie in a folder now, in order; whoever wrote them. Nothing is opened and nothing is changed."""
+    # A checkpoint gets its own name, a number, by a rename once it is whole.
+    return sorted(int(path.name) for path in folder.iterdir() if path.name.isdigit()) if folder.is_dir() else []
+
+
+def read_params(folder: Path, step: int, like: Any) -> Any:
+    """The parameters of a checkpoint that another process wrote and may remove, laid out like `like`.
+
+    Raises:
+        CheckpointGone: it is not there, or went while it was read.
+        DataError: it is there and cannot be read.
+    """
+    file = folder.absolute() / str(step)
+    try:
+        if not file.is_dir():
+            raise FileNotFoundError(file)
+        return ocp.load_checkpointables(file, {"params": _abstract(like)})["params"]
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        if step not in listed(folder):
+            raise CheckpointGone(f"the checkpoint of step {step} is gone from {folder}: it holds {listed(folder) or 'none'}") from error
+        raise DataError(
+            f"{file} cannot be read ({str(error).splitlines()[0][:300] if str(error) else error!r}): restore it from a copy"
+        ) from error

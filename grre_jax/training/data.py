@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Protocol
+from collections.abc import Sequence, Sized
+from functools import cached_property
+from typing import Any, Protocol
 
 import numpy as np
+from jaxtyping import Float
 
-from grre_jax import objectives, rollouts
+from grre_jax import rollouts
 from grre_jax.config import Config, parse_range
 from grre_jax.errors import DataError, UsageError
 from grre_jax.rollouts import Group
+from grre_jax.rollouts.schema import LOGPROB_FIELDS
 from grre_jax.tasks import Question, Tokenizer
-from grre_jax.training import setup
+from grre_jax.training import refill, setup
+from grre_jax.training.data_checks import check_group, check_stored, demonstrates
 from grre_jax.training.regime import Regime
+from grre_jax.training.schedule import Schedule
 
 
 class Batches(Protocol):
@@ -25,36 +29,92 @@ class Batches(Protocol):
         """The tokenised groups that step `step` trains on."""
         ...
 
-    def staleness(self, step: int) -> float:
-        """How many updates old the policy that generated them is; NaN if another model did."""
+    def ready(self, step: int) -> bool:
+        """Whether these groups are there and may be read before the steps before it are done."""
         ...
+
+    def ages(self, step: int) -> Float[np.ndarray, " groups"]:
+        """How many updates old the policy of each of them is; NaN if another run's did."""
+        ...
+
+    def staleness(self, step: int) -> float:
+        """The mean of the ages that are known; NaN if none is."""
+        ...
+
+
+def mean_age(ages: Float[np.ndarray, " groups"]) -> float:
+    """The mean of the ages that are known; NaN if none is."""
+    known = ages[~np.isnan(ages)]
+    return float(known.mean()) if known.size else float("nan")
 
 
 @dataclasses.dataclass(frozen=True)
 class SampledBatches:
-    """Groups that the run's own explorer sampled: batch s holds the places s*G to (s+1)*G - 1 of the prompt stream.
+    """Groups that the run's own explorer sampled, as its schedule says: without replay, batch s holds the places s*G to (s+1)*G - 1 of the prompt stream.
 
     Args:
         reader: of the run's rollout folder.
         regime: says which policy version sampled a batch.
         groups_per_step: G.
+        seed: the run's; replay is drawn under it.
+        max_staleness: of replayed groups, as in `Schedule`.
+        rounds: of dynamic sampling; 0 for none.
     """
 
     reader: rollouts.RolloutReader
     regime: Regime
     groups_per_step: int
+    seed: int = 0
+    max_staleness: int = -1
+    rounds: int = 0
+
+    @cached_property
+    def schedule(self) -> Schedule:
+        """What each step trains on."""
+        return Schedule(self.regime, self.groups_per_step, self.seed, self.max_staleness)
 
     def positions(self, step: int) -> range:
-        """Places in the prompt stream of a step's groups."""
-        return range(step * self.groups_per_step, (step + 1) * self.groups_per_step)
+        """Places in the prompt stream of a step's fresh groups."""
+        return self.schedule(step).fresh
 
     def groups(self, step: int) -> list[Group]:
-        """As `Batches.groups`; DataError if a group is not in the folder."""
-        return [self.reader.at(position, self.regime.version(step)) for position in self.positions(step)]
+        """As `Batches.groups`, without the places that dynamic sampling found no signal for; DataError if a group is not in the folder."""
+        return [group for group, _ in self._trained(step)]
+
+    def ready(self, step: int) -> bool:
+        """As `Batches.ready`. With dynamic sampling what a step trains on is known only once its groups are read: they are not read ahead."""
+        return not self.rounds and all(self.reader.find(place, version) is not None for place, version in self.schedule(step).places)
+
+    def ages(self, step: int) -> Float[np.ndarray, " groups"]:
+        """As `Batches.ages`."""
+        plan = self.schedule(step)
+        return plan.ages.astype(float) if not self.rounds else np.array([step - version for _, version in self._trained(step)], float)
 
     def staleness(self, step: int) -> float:
         """As `Batches.staleness`."""
-        return float(self.regime.staleness(step))
+        return mean_age(self.ages(step))
+
+    def _trained(self, step: int) -> list[tuple[Group, int]]:
+        """The step's groups with the versions that sampled them. The last answer is kept, for one step asks several times."""
+        if self._last.get("step") != step:
+            places = self.schedule(step).places
+            if not self.rounds:
+                found = [(self.reader.at(place, version), version) for place, version in places]
+            else:
+                picked = [(self._chosen(place, version), version) for place, version in places]
+                found = [(group, version) for group, version in picked if group is not None]
+            self._last.update(step=step, found=found)
+        return self._last["found"]
+
+    def _chosen(self, place: int, version: int) -> Group | None:
+        try:
+            return refill.chosen(self.reader, place, version, self.rounds)
+        except LookupError as error:
+            raise DataError(f"Rollout folder {self.reader.folder} holds {error}, which dynamic sampling should have sampled.") from error
+
+    @cached_property
+    def _last(self) -> dict[str, Any]:
+        return {}
 
 
 class StoredBatches:
@@ -67,6 +127,7 @@ class StoredBatches:
         groups_per_step: groups a batch.
         seed: of the order.
         max_prompt_tokens, max_new_tokens: limits; a longer group is an error that names it.
+        options: `shuffle` and `uses` of `rollouts.TrainingOrder`.
 
     Raises:
         DataError: no group is left to train on, or there are fewer than one batch.
@@ -81,6 +142,7 @@ class StoredBatches:
         seed: int,
         max_prompt_tokens: int,
         max_new_tokens: int,
+        **options: Any,
     ):
         self._tokenizer, self._limits = tokenizer, (max_prompt_tokens, max_new_tokens)
         source = rollouts.GroupSource(reader, numbers)
@@ -89,11 +151,23 @@ class StoredBatches:
                 f"{reader.folder} has {len(source)} groups to train on, fewer than one step's {groups_per_step}: lower training.groups_per_step or widen data.questions"
             )
         self._source = source
-        self._order = rollouts.training_order(source, seed=seed, groups_per_step=groups_per_step)
+        self._order = rollouts.training_order(source, seed=seed, groups_per_step=groups_per_step, **options)
 
     def groups(self, step: int) -> list[Group]:
         """As `Batches.groups`."""
         return [tokenised(group, self._tokenizer, *self._limits) for group in self._order[step]]
+
+    def __len__(self) -> int:
+        """Steps there are."""
+        return len(self._order)
+
+    def ready(self, step: int) -> bool:
+        """As `Batches.ready`: always."""
+        return True
+
+    def ages(self, step: int) -> Float[np.ndarray, " groups"]:
+        """As `Batches.ages`: unknown."""
+        return np.full(self._order.groups_per_step, np.nan)
 
     def staleness(self, step: int) -> float:
         """As `Batches.staleness`: unknown."""
@@ -160,7 +234,7 @@ def _in_tokens(group: Group, tokenizer: Tokenizer) -> Group:
 def _from_text(group: Group, tokenizer: Tokenizer) -> Group:
     completions = [np.asarray(tokenizer.encode_completion(text), np.int32) for text in group.texts]
     prompt = np.asarray(tokenizer.encode_prompt(Question(group.question_id, group.prompt, group.answer)), np.int32)
-    absent = dict.fromkeys(("mask", "behavior_logprobs", "sampling_logprobs", "policy_logprobs"))
+    absent = dict.fromkeys(("mask", "token_versions", *LOGPROB_FIELDS))
     return dataclasses.replace(
         group, prompt_tokens=prompt, tokens=np.concatenate(completions), lengths=[len(c) for c in completions], **absent
     )
@@ -181,14 +255,50 @@ def stored_batches(parts: setup.Parts, folder: rollouts.RolloutReader) -> Stored
             raise UsageError(
                 f"data.questions = {config.data.questions!r} and evaluation.ranking_questions = {config.evaluation.ranking_questions!r} overlap: hold out other groups"
             )
-    numbers = []
-    for number in chosen:
+    numbers = usable(parts, reader, chosen)
+    groups = config.training.groups_per_step - config.mixed_per_step
+    batches = StoredBatches(reader, parts.tokenizer, numbers, groups, config.seed, *limits(config), **order_options(config))
+    check_uses(config, batches, str(reader.folder))
+    return batches
+
+
+def usable(parts: setup.Parts, reader: TokenisedReader, numbers: Sequence[int]) -> list[int]:
+    """The groups of an epoch: those that the run's `data` section wants, as often and in the order that it wants them. Every group is read once.
+
+    Raises:
+        DataError: a group cannot be learned from by the objective, or has no version where its age decides.
+    """
+    config, kept, versions, rewards = parts.config, [], [], []
+    for number in numbers:
         group = reader[number]
-        wanted = group.has_signal or not config.data.drop_no_signal
+        wanted = group.has_signal or not config.data.drop_no_signal or demonstrates(group, parts.objective)
         if wanted and (not config.data.drop_over_limit or within_limits(group, parts.tokenizer, *limits(config))):
-            _check_ratio(parts, group, reader.folder)
-            numbers.append(number)
-    return StoredBatches(reader, parts.tokenizer, numbers, config.training.groups_per_step, config.seed, *limits(config))
+            check_group(parts.objective, config.sampling.temperature, group, reader.folder)
+            for name in config.objective.stored_fields:
+                check_stored(group, name)
+            kept.append(number)
+            versions.append(int(group.policy_version.min()))
+            rewards.append(group.rewards)
+    how = {name: getattr(config.data, name) for name in ("order", "prefer", "max_staleness")}
+    return rollouts.arranged(kept, np.array(versions, int), rewards, **how)
+
+
+def order_options(config: Config) -> dict[str, Any]:
+    """How a stored order goes through its epochs, as `rollouts.TrainingOrder` takes it."""
+    return {"shuffle": config.data.order == "shuffled", "uses": config.data.max_uses}
+
+
+def check_uses(config: Config, order: Sized, folder: str) -> None:
+    """Refuses a run that would train on a group more often than data.max_uses.
+
+    Raises:
+        DataError: naming the folder and how many steps it lasts.
+    """
+    if len(order) < config.training.steps:
+        raise DataError(
+            f"the groups of {folder}, each trained on at most data.max_uses = {config.data.max_uses} times, last {len(order)} steps, "
+            f"and training.steps is {config.training.steps}: lower the steps or raise data.max_uses"
+        )
 
 
 def limits(config: Config) -> tuple[int, int]:
@@ -196,27 +306,10 @@ def limits(config: Config) -> tuple[int, int]:
     return config.sampling.max_prompt_tokens, config.sampling.max_new_tokens
 
 
-def _check_ratio(parts: setup.Parts, group: Group, folder: Path) -> None:
-    """An objective with a ratio takes like with like: log-probs that exist, at the temperature that training takes its own at."""
-    if "old_logprobs" not in parts.objective.requires:
-        return
-    if group.behavior_logprobs is None:
-        free = [row.name for row in objectives.algorithm_table() if not row.requires]
-        raise DataError(
-            f"group {group.group_id} of {folder} has no behaviour log-probs, and objective {parts.objective.name} needs them: "
-            f"choose one that does not ({', '.join(free)}) with --objective.name"
-        )
-    temperature = parts.config.sampling.temperature
-    if group.temperature != temperature:
-        raise DataError(
-            f"group {group.group_id} of {folder} was sampled at temperature {group.temperature:g} and sampling.temperature is {temperature:g}: "
-            f"a ratio would compare two distributions; set --sampling.temperature {group.temperature:g}"
-        )
-
-
 def training_contents(parts: setup.Parts) -> set[str]:
     """Benchmark splits that the policy has seen or will see: those of its own past, and of the shards or the task it now learns from."""
     contents = setup.model_contents(parts.config)
-    if parts.config.data.path:
-        return contents | set(rollouts.read(parts.config.data.path).contains)
-    return contents | set(parts.provenance()["contains"])
+    data = parts.config.data
+    for path in filter(None, (data.path, *(entry.path for entry in data.entries))):
+        contents |= set(rollouts.read(path).contains)
+    return contents | set(parts.provenance()["contains"]) if parts.config.samples else contents

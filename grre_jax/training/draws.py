@@ -18,6 +18,8 @@ class Purpose(enum.IntEnum):
     WARM_START = 4
     LORA = 5  # initial low-rank terms
     SAMPLE = 6  # a person's own prompts
+    REPLAY = 7  # which groups of earlier batches a step trains on again
+    MIX = 8  # the order in which stored groups are trained on beside the run's own
 
 
 def run_key(seed: int, purpose: Purpose) -> Array:

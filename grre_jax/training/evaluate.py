@@ -11,6 +11,7 @@ from grre_jax.errors import UsageError
 from grre_jax.reporting import wilson_interval
 from grre_jax.rollouts import Group
 from grre_jax.tasks import Question
+from grre_jax.tasks.judging import count_failures
 from grre_jax.training.explore import Explorer
 from grre_jax.training.score import score_groups
 
@@ -46,11 +47,14 @@ def figures(explorer: Explorer, groups: Sequence[Group], start_params: Any = Non
 
     Returns:
         accuracy (mean reward of the completions), its 95% Wilson interval accuracy_low and accuracy_high (over completions; rewards count as fractions of a
-        success), response_length (tokens) and entropy-free kl_to_start: the k3 estimate of KL(policy || start), nats per token. The latter holds for the policy's own
+        success; where some lie outside 0 to 1, the mean's normal interval), verify_failures where there are any, response_length (tokens) and entropy-free kl_to_start: the k3 estimate of KL(policy || start), nats per token. The latter holds for the policy's own
         completions and is left out if they were drawn at another temperature than 1 or truncated.
     """
     rewards = np.concatenate([g.rewards for g in groups]).astype(np.float64)
-    low, high = wilson_interval(float(rewards.sum()), len(rewards))
+    if rewards.min() >= 0 and rewards.max() <= 1:
+        low, high = wilson_interval(float(rewards.sum()), len(rewards))
+    else:  # no share of successes
+        low, high = (float(rewards.mean() + sign * 1.96 * rewards.std() / np.sqrt(len(rewards))) for sign in (-1, 1))
     result = {
         "accuracy": float(rewards.mean()),
         "accuracy_low": low,
@@ -62,7 +66,12 @@ def figures(explorer: Explorer, groups: Sequence[Group], start_params: Any = Non
         start = np.concatenate(score_groups(explorer.graph, start_params, groups, explorer.mesh))
         log_ratio = start - np.concatenate([g.policy_logprobs for g in groups])  # log start/policy
         result["kl_to_start"] = float(np.mean(np.expm1(log_ratio) - log_ratio))
-    return result
+    return result | failure_scalars(groups)
+
+
+def failure_scalars(groups: Sequence[Group]) -> dict[str, float]:
+    """How many completions got no verdict: verify_failures, and of each kind (`tasks.judging.FAILURES`); {} if all did."""
+    return {name: float(count) for name, count in count_failures(group.extra for group in groups).items()}
 
 
 def refuse_contaminated(contains: Sequence[str], split: str, *, allowed: bool) -> None:

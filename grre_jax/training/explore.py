@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from functools import cached_property
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 from jax.sharding import Mesh
 
+import grre_jax
 from grre_jax import rollouts, sampling
 from grre_jax.config import SamplingConfig
 from grre_jax.errors import DataError
@@ -20,10 +22,13 @@ from grre_jax.parallel import mesh as meshes
 from grre_jax.parallel import processes
 from grre_jax.rollouts import Group, record
 from grre_jax.tasks import Question, Task, Tokenizer
+from grre_jax.tasks.judging import InProcess, Judge, Judged
 from grre_jax.training.draws import Purpose, run_key
+from grre_jax.training.refill import lane
 
 GROUPS_PER_DATASET = 2048  # bounds what a crash can cost and what is held in memory; a policy version may fill several data sets
 SHARED_FOLDER_SECONDS = 90  # a network file system may show a new file only after its caches have expired
+ENGINE = f"grre_jax.sampling {grre_jax.__version__}"
 FINISH_NAMES = {sampling.FINISH_STOP: "stop", sampling.FINISH_LENGTH: "length"}
 
 
@@ -38,6 +43,7 @@ class Explorer:
         mesh: prompts are cut over its data and fsdp axes.
         seed: the run's.
         purpose: which of the run's draws these are.
+        judge: of completions whose reward is not computed on the device; the task's own verifier in this process if None.
     """
 
     graph: Any
@@ -47,9 +53,16 @@ class Explorer:
     mesh: Mesh
     seed: int
     purpose: Purpose = Purpose.EXPLORE
+    judge: Judge | None = None
 
     def groups(
-        self, params: Any, questions: Sequence[Question], positions: Sequence[int], *, policy_version: int, attempt: int = 0
+        self,
+        params: Any,
+        questions: Sequence[Question],
+        positions: Sequence[int],
+        *,
+        policy_version: int,
+        attempt: int = 0,
     ) -> list[Group]:
         """Samples, verifies and records one group a question.
 
@@ -68,16 +81,36 @@ class Explorer:
         Raises:
             DataError: a prompt is longer than sampling.max_prompt_tokens.
         """
-        model = nnx.merge(self.graph, params)
-        devices, cut = meshes.row_devices(self.mesh), meshes.rows(self.mesh)
-        size = -(-min(self.config.prompts_per_call, len(questions)) // devices) * devices
+        size = self.call_size(len(questions))
+        calls = [(questions[start : start + size], positions[start : start + size]) for start in range(0, len(questions), size)]
+        return self.called(params, calls, size, policy_version=policy_version, attempt=attempt)
+
+    def call_size(self, questions: int) -> int:
+        """How many questions are sampled at once, of so many: sampling.prompts_per_call, or all if they are fewer, and as many on every device."""
+        devices = meshes.row_devices(self.mesh)
+        return -(-max(min(self.config.prompts_per_call, questions), 1) // devices) * devices
+
+    def called(
+        self,
+        params: Any,
+        calls: Sequence[tuple[Sequence[Question], Sequence[int]]],
+        size: int,
+        *,
+        policy_version: int,
+        attempt: int = 0,
+    ) -> list[Group]:
+        """As `groups`, for questions and positions that are already cut into calls, of `size` (a `call_size`) at most: each is computed in that one shape."""
+        if not calls:
+            return []
+        model, cut = nnx.merge(self.graph, params), meshes.rows(self.mesh)
+        computed = str(jnp.dtype(model.compute_dtype or model.embed[...].dtype))
         with meshes.use(self.mesh):
             weights = sampling.prepared(model)
         groups = []
-        for start in range(0, len(questions), size):
-            chunk, places = list(questions[start : start + size]), list(positions[start : start + size])
+        for chunk, places in calls:
+            chunk, places = list(chunk), list(places)
             live = len(chunk)
-            # A short last chunk is filled up with its own last prompt, so that it compiles nothing new.
+            # A short chunk is filled up with its own last prompt, so that it compiles nothing new.
             chunk, places = chunk + chunk[-1:] * (size - live), places + places[-1:] * (size - live)
             prompts, lengths = self._prompts(chunk, processes.held_rows(cut, (size,)))
             arrays = [processes.put(x, cut) for x in (prompts, lengths, np.asarray(places))]
@@ -101,7 +134,7 @@ class Explorer:
             own = processes.own_rows(cut, (size,))
             host = processes.fetch_rows(samples, cut)
             rewards = self._in_graph_rewards(prompts, lengths, host, own)
-            groups += self._record(chunk, places, prompts, lengths, host, rewards, own[own < live], policy_version, attempt)
+            groups += self._record(chunk, places, prompts, lengths, host, rewards, own[own < live], policy_version, attempt, computed)
         return groups
 
     def all_groups(
@@ -128,19 +161,17 @@ class Explorer:
         prompts[held], lengths[held] = sampling.pad_prompts(encoded, limit)
         return prompts, lengths
 
-    def _record(self, questions, positions, prompts, prompt_lengths, host, rewards, own, policy_version, attempt) -> list[Group]:
+    def _record(self, questions, positions, prompts, prompt_lengths, host, rewards, own, policy_version, attempt, computed) -> list[Group]:
         count, groups = self.config.num_samples, []
-        for i in own:
+        texts = {i: [self.tokenizer.decode(host.tokens[i, k, : host.lengths[i, k]]) for k in range(count)] for i in own}
+        if rewards is None:
+            judged = self._judge([(questions[i], texts[i]) for i in own])
+        else:
+            judged = [Judged(rewards[i], {}, [""] * count) for i in own]
+        for i, verdicts in zip(own, judged, strict=True):
             question = questions[i]
             lengths = host.lengths[i]
             keep = np.arange(host.tokens.shape[-1]) < lengths[:, None]
-            texts = [self.tokenizer.decode(host.tokens[i, k, : lengths[k]]) for k in range(count)]
-            if rewards is None:
-                verdicts = [self.task.verify(question, text) for text in texts]
-                values = np.array([v.reward for v in verdicts], np.float32)
-                components = {name: np.array([v.components[name] for v in verdicts], np.float32) for name in verdicts[0].components}
-            else:
-                values, components = rewards[i], {}
             logprobs = {f"{name}_logprobs": getattr(host, f"{name}_logprobs")[i][keep] for name in ("behavior", "sampling", "policy")}
             groups.append(
                 Group(
@@ -154,19 +185,27 @@ class Explorer:
                     prompt_tokens=prompts[i, : prompt_lengths[i]],
                     lengths=lengths,
                     tokens=host.tokens[i][keep],
-                    texts=texts,
-                    rewards=values,
-                    components=components,
+                    texts=texts[i],
+                    rewards=verdicts.rewards,
+                    components=verdicts.components,
+                    extra=verdicts.extra,
                     finish_reasons=[FINISH_NAMES[int(reason)] for reason in host.finish_reasons[i]],
                     policy_version=np.full(count, policy_version),
                     temperature=self.config.temperature,
                     top_k=self.config.top_k,
                     top_p=self.config.top_p,
+                    min_p=0.0,
                     seed=self.seed,
+                    logprob_dtype=computed,
+                    engine=ENGINE,
                     **logprobs,
                 )
             )
         return groups
+
+    @cached_property
+    def _judge(self) -> Judge:
+        return self.judge or InProcess(self.task)
 
     @cached_property
     def _reward(self) -> Callable | None:
@@ -193,6 +232,29 @@ class Explorer:
         return rewards
 
 
+@dataclasses.dataclass(frozen=True)
+class Share:
+    """Which calls are one explorer's, of several that sample a run's data together.
+
+    Args:
+        index: this explorer's number, from 0.
+        count: how many explorers there are.
+        name: of the data sets' writer; letters, digits, dot, dash and underscore.
+    """
+
+    index: int = 0
+    count: int = 1
+    name: str = "explorer"
+
+    def calls(self, places: Sequence[int], size: int) -> list[list[int]]:
+        """The explorer's calls: the places that a policy version samples are cut into calls of `size`, and the calls dealt out in turn.
+
+        What is sampled together is so the same however many explorers there are, and with it every bit of the result.
+        """
+        cut = [list(places[start : start + size]) for start in range(0, len(places), size)]
+        return [call for call in cut if call[0] // size % self.count == self.index]
+
+
 def explore(
     explorer: Explorer,
     params: Any,
@@ -202,36 +264,66 @@ def explore(
     positions: Sequence[int],
     policy_version: int,
     metadata: dict[str, Any],
+    wanted: Container[int] | None = None,
+    rounds: int = 0,
+    share: Share = Share(),
+    call_size: int = 0,
     between: Callable[[], None] = lambda: None,
-) -> None:
-    """Samples the groups of `positions` that the rollout folder does not hold yet and seals them, a few data sets at most.
+) -> int:
+    """Samples the groups that the rollout folder does not hold yet and seals them, a few data sets at most.
 
-    What a killed run had already sealed is kept: draws are addressed, so it is what would be drawn again. Each process of a run seals what it sampled; the
-    reader of each then finds the groups of all.
+    What a killed run had already sealed is kept: draws are addressed, so it is what would be drawn again. A call of which something is missing is sampled
+    whole, and what was missing is sealed. Each process of a run seals what it sampled; the reader of each then finds the groups of all.
 
     Args:
         explorer: who samples.
         params: of policy version `policy_version`.
         folder: the rollout folder.
         reader: a reader of it; refreshed here.
-        positions: places in the prompt stream.
+        positions: all places in the prompt stream that this version samples: they say what is sampled together.
         policy_version: recorded with the data.
         metadata: provenance of the data sets.
+        wanted: those of the places that are needed; all if None.
+        rounds: how often a place without signal is refilled at most (`training.refill`).
+        share: of several explorers.
+        call_size: places sampled at once; what `Explorer.call_size` says if 0.
         between: called after each sealed data set; it may raise to stop.
+
+    Returns:
+        How many groups this process sealed.
 
     Raises:
         DataError: a data set cannot be written, or the processes of the run do not see each other's.
     """
-    writer = f"explorer-{jax.process_index()}" if processes.many() else "explorer"
-    size = GROUPS_PER_DATASET * jax.process_count()
-    missing = [p for p in positions if reader.find(p, policy_version) is None]
-    for start in range(0, len(missing), size):
-        chunk = missing[start : start + size]
-        groups = explorer.groups(params, [explorer.task.question(p) for p in chunk], chunk, policy_version=policy_version)
-        if groups:
-            rollouts.write(folder, groups, writer=writer, policy_version=policy_version, metadata=metadata)
-        between()
+    writer = f"{share.name}-{jax.process_index()}" if processes.many() else share.name
+    size = call_size or explorer.call_size(len(positions))
+    calls = [call for call in share.calls(positions, size) if wanted is None or any(p in wanted for p in call)]
+    at_once = max(GROUPS_PER_DATASET * jax.process_count() // size, 1)
+    sealed = 0
+    for start in range(0, len(calls), at_once):
+        lanes = calls[start : start + at_once]
+        for round_ in range(rounds + 1):
+            due = [call for call in lanes if any(reader.find(lane(p, round_), policy_version) is None for p in call)]
+            asked = [[lane(p, round_) for p in call] for call in due]
+            absent = {p for call in asked for p in call if reader.find(p, policy_version) is None}
+            prepared = [([explorer.task.question(p) for p in call], call) for call in asked]
+            groups = explorer.called(params, prepared, size, policy_version=policy_version)
+            groups = [group for group in groups if group.position in absent]
+            if groups:
+                rollouts.write(folder, groups, writer=writer, policy_version=policy_version, metadata=metadata)
+                sealed += len(groups)
+            between()
+            if round_ == rounds:
+                break
+            # What brought no signal is asked again, in another lane of the prompt stream.
+            refresh_together(reader)
+            lanes = [left for call in lanes if (left := [p for p in call if not _has_signal(reader, lane(p, round_), policy_version)])]
     refresh_together(reader)
+    return sealed
+
+
+def _has_signal(reader: rollouts.RolloutReader, position: int, policy_version: int) -> bool:
+    return reader.at(position, policy_version).has_signal
 
 
 def refresh_together(reader: rollouts.RolloutReader) -> None:

@@ -141,9 +141,18 @@ def policy(folder: Path, config: Config) -> tuple[Transformer, int]:
     Raises:
         DataError: the run's model or its checkpoints are missing or damaged.
     """
-    parts = setup.build(dataclasses.replace(config, mesh=MeshConfig()))
-    graph, (params,), (step,) = _policies(folder, config, parts, (None,))
+    _, graph, params, step = policy_at(folder, config)
     return nnx.merge(graph, jax.device_put(params, jax.local_devices()[0])), step
+
+
+def policy_at(folder: Path, config: Config, step: int | None = None) -> tuple[setup.Parts, Any, Any, int]:
+    """(the parts, the model's static half, all parameters, the step) of a run's checkpoint, the last if no step is given, laid out over all devices.
+
+    Arguments and errors as for `policy`.
+    """
+    parts = setup.build(dataclasses.replace(config, mesh=MeshConfig()))
+    graph, (params,), (step,) = _policies(folder, config, parts, (step,))
+    return parts, graph, params, step
 
 
 def _policies(

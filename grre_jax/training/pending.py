@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import jax
 import numpy as np
+from jaxtyping import Float
 
 
 @dataclasses.dataclass
@@ -18,20 +21,35 @@ class PendingMetrics:
     clock: float
     metrics: Any = None
     step: int = 0
-    staleness: float = 0.0
+    extra: Mapping[str, float] = dataclasses.field(default_factory=dict)
     kind: str = "train"
 
-    def swap(self, step: int, metrics: Any, staleness: float) -> dict[str, float]:
-        """Takes in a step's metrics, and logs and returns those of the step before, as host numbers."""
+    def swap(self, step: int, metrics: Any, extra: Mapping[str, float] = MappingProxyType({})) -> dict[str, float]:
+        """Takes in a step's metrics and what else is to be logged of it, and logs and returns those of the step before, as host numbers."""
         scalars = {}
         if self.metrics is not None:
             scalars = {name: float(value) for name, value in jax.device_get(self.metrics).items()}
             now = time.monotonic()
             scalars["tokens"] = int(scalars.pop("response_tokens"))
             scalars["tokens_per_second"] = scalars["tokens"] / max(now - self.clock, 1e-9)
-            if np.isfinite(self.staleness):
-                scalars["staleness"] = self.staleness
+            scalars |= self.extra
             self.clock = now
             self.log.write(self.kind, self.step, scalars)
-        self.metrics, self.step, self.staleness = metrics, step, staleness
+        self.metrics, self.step, self.extra = metrics, step, extra
         return scalars
+
+
+def age_scalars(ages: Float[np.ndarray, " groups"]) -> dict[str, float]:
+    """How old the policies of a step's groups are, as scalars of its row.
+
+    Args:
+        ages: in updates; NaN where another run's policy sampled.
+
+    Returns:
+        staleness, the mean of those that are known, and for each of them staleness_N, how many groups are N updates old; {} if none is known.
+    """
+    known = ages[~np.isnan(ages)]
+    if not known.size:
+        return {}
+    values, counts = np.unique(known.astype(int), return_counts=True)
+    return {"staleness": float(known.mean())} | {f"staleness_{value}": int(count) for value, count in zip(values, counts, strict=True)}

@@ -1,6 +1,8 @@
-"""Which policy generated the data that a step trains on: the degrees of off-policyness (arXiv 2509.24203, section 4).
+"""Which policy generated the data that a step trains on: the degrees of off-policyness of a run.
 
-Batches and policy versions are counted in training steps: version v is the policy after v updates, batch s is the one step s trains on.
+Versions and batches are counted in training steps: version v is the policy after v updates, and a step's fresh batch is the one that was sampled for it. The
+regimes that arXiv 2509.24203 (section 4) studies are sync_interval m with sync_offset n at (m, n) = (1, 0), which is on-policy, (20, 0) and (1, 10), and offline. A
+fixed staleness, reuse and replay go beyond them; `training.schedule` turns all of it into what each step trains on.
 """
 
 from __future__ import annotations
@@ -15,7 +17,14 @@ class Regime:
     Args:
         sync_interval: the sampler's weights are refreshed once every so many training steps; 1 is on-policy.
         sync_offset: the sampler runs so many batches ahead of the learner.
-        offline: all data comes from the initial policy; the other two must then be left at 1 and 0.
+        offline: all data comes from the initial policy.
+        staleness: the batch of step t is sampled by version max(t - staleness, 0): every batch is equally old, once the run is that old itself. The same as a
+            sync_offset of as many steps, said as what it does to the data.
+        reuse: a fresh batch is trained on in so many consecutive steps; its age grows by one with each.
+        replay_ratio: this share of a step's groups, rounded, comes from earlier batches of the run, in [0, 1); the first batch has nothing to replay and is all fresh.
+        replay_window: how many batches back replayed groups are drawn from; 0 for all. They are drawn without replacement, each group equally likely.
+
+    Only one of offline, staleness and the sync fields can say who samples; the others must be left at their defaults.
 
     Raises:
         ValueError: naming the field and its domain.
@@ -24,30 +33,77 @@ class Regime:
     sync_interval: int = 1
     sync_offset: int = 0
     offline: bool = False
+    staleness: int = 0
+    reuse: int = 1
+    replay_ratio: float = 0.0
+    replay_window: int = 0
 
     def __post_init__(self):
-        if self.sync_interval < 1:
-            raise ValueError(f"sync_interval must be at least 1, got {self.sync_interval}")
-        if self.sync_offset < 0:
-            raise ValueError(f"sync_offset must be at least 0, got {self.sync_offset}")
-        if self.offline and (self.sync_interval, self.sync_offset) != (1, 0):
+        for name, least in {"sync_interval": 1, "sync_offset": 0, "staleness": 0, "reuse": 1, "replay_window": 0}.items():
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
+        if not 0 <= self.replay_ratio < 1:
+            raise ValueError(f"replay_ratio must be at least 0 and below 1, got {self.replay_ratio}")
+        if self.replay_window and not self.replay_ratio:
+            raise ValueError(
+                f"replay_window={self.replay_window} says where replayed groups come from, and replay_ratio=0 replays none: set both"
+            )
+        synced = (self.sync_interval, self.sync_offset) != (1, 0)
+        if self.offline and synced:
             raise ValueError("offline=True never refreshes the sampler: leave sync_interval at 1 and sync_offset at 0")
+        if self.staleness and (synced or self.offline):
+            raise ValueError(
+                f"staleness={self.staleness} says by itself which version samples: leave sync_interval at 1, sync_offset at 0 and offline at False"
+            )
+
+    def batch(self, step: int) -> int:
+        """The number of the fresh batch of training step `step`."""
+        return step // self.reuse
 
     def version(self, step: int) -> int:
-        """The policy version that generated the batch of training step `step`."""
+        """The policy version that generated the fresh batch of training step `step`: with reuse, as of the first step that trains on it."""
         if self.offline:
             return 0
-        return max(step - self.sync_offset, 0) // self.sync_interval * self.sync_interval
+        first = step // self.reuse * self.reuse
+        return max(first - self.sync_offset - self.staleness, 0) // self.sync_interval * self.sync_interval
 
-    def staleness(self, step: int) -> int:
-        """How many updates old the generating policy is when its batch is trained on."""
+    def age(self, step: int) -> int:
+        """How many updates old the generating policy is when step `step` trains on its fresh batch."""
         return step - self.version(step)
 
-    def batches(self, version: int, steps: int) -> range:
-        """The batches, of a run of `steps`, that policy version `version` generates; empty for a version that samples nothing."""
+    def oldest(self, steps: int) -> int:
+        """The largest age of a fresh batch in a run of `steps`."""
         if self.offline:
-            return range(steps) if version == 0 else range(0)
+            return max(steps - 1, 0)
+        # Once the run is older than the sampler is ahead, ages repeat with a period that divides sync_interval * reuse.
+        seen = min(steps, self.sync_offset + self.staleness + (self.sync_interval + 1) * self.reuse + self.sync_interval)
+        return max((self.age(step) for step in range(seen)), default=0)
+
+    def batches(self, version: int, steps: int) -> range:
+        """The batches, of a run of `steps`, that policy version `version` generates, each as the first step that trains on it; empty for a version that samples nothing."""
+        if self.offline:
+            return range(0, steps, self.reuse) if version == 0 else range(0)
         if version % self.sync_interval:
             return range(0)
-        first = 0 if version == 0 else version + self.sync_offset
-        return range(first, min(version + self.sync_interval + self.sync_offset, steps))
+        ahead = self.sync_offset + self.staleness
+        first = 0 if version == 0 else version + ahead
+        first = -(-first // self.reuse) * self.reuse
+        return range(first, min(version + self.sync_interval + ahead, steps), self.reuse)
+
+    @property
+    def described(self) -> str:
+        """The regime in a line."""
+        if self.offline:
+            line = "offline"
+        elif self.staleness:
+            line = f"staleness {self.staleness}"
+        else:
+            line = f"sync_interval {self.sync_interval}, sync_offset {self.sync_offset}"
+        window = f" of the last {self.replay_window} batches" if self.replay_window else ""
+        reuse = f", each batch trained on {self.reuse} times" if self.reuse > 1 else ""
+        return line + reuse + (f", {self.replay_ratio:.0%} replayed{window}" if self.replay_ratio else "")
+
+    @property
+    def on_policy(self) -> bool:
+        """Whether every group that is trained on was sampled by the very policy that the step updates."""
+        return self == Regime()

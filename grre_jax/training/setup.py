@@ -22,10 +22,14 @@ from grre_jax.models import adapters
 from grre_jax.models.config import ModelConfig
 from grre_jax.models.lora import LoraConfig, initial
 from grre_jax.models.transformer import Transformer
+from grre_jax.tasks.judging import Judge
+from grre_jax.tasks.pool import TaskSpec, make_judge
+from grre_jax.training import lease
 from grre_jax.training import state as states
 from grre_jax.training.batches import BatchShape
 from grre_jax.training.draws import Purpose, run_key
 from grre_jax.training.model_tokenizer import load_model_tokenizer
+from grre_jax.training.provenance import reward_name, template_digest
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,16 +49,26 @@ class Parts:
         """The parameters that are not trained, on the mesh; {} where all are."""
         return states.frozen(self.model, self.mesh)
 
+    @cached_property
+    def judge(self) -> Judge:
+        """Judges completions as `config.task` says; processes that it starts end with it."""
+        task = self.config.task
+        spec = TaskSpec(task.name, self.config.seed, task.options)
+        return make_judge(self.task, spec, processes=task.verify_processes, timeout=task.verify_timeout)
+
     def full(self, params: Any) -> Any:
         """All parameters of a policy whose trained ones are given."""
         return states.full(params, self.frozen)
 
     def provenance(self) -> dict[str, Any]:
-        """What every data set that the run samples says of itself."""
+        """What every data set that the run samples says of itself; the checkpoint of the version that sampled it is added where it is known."""
         return {
             "task": self.task.name,
             "tokenizer": self.tokenizer.fingerprint,
+            "chat_template": template_digest(self.tokenizer),
             "model": self.config.model.path or "new",
+            "checkpoint": "",
+            "reward": reward_name(self.task),
             "engine": f"grre_jax.sampling {grre_jax.__version__}",
             "dtype": self.config.model.compute_dtype or self.config.model.dtype,
             "run": self.config.name,
@@ -120,18 +134,19 @@ def batch_shape(config: Config, mesh: Mesh) -> BatchShape:
     )
 
 
-# What an objective may ask for and a run's data does not have, and what to do instead.
-_UNAVAILABLE = {
-    "expert": "responses marked as an expert's, which rollout records do not carry: train on an expert's data with reinforce, asymre or raft",
-}
-
-
 def _check_data(config: Config, objective: objectives.Objective) -> None:
-    for name in sorted(objective.requires & set(_UNAVAILABLE)):
-        raise UsageError(f"objective {objective.name} asks for {_UNAVAILABLE[name]}")
-    if "staleness" in objective.requires and config.data.path:
+    stored = f"data.path={config.data.path}" if config.data.path else f"data.mix={config.data.mix}" if config.data.mix else ""
+    if config.objective.stored and (config.samples or config.data.mix):
         raise UsageError(
-            f"objective {objective.name} asks how many policy versions old the data is, and data.path={config.data.path} counts another run's versions: take an objective without, such as grpo"
+            f"field objective.stored = {', '.join(config.objective.stored)} reads log-probs that were stored beside the data, and this run samples or mixes its own: leave it out, or set data.path"
+        )
+    if "expert" in objective.requires and not stored:
+        raise UsageError(
+            f"objective {objective.name} asks for completions of an expert, and this run samples all its data: mix some in with --data.mix FOLDER=0.25:expert"
+        )
+    if "staleness" in objective.requires and stored:
+        raise UsageError(
+            f"objective {objective.name} asks how many policy versions old the data is, and {stored} counts another run's versions: take an objective without, such as grpo"
         )
 
 
@@ -226,8 +241,11 @@ def model_contents(config: Config) -> set[str]:
     return contents
 
 
-def open_run_folder(config: Config, *, resume: bool, overwrite: bool) -> Path:
-    """Makes the run's folder and writes its config.json, or checks that the folder is this run's.
+def check_run_folder(config: Config, *, resume: bool, overwrite: bool) -> bool:
+    """Checks that the run's folder may be made, continued or replaced, and changes nothing.
+
+    Returns:
+        Whether there is something to be replaced.
 
     Raises:
         UsageError: it exists and neither `resume` nor `overwrite` was asked for, it belongs to another configuration, or what is to be overwritten holds
@@ -238,7 +256,7 @@ def open_run_folder(config: Config, *, resume: bool, overwrite: bool) -> Path:
     file = folder / "config.json"
     if resume and overwrite:
         raise UsageError("--resume and --overwrite exclude each other")
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    if folder.exists() and (not folder.is_dir() or any(path.name not in LEASE_FILES for path in folder.iterdir())):
         if resume:
             _check_same_run(config, file)
         elif not overwrite:
@@ -251,16 +269,43 @@ def open_run_folder(config: Config, *, resume: bool, overwrite: bool) -> Path:
             )
         else:
             _check_reads_nothing_inside(config, folder)
-            shutil.rmtree(folder)
+            return True
     elif resume:
         raise DataError(f"there is no run to resume in {folder}: start it without --resume")
+    return False
+
+
+def open_run_folder(config: Config, *, resume: bool, overwrite: bool) -> Path:
+    """Makes the run's folder and writes its config.json, or checks that the folder is this run's.
+
+    Raises:
+        UsageError, DataError: as `check_run_folder`.
+    """
+    folder = config.folder
+    if check_run_folder(config, resume=resume, overwrite=overwrite):
+        _empty(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    file.write_text(config.to_json())
+    lease.write_whole(folder / "config.json", config.to_json())
     return folder
 
 
+# Who holds the run's lease is written before anything else, and stays when the run is replaced.
+LEASE_FILES = ("learner.json", ".learner.json.partial", ".learner.lock")
+
+
+def _empty(folder: Path) -> None:
+    for path in folder.iterdir():
+        if path.name in LEASE_FILES:
+            continue
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
 def _check_reads_nothing_inside(config: Config, folder: Path) -> None:
-    for name, path in (("data.path", config.data.path), ("model.path", config.model.path), ("model.adapter", config.model.adapter)):
+    read = [("data.path", config.data.path), ("model.path", config.model.path), ("model.adapter", config.model.adapter)]
+    for name, path in read + [("data.mix", entry.path) for entry in config.data.entries]:
         if path and Path(path).resolve().is_relative_to(folder.resolve()):
             raise UsageError(
                 f"field {name} = {path} lies in run folder {folder}, which --overwrite would remove: choose another folder with --run-dir"
@@ -276,15 +321,16 @@ def _check_same_run(config: Config, file: Path) -> None:
         raise DataError(f"{file} is not JSON ({error}): restore it, or start again with --overwrite") from error
     if not isinstance(stored, dict):
         raise DataError(f"{file} is no configuration ({stored!r}): restore it, or start again with --overwrite")
-    changed = [
-        name
-        for name in differences(stored, json.loads(config.to_json()))
-        if not any(name == f or name.startswith(f + ".") for f in RESUMABLE_FIELDS)
-    ]
-    if changed:
+    if changed := changed_fields(stored, config):
         raise UsageError(
             f"run folder {file.parent} was made by another configuration (different: {', '.join(changed)}): use the same one, or choose another folder with --run-dir"
         )
+
+
+def changed_fields(stored: dict[str, Any], config: Config) -> list[str]:
+    """Fields that make a stored configuration another run than `config`."""
+    found = differences(stored, json.loads(config.to_json()))
+    return [name for name in found if not any(name == f or name.startswith(f + ".") for f in RESUMABLE_FIELDS)]
 
 
 def devices_line() -> str:

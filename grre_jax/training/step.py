@@ -34,23 +34,27 @@ def _merge_metrics(total: Metrics, new: Metrics) -> Metrics:
 def _loss_batch(batch: PackedBatch, shaped: objectives.ShapedData, logprobs: Array | None = None) -> objectives.Batch:
     """The flat layout of the losses: tokens of any number of rows, responses of the whole step.
 
-    A step makes one update of its batch, so the policy at the start of the update is the policy itself: `logprobs`, as a constant, are the proximal ones.
+    A step makes one update of its batch, so the policy at the start of the update is the policy itself: `logprobs`, as a constant, are the proximal ones where
+    the batch brings none.
     """
-    flat = {name: None if (x := getattr(batch, name)) is None else x.reshape(-1) for name in ("old_logprobs", "ref_logprobs")}
+    if batch.prox_logprobs is None and logprobs is not None:
+        batch = dataclasses.replace(batch, prox_logprobs=jax.lax.stop_gradient(logprobs))
+    flat = {name: None if (x := getattr(batch, name)) is None else x.reshape(-1) for name in _LOGPROBS}
     return objectives.Batch(
         mask=batch.mask.reshape(-1),
         response_ids=batch.response_ids.reshape(-1),
-        prox_logprobs=None if logprobs is None else jax.lax.stop_gradient(logprobs).reshape(-1),
         advantages=shaped.advantages,
         dropped=shaped.dropped,
         rewards=batch.rewards,
         group_ids=batch.group_ids,
         staleness=batch.staleness,
+        expert=batch.expert,
         **flat,
     )
 
 
-_TOKEN_FIELDS = ("tokens", "positions", "segment_ids", "prefix_ids", "sources", "mask", "response_ids", "old_logprobs", "ref_logprobs")
+_LOGPROBS = ("old_logprobs", "ref_logprobs", "prox_logprobs")
+_TOKEN_FIELDS = ("tokens", "positions", "segment_ids", "prefix_ids", "sources", "mask", "response_ids", *_LOGPROBS)
 
 
 def _micro_batch(batch: PackedBatch, i: Any) -> PackedBatch:
@@ -122,10 +126,10 @@ def loss_and_gradient(
         objective: from `objectives.algorithm`; its numbers are traced.
         temperature: the one the data was sampled at: log-probs are taken at it, as the stored ones were.
         key: for data shaping that draws (RED-Drop).
-        reference: the reference policy's `params`, for an objective that asks for its log-probs.
+        reference: the reference policy's `params`, for an objective that asks for its log-probs where the batch brings none.
         frozen: parameters that are not trained, the reference policy's too.
     """
-    if "ref_logprobs" in objective.requires:
+    if "ref_logprobs" in objective.requires and batch.ref_logprobs is None:
         batch = dataclasses.replace(batch, ref_logprobs=_all_logprobs(graph, full(reference, frozen), batch, temperature))
     lengths = jax.ops.segment_sum(batch.mask.reshape(-1).astype(jnp.int32), batch.response_ids.reshape(-1), batch.group_ids.size)
     shaped = objectives.shape_data(objective, batch.rewards, batch.group_ids, key=key, lengths=lengths)

@@ -55,10 +55,10 @@ def warm_start(parts: setup.Parts, graph: Any, params: Any, folder: Path, log: A
         for step in range(warm.steps):
             batch = place(data.groups(step), shape, imitate, parts.mesh)
             state, metrics = step_fn(state, batch, imitate, np.float32(1.0), run_key(config.seed, Purpose.WARM_START), None, parts.frozen)
-            bar.update(step + 1, pending.swap(step + 1, metrics, float("nan")))
+            bar.update(step + 1, pending.swap(step + 1, metrics))
             if stop.agreed():
                 raise stop.stopped("in the warm start, which starts anew with --resume")
-        pending.swap(warm.steps, None, 0.0)
+        pending.swap(warm.steps, None)
     return state.params
 
 

@@ -32,9 +32,14 @@ def _group(position: int, *, completions: int = 4, longest: int = 5, version: in
         policy_logprobs=logprobs * 2,
         policy_version=np.full(completions, version),
         temperature=0.7,
+        token_versions=np.repeat(np.maximum(version - np.arange(completions) % 2, -1), lengths),
+        is_expert=np.arange(completions) % 2,
         top_k=40,
         top_p=0.95,
+        min_p=0.05,
         seed=2**40 + 1,
+        logprob_dtype="float32",
+        engine="made up",
         extra={"note": ["a", {"b": None}]},
     )
     return rollouts.Group(**(defaults | fields))

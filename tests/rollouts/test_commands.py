@@ -27,28 +27,10 @@ def test_info(folder, console, make_group):
     assert "sampler-v000002" in text and "sampler-v000000" not in text
 
 
-def test_show(folder, console):
-    assert commands.show(folder, 2, start=-3, width=5, console=console) == 0
-    text = printed(console)
-    assert "group 9: g9" in text and "group 10: g10" in text and "group 11" not in text
-    assert "position 9" in text and "behavior, sampling, policy" in text and "é3 [b… (" in text
-
-
-def test_show_filters(folder, console):
-    commands.show(folder, 5, position=7, console=console)
-    commands.show(folder, 5, question="q10", console=console)
-    commands.show(folder, 1, signal=True, console=console)
-    text = printed(console)
-    assert "group 7:" in text and "group 10:" in text and "group 0:" not in text
-    with pytest.raises(DataError, match="No group .* fits"):
-        commands.show(folder, question="nobody asked this", console=console)
-    with pytest.raises(UsageError, match="Cannot show 0"):
-        commands.show(folder, 0, console=console)
-
-
-def test_show_prints_square_brackets_as_they_are(folder, console):
-    commands.show(folder, 1, width=1000, console=console)
-    assert "[bold]" in printed(console)
+def test_info_says_what_was_done_to_a_copy(folder, tmp_path, console):
+    rollouts.filter(folder, tmp_path / "f", rollouts.predicate("position < 3"), "position < 3")
+    commands.info(tmp_path / "f", console=console)
+    assert "filter (kept position < 3)" in printed(console)
 
 
 def test_verify(folder, console, flip):
@@ -67,13 +49,35 @@ def test_import(tmp_path, console):
     (tmp_path / "a.jsonl").write_text(json.dumps(line))
     assert commands.import_("jsonl", tmp_path / "a.jsonl", tmp_path / "r", contains=("gsm8k/test",), console=console) == 0
     assert "Imported 1 groups" in printed(console) and "gsm8k/test" in printed(console)
-    with pytest.raises(UsageError, match="Unknown format 'csv'; import one of gsm8k-solutions, jsonl"):
+    with pytest.raises(UsageError, match="Unknown format 'csv'; import one of gsm8k-solutions, huggingface, jsonl"):
         commands.import_("csv", tmp_path / "a.jsonl", tmp_path / "r")
     with pytest.raises(UsageError, match="fixed fields"):
         commands.import_("gsm8k-solutions", tmp_path / "a.jsonl", tmp_path / "r", contains=("x",))
 
 
 def test_an_empty_folder_is_named(tmp_path):
-    for command in (commands.info, commands.show):
-        with pytest.raises(DataError, match=f"{tmp_path} holds no data sets; sample some"):
-            command(tmp_path)
+    with pytest.raises(DataError, match=f"{tmp_path} holds no data sets; sample some"):
+        commands.info(tmp_path)
+
+
+def test_an_import_of_several_data_sets_and_an_export(folder, tmp_path, console):
+    assert commands.export(folder, tmp_path / "e.jsonl", console=console) == 0
+    assert commands.import_("jsonl", tmp_path / "e.jsonl", tmp_path / "r", console=console) == 0
+    text = printed(console)
+    assert "Wrote 12 groups to" in text and "Imported 12 groups, 48 completions" in text and "as 3 data sets of" in text
+
+
+def test_a_mapping_file(tmp_path):
+    (tmp_path / "m.json").write_text('{"prompt": "question"}')
+    assert commands.read_mapping(tmp_path / "m.json") == {"prompt": "question"}
+    (tmp_path / "m.json").write_text("[1]")
+    with pytest.raises(UsageError, match="m.json: give a JSON object"):
+        commands.read_mapping(tmp_path / "m.json")
+    with pytest.raises(UsageError, match="nowhere.json: cannot be read"):
+        commands.read_mapping(tmp_path / "nowhere.json")
+
+
+def test_a_copy_that_left_something_out_says_so(console):
+    report = rollouts.CopyReport("x", datasets=1, groups=3, read=6, duplicates=2, damaged=["a [file] is damaged"])
+    assert commands.print_copy(report, console) == 1
+    assert "3 of 6 groups" in printed(console) and "2 left out" in printed(console) and "left out: a [file]" in printed(console)

@@ -1,5 +1,7 @@
+import collections
 import itertools
 
+import numpy as np
 import pytest
 
 from grre_jax import rollouts
@@ -92,3 +94,70 @@ def test_bad_orders_are_refused(source):
         rollouts.training_order(source, seed=-1, groups_per_step=1)
     with pytest.raises(IndexError):
         rollouts.training_order(source, seed=0, groups_per_step=1)[-1]
+
+
+# ---- which groups an epoch holds, and how often
+
+
+def epoch(versions, rewards=None, **how):
+    rewards = [np.array([0.0, 1.0])] * len(versions) if rewards is None else [np.array(r, float) for r in rewards]
+    return rollouts.arranged(list(range(100, 100 + len(versions))), np.array(versions), rewards, **how)
+
+
+def test_an_epoch_holds_what_is_young_enough_in_its_order():
+    versions = [0, 3, 1, 3, 2]
+    assert epoch(versions) == [100, 101, 102, 103, 104]
+    assert epoch(versions, max_staleness=1) == [101, 103, 104]
+    assert epoch(versions, order="newest") == [103, 101, 104, 102, 100]
+    assert epoch(versions, order="newest", max_staleness=0) == [103, 101]
+    assert epoch([]) == epoch([], prefer="reward") == []
+
+
+def test_preferred_groups_come_more_often():
+    rewards = [[0, 0], [0, 1], [1, 1], [1, 1]]
+    counts = collections.Counter(epoch([0] * 4, rewards, prefer="reward"))
+    assert counts == {100: 1, 101: 5, 102: 8, 103: 8}  # 1 + 7 * 0.5, rounded to even
+    assert collections.Counter(epoch([0] * 4, rewards, prefer="spread")) == {100: 1, 101: 8, 102: 1, 103: 1}
+    assert collections.Counter(epoch([5, 12, 5, 6], prefer="newest")) == {100: 1, 101: 8, 102: 1, 103: 2}
+    assert epoch([4, 4, 4], prefer="newest") == [100, 101, 102]  # nothing to prefer
+
+
+@pytest.mark.parametrize("how", [{"max_staleness": 3}, {"order": "newest"}, {"prefer": "newest"}])
+def test_an_age_is_asked_of_groups_that_have_one(how):
+    with pytest.raises(DataError, match="group number 101 does not say which policy version sampled it"):
+        epoch([3, -1, 2], **how)
+    assert epoch([3, -1, 2], prefer="reward") == [100, 101, 102]
+
+
+def test_several_folders_have_their_shares_and_epochs_of_their_own(tmp_path, make_group):
+    sources = []
+    for name, groups in (("a", 4), ("b", 6)):
+        rollouts.write(tmp_path / name, [make_group(i, group_id=f"{name}{i}") for i in range(groups)], writer="w")
+        sources.append(rollouts.GroupSource(rollouts.read(tmp_path / name)))
+    order = rollouts.training_order(sources, 9, 4, shares=[0.25, 0.5])
+    flat = [i for step in range(15) for i in ids(order[step])]
+    assert collections.Counter(name[0] for name in flat) == {"a": 20, "b": 40}
+    assert all(abs(sum(name[0] == "a" for name in flat[:n]) - n / 3) <= 1 for n in range(1, 61))
+    for letter, size in (("a", 4), ("b", 6)):
+        own = [name for name in flat if name[0] == letter]
+        assert all(len(set(own[start : start + size])) == size for start in range(0, len(own) - size + 1, size))
+    again = rollouts.training_order(sources, 9, 4, shares=[0.25, 0.5])
+    assert [ids(again[step]) for step in (14, 3, 0)] == [flat[4 * step : 4 * step + 4] for step in (14, 3, 0)]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7])
+def test_processes_take_their_groups_and_read_no_others(source, monkeypatch, count):
+    order = rollouts.training_order(source, 3, 5)
+    whole, read = ids(order[4]), []
+    monkeypatch.setattr(rollouts.GroupSource, "__getitem__", lambda self, index: read.append(index) or self.reader[self.numbers[index]])
+    parts = [ids(order.part(4, index, count)) for index in range(count)]
+    assert [parts[i % count][i // count] for i in range(5)] == whole and len(read) == 5
+    with pytest.raises(UsageError, match=f"part {count} of {count}"):
+        order.part(4, count, count)
+
+
+def test_an_order_with_counted_uses_ends(source):
+    order = rollouts.training_order(source, 0, 5, uses=2, shuffle=False)
+    assert len(order) == 4 and ids(order[0]) == ["g0", "g1", "g2", "g3", "g4"] and ids(order[3])[0] == "g3"
+    with pytest.raises(IndexError):
+        order[4]

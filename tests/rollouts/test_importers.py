@@ -15,7 +15,15 @@ TOKENS = {
     "prompt_tokens": [1, 2],
     "temperature": 0.5,
     "completions": [
-        {"text": "4", "reward": 1.0, "tokens": [5, 9], "logprobs": [-0.5, -0.25], "source": "gpt", "finish_reason": "stop"},
+        {
+            "text": "4",
+            "reward": 1.0,
+            "tokens": [5, 9],
+            "logprobs": [-0.5, -0.25],
+            "source": "gpt",
+            "finish_reason": "stop",
+            "is_expert": True,
+        },
         {"text": "", "reward": 0.0, "tokens": [9], "logprobs": [-3.0]},
     ],
 }
@@ -42,6 +50,7 @@ def test_jsonl(tmp_path):
     assert tokens.lengths.tolist() == [2, 1] and tokens.tokens.tolist() == [5, 9, 9] and tokens.prompt_tokens.tolist() == [1, 2]
     assert tokens.behavior_logprobs.tolist() == [-0.5, -0.25, -3.0] and tokens.mask.tolist() == [1, 1, 1]
     assert tokens.sources == ["gpt", "imported"] and tokens.finish_reasons == ["stop", "imported"] and tokens.temperature == 0.5
+    assert tokens.is_expert.tolist() == [1, 0] and text.is_expert.tolist() == [0, 0]
     metadata = reader.datasets[0].metadata
     assert metadata["who"] == "me" and metadata["contains"] == ["gsm8k/test"] and metadata["source_file"] == "mine.jsonl"
     assert reader.contains == {"gsm8k/test"} and rollouts.verify(tmp_path / "r").ok

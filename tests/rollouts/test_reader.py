@@ -155,7 +155,7 @@ def test_a_changed_record_fails_its_own_checksum(tmp_path, make_group):
 
 
 def test_threads_share_a_reader_with_few_open_files(folder, make_group, monkeypatch):
-    monkeypatch.setattr("grre_jax.rollouts.reader.OPEN_FILES", 1)
+    monkeypatch.setattr("grre_jax.rollouts.shards.OPEN_FILES", 1)
     reader = rollouts.read(folder)
     wrong = []
 

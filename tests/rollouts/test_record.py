@@ -1,11 +1,42 @@
+import dataclasses
+import subprocess
+import sys
+
 import pytest
 
-from grre_jax.rollouts import record, schema
+from grre_jax import rollouts
+from grre_jax.rollouts import flat, record, schema
 
 
 def test_a_record_survives(make_group):
     group = make_group(4)
     assert record.decode(record.encode(group)) == group
+
+
+def test_every_process_writes_the_same_bytes(make_group):
+    """A protobuf map has another order in another process: the same group would be another record there."""
+    code = """
+from grre_jax import rollouts
+from grre_jax.rollouts import record
+import sys
+sys.stdout.buffer.write(record.encode(rollouts.Group(group_id="a", prompt="p", texts=["t"], rewards=[1])))
+"""
+    found = {subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout for _ in range(2)}
+    (data,) = found | {record.encode(rollouts.Group(group_id="a", prompt="p", texts=["t"], rewards=[1]))}
+    assert record.canonical(data) == data
+
+
+def test_an_older_record_has_its_features_in_any_order(make_group):
+    from tensorflow_datasets.proto import tf_example_pb2
+
+    data = record.encode(make_group(4))
+    features = tf_example_pb2.Example.FromString(data).features.feature
+    shuffled = b""
+    for name in sorted(features, reverse=True):
+        one = tf_example_pb2.Example()
+        one.features.feature[name].CopyFrom(features[name])
+        shuffled += one.SerializeToString()  # messages one after the other are read as one
+    assert shuffled != data and record.decode(shuffled) == make_group(4) and record.canonical(shuffled) == data
 
 
 def test_tfds_lays_the_record_out_in_the_same_way(make_group):
@@ -17,8 +48,8 @@ def test_tfds_lays_the_record_out_in_the_same_way(make_group):
     data = record.encode(group)
     parsed = spec.deserialize_example_np(data)
     assert set(parsed) == {name for name, _, _ in schema.FIELDS} | {record.CHECKSUM}
-    assert schema.from_record(parsed) == group
-    values = schema.to_record(group) | {record.CHECKSUM: parsed[record.CHECKSUM]}
+    assert flat.from_record(parsed) == group
+    values = flat.to_record(group) | {record.CHECKSUM: parsed[record.CHECKSUM]}
     serializer = example_serializer.ExampleSerializer(spec.get_serialized_info())
     assert record.decode(serializer.serialize_example(spec.encode_example(values))) == group
 
@@ -61,3 +92,15 @@ def test_features_of_a_newer_minor_version_are_carried_along(make_group):
     example = tf_example_pb2.Example.FromString(record.encode(copy))
     assert list(example.features.feature["kept_mass"].float_list.value) == [0.5, 0.25]
     assert record.features().deserialize_example_np(record.encode(copy))["answer"] == b"5"
+
+
+def test_a_record_of_schema_1_0_still_reads(make_group, monkeypatch):
+    group = make_group(4)
+    added = ("token_versions", "is_expert", "min_p", "logprob_dtype", "engine")
+    with monkeypatch.context() as older:
+        older.setattr(schema, "FIELDS", tuple(field for field in schema.FIELDS if field[0] not in added))
+        data = record.encode(group)
+    read = record.decode(data)
+    assert read == dataclasses.replace(group, token_versions=None, is_expert=None, min_p=0.0, logprob_dtype="", engine="")
+    read.validate()
+    assert record.decode(record.encode(read)) == read

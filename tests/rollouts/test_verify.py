@@ -2,7 +2,7 @@ import pytest
 
 from grre_jax import rollouts
 from grre_jax.errors import DataError
-from grre_jax.rollouts import manifest, writer
+from grre_jax.rollouts import incomplete, manifest
 
 
 def test_an_intact_folder(folder):
@@ -38,7 +38,7 @@ def test_a_data_set_listed_twice_is_found(folder):
 
 
 def test_what_is_unfinished_is_shown_and_is_no_damage(folder):
-    (folder / writer.INCOMPLETE / "x").mkdir()
+    (folder / incomplete.INCOMPLETE / "x").mkdir()
     with open(folder / manifest.FILENAME, "ab") as file:
         file.write(b'{"name":"torn')
     report = rollouts.verify(folder)

@@ -1,3 +1,4 @@
+import dataclasses
 import math
 
 import jax
@@ -170,6 +171,18 @@ def test_a_group_beyond_the_limits_is_named(make_group, fields, behavior, messag
     shape = BatchShape(responses=3, row_tokens=13, rows=1, micro_batches=1)
     with pytest.raises(DataError, match=message):
         pack([make_group(0, **fields)], shape, behavior_logprobs=behavior)
+
+
+@pytest.mark.parametrize("role, field", [("reference", "ref_logprobs"), ("proximal", "prox_logprobs")])
+def test_stored_log_probs_are_packed_like_the_behaviour_policys(make_group, role, field):
+    groups = [make_group(n) for n in range(2)]
+    shape = BatchShape(responses=6, row_tokens=26, rows=1, micro_batches=1)
+    beside = [dataclasses.replace(group, **{field: group.behavior_logprobs * 2}) for group in groups]
+    batch = pack(beside, shape, stored=(field,))
+    np.testing.assert_array_equal(getattr(batch, field), batch.old_logprobs * 2)
+    assert batch.old_logprobs.any() and getattr(pack(beside, shape), field) is None
+    with pytest.raises(DataError, match=f"group g1 has no {role} log-probs, .* `grre rollouts rescore --as {role}`"):
+        pack([beside[0], groups[1]], shape, stored=(field,))
 
 
 def test_groups_that_do_not_fit_the_rows_are_refused(make_group):

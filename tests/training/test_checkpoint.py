@@ -1,4 +1,6 @@
 import dataclasses
+import shutil
+import subprocess
 import time
 
 import jax
@@ -8,7 +10,8 @@ import pytest
 
 from grre_jax import parallel
 from grre_jax.errors import DataError
-from grre_jax.training.checkpoint import Checkpoints
+from grre_jax.training import checkpoint as module
+from grre_jax.training.checkpoint import CheckpointGone, Checkpoints, Keep, listed, read_params
 from grre_jax.training.state import OptimizerConfig, TrainState, fresh, make_optimizer
 
 
@@ -63,6 +66,97 @@ def test_the_first_and_the_newest_are_kept(state, tmp_path):
         with pytest.raises(DataError, match=r"has no checkpoint of step 2: it holds \[0, 4, 6\]"):
             restore(state, 2)
     checkpoints.close()
+
+
+@pytest.mark.parametrize(
+    "keep, expected",
+    [
+        (Keep(newest=1), [0, 7]),
+        (Keep(newest=1, every=3), [0, 3, 6, 7]),
+        (Keep(newest=1, best=2), [0, 2, 5, 7]),
+        (Keep(newest=1, best=1, metric="kl", smallest=True), [0, 4, 7]),
+        (Keep(newest=2, needed=lambda step: step in (1, 4)), [0, 1, 4, 6, 7]),
+    ],
+    ids=["newest", "every", "best", "smallest", "needed"],
+)
+def test_what_is_kept(state, tmp_path, keep, expected):
+    """Steps 2, 4 and 5 were evaluated; a choice of the best looks at no others. A new process goes on with the same choice."""
+    scores = {2: {"accuracy": 0.9, "kl": 2.0}, 4: {"accuracy": 0.1, "kl": 1.0}, 5: {"accuracy": 0.5, "kl": 3.0}}
+    for steps in (range(6), (6, 7)):
+        checkpoints = Checkpoints(tmp_path / "c", keep)
+        for step in steps:
+            checkpoints.save(at(state, step), wait=True, metrics=scores.get(step))
+        checkpoints.close()
+    assert listed(tmp_path / "c") == checkpoints.steps == expected
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """`small_disk(kilobytes)`: a folder on a file system of that size."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+
+    def mount(kilobytes):
+        done = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "none", folder], capture_output=True, text=True)
+        if done.returncode:
+            pytest.skip(f"no right to mount a file system: {done.stderr.strip()}")
+        return folder
+
+    yield mount
+    subprocess.run(["umount", "-l", folder], capture_output=True)
+
+
+def test_a_full_disk_is_said_and_the_checkpoint_before_restores(state, small_disk):
+    draw = np.random.default_rng(0)  # what cannot be compressed
+    big = jax.tree.map(lambda x: jax.device_put(draw.normal(size=60_000).astype(np.float32), x.sharding) if x.ndim == 2 else x, state)
+    folder = small_disk(1800) / "c"
+    checkpoints = Checkpoints(folder, keep=5)
+    with pytest.raises(DataError) as caught:
+        for step in (1, 2, 3, 4):
+            checkpoints.save(at(big, step))
+        checkpoints.wait()
+    left = listed(folder)
+    assert f"step {left[-1] + 1} cannot be written to {folder}: no space left on the disk; that of step {left[-1]} is whole" in str(
+        caught.value
+    )
+    for path in folder.glob("*-tmp*"):
+        shutil.rmtree(path, ignore_errors=True)
+    checkpoints = Checkpoints(folder, keep=5)
+    assert_same_bits(checkpoints.restore(jax.tree.map(lambda x: x * 0, big)).params, big.params)
+    checkpoints.close()
+
+
+def test_reading_what_another_process_keeps(state, tmp_path, monkeypatch):
+    """Explorers read a folder that the learner writes and prunes."""
+    assert listed(tmp_path / "none") == []
+    checkpoints = Checkpoints(tmp_path / "c", keep=1)
+    checkpoints.save(at(state, 0), wait=True)
+    checkpoints.save(at(state, 1), wait=True)
+    assert_same_bits(read_params(tmp_path / "c", 1, state.params), state.params)
+    checkpoints.save(at(state, 2), wait=True)
+    checkpoints.close()
+    with pytest.raises(CheckpointGone, match=r"the checkpoint of step 1 is gone from .*: it holds \[0, 2\]"):
+        read_params(tmp_path / "c", 1, state.params)
+    # It goes while it is read: half of it is there when the reading begins.
+    before = {path.name for path in (tmp_path / "c").iterdir()}
+    load = module.ocp.load_checkpointables
+
+    def removed_meanwhile(path, abstract):
+        shutil.rmtree(tmp_path / "c" / "2" / "params")
+        try:
+            return load(path, abstract)
+        finally:
+            shutil.rmtree(tmp_path / "c" / "2")
+
+    monkeypatch.setattr(module.ocp, "load_checkpointables", removed_meanwhile)
+    with pytest.raises(CheckpointGone, match="step 2 is gone"):
+        read_params(tmp_path / "c", 2, state.params)
+    monkeypatch.undo()
+    assert "2" in before
+    shutil.rmtree(tmp_path / "c" / "0" / "params")
+    with pytest.raises(DataError, match=r"c/0 cannot be read .*restore it from a copy") as caught:
+        read_params(tmp_path / "c", 0, state.params)
+    assert not isinstance(caught.value, CheckpointGone)
 
 
 def test_a_step_already_saved_is_left_as_it_is(state, tmp_path):

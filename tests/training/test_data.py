@@ -11,8 +11,9 @@ from grre_jax.config import CheckpointConfig, DataConfig, EvaluationConfig, Mode
 from grre_jax.errors import DataError, UsageError
 from grre_jax.rollouts import Group
 from grre_jax.tasks import CharTokenizer
-from grre_jax.training import data, loop, setup
+from grre_jax.training import data, data_checks, loop, refill, setup
 from grre_jax.training.regime import Regime
+from grre_jax.training.schedule import Schedule
 
 TOKENIZER = CharTokenizer()
 
@@ -26,12 +27,12 @@ def built(make_config, tmp_path_factory):
     return setup.build(make_config(tmp_path_factory.mktemp("data") / "run", objective=ObjectiveConfig("reinforce")))
 
 
-def select(built, folder, *, objective="reinforce", ranking="", groups_per_step=2, **fields):
+def select(built, folder, *, objective="reinforce", ranking="", groups_per_step=2, steps=100, **fields):
     config = dataclasses.replace(
         built.config,
         data=DataConfig(path=str(folder), **fields),
         evaluation=EvaluationConfig(ranking_questions=ranking),
-        training=TrainingConfig(groups_per_step=groups_per_step),
+        training=TrainingConfig(steps=steps, groups_per_step=groups_per_step),
     )
     parts = dataclasses.replace(built, config=config, objective=objectives.algorithm(objective))
     return data.stored_batches(parts, rollouts.read(folder))
@@ -131,21 +132,123 @@ def test_questions_held_out_for_ranking_are_not_trained_on(built, folder):
             select(built, folder, questions=questions, ranking=ranking)
 
 
-@pytest.mark.parametrize("objective", ["rec_oneside_nois", "rec_ring_is", "grpo", "opmd"])
-def test_an_objective_that_needs_behaviour_log_probs(built, folder, tmp_path, make_group, objective):
+REQUIRED = {"dr_grpo": {"constant_length": 3}, "grpo_two_sided": {"delta": 4.0}, "dro": {"dro_beta": 0.2}, "gvpo": {"gvpo_beta": 0.1}}
+
+
+@pytest.mark.parametrize("row", objectives.algorithm_table(), ids=lambda row: row.name)
+def test_every_objective_takes_or_refuses_data_without_behaviour_log_probs(make_group, row):
+    objective = objectives.algorithm(row.name, **REQUIRED.get(row.name, {}))
+    without, with_logprobs = text_group(0), make_group(0, behavior_logprobs=-np.ones(7))
+    data_checks.check_group(objective, 1.0, with_logprobs, "somewhere")
+    if "old_logprobs" not in objective.requires:
+        data_checks.check_group(objective, 1.0, without, "somewhere")
+        return
     with pytest.raises(DataError) as caught:
-        select(built, folder, objective=objective, questions="0:4")
+        data_checks.check_group(objective, 1.0, without, "somewhere")
     message = str(caught.value)
-    assert f"group g0 of {folder} has no behaviour log-probs, and objective {objective} needs them" in message
+    assert f"group g0 of somewhere has no behaviour log-probs, and objective {row.name} needs them" in message
+    assert "`grre rollouts rescore somewhere`" in message
     offered = message.split("(")[1].split(")")[0].split(", ")
     assert {"reinforce", "asymre", "red_drop", "red_weight"} <= set(offered)
     assert all("old_logprobs" not in objectives.algorithm(name).requires for name in offered)
-    # One group that lacks them is enough, and none is not.
+
+
+def test_the_objectives_that_train_without_behaviour_log_probs_are_these():
+    free = {row.name for row in objectives.algorithm_table() if "old_logprobs" not in row.requires}
+    assert {"reinforce", "asymre", "red_drop", "red_weight", "raft", "rloo"} <= free
+    assert not {name for name in free if name.startswith(("rec_", "grpo", "opmd_token"))} and "opmd" not in free
+
+
+@pytest.mark.parametrize("objective", ["rec_oneside_nois", "grpo", "opmd"])
+def test_one_group_without_behaviour_log_probs_is_enough_to_refuse_a_folder(built, folder, tmp_path, make_group, objective):
+    with pytest.raises(DataError, match=f"group g0 of {folder} has no behaviour log-probs, and objective {objective} needs them"):
+        select(built, folder, objective=objective, questions="0:4")
     mixed = tmp_path / "mixed"
     rollouts.write(mixed, [make_group(i, lengths=(2, 3), rewards=[0, 1]) for i in range(3)] + [text_group(9)], writer="import")
     assert len(select(built, mixed, objective=objective, questions="0:3").groups(0)) == 2
     with pytest.raises(DataError, match="group g9 "):
         select(built, mixed, objective=objective)
+
+
+def test_a_ratio_compares_like_with_like(make_group):
+    grpo = objectives.algorithm("grpo")
+    full = -np.full(7, 0.5, np.float32)
+    cut = {"top_p": 0.9, "top_k": 4, "min_p": 0.1}
+
+    def check(objective=grpo, **fields):
+        data_checks.check_group(objective, 1.0, make_group(0, **{"behavior_logprobs": full} | fields), "somewhere")
+
+    # Behaviour log-probs are over the full vocabulary whatever the data was drawn with.
+    check(**cut, sampling_logprobs=full + 0.3)
+    check(sampling_logprobs=full)
+    check(sampling_logprobs=full - 0.01)  # rounding
+    with pytest.raises(
+        DataError, match=r"drawn with top_k 4, top_p 0\.9, min_p 0\.1 and has a token whose behaviour log-prob is 0\.3 above"
+    ):
+        check(**cut, sampling_logprobs=full - 0.3)
+    check(sampling_logprobs=full - [0.3, 0, 0, 0, 0, 0, 0], mask=[0, 1, 1, 1, 1, 1, 1])  # an observation's mean nothing
+    with pytest.raises(
+        DataError,
+        match=r"temperature 0\.7 and sampling\.temperature is 1: .*set --sampling\.temperature 0\.7, or take new ones: `grre rollouts rescore",
+    ):
+        check(temperature=0.7)
+    with pytest.raises(
+        DataError, match=r"temperature 0 and sampling\.temperature is 1: a ratio would compare two distributions; `grre rollouts rescore"
+    ):
+        check(temperature=0)
+    check(objectives.algorithm("reinforce"), temperature=0.7, sampling_logprobs=full - 0.3)
+
+
+def test_an_experts_groups_need_no_log_probs_where_the_objective_asks_for_experts():
+    chord, grpo = objectives.algorithm("chord"), objectives.algorithm("grpo")
+    whole, half = text_group(0, is_expert=[1, 1]), text_group(0, is_expert=[1, 0])
+    data_checks.check_group(chord, 1.0, whole, "somewhere")
+    for objective, group in ((chord, half), (grpo, whole)):
+        with pytest.raises(DataError, match="has no behaviour log-probs"):
+            data_checks.check_group(objective, 1.0, group, "somewhere")
+
+
+def test_an_experts_group_is_kept_without_signal_where_the_objective_asks_for_experts(built, tmp_path):
+    rollouts.write(tmp_path, [text_group(i, rewards=(1, 1), is_expert=[1, 1]) for i in range(3)], writer="import")
+    assert names(select(built, tmp_path, objective="chord", groups_per_step=3), 1) == {"g0", "g1", "g2"}
+    with pytest.raises(DataError, match="No group of"):
+        select(built, tmp_path, objective="reinforce")
+
+
+# ---- ages, orders and uses of stored groups
+
+
+@pytest.fixture
+def aged(tmp_path, make_group):
+    for version in range(4):
+        groups = [make_group(10 * version + i, lengths=(2, 3), rewards=[0, 1 + version], policy_version=[version] * 2) for i in range(2)]
+        rollouts.write(tmp_path / "aged", groups, writer="sampler", policy_version=version)
+    return tmp_path / "aged"
+
+
+def test_a_staleness_window_is_of_the_folders_newest(built, aged):
+    assert names(select(built, aged, max_staleness=1), 2) == {"g20", "g21", "g30", "g31"}
+    assert names(select(built, aged, max_staleness=0, groups_per_step=1), 2) == {"g30", "g31"}
+    assert len(names(select(built, aged), 4)) == 8
+
+
+def test_the_order_can_be_that_of_the_folder_or_of_age(built, aged):
+    stored = select(built, aged, order="stored", groups_per_step=4)
+    assert [[g.group_id for g in stored.groups(step)] for step in range(3)] == [
+        ["g0", "g1", "g10", "g11"],
+        ["g20", "g21", "g30", "g31"],
+        ["g0", "g1", "g10", "g11"],
+    ]
+    newest = select(built, aged, order="newest", groups_per_step=4)
+    assert [g.group_id for g in newest.groups(0)] == ["g31", "g30", "g21", "g20"]
+
+
+def test_uses_are_counted_before_anything_runs(built, aged):
+    lasts = select(built, aged, max_uses=3, groups_per_step=4, steps=6)
+    seen = [g.group_id for step in range(6) for g in lasts.groups(step)]
+    assert sorted(seen) == sorted(3 * [f"g{10 * v + i}" for v in range(4) for i in range(2)])
+    with pytest.raises(DataError, match=r"at most data\.max_uses = 3 times, last 6 steps, and training\.steps is 7"):
+        select(built, aged, max_uses=3, groups_per_step=4, steps=7)
 
 
 # ---- sampled batches
@@ -167,6 +270,42 @@ def test_sampled_batches_are_found_by_place_and_version(tmp_path):
     assert [batches.staleness(s) for s in range(4)] == [0, 1, 0, 1]
     with pytest.raises(DataError, match="no group of policy version 4 at position 8"):
         batches.groups(4)
+    assert [batches.ready(s) for s in range(5)] == [True] * 4 + [False]
+
+
+def test_replayed_groups_are_those_of_the_versions_that_sampled_them(tmp_path):
+    regime = Regime(sync_interval=2, replay_ratio=0.5, reuse=2)
+    schedule = Schedule(regime, 4, seed=5)
+    for version in range(8):
+        if places := schedule.sampled(version, 8):
+            groups = [text_group(f"{version}-{p}", position=p, policy_version=[version] * 2) for p in places]
+            rollouts.write(tmp_path, groups, writer="sampler", policy_version=version)
+    batches = data.SampledBatches(rollouts.read(tmp_path), regime, 4, seed=5)
+    for step in (7, 0, 3):
+        groups, plan = batches.groups(step), schedule(step)
+        assert [(g.position, int(g.policy_version[0])) for g in groups] == list(plan.places) and len(groups) == 4
+        assert batches.ages(step).tolist() == [step - int(g.policy_version[0]) for g in groups]
+        assert batches.staleness(step) == np.mean(batches.ages(step))
+        assert batches.positions(step) == plan.fresh
+    assert len(set(batches.ages(7))) > 1
+
+
+def test_dynamic_sampling_trains_on_the_first_refill_with_signal(tmp_path):
+    def sampled(place, round_, signal):
+        position = refill.lane(place, round_)
+        return text_group(f"{place}-{round_}", rewards=(1, int(not signal)), position=position, policy_version=[0, 0])
+
+    # Place 0 has signal at once, 1 in its second refill, 2 in none of the two.
+    have = {(0, 0): True, (1, 0): False, (1, 1): False, (1, 2): True, (2, 0): False, (2, 1): False, (2, 2): False}
+    rollouts.write(tmp_path, [sampled(*key, signal) for key, signal in have.items()], writer="sampler", policy_version=0)
+    reader = rollouts.read(tmp_path)
+    batches = data.SampledBatches(reader, Regime(), 3, rounds=2)
+    assert [g.group_id for g in batches.groups(0)] == ["g0-0", "g1-2"]
+    assert batches.ages(0).tolist() == [0, 0] and batches.positions(0) == range(3)
+    assert refill.missing(reader, batches.schedule(0).places, 2) == {}
+    assert refill.missing(reader, batches.schedule(0).places, 3) == {0: [refill.lane(2, 3)]}
+    with pytest.raises(DataError, match=f"no group of policy version 0 at position {refill.lane(2, 3)}, which dynamic sampling"):
+        data.SampledBatches(reader, Regime(), 3, rounds=3).groups(0)
 
 
 # ---- provenance

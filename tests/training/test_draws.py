@@ -10,7 +10,17 @@ from grre_jax.training.draws import Purpose, run_key
 
 def test_purposes_keep_their_numbers():
     # A stored run is repeated by these: a renumbering would change its draws.
-    assert {p.name: int(p) for p in Purpose} == {"INIT": 0, "EXPLORE": 1, "EVALUATE": 2, "SHAPE": 3, "WARM_START": 4, "LORA": 5, "SAMPLE": 6}
+    assert {p.name: int(p) for p in Purpose} == {
+        "INIT": 0,
+        "EXPLORE": 1,
+        "EVALUATE": 2,
+        "SHAPE": 3,
+        "WARM_START": 4,
+        "LORA": 5,
+        "SAMPLE": 6,
+        "REPLAY": 7,
+        "MIX": 8,
+    }
 
 
 def test_no_two_purposes_or_seeds_share_a_draw():

@@ -10,11 +10,13 @@ from grre_jax import rollouts
 from grre_jax.config import SamplingConfig
 from grre_jax.errors import DataError
 from grre_jax.tasks import Verdict
+from grre_jax.tasks.judging import Judged
 from grre_jax.training import explore as module
-from grre_jax.training import setup
+from grre_jax.training import refill, setup
 from grre_jax.training import state as states
 from grre_jax.training.draws import Purpose
-from grre_jax.training.explore import GROUPS_PER_DATASET, Explorer, explore
+from grre_jax.training.evaluate import figures
+from grre_jax.training.explore import GROUPS_PER_DATASET, Explorer, Share, explore
 from grre_jax.training.score import score_groups
 
 
@@ -48,7 +50,8 @@ def test_a_group_holds_what_was_asked_and_sampled(explorer, groups):
         )
         assert group.prompt_tokens.tolist() == explorer.tokenizer.encode_prompt(question)
         assert group.num_completions == 4 and group.policy_version.tolist() == [3] * 4 and group.mask.all()
-        assert (group.temperature, group.top_k, group.top_p, group.seed, group.attempt) == (0.9, 12, 1.0, 11, 0)
+        assert (group.temperature, group.top_k, group.top_p, group.min_p, group.seed, group.attempt) == (0.9, 12, 1.0, 0.0, 11, 0)
+        assert group.logprob_dtype == "float32" and group.engine.startswith("grre_jax.sampling ")
         for k, text in enumerate(group.texts):
             tokens = group.tokens[group.offsets[k] : group.offsets[k + 1]]
             assert text == explorer.tokenizer.decode(tokens) and len(tokens) == group.lengths[k]
@@ -157,6 +160,43 @@ def test_only_what_is_missing_is_sampled_and_sealed(explorer, groups, tmp_path, 
     assert len(seal(explorer, tmp_path / "r", range(12))) == 12 and GROUPS_PER_DATASET > 1000
 
 
+def test_shares_are_whole_calls_dealt_out_in_turn():
+    places = [*range(8, 20), 30, 31]
+    cut = [[8, 9, 10, 11], [12, 13, 14, 15], [16, 17, 18, 19], [30, 31]]
+    assert Share().calls(places, 4) == cut
+    shares = [Share(index, 3, "x").calls(places, 4) for index in range(3)]
+    assert sorted(call for share in shares for call in share) == cut and all(shares)
+    assert shares[2] == [[8, 9, 10, 11]]
+
+
+def test_explorers_together_seal_what_one_seals_alone(explorer, groups, tmp_path):
+    """And a call of which a part is missing is sampled whole, so that every bit of what was missing is the same."""
+    reader = seal(explorer, tmp_path / "alone", range(10))
+    for index in (1, 0):
+        seal(explorer, tmp_path / "r", range(10), share=Share(index, 2, f"explorer-{index}"), wanted=range(4))
+    assert [entry.writer for entry in rollouts.read(tmp_path / "r").datasets] == ["explorer-0"]
+    rollouts.write(tmp_path / "r", [reader[5], reader[6]], writer="other", policy_version=3)
+    for index in (1, 0):
+        found = seal(explorer, tmp_path / "r", range(10), share=Share(index, 2, f"explorer-{index}"))
+    assert sorted(group.position for group in found) == list(range(10))
+    assert {group.position: group for group in found} == {group.position: group for group in reader}
+
+
+def test_places_without_signal_are_refilled_by_the_same_explorer(explorer, groups, tmp_path):
+    reader = seal(explorer, tmp_path / "r", range(10), rounds=2)
+    places = [(place, 3) for place in range(10)]
+    assert refill.missing(reader, places, 2) == {} and refill.missing(reader, places, 1) == {}
+    flat = [place for place in range(10) if not groups[place].has_signal]
+    assert flat and sorted(group.position for group in reader if group.position < 10) == list(range(10))
+    assert [p for p in sorted(reader.index) if p >= refill.LANE_PLACES and p < 2 * refill.LANE_PLACES] == [refill.lane(p, 1) for p in flat]
+    assert len(seal(explorer, tmp_path / "r", range(10), rounds=2)) == len(reader)
+    # Killed between two rounds, it goes on where it was.
+    (tmp_path / "killed").mkdir()
+    rollouts.write(tmp_path / "killed", [g for g in reader if g.position < refill.LANE_PLACES], writer="explorer", policy_version=3)
+    again = seal(explorer, tmp_path / "killed", range(10), rounds=2)
+    assert {group.position: group for group in again} == {group.position: group for group in reader}
+
+
 def test_a_stop_between_data_sets_keeps_what_is_sealed(explorer, groups, tmp_path, monkeypatch):
     monkeypatch.setattr("grre_jax.training.explore.GROUPS_PER_DATASET", 4)
 
@@ -193,3 +233,42 @@ def test_all_groups_of_one_process_are_its_own(explorer, groups):
     explorer, params = explorer
     questions = [explorer.task.question(p) for p in range(10)]
     assert explorer.all_groups(params, questions, range(10), policy_version=3) == groups
+
+
+def test_a_judge_judges_texts_and_what_it_could_not_is_recorded(explorer, groups):
+    """Four completions of six questions, in two calls, the second filled up; the judge sees each question of the run once."""
+    explorer, params = explorer
+    asked = []
+
+    class Judge:
+        def __call__(self, some):
+            asked.extend(question.question_id for question, _ in some)
+            return [
+                Judged(
+                    np.array([len(text) for text in texts[:3]] + [0], np.float32), {"own": np.ones(4, np.float32)}, ["", "", "", "crash"]
+                )
+                for _, texts in some
+            ]
+
+    class Texts:
+        name = "texts"
+        question = explorer.task.question
+
+    questions = [explorer.task.question(p) for p in range(6)]
+    drawn = dataclasses.replace(explorer, task=Texts(), judge=Judge()).groups(params, questions, range(6), policy_version=3)
+    assert asked == [question.question_id for question in questions]
+    for group, expected in zip(drawn, groups, strict=False):
+        assert group.texts == expected.texts and group.rewards.tolist() == [len(text) for text in group.texts[:3]] + [0]
+        assert group.extra == {"verify_failures": ["", "", "", "crash"]} and group.components["own"].tolist() == [1] * 4
+    found = figures(explorer, drawn)
+    assert found["accuracy_low"] < found["accuracy"] == np.mean([g.rewards for g in drawn]) < found["accuracy_high"]  # of rewards beyond 1
+    assert found["verify_failures_crash"] == 6 and "verify_failures" not in figures(explorer, groups)
+    assert all(group.extra == {} for group in groups)
+
+
+def test_rewards_of_the_graph_ask_no_judge(explorer, groups):
+    explorer, params = explorer
+    nobody = dataclasses.replace(explorer, judge=lambda asked: pytest.fail("asked"))
+    assert (
+        nobody.groups(params, [explorer.task.question(0)] * 4, range(4), policy_version=3)[0].rewards.tolist() == groups[0].rewards.tolist()
+    )

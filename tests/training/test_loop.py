@@ -19,6 +19,7 @@ from grre_jax.config import CheckpointConfig, DataConfig, EvaluationConfig, Obje
 from grre_jax.rollouts import Group
 from grre_jax.training import loop, setup, warm_start
 from grre_jax.training import state as states
+from grre_jax.training.ahead import Ahead
 from grre_jax.training.checkpoint import Checkpoints
 from grre_jax.training.finished import load_config
 from grre_jax.training.regime import Regime
@@ -63,7 +64,7 @@ def assert_same_run(folder, expected):
 def interrupt(monkeypatch):
     """`interrupt(point, act)`: makes the next run act (crash, by default) at a point: ("row", kind, step), ("seal", policy version) or "report"."""
     save = Checkpoints.save
-    monkeypatch.setattr(Checkpoints, "save", lambda self, state, wait=False: save(self, state, wait=True))
+    monkeypatch.setattr(Checkpoints, "save", lambda self, state, wait=False, metrics=None: save(self, state, wait=True, metrics=metrics))
 
     def crash():
         raise Crash
@@ -105,7 +106,14 @@ def test_what_a_run_leaves(tiny_run):
     assert [(entry.policy_version, entry.groups) for entry in reader.datasets] == [(0, 12), (3, 12), (6, 8)]
     assert [group.position for group in reader] == list(range(32))
     assert sorted(int(path.name) for path in (tiny_run / "checkpoints").iterdir() if path.name.isdigit()) == [0, 6, 8]
-    assert (tiny_run / "plots" / "overview.png").is_file() and (tiny_run / "summary.json").is_file()
+    assert (tiny_run / "plots" / "overview.png").is_file() and (tiny_run / "plots" / "staleness.png").is_file()
+
+
+def test_the_report_s_histogram_is_what_the_regime_says(tiny_run, make_config):
+    (summary,) = json.loads((tiny_run / "summary.json").read_text())["runs"]
+    ages = [make_config("any").regime.age(step) for step in range(8)]
+    assert summary["staleness"] == [[age, 4 * ages.count(age)] for age in sorted(set(ages))] == [[0, 12], [1, 12], [2, 8]]
+    assert summary["discarded"] is None
 
 
 def test_a_step_trains_on_its_own_places_of_the_stream(tiny_run):
@@ -171,7 +179,7 @@ def test_other_regimes(make_config, tmp_path, interrupt, monkeypatch, regime, sa
     reader = rollouts.read(tmp_path / "whole" / "rollouts")
     assert {entry.policy_version: entry.groups for entry in reader.datasets} == sampled
     staleness = [row["staleness"] for row in rows(tmp_path / "whole") if row["kind"] == "train"]
-    assert staleness == [regime.staleness(step) for step in range(8)]
+    assert staleness == [regime.age(step) for step in range(8)]
     interrupt(("row", "train", 5))
     again = dataclasses.replace(config, run_dir=str(tmp_path / "again"))
     with pytest.raises(Crash):
@@ -199,6 +207,9 @@ def test_parameters_lie_on_the_device_once(make_config, tmp_path, monkeypatch):
 
     counting("warm start", warm_start)
     counting("train", loop)
+    monkeypatch.setattr(
+        loop, "Ahead", lambda prepare, ready: Ahead(prepare, lambda step: False)
+    )  # counted between two steps, not within one
     model = dataclasses.replace(make_config("none").model, hidden_size=24)
     fields = dict(
         model=model, regime=Regime(sync_interval=2), checkpoint=CheckpointConfig(every=2), evaluation=EvaluationConfig(questions=0)

@@ -3,9 +3,10 @@
 import time
 
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
-from grre_jax.training.pending import PendingMetrics
+from grre_jax.training.pending import PendingMetrics, age_scalars
 
 
 class Log:
@@ -23,22 +24,35 @@ def metrics(loss, tokens=10):
 def test_rows_come_one_step_late_and_none_is_lost():
     log = Log()
     pending = PendingMetrics(log, time.monotonic())
-    assert pending.swap(1, metrics(0.5), 0.0) == {} and log.rows == []
-    shown = pending.swap(2, metrics(0.25, tokens=30), 1.0)
+    assert pending.swap(1, metrics(0.5), {"staleness": 0.0}) == {} and log.rows == []
+    shown = pending.swap(2, metrics(0.25, tokens=30), {"staleness": 1.0})
     assert shown["loss"] == 0.5 and shown["tokens"] == 10 and shown["tokens_per_second"] > 0 and shown["staleness"] == 0.0
     assert [(kind, step) for kind, step, _ in log.rows] == [("train", 1)]
-    assert pending.swap(2, None, 0.0)["staleness"] == 1.0
-    assert pending.swap(2, None, 0.0) == {}
+    assert pending.swap(2, None)["staleness"] == 1.0
+    assert pending.swap(2, None) == {}
     assert [(kind, step, row["loss"]) for kind, step, row in log.rows] == [("train", 1, 0.5), ("train", 2, 0.25)]
     assert [type(v) for v in log.rows[1][2].values()].count(float) == len(log.rows[1][2]) - 1
     assert all("response_tokens" not in row for _, _, row in log.rows)
 
 
-def test_unknown_staleness_is_left_out_and_the_kind_is_kept():
+@pytest.mark.parametrize(
+    "ages, scalars",
+    [
+        ([0, 0, 2, 2], {"staleness": 1.0, "staleness_0": 2, "staleness_2": 2}),
+        ([7, np.nan], {"staleness": 7.0, "staleness_7": 1}),
+        ([np.nan, np.nan], {}),
+        ([], {}),
+    ],
+)
+def test_ages_become_a_mean_and_a_histogram_of_those_that_are_known(ages, scalars):
+    assert age_scalars(np.array(ages, float)) == scalars
+
+
+def test_the_kind_is_kept_and_what_is_not_given_is_left_out():
     log = Log()
     pending = PendingMetrics(log, time.monotonic(), kind="warm_start")
-    pending.swap(1, metrics(1.0), float("nan"))
-    assert "staleness" not in pending.swap(2, None, 0.0)
+    pending.swap(1, metrics(1.0))
+    assert "staleness" not in pending.swap(2, None)
     assert log.rows[0][0] == "warm_start"
 
 
@@ -46,6 +60,6 @@ def test_speed_is_taken_from_one_row_to_the_next(monkeypatch):
     clock = iter([12.0, 16.0])
     monkeypatch.setattr(time, "monotonic", lambda: next(clock))
     pending = PendingMetrics(Log(), 10.0)
-    pending.swap(1, metrics(0, tokens=100), 0.0)
-    assert pending.swap(2, metrics(0, tokens=200), 0.0)["tokens_per_second"] == pytest.approx(100 / 2)
-    assert pending.swap(3, None, 0.0)["tokens_per_second"] == pytest.approx(200 / 4)
+    pending.swap(1, metrics(0, tokens=100))
+    assert pending.swap(2, metrics(0, tokens=200))["tokens_per_second"] == pytest.approx(100 / 2)
+    assert pending.swap(3, None)["tokens_per_second"] == pytest.approx(200 / 4)

@@ -39,6 +39,8 @@ def test_build(make_config, tmp_path):
     provenance = parts.provenance()
     assert provenance["contains"] == ["arithmetic/train"] and provenance["model"] == "new" and provenance["dtype"] == "float32"
     assert provenance["tokenizer"] == parts.tokenizer.fingerprint and json.dumps(provenance)
+    assert provenance["chat_template"] == "" and provenance["checkpoint"] == ""
+    assert provenance["reward"].startswith("grre_jax.tasks.arithmetic:Arithmetic.verify ")
     assert not config.folder.exists()
     # The weights are a function of the seed.
     again, other = setup.build_model(config, parts.tokenizer), setup.build_model(dataclasses.replace(config, seed=1), parts.tokenizer)
@@ -61,6 +63,7 @@ def test_build(make_config, tmp_path):
         ({"model": ModelSource(num_heads=3, num_kv_heads=2)}, r"model: "),
         ({"model": ModelSource(dtype="float33")}, r"field model\.dtype"),
         ({"model": ModelSource(compute_dtype="fast")}, r"model\.compute_dtype"),
+        ({"objective": ObjectiveConfig("grpo", stored=("reference",))}, r"objective\.stored = reference .* set data\.path"),
     ],
 )
 def test_what_cannot_be_built_is_named(make_config, tmp_path, fields, message):

@@ -163,6 +163,31 @@ def test_the_reference_is_its_own_policy_and_the_proximal_one_is_the_policy(part
     assert float(metrics["kl_reference_k3"]) > 1e-3 and 0.1 < float(metrics["correction_mean"]) < 1.2
 
 
+def test_stored_reference_and_proximal_log_probs_take_the_place_of_computed_ones(parts, groups, logprobs):
+    """The same against log-probs that groups carry, which are no policy's here; no reference parameters are given."""
+    draw = np.random.default_rng(0)
+    stored = [
+        dataclasses.replace(g, **{name: -draw.exponential(size=len(g.tokens)) for name in ("ref_logprobs", "prox_logprobs")})
+        for g in groups
+    ]
+    objective = objectives.algorithm("grpo", aggregation="response", correction="tis", correction_cap=1.2, kl_coef=0.3)
+    step = jax.jit(lambda batch: loss_and_gradient(parts[0], parts[1], batch, objective, TEMPERATURE, KEY))
+    loss, gradient, metrics = step(pack(stored, SPLIT, stored=("ref_logprobs", "prox_logprobs")))
+    tokens, mask, old, rewards, ids = padded(groups)
+    ref, prox = (
+        padded([dataclasses.replace(g, behavior_logprobs=getattr(g, name)) for g in stored])[2]
+        for name in ("ref_logprobs", "prox_logprobs")
+    )
+    advantages = objectives.advantages(objective, rewards, ids)
+    batch = objectives.padded_batch(old_logprobs=old, prox_logprobs=prox, ref_logprobs=ref, advantages=advantages, mask=mask, groups=ids)
+    by_hand, hand_gradient = jax.jit(
+        jax.value_and_grad(lambda params: objectives.policy_loss(objective, logprobs(params, tokens), batch)[0])
+    )(parts[1])
+    assert_close(loss, by_hand)
+    assert_close(gradient, hand_gradient)
+    assert 0.1 < float(metrics["correction_mean"]) < 1.2
+
+
 def test_reinforce_loss_equals_numpy(parts, groups, compute, logprobs):
     tokens, mask, _, rewards, ids = padded(groups)
     scores = np.asarray(logprobs(parts[1], tokens), np.float64)

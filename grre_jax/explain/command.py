@@ -1,0 +1,191 @@
+"""`grre explain`: prints what a configuration will do."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from grre_jax import config as configs
+from grre_jax.config import Config
+from grre_jax.errors import UsageError
+from grre_jax.explain import timeline
+from grre_jax.explain.cautions import cautions
+from grre_jax.explain.outlook import outlook
+from grre_jax.explain.timeline import HEAD, TAIL, Stretch
+from grre_jax.overrides import override
+
+BAR = 40  # characters of the longest bar
+
+
+def run(path: str, overrides: Sequence[str], *, steps: int | None = None, as_json: bool = False, console: Any = None) -> int:
+    """Explains the configuration of a file.
+
+    Args:
+        path: of the file.
+        overrides: of fields, as on the command line.
+        steps: how many of the run's steps; all if None.
+        as_json: print one JSON object.
+        console: a rich console; standard output if None.
+
+    Raises:
+        UsageError: a configuration or a number of steps that cannot be used.
+    """
+    config = override(configs.load_file(path), overrides)
+    if steps is not None and steps < 1:
+        raise UsageError(f"--steps takes a number of at least 1, got {steps}")
+    told = explanation(config, config.training.steps if steps is None else steps)
+    if as_json:
+        print(json.dumps(told, indent=2))
+        return 0
+    _print(config, told, console)
+    return 0
+
+
+def explanation(config: Config, steps: int) -> dict[str, Any]:
+    """All that is told, as what JSON can hold: "run", "step" (what one is made of), "rows" (`timeline.Stretch`es), "sampling_versions", "staleness"
+    ({"fresh" and "replayed": {age: groups}, "unknown": groups}), "objective" (an `outlook.Outlook`) and "cautions".
+
+    Raises:
+        UsageError: an objective that cannot be used with the run's data.
+    """
+    from grre_jax.training.setup import build_objective
+
+    objective = build_objective(config)
+    rows, ages, versions, first_stale = [], {"fresh": {}, "replayed": {}}, 0, None
+    if config.samples:
+        schedule = config.schedule
+        rows = timeline.repeated(timeline.stretches(schedule, steps))
+        ages = {kind: dict(sorted(counts.items())) for kind, counts in timeline.ages(schedule, steps).items()}
+        versions = sum(bool(len(config.regime.batches(version, steps))) for version in range(steps))
+        stale = () if config.regime.on_policy else range(steps)
+        first_stale = next((step for step in stale if (schedule(step).ages > 0).any()), None)
+    unknown = steps * (config.mixed_per_step if config.samples else config.training.groups_per_step)
+    return {
+        "run": {
+            "name": config.name,
+            "steps": steps,
+            "regime": config.regime.described if config.samples else None,
+            "samples": config.samples,
+        },
+        "step": _composition(config),
+        "rows": [dataclasses.asdict(row) for row in rows],
+        "sampling_versions": versions,
+        "staleness": {**ages, "unknown": unknown},
+        "objective": dataclasses.asdict(outlook(config, objective, first_stale)),
+        "cautions": cautions(config, objective, first_stale),
+    }
+
+
+def _composition(config: Config) -> dict[str, Any]:
+    """What a step is made of, in groups."""
+    groups, mixed = config.training.groups_per_step, config.mixed_per_step
+    made: dict[str, Any] = {"groups": groups, "completions_a_group": config.sampling.num_samples}
+    if config.samples:
+        schedule = config.schedule
+        made |= {"fresh": schedule.fresh_per_batch, "replayed": schedule.replayed_per_step, "replay_window": config.regime.replay_window}
+        made["reuse"] = config.regime.reuse
+    elif config.data.path:
+        made["path"] = {"folder": config.data.path, "groups": groups - mixed}
+    made["mix"] = [dataclasses.asdict(entry) for entry in config.data.entries]
+    return made | {"mixed": mixed}
+
+
+def _print(config: Config, told: dict[str, Any], console: Any) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = console or Console()
+    run, step, objective = told["run"], told["step"], told["objective"]
+    console.print(f"{run['name']}: {run['steps']} steps, {run['regime'] or 'all data is stored already'}", style="bold", markup=False)
+    console.print(_composed(step, config), markup=False)
+    if told["rows"]:
+        table = Table(
+            "steps",
+            "sampled by version",
+            "fresh batches",
+            "fresh places",
+            "updates old",
+            "replayed a step",
+            title="What each step trains on",
+        )
+        for cells in _rows([Stretch(**row) for row in told["rows"]]):
+            table.add_row(*cells)
+        console.print(table)
+        console.print(f"{told['sampling_versions']} of {run['steps']} policy versions sample.")
+    _print_staleness(console, told["staleness"])
+    table = Table(title=f"What {objective['objective']} sees", show_header=False)
+    table.add_row("formula", objective["formula"])
+    if objective["numbers"]:
+        table.add_row("numbers", ", ".join(f"{name} {value:g}" for name, value in objective["numbers"].items()))
+    table.add_row(
+        "takes", "\n".join(["rewards", *(f"{name}: {source}" for name, source in objective["sources"].items() if name != "rewards")])
+    )
+    table.add_row("ratio", objective["ratio"] or "none is taken")
+    table.add_row("clipping", objective["clipping"] or "there is none")
+    table.add_row("left out", "\n".join(objective["dropped"]) or "nothing")
+    console.print(table)
+    for sentence in told["cautions"]:
+        console.print(f"Note: {sentence}.", style="yellow", markup=False)
+
+
+def _composed(step: dict[str, Any], config: Config) -> str:
+    parts = []
+    if "fresh" in step:
+        reuse = f", each trained on in {step['reuse']} consecutive steps" if step["reuse"] > 1 else ""
+        parts.append(f"{step['fresh']} freshly sampled{reuse}")
+        if step["replayed"]:
+            window = f"the last {step['replay_window']} batches" if step["replay_window"] else "all earlier batches"
+            parts.append(f"{step['replayed']} replayed from {window} (the first batch is all fresh)")
+    if "path" in step:
+        parts.append(f"{step['path']['groups']} of {step['path']['folder']}")
+    if step["mix"]:
+        shares = ", ".join(f"{entry['share']:.0%} {entry['path']}{' (expert)' if entry['expert'] else ''}" for entry in step["mix"])
+        parts.append(f"{step['mixed']} mixed in ({shares})")
+    return f"A step is {step['groups']} groups of {config.sampling.num_samples} completions: {'; '.join(parts)}."
+
+
+def _rows(rows: list[Stretch]) -> list[tuple[str, ...]]:
+    cells = []
+    for row in rows:
+        version = (
+            f"its own less {row.first - row.version}"
+            if row.moving and row.first != row.version
+            else "its own"
+            if row.moving
+            else str(row.version)
+        )
+        fields = (_range(row.first, row.last), version, _range(*row.batches), _range(*row.places), _range(*row.ages), _range(*row.replayed))
+        cells.append(fields)
+        if row.repeats > 1:
+            end = row.first + (row.repeats - 1) * row.period + row.last - row.first
+            cells.append((f"... and so on, {row.repeats - 1} times more, to {end}", f"+{row.period} each time", "", "", "", ""))
+    if len(cells) > HEAD + TAIL + 1:
+        cells[HEAD:-TAIL] = [(f"... {len(cells) - HEAD - TAIL} rows more", "", "", "", "", "")]
+    return cells
+
+
+def _print_staleness(console: Any, staleness: dict[str, Any]) -> None:
+    from rich.table import Table
+
+    counts = {kind: staleness[kind] for kind in ("fresh", "replayed")}
+    known, total = sum(sum(of.values()) for of in counts.values()), staleness["unknown"]
+    total += known
+    kinds = [kind for kind in counts if counts[kind]]
+    if not total:
+        return
+    table = Table("updates old", *(f"{kind} groups" for kind in kinds), "share", "", title="Staleness over the run")
+    rows = [(_range(low, high), held) for low, high, held in timeline.bins(counts)]
+    rows += [("unknown (stored)", {"unknown": staleness["unknown"]})] if staleness["unknown"] else []
+    largest = max(sum(held.values()) for _, held in rows)
+    for label, held in rows:
+        groups = sum(held.values())
+        table.add_row(
+            label, *(str(held.get(kind, "")) for kind in kinds), f"{groups / total:.1%}", "█" * max(round(BAR * groups / largest), 1)
+        )
+    console.print(table)
+
+
+def _range(low: int, high: int) -> str:
+    return str(low) if low == high else f"{low} to {high}"

@@ -1,0 +1,65 @@
+"""How old the policies were whose groups a run trained on: the histogram over all of its steps, which the regime's setting determines."""
+
+from collections.abc import Mapping, Sequence
+
+from grre_jax.reporting.metrics import Metrics
+
+PREFIX = "staleness_"  # the scalar staleness_N of a step's row: how many of its groups were sampled N updates before
+SHOWN = 4  # more ages than this, and the table tells their range
+
+
+def staleness_histogram(metrics: Metrics) -> dict[int, int]:
+    """Groups trained on by the age of the policy that sampled them, in updates, ascending; {} where the run did not record it.
+
+    A step that was taken twice (killed and resumed) counts as its last row says.
+    """
+    last = {row["step"]: row for row in metrics.get("train", ())}
+    found: dict[int, int] = {}
+    for row in last.values():
+        for name, count in row.items():
+            age = name.removeprefix(PREFIX)
+            if age != name and age.isdecimal():
+                found[int(age)] = found.get(int(age), 0) + int(count)
+    return dict(sorted(found.items()))
+
+
+def in_words(histogram: Sequence[tuple[int, int]], unicode: bool = True) -> str:
+    """The histogram in a table's cell: "0: 50%, 1: 50%", or the mean and the range where ages are many; empty for none."""
+    total = sum(count for _, count in histogram)
+    if not total:
+        return ""
+    if len(histogram) <= SHOWN:
+        return ", ".join(f"{age}: {count / total:.0%}" for age, count in histogram)
+    mean = sum(age * count for age, count in histogram) / total
+    return f"{mean:.1f} ({histogram[0][0]}{'–' if unicode else '-'}{histogram[-1][0]})"
+
+
+def staleness_figure(histograms: Mapping[str, Mapping[int, int]], colours: Mapping[str, str]):
+    """Bars of the share of groups at each age, the runs side by side.
+
+    Args:
+      histograms: run name to its histogram; one that is empty is left out.
+      colours: run name to "#rrggbb".
+
+    Returns:
+      A `matplotlib.figure.Figure`.
+    """
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator, PercentFormatter
+
+    runs = {name: histogram for name, histogram in histograms.items() if any(histogram.values())}
+    figure = Figure(figsize=(6.4, 3.6), layout="constrained")
+    axis = figure.subplots()
+    width = 0.8 / max(len(runs), 1)
+    for number, (name, histogram) in enumerate(runs.items()):
+        total = sum(histogram.values())
+        places = [age + (number - (len(runs) - 1) / 2) * width for age in histogram]
+        axis.bar(places, [count / total for count in histogram.values()], width=width, color=colours[name], label=name)
+    axis.set_title("Staleness", loc="left", fontsize=12, fontweight="bold")
+    axis.set_xlabel("updates between sampling and training")
+    axis.set_ylabel("share of the groups trained on")
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axis.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+    if len(runs) > 1:
+        axis.legend(fontsize=9)
+    return figure

@@ -1,0 +1,179 @@
+"""Which groups have a group id, a question or a policy version: an index on disk beside the manifest, made and brought up to date when it is asked.
+
+`FOLDER/.index.sqlite` holds nothing that the records do not: deleting it costs the time to read them again. It is a SQLite file, so a
+lookup reads a few pages of it whatever the folder's size, and several processes may bring it up to date. Where the folder cannot be
+written, the index lies in a temporary file of the process.
+"""
+
+import sqlite3
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from grre_jax.errors import DataError
+from grre_jax.rollouts.manifest import Entry
+
+if TYPE_CHECKING:
+    from grre_jax.rollouts.reader import RolloutReader
+
+LAYOUT = 1  # another number: made anew
+
+_TABLES = """
+    create table datasets (place integer primary key, sha256 text not null);
+    create table groups (number integer primary key, group_id text not null, task text not null, question text not null);
+    create table versions (version integer not null, number integer not null, primary key (version, number)) without rowid;
+    create index by_group_id on groups (group_id);
+    create index by_question on groups (question, task);
+"""
+
+
+class GroupIndex:
+    """Numbers of a reader's groups by what identifies them. Threads may share it.
+
+    Args:
+      reader: the opened rollout folder.
+    """
+
+    def __init__(self, reader: "RolloutReader") -> None:
+        self._reader = reader
+        self._lock = threading.Lock()
+        self._path = reader.place.index_path()
+        self._database: sqlite3.Connection | None = None
+
+    def numbers(
+        self, *, group_id: str | None = None, question: str | None = None, task: str | None = None, policy_version: int | None = None
+    ) -> list[int]:
+        """Numbers of the groups that fit everything given, oldest first.
+
+        Args:
+          group_id: the group's identifier.
+          question: the question's identifier, or the prompt's text for groups without one.
+          task: the task's name.
+          policy_version: one that generated a completion of the group.
+
+        Raises:
+          CorruptShard, CorruptRecord: a group that is not indexed yet cannot be read.
+          DataError: the index cannot be written.
+        """
+        wanted = {"g.group_id": group_id, "g.question": question, "g.task": task, "v.version": policy_version}
+        given = {column: value for column, value in wanted.items() if value is not None}
+        tables = "groups g" + (" join versions v on v.number = g.number" if policy_version is not None else "")
+        where = " and ".join(f"{column} = ?" for column in given) or "true"
+        values = [_bytes(value) if isinstance(value, str) else value for value in given.values()]
+        query = f"select g.number from {tables} where {where} and g.number < ? order by g.number"
+        return [number for (number,) in self._rows(query, (*values, len(self._reader)))]
+
+    def questions(self) -> Iterator[tuple[str, str, int]]:
+        """Task, question and number of groups of each question, in the order in which they first appear.
+
+        Raises:
+          CorruptShard, CorruptRecord, DataError: as for `numbers`.
+        """
+        query = "select task, question, count(*) from groups where number < ? group by question, task order by min(number)"
+        return ((_text(task), _text(question), count) for task, question, count in self._rows(query, (len(self._reader),)))
+
+    def remake(self) -> None:
+        """Throws the index away; the next question to it makes it again."""
+        with self._lock:
+            self._forget()
+
+    def _rows(self, query: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+        """A query's rows, from an index that is up to date; one that is damaged is made again."""
+        with self._lock:
+            try:
+                try:
+                    return self._updated().execute(query, values).fetchall()
+                except sqlite3.DatabaseError as error:
+                    if isinstance(error, sqlite3.OperationalError):
+                        raise
+                    self._forget()
+                    return self._updated().execute(query, values).fetchall()
+            except sqlite3.Error as error:
+                raise DataError(
+                    f"Cannot keep the index {self._path} ({error}); check that there is space left and that no process holds it."
+                ) from error
+
+    def _forget(self) -> None:
+        if self._database is not None:
+            self._database.close()
+        self._database = None
+        for suffix in ("", "-journal") if self._path else ():
+            Path(f"{self._path}{suffix}").unlink(missing_ok=True)
+
+    def _updated(self) -> sqlite3.Connection:
+        if self._database is None:
+            self._database = self._opened()
+        entries = self._reader.datasets
+        known = self._database.execute("select count(*) from datasets").fetchone()[0]
+        if known < len(entries):
+            self._add(self._database, known)
+        return self._database
+
+    def _opened(self) -> sqlite3.Connection:
+        """The index's connection, with an index of this folder's data behind it or an empty one."""
+        database = sqlite3.connect(str(self._path or ""), check_same_thread=False, timeout=60)
+        if not self._is_of_this_folder(database):
+            database.close()
+            self._forget()
+            return self._opened()
+        return database
+
+    def _is_of_this_folder(self, database: sqlite3.Connection) -> bool:
+        """Whether the file is an index, whole, of the data sets that the manifest lists (or empty, then its tables are made)."""
+        try:
+            with database:
+                database.execute("begin immediate")
+                layout = database.execute("pragma user_version").fetchone()[0]
+                if layout == 0:
+                    for statement in filter(str.strip, _TABLES.split(";")):
+                        database.execute(statement)
+                    database.execute(f"pragma user_version = {LAYOUT}")
+                    return True
+                if layout != LAYOUT:
+                    return False
+                listed = {place: _digest(entry) for place, entry in enumerate(self._reader.datasets)}
+                known = database.execute("select place, sha256 from datasets")
+                return all(listed.get(place, sha256) == sha256 for place, sha256 in known)
+        except sqlite3.DatabaseError as error:
+            if isinstance(error, sqlite3.OperationalError):
+                raise
+            return False
+
+    def _add(self, database: sqlite3.Connection, known: int) -> None:
+        """Reads the data sets that are not in the index yet, a transaction for each few."""
+        entries = self._reader.datasets
+        number = sum(entry.groups for entry in entries[:known])
+        place = known
+        while place < len(entries):
+            with database:
+                database.execute("begin immediate")
+                taken = database.execute("select count(*) from datasets").fetchone()[0]
+                if taken != place:  # another process was here
+                    number += sum(entry.groups for entry in entries[place:taken])
+                    place = taken
+                    continue
+                for entry in entries[place : place + 64]:
+                    self._add_dataset(database, number, entry.groups)
+                    database.execute("insert into datasets values (?, ?)", (place, _digest(entry)))
+                    place, number = place + 1, number + entry.groups
+
+    def _add_dataset(self, database: sqlite3.Connection, first: int, count: int) -> None:
+        for number in range(first, first + count):
+            group = self._reader[number]
+            row = (number, _bytes(group.group_id), _bytes(group.task), _bytes(group.question_id or group.prompt))
+            database.execute("insert into groups values (?, ?, ?, ?)", row)
+            versions = {int(version) for version in (*group.policy_version, *group.token_versions)}
+            database.executemany("insert into versions values (?, ?)", [(version, number) for version in versions])
+
+
+def _digest(entry: Entry) -> str:
+    return entry.files[entry.data_file].sha256
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")  # SQLite's own text cannot hold lone surrogates
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "surrogatepass")

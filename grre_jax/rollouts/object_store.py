@@ -1,0 +1,212 @@
+"""A rollout folder in an object store: s3://, gs://, and whatever else fsspec knows.
+
+    URL/manifest/00000000.jsonl, 00000001.jsonl, ...       what one writer sealed together, as lines of a manifest
+    URL/NAME/features.json, ..., rollouts-train.array_record-00000-of-00001
+
+Data sets are written on the local disk, uploaded whole under a name that nobody else has, and then entered: the entry is the next number
+in `manifest/`, created only if it does not exist (a conditional write, which S3, GCS and their like decide in one place). So entries have
+one order for all, nothing is ever overwritten, and a writer that is killed leaves a sealed data set or objects that nothing lists. Readers
+read through a bounded local cache, which checks each file's SHA-256 as it comes.
+"""
+
+import contextlib
+import copy
+import dataclasses
+import hashlib
+import posixpath
+import tempfile
+import uuid
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from grre_jax.errors import DataError, UsageError
+from grre_jax.rollouts import cache, manifest
+from grre_jax.rollouts.places import Staged
+from grre_jax.rollouts.shards import CorruptShard, check_size
+
+MANIFEST = "manifest"
+AT_ONCE = 500  # entries fetched together
+
+
+class ObjectStore:
+    """The rollout folder at a URL; a `places.Place`.
+
+    Raises:
+      UsageError: fsspec does not know the URL's scheme, or lacks the package for it.
+    """
+
+    def __init__(self, url: str) -> None:
+        from fsspec.core import url_to_fs
+
+        self.root = url.rstrip("/")
+        try:
+            # Without a cache of listings: other writers add to them.
+            self._files, self._path = url_to_fs(self.root, use_listings_cache=False)
+        except ImportError as error:
+            raise UsageError(f"{url}: {error}; pip install 'grre-jax[s3]' for s3://, 'grre-jax[gs]' for gs:// (gcsfs).") from error
+        except ValueError as error:
+            raise UsageError(f"{url}: {error}; use a path, s3:// or gs://.") from error
+        self._name = hashlib.sha256(self.root.encode()).hexdigest()[:16]
+        self._cache = cache.standard(self._name)
+
+    def check(self) -> None:
+        try:
+            with _as_os_error():
+                names = {posixpath.basename(name.rstrip("/")) for name in self._files.ls(self._path, detail=False)}
+        except FileNotFoundError:
+            return  # nothing there yet: an object store has no empty folders
+        except OSError as error:
+            raise DataError(f"Rollout folder {self.root} cannot be listed ({error}); check its name and your access to it.") from error
+        if names and MANIFEST not in names:
+            raise DataError(f"{self.root} is not a rollout folder: it holds objects but no {MANIFEST}/; check the URL.")
+
+    def tail(self) -> "ObjectTail":
+        return ObjectTail(self._files, f"{self._path}/{MANIFEST}", f"{self.root}/{MANIFEST}")
+
+    def shown(self, entry: manifest.Entry, name: str) -> str:
+        return f"{self.root}/{entry.name}/{name}"
+
+    def file(self, entry: manifest.Entry, name: str) -> Path:
+        shown, sealed = self.shown(entry, name), entry.files[name]
+
+        def fetch(path: Path) -> None:
+            with _as_os_error():
+                self._files.get_file(f"{self._path}/{entry.name}/{name}", str(path))
+
+        try:
+            path = self._cache.file(f"{entry.name}/{name}", sealed.sha256, fetch)
+        except FileNotFoundError as error:
+            raise CorruptShard(f"{shown}: the manifest lists this object but it is missing; restore it from a copy.", shown) from error
+        except OSError as error:
+            raise DataError(f"{shown} cannot be read ({error}); check your access to it and the space in {self._cache.folder}.") from error
+        if path is None:
+            raise CorruptShard(f"{shown}: its SHA-256 is not the one in the manifest; restore it from a copy.", shown)
+        check_size(path, sealed.bytes)
+        return path
+
+    def heal(self, entry: manifest.Entry, name: str) -> bool:
+        return self._cache.heal(f"{entry.name}/{name}", entry.files[name].sha256)
+
+    def index_path(self) -> Path | None:
+        self._cache.folder.mkdir(parents=True, exist_ok=True)
+        return self._cache.folder / ".index.sqlite"
+
+    @contextlib.contextmanager
+    def as_stored(self) -> Iterator["ObjectStore"]:
+        with tempfile.TemporaryDirectory(prefix="grre-rollouts-") as folder:
+            fresh = copy.copy(self)
+            fresh._cache = cache.Cache(Path(folder), limit_bytes=0)  # the file that came last, and no other
+            yield fresh
+
+    def strays(self, entries: Mapping[str, manifest.Entry]) -> tuple[list[str], list[str]]:
+        own = {f"{name}/{file}" for name, entry in entries.items() for file in entry.files}
+        try:
+            with _as_os_error():
+                found = (name[len(self._path) + 1 :] for name in self._files.find(self._path))
+        except OSError as error:
+            raise DataError(f"Rollout folder {self.root} cannot be listed ({error}); check your access to it.") from error
+        return sorted(name for name in found if name not in own and not name.startswith(f"{MANIFEST}/")), []
+
+    @contextlib.contextmanager
+    def staging(self) -> Iterator[Path]:
+        with tempfile.TemporaryDirectory(prefix="grre-rollouts-") as place:
+            yield Path(place)
+
+    def publish(self, staged: Staged) -> list[str]:
+        entries = [dataclasses.replace(entry, name=f"{entry.name}-{uuid.uuid4().hex[:8]}") for _, entry in staged]
+        try:
+            for (place, _), entry in zip(staged, entries, strict=True):
+                for name, sealed in entry.files.items():
+                    self._upload(place / name, f"{self._path}/{entry.name}/{name}", sealed.bytes)
+        except OSError:
+            self._remove(entries)  # no entry names them yet
+            raise
+        self._enter(b"".join(map(manifest.to_line, entries)))
+        return [entry.name for entry in entries]
+
+    def _upload(self, source: Path, target: str, size: int) -> None:
+        with _as_os_error():
+            self._files.put_file(str(source), target)
+            stored = self._files.info(target)["size"]
+        if stored != size:
+            raise OSError(f"{target} has {stored} bytes after its upload where {size} were sent")
+
+    def _remove(self, entries: list[manifest.Entry]) -> None:
+        for entry in entries:
+            with contextlib.suppress(OSError), _as_os_error():  # the upload's own error is the one to report; what stays is not listed
+                self._files.rm(f"{self._path}/{entry.name}", recursive=True)
+
+    def _enter(self, content: bytes) -> None:
+        """Creates the manifest's next object. Raises OSError; the data sets' objects stay then, as the store may have taken the entry."""
+        numbers = self.tail().numbers()
+        number = numbers[-1] + 1 if numbers else 0
+        while True:
+            name = f"{self._path}/{MANIFEST}/{number:08d}.jsonl"
+            try:
+                with _as_os_error():
+                    self._files.pipe_file(name, content, mode="create")
+                return
+            except FileExistsError:
+                # Another writer was faster, or a first attempt of ours got through whose answer was lost.
+                with _as_os_error():
+                    if self._files.cat_file(name) == content:
+                        return
+                number += 1
+
+
+class ObjectTail:
+    """Reads the entries of an object store's manifest from where the last reading stopped; like `manifest.Tail`."""
+
+    unfinished = False  # an object is there whole or not at all
+
+    def __init__(self, files: Any, path: str, shown: str) -> None:
+        self._files, self._path, self.shown = files, path, shown
+        self._last = -1
+
+    def numbers(self) -> list[int]:
+        """Numbers of the manifest's objects, in order.
+
+        Raises:
+          OSError: they cannot be listed.
+        """
+        try:
+            with _as_os_error():
+                names = self._files.ls(self._path, detail=False)
+        except FileNotFoundError:
+            return []
+        stems = (posixpath.basename(name).removesuffix(".jsonl") for name in names)
+        return sorted(int(stem) for stem in stems if stem.isdigit())
+
+    def new(self) -> list[manifest.Entry]:
+        """Entries added since the last call. Raises CorruptManifest; DataError when the store cannot be read."""
+        return list(manifest.intact(self.scan()))
+
+    def scan(self) -> Iterator[manifest.Entry | manifest.CorruptManifest]:
+        """As `new`, but yields the error of a damaged line in its place and goes on."""
+        try:
+            numbers = [number for number in self.numbers() if number > self._last]
+            for start in range(0, len(numbers), AT_ONCE):
+                names = {f"{self._path}/{number:08d}.jsonl": number for number in numbers[start : start + AT_ONCE]}
+                with _as_os_error():
+                    contents = self._files.cat(list(names))
+                contents = contents if isinstance(contents, dict) else dict.fromkeys(names, contents)
+                for name, number in names.items():
+                    self._last = number
+                    lines = contents[name].splitlines()
+                    yield from (
+                        manifest.parsed(line, f"{self.shown}/{number:08d}.jsonl, line {i}") for i, line in enumerate(lines, start=1)
+                    )
+        except OSError as error:
+            raise DataError(f"{self.shown} cannot be read ({error}); check your access to it.") from error
+
+
+@contextlib.contextmanager
+def _as_os_error() -> Iterator[None]:
+    """Stores report a lost connection, a refusal and the like by errors of their clients' own classes."""
+    try:
+        yield
+    except (OSError, DataError):
+        raise
+    except Exception as error:
+        raise OSError(f"{type(error).__name__}: {error}") from error

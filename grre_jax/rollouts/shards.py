@@ -1,0 +1,119 @@
+"""The data files of a rollout folder: opened as they are needed, every record checked as it is read."""
+
+import collections
+import contextlib
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from grre_jax.errors import DataError
+from grre_jax.rollouts import manifest, record, schema
+
+if TYPE_CHECKING:
+    from grre_jax.rollouts.places import Place
+
+OPEN_FILES = 256  # shards kept open at once; a process may usually have 1,024 files open
+
+
+class CorruptShard(DataError):
+    """A file of a data set is missing, truncated or damaged.
+
+    Attributes:
+      file: its path.
+    """
+
+    def __init__(self, message: str, file: str) -> None:
+        super().__init__(message)
+        self.file = file
+
+
+class Shards:
+    """The data files of a rollout folder, opened as they are needed and kept open, the most recently used ones.
+
+    Args:
+      place: where they are.
+    """
+
+    def __init__(self, place: "Place") -> None:
+        self.place = place
+        self._open: collections.OrderedDict[str, Any] = collections.OrderedDict()
+        self._lock = threading.Lock()
+
+    def group(self, entry: manifest.Entry, place: int) -> schema.Group:
+        """The group at a place of a data set.
+
+        Raises:
+          CorruptShard, CorruptRecord: it cannot be read as it was written; the message names file and record.
+        """
+        return self.stored(entry, place)[0]
+
+    def stored(self, entry: manifest.Entry, place: int) -> tuple[schema.Group, bytes]:
+        """The group at a place of a data set, and its record as it is stored.
+
+        Raises:
+          CorruptShard, CorruptRecord: it cannot be read as it was written; the message names file and record.
+        """
+        try:
+            return self._read(entry, place)
+        except (CorruptShard, record.CorruptRecord):
+            if not self.place.heal(entry, entry.data_file):
+                raise
+            with self._lock:
+                self._open.pop(entry.name, None)
+            return self._read(entry, place)
+
+    def _read(self, entry: manifest.Entry, place: int) -> tuple[schema.Group, bytes]:
+        try:
+            data = self._shard(entry).read([place])[0]
+            return record.decode(data), data
+        except (RuntimeError, DataError) as error:  # RuntimeError: ArrayRecord's own checks of its chunks
+            if isinstance(error, CorruptShard):
+                raise
+            path = self.place.shown(entry, entry.data_file)
+            raise record.CorruptRecord(
+                f"{path}, record {place}: damaged ({_first_clause(error)}); restore the file from a copy "
+                f"(`grre rollouts verify {self.place.root}` shows what else is damaged).",
+                path,
+                place,
+            ) from error
+
+    def _shard(self, entry: manifest.Entry) -> Any:
+        """The data file's ArrayRecord reader (which threads may share)."""
+        from array_record.python import array_record_module
+
+        with self._lock:
+            if entry.name in self._open:
+                self._open.move_to_end(entry.name)
+                return self._open[entry.name]
+        path, local = self.place.shown(entry, entry.data_file), self.place.file(entry, entry.data_file)
+        try:
+            shard = array_record_module.ArrayRecordReader(str(local), options="readahead_buffer_size:0", file_reader_buffer_size=32768)
+            count = shard.num_records()
+        except RuntimeError as error:
+            raise CorruptShard(f"{path}: damaged ({_first_clause(error)}); restore it from a copy.", path) from error
+        if count != entry.groups:
+            raise CorruptShard(f"{path}: holds {count} records where the manifest says {entry.groups}; restore it from a copy.", path)
+        with self._lock:
+            self._open[entry.name] = shard
+            while len(self._open) > OPEN_FILES:
+                self._open.popitem(last=False)  # closed when the last thread that reads it lets go
+        return shard
+
+
+def check_size(path: Path, expected: int) -> None:
+    """Checks that a file is there and as large as the manifest says.
+
+    Raises:
+      CorruptShard: it is not.
+    """
+    size = None
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        size = path.stat().st_size
+    if size is None:
+        raise CorruptShard(f"{path}: the manifest lists this file but it is missing; restore it from a copy.", str(path))
+    if size != expected:
+        raise CorruptShard(f"{path}: {size:,} bytes where the manifest says {expected:,}; restore it from a copy.", str(path))
+
+
+def _first_clause(error: Exception) -> str:
+    return str(error).split(";")[0].rstrip(".")

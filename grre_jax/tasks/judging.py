@@ -1,0 +1,189 @@
+"""Completions to rewards, whatever the verifier does: a failure costs that completion's reward and is counted by its name, and the run goes on.
+
+What can go wrong: the verifier gives no verdict in time ("timeout"), its process ends ("crash"), it raises ("error"), or what it returns is no verdict ("rubbish": a
+reward or component that is no finite number, other component names than the group's other verdicts). The first two need processes of their own (`pool`); in the
+caller's own process only the last two are caught.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from jaxtyping import Float
+
+from grre_jax.tasks.task import Question, Task, Verdict
+
+FAILURES = ("timeout", "crash", "error", "rubbish")
+FIELD = "verify_failures"  # of a group's `extra`, and the first word of the metrics' names
+_LARGEST = float(np.finfo(np.float32).max)  # rewards are stored as float32
+
+_log = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True)
+class Failure:
+    """No verdict.
+
+    Attributes:
+        kind: one of FAILURES.
+        reason: a few words on what happened.
+    """
+
+    kind: str
+    reason: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Judged:
+    """The judgement of a question's completions.
+
+    Attributes:
+        rewards: of each completion, 0 where there is no verdict [K].
+        components: by name [K] each, 0 where there is no verdict.
+        failures: one of FAILURES for each completion (K), "" where there is a verdict.
+    """
+
+    rewards: Float[np.ndarray, " completions"]
+    components: dict[str, Float[np.ndarray, " completions"]]
+    failures: list[str]
+
+    @property
+    def extra(self) -> dict[str, Any]:
+        """What a rollout group's `extra` says of it: nothing where all went well."""
+        return {FIELD: self.failures} if any(self.failures) else {}
+
+
+Asked = Sequence[tuple[Question, Sequence[str]]]  # questions, each with its completions
+
+
+class Judge(Protocol):
+    """Judges completions."""
+
+    def __call__(self, asked: Asked) -> list[Judged]:
+        """The judgements, in the order of the questions."""
+        ...
+
+    def close(self) -> None:
+        """Lets go of the processes it has, if it has any."""
+        ...
+
+
+class InProcess:
+    """Judges in the caller's own process and thread, one completion after the other.
+
+    Args:
+        task: whose verifier judges.
+    """
+
+    def __init__(self, task: Task):
+        self._task, self._report = task, Report(task.name)
+
+    def __call__(self, asked: Asked) -> list[Judged]:
+        """As `Judge`."""
+        return [
+            self._report.judged(question, [verdict_of(self._task, question, text) for text in completions])
+            for question, completions in asked
+        ]
+
+    def close(self) -> None:
+        """There is nothing to let go of."""
+
+
+def verdict_of(task: Task, question: Question, completion: str) -> Verdict | Failure:
+    """The verifier's verdict with Python's own floats, or what is wrong with it. KeyboardInterrupt alone goes through."""
+    try:
+        return _checked(task.verify(question, completion))
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a verifier may run what a model wrote, SystemExit included
+        return Failure("error", _words(error))
+
+
+class Report:
+    """Puts the verdicts of a question together, and tells the first failure of each kind.
+
+    Args:
+        task: its name, for messages.
+    """
+
+    def __init__(self, task: str):
+        self._task, self._told = task, set()
+
+    def judged(self, question: Question, outcomes: Sequence[Verdict | Failure]) -> Judged:
+        """The judgement of a question's completions from what came of each.
+
+        The group's component names are those that most of its verdicts have, the earliest of them where two have as many.
+        """
+        names = Counter(tuple(sorted(o.components)) for o in outcomes if isinstance(o, Verdict)).most_common(1)
+        order = next((list(o.components) for o in outcomes if isinstance(o, Verdict) and tuple(sorted(o.components)) == names[0][0]), [])
+        outcomes = [_with_names(outcome, order) for outcome in outcomes]
+        for outcome in outcomes:
+            if isinstance(outcome, Failure) and outcome.kind not in self._told:
+                self._told.add(outcome.kind)
+                _log.warning(
+                    "the verifier of task %s failed at question %s (%s: %s): that completion gets reward 0, as does every other without a verdict; "
+                    "they are counted as %s_%s",
+                    self._task,
+                    question.question_id,
+                    outcome.kind,
+                    outcome.reason,
+                    FIELD,
+                    outcome.kind,
+                )
+        rewards = np.array([o.reward if isinstance(o, Verdict) else 0 for o in outcomes], np.float32)
+        components = {name: np.array([o.components[name] if isinstance(o, Verdict) else 0 for o in outcomes], np.float32) for name in order}
+        return Judged(rewards, components, ["" if isinstance(o, Verdict) else o.kind for o in outcomes])
+
+
+def count_failures(extras: Iterable[dict[str, Any]]) -> dict[str, int]:
+    """Completions without a verdict among groups with these `extra` fields: verify_failures in all and by kind; {} if there is none."""
+    found = Counter(kind for extra in extras for kind in extra.get(FIELD, ()) if kind)
+    return {FIELD: found.total(), **{f"{FIELD}_{kind}": found[kind] for kind in FAILURES if found[kind]}} if found else {}
+
+
+def _checked(verdict: Any) -> Verdict | Failure:
+    if not isinstance(verdict, Verdict):
+        return Failure("rubbish", f"verify returned {_shown(verdict)}, which is no Verdict")
+    reward = _number(verdict.reward)
+    if reward is None:
+        return Failure("rubbish", f"the reward is {_shown(verdict.reward)}, which is no finite number")
+    if not isinstance(verdict.components, dict) or not all(isinstance(name, str) for name in verdict.components):
+        return Failure("rubbish", f"the components are {_shown(verdict.components)}, which is no dictionary of numbers by name")
+    components = {name: _number(value) for name, value in verdict.components.items()}
+    if wrong := [name for name, value in components.items() if value is None]:
+        return Failure("rubbish", f"component {wrong[0]!r} is {_shown(verdict.components[wrong[0]])}, which is no finite number")
+    return Verdict(reward, components)
+
+
+def _number(value: Any) -> float | None:
+    """A float of float32's range, or None. Scalars of any library are taken; text is not, though `float` would read it, nor are arrays."""
+    if not hasattr(type(value), "__float__") or getattr(value, "ndim", 0):
+        return None
+    try:
+        number = float(value)
+    except (OverflowError, TypeError, ValueError):
+        return None
+    return number if math.isfinite(number) and abs(number) <= _LARGEST else None
+
+
+def _with_names(outcome: Verdict | Failure, names: list[str]) -> Verdict | Failure:
+    if isinstance(outcome, Failure) or set(outcome.components) == set(names):
+        return outcome
+    own, usual = (", ".join(some) or "none" for some in (outcome.components, names))
+    return Failure("rubbish", f"the components are {own}, and those of the question's other completions {usual}")
+
+
+def _words(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."

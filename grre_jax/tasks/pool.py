@@ -1,0 +1,264 @@
+"""Verification in processes of their own, with a time limit for each completion.
+
+Each worker is a fresh Python process with a connection of its own to the pool; a worker that hangs is killed, whatever it blocks, and another takes its place. What
+a completion gets does not depend on which worker judged it, or after what: where a worker ends under a completion, a fresh one tries it once more.
+
+The standard library's pools and others' run one task after another but cannot do this: concurrent.futures and multiprocessing.Pool have no time limit and break with
+their workers; pebble (5.2) has one, but its workers share one locked pipe and outlive a killed parent while they hang, and its limit follows the wall clock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from collections import deque
+from multiprocessing.connection import Pipe, wait
+from typing import Any
+
+from grre_jax.errors import DataError, UsageError
+from grre_jax.tasks.judging import Asked, Failure, InProcess, Judge, Judged, Report
+from grre_jax.tasks.task import Task, Verdict
+
+MOST_PROCESSES = 8  # that are started where nobody says how many
+START_SECONDS = 120  # to import and build the task
+_STARTS = 3  # workers in a row that may end while they start
+_TICK = 0.25  # seconds between two looks at the clock
+_LATE = 1.0  # seconds by which this process itself may be late before it gives the workers that time back: it was stopped, and so perhaps were they
+# Not by multiprocessing's own start methods: forking a process with threads of JAX may hang, and the others run the user's main script again.
+# A job that is told to stop tells all its processes, and the one in charge finishes its step first. Handlers, since what the verifier runs would inherit SIG_IGN.
+_START = """
+import json, signal, sys
+for number in (signal.SIGTERM, signal.SIGINT):
+    signal.signal(number, lambda *_: None)
+sys.path[:] = json.loads(sys.argv[1])
+from grre_jax.tasks.pool_worker import main
+main(*map(int, sys.argv[2:]))
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskSpec:
+    """How a task is built anew: as for `tasks.build`."""
+
+    name: str
+    seed: int = 0
+    options: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+
+def make_judge(task: Task, spec: TaskSpec, *, processes: int = -1, timeout: float = 10.0) -> Judge:
+    """The judge of a task's completions.
+
+    Args:
+        task: built from `spec`.
+        spec: how processes build it.
+        processes: how many; 0 judges in this process, -1 does so for a task that says `trusted_verifier = True` and else takes one a core, MOST_PROCESSES at most.
+        timeout: seconds a completion.
+    """
+    if processes == 0 or (processes < 0 and getattr(task, "trusted_verifier", False)):
+        return InProcess(task)
+    return VerifierPool(spec, processes if processes > 0 else min(os.cpu_count() or 1, MOST_PROCESSES), timeout)
+
+
+class VerifierPool:
+    """Judges completions in several processes, which start when the first completion comes.
+
+    Args:
+        spec: the task.
+        processes: how many at most.
+        timeout: seconds that a completion may take; then its worker is killed.
+
+    Raises:
+        UsageError: options that cannot be sent to another process; as a call may, of a question.
+    """
+
+    def __init__(self, spec: TaskSpec, processes: int, timeout: float):
+        self._built_from = _sent((spec.name, spec.seed, spec.options), f"the options of task {spec.name}")
+        self._name, self._processes, self._timeout, self._report = spec.name, processes, timeout, Report(spec.name)
+        self._workers: list[_Worker] = []
+        self._failed_starts = 0
+        self._finalizer = weakref.finalize(self, _kill_all, self._workers, os.getpid())  # at the latest when this process ends
+
+    def __call__(self, asked: Asked) -> list[Judged]:
+        """As `judging.Judge`.
+
+        Raises:
+            UsageError: the task cannot be built in another process.
+            DataError: the workers do not start.
+        """
+        try:
+            jobs = [_Job(_sent((question, text), f"question {question.question_id}")) for question, texts in asked for text in texts]
+            self._run(jobs)
+        except BaseException:
+            self.close()  # what is under way would answer somebody else's question
+            raise
+        outcomes = iter(jobs)
+        return [self._report.judged(question, [next(outcomes).outcome for _ in completions]) for question, completions in asked]
+
+    def close(self) -> None:
+        """Ends the workers; they are started again when needed."""
+        _kill_all(self._workers, os.getpid())
+
+    @property
+    def pids(self) -> list[int]:
+        """Process ids of the workers."""
+        return [worker.process.pid for worker in self._workers]
+
+    def _run(self, jobs: list[_Job]) -> None:
+        """Has every job judged."""
+        left = deque(jobs)
+        while left or any(worker.job for worker in self._workers):
+            while len(self._workers) < min(self._processes, len(left) + sum(worker.job is not None for worker in self._workers)):
+                self._workers.append(_Worker(self._built_from))
+            for worker in [worker for worker in self._workers if worker.idle][: len(left)]:
+                if worker.take(left[0], self._timeout):
+                    left.popleft()
+                else:
+                    self._drop(worker)  # it ended while nobody used it: nobody's fault
+            self._await(left)
+
+    def _await(self, left: deque[_Job]) -> None:
+        """Waits for an answer or a time limit, and deals with all there are."""
+        waiting = [worker for worker in self._workers if not worker.idle]
+        if not waiting:
+            return
+        now = time.monotonic()
+        planned = max(now, min(now + _TICK, *(worker.deadline for worker in waiting)))
+        ready = wait([worker.connection for worker in waiting], planned - now)
+        late = time.monotonic() - planned
+        for worker in waiting:
+            if late > _LATE:
+                worker.deadline += late
+            if worker.connection in ready or worker.connection.poll():
+                self._answered(worker, left)
+            elif time.monotonic() >= worker.deadline:
+                self._too_late(worker)
+
+    def _answered(self, worker: _Worker, left: deque[_Job]) -> None:
+        try:
+            said = json.loads(worker.connection.recv_bytes())
+        except (EOFError, OSError, ValueError):
+            self._ended(worker, left)
+            return
+        if worker.starting:
+            if "failed" in said:
+                raise UsageError(
+                    f"the verifier's process cannot build task {self._name} ({said['failed']}): correct it, or judge in this process with task.verify_processes 0"
+                )
+            worker.starting, self._failed_starts = False, 0
+            return
+        failed = "kind" in said
+        worker.job.outcome = Failure(said["kind"], said["reason"]) if failed else Verdict(said["reward"], said["components"])
+        worker.job = None
+
+    def _ended(self, worker: _Worker, left: deque[_Job]) -> None:
+        """A worker ended by itself."""
+        status = self._drop(worker)
+        job = worker.job
+        if worker.starting:
+            self._count_start(f"ended with {status}")
+        elif job and job.tried:
+            job.outcome = Failure("crash", f"the verifier's process ended with {status}")
+        elif job:
+            job.tried = True
+            left.appendleft(job)
+
+    def _too_late(self, worker: _Worker) -> None:
+        self._drop(worker)
+        if worker.starting:
+            self._count_start(f"did not start within {START_SECONDS} s")
+        else:
+            worker.job.outcome = Failure("timeout", f"no verdict within {self._timeout:g} s")
+
+    def _count_start(self, what: str) -> None:
+        self._failed_starts += 1
+        if self._failed_starts == _STARTS:
+            raise DataError(
+                f"the processes that verify task {self._name} do not start (the last {what}): see what they print, or judge in this process with task.verify_processes 0"
+            )
+
+    def _drop(self, worker: _Worker) -> str:
+        """Kills a worker, and says how it ended."""
+        self._workers.remove(worker)
+        return worker.kill()
+
+
+@dataclasses.dataclass(eq=False)
+class _Job:
+    """One completion, with its question in `asked`. `tried`: a worker has ended under it once."""
+
+    asked: bytes
+    outcome: Verdict | Failure | None = None
+    tried: bool = False
+
+
+class _Worker:
+    """One process; `starting` until it has built the task, idle whenever it has no job then."""
+
+    def __init__(self, built_from: bytes):
+        self.connection, theirs = Pipe()
+        lifeline, self._alive = os.pipe()  # closed by the system when this process ends
+        with theirs, os.fdopen(lifeline, "rb", buffering=0):
+            # What a parent's death signals is the end of the thread that started the child.
+            parent = os.getpid() if threading.current_thread() is threading.main_thread() else 0
+            fds = (theirs.fileno(), lifeline)
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", _START, json.dumps(sys.path), *map(str, fds), str(parent)],
+                pass_fds=fds,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,  # Ctrl-C is not for it, and what it starts is killed with it
+                env=os.environ | {"JAX_PLATFORMS": "cpu"},  # a verifier that computes is not to take the accelerator
+            )
+        self.job: _Job | None = None
+        self.starting, self.deadline = True, time.monotonic() + START_SECONDS
+        with contextlib.suppress(OSError):  # it ended already: the wait will tell
+            self.connection.send_bytes(built_from)
+
+    @property
+    def idle(self) -> bool:
+        return not self.starting and self.job is None
+
+    def take(self, job: _Job, timeout: float) -> bool:
+        """Gives it a job; False if it has ended meanwhile."""
+        try:
+            self.connection.send_bytes(job.asked)
+        except OSError:
+            return False
+        self.job, self.deadline = job, time.monotonic() + timeout
+        return True
+
+    def kill(self) -> str:
+        """Ends it, with all that the verifier started; says how it ended."""
+        ended = self.process.poll()
+        with contextlib.suppress(OSError):  # there is nobody left
+            os.killpg(self.process.pid, signal.SIGKILL)
+        with contextlib.suppress(subprocess.TimeoutExpired):  # stuck in the kernel: it cannot be waited for
+            ended = self.process.wait(5) if ended is None else ended
+        self.connection.close()
+        with contextlib.suppress(OSError):
+            os.close(self._alive)
+        return f"signal {-ended}" if ended is not None and ended < 0 else f"status {ended}"
+
+
+def _sent(values: tuple, what: str) -> bytes:
+    try:
+        return pickle.dumps(values)
+    except Exception as error:  # pickle raises whatever an object's own methods do
+        raise UsageError(
+            f"{what} cannot be sent to the verifier's processes ({error}): judge in this one with task.verify_processes 0"
+        ) from error
+
+
+def _kill_all(workers: list[_Worker], owner: int) -> None:
+    if os.getpid() != owner:  # a fork of the process whose workers they are
+        return
+    while workers:
+        workers.pop().kill()

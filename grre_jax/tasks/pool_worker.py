@@ -1,0 +1,85 @@
+"""One process of a verifier pool: builds the task, then judges what it is sent, one completion at a time, until the pool lets go of it."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import pickle
+import signal
+import sys
+import threading
+from multiprocessing.connection import Connection
+from typing import Any
+
+from grre_jax.tasks.judging import Failure, verdict_of
+from grre_jax.tasks.task import build
+
+_PR_SET_PDEATHSIG = 1  # of Linux's prctl
+_MOST_BYTES = 32_768  # of an answer: it goes through the connection at once, and the pool never waits for the rest of one
+
+
+def main(connection: int, lifeline: int, parent: int) -> None:
+    """Serves a pool.
+
+    Args:
+        connection: file descriptor of the two-way connection.
+        lifeline: file descriptor of a pipe that ends when the pool's process does.
+        parent: the pool's process, if it is to take this one with it however it ends; 0 if not.
+    """
+    _end_with(lifeline, parent)
+    pipe = Connection(connection)
+    with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
+        _serve(pipe)
+
+
+def _serve(pipe: Connection) -> None:
+    try:
+        # The pool's own words: nothing that a verifier returned is unpickled anywhere.
+        name, seed, options = pickle.loads(pipe.recv_bytes())
+        task = build(name, seed, **options)
+    except EOFError:
+        raise
+    except BaseException as error:
+        _send(pipe, {"failed": f"{type(error).__name__}: {error}"})
+        return
+    _send(pipe, {"ready": True})
+    while True:
+        asked = pipe.recv_bytes()
+        signal.alarm(0)  # of the completion before
+        try:
+            question, completion = pickle.loads(asked)
+        except Exception as error:  # a question of a class of one's own, which is not to be found here
+            _send(pipe, {"kind": "error", "reason": f"{type(error).__name__}: {error}"})
+            continue
+        outcome = verdict_of(task, question, completion)
+        if isinstance(outcome, Failure):
+            _send(pipe, {"kind": outcome.kind, "reason": outcome.reason})
+        else:
+            _send(pipe, {"reward": outcome.reward, "components": outcome.components})
+
+
+def _send(pipe: Connection, message: dict[str, Any]) -> None:
+    data = json.dumps(message).encode()
+    if len(data) > _MOST_BYTES:
+        data = json.dumps({"kind": "rubbish", "reason": f"a verdict of {len(data):,} bytes"}).encode()
+    pipe.send_bytes(data)
+
+
+def _end_with(lifeline: int, parent: int) -> None:
+    """Ends this process, and what the verifier started, when the pool's process ends, kill -9 included."""
+
+    def watch() -> None:
+        os.read(lifeline, 1)  # nothing is ever written: it returns when the other end is closed
+        os.killpg(os.getpgid(0), signal.SIGKILL)
+
+    threading.Thread(target=watch, daemon=True).start()
+    if sys.platform == "linux":
+        # Memory that a verifier takes is not to cost the run: where it runs out, this process is the first to be ended.
+        with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+            file.write("1000")
+        if parent:  # the thread above cannot run while a verifier hangs in C code
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+            if os.getppid() != parent:
+                os._exit(1)

@@ -1,0 +1,251 @@
+"""One holder of a role in a run's folder: one learner, and one explorer of a name.
+
+A holder has two marks. A lock of the operating system (flock), which the kernel drops when the process dies however it dies: on one machine it alone decides, and a
+killed process is replaced at once. A file that says who holds the role, with a fencing token and a counter of beats, renewed in the background: on storage that
+several machines share, where a lock of another machine may not be seen, a holder whose counter stands still for the lease's length is taken for dead. The
+counter is watched, and no clock is compared with another machine's: clocks that differ, or go backwards, change nothing.
+
+    RUN/learner.json, RUN/.learner.lock; RUN/explorers/NAME.json, RUN/explorers/.NAME.lock
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import errno
+import fcntl
+import json
+import os
+import socket
+import threading
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+from grre_jax.errors import DataError, UsageError
+
+SECONDS = 30.0  # a holder on another machine that gives no sign for so long is taken for dead
+NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL)  # file systems without flock
+
+
+class Lease:
+    """Holds a role from `__enter__` to `__exit__`.
+
+    Args:
+        file: the JSON file that says who holds it; its folder is made if absent.
+        role: in words, for messages ("a learner").
+        seconds: how long a holder elsewhere may be silent.
+        console: where to say that a former holder is watched.
+        details: more to write into the file.
+
+    Raises:
+        UsageError: at `__enter__`, if another process holds the role.
+    """
+
+    def __init__(self, file: Path, role: str, *, seconds: float = SECONDS, console: Any = None, **details: Any):
+        self.file, self.role = file, role
+        self._seconds, self._console, self._details = seconds, console, details
+        self._lock_file = lock_file(file)
+        self._owner = uuid.uuid4().hex
+        self._end, self._guard = threading.Event(), threading.Lock()
+        self._lost = ""
+
+    def __enter__(self) -> Lease:
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        self._descriptor = os.open(self._lock_file, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            locks = self._lock()
+            before = read(self.file)
+            if before and not before.get("ended") and not (locks and before.get("machine") == machine()):
+                self._watch(before)
+            self._content = {
+                "token": int(before.get("token", 0)) + 1 if before else 1,
+                "owner": self._owner,
+                "pid": os.getpid(),
+                "host": socket.gethostname(),
+                "machine": machine(),
+                "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+                "beats": 0,
+                "ended": False,
+                **self._details,
+            }
+            self._write()
+        except BaseException:
+            os.close(self._descriptor)
+            raise
+        self._thread = threading.Thread(target=self._renew, daemon=True, name="lease")
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end.set()
+        self._thread.join()
+        with self._guard, contextlib.suppress(OSError):  # a folder that is gone has nothing to be told
+            if not self._taken():
+                self._content["ended"] = True
+                self._write()
+        os.close(self._descriptor)
+
+    @property
+    def token(self) -> int:
+        """How many holders the role has had, this one included."""
+        return self._content["token"]
+
+    def update(self, **details: Any) -> None:
+        """Changes what the file says of the holder; it is written with the next beat."""
+        with self._guard:
+            self._content |= details
+
+    def check(self) -> None:
+        """Returns if the role is still this process's; called before anything is published.
+
+        Raises:
+            DataError: another process has taken it over, or the folder is gone.
+        """
+        with self._guard:
+            self._lost = self._lost or self._taken()
+        if self._lost:
+            raise DataError(
+                f"{self._lost}: this process was silent for too long, or its folder was replaced; it stops and publishes nothing more"
+            )
+
+    def _lock(self) -> bool:
+        """Takes the operating system's lock; False where the file system has none."""
+        for more in (2, 1, 0):  # somebody may just be looking whether it is held
+            try:
+                fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return True
+            except BlockingIOError as error:
+                if not more:
+                    raise self._refused(read(self.file)) from error
+                time.sleep(0.1)
+            except OSError as error:
+                if error.errno not in NO_LOCKS:
+                    raise
+                return False
+        raise AssertionError("unreachable")
+
+    def _watch(self, before: dict[str, Any]) -> None:
+        """Returns when the former holder, on another machine, has been silent for the lease's length."""
+        if self._console is not None:
+            self._console.print(f"{self._described(before)} held {self.role}'s lease: watching for {self._seconds:g} s whether it lives")
+        until = time.monotonic() + self._seconds
+        while time.monotonic() < until:
+            time.sleep(min(1.0, self._seconds / 10))
+            now = read(self.file)
+            if now and (now.get("owner"), now.get("beats")) != (before.get("owner"), before.get("beats")):
+                raise self._refused(now)
+
+    def _refused(self, holder: dict[str, Any] | None) -> UsageError:
+        who = self._described(holder) if holder else "another process"
+        return UsageError(f"{self.file.parent} already has {self.role}: {who}; stop that one first, or choose another folder or name")
+
+    @staticmethod
+    def _described(holder: dict[str, Any]) -> str:
+        return f"process {holder.get('pid')} on {holder.get('host')}, since {holder.get('started')}"
+
+    def _taken(self) -> str:
+        """Why the role is another's, or nothing."""
+        found = read(self.file)
+        if found is None:  # a file that cannot be read for a moment says nothing
+            return "" if self.file.exists() else f"{self.file} is gone"
+        return (
+            ""
+            if found.get("owner") == self._owner
+            else f"{self._described(found)} took over (token {found.get('token')}, after {self.token})"
+        )
+
+    def _renew(self) -> None:
+        while not self._end.wait(self._seconds / 3):
+            with self._guard:
+                self._lost = self._lost or self._taken()
+                if self._lost:
+                    return
+                self._content["beats"] += 1
+                # A disk that is full for a while is no reason to stop: the holder is told by what it writes itself.
+                with contextlib.suppress(OSError):
+                    self._write()
+
+    def _write(self) -> None:
+        write_whole(self.file, json.dumps(self._content, indent=2) + "\n")
+
+
+def is_held(file: Path) -> bool:
+    """Whether a process of this machine holds a role. Of another machine's, only watching tells."""
+    found = read(file)
+    if not found or found.get("ended") or found.get("machine") != machine():
+        return False
+    try:
+        descriptor = os.open(lock_file(file), os.O_RDWR)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError as error:
+        if error.errno not in NO_LOCKS:
+            raise
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def lock_file(file: Path) -> Path:
+    """The file that is locked for a role's JSON file."""
+    return file.with_name(f".{file.stem}.lock")
+
+
+def read(file: Path) -> dict[str, Any] | None:
+    """What a role's file says; None if there is none, or none that can be read."""
+    try:
+        found = json.loads(file.read_text())
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+class Signs:
+    """What the holders of a folder's roles have said of themselves, and how long each has been silent since it was first looked at.
+
+    Args:
+        folder: of their JSON files.
+        names: which of the files.
+    """
+
+    def __init__(self, folder: Path, names: str = "*.json"):
+        self._folder, self._names = folder, names
+        self._seen: dict[str, tuple[Any, float]] = {}
+
+    def __call__(self) -> str:
+        """A clause a holder, by name: "a lives, b ended, c silent for 40 s"."""
+        clauses, now = [], time.monotonic()
+        for file in sorted(self._folder.glob(self._names)):
+            found = read(file)
+            if not found:
+                continue
+            mark = (found.get("owner"), found.get("beats"))
+            before = self._seen.get(file.stem)
+            if before is None or before[0] != mark:
+                self._seen[file.stem] = (mark, now)
+            silent = now - self._seen[file.stem][1]
+            state = "ended" if found.get("ended") else "lives" if silent < SECONDS else f"silent for {silent:.0f} s"
+            clauses.append(f"{file.stem} {state}")
+        return ", ".join(clauses) or "none has come yet"
+
+
+def machine() -> str:
+    """This machine since it was started, as distinct from others of its name."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        boot = ""
+    return f"{socket.gethostname()} {boot}".strip()
+
+
+def write_whole(file: Path, text: str) -> None:
+    """Writes a small file so that a reader finds the old or the new one, never half of one."""
+    partial = file.with_name(f".{file.name}.partial")
+    partial.write_text(text)
+    os.replace(partial, file)

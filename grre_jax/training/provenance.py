@@ -1,0 +1,24 @@
+"""Names and digests by which data sets say what made them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+import grre_jax
+from grre_jax import tasks
+
+
+def reward_name(task: tasks.Task) -> str:
+    """The function that gives a task's rewards, with its version: the task's `reward_version`, this package's if it has none."""
+    kind = type(task)
+    return f"{kind.__module__}:{kind.__qualname__}.verify {getattr(task, 'reward_version', grre_jax.__version__)}"
+
+
+def template_digest(tokenizer: tasks.Tokenizer) -> str:
+    """SHA-256 of a tokenizer's chat template, or of several by name; empty where there is none."""
+    template = getattr(getattr(tokenizer, "tokenizer", None), "chat_template", None)
+    if not template:
+        return ""
+    text = template if isinstance(template, str) else json.dumps(template, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,36 @@
+"""Waiting for what another process of the run puts into the folders, and saying so."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from grre_jax.parallel import processes
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0  # seconds between two looks at the folder
+QUIET = 3.0  # a shorter wait is not worth a line
+AGAIN = 60.0  # seconds between two lines
+
+
+def wait_until(
+    ready: Callable[[], bool], what: Callable[[], str], *, say: Callable[[str], None], between: Callable[[], None] = lambda: None
+) -> None:
+    """Returns when `ready` says yes; looks at ever longer intervals, up to a second, and sleeps in between.
+
+    The processes of a run call it together; it returns when all of them are ready.
+
+    Args:
+        ready: looks at the folders.
+        what: what is awaited, in words; asked anew for each line.
+        say: prints a line: what is awaited and since when, once the wait is worth it and every minute.
+        between: called at every look; it may raise to stop.
+    """
+    began, since, pause, said = time.monotonic(), time.strftime("%H:%M:%S"), FIRST_PAUSE, 0.0
+    while not processes.numbers(int(bool(ready()))).all():
+        between()
+        waited = time.monotonic() - began
+        if waited >= (said + AGAIN if said else QUIET):
+            said = waited
+            say(f"waiting since {since} ({waited:.0f} s) for {what()}")
+        time.sleep(pause)
+        pause = min(2 * pause, LONGEST_PAUSE)

@@ -1,0 +1,89 @@
+"""`grre explain` as a person types it."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from grre_jax.cli import main
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+DEFAULT = str(CONFIGS / "arithmetic.py")
+
+
+@pytest.fixture
+def explain(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "160")
+
+    def run(*words, status=0):
+        assert main(["explain", *words]) == status
+        out, err = capsys.readouterr()
+        return err if status else out
+
+    return run
+
+
+def test_the_default_is_told_in_tables(explain):
+    told = " ".join(explain(DEFAULT).split())
+    for words in (
+        "arithmetic: 320 steps, sync_interval 20, sync_offset 0",
+        "A step is 16 groups of 8 completions: 16 freshly sampled.",
+        "│ 0 to 19 │ 0 │ 0 to 19 │ 0 to 319 │ 0 to 19 │ 0 │",
+        "... and so on, 15 times more, to 319 │ +20 each time",
+        "16 of 320 policy versions sample.",
+        "A = r - mean(r); g = -A grad l M(one-side)",
+        "It can act from step 1 on",
+    ):
+        assert words in told
+    assert "Note:" not in told
+
+
+def test_the_same_as_json(explain):
+    told = json.loads(
+        explain(
+            DEFAULT, "--json", "--steps", "50", "--regime.sync-interval", "1", "--regime.staleness", "4", "--regime.replay-ratio", "0.25"
+        )
+    )
+    assert told["run"] == {"name": "arithmetic", "steps": 50, "regime": "staleness 4, 25% replayed", "samples": True}
+    assert [(row["first"], row["last"], row["version"], row["moving"]) for row in told["rows"]] == [(0, 4, 0, False), (5, 49, 1, True)]
+    assert told["step"] == {
+        "groups": 16,
+        "completions_a_group": 8,
+        "fresh": 12,
+        "replayed": 4,
+        "replay_window": 0,
+        "reuse": 1,
+        "mix": [],
+        "mixed": 0,
+    }
+    ages = told["staleness"]
+    assert sum(ages["fresh"].values()) + sum(ages["replayed"].values()) == 50 * 16 and ages["unknown"] == 0
+    assert ages["fresh"]["4"] == 46 * 12 and told["sampling_versions"] == 46
+    assert told["objective"]["objective"] == "rec_oneside_nois" and told["cautions"] == []
+
+
+def test_mixed_and_stored_data_are_told(explain, tmp_path):
+    mixed = explain(DEFAULT, "--data.mix", f"{tmp_path}=0.25:expert", "--objective.name", "chord")
+    assert "12 freshly sampled; 4 mixed in (25%" in mixed.replace("\n", " ") and "unknown (stored)" in mixed
+    stored = explain(DEFAULT, "--data.path", str(tmp_path), "--objective.name", "grpo")
+    assert "all data is stored already" in stored and "policy versions sample" not in stored and "has no effect" in stored
+    long = explain(DEFAULT, "--regime.sync-interval", "7", "--regime.reuse", "4")
+    assert "rows more" in long and "each trained on in 4 consecutive steps" in long.replace("\n", " ")
+
+
+@pytest.mark.parametrize(
+    "words, sentence",
+    [
+        (["--steps", "0"], "--steps takes a number of at least 1, got 0"),
+        (["--regime.sync", "2"], "unknown field 'regime.sync'; did you mean --regime.sync_"),
+        (["--objective.name", "chord"], "objective chord asks for completions of an expert"),
+        (["--regime.replay_ratio", "0.99"], "leaves no fresh one"),
+    ],
+)
+def test_what_cannot_be_is_one_sentence(explain, words, sentence):
+    assert sentence in explain(DEFAULT, *words, status=2)
+
+
+@pytest.mark.parametrize("path", sorted(CONFIGS.rglob("*.py")), ids=lambda path: path.stem)
+def test_every_shipped_configuration_is_explained(explain, path):
+    assert "What each step trains on" in (told := explain(str(path))) or "all data is stored already" in told

@@ -1,0 +1,84 @@
+"""What is told of an objective agrees with what the objective does."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+
+from grre_jax import objectives
+from grre_jax.config import Config, DataConfig, ObjectiveConfig
+from grre_jax.explain import outlook as outlooks
+from grre_jax.explain.outlook import outlook
+from grre_jax.training.regime import Regime
+
+REQUIRED = {"dr_grpo": {"constant_length": 3}, "grpo_two_sided": {"delta": 4.0}, "dro": {"dro_beta": 0.2}, "gvpo": {"gvpo_beta": 0.1}}
+ALL = [objectives.algorithm(name, **REQUIRED.get(name, {})) for name in objectives.algorithms()]
+CONFIG = Config("x", regime=Regime(sync_interval=4))
+
+
+@pytest.mark.parametrize("objective", ALL, ids=lambda objective: objective.name)
+def test_what_is_told_of_every_objective(objective):
+    told = outlook(CONFIG, objective, 1)
+    assert set(told.sources) == objective.requires and told.formula and told.objective == objective.name
+    assert told.numbers == pytest.approx(dict(objective.numbers))
+    if told.clipping:
+        assert told.ratio
+    if told.ratio:
+        assert {"old_logprobs", "prox_logprobs"} & objective.requires
+
+
+def test_ratios_and_masks_are_told_of_the_families_that_have_them():
+    by_name = {objective.name: outlook(CONFIG, objective, 1) for objective in ALL}
+    for name in ("reinforce", "asymre", "red_drop", "red_weight", "rloo", "raft", "dpo", "opmd", "opmd_minimal"):
+        assert not by_name[name].ratio and not by_name[name].clipping
+    for name in ("rec_oneside_nois", "rec_ring_is", "grpo", "gspo", "cispo", "topr", "m2po", "dppo_kl", "sapo", "bapo", "gepo"):
+        assert by_name[name].ratio and "It can act from step 1 on; before, the data is on-policy" in by_name[name].clipping
+    assert "of a response, geometric mean over its tokens, to q" in by_name["gspo"].ratio
+    assert "to p, the policy at the start of the update" in by_name["tis"].ratio
+    assert "never acts: a step is one update" in by_name["tis"].clipping and "correction e^(p - q)" in by_name["tis"].clipping
+
+
+@pytest.mark.slow  # compiles every kind of advantage
+def test_a_group_without_signal_moves_the_policy_where_it_is_said_to():
+    # One of each kind of advantage; a penalty's term is not in the advantages.
+    kinds = {(objective.advantage, objective.shaping): objective for objective in ALL if not objective.penalties}
+    assert {"group_mean", "asymre", "sign", "positive", "red_drop"} <= {advantage for advantage, _ in kinds}
+    for objective in kinds.values():
+        advantages = objectives.advantages(
+            objective, np.ones(4, np.float32), np.zeros(4, int), key=jax.random.key(0), lengths=np.full(4, 2)
+        )
+        assert bool(np.abs(np.asarray(advantages)).max() > 1e-6) == outlooks.moves_without_signal(objective), objective.name
+
+
+def test_clipping_acts_where_data_is_stale():
+    grpo = objectives.algorithm("grpo")
+    assert "It cannot act: all data is on-policy" in outlook(Config("x"), grpo, None).clipping
+    assert "can act from the first step on." in outlook(CONFIG, grpo, 0).clipping
+    stored = dataclasses.replace(CONFIG, data=DataConfig(path="p"))
+    assert "from the first step on: the data is another policy's" in outlook(stored, grpo, None).clipping
+    assert outlook(stored, grpo, None).sources["old_logprobs"].endswith("the records of p")
+
+
+def test_log_probs_that_are_stored_are_told_to_be():
+    config = dataclasses.replace(
+        CONFIG, data=DataConfig(path="p"), objective=ObjectiveConfig("tis", {"kl_coef": 0.1}, ("proximal", "reference"))
+    )
+    told = outlook(config, objectives.algorithm("tis", kl_coef=0.1), None)
+    for name in ("prox_logprobs", "ref_logprobs"):
+        assert told.sources[name] == "log-probs that the records of p carry; no forward pass more"
+    assert "can act from the first step on" in told.clipping
+
+
+def test_what_is_left_out():
+    def dropped(name, **data):
+        return " | ".join(outlook(dataclasses.replace(CONFIG, data=DataConfig(**data)), objectives.algorithm(name), 1).dropped)
+
+    assert "has no effect: its advantages are 0" in dropped("reinforce") and dropped("asymre") == ""
+    assert "by the objective itself" in dropped("dapo") and "negatives in excess" in dropped("red_drop")
+    assert "refilled with another question up to 3 times" in dropped("grpo", dynamic_sampling=3)
+    assert "all equal, but an expert's (data.drop_no_signal)" in dropped("chord", mix="p=0.5")
+    assert (
+        dropped("asymre", path="p", drop_no_signal=False, max_staleness=2)
+        == "stored groups more than 2 versions behind their folder's newest (data.max_staleness)"
+    )

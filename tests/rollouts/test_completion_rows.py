@@ -1,0 +1,75 @@
+import json
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from grre_jax import rollouts
+from grre_jax.errors import DataError
+
+
+def trl_rows(step):
+    """As TRL's GRPO trainer logs completions: a row each, a column per reward function."""
+    return [
+        {
+            "step": str(step),
+            "prompt": prompt,
+            "completion": f"{prompt}:{k}",
+            "accuracy": float(k == 0),
+            "length": -0.5 * k,
+            "advantage": 1.0 - k,
+        }
+        for prompt in ("pq" if step == 10 else "qp")
+        for k in range(2)
+    ]
+
+
+def test_completions_that_trl_logged(tmp_path):
+    (tmp_path / "completions").mkdir()
+    for step in (10, 20):
+        table = pyarrow.Table.from_pylist(trl_rows(step))
+        pyarrow.parquet.write_table(table, tmp_path / "completions" / f"completions_{step:05d}.parquet")
+    rollouts.import_rows("trl", tmp_path / "completions", tmp_path / "r", task="sums")
+    groups = list(rollouts.read(tmp_path / "r"))
+    assert [(group.prompt, group.extra["step"]) for group in groups] == [("p", "10"), ("q", "10"), ("q", "20"), ("p", "20")]
+    assert groups[0].texts == ["p:0", "p:1"] and groups[0].rewards.tolist() == [1.0, -0.5]
+    assert {name: row.tolist() for name, row in groups[0].components.items()} == {"accuracy": [1.0, 0.0], "length": [0.0, -0.5]}
+    assert groups[0].extra["completions"] == [{"advantage": 1.0}, {"advantage": 0.0}]
+
+
+def test_one_of_trls_rewards_may_be_the_reward(tmp_path):
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(trl_rows(10)), tmp_path / "a.parquet")
+    rollouts.import_rows("trl", tmp_path / "a.parquet", tmp_path / "r", mapping={"reward": "accuracy"})
+    group = rollouts.read(tmp_path / "r")[0]
+    assert group.rewards.tolist() == [1.0, 0.0] and set(group.components) == {"accuracy", "length"}
+    pyarrow.parquet.write_table(pyarrow.table({"prompt": ["a"], "completion": ["b"]}), tmp_path / "b.parquet")
+    with pytest.raises(DataError, match="row 1: no column holds a reward function's numbers; it has prompt, completion"):
+        rollouts.import_rows("trl", tmp_path / "b.parquet", tmp_path / "r")
+
+
+def test_rows_are_gathered_by_the_column_that_the_mapping_calls_group(tmp_path):
+    rows = [
+        {
+            "prompt": "p",
+            "completion": [{"role": "assistant", "content": text}],
+            "reward": 1,
+            "run": run,
+            "tokens": [k],
+            "prompt_tokens": [9],
+        }
+        for k, (text, run) in enumerate([("a", 1), ("b", 1), ("c", 2)])
+    ]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    rollouts.import_rows("jsonl", tmp_path / "a.jsonl", tmp_path / "r", mapping={"group": "run"})
+    first, second = rollouts.read(tmp_path / "r")
+    assert (first.texts, second.texts, first.tokens.tolist(), first.prompt_tokens.tolist()) == (["a", "b"], ["c"], [0, 1], [9])
+    assert first.extra == {"run": 1} and first.group_id == "a:1" and second.group_id == "a:3"
+
+
+def test_a_row_that_is_no_object_or_says_no_reward_is_named(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"prompt": "p", "text": "t", "reward": 1}\n{"prompt": "q", "text": "t"}\n')
+    with pytest.raises(DataError, match="a.jsonl, line 2: field reward is missing"):
+        rollouts.import_rows("jsonl", tmp_path / "a.jsonl", tmp_path / "r")
+    (tmp_path / "b.jsonl").write_text('{"prompt": "p", "text": "t", "reward": 1}\n[3]\n')
+    with pytest.raises(DataError, match="b.jsonl, line 2: the line is a list; give a JSON object"):
+        rollouts.import_rows("jsonl", tmp_path / "b.jsonl", tmp_path / "r")

@@ -1,0 +1,43 @@
+"""docs/rollouts.md says what the code says."""
+
+import argparse
+import re
+import shlex
+from pathlib import Path
+
+from grre_jax.rollouts import arguments, expression, manifest, schema, sources
+
+DOCUMENT = (Path(__file__).parents[2] / "docs" / "rollouts.md").read_text()
+
+
+def test_every_field_is_documented_as_the_schema_has_it():
+    kinds = {"text": "text", "int": "int64", "float": "float64"}
+    rows = re.findall(r"^\| `(\w+)` \| ([^|]+) \| (.+) \|$", DOCUMENT, re.MULTILINE)
+    assert rows == [(name, kinds.get(kind, f"{kind} array"), meaning) for name, kind, meaning in schema.FIELDS]
+    assert f"The schema is version {schema.SCHEMA_VERSION}." in DOCUMENT
+
+
+def test_every_name_of_an_expression_is_documented():
+    rows = re.findall(r"^\| `(\w+)` \| ([^|]+) \|$", DOCUMENT, re.MULTILINE)
+    assert [
+        row
+        for row in rows
+        if row[0] not in sources.READERS and row[0] not in ("metadata", "positions", "files", "schema_version", "policy_version")
+    ] == [(name, meaning) for name, meaning, _ in expression.SCALARS]
+
+
+def test_every_manifest_field_import_format_and_command_is_documented():
+    for name in manifest.Entry.__dataclass_fields__.keys() - {"unknown"}:
+        assert f"`{name}`" in DOCUMENT
+    for kind in sources.READERS:
+        assert f"| `{kind}` |" in DOCUMENT
+
+
+def test_the_documented_commands_are_understood():
+    parser = argparse.ArgumentParser()
+    arguments.add_parser(parser.add_subparsers())
+    lines = re.findall(r"^grre (rollouts .*?)(?:\s+#.*)?$", DOCUMENT, re.MULTILINE)
+    assert len(lines) > 15
+    for line in lines:
+        known = parser.parse_args(shlex.split(line))
+        assert callable(known.run)

@@ -1,0 +1,103 @@
+import os
+import random
+import sqlite3
+import threading
+
+import pytest
+
+from grre_jax import rollouts
+from grre_jax.errors import DataError
+from grre_jax.rollouts import places
+
+
+def test_groups_are_found_by_id_question_task_and_version(folder, make_group):
+    rollouts.write(folder, [make_group(3, version=7, group_id="x", task="other"), make_group(50, question_id="", version=-1)], writer="w")
+    reader = rollouts.read(folder)
+    assert reader.lookup(group_id="g5") == [5] and reader.lookup(question="q3") == [3, 12]
+    assert reader.lookup(question="q3", task="other") == [12] and reader.lookup(question="50+1=") == [13]
+    # make_group's tokens are of `version` and of the version before
+    assert reader.lookup(policy_version=2) == [8, 9, 10, 11] and reader.lookup(policy_version=6) == [12]
+    assert reader.lookup(policy_version=0, group_id="g9") == [] and reader.lookup() == list(range(14))
+    assert reader.by_id("x") == make_group(3, version=7, group_id="x", task="other")
+    with pytest.raises(DataError, match="holds no group 'g77'"):
+        reader.by_id("g77")
+    assert next(reader.groups_index.questions()) == ("arithmetic", "q0", 1)
+
+
+def test_what_is_sealed_later_is_added_and_nothing_is_read_twice(folder, make_group, monkeypatch):
+    assert rollouts.read(folder).lookup(group_id="g0") == [0]
+    reader = rollouts.read(folder)
+    read = []
+    monkeypatch.setattr(type(reader), "__getitem__", lambda self, number: read.append(number) or self._shards.group(*self.locate(number)))
+    assert reader.lookup(group_id="g11") == [11] and not read
+    rollouts.write(folder, [make_group(60)], writer="w")
+    assert reader.lookup(group_id="g60") == []
+    reader.refresh()
+    assert reader.lookup(group_id="g60") == [12] and read == [12]
+    assert rollouts.verify(folder).ok and not rollouts.verify(folder).ignored
+
+
+def test_a_reader_that_knows_less_than_the_index_sees_its_own_groups(folder, make_group):
+    old = rollouts.read(folder)
+    rollouts.write(folder, [make_group(3, version=7)], writer="w")
+    assert rollouts.read(folder).lookup(question="q3") == [3, 12] and old.lookup(question="q3") == [3]
+
+
+@pytest.mark.parametrize("damage", ["garbage", "truncated", "empty", "of another folder", "another layout"])
+def test_a_damaged_or_foreign_index_is_made_again(folder, tmp_path, make_group, damage):
+    path = folder / places.INDEX
+    rollouts.read(folder).lookup(group_id="g0")
+    if damage == "garbage":
+        path.write_bytes(b"garbage" * 3000)
+    elif damage == "truncated":
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    elif damage == "empty":
+        path.write_bytes(b"")
+    elif damage == "of another folder":
+        for first in (20, 24, 28):  # as many data sets and groups as this folder has
+            rollouts.write(tmp_path / "other", [make_group(first + i) for i in range(4)], writer="w")
+        rollouts.read(tmp_path / "other").lookup(group_id="g20")
+        path.write_bytes((tmp_path / "other" / places.INDEX).read_bytes())
+    else:
+        database = sqlite3.connect(path)
+        database.execute("pragma user_version = 99")
+        database.close()
+    reader = rollouts.read(folder)
+    assert [reader.lookup(group_id=f"g{i}") for i in range(12)] == [[i] for i in range(12)]
+
+
+def test_flipped_bits_of_the_index_never_give_a_wrong_group(folder, flip):
+    rollouts.read(folder).lookup(group_id="g0")
+    path = folder / places.INDEX
+    whole, draw = path.read_bytes(), random.Random(0)
+    for _ in range(25):
+        path.write_bytes(whole)
+        flip(path, draw.randrange(len(whole)), draw.randrange(8))
+        reader = rollouts.read(folder)
+        for i in range(12):
+            try:
+                assert reader.by_id(f"g{i}").group_id == f"g{i}"
+            except DataError as error:
+                assert "holds no group" in str(error)  # the identifier itself was hit
+
+
+def test_an_index_of_a_folder_that_cannot_be_written(folder, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    assert rollouts.read(folder).lookup(group_id="g4") == [4] and not (folder / places.INDEX).exists()
+
+
+def test_threads_and_readers_share_an_index(folder):
+    wrong = []
+
+    def run(seed):
+        reader, draw = rollouts.read(folder), random.Random(seed)
+        for number in (draw.randrange(12) for _ in range(50)):
+            if reader.lookup(group_id=f"g{number}") != [number]:
+                wrong.append(number)
+
+    threads = [threading.Thread(target=run, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong

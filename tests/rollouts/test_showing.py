@@ -1,0 +1,75 @@
+import io
+
+import pytest
+from rich.console import Console
+
+from grre_jax import rollouts
+from grre_jax.errors import DataError, UsageError
+from grre_jax.rollouts import showing
+
+
+@pytest.fixture
+def console():
+    return Console(file=io.StringIO(), width=220)
+
+
+def printed(console):
+    return console.file.getvalue()
+
+
+def order(console):
+    return [int(line.split(":")[0].split()[1]) for line in printed(console).splitlines() if line.startswith("group ")]
+
+
+def test_show(folder, console):
+    assert showing.show(folder, 2, start=-3, width=5, console=console) == 0
+    text = printed(console)
+    assert "group 9: g9" in text and "group 10: g10" in text and "group 11" not in text
+    assert "position 9" in text and "behavior, sampling, policy" in text and "é3 [b… (" in text
+
+
+def test_show_filters(folder, console):
+    showing.show(folder, 5, position=7, console=console)
+    showing.show(folder, 5, question="q10", console=console)
+    showing.show(folder, 1, signal=True, console=console)
+    text = printed(console)
+    assert "group 7:" in text and "group 10:" in text and "group 0:" not in text
+    with pytest.raises(DataError, match="No group .* fits"):
+        showing.show(folder, question="nobody asked this", console=console)
+    with pytest.raises(UsageError, match="Cannot show 0"):
+        showing.show(folder, 0, console=console)
+
+
+def test_show_prints_square_brackets_as_they_are(folder, console):
+    showing.show(folder, 1, width=1000, console=console)
+    assert "[bold]" in printed(console)
+
+
+def test_show_by_reward(tmp_path, console, make_group):
+    means = [0.25, 1.0, 0.0, 0.5, 0.75]
+    rollouts.write(tmp_path, [make_group(i, rewards=[mean] * 4) for i, mean in enumerate(means)], writer="w")
+    showing.show(tmp_path, 3, by="reward", console=console)
+    assert order(console) == [1, 4, 3]
+    showing.show(tmp_path, 2, by="worst", console=console)
+    assert order(console)[3:] == [2, 0]
+    showing.show(tmp_path, 5, by="worst", keep=lambda group: group.rewards[0] > 0.3, console=console)
+    assert order(console)[5:] == [3, 4, 1]
+
+
+def test_show_by_prompt(folder, console, make_group):
+    rollouts.write(folder, [make_group(1, version=9, rewards=[1, 1, 1, 1]), make_group(0, version=8)], writer="w")
+    showing.show(folder, 2, by="prompt", console=console)
+    assert order(console) == [0, 13, 1, 12]
+    assert "2 groups of question q1; mean reward by policy version: 0: " in printed(console) and ", 9: 1.000" in printed(console)
+
+
+def test_show_by_identifier(folder, console):
+    showing.show(folder, 5, group_id="g7", console=console)
+    assert order(console) == [7]
+    with pytest.raises(UsageError, match="Cannot show groups by 'size'"):
+        showing.show(folder, by="size")
+
+
+def test_an_empty_folder_is_named(tmp_path):
+    with pytest.raises(DataError, match=f"{tmp_path} holds no data sets; sample some"):
+        showing.show(tmp_path)

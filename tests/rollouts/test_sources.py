@@ -1,0 +1,93 @@
+import json
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from grre_jax import rollouts
+from grre_jax.errors import DataError, UsageError
+
+ROWS = [
+    {"problem": "1+1", "response": "2", "score": 1.0, "gold": "2", "id": 7},
+    {"problem": "1+1", "response": "3", "score": 0.0, "gold": "2", "id": 7},
+    {"problem": "2+2", "response": "4", "score": 0.5, "gold": "4", "id": 8},
+]
+MAPPING = {"prompt": "problem", "text": "response", "reward": "score", "answer": "gold", "question_id": "id"}
+
+
+def save_to_disk(folder, *parts):
+    """As datasets.save_to_disk lays a data set out."""
+    folder.mkdir(parents=True)
+    names = [f"data-{i:05d}-of-{len(parts):05d}.arrow" for i in range(len(parts))]
+    for name, rows in zip(names, parts, strict=True):
+        table = pyarrow.Table.from_pylist(rows)
+        with pyarrow.OSFile(str(folder / name), "wb") as file, pyarrow.ipc.new_stream(file, table.schema) as stream:
+            stream.write_table(table)
+    (folder / "state.json").write_text(json.dumps({"_data_files": [{"filename": name} for name in names], "_fingerprint": "x"}))
+    (folder / "dataset_info.json").write_text("{}")
+    return folder
+
+
+def check_rows(folder):
+    first, second = rollouts.read(folder)
+    assert (first.prompt, first.texts, first.rewards.tolist(), first.answer) == ("1+1", ["2", "3"], [1.0, 0.0], "2")
+    assert (first.question_id, second.question_id, second.texts, second.rewards.tolist()) == ("7", "8", ["4"], [0.5])
+
+
+def test_parquet_with_a_mapping(tmp_path):
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(ROWS), tmp_path / "a.parquet")
+    rollouts.import_rows("parquet", tmp_path / "a.parquet", tmp_path / "r", mapping=MAPPING, contains=("math/train",))
+    check_rows(tmp_path / "r")
+    assert rollouts.read(tmp_path / "r").contains == {"math/train"}
+
+
+def test_a_hugging_face_data_set_on_disk(tmp_path):
+    save_to_disk(tmp_path / "d" / "train", ROWS[:1], ROWS[1:])
+    rollouts.import_rows("huggingface", tmp_path / "d" / "train", tmp_path / "r", mapping=MAPPING)
+    check_rows(tmp_path / "r")
+    (tmp_path / "d" / "dataset_dict.json").write_text('{"splits": ["train", "test"]}')
+    with pytest.raises(DataError, match="several splits; import one of them: .*/train, .*/test"):
+        rollouts.import_rows("huggingface", tmp_path / "d", tmp_path / "r")
+
+
+def test_a_hugging_face_data_set_with_lists_of_completions(tmp_path):
+    row = {
+        "prompt": [{"role": "user", "content": "hi"}],
+        "completions": [{"text": "a", "reward": 1}, {"text": "b", "reward": 0}],
+        "level": 3,
+    }
+    rollouts.import_rows("huggingface", save_to_disk(tmp_path / "d", [row]), tmp_path / "r", task="chat")
+    (group,) = rollouts.read(tmp_path / "r")
+    assert (group.prompt, group.texts, group.task, group.extra) == ("hi", ["a", "b"], "chat", {"level": 3})
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "message"),
+    [
+        ("parquet", "none.parquet", "none.parquet does not exist"),
+        ("parquet", "bad.parquet", "bad.parquet: not a readable Parquet file"),
+        ("trl", "folder", "holds no .parquet file"),
+        ("huggingface", "folder", "not a folder of datasets.save_to_disk"),
+        ("huggingface", "bad", "data-00000-of-00001.arrow: not a readable Arrow file"),
+        ("huggingface", "gone", "data-00000-of-00001.arrow is missing, which .*state.json lists"),
+        ("parquet", "empty.parquet", "empty.parquet holds no groups"),
+    ],
+)
+def test_files_that_cannot_be_read_are_named(tmp_path, kind, name, message):
+    (tmp_path / "bad.parquet").write_bytes(b"PAR1 not at all")
+    pyarrow.parquet.write_table(pyarrow.table({"prompt": pyarrow.array([], pyarrow.string())}), tmp_path / "empty.parquet")
+    (tmp_path / "folder").mkdir()
+    (save_to_disk(tmp_path / "bad", ROWS) / "data-00000-of-00001.arrow").write_bytes(b"x" * 50)
+    (save_to_disk(tmp_path / "gone", ROWS) / "data-00000-of-00001.arrow").unlink()
+    with pytest.raises(DataError, match=message):
+        rollouts.import_rows(kind, tmp_path / name, tmp_path / "r")
+
+
+def test_wrong_rows_name_the_row(tmp_path):
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist([*ROWS, {**ROWS[0], "score": None}]), tmp_path / "a.parquet")
+    with pytest.raises(DataError, match="a.parquet, row 4: field score is null"):
+        rollouts.import_rows("parquet", tmp_path / "a.parquet", tmp_path / "r", mapping=MAPPING)
+    with pytest.raises(DataError, match="row 1: field completions is missing .it has problem"):
+        rollouts.import_rows("parquet", tmp_path / "a.parquet", tmp_path / "r")
+    with pytest.raises(UsageError, match="mapping of 'text' is 3"):
+        rollouts.import_rows("parquet", tmp_path / "a.parquet", tmp_path / "r", mapping={"text": 3})

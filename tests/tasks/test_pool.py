@@ -1,0 +1,248 @@
+"""Verifiers that hang, crash and lie, in processes of their own."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from grre_jax import tasks
+from grre_jax.errors import DataError, UsageError
+from grre_jax.tasks import Question
+from grre_jax.tasks import pool as module
+from grre_jax.tasks.judging import InProcess
+from grre_jax.tasks.pool import TaskSpec, VerifierPool, make_judge
+
+TASK = r"""
+import ctypes, os, signal, subprocess, sys, time
+from pathlib import Path
+from grre_jax.tasks import Question, Verdict
+
+class Troubled:
+    name = "troubled"
+    def __init__(self, folder): self.folder = Path(folder)
+    def question(self, position): return Question(f"q{position}", "?", "1")
+    def evaluation(self, count): return [self.question(0)]
+
+    def verify(self, question, completion):
+        do = getattr(self, completion, None)
+        if do: return do()
+        return Verdict(float(len(completion)), {"own": 1.0})
+
+    def hang(self):
+        while True: pass
+    def hang_in_c(self):
+        signal.pthread_sigmask(signal.SIG_BLOCK, set(signal.Signals) - {signal.SIGKILL, signal.SIGSTOP})
+        ctypes.PyDLL(None).sleep(1000)  # holds the interpreter's lock
+    def hang_with_a_child(self):
+        child = subprocess.Popen(["sleep", "1000"])
+        (self.folder / "child").write_text(str(child.pid))
+        time.sleep(1000)
+    def exit(self): os._exit(3)
+    def segfault(self): ctypes.string_at(0)
+    def out_of_memory(self): bytearray(1 << 60)
+    def fails(self): raise ValueError("no")
+    def huge(self): return Verdict(1.0, {"x" * 100_000: 1.0})
+    def other_names(self): return Verdict(1.0, {"another": 1.0})
+    def alarm(self):
+        signal.setitimer(signal.ITIMER_REAL, 0.05)
+        return Verdict(1.0, {"own": 1.0})
+    def slow(self):
+        time.sleep(0.2)
+        return Verdict(1.0, {"own": 1.0})
+    def once(self):
+        mark = self.folder / "mark"
+        if not mark.exists():
+            mark.touch()
+            os._exit(1)
+        return Verdict(5.0, {"own": 1.0})
+    def facts(self): return Verdict(os.getpid(), {"jax": "jax" in sys.modules, "cpu": os.environ["JAX_PLATFORMS"] == "cpu", "badness": int(Path("/proc/self/oom_score_adj").read_text())})
+
+def build(folder, seed=0): return Troubled(folder)
+def trouble(): raise RuntimeError("not today")
+def leaves(): os._exit(7)
+"""
+QUESTION = Question("q1", "?", "1")
+
+
+@pytest.fixture(scope="module")
+def spec(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pool")
+    (folder / "troubled.py").write_text(TASK)
+    return TaskSpec(f"{folder / 'troubled.py'}:build", 0, {"folder": str(folder)})
+
+
+@pytest.fixture(scope="module")
+def pool(spec):
+    pool = VerifierPool(spec, processes=2, timeout=1.5)
+    yield pool
+    pool.close()
+
+
+def ends(pid, seconds=10):
+    """Whether a process ends; one that nobody has waited for counts as ended."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        try:
+            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+                return True
+        except (FileNotFoundError, ProcessLookupError):
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def test_nothing_that_a_verifier_does_costs_more_than_its_completion(pool, spec):
+    """Whatever two workers meet and in whatever order, everybody gets his own verdict."""
+    kinds = dict(
+        hang="timeout",
+        exit="crash",
+        fails="error",
+        hang_in_c="timeout",
+        segfault="crash",
+        out_of_memory="error",
+        huge="rubbish",
+        other_names="rubbish",
+        hang_with_a_child="timeout",
+    )
+    completions = [text for bad in kinds for text in (bad, "fine" + bad)]
+    first, second = pool([(QUESTION, completions), (QUESTION, ["xx", "alarm", "slow", "yyy"])])
+    assert first.failures == [kinds.get(text, "") for text in completions]
+    assert first.rewards.tolist() == [0.0 if text in kinds else float(len(text)) for text in completions]
+    assert first.components["own"].tolist() == [float(text not in kinds) for text in completions] and list(first.components) == ["own"]
+    assert second.failures == [""] * 4 and second.rewards.tolist() == [2, 1, 1, 3]
+    assert ends(int(Path(spec.options["folder"], "child").read_text()))  # what the verifier started
+
+
+def test_workers_stay_and_take_neither_jax_nor_the_memory_of_others(pool):
+    (judged,) = pool([(QUESTION, ["facts"] * 3)])
+    assert set(judged.rewards) <= set(map(float, pool.pids)) and os.getpid() not in pool.pids
+    assert judged.components["jax"].tolist() == [0, 0, 0] and judged.components["cpu"].tolist() == [1, 1, 1]
+    assert judged.components["badness"].tolist() == [1000] * 3
+    pool([(QUESTION, ["slow", "slow"])])
+    before = pool.pids
+    for pid in before:
+        os.kill(pid, signal.SIGTERM)  # as a cluster tells all processes of a job
+        os.kill(pid, signal.SIGINT)
+    assert pool([(QUESTION, ["x"] * 8)])[0].failures == [""] * 8 and pool.pids == before
+    pool([(QUESTION, ["alarm", "alarm"])])  # would strike under the next completion
+    assert pool([(QUESTION, ["slow", "slow"])])[0].failures == [""] * 2 and pool.pids == before
+
+
+def test_a_worker_that_was_killed_costs_nobody(pool):
+    for pid in pool.pids:
+        os.kill(pid, signal.SIGKILL)
+        assert ends(pid)
+    assert pool([(QUESTION, ["a", "bb", "ccc", "once"])])[0].rewards.tolist() == [1, 2, 3, 5]
+
+
+def test_nothing_asked(pool):
+    assert pool([]) == [] and [judged.failures for judged in pool([(QUESTION, []), (QUESTION, ["x"])])] == [[], [""]]
+
+
+def test_time_that_this_process_lost_is_given_back(pool, monkeypatch):
+    """A laptop that slept, a process that was stopped: the clock jumps while a verifier works."""
+    pool([(QUESTION, ["slow", "slow"])])  # both workers have started
+    shift, calls = [0.0], []
+
+    def wait(connections, timeout):
+        calls.append(timeout)
+        if len(calls) == 1:
+            shift[0] = 100.0
+            return []
+        return module_wait(connections, timeout)
+
+    module_wait, monotonic = module.wait, time.monotonic
+    monkeypatch.setattr(module, "wait", wait)
+    monkeypatch.setattr(module.time, "monotonic", lambda: monotonic() + shift[0])
+    assert pool([(QUESTION, ["slow", "slow"])])[0].failures == ["", ""]
+    assert max(calls) <= 1
+
+
+def test_an_interrupted_call_leaves_no_answers_behind(pool, monkeypatch):
+    pool([(QUESTION, ["x"])])
+    before = pool.pids
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(module, "wait", interrupt)
+        pool([(QUESTION, ["slow", "slow"])])
+    assert pool.pids == [] and all(ends(pid) for pid in before)
+    assert pool([(QUESTION, ["abc"])])[0].rewards.tolist() == [3]
+
+
+@pytest.mark.parametrize(
+    "function, error, message",
+    [
+        (
+            "trouble",
+            UsageError,
+            r"cannot build task .*trouble \(RuntimeError: not today\): correct it, or judge in this process with task\.verify_processes 0",
+        ),
+        ("leaves", DataError, r"do not start \(the last ended with status 7\)"),
+    ],
+)
+def test_a_task_that_another_process_cannot_build(spec, function, error, message):
+    pool = VerifierPool(TaskSpec(spec.name.replace(":build", f":{function}")), 1, 1.0)
+    with pytest.raises(error, match=message):
+        pool([(QUESTION, ["x"])])
+    assert pool.pids == []
+
+
+def test_what_cannot_be_sent_is_named(pool, spec):
+    with pytest.raises(UsageError, match="the options of task .*troubled.py:build cannot be sent"):
+        VerifierPool(TaskSpec(spec.name, 0, {"folder": lambda: 0}), 1, 1.0)
+    with pytest.raises(UsageError, match="question odd cannot be sent"):
+        pool([(Question("odd", lambda: 0, ""), ["x"])])
+
+
+def test_workers_end_with_a_pool_that_is_killed(spec):
+    """kill -9 of the process that has the pool, while one worker hangs in C code with signals blocked and the other waits."""
+    script = (
+        "import threading, time, sys\n"
+        "from grre_jax.tasks import Question\n"
+        "from grre_jax.tasks.pool import TaskSpec, VerifierPool\n"
+        f"pool = VerifierPool(TaskSpec({spec.name!r}, 0, {spec.options!r}), 2, 1000.0)\n"
+        "q = Question('q', '?', '')\n"
+        "pool([(q, ['slow', 'slow'])])\n"
+        "print(*pool.pids, flush=True)\n"
+        "pool([(q, ['hang_in_c'])])\n"
+    )
+    child = subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    )
+    with child.stdout:
+        pids = list(map(int, child.stdout.readline().split()))
+    time.sleep(0.3)  # until the worker hangs
+    child.kill()
+    child.wait()
+    left = [pid for pid in pids if not ends(pid)]
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+    assert len(pids) == 2 and not left
+
+
+def test_who_judges_where(spec):
+    arithmetic = tasks.build("arithmetic")
+    assert isinstance(make_judge(arithmetic, TaskSpec("arithmetic")), InProcess)
+    own = tasks.build(spec.name, **spec.options)
+    assert isinstance(make_judge(own, spec, processes=0), InProcess)
+    pool = make_judge(own, spec)
+    assert isinstance(pool, VerifierPool) and pool.pids == []  # nothing starts before it is needed
+    assert isinstance(make_judge(arithmetic, TaskSpec("arithmetic"), processes=1), VerifierPool)
+    for name in tasks.names():
+        assert tasks.build(name).trusted_verifier
+
+
+def test_the_pool_judges_as_the_process_itself():
+    task = tasks.build("arithmetic", operands=2)
+    asked = [(task.question(p), [task.question(p).demonstration, "7$", "", "\ud800"]) for p in range(3)]
+    judge = make_judge(task, TaskSpec("arithmetic", 0, {"operands": 2}), processes=1)
+    for here, there in zip(InProcess(task)(asked), judge(asked), strict=True):
+        assert here.rewards.tolist() == there.rewards.tolist() and here.failures == there.failures == [""] * 4
+    judge.close()

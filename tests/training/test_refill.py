@@ -1,0 +1,81 @@
+"""Dynamic sampling follows from the folder alone: which places are settled, with which group, and what is still to be sampled."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from grre_jax.training import refill
+
+
+class Folder:
+    """A reader of nothing but whether there is a signal at (position, version)."""
+
+    def __init__(self, signals):
+        self.signals, self.groups = signals, []
+
+    def find(self, position, policy_version=None):
+        if (position, policy_version) not in self.signals:
+            return None
+        self.groups.append((position, policy_version))
+        return len(self.groups) - 1
+
+    def __getitem__(self, number):
+        position, version = self.groups[number]
+        return type("Group", (), {"has_signal": self.signals[position, version], "position": position, "version": version})()
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 2**27 - 1), st.integers(0, 3)), max_size=6, unique_by=lambda place: place[0]),
+    st.integers(0, 4),
+    st.randoms(use_true_random=False),
+    st.integers(0, 40),
+)
+def test_sampling_what_is_missing_ends_with_the_first_signal_of_each_place(places, rounds, random, killed_after):
+    truth, folder, asked = {}, Folder({}), 0
+    for _ in range(rounds + 2):
+        todo = refill.missing(folder, places, rounds)
+        if not todo:
+            break
+        for version, positions in todo.items():
+            assert len(positions) == len(set(positions))
+            for position in positions:
+                assert (position, version) not in folder.signals  # nothing is sampled twice
+                asked += 1
+                if asked == killed_after:  # the rest of this round is lost: the folder says so
+                    break
+                folder.signals[position, version] = truth.setdefault((position, version), random.random() < 0.3)
+    todo = refill.missing(folder, places, rounds)
+    while todo:
+        for version, positions in todo.items():
+            folder.signals |= {(p, version): truth.setdefault((p, version), random.random() < 0.3) for p in positions}
+        todo = refill.missing(folder, places, rounds)
+    for place, version in places:
+        lanes = [folder.signals.get((refill.lane(place, a), version)) for a in range(rounds + 1)]
+        sampled = [signal for signal in lanes if signal is not None]
+        assert sampled[:-1] == [False] * (len(sampled) - 1)  # no refill after a signal
+        group = refill.chosen(folder, place, version, rounds)
+        if True in sampled:
+            assert (group.position, group.version) == (refill.lane(place, sampled.index(True)), version)
+        else:
+            assert group is None and len(sampled) == rounds + 1
+
+
+def test_without_refills_nothing_is_read():
+    folder = Folder({(0, 0): False, (1, 0): True})
+    folder.__class__ = type("Unread", (Folder,), {"__getitem__": lambda self, number: pytest.fail("a group was read")})
+    assert refill.missing(folder, [(0, 0), (1, 0), (2, 0)], 0) == {0: [2]}
+
+
+def test_a_group_of_another_version_settles_nothing():
+    folder = Folder({(5, 2): True})
+    assert refill.missing(folder, [(5, 1), (5, 2)], 3) == {1: [5]}
+    with pytest.raises(LookupError, match="no group of policy version 1 at position 5"):
+        refill.chosen(folder, 5, 1, 3)
+
+
+def test_lanes_do_not_meet_and_fit_the_samplers_addresses():
+    assert refill.lane(7, 0) == 7 and refill.lane(0, 1) == refill.LANE_PLACES > 10**8
+    assert refill.lane(refill.LANE_PLACES - 1, refill.MAX_ROUNDS) == 2**31 - 1
+    for place, round_ in ((refill.LANE_PLACES, 0), (-1, 0), (0, refill.MAX_ROUNDS + 1)):
+        with pytest.raises(ValueError, match="dynamic sampling has 134,217,728 places in lanes 0 to 15"):
+            refill.lane(place, round_)

@@ -1,0 +1,192 @@
+"""A learner and its explorers through one folder: the run of `loop.train`, bit for bit; and who is not let in.
+
+The roles run in threads of this process, so that what the other small runs compiled serves them too; test_kill_roles.py takes processes and kills them.
+"""
+
+import concurrent.futures
+import dataclasses
+import io
+import json
+import shutil
+
+import jax
+import numpy as np
+import pytest
+from rich.console import Console
+
+from grre_jax import rollouts
+from grre_jax.config import CheckpointConfig, DataConfig, EvaluationConfig
+from grre_jax.errors import DataError, UsageError
+from grre_jax.training import loop, setup
+from grre_jax.training import state as states
+from grre_jax.training.checkpoint import Checkpoints
+from grre_jax.training.finished import load_config
+from grre_jax.training.lease import Lease
+from grre_jax.training.regime import Regime
+from grre_jax.training.roles import ExplorerRole, explore_run, learn
+
+CLOCKED = ("time", "elapsed", "tokens_per_second")
+
+
+class Crash(BaseException):
+    """Ends an explorer where it stands."""
+
+
+def quiet():
+    return Console(file=io.StringIO(), width=200)
+
+
+def rows(folder):
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [{name: value for name, value in line.items() if name not in CLOCKED} for line in lines]
+
+
+def bits(folder):
+    config = load_config(folder)
+    parts = setup.build(config)
+    _, like = states.create(parts.model, states.make_optimizer(config.optimizer), parts.mesh)
+    checkpoints = Checkpoints(folder / "checkpoints", read_only=True)
+    found = [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(checkpoints.restore(like))]
+    checkpoints.close()
+    return found
+
+
+def groups(folder):
+    reader = rollouts.read(folder / "rollouts")
+    found = {(group.position, group.attempt, int(group.policy_version[0])): group for group in reader}
+    assert len(found) == len(reader)
+    return found
+
+
+def together(*roles):
+    """Runs roles side by side; what each returned."""
+    with concurrent.futures.ThreadPoolExecutor(len(roles)) as pool:
+        return [future.result(timeout=240) for future in [pool.submit(role) for role in roles]]
+
+
+def test_a_learner_and_two_explorers_are_the_run_of_one_process(tiny_run, make_config, tmp_path, monkeypatch):
+    """One explorer dies after its first seal and is started again; the explorers come before the learner."""
+    config, consoles = make_config(tmp_path / "run"), [quiet(), quiet(), quiet()]
+    write, died = rollouts.write, []
+
+    def dying(folder, sealed, **options):
+        name = write(folder, sealed, **options)
+        if options["writer"] == "explorer-b" and not died:
+            died.append(name)
+            raise Crash
+        return name
+
+    monkeypatch.setattr(rollouts, "write", dying)
+
+    def explorer_b():
+        role = ExplorerRole("b", 1, 2)
+        with pytest.raises(Crash):
+            explore_run(config, role, console=consoles[1])
+        return explore_run(config, role, console=consoles[1])
+
+    _, sealed_b, sealed_a = together(
+        lambda: learn(config, console=consoles[0]), explorer_b, lambda: explore_run(config, ExplorerRole("a", 0, 2), console=consoles[2])
+    )
+    assert rows(tmp_path / "run") == rows(tiny_run) and bits(tmp_path / "run") == bits(tiny_run)
+    assert groups(tmp_path / "run") == groups(tiny_run) and rollouts.verify(tmp_path / "run" / "rollouts").ok
+    writers = [entry.writer for entry in rollouts.read(tmp_path / "run" / "rollouts").datasets]
+    assert set(writers) == {"explorer-a", "explorer-b"} and len(died) == 1
+    shares = {entry.writer: 0 for entry in rollouts.read(tmp_path / "run" / "rollouts").datasets}
+    for entry in rollouts.read(tmp_path / "run" / "rollouts").datasets:
+        shares[entry.writer] += entry.groups
+        assert entry.metadata["checkpoint"] == f"checkpoints/{entry.policy_version}"
+    assert sealed_a == shares["explorer-a"] and sealed_b < shares["explorer-b"]  # the first seal was the one that died's
+    assert json.loads((tmp_path / "run" / "learner.json").read_text())["ended"]
+    # Started again, both find all done; the learner goes on by itself.
+    assert explore_run(config, ExplorerRole("a", 0, 2), console=quiet()) == 0
+    learn(config, console=quiet())
+    assert rows(tmp_path / "run") == rows(tiny_run)
+
+
+@pytest.mark.parametrize("ahead", [False, True], ids=["waiting", "discarding"])
+def test_free_running_keeps_the_bound(make_config, tmp_path, ahead):
+    fields = dict(regime=Regime(staleness=1), evaluation=EvaluationConfig(questions=0), checkpoint=CheckpointConfig(every=3))
+    config, said = make_config(tmp_path / "run", **fields), quiet()
+    role = ExplorerRole("a", free=True, ahead=ahead)
+    together(lambda: learn(config, free=True, console=quiet()), lambda: explore_run(config, role, console=said))
+    assert "at most 1 updates old" in said.file.getvalue() and "not repeatable" in said.file.getvalue()
+    trained = [row for row in rows(tmp_path / "run") if row["kind"] == "train"]
+    assert len(trained) == 8 and all(row.get("staleness_0", 0) + row.get("staleness_1", 0) == 4 for row in trained)
+    older = {position for position, _, version in groups(tmp_path / "run") if version < position // 4 - 1}
+    assert sum(row["discarded"] for row in trained) == len([k for k in groups(tmp_path / "run") if k[2] < k[0] // 4 - 1])
+    assert ahead or not older
+
+
+@pytest.fixture
+def finished(tiny_run, tmp_path):
+    """A copy of the finished run."""
+    return shutil.copytree(tiny_run, tmp_path / "run")
+
+
+def test_a_checkpoint_that_is_gone_is_named(finished, make_config):
+    shutil.rmtree(finished / "rollouts")
+    with pytest.raises(
+        DataError,
+        match=r"checkpoint of step 3 is gone from .*: it holds \[0, 6, 8\], and .*rollouts lacks groups that this version was to sample",
+    ):
+        explore_run(make_config(finished), ExplorerRole("a"), console=quiet())
+    assert {version for _, _, version in groups(finished)} == {0}  # what could be sampled was
+
+
+def test_a_second_learner_is_refused(finished, make_config):
+    before = (finished / "metrics.jsonl").read_bytes()
+    with Lease(finished / "learner.json", "a learner"):
+        for role in (
+            lambda: learn(make_config(finished), console=quiet()),
+            lambda: loop.train(make_config(finished), resume=True, console=quiet()),
+            lambda: loop.train(make_config(finished), overwrite=True, console=quiet()),
+        ):
+            with pytest.raises(UsageError, match="already has a learner: process"):
+                role()
+    assert (finished / "metrics.jsonl").read_bytes() == before
+
+
+def test_a_second_explorer_of_a_name_is_refused(finished, make_config):
+    config = make_config(finished)
+    with Lease(finished / "explorers" / "a.json", "an explorer named a", explorers=2, index=0):
+        with pytest.raises(UsageError, match="already has an explorer named a: process"):
+            explore_run(config, ExplorerRole("a", 0, 2), console=quiet())
+        with pytest.raises(UsageError, match="explorer a shares the run among 2 and this one among 3"):
+            explore_run(config, ExplorerRole("b", 1, 3), console=quiet())
+        assert explore_run(config, ExplorerRole("b", 1, 2), console=quiet()) == 0
+
+
+def test_an_explorer_of_another_run_is_refused(finished, make_config):
+    config = make_config(finished)
+    for other in (dataclasses.replace(config, seed=1), dataclasses.replace(config, regime=Regime(sync_interval=4))):
+        with pytest.raises(UsageError, match=r"another configuration's \(different: (seed|regime\.sync_interval)\)"):
+            explore_run(other, ExplorerRole("a"), console=quiet())
+    learner = finished / "learner.json"
+    learner.write_text(json.dumps({"samples": False, "free_running": True, "ended": False}))
+    with pytest.raises(UsageError, match="runs with --free-running and this explorer without it"):
+        explore_run(config, ExplorerRole("a"), console=quiet())
+    learner.write_text(json.dumps({"samples": True, "free_running": False, "ended": False}))
+    with pytest.raises(UsageError, match="trained by grre train, which samples by itself"):
+        explore_run(config, ExplorerRole("a"), console=quiet())
+
+
+@pytest.mark.parametrize(
+    "fields, message",
+    [
+        ({"name": "a/b"}, "--name 'a/b' cannot be used"),
+        ({"name": ""}, "--name '' cannot be used"),
+        ({"name": "a", "index": 2, "count": 2}, "--index 2 of --explorers 2"),
+        ({"name": "a", "index": -1}, "--index -1"),
+        ({"name": "a", "ahead": True}, "--discard-stale goes with --free-running"),
+    ],
+)
+def test_options_that_do_not_fit(fields, message):
+    with pytest.raises(UsageError, match=message):
+        ExplorerRole(**fields)
+
+
+def test_a_run_that_samples_nothing_has_no_roles(make_config, tmp_path):
+    config = make_config(tmp_path / "run", data=DataConfig(path=str(tmp_path)))
+    for role in (lambda: learn(config), lambda: explore_run(config, ExplorerRole("a"))):
+        with pytest.raises(UsageError, match="samples nothing of its own"):
+            role()
