@@ -1,8 +1,8 @@
 """Kill -9 of learner and explorers at random moments, many times over: the run that comes out is, bit for bit, the run that nobody disturbed.
 
 A learner and two explorers train a tiny model through one folder. One of the three is killed (SIGKILL) again and again and started anew at once: half of the moments
-are drawn evenly, whatever the process is doing (starting and compiling included), half come right after the folder changes, where a seal or a checkpoint is being
-written. When a run ends before the wanted number of kills, the next one begins with another seed. Every run is then held against one that was left alone: parameters
+are drawn evenly, whatever the process is doing (starting and compiling included), half wait for the folder to change, where a seal or a checkpoint is being
+written, as long as one comes within a few of the longest pauses. When a run ends before the wanted number of kills, the next one begins with another seed. Every run is then held against one that was left alone: parameters
 and optimiser by their bytes, log rows and groups by value, and every place of the stream must be there once.
 
 Every process is a real one of its own, forked from a server that has imported the package and nothing more: no backend is started and nothing is compiled there.
@@ -150,7 +150,8 @@ def marks(folder: Path) -> dict[str, Any]:
 
 def moment(troupe: Troupe, draw: random.Random, longest: float) -> tuple[str, str] | None:
     """Waits for the next kill; (whom, what the moment was), or None if all have ended meanwhile."""
-    until, at_change, before = time.monotonic() + draw.uniform(0, longest), draw.random() < 0.5, marks(troupe.folder)
+    at_change, before = draw.random() < 0.5, marks(troupe.folder)
+    until = time.monotonic() + (3 * longest if at_change else draw.uniform(0, longest))
     while troupe.running and time.monotonic() < until:
         time.sleep(0.005 if at_change else 0.05)
         troupe.look()
