@@ -15,16 +15,14 @@ from grre_jax.allocation import keep_freed_memory
 from grre_jax.errors import DataError, UsageError
 from grre_jax.explain import options as explain_options
 from grre_jax.generation import options as generation_options
-from grre_jax.rollouts import arguments as rollout_arguments
 from grre_jax.training import role_options
-from grre_jax.training import rollout_arguments as scoring_arguments
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; returns the exit status."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in arguments
-    parser = _parser()
+    parser = _parser(arguments)
     known, rest = parser.parse_known_args([word for word in arguments if word != "--debug"])
     takes_fields = known.command in ("train", "explain", "evaluate", "compile", *role_options.COMMANDS) or getattr(
         known, "takes_fields", False
@@ -52,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="grre", description="Off-policy reinforcement learning of language models with group-relative REINFORCE.", allow_abbrev=False
     )
@@ -115,7 +113,13 @@ def _parser() -> argparse.ArgumentParser:
     bandit.add_argument("--algorithms", nargs="+", metavar="NAME", help="only these; all, and the surrogate they derive from, if not given")
     bandit.set_defaults(run=_study_bandit)
 
-    scoring_arguments.add_parsers(rollout_arguments.add_parser(commands))
+    if "rollouts" in arguments:  # its package takes numpy, and help should come at once
+        from grre_jax.rollouts import arguments as rollout_arguments
+        from grre_jax.training import rollout_arguments as scoring_arguments
+
+        scoring_arguments.add_parsers(rollout_arguments.add_parser(commands))
+    else:
+        commands.add_parser("rollouts", help="look at, check, copy, import and export rollout folders")
     return parser
 
 

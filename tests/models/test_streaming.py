@@ -114,7 +114,7 @@ print(json.dumps({"load": load, "save": save, "model": sum(x.nbytes for x in mod
 """
 
 
-@pytest.mark.parametrize("cut", ["cut", "whole"])
+@pytest.mark.parametrize("cut", [pytest.param("cut", marks=pytest.mark.slow), "whole"])
 def test_the_host_holds_no_more_than_a_tensor_and_a_file(tmp_path, cut):
     (tmp_path / "stored").mkdir()
     written = run(WRITTEN, json.dumps(SHAPE), tmp_path / "stored", FILE_BYTES)

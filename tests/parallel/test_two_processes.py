@@ -106,6 +106,7 @@ def test_they_learn_what_one_process_does_from_the_same_shards(config, started, 
     assert len({row["loss"] for row in expected.values()}) > 10  # something was learned from
 
 
+@pytest.mark.slow
 def test_stopped_killed_and_resumed(config, started, together, tmp_path):
     """One of the two is asked to stop, then one is killed, then the other, which holds what they agree by; one process alone brings the run to its end."""
     run = tmp_path / "run"

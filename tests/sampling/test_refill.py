@@ -34,7 +34,7 @@ def same(got, expected):
     np.testing.assert_allclose(got.behavior_logprobs, expected.behavior_logprobs, atol=2e-5)
 
 
-@pytest.mark.parametrize("slots", [1, 7, 16])
+@pytest.mark.parametrize("slots", [1, pytest.param(7, marks=pytest.mark.slow), 16])
 def test_refilled_rows_give_the_same_completions(weights, together, slots):
     same(jax.device_get(sampling.sample(weights, PROMPTS, slots=slots, **OPTIONS)), together)
 

@@ -87,6 +87,7 @@ def test_eight_devices_learn_the_same_from_the_same_shards(undisturbed, stored, 
         assert eight[key]["grad_norm"] == pytest.approx(row["grad_norm"], rel=1e-3)
 
 
+@pytest.mark.slow
 def test_eight_devices_sample_the_same(undisturbed, tmp_path):
     config, source = undisturbed
     common = (*SETTINGS, "--warm_start.steps", "0", "--model.path", str(source / "model"), "--training.steps", "4")
