@@ -203,6 +203,10 @@ class Config:
     mesh: MeshConfig = MeshConfig()
 
     def __post_init__(self):
+        if "://" in self.run_dir:
+            raise ValueError(
+                f"run_dir={self.run_dir} is a URL, and a run's folder lies on a disk: give a path (rollout folders, in data.path, data.mix and grre rollouts, may be URLs)"
+            )
         groups, mixed, limit = self.training.groups_per_step, self.mixed_per_step, self.data.max_staleness
         if self.data.mix and (mixed == 0 or (mixed == groups and total_share(self.data.entries) < 1)):
             raise ValueError(

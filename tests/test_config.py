@@ -165,7 +165,16 @@ def test_shipped_configurations_survive_json(path):
 
 
 def test_every_field_survives_json():
-    words, chosen = [], {"model.lora_targets": "v_proj", "model.remat": "full", "sampling.cache_dtype": "int8", "optimizer.name": "lion", "warm_start.optimizer.name": "lion"}
+    words, chosen = (
+        [],
+        {
+            "model.lora_targets": "v_proj",
+            "model.remat": "full",
+            "sampling.cache_dtype": "int8",
+            "optimizer.name": "lion",
+            "warm_start.optimizer.name": "lion",
+        },
+    )
     chosen |= {"regime.replay_ratio": "0.5", "data.mix": "folder=0.25:expert", "data.order": "newest", "objective.stored": "reference"}
     for name in overrides.field_names(DEFAULT):
         value = value_of(DEFAULT, name)
@@ -242,6 +251,10 @@ def test_a_file_that_is_no_python_file(tmp_path, name):
 def test_run_folder():
     assert Config(name="a").folder == Path("runs/a")
     assert Config(name="a", run_dir="b/c").folder == Path("b/c")
+    with pytest.raises(
+        ValueError, match=r"run_dir=s3://bucket/run is a URL, and a run's folder lies on a disk: give a path \(rollout folders"
+    ):
+        Config(name="a", run_dir="s3://bucket/run")
 
 
 @pytest.mark.parametrize(

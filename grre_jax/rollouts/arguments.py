@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from grre_jax.errors import UsageError
 
@@ -58,9 +58,18 @@ def _add_looking(actions: argparse._SubParsersAction) -> None:
 def _add_selection(parser: argparse.ArgumentParser) -> None:
     chosen = parser.add_argument_group("selection", "Groups are taken whole. A range is LOW:HIGH, both included; either may be left out.")
     for flag, (_, _, meaning) in RANGES.items():
-        chosen.add_argument(f"--{flag}", metavar="RANGE", help=f"only groups with {meaning} in this range")
+        chosen.add_argument(f"--{flag}", metavar="RANGE", help=f"only groups with {meaning} in this range; below 0 write --{flag}=-1:0.5")
     chosen.add_argument("--signal", action="store_true", help="only groups whose rewards differ")
     chosen.add_argument("--where", metavar="EXPR", help='only groups of which this holds: "reward_mean > 0.2 and length_max < 512"')
+    plain = parser.error
+
+    def error(message: str) -> NoReturn:
+        for flag in RANGES:
+            if f"--{flag}:" in message and "expected one argument" in message:  # argparse takes -1:0.5 for a flag
+                message += f"; a range that begins below 0 is written --{flag}=-1:0.5"
+        plain(message)
+
+    parser.error = error  # type: ignore[method-assign]
 
 
 def _add_copying(actions: argparse._SubParsersAction) -> None:
@@ -142,6 +151,8 @@ def _range(flag: str, text: str) -> list[str]:
 def _info(known: argparse.Namespace, _: list[str]) -> int:
     from grre_jax.rollouts import commands
 
+    if known.last < 1:
+        raise UsageError(f"--last {known.last} lists nothing; give 1 or more.")
     return commands.info(known.folder, last=known.last)
 
 
@@ -169,6 +180,7 @@ def _split(known: argparse.Namespace, _: list[str]) -> int:
     from grre_jax.rollouts import commands, copying
 
     parts: dict[str, float] = {}
+    given: set[str] = set()
     for text in known.into:
         folder, _, share = text.rpartition("=")
         try:
@@ -177,6 +189,9 @@ def _split(known: argparse.Namespace, _: list[str]) -> int:
             folder = ""
         if not folder:
             raise UsageError(f"--into {text!r} says no share; give FOLDER=SHARE, as in train=0.9.")
+        if folder in given:
+            raise UsageError(f"--into names {folder} twice; give each folder once, with its whole share.")
+        given.add(folder)
     reports = copying.split(known.folder, parts, by=known.by, seed=known.seed)
     return max(commands.print_copy(report) for report in reports)
 

@@ -4,11 +4,15 @@ import contextlib
 import hashlib
 import os
 import threading
+import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
 
+from grre_jax.errors import UsageError
+
 LIMIT_BYTES = 10 * 2**30
+KILLED_SECONDS = 86400  # a part of a file to which nothing was added for so long is a killed process's
 FOLDER_VARIABLE, LIMIT_VARIABLE = "GRRE_CACHE", "GRRE_CACHE_BYTES"
 
 
@@ -18,10 +22,11 @@ class Cache:
     Args:
       folder: where they are; made when it is first needed.
       limit_bytes: size of all that is kept; one file alone may be larger.
+      among: the folder whose content the limit is of, where several caches lie; `folder` itself if None.
     """
 
-    def __init__(self, folder: Path, limit_bytes: int = LIMIT_BYTES) -> None:
-        self.folder, self.limit_bytes = folder, limit_bytes
+    def __init__(self, folder: Path, limit_bytes: int = LIMIT_BYTES, among: Path | None = None) -> None:
+        self.folder, self.limit_bytes, self._among = folder, limit_bytes, among or folder
         self._lock = threading.Lock()
 
     def file(self, key: str, sha256: str, fetch: Callable[[Path], None]) -> Path | None:
@@ -68,10 +73,12 @@ class Cache:
     def _make_room(self, newest: Path) -> None:
         """Removes the least recently used files until the rest is within the limit. Who has one open goes on reading it."""
         found = []
-        for path in self.folder.rglob("*"):
+        for path in self._among.rglob("*"):
             with contextlib.suppress(FileNotFoundError):  # another process makes room too
                 status = path.stat()
-                if path.is_file() and not path.name.startswith("."):
+                if path.name.endswith(".part") and time.time() - status.st_mtime > KILLED_SECONDS:
+                    path.unlink()
+                elif path.is_file() and not path.name.startswith("."):
                     found.append((path != newest, status.st_mtime_ns, status.st_size, path))
         total = sum(size for _, _, size, _ in found)
         for evictable, _, size, path in sorted(found, key=lambda item: item[1]):
@@ -83,7 +90,14 @@ class Cache:
 
 
 def standard(name: str) -> Cache:
-    """The cache of that name below $GRRE_CACHE (or the user's cache folder), of at most $GRRE_CACHE_BYTES."""
+    """The cache of that name below $GRRE_CACHE (or the user's cache folder), of at most $GRRE_CACHE_BYTES with all others there.
+
+    Raises:
+      UsageError: $GRRE_CACHE_BYTES is no number of bytes.
+    """
     user = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "grre_jax"
     folder = Path(os.environ.get(FOLDER_VARIABLE) or user).expanduser()
-    return Cache(folder / "rollouts" / name, int(os.environ.get(LIMIT_VARIABLE) or LIMIT_BYTES))
+    limit = os.environ.get(LIMIT_VARIABLE) or str(LIMIT_BYTES)
+    if not limit.isdecimal():
+        raise UsageError(f"${LIMIT_VARIABLE} is {limit!r}; give a number of bytes, as in {LIMIT_BYTES}.")
+    return Cache(folder / "rollouts" / name, int(limit), among=folder / "rollouts")

@@ -73,7 +73,7 @@ def verify(folder: str | os.PathLike[str], *, console: "Console | None" = None) 
     for name in report.ignored:
         console.print(plain(f"ignored: {name} (not in the manifest)"), style="yellow")
     for name in report.incomplete:
-        console.print(plain(f"incomplete: {name} (being written, or left by a killed writer: the next writer removes it)"), style="yellow")
+        console.print(plain(f"incomplete: {name} (being written, or left by a killed writer: a later writer removes it)"), style="yellow")
     verdict = "all intact" if report.ok else f"{len(report.problems)} problem(s), {report.intact_groups:,} groups intact"
     console.print(plain(f"{report.folder}: {report.datasets:,} data sets, {report.groups:,} groups, {_size(report.bytes)}: {verdict}"))
     return 0 if report.ok else 1
@@ -152,13 +152,15 @@ def export(folder: str | os.PathLike[str], path: str | os.PathLike[str], kind: s
 
 
 def print_copy(report: copying.CopyReport, console: "Console | None" = None) -> int:
-    """Prints what a copy did, and returns 0, or 1 when groups were damaged."""
+    """Prints what a copy did, and returns 0, or 1 when something was damaged."""
     console = console or console_()
     left_out = f", {report.duplicates:,} left out that were there before" if report.duplicates else ""
     console.print(plain(f"{report.folder}: {report.groups:,} of {report.read:,} groups, in {report.datasets:,} data sets{left_out}."))
     for problem in report.damaged:
         console.print(plain(f"left out: {problem}"), style="red")
-    return 1 if report.damaged else 0
+    for problem in report.replaced:
+        console.print(plain(f"made anew: {problem}"), style="yellow")
+    return 1 if report.damaged or report.replaced else 0
 
 
 def nonempty(folder: str | os.PathLike[str]) -> RolloutReader:

@@ -17,10 +17,10 @@ from typing import Any
 from grre_jax.errors import DataError, UsageError
 from grre_jax.rollouts import manifest, places, reader, writer
 from grre_jax.rollouts.incomplete import INCOMPLETE
-from grre_jax.rollouts.record import CorruptRecord, canonical
+from grre_jax.rollouts.record import CorruptRecord, canonical, features_json
 from grre_jax.rollouts.schema import Group
 from grre_jax.rollouts.seen import Seen
-from grre_jax.rollouts.shards import CorruptShard
+from grre_jax.rollouts.shards import CorruptShard, using
 
 GROUPS_PER_DATASET = 4096  # about 100 MB at 8 completions of 256 tokens
 
@@ -35,6 +35,7 @@ class CopyReport:
       read: groups that were looked at.
       duplicates: groups left out because the same record was copied before.
       damaged: groups left out because they cannot be read, as their errors say.
+      replaced: the same of features.json files in whose place this version's was written.
     """
 
     folder: Path | str
@@ -43,6 +44,7 @@ class CopyReport:
     read: int = 0
     duplicates: int = 0
     damaged: list[str] = dataclasses.field(default_factory=list)
+    replaced: list[str] = dataclasses.field(default_factory=list)
 
 
 def merge(
@@ -53,7 +55,8 @@ def merge(
     Args:
       folders: rollout folders; one is enough, to make few large data sets of many small ones.
       into: the new folder.
-      skip_damaged: leave out groups that cannot be read, and report them.
+      skip_damaged: leave out groups that cannot be read, and report them; of a data set without a readable features.json, which no group
+        needs, write this version's.
       keep_duplicates: copy records that were already copied, too.
 
     Raises:
@@ -88,13 +91,20 @@ def split(
       seed: another seed draws another split.
 
     Raises:
-      UsageError: fewer than two parts, a share that is not positive, or as for `merge`.
+      UsageError: fewer than two parts, a share that is not positive, two names of one folder, or as for `merge`.
       DataError: as for `merge`; also when a part remains empty. Parts that were finished before stay.
     """
     if by not in ("question", "group"):
         raise UsageError(f"Cannot split by {by!r}; split by 'question' or by 'group'.")
     if len(parts) < 2 or not all(0 < share < float("inf") for share in parts.values()):
         raise UsageError(f"A split takes at least two folders with positive shares, not {dict(parts)}.")
+    spelled: dict[str | Path, str | os.PathLike[str]] = {}
+    for place in parts:
+        root = places.of(place).root
+        where = root.resolve() if isinstance(root, Path) else root
+        if where in spelled:
+            raise UsageError(f"{spelled[where]} and {place} are one folder; give each part its own.")
+        spelled[where] = place
     for place in parts:
         _check_new(place)
     total, ends = sum(parts.values()), list(itertools.accumulate(parts.values()))
@@ -181,7 +191,7 @@ def _records(readers: Iterable[reader.RolloutReader], report: CopyReport, skip_d
     for opened in readers:
         first = 0
         for entry in opened.datasets:
-            source = _source(opened, entry)
+            source = _source(opened, entry, report if skip_damaged else None)
             for number in range(first, first + entry.groups):
                 report.read += 1
                 try:
@@ -195,11 +205,28 @@ def _records(readers: Iterable[reader.RolloutReader], report: CopyReport, skip_d
             first += entry.groups
 
 
-def _source(opened: reader.RolloutReader, entry: manifest.Entry) -> _Source:
-    features = opened.place.file(entry, writer.FEATURES_FILE).read_bytes()
+def features_of(opened: reader.RolloutReader, entry: manifest.Entry) -> bytes:
+    """The content of a data set's features.json.
+
+    Raises:
+      CorruptShard: it is missing or damaged.
+    """
+    features = using(opened.place, entry, writer.FEATURES_FILE, Path.read_bytes)
     if hashlib.sha256(features).hexdigest() != entry.files[writer.FEATURES_FILE].sha256:
         shown = opened.place.shown(entry, writer.FEATURES_FILE)
         raise CorruptShard(f"{shown}: its SHA-256 is not the one in the manifest; restore it from a copy.", shown)
+    return features
+
+
+def _source(opened: reader.RolloutReader, entry: manifest.Entry, report: CopyReport | None) -> _Source:
+    """What is said of a data set; damage of its features.json goes into the report, or is raised without one."""
+    try:
+        features = features_of(opened, entry)
+    except CorruptShard as error:
+        if report is None:
+            raise
+        report.replaced.append(str(error))
+        features = features_json()
     about = (json.dumps(value, sort_keys=True) for value in (entry.metadata, entry.unknown))
     return _Source(entry.writer, entry.policy_version, entry.schema_version, features, *about)
 

@@ -108,6 +108,8 @@ def arranged(
     order: str = "shuffled",
     prefer: str = "",
     max_staleness: int = -1,
+    newest: int = 0,
+    ageless: Sequence[bool] | None = None,
 ) -> list[int]:
     """The groups of one epoch: those that are young enough, in order, the preferred ones several times.
 
@@ -117,19 +119,24 @@ def arranged(
       rewards: of each group.
       order: one of ORDERS; "newest" puts the newest version first, and what was sealed later first within one.
       prefer: one of PREFERENCES: the number that decides how often a group comes, 1 for the least to MOST_OFTEN for the largest, linear between.
-      max_staleness: groups more versions behind the newest of these are left out; -1 for any age.
+      max_staleness: groups more versions behind the newest are left out; -1 for any age.
+      newest: the newest version there is, should it be newer than all of these.
+      ageless: of each group, whether it has no age, as an expert's has none: max_staleness leaves it in; none by default. Where no group has an age, none is newer.
 
     Raises:
       DataError: an age is asked for of a group whose version is unknown.
     """
     versions = np.asarray(versions, int)
-    if (order == "newest" or prefer == "newest" or max_staleness >= 0) and versions.size and versions.min() < 0:
+    without = np.zeros(len(numbers), bool) if ageless is None else np.asarray(ageless, bool)
+    compared = (order == "newest" or prefer == "newest") and not without.all()
+    nameless = (versions < 0) & (compared | ((max_staleness >= 0) & ~without))
+    if nameless.any():
         raise DataError(
-            f"group number {numbers[int(versions.argmin())]} does not say which policy version sampled it, so it has no age: "
+            f"group number {numbers[int(nameless.argmax())]} does not say which policy version sampled it, so it has no age: "
             "leave data.max_staleness at -1, and take another data.order or data.prefer than newest"
         )
-    newest = versions.max(initial=0)
-    kept = [i for i in range(len(numbers)) if max_staleness < 0 or newest - versions[i] <= max_staleness]
+    newest = versions.max(initial=newest)
+    kept = [i for i in range(len(numbers)) if max_staleness < 0 or without[i] or newest - versions[i] <= max_staleness]
     if order == "newest":
         kept.sort(key=lambda i: (-versions[i], -i))
     if not prefer or not kept:

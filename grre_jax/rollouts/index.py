@@ -1,28 +1,32 @@
 """Which groups have a group id, a question or a policy version: an index on disk beside the manifest, made and brought up to date when it is asked.
 
-`FOLDER/.index.sqlite` holds nothing that the records do not: deleting it costs the time to read them again. It is a SQLite file, so a
-lookup reads a few pages of it whatever the folder's size, and several processes may bring it up to date. Where the folder cannot be
+`FOLDER/.index.sqlite` holds nothing that the records do not: deleting it costs the time to read them again. Groups that cannot be read are
+left out with a warning, and looked at again by the next reader. It is a SQLite file, so a lookup reads a few pages of it whatever the folder's size, and several processes may bring it up to date. Where the folder cannot be
 written, the index lies in a temporary file of the process.
 """
 
 import sqlite3
 import threading
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from grre_jax.errors import DataError
 from grre_jax.rollouts.manifest import Entry
+from grre_jax.rollouts.record import CorruptRecord
+from grre_jax.rollouts.shards import CorruptShard
 
 if TYPE_CHECKING:
     from grre_jax.rollouts.reader import RolloutReader
 
-LAYOUT = 1  # another number: made anew
+LAYOUT = 2  # another number: made anew
 
 _TABLES = """
     create table datasets (place integer primary key, sha256 text not null);
     create table groups (number integer primary key, group_id text not null, task text not null, question text not null);
     create table versions (version integer not null, number integer not null, primary key (version, number)) without rowid;
+    create table damaged (number integer primary key);
     create index by_group_id on groups (group_id);
     create index by_question on groups (question, task);
 """
@@ -40,6 +44,7 @@ class GroupIndex:
         self._lock = threading.Lock()
         self._path = reader.place.index_path()
         self._database: sqlite3.Connection | None = None
+        self._damaged: set[int] = set()  # groups that this reader has found damaged
 
     def numbers(
         self, *, group_id: str | None = None, question: str | None = None, task: str | None = None, policy_version: int | None = None
@@ -53,8 +58,7 @@ class GroupIndex:
           policy_version: one that generated a completion of the group.
 
         Raises:
-          CorruptShard, CorruptRecord: a group that is not indexed yet cannot be read.
-          DataError: the index cannot be written.
+          DataError: the index cannot be written, or a store cannot be reached.
         """
         wanted = {"g.group_id": group_id, "g.question": question, "g.task": task, "v.version": policy_version}
         given = {column: value for column, value in wanted.items() if value is not None}
@@ -68,7 +72,7 @@ class GroupIndex:
         """Task, question and number of groups of each question, in the order in which they first appear.
 
         Raises:
-          CorruptShard, CorruptRecord, DataError: as for `numbers`.
+          DataError: as for `numbers`.
         """
         query = "select task, question, count(*) from groups where number < ? group by question, task order by min(number)"
         return ((_text(task), _text(question), count) for task, question, count in self._rows(query, (len(self._reader),)))
@@ -108,6 +112,11 @@ class GroupIndex:
         known = self._database.execute("select count(*) from datasets").fetchone()[0]
         if known < len(entries):
             self._add(self._database, known)
+        again = [number for (number,) in self._database.execute("select number from damaged where number < ?", (len(self._reader),))]
+        if again := [number for number in again if number not in self._damaged]:
+            with self._database:
+                for number in again:
+                    self._add_group(self._database, number)
         return self._database
 
     def _opened(self) -> sqlite3.Connection:
@@ -154,17 +163,24 @@ class GroupIndex:
                     place = taken
                     continue
                 for entry in entries[place : place + 64]:
-                    self._add_dataset(database, number, entry.groups)
+                    for one in range(number, number + entry.groups):
+                        self._add_group(database, one)
                     database.execute("insert into datasets values (?, ?)", (place, _digest(entry)))
                     place, number = place + 1, number + entry.groups
 
-    def _add_dataset(self, database: sqlite3.Connection, first: int, count: int) -> None:
-        for number in range(first, first + count):
+    def _add_group(self, database: sqlite3.Connection, number: int) -> None:
+        try:
             group = self._reader[number]
-            row = (number, _bytes(group.group_id), _bytes(group.task), _bytes(group.question_id or group.prompt))
-            database.execute("insert into groups values (?, ?, ?, ?)", row)
-            versions = {int(version) for version in (*group.policy_version, *group.token_versions)}
-            database.executemany("insert into versions values (?, ?)", [(version, number) for version in versions])
+        except (CorruptShard, CorruptRecord) as error:
+            self._damaged.add(number)
+            database.execute("insert or ignore into damaged values (?)", (number,))
+            warnings.warn(f"{error} Until then look-ups do not find what is in it.", stacklevel=2)
+            return
+        database.execute("delete from damaged where number = ?", (number,))
+        row = (number, _bytes(group.group_id), _bytes(group.task), _bytes(group.question_id or group.prompt))
+        database.execute("insert or replace into groups values (?, ?, ?, ?)", row)
+        versions = {int(version) for version in (*group.policy_version, *group.token_versions)}
+        database.executemany("insert or ignore into versions values (?, ?)", [(version, number) for version in versions])
 
 
 def _digest(entry: Entry) -> str:

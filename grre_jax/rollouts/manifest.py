@@ -1,8 +1,8 @@
 """The append-only manifest of a rollout folder: a data set exists when its line is here, and not before.
 
 `manifest.jsonl` holds one JSON object a line, each ending in a CRC-32 of the rest of the line. A last line without that ending is one
-that some writer did not finish (killed, or no space left) and says nothing. Lines are only ever added, so readers need no lock and a
-reader that comes back reads on from where it stopped.
+that some writer did not finish (killed, or no space left) and says nothing. Lines are only ever added, so a reader that comes back reads
+on from where it stopped. It shares the writers' lock while it reads: lines that a full disk cuts short are taken back before it looks.
 """
 
 import dataclasses
@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from grre_jax.errors import DataError
-from grre_jax.rollouts import schema
+from grre_jax.rollouts import locks, schema
 
 FILENAME = "manifest.jsonl"
 
@@ -94,7 +94,7 @@ def append(folder: str | os.PathLike[str], *entries: Entry) -> None:
     line = b"".join(map(to_line, entries))
     descriptor = os.open(os.path.join(folder, FILENAME), os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)  # several writers may share the folder
+        locks.locked(descriptor, fcntl.LOCK_EX)  # several writers may share the folder, where its file system has locks
         size = os.fstat(descriptor).st_size
         end = _end_of_lines(descriptor, size)
         if _SEALED.search(os.pread(descriptor, size - end, end)):
@@ -135,17 +135,30 @@ class Tail:
         """Entries added since the last call; none when there is no manifest yet.
 
         Raises:
-          CorruptManifest: a finished line is damaged; the message names file, line and fix.
+          CorruptManifest: a finished line is damaged; the message names file, line and fix. Nothing counts as read then: the next call
+            gives all that this one would have given, once the line is restored or deleted.
         """
-        return list(intact(self.scan()))
+        before = self._offset, self._lines
+        try:
+            return list(intact(self.scan()))
+        except CorruptManifest:
+            self._offset, self._lines = before
+            raise
 
     def scan(self) -> Iterator[Entry | CorruptManifest]:
         """As `new`, but yields the error of a damaged line in its place and goes on."""
         try:
             with open(self._path, "rb") as file:
+                locks.locked(file.fileno(), fcntl.LOCK_SH)
+                size = file.seek(0, os.SEEK_END)
                 file.seek(self._offset)
                 data = file.read()
         except FileNotFoundError:
+            return
+        if size < self._offset:
+            yield CorruptManifest(
+                f"{self._path}: shorter than what was read of it before; restore it from a copy, or read the folder anew."
+            )
             return
         *lines, rest = data.split(b"\n")
         self._offset += len(data) - len(rest)

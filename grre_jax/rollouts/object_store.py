@@ -23,7 +23,7 @@ from typing import Any
 from grre_jax.errors import DataError, UsageError
 from grre_jax.rollouts import cache, manifest
 from grre_jax.rollouts.places import Staged
-from grre_jax.rollouts.shards import CorruptShard, check_size
+from grre_jax.rollouts.shards import TRIES, CorruptShard, check_size
 
 MANIFEST = "manifest"
 AT_ONCE = 500  # entries fetched together
@@ -74,14 +74,23 @@ class ObjectStore:
             with _as_os_error():
                 self._files.get_file(f"{self._path}/{entry.name}/{name}", str(path))
 
-        try:
+        def local() -> Path:
             path = self._cache.file(f"{entry.name}/{name}", sealed.sha256, fetch)
+            if path is None:
+                raise CorruptShard(f"{shown}: its SHA-256 is not the one in the manifest; restore it from a copy.", shown)
+            return path
+
+        try:
+            for _ in range(TRIES):
+                path = local()
+                with contextlib.suppress(FileNotFoundError):  # another reader removed it before it was looked at, to make room
+                    if path.stat().st_size == sealed.bytes:
+                        return path
+                    break
         except FileNotFoundError as error:
             raise CorruptShard(f"{shown}: the manifest lists this object but it is missing; restore it from a copy.", shown) from error
         except OSError as error:
             raise DataError(f"{shown} cannot be read ({error}); check your access to it and the space in {self._cache.folder}.") from error
-        if path is None:
-            raise CorruptShard(f"{shown}: its SHA-256 is not the one in the manifest; restore it from a copy.", shown)
         check_size(path, sealed.bytes)
         return path
 
@@ -179,8 +188,13 @@ class ObjectTail:
         return sorted(int(stem) for stem in stems if stem.isdigit())
 
     def new(self) -> list[manifest.Entry]:
-        """Entries added since the last call. Raises CorruptManifest; DataError when the store cannot be read."""
-        return list(manifest.intact(self.scan()))
+        """Entries added since the last call. Raises CorruptManifest; DataError when the store cannot be read. Nothing counts as read then."""
+        before = self._last
+        try:
+            return list(manifest.intact(self.scan()))
+        except DataError:
+            self._last = before
+            raise
 
     def scan(self) -> Iterator[manifest.Entry | manifest.CorruptManifest]:
         """As `new`, but yields the error of a damaged line in its place and goes on."""

@@ -147,8 +147,7 @@ class RolloutReader:
           policy_version: one that generated a completion of the group.
 
         Raises:
-          CorruptShard, CorruptRecord: a group that is not indexed yet cannot be read.
-          DataError: the index cannot be written.
+          DataError: the index cannot be written. Damaged groups are left out, with a warning.
         """
         return self.groups_index.numbers(group_id=group_id, question=question, task=task, policy_version=policy_version)
 

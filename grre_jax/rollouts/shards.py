@@ -3,8 +3,9 @@
 import collections
 import contextlib
 import threading
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from grre_jax.errors import DataError
 from grre_jax.rollouts import manifest, record, schema
@@ -12,7 +13,10 @@ from grre_jax.rollouts import manifest, record, schema
 if TYPE_CHECKING:
     from grre_jax.rollouts.places import Place
 
+T = TypeVar("T")
+
 OPEN_FILES = 256  # shards kept open at once; a process may usually have 1,024 files open
+TRIES = 30  # of opening a local copy, which other readers may remove to make room
 
 
 class CorruptShard(DataError):
@@ -85,19 +89,48 @@ class Shards:
             if entry.name in self._open:
                 self._open.move_to_end(entry.name)
                 return self._open[entry.name]
-        path, local = self.place.shown(entry, entry.data_file), self.place.file(entry, entry.data_file)
-        try:
+        path = self.place.shown(entry, entry.data_file)
+
+        def opened(local: Path) -> Any:
             shard = array_record_module.ArrayRecordReader(str(local), options="readahead_buffer_size:0", file_reader_buffer_size=32768)
-            count = shard.num_records()
+            if (count := shard.num_records()) != entry.groups:  # 0 if the file was gone by then
+                raise CorruptShard(f"{path}: holds {count} records where the manifest says {entry.groups}; restore it from a copy.", path)
+            return shard
+
+        try:
+            shard = using(self.place, entry, entry.data_file, opened)
         except RuntimeError as error:
             raise CorruptShard(f"{path}: damaged ({_first_clause(error)}); restore it from a copy.", path) from error
-        if count != entry.groups:
-            raise CorruptShard(f"{path}: holds {count} records where the manifest says {entry.groups}; restore it from a copy.", path)
         with self._lock:
             self._open[entry.name] = shard
             while len(self._open) > OPEN_FILES:
                 self._open.popitem(last=False)  # closed when the last thread that reads it lets go
         return shard
+
+
+def using(place: "Place", entry: manifest.Entry, name: str, use: Callable[[Path], T]) -> T:
+    """What `use` makes of a file of a data set; asked again when the local copy is gone before it was opened, as another reader made room.
+
+    Raises:
+      CorruptShard: the file is missing or damaged.
+    """
+    for more in reversed(range(TRIES)):
+        local = place.file(entry, name)
+        before = _identity(local)
+        try:
+            return use(local)
+        except (OSError, RuntimeError, CorruptShard):  # RuntimeError: ArrayRecord cannot open it
+            if not more or (before is not None and _identity(local) == before):
+                raise
+    raise AssertionError("unreachable")
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Tells a file from another that takes its place."""
+    with contextlib.suppress(FileNotFoundError):
+        status = path.stat()
+        return status.st_ino, status.st_ctime_ns
+    return None
 
 
 def check_size(path: Path, expected: int) -> None:

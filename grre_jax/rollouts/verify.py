@@ -21,7 +21,7 @@ class VerifyReport:
       problems: what is wrong, as errors that name file, record where it is known, and fix.
       duplicates: groups that were sealed before (same task, seed, position, attempt and policy version): the first one counts.
       ignored: files and folders beside the data sets, which do not count (foreign ones, and data sets that no manifest line lists).
-      incomplete: data sets that are being written, or that killed writers left; the next writer removes the latter.
+      incomplete: data sets that are being written, or that killed writers left; a later writer removes the latter.
     """
 
     folder: Path | str

@@ -26,6 +26,7 @@ from typing import Any
 
 from grre_jax.errors import DataError, UsageError
 from grre_jax.tasks.judging import Asked, Failure, InProcess, Judge, Judged, Report
+from grre_jax.tasks.pool_worker import NUMBER_BYTES
 from grre_jax.tasks.task import Task, Verdict
 
 MOST_PROCESSES = 8  # that are started where nobody says how many
@@ -106,6 +107,7 @@ class VerifierPool:
     def close(self) -> None:
         """Ends the workers; they are started again when needed."""
         _kill_all(self._workers, os.getpid())
+        self._failed_starts = 0
 
     @property
     def pids(self) -> list[int]:
@@ -146,7 +148,9 @@ class VerifierPool:
         try:
             said = json.loads(worker.connection.recv_bytes())
         except (EOFError, OSError, ValueError):
-            self._ended(worker, left)
+            said = None
+        if not worker.asked_for(said):  # what a verifier started may write where its worker does: nothing more is believed of the two
+            self._ended(worker, left, "wrote what was no answer" if said is not None else "")
             return
         if worker.starting:
             if "failed" in said:
@@ -159,14 +163,14 @@ class VerifierPool:
         worker.job.outcome = Failure(said["kind"], said["reason"]) if failed else Verdict(said["reward"], said["components"])
         worker.job = None
 
-    def _ended(self, worker: _Worker, left: deque[_Job]) -> None:
-        """A worker ended by itself."""
+    def _ended(self, worker: _Worker, left: deque[_Job], what: str) -> None:
+        """A worker ended by itself, or did what nothing more is believed after."""
         status = self._drop(worker)
-        job = worker.job
+        job, what = worker.job, what or f"ended with {status}"
         if worker.starting:
-            self._count_start(f"ended with {status}")
+            self._count_start(what)
         elif job and job.tried:
-            job.outcome = Failure("crash", f"the verifier's process ended with {status}")
+            job.outcome = Failure("crash", f"the verifier's process {what}")
         elif job:
             job.tried = True
             left.appendleft(job)
@@ -180,7 +184,7 @@ class VerifierPool:
 
     def _count_start(self, what: str) -> None:
         self._failed_starts += 1
-        if self._failed_starts == _STARTS:
+        if self._failed_starts >= _STARTS:
             raise DataError(
                 f"the processes that verify task {self._name} do not start (the last {what}): see what they print, or judge in this process with task.verify_processes 0"
             )
@@ -218,6 +222,7 @@ class _Worker:
                 env=os.environ | {"JAX_PLATFORMS": "cpu"},  # a verifier that computes is not to take the accelerator
             )
         self.job: _Job | None = None
+        self._jobs = 0  # so far
         self.starting, self.deadline = True, time.monotonic() + START_SECONDS
         with contextlib.suppress(OSError):  # it ended already: the wait will tell
             self.connection.send_bytes(built_from)
@@ -229,11 +234,19 @@ class _Worker:
     def take(self, job: _Job, timeout: float) -> bool:
         """Gives it a job; False if it has ended meanwhile."""
         try:
-            self.connection.send_bytes(job.asked)
+            self.connection.send_bytes((self._jobs + 1).to_bytes(NUMBER_BYTES) + job.asked)
         except OSError:
             return False
-        self.job, self.deadline = job, time.monotonic() + timeout
+        self.job, self._jobs, self.deadline = job, self._jobs + 1, time.monotonic() + timeout
         return True
+
+    def asked_for(self, said: Any) -> bool:
+        """Whether a message is the one that is due: that the task is built, or the answer to the job it has."""
+        if not isinstance(said, dict):
+            return False
+        if self.starting:
+            return "failed" in said or "ready" in said
+        return said.get("n") == self._jobs and ({"kind", "reason"} <= said.keys() or {"reward", "components"} <= said.keys())
 
     def kill(self) -> str:
         """Ends it, with all that the verifier started; says how it ended."""

@@ -16,6 +16,7 @@ from typing import Any
 from grre_jax.tasks.judging import Failure, verdict_of
 from grre_jax.tasks.task import build
 
+NUMBER_BYTES = 8  # a job's number comes before what is asked, and its answer says it again
 _PR_SET_PDEATHSIG = 1  # of Linux's prctl
 _MOST_BYTES = 32_768  # of an answer: it goes through the connection at once, and the pool never waits for the rest of one
 
@@ -35,6 +36,7 @@ def main(connection: int, lifeline: int, parent: int) -> None:
 
 
 def _serve(pipe: Connection) -> None:
+    me = os.getpid()
     try:
         # The pool's own words: nothing that a verifier returned is unpickled anywhere.
         name, seed, options = pickle.loads(pipe.recv_bytes())
@@ -42,28 +44,38 @@ def _serve(pipe: Connection) -> None:
     except EOFError:
         raise
     except BaseException as error:
+        _only_in(me)
         _send(pipe, {"failed": f"{type(error).__name__}: {error}"})
         return
+    _only_in(me)
     _send(pipe, {"ready": True})
     while True:
         asked = pipe.recv_bytes()
+        number = int.from_bytes(asked[:NUMBER_BYTES])
         signal.alarm(0)  # of the completion before
         try:
-            question, completion = pickle.loads(asked)
+            question, completion = pickle.loads(asked[NUMBER_BYTES:])
         except Exception as error:  # a question of a class of one's own, which is not to be found here
-            _send(pipe, {"kind": "error", "reason": f"{type(error).__name__}: {error}"})
-            continue
-        outcome = verdict_of(task, question, completion)
-        if isinstance(outcome, Failure):
-            _send(pipe, {"kind": outcome.kind, "reason": outcome.reason})
+            outcome = Failure("error", f"{type(error).__name__}: {error}")
         else:
-            _send(pipe, {"reward": outcome.reward, "components": outcome.components})
+            outcome = verdict_of(task, question, completion)
+        _only_in(me)
+        if isinstance(outcome, Failure):
+            _send(pipe, {"n": number, "kind": outcome.kind, "reason": outcome.reason})
+        else:
+            _send(pipe, {"n": number, "reward": outcome.reward, "components": outcome.components})
+
+
+def _only_in(process: int) -> None:
+    """Ends this process if it is a fork of the one given: a verifier's child that came back here would answer, and be asked, in its parent's place."""
+    if os.getpid() != process:
+        os._exit(1)
 
 
 def _send(pipe: Connection, message: dict[str, Any]) -> None:
     data = json.dumps(message).encode()
     if len(data) > _MOST_BYTES:
-        data = json.dumps({"kind": "rubbish", "reason": f"a verdict of {len(data):,} bytes"}).encode()
+        data = json.dumps({"n": message.get("n"), "kind": "rubbish", "reason": f"a verdict of {len(data):,} bytes"}).encode()
     pipe.send_bytes(data)
 
 

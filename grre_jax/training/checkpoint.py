@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,8 @@ from orbax.checkpoint import v1 as ocp
 
 from grre_jax.errors import DataError
 from grre_jax.training.state import TrainState
+
+REMOVAL_SECONDS = 5.0  # a checkpoint that is being removed loses its next file, or its name, within so long
 
 
 def _parts(state: TrainState) -> dict[str, Any]:
@@ -206,8 +210,21 @@ def read_params(folder: Path, step: int, like: Any) -> Any:
             raise FileNotFoundError(file)
         return ocp.load_checkpointables(file, {"params": _abstract(like)})["params"]
     except (OSError, ValueError, KeyError, RuntimeError) as error:
-        if step not in listed(folder):
+        if _goes(folder, step):
             raise CheckpointGone(f"the checkpoint of step {step} is gone from {folder}: it holds {listed(folder) or 'none'}") from error
         raise DataError(
             f"{file} cannot be read ({str(error).splitlines()[0][:300] if str(error) else error!r}): restore it from a copy"
         ) from error
+
+
+def _goes(folder: Path, step: int) -> bool:
+    """Whether a checkpoint that cannot be read is gone, or goes: who removes it takes its files first and its name last. Waits as long as files vanish."""
+    left, until = -1, 0.0
+    while step in listed(folder):
+        now = sum(len(files) for _, _, files in os.walk(folder / str(step)))
+        if now != left:
+            left, until = now, time.monotonic() + REMOVAL_SECONDS
+        elif time.monotonic() > until:
+            return False
+        time.sleep(0.1)
+    return True

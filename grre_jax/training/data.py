@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence, Sized
+from collections.abc import Iterable, Sequence, Sized
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -20,6 +20,7 @@ from grre_jax.training import refill, setup
 from grre_jax.training.data_checks import check_group, check_stored, demonstrates
 from grre_jax.training.regime import Regime
 from grre_jax.training.schedule import Schedule
+from grre_jax.training.stored_folders import Beginning, open_stored
 
 
 class Batches(Protocol):
@@ -97,18 +98,18 @@ class SampledBatches:
     def _trained(self, step: int) -> list[tuple[Group, int]]:
         """The step's groups with the versions that sampled them. The last answer is kept, for one step asks several times."""
         if self._last.get("step") != step:
-            places = self.schedule(step).places
-            if not self.rounds:
-                found = [(self.reader.at(place, version), version) for place, version in places]
-            else:
-                picked = [(self._chosen(place, version), version) for place, version in places]
-                found = [(group, version) for group, version in picked if group is not None]
-            self._last.update(step=step, found=found)
+            picked = [(self._chosen(place, version), version) for place, version in self.schedule(step).places]
+            self._last.update(step=step, found=[(group, version) for group, version in picked if group is not None])
         return self._last["found"]
 
     def _chosen(self, place: int, version: int) -> Group | None:
         try:
-            return refill.chosen(self.reader, place, version, self.rounds)
+            return refill.chosen(self.reader, place, version, self.rounds) if self.rounds else self.reader.at(place, version)
+        except (rollouts.CorruptRecord, rollouts.CorruptShard) as error:
+            raise DataError(
+                f"{error} Without a copy: stop all processes of the run, copy what is whole with `grre rollouts merge {self.reader.folder} --into NEW --skip-damaged`, put NEW in "
+                "the folder's place and go on; a group that is lost is sampled again if the checkpoint of its policy version is still there."
+            ) from error
         except LookupError as error:
             raise DataError(f"Rollout folder {self.reader.folder} holds {error}, which dynamic sampling should have sampled.") from error
 
@@ -185,8 +186,8 @@ class TokenisedReader:
         tokenizer: the policy's.
     """
 
-    def __init__(self, reader: rollouts.RolloutReader, tokenizer: Tokenizer):
-        self.folder, self.contains = reader.folder, reader.contains
+    def __init__(self, reader: rollouts.RolloutReader | Beginning, tokenizer: Tokenizer):
+        self.folder, self.contains, self.datasets = reader.folder, reader.contains, reader.datasets
         self._reader, self._tokenizer = reader, tokenizer
 
     def __len__(self) -> int:
@@ -240,7 +241,7 @@ def _from_text(group: Group, tokenizer: Tokenizer) -> Group:
     )
 
 
-def stored_batches(parts: setup.Parts, folder: rollouts.RolloutReader) -> StoredBatches:
+def stored_batches(parts: setup.Parts, folder: rollouts.RolloutReader | Beginning) -> StoredBatches:
     """The batches of an existing rollout folder, as the run's `data` section selects them.
 
     Raises:
@@ -268,9 +269,11 @@ def usable(parts: setup.Parts, reader: TokenisedReader, numbers: Sequence[int]) 
     Raises:
         DataError: a group cannot be learned from by the objective, or has no version where its age decides.
     """
-    config, kept, versions, rewards = parts.config, [], [], []
+    config, kept, versions, rewards, experts = parts.config, [], [], [], []
+    newest = max((entry.policy_version for entry in reader.datasets), default=-1)
     for number in numbers:
         group = reader[number]
+        newest = max(newest, int(group.policy_version.min()))  # a data set of several versions names none
         wanted = group.has_signal or not config.data.drop_no_signal or demonstrates(group, parts.objective)
         if wanted and (not config.data.drop_over_limit or within_limits(group, parts.tokenizer, *limits(config))):
             check_group(parts.objective, config.sampling.temperature, group, reader.folder)
@@ -279,8 +282,9 @@ def usable(parts: setup.Parts, reader: TokenisedReader, numbers: Sequence[int]) 
             kept.append(number)
             versions.append(int(group.policy_version.min()))
             rewards.append(group.rewards)
+            experts.append(bool(group.is_expert.all()))  # no policy's: it has no age
     how = {name: getattr(config.data, name) for name in ("order", "prefer", "max_staleness")}
-    return rollouts.arranged(kept, np.array(versions, int), rewards, **how)
+    return rollouts.arranged(kept, np.array(versions, int), rewards, newest=max(newest, 0), ageless=experts, **how)
 
 
 def order_options(config: Config) -> dict[str, Any]:
@@ -306,10 +310,14 @@ def limits(config: Config) -> tuple[int, int]:
     return config.sampling.max_prompt_tokens, config.sampling.max_new_tokens
 
 
-def training_contents(parts: setup.Parts) -> set[str]:
-    """Benchmark splits that the policy has seen or will see: those of its own past, and of the shards or the task it now learns from."""
+def training_contents(parts: setup.Parts, stored: Iterable[Beginning] | None = None) -> set[str]:
+    """Benchmark splits that the policy has seen or will see: those of its own past, and of the shards or the task it now learns from.
+
+    Args:
+        parts: of the run.
+        stored: the folders that it reads; by default as they are now.
+    """
     contents = setup.model_contents(parts.config)
-    data = parts.config.data
-    for path in filter(None, (data.path, *(entry.path for entry in data.entries))):
-        contents |= set(rollouts.read(path).contains)
+    for folder in open_stored(parts.config, resume=False).values() if stored is None else stored:
+        contents |= folder.contains
     return contents | set(parts.provenance()["contains"]) if parts.config.samples else contents

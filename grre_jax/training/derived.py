@@ -6,7 +6,10 @@ sealed before the command was killed is kept, and the same command goes on behin
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import itertools
+import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,7 +17,8 @@ from typing import Any
 
 from grre_jax import rollouts
 from grre_jax.errors import DataError, UsageError
-from grre_jax.rollouts import Group, RolloutReader, places
+from grre_jax.rollouts import Group, RolloutReader, copying, locks, places, schema, writer
+from grre_jax.rollouts.manifest import Entry
 
 GROUPS_PER_DATASET = 4096
 SECONDS_PER_DATASET = 600  # what a killed command loses at most, about
@@ -29,8 +33,9 @@ def derive(
     *,
     groups_per_dataset: int = GROUPS_PER_DATASET,
     done: Callable[[int], None] = lambda groups: None,
+    before: Callable[[RolloutReader], None] = lambda finished: None,
 ) -> int:
-    """Writes the changed groups of a folder into another, in order. A data set's writer, policy version and metadata go with it.
+    """Writes the changed groups of a folder into another, in order. A data set's writer, policy version and metadata go with it, and what a newer minor version of the schema says of it.
 
     Args:
         source: the folder.
@@ -40,27 +45,71 @@ def derive(
         metadata: takes the place of the data sets' own fields of these names.
         groups_per_dataset: at most so many groups go into one data set.
         done: told once how many groups the output held before.
+        before: given once the output as it was, if it held some.
 
     Returns:
         How many groups were written now.
 
     Raises:
-        UsageError: the output holds something else.
+        UsageError: the output holds something else, or another process of this machine writes to it.
         DataError: the source is empty, or a group cannot be read or written.
     """
     if not len(source):
         raise DataError(f"rollout folder {source.folder} holds no groups")
-    finished, start = _finished(source, output, step), 0
-    done(finished)
-    for entry in source.datasets:
-        numbers = range(max(start, finished), start + entry.groups)
-        start += entry.groups
-        provenance = entry.metadata | metadata | {"history": [*entry.metadata.get("history", []), step]}
-        groups = changed(numbers)
-        for first in groups:
-            part = itertools.chain([first], _some(groups, groups_per_dataset - 1))
-            rollouts.write(output, part, writer=entry.writer, policy_version=entry.policy_version, metadata=provenance)
+    with _alone(output):
+        finished, start = _finished(source, output, step), 0
+        if finished:
+            before(rollouts.read(output))
+        done(finished)
+        for entry in source.datasets:
+            numbers = range(max(start, finished), start + entry.groups)
+            start += entry.groups
+            about = _about(source, entry, metadata, step) if numbers else {}
+            groups = changed(numbers)
+            for first in groups:
+                part = itertools.chain([first], _some(groups, groups_per_dataset - 1))
+                writer.write_all(output, [writer.DataSet(groups=part, **about)])
     return len(source) - finished
+
+
+@contextlib.contextmanager
+def _alone(output: str | Path) -> Iterator[None]:
+    """Keeps other processes of this machine from the output, on a disk; in an object store nothing does."""
+    place = places.of(output)
+    if not isinstance(place, places.Local) or (place.root.exists() and not place.root.is_dir()):
+        yield
+        return
+    place.root.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(place.root, os.O_RDONLY)
+    try:
+        try:
+            locks.locked(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise UsageError(f"{output} is being written by another process: wait for it, or name another folder with --output") from error
+        try:
+            yield
+        finally:
+            with contextlib.suppress(OSError):
+                place.root.rmdir()  # where nothing was written nothing stays
+    finally:
+        os.close(descriptor)
+
+
+def _about(source: RolloutReader, entry: Entry, metadata: dict[str, Any], step: dict[str, Any]) -> dict[str, Any]:
+    """What is said of the copies of a data set's groups."""
+    newer = _minor(entry.schema_version) > _minor(schema.SCHEMA_VERSION)
+    return {
+        "writer": entry.writer,
+        "policy_version": entry.policy_version,
+        "metadata": entry.metadata | metadata | {"history": [*entry.metadata.get("history", []), step]},
+        "schema_version": entry.schema_version if newer else schema.SCHEMA_VERSION,
+        "features": copying.features_of(source, entry) if newer else None,
+        "unknown": entry.unknown,
+    }
+
+
+def _minor(version: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in version.split("."))
 
 
 def _finished(source: RolloutReader, output: str | Path, step: dict[str, Any]) -> int:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from grre_jax.config import Config, EvaluationConfig, SamplingConfig
 from grre_jax.errors import UsageError
 from grre_jax.reporting import wilson_interval
 from grre_jax.rollouts import Group
@@ -14,6 +15,8 @@ from grre_jax.tasks import Question
 from grre_jax.tasks.judging import count_failures
 from grre_jax.training.explore import Explorer
 from grre_jax.training.score import score_groups
+
+ALWAYS = ("accuracy", "accuracy_low", "accuracy_high", "response_length")  # figures of every evaluation
 
 
 def evaluate(explorer: Explorer, params: Any, start_params: Any, questions: Sequence[Question], *, step: int) -> dict[str, float]:
@@ -61,12 +64,37 @@ def figures(explorer: Explorer, groups: Sequence[Group], start_params: Any = Non
         "accuracy_high": high,
         "response_length": float(np.concatenate([g.lengths for g in groups]).mean()),
     }
-    drawn = explorer.config
-    if start_params is not None and (drawn.temperature, drawn.top_k, drawn.top_p) == (1.0, 0, 1.0):
+    if start_params is not None and _as_it_is(explorer.config):
         start = np.concatenate(score_groups(explorer.graph, start_params, groups, explorer.mesh))
         log_ratio = start - np.concatenate([g.policy_logprobs for g in groups])  # log start/policy
         result["kl_to_start"] = float(np.mean(np.expm1(log_ratio) - log_ratio))
     return result | failure_scalars(groups)
+
+
+def _as_it_is(drawn: SamplingConfig | EvaluationConfig) -> bool:
+    """Whether completions are drawn from the policy itself."""
+    return (drawn.temperature, drawn.top_k, drawn.top_p) == (1.0, 0, 1.0)
+
+
+def check_best(config: Config) -> None:
+    """Checks that a run's evaluations have the figure by which its best checkpoints are chosen.
+
+    Raises:
+        UsageError: they do not, or there are none.
+    """
+    best, metric = config.checkpoint.best, config.checkpoint.best_metric
+    if not best:
+        return
+    if not config.evaluation.questions:
+        raise UsageError(
+            f"field checkpoint.best = {best} keeps the best by an evaluation, and evaluation.questions is 0: ask some, or leave checkpoint.best at 0"
+        )
+    kl = ("kl_to_start",) if _as_it_is(config.evaluation) else ()
+    if metric not in (known := (*ALWAYS, *kl)):
+        raise UsageError(
+            f"field checkpoint.best_metric = {metric!r} is no figure of this run's evaluations: take one of {', '.join(known)}"
+            + ("" if kl else " (kl_to_start needs evaluation.temperature 1, top_k 0 and top_p 1)")
+        )
 
 
 def failure_scalars(groups: Sequence[Group]) -> dict[str, float]:

@@ -56,13 +56,7 @@ class Explorer:
     judge: Judge | None = None
 
     def groups(
-        self,
-        params: Any,
-        questions: Sequence[Question],
-        positions: Sequence[int],
-        *,
-        policy_version: int,
-        attempt: int = 0,
+        self, params: Any, questions: Sequence[Question], positions: Sequence[int], *, policy_version: int, attempt: int = 0
     ) -> list[Group]:
         """Samples, verifies and records one group a question.
 
@@ -81,14 +75,17 @@ class Explorer:
         Raises:
             DataError: a prompt is longer than sampling.max_prompt_tokens.
         """
-        size = self.call_size(len(questions))
+        size = self._rows(self.call_size(len(questions)))
         calls = [(questions[start : start + size], positions[start : start + size]) for start in range(0, len(questions), size)]
         return self.called(params, calls, size, policy_version=policy_version, attempt=attempt)
 
     def call_size(self, questions: int) -> int:
-        """How many questions are sampled at once, of so many: sampling.prompts_per_call, or all if they are fewer, and as many on every device."""
-        devices = meshes.row_devices(self.mesh)
-        return -(-max(min(self.config.prompts_per_call, questions), 1) // devices) * devices
+        """How many questions a call has, of so many: sampling.prompts_per_call, or all if they are fewer; on any number of devices, so that explorers of one run agree."""
+        return max(min(self.config.prompts_per_call, questions), 1)
+
+    def _rows(self, size: int) -> int:
+        """`size`, or the next number of prompts that brings as many to every device."""
+        return size + -size % meshes.row_devices(self.mesh)
 
     def called(
         self,
@@ -99,9 +96,10 @@ class Explorer:
         policy_version: int,
         attempt: int = 0,
     ) -> list[Group]:
-        """As `groups`, for questions and positions that are already cut into calls, of `size` (a `call_size`) at most: each is computed in that one shape."""
+        """As `groups`, for questions and positions that are already cut into calls, of `size` at most: each is computed in that one shape, filled up to as many on every device."""
         if not calls:
             return []
+        size = self._rows(size)
         model, cut = nnx.merge(self.graph, params), meshes.rows(self.mesh)
         computed = str(jnp.dtype(model.compute_dtype or model.embed[...].dtype))
         with meshes.use(self.mesh):
@@ -269,6 +267,7 @@ def explore(
     share: Share = Share(),
     call_size: int = 0,
     between: Callable[[], None] = lambda: None,
+    check: Callable[[], None] = lambda: None,
 ) -> int:
     """Samples the groups that the rollout folder does not hold yet and seals them, a few data sets at most.
 
@@ -288,6 +287,7 @@ def explore(
         share: of several explorers.
         call_size: places sampled at once; what `Explorer.call_size` says if 0.
         between: called after each sealed data set; it may raise to stop.
+        check: called right before a data set is written, by all processes; it raises where nothing may be written any more.
 
     Returns:
         How many groups this process sealed.
@@ -309,6 +309,7 @@ def explore(
             prepared = [([explorer.task.question(p) for p in call], call) for call in asked]
             groups = explorer.called(params, prepared, size, policy_version=policy_version)
             groups = [group for group in groups if group.position in absent]
+            check()
             if groups:
                 rollouts.write(folder, groups, writer=writer, policy_version=policy_version, metadata=metadata)
                 sealed += len(groups)

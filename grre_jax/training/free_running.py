@@ -43,9 +43,10 @@ def bound(config: Config) -> int:
 
 def window(config: Config, step: int) -> range:
     """The policy versions that may sample the fresh batch of a step: with reuse, young enough in the last step that trains on it, and there at the first."""
-    reuse = config.regime.reuse
+    reuse, steps = config.regime.reuse, config.training.steps
     first = step // reuse * reuse
-    return range(max(first + reuse - 1 - bound(config), 0), first + 1)
+    last = min(first + reuse, steps) - 1  # the run may end within the batch
+    return range(max(last - bound(config), 0), first + 1)
 
 
 @dataclasses.dataclass(frozen=True)

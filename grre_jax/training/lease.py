@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import errno
 import fcntl
 import json
 import os
@@ -20,13 +19,14 @@ import socket
 import threading
 import time
 import uuid
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from grre_jax.errors import DataError, UsageError
+from grre_jax.rollouts.locks import NO_LOCKS, machine
 
 SECONDS = 30.0  # a holder on another machine that gives no sign for so long is taken for dead
-NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL)  # file systems without flock
 
 
 class Lease:
@@ -173,20 +173,57 @@ class Lease:
 
 def is_held(file: Path) -> bool:
     """Whether a process of this machine holds a role. Of another machine's, only watching tells."""
+    return bool(_locked(file))
+
+
+def living(files: Iterable[Path], *, seconds: float = SECONDS, console: Any = None) -> list[Path]:
+    """Those of the roles' files that a process holds: of this machine, by its lock; of others, those whose counters move within the lease's length, watched together.
+
+    Args:
+        files: the roles' JSON files.
+        seconds: how long a holder elsewhere may be silent.
+        console: where to say that holders are watched.
+    """
+    files = list(files)
+    states = {file: _locked(file) for file in files}
+    found = {file for file, state in states.items() if state}
+    watched = {file: _mark(file) for file, state in states.items() if state is None}
+    if watched and not found:
+        if console is not None:
+            console.print(f"watching for {seconds:g} s whether {', '.join(file.stem for file in watched)} lives", highlight=False)
+        until = time.monotonic() + seconds
+        while not found and time.monotonic() < until:
+            time.sleep(min(1.0, seconds / 10))
+            found = {file for file, mark in watched.items() if _mark(file) not in (None, mark)}
+    return [file for file in files if file in found]
+
+
+def _mark(file: Path) -> tuple[Any, Any] | None:
+    """What changes with every beat of a role's holder; None of one that ended or cannot be read."""
     found = read(file)
-    if not found or found.get("ended") or found.get("machine") != machine():
+    return None if not found or found.get("ended") else (found.get("owner"), found.get("beats"))
+
+
+def _locked(file: Path) -> bool | None:
+    """Whether a process holds a role; None where its lock does not tell."""
+    found = read(file)
+    if not found or found.get("ended"):
         return False
+    if found.get("machine") != machine():
+        return None
     try:
         descriptor = os.open(lock_file(file), os.O_RDWR)
     except FileNotFoundError:
         return False
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Shared: two that look at once do not take each other for the holder.
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
     except OSError as error:
         if error.errno not in NO_LOCKS:
             raise
+        return None
     finally:
         os.close(descriptor)
     return False
@@ -233,15 +270,6 @@ class Signs:
             state = "ended" if found.get("ended") else "lives" if silent < SECONDS else f"silent for {silent:.0f} s"
             clauses.append(f"{file.stem} {state}")
         return ", ".join(clauses) or "none has come yet"
-
-
-def machine() -> str:
-    """This machine since it was started, as distinct from others of its name."""
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        boot = ""
-    return f"{socket.gethostname()} {boot}".strip()
 
 
 def write_whole(file: Path, text: str) -> None:

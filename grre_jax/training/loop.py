@@ -20,14 +20,14 @@ from grre_jax.config import Config
 from grre_jax.errors import UsageError
 from grre_jax.parallel import mesh as meshes
 from grre_jax.parallel import processes
-from grre_jax.training import setup
+from grre_jax.training import explorers, setup, stored_folders
 from grre_jax.training import state as states
 from grre_jax.training.ahead import Ahead
 from grre_jax.training.batches import PackedBatch, place
 from grre_jax.training.checkpoint import Checkpoints, Keep
 from grre_jax.training.data import Batches, training_contents
 from grre_jax.training.draws import Purpose, run_key
-from grre_jax.training.evaluate import evaluate, failure_scalars, refuse_contaminated
+from grre_jax.training.evaluate import check_best, evaluate, failure_scalars, refuse_contaminated
 from grre_jax.training.explore import Explorer
 from grre_jax.training.export import write_model
 from grre_jax.training.free_running import FreeBatches
@@ -82,9 +82,11 @@ def run(config: Config, role: Role, *, resume: bool, overwrite: bool, console: A
     console = console if console and first else reporting.progress.make_console(quiet=not first)
     # ---- the parts, before the folder is touched: what is wrong with a configuration should leave no trace
     parts = setup.build(config)
-    stored = stored_data(parts)
+    check_best(config)
+    folders = stored_folders.open_stored(config, resume=resume)
+    stored = stored_data(parts, folders)
     held_out = held_out_groups(parts)
-    contains = training_contents(parts)
+    contains = training_contents(parts, folders.values())
     evaluation_source = getattr(parts.task, "evaluation_source", "")
     if config.evaluation.questions:
         refuse_contaminated(contains, evaluation_source, allowed=config.evaluation.allow_contaminated)
@@ -93,6 +95,8 @@ def run(config: Config, role: Role, *, resume: bool, overwrite: bool, console: A
         stack.callback(parts.judge.close)
         held = _open_folder(config, provenance, role, stack, resume=resume, overwrite=overwrite, console=console)
         folder = config.folder
+        if first:
+            stored_folders.record(folder, folders)
         reporting.print_header(_header(parts, folder), console=console)
 
         optimizer = states.make_optimizer(config.optimizer)
@@ -187,7 +191,9 @@ def _open_folder(
         setup.check_run_folder(config, resume=resume, overwrite=overwrite)
         lease = Lease(config.folder / "learner.json", "a learner", console=console, samples=role.samples, free_running=role.free)
         held.append(stack.enter_context(lease))
+        explorers.refuse_unlike(config.folder, samples=role.samples, free=role.free, overwrite=overwrite, console=console)
         folder = setup.open_run_folder(config, resume=resume, overwrite=overwrite)
+        explorers.mark_run(folder)
         write_whole(folder / "provenance.json", json.dumps(provenance, indent=2) + "\n")
 
     processes.on_first(make)

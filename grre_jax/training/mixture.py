@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from grre_jax.training.data import (
     usable,
 )
 from grre_jax.training.draws import Purpose
+from grre_jax.training.stored_folders import Beginning, open_stored
 
 
 class MixReader(TokenisedReader):
@@ -37,7 +39,7 @@ class MixReader(TokenisedReader):
         expert: mark every completion.
     """
 
-    def __init__(self, reader: rollouts.RolloutReader, tokenizer: Tokenizer, expert: bool):
+    def __init__(self, reader: rollouts.RolloutReader | Beginning, tokenizer: Tokenizer, expert: bool):
         super().__init__(reader, tokenizer)
         self._expert = expert
         self.lacks_logprobs = False  # of the groups read so far
@@ -130,27 +132,32 @@ class MixedBatches:
         return mean_age(self.ages(step))
 
 
-def stored_data(parts: setup.Parts) -> Batches | None:
-    """What the run learns from that is stored already, opened and checked; None if it samples everything.
+def stored_data(parts: setup.Parts, stored: Mapping[str, Beginning] | None = None) -> Batches | None:
+    """What the run learns from that is stored already, checked; None if it samples everything.
+
+    Args:
+        parts: of the run.
+        stored: from `open_stored`; by default the folders as they are now.
 
     Raises:
         UsageError, DataError: as `data.stored_batches`, of data.path or of a folder of data.mix.
     """
     data = parts.config.data
-    path = stored_batches(parts, rollouts.read(data.path)) if data.path else None
-    mixed = mixture(parts) if data.mix else None
+    stored = open_stored(parts.config, resume=False) if stored is None else stored
+    path = stored_batches(parts, stored[data.path]) if data.path else None
+    mixed = mixture(parts, stored) if data.mix else None
     return MixedBatches(path, mixed) if path and mixed else path or mixed
 
 
-def mixture(parts: setup.Parts) -> Mixture:
-    """The mixture that data.mix names, its folders opened and every group of them checked.
+def mixture(parts: setup.Parts, stored: Mapping[str, Beginning]) -> Mixture:
+    """The mixture that data.mix names, every group of its folders checked.
 
     Raises:
         DataError: a folder is missing or has no usable group, or one of its groups cannot be learned from.
     """
     config = parts.config
     entries = config.data.entries
-    readers = [MixReader(rollouts.read(entry.path), parts.tokenizer, entry.expert) for entry in entries]
+    readers = [MixReader(stored[entry.path], parts.tokenizer, entry.expert) for entry in entries]
     sources = [rollouts.GroupSource(reader, usable(parts, reader, range(len(reader)))) for reader in readers]
     # The seed of data.path's own order is the run's: these are drawn apart from it.
     seed = int(addressing.purpose_key(config.seed, Purpose.MIX)[1][0])

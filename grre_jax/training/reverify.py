@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from grre_jax import rollouts
-from grre_jax.rollouts import Group
+from grre_jax.rollouts import Group, RolloutReader
 from grre_jax.tasks import Question
 from grre_jax.tasks.judging import FIELD, Judge, Judged, count_failures
 from grre_jax.training.derived import GROUPS_PER_DATASET, derive
@@ -77,12 +77,12 @@ def reverify(
         output: the new folder; one that holds the beginning of the same copy is continued.
         judge: the verifier.
         described: what the copies' history says of it, as JSON can hold it; its `reward` also becomes the data sets'.
-        listed: gets a line of JSON for each completion whose reward changes.
+        listed: gets a line of JSON for each completion whose reward changes, of all groups too.
         groups_per_dataset: at most so many groups go into one data set.
         done: told how many more groups are dealt with, now and then.
 
     Returns:
-        What changed, of the groups that were judged now.
+        What changed, in all groups: of those that the output held before, as it says.
 
     Raises:
         UsageError: the output holds something else.
@@ -90,20 +90,28 @@ def reverify(
     """
     source, changes = rollouts.read(folder), Changes()
 
+    def take_in(group: Group, judged: Judged) -> None:
+        for record in changes.add(group, judged):
+            if listed is not None:
+                listed.write(json.dumps(record) + "\n")
+
+    def before(finished: RolloutReader) -> None:
+        for number, group in enumerate(finished):
+            failures = group.extra.get(FIELD, [""] * group.num_completions)
+            take_in(source[number], Judged(group.rewards, group.components, failures))
+
     def changed(numbers: range) -> Iterator[Group]:
         for start in range(0, len(numbers), GROUPS_AT_ONCE):
             groups = [source[number] for number in numbers[start : start + GROUPS_AT_ONCE]]
             judgements = judge([(Question(g.question_id, g.prompt, g.answer), g.texts) for g in groups])
             for group, judged in zip(groups, judgements, strict=True):
-                for record in changes.add(group, judged):
-                    if listed is not None:
-                        listed.write(json.dumps(record) + "\n")
+                take_in(group, judged)
                 yield _with(group, judged)
             done(len(groups))
 
     step = {"operation": "reverify"} | described
     own = {"reward": described["reward"]} if "reward" in described else {}
-    derive(source, output, changed, step, own, groups_per_dataset=groups_per_dataset, done=done)
+    derive(source, output, changed, step, own, groups_per_dataset=groups_per_dataset, done=done, before=before)
     return changes
 
 

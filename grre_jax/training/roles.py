@@ -21,7 +21,7 @@ from grre_jax import reporting, rollouts
 from grre_jax.config import Config
 from grre_jax.errors import DataError, UsageError
 from grre_jax.parallel import processes
-from grre_jax.training import free_running, lease, loop, refill, setup
+from grre_jax.training import explorers, free_running, lease, loop, refill, setup
 from grre_jax.training import state as states
 from grre_jax.training.checkpoint import CheckpointGone, listed, read_params
 from grre_jax.training.explore import Explorer, Share, explore
@@ -114,16 +114,20 @@ def explore_run(config: Config, role: ExplorerRole, *, console: Any = None) -> i
                 raise stop.stopped(f"as explorer {role.name}; what it had sealed is kept: start it again to go on")
 
         folder = config.folder
-        wait_until(lambda: (folder / "config.json").is_file(), lambda: f"a learner to make {folder}", say=console.print, between=between)
-        steps = _check_run(folder, config, role)
+        made = [folder / "config.json", folder / explorers.RUN_FILE]
+        wait_until(lambda: all(file.is_file() for file in made), lambda: f"a learner to make {folder}", say=console.print, between=between)
+        run = explorers.run_id(folder)  # before the configuration is read: a run that replaces this one is noticed
+        steps = _check_run(folder, config)
         held = _hold(folder, role, stack, console)
+        processes.on_first(lambda: _refuse_learner(folder, role, console))
         (folder / "rollouts").mkdir(exist_ok=True)
         graph, state = states.create(parts.model, optax.identity(), parts.mesh)  # no optimiser's state: only parameters are read
         explorer = Explorer(graph, parts.task, parts.tokenizer, config.sampling, parts.mesh, config.seed, judge=parts.judge)
         config = dataclasses.replace(config, training=dataclasses.replace(config.training, steps=steps))
         parts = dataclasses.replace(parts, config=config)
-        work = _Explorer(parts, role, explorer, state.params, folder, rollouts.read(folder / "rollouts"), held, console, between)
+        work = _Explorer(parts, role, explorer, state.params, folder, rollouts.read(folder / "rollouts"), run, held, console, between)
         sealed = work.freely() if role.free else work.by_schedule()
+        work.check()
         console.print(f"explorer {role.name} has nothing left to sample of {steps} steps: {sealed} groups sealed by this process")
     return sealed
 
@@ -138,6 +142,7 @@ class _Explorer:
     like: Any
     folder: Path
     reader: rollouts.RolloutReader
+    run: str
     held: lease.Lease | None
     console: Any
     between: Callable[[], None]
@@ -166,6 +171,7 @@ class _Explorer:
                     params = self._read(version)
                 except CheckpointGone as error:
                     # Gone while it was awaited or read: right, if its places have been sealed by then.
+                    explorers.require_run(self.folder, self.run)
                     self.reader.refresh()
                     if refill.missing(self.reader, ((p, version) for p in own), rounds):
                         raise DataError(
@@ -206,7 +212,7 @@ class _Explorer:
     def _sample(self, params: Any, version: int, places: Any, *, rounds: int = 0, call_size: int = 0) -> int:
         if self.held:
             self.held.update(version=version)
-        processes.on_first(self.held.check if self.held else lambda: None)
+        self.check()
         share = dataclasses.replace(self.share, index=0, count=1) if call_size else self.share
         sealed = explore(
             self.explorer,
@@ -215,14 +221,29 @@ class _Explorer:
             reader=self.reader,
             positions=places,
             policy_version=version,
-            metadata=self.parts.provenance() | {"checkpoint": f"checkpoints/{version}"},
+            metadata=self.parts.provenance() | {"checkpoint": f"checkpoints/{version}", "run": self.run},
             rounds=rounds,
             share=share,
             call_size=call_size,
             between=self.between,
+            check=self.check,
         )
         self.console.print(f"version {version}: sealed {sealed} groups, places {min(places)} to {max(places)}", highlight=False)
         return sealed
+
+    def check(self) -> None:
+        """Returns if this process may publish what it sampled.
+
+        Raises:
+            DataError: another took its name over, or the run was replaced; in all processes.
+        """
+
+        def mine() -> None:
+            if self.held:
+                self.held.check()
+            explorers.require_run(self.folder, self.run)
+
+        processes.on_first(mine)
 
     def _await(self, ready: Callable[[], bool], what: str) -> None:
         wait_until(ready, lambda: f"{what}; {self._signs()}", say=self.console.print, between=self.between)
@@ -246,8 +267,8 @@ def _refuse_unfit(config: Config, free: bool) -> None:
         free_running.refuse_unfit(config)
 
 
-def _check_run(folder: Path, config: Config, role: ExplorerRole) -> int:
-    """Checks that the folder is this configuration's run and that its learner trains as this explorer samples; returns the run's steps, as the learner has them.
+def _check_run(folder: Path, config: Config) -> int:
+    """Checks that the folder is this configuration's run; returns the run's steps, as the learner has them.
 
     Raises:
         UsageError, DataError: it is not, or cannot be read.
@@ -262,20 +283,27 @@ def _check_run(folder: Path, config: Config, role: ExplorerRole) -> int:
         raise UsageError(
             f"run folder {folder} is another configuration's (different: {', '.join(changed)}): give the learner's, or choose another folder with --run-dir"
         )
-    learner = lease.read(folder / "learner.json") or {}
-    if learner.get("samples", False) and not learner.get("ended"):
-        raise UsageError(f"{folder} is trained by grre train, which samples by itself: start the learner with grre learn")
-    if "free_running" in learner and learner["free_running"] != role.free and not learner.get("samples"):
-        its, mine = ("without", "with") if role.free else ("with", "without")
-        raise UsageError(f"the learner of {folder} runs {its} --free-running and this explorer {mine} it: give both the same")
     return steps
+
+
+def _refuse_learner(folder: Path, role: ExplorerRole, console: Any) -> None:
+    """Raises UsageError if a learner that lives does not train on what this explorer samples."""
+    learner, its, mine = lease.read(folder / "learner.json") or {}, *(("without", "with") if role.free else ("with", "without"))
+    if learner.get("samples", False):
+        problem = f"{folder} is trained by grre train, which samples by itself: start the learner with grre learn"
+    elif learner.get("free_running", role.free) != role.free:
+        problem = f"the learner of {folder} runs {its} --free-running and this explorer {mine} it: give both the same"
+    else:
+        return
+    if lease.living([folder / "learner.json"], console=console):
+        raise UsageError(problem)
 
 
 def _hold(folder: Path, role: ExplorerRole, stack: contextlib.ExitStack, console: Any) -> lease.Lease | None:
     """Takes the explorer's name, in the first process.
 
     Raises:
-        UsageError: it is taken, or another explorer that lives divides the work otherwise.
+        UsageError: it is taken, or another explorer that lives has the same share, or divides the work otherwise.
     """
     held: list[lease.Lease] = []
 
@@ -288,17 +316,11 @@ def _hold(folder: Path, role: ExplorerRole, stack: contextlib.ExitStack, console
                     console=console,
                     index=role.index,
                     explorers=role.count,
+                    free_running=role.free,
                 )
             )
         )
-        for file in sorted((folder / "explorers").glob("*.json")):
-            other = lease.read(file) or {}
-            if other.get("ended") or other.get("explorers", role.count) == role.count:
-                continue
-            differs = f"explorer {file.stem} shares the run among {other['explorers']} and this one among {role.count}: give all of them the same --explorers"
-            if lease.is_held(file):
-                raise UsageError(differs)
-            console.print(f"{differs}, if it still lives", highlight=False)
+        explorers.refuse_overlapping(folder, role.name, role.index, role.count, console)
 
     processes.on_first(take)
     return held[0] if held else None

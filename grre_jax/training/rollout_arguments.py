@@ -5,7 +5,11 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
+import os
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grre_jax.errors import UsageError
@@ -134,20 +138,28 @@ def _plain(text: str):
 
 @contextlib.contextmanager
 def _opened(path: str | None) -> Iterator:
-    """A new file, or None without a path.
+    """What becomes a new file when all went well, or None without a path. Of a killed command nothing is left that stands in its next try's way.
 
     Raises:
-        UsageError: the file exists.
+        UsageError: the file exists, or cannot be written.
     """
     if path is None:
         yield None
         return
+    if os.path.lexists(path):
+        raise UsageError(f"--list {path} exists: choose another file, or remove it")
+    whole = Path(path)
+    partial = whole.with_name(f".{whole.name}.partial")
     try:
-        file = open(path, "x", encoding="utf-8")  # noqa: SIM115  (closed below, and only the opening may fail so)
-    except FileExistsError as error:
-        raise UsageError(f"--list {path} exists: choose another file, or remove it") from error
+        file = tempfile.TemporaryFile("w+", encoding="utf-8", dir=whole.parent)  # without a name  # noqa: SIM115  (closed below)
+    except OSError as error:
+        raise UsageError(f"--list {path} cannot be written ({error}): choose another file") from error
     with file:
         yield file
+        file.seek(0)
+        with open(partial, "w", encoding="utf-8") as copy:
+            shutil.copyfileobj(file, copy)
+        os.replace(partial, whole)
 
 
 @contextlib.contextmanager

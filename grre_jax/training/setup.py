@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
+import uuid
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -256,14 +257,14 @@ def check_run_folder(config: Config, *, resume: bool, overwrite: bool) -> bool:
     file = folder / "config.json"
     if resume and overwrite:
         raise UsageError("--resume and --overwrite exclude each other")
-    if folder.exists() and (not folder.is_dir() or any(path.name not in LEASE_FILES for path in folder.iterdir())):
+    if folder.exists() and (not folder.is_dir() or any(not _of_no_run(path) for path in folder.iterdir())):
         if resume:
             _check_same_run(config, file)
         elif not overwrite:
             raise UsageError(
                 f"run folder {folder} already exists: continue it with --resume, replace it with --overwrite, or choose another with --run-dir"
             )
-        elif not file.is_file():
+        elif not file.is_file() and not _half_removed(folder):
             raise UsageError(
                 f"{folder} is not the folder of a run (it has no config.json), so --overwrite leaves it alone: choose another with --run-dir"
             )
@@ -284,23 +285,32 @@ def open_run_folder(config: Config, *, resume: bool, overwrite: bool) -> Path:
     folder = config.folder
     if check_run_folder(config, resume=resume, overwrite=overwrite):
         _empty(folder)
+    for removed in folder.glob(_REMOVED + "*"):  # by this process, or by one that was killed at it
+        shutil.rmtree(removed)
     folder.mkdir(parents=True, exist_ok=True)
     lease.write_whole(folder / "config.json", config.to_json())
     return folder
 
 
-# Who holds the run's lease is written before anything else, and stays when the run is replaced.
-LEASE_FILES = ("learner.json", ".learner.json.partial", ".learner.lock")
+# Who holds the run's lease is written before anything else, and stays when the run is replaced. A process killed at its first write leaves the last of these.
+LEASE_FILES = ("learner.json", ".learner.json.partial", ".learner.lock", ".config.json.partial")
+_REMOVED = ".removed-"  # in the run's folder: holds what an --overwrite takes away
+
+
+def _of_no_run(path: Path) -> bool:
+    return path.name in LEASE_FILES or path.name.startswith(_REMOVED)
+
+
+def _half_removed(folder: Path) -> bool:
+    """Whether what lies in a folder without config.json is the rest of a run that an --overwrite was removing."""
+    return any((removed / "config.json").is_file() for removed in folder.glob(_REMOVED + "*"))
 
 
 def _empty(folder: Path) -> None:
-    for path in folder.iterdir():
-        if path.name in LEASE_FILES:
-            continue
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink()
+    """Moves the run aside, config.json first: whenever this is cut short, what is left is either the whole run or no run at all."""
+    (removed := folder / f"{_REMOVED}{uuid.uuid4().hex}").mkdir()
+    for path in sorted(filter(lambda path: not _of_no_run(path), folder.iterdir()), key=lambda path: path.name != "config.json"):
+        path.rename(removed / path.name)
 
 
 def _check_reads_nothing_inside(config: Config, folder: Path) -> None:

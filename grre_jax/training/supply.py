@@ -61,9 +61,9 @@ class SampledHere:
     def before(self, state: TrainState, step: int, bar: Any, between: Callable[[], None], publish: Callable[[], None]) -> None:
         """As `Supply.before`."""
         config, schedule = self.parts.config, self.parts.config.schedule
-        # A resumed run may lack batches that an earlier policy was to sample (a run made longer, a shard lost): they can be drawn as long as that
-        # policy's checkpoint exists.
-        versions = {step} if self._begun else {0, config.regime.version(step), step} & {step, *self.checkpoints.steps}
+        # A resumed run may lack batches that earlier policies were to sample (explorers were stopped, a shard was lost): they can be drawn as long as
+        # those policies' checkpoints exist.
+        versions = {step} if self._begun else {step, *(version for version in self.checkpoints.steps if version < step)}
         self._begun = True
         for version in sorted(versions):
             wanted = schedule.sampled(version, config.training.steps, since=step)
@@ -154,8 +154,15 @@ class SampledElsewhere:
         if lost := sorted(set(missing) - set(self.checkpoints.steps)):
             raise DataError(
                 f"step {step} needs {len(missing[lost[0]])} groups of policy version {lost[0]} that {self.reader.folder} does not hold, "
-                f"and that version's checkpoint is gone: restore one of the two from a copy, or start again with --overwrite"
+                f"and that version's checkpoint is gone: restore one of the two from a copy, or start again with --overwrite{self._longer()}"
             )
+
+    def _longer(self) -> str:
+        """What else may be the reason, in a regime whose policies sample steps beyond their own."""
+        regime = self.parts.config.regime
+        if regime.sync_interval == 1 and not regime.sync_offset + regime.staleness:
+            return ""
+        return "; if training.steps was raised after the run had ended, give the former number: its last policies sampled nothing for steps that it did not have, and were not kept for them"
 
 
 @dataclasses.dataclass

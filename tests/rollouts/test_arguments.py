@@ -72,3 +72,24 @@ def test_wrong_selections(folder, tmp_path, run, words, message):
 def test_a_part_without_a_share_is_refused(folder, tmp_path, run):
     with pytest.raises(UsageError, match="says no share; give FOLDER=SHARE"):
         run("split", folder, "--into", tmp_path / "a", "--into", f"{tmp_path / 'b'}=1")
+
+
+def test_a_range_below_zero(folder, tmp_path, run, capsys):
+    with pytest.raises(SystemExit):
+        run("filter", folder, "--into", tmp_path / "f", "--reward", "-1:0.5")
+    assert "expected one argument; a range that begins below 0 is written --reward=-1:0.5" in capsys.readouterr().err
+    assert run("filter", folder, "--into", tmp_path / "f", "--reward=-1:1") == 0
+
+
+@pytest.mark.parametrize("last", [0, -1])
+def test_info_lists_one_data_set_at_least(folder, run, last):
+    with pytest.raises(UsageError, match=f"--last {last} lists nothing"):
+        run("info", folder, "--last", last)
+
+
+def test_two_parts_are_two_folders(folder, tmp_path, run):
+    with pytest.raises(UsageError, match="names a twice"):
+        run("split", folder, "--into", "a=.4", "--into", "a=.4", "--into", "b=.2")
+    with pytest.raises(UsageError, match="are one folder"):
+        run("split", folder, "--into", f"{tmp_path}/a=.5", "--into", f"{tmp_path}/b/../a=.5")
+    assert [path.name for path in tmp_path.iterdir()] == ["rollouts"]

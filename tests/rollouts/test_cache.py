@@ -3,6 +3,8 @@ import os
 
 import pytest
 
+from grre_jax import rollouts
+from grre_jax.errors import UsageError
 from grre_jax.rollouts import cache
 
 
@@ -60,3 +62,41 @@ def test_where_and_how_large_the_environment_says(tmp_path, monkeypatch):
     monkeypatch.delenv(cache.FOLDER_VARIABLE)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     assert cache.standard("x").folder == tmp_path / "xdg" / "grre_jax" / "rollouts" / "x"
+
+
+def test_the_limit_is_that_of_all_folders_together_and_says_what_it_takes(tmp_path, monkeypatch):
+    monkeypatch.setenv(cache.FOLDER_VARIABLE, str(tmp_path))
+    monkeypatch.setenv(cache.LIMIT_VARIABLE, "25")
+    for moment, name in enumerate("xyz"):
+        path = cache.standard(name).file("a", digest(b"0123456789"), fetcher(b"0123456789", []))
+        os.utime(path, (moment, moment))
+    assert sorted(path.parent.name for path in tmp_path.rglob("a")) == ["y", "z"]
+    for wrong in ("10GB", "-1", "1e10"):
+        monkeypatch.setenv(cache.LIMIT_VARIABLE, wrong)
+        with pytest.raises(UsageError, match=f"GRRE_CACHE_BYTES is '{wrong}'; give a number of bytes"):
+            cache.standard("x")
+
+
+def test_parts_of_killed_processes_go_and_those_of_living_ones_stay(tmp_path):
+    for name in (".b.1.part", ".b.2.part"):
+        (tmp_path / name).write_bytes(b"half")
+    os.utime(tmp_path / ".b.1.part", (1, 1))
+    cache.Cache(tmp_path).file("a", digest(b"12"), fetcher(b"12", []))
+    assert {path.name for path in tmp_path.iterdir()} == {"a", ".b.2.part"}
+
+
+def test_a_file_that_another_reader_removes_before_it_is_opened_is_fetched_again(tmp_path, make_group, monkeypatch):
+    monkeypatch.setenv(cache.FOLDER_VARIABLE, str(tmp_path))
+    url = f"memory://{tmp_path.name}/r"
+    rollouts.write(url, [make_group(0)], writer="w")
+    real, removed = cache.Cache.file, []
+
+    def file(self, *asked):
+        path = real(self, *asked)
+        if len(removed) < 3:
+            removed.append(path)
+            path.unlink()
+        return path
+
+    monkeypatch.setattr(cache.Cache, "file", file)
+    assert rollouts.read(url)[0] == make_group(0) and len(removed) == 3

@@ -6,7 +6,7 @@ import pytest
 
 from grre_jax import rollouts
 from grre_jax.errors import DataError, UsageError
-from grre_jax.rollouts import copying, manifest, record, schema, writer
+from grre_jax.rollouts import commands, copying, manifest, record, schema, writer
 
 
 def ids(folder):
@@ -185,3 +185,14 @@ def test_the_manifest_gets_all_lines_or_none(folder, tmp_path, monkeypatch):
         rollouts.merge([folder], tmp_path / "m")
     monkeypatch.undo()
     assert len(rollouts.read(tmp_path / "m")) == 0 and rollouts.verify(tmp_path / "m").ignored == []
+
+
+def test_a_damaged_description_costs_no_group_when_damage_is_skipped(folder, tmp_path, flip, capsys):
+    name = rollouts.read(folder).datasets[1].name
+    flip(folder / name / writer.FEATURES_FILE, 10)
+    with pytest.raises(rollouts.CorruptShard, match="features.json: its SHA-256"):
+        rollouts.merge([folder], tmp_path / "none")
+    report = rollouts.merge([folder], tmp_path / "m", skip_damaged=True)
+    assert report.groups == 12 and not report.damaged and len(report.replaced) == 1 and name in report.replaced[0]
+    assert list(rollouts.read(tmp_path / "m")) == list(rollouts.read(folder)) and rollouts.verify(tmp_path / "m").ok
+    assert commands.print_copy(report) == 1 and "made anew: " in capsys.readouterr().out

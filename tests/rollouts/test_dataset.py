@@ -111,6 +111,15 @@ def test_an_epoch_holds_what_is_young_enough_in_its_order():
     assert epoch(versions, order="newest") == [103, 101, 104, 102, 100]
     assert epoch(versions, order="newest", max_staleness=0) == [103, 101]
     assert epoch([]) == epoch([], prefer="reward") == []
+    assert epoch(versions, max_staleness=1, newest=4) == [101, 103]
+
+
+def test_what_has_no_age_is_never_too_old():
+    assert epoch([0, -1, 3], max_staleness=1, ageless=[False, True, False]) == [101, 102]
+    for how in ({"order": "newest"}, {"prefer": "newest"}):
+        with pytest.raises(DataError, match="group number 101 does not say"):
+            epoch([0, -1, 3], ageless=[False, True, False], **how)
+    assert epoch([-1, -1], prefer="newest", max_staleness=1, ageless=[True, True]) == [100, 101]
 
 
 def test_preferred_groups_come_more_often():

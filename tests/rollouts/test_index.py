@@ -101,3 +101,19 @@ def test_threads_and_readers_share_an_index(folder):
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+def test_a_damaged_group_is_left_out_with_a_warning_until_it_is_restored(folder, make_group):
+    entry = rollouts.read(folder).datasets[1]
+    path = folder / entry.name / entry.data_file
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-1])
+    reader = rollouts.read(folder)
+    with pytest.warns(UserWarning, match="bytes where .* Until then look-ups do not find"):
+        assert reader.by_id("g0") == make_group(0, version=0)
+    assert reader.lookup(group_id="g5") == [] and reader.lookup(group_id="g11") == [11]  # said once
+    with pytest.warns(UserWarning, match="Until then"):
+        assert rollouts.read(folder).lookup() == [0, 1, 2, 3, 8, 9, 10, 11]
+    path.write_bytes(whole)
+    assert rollouts.read(folder).lookup() == list(range(12)) and rollouts.read(folder).by_id("g5") == make_group(5, version=1)
+    assert rollouts.read(folder).lookup(policy_version=1) == [4, 5, 6, 7, 8, 9, 10, 11]

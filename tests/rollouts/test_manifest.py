@@ -1,4 +1,7 @@
+import fcntl
 import json
+import os
+import threading
 
 import pytest
 
@@ -119,3 +122,49 @@ def test_fields_of_a_newer_minor_version_survive_and_a_newer_major_version_is_re
 )
 def test_runs(positions, expected):
     assert manifest.runs(positions) == expected
+
+
+def test_lines_that_a_full_disk_cuts_short_are_never_read(tmp_path, monkeypatch):
+    manifest.append(tmp_path, entry("d0"))
+    tail, found, write = manifest.Tail(tmp_path), [], os.write
+    reader = threading.Thread(target=lambda: found.extend(one.name for one in tail.new()))
+
+    def cut(descriptor, data):
+        written = write(descriptor, data[: data.index(b"\n") + 5])
+        reader.start()
+        reader.join(0.2)  # it waits for the writer
+        return written
+
+    monkeypatch.setattr(os, "write", cut)
+    with pytest.raises(OSError, match="could be written"):
+        manifest.append(tmp_path, entry("d1"), entry("d2"))
+    monkeypatch.undo()
+    reader.join()
+    assert found == ["d0"] and tail.new() == []
+    manifest.append(tmp_path, entry("d3"))
+    assert [one.name for one in tail.new()] == ["d3"]
+
+
+def test_a_damaged_line_hides_nothing_from_a_reader_that_goes_on(tmp_path, flip):
+    path, tail = tmp_path / manifest.FILENAME, manifest.Tail(tmp_path)
+    for i in range(3):
+        manifest.append(tmp_path, entry(f"d{i}"))
+    lines = path.read_bytes().splitlines(keepends=True)
+    flip(path, len(lines[0]) + 9)
+    for _ in range(2):
+        with pytest.raises(manifest.CorruptManifest, match="line 2: damaged"):
+            tail.new()
+    path.write_bytes(lines[0] + lines[2])  # as the message says
+    assert [one.name for one in tail.new()] == ["d0", "d2"]
+    path.write_bytes(lines[0])
+    with pytest.raises(manifest.CorruptManifest, match="shorter than what was read"):
+        tail.new()
+
+
+def test_without_locks_it_is_read_and_written_all_the_same(tmp_path, monkeypatch):
+    def flock(*_):
+        raise OSError(95, "not supported")
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    manifest.append(tmp_path, entry("d0"))
+    assert [one.name for one in manifest.load(tmp_path)] == ["d0"]

@@ -59,6 +59,14 @@ class Troubled:
             mark.touch()
             os._exit(1)
         return Verdict(5.0, {"own": 1.0})
+    def fork(self):
+        if os.fork() == 0: sys.exit(0)
+        return Verdict(0.25, {"own": 1.0})
+    def forge_text(self): return self.writes(b"3")
+    def forge_verdict(self): return self.writes(b'{"n": 0, "reward": 9.0, "components": {"own": 1.0}}')
+    def writes(self, text):
+        os.write(int(sys.argv[2]), len(text).to_bytes(4, "big") + text)
+        return Verdict(0.75, {"own": 1.0})
     def facts(self): return Verdict(os.getpid(), {"jax": "jax" in sys.modules, "cpu": os.environ["JAX_PLATFORMS"] == "cpu", "badness": int(Path("/proc/self/oom_score_adj").read_text())})
 
 def build(folder, seed=0): return Troubled(folder)
@@ -115,6 +123,19 @@ def test_nothing_that_a_verifier_does_costs_more_than_its_completion(pool, spec)
     assert first.components["own"].tolist() == [float(text not in kinds) for text in completions] and list(first.components) == ["own"]
     assert second.failures == [""] * 4 and second.rewards.tolist() == [2, 1, 1, 3]
     assert ends(int(Path(spec.options["folder"], "child").read_text()))  # what the verifier started
+
+
+def test_a_verifier_that_forks_moves_no_reward_to_another_completion(pool):
+    """The child comes back to where completions are taken and answered."""
+    completions = ["fork", *("x" * n for n in range(2, 6))] * 3
+    for _ in range(2):
+        (judged,) = pool([(QUESTION, completions)])
+        assert judged.rewards.tolist() == [0.25, 2, 3, 4, 5] * 3 and not any(judged.failures)
+
+
+def test_what_is_no_answer_to_what_was_asked_is_not_taken_for_one(pool):
+    (judged,) = pool([(QUESTION, ["x", "forge_text", "xx", "forge_verdict", "xxx"])])
+    assert judged.rewards.tolist() == [1, 0, 2, 0, 3] and judged.failures == ["", "crash", "", "crash", ""]
 
 
 def test_workers_stay_and_take_neither_jax_nor_the_memory_of_others(pool):
@@ -187,11 +208,20 @@ def test_an_interrupted_call_leaves_no_answers_behind(pool, monkeypatch):
         ("leaves", DataError, r"do not start \(the last ended with status 7\)"),
     ],
 )
-def test_a_task_that_another_process_cannot_build(spec, function, error, message):
+def test_a_task_that_another_process_cannot_build(spec, function, error, message, monkeypatch):
+    started, worker = [], module._Worker
+
+    def start(built_from):
+        started.append(1)
+        assert len(started) <= 6  # or it would go on for ever
+        return worker(built_from)
+
+    monkeypatch.setattr(module, "_Worker", start)
     pool = VerifierPool(TaskSpec(spec.name.replace(":build", f":{function}")), 1, 1.0)
-    with pytest.raises(error, match=message):
-        pool([(QUESTION, ["x"])])
-    assert pool.pids == []
+    for _ in range(2):  # a pool that failed may be asked again
+        with pytest.raises(error, match=message):
+            pool([(QUESTION, ["x"])])
+        assert pool.pids == []
 
 
 def test_what_cannot_be_sent_is_named(pool, spec):

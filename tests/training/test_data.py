@@ -230,6 +230,10 @@ def test_a_staleness_window_is_of_the_folders_newest(built, aged):
     assert names(select(built, aged, max_staleness=1), 2) == {"g20", "g21", "g30", "g31"}
     assert names(select(built, aged, max_staleness=0, groups_per_step=1), 2) == {"g30", "g31"}
     assert len(names(select(built, aged), 4)) == 8
+    # Its newest, whatever is trained on; and an expert's groups have no age.
+    assert names(select(built, aged, max_staleness=2, questions="0:4", groups_per_step=1), 2) == {"g10", "g11"}
+    rollouts.write(aged, [text_group(i, is_expert=[1, 1]) for i in range(2)], writer="import")
+    assert names(select(built, aged, max_staleness=0), 2) == {"g30", "g31", "g0", "g1"}
 
 
 def test_the_order_can_be_that_of_the_folder_or_of_age(built, aged):
@@ -341,3 +345,6 @@ def test_a_contaminated_evaluation_needs_the_flag(make_config, tmp_path):
     assert json.loads((folder / "provenance.json").read_text())["contains"] == ["arithmetic/held-out"]
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     assert [(row["kind"], row["step"]) for row in rows] == [("eval", 0)]
+    (folder / "stored.json").write_text((folder / "stored.json").read_text().replace('"last": "', '"last": "0'))
+    with pytest.raises(DataError, match=f"{store} no longer begins with the 1 data sets that run"):
+        loop.train(config, resume=True)

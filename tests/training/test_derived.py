@@ -6,6 +6,7 @@ import pytest
 
 from grre_jax import rollouts
 from grre_jax.errors import DataError, UsageError
+from grre_jax.rollouts import schema, writer
 from grre_jax.training import derived as module
 from grre_jax.training.derived import derive
 
@@ -16,11 +17,9 @@ LATER = {"later": b"\n\x03\n\x01x"}  # a feature of a newer schema: a list of on
 @pytest.fixture
 def source(tmp_path, make_group):
     """Seven groups in two data sets of different writers and versions."""
-    for writer, version, numbers in (("a", 0, range(4)), ("b", 2, range(4, 7))):
+    for name, version, numbers in (("a", 0, range(4)), ("b", 2, range(4, 7))):
         groups = [make_group(n, position=n, policy_version=[version] * 3, unknown=LATER if n == 5 else {}) for n in numbers]
-        rollouts.write(
-            tmp_path / "source", groups, writer=writer, policy_version=version, metadata={"task": "t", "history": [{"old": writer}]}
-        )
+        rollouts.write(tmp_path / "source", groups, writer=name, policy_version=version, metadata={"task": "t", "history": [{"old": name}]})
     return rollouts.read(tmp_path / "source")
 
 
@@ -89,3 +88,30 @@ def test_an_empty_folder(tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match="holds no groups"):
         derive(rollouts.read(tmp_path / "empty"), tmp_path / "out", lambda numbers: iter(()), STEP, {})
+
+
+def test_what_a_newer_minor_version_says_of_a_data_set_goes_with_it(tmp_path, make_group):
+    features = writer.record.features_json().replace(b"Question", b"A question")
+    about = {"schema_version": "1.9.0", "unknown": {"future": "field"}, "features": features}
+    writer.write_all(
+        tmp_path / "in",
+        [
+            writer.DataSet(groups=[make_group(0)], writer="w", **about),
+            writer.DataSet(groups=[make_group(1)], writer="w", schema_version="1.0.0"),
+        ],
+    )
+    derive(rollouts.read(tmp_path / "in"), tmp_path / "out", marked(rollouts.read(tmp_path / "in")), STEP, {})
+    newer, older = rollouts.read(tmp_path / "out").datasets
+    assert (newer.schema_version, newer.unknown) == ("1.9.0", {"future": "field"})
+    assert (tmp_path / "out" / newer.name / writer.FEATURES_FILE).read_bytes() == features
+    assert (older.schema_version, older.unknown) == (schema.SCHEMA_VERSION, {}) and rollouts.verify(tmp_path / "out").ok
+
+
+def test_two_do_not_write_one_copy(source, tmp_path):
+    def changed(numbers):
+        with pytest.raises(UsageError, match="out is being written by another process"):
+            derive(source, tmp_path / "out", marked(source), STEP, {})
+        return marked(source)(numbers)
+
+    assert derive(source, tmp_path / "out", changed, STEP, {}) == len(rollouts.read(tmp_path / "out")) == 7
+    assert derive(source, tmp_path / "out", marked(source), STEP, {}) == 0

@@ -6,14 +6,14 @@ import jax
 import numpy as np
 import pytest
 
-from grre_jax.config import SamplingConfig
+from grre_jax.config import CheckpointConfig, EvaluationConfig, SamplingConfig
 from grre_jax.errors import UsageError
 from grre_jax.reporting import wilson_interval
 from grre_jax.tasks import Verdict
-from grre_jax.training import setup
+from grre_jax.training import loop, setup
 from grre_jax.training import state as states
 from grre_jax.training.draws import Purpose
-from grre_jax.training.evaluate import evaluate, refuse_contaminated
+from grre_jax.training.evaluate import ALWAYS, check_best, evaluate, refuse_contaminated
 from grre_jax.training.explore import Explorer
 from grre_jax.training.score import score_groups
 
@@ -51,6 +51,27 @@ def test_figures_by_hand(setting):
     ratio = np.exp(start - policy)
     assert result["kl_to_start"] == pytest.approx(np.mean(ratio - 1 - np.log(ratio)), abs=1e-5)
     assert result["kl_to_start"] > 1e-3
+    assert set(result) == {*ALWAYS, "kl_to_start"}
+
+
+@pytest.mark.parametrize(
+    "evaluation, metric, message",
+    [
+        ({}, "acuracy", r"best_metric = 'acuracy' is no figure .* one of accuracy, .*, kl_to_start$"),
+        ({}, "verify_failures", "is no figure"),
+        ({"temperature": 0.5}, "kl_to_start", r"is no figure .* \(kl_to_start needs evaluation\.temperature 1"),
+        ({"questions": 0}, "accuracy", r"checkpoint\.best = 2 keeps the best by an evaluation, and evaluation\.questions is 0"),
+    ],
+)
+def test_the_best_is_by_a_figure_that_evaluations_have(make_config, tmp_path, evaluation, metric, message):
+    keep = CheckpointConfig(best=2, best_metric=metric)
+    config = make_config(tmp_path / "run", evaluation=EvaluationConfig(**evaluation), checkpoint=keep)
+    with pytest.raises(UsageError, match=message):
+        loop.train(config)
+    assert not config.folder.exists()
+    check_best(dataclasses.replace(config, checkpoint=CheckpointConfig(best_metric=metric)))  # none is kept
+    for known in (*ALWAYS, "kl_to_start"):
+        check_best(dataclasses.replace(config, evaluation=EvaluationConfig(), checkpoint=CheckpointConfig(best=1, best_metric=known)))
 
 
 def test_a_policy_is_no_distance_from_itself_and_each_step_draws_anew(setting):

@@ -169,6 +169,25 @@ def test_shares_are_whole_calls_dealt_out_in_turn():
     assert shares[2] == [[8, 9, 10, 11]]
 
 
+def test_explorers_of_other_numbers_of_devices_cut_the_same_calls(explorer, monkeypatch):
+    explorer, _ = explorer
+    cuts = []
+    for devices in (1, 3, 8):
+        monkeypatch.setattr(module.meshes, "row_devices", lambda mesh, devices=devices: devices)
+        cuts.append(Share(1, 2).calls(range(10), explorer.call_size(10)))
+    assert cuts == [[[4, 5, 6, 7]]] * 3
+
+
+def test_nothing_is_sealed_once_it_may_not_be(explorer, groups, tmp_path):
+    def refuse():
+        raise DataError("replaced")
+
+    (tmp_path / "r").mkdir()
+    with pytest.raises(DataError, match="replaced"):
+        seal(explorer, tmp_path / "r", range(4), check=refuse)
+    assert not list((tmp_path / "r").glob("*.jsonl")) and len(rollouts.read(tmp_path / "r")) == 0
+
+
 def test_explorers_together_seal_what_one_seals_alone(explorer, groups, tmp_path):
     """And a call of which a part is missing is sampled whole, so that every bit of what was missing is the same."""
     reader = seal(explorer, tmp_path / "alone", range(10))

@@ -22,6 +22,8 @@ from grre_jax.training.regime import Regime
         (Regime(sync_offset=2), 1, range(0, 2)),
         (Regime(offline=True), 6, range(0, 7)),
         (Regime(reuse=2), 5, range(4, 5)),  # the batch of steps 4 and 5: at most one update old in the second
+        (Regime(reuse=9), 5, range(0, 1)),  # the run of eight steps ends within its first batch
+        (Regime(staleness=1, reuse=6), 7, range(2, 7)),  # and here within its second
     ],
 )
 def test_no_version_is_allowed_that_would_get_older_than_the_regime_lets_it(make_config, regime, step, expected):

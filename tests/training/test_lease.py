@@ -1,5 +1,6 @@
 """One holder a role: a lock that dies with its process, and a file whose counter tells other machines that the holder lives."""
 
+import errno
 import json
 import os
 import signal
@@ -12,7 +13,7 @@ import pytest
 
 from grre_jax.errors import DataError, UsageError
 from grre_jax.training import lease as module
-from grre_jax.training.lease import Lease, Signs, is_held, read, write_whole
+from grre_jax.training.lease import Lease, Signs, is_held, living, read, write_whole
 
 HOLDER = """
 import sys, time
@@ -108,7 +109,7 @@ def test_a_holder_elsewhere_that_ended_is_not_watched(file):
 
 def test_where_there_are_no_locks_the_counter_decides_on_one_machine_too(file, monkeypatch):
     def flock(*_):
-        raise OSError(module.errno.ENOLCK, "no locks")
+        raise OSError(errno.ENOLCK, "no locks")
 
     with Lease(file, "a learner", seconds=0.3):
         monkeypatch.setattr(module.fcntl, "flock", flock)
@@ -164,3 +165,22 @@ def test_signs(tmp_path, monkeypatch):
 def test_a_file_that_cannot_be_read_names_nobody(tmp_path):
     (tmp_path / "a.json").write_text("{")
     assert read(tmp_path / "a.json") is None and read(tmp_path / "none.json") is None and not is_held(tmp_path / "a.json")
+
+
+def test_who_lives_of_several(file, tmp_path):
+    """Of this machine by the lock, of another one by the counter, while it is watched."""
+    here, killed, silent, elsewhere = (tmp_path / f"{name}.json" for name in ("here", "killed", "silent", "elsewhere"))
+    with Lease(killed, "a"):
+        dead = read(killed)
+    for path, machine in ((killed, dead["machine"]), (silent, "other"), (elsewhere, "other")):
+        path.write_text(json.dumps(dead | {"ended": False, "machine": machine}))
+    said = Said()
+    beat = threading.Timer(0.1, lambda: write_whole(elsewhere, json.dumps(dead | {"ended": False, "machine": "other", "beats": 7})))
+    beat.start()
+    assert living([killed, silent, elsewhere], seconds=5, console=said) == [elsewhere] and "silent, elsewhere lives" in said.lines[0]
+    beat.join()
+    assert living([killed, silent], seconds=0.2) == [] and living([killed]) == []
+    with Lease(here, "b"):
+        assert living([silent, here], console=said) == [here] and len(said.lines) == 1  # one is enough: nothing is watched
+    elsewhere.write_text(json.dumps(dead))
+    assert living([here, elsewhere]) == []  # ended

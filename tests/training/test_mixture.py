@@ -93,6 +93,14 @@ def test_every_step_has_the_same_arrays(built, folders):
     assert present("chord", f"{old}=0.25,{solutions}=0.25:expert") == {True, False}  # which packing fills up: a ratio needs the own ones
 
 
+def test_an_age_limit_is_for_what_has_an_age(built, folders):
+    mix = f"{folders / 'old'}=0.25,{folders / 'solutions'}=0.25:expert"
+    stored = mixture.stored_data(parts_of(built, mix=mix, max_staleness=2))
+    assert {g.group_id[0] for g in stored.groups(0)} == {"g", "s"}
+    with pytest.raises(DataError, match="does not say which policy version sampled it"):
+        mixture.stored_data(parts_of(built, "reinforce", mix=f"{folders / 'solutions'}=0.25", max_staleness=2, drop_no_signal=False))
+
+
 def test_every_group_of_a_mix_is_checked_before_anything_runs(built, folders, tmp_path):
     for objective, mix in (("grpo", f"{folders / 'solutions'}=0.25:expert"), ("chord", f"{folders / 'solutions'}=0.25")):
         with pytest.raises(DataError, match=f"group s0 of {folders / 'solutions'} has no behaviour log-probs.*grre rollouts rescore"):

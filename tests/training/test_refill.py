@@ -4,7 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from grre_jax import rollouts
+from grre_jax.cli import main
+from grre_jax.errors import DataError
 from grre_jax.training import refill
+from grre_jax.training.data import SampledBatches
+from grre_jax.training.regime import Regime
+from grre_jax.training.schedule import Schedule
 
 
 class Folder:
@@ -79,3 +85,27 @@ def test_lanes_do_not_meet_and_fit_the_samplers_addresses():
     for place, round_ in ((refill.LANE_PLACES, 0), (-1, 0), (0, refill.MAX_ROUNDS + 1)):
         with pytest.raises(ValueError, match="dynamic sampling has 134,217,728 places in lanes 0 to 15"):
             refill.lane(place, round_)
+
+
+def test_what_is_damaged_is_left_out_as_the_error_says_and_is_then_missing(tmp_path, make_group):
+    folder, new = tmp_path / "rollouts", tmp_path / "new"
+    for version in range(2):
+        groups = [
+            make_group(10 * version + p, position=2 * version + p, policy_version=[version] * 2, lengths=(1, 1), rewards=[0, 1])
+            for p in range(2)
+        ]
+        name = rollouts.write(folder, groups, writer="sampler", policy_version=version)
+    shard = next((folder / name).glob("*.array_record-*"))
+    shard.write_bytes(shard.read_bytes()[:-1])
+    for rounds in (0, 1):
+        batches = SampledBatches(rollouts.read(folder), Regime(), 2, rounds=rounds)
+        assert len(batches.groups(0)) == 2
+        with pytest.raises(
+            DataError, match=rf"array_record.*grre rollouts merge {folder} --into NEW --skip-damaged`, put NEW in the folder's place"
+        ):
+            batches.groups(1)
+    assert main(["rollouts", "merge", str(folder), "--into", str(new), "--skip-damaged"]) == 1  # something was left out
+    rest = rollouts.read(new)
+    places = [place for step in range(2) for place in Schedule(Regime(), 2, 0)(step).places]
+    assert refill.missing(rest, places, 0) == {1: [2, 3]}
+    assert len(SampledBatches(rest, Regime(), 2).groups(0)) == 2

@@ -99,3 +99,26 @@ def test_kinds_of_change_do_not_grow_without_end(folder, tmp_path, monkeypatch):
 
     changes = reverify(folder, tmp_path / "out", InProcess(Count()), {})
     assert changes.counts == {(1.0, 2.0): 1, (0.0, 3.0): 1, None: 10}
+
+
+def test_a_command_that_goes_on_sums_up_and_lists_the_whole(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "GROUPS_AT_ONCE", 1)
+
+    class Stops(Length):
+        left = 6
+
+        def verify(self, question, completion):
+            self.left -= 1
+            if self.left < 0:
+                raise KeyboardInterrupt
+            return super().verify(question, completion)
+
+    whole = io.StringIO()
+    changes = reverify(folder, tmp_path / "whole", InProcess(Length()), {}, listed=whole)
+    with pytest.raises(KeyboardInterrupt):
+        reverify(folder, tmp_path / "out", InProcess(Stops()), {}, groups_per_dataset=1)
+    assert len(rollouts.read(tmp_path / "out")) == 2
+    for _ in range(2):  # the second time there is nothing left to judge
+        listed = io.StringIO()
+        assert reverify(folder, tmp_path / "out", InProcess(Length()), {}, listed=listed) == changes
+        assert listed.getvalue() == whole.getvalue() != ""

@@ -20,8 +20,9 @@ from grre_jax.errors import DataError, UsageError
 from grre_jax.training import loop, setup
 from grre_jax.training import state as states
 from grre_jax.training.checkpoint import Checkpoints
+from grre_jax.training.explore import Explorer
 from grre_jax.training.finished import load_config
-from grre_jax.training.lease import Lease
+from grre_jax.training.lease import Lease, read
 from grre_jax.training.regime import Regime
 from grre_jax.training.roles import ExplorerRole, explore_run, learn
 
@@ -153,6 +154,8 @@ def test_a_second_explorer_of_a_name_is_refused(finished, make_config):
             explore_run(config, ExplorerRole("a", 0, 2), console=quiet())
         with pytest.raises(UsageError, match="explorer a shares the run among 2 and this one among 3"):
             explore_run(config, ExplorerRole("b", 1, 3), console=quiet())
+        with pytest.raises(UsageError, match="explorer a has --index 0 of 2 too: give each its own --index"):
+            explore_run(config, ExplorerRole("b", 0, 2), console=quiet())
         assert explore_run(config, ExplorerRole("b", 1, 2), console=quiet()) == 0
 
 
@@ -162,12 +165,51 @@ def test_an_explorer_of_another_run_is_refused(finished, make_config):
         with pytest.raises(UsageError, match=r"another configuration's \(different: (seed|regime\.sync_interval)\)"):
             explore_run(other, ExplorerRole("a"), console=quiet())
     learner = finished / "learner.json"
-    learner.write_text(json.dumps({"samples": False, "free_running": True, "ended": False}))
-    with pytest.raises(UsageError, match="runs with --free-running and this explorer without it"):
+    for details, message in (
+        ({"samples": False, "free_running": True}, "runs with --free-running and this explorer without it"),
+        ({"samples": True, "free_running": False}, "trained by grre train, which samples by itself"),
+    ):
+        with Lease(learner, "a learner", **details), pytest.raises(UsageError, match=message):
+            explore_run(config, ExplorerRole("a"), console=quiet())
+        # Of one that ended, or was killed, nothing follows.
         explore_run(config, ExplorerRole("a"), console=quiet())
-    learner.write_text(json.dumps({"samples": True, "free_running": False, "ended": False}))
-    with pytest.raises(UsageError, match="trained by grre train, which samples by itself"):
+        learner.write_text(json.dumps(read(learner) | {"ended": False}))
         explore_run(config, ExplorerRole("a"), console=quiet())
+
+
+def test_a_learner_beside_explorers_that_it_does_not_go_with_is_refused(finished, make_config):
+    config, before = make_config(finished), sorted(finished.rglob("*"))
+    with Lease(finished / "explorers" / "a.json", "an explorer named a", explorers=1, index=0, free_running=True):
+        for role, message in (
+            (lambda: learn(config, console=quiet()), "explorer a of .* runs with --free-running and this learner without it"),
+            (
+                lambda: learn(config, overwrite=True, console=quiet()),
+                "explorer a of .* samples for the run that would be replaced: stop it",
+            ),
+            (lambda: loop.train(config, resume=True, console=quiet()), "explorer a of .* samples for this run, and grre train samples by"),
+        ):
+            with pytest.raises(UsageError, match=message):
+                role()
+    assert {*before} <= {*finished.rglob("*")}
+
+
+@pytest.mark.parametrize("last", [False, True], ids=["writing", "ending"])
+def test_an_explorer_of_a_run_that_was_replaced_seals_nothing_more(finished, make_config, monkeypatch, last):
+    """The run is replaced while the explorer samples, or reads the folder that it finds complete."""
+    if not last:
+        shutil.rmtree(finished / "rollouts")
+    called, created = Explorer.called, states.create
+
+    def replace():
+        (finished / "run.json").write_text(json.dumps({"id": "another"}))
+        shutil.rmtree(finished / "rollouts", ignore_errors=True)
+
+    monkeypatch.setattr(Explorer, "called", lambda self, *some, **options: (called(self, *some, **options), replace())[0])
+    if last:
+        monkeypatch.setattr(states, "create", lambda *some: (created(*some), (finished / "run.json").write_text('{"id": "another"}'))[0])
+    with pytest.raises(DataError, match="was replaced or removed meanwhile; nothing more is sealed: start this explorer again"):
+        explore_run(make_config(finished), ExplorerRole("a"), console=quiet())
+    assert (finished / "rollouts").exists() == last
 
 
 @pytest.mark.parametrize(

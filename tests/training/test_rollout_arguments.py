@@ -14,7 +14,7 @@ from grre_jax.config import Config
 from grre_jax.overrides import override
 from grre_jax.tasks import CharTokenizer
 from grre_jax.tasks.judging import FAILURES
-from grre_jax.training import scorers
+from grre_jax.training import reverify, scorers
 from grre_jax.training.rescore import Scorer
 from grre_jax.training.rollout_arguments import add_parsers
 
@@ -45,6 +45,20 @@ def test_reverify_prints_what_changed(folder, tmp_path, capsys):
     assert [group.rewards.tolist() for group in copy] == [[1, 1, 0]] * 3 and copy[0].components["correct"].tolist() == [1, 1, 0]
     (step,) = copy.datasets[0].metadata["history"]
     assert step["task"] == "gsm8k" and step["reward"].startswith("grre_jax.tasks.gsm8k:GSM8K.verify ")
+
+
+def test_a_list_is_there_whole_or_not_at_all(folder, tmp_path, monkeypatch):
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    words = ("reverify", folder, "--task", "gsm8k", "--output", tmp_path / "out", "--task.verify-processes", "0", "--list", tmp_path / "l")
+    with monkeypatch.context() as killed:
+        killed.setattr(reverify, "_with", stop)
+        assert run(*words) == 130
+    assert not (tmp_path / "l").exists()
+    assert run(*words) == 0 and len((tmp_path / "l").read_text().splitlines()) == 3
+    assert {path.name for path in tmp_path.iterdir()} == {"r", "out", "l"}
+    assert run(*words[:-1], tmp_path / "nowhere" / "l") == 2
 
 
 def test_a_verifier_of_ones_own_runs_in_processes(folder, tmp_path, capsys):

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -152,6 +153,42 @@ def test_a_file_in_the_place_of_the_folder(make_config, tmp_path, resume, overwr
 def test_overwrite_replaces_a_run(run):
     setup.open_run_folder(dataclasses.replace(run, seed=5), resume=False, overwrite=True)
     assert set(contents(run.folder)) == {"config.json"} and json.loads((run.folder / "config.json").read_text())["seed"] == 5
+
+
+def test_a_process_killed_at_its_first_write_leaves_a_free_folder(make_config, tmp_path):
+    (tmp_path / ".config.json.partial").write_text("{")
+    setup.open_run_folder(make_config(tmp_path), resume=False, overwrite=False)
+    assert set(contents(tmp_path)) == {"config.json"}
+
+
+@pytest.mark.parametrize("moved", [0, 1, 2, 3])
+def test_a_replacement_that_was_killed_is_done_by_the_next(run, monkeypatch, moved):
+    """Killed after some of the run's three entries went, or while the last of them were being removed."""
+    (run.folder / "checkpoints").mkdir()
+    rename, renamed = Path.rename, []
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    def one_more(path, target):
+        if len(renamed) == moved:
+            killed()
+        renamed.append(path.name)
+        return rename(path, target)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Path, "rename", one_more)
+        patch.setattr(setup.shutil, "rmtree", killed)
+        setup.open_run_folder(run, resume=False, overwrite=True)
+    left = {path.name for path in run.folder.iterdir() if not path.name.startswith(".removed-")}
+    assert left == {"config.json", "rollouts", "checkpoints"} if not moved else "config.json" not in left and len(left) == 3 - moved
+    if moved == 3:
+        setup.open_run_folder(run, resume=False, overwrite=False)
+    else:
+        with pytest.raises(UsageError, match="already exists"):
+            setup.open_run_folder(run, resume=False, overwrite=False)
+        setup.open_run_folder(run, resume=False, overwrite=True)
+    assert set(contents(run.folder)) == {"config.json"} and {path.name for path in run.folder.iterdir()} == {"config.json"}
 
 
 @pytest.mark.parametrize("section, name", [("data", "rollouts"), ("model", "model")])

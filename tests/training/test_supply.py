@@ -7,9 +7,11 @@ import pytest
 
 from grre_jax import rollouts
 from grre_jax.errors import DataError
+from grre_jax.training import supply as module
 from grre_jax.training import waiting
 from grre_jax.training.mixture import run_batches
-from grre_jax.training.supply import SampledElsewhere, StillToSample
+from grre_jax.training.regime import Regime
+from grre_jax.training.supply import SampledElsewhere, SampledHere, StillToSample
 
 
 class Checkpoints:
@@ -81,8 +83,26 @@ def test_it_says_which_places_of_which_version_it_waits_for(store, monkeypatch):
 
 
 def test_a_version_that_nobody_can_sample_with_any_more_is_not_waited_for(store):
-    with pytest.raises(DataError, match=r"step 4 needs 4 groups of policy version 3 .* and that version's checkpoint is gone: restore"):
+    with pytest.raises(
+        DataError,
+        match=r"step 4 needs 4 groups of policy version 3 .* and that version's checkpoint is gone: restore .*if training.steps was raised after the run had ended, give the former number",
+    ):
         supply(store, Checkpoints(0, 4)).before(4, 4, Bar(), lambda: pytest.fail("it waited"), lambda: None)
+
+
+def test_a_resumed_run_samples_what_explorers_left_with_every_policy_that_is_there(store, make_config, monkeypatch):
+    """Staleness 2, stopped at step 4 before version 3 had sampled the batch of step 5."""
+    sampled = []
+    monkeypatch.setattr(module, "explore", lambda explorer, params, **options: sampled.append((params, options["wanted"])))
+    config = make_config(store.folder, regime=Regime(staleness=2))
+    parts = SimpleNamespace(config=config, full=lambda params: params, provenance=dict)
+    for version in range(3):
+        store.seal(version, config.schedule.sampled(version, 8))
+    store.reader.refresh()
+    checkpoints = SimpleNamespace(steps=[0, 2, 3, 4], restore_params=lambda like, version: version)
+    here = SampledHere(parts, None, store.reader, checkpoints)
+    here.before(SimpleNamespace(params=4), 4, Bar(), lambda: None, lambda: None)
+    assert sampled == [(3, set(range(20, 24))), (4, set(range(24, 28)))]
 
 
 def test_a_checkpoint_is_kept_until_all_that_it_is_to_sample_is_there(store):
