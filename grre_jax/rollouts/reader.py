@@ -2,12 +2,14 @@
 
 import bisect
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from grre_jax.errors import DataError
 from grre_jax.rollouts import manifest, places, schema
 from grre_jax.rollouts.index import GroupIndex
 from grre_jax.rollouts.shards import Shards
+
+KEPT_TOKENS = 4_000_000  # of groups held in memory until they are read, some 20 bytes each
 
 
 def read(folder: str | os.PathLike[str]) -> "RolloutReader":
@@ -43,6 +45,8 @@ class RolloutReader:
         self._index: dict[int, list[int]] = {}
         self._indexed = 0
         self._shards = Shards(self.place)
+        self._kept: dict[tuple[str, int], schema.Group] = {}
+        self._kept_tokens = 0
         self.groups_index = GroupIndex(self)
         self.refresh()
 
@@ -96,7 +100,26 @@ class RolloutReader:
           IndexError: there is no such group.
           CorruptShard, CorruptRecord: it cannot be read as it was written; the message names file and record.
         """
-        return self._shards.group(*self.locate(number))
+        entry, place = self.locate(number)
+        group = self._kept.pop((entry.name, place), None)
+        if group is None:
+            return self._shards.group(entry, place)
+        self._kept_tokens -= len(group.tokens)
+        return group
+
+    def keep(self, dataset: str, groups: Sequence[schema.Group]) -> None:
+        """Holds groups that this process has just sealed, as far as there is room, so that the first reading of each need not decode it: a record gives the group
+        that was written, to the bit.
+
+        Args:
+          dataset: the data set's name, as `write` returned it.
+          groups: all of its groups, in order.
+        """
+        for place, group in enumerate(groups):
+            if self._kept_tokens + len(group.tokens) > KEPT_TOKENS:
+                return
+            self._kept[dataset, place] = group
+            self._kept_tokens += len(group.tokens)
 
     def stored(self, number: int) -> tuple[schema.Group, bytes]:
         """The group of that number and its record as it is stored, to be copied as it is.

@@ -266,6 +266,7 @@ def explore(
     rounds: int = 0,
     share: Share = Share(),
     call_size: int = 0,
+    keep: bool = False,
     between: Callable[[], None] = lambda: None,
     check: Callable[[], None] = lambda: None,
 ) -> int:
@@ -286,6 +287,7 @@ def explore(
         rounds: how often a place without signal is refilled at most (`training.refill`).
         share: of several explorers.
         call_size: places sampled at once; what `Explorer.call_size` says if 0.
+        keep: the reader keeps what was sealed until it is read: for a process that is about to train on it.
         between: called after each sealed data set; it may raise to stop.
         check: called right before a data set is written, by all processes; it raises where nothing may be written any more.
 
@@ -311,20 +313,17 @@ def explore(
             groups = [group for group in groups if group.position in absent]
             check()
             if groups:
-                rollouts.write(folder, groups, writer=writer, policy_version=policy_version, metadata=metadata)
+                name = rollouts.write(folder, groups, writer=writer, policy_version=policy_version, metadata=metadata)
+                reader.keep(name, groups if keep else ())
                 sealed += len(groups)
             between()
             if round_ == rounds:
                 break
             # What brought no signal is asked again, in another lane of the prompt stream.
             refresh_together(reader)
-            lanes = [left for call in lanes if (left := [p for p in call if not _has_signal(reader, lane(p, round_), policy_version)])]
+            lanes = [left for call in lanes if (left := [p for p in call if not reader.at(lane(p, round_), policy_version).has_signal])]
     refresh_together(reader)
     return sealed
-
-
-def _has_signal(reader: rollouts.RolloutReader, position: int, policy_version: int) -> bool:
-    return reader.at(position, policy_version).has_signal
 
 
 def refresh_together(reader: rollouts.RolloutReader) -> None:

@@ -82,6 +82,7 @@ class SampledHere:
                 metadata=self.parts.provenance() | {"checkpoint": f"checkpoints/{version}" if version in self.checkpoints.steps else ""},
                 wanted=frozenset(wanted),
                 rounds=config.data.dynamic_sampling,
+                keep=True,
                 between=between,
             )
             bar.phase("")

@@ -21,7 +21,7 @@ def test_the_data_pipeline_is_timed_beside_the_step(tmp_path):
     result = json.loads(output.read_text())
     (record,) = result["results"]
     assert (record["name"], record["groups"], record["samples"]) == ("arithmetic", 16, 8)
-    for name in ("nothing", "in turn", "ahead", "exposed", "read", "pack", "pack and put"):
+    for name in ("nothing", "in turn", "ahead", "kept", "exposed", "read", "pack", "pack and put"):
         assert 0 < record[name]["low"] <= record[name]["median"] <= record[name]["high"], name
     assert str(ROOT) not in output.read_text()
     for words in ("exposed share, %", "share ahead, %", "arithmetic"):

@@ -177,3 +177,15 @@ def test_contains_collects_benchmark_splits(folder, make_group):
     assert rollouts.read(folder).contains == frozenset()
     rollouts.write(folder, [make_group(-1)], writer="w", metadata={"contains": ["gsm8k/test", "math/train"]})
     assert rollouts.read(folder).contains == {"gsm8k/test", "math/train"}
+
+
+def test_what_was_just_sealed_is_read_once_from_memory_and_then_from_the_disk(folder, make_group, monkeypatch):
+    reader, groups = rollouts.read(folder), [make_group(position) for position in (20, 21, 22)]
+    name = rollouts.write(folder, groups, writer="own", policy_version=3)
+    monkeypatch.setattr("grre_jax.rollouts.reader.KEPT_TOKENS", sum(len(group.tokens) for group in groups[:2]))
+    reader.keep(name, groups)
+    reader.refresh()
+    assert reader[12] is groups[0] and reader[13] is groups[1] and reader[14] is not groups[2]
+    assert list(reader)[12:] == groups and all(reader[12 + i] is not group for i, group in enumerate(groups))
+    reader.keep(name, groups)  # there is room again
+    assert reader[12] is groups[0]
