@@ -20,4 +20,4 @@ demo: setup
 
 test: setup-test
 	@echo "== Running the tests (tests/; without those marked slow or parity), two files at a time"
-	$(VENV)/bin/python -m pytest -q -n 2 --dist loadfile
+	$(VENV)/bin/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder
