@@ -49,13 +49,7 @@ class GroupIndex:
     def numbers(
         self, *, group_id: str | None = None, question: str | None = None, task: str | None = None, policy_version: int | None = None
     ) -> list[int]:
-        """Numbers of the groups that fit everything given, oldest first.
-
-        Args:
-          group_id: the group's identifier.
-          question: the question's identifier, or the prompt's text for groups without one.
-          task: the task's name.
-          policy_version: one that generated a completion of the group.
+        """As `RolloutReader.lookup`.
 
         Raises:
           DataError: the index cannot be written, or a store cannot be reached.

@@ -144,17 +144,8 @@ def pack(
     experts = np.zeros(shape.responses, bool)
     filling, segments, response = Filling(total_rows, length, shape.share_prompts), np.zeros(total_rows, int), 0
     for index, group in enumerate(groups):
-        if behavior_logprobs and group.behavior_logprobs is None and not (expert and group.is_expert.all()):
-            raise DataError(
-                f"group {group.group_id} has no behaviour log-probs and this objective needs them: compute them with `grre rollouts rescore`, or take an objective without a ratio (such as reinforce, red_drop, red_weight, asymre)"
-            )
-        for name in stored:
-            check_stored(group, name)
         count = len(group.lengths)
-        if response + count > shape.responses:
-            raise DataError(
-                f"group {group.group_id} brings the step to {response + count} responses, over the limit of {shape.responses}: raise sampling.num_samples"
-            )
+        _check(group, response + count, shape, behavior_logprobs and not (expert and group.is_expert.all()), stored)
         rewards[response : response + count], group_ids[response : response + count] = group.rewards, index
         experts[response : response + count] = group.is_expert
         offsets = group.offsets
@@ -202,6 +193,20 @@ def pack(
         staleness=None if learner_version is None else _staleness(groups, shape.responses, learner_version),
         expert=experts if expert else None,
     )
+
+
+def _check(group: Group, responses: int, shape: BatchShape, behavior_logprobs: bool, stored: Sequence[str]) -> None:
+    """DataError if the group lacks log-probs that the batch is to carry, or brings it to more responses than there is room for."""
+    if behavior_logprobs and group.behavior_logprobs is None:
+        raise DataError(
+            f"group {group.group_id} has no behaviour log-probs and this objective needs them: compute them with `grre rollouts rescore`, or take an objective without a ratio (such as reinforce, red_drop, red_weight, asymre)"
+        )
+    for name in stored:
+        check_stored(group, name)
+    if responses > shape.responses:
+        raise DataError(
+            f"group {group.group_id} brings the step to {responses} responses, over the limit of {shape.responses}: raise sampling.num_samples"
+        )
 
 
 def _staleness(groups: Sequence[Group], responses: int, learner_version: int) -> Float[np.ndarray, " responses"] | None:

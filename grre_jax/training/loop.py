@@ -272,10 +272,8 @@ class _Learner:
                 done = step + 1
                 evaluates = done == steps or (config.evaluation.every and done % config.evaluation.every == 0)
                 saves = done == steps or done % config.checkpoint.every == 0 or (evaluates and config.checkpoint.best > 0)
-                if evaluates or saves:
-                    # Before the checkpoint: a run killed after it resumes beyond this step, and would not write the step's row again.
-                    bar.update(done, pending.swap(done, None))
                 if evaluates:
+                    bar.update(done, pending.swap(done, None))
                     self._evaluate(state, done, bar)
                     pending.clock = time.monotonic()
                 if saves:
