@@ -59,6 +59,7 @@ setup(
             "hypothesis>=6.100",
             "moto[s3]>=5",
             "pytest>=8.3",
+            "pytest-timeout>=2.3",
             "pytest-xdist>=3.8",
             "ruff>=0.12",
             "s3fs>=2025.2",

@@ -20,6 +20,13 @@ def pytest_configure(config):
         os.environ["XLA_FLAGS"] = f"{flags} {QUICK}".strip()
 
 
+def pytest_collection_modifyitems(items):
+    """Slow tests may take an hour each; the limit of the others is in pyproject.toml."""
+    for item in items:
+        if item.get_closest_marker("slow"):
+            item.add_marker(pytest.mark.timeout(3600))
+
+
 @pytest.fixture(scope="module", autouse=True)
 def compiled_programs_are_let_go():
     """After each file: a process that keeps thousands of compiled programs was seen to abort in the CPU compiler."""

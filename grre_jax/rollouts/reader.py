@@ -2,6 +2,7 @@
 
 import bisect
 import os
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 
 from grre_jax.errors import DataError
@@ -44,6 +45,7 @@ class RolloutReader:
         self._ends: list[int] = []
         self._index: dict[int, list[int]] = {}
         self._indexed = 0
+        self._growing = threading.Lock()  # held while data sets are taken in, or into the index
         self._shards = Shards(self.place)
         self._kept: dict[tuple[str, int], schema.Group] = {}
         self._kept_tokens = 0
@@ -63,13 +65,16 @@ class RolloutReader:
     @property
     def index(self) -> Mapping[int, list[int]]:
         """Numbers of the groups at each place in the prompt stream, oldest first (imported groups, at -1, are left out)."""
-        for entry, end in zip(self._datasets[self._indexed :], self._ends[self._indexed :], strict=True):
-            number = end - entry.groups
-            for first, count in entry.positions:
-                for position in range(first, first + count) if first >= 0 else ():
-                    self._index.setdefault(position, []).append(number + position - first)
-                number += count
-        self._indexed = len(self._datasets)
+        if self._indexed == len(self._datasets):
+            return self._index
+        with self._growing:
+            for entry, end in zip(self._datasets[self._indexed :], self._ends[self._indexed :], strict=True):
+                number = end - entry.groups
+                for first, count in entry.positions:
+                    for position in range(first, first + count) if first >= 0 else ():
+                        self._index.setdefault(position, []).append(number + position - first)
+                    number += count
+            self._indexed = len(self._datasets)
         return self._index
 
     def refresh(self) -> int:
@@ -81,14 +86,15 @@ class RolloutReader:
         Raises:
           CorruptManifest: a finished line of the manifest is damaged.
         """
-        before = len(self)
-        for entry in self._tail.new():
-            if entry.name in self._names:
-                continue  # a line that somebody copied: the groups are not there twice
-            self._names.add(entry.name)
-            self._datasets.append(entry)
-            self._ends.append(len(self) + entry.groups)
-        return len(self) - before
+        with self._growing:
+            before = len(self)
+            for entry in self._tail.new():
+                if entry.name in self._names:
+                    continue  # a line that somebody copied: the groups are not there twice
+                self._names.add(entry.name)
+                self._datasets.append(entry)
+                self._ends.append(len(self) + entry.groups)
+            return len(self) - before
 
     def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0

@@ -1,6 +1,8 @@
 import random
 import shutil
+import sys
 import threading
+from types import SimpleNamespace
 
 import pytest
 
@@ -171,6 +173,33 @@ def test_threads_share_a_reader_with_few_open_files(folder, make_group, monkeypa
     for thread in threads:
         thread.join()
     assert not wrong and len(reader._shards._open) == 1
+
+
+def test_threads_that_ask_for_places_while_the_folder_grows_find_each_group_once(tmp_path, make_group):
+    for version in range(40):
+        rollouts.write(tmp_path, [make_group(5 * version + i, version=version) for i in range(5)], writer="w", policy_version=version)
+    reader, over, before = rollouts.read(tmp_path), threading.Event(), sys.getswitchinterval()
+    entries = reader.datasets
+    reader._tail = SimpleNamespace(new=lambda: [entries[len(reader.datasets)]])  # one data set comes at a time
+    reader._datasets, reader._ends, reader._names = [], [], set()
+
+    def ask():
+        while not over.is_set():
+            reader.find(3)
+
+    threads = [threading.Thread(target=ask) for _ in range(3)]
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        for _ in entries:
+            reader.refresh()
+    finally:
+        over.set()
+        sys.setswitchinterval(before)
+        for thread in threads:
+            thread.join(60)
+    assert reader.index == {position: [position] for position in range(200)}
 
 
 def test_contains_collects_benchmark_splits(folder, make_group):

@@ -8,6 +8,7 @@ import dataclasses
 import io
 import json
 import shutil
+import threading
 
 import jax
 import numpy as np
@@ -60,9 +61,21 @@ def groups(folder):
 
 
 def together(*roles):
-    """Runs roles side by side; what each returned."""
-    with concurrent.futures.ThreadPoolExecutor(len(roles)) as pool:
-        return [future.result(timeout=240) for future in [pool.submit(role) for role in roles]]
+    """Runs roles side by side; what each returned. Where one fails the others would wait for it for ever: they are left behind in threads that end with the tests."""
+    futures = [concurrent.futures.Future() for _ in roles]
+
+    def play(role, future):
+        try:
+            future.set_result(role())
+        except BaseException as error:
+            future.set_exception(error)
+
+    for role, future in zip(roles, futures, strict=True):
+        threading.Thread(target=play, args=(role, future), daemon=True).start()
+    done, left = concurrent.futures.wait(futures, timeout=240, return_when=concurrent.futures.FIRST_EXCEPTION)
+    failed = [future for future in futures if future in done and future.exception()]
+    assert failed or not left, f"{len(left)} of {len(roles)} roles did not end"
+    return [future.result() for future in failed or futures]
 
 
 def test_a_learner_and_two_explorers_are_the_run_of_one_process(tiny_run, make_config, tmp_path, monkeypatch):
