@@ -25,6 +25,7 @@ from grre_jax.parallel import processes
 from grre_jax.rollouts.schema import Group
 from grre_jax.training.data_checks import check_stored
 from grre_jax.training.filling import Filling
+from grre_jax.training.packed_rows import packed_rows
 
 
 @jax.tree_util.register_dataclass
@@ -134,60 +135,23 @@ def pack(
     Raises:
         DataError: naming the group, if it does not fit the shape or lacks log-probs asked for.
     """
-    total_rows, length = shape.micro_batches * shape.rows, shape.row_tokens
-    ints = {name: np.zeros((total_rows, length), np.int32) for name in ("tokens", "positions", "segment_ids", "prefix_ids", "response_ids")}
-    steps = np.arange(length, dtype=np.int32)
-    sources = np.broadcast_to(steps, (total_rows, length)).copy()
-    mask = np.zeros((total_rows, length), bool)
-    carried = {name: np.zeros((total_rows, length), np.float32) for name in ("behavior_logprobs",) * behavior_logprobs + tuple(stored)}
     rewards, group_ids = np.zeros(shape.responses, np.float32), np.full(shape.responses, -1, np.int32)
-    experts = np.zeros(shape.responses, bool)
-    filling, segments, response = Filling(total_rows, length, shape.share_prompts), np.zeros(total_rows, int), 0
+    experts, response = np.zeros(shape.responses, bool), 0
     for index, group in enumerate(groups):
-        count = len(group.lengths)
-        _check(group, response + count, shape, behavior_logprobs and not (expert and group.is_expert.all()), stored)
-        rewards[response : response + count], group_ids[response : response + count] = group.rewards, index
-        experts[response : response + count] = group.is_expert
-        offsets = group.offsets
-        for row, piece in filling.place(group.group_id, len(group.prompt_tokens), group.lengths.tolist()):
-            lengths, numbers = group.lengths[piece], np.asarray(piece)
-            size, starts = int(lengths.sum()), np.cumsum(lengths) - lengths
-            at = int(filling.used[row]) - len(group.prompt_tokens) - size
-            prompt_end = at + len(group.prompt_tokens)
-            segments[row] += 1
-            prompt_segment = segments[row]
-            ints["tokens"][row, at:prompt_end] = group.prompt_tokens
-            ints["positions"][row, at:prompt_end] = steps[: prompt_end - at]
-            ints["segment_ids"][row, at:prompt_end] = ints["prefix_ids"][row, at:prompt_end] = prompt_segment
-            # The completions of the piece, one after the other: where each token lies in the group, and how far into its completion.
-            span = slice(prompt_end, prompt_end + size)
-            into = steps[:size] - np.repeat(starts, lengths)
-            taken = slice(0, size) if len(piece) == count else np.repeat(offsets[numbers], lengths) + into
-            ints["tokens"][row, span] = group.tokens[taken]
-            ints["positions"][row, span] = prompt_end - at + into
-            ints["segment_ids"][row, span] = segments[row] + (np.repeat(1 + steps[: len(piece)], lengths) if shape.share_prompts else 0)
-            segments[row] += len(piece) * shape.share_prompts
-            ints["prefix_ids"][row, span] = prompt_segment
-            ints["response_ids"][row, span] = np.repeat(response + numbers, lengths)
-            sources[row, span] = steps[prompt_end - 1 : prompt_end - 1 + size]
-            sources[row, prompt_end + starts] = prompt_end - 1
-            mask[row, span] = group.mask[taken]
-            for name, into_rows in carried.items():
-                if getattr(group, name) is not None:
-                    into_rows[row, span] = getattr(group, name)[taken]
-        response += count
-
-    def shaped(x):
-        return x.reshape(shape.micro_batches, shape.rows, length)
-
-    prefix_ids = ints.pop("prefix_ids")
+        end = response + len(group.lengths)
+        _check(group, end, shape, behavior_logprobs and not (expert and group.is_expert.all()), stored)
+        rewards[response:end], group_ids[response:end], experts[response:end] = group.rewards, index, group.is_expert
+        response = end
+    rows, carried = shape.micro_batches * shape.rows, ("behavior_logprobs",) * behavior_logprobs + tuple(stored)
+    tokens = {
+        name: x.reshape(shape.micro_batches, shape.rows, shape.row_tokens)
+        for name, x in packed_rows(groups, Filling(rows, shape.row_tokens, shape.share_prompts), carried).items()
+    }
+    prefix_ids = tokens.pop("prefix_ids")
     return PackedBatch(
-        **{name: shaped(x) for name, x in ints.items()},
-        prefix_ids=shaped(prefix_ids) if shape.share_prompts else None,
-        sources=shaped(sources),
-        mask=shaped(mask),
-        old_logprobs=shaped(carried.pop("behavior_logprobs")) if behavior_logprobs else None,
-        **{name: shaped(values) for name, values in carried.items()},
+        prefix_ids=prefix_ids if shape.share_prompts else None,
+        old_logprobs=tokens.pop("behavior_logprobs", None),
+        **tokens,
         rewards=rewards,
         group_ids=group_ids,
         staleness=None if learner_version is None else _staleness(groups, shape.responses, learner_version),

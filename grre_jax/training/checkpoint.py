@@ -20,6 +20,7 @@ import jax
 from orbax.checkpoint import v1 as ocp
 
 from grre_jax.errors import DataError
+from grre_jax.training.orbax_turn import turn
 from grre_jax.training.state import TrainState
 
 REMOVAL_SECONDS = 5.0  # a checkpoint that is being removed loses its next file, or its name, within so long
@@ -125,7 +126,7 @@ class Checkpoints:
             with self._failing():  # the one still being written comes first
                 self._checkpointer.wait()
             self._saving = step
-            with self._failing():
+            with self._failing(), turn(self._checkpointer.is_saving_in_progress):
                 self._checkpointer.save_checkpointables_async(step, _parts(state), metrics=dict(metrics) if metrics else None)
         if wait:
             self.wait()
@@ -167,7 +168,8 @@ class Checkpoints:
             raise DataError(
                 f"{self.folder} has no checkpoint{'' if step is None else f' of step {step}'}: it holds {steps or 'none'}; start again with --overwrite"
             )
-        loaded = self._checkpointer.load_checkpointables(step, _abstract(_parts(like)))
+        with turn():
+            loaded = self._checkpointer.load_checkpointables(step, _abstract(_parts(like)))
         return TrainState(loaded["params"], loaded["training"]["opt_state"], loaded["training"]["step"])
 
     def restore_params(self, like: Any, step: int) -> Any:
@@ -179,7 +181,8 @@ class Checkpoints:
         self.wait()
         if step not in self.steps:
             raise DataError(f"{self.folder} has no checkpoint of step {step}: it holds {self.steps or 'none'}")
-        return self._checkpointer.load_checkpointables(step, {"params": _abstract(like)})["params"]
+        with turn():
+            return self._checkpointer.load_checkpointables(step, {"params": _abstract(like)})["params"]
 
     def close(self) -> None:
         """Waits and lets go of the folder.
@@ -208,7 +211,8 @@ def read_params(folder: Path, step: int, like: Any) -> Any:
     try:
         if not file.is_dir():
             raise FileNotFoundError(file)
-        return ocp.load_checkpointables(file, {"params": _abstract(like)})["params"]
+        with turn():
+            return ocp.load_checkpointables(file, {"params": _abstract(like)})["params"]
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         if _goes(folder, step):
             raise CheckpointGone(f"the checkpoint of step {step} is gone from {folder}: it holds {listed(folder) or 'none'}") from error

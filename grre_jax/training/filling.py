@@ -22,7 +22,7 @@ class Filling:
 
     def __init__(self, rows: int, length: int, share: bool):
         self.used = np.zeros(rows, int)
-        self._length, self._share, self._open = length, share, 0
+        self.length, self.share, self._open = length, share, 0
 
     def place(self, group_id: str, prompt: int, lengths: Sequence[int]) -> Iterator[tuple[int, list[int]]]:
         """(row, numbers of completions) for all completions of a group; each time the row has taken the prompt and these.
@@ -36,21 +36,21 @@ class Filling:
             DataError: naming the group, if a completion is too long for a row, or no row is left.
         """
         for k, length in enumerate(lengths):
-            if prompt + length > self._length:
+            if prompt + length > self.length:
                 raise DataError(
-                    f"completion {k} of group {group_id} has {length} tokens after a prompt of {prompt}: over row_tokens={self._length}; raise training.row_tokens"
+                    f"completion {k} of group {group_id} has {length} tokens after a prompt of {prompt}: over row_tokens={self.length}; raise training.row_tokens"
                 )
         # The longest first: what is hard to place is placed while there is room.
         left = sorted(range(len(lengths)), key=lambda k: (-lengths[k], k))
         while left:
-            wanted = left if self._share else left[:1]
+            wanted = left if self.share else left[:1]
             row, taken = self._choose(group_id, prompt, [(k, int(lengths[k])) for k in wanted])
             self.used[row] += prompt + sum(int(lengths[k]) for k in taken)
             left = [k for k in left if k not in taken]
             yield row, sorted(taken)
 
     def _choose(self, group_id: str, prompt: int, wanted: list[tuple[int, int]]) -> tuple[int, list[int]]:
-        room = self._length - self.used[: self._open]
+        room = self.length - self.used[: self._open]
         whole = prompt + sum(length for _, length in wanted)
         fits = np.flatnonzero(room >= whole)
         if fits.size:
@@ -63,10 +63,10 @@ class Filling:
                 return row, [k for k, _ in taken]
         if last:
             raise DataError(
-                f"the step's groups do not fit {len(self.used)} rows of {self._length} tokens at group {group_id}: a prompt or completion is over the run's limits"
+                f"the step's groups do not fit {len(self.used)} rows of {self.length} tokens at group {group_id}: a prompt or completion is over the run's limits"
             )
         self._open += 1
-        return self._open - 1, [k for k, _ in _fitting(wanted, self._length - prompt)]
+        return self._open - 1, [k for k, _ in _fitting(wanted, self.length - prompt)]
 
 
 def _fitting(wanted: list[tuple[int, int]], room: int) -> list[tuple[int, int]]:
