@@ -12,13 +12,19 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
-_turn = threading.RLock()
-_writing: Callable[[], bool] = lambda: False
 _PAUSE = 0.002  # seconds between two looks whether what is written in the background is done
+_turn = threading.RLock()
+
+
+def _nothing() -> bool:
+    return False
+
+
+_writing: Callable[[], bool] = _nothing
 
 
 @contextlib.contextmanager
-def turn(writing: Callable[[], bool] = lambda: False) -> Iterator[None]:
+def turn(writing: Callable[[], bool] = _nothing) -> Iterator[None]:
     """Waits until no other thread uses Orbax and nothing is written in the background, and keeps others out until the block ends.
 
     Args:
