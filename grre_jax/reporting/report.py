@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from grre_jax.errors import DataError, UsageError
+from grre_jax.reporting.completions import ShownGroup, shown_groups
 from grre_jax.reporting.curves import draw_curves
 from grre_jax.reporting.metrics import FILE_NAME, Metrics, read_metrics
+from grre_jax.reporting.page import PAGE_NAME, write_page
 from grre_jax.reporting.panels import run_colours
 from grre_jax.reporting.progress import compact_duration, compact_number, make_console
 from grre_jax.reporting.summary import RunSummary, print_summaries, summarise
@@ -27,24 +29,26 @@ class Report:
       summaries: one per run, in the order asked for.
       plots: the pictures, `overview.png` first.
       summary_path: the `summary.json`.
+      page_path: the `report.html`, which holds all of it.
     """
 
     folder: Path
     summaries: tuple[RunSummary, ...]
     plots: tuple[Path, ...]
     summary_path: Path
+    page_path: Path
 
 
 def report(
     run_folders: Sequence[str | os.PathLike] | str | os.PathLike, output: str | os.PathLike | None = None, *, console=None
 ) -> Report:
-    """Redraws the curves of one run or overlays those of several, writes `summary.json`, and prints the table.
+    """Redraws the curves of one run or overlays those of several, writes `summary.json` and the page `report.html`, and prints the table.
 
     Runs may differ in what they recorded: each panel overlays the runs that have its scalar and names those that have not.
 
     Args:
       run_folders: one run's folder or several; a folder given twice counts once.
-      output: where `plots/` and `summary.json` go. By default one run's own folder; of several runs, a folder beside the first
+      output: where `plots/`, `summary.json` and `report.html` go. By default one run's own folder; of several runs, a folder beside the first
         that is named after all of them, so that the same comparison is always redrawn in the same place.
       console: the rich console; one on standard output by default.
 
@@ -61,12 +65,25 @@ def report(
     runs = dict(zip(names, metrics, strict=True))
     subtitle = _subtitle(summaries[0]) if len(summaries) == 1 else ""
     plots = draw_curves(runs, target / PLOTS_FOLDER, subtitle=subtitle)
-    summary_path = write_summary(target, summaries)
+    summary_path, colours = write_summary(target, summaries), run_colours(names)
+    files = {name: folder / "config.json" for name, folder in zip(names, folders, strict=True)}
+    configs = {name: json.loads(file.read_text(encoding="utf-8")) for name, file in files.items() if file.is_file()}
     console = console if console is not None else make_console()
-    print_summaries(summaries, console, run_colours(names))
-    for label, path in (("curves", plots[0].parent), ("summary", summary_path)):
+    samples = {name: _samples(name, folder, console) for name, folder in zip(names, folders, strict=True)}
+    page_path = write_page(target / PAGE_NAME, summaries, runs, plots, colours, configs=configs, samples=samples, note=subtitle)
+    print_summaries(summaries, console, colours)
+    for label, path in (("curves", plots[0].parent), ("summary", summary_path), ("page", page_path)):
         console.print(f"{label:<8} {path}", markup=False, highlight=False, soft_wrap=True)
-    return Report(folder=target, summaries=summaries, plots=tuple(plots), summary_path=summary_path)
+    return Report(folder=target, summaries=summaries, plots=tuple(plots), summary_path=summary_path, page_path=page_path)
+
+
+def _samples(name: str, folder: Path, console) -> tuple[ShownGroup, ...]:
+    """Completions to show; none of a run whose rollouts cannot be read, which is said: the curves do not need them."""
+    try:
+        return shown_groups(folder)
+    except DataError as error:
+        console.print(f"completions of {name} are not shown: {error}", markup=False, highlight=False, soft_wrap=True)
+        return ()
 
 
 def write_summary(folder: str | os.PathLike, summaries: Sequence[RunSummary]) -> Path:

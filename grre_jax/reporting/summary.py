@@ -196,14 +196,14 @@ def summary_table(summaries: Sequence[RunSummary], console, colours: Mapping[str
     for summary in summaries:
         dot = Text("● ", style=colours[summary.name]) if unicode and colours and summary.name in colours else Text("")
         table.add_column(dot + Text(shortened(summary.name, 30, "…" if unicode else "..")), justify="right")
-    for label, cells in _table_rows(summaries, unicode):
+    for label, cells in table_rows(summaries, unicode):
         if any(cells):
             table.add_row(label, *(Text.from_markup(cell or ("–" if unicode else "-")) for cell in cells))
     return table
 
 
-def _table_rows(summaries: Sequence[RunSummary], unicode: bool) -> list[tuple[str, list[str]]]:
-    """Label and one cell per run; an empty cell is a number the run did not record."""
+def table_rows(summaries: Sequence[RunSummary], unicode: bool) -> list[tuple[str, list[str]]]:
+    """Label and one cell per run, in rich's markup; an empty cell is a number the run did not record."""
 
     def row(label, cell):
         return label, [cell(summary) for summary in summaries]

@@ -1,0 +1,67 @@
+"""Completions of a run to be looked at: a few groups of its rollout folder, the best- and the worst-rewarded completions of each."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+GROUPS, EACH = 4, 2  # groups of a run; completions from either end of a group's rewards
+
+
+@dataclass(frozen=True)
+class ShownGroup:
+    """One group.
+
+    Attributes:
+      title: which group it is.
+      prompt: its text.
+      answer: the ground truth, or "".
+      completions: (reward, number in the group, text), the best first.
+    """
+
+    title: str
+    prompt: str
+    answer: str
+    completions: tuple[tuple[float, int, str], ...]
+
+
+def shown_groups(run_folder: str | os.PathLike, groups: int = GROUPS, each: int = EACH) -> tuple[ShownGroup, ...]:
+    """Groups of a run's own rollouts: the first, the last, and between them at even distances; each the nearest that has a signal, where there is one near.
+
+    Args:
+      run_folder: the run's folder; one without rollouts of its own shows none.
+      groups: how many at most.
+      each: completions shown from either end of the rewards.
+
+    Raises:
+      DataError: the folder's manifest or a group is damaged; names the file.
+    """
+    folder = Path(run_folder) / "rollouts"
+    if not folder.is_dir():
+        return ()
+    from grre_jax import rollouts
+
+    reader = rollouts.read(folder)
+    count = min(groups, len(reader))
+    wanted = [round(place * (len(reader) - 1) / max(count - 1, 1)) for place in range(count)]
+    return tuple(_shown(_near(reader, number), each) for number in wanted)
+
+
+def _near(reader, number: int, far: int = 8):
+    """The group of that number, or the next one before it, not further than `far`, that has a signal."""
+    candidates = (reader[n] for n in range(number, max(number - far, -1), -1))
+    return next((group for group in candidates if group.has_signal), reader[number])
+
+
+def _shown(group, each: int) -> ShownGroup:
+    version = int(group.policy_version[0]) if len(group.policy_version) else -1
+    sampled = f", sampled by policy version {version}" if version >= 0 else ""
+    return ShownGroup(
+        f"{group.question_id or group.group_id}{sampled}", group.prompt, group.answer, _ends(group.rewards.tolist(), group.texts, each)
+    )
+
+
+def _ends(rewards: Sequence[float], texts: Sequence[str], each: int) -> tuple[tuple[float, int, str], ...]:
+    order = sorted(range(len(rewards)), key=lambda k: (-rewards[k], k))
+    shown = order if len(order) <= 2 * each else order[:each] + order[-each:]
+    return tuple((float(rewards[k]), k, texts[k]) for k in shown)
