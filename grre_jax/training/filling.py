@@ -35,45 +35,46 @@ class Filling:
         Raises:
             DataError: naming the group, if a completion is too long for a row, or no row is left.
         """
-        for k, length in enumerate(lengths):
-            if prompt + length > self.length:
-                raise DataError(
-                    f"completion {k} of group {group_id} has {length} tokens after a prompt of {prompt}: over row_tokens={self.length}; raise training.row_tokens"
-                )
+        if prompt + max(lengths, default=0) > self.length:
+            k = next(k for k, length in enumerate(lengths) if prompt + length > self.length)
+            raise DataError(
+                f"completion {k} of group {group_id} has {lengths[k]} tokens after a prompt of {prompt}: over row_tokens={self.length}; raise training.row_tokens"
+            )
         # The longest first: what is hard to place is placed while there is room.
         left = sorted(range(len(lengths)), key=lambda k: (-lengths[k], k))
         while left:
             wanted = left if self.share else left[:1]
-            row, taken = self._choose(group_id, prompt, [(k, int(lengths[k])) for k in wanted])
-            self.used[row] += prompt + sum(int(lengths[k]) for k in taken)
-            left = [k for k in left if k not in taken]
+            row, taken = self._choose(group_id, prompt, wanted, lengths)
+            self.used[row] += prompt + sum(lengths[k] for k in taken)
+            left = [] if len(taken) == len(left) else [k for k in left if k not in taken]
             yield row, sorted(taken)
 
-    def _choose(self, group_id: str, prompt: int, wanted: list[tuple[int, int]]) -> tuple[int, list[int]]:
+    def _choose(self, group_id: str, prompt: int, wanted: list[int], lengths: Sequence[int]) -> tuple[int, list[int]]:
         room = self.length - self.used[: self._open]
-        whole = prompt + sum(length for _, length in wanted)
-        fits = np.flatnonzero(room >= whole)
-        if fits.size:
-            return int(fits[room[fits].argmin()]), [k for k, _ in wanted]
+        whole = prompt + sum(lengths[k] for k in wanted)
+        largest = int(room.max()) if room.size else -1
+        if largest >= whole:
+            fits = np.flatnonzero(room >= whole)
+            return int(fits[room[fits].argmin()]), wanted
         last = self._open == len(self.used)
-        if room.size:
-            row = int(room.argmax())
-            taken = _fitting(wanted, room[row] - prompt)
-            if taken and (last or sum(length for _, length in taken) >= prompt):
-                return row, [k for k, _ in taken]
+        # A second copy of the prompt is worth what it fills, if that is as much as the copy takes.
+        if largest > prompt and (last or largest >= 2 * prompt):
+            taken = _fitting(wanted, lengths, largest - prompt)
+            if taken and (last or sum(lengths[k] for k in taken) >= prompt):
+                return int(room.argmax()), taken
         if last:
             raise DataError(
                 f"the step's groups do not fit {len(self.used)} rows of {self.length} tokens at group {group_id}: a prompt or completion is over the run's limits"
             )
         self._open += 1
-        return self._open - 1, [k for k, _ in _fitting(wanted, self.length - prompt)]
+        return self._open - 1, wanted if whole <= self.length else _fitting(wanted, lengths, self.length - prompt)
 
 
-def _fitting(wanted: list[tuple[int, int]], room: int) -> list[tuple[int, int]]:
+def _fitting(wanted: list[int], lengths: Sequence[int], room: int) -> list[int]:
     """As many of the completions as fit, in their order."""
     taken = []
-    for k, length in wanted:
-        if length <= room:
-            taken.append((k, length))
-            room -= length
+    for k in wanted:
+        if lengths[k] <= room:
+            taken.append(k)
+            room -= lengths[k]
     return taken
