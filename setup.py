@@ -8,6 +8,7 @@ from setuptools import find_packages, setup
 ROOT = Path(__file__).parent
 VERSION = re.search(r'__version__ = "(.+)"', (ROOT / "grre_jax" / "__init__.py").read_text()).group(1)
 
+DOCS = ["mkdocs-material>=9.6"]
 NOTEBOOKS = ["ipykernel>=6", "nbclient>=0.10", "nbformat>=5.10"]
 
 setup(
@@ -50,19 +51,24 @@ setup(
         "tpu": ["jax[tpu]>=0.10"],
         "s3": ["s3fs>=2025.2"],
         "gs": ["gcsfs>=2025.2"],
-        "rewards": ["math-verify>=0.8"],
+        "rewards": ["math-verify>=0.9"],
+        "reasoning-gym": ["reasoning-gym>=0.1.25"],
+        "hub": ["datasets>=4"],
         "wandb": ["wandb>=0.19"],
         "notebooks": NOTEBOOKS,
+        "docs": DOCS,
         "test": [
             "flask>=3",
             "flask-cors>=4",
             "hypothesis>=6.100",
+            "math-verify>=0.9",
             "moto[s3]>=5",
             "pytest>=8.3",
             "pytest-timeout>=2.3",
             "pytest-xdist>=3.8",
             "ruff>=0.12",
             "s3fs>=2025.2",
+            *DOCS,
             *NOTEBOOKS,
         ],
         "parity": ["accelerate>=1", "peft>=0.21", "torch==2.13.0"],

@@ -13,7 +13,7 @@ class TaskConfig:
     Args:
         name: a built-in task or `module:function`.
         options: the task's own, by keyword.
-        verify_processes: processes that judge completions; 0 judges in the run's own. -1 does so for the built-in tasks and those that say `trusted_verifier = True`,
+        verify_processes: processes that judge completions; 0 judges in the run's own. -1 does so for tasks that say `trusted_verifier = True` (the built-in ones but math, guru_math and reasoning_gym),
             and takes a process a core, 8 at most, for others. Rewards that a task computes on the device need none.
         verify_timeout: seconds a completion may take in such a process. One without a verdict (it hangs, crashes, raises, or returns what is none) has reward 0.
     """

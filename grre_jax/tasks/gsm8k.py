@@ -158,8 +158,8 @@ def question_id(split: str, question: str) -> str:
     return f"gsm8k/{split}/{digest[:12]}"
 
 
-def read_jsonl(path: Path) -> Iterator[dict[str, Any]]:
-    """The objects of a JSON-lines file, empty lines left out.
+def read_jsonl(path: Path, ways: str = _WAYS) -> Iterator[dict[str, Any]]:
+    """The objects of a JSON-lines file, empty lines left out; `ways` tells in a message what else the user can do.
 
     Raises:
       DataError: the file is missing or unreadable, or a line (named) is no JSON object.
@@ -170,7 +170,7 @@ def read_jsonl(path: Path) -> Iterator[dict[str, Any]]:
                 if line.strip():
                     yield _parse(line, path, number)
     except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path} cannot be read ({error}): {_WAYS}.") from error
+        raise DataError(f"{path} cannot be read ({error}): {ways}.") from error
 
 
 def _parse(line: str, path: Path, number: int) -> dict[str, Any]:

@@ -39,6 +39,10 @@ _BUILT_IN = {
     "arithmetic": "grre_jax.tasks.arithmetic:Arithmetic",
     "chat_arithmetic": "grre_jax.tasks.chat_arithmetic:ChatArithmetic",
     "gsm8k": "grre_jax.tasks.gsm8k:GSM8K",
+    "guru_math": "grre_jax.tasks.guru_math:GuruMath",
+    "math": "grre_jax.tasks.competition_math:CompetitionMath",
+    "reasoning_gym": "grre_jax.tasks.reasoning_gym:ReasoningGym",
+    "toolace": "grre_jax.tasks.toolace:ToolACE",
 }
 _NEEDED = ("question", "evaluation", "verify")
 

@@ -109,6 +109,15 @@ def parse_number(text: str) -> Fraction | None:
     return found.value if found is not None else None
 
 
+def exact_number(text: str) -> Fraction | None:
+    """The value of a text that is one number and nothing else but white space, or None. Never raises."""
+    if len(text) > 2 * _LONGEST_NUMERAL:
+        return None
+    text = _normalised(text).strip()
+    found = _as_answer(_NUMBER.fullmatch(re.sub(r"^([-−+])\s+", r"\1", text)), "number")
+    return found.value if found is not None else None
+
+
 def numbers_equal(value: Fraction, truth: Fraction, tolerance: Fraction | float = 0) -> bool:
     """Whether |value - truth| <= tolerance * |truth|, which at the default tolerance of 0 is exact equality."""
     return abs(value - truth) <= Fraction(tolerance) * abs(truth)
@@ -147,12 +156,20 @@ def _forms(text: str) -> list[tuple[int, int, str]]:
     forms = [(match.end(), -1, "hashes") for match in _HASHES.finditer(text)]
     forms += [(match.end(), -1, "heading") for match in _LINE_A.finditer(text)]
     forms += [(match.end(), -1, "heading" if match["heading"] else "phrase") for match in _ANSWER.finditer(text)]
-    forms += [(start, stop, "boxed") for start, stop in _boxes(text)]
+    forms += [(start, stop, "boxed") for start, stop in boxes(text)]
     return sorted(forms, reverse=True)[:_MOST_FORMS]
 
 
-def _boxes(text: str) -> Iterator[tuple[int, int]]:
-    """Start and stop of the contents of boxes, by one pass with a stack: nesting costs nothing. An escaped brace is no brace."""
+def spoken_forms(text: str) -> list[tuple[int, str]]:
+    """Where each "####", "Answer:" and "the answer is" ends, and which it is ("hashes", "heading", "phrase"), the last first; 1,000 at most."""
+    return [(start, form) for start, _, form in _forms(text) if form != "boxed"]
+
+
+def boxes(text: str) -> Iterator[tuple[int, int]]:
+    """Start and stop of the contents of boxes, in the order in which they end; stop is -1 for one without braces (\\boxed 18).
+
+    One pass with a stack: nesting costs nothing. An escaped brace is no brace.
+    """
     if "\\boxed" not in text and "\\fbox" not in text:
         return
     opened: list[int] = []  # where the content of a box begins, or -1 for a plain brace

@@ -1,5 +1,6 @@
 """Verifiers that hang, crash and lie, in processes of their own."""
 
+import importlib
 import os
 import signal
 import subprocess
@@ -265,8 +266,11 @@ def test_who_judges_where(spec):
     pool = make_judge(own, spec)
     assert isinstance(pool, VerifierPool) and pool.pids == []  # nothing starts before it is needed
     assert isinstance(make_judge(arithmetic, TaskSpec("arithmetic"), processes=1), VerifierPool)
-    for name in tasks.names():
+    for name in ("arithmetic", "chat_arithmetic", "gsm8k", "toolace"):
         assert tasks.build(name).trusted_verifier
+    for name in ("competition_math:CompetitionMath", "guru_math:GuruMath", "reasoning_gym:ReasoningGym"):  # other people's parsers
+        module, _, task = name.partition(":")
+        assert not hasattr(getattr(importlib.import_module(f"grre_jax.tasks.{module}"), task), "trusted_verifier")
 
 
 def test_the_pool_judges_as_the_process_itself():

@@ -1,0 +1,104 @@
+r"""MATH: 12,500 competition problems (Hendrycks et al., "Measuring Mathematical Problem Solving With the MATH Dataset", arXiv 2103.03874).
+
+A record is {"problem", "level", "type", "solution"}, the solution with its answer in \boxed{}: the authors' folders train/ and test/ of one JSON file a
+problem, JSON lines, or Parquet. The level and subject can be chosen.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from grre_jax.errors import DataError, UsageError
+from grre_jax.tasks import math_answers, math_equal, math_values
+from grre_jax.tasks.stored_questions import StoredQuestions, digest
+from grre_jax.tasks.stored_records import Record
+from grre_jax.tasks.task import Question, Verdict
+
+TEMPLATE = "{question}\n\nReason step by step, and put the final answer in \\boxed{}."
+
+
+def judge_mathematics(completion: str, answer: str) -> Verdict:
+    """Reward 1 if the completion's answer is the right one as a mathematician reads them, else 0; "answered" says whether it gives one."""
+    given = math_answers.final_expression(completion)
+    right = float(given is not None and math_equal.same_answer(given, answer))
+    return Verdict(right, {"correct": right, "answered": float(given is not None)})
+
+
+def voted_answer(completion: str) -> str | None:
+    """What a completion answers, in one notation ("1/2" for 0.5 and for \\frac12); None if it gives no answer."""
+    given = math_answers.final_expression(completion)
+    return None if given is None else math_equal.canonical(given) or None
+
+
+def check_template(template: str) -> str:
+    """The template if it has {question}; raises UsageError."""
+    if not isinstance(template, str) or "{question}" not in template:
+        raise UsageError(f"template={template!r} has no {{question}}: put it where the question belongs.")
+    return template
+
+
+class CompetitionMath(StoredQuestions):
+    """The task; see the module's text.
+
+    Attributes:
+      name: "math".
+    """
+
+    name = "math"
+    hub = ("DigitalLearningGmbH/MATH-lighteval", None)
+    hub_test = "test"
+
+    def __init__(
+        self,
+        seed: int = 0,
+        path: str | Path | None = None,
+        test_path: str | Path | None = None,
+        held_out: int = 500,
+        most_prompt_characters: int = 0,
+        template: str = TEMPLATE,
+        levels: list[int] | None = None,
+        subjects: list[str] | None = None,
+    ):
+        r"""Makes the task.
+
+        Args:
+          seed: orders the epochs of training.
+          path: a folder with train and test files, or one file to train on. None: Hugging Face.
+          test_path: a file to evaluate on, or a folder of such.
+          held_out: questions held out where there is no test split.
+          most_prompt_characters: longer prompts are left out; 0 for none.
+          template: the prompt, with {question} where the problem goes.
+          levels: of 1 to 5, those that are asked; None for all.
+          subjects: such as ["Algebra", "Geometry"]; None for all.
+
+        Raises:
+          UsageError: an option out of its domain, or math-verify is not installed.
+        """
+        super().__init__(seed, path, test_path, held_out, most_prompt_characters)
+        math_values.prepare()
+        self.template = check_template(template)
+        self.levels = None if levels is None else {f"Level {level}" for level in levels}
+        self.subjects = None if subjects is None else {subject.lower() for subject in subjects}
+
+    def verify(self, question: Question, completion: str) -> Verdict:
+        """Reward 1 if the completion's answer is the right one, else 0."""
+        return judge_mathematics(completion, question.answer)
+
+    def final_answer(self, completion: str) -> str | None:
+        """The completion's answer in one notation; None if it gives none."""
+        return voted_answer(completion)
+
+    def _questions_of(self, split: str, record: Record, where: str) -> Iterable[tuple[str, Question]]:
+        problem, solution = record.get("problem"), record.get("solution")
+        if not isinstance(problem, str) or not isinstance(solution, str):
+            raise DataError(f"{where}: a MATH record needs the texts 'problem' and 'solution', and this one has {sorted(record)}.")
+        subject = str(record.get("type", record.get("subject", "")))
+        if (self.levels is not None and str(record.get("level")) not in self.levels) or (
+            self.subjects is not None and subject.lower() not in self.subjects
+        ):
+            return []
+        answer = math_answers.final_expression(solution) if "\\boxed" in solution or "\\fbox" in solution else None
+        if answer is None:
+            self._leave_out(where, f"the solution has no answer in \\boxed{{}} ({solution[-60:]!r})")
+            return []
+        name = digest(problem)
+        return [(name, Question(f"math/{split}/{name}", self.template.replace("{question}", problem), answer, solution))]

@@ -1,0 +1,266 @@
+"""Function calls as models write them, read without running anything, and compared by name and arguments.
+
+Read are Python's call syntax as ToolACE and others write it, `[Get Weather(city="Oslo", days=3), f()]`, with names of any characters, and JSON:
+`{"name": ..., "arguments": {...}}` ("parameters" and a "function" around them too), alone, in a list, in ```-fences, in <tool_call> tags, behind
+<|python_tag|>. What stands before `</think>` does not count.
+
+All calls that a text makes count together, wherever they stand in it, so that several attempts are not one right call. Two texts make the same calls
+if each call of the one is a call of the other as often: the order of calls and of arguments, quotes and white space do not matter. Names and texts
+are compared exactly, 5 and 5.0 are equal, "5" and 5 are not, nor are true and 1; the order of a list counts, that of a dictionary does not.
+
+Texts are bounded (10,000 characters, 40 levels and 100 pairs of brackets, 64 calls) and read by linear scans, `ast.parse` for single values of bounded depth, and `json`.
+"""
+
+import ast
+import json
+import math
+import re
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+_MOST_CHARACTERS = 10_000
+_MOST_BRACKETS = 100  # that are looked at for calls
+_MOST_DEPTH = 40
+_MOST_CALLS = 64
+_OPEN, _CLOSE = {"(": ")", "[": "]", "{": "}"}, {")", "]", "}"}
+_FENCE = re.compile(r"```[A-Za-z_]*\n?|</?tool_calls?>|</?function_calls?>|<\|python_tag\|>|<\|e(?:o[mt]_id|nd_of_text)\|>|<\|im_end\|>")
+_NAME = re.compile(r"[^\s()\[\]{}=,;:'\"`<>][^()\[\]{}=,;'\"`<>\n]*")
+_ARGUMENT = re.compile(r"\s*([^\s()\[\]{}=,'\"]+)\s*=(?!=)\s*")
+_CONSTANTS = {"true": True, "false": False, "null": None, "none": None, "True": True, "False": False, "None": None}
+
+
+class NotCalls(ValueError):
+    """A text that looks like calls and cannot be read as such; the message says why."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call.
+
+    Attributes:
+      name: of the function.
+      arguments: values by name; positional ones by their place, "0", "1", ...
+    """
+
+    name: str
+    arguments: dict[str, Any]
+
+
+def read_calls(text: str) -> list[Call]:
+    """The calls that a text makes, in order; [] for a text that makes none.
+
+    Raises:
+      NotCalls: something in it begins as a list of calls and is broken, or the text is out of bounds.
+    """
+    text = text[text.rfind("</think>") + len("</think>") :] if "</think>" in text else text
+    if len(text) > _MOST_CHARACTERS:
+        raise NotCalls(f"the text has {len(text)} characters, more than {_MOST_CHARACTERS}")
+    text = _FENCE.sub("\n", text).strip()
+    whole = _calls_in_a_row(text)
+    if whole is not None:
+        return whole
+    calls, place, looked_at = [], 0, 0
+    while place < len(text):
+        if text[place] in "[{":
+            looked_at += 1
+            if looked_at > _MOST_BRACKETS:
+                raise NotCalls(f"the text has more than {_MOST_BRACKETS} brackets")
+            stop = _closing(text, place)
+            if stop is None:
+                if re.match(r"\[\s*[^\s\[\]()=,]+[^\[\]()=,\n]*\(|[\[{\s]*\{\s*\"(?:name|function)\"", text[place:]):
+                    raise NotCalls("a call is not closed")
+                place += 1
+                continue
+            found = _bracketed(text[place : stop + 1])
+            if found:
+                calls += found
+                if len(calls) > _MOST_CALLS:
+                    raise NotCalls(f"more than {_MOST_CALLS} calls")
+                place = stop
+        place += 1
+    return calls
+
+
+def same_calls(given: list[Call], truth: list[Call]) -> bool:
+    """Whether two lists hold the same calls, in whatever order."""
+    left = list(truth)
+    for call in given:
+        match = next((place for place, other in enumerate(left) if _same_call(call, other)), None)
+        if match is None:
+            return False
+        del left[match]
+    return not left
+
+
+def _same_call(a: Call, b: Call) -> bool:
+    return a.name == b.name and _same(a.arguments, b.arguments)
+
+
+def _same(a: Any, b: Any) -> bool:
+    if isinstance(a, bool) or isinstance(b, bool) or a is None or b is None:
+        return a is b
+    if isinstance(a, int | float) and isinstance(b, int | float):
+        return a == b or (isinstance(a, float) and isinstance(b, float) and math.isnan(a) and math.isnan(b))
+    if isinstance(a, list) and isinstance(b, list):
+        return len(a) == len(b) and all(_same(one, other) for one, other in zip(a, b, strict=True))
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(_same(a[key], b[key]) for key in a)
+    return type(a) is type(b) and a == b
+
+
+def _calls_in_a_row(text: str) -> list[Call] | None:
+    """The calls of a text that is nothing but calls, one after another or in lists; None if it is something else."""
+    calls, rest = [], text.strip()
+    while rest:
+        if rest[0] in "[{":
+            stop = _closing(rest, 0)
+            found = _bracketed(rest[: stop + 1]) if stop is not None else None
+        else:
+            found, stop = None, None
+            name = re.match(r"[\w./\-]+(?=\()", rest)
+            if name:
+                stop = _closing(rest, name.end())
+                found = [_python_call(rest[: stop + 1])] if stop is not None and _is_call(rest[: stop + 1]) else None
+        if found is None or stop is None or len(calls) > _MOST_CALLS:
+            return None
+        calls += found
+        rest = rest[stop + 1 :].lstrip(" \t\n,;")
+    return calls
+
+
+def _bracketed(text: str) -> list[Call] | None:
+    """The calls of a balanced [...] or {...}; None if it holds none. Raises NotCalls for one that is broken inside."""
+    said = _json(text)
+    if said is not None:
+        return _json_calls(said)
+    if not text.startswith("["):
+        return None
+    parts = _top(text[1:-1])
+    shapes = [part for part in parts if _is_call(part)]
+    if not shapes:
+        return None
+    if len(shapes) < len(parts):
+        raise NotCalls(f"the list {text[:80]!r} holds more than calls")
+    return [_python_call(part) for part in parts]
+
+
+def _is_call(text: str) -> bool:
+    """Whether a text is written as name(...): with named arguments, or none, or a name that is no words of a sentence."""
+    name = _NAME.match(text)
+    if not name or not text.endswith(")") or text[name.end() : name.end() + 1] != "(" or _closing(text, name.end()) != len(text) - 1:
+        return False
+    inner = text[name.end() + 1 : -1]
+    return not inner.strip() or _ARGUMENT.match(inner) is not None or re.fullmatch(r"[\w./\-]+", name[0]) is not None
+
+
+def _python_call(text: str) -> Call:
+    """Of "name(argument=value, ...)"."""
+    name = _NAME.match(text)
+    inner = text[name.end() + 1 : -1]
+    arguments: dict[str, Any] = {}
+    for place, part in enumerate(_top(inner)):
+        named = _ARGUMENT.match(part)
+        key = named[1] if named else str(place)
+        if key in arguments:
+            raise NotCalls(f"the argument {key!r} is given twice")
+        arguments[key] = _python_value(part[named.end() :] if named else part)
+    return Call(name[0].strip(), arguments)
+
+
+def _python_value(text: str) -> Any:
+    """A literal of Python or JSON."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # "\d" in a text is the model's business
+            tree = ast.parse(text.strip(), mode="eval")
+        return _literal(tree.body)
+    except (SyntaxError, ValueError, MemoryError, RecursionError, TypeError) as error:
+        raise NotCalls(f"{text[:80]!r} is no value: {type(error).__name__}") from None
+
+
+def _literal(node: ast.AST) -> Any:
+    if isinstance(node, ast.Constant) and isinstance(node.value, str | int | float | None):
+        return node.value
+    if isinstance(node, ast.Name) and node.id in _CONSTANTS:
+        return _CONSTANTS[node.id]
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.UAdd):
+        value = _literal(node.operand)
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return -value if isinstance(node.op, ast.USub) else value
+    if isinstance(node, ast.List | ast.Tuple):
+        return [_literal(element) for element in node.elts]
+    if isinstance(node, ast.Dict):
+        return {_literal(key): _literal(value) for key, value in zip(node.keys, node.values, strict=True)}
+    raise ValueError(f"a {type(node).__name__} is no literal")
+
+
+def _json(text: str) -> Any:
+    """What a JSON text says, None if it is none (or null)."""
+    try:
+        return json.loads(text, object_pairs_hook=_unique)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(dict(pairs)) < len(pairs):
+        raise ValueError("a key is given twice")
+    return dict(pairs)
+
+
+def _json_calls(said: Any) -> list[Call] | None:
+    entries = said if isinstance(said, list) else [said]
+    calls = [_json_call(entry) for entry in entries]
+    return calls if calls and all(call is not None for call in calls) else None
+
+
+def _json_call(entry: Any) -> Call | None:
+    if isinstance(entry, dict) and isinstance(entry.get("function"), dict):
+        entry = entry["function"]
+    if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
+        return None
+    found = [entry[key] for key in ("arguments", "parameters", "args") if key in entry]
+    arguments = _json(found[0]) if found and isinstance(found[0], str) else found[0] if found else None
+    return Call(entry["name"].strip(), arguments) if isinstance(arguments, dict) else None
+
+
+def _top(text: str) -> list[str]:
+    """The parts between commas outside of brackets and quotes, without white space around them; [] of nothing."""
+    parts, start = [], 0
+    for place, depth in _outside_quotes(text):
+        if depth == 0 and text[place] == ",":
+            parts.append(text[start:place].strip())
+            start = place + 1
+    parts.append(text[start:].strip())
+    return [part for part in parts if part]
+
+
+def _closing(text: str, start: int) -> int | None:
+    """Where the bracket at `start` is closed, None if it is not or its inside is out of bounds."""
+    for place, depth in _outside_quotes(text, start):
+        if depth == 0 and place > start:
+            return place if text[place] in _CLOSE else None
+        if depth > _MOST_DEPTH:
+            return None
+    return None
+
+
+def _outside_quotes(text: str, start: int = 0) -> Iterator[tuple[int, int]]:
+    """(place, depth after it) of each character that is not inside quotes; a quote begins a text only after an opening, a comma, a colon or an equals sign."""
+    depth, quote, before, place = 0, "", "", start
+    while place < len(text):
+        character = text[place]
+        if quote:
+            if character == "\\":
+                place += 1
+            elif character == quote:
+                quote = ""
+        elif character in "\"'" and before in "([{,:=":
+            quote, before = character, character
+        else:
+            depth += (character in _OPEN) - (character in _CLOSE)
+            yield place, depth
+            before = before if character.isspace() else character
+        place += 1

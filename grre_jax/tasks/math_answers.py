@@ -1,0 +1,92 @@
+r"""Where a mathematical completion says its answer; `math_equal` then judges it.
+
+The last `\boxed{...}` (or `\fbox`) counts. Boxes with nothing but "and", "or", commas or white space between them are one answer of several
+parts. Without a box: what follows the last "the answer is", "Answer:" or "####". Without such a form: the last line, if it ends in mathematics
+between dollar signs or is nothing but an expression, or if it is the only line. A box that was never closed says nothing. Where the completion has
+`</think>`, only what comes after the last one counts.
+
+A few linear scans of at most the last 200,000 characters: no completion takes long or raises.
+"""
+
+import re
+
+from grre_jax.tasks import verifiers
+
+_MOST_CHARACTERS = 200_000
+_LONGEST_ANSWER = 1_000  # characters; what is longer is no answer
+_BETWEEN_BOXES = re.compile(r"(?:[\s$,;*]|\\[()\[\],;]|\\text\s?\{\s*(?:and|or)\s*\}|\b(?:and|or)\b)*", re.IGNORECASE)
+_AFTER_BARE_BOX = re.compile(r"\s?(-?[0-9][0-9.,/]*|[A-Za-z])")
+_MATH_FIRST = re.compile(r"[\s*_:=]*(?:\$\$([^$]+)\$\$|\$([^$]+)\$|\\\(([^$]+?)\\\)|\\\[([^$]+?)\\\])", re.DOTALL)
+_MATH_LAST = re.compile(r"(?:\$\$([^$]+)\$\$|\$([^$]+)\$|\\\(((?:(?!\\\().)+?)\\\)|\\\[((?:(?!\\\[).)+?)\\\])[\s.*!]{0,8}$", re.DOTALL)
+_SENTENCE_END = re.compile(r"[.!?](?=\s|$)")
+_WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{3,}")
+_FUNCTIONS = {"sin", "cos", "tan", "cot", "sec", "csc", "log", "exp", "sqrt", "and", "inf"}
+
+
+def final_expression(completion: str) -> str | None:
+    """The answer as it was written, or None if the completion gives none; see the module's text. Never raises."""
+    text = completion[-_MOST_CHARACTERS:]
+    text = text[text.rfind("</think>") + len("</think>") :] if "</think>" in text else text
+    found = _boxed(text)
+    if found is None:
+        found = _said(text)
+    if found is None:
+        found = _last_line(text)
+    found = found.strip() if found is not None else ""
+    return found if 0 < len(found) <= _LONGEST_ANSWER else None
+
+
+def _boxed(text: str) -> str | None:
+    """The contents of the last boxes, joined by commas; None where there is no box."""
+    spans: list[tuple[int, int]] = []  # of the outermost boxes
+    for start, stop in verifiers.boxes(text):
+        if stop < 0:
+            bare = _AFTER_BARE_BOX.match(text, start)
+            if bare is None:
+                continue
+            start, stop = bare.span(1)
+        while spans and spans[-1][0] >= start:
+            spans.pop()
+        spans.append((start, stop))
+    if not spans:
+        return None
+    last = [spans.pop()]
+    while spans:
+        start, stop = spans[-1]
+        opening = text.rfind("\\", 0, last[0][0])  # of \boxed
+        gap = text[stop:opening].removeprefix("}")
+        if len(gap) > 60 or not _BETWEEN_BOXES.fullmatch(gap):
+            break
+        last.insert(0, spans.pop())
+    parts = list(dict.fromkeys(text[start:stop].strip() for start, stop in last))
+    return ", ".join(parts)
+
+
+def _said(text: str) -> str | None:
+    """What follows the last explicit form that something follows."""
+    for start, form in verifiers.spoken_forms(text):
+        said = text[start : start + _LONGEST_ANSWER]
+        mathematics = _MATH_FIRST.match(said)
+        if mathematics:
+            return next(group for group in mathematics.groups() if group is not None)
+        line = said.lstrip(" \t*_:=").split("\n", 1)[0].strip(" \t*_:")
+        if not line and form != "phrase":  # "Answer:" on a line of its own
+            line = said.lstrip().lstrip("*_: \n").split("\n", 1)[0].strip(" \t*_:")
+        end = _SENTENCE_END.search(line)
+        line = line[: end.start()] if end else line
+        if line:
+            return line
+    return None
+
+
+def _last_line(text: str) -> str | None:
+    lines = text.strip().rsplit("\n", 1)
+    line = lines[-1].strip(" \t*_`")
+    if not line or len(line) > _LONGEST_ANSWER or "\\boxed" in line or "\\fbox" in line:
+        return None
+    # In a display of several lines the last line is only its end.
+    mathematics = _MATH_LAST.search(text.rstrip()[-_LONGEST_ANSWER:])
+    if mathematics:
+        return next(group for group in mathematics.groups() if group is not None)
+    alone = len(lines) == 1 and len(line) <= 60
+    return line if alone or all(word in _FUNCTIONS for word in _WORD.findall(line)) else None

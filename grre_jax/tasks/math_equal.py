@@ -1,0 +1,342 @@
+r"""Is this answer the same as that one, as a mathematician would read them?
+
+Notation does not count (`math_notation`): `\dfrac`, spaces, `\left`, dollar signs, `\text`, Unicode. What is compared, in this order:
+
+- **Numbers**, exactly: 1,234.50 = 1234.5, 1/2 = 0.5, -0.0 = 0, 1.5e3 = 1500, 3\frac12 = 3.5, 0.\overline{3} = 1/3; and 0.333 is not 1/3.
+- **Percent**: 50\% is 50 and is 0.5, whichever of the two writes the sign.
+- **Units** and money: one that only one of the two has does not count; two different ones make two different answers.
+- **Several answers** (commas, "and", "or", \pm, sets in braces): in any order, repetitions apart.
+- **Tuples, intervals, vectors, matrices, unions**: part by part; brackets count, but for the kind that is drawn around a matrix.
+- **Words and choices**: \text{Evelyn}, (C); case and brackets apart.
+- **Equations**: "x = 5" is 5 where the other gives no left-hand side; else both sides count, up to a constant factor. Inequalities the same; one variable's range may
+  also be said as an interval.
+- **Expressions**: as functions (`math_values`).
+
+The answer's length (300 characters), its parts (64) and its brackets (20 levels) are bounded; beyond that two answers are the same only if their texts are.
+"""
+
+import itertools
+import re
+from fractions import Fraction
+
+from grre_jax.tasks import math_values, verifiers
+from grre_jax.tasks.math_notation import normalised, squeezed, without_unit, words
+
+_MOST_CHARACTERS = 300
+_MOST_PARTS = 64
+_MOST_DEPTH = 20
+_OPEN, _CLOSE = "([{", ")]}"
+_RELATION = re.compile(r"\\(?:le|ge|ne|in|approx)(?![A-Za-z])|[=<>]")
+_NAME = re.compile(r"\\?[A-Za-z]+'*(?:_\{?[0-9A-Za-z]+\}?)?(?:\([A-Za-z0-9]+(?:,\s*[A-Za-z0-9]+)*\))?|\([A-Za-z](?:,\s*[A-Za-z])+\)")
+_MATRIX = re.compile(r"\\begin\{([pbvBV]?matrix|array)\}(?:\{[lcr|]*\})?(.*)\\end\{\1\}", re.DOTALL)
+_REPEATING = re.compile(r"(-?)([0-9]*)\.([0-9]*)\\(?:overline|bar|dot)\{?([0-9]+)\}?")
+_BASE = re.compile(r"([0-9A-F]+)_\{?([0-9]+)\}?")
+_GROUPED = re.compile(r"-?[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]+)?")
+_AND = re.compile(r"\\text\s*\{\s*,?\s*(?:and|or)\s*\}|(?<![A-Za-z\\])(?:and|or)(?![A-Za-z])", re.IGNORECASE)
+
+
+def same_answer(given: str, truth: str) -> bool:
+    """Whether two answers, as they were written, are the same; see the module's text. Never raises."""
+    if max(len(given), len(truth)) > _MOST_CHARACTERS or max(_depth(given), _depth(truth)) > _MOST_DEPTH:
+        return squeezed(given) == squeezed(truth) != ""
+    given, truth = normalised(given), normalised(truth)
+    return bool(given and truth) and _same(given, truth)
+
+
+def canonical(answer: str) -> str:
+    """A text that is the same for answers written alike: of a number its exact value, else the answer in one notation. Never raises."""
+    text = _bare(normalised(answer)) if len(answer) <= _MOST_CHARACTERS and _depth(answer) <= _MOST_DEPTH else answer
+    value = _number(text)
+    return str(value) if value is not None else squeezed(text)
+
+
+def _same(a: str, b: str, depth: int = 0) -> bool:
+    """Of two normalised texts."""
+    a, b = _bare(a), _bare(b)
+    if not a or not b or depth > 6:
+        return False
+    if squeezed(a) == squeezed(b):
+        return True
+    if _words_same(a, b) or _numbers_same(a, b):
+        return True
+    if _RELATION.search(a) or _RELATION.search(b):
+        return _relations_same(a, b, depth)
+    return _structures_same(a, b, depth)
+
+
+def _structures_same(a: str, b: str, depth: int) -> bool:
+    parts_a, parts_b = _alternatives(a), _alternatives(b)
+    if len(parts_a) > 1 or len(parts_b) > 1 or a.startswith("\\{") or b.startswith("\\{"):
+        return _same_sets(parts_a, parts_b, depth)
+    for split in (_union, _matrix, _tuple):
+        found_a, found_b = split(a), split(b)
+        if found_a and found_b:
+            (kind_a, inner_a), (kind_b, inner_b) = found_a, found_b
+            together = _same_sets(inner_a, inner_b, depth) if split is _union else _same_lists(inner_a, inner_b, depth)
+            return kind_a == kind_b and together
+        if found_a or found_b:
+            return False
+    if "\\pm" in a or "\\pm" in b:
+        return False
+    return _expressions_same(a, b)
+
+
+def _expressions_same(a: str, b: str) -> bool:
+    (core_a, unit_a), (core_b, unit_b) = without_unit(a), without_unit(b)
+    if unit_a and unit_b and unit_a != unit_b:
+        return False
+    for one, other in ((core_a, core_b), (a, b)):
+        try:
+            if math_values.same_value(one, other):
+                return True
+        except math_values.NotComparable:
+            continue
+    return False
+
+
+def _numbers_same(a: str, b: str) -> bool:
+    (core_a, unit_a), (core_b, unit_b) = _measured(a), _measured(b)
+    value_a, value_b = _number(core_a), _number(core_b)
+    if value_a is None or value_b is None:
+        return False
+    if unit_a != unit_b and unit_a and unit_b:
+        return False
+    if (unit_a == "%") != (unit_b == "%"):
+        percent, other = (value_a, value_b) if unit_a == "%" else (value_b, value_a)
+        return other in (percent, percent / 100)
+    return value_a == value_b
+
+
+def _measured(text: str) -> tuple[str, str]:
+    if text.endswith("\\%"):
+        return text[:-2].strip(), "%"
+    core, unit = without_unit(text)
+    if not unit and (single := re.fullmatch(r"(.*[0-9])\s*\\text\{\s*([A-Za-z])\s*\}", text)):
+        return single[1], single[2].lower()
+    return core, unit
+
+
+def _number(text: str) -> Fraction | None:
+    text = _bare(text)
+    repeating = _REPEATING.fullmatch(text.replace(" ", ""))
+    if repeating:
+        sign, whole, fixed, cycle = repeating.groups()
+        size = Fraction(int(whole or 0)) + Fraction(int(fixed or 0), 10 ** len(fixed))
+        size += Fraction(int(cycle), (10 ** len(cycle) - 1) * 10 ** len(fixed))
+        return -size if sign else size
+    if "," in text and not _GROUPED.fullmatch(text.strip()):
+        return None
+    fraction = re.fullmatch(r"([-+]?)\s*\\frac\{\s*([^{}]+?)\s*\}\{\s*([^{}]+?)\s*\}", text)
+    if fraction:
+        above, below = verifiers.exact_number(fraction[2]), verifiers.exact_number(fraction[3])
+        if above is None or not below:
+            return None
+        return above / below * (-1 if fraction[1] == "-" else 1)
+    return verifiers.exact_number(text)
+
+
+def _words_same(a: str, b: str) -> bool:
+    words_a, words_b = words(a), words(b)
+    if words_a is not None and words_a == words_b:
+        return True
+    base_a, base_b = _BASE.fullmatch(a.replace(" ", "")), _BASE.fullmatch(b.replace(" ", ""))
+    digits_a, digits_b = (m[1] if m else t for m, t in ((base_a, a), (base_b, b)))
+    return bool(base_a) != bool(base_b) and digits_a == digits_b
+
+
+def _relations_same(a: str, b: str, depth: int) -> bool:
+    many_a, many_b = _top(a, ","), _top(b, ",")
+    many_a, many_b = (_alternatives(t) if len(m) > 1 or _AND.search(t) else [t] for t, m in ((a, many_a), (b, many_b)))
+    interval_a, interval_b = _as_interval(many_a), _as_interval(many_b)
+    if (interval_a is None) != (interval_b is None):
+        ranges = ("(", "[")
+        if interval_a is not None and b.startswith(ranges):
+            return _same(interval_a, b, depth + 1)
+        if interval_b is not None and a.startswith(ranges):
+            return _same(a, interval_b, depth + 1)
+    if len(many_a) > 1 or len(many_b) > 1:
+        return _same_sets([_right_hand(part) for part in many_a], [_right_hand(part) for part in many_b], depth) and _same_names(
+            many_a, many_b
+        )
+    sides_a, sides_b = _sides(a), _sides(b)
+    if len(sides_a) == 1 or len(sides_b) == 1:
+        right_a, right_b = _right_hand(a), _right_hand(b)
+        if len(sides_a) > 1 and right_a == a or len(sides_b) > 1 and right_b == b:
+            return False
+        return _same(right_a, right_b, depth + 1)
+    return _same_relation(sides_a, sides_b, depth)
+
+
+def _same_relation(a: list[str], b: list[str], depth: int) -> bool:
+    """Of sides and signs in turn: ["x", "=", "5"]."""
+    if len(a) != len(b):
+        return False
+    for order in (a, _turned(a)):
+        if order[1::2] == b[1::2] and all(_same(one, other, depth + 1) for one, other in zip(order[::2], b[::2], strict=True)):
+            return True
+    if len(a) != 3 or {a[1], b[1]} & {"\\in", "\\approx"}:
+        return False
+    turned = _turned(b) if a[1] != b[1] else b
+    if a[1] != turned[1]:
+        return False
+    try:
+        return math_values.proportional(f"{a[0]}-({a[2]})", f"{turned[0]}-({turned[2]})", positive=a[1] not in ("=", "\\ne"))
+    except math_values.NotComparable:
+        return False
+
+
+def _turned(sides: list[str]) -> list[str]:
+    signs = {"<": ">", ">": "<", "\\le": "\\ge", "\\ge": "\\le"}
+    return [signs.get(side, side) if place % 2 else side for place, side in enumerate(reversed(sides))]
+
+
+def _sides(text: str) -> list[str]:
+    """["x", "=", "5"] of "x = 5"; [text] where there is no relation outside of brackets."""
+    sides, start = [], 0
+    for found in _RELATION.finditer(text):
+        if _depth_at(text, found.start()) == 0:
+            sides += [text[start : found.start()].strip(), found[0]]
+            start = found.end()
+    return [*sides, text[start:].strip()]
+
+
+def _right_hand(text: str) -> str:
+    """What "x = 5", "f(x) = 5" or "x \\in S" says of the name on its left, and what "2 + 3 = 5" comes to; the text itself for everything else."""
+    sides = _sides(text)
+    named = len(sides) >= 3 and set(sides[1::2]) <= {"=", "\\in"}
+    if named and (_NAME.fullmatch(sides[0].replace(" ", "")) or words(sides[0]) is not None or not re.search("[A-Za-z]", sides[0])):
+        return sides[-1]
+    return text
+
+
+def _same_names(a: list[str], b: list[str]) -> bool:
+    """Whether the names of "x = 1, y = 2" give each its own value on both sides; without names on one side there is nothing to differ."""
+    named_a, named_b = ([_sides(part) for part in parts] for parts in (a, b))
+    if not all(len(sides) == 3 for sides in (*named_a, *named_b)) or len({sides[0] for sides in named_a}) < len(named_a):
+        return True
+    by_name = {squeezed(sides[0]): sides[2] for sides in named_a}
+    return all(squeezed(sides[0]) in by_name and _same(by_name[squeezed(sides[0])], sides[2]) for sides in named_b)
+
+
+def _as_interval(parts: list[str]) -> str | None:
+    """(2, \\infty) of "x > 2", [1, 3) of "1 <= x < 3", a union of several; None where it is something else."""
+    said = []
+    for part in parts:
+        sides = _sides(part)
+        if len(sides) == 3 and _NAME.fullmatch(sides[2]) and not _NAME.fullmatch(sides[0]):
+            sides = _turned(sides)
+        if len(sides) == 3 and sides[1] in (">", "\\ge", "<", "\\le") and _NAME.fullmatch(sides[0]):
+            bracket = sides[1].startswith("\\")
+            upper = sides[1] in ("<", "\\le")
+            said.append(f"(-\\infty,{sides[2]}{']' if bracket else ')'}" if upper else f"{'[' if bracket else '('}{sides[2]},\\infty)")
+        elif len(sides) == 5 and set(sides[1::2]) <= {"<", "\\le"} and _NAME.fullmatch(sides[2]):
+            said.append(f"{'(' if sides[1] == '<' else '['}{sides[0]},{sides[4]}{')' if sides[3] == '<' else ']'}")
+        else:
+            return None
+    return "\\cup ".join(said) if said else None
+
+
+def _same_sets(a: list[str], b: list[str], depth: int) -> bool:
+    if len(a) > _MOST_PARTS or len(b) > _MOST_PARTS:
+        return False
+    covered = all(any(_same(one, other, depth + 1) for other in b) for one in a)
+    return covered and all(any(_same(one, other, depth + 1) for one in a) for other in b)
+
+
+def _same_lists(a: list[str], b: list[str], depth: int) -> bool:
+    return len(a) == len(b) <= _MOST_PARTS and all(_same(one, other, depth + 1) for one, other in zip(a, b, strict=True))
+
+
+def _alternatives(text: str) -> list[str]:
+    """The answers that a text gives: the members of a set in braces, what commas, "and" and "or" separate, both signs of \\pm."""
+    braces = text.startswith("\\{") and text.endswith("\\}") and _depth(text[2:-2]) >= 0
+    inner = text[2:-2] if braces else text
+    if not braces and _GROUPED.fullmatch(inner):
+        return [inner]
+    parts = [part for piece in _top(_AND.sub(",", inner), ",") if (part := piece.strip())]
+    signs = [
+        [part.replace("\\pm", s).replace("\\mp", {"+": "-", "-": "+"}[s]) for s in "+-"] if "\\pm" in part else [part] for part in parts
+    ]
+    return [part.removeprefix("+").strip() for part in itertools.chain.from_iterable(signs)]
+
+
+def _union(text: str) -> tuple[str, list[str]] | None:
+    parts = _top(text, "\\cup")
+    return ("union", [part.strip() for part in parts]) if len(parts) > 1 else None
+
+
+def _matrix(text: str) -> tuple[str, list[str]] | None:
+    found = _MATRIX.fullmatch(text)
+    if not found:
+        return None
+    rows = [row.split("&") for row in found[2].strip().removesuffix("\\\\").split("\\\\")]
+    shape = "x".join(str(len(row)) for row in rows)
+    return ("determinant" if found[1].startswith(("v", "V")) else "matrix") + shape, [cell.strip() for row in rows for cell in row]
+
+
+def _tuple(text: str) -> tuple[str, list[str]] | None:
+    for opening, closing in itertools.product(("(", "[", "\\langle"), (")", "]", "\\rangle")):
+        if text.startswith(opening) and text.endswith(closing):
+            inner = text[len(opening) : -len(closing)]
+            parts = _top(inner, ",")
+            if len(parts) > 1:
+                kind = "()" if opening == "\\langle" else opening + closing
+                return kind, [part.strip() for part in parts]
+    return None
+
+
+def _bare(text: str) -> str:
+    """Without brackets around the whole that say nothing: {x}, (x), \\text{5}."""
+    while True:
+        text = text.strip()
+        number = re.fullmatch(r"\\text\s*\{\s*([-0-9.,/]+)\s*\}", text)
+        if number:
+            text = number[1]
+        elif (
+            len(text) > 2
+            and text[0] + text[-1] in ("{}", "()")
+            and _closes_at(text) == len(text) - 1
+            and (text[0] == "{" or not _list_like(text[1:-1]))
+        ):
+            text = text[1:-1]
+        else:
+            return text
+
+
+def _list_like(text: str) -> bool:
+    return len(_top(text, ",")) > 1 or re.fullmatch(r"\s*[A-Za-z]\s*", text) is not None
+
+
+def _closes_at(text: str) -> int:
+    depth = 0
+    for place, character in enumerate(text):
+        depth += (character in _OPEN) - (character in _CLOSE)
+        if depth == 0:
+            return place
+    return -1
+
+
+def _top(text: str, separator: str) -> list[str]:
+    """The text cut at a separator outside of brackets."""
+    parts, depth, start, place = [], 0, 0, 0
+    while place < len(text):
+        depth += (text[place] in _OPEN) - (text[place] in _CLOSE)
+        if depth == 0 and text.startswith(separator, place):
+            parts.append(text[start:place])
+            place += len(separator)
+            start = place
+        else:
+            place += 1
+    return [*parts, text[start:]]
+
+
+def _depth_at(text: str, place: int) -> int:
+    return sum((character in _OPEN) - (character in _CLOSE) for character in text[:place])
+
+
+def _depth(text: str) -> int:
+    depth = deepest = 0
+    for character in text:
+        depth += (character in _OPEN) - (character in _CLOSE)
+        deepest = max(deepest, depth)
+    return deepest

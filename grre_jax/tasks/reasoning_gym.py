@@ -1,0 +1,153 @@
+"""reasoning-gym's data sets by name: procedurally made puzzles with verifiers of their own (Stojanovski et al., arXiv 2505.24760).
+
+    tasks.build("reasoning_gym", dataset="spell_backward", config={"min_word_len": 3})
+
+An entry is made from its number alone, so the stream needs no storage. A tenth of the numbers' questions, chosen by a hash of their text, is held out whatever
+the seed; the stream goes past them.
+
+The package's verifiers are its own code, some of which evaluates what a model wrote: leave them to processes of their own, as is done if nothing else is
+asked for.
+"""
+
+import hashlib
+from functools import cached_property
+from typing import Any
+
+from grre_jax.errors import DataError, UsageError
+from grre_jax.tasks import addressing
+from grre_jax.tasks.task import Question, Verdict, nearest, whole_number
+
+_SOURCE_SEED = 0  # of the entries themselves, whichever order they are asked in
+_HELD_OUT_ONE_IN = 10
+_MOST_TRIES = 1_000  # entries looked at for one on the wanted side
+_LONGEST_ANSWER = 10_000  # characters
+_INSTRUCTION = "\n\nThink step by step, then give the final answer alone between <answer> and </answer>."
+
+
+class ReasoningGym:
+    """The task; see the module's text.
+
+    Attributes:
+      name: "reasoning_gym".
+      dataset: the data set's name.
+      training_source, evaluation_source: "reasoning_gym/DATASET/train" and "reasoning_gym/DATASET/held-out", for provenance.
+    """
+
+    name = "reasoning_gym"
+
+    def __init__(
+        self,
+        seed: int = 0,
+        dataset: str = "chain_sum",
+        config: dict[str, Any] | None = None,
+        size: int = 10_000,
+        template: str = "{question}" + _INSTRUCTION,
+    ):
+        """Makes the task.
+
+        Args:
+          seed: orders the epochs of training.
+          dataset: the name of one of the package's data sets.
+          config: that data set's own options.
+          size: entries of it that there are, held-out ones included; some data sets have an upper limit.
+          template: the prompt, with {question} where the entry's question goes.
+
+        Raises:
+          UsageError: reasoning-gym is not installed, an unknown data set, options that it refuses, a number out of its domain, a template without {question}.
+        """
+        if not isinstance(template, str) or "{question}" not in template:
+            raise UsageError(f"template={template!r} has no {{question}}: put it where the question belongs.")
+        self.seed, self.dataset, self.template = seed, dataset, template
+        self.size = whole_number("size", size, 20, 2**31 - 1)
+        self._order = addressing.EpochStream(seed, self.size)
+        self._entries = _made(dataset, {"seed": _SOURCE_SEED, "size": size, **(config or {})})
+        self.training_source, self.evaluation_source = (f"reasoning_gym/{dataset}/{side}" for side in ("train", "held-out"))
+
+    def question(self, position: int) -> Question:
+        """The question at a position of the training stream.
+
+        Raises:
+          UsageError: a position that is no place of a stream.
+          DataError: the data set has too few questions that differ.
+        """
+        number = self._order[position]
+        for _ in range(_MOST_TRIES):
+            if not _is_held_out(self._entries[number]):
+                return self._question(number)
+            number = (number + 1) % self.size
+        raise DataError(
+            f"the data set {self.dataset} has nothing but held-out questions around number {number}: give it options that make more of them."
+        )
+
+    def evaluation(self, count: int) -> list[Question]:
+        """The first `count` held-out questions that differ, in the order of their numbers, or all of them if there are fewer."""
+        count = whole_number("count", count, 1)
+        while len(self._held_out) < count and self._looked_at < self.size:
+            if _is_held_out(self._entries[self._looked_at]):
+                question = self._question(self._looked_at)
+                self._held_out.setdefault(question.prompt, question)
+            self._looked_at += 1
+        if not self._held_out:
+            raise DataError(
+                f"the data set {self.dataset} has no held-out question among {self.size}: raise size, or give it options that make more of them."
+            )
+        return list(self._held_out.values())[:count]
+
+    def verify(self, question: Question, completion: str) -> Verdict:
+        """The data set's own score, from 0 to 1, of what stands between the last <answer> and </answer>, or else of the whole completion.
+
+        Raises:
+          DataError: the question is none of this data set with these options.
+        """
+        entry = self._entry_of(question)
+        given = _answer(completion)
+        score = float(self._entries.score_answer(given, entry)) if given and len(given) <= _LONGEST_ANSWER else 0.0
+        return Verdict(score, {"score": score, "correct": float(score == 1)})
+
+    @cached_property
+    def _held_out(self) -> dict[str, Question]:
+        self._looked_at = 0
+        return {}
+
+    def _question(self, number: int) -> Question:
+        entry = self._entries[number]
+        prompt = self.template.replace("{question}", entry["question"])
+        return Question(f"reasoning_gym/{self.dataset}/{number}", prompt, "" if entry["answer"] is None else str(entry["answer"]))
+
+    def _entry_of(self, question: Question) -> dict[str, Any]:
+        """The entry that a question was made from: its answer alone is not always enough to judge by."""
+        prefix, _, number = question.question_id.rpartition("/")
+        if prefix == f"reasoning_gym/{self.dataset}" and number.isdecimal() and int(number) < self.size:
+            entry = self._entries[int(number)]
+            if question.answer == ("" if entry["answer"] is None else str(entry["answer"])):
+                return entry
+        raise DataError(
+            f"the question {question.question_id} is none of reasoning-gym's {self.dataset} with these options: build the task with those that it was made with."
+        )
+
+
+def _made(dataset: str, options: dict[str, Any]) -> Any:
+    try:
+        import reasoning_gym
+        from reasoning_gym.factory import DATASETS
+    except ImportError as error:
+        raise UsageError(
+            f"The task reasoning_gym needs the package reasoning-gym, which cannot be imported ({error}): pip install 'grre-jax[reasoning-gym]'."
+        ) from error
+    if dataset not in DATASETS:
+        raise UsageError(f"reasoning-gym has no data set {dataset!r}{nearest(dataset, DATASETS)}: it has {', '.join(sorted(DATASETS))}.")
+    try:
+        return reasoning_gym.create_dataset(dataset, **options)
+    except (TypeError, ValueError, AssertionError) as error:
+        raise UsageError(f"reasoning-gym's {dataset} refuses the options {options}: {error}; correct config or size.") from error
+
+
+def _is_held_out(entry: dict[str, Any]) -> bool:
+    digest = hashlib.sha256(" ".join(entry["question"].split()).encode("utf-8", "surrogatepass")).digest()
+    return int.from_bytes(digest[:8], "big") % _HELD_OUT_ONE_IN == 0
+
+
+def _answer(completion: str) -> str:
+    end = completion.rfind("</answer>")
+    start = completion.rfind("<answer>", 0, end) if end >= 0 else -1
+    return completion[start + len("<answer>") : end].strip() if start >= 0 else completion[-2 * _LONGEST_ANSWER :].strip()

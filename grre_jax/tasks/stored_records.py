@@ -1,0 +1,100 @@
+"""Records of published data sets: from Parquet, JSON and JSON-lines files as they were downloaded, or through Hugging Face `datasets`."""
+
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from grre_jax.errors import DataError, UsageError
+from grre_jax.tasks.gsm8k import read_jsonl
+
+_ENDINGS = (".parquet", ".jsonl", ".json")
+_HUB = "https://huggingface.co"
+_PROBE_SECONDS = 10
+
+Record = dict[str, Any]
+
+
+def files_of(path: Path, split: str) -> list[Path]:
+    """The files of a split ("train" or "test") below a folder, in the order of their names; none if there are none.
+
+    Taken are SPLIT.parquet, SPLIT.jsonl and SPLIT.json, SPLIT-*.parquet (shards) at any depth, and everything below a folder SPLIT.
+    """
+    found = {file for ending in _ENDINGS for file in path.rglob(f"*{ending}") if file.is_file()}
+
+    def of_split(file: Path) -> bool:
+        stem, folders = file.name.removesuffix(file.suffix), file.relative_to(path).parts[:-1]
+        return stem == split or (file.suffix == ".parquet" and stem.startswith(f"{split}-")) or split in folders
+
+    return sorted(file for file in found if of_split(file))
+
+
+def read_records(file: Path) -> Iterator[Record]:
+    """The records of a file: a row of .parquet, a line of .jsonl, an object of the list in a .json (or the one object that it is).
+
+    Raises:
+      DataError: the file is missing, damaged, or holds something else; the message says what.
+      UsageError: the file's name has another ending.
+    """
+    if file.suffix == ".jsonl":
+        yield from read_jsonl(file, "give the file as it was published")
+    elif file.suffix == ".parquet":
+        yield from _parquet(file)
+    elif file.suffix == ".json":
+        yield from _json(file)
+    else:
+        raise UsageError(f"{file} ends in none of {', '.join(_ENDINGS)}: give a file in one of these formats.")
+
+
+def from_hub(name: str, split: str, ways: str, data_files: str | None = None) -> Iterable[Record]:
+    """The records of a split of a data set on Hugging Face, by the library `datasets`, which keeps what it downloads.
+
+    Args:
+      name: the data set, "Team-ACE/ToolACE".
+      split: as the data set names it.
+      ways: what else the user can do, for messages.
+      data_files: the files of the split, where it is not by name.
+
+    Raises:
+      DataError: the library is not installed, or the data set is neither kept nor to be downloaded.
+    """
+    try:
+        import datasets
+        import requests
+    except ImportError as error:
+        raise DataError(
+            f"{name} is downloaded with the package datasets, which cannot be imported ({error}): {ways}, or install it."
+        ) from error
+    try:
+        if not datasets.config.HF_HUB_OFFLINE:
+            requests.head(_HUB, timeout=_PROBE_SECONDS)  # without a network the library's own retries take minutes
+        return datasets.load_dataset(name, split=split, **({"data_files": data_files} if data_files else {}))
+    except (OSError, ValueError) as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:160]
+        raise DataError(f"{name} is neither kept by the package datasets nor to be downloaded ({reason}): {ways}.") from error
+
+
+def _parquet(file: Path) -> Iterator[Record]:
+    import pyarrow
+    from pyarrow import parquet
+
+    try:
+        with parquet.ParquetFile(file) as table:
+            for batch in table.iter_batches(1024):
+                yield from batch.to_pylist()
+    except (OSError, pyarrow.ArrowException) as error:
+        raise DataError(
+            f"{file} cannot be read as Parquet ({str(error).splitlines()[0][:160]}): give the file as it was published."
+        ) from error
+
+
+def _json(file: Path) -> Iterator[Record]:
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise DataError(f"{file} cannot be read as JSON ({error}): give the file as it was published.") from error
+    records = content if isinstance(content, list) else [content]
+    for number, record in enumerate(records, 1):
+        if not isinstance(record, dict):
+            raise DataError(f"{file}, record {number}: a JSON object is needed, not a {type(record).__name__}; correct the file.")
+        yield record

@@ -1,0 +1,27 @@
+"""Where an answer is said; whether it is right is in verifier_cases.tsv."""
+
+import pytest
+
+from grre_jax.tasks.math_answers import final_expression
+
+
+@pytest.mark.parametrize(
+    ("completion", "answer"),
+    [
+        ("\\boxed{1} then \\boxed{\\frac{1}{2}}", "\\frac{1}{2}"),
+        ("\\boxed{1} and $\\boxed{2}$", "1, 2"),
+        ("\\boxed{\\boxed{3}}", "\\boxed{3}"),
+        ("\\boxed 4.", "4."),
+        ("\\boxed{5", None),
+        ("</think> \\boxed{1} <think>\\boxed{2}</think>", None),
+        ("The answer is $x+1$, as was to be shown.", "x+1"),
+        ("**Answer:**\n\n7", "7"),
+        ("The answer is 3.5 metres. Good.", "3.5 metres"),
+        ("Let $a=1$.\nThen \\(b = 2\\).", "b = 2"),
+        ("It follows that\n\\[\nx = 3\n\\]", "x = 3"),
+        ("We have seen that it is 7 in all of these\ncases here", None),
+        ("\\boxed{" + "1" * 1001 + "}", None),
+    ],
+)
+def test_the_answer(completion, answer):
+    assert final_expression(completion) == answer

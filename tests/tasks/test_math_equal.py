@@ -1,0 +1,32 @@
+"""The order of comparison; the cases themselves are in verifier_cases.tsv."""
+
+import pytest
+
+from grre_jax.tasks.math_equal import canonical, same_answer
+
+pytest.importorskip("math_verify")
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "same"),
+    [
+        ("1/2", "\\frac{2}{4}", True),
+        ("3\\pm\\sqrt2", "3-\\sqrt{2}, 3+\\sqrt{2}", True),
+        ("(1,2)", "[1,2]", False),
+        ("x<1, x>3", "(3,\\infty)\\cup(-\\infty,1)", True),
+        ("a=1, b=2", "b=2, a=1", True),
+        ("a=1, b=2", "a=2, b=1", False),
+        ("2x=y", "y-2x=0", True),
+        ("x<2y", "2y>x", True),
+        ("5\\text{ m}", "5\\text{ cm}", False),
+        ("", "", False),
+        ("x" * 301, " " + "x" * 301, True),
+        ("{" * 30 + "5" + "}" * 30, "5", False),
+    ],
+)
+def test_both_ways(a, b, same):
+    assert same_answer(a, b) is same_answer(b, a) is same
+
+
+def test_canonical():
+    assert canonical("0.50") == canonical("\\frac{1}{2}") == "1/2" and canonical("x + 1") == canonical("$x+1$") == "x+1"

@@ -1,0 +1,56 @@
+"""ToolACE's conversations as questions: one for each turn that calls, a conversation on one side."""
+
+import json
+
+import pytest
+
+from grre_jax import tasks
+from grre_jax.errors import DataError, UsageError
+
+from . import published_samples
+
+
+def test_a_turn_that_calls_is_a_question(tmp_path):
+    task = tasks.build("toolace", path=published_samples.toolace(tmp_path), held_out=2)
+    drawn = [task.question(place) for place in range(6)]
+    assert len({question.question_id for question in drawn}) == 6 and len(task.evaluation(9)) == 2
+    question = drawn[0]
+    assert question.answer.startswith('[Get Tides(port="') and question.demonstration == question.answer
+    assert question.prompt.startswith("You may call these functions") and "high water" in question.prompt and "User:" not in question.prompt
+    assert task.verify(question, question.answer) == tasks.Verdict(1.0, {"correct": 1.0, "well_formed": 1.0})
+    assert task.verify(question, question.answer[:-2]) == tasks.Verdict(0.0, {"correct": 0.0, "well_formed": 0.0})
+
+
+def test_all_turns(tmp_path):
+    path = published_samples.toolace(tmp_path)
+    task = tasks.build("toolace", path=path, turns="all", held_out=3)
+    questions = [task.question(place) for place in range(12)]
+    # Held out are whole conversations: the three questions wanted are two of two.
+    assert len(task.evaluation(99)) == 4 and len({question.question_id for question in questions}) == 12
+    ports = [{question.prompt.split("port ")[1].split("?")[0] for question in side} for side in (questions, task.evaluation(99))]
+    assert not ports[0] & ports[1]
+    spoken = next(question for question in questions if question.answer.startswith("High water"))
+    assert "\n\nAssistant: [Get Tides(" in spoken.prompt and "\n\nTool: [" in spoken.prompt
+    assert task.verify(spoken, "At noon.").reward == 1 and task.verify(spoken, '[Get Tides(port="9")]').reward == 0
+    assert len(tasks.build("toolace", path=path, turns="first", held_out=2).evaluation(9)) == 2
+    with pytest.raises(UsageError, match="turns='al' is not known"):
+        tasks.build("toolace", path=path, turns="al")
+
+
+def test_turns_that_cannot_be_read_are_counted_and_left_out(tmp_path, caplog):
+    records = [published_samples.toolace_record(number) for number in range(4)]
+    for record in records[:2]:
+        record["conversations"][1]["value"] = "[Get Tides(port=]"
+    (tmp_path / "data.json").write_text(json.dumps(records))
+    task = tasks.build("toolace", path=tmp_path / "data.json", held_out=1)
+    assert len(task.evaluation(9)) == 1 and task.question(0) == task.question(1)
+    assert task.unusable == 2 and "cannot be read" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "record", [{"system": "s"}, {"system": 1, "conversations": []}, {"system": "s", "conversations": [{"from": "robot", "value": "x"}]}]
+)
+def test_wrong_records_are_named(tmp_path, record):
+    (tmp_path / "data.json").write_text(json.dumps([record]))
+    with pytest.raises(DataError, match="data.json, record 1: a ToolACE record needs"):
+        tasks.build("toolace", path=tmp_path / "data.json").question(0)
