@@ -15,6 +15,7 @@ from grre_jax.allocation import keep_freed_memory
 from grre_jax.errors import DataError, UsageError
 from grre_jax.explain import options as explain_options
 from grre_jax.generation import options as generation_options
+from grre_jax.studies import options as study_options
 from grre_jax.training import role_options
 
 
@@ -112,6 +113,7 @@ def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     bandit.add_argument("--seed", type=int, default=0, help="of the sampled updates")
     bandit.add_argument("--algorithms", nargs="+", metavar="NAME", help="only these; all, and the surrogate they derive from, if not given")
     bandit.set_defaults(run=_study_bandit)
+    study_options.add_parsers(studies)
 
     if "rollouts" in arguments:  # its package takes numpy, and help should come at once
         from grre_jax.rollouts import arguments as rollout_arguments
@@ -185,7 +187,10 @@ def _train(known: argparse.Namespace, rest: list[str]) -> int:
 
 # Short names of what is most often changed in an evaluation.
 EVALUATION_FLAGS = {
-    **{f"--{name.replace('_', '-')}": f"evaluation.{name}" for name in ("questions", "num_samples", "temperature", "top_k", "top_p")},
+    **{
+        f"--{name.replace('_', '-')}": f"evaluation.{name}"
+        for name in ("questions", "num_samples", "temperature", "top_k", "top_p", "min_p")
+    },
     "--max-new-tokens": "sampling.max_new_tokens",
 }
 
@@ -194,11 +199,12 @@ def _evaluate(known: argparse.Namespace, rest: list[str]) -> int:
     import json
 
     from grre_jax.parallel import processes
+    from grre_jax.rollouts import store_path
     from grre_jax.training import evaluate_model, finished
 
     given = {field: getattr(known, flag[2:].replace("-", "_")) for flag, field in EVALUATION_FLAGS.items()}
     fields = [word for field, value in given.items() if value is not None for word in (f"--{field}", value)]
-    path = Path(known.folder)
+    path = store_path.of(known.folder)
     if known.json and not Path(known.json).resolve().parent.is_dir():
         raise UsageError(f"--json {known.json}: the folder {Path(known.json).parent} does not exist: make it first")
     with _joined(known):
@@ -238,9 +244,9 @@ def _compile(known: argparse.Namespace, rest: list[str]) -> int:
 
 
 def _report(known: argparse.Namespace, _: list[str]) -> int:
-    from grre_jax import reporting
+    from grre_jax.training import stored_reports
 
-    reporting.report(known.folders, output=known.output)
+    stored_reports.report(known.folders, known.output)
     return 0
 
 
@@ -291,9 +297,10 @@ def _algorithms(known: argparse.Namespace, _: list[str]) -> int:
 
 
 def _export(known: argparse.Namespace, _: list[str]) -> int:
+    from grre_jax.rollouts import store_path
     from grre_jax.training import finished
 
-    step = finished.export(Path(known.folder), Path(known.output), known.step, adapter=known.adapter)
+    step = finished.export(store_path.of(known.folder), Path(known.output), known.step, adapter=known.adapter)
     print(f"wrote the {'adapter' if known.adapter else 'model'} of step {step} to {known.output}")
     return 0
 

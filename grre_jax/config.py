@@ -12,6 +12,8 @@ from typing import Any
 from grre_jax.errors import DataError, UsageError
 from grre_jax.models.source import ModelSource
 from grre_jax.parallel.mesh import MeshConfig
+from grre_jax.rollouts import store_path
+from grre_jax.rollouts.store_path import StorePath
 from grre_jax.tasks.config import TaskConfig
 from grre_jax.training.data_config import DataConfig, total_share
 from grre_jax.training.objective_config import ObjectiveConfig
@@ -27,9 +29,11 @@ def _check_least(section: Any, **least: int) -> None:
             raise ValueError(f"{name} must be at least {value}, got {getattr(section, name)}")
 
 
-def _check_top_p(top_p: float) -> None:
-    if not 0 < top_p <= 1:
-        raise ValueError(f"top_p must be above 0 and at most 1, got {top_p}")
+def _check_truncation(section: Any) -> None:
+    if not 0 < section.top_p <= 1:
+        raise ValueError(f"top_p must be above 0 and at most 1, got {section.top_p}")
+    if not 0 <= section.min_p <= 1:
+        raise ValueError(f"min_p must lie from 0 to 1, got {section.min_p}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +43,7 @@ class SamplingConfig:
     Args:
         num_samples: completions a prompt (K).
         temperature: above 0; training takes its log-probs at the same temperature.
-        top_k, top_p: truncation; 0 and 1 turn it off. The ratio uses untruncated log-probs in any case.
+        top_k, top_p, min_p: truncation, in that order; 0, 1 and 0 turn it off. The ratio uses untruncated log-probs in any case.
         max_prompt_tokens: a longer prompt is an error.
         max_new_tokens: limit on a completion, EOS included.
         prompts_per_call: prompts sampled at once; their completions are decoded side by side.
@@ -51,6 +55,7 @@ class SamplingConfig:
     temperature: float = 1.0
     top_k: int = 0
     top_p: float = 1.0
+    min_p: float = 0.0
     max_prompt_tokens: int = 16
     max_new_tokens: int = 8
     prompts_per_call: int = 16
@@ -61,7 +66,7 @@ class SamplingConfig:
         _check_least(self, num_samples=1, temperature=0, top_k=0, max_prompt_tokens=1, max_new_tokens=1, prompts_per_call=1, slots=0)
         if self.cache_dtype not in ("", "float32", "bfloat16", "int8"):
             raise ValueError(f"cache_dtype must be float32, bfloat16, int8 or empty, got {self.cache_dtype!r}")
-        _check_top_p(self.top_p)
+        _check_truncation(self)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,8 +120,8 @@ class EvaluationConfig:
         every: steps between evaluations; the first and last step are always evaluated. 0 for those two alone.
         questions: held-out questions.
         num_samples: completions a question.
-        temperature, top_k, top_p: of these completions, whatever they are in training. KL to the start is told at 1, 0 and 1 only: an estimate of it takes the
-            policy's own completions.
+        temperature, top_k, top_p, min_p: of these completions, whatever they are in training. KL to the start is told at 1, 0, 1 and 0 only: an estimate of it
+            takes the policy's own completions.
         ranking_questions: groups of `data.path` held out to test, before and after training, how often the length-normalised log-prob ranks a correct
             completion above an incorrect one of the same question; "start:stop", empty for none.
         allow_contaminated: evaluate on a benchmark split that the training data holds.
@@ -128,12 +133,13 @@ class EvaluationConfig:
     temperature: float = 1.0
     top_k: int = 0
     top_p: float = 1.0
+    min_p: float = 0.0
     ranking_questions: str = ""
     allow_contaminated: bool = False
 
     def __post_init__(self):
         _check_least(self, every=0, questions=0, num_samples=1, temperature=0, top_k=0)
-        _check_top_p(self.top_p)
+        _check_truncation(self)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -181,7 +187,7 @@ class Config:
 
     Args:
         name: the run's name.
-        run_dir: its folder; runs/NAME if empty.
+        run_dir: its folder, or the URL of one in an object store (s3://, gs://); runs/NAME if empty.
         seed: every random draw of the run is addressed from it.
     """
 
@@ -203,10 +209,6 @@ class Config:
     mesh: MeshConfig = MeshConfig()
 
     def __post_init__(self):
-        if "://" in self.run_dir:
-            raise ValueError(
-                f"run_dir={self.run_dir} is a URL, and a run's folder lies on a disk: give a path (rollout folders, in data.path, data.mix and grre rollouts, may be URLs)"
-            )
         groups, mixed, limit = self.training.groups_per_step, self.mixed_per_step, self.data.max_staleness
         if self.data.mix and (mixed == 0 or (mixed == groups and total_share(self.data.entries) < 1)):
             raise ValueError(
@@ -236,9 +238,9 @@ class Config:
         return Schedule(self.regime, self.training.groups_per_step - self.mixed_per_step, self.seed, self.data.max_staleness)
 
     @property
-    def folder(self) -> Path:
+    def folder(self) -> Path | StorePath:
         """The run's folder."""
-        return Path(self.run_dir or f"runs/{self.name}")
+        return store_path.of(self.run_dir or f"runs/{self.name}")
 
     def to_json(self) -> str:
         """The whole configuration as indented JSON."""

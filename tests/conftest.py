@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import re
 import sys
 
 import pytest
@@ -70,3 +71,38 @@ def tiny_run(make_config, tmp_path_factory):
     from grre_jax.training import loop
 
     return loop.train(make_config(tmp_path_factory.mktemp("runs") / "tiny"))
+
+
+@pytest.fixture(scope="session")
+def object_server():
+    """S3 on loopback; see `object_server.Faults`."""
+    pytest.importorskip("s3fs", reason="needs the extras s3 and test")
+    pytest.importorskip("moto", reason="needs the extras s3 and test")
+    from .object_server import served
+
+    with served() as server:
+        yield server
+
+
+@pytest.fixture
+def store(object_server, tmp_path, monkeypatch):
+    """`store.url`: the server; `store.bucket`: a bucket of the test's own, and `store.folder`: a rollout folder to be in it; `store.files`: fsspec's view; `store.plan`: faults.
+
+    Processes that the test starts find the server by their environment.
+    """
+    import s3fs
+
+    from grre_jax.rollouts import cache
+
+    server = object_server
+    settings = {"AWS_ENDPOINT_URL": server.url, "AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "AWS_DEFAULT_REGION": "us-east-1"}
+    for name, value in (settings | {"AWS_MAX_ATTEMPTS": "2", cache.FOLDER_VARIABLE: str(tmp_path / "cache")}).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(s3fs.S3FileSystem, "retries", 1)
+    s3fs.S3FileSystem.clear_instance_cache()
+    server.plan, server.files = None, s3fs.S3FileSystem(use_listings_cache=False)
+    server.bucket = re.sub("[^a-z0-9]", "", tmp_path.name)[-20:].zfill(8)
+    server.files.mkdir(server.bucket)
+    server.folder = f"{server.bucket}/run/rollouts"
+    yield server
+    server.plan = None

@@ -322,7 +322,7 @@ def test_evaluate_with_short_names(copy, capsys, monkeypatch, fails, tmp_path):
     assert main(["evaluate", str(copy), *words, "--json", str(tmp_path / "e.json")]) == 0
     result = json.loads((tmp_path / "e.json").read_text())
     assert result == json.loads((copy / "evaluation.json").read_text()) and result["questions"] == 8
-    assert result["sampling"] == {"num_samples": 2, "temperature": 0.5, "top_k": 3, "top_p": 0.9, "max_new_tokens": 2}
+    assert result["sampling"] == {"num_samples": 2, "temperature": 0.5, "top_k": 3, "top_p": 0.9, "min_p": 0.0, "max_new_tokens": 2}
     assert result["last"]["response_length"] <= 2 and list(result["last"]["pass_at_k"]) == ["1", "2"]
     assert "kl_to_start" not in result["last"] and "KL" not in capsys.readouterr().out  # that takes the policy's own completions
     assert "field evaluation.questions takes a whole number" in fails(2, "evaluate", copy, "--questions", "x")

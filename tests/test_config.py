@@ -8,8 +8,9 @@ import pytest
 
 from grre_jax import config as configs
 from grre_jax import overrides
-from grre_jax.config import Config, ObjectiveConfig, TaskConfig
+from grre_jax.config import Config, EvaluationConfig, ObjectiveConfig, SamplingConfig, TaskConfig
 from grre_jax.errors import DataError, UsageError
+from grre_jax.rollouts.store_path import StorePath
 from grre_jax.training.regime import Regime
 
 DEFAULT = Config(name="default")
@@ -251,10 +252,15 @@ def test_a_file_that_is_no_python_file(tmp_path, name):
 def test_run_folder():
     assert Config(name="a").folder == Path("runs/a")
     assert Config(name="a", run_dir="b/c").folder == Path("b/c")
-    with pytest.raises(
-        ValueError, match=r"run_dir=s3://bucket/run is a URL, and a run's folder lies on a disk: give a path \(rollout folders"
-    ):
-        Config(name="a", run_dir="s3://bucket/run")
+    assert Config(name="a", run_dir="s3://bucket/run").folder == StorePath("s3://bucket/run")
+
+
+@pytest.mark.parametrize("section", [SamplingConfig, EvaluationConfig])
+def test_min_p(section):
+    assert section().min_p == 0.0 and section(min_p=1.0).min_p == 1.0
+    for wrong in (-0.1, 1.1, float("nan")):
+        with pytest.raises(ValueError, match="min_p must lie from 0 to 1"):
+            section(min_p=wrong)
 
 
 @pytest.mark.parametrize(

@@ -87,7 +87,7 @@ def _objective(config: Config, objective: Objective, first_stale: int | None) ->
         yield f"{objective.name} neither clips nor regularizes, and is given stale data: arXiv 2509.24203 shows it collapse where data is many updates old"
     if objective.anchor == "log_linear" and not stale:
         yield f"{objective.name} interpolates by staleness, which is 0 throughout: its ratio is 1"
-    if takes_ratio(objective) and (sampling.top_k or sampling.top_p < 1):
+    if takes_ratio(objective) and (sampling.top_k or sampling.top_p < 1 or sampling.min_p):
         yield (
             "sampling is truncated and ratios are over the full vocabulary: like is compared with like, and what truncation cut off "
             "(each record's kept mass) is corrected by no ratio"

@@ -11,6 +11,8 @@ from grre_jax.errors import UsageError
 from grre_jax.generation.options import Options
 from grre_jax.models.config import ModelConfig
 from grre_jax.models.transformer import Transformer
+from grre_jax.rollouts import store_path
+from grre_jax.rollouts.store_path import StorePath
 from grre_jax.training import finished, setup
 from grre_jax.training.model_tokenizer import load_model_tokenizer
 
@@ -28,7 +30,7 @@ class Policy:
         start_id: the token that an empty prompt begins with; None if the model has none.
     """
 
-    path: Path
+    path: Path | StorePath
     run: Config | None
     source: models.source.ModelSource
     tokenizer: tasks.Tokenizer
@@ -54,7 +56,7 @@ def find(options: Options) -> Policy:
         UsageError: a dtype that is none, or a system message for a tokenizer without a chat template.
         DataError: no model there, or a tokenizer that is missing, damaged or not supported.
     """
-    path = Path(options.model)
+    path = store_path.of(options.model)
     run = finished.load_config(path) if finished.is_run(path) else None
     source = run.model if run else models.source.ModelSource(path=str(path))
     system = source.system_prompt if options.system is None else options.system

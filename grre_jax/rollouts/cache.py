@@ -95,9 +95,14 @@ def standard(name: str) -> Cache:
     Raises:
       UsageError: $GRRE_CACHE_BYTES is no number of bytes.
     """
-    user = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "grre_jax"
-    folder = Path(os.environ.get(FOLDER_VARIABLE) or user).expanduser()
     limit = os.environ.get(LIMIT_VARIABLE) or str(LIMIT_BYTES)
     if not limit.isdecimal():
         raise UsageError(f"${LIMIT_VARIABLE} is {limit!r}; give a number of bytes, as in {LIMIT_BYTES}.")
-    return Cache(folder / "rollouts" / name, int(limit), among=folder / "rollouts")
+    among = user_folder() / "rollouts"
+    return Cache(among / name, int(limit), among=among)
+
+
+def user_folder() -> Path:
+    """What this machine keeps of object stores: $GRRE_CACHE, or `grre_jax` in the user's cache folder."""
+    user = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "grre_jax"
+    return Path(os.environ.get(FOLDER_VARIABLE) or user).expanduser()

@@ -20,8 +20,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from grre_jax.errors import DataError, UsageError
-from grre_jax.rollouts import cache, manifest
+from grre_jax.errors import DataError
+from grre_jax.rollouts import cache, manifest, objects
 from grre_jax.rollouts.places import Staged
 from grre_jax.rollouts.shards import TRIES, CorruptShard, check_size
 
@@ -37,22 +37,14 @@ class ObjectStore:
     """
 
     def __init__(self, url: str) -> None:
-        from fsspec.core import url_to_fs
-
         self.root = url.rstrip("/")
-        try:
-            # Without a cache of listings: other writers add to them.
-            self._files, self._path = url_to_fs(self.root, use_listings_cache=False)
-        except ImportError as error:
-            raise UsageError(f"{url}: {error}; pip install 'grre-jax[s3]' for s3://, 'grre-jax[gs]' for gs:// (gcsfs).") from error
-        except ValueError as error:
-            raise UsageError(f"{url}: {error}; use a path, s3:// or gs://.") from error
+        self._files, self._path = objects.opened(self.root)
         self._name = hashlib.sha256(self.root.encode()).hexdigest()[:16]
         self._cache = cache.standard(self._name)
 
     def check(self) -> None:
         try:
-            with _as_os_error():
+            with objects.as_os_error():
                 names = {posixpath.basename(name.rstrip("/")) for name in self._files.ls(self._path, detail=False)}
         except FileNotFoundError:
             return  # nothing there yet: an object store has no empty folders
@@ -71,7 +63,7 @@ class ObjectStore:
         shown, sealed = self.shown(entry, name), entry.files[name]
 
         def fetch(path: Path) -> None:
-            with _as_os_error():
+            with objects.as_os_error():
                 self._files.get_file(f"{self._path}/{entry.name}/{name}", str(path))
 
         def local() -> Path:
@@ -111,7 +103,7 @@ class ObjectStore:
     def strays(self, entries: Mapping[str, manifest.Entry]) -> tuple[list[str], list[str]]:
         own = {f"{name}/{file}" for name, entry in entries.items() for file in entry.files}
         try:
-            with _as_os_error():
+            with objects.as_os_error():
                 found = (name[len(self._path) + 1 :] for name in self._files.find(self._path))
         except OSError as error:
             raise DataError(f"Rollout folder {self.root} cannot be listed ({error}); check your access to it.") from error
@@ -135,7 +127,7 @@ class ObjectStore:
         return [entry.name for entry in entries]
 
     def _upload(self, source: Path, target: str, size: int) -> None:
-        with _as_os_error():
+        with objects.as_os_error():
             self._files.put_file(str(source), target)
             stored = self._files.info(target)["size"]
         if stored != size:
@@ -143,7 +135,10 @@ class ObjectStore:
 
     def _remove(self, entries: list[manifest.Entry]) -> None:
         for entry in entries:
-            with contextlib.suppress(OSError), _as_os_error():  # the upload's own error is the one to report; what stays is not listed
+            with (
+                contextlib.suppress(OSError),
+                objects.as_os_error(),
+            ):  # the upload's own error is the one to report; what stays is not listed
                 self._files.rm(f"{self._path}/{entry.name}", recursive=True)
 
     def _enter(self, content: bytes) -> None:
@@ -153,12 +148,12 @@ class ObjectStore:
         while True:
             name = f"{self._path}/{MANIFEST}/{number:08d}.jsonl"
             try:
-                with _as_os_error():
+                with objects.as_os_error():
                     self._files.pipe_file(name, content, mode="create")
                 return
             except FileExistsError:
                 # Another writer was faster, or a first attempt of ours got through whose answer was lost.
-                with _as_os_error():
+                with objects.as_os_error():
                     if self._files.cat_file(name) == content:
                         return
                 number += 1
@@ -180,7 +175,7 @@ class ObjectTail:
           OSError: they cannot be listed.
         """
         try:
-            with _as_os_error():
+            with objects.as_os_error():
                 names = self._files.ls(self._path, detail=False)
         except FileNotFoundError:
             return []
@@ -202,7 +197,7 @@ class ObjectTail:
             numbers = [number for number in self.numbers() if number > self._last]
             for start in range(0, len(numbers), AT_ONCE):
                 names = {f"{self._path}/{number:08d}.jsonl": number for number in numbers[start : start + AT_ONCE]}
-                with _as_os_error():
+                with objects.as_os_error():
                     contents = self._files.cat(list(names))
                 contents = contents if isinstance(contents, dict) else dict.fromkeys(names, contents)
                 for name, number in names.items():
@@ -213,14 +208,3 @@ class ObjectTail:
                     )
         except OSError as error:
             raise DataError(f"{self.shown} cannot be read ({error}); check your access to it.") from error
-
-
-@contextlib.contextmanager
-def _as_os_error() -> Iterator[None]:
-    """Stores report a lost connection, a refusal and the like by errors of their clients' own classes."""
-    try:
-        yield
-    except (OSError, DataError):
-        raise
-    except Exception as error:
-        raise OSError(f"{type(error).__name__}: {error}") from error

@@ -1,1 +1,1 @@
-"""Small studies that show what the objectives do, on problems where the answer is known. They use the library's public surface only."""
+"""Small studies of what the objectives do: a three-arm bandit where the answer is known, and whole runs of tiny models inside one graph."""

@@ -20,18 +20,20 @@ import jax
 from orbax.checkpoint import v1 as ocp
 
 from grre_jax.errors import DataError
+from grre_jax.rollouts.store_path import StorePath
 from grre_jax.training.orbax_turn import turn
 from grre_jax.training.state import TrainState
 
 REMOVAL_SECONDS = 5.0  # a checkpoint that is being removed loses its next file, or its name, within so long
 
 
-def _parts(state: TrainState) -> dict[str, Any]:
-    # Parameters apart from the rest, so that they can be read alone.
+def parts(state: TrainState) -> dict[str, Any]:
+    """A state as it is stored: the parameters apart from the rest, so that they can be read alone."""
     return {"params": state.params, "training": {"opt_state": state.opt_state, "step": state.step}}
 
 
-def _abstract(tree: Any) -> Any:
+def abstract(tree: Any) -> Any:
+    """Shapes, dtypes and shardings of a tree of arrays."""
     return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), tree)
 
 
@@ -127,7 +129,7 @@ class Checkpoints:
                 self._checkpointer.wait()
             self._saving = step
             with self._failing(), turn(self._checkpointer.is_saving_in_progress):
-                self._checkpointer.save_checkpointables_async(step, _parts(state), metrics=dict(metrics) if metrics else None)
+                self._checkpointer.save_checkpointables_async(step, parts(state), metrics=dict(metrics) if metrics else None)
         if wait:
             self.wait()
 
@@ -169,7 +171,7 @@ class Checkpoints:
                 f"{self.folder} has no checkpoint{'' if step is None else f' of step {step}'}: it holds {steps or 'none'}; start again with --overwrite"
             )
         with turn():
-            loaded = self._checkpointer.load_checkpointables(step, _abstract(_parts(like)))
+            loaded = self._checkpointer.load_checkpointables(step, abstract(parts(like)))
         return TrainState(loaded["params"], loaded["training"]["opt_state"], loaded["training"]["step"])
 
     def restore_params(self, like: Any, step: int) -> Any:
@@ -182,7 +184,7 @@ class Checkpoints:
         if step not in self.steps:
             raise DataError(f"{self.folder} has no checkpoint of step {step}: it holds {self.steps or 'none'}")
         with turn():
-            return self._checkpointer.load_checkpointables(step, {"params": _abstract(like)})["params"]
+            return self._checkpointer.load_checkpointables(step, {"params": abstract(like)})["params"]
 
     def close(self) -> None:
         """Waits and lets go of the folder.
@@ -194,25 +196,47 @@ class Checkpoints:
             self._checkpointer.close()
 
 
-def listed(folder: Path) -> list[int]:
+def opened(folder: Path | StorePath, keep: Keep, *, read_only: bool = False, before: Callable[[], None] = lambda: None) -> Any:
+    """The checkpoint folder of a run, on a disk or in an object store: `Checkpoints`, or what is used alike.
+
+    Args:
+        folder, keep, read_only: as of `Checkpoints`.
+        before: called in the first process right before a checkpoint appears in an object store; it may raise, and it does not appear then.
+    """
+    if isinstance(folder, StorePath):
+        from grre_jax.training.staged_checkpoints import StagedCheckpoints
+
+        return StagedCheckpoints(folder, keep, read_only=read_only, before=before)
+    return Checkpoints(folder, keep, read_only=read_only)
+
+
+def listed(folder: Path | StorePath) -> list[int]:
     """Steps of the complete checkpoints that lie in a folder now, in order; whoever wrote them. Nothing is opened and nothing is changed."""
+    if isinstance(folder, StorePath):
+        from grre_jax.training import staged_checkpoints
+
+        return staged_checkpoints.listed(folder)
     # A checkpoint gets its own name, a number, by a rename once it is whole.
     return sorted(int(path.name) for path in folder.iterdir() if path.name.isdigit()) if folder.is_dir() else []
 
 
-def read_params(folder: Path, step: int, like: Any) -> Any:
+def read_params(folder: Path | StorePath, step: int, like: Any) -> Any:
     """The parameters of a checkpoint that another process wrote and may remove, laid out like `like`.
 
     Raises:
         CheckpointGone: it is not there, or went while it was read.
         DataError: it is there and cannot be read.
     """
+    if isinstance(folder, StorePath):
+        from grre_jax.training import staged_checkpoints
+
+        return staged_checkpoints.read_params(folder, step, like)
     file = folder.absolute() / str(step)
     try:
         if not file.is_dir():
             raise FileNotFoundError(file)
         with turn():
-            return ocp.load_checkpointables(file, {"params": _abstract(like)})["params"]
+            return ocp.load_checkpointables(file, {"params": abstract(like)})["params"]
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         if _goes(folder, step):
             raise CheckpointGone(f"the checkpoint of step {step} is gone from {folder}: it holds {listed(folder) or 'none'}") from error

@@ -73,7 +73,7 @@ def figures(explorer: Explorer, groups: Sequence[Group], start_params: Any = Non
 
 def _as_it_is(drawn: SamplingConfig | EvaluationConfig) -> bool:
     """Whether completions are drawn from the policy itself."""
-    return (drawn.temperature, drawn.top_k, drawn.top_p) == (1.0, 0, 1.0)
+    return (drawn.temperature, drawn.top_k, drawn.top_p, drawn.min_p) == (1.0, 0, 1.0, 0.0)
 
 
 def check_best(config: Config) -> None:
@@ -93,7 +93,7 @@ def check_best(config: Config) -> None:
     if metric not in (known := (*ALWAYS, *kl)):
         raise UsageError(
             f"field checkpoint.best_metric = {metric!r} is no figure of this run's evaluations: take one of {', '.join(known)}"
-            + ("" if kl else " (kl_to_start needs evaluation.temperature 1, top_k 0 and top_p 1)")
+            + ("" if kl else " (kl_to_start needs evaluation.temperature 1, top_k 0, top_p 1 and min_p 0)")
         )
 
 

@@ -76,5 +76,5 @@ def evaluate_model(path: Path, overrides: Sequence[str] = (), console: Any = Non
 
 def settings(evaluation: EvaluationConfig, sampling: SamplingConfig) -> dict[str, float]:
     """How an evaluation's completions are drawn."""
-    own = {name: getattr(evaluation, name) for name in ("num_samples", "temperature", "top_k", "top_p")}
+    own = {name: getattr(evaluation, name) for name in ("num_samples", "temperature", "top_k", "top_p", "min_p")}
     return own | {"max_new_tokens": sampling.max_new_tokens}

@@ -8,23 +8,24 @@ from pathlib import Path
 from typing import Any
 
 from grre_jax.errors import DataError, UsageError
+from grre_jax.rollouts.store_path import StorePath
 from grre_jax.training import lease
 
 RUN_FILE = "run.json"
 
 
-def mark_run(folder: Path) -> None:
+def mark_run(folder: Path | StorePath) -> None:
     """Gives a run the name by which its explorers know it from one that replaces it in the folder; what has one keeps it."""
     if not (folder / RUN_FILE).is_file():
         lease.write_whole(folder / RUN_FILE, json.dumps({"id": uuid.uuid4().hex}) + "\n")
 
 
-def run_id(folder: Path) -> str:
+def run_id(folder: Path | StorePath) -> str:
     """The name of the run in a folder; "" if there is none."""
     return str((lease.read(folder / RUN_FILE) or {}).get("id", ""))
 
 
-def require_run(folder: Path, known: str) -> None:
+def require_run(folder: Path | StorePath, known: str) -> None:
     """Returns if the folder still holds the run of that name.
 
     Raises:
@@ -34,7 +35,7 @@ def require_run(folder: Path, known: str) -> None:
         raise DataError(f"the run in {folder} was replaced or removed meanwhile; nothing more is sealed: start this explorer again")
 
 
-def refuse_overlapping(folder: Path, name: str, index: int, count: int, console: Any = None) -> None:
+def refuse_overlapping(folder: Path | StorePath, name: str, index: int, count: int, console: Any = None) -> None:
     """Returns if no other explorer that lives takes this one's share, or divides the run otherwise.
 
     Raises:
@@ -53,7 +54,7 @@ def refuse_overlapping(folder: Path, name: str, index: int, count: int, console:
         raise UsageError(f"explorer {file.stem} {problems[file]}")
 
 
-def refuse_unlike(folder: Path, *, samples: bool, free: bool, overwrite: bool, console: Any = None) -> None:
+def refuse_unlike(folder: Path | StorePath, *, samples: bool, free: bool, overwrite: bool, console: Any = None) -> None:
     """Returns if the explorers that live may go on beside a learner that begins.
 
     Args:
@@ -80,5 +81,5 @@ def refuse_unlike(folder: Path, *, samples: bool, free: bool, overwrite: bool, c
         raise UsageError(f"explorer {file.stem} of {folder} {problems[file]}")
 
 
-def _files(folder: Path) -> list[Path]:
+def _files(folder: Path | StorePath) -> list[Path | StorePath]:
     return sorted((folder / "explorers").glob("*.json"))

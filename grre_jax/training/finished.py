@@ -20,8 +20,9 @@ from grre_jax.overrides import override
 from grre_jax.parallel import processes
 from grre_jax.parallel.mesh import MeshConfig
 from grre_jax.reporting.evaluation_tables import print_evaluations
+from grre_jax.rollouts.store_path import StorePath
 from grre_jax.training import loop, setup
-from grre_jax.training.checkpoint import Checkpoints
+from grre_jax.training.checkpoint import Keep, opened
 from grre_jax.training.evaluate import figures, refuse_contaminated, sample_questions
 from grre_jax.training.evaluate_model import settings
 from grre_jax.training.export import write_adapter, write_model
@@ -33,7 +34,7 @@ from grre_jax.training.state import create
 EVALUATION_FIELDS = ("data.", "evaluation.", "mesh.", "run_dir", "sampling.", "task.")
 
 
-def load_config(folder: Path) -> Config:
+def load_config(folder: Path | StorePath) -> Config:
     """The configuration of the run in `folder`.
 
     Raises:
@@ -48,12 +49,14 @@ def load_config(folder: Path) -> Config:
         raise DataError(f"{file} cannot be read as a configuration: {error}") from error
 
 
-def is_run(path: Path) -> bool:
+def is_run(path: Path | StorePath) -> bool:
     """Whether a path is a run's folder (its config.json is a run's, or it holds checkpoints) and not a model's.
 
     Raises:
         DataError: it is neither.
     """
+    if isinstance(path, StorePath) and not (path / "checkpoints").is_dir():
+        raise DataError(f"{path} is not a run folder: it holds no checkpoints/; a model at a URL is copied to a disk first")
     if not (path.is_file() or (path / "config.json").is_file() or any(path.glob("*.gguf"))):
         raise DataError(f"{path} is not a run folder, nor a model: it has no config.json and is no .gguf file")
     try:
@@ -63,7 +66,7 @@ def is_run(path: Path) -> bool:
     return (isinstance(stored, dict) and "run_dir" in stored) or (path / "checkpoints").is_dir()
 
 
-def evaluate_run(folder: Path, overrides: Sequence[str] = (), console: Any = None) -> dict[str, Any]:
+def evaluate_run(folder: Path | StorePath, overrides: Sequence[str] = (), console: Any = None) -> dict[str, Any]:
     """Evaluates a run's first and last policy side by side and writes evaluation.json into its folder. Several processes do it together.
 
     Args:
@@ -107,7 +110,7 @@ def evaluate_run(folder: Path, overrides: Sequence[str] = (), console: Any = Non
     return result
 
 
-def export(folder: Path, output: Path, step: int | None = None, *, adapter: bool = False) -> int:
+def export(folder: Path | StorePath, output: Path, step: int | None = None, *, adapter: bool = False) -> int:
     """Writes a run's policy as a Hugging Face folder with its tokenizer, and grre_provenance.json beside them. LoRA weights are merged into their base.
 
     Args:
@@ -131,7 +134,7 @@ def export(folder: Path, output: Path, step: int | None = None, *, adapter: bool
     return step
 
 
-def policy(folder: Path, config: Config) -> tuple[Transformer, int]:
+def policy(folder: Path | StorePath, config: Config) -> tuple[Transformer, int]:
     """The model of a run's last checkpoint and its step, all of it on the first device.
 
     Args:
@@ -145,7 +148,7 @@ def policy(folder: Path, config: Config) -> tuple[Transformer, int]:
     return nnx.merge(graph, jax.device_put(params, jax.local_devices()[0])), step
 
 
-def policy_at(folder: Path, config: Config, step: int | None = None) -> tuple[setup.Parts, Any, Any, int]:
+def policy_at(folder: Path | StorePath, config: Config, step: int | None = None) -> tuple[setup.Parts, Any, Any, int]:
     """(the parts, the model's static half, all parameters, the step) of a run's checkpoint, the last if no step is given, laid out over all devices.
 
     Arguments and errors as for `policy`.
@@ -156,12 +159,12 @@ def policy_at(folder: Path, config: Config, step: int | None = None) -> tuple[se
 
 
 def _policies(
-    folder: Path, config: Config, parts: setup.Parts, steps: Sequence[int | None]
+    folder: Path | StorePath, config: Config, parts: setup.Parts, steps: Sequence[int | None]
 ) -> tuple[Any, tuple[Any, ...], tuple[int, ...]]:
     """(graph, the parameters at each of the steps, those steps); None stands for the last checkpoint."""
     if not (folder / "checkpoints").is_dir():
         raise DataError(f"run {folder} has no checkpoints yet: let it train first")
-    checkpoints = Checkpoints(folder / "checkpoints", config.checkpoint.keep, read_only=True)
+    checkpoints = opened(folder / "checkpoints", Keep(config.checkpoint.keep), read_only=True)
     if not checkpoints.steps:
         raise DataError(f"run {folder} has no complete checkpoint yet: let it train first")
     found = tuple(checkpoints.steps[-1] if step is None else step for step in steps)
@@ -171,7 +174,7 @@ def _policies(
     return graph, policies, found
 
 
-def _contents(folder: Path) -> set[str]:
+def _contents(folder: Path | StorePath) -> set[str]:
     """Benchmark splits that the run's training data holds, the exported model's own past included."""
     file = folder / "provenance.json"
     if not file.is_file():

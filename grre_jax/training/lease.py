@@ -5,6 +5,9 @@ killed process is replaced at once. A file that says who holds the role, with a 
 several machines share, where a lock of another machine may not be seen, a holder whose counter stands still for the lease's length is taken for dead. The
 counter is watched, and no clock is compared with another machine's: clocks that differ, or go backwards, change nothing.
 
+On an object store the file and its counter are objects, and `fences` decides who holds the role. The lock is a local file then: it tells the processes of one
+machine, and of one cache folder, about each other.
+
     RUN/learner.json, RUN/.learner.lock; RUN/explorers/NAME.json, RUN/explorers/.NAME.lock
 """
 
@@ -13,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import fcntl
+import hashlib
 import json
 import os
 import socket
@@ -24,7 +28,10 @@ from pathlib import Path
 from typing import Any
 
 from grre_jax.errors import DataError, UsageError
+from grre_jax.rollouts import cache
 from grre_jax.rollouts.locks import NO_LOCKS, machine
+from grre_jax.rollouts.store_path import StorePath
+from grre_jax.training.fences import Fences
 
 SECONDS = 30.0  # a holder on another machine that gives no sign for so long is taken for dead
 
@@ -43,28 +50,35 @@ class Lease:
         UsageError: at `__enter__`, if another process holds the role.
     """
 
-    def __init__(self, file: Path, role: str, *, seconds: float = SECONDS, console: Any = None, **details: Any):
+    def __init__(self, file: Path | StorePath, role: str, *, seconds: float = SECONDS, console: Any = None, **details: Any):
         self.file, self.role = file, role
         self._seconds, self._console, self._details = seconds, console, details
         self._lock_file = lock_file(file)
+        self._fences = Fences(file) if isinstance(file, StorePath) else None
         self._owner = uuid.uuid4().hex
         self._end, self._guard = threading.Event(), threading.Lock()
         self._lost = ""
 
     def __enter__(self) -> Lease:
-        self.file.parent.mkdir(parents=True, exist_ok=True)
+        self._lock_file.parent.mkdir(parents=True, exist_ok=True)
         self._descriptor = os.open(self._lock_file, os.O_RDWR | os.O_CREAT, 0o644)
         try:
             locks = self._lock()
             before = read(self.file)
-            if before and not before.get("ended") and not (locks and before.get("machine") == machine()):
+            last, fenced = int((before or {}).get("token", 0)), self._fences.newest() if self._fences else 0
+            if fenced > last:  # somebody has taken it, and has not written it down yet
+                self._watch(before or {})
+            elif before and not before.get("ended") and not (locks and before.get("machine") == place(self.file)):
                 self._watch(before)
+            token = max(last, fenced) + 1
+            if self._fences and not self._fences.take(token, self._owner):
+                raise self._refused(None)
             self._content = {
-                "token": int(before.get("token", 0)) + 1 if before else 1,
+                "token": token,
                 "owner": self._owner,
                 "pid": os.getpid(),
                 "host": socket.gethostname(),
-                "machine": machine(),
+                "machine": place(self.file),
                 "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
                 "beats": 0,
                 "ended": False,
@@ -101,10 +115,15 @@ class Lease:
         """Returns if the role is still this process's; called before anything is published.
 
         Raises:
-            DataError: another process has taken it over, or the folder is gone.
+            DataError: another process has taken it over, or the folder is gone, or an object store does not say.
         """
         with self._guard:
-            self._lost = self._lost or self._taken()
+            try:
+                self._lost = self._lost or self._taken()
+            except OSError as error:
+                raise DataError(
+                    f"{self.file.parent} cannot be asked who holds {self.role}'s lease ({error}); nothing is published"
+                ) from error
         if self._lost:
             raise DataError(
                 f"{self._lost}: this process was silent for too long, or its folder was replaced; it stops and publishes nothing more"
@@ -129,7 +148,8 @@ class Lease:
     def _watch(self, before: dict[str, Any]) -> None:
         """Returns when the former holder, on another machine, has been silent for the lease's length."""
         if self._console is not None:
-            self._console.print(f"{self._described(before)} held {self.role}'s lease: watching for {self._seconds:g} s whether it lives")
+            who = self._described(before) if before else "another process"
+            self._console.print(f"{who} held {self.role}'s lease: watching for {self._seconds:g} s whether it lives")
         until = time.monotonic() + self._seconds
         while time.monotonic() < until:
             time.sleep(min(1.0, self._seconds / 10))
@@ -146,8 +166,13 @@ class Lease:
         return f"process {holder.get('pid')} on {holder.get('host')}, since {holder.get('started')}"
 
     def _taken(self) -> str:
-        """Why the role is another's, or nothing."""
+        """Why the role is another's, or nothing. Raises OSError where an object store does not say."""
         found = read(self.file)
+        if self._fences:
+            newest, who = self._fences.newest(), self._described(found) if found else "another process"
+            if newest == self.token:
+                return ""
+            return f"{who} took over (token {newest}, after {self.token})" if newest else f"{self.file} is gone"
         if found is None:  # a file that cannot be read for a moment says nothing
             return "" if self.file.exists() else f"{self.file} is gone"
         return (
@@ -158,25 +183,24 @@ class Lease:
 
     def _renew(self) -> None:
         while not self._end.wait(self._seconds / 3):
-            with self._guard:
+            # A disk that is full for a while is no reason to stop, nor a store that does not answer: the holder is told by what it writes itself.
+            with self._guard, contextlib.suppress(OSError):
                 self._lost = self._lost or self._taken()
                 if self._lost:
                     return
                 self._content["beats"] += 1
-                # A disk that is full for a while is no reason to stop: the holder is told by what it writes itself.
-                with contextlib.suppress(OSError):
-                    self._write()
+                self._write()
 
     def _write(self) -> None:
         write_whole(self.file, json.dumps(self._content, indent=2) + "\n")
 
 
-def is_held(file: Path) -> bool:
+def is_held(file: Path | StorePath) -> bool:
     """Whether a process of this machine holds a role. Of another machine's, only watching tells."""
     return bool(_locked(file))
 
 
-def living(files: Iterable[Path], *, seconds: float = SECONDS, console: Any = None) -> list[Path]:
+def living(files: Iterable[Path | StorePath], *, seconds: float = SECONDS, console: Any = None) -> list[Path | StorePath]:
     """Those of the roles' files that a process holds: of this machine, by its lock; of others, those whose counters move within the lease's length, watched together.
 
     Args:
@@ -198,18 +222,18 @@ def living(files: Iterable[Path], *, seconds: float = SECONDS, console: Any = No
     return [file for file in files if file in found]
 
 
-def _mark(file: Path) -> tuple[Any, Any] | None:
+def _mark(file: Path | StorePath) -> tuple[Any, Any] | None:
     """What changes with every beat of a role's holder; None of one that ended or cannot be read."""
     found = read(file)
     return None if not found or found.get("ended") else (found.get("owner"), found.get("beats"))
 
 
-def _locked(file: Path) -> bool | None:
+def _locked(file: Path | StorePath) -> bool | None:
     """Whether a process holds a role; None where its lock does not tell."""
     found = read(file)
     if not found or found.get("ended"):
         return False
-    if found.get("machine") != machine():
+    if found.get("machine") != place(file):
         return None
     try:
         descriptor = os.open(lock_file(file), os.O_RDWR)
@@ -229,12 +253,25 @@ def _locked(file: Path) -> bool | None:
     return False
 
 
-def lock_file(file: Path) -> Path:
+def lock_file(file: Path | StorePath) -> Path:
     """The file that is locked for a role's JSON file."""
+    if isinstance(file, StorePath):
+        return cache.user_folder() / "locks" / f"{hashlib.sha256(str(file).encode()).hexdigest()[:16]}.lock"
     return file.with_name(f".{file.stem}.lock")
 
 
-def read(file: Path) -> dict[str, Any] | None:
+def place(file: Path | StorePath) -> str:
+    """Where a role's lock is seen: this machine since it was started and, for an object store, the local file, which other users and containers do not share."""
+    if not isinstance(file, StorePath):
+        return machine()
+    try:
+        status = lock_file(file).stat()
+    except FileNotFoundError:
+        return f"{machine()} without"
+    return f"{machine()} {status.st_dev}:{status.st_ino}"
+
+
+def read(file: Path | StorePath) -> dict[str, Any] | None:
     """What a role's file says; None if there is none, or none that can be read."""
     try:
         found = json.loads(file.read_text())
@@ -251,7 +288,7 @@ class Signs:
         names: which of the files.
     """
 
-    def __init__(self, folder: Path, names: str = "*.json"):
+    def __init__(self, folder: Path | StorePath, names: str = "*.json"):
         self._folder, self._names = folder, names
         self._seen: dict[str, tuple[Any, float]] = {}
 
@@ -272,8 +309,11 @@ class Signs:
         return ", ".join(clauses) or "none has come yet"
 
 
-def write_whole(file: Path, text: str) -> None:
+def write_whole(file: Path | StorePath, text: str) -> None:
     """Writes a small file so that a reader finds the old or the new one, never half of one."""
+    if isinstance(file, StorePath):
+        file.write_text(text)
+        return
     partial = file.with_name(f".{file.name}.partial")
     partial.write_text(text)
     os.replace(partial, file)

@@ -20,11 +20,12 @@ from grre_jax.config import Config
 from grre_jax.errors import UsageError
 from grre_jax.parallel import mesh as meshes
 from grre_jax.parallel import processes
-from grre_jax.training import explorers, setup, stored_folders
+from grre_jax.rollouts.store_path import StorePath
+from grre_jax.training import checkpoint, explorers, setup, stored_folders, workspaces
 from grre_jax.training import state as states
 from grre_jax.training.ahead import Ahead
 from grre_jax.training.batches import PackedBatch, place
-from grre_jax.training.checkpoint import Checkpoints, Keep
+from grre_jax.training.checkpoint import Keep
 from grre_jax.training.data import Batches, training_contents
 from grre_jax.training.draws import Purpose, run_key
 from grre_jax.training.evaluate import check_best, evaluate, failure_scalars, refuse_contaminated
@@ -41,7 +42,7 @@ from grre_jax.training.supply import SampledElsewhere, SampledHere, StillToSampl
 from grre_jax.training.warm_start import warm_start
 
 
-def train(config: Config, *, resume: bool = False, overwrite: bool = False, console: Any = None) -> Path:
+def train(config: Config, *, resume: bool = False, overwrite: bool = False, console: Any = None) -> Path | StorePath:
     """Runs a configuration to its end, or resumes it: explores and learns in turn.
 
     The processes of a run (see `parallel.distributed`) all call this with the same arguments and take the same steps. Each samples and seals its share of the
@@ -76,7 +77,7 @@ class Role:
     free: bool = False
 
 
-def run(config: Config, role: Role, *, resume: bool, overwrite: bool, console: Any) -> Path:
+def run(config: Config, role: Role, *, resume: bool, overwrite: bool, console: Any) -> Path | StorePath:
     """As `train`, in a role."""
     first = processes.is_first()
     console = console if console and first else reporting.progress.make_console(quiet=not first)
@@ -91,7 +92,7 @@ def run(config: Config, role: Role, *, resume: bool, overwrite: bool, console: A
     if config.evaluation.questions:
         refuse_contaminated(contains, evaluation_source, allowed=config.evaluation.allow_contaminated)
     provenance = {**parts.provenance(), "contains": sorted(contains)}
-    with contextlib.ExitStack() as stack:
+    with workspaces.opened(config.folder) as work, contextlib.ExitStack() as stack:
         stack.callback(parts.judge.close)
         held = _open_folder(config, provenance, role, stack, resume=resume, overwrite=overwrite, console=console)
         folder = config.folder
@@ -102,11 +103,14 @@ def run(config: Config, role: Role, *, resume: bool, overwrite: bool, console: A
         optimizer = states.make_optimizer(config.optimizer)
         graph, state = states.create(parts.model, optimizer, parts.mesh, donate=True)
         own = _own_rollouts(folder / "rollouts") if config.samples else None
-        checkpoints = Checkpoints(folder / "checkpoints", _keep(parts, own, role))
+        publish = partial(work.push, held.check if held else None)
+        checkpoints = checkpoint.opened(folder / "checkpoints", _keep(parts, own, role), before=publish)
         saved = checkpoints.steps if resume else []
         last = saved[-1] if saved else 0
         kept_rows = {"train": last, "eval": last or -1, "warm_start": config.warm_start.steps if saved else -1} if resume else None
-        stop, log = stack.enter_context(StopRequest()), stack.enter_context(_open_log(config, folder, kept_rows))
+        if first and resume:
+            work.pull()
+        stop, log = stack.enter_context(StopRequest()), stack.enter_context(_open_log(config, work.folder, kept_rows))
         # ---- the first policy: restored, or warm-started and saved as step 0
         if saved:
             state = checkpoints.restore(states.release(state))
@@ -140,12 +144,16 @@ def run(config: Config, role: Role, *, resume: bool, overwrite: bool, console: A
         checkpoints.save(state, wait=True)
         checkpoints.close()
         if held_out and first:
-            save_ranking(folder, before, after, held_out, console)
+            save_ranking(work.folder, before, after, held_out, console)
         if config.checkpoint.export:
-            _export(parts, graph, state, folder / "model", contains)
+            _export(parts, graph, state, work.folder / "model", contains)
             console.print(f"model    {folder / 'model'}")
-    if first:
-        reporting.report([folder], console=console)
+        if first:
+            log.close()
+            reporting.report([work.folder], console=console)
+            publish()
+            if work.folder != folder:
+                console.print(f"copied   {folder}")
     return folder
 
 
@@ -208,7 +216,7 @@ def _open_folder(
 def evaluation_explorer(parts: setup.Parts, graph: Any) -> Explorer:
     """Samples held-out questions as the evaluation's own fields say, with draws of its own."""
     config = parts.config
-    own = {name: getattr(config.evaluation, name) for name in ("num_samples", "temperature", "top_k", "top_p")}
+    own = {name: getattr(config.evaluation, name) for name in ("num_samples", "temperature", "top_k", "top_p", "min_p")}
     settings = dataclasses.replace(config.sampling, **own)
     return Explorer(graph, parts.task, parts.tokenizer, settings, parts.mesh, config.seed, Purpose.EVALUATE, parts.judge)
 
@@ -227,7 +235,7 @@ class _Learner:
     data: Batches
     supply: Supply
     log: Any
-    checkpoints: Checkpoints
+    checkpoints: Any
     start_params: Any
     stop: StopRequest
     lease: Lease | None

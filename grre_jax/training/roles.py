@@ -21,6 +21,7 @@ from grre_jax import reporting, rollouts
 from grre_jax.config import Config
 from grre_jax.errors import DataError, UsageError
 from grre_jax.parallel import processes
+from grre_jax.rollouts.store_path import StorePath
 from grre_jax.training import explorers, free_running, lease, loop, refill, setup
 from grre_jax.training import state as states
 from grre_jax.training.checkpoint import CheckpointGone, listed, read_params
@@ -29,7 +30,7 @@ from grre_jax.training.stopping import StopRequest
 from grre_jax.training.waiting import wait_until
 
 
-def learn(config: Config, *, free: bool = False, overwrite: bool = False, console: Any = None) -> Path:
+def learn(config: Config, *, free: bool = False, overwrite: bool = False, console: Any = None) -> Path | StorePath:
     """Trains on what explorers sample; goes on by itself where the folder holds the run already.
 
     Args:
@@ -140,7 +141,7 @@ class _Explorer:
     role: ExplorerRole
     explorer: Explorer
     like: Any
-    folder: Path
+    folder: Path | StorePath
     reader: rollouts.RolloutReader
     run: str
     held: lease.Lease | None
@@ -267,7 +268,7 @@ def _refuse_unfit(config: Config, free: bool) -> None:
         free_running.refuse_unfit(config)
 
 
-def _check_run(folder: Path, config: Config) -> int:
+def _check_run(folder: Path | StorePath, config: Config) -> int:
     """Checks that the folder is this configuration's run; returns the run's steps, as the learner has them.
 
     Raises:
@@ -286,7 +287,7 @@ def _check_run(folder: Path, config: Config) -> int:
     return steps
 
 
-def _refuse_learner(folder: Path, role: ExplorerRole, console: Any) -> None:
+def _refuse_learner(folder: Path | StorePath, role: ExplorerRole, console: Any) -> None:
     """Raises UsageError if a learner that lives does not train on what this explorer samples."""
     learner, its, mine = lease.read(folder / "learner.json") or {}, *(("without", "with") if role.free else ("with", "without"))
     if learner.get("samples", False):
@@ -299,7 +300,7 @@ def _refuse_learner(folder: Path, role: ExplorerRole, console: Any) -> None:
         raise UsageError(problem)
 
 
-def _hold(folder: Path, role: ExplorerRole, stack: contextlib.ExitStack, console: Any) -> lease.Lease | None:
+def _hold(folder: Path | StorePath, role: ExplorerRole, stack: contextlib.ExitStack, console: Any) -> lease.Lease | None:
     """Takes the explorer's name, in the first process.
 
     Raises:

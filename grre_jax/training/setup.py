@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import shutil
-import uuid
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -23,9 +21,10 @@ from grre_jax.models import adapters
 from grre_jax.models.config import ModelConfig
 from grre_jax.models.lora import LoraConfig, initial
 from grre_jax.models.transformer import Transformer
+from grre_jax.rollouts.store_path import StorePath, inside, remove_tree
 from grre_jax.tasks.judging import Judge
 from grre_jax.tasks.pool import TaskSpec, make_judge
-from grre_jax.training import lease
+from grre_jax.training import lease, run_folders
 from grre_jax.training import state as states
 from grre_jax.training.batches import BatchShape
 from grre_jax.training.draws import Purpose, run_key
@@ -257,14 +256,14 @@ def check_run_folder(config: Config, *, resume: bool, overwrite: bool) -> bool:
     file = folder / "config.json"
     if resume and overwrite:
         raise UsageError("--resume and --overwrite exclude each other")
-    if folder.exists() and (not folder.is_dir() or any(not _of_no_run(path) for path in folder.iterdir())):
+    if folder.exists() and (not folder.is_dir() or any(not run_folders.of_no_run(path) for path in folder.iterdir())):
         if resume:
             _check_same_run(config, file)
         elif not overwrite:
             raise UsageError(
                 f"run folder {folder} already exists: continue it with --resume, replace it with --overwrite, or choose another with --run-dir"
             )
-        elif not file.is_file() and not _half_removed(folder):
+        elif not file.is_file() and not run_folders.half_removed(folder):
             raise UsageError(
                 f"{folder} is not the folder of a run (it has no config.json), so --overwrite leaves it alone: choose another with --run-dir"
             )
@@ -276,7 +275,7 @@ def check_run_folder(config: Config, *, resume: bool, overwrite: bool) -> bool:
     return False
 
 
-def open_run_folder(config: Config, *, resume: bool, overwrite: bool) -> Path:
+def open_run_folder(config: Config, *, resume: bool, overwrite: bool) -> Path | StorePath:
     """Makes the run's folder and writes its config.json, or checks that the folder is this run's.
 
     Raises:
@@ -284,45 +283,24 @@ def open_run_folder(config: Config, *, resume: bool, overwrite: bool) -> Path:
     """
     folder = config.folder
     if check_run_folder(config, resume=resume, overwrite=overwrite):
-        _empty(folder)
-    for removed in folder.glob(_REMOVED + "*"):  # by this process, or by one that was killed at it
-        shutil.rmtree(removed)
+        run_folders.empty(folder)
+    for removed in folder.glob(run_folders.REMOVED + "*"):  # by this process, or by one that was killed at it
+        remove_tree(removed)
     folder.mkdir(parents=True, exist_ok=True)
     lease.write_whole(folder / "config.json", config.to_json())
     return folder
 
 
-# Who holds the run's lease is written before anything else, and stays when the run is replaced. A process killed at its first write leaves the last of these.
-LEASE_FILES = ("learner.json", ".learner.json.partial", ".learner.lock", ".config.json.partial")
-_REMOVED = ".removed-"  # in the run's folder: holds what an --overwrite takes away
-
-
-def _of_no_run(path: Path) -> bool:
-    return path.name in LEASE_FILES or path.name.startswith(_REMOVED)
-
-
-def _half_removed(folder: Path) -> bool:
-    """Whether what lies in a folder without config.json is the rest of a run that an --overwrite was removing."""
-    return any((removed / "config.json").is_file() for removed in folder.glob(_REMOVED + "*"))
-
-
-def _empty(folder: Path) -> None:
-    """Moves the run aside, config.json first: whenever this is cut short, what is left is either the whole run or no run at all."""
-    (removed := folder / f"{_REMOVED}{uuid.uuid4().hex}").mkdir()
-    for path in sorted(filter(lambda path: not _of_no_run(path), folder.iterdir()), key=lambda path: path.name != "config.json"):
-        path.rename(removed / path.name)
-
-
-def _check_reads_nothing_inside(config: Config, folder: Path) -> None:
+def _check_reads_nothing_inside(config: Config, folder: Path | StorePath) -> None:
     read = [("data.path", config.data.path), ("model.path", config.model.path), ("model.adapter", config.model.adapter)]
     for name, path in read + [("data.mix", entry.path) for entry in config.data.entries]:
-        if path and Path(path).resolve().is_relative_to(folder.resolve()):
+        if path and inside(path, folder):
             raise UsageError(
                 f"field {name} = {path} lies in run folder {folder}, which --overwrite would remove: choose another folder with --run-dir"
             )
 
 
-def _check_same_run(config: Config, file: Path) -> None:
+def _check_same_run(config: Config, file: Path | StorePath) -> None:
     if not file.is_file():
         raise DataError(f"{file.parent} holds no config.json, so it is no run to resume: choose another folder with --run-dir")
     try:
@@ -338,8 +316,12 @@ def _check_same_run(config: Config, file: Path) -> None:
 
 
 def changed_fields(stored: dict[str, Any], config: Config) -> list[str]:
-    """Fields that make a stored configuration another run than `config`."""
-    found = differences(stored, json.loads(config.to_json()))
+    """Fields that make a stored configuration another run than `config`; one that it was stored without, by an older version, counts as its default."""
+    defaults = json.loads(Config(name="").to_json())
+    sections = {
+        name: {**own, **stored[name]} for name, own in defaults.items() if isinstance(own, dict) and isinstance(stored.get(name), dict)
+    }
+    found = differences({**defaults, **stored, **sections}, json.loads(config.to_json()))
     return [name for name in found if not any(name == f or name.startswith(f + ".") for f in RESUMABLE_FIELDS)]
 
 

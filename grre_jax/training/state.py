@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from flax import nnx
 from jax.sharding import Mesh
@@ -16,6 +17,7 @@ from jaxtyping import Array, Int
 from grre_jax.models.lora import is_lora
 from grre_jax.models.transformer import Transformer
 from grre_jax.parallel import mesh as meshes
+from grre_jax.parallel import processes
 
 
 @jax.tree_util.register_dataclass
@@ -203,4 +205,5 @@ def fresh(params: Any, optimizer: optax.GradientTransformation, mesh: Mesh) -> T
     """A state at step 0 with a new optimiser around existing parameters."""
     shapes = jax.eval_shape(optimizer.init, params)
     opt_state = jax.jit(optimizer.init, out_shardings=meshes.tree_shardings(shapes, mesh))(params)
-    return TrainState(params, opt_state, jax.device_put(jnp.int32(0), meshes.replicated(mesh)))
+    # By `put`: of an array that `device_put` spreads over processes of one device each, jax 0.10 cannot list the pieces, and it could not be saved.
+    return TrainState(params, opt_state, processes.put(np.int32(0), meshes.replicated(mesh)))

@@ -1,4 +1,8 @@
-"""Stopping a run between two steps, so that neither a step nor a seal is cut in half; over several processes, at the same step in all of them."""
+"""Stopping a run between two steps, so that neither a step nor a seal is cut in half; over several processes, at the same step in all of them.
+
+A run is asked to stop by SIGTERM or SIGINT; one of several processes also by a notice of JAX's preemption service, which every process that joined others has. It hears
+what the platform says of a machine that is about to be taken away or maintained, and a SIGTERM that came before the run listened itself.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +11,15 @@ import signal
 import threading
 from typing import Any
 
+import jax
+from jax.experimental import multihost_utils
+
+from grre_jax.parallel import processes
 from grre_jax.parallel.processes import LargestOf
 
 
 class Stopped(Exception):
-    """The run was asked to stop (SIGTERM or SIGINT) and has saved what it had.
+    """The run was asked to stop (SIGTERM, SIGINT or a preemption notice, which counts as SIGTERM) and has saved what it had.
 
     Attributes:
         exit_status: 128 plus the signal's number, as shells report it.
@@ -33,6 +41,7 @@ class StopRequest:
     """
 
     received: signal.Signals | None = None
+    _calls: int = dataclasses.field(default=0, init=False, repr=False)
     _largest: LargestOf = dataclasses.field(default_factory=LargestOf, init=False, repr=False)
 
     def __enter__(self) -> StopRequest:
@@ -51,8 +60,12 @@ class StopRequest:
         """The signal to stop by, or None; the same in all processes, which call this equally often.
 
         A process alone stops at once. Of several, one that got a signal tells the others, and all of them stop at the next call, so that none waits in a
-        computation for one that left.
+        computation for one that left. After a preemption notice the service itself finds the call at which all of them stop.
         """
+        self._calls += 1
+        if processes.many() and jax.config.jax_enable_preemption_service and multihost_utils.reached_preemption_sync_point(self._calls):
+            self.received = signal.SIGTERM
+            return self.received
         number = self._largest(int(self.received or 0))
         if number:
             self.received = signal.Signals(number)

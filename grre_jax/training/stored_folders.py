@@ -14,6 +14,7 @@ from grre_jax.errors import DataError
 from grre_jax.parallel import processes
 from grre_jax.rollouts import Group
 from grre_jax.rollouts.manifest import Entry
+from grre_jax.rollouts.store_path import StorePath
 from grre_jax.training.lease import write_whole
 
 FILE = "stored.json"  # in the run's folder: {path: {"datasets": how many, "last": digest of the last of them}}
@@ -69,7 +70,7 @@ def open_stored(config: Config, *, resume: bool) -> dict[str, Beginning]:
     return found
 
 
-def record(folder: Path, stored: Mapping[str, Beginning]) -> None:
+def record(folder: Path | StorePath, stored: Mapping[str, Beginning]) -> None:
     """Writes down in a run's folder what it reads, for its resumption; nothing if it reads nothing."""
     if stored:
         write_whole(folder / FILE, _text(stored))
@@ -85,7 +86,7 @@ def _mark(datasets: tuple[Entry, ...]) -> dict[str, Any]:
     return {"datasets": len(datasets), "last": hashlib.sha256(json.dumps(content).encode()).hexdigest()}
 
 
-def _recorded(file: Path) -> dict[str, dict[str, Any]]:
+def _recorded(file: Path | StorePath) -> dict[str, dict[str, Any]]:
     if not file.is_file():  # the run was killed before it was written, or reads nothing
         return {}
     try:

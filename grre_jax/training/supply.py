@@ -9,8 +9,8 @@ from typing import Any, Protocol
 
 from grre_jax import rollouts
 from grre_jax.errors import DataError
+from grre_jax.rollouts.store_path import StorePath
 from grre_jax.training import lease, refill, setup
-from grre_jax.training.checkpoint import Checkpoints
 from grre_jax.training.data import Batches
 from grre_jax.training.explore import Explorer, explore, refresh_together
 from grre_jax.training.free_running import FreeBatches
@@ -55,7 +55,7 @@ class SampledHere:
     parts: setup.Parts
     explorer: Explorer
     reader: rollouts.RolloutReader
-    checkpoints: Checkpoints
+    checkpoints: Any
     _begun: bool = dataclasses.field(default=False, init=False)
 
     def before(self, state: TrainState, step: int, bar: Any, between: Callable[[], None], publish: Callable[[], None]) -> None:
@@ -101,10 +101,10 @@ class SampledElsewhere:
     """
 
     parts: setup.Parts
-    folder: Path
+    folder: Path | StorePath
     data: Batches
     reader: rollouts.RolloutReader
-    checkpoints: Checkpoints
+    checkpoints: Any
 
     def __post_init__(self):
         self._signs = lease.Signs(self.folder / "explorers")

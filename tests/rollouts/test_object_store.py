@@ -2,9 +2,7 @@
 
 import json
 import random
-import re
 import threading
-import time
 
 import pytest
 
@@ -14,67 +12,6 @@ from grre_jax.rollouts import cache, manifest, object_store, places
 
 pytest.importorskip("s3fs", reason="needs the extras s3 and test")
 pytest.importorskip("moto", reason="needs the extras s3 and test")
-
-
-class Faults:
-    """WSGI in front of the server: `plan` gets (method, path, query) and may say what happens instead of, or besides, the answer."""
-
-    def __init__(self, app):
-        self.app, self.plan, self.log = app, None, []
-
-    def __call__(self, environ, start_response):
-        asked = (environ["REQUEST_METHOD"], environ["PATH_INFO"], environ["QUERY_STRING"])
-        self.log.append(asked)
-        fault = self.plan(*asked) if self.plan else None
-        if fault == "lost":  # the server does it; its answer does not arrive
-            b"".join(self.app(environ, lambda *_: None))
-            fault = 500
-        elif isinstance(fault, float):
-            time.sleep(fault)
-        elif isinstance(fault, int):
-            environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
-        if isinstance(fault, int):
-            start_response(f"{fault} Fault", [("Content-Type", "application/xml"), ("Connection", "close")])
-            code = {403: "AccessDenied", 500: "InternalError", 503: "SlowDown"}[fault]
-            return [f"<Error><Code>{code}</Code><Message>made to fail</Message></Error>".encode()]
-        return self.app(environ, start_response)
-
-
-@pytest.fixture(scope="module")
-def server():
-    from moto.server import DomainDispatcherApplication, create_backend_app
-    from werkzeug.serving import WSGIRequestHandler, make_server
-
-    class Quiet(WSGIRequestHandler):
-        def log(self, *_):
-            """Nothing: the log of requests is Faults'."""
-
-    faults = Faults(DomainDispatcherApplication(create_backend_app))
-    served = make_server("127.0.0.1", 0, faults, threaded=True, request_handler=Quiet)
-    thread = threading.Thread(target=served.serve_forever, daemon=True)
-    thread.start()
-    faults.url = f"http://127.0.0.1:{served.server_port}"
-    yield faults
-    served.shutdown()
-    thread.join()
-
-
-@pytest.fixture
-def store(server, tmp_path, monkeypatch):
-    """`store.url`: the URL of a folder to be, in a bucket of its own; `store.files`: fsspec's view of the server; `store.server.plan`: faults."""
-    import s3fs
-
-    settings = {"AWS_ENDPOINT_URL": server.url, "AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "AWS_DEFAULT_REGION": "us-east-1"}
-    for name, value in (settings | {"AWS_MAX_ATTEMPTS": "2", cache.FOLDER_VARIABLE: str(tmp_path / "cache")}).items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr(s3fs.S3FileSystem, "retries", 1)
-    s3fs.S3FileSystem.clear_instance_cache()
-    server.plan, server.files = None, s3fs.S3FileSystem(use_listings_cache=False)
-    server.bucket = re.sub("[^a-z0-9]", "", tmp_path.name)[-20:].zfill(8)
-    server.files.mkdir(server.bucket)
-    server.folder = f"{server.bucket}/run/rollouts"
-    yield server
-    server.plan = None
 
 
 def url(store):

@@ -34,7 +34,7 @@ def test_the_figures_are_those_of_the_run(model, tiny_run, tmp_path):
     of_run = finished.evaluate_run(copy, words[:4], Console(file=io.StringIO()))["first"]
     assert found["policy"] == {name: value for name, value in of_run.items() if name != "kl_to_start"}
     assert found["questions"] == 12 and found["task"] == "arithmetic" and found["model"] == str(model) and json.dumps(found)
-    assert found["sampling"] == {"num_samples": 4, "temperature": 1.0, "top_k": 0, "top_p": 1.0, "max_new_tokens": 3}
+    assert found["sampling"] == {"num_samples": 4, "temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "max_new_tokens": 3}
     assert "│ tiny" in printed and "maj@k" in printed
 
 

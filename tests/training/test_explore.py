@@ -72,6 +72,14 @@ def test_log_probs_mean_what_they_say(explorer, groups):
     assert max((g.sampling_logprobs - g.behavior_logprobs).max() for g in groups) > 1e-3
 
 
+def test_min_p_leaves_out_what_is_unlikely(explorer):
+    explorer, params = explorer
+    cut = dataclasses.replace(explorer, config=dataclasses.replace(explorer.config, min_p=1.0))
+    (group,) = cut.groups(params, [explorer.task.question(0)], [0], policy_version=0)
+    assert group.min_p == 1.0 and len(set(group.texts)) == 1  # the most probable token alone is left
+    assert np.abs(group.sampling_logprobs - group.behavior_logprobs).max() > 0.1  # and what a ratio takes is over all
+
+
 def test_the_size_of_a_call_changes_nothing(explorer, groups):
     """Ten questions in calls of four, and some of them in other company in calls of six."""
     explorer, params = explorer

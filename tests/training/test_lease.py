@@ -12,6 +12,8 @@ import time
 import pytest
 
 from grre_jax.errors import DataError, UsageError
+from grre_jax.rollouts import cache
+from grre_jax.rollouts.store_path import StorePath
 from grre_jax.training import lease as module
 from grre_jax.training.lease import Lease, Signs, is_held, living, read, write_whole
 
@@ -184,3 +186,116 @@ def test_who_lives_of_several(file, tmp_path):
         assert living([silent, here], console=said) == [here] and len(said.lines) == 1  # one is enough: nothing is watched
     elsewhere.write_text(json.dumps(dead))
     assert living([here, elsewhere]) == []  # ended
+
+
+def test_a_clock_that_goes_backwards_changes_nothing(file, monkeypatch):
+    clock = [2e9]
+
+    def backwards():
+        clock[0] -= 3600
+        return clock[0]
+
+    monkeypatch.setattr(time, "time", backwards)
+    elsewhere(file, started="2999-01-01T00:00:00+00:00")  # another machine's clock says what it likes
+    threading.Timer(0.1, elsewhere, (file,), {"beats": 5}).start()
+    with pytest.raises(UsageError, match="already has a learner"):
+        Lease(file, "a learner", seconds=60).__enter__()
+    with Lease(file, "a learner", seconds=0.2) as held:
+        held.check()
+        signs = Signs(file.parent)
+        assert signs() == signs() == "learner lives"
+    assert read(file)["token"] == 8
+
+
+# ---- in an object store
+
+
+@pytest.fixture
+def stored(store):
+    return StorePath(f"s3://{store.bucket}/run/learner.json")
+
+
+@pytest.fixture
+def other_machine(monkeypatch, tmp_path):
+    """Called: from now on this is another machine, which does not see the first one's local lock."""
+    return lambda: monkeypatch.setenv(cache.FOLDER_VARIABLE, str(tmp_path / "other"))
+
+
+def test_on_a_store_a_second_holder_is_refused(stored, other_machine):
+    with Lease(stored, "a learner", seconds=1, free_running=True) as first:
+        assert first.token == 1 and is_held(stored) and read(stored)["free_running"]
+        with pytest.raises(UsageError, match="already has a learner: process"):  # by this machine's lock
+            Lease(stored, "a learner", seconds=60).__enter__()
+        other_machine()
+        assert not is_held(stored)
+        with pytest.raises(UsageError, match=rf"run already has a learner: process {os.getpid()} on"):  # by its beats
+            Lease(stored, "a learner", seconds=60).__enter__()
+        assert living([stored], seconds=60) == [stored]
+        first.check()
+    assert read(stored)["ended"]
+    with Lease(stored, "a learner", seconds=60) as second:
+        assert second.token == 2
+
+
+def silenced(lease):
+    """A holder that does not beat any more: its process was paused, or cut off."""
+    lease._end.set()
+    lease._thread.join()
+
+
+def test_on_a_store_a_silent_holder_is_replaced_and_stops(stored, other_machine):
+    said = Said()
+    with Lease(stored, "a learner") as first:
+        silenced(first)
+        other_machine()
+        with Lease(stored, "a learner", seconds=0.3, console=said) as second:
+            assert second.token == 2 and "watching for 0.3 s" in said.lines[0]
+            first._write()  # the beat that was on its way when it was paused
+            second.check()
+            with pytest.raises(DataError, match=r"took over \(token 2, after 1\).*publishes nothing more"):
+                first.check()
+            silenced(second)
+            second._write()
+    assert read(stored)["token"] == 2 and read(stored)["ended"]
+
+
+def test_on_a_store_a_killed_holder_of_this_machine_is_replaced_at_once(stored):
+    first, said = Lease(stored, "a learner").__enter__(), Said()
+    silenced(first)
+    os.close(first._descriptor)  # as the kernel does
+    with Lease(stored, "a learner", seconds=60, console=said) as second:
+        assert second.token == 2 and not said.lines
+
+
+def test_on_a_store_a_holder_that_has_not_written_itself_down_yet_is_waited_for(stored, monkeypatch, other_machine):
+    """Between its fence and its file: who comes then must not take the role away."""
+    reached, go = threading.Event(), threading.Event()
+    write = Lease._write
+
+    def slow(self):
+        reached.set()
+        assert go.wait(timeout=60)
+        write(self)
+
+    monkeypatch.setattr(Lease, "_write", slow)
+    first = threading.Thread(target=Lease(stored, "a learner").__enter__, daemon=True)
+    first.start()
+    assert reached.wait(timeout=60)
+    other_machine()
+    threading.Timer(0.3, go.set).start()
+    with pytest.raises(UsageError, match="already has a learner"):
+        Lease(stored, "a learner", seconds=60).__enter__()
+    first.join(timeout=60)
+    assert read(stored)["token"] == 1
+
+
+def test_a_store_that_does_not_answer_lets_nothing_be_published(stored, store):
+    with Lease(stored, "a learner") as held:
+        store.plan = lambda *_: 403
+        with pytest.raises(DataError, match="cannot be asked who holds a learner's lease.*nothing is published"):
+            held.check()
+        store.plan = None
+        held.check()
+        StorePath(str(stored.parent)).remove_all()
+        with pytest.raises(DataError, match=r"learner\.json is gone"):
+            held.check()

@@ -9,18 +9,20 @@ import io
 import json
 import shutil
 import threading
+import time
 
 import jax
 import numpy as np
 import pytest
 from rich.console import Console
 
-from grre_jax import rollouts
+from grre_jax import reporting, rollouts
 from grre_jax.config import CheckpointConfig, DataConfig, EvaluationConfig
 from grre_jax.errors import DataError, UsageError
+from grre_jax.rollouts.store_path import StorePath
 from grre_jax.training import loop, setup
 from grre_jax.training import state as states
-from grre_jax.training.checkpoint import Checkpoints
+from grre_jax.training.checkpoint import Keep, opened
 from grre_jax.training.explore import Explorer
 from grre_jax.training.finished import load_config
 from grre_jax.training.lease import Lease, read
@@ -47,7 +49,7 @@ def bits(folder):
     config = load_config(folder)
     parts = setup.build(config)
     _, like = states.create(parts.model, states.make_optimizer(config.optimizer), parts.mesh)
-    checkpoints = Checkpoints(folder / "checkpoints", read_only=True)
+    checkpoints = opened(folder / "checkpoints", Keep(), read_only=True)
     found = [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(checkpoints.restore(like))]
     checkpoints.close()
     return found
@@ -115,6 +117,38 @@ def test_a_learner_and_two_explorers_are_the_run_of_one_process(tiny_run, make_c
     assert explore_run(config, ExplorerRole("a", 0, 2), console=quiet()) == 0
     learn(config, console=quiet())
     assert rows(tmp_path / "run") == rows(tiny_run)
+
+
+def test_through_an_object_store_it_is_the_same_run(tiny_run, make_config, store, monkeypatch):
+    """The learner dies and goes on; and the clock goes backwards all the while."""
+    run, clock, died = StorePath(f"s3://{store.bucket}/runs/tiny"), [2e9], []
+    config, write = make_config(str(run)), reporting.RunLog.write
+
+    def backwards():
+        clock[0] -= 100
+        return clock[0]
+
+    def dying(log, kind, step, scalars):
+        write(log, kind, step, scalars)
+        if (kind, step) == ("train", 5) and not died:
+            died.append(step)
+            raise Crash
+
+    monkeypatch.setattr(time, "time", backwards)
+    monkeypatch.setattr(reporting.RunLog, "write", dying)
+
+    def learner():
+        with pytest.raises(Crash):
+            learn(config, console=quiet())
+        return learn(config, console=quiet())
+
+    assert together(learner, lambda: explore_run(config, ExplorerRole("a"), console=quiet()))[0] == run
+    assert rows(run) == rows(tiny_run) and bits(run) == bits(tiny_run) and groups(run) == groups(tiny_run)
+    times = [json.loads(line)["time"] for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert died and times == sorted(times, reverse=True) and rollouts.verify(run / "rollouts").ok
+    assert (run / "plots" / "overview.png").is_file() and json.loads((run / "learner.json").read_text())["token"] == 2
+    with pytest.raises(UsageError, match="already exists: continue it with --resume"):
+        loop.train(config, console=quiet())
 
 
 @pytest.mark.parametrize("ahead", [False, True], ids=["waiting", "discarding"])

@@ -178,7 +178,7 @@ def test_a_replacement_that_was_killed_is_done_by_the_next(run, monkeypatch, mov
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(Path, "rename", one_more)
-        patch.setattr(setup.shutil, "rmtree", killed)
+        patch.setattr(setup, "remove_tree", killed)
         setup.open_run_folder(run, resume=False, overwrite=True)
     left = {path.name for path in run.folder.iterdir() if not path.name.startswith(".removed-")}
     assert left == {"config.json", "rollouts", "checkpoints"} if not moved else "config.json" not in left and len(left) == 3 - moved
@@ -249,3 +249,15 @@ def test_a_damaged_config_is_a_data_error(run, text):
 
 def test_the_devices_are_named():
     assert setup.devices_line().startswith(("1 x", "2 x", "4 x", "8 x"))
+
+
+def test_a_field_that_an_older_version_did_not_have_is_its_default(make_config):
+    config = make_config("run")
+    stored = json.loads(config.to_json())
+    del stored["sampling"]["min_p"], stored["data"]
+    assert setup.changed_fields(stored, config) == []
+    cut = dataclasses.replace(config, sampling=dataclasses.replace(config.sampling, min_p=0.1))
+    assert setup.changed_fields(stored, cut) == ["sampling.min_p"]
+    stored["task"]["options"] = {}
+    assert setup.changed_fields(stored, config) == ["task.options.operands"]
+    assert setup.changed_fields(stored | {"sampling": 3, "more": 1}, config) == ["more", "sampling", "task.options.operands"]

@@ -2,11 +2,30 @@
 
 import os
 import signal
+import socket
+import subprocess
+import sys
 import threading
 
 import pytest
 
+from grre_jax.parallel import processes
+from grre_jax.training import stopping
 from grre_jax.training.stopping import Stopped, StopRequest
+
+NOTICED = """
+import os, signal, sys
+import jax
+from grre_jax.parallel import distributed
+from grre_jax.training.stopping import StopRequest
+
+with distributed.joined(sys.argv[1], 2, int(sys.argv[2]), timeout=120):
+    if sys.argv[2] == "1":
+        os.kill(os.getpid(), signal.SIGTERM)  # before the run listens: the preemption service hears it
+    with StopRequest() as stop:
+        calls = next(calls for calls in range(1, 100000) if stop.agreed())
+    print("stopped", calls, stop.received.name, flush=True)
+"""
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -55,3 +74,31 @@ def test_off_the_main_thread_it_listens_to_nothing():
     thread.start()
     thread.join()
     assert seen == [(None, True)]
+
+
+def test_a_preemption_notice_is_a_signal_at_the_call_that_the_service_names(monkeypatch):
+    monkeypatch.setattr(processes, "many", lambda: True)
+    monkeypatch.setattr(stopping.multihost_utils, "reached_preemption_sync_point", lambda call: call == 3)
+    stop = StopRequest()
+    stop._largest = lambda number: number
+    assert [stop.agreed() for _ in range(3)] == [None, None, signal.SIGTERM]
+    assert stop.stopped("at step 3").exit_status == 143
+
+
+@pytest.mark.slow
+def test_two_processes_stop_at_the_same_call_after_a_notice():
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    environment = os.environ | {"JAX_PLATFORMS": "cpu"}
+    both = [
+        subprocess.Popen([sys.executable, "-c", NOTICED, address, str(i)], env=environment, stdout=subprocess.PIPE, text=True)
+        for i in range(2)
+    ]
+    try:
+        said = [process.communicate(timeout=240)[0] for process in both]
+    finally:
+        for process in both:
+            process.kill()
+    assert [process.returncode for process in both] == [0, 0]
+    last = [text.splitlines()[-1] for text in said]
+    assert last[0] == last[1] and last[0].startswith("stopped ") and last[0].endswith(" SIGTERM")

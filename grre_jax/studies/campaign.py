@@ -1,0 +1,128 @@
+"""Many runs, done: the budget said first, what the file has already left out, and every run kept as soon as it is finished."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from grre_jax import reporting
+from grre_jax.errors import UsageError
+from grre_jax.reporting.progress import compact_duration
+from grre_jax.studies.graph_data import Scale
+from grre_jax.studies.graph_run import Schedule
+from grre_jax.studies.runs import Entry, Ledger, Program, Run
+from grre_jax.studies.worker import warm_path
+from grre_jax.studies.workers import Workers
+
+# Seconds of a core for a step, a warm start and a compilation, measured on an AMD EPYC of 2026 at the default scale: an estimate before the first run; the bar shows the pace of the machine at hand.
+STEP, WARM, COMPILE = 0.012, 20.0, 30.0
+SIDE_BY_SIDE = 64  # runs of one call on an accelerator
+
+
+class Campaign:
+    """The runs of a study in a folder; a context manager around its workers.
+
+    Args:
+        folder: of the study: runs.jsonl, warm starts and settings.json.
+        scale: the sizes of the runs.
+        entries: the algorithms.
+        workers: processes.
+        console: where to say what goes on.
+
+    Raises:
+        UsageError: if the folder holds runs of another scale, or of another algorithm of the same label.
+    """
+
+    def __init__(self, folder: Path, scale: Scale, entries: Sequence[Entry], workers: int, console: Any):
+        self.folder, self.scale, self.entries, self.count, self.console = folder, scale, entries, workers, console
+        folder.mkdir(parents=True, exist_ok=True)
+        self._agree()
+        self.ledger = Ledger(folder / "runs.jsonl")
+        self._workers: Workers | None = None
+
+    def __enter__(self) -> Campaign:
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        if self._workers is not None:
+            self._workers.__exit__(*exception)
+
+    def _agree(self) -> None:
+        """Writes what the runs' keys do not say, or compares it with what is there."""
+        path = self.folder / "settings.json"
+        known = json.loads(path.read_text()) if path.exists() else {"scale": dataclasses.asdict(self.scale), "entries": {}}
+        if known["scale"] != dataclasses.asdict(self.scale):
+            raise UsageError(f"--output {self.folder}: it holds runs of another scale ({known['scale']}): name another folder")
+        for entry in self.entries:
+            own = {"name": entry.name, "options": dict(entry.options)}
+            if ".py:" in entry.name:  # a loss that was edited is another one
+                own["file"] = zlib.crc32(Path(entry.name.rpartition(":")[0]).read_bytes())
+            if known["entries"].setdefault(entry.label, own) != own:
+                raise UsageError(
+                    f"--output {self.folder}: {entry.label!r} is {own} and was {known['entries'][entry.label]} there: name another folder, or the loss anew"
+                )
+        partial = path.with_name(".settings.json.partial")
+        partial.write_text(json.dumps(known, indent=1) + "\n")
+        os.replace(partial, path)
+
+    def budget(self, runs: Sequence[Run]) -> dict[str, str]:
+        """What the runs cost, as a header shows it."""
+        missing = [run for run in dict.fromkeys(runs) if run not in self.ledger]
+        warm = self._warm(missing)
+        seconds = sum(run.steps for run in missing) * STEP + len(warm) * WARM
+        compiling = COMPILE * len({run.steps for run in missing}) if missing else 0.0
+        return {
+            "runs": f"{len(missing)} to do, {len(set(runs)) - len(missing)} done, {sum(run.steps for run in missing):,} steps",
+            "warm starts": f"{len(warm)} to make",
+            "expected": f"{compact_duration(seconds / self.count + compiling)} on {self.count} free CPU core{'s' * (self.count > 1)}",
+        }
+
+    def complete(self, runs: Sequence[Run], description: str) -> None:
+        """Does what is missing of the runs. A kill loses what the workers are at, and nothing else."""
+        runs = list(dict.fromkeys(runs))
+        programs = _programs(runs)
+        missing = sorted((run for run in runs if run not in self.ledger), key=lambda run: -run.steps)
+        if not missing:
+            return
+        if self._workers is None:
+            self._workers = Workers(self.count, self.scale, self.entries, self.folder)
+        warm = [{"warm": pair} for pair in self._warm(missing)]
+        with reporting.TrainingProgress(len(warm), description="warm starts", console=self.console, enabled=bool(warm)) as bar:
+            for done, _ in enumerate(self._workers.answers(warm), start=1):
+                bar.update(done)
+        width = 1 if self._workers.platform == "cpu" else SIDE_BY_SIDE
+        requests = []
+        for steps, program in programs.items():
+            own = [run for run in missing if run.steps == steps]
+            parts = [own[at : at + width] for at in range(0, len(own), width)]
+            requests += [{"program": dataclasses.asdict(program), "runs": [run.to_json() for run in part]} for part in parts]
+        done = len(runs) - len(missing)
+        with reporting.TrainingProgress(len(runs), start_step=done, description=description, console=self.console) as bar:
+            for request, results in self._workers.answers(requests):
+                for run, result in zip(request["runs"], results, strict=True):
+                    self.ledger.add(Run.of_json(run), result)
+                done += len(results)
+                bar.update(done)
+
+    def _warm(self, runs: Sequence[Run]) -> list[tuple[int, float]]:
+        """The warm starts, as number and accuracy, that these runs need and that are not there."""
+        needed = dict.fromkeys((run.seed, run.warm) for run in runs)
+        return [pair for pair in needed if not warm_path(self.folder, *pair).exists()]
+
+
+def _programs(runs: Sequence[Run]) -> dict[int, Program]:
+    """What is compiled, by steps, the longest first: one program has room for all of its runs."""
+    plans = {run: Schedule.of(run.regime, run.stored) for run in runs}
+    return {
+        steps: Program(
+            steps,
+            max(plan.ahead for run, plan in plans.items() if run.steps == steps),
+            max(plan.ring() for run, plan in plans.items() if run.steps == steps),
+        )
+        for steps in sorted({run.steps for run in runs}, reverse=True)
+    }

@@ -1,0 +1,180 @@
+"""The paper's claims as comparisons with thresholds, written down before any run, and the verdict that the figures give.
+
+The claims are those of arXiv 2509.24203. A claim is a conjunction: it reproduces where each of its comparisons holds, does not where one of them fails, and is inconclusive
+otherwise. A comparison holds or fails by the interval of its mean, never by the mean alone. Speed is compared at the common learning rate, stability at twice that, where
+instability has the time to show itself within a run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from grre_jax.studies.entrants import ASYMRE, DROP, GRPO, IS, NARROW, NARROW_STD, OPMD, REINFORCE, RING, TWO_SIDE, WEIGHT, WIDE, WIDE_STD
+from grre_jax.studies.measures import COLLAPSED
+from grre_jax.studies.statistics import Estimate, estimate
+
+# Fixed before the runs that are judged, in units of accuracy.
+SAME = 0.04  # curves closer than this are the same
+FASTER = 0.02  # a lead that counts
+NOT_WORSE = 0.02  # a loss that does not count
+
+OFF_POLICY = ("sync 20", "offset 10")
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """One statement about means over seeds.
+
+    Args:
+        part: which runs of the study.
+        regime: of these.
+        measure: a key of `measures.MEASURES`.
+        label: the algorithm.
+        relation: "above" or "below" the threshold, or "within" it on both sides.
+        threshold: in the measure's units.
+        against: the algorithm whose value is subtracted, seed by seed; None for the value itself.
+        against_part: the part of those runs; the same if None.
+    """
+
+    part: str
+    regime: str
+    measure: str
+    label: str
+    relation: str
+    threshold: float
+    against: str | None = None
+    against_part: str | None = None
+
+    @property
+    def text(self) -> str:
+        """The comparison in words."""
+        minus = "" if self.against is None else f" - {self.against}"
+        minus += f" ({self.against_part})" if self.against_part else ""
+        sign = {"above": f"> {self.threshold:.3g}", "below": f"< {self.threshold:.3g}", "within": f"within ±{self.threshold:.3g}"}[
+            self.relation
+        ]
+        return f"{self.measure} of {self.label}{minus}, {self.regime}, {self.part}: {sign}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Claim:
+    """A claim of the paper.
+
+    Args:
+        name: "C1" to "C7".
+        statement: what the paper says, in our words.
+        comparisons: what it means here.
+    """
+
+    name: str
+    statement: str
+    comparisons: tuple[Comparison, ...]
+
+
+def _stable(labels: Sequence[str], part: str, regimes: Sequence[str] = OFF_POLICY) -> tuple[Comparison, ...]:
+    return tuple(Comparison(part, regime, "drawdown", label, "below", COLLAPSED) for regime in regimes for label in labels)
+
+
+def _differs(
+    part: str, measure: str, label: str, others: Sequence[str], relation: str, threshold: float, regimes: Sequence[str] = OFF_POLICY
+) -> tuple[Comparison, ...]:
+    return tuple(Comparison(part, regime, measure, label, relation, threshold, other) for regime in regimes for other in others)
+
+
+CLAIMS: tuple[Claim, ...] = (
+    Claim(
+        "C1",
+        "Importance sampling on or off gives the same curve once clipped",
+        _differs("common", "mean", NARROW, (IS,), "within", SAME) + _differs("common", "mean", NARROW_STD, (GRPO,), "within", SAME),
+    ),
+    Claim(
+        "C2",
+        "REINFORCE without clipping collapses off-policy; every clipped variant does not",
+        tuple(Comparison("rate x2", regime, "drawdown", REINFORCE, "above", COLLAPSED) for regime in OFF_POLICY)
+        + _stable((NARROW, WIDE, IS, GRPO, TWO_SIDE, RING), "rate x2"),
+    ),
+    Claim(
+        "C3",
+        "The wide range learns faster than the narrow one off-policy, with and without std, and a larger learning rate does not buy the same",
+        _differs("common", "early", WIDE, (NARROW,), "above", FASTER)
+        + _differs("common", "early", WIDE_STD, (NARROW_STD,), "above", FASTER)
+        + _differs("common", "early", WIDE, (NARROW,), "above", FASTER, ("4 updates a batch",))
+        + tuple(
+            Comparison("common", regime, "early", WIDE, "above", 0.0, NARROW, against_part=part)
+            for regime in OFF_POLICY
+            for part in ("rate x2", "rate x4")
+        ),
+    ),
+    Claim(
+        "C4",
+        "Offline, the wide range trades speed for stability",
+        _differs("finite", "early", WIDE, (NARROW,), "above", FASTER, ("offline",))
+        + _differs("finite", "drawdown", WIDE, (NARROW,), "above", FASTER, ("offline",)),
+    ),
+    Claim(
+        "C5",
+        "RED-Drop and RED-Weight beat REINFORCE and GRPO on- and off-policy",
+        _differs("tuned", "mean", WEIGHT, (REINFORCE, GRPO), "above", 0.0, ("on-policy", *OFF_POLICY))
+        + _differs("weak start", "mean", DROP, (REINFORCE, GRPO), "above", 0.0, ("on-policy", "sync 20")),
+    ),
+    Claim(
+        "C6",
+        "OPMD and AsymRE, with a tuned coefficient, are stable off-policy as regularised REINFORCE",
+        _stable((OPMD, ASYMRE), "coefficient")
+        + tuple(
+            Comparison("coefficient", regime, "final", label, "above", -NOT_WORSE, REINFORCE, against_part="rate x2")
+            for regime in OFF_POLICY
+            for label in (OPMD, ASYMRE)
+        ),
+    ),
+    Claim(
+        "C7",
+        "Ring clipping lies between one-side and two-side in speed, and does not collapse",
+        _differs("common", "early", NARROW, (RING,), "above", -NOT_WORSE)
+        + _differs("common", "early", RING, (TWO_SIDE,), "above", -NOT_WORSE)
+        + _stable((RING,), "rate x2"),
+    ),
+)
+
+REPRODUCES, DOES_NOT, INCONCLUSIVE = "reproduces", "does not", "inconclusive"
+
+
+def outcome(comparison: Comparison, found: Estimate) -> str:
+    """ "holds", "fails" or "open", by the interval."""
+    limit = comparison.threshold
+    if comparison.relation == "within":
+        holds, fails = -limit < found.low and found.high < limit, found.low > limit or found.high < -limit
+    elif comparison.relation == "above":
+        holds, fails = found.low > limit, found.high < limit
+    else:
+        holds, fails = found.high < limit, found.low > limit
+    return "holds" if holds else "fails" if fails else "open"
+
+
+def verdict(outcomes: Sequence[str]) -> str:
+    """The claim's, from its comparisons'."""
+    if "fails" in outcomes:
+        return DOES_NOT
+    return REPRODUCES if all(one == "holds" for one in outcomes) else INCONCLUSIVE
+
+
+Values = Mapping[tuple[str, str, str, str], Float[np.ndarray, " seeds"]]  # by part, regime, label and measure
+
+
+def judge(claim: Claim, values: Values) -> dict[str, Any]:
+    """The claim with its figures, as verdicts.json has it."""
+    rows = []
+    for comparison in claim.comparisons:
+        own = values[comparison.part, comparison.regime, comparison.label, comparison.measure]
+        if comparison.against is not None:
+            own = own - values[comparison.against_part or comparison.part, comparison.regime, comparison.against, comparison.measure]
+        found = estimate(own)
+        rows.append(
+            {**dataclasses.asdict(comparison), "text": comparison.text, **dataclasses.asdict(found), "outcome": outcome(comparison, found)}
+        )
+    return {"name": claim.name, "statement": claim.statement, "verdict": verdict([row["outcome"] for row in rows]), "comparisons": rows}

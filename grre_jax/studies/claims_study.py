@@ -1,0 +1,111 @@
+"""`grre study claims`: the runs, then the verdicts, tables and figures that follow from them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from grre_jax import reporting
+from grre_jax.errors import UsageError
+from grre_jax.reporting.progress import make_console
+from grre_jax.studies import claims, claims_design, claims_report
+from grre_jax.studies.campaign import Campaign
+from grre_jax.studies.claims_design import Design
+from grre_jax.studies.entrants import strangers
+from grre_jax.studies.measures import MEASURES
+from grre_jax.studies.runs import Ledger, Run
+from grre_jax.studies.workers import cores
+
+SEEDS, QUICK_SEEDS = 10, 4
+Cells = dict[tuple[str, str, str], list[Run]]
+
+
+def run(
+    output: Path,
+    *,
+    quick: bool = False,
+    seeds: int | None = None,
+    first_seed: int = 300,
+    algorithms: tuple[str, ...] = (),
+    workers: int | None = None,
+) -> dict[str, Any]:
+    """Does what is missing of the study, and writes its results.
+
+    Args:
+        output: the folder: runs.jsonl, warm starts; then verdicts.json, claims.md, curves.png and claims.png.
+        quick: a few claims with few seeds.
+        seeds: how many; 10, or 4 in quick, if None.
+        first_seed: the first of them.
+        algorithms: FILE.py:FUNCTION of losses that take part in the tables, or names of algorithms.
+        workers: processes; one a core if None.
+
+    Returns:
+        What verdicts.json holds.
+
+    Raises:
+        UsageError: for a number out of its domain, or a folder of other runs.
+        DataError: for a file of the folder that cannot be read.
+    """
+    seeds = (QUICK_SEEDS if quick else SEEDS) if seeds is None else seeds
+    if not 2 <= seeds <= 1000 or not 0 <= first_seed <= 10_000:
+        raise UsageError(f"--seeds {seeds} --first-seed {first_seed}: 2 to 1000 seeds from 0 to 10000 are needed")
+    extra = strangers(algorithms)
+    design = (claims_design.quick if quick else claims_design.full)(seeds, first_seed, extra)
+    return complete(design, output, cores() if workers is None else workers, make_console())
+
+
+def complete(design: Design, output: Path, workers: int, console: Any) -> dict[str, Any]:
+    """The study of a design; see `run`."""
+    with Campaign(output, design.scale, design.entries, workers, console) as campaign:
+        first = design.first_runs()
+        tuned = [cell for cell in design.cells() if len(design.candidates(*cell, 0)) > 1]
+        rest = [run for cell in tuned for seed in design.seeds for run in design.candidates(*cell, seed)[:1]]
+        reporting.print_header(
+            {
+                "study": f"claims {', '.join(claim.name for claim in design.judged)}; seeds {design.seeds[0]} to {design.seeds[-1]}",
+                "before tuning": ", ".join(f"{name} {value}" for name, value in campaign.budget(first).items()),
+                "after tuning": f"at most {len(set(rest))} more runs" if tuned else None,
+                "folder": str(output),
+            },
+            title="grre study claims",
+            console=console,
+        )
+        campaign.complete(first, "claims")
+        chosen = design.chosen(campaign.ledger)
+        cells = design.judged_runs(chosen)
+        campaign.complete([run for runs in cells.values() for run in runs], "claims")
+        found = results(design, cells, campaign.ledger)
+        claims_report.write(output, design, cells, campaign.ledger, found)
+    for claim in found["claims"]:
+        console.print(f"{claim['name']}  {claim['verdict']:<14} {claim['statement']}", highlight=False)
+    console.print(f"wrote {output}/verdicts.json, claims.md, claims.png and curves.png", highlight=False)
+    return found
+
+
+def measured(cells: Cells, ledger: Ledger) -> dict[tuple[str, str, str, str], Float[np.ndarray, " seeds"]]:
+    """Every measure of every cell, by part, regime, label and measure."""
+    return {
+        (*cell, name): np.array([measure(ledger[run]) for run in runs])
+        for cell, runs in cells.items()
+        for name, measure in MEASURES.items()
+    }
+
+
+def results(design: Design, cells: Cells, ledger: Ledger) -> dict[str, Any]:
+    """What verdicts.json holds: settings, verdicts, and the means behind the tables."""
+    values = measured(cells, ledger)
+    return {
+        "seeds": list(design.seeds),
+        "tuning_seeds": list(design.tuning),
+        "steps": design.steps,
+        "rate": design.rate,
+        "claims": [claims.judge(claim, values) for claim in design.judged],
+        "cells": [
+            {"part": part, "regime": regime, "algorithm": label, "run": runs[0].cell}
+            | {name: [round(float(x), 6) for x in values[part, regime, label, name]] for name in MEASURES}
+            for (part, regime, label), runs in cells.items()
+        ],
+    }

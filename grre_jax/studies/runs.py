@@ -1,0 +1,136 @@
+"""One tiny run as a value with a key, and the file in which finished runs are kept.
+
+The file has a line a run, appended whole by one process. A study that was killed reads it again and does what is missing; a line that was cut off by the
+kill is removed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from grre_jax.errors import DataError
+from grre_jax.training.regime import Regime
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """An algorithm that takes part in a study.
+
+    Args:
+        label: what it is called in tables and figures.
+        name: for `objectives.algorithm`: a name, or FILE.py:FUNCTION.
+        options: its numbers and variants.
+    """
+
+    label: str
+    name: str
+    options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """One run of a study.
+
+    Args:
+        algorithm: the label of its entry.
+        regime: the degree of off-policyness.
+        learning_rate: of every step.
+        seed: of questions and draws; also the number of the warm start that it begins with.
+        steps: of training.
+        warm: accuracy at which the imitation behind its warm start stopped.
+        stored: distinct batches; 0 where every batch is new.
+    """
+
+    algorithm: str
+    regime: Regime
+    learning_rate: float
+    seed: int
+    steps: int
+    warm: float
+    stored: int = 0
+
+    @property
+    def key(self) -> str:
+        """What names the run in the file."""
+        finite = f", {self.stored} batches" if self.stored else ""
+        return f"{self.algorithm}; {self.regime.described}{finite}; rate {self.learning_rate:g}; {self.steps} steps from {self.warm:g}; seed {self.seed}"
+
+    @property
+    def cell(self) -> str:
+        """The key without the seed."""
+        return self.key.rpartition("; seed")[0]
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON objects hold it."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def of_json(cls, fields: Mapping[str, Any]) -> Run:
+        """What `to_json` gave."""
+        return cls(**{**fields, "regime": Regime(**fields["regime"])})
+
+
+Result = dict[str, list[float | None]]  # curves by name
+
+
+class Ledger:
+    """The file of finished runs.
+
+    Args:
+        path: runs.jsonl; made with the first line.
+
+    Attributes:
+        results: curves by the run's key.
+
+    Raises:
+        DataError: if a whole line is not what `add` writes.
+    """
+
+    def __init__(self, path: Path):
+        self.path, self.results = path, {}
+        if not path.exists():
+            return
+        content = path.read_bytes()
+        whole = content[: content.rfind(b"\n") + 1]
+        if len(whole) < len(content):  # cut off by a kill
+            with path.open("r+b") as file:
+                file.truncate(len(whole))
+        for number, line in enumerate(whole.splitlines(), start=1):
+            try:
+                entry = json.loads(line)
+                self.results[entry["key"]] = entry["result"]
+            except (ValueError, KeyError, TypeError) as error:
+                raise DataError(
+                    f"{path}, line {number} is no finished run ({error}): remove the line, and the run is done again"
+                ) from error
+
+    def __contains__(self, run: Run) -> bool:
+        return run.key in self.results
+
+    def __getitem__(self, run: Run) -> Result:
+        return self.results[run.key]
+
+    def add(self, run: Run, result: Result) -> None:
+        """Appends a finished run; it is on the disk when this returns."""
+        line = json.dumps({"key": run.key, "run": run.to_json(), "result": result}) + "\n"
+        descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        try:
+            os.write(descriptor, line.encode())
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        self.results[run.key] = result
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """What runs must have in common to share a compilation: see `graph_run.run`."""
+
+    steps: int
+    fill: int
+    ring: int
