@@ -73,14 +73,7 @@ def test_everything_is_in_one_file(page):
         for name in ("src", "href"):
             assert attributes.get(name, "#").startswith(("data:", "#")), (tag, attributes)
     assert found.all("script") == [] and "run <1>" in found.text
-    for shown in (
-        "accuracy, best",
-        "task.name",
-        "arithmetic",
-        "seed",
-        "mean of the last tenth",
-        "effective" ,
-    ):
+    for shown in ("accuracy, best", "task.name", "arithmetic", "seed", "mean of the last tenth", "tokens_per_second"):
         assert shown in found.text
     assert re.search(r"entropy</td>(<td>[^<]*</td>){4}<td>1</td>", text)  # one step was not finite
 

@@ -119,6 +119,7 @@ def test_a_learner_and_two_explorers_are_the_run_of_one_process(tiny_run, make_c
     assert rows(tmp_path / "run") == rows(tiny_run)
 
 
+@pytest.mark.slow
 def test_through_an_object_store_it_is_the_same_run(tiny_run, make_config, store, monkeypatch):
     """The learner dies and goes on; and the clock goes backwards all the while."""
     run, clock, died = StorePath(f"s3://{store.bucket}/runs/tiny"), [2e9], []
