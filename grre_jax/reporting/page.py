@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from grre_jax import whole_files
 from grre_jax.reporting.completions import ShownGroup
 from grre_jax.reporting.metrics import HEADER, Metrics, series
 from grre_jax.reporting.panels import PANELS
@@ -87,9 +88,7 @@ def write_page(
     )
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_text(text, encoding="utf-8", errors="replace")
-    os.replace(partial, path)
+    whole_files.replace(path, text.encode(errors="replace"))  # completions may hold lone surrogates
     return path
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from grre_jax import whole_files
 from grre_jax.errors import DataError, UsageError
 from grre_jax.reporting.completions import ShownGroup, shown_groups
 from grre_jax.reporting.curves import draw_curves
@@ -66,8 +67,7 @@ def report(
     subtitle = _subtitle(summaries[0]) if len(summaries) == 1 else ""
     plots = draw_curves(runs, target / PLOTS_FOLDER, subtitle=subtitle)
     summary_path, colours = write_summary(target, summaries), run_colours(names)
-    files = {name: folder / "config.json" for name, folder in zip(names, folders, strict=True)}
-    configs = {name: json.loads(file.read_text(encoding="utf-8")) for name, file in files.items() if file.is_file()}
+    configs = {name: config for name, folder in zip(names, folders, strict=True) if (config := _config(folder))}
     console = console if console is not None else make_console()
     samples = {name: _samples(name, folder, console) for name, folder in zip(names, folders, strict=True)}
     page_path = write_page(target / PAGE_NAME, summaries, runs, plots, colours, configs=configs, samples=samples, note=subtitle)
@@ -75,6 +75,15 @@ def report(
     for label, path in (("curves", plots[0].parent), ("summary", summary_path), ("page", page_path)):
         console.print(f"{label:<8} {path}", markup=False, highlight=False, soft_wrap=True)
     return Report(folder=target, summaries=summaries, plots=tuple(plots), summary_path=summary_path, page_path=page_path)
+
+
+def _config(folder: Path) -> dict[str, object]:
+    """A run's configuration; nothing of a folder without one."""
+    file = folder / "config.json"
+    try:
+        return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    except ValueError as error:
+        raise DataError(f"{file} is no JSON ({error}): restore it from a copy, or leave that run out") from error
 
 
 def _samples(name: str, folder: Path, console) -> tuple[ShownGroup, ...]:
@@ -91,10 +100,8 @@ def write_summary(folder: str | os.PathLike, summaries: Sequence[RunSummary]) ->
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / SUMMARY_NAME
-    partial = folder / f".{SUMMARY_NAME}.partial"
     text = json.dumps({"runs": [summary.as_json() for summary in summaries]}, indent=2, ensure_ascii=False, allow_nan=False)
-    partial.write_text(text + "\n", encoding="utf-8")
-    os.replace(partial, path)
+    whole_files.replace(path, text + "\n")
     return path
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 import grre_jax
+from grre_jax import whole_files
 from grre_jax.errors import UsageError
 from grre_jax.reporting.panels import INK, MUTED, PALETTE, STYLE
 from grre_jax.reporting.progress import make_console, speaks_unicode
@@ -64,7 +65,7 @@ def run(folder: str | os.PathLike, *, seed: int = 0, names: Sequence[str] | None
             results.append(result)
             status.update(f"three-arm bandit: {len(results)} of {len(cases)} {result.case.label}")
     seconds = time.monotonic() - begun
-    _write(folder / "bandit.json", (json.dumps(as_json(results, seed), indent=1, allow_nan=False) + "\n").encode())
+    whole_files.replace(folder / "bandit.json", json.dumps(as_json(results, seed), indent=1, allow_nan=False) + "\n")
     draw(results, folder / "bandit.png")
     console.print(table(results, console))
     for line in caption(results):
@@ -237,7 +238,7 @@ def draw(results: Sequence[bandit_study.Result], path: Path) -> None:
         _list(figure, groups, MARGIN + LARGE[0] + 0.2, height - 1.0)
         _draw_each(figure.add_axes((MARGIN / WIDTH, 0.1 / height, 1 - 2 * MARGIN / WIDTH, small / height)), results)
         figure.savefig(content, dpi=130, format="png")
-    _write(path, content.getvalue())
+    whole_files.replace(path, content.getvalue())
 
 
 def _draw_all(axis, results: Sequence[bandit_study.Result]) -> list[list[bandit_study.Result]]:
@@ -302,10 +303,3 @@ def _frame(axis, x: tuple[float, float], y: tuple[float, float]) -> None:
     axis.set_xlim(*x)
     axis.set_ylim(*y)
     axis.set_axis_off()
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Writes beside the old file and then replaces it: whoever looks never sees half of one."""
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_bytes(content)
-    os.replace(partial, path)

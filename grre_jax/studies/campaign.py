@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from grre_jax import reporting
+from grre_jax import reporting, whole_files
 from grre_jax.errors import UsageError
 from grre_jax.reporting.progress import compact_duration
 from grre_jax.studies.graph_data import Scale
@@ -66,9 +65,7 @@ class Campaign:
                 raise UsageError(
                     f"--output {self.folder}: {entry.label!r} is {own} and was {known['entries'][entry.label]} there: name another folder, or the loss anew"
                 )
-        partial = path.with_name(".settings.json.partial")
-        partial.write_text(json.dumps(known, indent=1) + "\n")
-        os.replace(partial, path)
+        whole_files.replace(path, json.dumps(known, indent=1) + "\n")
 
     def budget(self, runs: Sequence[Run]) -> dict[str, str]:
         """What the runs cost, as a header shows it."""

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from grre_jax.studies.claims_design import Design
-from grre_jax.studies.files import png, replace
+from grre_jax.studies.figures import png
 from grre_jax.studies.measures import MEASURES, collapsed
 from grre_jax.studies.runs import Ledger, Run
 from grre_jax.studies.statistics import estimate
+from grre_jax.whole_files import replace
 
 BRACKETS = "in brackets: runs that lost over half"
 COLOURS = {"holds": "#1a7f5a", "fails": "#b3261e", "open": "#8a8f98"}
@@ -38,8 +39,8 @@ def write(
     output: Path, design: Design, cells: Mapping[tuple[str, str, str], Sequence[Run]], ledger: Ledger, found: Mapping[str, Any]
 ) -> None:
     """Writes verdicts.json, claims.md, claims.png and curves.png into the folder."""
-    replace(output / "verdicts.json", (json.dumps(found, indent=1) + "\n").encode())
-    replace(output / "claims.md", tables(design, ledger, found).encode())
+    replace(output / "verdicts.json", json.dumps(found, indent=1) + "\n")
+    replace(output / "claims.md", tables(design, ledger, found))
     replace(output / "claims.png", forest(found["claims"]))
     replace(output / "curves.png", curves(design, cells, ledger))
 

@@ -9,14 +9,13 @@ import numpy as np
 from jaxtyping import Float
 
 from grre_jax import reporting
-from grre_jax.errors import UsageError
 from grre_jax.reporting.progress import make_console
 from grre_jax.studies import claims, claims_design, claims_report
 from grre_jax.studies.campaign import Campaign
 from grre_jax.studies.claims_design import Design
 from grre_jax.studies.entrants import strangers
 from grre_jax.studies.measures import MEASURES
-from grre_jax.studies.runs import Ledger, Run
+from grre_jax.studies.runs import Ledger, Run, seeds_of
 from grre_jax.studies.workers import cores
 
 SEEDS, QUICK_SEEDS = 10, 4
@@ -49,11 +48,8 @@ def run(
         UsageError: for a number out of its domain, or a folder of other runs.
         DataError: for a file of the folder that cannot be read.
     """
-    seeds = (QUICK_SEEDS if quick else SEEDS) if seeds is None else seeds
-    if not 2 <= seeds <= 1000 or not 0 <= first_seed <= 10_000:
-        raise UsageError(f"--seeds {seeds} --first-seed {first_seed}: 2 to 1000 seeds from 0 to 10000 are needed")
-    extra = strangers(algorithms)
-    design = (claims_design.quick if quick else claims_design.full)(seeds, first_seed, extra)
+    judged = seeds_of(seeds, QUICK_SEEDS if quick else SEEDS, first_seed)
+    design = (claims_design.quick if quick else claims_design.full)(len(judged), judged.start, strangers(algorithms))
     return complete(design, output, cores() if workers is None else workers, make_console())
 
 

@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from grre_jax.studies.files import png, replace
+from grre_jax.studies.figures import png
+from grre_jax.whole_files import replace
 
 
 def write(output: Path, found: Mapping[str, Any]) -> None:
     """Writes staleness.json, staleness.md and staleness.png into the folder."""
-    replace(output / "staleness.json", (json.dumps(found, indent=1) + "\n").encode())
-    replace(output / "staleness.md", tables(found).encode())
+    replace(output / "staleness.json", json.dumps(found, indent=1) + "\n")
+    replace(output / "staleness.md", tables(found))
     replace(output / "staleness.png", heat_maps(found))
 
 

@@ -10,14 +10,13 @@ from typing import Any
 import numpy as np
 
 from grre_jax import reporting
-from grre_jax.errors import UsageError
 from grre_jax.reporting.progress import make_console
 from grre_jax.studies import staleness_report
 from grre_jax.studies.campaign import Campaign
 from grre_jax.studies.entrants import ASYMRE, ENTRIES, NARROW, OPMD, REINFORCE, WIDE, strangers
 from grre_jax.studies.graph_data import Scale
 from grre_jax.studies.measures import collapsed, drawdown, final, mean
-from grre_jax.studies.runs import Entry, Ledger, Run
+from grre_jax.studies.runs import Entry, Ledger, Run, seeds_of
 from grre_jax.studies.statistics import estimate
 from grre_jax.studies.workers import cores
 from grre_jax.training.regime import Regime
@@ -94,11 +93,9 @@ def run(
     Returns:
         What staleness.json holds.
     """
-    seeds = (QUICK_SEEDS if quick else SEEDS) if seeds is None else seeds
-    if not 2 <= seeds <= 1000 or not 0 <= first_seed <= 10_000:
-        raise UsageError(f"--seeds {seeds} --first-seed {first_seed}: 2 to 1000 seeds from 0 to 10000 are needed")
+    judged = seeds_of(seeds, QUICK_SEEDS if quick else SEEDS, first_seed)
     entries = tuple(entry for entry in ENTRIES if not quick or entry.label in QUICK_LABELS) + strangers(algorithms)
-    grid = Grid(Scale(), entries, QUICK if quick else tuple(REGIMES), tuple(range(first_seed, first_seed + seeds)))
+    grid = Grid(Scale(), entries, QUICK if quick else tuple(REGIMES), tuple(judged))
     return complete(grid, output, cores() if workers is None else workers, make_console())
 
 

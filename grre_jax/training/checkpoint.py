@@ -164,12 +164,7 @@ class Checkpoints:
             DataError: there is no such checkpoint.
         """
         self.wait()
-        steps = self.steps
-        step = steps[-1] if step is None and steps else step
-        if step not in steps:
-            raise DataError(
-                f"{self.folder} has no checkpoint{'' if step is None else f' of step {step}'}: it holds {steps or 'none'}; start again with --overwrite"
-            )
+        step = chosen(self, step)
         with turn():
             loaded = self._checkpointer.load_checkpointables(step, abstract(parts(like)))
         return TrainState(loaded["params"], loaded["training"]["opt_state"], loaded["training"]["step"])
@@ -194,6 +189,16 @@ class Checkpoints:
         """
         with self._failing():
             self._checkpointer.close()
+
+
+def chosen(checkpoints: Any, step: int | None) -> int:
+    """The step to restore of an opened checkpoint folder, the newest if None. Raises DataError: there is no such checkpoint."""
+    steps = checkpoints.steps
+    step = steps[-1] if step is None and steps else step
+    if step not in steps:
+        which = "" if step is None else f" of step {step}"
+        raise DataError(f"{checkpoints.folder} has no checkpoint{which}: it holds {steps or 'none'}; start again with --overwrite")
+    return step
 
 
 def opened(folder: Path | StorePath, keep: Keep, *, read_only: bool = False, before: Callable[[], None] = lambda: None) -> Any:

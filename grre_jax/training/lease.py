@@ -27,6 +27,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from grre_jax import whole_files
 from grre_jax.errors import DataError, UsageError
 from grre_jax.rollouts import cache
 from grre_jax.rollouts.locks import NO_LOCKS, machine
@@ -314,6 +315,4 @@ def write_whole(file: Path | StorePath, text: str) -> None:
     if isinstance(file, StorePath):
         file.write_text(text)
         return
-    partial = file.with_name(f".{file.name}.partial")
-    partial.write_text(text)
-    os.replace(partial, file)
+    whole_files.replace(file, text)

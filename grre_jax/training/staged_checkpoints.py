@@ -32,7 +32,7 @@ from grre_jax.parallel import processes
 from grre_jax.rollouts import cache
 from grre_jax.rollouts.store_path import StorePath, remove_tree
 from grre_jax.training import workspaces
-from grre_jax.training.checkpoint import CheckpointGone, Keep, abstract, parts
+from grre_jax.training.checkpoint import CheckpointGone, Keep, abstract, chosen, parts
 from grre_jax.training.orbax_turn import turn
 from grre_jax.training.state import TrainState
 
@@ -146,13 +146,7 @@ class StagedCheckpoints:
     def restore(self, like: TrainState, step: int | None = None) -> TrainState:
         """As `Checkpoints.restore`."""
         self.wait()
-        steps = self.steps
-        step = steps[-1] if step is None and steps else step
-        if step not in steps:
-            raise DataError(
-                f"{self.folder} has no checkpoint{'' if step is None else f' of step {step}'}: it holds {steps or 'none'}; start again with --overwrite"
-            )
-        loaded = _load(self.folder, step, abstract(parts(like)))
+        loaded = _load(self.folder, chosen(self, step), abstract(parts(like)))
         return TrainState(loaded["params"], loaded["training"]["opt_state"], loaded["training"]["step"])
 
     def restore_params(self, like: Any, step: int) -> Any:
