@@ -136,7 +136,9 @@ class MinP:
 
     def threshold(self, scaled, floor=_NOTHING_CUT, axis=None):
         """The largest scaled logit plus log p; see `Truncation.threshold`."""
-        return jnp.maximum(floor, vocabulary.largest(scaled, axis) + jnp.log(jnp.float32(self.p)))
+        p = jnp.float32(self.p)
+        limit = jnp.maximum(floor, vocabulary.largest(scaled, axis) + jnp.log(p))
+        return jnp.where(p > 0.0, limit, floor)  # chosen, rather than left to a compiled log's answer at 0
 
 
 def _ordered(x: Float[Array, "*shape"]) -> UInt32[Array, "*shape"]:
