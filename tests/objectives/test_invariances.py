@@ -170,6 +170,22 @@ def together(every_objective):
     return Together(distinct(every_objective(True)))
 
 
+# One of every kind of statistic, term, level and sum, for what compiles or computes too long with all of them.
+KINDS = ("bapo-default", "clip_cov-default", "dpo-default", "gepo-default", "grpo-batch", "gvpo-default", "m2po-default", "opmd-kimi")
+KINDS += ("red_drop-default", "reinforce_pp-baseline")
+
+
+@pytest.fixture(scope="module")
+def some(every_objective):
+    chosen = every_objective()
+    return Together({name: chosen[name] for name in KINDS})
+
+
+@pytest.fixture(scope="module", params=["one of every kind", pytest.param("all", marks=pytest.mark.slow)])
+def some_or_all(request):
+    return request.getfixturevalue("together" if request.param == "all" else "some")
+
+
 ROWS, TOKENS = 96, 288
 GARBAGE = st.tuples(*[st.sampled_from([np.nan, np.inf, -np.inf, 1e300, 0.0])] * 5)
 
@@ -188,20 +204,20 @@ def test_i9_permuting_responses_and_groups(together, assert_within, strategies, 
 
 @examples
 @given(data=data, order=orders(ROWS + 4), column=st.integers(0, 3), garbage=GARBAGE)
-def test_i9_padding_amount_and_content(together, assert_within, strategies, data, order, column, garbage):
-    check_padding(together, assert_within, data.draw(strategies.wide), np.sort(order[:ROWS]), column, garbage)
+def test_i9_padding_amount_and_content(some_or_all, assert_within, strategies, data, order, column, garbage):
+    check_padding(some_or_all, assert_within, data.draw(strategies.wide), np.sort(order[:ROWS]), column, garbage)
 
 
 @examples
 @given(data=data, order=orders(ROWS), apart=st.none() | orders(TOKENS))
-def test_i9_packed_or_padded(together, assert_within, strategies, data, order, apart):
-    check_packed(together, assert_within, data.draw(strategies.wide), order, apart)
+def test_i9_packed_or_padded(some_or_all, assert_within, strategies, data, order, apart):
+    check_packed(some_or_all, assert_within, data.draw(strategies.wide), order, apart)
 
 
 @examples
 @given(data=data, order=orders(ROWS))
-def test_i9_splitting_into_micro_batches(together, assert_within, strategies, data, order):
-    check_split(together, assert_within, data.draw(strategies.wide), order)
+def test_i9_splitting_into_micro_batches(some_or_all, assert_within, strategies, data, order):
+    check_split(some_or_all, assert_within, data.draw(strategies.wide), order)
 
 
 @examples
@@ -223,17 +239,6 @@ def eight_devices():
     ) as worker:
         yield worker
         worker.stdin.close()
-
-
-# One of every kind of statistic, term, level and sum: eight simulated devices take their time.
-SHARDED = ("bapo-default", "clip_cov-default", "dpo-default", "gepo-default", "grpo-batch", "gvpo-default", "m2po-default", "opmd-kimi")
-SHARDED += ("red_drop-default", "reinforce_pp-baseline")
-
-
-@pytest.fixture(scope="module")
-def some(every_objective):
-    chosen = every_objective()
-    return Together({name: chosen[name] for name in SHARDED})
 
 
 @examples

@@ -47,11 +47,17 @@ def config(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def started(config):
-    """What runs that start from the same trained model have in common: a reward now and then, so that there is something to learn from."""
+def first(config):
+    """A run that left a trained model and its rollouts: a reward now and then, so that there is something to learn from."""
     run = config.parent / "model"
-    finish(start(config, run, "--training.steps", "1", "--checkpoint.export", "true", "--evaluation.questions", "0"))
-    return "--model.path", str(run / "model"), "--warm_start.steps", "0"
+    finish(start(config, run, "--checkpoint.export", "true", "--evaluation.questions", "0"))
+    return run
+
+
+@pytest.fixture(scope="module")
+def started(first):
+    """What runs that start from that model have in common."""
+    return "--model.path", str(first / "model"), "--warm_start.steps", "0"
 
 
 @pytest.fixture(scope="module")
@@ -66,6 +72,7 @@ def together(config, started):
     return config.parent / "together", said
 
 
+@pytest.mark.slow
 def test_they_sample_verify_and_seal_what_one_process_does(alone, together):
     run, _ = together
     expected, found = groups(alone), groups(run)
@@ -81,6 +88,7 @@ def test_they_sample_verify_and_seal_what_one_process_does(alone, together):
     assert rollouts.verify(run / "rollouts").ok
 
 
+@pytest.mark.slow
 def test_they_evaluate_and_record_together(alone, together):
     run, said = together
     expected, found = rows(alone), rows(run)
@@ -94,8 +102,8 @@ def test_they_evaluate_and_record_together(alone, together):
     assert models.fingerprint(models.load(run / "model")) != models.fingerprint(models.load(alone.parent / "model" / "model"))
 
 
-def test_they_learn_what_one_process_does_from_the_same_shards(config, started, alone, tmp_path):
-    common = (*started, "--data.path", str(alone / "rollouts"), "--evaluation.questions", "0")
+def test_they_learn_what_one_process_does_from_the_same_shards(config, first, started, tmp_path):
+    common = (*started, "--data.path", str(first / "rollouts"), "--evaluation.questions", "0")
     finish(start(config, tmp_path / "one", *common))
     finish(*start_two(config, tmp_path / "two", *common))
     expected, found = rows(tmp_path / "one"), rows(tmp_path / "two")
