@@ -1,5 +1,6 @@
 """Training runs as processes of their own: started, watched, ended, and read back."""
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -7,9 +8,15 @@ import sys
 import time
 from pathlib import Path
 
+import jax
+import numpy as np
 import pytest
 
 from grre_jax import rollouts
+from grre_jax.training import setup
+from grre_jax.training import state as states
+from grre_jax.training.checkpoint import Keep, opened
+from grre_jax.training.finished import load_config
 
 CONFIG = """
 from grre_jax.config import *
@@ -79,4 +86,15 @@ def groups(run: Path) -> dict:
     reader = rollouts.read(run / "rollouts")
     found = {(int(group.policy_version[0]), group.position): group for group in reader}
     assert len(found) == len(reader)
+    return found
+
+
+def bits(folder, **fields):
+    """Every array of a run's newest checkpoint, whole: parameters, optimiser, step. `fields` replace those of the run's configuration, its mesh say."""
+    config = dataclasses.replace(load_config(folder), **fields)
+    parts = setup.build(config)
+    _, like = states.create(parts.model, states.make_optimizer(config.optimizer), parts.mesh)
+    checkpoints = opened(folder / "checkpoints", Keep(), read_only=True)
+    found = [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(checkpoints.restore(like))]
+    checkpoints.close()
     return found

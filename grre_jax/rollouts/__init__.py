@@ -21,7 +21,7 @@ from grre_jax.rollouts.record import CorruptRecord
 from grre_jax.rollouts.schema import SCHEMA_VERSION, Group
 from grre_jax.rollouts.shards import CorruptShard
 from grre_jax.rollouts.verify import VerifyReport, verify
-from grre_jax.rollouts.writer import write
+from grre_jax.rollouts.writer import put_back, write
 
 __all__ = [
     "SCHEMA_VERSION",
@@ -44,6 +44,7 @@ __all__ = [
     "import_rows",
     "merge",
     "predicate",
+    "put_back",
     "read",
     "split",
     "to_record",

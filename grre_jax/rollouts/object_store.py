@@ -24,6 +24,7 @@ from grre_jax.errors import DataError
 from grre_jax.rollouts import cache, manifest, objects
 from grre_jax.rollouts.places import Staged
 from grre_jax.rollouts.shards import TRIES, CorruptShard, check_size
+from grre_jax.rollouts.store_path import StorePath
 
 MANIFEST = "manifest"
 AT_ONCE = 500  # entries fetched together
@@ -38,19 +39,17 @@ class ObjectStore:
 
     def __init__(self, url: str) -> None:
         self.root = url.rstrip("/")
+        self._place = StorePath(self.root)
         self._files, self._path = objects.opened(self.root)
         self._name = hashlib.sha256(self.root.encode()).hexdigest()[:16]
         self._cache = cache.standard(self._name)
 
     def check(self) -> None:
         try:
-            with objects.as_os_error():
-                names = {posixpath.basename(name.rstrip("/")) for name in self._files.ls(self._path, detail=False)}
-        except FileNotFoundError:
-            return  # nothing there yet: an object store has no empty folders
+            names = {path.name for path in self._place.iterdir()}
         except OSError as error:
             raise DataError(f"Rollout folder {self.root} cannot be listed ({error}); check its name and your access to it.") from error
-        if names and MANIFEST not in names:
+        if names and MANIFEST not in names:  # where there is nothing yet there is no folder: a store has no empty ones
             raise DataError(f"{self.root} is not a rollout folder: it holds objects but no {MANIFEST}/; check the URL.")
 
     def tail(self) -> "ObjectTail":
@@ -62,12 +61,8 @@ class ObjectStore:
     def file(self, entry: manifest.Entry, name: str) -> Path:
         shown, sealed = self.shown(entry, name), entry.files[name]
 
-        def fetch(path: Path) -> None:
-            with objects.as_os_error():
-                self._files.get_file(f"{self._path}/{entry.name}/{name}", str(path))
-
         def local() -> Path:
-            path = self._cache.file(f"{entry.name}/{name}", sealed.sha256, fetch)
+            path = self._cache.file(f"{entry.name}/{name}", sealed.sha256, (self._place / entry.name / name).download)
             if path is None:
                 raise CorruptShard(f"{shown}: its SHA-256 is not the one in the manifest; restore it from a copy.", shown)
             return path
@@ -118,45 +113,25 @@ class ObjectStore:
         entries = [dataclasses.replace(entry, name=f"{entry.name}-{uuid.uuid4().hex[:8]}") for _, entry in staged]
         try:
             for (place, _), entry in zip(staged, entries, strict=True):
-                for name, sealed in entry.files.items():
-                    self._upload(place / name, f"{self._path}/{entry.name}/{name}", sealed.bytes)
+                for name in entry.files:
+                    (self._place / entry.name / name).upload(place / name)
         except OSError:
-            self._remove(entries)  # no entry names them yet
+            for entry in entries:  # nothing names them yet
+                with contextlib.suppress(OSError):  # the upload's own error is the one to report
+                    (self._place / entry.name).remove_all()
             raise
         self._enter(b"".join(map(manifest.to_line, entries)))
         return [entry.name for entry in entries]
 
-    def _upload(self, source: Path, target: str, size: int) -> None:
-        with objects.as_os_error():
-            self._files.put_file(str(source), target)
-            stored = self._files.info(target)["size"]
-        if stored != size:
-            raise OSError(f"{target} has {stored} bytes after its upload where {size} were sent")
-
-    def _remove(self, entries: list[manifest.Entry]) -> None:
-        for entry in entries:
-            with (
-                contextlib.suppress(OSError),
-                objects.as_os_error(),
-            ):  # the upload's own error is the one to report; what stays is not listed
-                self._files.rm(f"{self._path}/{entry.name}", recursive=True)
+    def put_back(self, entry: manifest.Entry, name: str, source: Path) -> None:
+        (self._place / entry.name / name).upload(source)
 
     def _enter(self, content: bytes) -> None:
         """Creates the manifest's next object. Raises OSError; the data sets' objects stay then, as the store may have taken the entry."""
         numbers = self.tail().numbers()
         number = numbers[-1] + 1 if numbers else 0
-        while True:
-            name = f"{self._path}/{MANIFEST}/{number:08d}.jsonl"
-            try:
-                with objects.as_os_error():
-                    self._files.pipe_file(name, content, mode="create")
-                return
-            except FileExistsError:
-                # Another writer was faster, or a first attempt of ours got through whose answer was lost.
-                with objects.as_os_error():
-                    if self._files.cat_file(name) == content:
-                        return
-                number += 1
+        while not (self._place / MANIFEST / f"{number:08d}.jsonl").create(content.decode()):
+            number += 1  # another writer was faster
 
 
 class ObjectTail:

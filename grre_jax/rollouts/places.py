@@ -52,6 +52,9 @@ class Place(Protocol):
     def publish(self, staged: Staged) -> list[str]:
         """Puts data sets where readers find them and enters them in the manifest, all or none; their names. Raises OSError."""
 
+    def put_back(self, entry: manifest.Entry, name: str, source: Path) -> None:
+        """Puts a file from a staging folder in the place of a data set's file that is damaged or gone. Raises OSError."""
+
 
 def of(folder: str | os.PathLike[str]) -> Place:
     """The place of that path or URL (s3://, gs://, or any other that fsspec knows).
@@ -130,6 +133,12 @@ class Local:
                 shutil.rmtree(self.root / entry.name, ignore_errors=True)  # without its line it does not exist
             raise
         return [entry.name for entry in entries]
+
+    def put_back(self, entry: manifest.Entry, name: str, source: Path) -> None:
+        folder = self.root / entry.name
+        folder.mkdir(exist_ok=True)
+        os.replace(source, folder / name)
+        manifest.sync_folder(folder)
 
     def _rename(self, place: Path, stem: str) -> str:
         """Renames a data set into place, under a name that nothing has."""

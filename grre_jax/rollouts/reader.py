@@ -135,6 +135,14 @@ class RolloutReader:
         """
         return self._shards.stored(*self.locate(number))
 
+    def dataset_of(self, file: str) -> manifest.Entry | None:
+        """The data set whose data file an error names (`CorruptShard.file`, `CorruptRecord.file`); None if it is none of this folder's."""
+        return next((entry for entry in self._datasets if self.place.shown(entry, entry.data_file) == file), None)
+
+    def reopen(self, entry: manifest.Entry) -> None:
+        """Reads a data set's file anew from now on: it was put back (`put_back`)."""
+        self._shards.close(entry)
+
     def __iter__(self) -> Iterator[schema.Group]:
         return (self[number] for number in range(len(self)))
 

@@ -62,9 +62,13 @@ class Shards:
         except (CorruptShard, record.CorruptRecord):
             if not self.place.heal(entry, entry.data_file):
                 raise
-            with self._lock:
-                self._open.pop(entry.name, None)
+            self.close(entry)
             return self._read(entry, place)
+
+    def close(self, entry: manifest.Entry) -> None:
+        """Lets go of a data set's file: it is opened again when it is next read."""
+        with self._lock:
+            self._open.pop(entry.name, None)
 
     def _read(self, entry: manifest.Entry, place: int) -> tuple[schema.Group, bytes]:
         try:

@@ -105,11 +105,6 @@ class SampledBatches:
     def _chosen(self, place: int, version: int) -> Group | None:
         try:
             return refill.chosen(self.reader, place, version, self.rounds) if self.rounds else self.reader.at(place, version)
-        except (rollouts.CorruptRecord, rollouts.CorruptShard) as error:
-            raise DataError(
-                f"{error} Without a copy: stop all processes of the run, copy what is whole with `grre rollouts merge {self.reader.folder} --into NEW --skip-damaged`, put NEW in "
-                "the folder's place and go on; a group that is lost is sampled again if the checkpoint of its policy version is still there."
-            ) from error
         except LookupError as error:
             raise DataError(f"Rollout folder {self.reader.folder} holds {error}, which dynamic sampling should have sampled.") from error
 

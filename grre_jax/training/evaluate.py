@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,10 +14,20 @@ from grre_jax.reporting import wilson_interval
 from grre_jax.rollouts import Group
 from grre_jax.tasks import Question
 from grre_jax.tasks.judging import count_failures
+from grre_jax.training import setup
+from grre_jax.training.draws import Purpose
 from grre_jax.training.explore import Explorer
 from grre_jax.training.score import score_groups
 
 ALWAYS = ("accuracy", "accuracy_low", "accuracy_high", "response_length")  # figures of every evaluation
+
+
+def evaluation_explorer(parts: setup.Parts, graph: Any) -> Explorer:
+    """Samples held-out questions as the evaluation's own fields say, with draws of its own."""
+    config = parts.config
+    own = {name: getattr(config.evaluation, name) for name in ("num_samples", "temperature", "top_k", "top_p", "min_p")}
+    settings = dataclasses.replace(config.sampling, **own)
+    return Explorer(graph, parts.task, parts.tokenizer, settings, parts.mesh, config.seed, Purpose.EVALUATE, parts.judge)
 
 
 def evaluate(explorer: Explorer, params: Any, start_params: Any, questions: Sequence[Question], *, step: int) -> dict[str, float]:

@@ -13,9 +13,9 @@ from grre_jax.errors import UsageError
 from grre_jax.overrides import override
 from grre_jax.parallel import processes
 from grre_jax.reporting.evaluation_tables import print_evaluations
-from grre_jax.training import loop, setup
+from grre_jax.training import setup
 from grre_jax.training import state as states
-from grre_jax.training.evaluate import figures, refuse_contaminated, sample_questions
+from grre_jax.training.evaluate import evaluation_explorer, figures, refuse_contaminated, sample_questions
 from grre_jax.training.measures import measures
 
 # What of a configuration says something about an evaluation of a model.
@@ -61,7 +61,7 @@ def evaluate_model(path: Path, overrides: Sequence[str] = (), console: Any = Non
         parts, config=dataclasses.replace(config, sampling=dataclasses.replace(config.sampling, max_prompt_tokens=limit))
     )
     graph, params, frozen = states.split(parts.model)
-    explorer = loop.evaluation_explorer(parts, graph)
+    explorer = evaluation_explorer(parts, graph)
     groups = sample_questions(explorer, states.full(params, frozen), questions, step=0)
     row = figures(explorer, groups) | measures(groups, parts.task)
     print_evaluations({path.absolute().name: (None, row)}, console)

@@ -141,11 +141,14 @@ class Explorer:
     ) -> list[Group]:
         """As `groups`, but every process returns the groups of all, in the order of the questions."""
         mine = self.groups(params, questions, positions, policy_version=policy_version, attempt=attempt)
-        if not processes.many():
-            return mine
-        found = [record.decode(data) for part in processes.records([record.encode(group) for group in mine]) for data in part]
-        order = {position: i for i, position in enumerate(positions)}
-        return sorted(found, key=lambda group: order[group.position])
+        return _of_all(mine, positions)
+
+    def called_by_all(
+        self, params: Any, calls: Sequence[tuple[Sequence[Question], Sequence[int]]], size: int, *, policy_version: int
+    ) -> list[Group]:
+        """As `called`, but every process returns the groups of all, in the order of the calls."""
+        mine = self.called(params, calls, size, policy_version=policy_version)
+        return _of_all(mine, [position for _, positions in calls for position in positions])
 
     def _prompts(self, questions: Sequence[Question], held: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """[questions, max_prompt_tokens] prompts and their [questions] lengths, of the questions held here; one token 0 for others."""
@@ -229,6 +232,15 @@ class Explorer:
                 )
             ).reshape(-1, count)
         return rewards
+
+
+def _of_all(mine: list[Group], positions: Sequence[int]) -> list[Group]:
+    """The groups of all processes, in the order of their positions."""
+    if not processes.many():
+        return mine
+    found = [record.decode(data) for part in processes.records([record.encode(group) for group in mine]) for data in part]
+    order = {position: i for i, position in enumerate(positions)}
+    return sorted(found, key=lambda group: order[group.position])
 
 
 @dataclasses.dataclass(frozen=True)

@@ -21,9 +21,9 @@ from grre_jax.parallel import processes
 from grre_jax.parallel.mesh import MeshConfig
 from grre_jax.reporting.evaluation_tables import print_evaluations
 from grre_jax.rollouts.store_path import StorePath
-from grre_jax.training import loop, setup
+from grre_jax.training import setup
 from grre_jax.training.checkpoint import Keep, opened
-from grre_jax.training.evaluate import figures, refuse_contaminated, sample_questions
+from grre_jax.training.evaluate import evaluation_explorer, figures, refuse_contaminated, sample_questions
 from grre_jax.training.evaluate_model import settings
 from grre_jax.training.export import write_adapter, write_model
 from grre_jax.training.measures import measures
@@ -95,7 +95,7 @@ def evaluate_run(folder: Path | StorePath, overrides: Sequence[str] = (), consol
     if config.evaluation.questions:
         refuse_contaminated(_contents(folder), getattr(parts.task, "evaluation_source", ""), allowed=config.evaluation.allow_contaminated)
         questions = parts.task.evaluation(config.evaluation.questions)
-        explorer = loop.evaluation_explorer(parts, graph)
+        explorer = evaluation_explorer(parts, graph)
         result |= {"questions": len(questions), "sampling": settings(config.evaluation, config.sampling)}
         for name, params, at in (("first", first, 0), ("last", last, step)):
             groups = sample_questions(explorer, params, questions, step=at)

@@ -28,12 +28,14 @@ from grre_jax.training.batches import PackedBatch, place
 from grre_jax.training.checkpoint import Keep
 from grre_jax.training.data import Batches, training_contents
 from grre_jax.training.draws import Purpose, run_key
-from grre_jax.training.evaluate import check_best, evaluate, failure_scalars, refuse_contaminated
+from grre_jax.training.evaluate import check_best, evaluate, evaluation_explorer, failure_scalars, refuse_contaminated
 from grre_jax.training.explore import Explorer
 from grre_jax.training.export import write_model
 from grre_jax.training.free_running import FreeBatches
+from grre_jax.training.header import header
 from grre_jax.training.lease import Lease, write_whole
-from grre_jax.training.mixture import data_line, run_batches, stored_data
+from grre_jax.training.mending import Mender
+from grre_jax.training.mixture import run_batches, stored_data
 from grre_jax.training.pending import PendingMetrics, age_scalars
 from grre_jax.training.ranking import held_out_groups, ranking, save_ranking
 from grre_jax.training.step import make_train_step
@@ -98,7 +100,7 @@ def run(config: Config, role: Role, *, resume: bool, overwrite: bool, console: A
         folder = config.folder
         if first:
             stored_folders.record(folder, folders)
-        reporting.print_header(_header(parts, folder), console=console)
+        reporting.print_header(header(parts, folder), console=console)
 
         optimizer = states.make_optimizer(config.optimizer)
         graph, state = states.create(parts.model, optimizer, parts.mesh, donate=True)
@@ -131,30 +133,45 @@ def run(config: Config, role: Role, *, resume: bool, overwrite: bool, console: A
             supply = SampledHere(parts, explorer, own, checkpoints)
         else:
             supply = SampledElsewhere(parts, folder, data, own, checkpoints)
-        learner = _Learner(parts, graph, data, supply, log, checkpoints, start_params, stop, held, console)
+        mender = Mender(parts, explorer, own, checkpoints, role.free, console) if own is not None else None
+        learner = _Learner(parts, graph, data, supply, mender, log, checkpoints, start_params, stop, held, console)
         before = ranking(graph, parts.full(start_params), held_out, parts.mesh) if held_out else None
         state = learner.learn(state, make_train_step(graph, optimizer, config.optimizer.schedule(), parts.mesh))
 
         # ---- what came of it
         if config.samples and role.samples:
-            console.print(
-                "sampler  " + ", ".join(f"{count} {name}" for name, count in sampling.compiled_programs().items()) + " programs compiled"
-            )
+            counts = (f"{count} {name}" for name, count in sampling.compiled_programs().items())
+            console.print(f"sampler  {', '.join(counts)} programs compiled")
         after = ranking(graph, parts.full(state.params), held_out, parts.mesh) if held_out else None
         checkpoints.save(state, wait=True)
         checkpoints.close()
         if held_out and first:
             save_ranking(work.folder, before, after, held_out, console)
-        if config.checkpoint.export:
-            _export(parts, graph, state, work.folder / "model", contains)
-            console.print(f"model    {folder / 'model'}")
-        if first:
-            log.close()
-            reporting.report([work.folder], console=console)
-            publish()
-            if work.folder != folder:
-                console.print(f"copied   {folder}")
+        _conclude(parts, graph, state, contains, log, work, publish, console)
     return folder
+
+
+def _conclude(
+    parts: setup.Parts,
+    graph: Any,
+    state: states.TrainState,
+    contains: set[str],
+    log: Any,
+    work: workspaces.Workspace,
+    publish: Callable[[], None],
+    console: Any,
+) -> None:
+    """The exported model and the report, in the run's folder."""
+    folder = parts.config.folder
+    if parts.config.checkpoint.export:
+        _export(parts, graph, state, work.folder / "model", contains)
+        console.print(f"model    {folder / 'model'}")
+    if processes.is_first():
+        log.close()
+        reporting.report([work.folder], console=console)
+        publish()
+        if work.folder != folder:
+            console.print(f"copied   {folder}")
 
 
 def _keep(parts: setup.Parts, own: rollouts.RolloutReader | None, role: Role) -> Keep:
@@ -213,14 +230,6 @@ def _open_folder(
     return held[0] if held else None
 
 
-def evaluation_explorer(parts: setup.Parts, graph: Any) -> Explorer:
-    """Samples held-out questions as the evaluation's own fields say, with draws of its own."""
-    config = parts.config
-    own = {name: getattr(config.evaluation, name) for name in ("num_samples", "temperature", "top_k", "top_p", "min_p")}
-    settings = dataclasses.replace(config.sampling, **own)
-    return Explorer(graph, parts.task, parts.tokenizer, settings, parts.mesh, config.seed, Purpose.EVALUATE, parts.judge)
-
-
 def _own_rollouts(folder: Path) -> rollouts.RolloutReader:
     folder.mkdir(exist_ok=True)
     return rollouts.read(folder)
@@ -234,6 +243,7 @@ class _Learner:
     graph: Any
     data: Batches
     supply: Supply
+    mender: Mender | None
     log: Any
     checkpoints: Any
     start_params: Any
@@ -268,10 +278,7 @@ class _Learner:
             if first == 0:
                 self._evaluate(state, 0, bar)
             for step in range(first, steps):
-                ahead.settle()
-                between, publish = (partial(act, state, pending) for act in (self._stop_if_asked, self._publish))
-                self.supply.before(state, step, bar, between, publish)
-                groups, batch = ahead.take(step)
+                groups, batch = self._data_of(step, state, ahead, bar, pending)
                 with jax.transfer_guard("disallow"):
                     state, metrics = step_fn(state, batch, objective, temperature, key, reference, self.parts.frozen)
                 ahead.begin(step + 1)
@@ -290,6 +297,21 @@ class _Learner:
         if isinstance(self.data, FreeBatches):
             self.console.print(f"discarded {self.discarded} groups that were too old for their step")
         return state
+
+    def _data_of(
+        self, step: int, state: states.TrainState, ahead: Ahead[Any], bar: Any, pending: PendingMetrics
+    ) -> tuple[list[rollouts.Group], PackedBatch]:
+        """A step's groups and batch, once they are there; what is damaged of the run's own data is put back first."""
+        between, publish = (partial(act, state, pending) for act in (self._stop_if_asked, self._publish))
+        while True:
+            ahead.settle()
+            try:
+                self.supply.before(state, step, bar, between, publish)
+                return ahead.take(step)
+            except (rollouts.CorruptRecord, rollouts.CorruptShard) as error:
+                if self.mender is None:
+                    raise
+                self.mender(error, state)
 
     def _prepared(self, step: int) -> tuple[list[rollouts.Group], PackedBatch]:
         """A step's groups, and as arrays on the devices."""
@@ -332,18 +354,3 @@ class _Learner:
             self.scores = scalars
             bar.update(step, {"accuracy": scalars["accuracy"]})
             bar.phase("")
-
-
-def _header(parts: setup.Parts, folder: Path) -> dict[str, Any]:
-    config = parts.config
-    numbers = ", ".join(f"{name} {float(value):g}" for name, value in parts.objective.numbers.items())
-    return {
-        "run": f"{config.name} in {folder}",
-        "model": f"{config.model.path or 'new'}, {parts.model.config.num_parameters:,} parameters, {config.model.dtype}",
-        "lora": f"rank {lora.rank}, alpha {lora.alpha:g}, on {', '.join(lora.targets)}" if (lora := parts.model.lora) else None,
-        "task": parts.task.name,
-        "objective": parts.objective.name + (f" ({numbers})" if numbers else ""),
-        "data": data_line(config),
-        "step": f"{config.training.groups_per_step} groups x {config.sampling.num_samples}, rows of {parts.shape.row_tokens} tokens, learning rate {config.optimizer.learning_rate:g}",
-        "devices": setup.devices_line(),
-    }

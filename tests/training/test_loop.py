@@ -18,12 +18,12 @@ from grre_jax import models, reporting, rollouts
 from grre_jax.config import CheckpointConfig, DataConfig, EvaluationConfig, ObjectiveConfig, TrainingConfig, WarmStartConfig
 from grre_jax.rollouts import Group
 from grre_jax.training import loop, setup, warm_start
-from grre_jax.training import state as states
 from grre_jax.training.ahead import Ahead
 from grre_jax.training.checkpoint import Checkpoints
-from grre_jax.training.finished import load_config
 from grre_jax.training.regime import Regime
 from grre_jax.training.stopping import Stopped
+
+from ..run_processes import bits
 
 CLOCKED = ("time", "elapsed", "tokens_per_second")
 
@@ -39,17 +39,6 @@ def train(config, **options):
 def rows(folder):
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     return [{name: value for name, value in line.items() if name not in CLOCKED} for line in lines]
-
-
-def bits(folder):
-    """Every array of the newest checkpoint: parameters, optimiser, step."""
-    config = load_config(folder)
-    parts = setup.build(config)
-    _, like = states.create(parts.model, states.make_optimizer(config.optimizer), parts.mesh)
-    checkpoints = Checkpoints(folder / "checkpoints", config.checkpoint.keep)
-    found = [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(checkpoints.restore(like))]
-    checkpoints.close()
-    return found
 
 
 def assert_same_run(folder, expected):

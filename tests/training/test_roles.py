@@ -11,8 +11,6 @@ import shutil
 import threading
 import time
 
-import jax
-import numpy as np
 import pytest
 from rich.console import Console
 
@@ -20,14 +18,14 @@ from grre_jax import reporting, rollouts
 from grre_jax.config import CheckpointConfig, DataConfig, EvaluationConfig
 from grre_jax.errors import DataError, UsageError
 from grre_jax.rollouts.store_path import StorePath
-from grre_jax.training import loop, setup
+from grre_jax.training import loop
 from grre_jax.training import state as states
-from grre_jax.training.checkpoint import Keep, opened
 from grre_jax.training.explore import Explorer
-from grre_jax.training.finished import load_config
 from grre_jax.training.lease import Lease, read
 from grre_jax.training.regime import Regime
 from grre_jax.training.roles import ExplorerRole, explore_run, learn
+
+from ..run_processes import bits
 
 CLOCKED = ("time", "elapsed", "tokens_per_second")
 
@@ -43,16 +41,6 @@ def quiet():
 def rows(folder):
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     return [{name: value for name, value in line.items() if name not in CLOCKED} for line in lines]
-
-
-def bits(folder):
-    config = load_config(folder)
-    parts = setup.build(config)
-    _, like = states.create(parts.model, states.make_optimizer(config.optimizer), parts.mesh)
-    checkpoints = opened(folder / "checkpoints", Keep(), read_only=True)
-    found = [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(checkpoints.restore(like))]
-    checkpoints.close()
-    return found
 
 
 def groups(folder):

@@ -1,24 +1,18 @@
 """Runs whose folder is in an object store, as processes that are killed: moto's S3 server on loopback. Each process has a cache folder of its own, as on machines apart."""
 
-import dataclasses
 import itertools
 import json
 import signal
 import socket
 import time
 
-import jax
-import numpy as np
 import pytest
 
 from grre_jax import cli, rollouts
 from grre_jax.rollouts.store_path import StorePath
-from grre_jax.training import setup
-from grre_jax.training import state as states
-from grre_jax.training.checkpoint import Keep, listed, opened
-from grre_jax.training.finished import load_config
+from grre_jax.training.checkpoint import listed
 
-from ..run_processes import CLOCKED, CONFIG, finish, kill_all, start
+from ..run_processes import CLOCKED, CONFIG, bits, finish, kill_all, start
 
 pytestmark = pytest.mark.slow
 MACHINES = itertools.count()
@@ -47,17 +41,6 @@ def begin(config, url, tmp_path, *more, command="train"):
 def rows(folder):
     found = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     return [{name: value for name, value in row.items() if name not in CLOCKED} for row in found]
-
-
-def bits(folder, **fields):
-    """Every array of the newest checkpoint, whole."""
-    config = dataclasses.replace(load_config(folder), **fields)
-    parts = setup.build(config)
-    _, like = states.create(parts.model, states.make_optimizer(config.optimizer), parts.mesh)
-    checkpoints = opened(folder / "checkpoints", Keep(), read_only=True)
-    found = [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(checkpoints.restore(like))]
-    checkpoints.close()
-    return found
 
 
 def wait_for_checkpoint(run, step, *processes):
@@ -90,6 +73,8 @@ def test_killed_and_resumed_elsewhere(undisturbed, store, tmp_path, capsys):
     assert {name.split("-")[0].removesuffix(".json") for name in folders} == {"0", "25", "30"} and len(folders) == 6
     assert cli.main(["report", str(run)]) == 0 and "accuracy" in capsys.readouterr().out
     assert cli.main(["evaluate", str(run), "--questions", "4"]) == 0 and (run / "evaluation.json").is_file()
+    assert cli.main(["export", str(run), str(tmp_path / "model")]) == 0 and (tmp_path / "model" / "config.json").is_file()
+    assert cli.main(["sample", str(run), "--prompt", "3+5>", "--max-new-tokens", "3", "--json"]) == 0
 
 
 def test_roles_in_processes(undisturbed, store, tmp_path):
