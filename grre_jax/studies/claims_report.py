@@ -51,7 +51,13 @@ def write(
 def tables(design: Design, ledger: Ledger, found: Mapping[str, Any]) -> str:
     """The results as markdown."""
     lines = [
+        "# The paper's claims, measured",
+        "",
         f"Seeds {found['seeds'][0]} to {found['seeds'][-1]}, {found['steps']} steps a run, common learning rate {found['rate']:g}. Intervals are 95%.",
+        "",
+        "![Every comparison with its interval and threshold](claims.png)",
+        "",
+        "![Accuracy by step, a panel a regime](curves.png)",
         "",
     ]
     lines += [

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 from typing import Any
 
 
 def add_parsers(studies: argparse._SubParsersAction) -> None:
-    """Adds `claims` and `staleness` to the studies of the command line."""
+    """Adds the studies that are made of runs to those of the command line."""
     claims = studies.add_parser(
         "claims",
         help="the paper's claims measured with tiny models: runs, verdicts, tables and figures",
@@ -25,6 +26,36 @@ def add_parsers(studies: argparse._SubParsersAction) -> None:
     )
     _shared(staleness, "staleness", "6, or 2 with --quick")
     staleness.set_defaults(run=_staleness)
+    compare = studies.add_parser(
+        "compare",
+        help="a configuration of yours under several algorithms and regimes, trained by grre train",
+        description="Goes on where it was stopped. Fields of the configuration are overridden as for train.",
+        allow_abbrev=False,
+    )
+    compare.add_argument("config", help="a Python file with config() -> grre_jax.config.Config")
+    compare.add_argument(
+        "--output", metavar="DIR", help="the folder for the runs and what follows from them; runs/compare-NAME if not given"
+    )
+    compare.add_argument(
+        "--regime",
+        action="append",
+        default=[],
+        metavar="REGIME",
+        help="on-policy, offline, 'sync N', 'offset N', 'staleness N' or 'reuse N'; may be repeated; on-policy, 'sync 20' and offline if not given",
+    )
+    compare.add_argument(
+        "--only", action="append", default=[], metavar="LABEL", help="an algorithm that takes part, as tables call it; may be repeated"
+    )
+    compare.add_argument(
+        "--algorithm",
+        action="append",
+        default=[],
+        metavar="NAME|FILE.py:FUNCTION",
+        help="another algorithm, or a loss of your own; may be repeated",
+    )
+    compare.add_argument("--seeds", type=int, default=1, metavar="N", help="how many; 1 if not given")
+    compare.add_argument("--first-seed", type=int, default=0, metavar="N", help="the first of them; 0 if not given")
+    compare.set_defaults(run=_compare, takes_fields=True, computes=True)
 
 
 def _shared(parser: argparse.ArgumentParser, name: str, seeds: str) -> None:
@@ -59,6 +90,30 @@ def _staleness(known: argparse.Namespace, _: list[str]) -> int:
     from grre_jax.studies import staleness_study
 
     staleness_study.run(_output(known, "staleness"), **_given(known))
+    return 0
+
+
+def _compare(known: argparse.Namespace, rest: list[str]) -> int:
+    from grre_jax import config as configs
+    from grre_jax.overrides import override
+    from grre_jax.studies import compare_study
+    from grre_jax.training import stopping
+
+    config = override(configs.load_file(known.config), rest)
+    output = Path(known.output or f"runs/compare-{config.name}")
+    try:
+        compare_study.run(
+            config,
+            output,
+            regimes=known.regime,
+            algorithms=known.algorithm,
+            only=known.only,
+            seeds=known.seeds,
+            first_seed=known.first_seed,
+        )
+    except stopping.Stopped as stopped:
+        print(f"grre: {stopped}: the same command goes on", file=sys.stderr)
+        return stopped.exit_status
     return 0
 
 
