@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -102,21 +103,27 @@ class OptimizerConfig:
             )
 
     def schedule(self) -> optax.Schedule:
-        """Learning rate by update count."""
-        if self.warmup_steps == 0 and self.decay == "none":
-            return optax.constant_schedule(self.learning_rate)
-
-        def rate(count):
-            rise = jnp.minimum((count + 1) / max(self.warmup_steps, 1), 1.0)
-            fraction = jnp.clip((count - self.warmup_steps) / max(self.decay_steps - self.warmup_steps, 1), 0.0, 1.0)
-            left = self.final_fraction + (1 - self.final_fraction) * DECAYS[self.decay](fraction)
-            return self.learning_rate * rise * (left if self.decay != "none" else 1.0)
-
-        return rate
+        """Learning rate by update count; the same object for the same config."""
+        return _schedule(self)
 
 
+@functools.lru_cache(maxsize=16)
+def _schedule(config: OptimizerConfig) -> optax.Schedule:
+    if config.warmup_steps == 0 and config.decay == "none":
+        return optax.constant_schedule(config.learning_rate)
+
+    def rate(count):
+        rise = jnp.minimum((count + 1) / max(config.warmup_steps, 1), 1.0)
+        fraction = jnp.clip((count - config.warmup_steps) / max(config.decay_steps - config.warmup_steps, 1), 0.0, 1.0)
+        left = config.final_fraction + (1 - config.final_fraction) * DECAYS[config.decay](fraction)
+        return config.learning_rate * rise * (left if config.decay != "none" else 1.0)
+
+    return rate
+
+
+@functools.lru_cache(maxsize=16)
 def make_optimizer(config: OptimizerConfig) -> optax.GradientTransformation:
-    """The Optax chain of the config."""
+    """The Optax chain of the config; the same object for the same config, as `step.make_train_step` wants it."""
 
     def matrices(params):
         # Stacked layers have an axis more: a norm's scale is [layers, width] there. Only what ends in a projection or an embedding decays.

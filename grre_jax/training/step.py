@@ -7,6 +7,7 @@ share, so splitting a step differently does not change its gradient.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -180,12 +181,13 @@ def _data_metrics(batch: PackedBatch) -> Metrics:
     }
 
 
+@functools.lru_cache(maxsize=4)
 def make_train_step(
     graph: Any, optimizer: optax.GradientTransformation, schedule: optax.Schedule, mesh: Mesh | None = None
 ) -> Callable[..., tuple[TrainState, Metrics]]:
     """The compiled step `(state, batch, objective, temperature, key, reference=None, frozen=None) -> (state, metrics)`; the state alone is donated.
 
-    Two objectives that differ only in numbers share one compilation. With the mesh given, the new state is laid out over it as the first one was: left
+    Two objectives that differ only in numbers share one compilation, and so do runs of one process: the same arguments give the same function. With the mesh given, the new state is laid out over it as the first one was: left
     to itself the partitioner would choose another layout after the first step, compile the step again for it, and round otherwise than a resumed run.
     """
 

@@ -254,3 +254,17 @@ def test_data_shaping_draws_anew_each_step(parts, make_group):
         state, metrics = step(state, batch, objectives.algorithm("red_drop"), TEMPERATURE, KEY)
         losses.append(float(metrics["loss"]))
     assert len(set(losses)) > 1
+
+
+def test_runs_of_one_process_share_their_step():
+    optimizer, schedule = (states.OptimizerConfig(learning_rate=1e-2, warmup_steps=3) for _ in range(2))
+    first, second = ((states.make_optimizer(config), config.schedule()) for config in (optimizer, schedule))
+    assert first == second
+    graph = nnx.split(
+        models.init(
+            models.ModelConfig(vocab_size=8, hidden_size=8, intermediate_size=8, num_layers=1, num_heads=1, num_kv_heads=1, head_dim=8)
+        )
+    )[0]
+    assert make_train_step(graph, *first) is make_train_step(graph, *second)
+    other = states.OptimizerConfig(learning_rate=2e-2, warmup_steps=3)
+    assert make_train_step(graph, states.make_optimizer(other), other.schedule()) is not make_train_step(graph, *first)
