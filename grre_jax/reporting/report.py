@@ -65,9 +65,9 @@ def report(
     summaries = tuple(summarise(name, str(folder), rows) for name, folder, rows in zip(names, folders, metrics, strict=True))
     runs = dict(zip(names, metrics, strict=True))
     subtitle = _subtitle(summaries[0]) if len(summaries) == 1 else ""
+    configs = {name: config for name, folder in zip(names, folders, strict=True) if (config := _config(folder))}
     plots = draw_curves(runs, target / PLOTS_FOLDER, subtitle=subtitle)
     summary_path, colours = write_summary(target, summaries), run_colours(names)
-    configs = {name: config for name, folder in zip(names, folders, strict=True) if (config := _config(folder))}
     console = console if console is not None else make_console()
     samples = {name: _samples(name, folder, console) for name, folder in zip(names, folders, strict=True)}
     page_path = write_page(target / PAGE_NAME, summaries, runs, plots, colours, configs=configs, samples=samples, note=subtitle)

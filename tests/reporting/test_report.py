@@ -67,6 +67,9 @@ def test_what_is_missing_is_named_before_anything_is_written(make_run, console, 
         report([run, tmp_path / "young"], console=console)
     with pytest.raises(UsageError, match="no run was given"):
         report([], console=console)
+    (run / "config.json").write_text('{"name": ')
+    with pytest.raises(DataError, match=r"run/config\.json is no JSON .*restore it from a copy"):
+        report(run, console=console)
     assert not (run / "plots").exists() and not (run / "summary.json").exists()
 
 
