@@ -19,5 +19,5 @@ demo: setup
 	$(VENV)/bin/grre train configs/arithmetic.py --run-dir $(RUN) --overwrite
 
 test: setup-test
-	@echo "== Running the tests (tests/; without those marked slow or parity), three files at a time: now and then one waits"
+	@echo "== Running the tests (tests/; without those marked slow or parity), three files at a time"
 	$(VENV)/bin/python -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 # The tests' time is the compiler's: LLVM is told not to optimise. XLA's own passes, and so programs, layouts and memory, stay as they are.
-# Each program is one piece of code to LLVM: cut into 32, small ones cost a quarter more, and both processors are busy anyway.
+# Each program is one piece of code to LLVM: cut into 32, small ones cost up to a quarter more, and both processors are busy anyway.
 QUICK = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true --xla_cpu_parallel_codegen_split_count=1"
 
 

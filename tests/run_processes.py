@@ -72,13 +72,15 @@ def kill_all() -> None:
         process.kill()
 
 
+def log(run) -> list[dict]:
+    """The log's rows in order, without what a clock says."""
+    found = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [{name: value for name, value in row.items() if name not in CLOCKED} for row in found]
+
+
 def rows(run: Path) -> dict:
-    """The log by (kind, step), without what a clock says."""
-    found = {}
-    for line in (run / "metrics.jsonl").read_text().splitlines():
-        row = json.loads(line)
-        found[row["kind"], row["step"]] = {name: value for name, value in row.items() if name not in CLOCKED}
-    return found
+    """The log by (kind, step)."""
+    return {(row["kind"], row["step"]): row for row in log(run)}
 
 
 def groups(run: Path) -> dict:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from grre_jax.studies.claims_design import Design
-from grre_jax.studies.figures import png
+from grre_jax.studies.figures import LINES, png
 from grre_jax.studies.measures import MEASURES, collapsed
 from grre_jax.studies.runs import Ledger, Run
 from grre_jax.studies.statistics import estimate
@@ -18,21 +18,6 @@ from grre_jax.whole_files import replace
 
 BRACKETS = "in brackets: runs that lost over half"
 COLOURS = {"holds": "#1a7f5a", "fails": "#b3261e", "open": "#8a8f98"}
-LINES = (
-    "#1f4e9c",
-    "#b3261e",
-    "#1a7f5a",
-    "#c77700",
-    "#6a3d9a",
-    "#0b7a8f",
-    "#8c564b",
-    "#5b6770",
-    "#d1478c",
-    "#7a8b00",
-    "#2f2f2f",
-    "#a06cd5",
-    "#00695c",
-)
 
 
 def write(

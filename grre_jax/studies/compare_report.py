@@ -11,8 +11,7 @@ import numpy as np
 
 from grre_jax.config import Config
 from grre_jax.reporting import wilson_interval
-from grre_jax.studies.claims_report import LINES
-from grre_jax.studies.figures import png
+from grre_jax.studies.figures import LINES, png
 from grre_jax.studies.measures import MEASURES
 from grre_jax.studies.runs import Ledger, Run
 from grre_jax.whole_files import replace

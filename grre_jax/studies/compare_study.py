@@ -57,7 +57,7 @@ def run(
     regimes: Sequence[str] = (),
     algorithms: Sequence[str] = (),
     only: Sequence[str] = (),
-    seeds: int = 1,
+    seeds: int | None = None,
     first_seed: int = 0,
     console: Any = None,
 ) -> dict[str, Any]:
@@ -69,7 +69,8 @@ def run(
         regimes: names as for `regime_of`; `REGIMES` if none is given.
         algorithms: names or FILE.py:FUNCTION of further ones, besides `LABELS`.
         only: labels of those that take part; all if none is given.
-        seeds, first_seed: of the runs.
+        seeds: how many a cell; 1 if None.
+        first_seed: the first of them.
         console: where to say what goes on; standard output if None.
 
     Returns:
@@ -82,15 +83,7 @@ def run(
     console = console or make_console()
     entries = _entries(algorithms, only)
     named = {name: regime_of(name) for name in regimes or REGIMES}
-    if seeds == 1 and 0 <= first_seed <= 10_000:
-        judged = range(first_seed, first_seed + 1)
-    else:
-        judged = seeds_of(seeds, 1, first_seed)
-    if not config.evaluation.every or not config.evaluation.questions:
-        raise UsageError("the comparison is of evaluations: set --evaluation.every and --evaluation.questions above 0")
-    if not config.samples:
-        raise UsageError("the comparison is of regimes, and a configuration with data.path samples nothing: leave --data.path empty")
-    output.mkdir(parents=True, exist_ok=True)
+    judged = seeds_of(seeds, 1, first_seed, least=1)
     _agree(output, config)
     ledger = Ledger(output / "runs.jsonl")
     cells = {
@@ -125,18 +118,22 @@ def run(
 
 
 def _entries(algorithms: Sequence[str], only: Sequence[str]) -> tuple[Entry, ...]:
-    entries = (*(entry for entry in ENTRIES if entry.label in LABELS or entry.label in only), *strangers(algorithms))
-    if unknown := sorted(set(only) - {entry.label for entry in entries}):
-        raise UsageError(
-            f"--only {unknown[0]!r} is no algorithm of the comparison: take one of {', '.join(entry.label for entry in (*ENTRIES, *entries[len(LABELS) :]))}"
-        )
-    return tuple(entry for entry in entries if not only or entry.label in only)
+    further = strangers(algorithms)
+    known = {entry.label: entry for entry in (*ENTRIES, *further)}
+    if unknown := [label for label in only if label not in known]:
+        raise UsageError(f"--only {unknown[0]!r} is no algorithm of the comparison: take one of {', '.join(known)}")
+    return tuple(known[label] for label in only or (*LABELS, *(entry.label for entry in further)))
 
 
 def _agree(output: Path, config: Config) -> None:
-    """Writes the configuration that the runs share, or compares it with what is there."""
+    """Writes the configuration that the runs share, or compares it with what is there. UsageError if it cannot be compared, or is another one."""
+    if not config.evaluation.every or not config.evaluation.questions:
+        raise UsageError("the comparison is of evaluations: set --evaluation.every and --evaluation.questions above 0")
+    if not config.samples:
+        raise UsageError("the comparison is of regimes, and a configuration with data.path samples nothing: leave --data.path empty")
+    output.mkdir(parents=True, exist_ok=True)
     path = output / "config.json"
-    own = dataclasses.replace(config, run_dir="", seed=0, objective=ObjectiveConfig(REINFORCE.lower()), regime=Regime()).to_json()
+    own = dataclasses.replace(config, run_dir="", seed=0, objective=ObjectiveConfig("reinforce"), regime=Regime()).to_json()
     if path.exists() and json.loads(path.read_text()) != json.loads(own):
         raise UsageError(f"--output {output}: it holds runs of another configuration ({path}): name another folder")
     whole_files.replace(path, own)

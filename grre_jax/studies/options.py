@@ -46,15 +46,7 @@ def add_parsers(studies: argparse._SubParsersAction) -> None:
     compare.add_argument(
         "--only", action="append", default=[], metavar="LABEL", help="an algorithm that takes part, as tables call it; may be repeated"
     )
-    compare.add_argument(
-        "--algorithm",
-        action="append",
-        default=[],
-        metavar="NAME|FILE.py:FUNCTION",
-        help="another algorithm, or a loss of your own; may be repeated",
-    )
-    compare.add_argument("--seeds", type=int, default=1, metavar="N", help="how many; 1 if not given")
-    compare.add_argument("--first-seed", type=int, default=0, metavar="N", help="the first of them; 0 if not given")
+    _entrants_and_seeds(compare, "1", 0)
     compare.set_defaults(run=_compare, takes_fields=True, computes=True)
 
 
@@ -65,8 +57,13 @@ def _shared(parser: argparse.ArgumentParser, name: str, seeds: str) -> None:
         help=f"the folder for the runs and what follows from them; runs/{name} (runs/{name}-quick with --quick) if not given",
     )
     parser.add_argument("--quick", action="store_true", help="a few minutes: few seeds, and a part of the study")
+    _entrants_and_seeds(parser, seeds, 300)
+    parser.add_argument("--workers", type=int, metavar="N", help="processes; one a core if not given")
+
+
+def _entrants_and_seeds(parser: argparse.ArgumentParser, seeds: str, first: int) -> None:
     parser.add_argument("--seeds", type=int, metavar="N", help=f"how many; {seeds} if not given")
-    parser.add_argument("--first-seed", type=int, default=300, metavar="N", help="the first of them; 300 if not given")
+    parser.add_argument("--first-seed", type=int, default=first, metavar="N", help=f"the first of them; {first} if not given")
     parser.add_argument(
         "--algorithm",
         action="append",
@@ -74,7 +71,6 @@ def _shared(parser: argparse.ArgumentParser, name: str, seeds: str) -> None:
         metavar="NAME|FILE.py:FUNCTION",
         help="another algorithm, or a loss of your own, that takes part; may be repeated",
     )
-    parser.add_argument("--workers", type=int, metavar="N", help="processes; one a core if not given")
 
 
 def _claims(known: argparse.Namespace, _: list[str]) -> int:

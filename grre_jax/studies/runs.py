@@ -17,20 +17,21 @@ from grre_jax.errors import DataError, UsageError
 from grre_jax.training.regime import Regime
 
 
-def seeds_of(count: int | None, default: int, first: int) -> range:
+def seeds_of(count: int | None, default: int, first: int, least: int = 2) -> range:
     """The seeds of a study's runs that are judged.
 
     Args:
         count: how many, or None for the default.
         default: how many then.
         first: the first of them.
+        least: so many are needed; two for an interval.
 
     Raises:
         UsageError: there are too few, or they are no seeds.
     """
     count = default if count is None else count
-    if not 2 <= count <= 1000 or not 0 <= first <= 10_000:
-        raise UsageError(f"--seeds {count} --first-seed {first}: 2 to 1000 seeds from 0 to 10000 are needed")
+    if not least <= count <= 1000 or not 0 <= first <= 10_000:
+        raise UsageError(f"--seeds {count} --first-seed {first}: {least} to 1000 seeds from 0 to 10000 are needed")
     return range(first, first + count)
 
 

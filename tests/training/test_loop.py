@@ -23,9 +23,7 @@ from grre_jax.training.checkpoint import Checkpoints
 from grre_jax.training.regime import Regime
 from grre_jax.training.stopping import Stopped
 
-from ..run_processes import bits
-
-CLOCKED = ("time", "elapsed", "tokens_per_second")
+from ..run_processes import bits, log
 
 
 class Crash(BaseException):
@@ -36,13 +34,8 @@ def train(config, **options):
     return loop.train(config, console=Console(file=io.StringIO()), **options)
 
 
-def rows(folder):
-    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    return [{name: value for name, value in line.items() if name not in CLOCKED} for line in lines]
-
-
 def assert_same_run(folder, expected):
-    assert rows(folder) == rows(expected)
+    assert log(folder) == log(expected)
     assert bits(folder) == bits(expected)
     for store in ("rollouts", "warm_start"):
         assert rollouts.verify(folder / store).ok
@@ -81,7 +74,7 @@ def interrupt(monkeypatch):
 
 
 def test_what_a_run_leaves(tiny_run):
-    found = [(row["kind"], row["step"]) for row in rows(tiny_run)]
+    found = [(row["kind"], row["step"]) for row in log(tiny_run)]
     assert found == [
         *(("warm_start", step) for step in range(1, 7)),
         ("eval", 0),
@@ -90,7 +83,7 @@ def test_what_a_run_leaves(tiny_run):
         *(("train", step) for step in range(5, 9)),
         ("eval", 8),
     ]
-    assert [row["staleness"] for row in rows(tiny_run) if row["kind"] == "train"] == [0, 1, 2, 0, 1, 2, 0, 1]
+    assert [row["staleness"] for row in log(tiny_run) if row["kind"] == "train"] == [0, 1, 2, 0, 1, 2, 0, 1]
     reader = rollouts.read(tiny_run / "rollouts")
     assert [(entry.policy_version, entry.groups) for entry in reader.datasets] == [(0, 12), (3, 12), (6, 8)]
     assert [group.position for group in reader] == list(range(32))
@@ -107,13 +100,13 @@ def test_the_report_s_histogram_is_what_the_regime_says(tiny_run, make_config):
 
 def test_a_step_trains_on_its_own_places_of_the_stream(tiny_run):
     reader = rollouts.read(tiny_run / "rollouts")
-    for row in rows(tiny_run):
+    for row in log(tiny_run):
         if row["kind"] == "train":
             groups = [reader[p] for p in range(4 * (row["step"] - 1), 4 * row["step"])]
             assert row["reward"] == pytest.approx(np.mean([g.rewards for g in groups]))
             assert row["tokens"] == sum(len(g.tokens) for g in groups)
     # While the policy that sampled is the one that trains, the two sets of log-probs are the same.
-    first = next(row for row in rows(tiny_run) if row["kind"] == "train")
+    first = next(row for row in log(tiny_run) if row["kind"] == "train")
     assert abs(first["kl_behavior_k1"]) < 1e-6 and first["clip_fraction"] == 0
 
 
@@ -154,7 +147,7 @@ def test_a_signal_saves_and_stops(tiny_run, make_config, tmp_path, interrupt, mo
         assert saved == []
     else:
         assert saved[-1] == step and f"at step {saved[-1]}, which is saved" in str(caught.value)
-        assert [row["step"] for row in rows(tmp_path / "run") if row["kind"] == "train"] == list(range(1, saved[-1] + 1))
+        assert [row["step"] for row in log(tmp_path / "run") if row["kind"] == "train"] == list(range(1, saved[-1] + 1))
     train(config, resume=True)
     assert_same_run(tmp_path / "run", tiny_run)
 
@@ -167,7 +160,7 @@ def test_other_regimes(make_config, tmp_path, interrupt, monkeypatch, regime, sa
     train(config)
     reader = rollouts.read(tmp_path / "whole" / "rollouts")
     assert {entry.policy_version: entry.groups for entry in reader.datasets} == sampled
-    staleness = [row["staleness"] for row in rows(tmp_path / "whole") if row["kind"] == "train"]
+    staleness = [row["staleness"] for row in log(tmp_path / "whole") if row["kind"] == "train"]
     assert staleness == [regime.age(step) for step in range(8)]
     interrupt(("row", "train", 5))
     again = dataclasses.replace(config, run_dir=str(tmp_path / "again"))
@@ -175,7 +168,7 @@ def test_other_regimes(make_config, tmp_path, interrupt, monkeypatch, regime, sa
         train(again)
     monkeypatch.undo()
     train(again, resume=True)
-    assert rows(tmp_path / "again") == rows(tmp_path / "whole") and bits(tmp_path / "again") == bits(tmp_path / "whole")
+    assert log(tmp_path / "again") == log(tmp_path / "whole") and bits(tmp_path / "again") == bits(tmp_path / "whole")
 
 
 def test_parameters_lie_on_the_device_once(make_config, tmp_path, monkeypatch):
@@ -233,7 +226,7 @@ def test_learning_from_stored_text_and_ranking_what_was_held_out(make_config, tm
     found = json.loads((tmp_path / "run" / "ranking.json").read_text())
     assert found["pairs"] == 8 and found["after"] > 0.95 and found["difference"] == pytest.approx(found["after"] - found["before"])
     assert not (tmp_path / "run" / "rollouts").exists()
-    assert {row["kind"] for row in rows(tmp_path / "run")} == {"train"} and all("staleness" not in row for row in rows(tmp_path / "run"))
+    assert {row["kind"] for row in log(tmp_path / "run")} == {"train"} and all("staleness" not in row for row in log(tmp_path / "run"))
     # What it has seen goes with the model, and keeps the next run from being tested on it.
     following = make_config(tmp_path / "next", model=dataclasses.replace(config.model, path=str(tmp_path / "run" / "model")))
     assert setup.model_contents(following) == {"sevens/test"}

@@ -2,7 +2,6 @@
 
 import dataclasses
 import io
-import json
 import shutil
 from pathlib import Path
 
@@ -17,18 +16,13 @@ from grre_jax.training.explore import Explorer
 from grre_jax.training.mending import Mender
 from grre_jax.training.regime import Regime
 
-from ..run_processes import CLOCKED, bits
+from ..run_processes import bits, log
 
 
 def train(config, **options):
     shown = io.StringIO()
     loop.train(config, console=Console(file=shown, width=300), **options)
     return shown.getvalue()
-
-
-def rows(folder):
-    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    return [{name: value for name, value in line.items() if name not in CLOCKED} for line in lines]
 
 
 def data_files(folder):
@@ -93,7 +87,7 @@ def test_what_is_damaged_is_sampled_again_and_nothing_differs(whole, stopped, ea
     said = resume(whole, run)
     for version, path in files.items():
         assert f"restored {path}" in said and path.read_bytes() == before[version]
-    assert rows(run) == rows(Path(whole.run_dir)) and bits(run) == bits(Path(whole.run_dir))
+    assert log(run) == log(Path(whole.run_dir)) and bits(run) == bits(Path(whole.run_dir))
 
 
 def test_without_its_policy_there_is_the_way_by_hand(whole, stopped):

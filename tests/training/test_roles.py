@@ -25,9 +25,7 @@ from grre_jax.training.lease import Lease, read
 from grre_jax.training.regime import Regime
 from grre_jax.training.roles import ExplorerRole, explore_run, learn
 
-from ..run_processes import bits
-
-CLOCKED = ("time", "elapsed", "tokens_per_second")
+from ..run_processes import bits, log
 
 
 class Crash(BaseException):
@@ -36,11 +34,6 @@ class Crash(BaseException):
 
 def quiet():
     return Console(file=io.StringIO(), width=200)
-
-
-def rows(folder):
-    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    return [{name: value for name, value in line.items() if name not in CLOCKED} for line in lines]
 
 
 def groups(folder):
@@ -91,7 +84,7 @@ def test_a_learner_and_two_explorers_are_the_run_of_one_process(tiny_run, make_c
     _, sealed_b, sealed_a = together(
         lambda: learn(config, console=consoles[0]), explorer_b, lambda: explore_run(config, ExplorerRole("a", 0, 2), console=consoles[2])
     )
-    assert rows(tmp_path / "run") == rows(tiny_run) and bits(tmp_path / "run") == bits(tiny_run)
+    assert log(tmp_path / "run") == log(tiny_run) and bits(tmp_path / "run") == bits(tiny_run)
     assert groups(tmp_path / "run") == groups(tiny_run) and rollouts.verify(tmp_path / "run" / "rollouts").ok
     writers = [entry.writer for entry in rollouts.read(tmp_path / "run" / "rollouts").datasets]
     assert set(writers) == {"explorer-a", "explorer-b"} and len(died) == 1
@@ -104,7 +97,7 @@ def test_a_learner_and_two_explorers_are_the_run_of_one_process(tiny_run, make_c
     # Started again, both find all done; the learner goes on by itself.
     assert explore_run(config, ExplorerRole("a", 0, 2), console=quiet()) == 0
     learn(config, console=quiet())
-    assert rows(tmp_path / "run") == rows(tiny_run)
+    assert log(tmp_path / "run") == log(tiny_run)
 
 
 @pytest.mark.slow
@@ -132,7 +125,7 @@ def test_through_an_object_store_it_is_the_same_run(tiny_run, make_config, store
         return learn(config, console=quiet())
 
     assert together(learner, lambda: explore_run(config, ExplorerRole("a"), console=quiet()))[0] == run
-    assert rows(run) == rows(tiny_run) and bits(run) == bits(tiny_run) and groups(run) == groups(tiny_run)
+    assert log(run) == log(tiny_run) and bits(run) == bits(tiny_run) and groups(run) == groups(tiny_run)
     times = [json.loads(line)["time"] for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert died and times == sorted(times, reverse=True) and rollouts.verify(run / "rollouts").ok
     assert (run / "plots" / "overview.png").is_file() and json.loads((run / "learner.json").read_text())["token"] == 2
@@ -147,7 +140,7 @@ def test_free_running_keeps_the_bound(make_config, tmp_path, ahead):
     role = ExplorerRole("a", free=True, ahead=ahead)
     together(lambda: learn(config, free=True, console=quiet()), lambda: explore_run(config, role, console=said))
     assert "at most 1 updates old" in said.file.getvalue() and "not repeatable" in said.file.getvalue()
-    trained = [row for row in rows(tmp_path / "run") if row["kind"] == "train"]
+    trained = [row for row in log(tmp_path / "run") if row["kind"] == "train"]
     assert len(trained) == 8 and all(row.get("staleness_0", 0) + row.get("staleness_1", 0) == 4 for row in trained)
     older = {position for position, _, version in groups(tmp_path / "run") if version < position // 4 - 1}
     assert sum(row["discarded"] for row in trained) == len([k for k in groups(tmp_path / "run") if k[2] < k[0] // 4 - 1])

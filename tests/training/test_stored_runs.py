@@ -1,7 +1,6 @@
 """Runs whose folder is in an object store, as processes that are killed: moto's S3 server on loopback. Each process has a cache folder of its own, as on machines apart."""
 
 import itertools
-import json
 import signal
 import socket
 import time
@@ -12,7 +11,7 @@ from grre_jax import cli, rollouts
 from grre_jax.rollouts.store_path import StorePath
 from grre_jax.training.checkpoint import listed
 
-from ..run_processes import CLOCKED, CONFIG, bits, finish, kill_all, start
+from ..run_processes import CONFIG, bits, finish, kill_all, log, start
 
 pytestmark = pytest.mark.slow
 MACHINES = itertools.count()
@@ -38,11 +37,6 @@ def begin(config, url, tmp_path, *more, command="train"):
     return start(config, url, *SETTINGS, *more, command=command, GRRE_CACHE=str(tmp_path / f"machine{next(MACHINES)}"))
 
 
-def rows(folder):
-    found = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    return [{name: value for name, value in row.items() if name not in CLOCKED} for row in found]
-
-
 def wait_for_checkpoint(run, step, *processes):
     until = time.monotonic() + 240
     while step not in listed(run / "checkpoints"):
@@ -53,7 +47,7 @@ def wait_for_checkpoint(run, step, *processes):
 
 
 def assert_same_run(run, expected):
-    assert rows(run) == rows(expected) and bits(run) == bits(expected)
+    assert log(run) == log(expected) and bits(run) == bits(expected)
     assert list(rollouts.read(run / "rollouts")) == list(rollouts.read(expected / "rollouts"))
     assert rollouts.verify(run / "rollouts").ok
 
@@ -91,7 +85,7 @@ def test_roles_in_processes(undisturbed, store, tmp_path):
     explorers[0].communicate(), learner.communicate()
     again = begin(config, str(run), tmp_path, "--name", "a", "--explorers", "2", "--index", "0", command="explore")
     finish(begin(config, str(run), tmp_path, command="learn"), again, explorers[1])
-    assert rows(run) == rows(expected) and bits(run) == bits(expected)
+    assert log(run) == log(expected) and bits(run) == bits(expected)
     found = {(int(group.policy_version[0]), group.position): group for group in rollouts.read(run / "rollouts")}
     assert found == {(int(group.policy_version[0]), group.position): group for group in rollouts.read(expected / "rollouts")}
 
@@ -113,6 +107,6 @@ def test_two_processes(undisturbed, store, tmp_path):
     finish(*pair("--training.steps", "20", "--resume"))
     finish(begin(config, str(run), tmp_path, "--resume"))
     # Those that end early evaluate at their ends too.
-    steps, wanted = ([(row["kind"], row["step"]) for row in rows(folder) if row["kind"] != "eval"] for folder in (run, expected))
+    steps, wanted = ([(row["kind"], row["step"]) for row in log(folder) if row["kind"] != "eval"] for folder in (run, expected))
     assert steps == wanted
     assert rollouts.verify(run / "rollouts").ok and len(rollouts.read(run / "rollouts")) == 120
