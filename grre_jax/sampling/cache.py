@@ -100,6 +100,24 @@ class Cache:
         """
         return Cache.joined(self, self, before)
 
+    def halved(self, newest: Int[Array, ""]) -> Cache:
+        """A ring of half the columns, with nothing before it: of the two steps that belong in a column of it, the later.
+
+        Args:
+            newest: the column of the last step.
+        """
+        half = self.tokens // 2
+        ago = (newest - jnp.arange(self.tokens)) % self.tokens
+        in_first = ago[:half] < ago[half:]
+
+        def later(x, axis):
+            if x is None:
+                return None
+            first, second = jnp.split(x, 2, axis)
+            return jnp.where(jnp.expand_dims(in_first, [i for i in range(x.ndim) if i != axis]), first, second)
+
+        return Cache(later(self.keys, 3), later(self.values, 2), later(self.key_scales, 2), later(self.value_scales, 2))
+
     def scores(self, q: Float[Array, "rows kv m dim"]) -> Float[Array, "rows kv m tokens"]:
         """Products of queries and keys, in float32."""
         scores = jnp.einsum("nkmd,nkdc->nkmc", q, self.keys.astype(q.dtype), preferred_element_type=jnp.float32)

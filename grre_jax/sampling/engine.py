@@ -277,6 +277,12 @@ def doubled(shape: Shape, own: list[Cache]) -> list[Cache]:
     return [_on_mesh(cache.doubled(shape.before)) for cache in own]
 
 
+@jax.jit
+def halved(step: Int[Array, ""], own: list[Cache]) -> list[Cache]:
+    """Rings of half the length, with the last tokens before this step; there must be no prompts before the rings."""
+    return [_on_mesh(cache.halved((step - 1) % cache.tokens)) for cache in own]
+
+
 @partial(jax.jit, static_argnums=(0, 1))
 def compacted(shape: Shape, smaller: Shape, state: State) -> State:
     """The rows and lanes that still have something to do, in a state of fewer; there must be room for them."""

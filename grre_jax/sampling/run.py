@@ -15,8 +15,9 @@ from grre_jax.sampling.requests import Requests, bucket
 from grre_jax.sampling.state import Shape, Trace, Weights
 
 # When SHRINK times fewer completions are left than rows, and there are LEAST_ROWS rows or more, they go on in so many times fewer rows.
-SHRINK, LEAST_ROWS = 4, 16
+SHRINK, LEAST_ROWS = 4, 8
 FIRST_COLUMNS = 64  # tokens a row has room for before its cache is made longer
+SPARE = 3 / 8  # where the longest completion that goes on fills no more of the cache than this, half of it is given up: the rest lasts some steps
 
 
 class Run:
@@ -96,6 +97,9 @@ class Run:
             if report.age > self.columns:
                 self._state = dataclasses.replace(self._state, own=engine.doubled(self.shape, self._state.own))
                 self.columns *= 2
+            elif not self.shape.resident and self.columns > FIRST_COLUMNS and report.age <= self.columns * SPARE:
+                self._state = dataclasses.replace(self._state, own=engine.halved(self._state.step, self._state.own))
+                self.columns //= 2
 
     def release(self, ended: Bool[np.ndarray, "shards rows"]) -> None:
         """Ends what these rows decode; to be called between two programs."""

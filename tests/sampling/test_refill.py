@@ -157,6 +157,37 @@ def test_rings_keep_their_columns_when_they_grow():
         assert longer.values[0, 0, step % 8, 0] == step == longer.keys[0, 0, 0, step % 8]
 
 
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+@pytest.mark.parametrize("steps", [3, 8, 11, 14])
+def test_rings_keep_their_last_columns_when_they_are_given_up_by_half(dtype, steps):
+    held = cache.Cache.empty(1, 1, 2, 8, np.dtype(dtype))
+    for step in range(steps):
+        token = np.full((1, 1, 1, 2), step + 1, np.float32)
+        held = held.write(step % 8, token, token)
+    shorter = held.halved((steps - 1) % 8)
+    assert shorter.tokens == 4
+    for step in range(max(0, steps - 4), steps):
+        scale = 1 if shorter.value_scales is None else shorter.value_scales[0, 0, step % 4]
+        assert np.isclose(shorter.values[0, 0, step % 4, 0] * scale, step + 1)
+        scale = 1 if shorter.key_scales is None else shorter.key_scales[0, 0, step % 4]
+        assert np.isclose(shorter.keys[0, 0, 0, step % 4] * scale, step + 1)
+
+
+def test_a_cache_is_shorter_again_when_its_long_completion_has_ended(weights):
+    """In the middle of other completions, which go on as if nothing had happened."""
+    limits = np.full((10, 4), 20)
+    limits[0, 0], limits[9, 3] = 150, 100
+    options = OPTIONS | {"eos_ids": (), "limits": limits}
+    distribution, asked, _ = sampling.sampler.begin(weights, PROMPTS, **options)
+    made = run.Run(weights, asked, distribution, slots=3, cache_dtype=None, steps=8)
+    columns = [made.columns for _ in made]
+    changes = [new / old for old, new in zip(columns, columns[1:], strict=False) if new != old]
+    assert changes[:3] == [2, 2, 0.5] and columns[0] == run.FIRST_COLUMNS
+    slots = jax.device_get(sampling.sample(weights, PROMPTS, slots=3, **options))
+    alone = jax.device_get(sampling.sample(weights, PROMPTS, **options))
+    same(slots, alone)
+
+
 def test_an_empty_prompt_begins_with_the_models_first_token(weights):
     begins = weights.model.config.start_id
     got = [jax.device_get(sampling.sample(weights, prompts, **OPTIONS)) for prompts in ([[], PROMPTS[1]], [[begins], PROMPTS[1]])]
