@@ -2,26 +2,39 @@
 
 `manifest.jsonl` holds one JSON object a line, each ending in a CRC-32 of the rest of the line. A last line without that ending is one
 that some writer did not finish (killed, or no space left) and says nothing. Lines are only ever added, so a reader that comes back reads
-on from where it stopped. It shares the writers' lock while it reads: lines that a full disk cuts short are taken back before it looks.
+on from where it stopped. It shares the writers' lock while it reads: lines that a full disk cuts short are taken back before it looks. A line with one damaged bit is read as it was written, with a warning.
 """
 
 import dataclasses
 import fcntl
 import json
 import os
-import re
-import zlib
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
 from grre_jax.errors import DataError
-from grre_jax.rollouts import locks, schema
+from grre_jax.rollouts import locks, schema, sealed_lines
 
 FILENAME = "manifest.jsonl"
 
 
 class CorruptManifest(DataError):
     """A finished line of the manifest is damaged, or is of a schema that this version does not read."""
+
+
+class CorrectedLine(CorruptManifest):
+    """A line of the manifest has one damaged bit, so that what it said is known.
+
+    Attributes:
+      entry: what it said.
+    """
+
+    def __init__(self, place: str, entry: "Entry") -> None:
+        super().__init__(
+            f"{place}: a bit of the entry of {entry.name} is damaged; it is read as it was written. Check the disk; `grre rollouts merge` writes the folder anew, without the damage."
+        )
+        self.entry = entry
 
 
 class NewerSchema(ValueError):
@@ -97,7 +110,7 @@ def append(folder: str | os.PathLike[str], *entries: Entry) -> None:
         locks.locked(descriptor, fcntl.LOCK_EX)  # several writers may share the folder, where its file system has locks
         size = os.fstat(descriptor).st_size
         end = _end_of_lines(descriptor, size)
-        if _SEALED.search(os.pread(descriptor, size - end, end)):
+        if sealed_lines.FINISHED.search(os.pread(descriptor, size - end, end)):
             line, end = b"\n" + line, size  # finished but for its newline
         else:
             os.ftruncate(descriptor, end)  # a line that its writer never finished: no data set, and no line may be glued to it
@@ -132,10 +145,10 @@ class Tail:
         return os.path.exists(self._path) and os.path.getsize(self._path) > self._offset
 
     def new(self) -> list[Entry]:
-        """Entries added since the last call; none when there is no manifest yet.
+        """Entries added since the last call; none when there is no manifest yet. A line with one damaged bit is read as it was written, with a warning.
 
         Raises:
-          CorruptManifest: a finished line is damaged; the message names file, line and fix. Nothing counts as read then: the next call
+          CorruptManifest: a finished line is damaged further; the message names file, line and fix. Nothing counts as read then: the next call
             gives all that this one would have given, once the line is restored or deleted.
         """
         before = self._offset, self._lines
@@ -162,28 +175,43 @@ class Tail:
             return
         *lines, rest = data.split(b"\n")
         self._offset += len(data) - len(rest)
-        if _SEALED.search(rest):
+        if sealed_lines.FINISHED.search(rest):
             lines.append(rest)
             self._offset += len(rest)
-        for line in filter(None, lines):
+        for found in parsed(list(filter(None, lines)), f"{self._path}, line ", self._lines + 1):
             self._lines += 1
-            yield parsed(line, f"{self._path}, line {self._lines}")
+            yield found
 
 
 def intact(found: Iterator[Entry | CorruptManifest]) -> Iterator[Entry]:
-    """What a scan finds, as long as nothing is damaged.
+    """What a scan finds, as long as nothing is damaged beyond what can be put right; of that it warns.
 
     Raises:
       CorruptManifest: the first that it finds.
     """
     for entry in found:
+        if isinstance(entry, CorrectedLine):
+            warnings.warn(str(entry), stacklevel=3)
+            entry = entry.entry
         if isinstance(entry, CorruptManifest):
             raise entry
         yield entry
 
 
-def parsed(line: bytes, place: str) -> Entry | CorruptManifest:
-    """The entry of a line, or the error that says what is wrong at that place."""
+def parsed(lines: list[bytes], place: str, first: int = 1) -> Iterator[Entry | CorruptManifest]:
+    """The entries of lines that follow each other, with the error of a damaged one in its place.
+
+    Args:
+      lines: without newlines.
+      place: of a line, but for its number.
+      first: the first one's number.
+    """
+    for number, (line, put_right) in enumerate(sealed_lines.corrected(lines), start=first):
+        entry = _parsed(line, f"{place}{number}")
+        yield CorrectedLine(f"{place}{number}", entry) if put_right and isinstance(entry, Entry) else entry
+
+
+def _parsed(line: bytes, place: str) -> Entry | CorruptManifest:
     try:
         return _from_line(line)
     except NewerSchema as error:
@@ -218,25 +246,15 @@ def runs(positions: list[int]) -> tuple[tuple[int, int], ...]:
     return tuple((first, count) for first, count in found)
 
 
-_SEAL = re.compile(rb',"crc32":"([0-9a-f]{8})"\}$')
-_SEALED = re.compile(rb',"crc32":"[0-9a-f]{8}"\}.?$', re.DOTALL)  # one byte more may be a newline that was damaged later
-
-
 def to_line(entry: Entry) -> bytes:
     """The entry as a line of the manifest, checksum and newline included."""
     fields = dataclasses.asdict(entry)
     body = json.dumps(fields.pop("unknown") | fields, separators=(",", ":"), allow_nan=False).encode()
-    return body[:-1] + f',"crc32":"{zlib.crc32(body):08x}"}}\n'.encode()
+    return sealed_lines.sealed(body) + b"\n"
 
 
 def _from_line(line: bytes) -> Entry:
-    seal = _SEAL.search(line)
-    if seal is None:
-        raise ValueError("it does not end in its checksum")
-    body = line[: seal.start()] + b"}"
-    if zlib.crc32(body) != int(seal[1], 16):
-        raise ValueError("it fails its checksum")
-    fields = json.loads(body)
+    fields = json.loads(sealed_lines.body_of(line))
     version, major = fields["schema_version"], schema.SCHEMA_VERSION.split(".")[0]
     if version.split(".")[0] != major:
         raise NewerSchema(

@@ -177,9 +177,6 @@ class ObjectTail:
                 contents = contents if isinstance(contents, dict) else dict.fromkeys(names, contents)
                 for name, number in names.items():
                     self._last = number
-                    lines = contents[name].splitlines()
-                    yield from (
-                        manifest.parsed(line, f"{self.shown}/{number:08d}.jsonl, line {i}") for i, line in enumerate(lines, start=1)
-                    )
+                    yield from manifest.parsed(contents[name].splitlines(), f"{self.shown}/{number:08d}.jsonl, line ")
         except OSError as error:
             raise DataError(f"{self.shown} cannot be read ({error}); check your access to it.") from error

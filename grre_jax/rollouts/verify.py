@@ -59,7 +59,9 @@ def _verify(place: places.Place, seen: Seen) -> VerifyReport:
     for entry in tail.scan():
         if isinstance(entry, manifest.CorruptManifest):
             report.problems.append(entry)
-            continue
+            if not isinstance(entry, manifest.CorrectedLine):
+                continue
+            entry = entry.entry
         if entry.name in entries:
             report.problems.append(DataError(f"{tail.shown}: lists data set {entry.name} twice; delete one of the lines."))
             continue

@@ -17,7 +17,9 @@ from grre_jax.sampling.state import Shape, Trace, Weights
 # When SHRINK times fewer completions are left than rows, and there are LEAST_ROWS rows or more, they go on in so many times fewer rows.
 SHRINK, LEAST_ROWS = 4, 8
 FIRST_COLUMNS = 64  # tokens a row has room for before its cache is made longer
-SPARE = 3 / 8  # where the longest completion that goes on fills no more of the cache than this, half of it is given up: the rest lasts some steps
+SPARE = (
+    3 / 8
+)  # where the longest completion that goes on fills no more of the cache than this, half of it is given up: the rest lasts some steps
 
 
 class Run:

@@ -146,7 +146,7 @@ def test_damaged_missing_and_foreign_objects(store, tmp_path, make_group):
     report = rollouts.verify(url(store))
     assert len(report.problems) == 1 and report.intact_groups == 1 and report.ignored == ["notes.txt"]
     path = f"{store.folder}/manifest/00000001.jsonl"
-    store.files.pipe_file(path, store.files.cat_file(path).replace(b'"writer":"w"', b'"writer":"v"'))
+    store.files.pipe_file(path, store.files.cat_file(path).replace(b'"writer":"w"', b'"writer":"x"'))
     with pytest.raises(manifest.CorruptManifest, match="00000001.jsonl, line 1: damaged manifest entry .it fails its checksum"):
         rollouts.read(url(store))
 

@@ -25,7 +25,10 @@ def test_a_damaged_description_is_found_and_its_groups_are_intact(folder, flip, 
 def test_a_damaged_manifest_line_is_found_and_the_other_data_sets_are_checked(folder, flip):
     flip(folder / manifest.FILENAME, 30)
     report = rollouts.verify(folder)
-    assert "line 1" in str(report.problems[0]) and report.intact_groups == 8
+    assert "line 1: a bit of the entry" in str(report.problems[0]) and report.intact_groups == 12
+    flip(folder / manifest.FILENAME, 40)
+    report = rollouts.verify(folder)
+    assert "line 1: damaged" in str(report.problems[0]) and report.intact_groups == 8
     with pytest.raises(manifest.CorruptManifest, match="line 1"):
         rollouts.read(folder)
 
