@@ -3,7 +3,6 @@
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 GROUPS, EACH = 4, 2  # groups of a run; completions from either end of a group's rewards
 
@@ -25,22 +24,23 @@ class ShownGroup:
     completions: tuple[tuple[float, int, str], ...]
 
 
-def shown_groups(run_folder: str | os.PathLike, groups: int = GROUPS, each: int = EACH) -> tuple[ShownGroup, ...]:
-    """Groups of a run's own rollouts: the first, the last, and between them at even distances; each the nearest that has a signal, where there is one near.
+def shown_groups(rollout_folder: str | os.PathLike, groups: int = GROUPS, each: int = EACH) -> tuple[ShownGroup, ...]:
+    """Groups of a run's own rollout folder: the first, the last, and between them at even distances; each the nearest that has a signal, where there is one near.
 
     Args:
-      run_folder: the run's folder; one without rollouts of its own shows none.
+      rollout_folder: a folder or the URL of one; none are shown of one that does not exist.
       groups: how many at most.
       each: completions shown from either end of the rewards.
 
     Raises:
       DataError: the folder's manifest or a group is damaged; names the file.
     """
-    folder = Path(run_folder) / "rollouts"
+    from grre_jax import rollouts
+    from grre_jax.rollouts import store_path
+
+    folder = store_path.of(rollout_folder)
     if not folder.is_dir():
         return ()
-    from grre_jax import rollouts
-
     reader = rollouts.read(folder)
     count = min(groups, len(reader))
     wanted = [round(place * (len(reader) - 1) / max(count - 1, 1)) for place in range(count)]

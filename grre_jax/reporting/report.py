@@ -3,7 +3,7 @@
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,7 +41,11 @@ class Report:
 
 
 def report(
-    run_folders: Sequence[str | os.PathLike] | str | os.PathLike, output: str | os.PathLike | None = None, *, console=None
+    run_folders: Sequence[str | os.PathLike] | str | os.PathLike,
+    output: str | os.PathLike | None = None,
+    *,
+    rollouts: Mapping[Path, str | os.PathLike] | None = None,
+    console=None,
 ) -> Report:
     """Redraws the curves of one run or overlays those of several, writes `summary.json` and the page `report.html`, and prints the table.
 
@@ -51,6 +55,7 @@ def report(
       run_folders: one run's folder or several; a folder given twice counts once.
       output: where `plots/`, `summary.json` and `report.html` go. By default one run's own folder; of several runs, a folder beside the first
         that is named after all of them, so that the same comparison is always redrawn in the same place.
+      rollouts: by run folder, where its rollout folder lies if that is not `rollouts` in it: of a run in an object store, say.
       console: the rich console; one on standard output by default.
 
     Raises:
@@ -69,7 +74,10 @@ def report(
     plots = draw_curves(runs, target / PLOTS_FOLDER, subtitle=subtitle)
     summary_path, colours = write_summary(target, summaries), run_colours(names)
     console = console if console is not None else make_console()
-    samples = {name: _samples(name, folder, console) for name, folder in zip(names, folders, strict=True)}
+    elsewhere = rollouts or {}
+    samples = {
+        name: _samples(name, elsewhere.get(folder, folder / "rollouts"), console) for name, folder in zip(names, folders, strict=True)
+    }
     page_path = write_page(target / PAGE_NAME, summaries, runs, plots, colours, configs=configs, samples=samples, note=subtitle)
     print_summaries(summaries, console, colours)
     for label, path in (("curves", plots[0].parent), ("summary", summary_path), ("page", page_path)):
@@ -86,7 +94,7 @@ def _config(folder: Path) -> dict[str, object]:
         raise DataError(f"{file} is no JSON ({error}): restore it from a copy, or leave that run out") from error
 
 
-def _samples(name: str, folder: Path, console) -> tuple[ShownGroup, ...]:
+def _samples(name: str, folder: str | os.PathLike, console) -> tuple[ShownGroup, ...]:
     """Completions to show; none of a run whose rollouts cannot be read, which is said: the curves do not need them."""
     try:
         return shown_groups(folder)

@@ -168,7 +168,7 @@ def _conclude(
         console.print(f"model    {folder / 'model'}")
     if processes.is_first():
         log.close()
-        reporting.report([work.folder], console=console)
+        reporting.report([work.folder], rollouts={work.folder: folder / "rollouts"}, console=console)
         publish()
         if work.folder != folder:
             console.print(f"copied   {folder}")

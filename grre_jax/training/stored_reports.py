@@ -26,13 +26,15 @@ def report(folders: Sequence[str], output: str | None = None) -> None:
     if len(folders) > 1 and stored and output is None:
         raise UsageError(f"a report of several runs has no folder of its own beside {stored[0]}: name one with --output")
     with contextlib.ExitStack() as stack:
-        works = [stack.enter_context(workspaces.opened(_folder(folder))) for folder in folders]
+        places = [_folder(folder) for folder in folders]
+        works = [stack.enter_context(workspaces.opened(place)) for place in places]
         try:
             for work in works:
                 work.pull()
         except OSError as error:
             raise DataError(f"{', '.join(stored)} cannot be read ({error}): check its name and your access to it") from error
-        reporting.report([work.folder for work in works], output=output)
+        own = {work.folder: place / "rollouts" for work, place in zip(works, places, strict=True)}
+        reporting.report([work.folder for work in works], output=output, rollouts=own)
         if output is None and stored:
             works[0].push()
 

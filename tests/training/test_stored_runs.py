@@ -65,7 +65,9 @@ def test_killed_and_resumed_elsewhere(undisturbed, store, tmp_path, capsys):
     assert_same_run(run, expected)
     folders = {path.name for path in (run / "checkpoints").iterdir()}
     assert {name.split("-")[0].removesuffix(".json") for name in folders} == {"0", "25", "30"} and len(folders) == 6
+    of_the_run = (run / "report.html").read_text()
     assert cli.main(["report", str(run)]) == 0 and "accuracy" in capsys.readouterr().out
+    assert all("sampled by policy version" in page for page in (of_the_run, (run / "report.html").read_text()))
     assert cli.main(["evaluate", str(run), "--questions", "4"]) == 0 and (run / "evaluation.json").is_file()
     assert cli.main(["export", str(run), str(tmp_path / "model")]) == 0 and (tmp_path / "model" / "config.json").is_file()
     assert cli.main(["sample", str(run), "--prompt", "3+5>", "--max-new-tokens", "3", "--json"]) == 0
