@@ -120,7 +120,7 @@ def import_(
     console.print(
         plain(
             f"Imported {sum(entry.groups for entry in entries):,} groups, {completions:,} completions, mean reward {reward:.3f}, "
-            f"as {what} of {Path(folder)} ({_size(sum(entry.bytes for entry in entries))})."
+            f"as {what} of {folder} ({_size(sum(entry.bytes for entry in entries))})."
         )
     )
     if splits := sorted({split for entry in entries for split in entry.metadata.get("contains", ())}):

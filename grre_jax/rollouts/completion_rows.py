@@ -31,10 +31,10 @@ def gathered(
       What the group's rows agree in, what each says beyond that, and the names to look for.
 
     Raises:
-      DataError: a row is no object, or has no reward.
+      DataError: a row is no object, has no reward, or has not the column that says what belongs together.
     """
     key = (names["group"],) if "group" in names else (names["prompt"], "step")
-    for place, group in rows.in_groups(found, key):
+    for place, group in rows.in_groups(_having(path, found, key[0]), key):
         parts = [Line(path, place, row) for row in group]
         here = names | {"text": _text_column(names, group[0])}
         if trl:
@@ -50,6 +50,14 @@ def gathered(
         for part in parts:
             part.rest = {name: value for name, value in part.rest.items() if name not in shared}
         yield Line(path, place, shared), parts, here
+
+
+def _having(path: Path, found: sources.Rows, column: str) -> sources.Rows:
+    """The rows, each of which has the column that says what belongs together: without it all of a file would be one group."""
+    for place, row in found:
+        if isinstance(row, dict) and column not in row:
+            Line(path, place, row).take(column, object)
+        yield place, row
 
 
 def _text_column(names: dict[str, str], row: Any) -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from grre_jax.errors import DataError, UsageError
-from grre_jax.rollouts import manifest, places, reader, writer
+from grre_jax.rollouts import manifest, places, reader, store_path, writer
 from grre_jax.rollouts.incomplete import INCOMPLETE
 from grre_jax.rollouts.record import CorruptRecord, canonical, features_json
 from grre_jax.rollouts.schema import Group
@@ -116,7 +116,12 @@ def split(
             return low <= draw(group, by, seed) < high
 
         step = {"operation": "split", "by": by, "seed": seed, "share": [low, high]}
-        reports.append(copy([folder], place, step, within, keep_duplicates=True))
+        try:
+            reports.append(copy([folder], place, step, within, keep_duplicates=True))
+        except BaseException:
+            for report in reports:  # a part without the others is no split, and the next try would find it in its way
+                store_path.remove_tree(store_path.of(report.folder))
+            raise
     return reports
 
 

@@ -74,7 +74,20 @@ def _verify(place: places.Place, seen: Seen) -> VerifyReport:
         report.incomplete.append(f"{manifest.FILENAME} (its last line)")
     report.ignored, being_written = place.strays(entries)
     report.incomplete += being_written
+    unlisted = [name for name in report.ignored if _is_data_set(place, name)]
+    if unlisted and not entries:
+        report.problems.append(
+            DataError(
+                f"{tail.shown}: lists nothing, and {len(unlisted)} complete data set(s) lie there ({unlisted[0]}, ...): the manifest was emptied or cut short; "
+                "restore it from a copy. A run samples again what its steps still need."
+            )
+        )
     return report
+
+
+def _is_data_set(place: places.Place, name: str) -> bool:
+    """Whether what lies beside the listed data sets is one: a folder on a disk, a file in a store, which has no folders."""
+    return name.endswith("/dataset_info.json") or (isinstance(place.root, Path) and (place.root / name / "dataset_info.json").is_file())
 
 
 def _verify_dataset(report: VerifyReport, opened: shards.Shards, entry: manifest.Entry, seen: Seen) -> None:

@@ -4,6 +4,8 @@ The processes of a run make every call together; each writes and reads what lies
 
 The first state (step 0, after any warm start) is always kept: it is the policy that offline data comes from and that KL to the start is taken from. Besides it: the
 newest few, the best by an evaluation's metric, those at multiples of a number of steps, and those that explorers have still to sample with.
+
+Every part lies beside the checksums of its arrays, and what is read is held against them (`checksums.py`).
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from orbax.checkpoint import v1 as ocp
 
 from grre_jax.errors import DataError
 from grre_jax.rollouts.store_path import StorePath
+from grre_jax.training import checksums
 from grre_jax.training.orbax_turn import turn
 from grre_jax.training.state import TrainState
 
@@ -129,7 +132,9 @@ class Checkpoints:
                 self._checkpointer.wait()
             self._saving = step
             with self._failing(), turn(self._checkpointer.is_saving_in_progress):
-                self._checkpointer.save_checkpointables_async(step, parts(state), metrics=dict(metrics) if metrics else None)
+                self._checkpointer.save_checkpointables_async(
+                    step, checksums.beside(parts(state)), metrics=dict(metrics) if metrics else None
+                )
         if wait:
             self.wait()
 
@@ -154,32 +159,45 @@ class Checkpoints:
             )
             raise DataError(
                 f"the checkpoint of step {step} cannot be written to {self.folder}: {reason}; "
-                + (f"that of step {left[-1]} is whole: make room and continue with --resume" if left else "make room and start again")
+                + (
+                    f"that of step {left[-1]} is whole: make room and continue from it (`grre train` with --resume)"
+                    if left
+                    else "make room and start again"
+                )
             ) from error
 
     def restore(self, like: TrainState, step: int | None = None) -> TrainState:
         """The state saved at `step` (the newest if None), laid out like `like`.
 
         Raises:
-            DataError: there is no such checkpoint.
+            DataError: there is no such checkpoint, or it is damaged; the message says from which the run can go on.
         """
         self.wait()
-        step = chosen(self, step)
-        with turn():
-            loaded = self._checkpointer.load_checkpointables(step, abstract(parts(like)))
+        loaded = self._load(chosen(self, step), abstract(parts(like)))
         return TrainState(loaded["params"], loaded["training"]["opt_state"], loaded["training"]["step"])
 
     def restore_params(self, like: Any, step: int) -> Any:
         """Only the parameters saved at `step`, laid out like `like`.
 
         Raises:
-            DataError: there is no such checkpoint.
+            DataError: there is no such checkpoint, or it is damaged.
         """
         self.wait()
         if step not in self.steps:
             raise DataError(f"{self.folder} has no checkpoint of step {step}: it holds {self.steps or 'none'}")
-        with turn():
-            return self._checkpointer.load_checkpointables(step, {"params": abstract(like)})["params"]
+        return self._load(step, {"params": abstract(like)})["params"]
+
+    def _load(self, step: int, wanted: dict[str, Any]) -> dict[str, Any]:
+        place = self.folder / str(step)
+        try:
+            with turn():
+                return checksums.checked(
+                    self._checkpointer.load_checkpointables(step, checksums.asked_beside(wanted, lambda name: (place / name).is_dir()))
+                )
+        except (OSError, ValueError, KeyError, RuntimeError) as error:
+            before = [known for known in self.steps if known < step]
+            go_on = f", or move it away and continue from step {before[-1]} (`grre train` with --resume)" if before else ""
+            raise DataError(f"{place} cannot be read ({_reason(error)}): restore it from a copy{go_on}") from error
 
     def close(self) -> None:
         """Waits and lets go of the folder.
@@ -241,13 +259,16 @@ def read_params(folder: Path | StorePath, step: int, like: Any) -> Any:
         if not file.is_dir():
             raise FileNotFoundError(file)
         with turn():
-            return ocp.load_checkpointables(file, {"params": abstract(like)})["params"]
+            wanted = checksums.asked_beside({"params": abstract(like)}, lambda name: (file / name).is_dir())
+            return checksums.checked(ocp.load_checkpointables(file, wanted))["params"]
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         if _goes(folder, step):
             raise CheckpointGone(f"the checkpoint of step {step} is gone from {folder}: it holds {listed(folder) or 'none'}") from error
-        raise DataError(
-            f"{file} cannot be read ({str(error).splitlines()[0][:300] if str(error) else error!r}): restore it from a copy"
-        ) from error
+        raise DataError(f"{file} cannot be read ({_reason(error)}): restore it from a copy") from error
+
+
+def _reason(error: Exception) -> str:
+    return str(error).splitlines()[0][:300] if str(error) else repr(error)
 
 
 def _goes(folder: Path, step: int) -> bool:

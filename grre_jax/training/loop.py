@@ -325,7 +325,7 @@ class _Learner:
         """Between two steps, or two data sets of one step: saves the state and ends the run if a signal asked for it."""
         if self.stop.agreed():
             self._publish(state, pending, wait=True)
-            raise self.stop.stopped(f"at step {int(state.step)}, which is saved: continue with --resume")
+            raise self.stop.stopped(f"at step {int(state.step)}, which is saved: start it again to go on (`grre train` with --resume)")
 
     def _publish(self, state: states.TrainState, pending: PendingMetrics, **options: Any) -> None:
         """Saves a checkpoint, which others may sample with.

@@ -31,7 +31,7 @@ from grre_jax.errors import DataError, UsageError
 from grre_jax.parallel import processes
 from grre_jax.rollouts import cache
 from grre_jax.rollouts.store_path import StorePath, remove_tree
-from grre_jax.training import workspaces
+from grre_jax.training import checksums, workspaces
 from grre_jax.training.checkpoint import CheckpointGone, Keep, abstract, chosen, parts
 from grre_jax.training.orbax_turn import turn
 from grre_jax.training.state import TrainState
@@ -122,7 +122,7 @@ class StagedCheckpoints:
             local = threading.Event()  # whether Orbax is done with it
             with self._failing(), turn(lambda: not local.is_set()):
                 try:
-                    written = ocp.save_checkpointables_async(self._place / str(step), parts(state))
+                    written = ocp.save_checkpointables_async(self._place / str(step), checksums.beside(parts(state)))
                 except BaseException:
                     local.set()
                     raise
@@ -229,7 +229,7 @@ class StagedCheckpoints:
         except (OSError, ValueError, RuntimeError) as error:
             raise DataError(
                 f"the checkpoint of step {self._saving} cannot be written to {self.folder}: {str(error).splitlines()[0][:300] if str(error) else error!r}; "
-                "those entered before are whole: continue with --resume"
+                "those entered before are whole: continue from them (`grre train` with --resume)"
             ) from error
 
 
@@ -249,11 +249,12 @@ def _load(folder: StorePath, step: int, wanted: dict[str, Any]) -> dict[str, Any
         DataError: it is there and cannot be read.
     """
     entered = _entered(folder, step)
+    wanted = checksums.asked_beside(wanted, lambda name: any(file.startswith(f"{name}/") for file in entered.files))
     with workspaces.scratch(str(step)) as place:
         try:
             _fetch(folder / entered.folder, entered, wanted, place)
             with turn():
-                return ocp.load_checkpointables(place, wanted)
+                return checksums.checked(ocp.load_checkpointables(place, wanted))
         except (OSError, ValueError, KeyError, RuntimeError) as error:
             if step not in listed(folder):
                 raise _gone(folder, step) from error

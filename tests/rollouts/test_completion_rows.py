@@ -47,6 +47,14 @@ def test_one_of_trls_rewards_may_be_the_reward(tmp_path):
         rollouts.import_rows("trl", tmp_path / "b.parquet", tmp_path / "r")
 
 
+@pytest.mark.parametrize(("mapping", "field"), [({"group": "quesiton"}, "quesiton"), ({"prompt": "q"}, "q")])
+def test_a_column_to_gather_by_that_is_not_there_is_named(tmp_path, mapping, field):
+    rows = [{"prompt": "p", "completion": str(k), "reward": 1.0, "question": 1} for k in range(3)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(DataError, match=f"line 1: field {field} is missing .it has prompt, completion, reward, question.; add it, or map"):
+        rollouts.import_rows("jsonl", tmp_path / "a.jsonl", tmp_path / "r", mapping=mapping)
+
+
 def test_rows_are_gathered_by_the_column_that_the_mapping_calls_group(tmp_path):
     rows = [
         {

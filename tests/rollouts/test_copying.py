@@ -70,6 +70,12 @@ def test_split_puts_every_group_in_one_part_and_keeps_questions_together(tmp_pat
     assert all(20 < report.groups < 60 for report in by_group)
 
 
+def test_a_split_with_an_empty_part_leaves_nothing(folder, tmp_path):
+    with pytest.raises(DataError, match="None of the .* groups of .* is kept; nothing was written"):
+        rollouts.split(folder, {tmp_path / "a": 1.0, tmp_path / "b": 1e-12})
+    assert not (tmp_path / "a").exists() and not (tmp_path / "b").exists()
+
+
 @pytest.mark.parametrize(
     ("parts", "options", "message"),
     [

@@ -129,7 +129,9 @@ def test_zero_length_files_of_every_kind(folder, make_group):
         assert report.intact_groups == (8 if name == entry.data_file else 12)
         (folder / entry.name / name).write_bytes(content)
     (folder / manifest.FILENAME).write_bytes(b"")
-    assert len(rollouts.read(folder)) == 0 and len(rollouts.verify(folder).ignored) == 3
+    report = rollouts.verify(folder)
+    assert len(rollouts.read(folder)) == 0 and len(report.ignored) == 3
+    assert len(report.problems) == 1 and "manifest.jsonl: lists nothing, and 3 complete data set(s) lie there" in str(report.problems[0])
 
 
 FILL_A_DISK = """

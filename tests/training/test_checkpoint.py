@@ -1,4 +1,5 @@
 import dataclasses
+import random
 import shutil
 import subprocess
 import threading
@@ -12,6 +13,7 @@ import pytest
 from grre_jax import parallel
 from grre_jax.errors import DataError
 from grre_jax.training import checkpoint as module
+from grre_jax.training import checksums
 from grre_jax.training.checkpoint import CheckpointGone, Checkpoints, Keep, listed, read_params
 from grre_jax.training.state import OptimizerConfig, TrainState, fresh, make_optimizer
 
@@ -159,6 +161,52 @@ def test_reading_what_another_process_keeps(state, tmp_path, monkeypatch):
     with pytest.raises(DataError, match=r"c/0 cannot be read .*restore it from a copy") as caught:
         read_params(tmp_path / "c", 0, state.params)
     assert not isinstance(caught.value, CheckpointGone)
+
+
+def test_damaged_bits_are_never_taken_for_parameters(state, tmp_path):
+    """Wherever a bit flips, what is restored is what was saved, or an error that says from where to go on."""
+    draw, folder = random.Random(0), tmp_path / "c"
+    checkpoints = Checkpoints(folder)
+    checkpoints.save(at(state, 1), wait=True)
+    checkpoints.save(at(state, 2), wait=True)
+    checkpoints.close()
+    files = [path for path in (folder / "2").rglob("*") if path.is_file() and path.stat().st_size]
+    largest, refused = max(files, key=lambda path: path.stat().st_size), 0
+    for path in [*files, *[largest] * 30]:
+        whole = path.read_bytes()
+        damaged = bytearray(whole)
+        damaged[draw.randrange(len(whole))] ^= 1 << draw.randrange(8)
+        path.write_bytes(damaged)
+        checkpoints = Checkpoints(folder, read_only=True)
+        try:
+            assert_same_bits(checkpoints.restore(at(state, 0)), at(state, 2))
+        except DataError as error:
+            refused += 1
+            assert "c/2 cannot be read" in str(error) and "move it away and continue from step 1" in str(error)
+        checkpoints.close()
+        path.write_bytes(whole)
+    assert refused > 20
+
+
+def test_an_array_that_is_not_what_was_stored_is_named(state, tmp_path, monkeypatch):
+    checkpoints = Checkpoints(tmp_path / "c")
+    monkeypatch.setattr(checksums, "of", lambda tree: jax.tree.map(lambda x: jnp.uint32(x.size), tree))
+    checkpoints.save(at(state, 1), wait=True)
+    checkpoints.close()
+    monkeypatch.undo()
+    with pytest.raises(
+        DataError, match=r"c/1 cannot be read \(params\['embed'\] and 1 more arrays: not what was stored, by its checksum\)"
+    ):
+        read_params(tmp_path / "c", 1, state.params)
+
+
+def test_checkpoints_of_earlier_versions_have_no_checksums(state, tmp_path, monkeypatch):
+    checkpoints = Checkpoints(tmp_path / "c")
+    monkeypatch.setattr(checksums, "beside", lambda parts: parts)
+    checkpoints.save(at(state, 1), wait=True)
+    assert_same_bits(checkpoints.restore(at(state, 0)), at(state, 1))
+    assert_same_bits(read_params(tmp_path / "c", 1, state.params), state.params)
+    checkpoints.close()
 
 
 def test_a_step_already_saved_is_left_as_it_is(state, tmp_path):

@@ -91,7 +91,7 @@ def test_an_upload_that_fails_is_no_checkpoint(folder, store):
     checkpoints.save(at(1), wait=True)
     store.plan = lambda method, path, _: 403 if method == "PUT" and "_METADATA" in path else None
     with pytest.raises(
-        DataError, match=r"the checkpoint of step 2 cannot be written to s3://.*those entered before are whole: continue with --resume"
+        DataError, match=r"the checkpoint of step 2 cannot be written to s3://.*those entered before are whole: continue from them"
     ):
         checkpoints.save(at(2), wait=True)
     store.plan = None

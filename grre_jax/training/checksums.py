@@ -1,0 +1,65 @@
+"""Checksums of a state's arrays, stored with a checkpoint and held against what is read back: neither Orbax nor TensorStore notices a damaged bit in an array's data.
+
+An array's checksum is the sum of its elements' bits, as unsigned integers modulo 2**32. It changes with any one damaged bit, and it does not depend on the order of the elements, so it is the
+same on any mesh, is computed where the array's parts lie, and costs one reading of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import NamedSharding, PartitionSpec
+
+SUFFIX = "_checksums"
+UNSIGNED = {1: jnp.uint8, 2: jnp.uint16, 4: jnp.uint32, 8: jnp.uint32}  # by bytes of an element; eight are two words
+
+
+@jax.jit
+def of(tree: Any) -> Any:
+    """The checksum of each array, uint32 []."""
+    return jax.tree.map(_sum, tree)
+
+
+def abstract(tree: Any) -> Any:
+    """Shapes, dtypes and shardings of `of(tree)`; the arrays may be gone."""
+
+    def one(x):
+        whole = NamedSharding(x.sharding.mesh, PartitionSpec()) if isinstance(x.sharding, NamedSharding) else x.sharding
+        return jax.ShapeDtypeStruct((), jnp.uint32, sharding=whole)
+
+    return jax.tree.map(one, tree)
+
+
+def beside(parts: dict[str, Any]) -> dict[str, Any]:
+    """The parts of a checkpoint, and beside each its checksums."""
+    return parts | {name + SUFFIX: of(part) for name, part in parts.items()}
+
+
+def asked_beside(parts: dict[str, Any], has: Callable[[str], bool]) -> dict[str, Any]:
+    """What to ask a checkpoint for: parts as shapes, dtypes and shardings, and the checksums of those that have them; checkpoints of earlier versions have none."""
+    return parts | {name + SUFFIX: abstract(part) for name, part in parts.items() if has(name + SUFFIX)}
+
+
+def checked(loaded: dict[str, Any]) -> dict[str, Any]:
+    """The parts of what was loaded, held against their checksums.
+
+    Raises:
+        ValueError: some array is not what was stored; the message names the first.
+    """
+    parts = {name: part for name, part in loaded.items() if not name.endswith(SUFFIX)}
+    for name, part in parts.items():
+        if name + SUFFIX in loaded:
+            same = jax.device_get(jax.tree.map(lambda a, b: a == b, of(part), loaded[name + SUFFIX]))
+            damaged = [jax.tree_util.keystr(path) for path, equal in jax.tree_util.tree_leaves_with_path(same) if not equal]
+            if damaged:
+                more = f" and {len(damaged) - 1} more arrays" if len(damaged) > 1 else ""
+                raise ValueError(f"{name}{damaged[0]}{more}: not what was stored, by its checksum")
+    return parts
+
+
+def _sum(x: jax.Array) -> jax.Array:
+    bits = jax.lax.bitcast_convert_type(x, UNSIGNED[x.dtype.itemsize])
+    return bits.astype(jnp.uint32).sum(dtype=jnp.uint32)
