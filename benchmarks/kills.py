@@ -52,7 +52,7 @@ def even(seed: int = 0) -> Any:
     return Even()
 
 
-def tiny(folder: Path, seed: int) -> Any:
+def tiny(folder: Path, seed: int, steps: int) -> Any:
     """A run small enough to be started hundreds of times, in which rewards differ from the first step on."""
     from grre_jax import config as c
 
@@ -65,7 +65,7 @@ def tiny(folder: Path, seed: int) -> Any:
         objective=c.ObjectiveConfig("rec_oneside_nois"),
         regime=c.Regime(sync_interval=2),
         sampling=c.SamplingConfig(num_samples=4, max_prompt_tokens=4, max_new_tokens=2, prompts_per_call=4),
-        training=c.TrainingConfig(steps=STEPS, groups_per_step=4),
+        training=c.TrainingConfig(steps=steps, groups_per_step=4),
         optimizer=c.OptimizerConfig(learning_rate=1e-2),
         evaluation=c.EvaluationConfig(questions=0),
         checkpoint=c.CheckpointConfig(every=5),
@@ -73,14 +73,14 @@ def tiny(folder: Path, seed: int) -> Any:
     )
 
 
-def play(role: str, folder: Path, seed: int, log: Path) -> None:
+def play(role: str, folder: Path, seed: int, steps: int, log: Path) -> None:
     """What a process does, from its start to its end: "alone", "learner" or an explorer's number."""
     with open(log, "ab") as output:
         os.dup2(output.fileno(), 1)
         os.dup2(output.fileno(), 2)
     from grre_jax.training import loop, roles
 
-    config = tiny(folder, seed)
+    config = tiny(folder, seed, steps)
     if role == "alone":
         loop.train(config)
     elif role == "learner":
@@ -96,6 +96,7 @@ class Troupe:
     context: Any
     folder: Path
     seed: int
+    steps: int
 
     def __post_init__(self):
         self.names = ("learner", *map(str, range(EXPLORERS)))
@@ -106,7 +107,7 @@ class Troupe:
     def start(self, name: str) -> None:
         """Starts a process of that role."""
         log = self.folder.with_name(f"{self.folder.name}.{name}.log")
-        self.running[name] = self.context.Process(target=play, args=(name, self.folder, self.seed, log))
+        self.running[name] = self.context.Process(target=play, args=(name, self.folder, self.seed, self.steps, log))
         self.running[name].start()
         self.began[name] = time.monotonic()
 
@@ -168,9 +169,9 @@ def moment(troupe: Troupe, draw: random.Random, longest: float) -> tuple[str, st
     return (draw.choice(sorted(troupe.running)), "clock") if troupe.running else None
 
 
-def disturbed(context: Any, folder: Path, seed: int, kills: int, draw: random.Random, longest: float) -> list[dict[str, Any]]:
+def disturbed(context: Any, folder: Path, seed: int, steps: int, kills: int, draw: random.Random, longest: float) -> list[dict[str, Any]]:
     """One run with at most so many kills; what was killed, in order."""
-    troupe, done = Troupe(context, folder, seed), []
+    troupe, done = Troupe(context, folder, seed, steps), []
     try:
         for name in troupe.names:
             troupe.start(name)
@@ -205,9 +206,9 @@ def newest_step(folder: Path) -> int:
     return max(listed(folder / "checkpoints"), default=-1)
 
 
-def alone(context: Any, folder: Path, seed: int) -> None:
+def alone(context: Any, folder: Path, seed: int, steps: int) -> None:
     """The same run, left alone in one process."""
-    process = context.Process(target=play, args=("alone", folder, seed, folder.with_name(f"{folder.name}.log")))
+    process = context.Process(target=play, args=("alone", folder, seed, steps, folder.with_name(f"{folder.name}.log")))
     process.start()
     process.join()
     if process.exitcode:
@@ -228,7 +229,7 @@ def state_bytes(folder: Path) -> list[bytes]:
     parts = setup.build(config)
     _, like = states.create(parts.model, states.make_optimizer(config.optimizer), parts.mesh)
     checkpoints = Checkpoints(folder / "checkpoints", read_only=True)
-    found = checkpoints.restore(like, STEPS)
+    found = checkpoints.restore(like)
     checkpoints.close()
     return [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(found)]
 
@@ -300,6 +301,7 @@ def main(arguments: list[str] | None = None, say: Callable[[str], None] = print)
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0, help="of the moments, and of the first run")
+    parser.add_argument("--steps", type=int, default=STEPS, help=f"of a run; {STEPS} if not given")
     parser.add_argument(
         "--longest",
         type=float,
@@ -318,8 +320,8 @@ def main(arguments: list[str] | None = None, say: Callable[[str], None] = print)
         root.mkdir(parents=True, exist_ok=True)
         done, results, seed = [], [], given.seed
         while len(done) < given.kills:
-            more = disturbed(context, root / f"killed-{seed}", seed, given.kills - len(done), draw, given.longest)
-            alone(context, root / f"alone-{seed}", seed)
+            more = disturbed(context, root / f"killed-{seed}", seed, given.steps, given.kills - len(done), draw, given.longest)
+            alone(context, root / f"alone-{seed}", seed, given.steps)
             results.append({"seed": seed, "kills": len(more), **compared(root / f"killed-{seed}", root / f"alone-{seed}")})
             say(json.dumps(results[-1]))
             done, seed = done + more, seed + 1

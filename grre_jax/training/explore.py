@@ -23,6 +23,7 @@ from grre_jax.parallel import processes
 from grre_jax.rollouts import Group, record
 from grre_jax.tasks import Question, Task, Tokenizer
 from grre_jax.tasks.judging import InProcess, Judge, Judged
+from grre_jax.training import checksums
 from grre_jax.training.draws import Purpose, run_key
 from grre_jax.training.refill import lane
 
@@ -295,7 +296,7 @@ def explore(
         reader: a reader of it; refreshed here.
         positions: all places in the prompt stream that this version samples: they say what is sampled together.
         policy_version: recorded with the data.
-        metadata: provenance of the data sets.
+        metadata: provenance of the data sets; a digest of the parameters is added to it.
         wanted: those of the places that are needed; all if None.
         rounds: how often a place without signal is refilled at most (`training.refill`).
         share: of several explorers.
@@ -314,7 +315,7 @@ def explore(
     size = call_size or explorer.call_size(len(positions))
     calls = [call for call in share.calls(positions, size) if wanted is None or any(p in wanted for p in call)]
     at_once = max(GROUPS_PER_DATASET * jax.process_count() // size, 1)
-    sealed = 0
+    sealed, metadata = 0, metadata | {"weights": checksums.digest(params)} if calls else metadata
     for start in range(0, len(calls), at_once):
         lanes = calls[start : start + at_once]
         for round_ in range(rounds + 1):

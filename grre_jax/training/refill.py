@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
-from grre_jax.rollouts.schema import Group
+from grre_jax.rollouts import CorruptRecord, CorruptShard, Group
 
 LANE_PLACES = 2**27  # tasks address 2**32 places and the sampler's addresses are int32: 16 lanes of 134 million places
 MAX_ROUNDS = 2**31 // LANE_PLACES - 1
@@ -37,13 +37,14 @@ def lane(place: int, round_: int) -> int:
     return round_ * LANE_PLACES + place
 
 
-def missing(reader: Finder, places: Iterable[tuple[int, int]], rounds: int) -> dict[int, list[int]]:
+def missing(reader: Finder, places: Iterable[tuple[int, int]], rounds: int, *, skip_damaged: bool = False) -> dict[int, list[int]]:
     """What is still to be sampled before the places can be trained on, as positions by policy version: at most one position a place, so sample them and ask again.
 
     Args:
         reader: of the run's folder, refreshed.
         places: (place, policy version that samples it).
         rounds: refills a place at most; 0 for no dynamic sampling.
+        skip_damaged: a group that cannot be read ends its place, for an explorer, which cannot put it back: the learner does, if a step needs it.
 
     Returns:
         {policy version: positions, in the order of the places}; empty once nothing is missing.
@@ -55,9 +56,19 @@ def missing(reader: Finder, places: Iterable[tuple[int, int]], rounds: int) -> d
             if number is None:
                 wanted.setdefault(version, []).append(lane(place, round_))
             # Of the last round it is enough that it is there: it is not read.
-            if number is None or round_ == rounds or reader[number].has_signal:
+            if number is None or round_ == rounds or _settles(reader, number, skip_damaged):
                 break
     return wanted
+
+
+def _settles(reader: Finder, number: int, skip_damaged: bool) -> bool:
+    """Whether a group ends the refills of its place."""
+    try:
+        return reader[number].has_signal
+    except (CorruptRecord, CorruptShard):
+        if skip_damaged:
+            return True
+        raise
 
 
 def chosen(reader: Finder, place: int, version: int, rounds: int) -> Group | None:

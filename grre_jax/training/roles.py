@@ -162,7 +162,7 @@ class _Explorer:
             if not places:
                 continue
             own = [p for call in self.share.calls(places, self.explorer.call_size(len(places))) for p in call]
-            while refill.missing(self.reader, ((p, version) for p in own), rounds):
+            while refill.missing(self.reader, ((p, version) for p in own), rounds, skip_damaged=True):
                 self._await(
                     lambda version=version: version in listed(self.folder / "checkpoints") or self._passed(version),
                     f"policy version {version}",
@@ -174,7 +174,7 @@ class _Explorer:
                     # Gone while it was awaited or read: right, if its places have been sealed by then.
                     explorers.require_run(self.folder, self.run)
                     self.reader.refresh()
-                    if refill.missing(self.reader, ((p, version) for p in own), rounds):
+                    if refill.missing(self.reader, ((p, version) for p in own), rounds, skip_damaged=True):
                         raise DataError(
                             f"{error}, and {self.reader.folder} lacks groups that this version was to sample: restore it, or start the run again"
                         ) from error

@@ -187,7 +187,11 @@ class StillToSample:
             return False
         config = self.parts.config
         places = config.schedule.sampled(version, config.training.steps)
-        if refill.missing(self.reader, ((p, version) for p in places), config.data.dynamic_sampling):
+        try:
+            missing = refill.missing(self.reader, ((p, version) for p in places), config.data.dynamic_sampling)
+        except (rollouts.CorruptRecord, rollouts.CorruptShard):
+            return True  # to put it back takes this checkpoint
+        if missing:
             return True
         self._done.add(version)
         return False

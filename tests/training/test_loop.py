@@ -17,9 +17,10 @@ from rich.console import Console
 from grre_jax import models, reporting, rollouts
 from grre_jax.config import CheckpointConfig, DataConfig, EvaluationConfig, ObjectiveConfig, TrainingConfig, WarmStartConfig
 from grre_jax.rollouts import Group
-from grre_jax.training import loop, setup, warm_start
+from grre_jax.training import checksums, finished, loop, setup, warm_start
+from grre_jax.training import state as states
 from grre_jax.training.ahead import Ahead
-from grre_jax.training.checkpoint import Checkpoints
+from grre_jax.training.checkpoint import Checkpoints, read_params
 from grre_jax.training.regime import Regime
 from grre_jax.training.stopping import Stopped
 
@@ -96,6 +97,18 @@ def test_the_report_s_histogram_is_what_the_regime_says(tiny_run, make_config):
     ages = [make_config("any").regime.age(step) for step in range(8)]
     assert summary["staleness"] == [[age, 4 * ages.count(age)] for age in sorted(set(ages))] == [[0, 12], [1, 12], [2, 8]]
     assert summary["discarded"] is None
+
+
+def test_data_sets_name_the_parameters_that_sampled_them(tiny_run):
+    """Policies of the schedule that were never saved too."""
+    datasets = rollouts.read(tiny_run / "rollouts").datasets
+    digests = {entry.policy_version: entry.metadata["weights"] for entry in datasets}
+    assert len(set(digests.values())) == len(digests) == 3 and all(len(digest) == 64 for digest in digests.values())
+    config = finished.load_config(tiny_run)
+    parts = setup.build(config)
+    _, like = states.create(parts.model, states.make_optimizer(config.optimizer), parts.mesh)
+    saved = {step: checksums.digest(parts.full(read_params(tiny_run / "checkpoints", step, like.params))) for step in (0, 6)}
+    assert saved == {step: digests[step] for step in saved}
 
 
 def test_a_step_trains_on_its_own_places_of_the_stream(tiny_run):

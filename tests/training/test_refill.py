@@ -106,3 +106,14 @@ def test_what_is_damaged_is_left_out_as_the_error_says_and_is_then_missing(tmp_p
     places = [place for step in range(2) for place in Schedule(Regime(), 2, 0)(step).places]
     assert refill.missing(rest, places, 0) == {1: [2, 3]}
     assert len(SampledBatches(rest, Regime(), 2).groups(0)) == 2
+
+
+def test_a_damaged_group_stops_the_learner_and_ends_its_place_for_an_explorer():
+    class Damaged(Folder):
+        def __getitem__(self, number):
+            raise rollouts.CorruptShard("damaged", "f")
+
+    folder = Damaged({(3, 0): False})
+    with pytest.raises(rollouts.CorruptShard):
+        refill.missing(folder, [(3, 0), (4, 0)], 1)
+    assert refill.missing(folder, [(3, 0), (4, 0)], 1, skip_damaged=True) == {0: [4]}
