@@ -50,15 +50,15 @@ def start(config: Path, run: Path, *more: str, devices: int = 1, command: str = 
 
 def finish(*processes: subprocess.Popen, status: int = 0) -> list[str]:
     """What each printed, once all have ended with this status."""
-    said = ["".join(process.communicate(timeout=300)) for process in processes]
+    said = ["".join(process.communicate(timeout=1800)) for process in processes]
     assert [process.returncode for process in processes] == [status] * len(processes), "\n".join(text[-3000:] for text in said)
     return said
 
 
-def wait_for_step(processes: list[subprocess.Popen], run: Path, step: int) -> None:
+def wait_for_step(processes: list[subprocess.Popen], run: Path, step: int, seconds: float = 240) -> None:
     """Returns when the run's log has the step."""
     log, wanted = run / "metrics.jsonl", f'"step": {step}, "kind": "train"'
-    until = time.monotonic() + 240
+    until = time.monotonic() + seconds
     while not (log.exists() and wanted in log.read_text()):
         if time.monotonic() > until or any(process.poll() is not None for process in processes):
             kill_all()

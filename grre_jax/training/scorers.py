@@ -17,7 +17,7 @@ from grre_jax.errors import DataError
 from grre_jax.models.huggingface import fingerprint
 from grre_jax.models.source import ModelSource
 from grre_jax.parallel.mesh import MeshConfig
-from grre_jax.rollouts import Group
+from grre_jax.rollouts import Group, store_path
 from grre_jax.training import finished, setup
 from grre_jax.training.model_tokenizer import load_model_tokenizer
 from grre_jax.training.provenance import template_digest
@@ -31,7 +31,7 @@ def find_scorer(name: str, *, dtype: str = "", compute_dtype: str = "") -> Score
     """Loads a policy, on all devices.
 
     Args:
-        name: a Hugging Face folder, a GGUF file, or a run's folder, for its last checkpoint, or with a colon and a step, for that one ("runs/a:40").
+        name: a Hugging Face folder, a GGUF file, or a run's folder or URL, for its last checkpoint, or with a colon and a step, for that one ("runs/a:40").
         dtype, compute_dtype: of parameters and activations; a run's own, or float32 and the parameters', if empty.
 
     Raises:
@@ -73,9 +73,9 @@ def find_scorer(name: str, *, dtype: str = "", compute_dtype: str = "") -> Score
     return Scorer(score, tokenizer, model.config.vocab_size, model.config.max_positions, computed, described)
 
 
-def split_step(name: str) -> tuple[Path, int | None]:
+def split_step(name: str) -> tuple[Path | store_path.StorePath, int | None]:
     """("runs/a", 40) of "runs/a:40"; a name that is there as it is has no step."""
     before, colon, after = name.rpartition(":")
-    if colon and after.isdecimal() and not Path(name).exists():
-        return Path(before), int(after)
-    return Path(name), None
+    if colon and after.isdecimal() and not store_path.of(name).exists():
+        return store_path.of(before), int(after)
+    return store_path.of(name), None

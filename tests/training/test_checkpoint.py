@@ -188,9 +188,18 @@ def test_damaged_bits_are_never_taken_for_parameters(state, tmp_path):
     assert refused > 20
 
 
-def test_an_array_that_is_not_what_was_stored_is_named(state, tmp_path, monkeypatch):
+def test_parameters_may_be_read_in_another_dtype(state, tmp_path):
     checkpoints = Checkpoints(tmp_path / "c")
-    monkeypatch.setattr(checksums, "of", lambda tree: jax.tree.map(lambda x: jnp.uint32(x.size), tree))
+    checkpoints.save(at(state, 1), wait=True)
+    checkpoints.close()
+    like = jax.tree.map(lambda x: jax.device_put(jnp.zeros(x.shape, jnp.float16), x.sharding), state.params)
+    found = read_params(tmp_path / "c", 1, like)
+    np.testing.assert_array_equal(found["layers"]["q_proj"], np.asarray(state.params["layers"]["q_proj"], np.float16))
+
+
+def test_an_array_that_is_not_what_was_stored_is_named(state, tmp_path, monkeypatch):
+    checkpoints, of = Checkpoints(tmp_path / "c"), checksums.of
+    monkeypatch.setattr(checksums, "of", lambda tree: jax.tree.map(lambda x: x.at[0].add(1), of(tree)))
     checkpoints.save(at(state, 1), wait=True)
     checkpoints.close()
     monkeypatch.undo()

@@ -84,7 +84,7 @@ def test_the_embedded_default_by_three_processes_one_of_which_is_killed(tmp_path
     explorers = [
         start(config, run, "--name", name, "--explorers", "2", "--index", str(i), command="explore") for i, name in enumerate("ab")
     ]
-    wait_for_step([learner, *explorers], run, 30)
+    wait_for_step([learner, *explorers], run, 30, seconds=1200)
     explorers[1].kill()
     time.sleep(5)
     assert learner.poll() is None and explorers[0].poll() is None  # they wait for what it owes
