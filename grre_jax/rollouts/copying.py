@@ -216,11 +216,15 @@ def features_of(opened: reader.RolloutReader, entry: manifest.Entry) -> bytes:
     Raises:
       CorruptShard: it is missing or damaged.
     """
-    features = using(opened.place, entry, writer.FEATURES_FILE, Path.read_bytes)
-    if hashlib.sha256(features).hexdigest() != entry.files[writer.FEATURES_FILE].sha256:
-        shown = opened.place.shown(entry, writer.FEATURES_FILE)
-        raise CorruptShard(f"{shown}: its SHA-256 is not the one in the manifest; restore it from a copy.", shown)
-    return features
+    name = writer.FEATURES_FILE
+    for _ in range(2):
+        features = using(opened.place, entry, name, Path.read_bytes)
+        if hashlib.sha256(features).hexdigest() == entry.files[name].sha256:
+            return features
+        if not opened.place.heal(entry, name):
+            break
+    shown = opened.place.shown(entry, name)
+    raise CorruptShard(f"{shown}: its SHA-256 is not the one in the manifest; restore it from a copy.", shown)
 
 
 def _source(opened: reader.RolloutReader, entry: manifest.Entry, report: CopyReport | None) -> _Source:

@@ -73,7 +73,8 @@ class ObjectStore:
                 with contextlib.suppress(FileNotFoundError):  # another reader removed it before it was looked at, to make room
                     if path.stat().st_size == sealed.bytes:
                         return path
-                    break
+                    if not self.heal(entry, name):  # else it was cut short here, and comes anew
+                        break
         except FileNotFoundError as error:
             raise CorruptShard(f"{shown}: the manifest lists this object but it is missing; restore it from a copy.", shown) from error
         except OSError as error:

@@ -151,6 +151,17 @@ def test_damaged_missing_and_foreign_objects(store, tmp_path, make_group):
         rollouts.read(url(store))
 
 
+@pytest.mark.parametrize("damage", [lambda data: data[:-1], lambda data: b"X" + data[1:]], ids=["cut short", "changed"])
+def test_a_damaged_local_copy_is_fetched_anew(store, tmp_path, make_group, damage):
+    rollouts.write(url(store), [make_group(0)], writer="w")
+    rollouts.merge([url(store)], tmp_path / "before")
+    for cached in (tmp_path / "cache").rglob("*"):
+        if cached.is_file() and not cached.name.startswith("."):
+            cached.write_bytes(damage(cached.read_bytes()))
+    rollouts.merge([url(store)], tmp_path / "after")
+    assert list(rollouts.read(tmp_path / "after")) == list(rollouts.read(tmp_path / "before")) == [make_group(0)]
+
+
 def test_a_damaged_object_is_put_back_by_its_groups_and_by_no_others(store, make_group):
     groups = [make_group(i) for i in range(2)]
     rollouts.write(url(store), groups, writer="w")
