@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from grre_jax.studies.workers import Workers
 
 # Seconds of a core for a step, a warm start and a compilation, measured on an AMD EPYC of 2026 at the default scale: an estimate before the first run; the bar shows the pace of the machine at hand.
 STEP, WARM, COMPILE = 0.012, 20.0, 30.0
-SIDE_BY_SIDE = 64  # runs of one call on an accelerator
+SIDE_BY_SIDE = 64  # runs of one call on an accelerator, always: numbers differ in the last digits between widths
 
 
 class Campaign:
@@ -33,6 +33,10 @@ class Campaign:
         workers: processes.
         console: where to say what goes on.
 
+    Attributes:
+        ledger: the finished runs.
+        machines: on what they were computed, in words, as far as settings.json knows.
+
     Raises:
         UsageError: if the folder holds runs of another scale, or of another algorithm of the same label.
     """
@@ -40,7 +44,8 @@ class Campaign:
     def __init__(self, folder: Path, scale: Scale, entries: Sequence[Entry], workers: int, console: Any):
         self.folder, self.scale, self.entries, self.count, self.console = folder, scale, entries, workers, console
         folder.mkdir(parents=True, exist_ok=True)
-        self._agree()
+        self._settings = folder / "settings.json"
+        self.machines: list[str] = self._agree()
         self.ledger = Ledger(folder / "runs.jsonl")
         self._workers: Workers | None = None
 
@@ -51,9 +56,9 @@ class Campaign:
         if self._workers is not None:
             self._workers.__exit__(*exception)
 
-    def _agree(self) -> None:
-        """Writes what the runs' keys do not say, or compares it with what is there."""
-        path = self.folder / "settings.json"
+    def _agree(self) -> list[str]:
+        """Writes what the runs' keys do not say, or compares it with what is there. Returns the machines that computed them."""
+        path = self._settings
         known = json.loads(path.read_text()) if path.exists() else {"scale": dataclasses.asdict(self.scale), "entries": {}}
         if known["scale"] != dataclasses.asdict(self.scale):
             raise UsageError(f"--output {self.folder}: it holds runs of another scale ({known['scale']}): name another folder")
@@ -66,6 +71,16 @@ class Campaign:
                     f"--output {self.folder}: {entry.label!r} is {own} and was {known['entries'][entry.label]} there: name another folder, or the loss anew"
                 )
         whole_files.replace(path, json.dumps(known, indent=1) + "\n")
+        return known.get("machines", [])
+
+    def _start(self) -> Workers:
+        """The workers, once they run; the folder then names their machine."""
+        workers = Workers(self.count, self.scale, self.entries, self.folder)
+        if workers.machine not in self.machines:
+            self.machines.append(workers.machine)
+            known = json.loads(self._settings.read_text()) | {"machines": self.machines}
+            whole_files.replace(self._settings, json.dumps(known, indent=1) + "\n")
+        return workers
 
     def budget(self, runs: Sequence[Run]) -> dict[str, str]:
         """What the runs cost, as a header shows it."""
@@ -87,29 +102,36 @@ class Campaign:
         if not missing:
             return
         if self._workers is None:
-            self._workers = Workers(self.count, self.scale, self.entries, self.folder)
+            self._workers = self._start()
         warm = [{"warm": pair} for pair in self._warm(missing)]
         with reporting.TrainingProgress(len(warm), description="warm starts", console=self.console, enabled=bool(warm)) as bar:
             for done, _ in enumerate(self._workers.answers(warm), start=1):
                 bar.update(done)
-        width = 1 if self._workers.platform == "cpu" else SIDE_BY_SIDE
-        requests = []
-        for steps, program in programs.items():
-            own = [run for run in missing if run.steps == steps]
-            parts = [own[at : at + width] for at in range(0, len(own), width)]
-            requests += [{"program": dataclasses.asdict(program), "runs": [run.to_json() for run in part]} for part in parts]
+        requests = _requests(missing, programs, 1 if self._workers.platform == "cpu" else SIDE_BY_SIDE)
         done = len(runs) - len(missing)
         with reporting.TrainingProgress(len(runs), start_step=done, description=description, console=self.console) as bar:
             for request, results in self._workers.answers(requests):
-                for run, result in zip(request["runs"], results, strict=True):
-                    self.ledger.add(Run.of_json(run), result)
-                done += len(results)
+                found = {Run.of_json(run): result for run, result in zip(request["runs"], results, strict=True)}
+                for run, result in found.items():
+                    self.ledger.add(run, result)
+                done += len(found)
                 bar.update(done)
 
     def _warm(self, runs: Sequence[Run]) -> list[tuple[int, float]]:
         """The warm starts, as number and accuracy, that these runs need and that are not there."""
         needed = dict.fromkeys((run.seed, run.warm) for run in runs)
         return [pair for pair in needed if not warm_path(self.folder, *pair).exists()]
+
+
+def _requests(runs: Sequence[Run], programs: Mapping[int, Program], width: int) -> list[dict[str, Any]]:
+    """The workers' requests, of `width` runs each. The last of a program is filled up with copies of its last run, so that a study that was stopped uses the program of one that was not."""
+    requests = []
+    for steps, program in programs.items():
+        own = [run.to_json() for run in runs if run.steps == steps]
+        for at in range(0, len(own), width):
+            part = own[at : at + width]
+            requests.append({"program": dataclasses.asdict(program), "runs": part + part[-1:] * (width - len(part))})
+    return requests
 
 
 def _programs(runs: Sequence[Run]) -> dict[int, Program]:

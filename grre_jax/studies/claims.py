@@ -1,8 +1,10 @@
 """The paper's claims as comparisons with thresholds, written down before any run, and the verdict that the figures give.
 
 The claims are those of arXiv 2509.24203. A claim is a conjunction: it reproduces where each of its comparisons holds, does not where one of them fails, and is inconclusive
-otherwise. A comparison holds or fails by the interval of its mean, never by the mean alone. Speed is compared at the common learning rate, stability at twice that, where
-instability has the time to show itself within a run.
+otherwise. A comparison holds or fails by the interval of its mean, never by the mean alone, with one exception: that collapses are rare holds by their count, since no interval
+of ten runs is short enough to say so. Speed is compared at the common learning rate, stability at twice that, where instability has the time to show itself within a run.
+
+Whether something collapses is judged twice: by the mean loss, and by the share of runs that collapsed, for a mean may hide two runs of ten that lost everything.
 """
 
 from __future__ import annotations
@@ -16,12 +18,15 @@ from jaxtyping import Float
 
 from grre_jax.studies.entrants import ASYMRE, DROP, GRPO, IS, NARROW, NARROW_STD, OPMD, REINFORCE, RING, TWO_SIDE, WEIGHT, WIDE, WIDE_STD
 from grre_jax.studies.measures import COLLAPSED
-from grre_jax.studies.statistics import Estimate, estimate
+from grre_jax.studies.statistics import Estimate, estimate, share
 
 # Fixed before the runs that are judged, in units of accuracy.
 SAME = 0.04  # curves closer than this are the same
 FASTER = 0.02  # a lead that counts
 NOT_WORSE = 0.02  # a loss that does not count
+# In shares of runs. Seven of ten, or four of four, show that one in three collapses; four of ten that more than one in ten does.
+OFTEN = 1 / 3  # what collapses does so more often
+RARE = 0.1  # what does not collapse does so no more often
 
 OFF_POLICY = ("sync 20", "offset 10")
 
@@ -35,7 +40,7 @@ class Comparison:
         regime: of these.
         measure: a key of `measures.MEASURES`.
         label: the algorithm.
-        relation: "above" or "below" the threshold, or "within" it on both sides.
+        relation: "above" or "below" the threshold, or "within" it on both sides; of a share of runs also "at most": see `outcome`.
         threshold: in the measure's units.
         against: the algorithm whose value is subtracted, seed by seed; None for the value itself.
         against_part: the part of those runs; the same if None.
@@ -55,10 +60,8 @@ class Comparison:
         """The comparison in words."""
         minus = "" if self.against is None else f" - {self.against}"
         minus += f" ({self.against_part})" if self.against_part else ""
-        sign = {"above": f"> {self.threshold:.3g}", "below": f"< {self.threshold:.3g}", "within": f"within ±{self.threshold:.3g}"}[
-            self.relation
-        ]
-        return f"{self.measure} of {self.label}{minus}, {self.regime}, {self.part}: {sign}"
+        sign = {"above": "> ", "below": "< ", "within": "within ±", "at most": "at most "}[self.relation]
+        return f"{self.measure} of {self.label}{minus}, {self.regime}, {self.part}: {sign}{self.threshold:.3g}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,8 +79,14 @@ class Claim:
     comparisons: tuple[Comparison, ...]
 
 
-def _stable(labels: Sequence[str], part: str, regimes: Sequence[str] = OFF_POLICY) -> tuple[Comparison, ...]:
-    return tuple(Comparison(part, regime, "drawdown", label, "below", COLLAPSED) for regime in regimes for label in labels)
+def _stable(labels: Sequence[str], part: str) -> tuple[Comparison, ...]:
+    judged = (("drawdown", "below", COLLAPSED), ("collapsed", "at most", RARE))
+    return tuple(Comparison(part, regime, measure, label, *rule) for regime in OFF_POLICY for label in labels for measure, *rule in judged)
+
+
+def _collapses(label: str, part: str) -> tuple[Comparison, ...]:
+    judged = (("drawdown", "above", COLLAPSED), ("collapsed", "above", OFTEN))
+    return tuple(Comparison(part, regime, measure, label, *rule) for regime in OFF_POLICY for measure, *rule in judged)
 
 
 def _differs(
@@ -95,8 +104,7 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         "C2",
         "REINFORCE without clipping collapses off-policy; every clipped variant does not",
-        tuple(Comparison("rate x2", regime, "drawdown", REINFORCE, "above", COLLAPSED) for regime in OFF_POLICY)
-        + _stable((NARROW, WIDE, IS, GRPO, TWO_SIDE, RING), "rate x2"),
+        _collapses(REINFORCE, "rate x2") + _stable((NARROW, WIDE, IS, GRPO, TWO_SIDE, RING), "rate x2"),
     ),
     Claim(
         "C3",
@@ -120,6 +128,7 @@ CLAIMS: tuple[Claim, ...] = (
         "C5",
         "RED-Drop and RED-Weight beat REINFORCE and GRPO on- and off-policy",
         _differs("tuned", "mean", WEIGHT, (REINFORCE, GRPO), "above", 0.0, ("on-policy", *OFF_POLICY))
+        + _differs("tuned", "mean", DROP, (REINFORCE, GRPO), "above", 0.0, ("on-policy", *OFF_POLICY))
         + _differs("weak start", "mean", DROP, (REINFORCE, GRPO), "above", 0.0, ("on-policy", "sync 20")),
     ),
     Claim(
@@ -127,7 +136,8 @@ CLAIMS: tuple[Claim, ...] = (
         "OPMD and AsymRE, with a tuned coefficient, are stable off-policy as regularised REINFORCE",
         _stable((OPMD, ASYMRE), "coefficient")
         + tuple(
-            Comparison("coefficient", regime, "final", label, "above", -NOT_WORSE, REINFORCE, against_part="rate x2")
+            Comparison("coefficient", regime, "final", label, "above", -NOT_WORSE, REINFORCE, against_part=part)
+            for part in ("rate x2", "tuned")  # where REINFORCE collapses at that rate, only its best rate says something
             for regime in OFF_POLICY
             for label in (OPMD, ASYMRE)
         ),
@@ -145,9 +155,11 @@ REPRODUCES, DOES_NOT, INCONCLUSIVE = "reproduces", "does not", "inconclusive"
 
 
 def outcome(comparison: Comparison, found: Estimate) -> str:
-    """ "holds", "fails" or "open", by the interval."""
+    """ "holds", "fails" or "open", by the interval; that a share is "at most" the threshold holds by the share itself, and fails by its interval."""
     limit = comparison.threshold
-    if comparison.relation == "within":
+    if comparison.relation == "at most":
+        holds, fails = found.mean <= limit, found.low > limit
+    elif comparison.relation == "within":
         holds, fails = -limit < found.low and found.high < limit, found.low > limit or found.high < -limit
     elif comparison.relation == "above":
         holds, fails = found.low > limit, found.high < limit
@@ -167,13 +179,17 @@ Values = Mapping[tuple[str, str, str, str], Float[np.ndarray, " seeds"]]  # by p
 
 
 def judge(claim: Claim, values: Values) -> dict[str, Any]:
-    """The claim with its figures, as verdicts.json has it."""
+    """The claim with its figures, as verdicts.json has it.
+
+    Raises:
+        ValueError: for fewer than two seeds, or a value that is not finite.
+    """
     rows = []
     for comparison in claim.comparisons:
         own = values[comparison.part, comparison.regime, comparison.label, comparison.measure]
         if comparison.against is not None:
             own = own - values[comparison.against_part or comparison.part, comparison.regime, comparison.against, comparison.measure]
-        found = estimate(own)
+        found = share(own, comparison.threshold) if comparison.measure == "collapsed" else estimate(own)
         rows.append(
             {**dataclasses.asdict(comparison), "text": comparison.text, **dataclasses.asdict(found), "outcome": outcome(comparison, found)}
         )

@@ -12,6 +12,7 @@ from grre_jax.studies.entrants import ENTRIES, VARIANTS
 from grre_jax.studies.graph_data import Scale
 from grre_jax.studies.measures import MEASURES
 from grre_jax.studies.runs import Entry, Ledger, Run
+from grre_jax.studies.statistics import visible
 from grre_jax.training.regime import Regime
 
 REGIMES: dict[str, Regime] = {
@@ -66,6 +67,10 @@ class Design:
     def judged(self) -> tuple[claims.Claim, ...]:
         """The claims."""
         return tuple(claim for claim in claims.CLAIMS if claim.name in self.claims)
+
+    def visible(self, spread: float) -> float:
+        """The smallest effect that the judged seeds find four times in five, before any run: of a difference with this standard deviation between seeds. See `statistics.visible`."""
+        return visible(spread, len(self.seeds))
 
     def cells(self) -> list[tuple[str, str, str]]:
         """(part, regime, label) of everything that is judged or shown."""

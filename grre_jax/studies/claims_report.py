@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from grre_jax.studies.claims import DOES_NOT, REPRODUCES
 from grre_jax.studies.claims_design import Design
 from grre_jax.studies.figures import LINES, png
 from grre_jax.studies.measures import MEASURES, collapsed
@@ -17,6 +18,9 @@ from grre_jax.studies.statistics import estimate
 from grre_jax.whole_files import replace
 
 BRACKETS = "in brackets: runs that lost over half"
+VISIBLE = "Visible: the smallest distance from the threshold that so many seeds with this spread find four times in five."
+# Of a cell, by measure; a run that diverged has neither KL nor length.
+FURTHER = {"drawdown": "{:.2f}", "kl": "{:.2f}", "length": "{:.1f}"}
 COLOURS = {"holds": "#1a7f5a", "fails": "#b3261e", "open": "#8a8f98"}
 
 
@@ -24,7 +28,7 @@ def write(
     output: Path, design: Design, cells: Mapping[tuple[str, str, str], Sequence[Run]], ledger: Ledger, found: Mapping[str, Any]
 ) -> None:
     """Writes verdicts.json, claims.md, claims.png and curves.png into the folder."""
-    replace(output / "verdicts.json", json.dumps(found, indent=1) + "\n")
+    replace(output / "verdicts.json", json.dumps(found, indent=1, allow_nan=False) + "\n")
     replace(output / "claims.md", tables(design, ledger, found))
     replace(output / "claims.png", forest(found["claims"]))
     replace(output / "curves.png", curves(design, cells, ledger))
@@ -38,7 +42,8 @@ def tables(design: Design, ledger: Ledger, found: Mapping[str, Any]) -> str:
     lines = [
         "# The paper's claims, measured",
         "",
-        f"Seeds {found['seeds'][0]} to {found['seeds'][-1]}, {found['steps']} steps a run, common learning rate {found['rate']:g}. Intervals are 95%.",
+        f"Seeds {found['seeds'][0]} to {found['seeds'][-1]}, {found['steps']} steps a run, common learning rate {found['rate']:g}. Intervals are 95%. "
+        f"Runs by {' and '.join(found['machines']) or 'a machine that was not noted'}; judged by grre_jax {found['version']}.",
         "",
         "![Every comparison with its interval and threshold](claims.png)",
         "",
@@ -48,22 +53,24 @@ def tables(design: Design, ledger: Ledger, found: Mapping[str, Any]) -> str:
     lines += [
         "## Verdicts",
         "",
-        "| claim | verdict | comparisons that hold, fail, stay open | smallest visible effect, at worst |",
+        "| claim | verdict | comparisons that hold, fail, stay open | visible at worst, shares of runs aside |",
         "|---|---|---|---|",
     ]
     for claim in found["claims"]:
         outcomes = [row["outcome"] for row in claim["comparisons"]]
         counts = ", ".join(str(outcomes.count(one)) for one in ("holds", "fails", "open"))
-        visible = max(row["visible"] for row in claim["comparisons"])
+        visible = max(row["visible"] for row in claim["comparisons"] if row["measure"] != "collapsed")
         lines.append(f"| {claim['name']} {claim['statement']} | **{claim['verdict']}** | {counts} | {visible:.3f} |")
-    lines += ["", "## Comparisons", "", "Visible: the smallest effect that so many seeds find four times in five.", ""]
+    lines += ["", "## Comparisons", "", VISIBLE, ""]
     lines += ["| claim | comparison | mean | interval | visible | outcome |", "|---|---|---|---|---|---|"]
     for claim in found["claims"]:
         for row in claim["comparisons"]:
             interval = f"{row['low']:+.3f} to {row['high']:+.3f}"
             lines.append(f"| {claim['name']} | {row['text']} | {row['mean']:+.3f} | {interval} | {row['visible']:.3f} | {row['outcome']} |")
     for part in dict.fromkeys(cell["part"] for cell in found["cells"]):
-        lines += ["", f"## Accuracy and collapses: {part}", "", *_cell_table([cell for cell in found["cells"] if cell["part"] == part])]
+        own = [cell for cell in found["cells"] if cell["part"] == part]
+        lines += ["", f"## Accuracy and collapses: {part}", "", *_cell_table(own, "final; early; lost over half", _cell_text)]
+        lines += ["", f"## Drawdown, KL and length: {part}", "", *_cell_table(own, "drawdown; KL; tokens", _further_text)]
     tuning = _tuning(design, ledger)
     if tuning:
         lines += [
@@ -77,18 +84,18 @@ def tables(design: Design, ledger: Ledger, found: Mapping[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _cell_table(cells: Sequence[Mapping[str, Any]]) -> list[str]:
+def _cell_table(cells: Sequence[Mapping[str, Any]], heading: str, text: Callable[[Mapping[str, Any]], str]) -> list[str]:
     regimes = list(dict.fromkeys(cell["regime"] for cell in cells))
     by_place = {(cell["algorithm"], cell["regime"]): cell for cell in cells}
     lines = [
-        "| algorithm | " + " | ".join(f"{regime}: final; early; lost over half" for regime in regimes) + " |",
+        "| algorithm | " + " | ".join(f"{regime}: {heading}" for regime in regimes) + " |",
         "|---" * (1 + len(regimes)) + "|",
     ]
     for label in dict.fromkeys(cell["algorithm"] for cell in cells):
         shown = []
         for regime in regimes:
             cell = by_place.get((label, regime))
-            shown.append("" if cell is None else _cell_text(cell))
+            shown.append("" if cell is None else text(cell))
         lines.append(f"| {label} | " + " | ".join(shown) + " |")
     return lines
 
@@ -97,6 +104,11 @@ def _cell_text(cell: Mapping[str, Any]) -> str:
     final = estimate(np.array(cell["final"]))
     half = (final.high - final.low) / 2
     return f"{final.mean:.3f} ± {half:.3f}; {np.mean(cell['early']):.3f}; {int(sum(cell['collapsed']))}/{len(cell['collapsed'])}"
+
+
+def _further_text(cell: Mapping[str, Any]) -> str:
+    known = {name: [value for value in cell[name] if value is not None] for name in FURTHER}
+    return "; ".join(form.format(np.mean(known[name])) if known[name] else "none" for name, form in FURTHER.items())
 
 
 def _tuning(design: Design, ledger: Ledger) -> list[str]:
@@ -117,6 +129,20 @@ def _tuning(design: Design, ledger: Ledger) -> list[str]:
             )
             lines.append(f"| {part} | {regime} | {label} | {shown} |")
     return ["| part | regime | algorithm | candidates |", "|---|---|---|---|", *lines] if lines else []
+
+
+def beside(own: Mapping[str, str], other: Mapping[str, str]) -> str:
+    """Two studies' verdicts as a table, and a sentence that says which are opposite: the claim reproduces in one, and does not in the other.
+
+    Args:
+        own: verdicts by claim.
+        other: those of the other study; a claim that one of the two lacks has a dash there.
+    """
+    rows = [(name, own.get(name, "-"), other.get(name, "-")) for name in sorted({**own, **other})]
+    lines = [f"{'claim':<6} {'here':<14} there", *(f"{name:<6} {here:<14} {there}" for name, here, there in rows)]
+    turned = [name for name, here, there in rows if {here, there} == {REPRODUCES, DOES_NOT}]
+    lines.append(f"opposite verdicts: {', '.join(turned)}" if turned else "no claim reproduces in one and does not in the other")
+    return "\n".join(lines)
 
 
 # ---- figures

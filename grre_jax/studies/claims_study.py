@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
+import grre_jax
 from grre_jax import reporting
+from grre_jax.errors import DataError
 from grre_jax.reporting.progress import make_console
 from grre_jax.studies import claims, claims_design, claims_report
 from grre_jax.studies.campaign import Campaign
@@ -30,6 +34,7 @@ def run(
     first_seed: int = 300,
     algorithms: tuple[str, ...] = (),
     workers: int | None = None,
+    against: Path | None = None,
 ) -> dict[str, Any]:
     """Does what is missing of the study, and writes its results.
 
@@ -40,17 +45,36 @@ def run(
         first_seed: the first of them.
         algorithms: FILE.py:FUNCTION of losses that take part in the tables, or names of algorithms.
         workers: processes; one a core if None.
+        against: the verdicts.json of another study, to be printed beside these verdicts.
 
     Returns:
         What verdicts.json holds.
 
     Raises:
         UsageError: for a number out of its domain, or a folder of other runs.
-        DataError: for a file of the folder that cannot be read.
+        DataError: for a file of the folder, or `against`, that cannot be read.
     """
     judged = seeds_of(seeds, QUICK_SEEDS if quick else SEEDS, first_seed)
     design = (claims_design.quick if quick else claims_design.full)(len(judged), judged.start, strangers(algorithms))
-    return complete(design, output, cores() if workers is None else workers, make_console())
+    other = None if against is None else verdicts(against)
+    console = make_console()
+    found = complete(design, output, cores() if workers is None else workers, console)
+    if other is not None:
+        own = {claim["name"]: claim["verdict"] for claim in found["claims"]}
+        console.print(claims_report.beside(own, other), highlight=False, markup=False, soft_wrap=True)
+    return found
+
+
+def verdicts(path: Path) -> dict[str, str]:
+    """The verdicts of a verdicts.json, by claim.
+
+    Raises:
+        DataError: it cannot be read, or is something else.
+    """
+    try:
+        return {claim["name"]: claim["verdict"] for claim in json.loads(path.read_text())["claims"]}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DataError(f"{path} is no verdicts.json of grre study claims ({type(error).__name__}: {error})") from error
 
 
 def complete(design: Design, output: Path, workers: int, console: Any) -> dict[str, Any]:
@@ -64,6 +88,7 @@ def complete(design: Design, output: Path, workers: int, console: Any) -> dict[s
                 "study": f"claims {', '.join(claim.name for claim in design.judged)}; seeds {design.seeds[0]} to {design.seeds[-1]}",
                 "before tuning": ", ".join(f"{name} {value}" for name, value in campaign.budget(first).items()),
                 "after tuning": f"at most {len(set(rest))} more runs" if tuned else None,
+                "power": f"{len(design.seeds)} seeds find {design.visible(1.0):.2f} of a difference's spread between seeds four times in five",
                 "folder": str(output),
             },
             title="grre study claims",
@@ -73,7 +98,7 @@ def complete(design: Design, output: Path, workers: int, console: Any) -> dict[s
         chosen = design.chosen(campaign.ledger)
         cells = design.judged_runs(chosen)
         campaign.complete([run for runs in cells.values() for run in runs], "claims")
-        found = results(design, cells, campaign.ledger)
+        found = results(design, cells, campaign.ledger, campaign.machines)
         claims_report.write(output, design, cells, campaign.ledger, found)
     for claim in found["claims"]:
         console.print(f"{claim['name']}  {claim['verdict']:<14} {claim['statement']}", highlight=False)
@@ -90,10 +115,12 @@ def measured(cells: Cells, ledger: Ledger) -> dict[tuple[str, str, str, str], Fl
     }
 
 
-def results(design: Design, cells: Cells, ledger: Ledger) -> dict[str, Any]:
-    """What verdicts.json holds: settings, verdicts, and the means behind the tables."""
+def results(design: Design, cells: Cells, ledger: Ledger, machines: Sequence[str]) -> dict[str, Any]:
+    """What verdicts.json holds: package version and machines, settings, verdicts, and the values behind the tables, a list with one a seed; None where it is not finite."""
     values = measured(cells, ledger)
     return {
+        "version": grre_jax.__version__,
+        "machines": list(machines),
         "seeds": list(design.seeds),
         "tuning_seeds": list(design.tuning),
         "steps": design.steps,
@@ -101,7 +128,7 @@ def results(design: Design, cells: Cells, ledger: Ledger) -> dict[str, Any]:
         "claims": [claims.judge(claim, values) for claim in design.judged],
         "cells": [
             {"part": part, "regime": regime, "algorithm": label, "run": runs[0].cell}
-            | {name: [round(float(x), 6) for x in values[part, regime, label, name]] for name in MEASURES}
+            | {name: [round(float(x), 6) if np.isfinite(x) else None for x in values[part, regime, label, name]] for name in MEASURES}
             for (part, regime, label), runs in cells.items()
         ],
     }

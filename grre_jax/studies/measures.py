@@ -49,6 +49,8 @@ def collapsed(result: Result) -> float:
 
 
 def _last(name: str) -> Callable[[Result], float]:
+    """The value at the end of a run; NaN if the run diverged and has none."""
+
     def value(result: Result) -> float:
         found = result[name][-1]
         return float("nan") if found is None else float(found)

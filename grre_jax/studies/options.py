@@ -17,6 +17,9 @@ def add_parsers(studies: argparse._SubParsersAction) -> None:
         allow_abbrev=False,
     )
     _shared(claims, "claims", "10, or 4 with --quick")
+    claims.add_argument(
+        "--against", metavar="FILE", help="the verdicts.json of another such study, whose verdicts are printed beside these"
+    )
     claims.set_defaults(run=_claims)
     staleness = studies.add_parser(
         "staleness",
@@ -77,7 +80,7 @@ def _claims(known: argparse.Namespace, _: list[str]) -> int:
     _leave_accelerators()
     from grre_jax.studies import claims_study
 
-    claims_study.run(_output(known, "claims"), **_given(known))
+    claims_study.run(_output(known, "claims"), **_given(known), against=Path(known.against) if known.against else None)
     return 0
 
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import cache
 
 import numpy as np
 from jaxtyping import Float
-from scipy import stats
+from scipy import optimize, stats
 
 RESAMPLES = 10_000
 LEVEL = 0.95
-# Of a two-sided test at 5% with power 80%: an effect of so many standard errors is found four times in five.
-VISIBLE = float(stats.norm.ppf(0.975) + stats.norm.ppf(0.8))
+POWER = 0.8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,8 +20,8 @@ class Estimate:
 
     Attributes:
         mean: of the values.
-        low, high: ends of its 95% bootstrap interval.
-        visible: the smallest effect that so many seeds with this spread find with probability 0.8.
+        low, high: ends of its 95% interval.
+        visible: how far from a threshold the true mean must be for the interval to leave the threshold out with probability 0.8.
         count: seeds.
     """
 
@@ -30,6 +30,31 @@ class Estimate:
     high: float
     visible: float
     count: int
+
+
+@cache
+def _noncentrality(count: int) -> float:
+    """Standard errors between the true mean and the threshold at which Student's t leaves the threshold out with probability `POWER`."""
+    freedom = count - 1
+    critical = stats.t.ppf((1 + LEVEL) / 2, freedom)
+    return float(optimize.brentq(lambda shift: stats.nct.sf(critical, freedom, shift) - POWER, 0, 100))
+
+
+def visible(spread: float, count: int) -> float:
+    """The smallest distance of a true mean from a threshold that so many seeds find with probability 0.8.
+
+    The intervals are as wide as Student's t, so the power is that of the t test at 5% on two sides: the noncentral t distribution's (Cohen, 1988, chapter 2).
+
+    Args:
+        spread: standard deviation between seeds, of the value or of the paired difference.
+        count: seeds, at least two.
+
+    Raises:
+        ValueError: for fewer than two seeds.
+    """
+    if count < 2:
+        raise ValueError(f"an interval needs at least two seeds, got {count}")
+    return float(_noncentrality(count) * spread / np.sqrt(count))
 
 
 def estimate(values: Float[np.ndarray, " seeds"]) -> Estimate:
@@ -42,14 +67,47 @@ def estimate(values: Float[np.ndarray, " seeds"]) -> Estimate:
         values: one a seed, at least two; all finite.
 
     Raises:
-        ValueError: for fewer than two values.
+        ValueError: for fewer than two values, or one that is not finite.
     """
-    values = np.asarray(values, float)
-    if values.size < 2:
-        raise ValueError(f"an interval needs at least two seeds, got {values.size}")
+    values = _checked(values)
     draws = np.random.default_rng(0).integers(0, values.size, (RESAMPLES, values.size))
     mean = float(values.mean())
     low, high = np.quantile(values[draws].mean(1), [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     wider = stats.t.ppf((1 + LEVEL) / 2, values.size - 1) / stats.norm.ppf((1 + LEVEL) / 2) * np.sqrt(values.size / (values.size - 1))
-    error = float(values.std(ddof=1) / np.sqrt(values.size))
-    return Estimate(mean, float(mean + (low - mean) * wider), float(mean + (high - mean) * wider), VISIBLE * error, values.size)
+    seen = visible(values.std(ddof=1), values.size)
+    return Estimate(mean, float(mean + (low - mean) * wider), float(mean + (high - mean) * wider), seen, values.size)
+
+
+def share(values: Float[np.ndarray, " seeds"], threshold: float) -> Estimate:
+    """The share of runs of which something is true, with its exact binomial interval (Clopper and Pearson, 1934).
+
+    A bootstrap has nothing to say where all runs agree, which is what is hoped for of collapses.
+
+    Args:
+        values: 1 or 0 a seed, at least two.
+        threshold: a share. `visible` is how far above it the true one must be for the interval to lie above it with probability 0.8; what is left above the
+            threshold where even a share of 1 does not show with so few runs.
+
+    Raises:
+        ValueError: for fewer than two values, or one that is not finite.
+    """
+    values = _checked(values)
+    count, hits = values.size, int(values.sum())
+    low, high = _exact(hits, count)
+    fewest = next((k for k in range(count + 1) if _exact(k, count)[0] > threshold), None)
+    shown = 1.0 if fewest is None else stats.beta.ppf(POWER, fewest, count - fewest + 1)
+    return Estimate(hits / count, low, high, float(shown - threshold), count)
+
+
+def _exact(hits: int, count: int) -> tuple[float, float]:
+    found = stats.binomtest(hits, count).proportion_ci(LEVEL, method="exact")
+    return float(found.low), float(found.high)
+
+
+def _checked(values: Float[np.ndarray, " seeds"]) -> Float[np.ndarray, " seeds"]:
+    values = np.asarray(values, float)
+    if values.size < 2:
+        raise ValueError(f"an interval needs at least two seeds, got {values.size}")
+    if not np.isfinite(values).all():
+        raise ValueError(f"an interval needs finite values, got {values.tolist()}")
+    return values

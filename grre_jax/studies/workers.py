@@ -39,6 +39,7 @@ class Workers:
 
     Attributes:
         platform: what they compute on, as jax calls it.
+        machine: the devices of one of them, the architecture and the version of jax, in words.
 
     Raises:
         DataError: if a process ends before it is told to, with the last thing it said.
@@ -47,7 +48,7 @@ class Workers:
     def __init__(self, count: int, scale: Scale, entries: Sequence[Entry], folder: Path):
         environment = {**os.environ, **ONE_THREAD, "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {ONE_THREAD_XLA}".strip()}
         setup = {"scale": dataclasses.asdict(scale), "entries": [dataclasses.asdict(entry) for entry in entries], "folder": str(folder)}
-        self._processes, self._said, self.platform = [], [], ""
+        self._processes, self._said, self.platform, self.machine = [], [], "", ""
         for number in range(count):
             if number and self.platform != "cpu":
                 break  # an accelerator has one owner
@@ -56,7 +57,9 @@ class Workers:
             command = [sys.executable, "-m", "grre_jax.studies.worker"]
             self._processes.append(subprocess.Popen(command, env=environment, start_new_session=True, **pipes))
             self._said.append(said)
-            self.platform = self.platform or self._ask(number, setup)["platform"]
+            if not number:
+                first = self._ask(number, setup)
+                self.platform, self.machine = first["platform"], first["machine"]
         for number in range(1, len(self._processes)):
             self._ask(number, setup)
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -104,6 +105,23 @@ def test_programs_have_room_for_every_run():
     programs = campaigns._programs(runs)
     assert list(programs) == [9, 4]
     assert (programs[4].fill, programs[4].ring) == (10, 11) and (programs[9].fill, programs[9].ring) == (0, 5)
+
+
+def test_every_call_on_an_accelerator_is_as_wide_whatever_is_missing():
+    runs = [a_run(seed=seed) for seed in range(5)] + [a_run(seed=seed, steps=9) for seed in range(2)]
+    programs = campaigns._programs(runs)
+    seeds = [[run["seed"] for run in one["runs"]] for one in campaigns._requests(runs, programs, 4)]
+    assert seeds == [[0, 1, 1, 1], [0, 1, 2, 3], [4, 4, 4, 4]]
+    assert [len(one["runs"]) for one in campaigns._requests(runs[3:], programs, 4)] == [4, 4]
+    assert [[run["seed"] for run in one["runs"]] for one in campaigns._requests(runs[:2], programs, 1)] == [[0], [1]]
+
+
+def test_the_folder_names_the_machines_that_computed_it(tmp_path, monkeypatch):
+    console = make_console(quiet=True)
+    for machine in ("a", "a", "b"):
+        monkeypatch.setattr(campaigns, "Workers", lambda *_, name=machine: SimpleNamespace(machine=name))
+        Campaign(tmp_path, SCALE, ENTRIES, 1, console)._start()
+    assert Campaign(tmp_path, SCALE, ENTRIES, 1, console).machines == ["a", "b"]
 
 
 def test_a_strangers_loss_is_named_by_its_file(tmp_path):

@@ -19,10 +19,15 @@ def test_the_command_line_says_what_is_studied(name, module, monkeypatch):
     )
     first, second = calls
     assert first[0] == Path(f"runs/{name}-quick") and first[1]["quick"] and first[1]["seeds"] is None and first[1]["first_seed"] == 300
-    assert second == (
-        Path("there"),
-        {"quick": False, "seeds": 3, "first_seed": 7, "algorithms": ("a", "b.py:c"), "workers": None},
-    )
+    given = {"quick": False, "seeds": 3, "first_seed": 7, "algorithms": ("a", "b.py:c"), "workers": None}
+    assert second == (Path("there"), given | ({"against": None} if name == "claims" else {}))
+
+
+def test_another_studys_verdicts_are_named_by_their_file(monkeypatch):
+    calls = []
+    monkeypatch.setattr(claims_study, "run", lambda output, **given: calls.append(given["against"]))
+    assert cli.main(["study", "claims", "--against", "other/verdicts.json"]) == 0
+    assert calls == [Path("other/verdicts.json")]
 
 
 @pytest.mark.parametrize("name", ["claims", "staleness"])
