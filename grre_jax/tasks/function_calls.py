@@ -2,7 +2,7 @@
 
 Read are Python's call syntax as ToolACE and others write it, `[Get Weather(city="Oslo", days=3), f()]`, with names of any characters, and JSON:
 `{"name": ..., "arguments": {...}}` ("parameters" and a "function" around them too), alone, in a list, in ```-fences, in <tool_call> tags, behind
-<|python_tag|>. What stands before `</think>` does not count.
+<|python_tag|>. What stands before `</think>` does not count, nor does what stands behind a `<think>` that is left open.
 
 All calls that a text makes count together, wherever they stand in it, so that several attempts are not one right call. Two texts make the same calls
 if each call of the one is a call of the other as often: the order of calls and of arguments, quotes and white space do not matter. Names and texts
@@ -19,6 +19,8 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
+
+from grre_jax.tasks.verifiers import after_thinking
 
 _MOST_CHARACTERS = 10_000
 _MOST_BRACKETS = 100  # that are looked at for calls
@@ -54,7 +56,7 @@ def read_calls(text: str) -> list[Call]:
     Raises:
       NotCalls: something in it begins as a list of calls and is broken, or the text is out of bounds.
     """
-    text = text[text.rfind("</think>") + len("</think>") :] if "</think>" in text else text
+    text = after_thinking(text)
     if len(text) > _MOST_CHARACTERS:
         raise NotCalls(f"the text has {len(text)} characters, more than {_MOST_CHARACTERS}")
     text = _FENCE.sub("\n", text).strip()
@@ -69,7 +71,7 @@ def read_calls(text: str) -> list[Call]:
                 raise NotCalls(f"the text has more than {_MOST_BRACKETS} brackets")
             stop = _closing(text, place)
             if stop is None:
-                if re.match(r"\[\s*[^\s\[\]()=,]+[^\[\]()=,\n]*\(|[\[{\s]*\{\s*\"(?:name|function)\"", text[place:]):
+                if re.match(r"\[\s*[^\s\[\]()=,][^\[\]()=,\n]*\(|[\[{\s]*\{\s*\"(?:name|function)\"", text[place:]):
                     raise NotCalls("a call is not closed")
                 place += 1
                 continue

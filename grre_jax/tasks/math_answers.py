@@ -3,7 +3,7 @@ r"""Where a mathematical completion says its answer; `math_equal` then judges it
 The last `\boxed{...}` (or `\fbox`) counts. Boxes with nothing but "and", "or", commas or white space between them are one answer of several
 parts. Without a box: what follows the last "the answer is", "Answer:" or "####". Without such a form: the last line, if it ends in mathematics
 between dollar signs or is nothing but an expression, or if it is the only line. A box that was never closed says nothing. Where the completion has
-`</think>`, only what comes after the last one counts.
+`</think>`, only what comes after the last one counts; one that ends between `<think>` and its end says nothing.
 
 A few linear scans of at most the last 200,000 characters: no completion takes long or raises.
 """
@@ -19,14 +19,15 @@ _AFTER_BARE_BOX = re.compile(r"\s?(-?[0-9][0-9.,/]*|[A-Za-z])")
 _MATH_FIRST = re.compile(r"[\s*_:=]*(?:\$\$([^$]+)\$\$|\$([^$]+)\$|\\\(([^$]+?)\\\)|\\\[([^$]+?)\\\])", re.DOTALL)
 _MATH_LAST = re.compile(r"(?:\$\$([^$]+)\$\$|\$([^$]+)\$|\\\(((?:(?!\\\().)+?)\\\)|\\\[((?:(?!\\\[).)+?)\\\])[\s.*!]{0,8}$", re.DOTALL)
 _SENTENCE_END = re.compile(r"[.!?](?=\s|$)")
+_EQUALS = re.compile(r"\s{0,3}=")
+_ASIDE = re.compile(r"(?<=[^\s,]),?(?:\s(?:and|but))?\s(?:not|rather\sthan|instead\sof|because|since|which)(?!\w)", re.IGNORECASE)
 _WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{3,}")
 _FUNCTIONS = {"sin", "cos", "tan", "cot", "sec", "csc", "log", "exp", "sqrt", "and", "inf"}
 
 
 def final_expression(completion: str) -> str | None:
     """The answer as it was written, or None if the completion gives none; see the module's text. Never raises."""
-    text = completion[-_MOST_CHARACTERS:]
-    text = text[text.rfind("</think>") + len("</think>") :] if "</think>" in text else text
+    text = verifiers.after_thinking(completion)[-_MOST_CHARACTERS:]
     found = _boxed(text)
     if found is None:
         found = _said(text)
@@ -67,13 +68,15 @@ def _said(text: str) -> str | None:
     for start, form in verifiers.spoken_forms(text):
         said = text[start : start + _LONGEST_ANSWER]
         mathematics = _MATH_FIRST.match(said)
-        if mathematics:
+        if mathematics and not _EQUALS.match(said, mathematics.end()):  # "$x$ = 5" goes on
             return next(group for group in mathematics.groups() if group is not None)
         line = said.lstrip(" \t*_:=").split("\n", 1)[0].strip(" \t*_:")
         if not line and form != "phrase":  # "Answer:" on a line of its own
             line = said.lstrip().lstrip("*_: \n").split("\n", 1)[0].strip(" \t*_:")
         end = _SENTENCE_END.search(line)
         line = line[: end.start()] if end else line
+        aside = _ASIDE.search(line)
+        line = line[: aside.start()] if aside else line
         if line:
             return line
     return None

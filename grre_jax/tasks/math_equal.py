@@ -8,8 +8,9 @@ Notation does not count (`math_notation`): `\dfrac`, spaces, `\left`, dollar sig
 - **Several answers** (commas, "and", "or", \pm, sets in braces): in any order, repetitions apart.
 - **Tuples, intervals, vectors, matrices, unions**: part by part; brackets count, but for the kind that is drawn around a matrix.
 - **Words and choices**: \text{Evelyn}, (C); case and brackets apart.
-- **Equations**: "x = 5" is 5 where the other gives no left-hand side; else both sides count, up to a constant factor. Inequalities the same; one variable's range may
-  also be said as an interval.
+- **Equations**: "x = 5" is 5 where the other gives no left-hand side; else both sides count, up to a constant factor. A given "x + y = 7" is 7 where the
+  right answer is no equation. Inequalities the same; one variable's range may also be said as an interval.
+- **Approximations**: in "3\sqrt2 \approx 4.24" the exact side counts.
 - **Expressions**: as functions (`math_values`).
 
 The answer's length (300 characters), its parts (64) and its brackets (20 levels) are bounded; beyond that two answers are the same only if their texts are.
@@ -31,12 +32,16 @@ _NAME = re.compile(r"\\?[A-Za-z]+'*(?:_\{?[0-9A-Za-z]+\}?)?(?:\([A-Za-z0-9]+(?:,
 _MATRIX = re.compile(r"\\begin\{([pbvBV]?matrix|array)\}(?:\{[lcr|]*\})?(.*)\\end\{\1\}", re.DOTALL)
 _REPEATING = re.compile(r"(-?)([0-9]*)\.([0-9]*)\\(?:overline|bar|dot)\{?([0-9]+)\}?")
 _BASE = re.compile(r"([0-9A-F]+)_\{?([0-9]+)\}?")
+_SHORT_WORDS = {"yes", "no", "odd", "even", "true", "false", "all", "none", "both", "never", "always"}
+_NAMED = re.compile(r"[A-Za-z]\^\{?-1\}?\([^()=]*\)|\|(?:\\[a-z]+\{)?[A-Z][^|=]*\|")  # f^{-1}(3), |AB|
+_COMMAND = re.compile(r"\\(?!alpha|beta|gamma|delta|theta|lambda|mu|phi|omega)[A-Za-z]+")
+_VARIABLE = re.compile(r"\\[a-z]+|[A-Za-z]")
 _GROUPED = re.compile(r"-?[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]+)?")
 _AND = re.compile(r"\\text\s*\{\s*,?\s*(?:and|or)\s*\}|(?<![A-Za-z\\])(?:and|or)(?![A-Za-z])", re.IGNORECASE)
 
 
 def same_answer(given: str, truth: str) -> bool:
-    """Whether two answers, as they were written, are the same; see the module's text. Never raises."""
+    """Whether a given answer and the right one, as they were written, are the same; see the module's text. Never raises."""
     if max(len(given), len(truth)) > _MOST_CHARACTERS or max(_depth(given), _depth(truth)) > _MOST_DEPTH:
         return squeezed(given) == squeezed(truth) != ""
     given, truth = normalised(given), normalised(truth)
@@ -51,7 +56,7 @@ def canonical(answer: str) -> str:
 
 
 def _same(a: str, b: str, depth: int = 0) -> bool:
-    """Of two normalised texts."""
+    """Of two normalised texts, the given one first."""
     a, b = _bare(a), _bare(b)
     if not a or not b or depth > 6:
         return False
@@ -136,31 +141,56 @@ def _number(text: str) -> Fraction | None:
 
 
 def _words_same(a: str, b: str) -> bool:
-    words_a, words_b = words(a), words(b)
+    words_a, words_b = _words(a, b), _words(b, a)
     if words_a is not None and words_a == words_b:
-        return True
-    base_a, base_b = _BASE.fullmatch(a.replace(" ", "")), _BASE.fullmatch(b.replace(" ", ""))
+        return _are_words(a, b)
+    base_a, base_b = _based(a), _based(b)
     digits_a, digits_b = (m[1] if m else t for m, t in ((base_a, a), (base_b, b)))
     return bool(base_a) != bool(base_b) and digits_a == digits_b
 
 
+def _words(text: str, other: str) -> str | None:
+    """As `words`; two letters ("no") are a word where the other answer says in \\text that it is words."""
+    short = "\\text" in other and re.fullmatch(r"[A-Za-z]{2}", text)
+    return text.lower() if short else words(text)
+
+
+def _are_words(a: str, b: str) -> bool:
+    """Whether case does not count in two answers of the same letters: without \\text they may be products of variables, which xyz and XYZ are."""
+    plain = [text for text in (a, b) if re.fullmatch(r"[A-Za-z][A-Za-z\-, ]+", text)]
+    if len(plain) < 2 or a.lower() in _SHORT_WORDS:
+        return True
+    return min(len(a), len(b)) > 3 and a[1:] == b[1:]
+
+
+def _based(text: str) -> re.Match | None:
+    """1011_2 and the like: at least a digit, so that F_2 is none, and only digits of the base."""
+    found = _BASE.fullmatch(text.replace(" ", ""))
+    fits = found and re.search("[0-9]", found[1]) and len(found[2]) < 3 and all(int(digit, 16) < int(found[2]) for digit in found[1])
+    return found if fits else None
+
+
 def _relations_same(a: str, b: str, depth: int) -> bool:
+    """Of a given answer and the right one, at least one of them with a relation."""
+    a, b = _exact_side(a), _exact_side(b)
+    if not (_RELATION.search(a) or _RELATION.search(b)):
+        return _same(a, b, depth + 1)
     many_a, many_b = _top(a, ","), _top(b, ",")
     many_a, many_b = (_alternatives(t) if len(m) > 1 or _AND.search(t) else [t] for t, m in ((a, many_a), (b, many_b)))
     interval_a, interval_b = _as_interval(many_a), _as_interval(many_b)
     if (interval_a is None) != (interval_b is None):
-        ranges = ("(", "[")
-        if interval_a is not None and b.startswith(ranges):
-            return _same(interval_a, b, depth + 1)
-        if interval_b is not None and a.startswith(ranges):
-            return _same(a, interval_b, depth + 1)
+        ranges, (name_a, region_a), (name_b, region_b) = ("(", "["), _region(a), _region(b)
+        if interval_a is not None and region_b.startswith(ranges):
+            return name_b in ("", *_names(many_a)) and _same(interval_a, region_b, depth + 1)
+        if interval_b is not None and region_a.startswith(ranges):
+            return name_a in ("", *_names(many_b)) and _same(region_a, interval_b, depth + 1)
     if len(many_a) > 1 or len(many_b) > 1:
         return _same_sets([_right_hand(part) for part in many_a], [_right_hand(part) for part in many_b], depth) and _same_names(
             many_a, many_b
         )
     sides_a, sides_b = _sides(a), _sides(b)
     if len(sides_a) == 1 or len(sides_b) == 1:
-        right_a, right_b = _right_hand(a), _right_hand(b)
+        right_a, right_b = _right_hand(a, of_expressions=len(sides_b) == 1), _right_hand(b)
         if len(sides_a) > 1 and right_a == a or len(sides_b) > 1 and right_b == b:
             return False
         return _same(right_a, right_b, depth + 1)
@@ -200,12 +230,44 @@ def _sides(text: str) -> list[str]:
     return [*sides, text[start:].strip()]
 
 
-def _right_hand(text: str) -> str:
-    """What "x = 5", "f(x) = 5" or "x \\in S" says of the name on its left, and what "2 + 3 = 5" comes to; the text itself for everything else."""
+def _exact_side(text: str) -> str:
+    """ "3\\sqrt2" of "3\\sqrt2 \\approx 4.24"; the text itself where a name alone is approximated, and of several answers."""
+    sides = _sides(text)
+    if "\\approx" not in sides or len(_top(text, ",")) > 1 or _AND.search(text):
+        return text
+    place = sides.index("\\approx")
+    return text if place == 1 and _NAME.fullmatch(sides[0].replace(" ", "")) else " ".join(sides[:place])
+
+
+def _region(text: str) -> tuple[str, str]:
+    """("x", "S") of "x \\in S"; ("", text) of everything else."""
+    sides = _sides(text)
+    membership = len(sides) == 3 and sides[1] == "\\in" and _NAME.fullmatch(sides[0].replace(" ", ""))
+    return (squeezed(sides[0]), sides[2]) if membership else ("", text)
+
+
+def _names(parts: list[str]) -> set[str]:
+    """The names that are sides of relations."""
+    return {squeezed(side) for part in parts for side in _sides(part)[::2] if _NAME.fullmatch(side)}
+
+
+def _variables(text: str) -> set[str]:
+    """Letters that may be variables: not those of commands but Greek ones, nor e and i."""
+    return set(_VARIABLE.findall(_COMMAND.sub(" ", text))) - {"e", "i"}
+
+
+def _right_hand(text: str, of_expressions: bool = False) -> str:
+    """What "x = 5", "f(x) = 5" or "x \\in S" says of the name on its left, and what "2 + 3 = 5" comes to; the text itself for everything else.
+
+    With `of_expressions` also the value of "x + y = 7": not that of "x^2 = 2", which is no solution, nor of "x + y = 0", a way to write an equation.
+    """
     sides = _sides(text)
     named = len(sides) >= 3 and set(sides[1::2]) <= {"=", "\\in"}
     if named and (_NAME.fullmatch(sides[0].replace(" ", "")) or words(sides[0]) is not None or not re.search("[A-Za-z]", sides[0])):
         return sides[-1]
+    if of_expressions and set(sides[1::2]) == {"="} and not _variables(without_unit(sides[-1])[0]):
+        several = len(_variables(sides[0])) > 1 and _number(sides[-1]) != 0
+        return sides[-1] if several or _NAMED.fullmatch(sides[0].replace(" ", "")) else text
     return text
 
 

@@ -47,6 +47,7 @@ _FRACTION_ARGUMENTS = re.compile(r"\\frac\s*(?!\{)([0-9A-Za-z])\s*(?:([0-9A-Za-z
 _ROOT_ARGUMENT = re.compile(r"\\sqrt\s*([0-9]+|[A-Za-z])|\\sqrt\s*\(([^()]*)\)|(?<![\\A-Za-z])sqrt\s*\(([^()]*)\)")
 _PLAIN_POWER = re.compile(r"\^\s*\(([^()]*)\)|\^\s*(-?[0-9]{2,}|-[0-9])")
 _PLAIN_NAMES = re.compile(r"(?<![\\A-Za-z])(pi|infinity|infty|inf|theta|sin|cos|tan|ln|log)(?![A-Za-z])")
+_UNARY_PLUS = re.compile(r"(^|[(\[,=<>{])\s*\+\s*(?=[0-9A-Za-z\\.(])")
 _TEXT = re.compile(r"\\text\s*\{([^{}]*)\}")
 
 _UNIT_WORDS = (
@@ -141,7 +142,7 @@ _LAST_UNIT = re.compile(
     rf"\s?(?:(?:\\text\s?\{{(?!\s?(?:and|or)\s?\}})[A-Za-z./ \-]+\}}|(?<![A-Za-z\\])(?:{_WORDS})\.?)(?:\s?\^\s?\{{?\s?[23]\s?\}}?)?|\^\\circ(?:\s?[CF])?|/)$"
 )
 _MOST_UNITS = 6  # in a row, slashes counted
-_PLAIN_WORDS = re.compile(r"(?P<core>-?[0-9][0-9,./]*)\s+(?P<unit>[A-Za-z]{3,}(?:\s[A-Za-z]+){0,4})$")
+_PLAIN_WORDS = re.compile(r"(?P<core>-?[0-9][0-9,./]*)\s+(?P<unit>(?!.*\b(?:and|or|not|nor|than|to)\b)[A-Za-z]{3,}(?:\s[A-Za-z]+){0,4})$")
 _CURRENCY = re.compile(r"(?P<sign>-?)\s*(?P<unit>[$€£])\s*(?P<core>-?[0-9.].*)$", re.DOTALL)
 
 
@@ -169,6 +170,7 @@ def normalised(text: str) -> str:
     text = _PLAIN_NAMES.sub(lambda found: "\\" + {"inf": "infty", "infinity": "infty"}.get(found[0], found[0]) + " ", text)
     text = _ROOT_ARGUMENT.sub(lambda found: "\\sqrt{" + next(g for g in found.groups() if g is not None) + "}", text)
     text = _FRACTION_ARGUMENTS.sub(_braced_fraction, text)
+    text = _UNARY_PLUS.sub(r"\1", text.replace(";", ", "))
     text = _PLAIN_POWER.sub(lambda found: "^{" + (found[1] if found[1] is not None else found[2]) + "}", text)
     text = re.sub(r"(\\text\{[^{}]*\}|\bpercent\b)", lambda found: r"\%" if "percent" in found[0] else found[0], text)
     return " ".join(text.replace("\x01", r" \\ ").split()).lstrip(" ,;:").rstrip(" .,;:")
@@ -184,9 +186,9 @@ def squeezed(text: str) -> str:
 def words(text: str) -> str | None:
     """The words of an answer that is words, in lower case: \\text{Evelyn}, (C), "even"; None for mathematics."""
     plain = re.sub(r"[\s\"'.{}]+", " ", _TEXT.sub(r" \1 ", text)).strip()
-    choice = re.fullmatch(r"\(?\s*([A-Z])\s*\)?", plain)
+    choice = re.fullmatch(r"\(?\s*([A-Z])\s*\)?|\(\s*([a-j])\s*\)", plain)
     if choice:
-        return choice[1].lower()
+        return (choice[1] or choice[2]).lower()
     return (
         plain.lower() if re.fullmatch(r"[A-Za-z][A-Za-z\-, ]+", plain) and ("\\text" in text or re.search(r"[A-Za-z]{3}", plain)) else None
     )
@@ -210,6 +212,9 @@ def without_unit(text: str) -> tuple[str, str]:
 
 def _cut(text: str) -> tuple[str, str]:
     """(core, unit as it was written); (text, "") where there is none."""
+    plain = _PLAIN_WORDS.fullmatch(text)
+    if plain:
+        return plain["core"], plain["unit"]
     start = len(text)
     for _ in range(_MOST_UNITS):
         found = _LAST_UNIT.search(text, 0, start)
@@ -219,8 +224,7 @@ def _cut(text: str) -> tuple[str, str]:
     core, unit = text[:start].rstrip(), text[start:].strip()
     if unit and re.search(r"[0-9A-Za-z)}\]!]$", core) and not unit.startswith("/") and not unit.endswith("/"):
         return core, unit
-    plain = _PLAIN_WORDS.fullmatch(text)
-    return (plain["core"], plain["unit"]) if plain else (text, "")
+    return text, ""
 
 
 def _character(character: str) -> str:

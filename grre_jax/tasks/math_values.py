@@ -1,16 +1,21 @@
 r"""Whether two expressions are the same function, decided by their values at points that nobody can guess a false match for.
 
-math-verify's parser (latex2sympy2_extended) reads the LaTeX; the tree is then evaluated to 40 digits at four fixed points of both signs and compared
-to 25. Nothing is simplified, expanded or solved, which is what can take minutes: the work is one walk over a small tree, done again at each point.
+math-verify's parser (latex2sympy2_extended) reads the LaTeX. Two trees of rational numbers alone are then computed exactly. All others are evaluated at four
+fixed points of both signs, to 300 digits, or to 1,500 where the terms of a sum without functions differ too much in size for 300; with each value goes a bound on what
+rounding may have changed in it, and values that differ by more are different. So the slack is relative to the numbers, and only what cancels to 0 may
+leave anything behind. Nothing is simplified, expanded or solved, which is what can take minutes: the work is one walk over a small tree, done again at
+each point. Roots of odd degree of negative numbers are the real ones.
 
-What may be read is bounded before the parser sees it: 120 characters, six levels of brackets, four functions, 30 digits a numeral, no other commands than those of
-`_COMMANDS`. An expression outside of that has no value here (`NotComparable`), and so has one that leaves the numbers: infinite, or with a power above
-10,000.
+What may be read is bounded before the parser sees it: 120 characters, six levels of brackets, four functions, no other commands than those of `_COMMANDS`.
+An expression outside of that has no value here (`NotComparable`), and so has one that leaves the numbers: infinite, with a power above 10,000, or a
+rational number of more than 100,000 bits.
 """
 
 import functools
 import hashlib
+import math
 import re
+from fractions import Fraction
 from typing import Any
 
 from grre_jax.errors import UsageError
@@ -20,11 +25,13 @@ _MOST_DEPTH = 6
 _MOST_POWERS = 10  # and subscripts
 _MOST_FUNCTIONS = 4  # sines, logarithms, ...: without parentheses the parser tries how far each reaches
 _MOST_BARS = 4  # which open and which close is for the parser to try out
-_MOST_DIGITS = 30
 _MOST_EXPONENT = 10_000
 _MOST_FACTORIAL = 1_000
 _POINTS = 4
-_DIGITS, _COMPARED = 40, 25  # decimal digits that are computed and compared
+_MOST_BITS = 100_000  # of a rational number's numerator or denominator
+_DIGITS = (300, 1_500)  # decimal digits that are computed; the second number where the first is too few
+_GUARD = 50  # of them, the last, which rounding may have changed
+_MOST_NOISE = 100  # decimal places: a value that rounding may have changed by more than this is none
 _COMMANDS = frozenset(
     "frac sqrt cdot times div pi sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh ln log exp binom "
     "lfloor rfloor lceil rceil alpha beta gamma delta epsilon theta lambda mu nu phi rho sigma tau omega varphi Delta Omega circ".split()
@@ -53,51 +60,108 @@ def prepare() -> None:
 
 
 def same_value(first: str, second: str) -> bool:
-    """Whether two normalised LaTeX expressions have the same values everywhere. Raises NotComparable where one of them is beyond what is read."""
-    pairs = zip(_values(first), _values(second), strict=True)
-    return all(_close(a, b) for a, b in pairs)
+    """Whether two normalised LaTeX expressions have the same values everywhere.
+
+    Args:
+      first, second: what `math_notation.normalised` made of them.
+
+    Raises:
+      NotComparable: one of them is beyond what is read or has no finite value.
+    """
+    exact_first, exact_second = _exact_value(first), _exact_value(second)
+    if exact_first is not None and exact_second is not None:
+        return exact_first == exact_second
+    from mpmath import workdps
+
+    ones, others, digits = _both(first, second)
+    with workdps(digits):
+        return all(bool(abs(a - b) <= noise_a + noise_b) for (a, noise_a), (b, noise_b) in zip(ones, others, strict=True))
 
 
 def proportional(first: str, second: str, positive: bool = False) -> bool:
-    """Whether one expression is the other times a constant that is not 0 (and is above 0 if `positive`). Raises NotComparable as `same_value`."""
-    ones, others = _values(first), _values(second)
-    if any(_close(value, 0) for value in (*ones, *others)):
+    """Whether one expression is the other times a constant that is not 0.
+
+    Args:
+      first, second: as for `same_value`.
+      positive: whether the constant must be above 0.
+
+    Raises:
+      NotComparable: as `same_value`.
+    """
+    from mpmath import workdps
+
+    ones, others, digits = _both(first, second)
+    if any(abs(value) <= noise for value, noise in (*ones, *others)):
         return False
-    ratios = [a / b for a, b in zip(ones, others, strict=True)]
-    return all(_close(ratio, ratios[0]) for ratio in ratios) and (not positive or (ratios[0].imag == 0 and ratios[0].real > 0))
+    with workdps(digits):
+        ratios = [a / b for (a, _), (b, _) in zip(ones, others, strict=True)]
+        noises = [abs(r) * (n / abs(a) + m / abs(b)) for r, (a, n), (b, m) in zip(ratios, ones, others, strict=True)]
+        same = all(abs(ratio - ratios[0]) <= noise + noises[0] for ratio, noise in zip(ratios, noises, strict=True))
+    return bool(same) and (not positive or bool(abs(ratios[0].imag) <= noises[0] and ratios[0].real > 0))
 
 
-def _close(a: Any, b: Any) -> bool:
-    from mpmath import mpf, workdps
-
-    with workdps(_DIGITS):
-        # What cancels to 0 leaves the last digits behind.
-        return bool(abs(a - b) <= mpf(10) ** -_COMPARED * max(abs(a), abs(b)) + mpf(10) ** (5 - _DIGITS))
+class _TooFewDigits(NotComparable):
+    """An expression with a sum whose terms differ in size by more than the digits that are computed."""
 
 
-def _values(latex: str) -> tuple[Any, ...]:
-    found = _values_or_reason(latex)
-    if isinstance(found, str):
-        raise NotComparable(found)
+_Values = tuple[tuple[Any, Any], ...]  # at each point, with what rounding may have changed
+
+
+def _both(first: str, second: str) -> tuple[_Values, _Values, int]:
+    """The values of both, to the same number of digits, and that number. Raises NotComparable."""
+    few, many = _DIGITS
+    try:
+        return _values(first, few), _values(second, few), few
+    except _TooFewDigits:
+        return _values(first, many), _values(second, many), many
+
+
+def _values(latex: str, digits: int = _DIGITS[0]) -> _Values:
+    found = _values_or_reason(latex, digits)
+    if isinstance(found, NotComparable):
+        raise type(found)(*found.args)
     return found
 
 
+def _exact_value(latex: str) -> Fraction | None:
+    found = _exact_or_reason(latex)
+    if isinstance(found, NotComparable):
+        raise type(found)(*found.args)
+    return found
+
+
+# Values and the reasons why there are none are both kept, since the parts of a list are compared many times.
+
+
 @functools.lru_cache(maxsize=4096)
-def _values_or_reason(latex: str) -> tuple[Any, ...] | str:
-    """The values at the points, or why there are none; both are kept, since the parts of a list are compared many times."""
-    from mpmath import isfinite, mpmathify, workdps
+def _values_or_reason(latex: str, digits: int) -> _Values | NotComparable:
+    """The values at the points, or why there are none."""
+    from mpmath import isfinite, mpf, workdps
 
     try:
         tree = _parsed(latex)
-        with workdps(_DIGITS):
-            values = tuple(+mpmathify(_value(tree, point)) for point in range(_POINTS))
+        with workdps(digits):
+            values = tuple(_value(tree, point, digits) for point in range(_POINTS))
+            sure = all(isfinite(value) and noise <= mpf(10) ** -_MOST_NOISE * max(1, abs(value)) for value, noise in values)
     except NotComparable as error:
-        return str(error)
+        return type(error)(*error.args)
     except (ArithmeticError, ValueError, TypeError, RecursionError, MemoryError) as error:
-        return f"{latex[:80]!r} has no finite value: {error}"
-    return values if all(isfinite(value) for value in values) else f"{latex[:80]!r} has no finite value"
+        return NotComparable(f"{latex[:80]!r} has no finite value: {error}")
+    return values if sure else NotComparable(f"{latex[:80]!r} has no finite value")
 
 
+@functools.lru_cache(maxsize=4096)
+def _exact_or_reason(latex: str) -> Fraction | None | NotComparable:
+    """The value of an expression of rational numbers alone, None of any other, or why neither can be said."""
+    try:
+        return _exact(_parsed(latex))
+    except NotComparable as error:
+        return type(error)(*error.args)
+    except (ArithmeticError, ValueError, TypeError, RecursionError, MemoryError) as error:
+        return NotComparable(f"{latex[:80]!r} has no finite value: {error}")
+
+
+@functools.lru_cache(maxsize=4096)
 def _parsed(latex: str) -> Any:
     _check_bounds(latex)
     from latex2sympy2_extended import latex2sympy
@@ -133,56 +197,122 @@ def _check_bounds(latex: str) -> None:
         or re.search(r"[0-9]\s*_", latex)  # a base, which the parser would drop
         or unknown
         or any(ord(character) > 126 for character in latex)
-        or re.search(rf"[0-9]{{{_MOST_DIGITS + 1}}}", latex)
         or (("!" in latex or "binom" in latex) and ("^" in latex or re.search("[0-9]{4}", latex) or latex.count("!") > 3))
     ):
         raise NotComparable(f"{latex[:80]!r} is beyond what is read")
 
 
-def _value(node: Any, point: int) -> Any:
-    """The value of a tree where each symbol has the value that its name has at a point."""
+def _exact(node: Any) -> Fraction | None:
+    """The value of a tree of rational numbers, sums, products, whole powers and factorials; None of any other. Raises ValueError beyond _MOST_BITS."""
+    name = type(node).__name__
+    if node.is_Rational:
+        return Fraction(int(node.p), int(node.q))
+    if node.is_Float:
+        return Fraction(str(node))
+    if not (node.is_Add or node.is_Mul or node.is_Pow or name in ("UnevaluatedExpr", "factorial", "binomial", "Abs")):
+        return None
+    arguments = [_exact(argument) for argument in node.args]
+    if any(argument is None for argument in arguments):
+        return None
+    if node.is_Add:
+        return functools.reduce(lambda total, term: _bounded(total + term), arguments)
+    if node.is_Mul:
+        return functools.reduce(lambda product, factor: _bounded(product * factor), arguments)
+    if name == "UnevaluatedExpr":
+        return arguments[0]
+    if name == "Abs":
+        return abs(arguments[0])
+    if any(argument.denominator != 1 for argument in arguments[-1:] if node.is_Pow) or (
+        not node.is_Pow and any(argument.denominator != 1 or not 0 <= argument <= _MOST_FACTORIAL for argument in arguments)
+    ):
+        return None
+    if node.is_Pow:
+        base, exponent = arguments
+        if abs(exponent) > _MOST_EXPONENT or _bits(base) * abs(exponent) > _MOST_BITS:
+            raise ValueError("a power out of bounds")
+        return base ** int(exponent)
+    return Fraction((math.factorial if name == "factorial" else math.comb)(*map(int, arguments)))
+
+
+def _bits(number: Fraction) -> int:
+    return max(number.numerator.bit_length(), number.denominator.bit_length())
+
+
+def _bounded(number: Fraction) -> Fraction:
+    if _bits(number) > _MOST_BITS:
+        raise ValueError("a number out of bounds")
+    return number
+
+
+def _value(node: Any, point: int, digits: int) -> tuple[Any, Any]:
+    """The value of a tree where each symbol has the value that its name has at a point, and a bound on what rounding changed in it."""
     import mpmath
     import sympy
 
+    step = mpmath.mpf(10) ** (_GUARD - digits)  # relative, of each operation
     if node.is_Symbol:
-        return _symbol(node.name, point)
-    if node.is_Rational:
-        return mpmath.mpf(int(node.p)) / int(node.q)
-    if node.is_Float:
-        return mpmath.mpf(str(node)) if len(str(node)) < _MOST_DIGITS else mpmath.mpf(node)
+        return _symbol(node.name, point), mpmath.mpf(0)
+    if node.is_Rational or node.is_Float:
+        number = Fraction(str(node)) if node.is_Float else Fraction(int(node.p), int(node.q))
+        value = mpmath.mpf(number.numerator) / number.denominator
+        return value, mpmath.mpf(0) if number.denominator == 1 else step * abs(value)
     constants = {sympy.pi: mpmath.pi, sympy.E: mpmath.e, sympy.I: mpmath.mpc(0, 1)}
     if node in constants:
-        return +constants[node]
-    arguments = [_value(argument, point) for argument in node.args]
+        value = +constants[node]
+        return value, step * abs(value)
+    pairs = [_value(argument, point, digits) for argument in node.args]
+    arguments, noises = [value for value, _ in pairs], [noise for _, noise in pairs]
     name = type(node).__name__
     if node.is_Add:
-        return mpmath.fsum(arguments)
+        sizes = [abs(argument) for argument in arguments if argument != 0]
+        if sizes and min(sizes) < 10**_GUARD * step * max(sizes):
+            raise _TooFewDigits("the terms of a sum differ too much in size")
+        return mpmath.fsum(arguments), mpmath.fsum(noises) + step * max(sizes, default=0)
+    if name in ("floor", "ceiling"):
+        nearest = mpmath.nint(arguments[0].real)
+        if abs(arguments[0] - nearest) <= noises[0]:  # a whole number but for rounding
+            return nearest, mpmath.mpf(0)
+    value = _applied(node, name, arguments, point, digits)
+    if not any(noises):
+        return value, step * abs(value)
+    moved = _applied(node, name, [argument + noise for argument, noise in pairs], point, digits)
+    return value, abs(moved - value) + step * abs(value)
+
+
+def _applied(node: Any, name: str, arguments: list[Any], point: int, digits: int) -> Any:
+    """What a node makes of the values of its arguments."""
+    import mpmath
+
     if node.is_Mul:
         return mpmath.fprod(arguments)
+    if digits > _DIGITS[0] and not (node.is_Pow and _exact(node.exp) is not None) and name not in ("Abs", "UnevaluatedExpr"):
+        raise ValueError(f"{name} to so many digits")  # would take too long in a list of them
     if node.is_Pow:
-        return _power(*arguments)
+        return _power(*arguments, node.exp)
     if name == "log":
         return mpmath.log(*arguments)
     if name == "Abs":
         return abs(arguments[0])
     if name == "UnevaluatedExpr":
         return arguments[0]
-    if name == "factorial" and abs(arguments[0]) <= _MOST_FACTORIAL:
-        return mpmath.factorial(arguments[0])
-    if name == "binomial" and all(abs(argument) <= _MOST_FACTORIAL for argument in arguments):
-        return mpmath.binomial(*arguments)
+    if name in ("factorial", "binomial") and all(abs(argument) <= _MOST_FACTORIAL for argument in arguments):
+        return getattr(mpmath, name)(*arguments)
     if name in _FUNCTION_NAMES:
         if any(abs(argument) > _MOST_EXPONENT for argument in arguments):
-            raise ValueError(f"{name} of {arguments[0]}")
+            raise ValueError(f"{name} of {mpmath.nstr(arguments[0])}")
         return getattr(mpmath, {"ceiling": "ceil"}.get(name, name))(*arguments)
     if node.is_Function and not hasattr(mpmath, name) and len(arguments) <= 3:  # f(x): a name as any other
         return _symbol(name, point) + sum(_symbol(f"{name}/{place}", point) * argument for place, argument in enumerate(arguments))
     raise ValueError(f"{name} has no value here")
 
 
-def _power(base: Any, exponent: Any) -> Any:
-    if abs(exponent) > _MOST_EXPONENT or abs(base) > 10.0**300:
+def _power(base: Any, exponent: Any, written: Any) -> Any:
+    """base**exponent; of a negative base the real root where the exponent is written as a fraction of odd denominator."""
+    if abs(exponent) > _MOST_EXPONENT or abs(base) > 10**1000:
         raise ValueError("a power out of bounds")
+    fraction = _exact(written)
+    if fraction is not None and fraction.denominator % 2 and fraction.denominator > 1 and base.imag == 0 and base.real < 0:
+        return abs(base) ** exponent * (-1) ** (fraction.numerator % 2)
     return base**exponent
 
 

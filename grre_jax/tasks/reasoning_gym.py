@@ -16,6 +16,7 @@ from typing import Any
 from grre_jax.errors import DataError, UsageError
 from grre_jax.tasks import addressing
 from grre_jax.tasks.task import Question, Verdict, nearest, whole_number
+from grre_jax.tasks.verifiers import after_thinking
 
 _SOURCE_SEED = 0  # of the entries themselves, whichever order they are asked in
 _HELD_OUT_ONE_IN = 10
@@ -96,6 +97,8 @@ class ReasoningGym:
     def verify(self, question: Question, completion: str) -> Verdict:
         """The data set's own score, from 0 to 1, of what stands between the last <answer> and </answer>, or else of the whole completion.
 
+        What stands before `</think>` does not count, and a completion that ends within its thinking scores 0.
+
         Raises:
           DataError: the question is none of this data set with these options.
         """
@@ -148,6 +151,7 @@ def _is_held_out(entry: dict[str, Any]) -> bool:
 
 
 def _answer(completion: str) -> str:
+    completion = after_thinking(completion)
     end = completion.rfind("</answer>")
     start = completion.rfind("<answer>", 0, end) if end >= 0 else -1
     return completion[start + len("<answer>") : end].strip() if start >= 0 else completion[-2 * _LONGEST_ANSWER :].strip()

@@ -17,6 +17,7 @@ from grre_jax.tasks.function_calls import NotCalls, read_calls, same_calls
 from grre_jax.tasks.stored_questions import StoredQuestions, digest
 from grre_jax.tasks.stored_records import Record
 from grre_jax.tasks.task import Question, Verdict, choice
+from grre_jax.tasks.verifiers import after_thinking
 
 _ROLES = {"user": "User", "assistant": "Assistant", "tool": "Tool"}
 
@@ -68,7 +69,7 @@ class ToolACE(StoredQuestions):
         except NotCalls:
             return Verdict(0.0, {"correct": 0.0, "well_formed": 0.0})
         wanted = read_calls(question.answer)
-        right = float(same_calls(given, wanted) if wanted else not given and bool(completion.strip()))
+        right = float(same_calls(given, wanted) if wanted else not given and bool(after_thinking(completion).strip()))
         return Verdict(right, {"correct": right, "well_formed": 1.0})
 
     def _questions_of(self, split: str, record: Record, where: str) -> Iterable[tuple[str, Question]]:

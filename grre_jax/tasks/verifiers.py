@@ -12,7 +12,9 @@ Without any, the last number of the text is the answer. Where words or a calcula
 answer is the sum of 3 and 5, which is 8", `\boxed{3 + 5 = 8}`), the number is the one after the last "=" of that sentence or
 box, or else the last in it.
 
-**What a number is.** Digits with thousands separators (1,234; 1{,}234; 1\,234; 12,34,567), a sign, decimals (12.50, .5),
+What stands before the last `</think>` does not count, and a text that ends between `<think>` and its end has no answer.
+
+**What a number is.** Digits with thousands separators (1,234; 1{,}234; 1\,234; 12,34,567; thin spaces), a sign, decimals (12.50, .5),
 fractions (1/2, \frac{1}{2}, \dfrac12), mixed numbers (1 1/2, 3\frac{1}{2}), powers of ten (1.5e3, 2 \times 10^{3}). Currency
 signs, units, percent signs and words around it do not count: 50% is 50, not one half, because that is how grade-school answers
 are written. Digits glued to a letter before them (x2, H2O) are no number, nor are numerals longer than 400 characters.
@@ -20,7 +22,7 @@ are written. Digits glued to a letter before them (x2, H2O) are no number, nor a
 **When two are equal.** Numbers are exact fractions and compared exactly: 0.50 = 1/2, -0.0 = 0, 18.00 = 18, and 0.333 is not 1/3
 unless a relative tolerance allows it.
 
-Everything is a few linear scans of at most the last million characters, so no completion, however long or deeply nested, takes
+Everything is a few linear scans of at most the last 500,000 characters, so no completion, however long or deeply nested, takes
 long or raises.
 """
 
@@ -29,12 +31,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 
-_MOST_CHARACTERS = 1_000_000  # of a completion's end: some times what the longest reasoning models write
+_MOST_CHARACTERS = 500_000  # of a completion's end: some times what the longest reasoning models write
 _MOST_FORMS = 1_000  # explicit forms looked at, from the last: a text that has more of them without a number is no answer
 _LONGEST_NUMERAL = 400
 _REACH = 400  # characters after an explicit form within which its number must lie
 
-_DIGITS = r"(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]{1,2}(?:,[0-9]{2})+,[0-9]{3}(?![0-9])|[0-9]+)"
+# The pairs of digits are few: unlimited, a text of nothing else would be gone through from each of them.
+_DIGITS = r"(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]{1,2}(?:,[0-9]{2}){1,8},[0-9]{3}(?![0-9])|[0-9]+)"
 _DECIMAL = rf"(?:{_DIGITS}(?:\.[0-9]+)?|(?<![\w)\]}}])\.[0-9]+)"
 
 
@@ -58,8 +61,9 @@ _BRACES = re.compile(r"\\(?:boxed|fbox)\s{0,4}\{|\\(?:boxed|fbox)(?![A-Za-z])|\\
 _HASHES = re.compile(r"(?<!#)####(?!#)")
 _HEADING = re.compile(r"\s*[0-9]+[.)]\s+[A-Za-z]")
 _LINE_A = re.compile(r"^[ \t*]{0,8}A[ \t*]{0,4}:", re.MULTILINE)
+# Up to the next "answer" at most, so that every character is passed for one of them only.
 _ANSWER = re.compile(
-    r"(?<!\w)answers?(?!\w)(?:\s(?:to|for|of)\s[^.\n:=]{0,60}?)?[\s*_`,]{0,6}(?:(?:therefore|then|thus|now|hence)[\s,]{1,3})?"
+    r"(?<!\w)answers?(?!\w)(?:\s(?:to|for|of)\s(?:(?!\banswers?\b)[^.\n:=]){0,60}?)?[\s*_`,]{0,6}(?:(?:therefore|then|thus|now|hence)[\s,]{1,3})?"
     r"(?:(?P<heading>[:=])|(?:(?:would|should|will|must|has\sto)\sbe|comes\s(?:out\s)?to|is|are|was|equals)(?!\w)(?!\s+not(?!\w)))",
     re.IGNORECASE,
 )
@@ -73,6 +77,7 @@ _CALCULATION = re.compile(r"\s?(?:[=^]|[-−/+*×÷]\s?[0-9(\\$]|x\s?[0-9$]|\\(?
 _SENTENCE_END = re.compile(r"[.!?](?=\s|$)")
 _EMPTY_LINE = re.compile(r"[\s*_`$:\-]*(?:\\[(\[]\s*)?")
 _SPACE = re.compile(r"\s*")
+_THIN_GROUPS = re.compile("(?<![0-9.,])[0-9]{1,3}(?:[\u2009\u202f][0-9]{3})+(?![0-9])")
 
 
 @dataclass(frozen=True)
@@ -92,7 +97,7 @@ class Answer:
 
 def extract_answer(text: str) -> Answer | None:
     """The answer a text gives, or None if it gives none; see the module's text. Never raises."""
-    text = _normalised(text[-_MOST_CHARACTERS:])
+    text = _normalised(after_thinking(text)[-_MOST_CHARACTERS:])
     for start, stop, form in _forms(text):
         found = _said_by(text, start, stop, form)
         if found is not None:
@@ -101,6 +106,12 @@ def extract_answer(text: str) -> Answer | None:
     for last in _NUMBER.finditer(text):  # noqa: B007  (the last one is what is wanted)
         pass
     return _as_answer(last, "number")
+
+
+def after_thinking(text: str) -> str:
+    """What a text says after its last `</think>`, or all of it if it has none; nothing if a `<think>` is left open. Never raises."""
+    said = text[text.rfind("</think>") + len("</think>") :] if "</think>" in text else text
+    return "" if "<think>" in said else said
 
 
 def parse_number(text: str) -> Fraction | None:
@@ -145,7 +156,8 @@ def final_number_is(completion: str, answer: str, tolerance: Fraction | float = 
 
 
 def _normalised(text: str) -> str:
-    r"""LaTeX's spaces and escapes in numbers taken out: 1{,}234 and 1,\!234 are 1,234, 1\,234 is 1234, \$5 is $5."""
+    r"""LaTeX's spaces and escapes in numbers taken out: 1{,}234 and 1,\!234 are 1,234, 1\,234 is 1234, \$5 is $5; thin spaces between thousands too."""
+    text = _THIN_GROUPS.sub(lambda found: re.sub("[\u2009\u202f]", "", found[0]), text)
     for written, meant in (("{,}", ","), ("\\!", ""), ("\\,", ""), ("\\$", "$"), ("\\%", "%"), ("\u00a0", " "), ("\u202f", " ")):
         text = text.replace(written, meant)
     return text

@@ -28,6 +28,11 @@ def test_broken_calls(text):
         read_calls(text)
 
 
+def test_a_thought_that_was_cut_off_calls_nothing():
+    assert read_calls("<think>[f(a=1)]") == [] == read_calls("<think>x</think><think>[f(a=1)]")
+    assert read_calls("<think>[g()]</think>[f(a=1)]") == [Call("f", {"a": 1})]
+
+
 def test_same_calls_are_counted():
     one, other = Call("f", {"a": 1}), Call("f", {"a": 1.0})
     assert same_calls([one, one], [one, other]) and not same_calls([one, one], [one]) and not same_calls([], [one]) and same_calls([], [])

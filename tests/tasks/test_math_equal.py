@@ -28,5 +28,10 @@ def test_both_ways(a, b, same):
     assert same_answer(a, b) is same_answer(b, a) is same
 
 
+@pytest.mark.parametrize("equation", ["x+y=7", "|AB|=7", "f^{-1}(3)=7", "P(A\\cap B)=7", "\\frac ab=7"])
+def test_an_equation_may_give_a_number_and_a_number_is_no_equation(equation):
+    assert same_answer(equation, "7") and not same_answer("7", equation)
+
+
 def test_canonical():
     assert canonical("0.50") == canonical("\\frac{1}{2}") == "1/2" and canonical("x + 1") == canonical("$x+1$") == "x+1"

@@ -17,6 +17,46 @@ def test_values_decide():
     assert not math_values.same_value("x", "x+10^{-20}")
 
 
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("2^{2024}", "2^{2024}-1"),
+        ("2^{2024}x", "(2^{2024}-1)x"),
+        ("\\sqrt{2^{2024}+1}", "2^{1012}"),
+        ("x+10^{-200}", "x"),
+        ("x^{2024}+1", "x^{2024}"),
+        ("\\pi 2^{-2000}", "\\pi 2^{-2001}"),
+        ("(\\sin 1+1)10^{-900}", "(\\sin 1+1)10^{-901}"),
+        ("\\sqrt[4]{-16}", "-2"),
+    ],
+)
+def test_sizes_apart_are_no_excuse(first, second):
+    assert math_values.same_value(first, first) and not math_values.same_value(first, second) and not math_values.same_value(second, first)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("2^{2024}x", "2\\cdot 2^{2023}x"),
+        ("\\sqrt{2^{2024}}", "2^{1012}"),
+        ("x^{2024}+1", "1+x^{2024}"),
+        ("2^{128}", "340282366920938463463374607431768211456"),
+        ("\\sqrt{3+2\\sqrt{2}}-1", "\\sqrt{2}"),
+        ("\\sqrt[3]{2+\\sqrt{5}}+\\sqrt[3]{2-\\sqrt{5}}", "1"),
+        ("\\lfloor\\sqrt{9}\\rfloor", "3"),
+        ("0.1+0.2", "0.3"),
+    ],
+)
+def test_rounding_makes_no_difference(first, second):
+    assert math_values.same_value(first, second) and math_values.same_value(second, first)
+
+
+def test_what_rounding_may_have_made_is_no_value():
+    for other in ("5", "6"):
+        with pytest.raises(math_values.NotComparable):
+            math_values.same_value("5+(\\sin^2 1+\\cos^2 1-1)10^{9999}", other)
+
+
 def test_constant_factors():
     assert math_values.proportional("x+1", "2x+2") and math_values.proportional("x+1", "-x-1")
     assert (
@@ -28,7 +68,21 @@ def test_constant_factors():
 
 @pytest.mark.parametrize(
     "text",
-    ["", "1/0", "9^{9^{9}}", "\\int x", "((((((((x))))))))", "x" * 121, "|x|x|x|x|", "1" * 31, "\\frac{1}", "5_2", "9999!", "\\infty", "ä"],
+    [
+        "",
+        "1/0",
+        "9^{9^{9}}",
+        "\\int x",
+        "((((((((x))))))))",
+        "x" * 121,
+        "|x|x|x|x|",
+        "1" * 121,
+        "\\frac{1}",
+        "5_2",
+        "9999!",
+        "\\infty",
+        "ä",
+    ],
 )
 def test_what_is_not_read(text):
     for _ in range(2):  # the refusal is remembered
@@ -45,6 +99,7 @@ def test_a_missing_package_is_named(monkeypatch):
         return whole(name, *args, **options)
 
     math_values._values_or_reason.cache_clear()
+    math_values._parsed.cache_clear()
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(UsageError, match=r"math-verify, .* pip install 'grre-jax\[rewards\]'"):
         math_values.prepare()

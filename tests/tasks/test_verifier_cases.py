@@ -72,6 +72,39 @@ def _huge():
     yield from ("5" * many, " " * many, "[" * many, "\\boxed{" * (many // 7), "\0" * 1000, "\ud800")
     yield "\\boxed{" + "{" * (many // 2) + "5" + "}" * (many // 2) + "}"
     yield "the answer is " * (many // 14)
+    yield from ("11," * 3_000_000, "111," * 2_000_000 + "1111", "1/" * 3_000_000, "1 " * 3_000_000, "111\u2009" * 2_000_000)
+
+
+def _pieces():
+    """What repetitions in a pattern could share out among themselves in too many ways, in texts as long as are looked at."""
+    for piece in (
+        "11,",
+        "11,111,",
+        "1.",
+        "\\frac{1",
+        "\\frac{11,",
+        "answer to ",
+        "####\n",
+        "A:\n ",
+        "= - ",
+        "$",
+        "\\(",
+        "\\) ",
+        "\\text{ ",
+    ):
+        yield piece * (1_000_000 // len(piece))
+    for piece in (
+        "<think>",
+        "</think>",
+        "<answer>",
+        "</answer>",
+        "\\boxed{5},",
+        "the answer is $",
+        "x, not ",
+        "the answer is a, not ",
+        "1\u202f",
+    ):
+        yield piece * (1_000_000 // len(piece))
 
 
 def _boxed_hostile():
@@ -119,6 +152,21 @@ def _boxed_hostile():
         "\\log(" * 6 + "x" + ")" * 6,
         "1/" * 50 + "0",
     )
+    # Many digits: of exact numbers, of sums whose terms differ in size, and of functions where these need them.
+    for part in (
+        "97^{9999}",
+        "1/9^{9999}",
+        "x^{999}+1",
+        "x^{1/3}+2^{-999}",
+        "\\sin x+9^{-999}",
+        "x^{x}+9^{-999}",
+        "\\tan x",
+        "x!",
+        "x!+9!",
+    ):
+        yield ",".join(part.replace("x", letter) for letter in "abcdfghjklmnopqrstuvwxyz")[: 300 // len(part + ",") * len(part + ",") - 1]
+    for piece in ("11,", "+", "(+", ";", "|A", "\\approx", "x\\in", "no ", "1_1", "miles per "):
+        yield piece * (290 // len(piece))
 
 
 def _call_hostile():
@@ -165,19 +213,39 @@ def _call_hostile():
         "[f(a=lambda: 1)]",
         "[f(a=f'{b}')]",
     )
+    yield from (
+        "[" + "a" * 9_990,
+        "[a" + " " * 9_990,
+        "{" + " " * 9_990,
+        "a" * 9_990,
+        "a." * 4_990 + "(",
+        "[f(a=" + "a if b else " * 800 + "1)]",
+    )
+    for piece in ("not ", "1**", "a.", "lambda:", "~", "x<", "x and "):
+        yield "[f(a=" + piece * (9_900 // len(piece)) + "1)]"
+    for piece in ("11,", "[{ ", "a=", "f(a", '{"name"', "<tool_call>", "</think>"):
+        yield piece * (9_900 // len(piece))
 
 
 HOSTILE = {
-    "gsm8k": _huge,
-    "math": lambda: (*_huge(), *(f"\\boxed{{{text}}}" for text in _boxed_hostile())),
+    "arithmetic": _huge,
+    "gsm8k": lambda: (*_huge(), *_pieces()),
+    "chat_arithmetic": lambda: (*_huge(), *_pieces()),
+    "guru_math": _pieces,
+    "reasoning_gym": lambda: (*_huge(), *_pieces()),
+    "math": lambda: (*_huge(), *_pieces(), *(f"\\boxed{{{text}}}" for text in _boxed_hostile())),
     "toolace": lambda: (*_huge(), *_call_hostile()),
 }
+
+
+def test_hostile_texts_are_tried_on_every_task():
+    assert sorted(HOSTILE) == tasks.names()
 
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_no_text_hangs_or_crashes_a_verifier(name):
     task = _built(name)
-    question = tasks.Question("case", "asked", {"toolace": "[f(a=1)]"}.get(name, "5"))
+    question = tasks.Question("case", "asked", {"toolace": "[f(a=1)]"}.get(name, "5")) if name != "reasoning_gym" else task.question(0)
     slow = []
     for number, text in enumerate(HOSTILE[name]()):
         began = time.process_time()
