@@ -27,6 +27,7 @@ setup(
         "orbax-checkpoint>=0.12.8",
         "jaxtyping>=0.3",
         "numpy>=2",
+        "scipy>=1.13",
         # Rollout shards: TFDS's own classes write and read them, without TensorFlow.
         "array_record>=0.8",
         "fsspec>=2025.2",

@@ -103,6 +103,7 @@ class Troupe:
         self.running: dict[str, Any] = {}
         self.began: dict[str, float] = {}
         self.ended: set[str] = set()
+        self.killed: set[str] = set()
 
     def start(self, name: str) -> None:
         """Starts a process of that role."""
@@ -125,6 +126,7 @@ class Troupe:
     def kill(self, name: str) -> float:
         """Kills a process; returns for how many seconds it had run."""
         process = self.running.pop(name)
+        self.killed.add(name)
         lived = time.monotonic() - self.began[name]
         os.kill(process.pid, signal.SIGKILL)
         process.join()
@@ -132,6 +134,10 @@ class Troupe:
             self.ended.add(name)
             return -1.0
         return lived
+
+    def due(self, names: list[str]) -> list[str]:
+        """Those of the names that may be killed now: until all have been killed once, those that have not."""
+        return names if self.killed >= set(self.names) - self.ended else [name for name in names if name not in self.killed]
 
     def all(self) -> None:
         """Kills what an error has left."""
@@ -160,13 +166,13 @@ def moment(troupe: Troupe, draw: random.Random, longest: float) -> tuple[str, st
         changed = [who for who in now if now[who] != before[who]]
         if changed:
             before = now
-            names = [name for name in troupe.running if (name == "learner") == ("learner" in changed)]
+            names = troupe.due([name for name in troupe.running if (name == "learner") == ("learner" in changed)])
             if names and draw.random() < 0.3:  # not always the first change after a start
                 time.sleep(draw.choice((0.0, 0.002, 0.01, 0.05, 0.2)))
                 troupe.look()
                 if names := [name for name in names if name in troupe.running]:
                     return draw.choice(names), "change"
-    return (draw.choice(sorted(troupe.running)), "clock") if troupe.running else None
+    return (draw.choice(sorted(troupe.due([*troupe.running]))), "clock") if troupe.running else None
 
 
 def disturbed(context: Any, folder: Path, seed: int, steps: int, kills: int, draw: random.Random, longest: float) -> list[dict[str, Any]]:
