@@ -198,7 +198,7 @@ def intact(found: Iterator[Entry | CorruptManifest]) -> Iterator[Entry]:
         yield entry
 
 
-def parsed(lines: list[bytes], place: str, first: int = 1) -> Iterator[Entry | CorruptManifest]:
+def parsed(lines: list[bytes], place: str, first: int = 1) -> list[Entry | CorruptManifest]:
     """The entries of lines that follow each other, with the error of a damaged one in its place.
 
     Args:
@@ -206,9 +206,14 @@ def parsed(lines: list[bytes], place: str, first: int = 1) -> Iterator[Entry | C
       place: of a line, but for its number.
       first: the first one's number.
     """
+    found = [_parsed(line, f"{place}{number}") for number, line in enumerate(lines, start=first)]
+    if not any(isinstance(entry, CorruptManifest) for entry in found):
+        return found
+    found = []
     for number, (line, put_right) in enumerate(sealed_lines.corrected(lines), start=first):
         entry = _parsed(line, f"{place}{number}")
-        yield CorrectedLine(f"{place}{number}", entry) if put_right and isinstance(entry, Entry) else entry
+        found.append(CorrectedLine(f"{place}{number}", entry) if put_right and isinstance(entry, Entry) else entry)
+    return found
 
 
 def _parsed(line: bytes, place: str) -> Entry | CorruptManifest:

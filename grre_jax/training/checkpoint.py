@@ -154,11 +154,10 @@ class Checkpoints:
         except (OSError, ValueError, RuntimeError) as error:  # TensorStore reports a full disk as ValueError
             step = self._saving
             left = [s for s in listed(self.folder) if s != step]
-            reason = (
-                "no space left on the disk" if "No space left" in str(error) or "ENOSPC" in str(error) else str(error).split("\n")[0][:300]
-            )
+            full = "No space left" in str(error) or "ENOSPC" in str(error)
+            why = "no space left on the disk" if full else reason(error)
             raise DataError(
-                f"the checkpoint of step {step} cannot be written to {self.folder}: {reason}; "
+                f"the checkpoint of step {step} cannot be written to {self.folder}: {why}; "
                 + (
                     f"that of step {left[-1]} is whole: make room and continue from it (`grre train` with --resume)"
                     if left
@@ -197,7 +196,7 @@ class Checkpoints:
         except (OSError, ValueError, KeyError, RuntimeError) as error:
             before = [known for known in self.steps if known < step]
             go_on = f", or move it away and continue from step {before[-1]} (`grre train` with --resume)" if before else ""
-            raise DataError(f"{place} cannot be read ({_reason(error)}): restore it from a copy{go_on}") from error
+            raise DataError(f"{place} cannot be read ({reason(error)}): restore it from a copy{go_on}") from error
 
     def close(self) -> None:
         """Waits and lets go of the folder.
@@ -264,10 +263,11 @@ def read_params(folder: Path | StorePath, step: int, like: Any) -> Any:
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         if _goes(folder, step):
             raise CheckpointGone(f"the checkpoint of step {step} is gone from {folder}: it holds {listed(folder) or 'none'}") from error
-        raise DataError(f"{file} cannot be read ({_reason(error)}): restore it from a copy") from error
+        raise DataError(f"{file} cannot be read ({reason(error)}): restore it from a copy") from error
 
 
-def _reason(error: Exception) -> str:
+def reason(error: Exception) -> str:
+    """What an error of Orbax says, in a line."""
     return str(error).splitlines()[0][:300] if str(error) else repr(error)
 
 

@@ -32,7 +32,7 @@ from grre_jax.parallel import processes
 from grre_jax.rollouts import cache
 from grre_jax.rollouts.store_path import StorePath, remove_tree
 from grre_jax.training import checksums, workspaces
-from grre_jax.training.checkpoint import CheckpointGone, Keep, abstract, chosen, parts
+from grre_jax.training.checkpoint import CheckpointGone, Keep, abstract, chosen, parts, reason
 from grre_jax.training.orbax_turn import turn
 from grre_jax.training.state import TrainState
 
@@ -228,7 +228,7 @@ class StagedCheckpoints:
             yield
         except (OSError, ValueError, RuntimeError) as error:
             raise DataError(
-                f"the checkpoint of step {self._saving} cannot be written to {self.folder}: {str(error).splitlines()[0][:300] if str(error) else error!r}; "
+                f"the checkpoint of step {self._saving} cannot be written to {self.folder}: {reason(error)}; "
                 "those entered before are whole: continue from them (`grre train` with --resume)"
             ) from error
 
@@ -258,8 +258,7 @@ def _load(folder: StorePath, step: int, wanted: dict[str, Any]) -> dict[str, Any
         except (OSError, ValueError, KeyError, RuntimeError) as error:
             if step not in listed(folder):
                 raise _gone(folder, step) from error
-            reason = str(error).splitlines()[0][:300] if str(error) else repr(error)
-            raise DataError(f"{folder / entered.folder} cannot be read ({reason}): restore it from a copy") from error
+            raise DataError(f"{folder / entered.folder} cannot be read ({reason(error)}): restore it from a copy") from error
 
 
 def _fetch(source: StorePath, entered: Entered, wanted: Mapping[str, Any], place: Path) -> None:
