@@ -1,7 +1,7 @@
 """SmolLM2-135M-Instruct learns one-digit sums from its own stale samples.
 
 What it shows: a real pretrained language model, off-policy (the sampler's weights are refreshed every 4 steps) without importance weights. On-policy is
-`--regime.sync-interval 1`, all data from the initial policy `--regime.offline true`.
+`--regime.sync-interval 1`, all data from the initial policy `--regime.sync-interval 1 --regime.offline true`.
 
 Commands:  grre fetch smollm2-135m
            grre train configs/smollm2_arithmetic.py

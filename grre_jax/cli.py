@@ -80,7 +80,7 @@ def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     sample.set_defaults(run=_sample)
     report = commands.add_parser("report", help="summary table and curves of one or several runs")
     report.add_argument("folders", metavar="RUN", nargs="+")
-    report.add_argument("--output", help="where the pictures go: the run's own plots/ for one run, ./report for several, if not given")
+    report.add_argument("--output", help="the folder for plots/, summary.json and report.html: the run's own for one run, A-vs-B beside the first for several, if not given")
     report.set_defaults(run=_report)
 
     algorithms = commands.add_parser("algorithms", help="the objectives, with formula, defaults and what data each needs")

@@ -68,7 +68,7 @@ def run(
         output: the folder: runs.jsonl; then compare.json, compare.md and compare.png.
         regimes: names as for `regime_of`; `REGIMES` if none is given.
         algorithms: names or FILE.py:FUNCTION of further ones, besides `LABELS`.
-        only: labels of those that take part; all if none is given.
+        only: labels of the algorithms that take part, besides `algorithms`; all if none is given.
         seeds: how many a cell; 1 if None.
         first_seed: the first of them.
         console: where to say what goes on; standard output if None.
@@ -122,7 +122,7 @@ def _entries(algorithms: Sequence[str], only: Sequence[str]) -> tuple[Entry, ...
     known = {entry.label: entry for entry in (*ENTRIES, *further)}
     if unknown := [label for label in only if label not in known]:
         raise UsageError(f"--only {unknown[0]!r} is no algorithm of the comparison: take one of {', '.join(known)}")
-    return tuple(known[label] for label in only or (*LABELS, *(entry.label for entry in further)))
+    return tuple(known[label] for label in dict.fromkeys((*(only or LABELS), *(entry.label for entry in further))))
 
 
 def _agree(output: Path, config: Config) -> None:

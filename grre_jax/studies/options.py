@@ -47,7 +47,7 @@ def add_parsers(studies: argparse._SubParsersAction) -> None:
         help="on-policy, offline, 'sync N', 'offset N', 'staleness N' or 'reuse N'; may be repeated; on-policy, 'sync 20' and offline if not given",
     )
     compare.add_argument(
-        "--only", action="append", default=[], metavar="LABEL", help="an algorithm that takes part, as tables call it; may be repeated"
+        "--only", action="append", default=[], metavar="LABEL", help="an algorithm that takes part, as tables call it, besides those of --algorithm; may be repeated"
     )
     _entrants_and_seeds(compare, "1", 0)
     compare.set_defaults(run=_compare, takes_fields=True, computes=True)

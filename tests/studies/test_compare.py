@@ -65,6 +65,13 @@ def test_a_run_that_was_killed_goes_on_from_its_checkpoint(make_config, tmp_path
     assert [options for _, *options in trained] == [[False, True], [True, False]]  # resume, overwrite
 
 
+def test_a_loss_of_ones_own_takes_part_beside_those_that_are_named(make_config, tmp_path, trained):
+    own = tmp_path / "own.py"
+    own.write_text("def plain(x):\n    return -x.advantages * x.logprobs\n")
+    found = compare(make_config(tmp_path / "unused"), tmp_path / "out", regimes=["offline"], only=[NARROW], algorithms=[f"{own}:plain"])
+    assert [cell["algorithm"] for cell in found["cells"]] == [NARROW, "plain"] and len(trained) == 2
+
+
 @pytest.mark.parametrize("name", ["sync", "sync 0", "sync x", "faster 3", "off-policy", "sync 3 4"])
 def test_a_regime_that_is_none_is_refused(name):
     with pytest.raises(UsageError, match="say on-policy, offline, or one of"):
