@@ -72,6 +72,8 @@ def test_the_text_that_is_shown_is_the_text_that_is_written(sample, digit_model,
     completion = sample(*words[1:])[0]["completions"][0]
     assert main([*words]) == 0
     assert capsys.readouterr().out == completion["text"] + "\n" and len(completion["tokens"]) > 8
+    if chat:  # what several look like does not depend on it
+        return
     several = [c["text"] for c in sample(*words[1:], "--num-samples", 3)[0]["completions"]]
     assert main([*words, "--num-samples", "3"]) == 0
     shown = capsys.readouterr().out

@@ -11,6 +11,7 @@ from grre_jax import sampling
 from grre_jax.sampling import cache, requests, run
 
 PROMPTS = [np.random.default_rng(i).integers(1, 24, 1 + i % 8).tolist() for i in range(10)]
+SLOTS = 8  # wherever the number does not matter, so that tests share their programs
 OPTIONS = {"num_samples": 4, "max_new_tokens": 150, "key": jax.random.key(1), "eos_ids": (5,)}
 
 
@@ -34,7 +35,7 @@ def same(got, expected):
     np.testing.assert_allclose(got.behavior_logprobs, expected.behavior_logprobs, atol=2e-5)
 
 
-@pytest.mark.parametrize("slots", [1, pytest.param(7, marks=pytest.mark.slow), 16])
+@pytest.mark.parametrize("slots", [1, pytest.param(7, marks=pytest.mark.slow), SLOTS, pytest.param(16, marks=pytest.mark.slow)])
 def test_refilled_rows_give_the_same_completions(weights, together, slots):
     same(jax.device_get(sampling.sample(weights, PROMPTS, slots=slots, **OPTIONS)), together)
 
@@ -48,7 +49,7 @@ def test_a_single_completion_alone_is_the_same(weights, together):
         np.testing.assert_array_equal(got.tokens[0, drawn_sample, :length], together.tokens[prompt, drawn_sample, :length])
 
 
-@pytest.mark.parametrize("slots", [None, 6])
+@pytest.mark.parametrize("slots", [None, SLOTS])
 def test_limits_are_each_completions_own(weights, slots):
     limits = np.random.default_rng(0).integers(1, 151, (10, 4))
     got = jax.device_get(sampling.sample(weights, PROMPTS, limits=limits, slots=slots, **OPTIONS | {"eos_ids": ()}))
@@ -62,13 +63,13 @@ def test_limits_are_each_completions_own(weights, slots):
 def test_steps_are_those_of_list_scheduling(weights):
     """A row that ends begins the next completion at the next step: nothing is waited for."""
     limits = np.minimum(np.random.default_rng(3).geometric(1 / 20, 40), 150)
-    rows = np.zeros(8, int)
+    rows = np.zeros(SLOTS, int)
     for limit in limits:
         rows[rows.argmin()] += limit
     for samples, prompts in ((4, PROMPTS), (1, PROMPTS * 4)):
         options = OPTIONS | {"num_samples": samples, "eos_ids": (), "limits": limits.reshape(-1, samples)}
         distribution, asked, _ = sampling.sampler.begin(weights, prompts, **options)
-        made = run.Run(weights, asked, distribution, slots=8, cache_dtype=None, steps=128)
+        made = run.Run(weights, asked, distribution, slots=SLOTS, cache_dtype=None, steps=128)
         for _ in made:
             continue
         assert made.steps <= 1.05 * rows.max()
@@ -180,12 +181,14 @@ def test_a_cache_is_shorter_again_when_its_long_completion_has_ended(weights):
     options = OPTIONS | {"eos_ids": (), "limits": limits}
     distribution, asked, _ = sampling.sampler.begin(weights, PROMPTS, **options)
     made = run.Run(weights, asked, distribution, slots=3, cache_dtype=None, steps=8)
-    columns = [made.columns for _ in made]
+    columns, pieces = [], sampling.sampler._no_samples(asked)
+    for trace in made:
+        columns.append(made.columns)
+        pieces = sampling.sampler._collected(pieces, trace)
     changes = [new / old for old, new in zip(columns, columns[1:], strict=False) if new != old]
     assert changes[:3] == [2, 2, 0.5] and columns[0] == run.FIRST_COLUMNS
-    slots = jax.device_get(sampling.sample(weights, PROMPTS, slots=3, **options))
     alone = jax.device_get(sampling.sample(weights, PROMPTS, **options))
-    same(slots, alone)
+    same(jax.device_get(sampling.sampler._finished(pieces, asked.given)), alone)
 
 
 def test_an_empty_prompt_begins_with_the_models_first_token(weights):

@@ -58,9 +58,9 @@ def test_every_case(name):
         if name == "reasoning_gym":
             question = task._question(question)
             completion = completion.replace("{answer}", question.answer)
-        began = time.process_time()
+        began = time.thread_time()
         verdict = verdict_of(task, question, completion)
-        took = time.process_time() - began
+        took = time.thread_time() - began
         if isinstance(verdict, Failure) or (verdict.reward == 1) != (row["reward"] == "1") or took > A_SECOND:
             wrong.append((row["truth"], row["completion"], row["reward"], verdict, round(took, 2)))
     assert not wrong, "\n".join(map(str, wrong))
@@ -248,9 +248,9 @@ def test_no_text_hangs_or_crashes_a_verifier(name):
     question = tasks.Question("case", "asked", {"toolace": "[f(a=1)]"}.get(name, "5")) if name != "reasoning_gym" else task.question(0)
     slow = []
     for number, text in enumerate(HOSTILE[name]()):
-        began = time.process_time()
+        began = time.thread_time()
         verdict = verdict_of(task, question, text)
-        took = time.process_time() - began
+        took = time.thread_time() - began
         if isinstance(verdict, Failure) or took > A_SECOND:
             slow.append((number, text[:30], verdict, round(took, 2)))
     assert not slow, "\n".join(map(str, slow))
@@ -259,6 +259,6 @@ def test_no_text_hangs_or_crashes_a_verifier(name):
 def test_a_hostile_truth_does_not_hang_either():
     task = _built("math")
     for text in ("9^{9^{9^9}}", "(10^{10})!", "\\frac{" * 60 + "1" + "}{2}" * 60, "{" * 5_000, "x=" * 400):
-        began = time.process_time()
+        began = time.thread_time()
         assert task.verify(tasks.Question("case", "asked", text), "\\boxed{5}").reward == 0
-        assert time.process_time() - began < A_SECOND
+        assert time.thread_time() - began < A_SECOND
