@@ -37,7 +37,7 @@ COMPILED_ROOMS = ("models", "objectives", "parallel", "sampling")  # whose funct
 
 @pytest.fixture(scope="module", autouse=True)
 def compiled_programs_are_let_go(request):
-    """A file finds what earlier ones compiled, for a third less work over the files of small runs, until there is too much of it.
+    """A file finds what earlier ones compiled, until there is too much of it.
 
     Where compiled functions are patched, files begin and end with none: a program knows nothing of a patch that came later, and keeps one that is gone.
     """

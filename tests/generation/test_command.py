@@ -72,12 +72,15 @@ def test_the_text_that_is_shown_is_the_text_that_is_written(sample, digit_model,
     completion = sample(*words[1:])[0]["completions"][0]
     assert main([*words]) == 0
     assert capsys.readouterr().out == completion["text"] + "\n" and len(completion["tokens"]) > 8
-    if chat:  # what several look like does not depend on it
-        return
-    several = [c["text"] for c in sample(*words[1:], "--num-samples", 3)[0]["completions"]]
-    assert main([*words, "--num-samples", "3"]) == 0
+
+
+def test_several_are_shown_by_number_and_the_first_is_the_one_alone(sample, digit_model, capsys):
+    words = (str(digit_model), "--prompt", "3+5>", "--max-new-tokens", "40")
+    alone = sample(*words)[0]["completions"][0]["text"]
+    several = [c["text"] for c in sample(*words, "--num-samples", 3)[0]["completions"]]
+    assert main(["sample", *words, "--num-samples", "3"]) == 0
     shown = capsys.readouterr().out
-    assert several[0] == completion["text"] and all(f"--- sample {k} of 3:" in shown and several[k - 1] in shown for k in (1, 2, 3))
+    assert several[0] == alone and all(f"--- sample {k} of 3:" in shown and several[k - 1] in shown for k in (1, 2, 3))
 
 
 def test_stop_strings_end_text_and_tokens(sample, digit_model):

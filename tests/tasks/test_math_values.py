@@ -79,6 +79,7 @@ def test_constant_factors():
         "1" * 121,
         "\\frac{1}",
         "5_2",
+        "x^x^x^x^x",
         "9999!",
         "\\infty",
         "ä",
@@ -103,3 +104,7 @@ def test_a_missing_package_is_named(monkeypatch):
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(UsageError, match=r"math-verify, .* pip install 'grre-jax\[rewards\]'"):
         math_values.prepare()
+
+
+def test_a_few_powers_in_a_row_are_read():
+    assert math_values.same_value("x^x^x^x", "x^x^x^x") and math_values.same_value("x^2+x^3+x^4+x^5+x^6", "x^2(1+x+x^2+x^3+x^4)")
