@@ -48,7 +48,9 @@ def assert_same(a, b, atol=2e-5):
 
 
 @pytest.mark.parametrize("length, block", [(1, 0), (7, 4), (64, 0), (65, 8), (70, 4), (200, 8)])
-@pytest.mark.parametrize("window, softcap", [(None, 0.0), (5, 0.0), (None, 2.0), (3, 1.5)])
+@pytest.mark.parametrize(
+    "window, softcap", [(None, 0.0), *(pytest.param(*one, marks=pytest.mark.slow) for one in ((5, 0.0), (None, 2.0))), (3, 1.5)]
+)
 def test_blocks_equal_the_definition(length, block, window, softcap):
     """One block, blocks that do not divide the row, and (200 in blocks of 8) spans that are scanned."""
     q, k, v, seen = draw(length)

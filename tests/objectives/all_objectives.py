@@ -65,6 +65,10 @@ def distinct(chosen: dict[str, objectives.Objective]) -> dict[str, objectives.Ob
     return kept
 
 
+# One of every kind of statistic, term, level and sum, for what compiles or computes too long with all of them.
+KINDS = ("bapo-default", "clip_cov-default", "dpo-default", "gepo-default", "grpo-batch", "gvpo-default", "m2po-default", "opmd-kimi")
+KINDS += ("red_drop-default", "reinforce_pp-baseline")
+
 # Baselines that round: weighted by lengths, logarithms of means, whitened.
 ROUNDED = {"opo", "log_mean_exp", "log_mean_exp_leave_one_out", "optimal_value", "whitened", "whitened_returns"}
 # These choose tokens, or bounds, by order or by balance over the batch: where two stand equally high the choice is rounding's.

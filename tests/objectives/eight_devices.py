@@ -18,7 +18,6 @@ from .all_objectives import Together
 LAYOUTS = {
     "data": (parallel.MeshConfig(data=8), False),
     "data, fsdp and tensor": (parallel.MeshConfig(data=2, fsdp=2, tensor=2), True),
-    "fsdp": (parallel.MeshConfig(data=1, fsdp=8), True),
 }
 
 
