@@ -80,7 +80,10 @@ def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     sample.set_defaults(run=_sample)
     report = commands.add_parser("report", help="summary table and curves of one or several runs")
     report.add_argument("folders", metavar="RUN", nargs="+")
-    report.add_argument("--output", help="the folder for plots/, summary.json and report.html: the run's own for one run, A-vs-B beside the first for several, if not given")
+    report.add_argument(
+        "--output",
+        help="the folder for plots/, summary.json and report.html: the run's own for one run, A-vs-B beside the first for several, if not given",
+    )
     report.set_defaults(run=_report)
 
     algorithms = commands.add_parser("algorithms", help="the objectives, with formula, defaults and what data each needs")
@@ -208,6 +211,8 @@ def _evaluate(known: argparse.Namespace, rest: list[str]) -> int:
     given = {field: getattr(known, flag[2:].replace("-", "_")) for flag, field in EVALUATION_FLAGS.items()}
     fields = [word for field, value in given.items() if value is not None for word in (f"--{field}", value)]
     path = store_path.of(known.folder)
+    if known.json and Path(known.json).is_dir():
+        raise UsageError(f"--json {known.json} is a folder: name a file")
     if known.json and not Path(known.json).resolve().parent.is_dir():
         raise UsageError(f"--json {known.json}: the folder {Path(known.json).parent} does not exist: make it first")
     with _joined(known):

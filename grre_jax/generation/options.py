@@ -27,7 +27,7 @@ class Options:
         stop: strings that end a completion.
         system: system message before every prompt; the chat template's own if None.
         raw: prompts go to the model as they are, without the chat template.
-        cache_dtype: "bfloat16" or "int8"; None for that of the activations.
+        cache_dtype: "float32", "bfloat16" or "int8"; None for that of the activations.
         slots: completions decoded side by side.
         dtype, compute_dtype: of parameters and activations; a run's own, or float32 and the parameters', if empty.
         tokenizer: a folder with the tokenizer's files; the model's own if empty.
@@ -59,9 +59,12 @@ class Options:
     def __post_init__(self):
         if bool(self.prompts) == bool(self.input):
             raise UsageError("give the prompts either with --prompt TEXT (as often as needed) or with --input FILE.jsonl")
-        for name, least in {"num_samples": 1, "max_new_tokens": 1, "temperature": 0, "top_k": 0, "seed": 0, "slots": 1}.items():
-            if not least <= getattr(self, name) < float("inf"):
-                raise UsageError(f"{_flag(name)} must be at least {least}, got {getattr(self, name)}")
+        for name, least in {"num_samples": 1, "max_new_tokens": 1, "top_k": 0, "seed": 0, "slots": 1}.items():
+            most = 2 ** (63 if name == "seed" else 31) - 1
+            if not least <= getattr(self, name) <= most:
+                raise UsageError(f"{_flag(name)} must lie from {least} to {most}, got {getattr(self, name)}")
+        if not 0 <= self.temperature < float("inf"):
+            raise UsageError(f"--temperature must be at least 0 and finite, got {self.temperature}")
         if not 0 < self.top_p <= 1 or not 0 <= self.min_p <= 1:
             raise UsageError(f"--top-p must lie above 0 and --min-p from 0, both up to 1, got {self.top_p} and {self.min_p}")
         if not all(self.stop) or any("\ufffd" in stop for stop in self.stop):
@@ -102,7 +105,9 @@ def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
         "--stop", action="append", default=[], metavar="TEXT", help="ends a completion before this text; may be given several times"
     )
     computed = parser.add_argument_group("computation")
-    computed.add_argument("--cache-dtype", choices=("bfloat16", "int8"), help="of keys and values; the activations' if not given")
+    computed.add_argument(
+        "--cache-dtype", choices=("float32", "bfloat16", "int8"), help="of keys and values; the activations' if not given"
+    )
     computed.add_argument("--slots", type=int, default=32, metavar="N", help="completions decoded side by side; 32 if not given")
     computed.add_argument("--dtype", default="", help="of the parameters; float32, or the run's own, if not given")
     computed.add_argument("--compute-dtype", default="", help="of the activations; the parameters' if not given")

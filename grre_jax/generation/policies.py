@@ -27,6 +27,7 @@ class Policy:
         source: dtypes, as `Options` has them.
         tokenizer: the model's.
         max_positions: the longest sequence the model was made for, in tokens.
+        vocab_size: how many tokens the model has.
         start_id: the token that an empty prompt begins with; None if the model has none.
     """
 
@@ -35,6 +36,7 @@ class Policy:
     source: models.source.ModelSource
     tokenizer: tasks.Tokenizer
     max_positions: int
+    vocab_size: int
     start_id: int | None
 
     def load(self) -> tuple[Transformer, int | None]:
@@ -76,5 +78,5 @@ def find(options: Options) -> Policy:
         tokenizer = setup.build_tokenizer(run, tasks.build(run.task.name, seed=run.seed, **run.task.options))
     if source.path:
         shape = models.load_config(source.path)
-        return Policy(path, run, source, tokenizer, shape.max_positions, shape.start_id)
-    return Policy(path, run, source, tokenizer, ModelConfig.max_positions, tokenizer.eos_ids[0])
+        return Policy(path, run, source, tokenizer, shape.max_positions, shape.vocab_size, shape.start_id)
+    return Policy(path, run, source, tokenizer, ModelConfig.max_positions, tokenizer.vocab_size, tokenizer.eos_ids[0])

@@ -86,6 +86,10 @@ def _request(position: int, fields: dict[str, Any], where: str, options: Options
     if not tokens and policy.start_id is None:
         raise DataError(f"{where}: the prompt is empty, and the model has no token that begins a text: give it something to read")
     tokens = tokens or [policy.start_id]
+    if max(tokens) >= policy.vocab_size:
+        raise DataError(
+            f"{where}: the tokenizer gives token {max(tokens)}, and the model's are 0 to {policy.vocab_size - 1}: name the model's own tokenizer"
+        )
     if len(tokens) + options.max_new_tokens > policy.max_positions:
         raise DataError(
             f"{where}: {len(tokens)} tokens and --max-new-tokens {options.max_new_tokens} are more than the {policy.max_positions} that the model was made for: "

@@ -40,7 +40,7 @@ class OneText:
     """The text of the only completion, as it comes. What may become a stop string is held back until it is known not to."""
 
     def __init__(self, decode: Callable[[list[int]], str], out: TextIO):
-        self._text, self._out, self._held, self._stopped = IncrementalText(decode), out, "", False
+        self._text, self._out, self._held, self._stopped, self._begun = IncrementalText(decode), out, "", False, False
 
     def piece(self, request: Request, sample: int, tokens: list[int], stops: StopStrings) -> None:
         self._show(self._text.push(tokens), stops)
@@ -49,10 +49,12 @@ class OneText:
         self._show(self._text.finish(), stops, last=True)
 
     def close(self) -> None:
-        self._out.write("\n")
-        self._out.flush()
+        if self._begun:
+            self._out.write("\n")
+            self._out.flush()
 
     def _show(self, text: str, stops: StopStrings, *, last: bool = False) -> None:
+        self._begun = True
         if self._stopped:
             return
         text, stop = stops.cut(self._held + text)

@@ -86,7 +86,7 @@ def attend(
         own_visible = own_visible & (seen.own_age < config.sliding_window)
     mine = _part(q, own, own_visible[:, None, None], config)
     if prefix is None:
-        return (mine[2] / mine[1][..., None]).astype(q.dtype)
+        return _divided(mine[2], mine[1]).astype(q.dtype)
     prompts, (_, kv, group, dim) = prefix.values.shape[0], q.shape
     grouped = places.by_prompt(q, prompts)  # [prompts, samples, kv, group, dim]
     samples = grouped.shape[1]
@@ -121,4 +121,9 @@ def _joined(a: Part, b: Part) -> Float[Array, "rows kv m dim"]:
     top = jnp.maximum(a[0], b[0])
     scale_a, scale_b = jnp.exp(a[0] - top), jnp.exp(b[0] - top)
     total = scale_a * a[1] + scale_b * b[1]
-    return (scale_a[..., None] * a[2] + scale_b[..., None] * b[2]) / total[..., None]
+    return _divided(scale_a[..., None] * a[2] + scale_b[..., None] * b[2], total)
+
+
+def _divided(out: Float[Array, "rows kv m dim"], total: Float[Array, "rows kv m"]) -> Float[Array, "rows kv m dim"]:
+    """Zeros for a query that sees nothing, as an idle row's may: what it leaves in its cache is multiplied by 0 once the row is refilled, and must be finite."""
+    return out / jnp.where(total > 0, total, 1.0)[..., None]

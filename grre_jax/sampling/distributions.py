@@ -48,9 +48,9 @@ class SamplingDistribution:
         """In the order in which they cut."""
         return TopK(self.top_k), TopP(self.top_p), MinP(self.min_p)
 
-    def scaled(self, logits: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-        """Logits at the sampling temperature, in float32. Under greedy decoding (temperature 0) they are left as they are."""
-        return Temperature(self.temperature).scaled(logits)
+    def scaled(self, logits: Float[Array, "*shape"], top: Float[Array, "*shape"] | float = 0.0) -> Float[Array, "*shape"]:
+        """How far the logits lie from `top` at the sampling temperature, in float32; see `Temperature.scaled`."""
+        return Temperature(self.temperature).scaled(logits, top)
 
     def keep_threshold(self, scaled: Float[Array, "*batch vocab"], axis: str | None = None) -> Float[Array, "*batch"]:
         """The least that a kept token's scaled logit can be; -inf where nothing is cut.
@@ -90,27 +90,26 @@ class SamplingDistribution:
         return _on_mesh(SamplingDistribution._sample, logits, (uniforms,), keeps_vocab=False)(self, logits, uniforms)
 
     def _log_prob(self, axis, logits):
-        scaled, blocks = self.scaled(logits), vocabulary.Blocks.of(logits, axis)
-        top = vocabulary.largest(scaled, axis)[:, None]
-        shifted = jnp.where(scaled >= self.keep_threshold(scaled, axis)[:, None], scaled - top, -jnp.inf)
+        blocks, top = vocabulary.Blocks.of(logits, axis), vocabulary.largest(logits, axis).astype(jnp.float32)[:, None]
+        scaled = self.scaled(logits, top)
+        shifted = jnp.where(scaled >= self.keep_threshold(scaled, axis)[:, None], scaled, -jnp.inf)
         columns = vocabulary.first_column(scaled, axis) + jnp.arange(scaled.shape[-1])
-        first = -vocabulary.largest(jnp.where(scaled == top, -columns, -blocks.vocab), axis)
+        first = -vocabulary.largest(jnp.where(scaled == 0.0, -columns, -blocks.vocab), axis)
         greedy = jnp.where(columns == first[:, None], 0.0, -jnp.inf)
         normaliser = jnp.log(blocks.masses(jnp.exp(shifted)).sum(axis=-1, keepdims=True))
         return jnp.where(Temperature(self.temperature).greedy, greedy, shifted - normaliser)
 
     def _sample(self, axis, logits, uniforms):
         blocks, greedy = vocabulary.Blocks.of(logits, axis), Temperature(self.temperature).greedy
-        plain_top = vocabulary.largest(logits, axis).astype(jnp.float32)
-        top = self.scaled(plain_top)
-        masses = blocks.masses(jnp.exp(self.scaled(logits) - top[:, None]))
+        top = vocabulary.largest(logits, axis).astype(jnp.float32)
+        masses = blocks.masses(jnp.exp(self.scaled(logits, top[:, None])))
         total = masses.sum(axis=-1)
 
         def cut():
-            scaled = self.scaled(logits)
+            scaled = self.scaled(logits, top[:, None])
             # Greedy decoding is what is left at the top, of which a uniform of 0 draws the first.
             threshold = jax.lax.cond(greedy, lambda: vocabulary.largest(scaled, axis), lambda: self.keep_threshold(scaled, axis))
-            return threshold, blocks.masses(jnp.where(scaled >= threshold[:, None], jnp.exp(scaled - top[:, None]), 0.0))
+            return threshold, blocks.masses(jnp.where(scaled >= threshold[:, None], jnp.exp(scaled), 0.0))
 
         active = [truncation.active(blocks.vocab) for truncation in self.truncations]
         everything = jnp.full_like(top, -jnp.inf), masses
@@ -118,19 +117,17 @@ class SamplingDistribution:
         uniforms = jnp.where(greedy, 0.0, uniforms)
         block = invert(uniforms[:, 0], kept_masses)
         inside = blocks.take(logits, block)
-        scaled = self.scaled(inside)
-        within = invert(uniforms[:, 1], jnp.where(scaled >= threshold[:, None], jnp.exp(scaled - top[:, None]), 0.0))
+        scaled = self.scaled(inside, top[:, None])
+        within = invert(uniforms[:, 1], jnp.where(scaled >= threshold[:, None], jnp.exp(scaled), 0.0))
 
         def chosen(x):
             return jnp.take_along_axis(x, within[:, None], axis=-1)[:, 0]
 
-        score = chosen(scaled) - top
+        score = chosen(scaled)
         behavior, sampling = score - jnp.log(total), score - jnp.log(kept_masses.sum(axis=-1))
 
         def plain():
-            return (
-                chosen(inside) - plain_top - jnp.log(blocks.masses(jnp.exp(logits.astype(jnp.float32) - plain_top[:, None])).sum(axis=-1))
-            )
+            return chosen(inside) - top - jnp.log(blocks.masses(jnp.exp(logits.astype(jnp.float32) - top[:, None])).sum(axis=-1))
 
         policy = jax.lax.cond((jnp.asarray(self.temperature) == 1.0) | greedy, lambda: behavior, plain)
         scores = {"sampling": jnp.where(greedy, 0.0, sampling), "behavior": jnp.where(greedy, 0.0, behavior), "policy": policy}

@@ -22,7 +22,7 @@ from grre_jax.parallel import mesh as meshes
 from grre_jax.sampling.cache import Cache
 from grre_jax.sampling.decode_attention import Places, Seen, attend, taken
 from grre_jax.sampling.distributions import SamplingDistribution
-from grre_jax.sampling.rows import NONE, Lanes, Rows, all_assigned, assign, end, of_completions, of_rows, places
+from grre_jax.sampling.rows import KEY_KIND, KEY_WORDS, NONE, Lanes, Rows, all_assigned, assign, end, of_completions, of_rows, places
 from grre_jax.sampling.state import CUT, RUNNING, SCORES, STOPPED, Report, Shape, State, Trace, Weights
 
 
@@ -31,7 +31,7 @@ def new_state(shape: Shape, weights: Weights, columns: int) -> State:
     """No prompts, idle rows, empty caches."""
     model = weights.model
     c, dtype = model.config, model.compute_dtype or weights.head.dtype
-    lanes, words = (shape.shards, shape.lanes), jax.eval_shape(lambda: jax.random.key_data(jax.random.key(0, impl=shape.impl))).shape
+    lanes = (shape.shards, shape.lanes)
 
     def numbers(value, *more):
         return jnp.full((*lanes, *more), value, jnp.int32)
@@ -43,7 +43,7 @@ def new_state(shape: Shape, weights: Weights, columns: int) -> State:
     held = Lanes(
         *(numbers(fill) for fill in (NONE, 1, 0, 0, 0, 0)),
         numbers(1, shape.samples),
-        jnp.zeros((*lanes, shape.samples, *words), jnp.uint32),
+        jnp.zeros((*lanes, shape.samples, KEY_WORDS), jnp.uint32),
     )
     hidden = _rows_on_mesh(jnp.zeros((shape.shards * shape.lanes, c.hidden_size), dtype))
     nowhere = Places(None, None) if shape.resident else places(rows, held)
@@ -239,7 +239,7 @@ def _decoded(
 def _uniforms(shape: Shape, state: State, ahead: Int[Array, " steps"]) -> Float[Array, "steps rows 2"]:
     """What decides every row's draw so many steps ahead, addressed by the completion's key and the token's place."""
     rows = state.rows
-    keys = jax.random.wrap_key_data(of_completions(state.lanes.keys, rows).reshape(rows.age.size, -1), impl=shape.impl)
+    keys = jax.random.wrap_key_data(of_completions(state.lanes.keys, rows).reshape(rows.age.size, -1), impl=KEY_KIND)
     one = jax.vmap(lambda key, place: jax.random.uniform(jax.random.fold_in(key, place), (2,)))
     return jax.vmap(lambda step: one(keys, rows.age.reshape(-1) + step))(ahead)
 

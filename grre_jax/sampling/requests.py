@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -14,9 +15,10 @@ from jaxtyping import Array, Int, UInt32
 
 from grre_jax.models.config import ModelConfig
 from grre_jax.parallel import mesh as meshes
-from grre_jax.sampling.rows import NONE, Lanes
+from grre_jax.sampling.rows import KEY_KIND, KEY_WORDS, NONE, Lanes
 
-ENDS = 8  # stop ids are filled up to a multiple of so many, so that another number of them rarely compiles
+ENDS = 32  # stop ids are filled up to a multiple of so many, so that another number of them rarely compiles
+INT32 = 2**31
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,12 +30,11 @@ class Requests:
         lengths: [prompts] their tokens.
         counts: [prompts] completions wanted; 0 for prompts that only fill up a shape.
         limits: [prompts, samples] most tokens of each.
-        keys: [prompts, samples, words] the key of each completion, as words of a key of kind `impl`.
+        keys: [prompts, samples, words] the key of each completion, as words of a key of kind `rows.KEY_KIND`.
         eos: [ends] tokens that end a completion; NONE fills up.
         samples, max_new_tokens: most completions a prompt, and tokens a completion.
         shards: how many parts the prompts are cut into.
         given: prompts that were asked for.
-        impl: kind of the random keys.
     """
 
     prompts: Int[Array, "prompts length"]
@@ -46,7 +47,6 @@ class Requests:
     max_new_tokens: int
     shards: int
     given: int
-    impl: str
 
     @property
     def prompts_per_shard(self) -> int:
@@ -91,10 +91,11 @@ def make_requests(
     if listed:
         prompts, prompt_lengths = pad_prompts(prompts, start=config.start_id)
         prompts = np.pad(prompts, ((0, 0), (0, bucket(prompts.shape[1]) - prompts.shape[1])))
-    _check(prompts, prompt_lengths, num_samples, max_new_tokens, key)
+    num_samples, max_new_tokens = whole("num_samples", num_samples, 1), whole("max_new_tokens", max_new_tokens, 1)
+    _check(prompts, prompt_lengths, config.vocab_size, key)
     given = len(prompt_lengths)
     limits = _limits(limits, given, num_samples, max_new_tokens)
-    positions = np.arange(given) if positions is None else positions
+    positions = _positions(positions, given)
     counts = np.full(given, num_samples, np.int32)
     mesh = meshes.current()
     shards = 1 if mesh is None else int(np.prod([mesh.shape[axis] for axis in meshes.ROWS]))
@@ -107,19 +108,18 @@ def make_requests(
         counts[given:] = 0
     elif given % shards:
         shards = 1
-    eos = np.asarray(config.eos_ids if eos_ids is None else eos_ids, np.int32).reshape(-1)
+    eos = _ends(config.eos_ids if eos_ids is None else eos_ids)
     return Requests(
         prompts=jnp.asarray(prompts, jnp.int32),
         lengths=jnp.asarray(prompt_lengths, jnp.int32),
         counts=jnp.asarray(counts),
         limits=jnp.asarray(limits),
-        keys=row_keys(key, jnp.asarray(positions), jnp.int32(attempt), num_samples),
+        keys=row_keys(_of_kind(key), jnp.asarray(positions), jnp.int32(whole("attempt", attempt, 0)), num_samples),
         eos=jnp.asarray(np.concatenate([eos, np.full(-len(eos) % ENDS if len(eos) else ENDS, NONE, np.int32)])),
         samples=num_samples,
         max_new_tokens=max_new_tokens,
         shards=shards,
         given=given,
-        impl=str(jax.random.key_impl(key)),
     )
 
 
@@ -131,7 +131,13 @@ def bucket(size: int, least: int = 16) -> int:
 
 def pad_prompts(prompts: Sequence[Sequence[int]], length: int | None = None, start: int | None = None) -> tuple[np.ndarray, np.ndarray]:
     """Right-pads token lists to [prompts, length] (the longest, if None) and returns it with the lengths [prompts]. An empty one becomes the token `start`."""
-    prompts = [list(p) or ([] if start is None else [start]) for p in prompts]
+    try:
+        prompts = [np.asarray(p if len(p) or start is None else [start]) for p in prompts]
+    except TypeError as error:
+        raise ValueError(f"prompts must be lists of token ids, one list a prompt, got {prompts!r:.100}") from error
+    for place, prompt in enumerate(prompts):
+        if prompt.ndim != 1 or (len(prompt) and prompt.dtype.kind not in "iu"):
+            raise ValueError(f"prompt {place} must be a list of token ids, whole numbers, got {prompt!r:.100}")
     lengths = np.array([len(p) for p in prompts], np.int32)
     if len(prompts) == 0 or lengths.min() == 0:
         raise ValueError(
@@ -148,13 +154,62 @@ def pad_prompts(prompts: Sequence[Sequence[int]], length: int | None = None, sta
     return padded, lengths
 
 
-def _check(prompts, prompt_lengths, num_samples, max_new_tokens, key):
-    if prompts.ndim != 2 or prompts.shape[0] != len(prompt_lengths):
-        raise ValueError(f"prompts must be [prompts, length] with one length each, got {prompts.shape} and {len(prompt_lengths)} lengths")
+def whole(name: str, value: Any, least: int) -> int:
+    """The argument as a number that fits 32 bits.
+
+    Raises:
+        ValueError: naming the argument, for anything else.
+    """
+    try:
+        found = operator.index(value)
+    except TypeError:
+        found = least - 1
+    if not least <= found < INT32:
+        raise ValueError(f"{name} must be a whole number from {least} to {INT32 - 1}, got {value!r}")
+    return found
+
+
+def _of_kind(key: Array) -> Array:
+    """The key, or one of the right kind made of its bits."""
+    if str(jax.random.key_impl(key)) == KEY_KIND:
+        return key
+    return jax.random.wrap_key_data(jax.random.bits(key, KEY_WORDS, jnp.uint32), impl=KEY_KIND)
+
+
+def _ends(ids: Sequence[int]) -> Int[np.ndarray, " ends"]:
+    found = np.asarray(list(dict.fromkeys(np.ravel(ids).tolist())))
+    if len(found) and (found.dtype.kind not in "iu" or not ((found >= -INT32) & (found < INT32)).all()):
+        raise ValueError(f"eos_ids must be token ids, whole numbers, got {ids!r}")
+    return found.astype(np.int32)
+
+
+def _positions(positions: Any, given: int) -> Any:
+    if positions is None:
+        return np.arange(given)
+    found = positions if isinstance(positions, jax.Array) else np.asarray(positions)
+    if found.shape != (given,) or not jnp.issubdtype(found.dtype, jnp.integer):
+        raise ValueError(f"positions must be [{given}] whole numbers, one a prompt, got {found.dtype} of shape {found.shape}")
+    if not isinstance(found, jax.Array) and not ((found >= -INT32) & (found < 2 * INT32)).all():
+        raise ValueError(f"positions must fit 32 bits, got {found.min()} to {found.max()}")
+    return found
+
+
+def _check(prompts, prompt_lengths, vocab, key):
+    if getattr(prompts, "ndim", 0) != 2 or prompts.shape[0] != len(prompt_lengths):
+        found = getattr(prompts, "shape", type(prompts).__name__)
+        raise ValueError(
+            f"prompts must be [prompts, length] with one length each, or lists without prompt_lengths, got {found} and {len(prompt_lengths)} lengths"
+        )
     if not isinstance(prompt_lengths, jax.Array) and not all(0 < length <= prompts.shape[1] for length in prompt_lengths):
         raise ValueError(f"prompt_lengths must lie in 1..{prompts.shape[1]}, the width of prompts, got {list(map(int, prompt_lengths))}")
-    if num_samples < 1 or max_new_tokens < 1:
-        raise ValueError(f"num_samples and max_new_tokens must be at least 1, got {num_samples} and {max_new_tokens}")
+    if not isinstance(prompts, jax.Array):  # what is on the device is taken as it is
+        outside = np.argwhere((prompts < 0) | (prompts >= vocab))
+        outside = [place for place in outside if isinstance(prompt_lengths, jax.Array) or place[1] < prompt_lengths[place[0]]]
+        if outside:
+            prompt, place = outside[0]
+            raise ValueError(
+                f"prompt {prompt} has token {prompts[prompt, place]} at place {place}, and the model's tokens are 0 to {vocab - 1}: its tokenizer must be the model's"
+            )
     if not (isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key) and key.ndim == 0):
         raise ValueError(f"key must be one typed random key, such as jax.random.key(0), got {key!r}")
 
@@ -163,9 +218,9 @@ def _limits(limits: Any, prompts: int, samples: int, most: int) -> Int[np.ndarra
     if limits is None:
         return np.full((prompts, samples), most, np.int32)
     found = np.asarray(limits)
-    if found.shape not in ((prompts,), (prompts, samples)) or not ((found >= 1) & (found <= most)).all():
+    if found.shape not in ((prompts,), (prompts, samples)) or found.dtype.kind not in "iu" or not ((found >= 1) & (found <= most)).all():
         raise ValueError(
-            f"limits must be [{prompts}] or [{prompts}, {samples}] whole numbers from 1 to max_new_tokens = {most}, got shape {found.shape}, {found.min(initial=0)} to {found.max(initial=0)}"
+            f"limits must be [{prompts}] or [{prompts}, {samples}] whole numbers from 1 to max_new_tokens = {most}, got {found.dtype} of shape {found.shape}: {found.tolist()!r:.100}"
         )
     return np.broadcast_to(found.reshape(prompts, -1), (prompts, samples)).astype(np.int32)
 

@@ -17,6 +17,8 @@ from jaxtyping import Array, Bool, Int, UInt32
 from grre_jax.sampling.decode_attention import Places
 
 NONE = -1  # the lane of an idle row, the prompt of a free lane
+# Kind and words of completions' random keys: of jax's kinds the one whose draws for many keys at once are each key's own.
+KEY_KIND, KEY_WORDS = "threefry2x32", 2
 
 
 @jax.tree_util.register_dataclass

@@ -62,7 +62,6 @@ class Run:
             resident=resident,
             prompt_tokens=requests.prompts.shape[1],
             cache_dtype=cache_dtype or str(weights.head.dtype),
-            impl=requests.impl,
         )
         self.columns = min(FIRST_COLUMNS, bucket(requests.max_new_tokens))
         self._next, self._order = np.zeros(shards, np.int64), 0

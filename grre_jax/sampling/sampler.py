@@ -10,6 +10,7 @@ neighbours, on the order of refilling, nor on the number of devices.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -20,9 +21,9 @@ from jaxtyping import Array, Float, Int
 
 from grre_jax.models.transformer import Transformer
 from grre_jax.parallel import mesh as meshes
-from grre_jax.sampling import engine
+from grre_jax.sampling import engine, requests
 from grre_jax.sampling.distributions import SamplingDistribution
-from grre_jax.sampling.requests import Requests, make_requests
+from grre_jax.sampling.requests import Requests
 from grre_jax.sampling.rows import NONE
 from grre_jax.sampling.run import Run
 from grre_jax.sampling.state import RUNNING, SCORES, STOPPED, Trace, Weights, latest
@@ -97,7 +98,7 @@ def sample(
     Raises:
         ValueError: naming the argument, for a number out of its domain, an empty prompt where the model has no token to begin with, or a key of the wrong kind.
     """
-    distribution, requests, weights = begin(
+    distribution, asked, weights = begin(
         model,
         prompts,
         num_samples=num_samples,
@@ -115,10 +116,10 @@ def sample(
         slots=slots,
         cache_dtype=cache_dtype,
     )
-    out = _no_samples(requests)
-    for trace in Run(weights, requests, distribution, slots=slots, cache_dtype=cache_dtype, steps=STEPS):
+    out = _no_samples(asked)
+    for trace in Run(weights, asked, distribution, slots=slots, cache_dtype=cache_dtype, steps=STEPS):
         out = _collected(out, trace)
-    return _finished(out, requests.given)
+    return _finished(out, asked.given)
 
 
 def begin(
@@ -145,20 +146,27 @@ def begin(
     Raises:
         ValueError: as `sample`.
     """
-    if not temperature >= 0 or top_k < 0 or not 0 < top_p <= 1 or not 0 <= min_p <= 1:
+    top_k = requests.whole("top_k", min(top_k, requests.INT32 - 1) if isinstance(top_k, int) else top_k, 0)
+    numbers = {"temperature": temperature, "top_p": top_p, "min_p": min_p}
+    for name, value in numbers.items():
+        try:
+            numbers[name] = float(value)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{name} must be a number, got {value!r}") from error
+    temperature, top_p, min_p = numbers.values()
+    if not 0 <= temperature < math.inf or not 0 < top_p <= 1 or not 0 <= min_p <= 1:
         raise ValueError(
-            f"temperature and top_k must be >= 0, top_p in (0, 1] and min_p in [0, 1], got {temperature=}, {top_k=}, {top_p=} and {min_p=}"
+            f"temperature must be at least 0 and finite, top_p in (0, 1] and min_p in [0, 1], got {temperature=}, {top_p=} and {min_p=}"
         )
-    if slots is not None and slots < 1:
-        raise ValueError(f"slots must be at least 1 or None, got {slots}")
+    slots = slots if slots is None else requests.whole("slots", slots, 1)
     if cache_dtype not in (None, "float32", "bfloat16", "int8"):
         raise ValueError(f"cache_dtype must be float32, bfloat16, int8 or None, got {cache_dtype!r}")
     weights = model if isinstance(model, Weights) else latest.of(model)
-    requests = make_requests(
+    asked = requests.make_requests(
         weights.model.config, prompts, num_samples, max_new_tokens, key, prompt_lengths, eos_ids, positions, attempt, limits
     )
     distribution = SamplingDistribution(jnp.float32(temperature), jnp.int32(top_k), jnp.float32(top_p), jnp.float32(min_p))
-    return distribution, requests, weights
+    return distribution, asked, weights
 
 
 def compiled_programs() -> dict[str, int]:

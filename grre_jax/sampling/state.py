@@ -69,6 +69,7 @@ class Latest:
 
     def __init__(self) -> None:
         self._leaves: list[weakref.ref] = []
+        self._graph: Any = None
         self._mesh: Any = None
         self._found: tuple[Any, list[Any], Array] | None = None
 
@@ -76,19 +77,20 @@ class Latest:
         """`prepared(model)`."""
         graph, params = nnx.split(model)
         leaves, mesh = jax.tree.leaves(params), meshes.current()
-        known = self._found is not None and len(leaves) == len(self._leaves) and self._mesh == mesh
+        known = self._found is not None and len(leaves) == len(self._leaves) and self._mesh == mesh and self._graph == graph
         if known and all(ref() is leaf for ref, leaf in zip(self._leaves, leaves, strict=True)):
             block, layers, head = self._found
             return Weights(graph, block, params, layers, head)
         weights = prepared(model)
         if not any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
             # By weak references: what was made of a model must not outlive it, nor keep it alive.
-            self._leaves, self._mesh = [weakref.ref(leaf, lambda _: self._forget()) for leaf in leaves], mesh
+            self._leaves = [weakref.ref(leaf, lambda _: self._forget()) for leaf in leaves]
+            self._graph, self._mesh = graph, mesh
             self._found = weights.block, weights.layers, weights.head
         return weights
 
     def _forget(self) -> None:
-        self._leaves, self._found = [], None
+        self._leaves, self._graph, self._found = [], None, None
 
 
 latest = Latest()
@@ -123,7 +125,6 @@ class Shape:
         resident: every completion has a row from the start, so that nothing is refilled.
         prompt_tokens: room for a prompt.
         cache_dtype: of keys and values: a dtype's name.
-        impl: of the random keys.
     """
 
     shards: int
@@ -134,7 +135,6 @@ class Shape:
     resident: bool
     prompt_tokens: int
     cache_dtype: str
-    impl: str
 
     @property
     def single(self) -> bool:

@@ -50,18 +50,23 @@ class Truncation(Protocol):
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Temperature:
-    """The logits are divided by `value`, at least 0; 0 is greedy decoding."""
+    """The logits are divided by `value`, at least 0; 0, and what is too small to divide by, is greedy decoding."""
 
     value: Float[Array, ""] | float = 1.0
 
     @property
     def greedy(self) -> Bool[Array, ""]:
-        return jnp.asarray(self.value) <= 0
+        return jnp.asarray(self.value) < jnp.finfo(jnp.float32).tiny
 
-    def scaled(self, logits: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-        """Logits at the temperature, in float32. Under greedy decoding they are left as they are."""
+    def scaled(self, logits: Float[Array, "*shape"], top: Float[Array, "*shape"] | float = 0.0) -> Float[Array, "*shape"]:
+        """How far the logits lie from `top`, at the temperature, in float32. Under greedy decoding they are not divided.
+
+        Args:
+            logits: of tokens.
+            top: the largest of their row: taken off before the division, it costs no digits however low the temperature is.
+        """
         # XLA turns a division by a scalar into this product in some fusions; said here, it is the same number in all of them.
-        return logits.astype(jnp.float32) * (1.0 / jnp.where(self.greedy, 1.0, jnp.asarray(self.value, jnp.float32)))
+        return (logits.astype(jnp.float32) - top) * (1.0 / jnp.where(self.greedy, 1.0, jnp.asarray(self.value, jnp.float32)))
 
 
 @jax.tree_util.register_dataclass

@@ -141,7 +141,6 @@ def draw(
         resident=True,
         prompt_tokens=prompt_tokens,
         cache_dtype=str(weights.head.dtype),
-        impl=requests.impl,
     )
     every_lane = np.arange(groups, dtype=np.int32)[None]
     lanes, padded = requests.lanes(every_lane, 0)

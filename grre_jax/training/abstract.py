@@ -19,7 +19,7 @@ from grre_jax.models.transformer import Transformer
 from grre_jax.parallel import mesh as meshes
 from grre_jax.sampling import engine, requests
 from grre_jax.sampling.distributions import SamplingDistribution
-from grre_jax.sampling.rows import Lanes
+from grre_jax.sampling.rows import KEY_WORDS, Lanes
 from grre_jax.sampling.state import Shape, prepared
 from grre_jax.training import setup
 from grre_jax.training import state as states
@@ -85,12 +85,10 @@ class AbstractRun:
             resident=True,
             prompt_tokens=settings.max_prompt_tokens,
             cache_dtype=settings.cache_dtype or str(self.model_dtype()),
-            impl=str(jax.random.key_impl(jax.random.key(0))),
         )
         numbers = SamplingDistribution(
             array((), jnp.float32, whole), array((), jnp.int32, whole), array((), jnp.float32, whole), array((), jnp.float32, whole)
         )
-        words = jax.eval_shape(lambda: jax.random.key_data(jax.random.key(0))).shape
         columns = requests.bucket(settings.max_new_tokens)
 
         def call(params, prompts, lengths, limits, keys, distribution, eos):
@@ -111,7 +109,7 @@ class AbstractRun:
                 array((*lead, settings.max_prompt_tokens), jnp.int32, cut),
                 array(lead, jnp.int32, cut),
                 array((*lead, settings.num_samples), jnp.int32, cut),
-                array((*lead, settings.num_samples, *words), jnp.uint32, cut),
+                array((*lead, settings.num_samples, KEY_WORDS), jnp.uint32, cut),
                 numbers,
                 array((requests.ENDS,), jnp.int32, whole),
             )

@@ -23,5 +23,12 @@ class Purpose(enum.IntEnum):
 
 
 def run_key(seed: int, purpose: Purpose) -> Array:
-    """The random key of a run for one purpose."""
-    return jax.random.fold_in(jax.random.key(seed), int(purpose))
+    """The random key of a run for one purpose.
+
+    Args:
+        seed: from 0 to 2**63 - 1; every bit of it counts.
+        purpose: what is drawn.
+    """
+    low, high = seed & 0xFFFFFFFF, seed >> 32  # jax takes the low half of a seed alone
+    key = jax.random.key(low, impl="threefry2x32")  # whatever jax's own default is: draws of its other kinds depend on what else is drawn
+    return jax.random.fold_in(jax.random.fold_in(key, high) if high else key, int(purpose))

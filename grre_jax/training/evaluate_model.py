@@ -22,6 +22,7 @@ from grre_jax.training.measures import measures
 FIELDS = ("evaluation.", "mesh.", "model.", "sampling.", "seed", "task.")
 PROMPT_TOKENS = 16  # the prompts' limit is a multiple of it, so that tasks whose longest questions are about as long share a program
 NEW_TOKENS = 256
+ELSEWHERE = ("num_samples", "temperature", "top_k", "top_p", "min_p")  # fields of `sampling` that an evaluation has of its own
 
 
 def evaluate_model(path: Path, overrides: Sequence[str] = (), console: Any = None) -> dict[str, Any]:
@@ -29,8 +30,8 @@ def evaluate_model(path: Path, overrides: Sequence[str] = (), console: Any = Non
 
     Args:
         path: a Hugging Face folder or a GGUF file.
-        overrides: configuration fields as on the command line: --task.name gsm8k --evaluation.num-samples 8. Of the sampling section only max_new_tokens
-            (256 if not given) and prompts_per_call matter; the limit on prompts fits the questions.
+        overrides: configuration fields as on the command line: --task.name gsm8k --evaluation.num-samples 8. Of the sampling section max_new_tokens
+            (256 if not given), prompts_per_call, slots and cache_dtype matter; the limit on prompts fits the questions.
         console: a rich console; standard output if None.
 
     Returns:
@@ -48,6 +49,10 @@ def evaluate_model(path: Path, overrides: Sequence[str] = (), console: Any = Non
         raise UsageError(
             f"grre evaluate of a model takes no {', '.join(other)}: only fields under {', '.join(FIELDS)} say something about it"
         )
+    if drawn := [name for name in ELSEWHERE if f"sampling.{name}" in changed]:
+        raise UsageError(
+            f"an evaluation does not look at {', '.join(f'sampling.{name}' for name in drawn)}: say evaluation.{', evaluation.'.join(drawn)}"
+        )
     if not config.evaluation.questions:
         raise UsageError("field evaluation.questions must be at least 1 to evaluate a model")
     parts = setup.build(config)
@@ -56,6 +61,10 @@ def evaluate_model(path: Path, overrides: Sequence[str] = (), console: Any = Non
     )
     questions = parts.task.evaluation(config.evaluation.questions)
     longest = max(len(parts.tokenizer.encode_prompt(question)) for question in questions)
+    if longest + config.sampling.max_new_tokens > parts.model.config.max_positions:
+        raise UsageError(
+            f"the longest question has {longest} tokens, and with --max-new-tokens {config.sampling.max_new_tokens} that is more than the {parts.model.config.max_positions} that the model was made for: lower --max-new-tokens"
+        )
     limit = -(-max(longest, config.sampling.max_prompt_tokens) // PROMPT_TOKENS) * PROMPT_TOKENS
     parts = dataclasses.replace(
         parts, config=dataclasses.replace(config, sampling=dataclasses.replace(config.sampling, max_prompt_tokens=limit))
@@ -76,5 +85,5 @@ def evaluate_model(path: Path, overrides: Sequence[str] = (), console: Any = Non
 
 def settings(evaluation: EvaluationConfig, sampling: SamplingConfig) -> dict[str, float]:
     """How an evaluation's completions are drawn."""
-    own = {name: getattr(evaluation, name) for name in ("num_samples", "temperature", "top_k", "top_p", "min_p")}
+    own = {name: getattr(evaluation, name) for name in ELSEWHERE}
     return own | {"max_new_tokens": sampling.max_new_tokens}

@@ -74,7 +74,7 @@ class Explorer:
             The groups of this process, in the order of the questions: all of them where it is alone.
 
         Raises:
-            DataError: a prompt is longer than sampling.max_prompt_tokens.
+            DataError: a prompt is longer than sampling.max_prompt_tokens, or has a token that the model does not.
         """
         size = self._rows(self.call_size(len(questions)))
         calls = [(questions[start : start + size], positions[start : start + size]) for start in range(0, len(questions), size)]
@@ -111,7 +111,7 @@ class Explorer:
             live = len(chunk)
             # A short chunk is filled up with its own last prompt, so that it compiles nothing new.
             chunk, places = chunk + chunk[-1:] * (size - live), places + places[-1:] * (size - live)
-            prompts, lengths = self._prompts(chunk, processes.held_rows(cut, (size,)))
+            prompts, lengths = self._prompts(chunk, processes.held_rows(cut, (size,)), model.config.vocab_size)
             arrays = [processes.put(x, cut) for x in (prompts, lengths, np.asarray(places))]
             with meshes.use(self.mesh):
                 samples = sampling.sample(
@@ -151,8 +151,8 @@ class Explorer:
         mine = self.called(params, calls, size, policy_version=policy_version)
         return _of_all(mine, [position for _, positions in calls for position in positions])
 
-    def _prompts(self, questions: Sequence[Question], held: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """[questions, max_prompt_tokens] prompts and their [questions] lengths, of the questions held here; one token 0 for others."""
+    def _prompts(self, questions: Sequence[Question], held: np.ndarray, vocab: int) -> tuple[np.ndarray, np.ndarray]:
+        """[questions, max_prompt_tokens] prompts and their [questions] lengths, of the questions held here, tokens of a model with so many; one token 0 for others."""
         limit = self.config.max_prompt_tokens
         prompts, lengths = np.zeros((len(questions), limit), np.int32), np.ones(len(questions), np.int32)
         encoded = [self.tokenizer.encode_prompt(questions[i]) for i in np.flatnonzero(held)]
@@ -160,6 +160,10 @@ class Explorer:
             if len(tokens) > limit:
                 raise DataError(
                     f"prompt {questions[i].question_id} has {len(tokens)} tokens, over sampling.max_prompt_tokens = {limit}: raise the limit or leave the question out"
+                )
+            if max(tokens, default=0) >= vocab:
+                raise DataError(
+                    f"prompt {questions[i].question_id} has token {max(tokens)}, and the model's are 0 to {vocab - 1}: the tokenizer is not the model's"
                 )
         prompts[held], lengths[held] = sampling.pad_prompts(encoded, limit)
         return prompts, lengths

@@ -31,6 +31,8 @@ from grre_jax.training.draws import Purpose, run_key
 from grre_jax.training.model_tokenizer import load_model_tokenizer
 from grre_jax.training.provenance import reward_name, template_digest
 
+DTYPES = ("float32", "bfloat16", "float16")  # of parameters and activations
+
 
 @dataclasses.dataclass(frozen=True)
 class Parts:
@@ -166,12 +168,12 @@ def dtypes(source: ModelSource) -> tuple[Any, Any]:
     """The dtypes of parameters and of activations (None: the parameters').
 
     Raises:
-        UsageError: a name that is no dtype.
+        UsageError: a name that is none of them.
     """
-    try:
-        return jnp.dtype(source.dtype), jnp.dtype(source.compute_dtype) if source.compute_dtype else None
-    except TypeError as error:
-        raise UsageError(f"field model.dtype or model.compute_dtype: {error}") from error
+    for name in ("dtype", "compute_dtype"):
+        if getattr(source, name) not in (*DTYPES, *([""] if name == "compute_dtype" else [])):
+            raise UsageError(f"field model.{name} must be {', '.join(DTYPES[:-1])} or {DTYPES[-1]}, got {getattr(source, name)!r}")
+    return jnp.dtype(source.dtype), jnp.dtype(source.compute_dtype) if source.compute_dtype else None
 
 
 def lora_config(source: ModelSource) -> LoraConfig | None:

@@ -86,6 +86,11 @@ def test_a_wrong_line_is_named(chat_model, tmp_path, line, message):
         read(chat_model, lines=b'{"prompt": "ok"}\n\n' + line + b"\n", tmp_path=tmp_path)
 
 
+def test_a_tokenizer_of_another_model_is_told(digit_model, chat_model):
+    with pytest.raises(UsageError, match="--prompt 1: the tokenizer gives token 258, and the model's are 0 to 16: name the model's own"):
+        read(digit_model, prompts=("abc",), tokenizer=str(chat_model))
+
+
 def test_a_model_without_a_template(digit_model, chat_model, tmp_path):
     (request,) = read(digit_model, prompts=("3+5>",))
     assert request.tokens == [3, 10, 5, 15]

@@ -51,6 +51,12 @@ def test_what_may_be_a_stop_string_waits():
     assert shown("so\n\nQ", 1, ["\n\nQ:"])[1] == "so\n\nQ\n"  # it ended and was none
 
 
+def test_where_nothing_was_drawn_nothing_is_shown():
+    out = io.StringIO()
+    sinks.OneText(decode, out).close()
+    assert out.getvalue() == ""
+
+
 def test_a_character_that_never_ends_is_shown_at_the_end():
     out, stops = io.StringIO(), StopStrings((), decode)
     sink = sinks.OneText(decode, out)

@@ -147,6 +147,24 @@ def test_ties_with_the_last_kept_token_are_kept():
     assert kept.tolist() == [True, True, True, True, False]
 
 
+@pytest.mark.parametrize("temperature", [1e-2, 1e-4, 1e-37])
+@pytest.mark.parametrize("numbers", [(0, 1.0, 0.0), (7, 0.9, 0.1)])
+def test_a_low_temperature_costs_no_digits(temperature, numbers):
+    """The largest logit is taken off before the division: in float32, 80 / 1e-4 is known to 0.06 nats."""
+    logits = np.random.default_rng(0).normal(scale=20, size=(64, 1000)).astype(np.float32)
+    logits[:, 1] = logits[:, 0] = logits.max(1)  # a tie, which no temperature parts
+    uniforms = np.random.default_rng(1).random((64, 2)).astype(np.float32)
+    distribution = distribution_of(temperature, *numbers)
+    tokens, scores = jax.device_get(jax.jit(distribution.sample)(uniforms, logits))
+    far = (logits.astype(np.float64) - logits.max(1, keepdims=True)) / np.float64(np.float32(temperature))
+    expected = far - np.log(np.exp(far).sum(1, keepdims=True))
+    for name in ("behavior", "sampling"):
+        np.testing.assert_allclose(scores[name], expected[np.arange(64), tokens], atol=1e-6)
+        assert (scores[name] <= 0).all()
+    assert {0, 1} <= set(tokens.tolist())
+    np.testing.assert_allclose(np.exp(np.asarray(log_prob(distribution, logits))).sum(1), 1, atol=1e-6)
+
+
 def test_greedy_takes_the_argmax_and_has_no_ratio():
     """The first of those that are equal, as argmax does, whatever else is set."""
     logits = jnp.round(3 * jax.random.normal(jax.random.key(0), (50, 40))) / 3

@@ -40,6 +40,16 @@ def test_refilled_rows_give_the_same_completions(weights, together, slots):
     same(jax.device_get(sampling.sample(weights, PROMPTS, slots=slots, **OPTIONS)), together)
 
 
+def test_rows_that_idle_beyond_a_window_leave_nothing_behind(tiny):
+    """Where prompts wait for a lane, rows idle; with a window short of the prompt they see nothing, and what they leave in their caches must be finite."""
+    windowed, prompts = sampling.prepared(tiny(sliding_layers=(True, False), sliding_window=4)), [[1 + i, 2, 3] for i in range(20)]
+    limits = np.full((20, 8), 6)
+    limits[:8] = 1
+    limits[:8, 0] = (60, *range(20, 48, 4))  # a straggler a prompt, the first prompt's the last
+    options = {"num_samples": 8, "max_new_tokens": 60, "key": jax.random.key(0), "eos_ids": (), "limits": limits}
+    same(*(jax.device_get(sampling.sample(windowed, prompts, slots=slots, **options)) for slots in (16, None)))
+
+
 def test_a_single_completion_alone_is_the_same(weights, together):
     for prompt, drawn_sample in ((2, 0), (9, 0)):
         got = jax.device_get(

@@ -1,6 +1,7 @@
 import jax
 import numpy as np
 import pytest
+from flax import nnx
 from scipy import stats
 
 from grre_jax import models, sampling
@@ -195,9 +196,55 @@ def test_other_numbers_compile_nothing(draw):
     assert sampling.engine.advance._cache_size() == before
 
 
+def test_keys_of_another_kind_are_addresses_too(model):
+    """jax's rbg keys draw for many keys at once from the first of them alone."""
+
+    def draw(prompts, samples, **options):
+        key = jax.random.key(3, impl="rbg")
+        return jax.device_get(sampling.sample(model, prompts, key=key, **SHAPE | {"num_samples": samples} | options)).tokens
+
+    together = draw(PROMPTS, 5)
+    np.testing.assert_array_equal(draw(PROMPTS, 5, slots=2), together)
+    np.testing.assert_array_equal(draw(PROMPTS[2:], 3, positions=[2]), together[2:, :3])
+    assert len(np.unique(together.reshape(15, -1), axis=0)) > 5
+
+
+def test_the_same_parameters_in_another_model_are_another_policy(tiny):
+    """Prepared weights are kept for the model that they were prepared for."""
+    first = tiny()
+    other = nnx.merge(nnx.split(tiny(attention_softcap=0.2))[0], nnx.split(first)[1])
+    found = [jax.device_get(sampling.sample(model, PROMPTS, key=jax.random.key(0), **SHAPE)) for model in (first, other)]
+    alone = jax.device_get(sampling.sample(sampling.prepared(other), PROMPTS, key=jax.random.key(0), **SHAPE))
+    np.testing.assert_array_equal(found[1].policy_logprobs, alone.policy_logprobs)
+    assert not np.array_equal(found[0].policy_logprobs, alone.policy_logprobs)
+
+
 @pytest.mark.parametrize(
     "change, named",
     [
+        ({"prompts": [1, 2]}, "prompts must be lists"),
+        ({"prompts": ["ab"]}, "prompt 0 must be a list of token ids"),
+        ({"prompts": [[1], [1.7]]}, "prompt 1 must be a list of token ids"),
+        ({"prompts": [[1], [2, VOCAB]]}, f"prompt 1 has token {VOCAB} at place 1, and the model's tokens are 0 to {VOCAB - 1}"),
+        ({"prompts": [[1, -1]]}, "prompt 0 has token -1"),
+        ({"prompts": np.full((1, 3), 99), "prompt_lengths": np.array([3])}, "prompt 0 has token 99"),
+        ({"prompts": [[1]], "prompt_lengths": np.array([1])}, "without prompt_lengths, got list"),
+        ({"positions": [0]}, r"positions must be \[3\] whole numbers"),
+        ({"positions": [0.0, 1.0, 2.0]}, "positions must be"),
+        ({"positions": [0, 1, 2**32]}, "positions must fit 32 bits"),
+        ({"attempt": 1.5}, "attempt must be a whole number"),
+        ({"attempt": 2**31}, "attempt must be a whole number from 0 to 2147483647"),
+        ({"num_samples": 2.0}, "num_samples must be a whole number from 1"),
+        ({"slots": 1.5}, "slots must be a whole number from 1"),
+        ({"top_k": 2.9}, "top_k must be a whole number from 0"),
+        ({"temperature": None}, "temperature must be a number, got None"),
+        ({"temperature": float("inf")}, "temperature must be at least 0 and finite"),
+        ({"eos_ids": (5.5,)}, "eos_ids must be token ids"),
+        ({"eos_ids": (2**31,)}, "eos_ids must be token ids"),
+        ({"eos_ids": "</s>"}, "eos_ids must be token ids"),
+        ({"limits": [1.5, 1, 1]}, "limits must be .* got float64"),
+        ({"limits": [3, 9, 1]}, r"\[3, 9, 1\]"),
+        ({"limits": "x"}, "limits must be"),
         ({"prompts": []}, "non-empty"),
         ({"prompts": np.ones((2, 3), int), "prompt_lengths": np.array([1, 2, 3])}, "one length each"),
         ({"prompts": np.ones((2, 3), int), "prompt_lengths": np.array([0, 2])}, "prompt_lengths"),

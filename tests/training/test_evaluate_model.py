@@ -64,6 +64,9 @@ def test_greedy_answers_agree(model):
         (["--evaluation.top-p", "0"], "evaluation.top_p: top_p must be above 0"),
         (["--evaluation.temperature", "-1"], "evaluation.temperature: temperature must be at least 0"),
         (["--task.name", "arithmetik"], "did you mean 'arithmetic'"),
+        (["--sampling.temperature", "0.5"], r"does not look at sampling\.temperature: say evaluation\.temperature"),
+        (["--sampling.max-new-tokens", "3000"], "the longest question has 4 tokens, .* more than the 2048 that the model was made for"),
+        (["--model.dtype", "int8"], "model.dtype must be float32, bfloat16 or float16, got 'int8'"),
     ],
 )
 def test_wrong_requests(model, words, message):

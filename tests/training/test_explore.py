@@ -147,6 +147,18 @@ def test_a_prompt_over_the_limit_is_named(explorer):
         explorer.groups(params, [question], [0], policy_version=0)
 
 
+def test_a_token_that_the_model_does_not_have_is_named(explorer):
+    explorer, params = explorer
+
+    class Another(type(explorer.tokenizer)):
+        def encode_prompt(self, question):
+            return [999, 1]
+
+    other = dataclasses.replace(explorer, tokenizer=Another(explorer.tokenizer.characters))
+    with pytest.raises(DataError, match="has token 999, and the model's are 0 to .*: the tokenizer is not the model's"):
+        other.groups(params, [explorer.task.question(0)], [0], policy_version=0)
+
+
 def seal(explorer, folder, positions, **options):
     explorer, params = explorer
     folder.mkdir(exist_ok=True)
