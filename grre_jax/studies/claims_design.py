@@ -39,6 +39,7 @@ class Design:
         stored: batches of the finite set.
         rate: the common learning rate.
         rates: those that are tried.
+        off_policy: of `claims.OFF_POLICY`, those in which claims are judged; the first in quick.
         claims: names of those that are judged.
         grid: regimes in which every algorithm runs at the common and at its own learning rate; none in quick.
         extra: entries of a stranger's.
@@ -54,6 +55,7 @@ class Design:
     stored: int = 16
     rate: float = 1e-3
     rates: tuple[float, ...] = (2.5e-4, 5e-4, 1e-3, 2e-3)
+    off_policy: tuple[str, ...] = claims.OFF_POLICY
     claims: tuple[str, ...] = tuple(claim.name for claim in claims.CLAIMS)
     grid: tuple[str, ...] = GRID
     extra: tuple[Entry, ...] = ()
@@ -65,8 +67,12 @@ class Design:
 
     @property
     def judged(self) -> tuple[claims.Claim, ...]:
-        """The claims."""
-        return tuple(claim for claim in claims.CLAIMS if claim.name in self.claims)
+        """The claims, with their comparisons in the regimes that the study has."""
+        left_out = set(claims.OFF_POLICY) - set(self.off_policy)
+        chosen = (claim for claim in claims.CLAIMS if claim.name in self.claims)
+        return tuple(
+            dataclasses.replace(claim, comparisons=tuple(one for one in claim.comparisons if one.regime not in left_out)) for claim in chosen
+        )
 
     def visible(self, spread: float) -> float:
         """The smallest effect that the judged seeds find four times in five, before any run: of a difference with this standard deviation between seeds. See `statistics.visible`."""
@@ -75,7 +81,7 @@ class Design:
     def cells(self) -> list[tuple[str, str, str]]:
         """(part, regime, label) of everything that is judged or shown."""
         found = [(part, regime, entry.label) for part in ("common", "tuned") for regime in self.grid for entry in (*ENTRIES, *self.extra)]
-        found += [("rate x2", regime, entry.label) for regime in claims.OFF_POLICY for entry in self.extra]
+        found += [("rate x2", regime, entry.label) for regime in self.off_policy for entry in self.extra]
         for comparison in (one for claim in self.judged for one in claim.comparisons):
             found.append((comparison.part, comparison.regime, comparison.label))
             if comparison.against is not None:
@@ -131,5 +137,5 @@ def full(seeds: int, first: int, extra: tuple[Entry, ...]) -> Design:
 
 
 def quick(seeds: int, first: int, extra: tuple[Entry, ...]) -> Design:
-    """One claim, which needs neither tuning nor long runs, with few seeds."""
-    return dataclasses.replace(full(seeds, first, extra), tuning=(), claims=("C2",), grid=())
+    """One claim, which needs neither tuning nor long runs, in one regime with few seeds."""
+    return dataclasses.replace(full(seeds, first, extra), tuning=(), claims=("C2",), grid=(), off_policy=claims.OFF_POLICY[:1])
