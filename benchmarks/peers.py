@@ -54,12 +54,11 @@ REQUIREMENTS = {
     "trl": ["torch==2.13.0+cpu" if sys.platform == "linux" else "torch==2.13.0", "trl==1.16.0"],
 }
 MODEL = dict(vocab_size=4096, hidden_size=256, intermediate_size=704, num_layers=4, num_heads=4, num_kv_heads=2, head_dim=64)
-# glibc reads these when a process starts: no memory by mmap, none given back, one arena for all threads.
+# glibc reads these when a process starts: no memory by mmap, none given back.
 KEPT_MEMORY = {
     "MALLOC_MMAP_MAX_": "0",
     "MALLOC_TRIM_THRESHOLD_": str(2**31 - 1),
     "MALLOC_TOP_PAD_": str(1 << 26),
-    "MALLOC_ARENA_MAX": "1",
 }
 TINY = dict(vocab_size=32, hidden_size=16, intermediate_size=32, num_layers=1, num_heads=2, num_kv_heads=1, head_dim=8)
 

@@ -115,14 +115,14 @@ def test_a_worker_that_ends_is_named_with_what_it_said(peers, tmp_path):
 
 def test_a_worker_gets_its_settings_and_peers_do_not_get_our_packages(peers, tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", "here")
-    program = "import json, os; input(); print(json.dumps({k: os.environ.get(k) for k in ('PYTHONPATH', 'MALLOC_ARENA_MAX')}))"
+    program = "import json, os; input(); print(json.dumps({k: os.environ.get(k) for k in ('PYTHONPATH', 'MALLOC_MMAP_MAX_')}))"
     seen = {}
     for name in ("ours", "tunix"):
         worker = peers.Worker(name, [sys.executable, "-c", program], tmp_path / "log", peers.KEPT_MEMORY)
         seen[name] = worker.ask({})
         worker.close()
     assert seen["ours"]["PYTHONPATH"] == "here" and seen["tunix"]["PYTHONPATH"] is None
-    assert seen["ours"]["MALLOC_ARENA_MAX"] == seen["tunix"]["MALLOC_ARENA_MAX"] == "1"
+    assert seen["ours"]["MALLOC_MMAP_MAX_"] == seen["tunix"]["MALLOC_MMAP_MAX_"] == "0"
 
 
 def test_an_unknown_library_ends_in_one_sentence():

@@ -1,6 +1,7 @@
 """Every verifier against a table of cases that were decided by hand, and against texts made to hang or crash it."""
 
 import csv
+import gc
 import time
 from pathlib import Path
 
@@ -12,6 +13,15 @@ from grre_jax.tasks.judging import Failure, verdict_of
 TABLE = Path(__file__).parent / "verifier_cases.tsv"
 NEEDS = {"math": "math_verify", "guru_math": "math_verify", "reasoning_gym": "reasoning_gym"}  # packages of extras
 A_SECOND = 1.0  # of processor time: no verdict takes longer
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nothing_else_is_timed():
+    """A collection may fall into any verdict, and in a process of many tests it takes longer than one."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 def _rows():
