@@ -16,13 +16,19 @@ REPOSITORY = Path(__file__).parents[2]
 PUBLISHED = REPOSITORY / "docs" / "claims"
 
 
+def _found(name):
+    return json.loads((PUBLISHED / name).read_text())
+
+
 @pytest.fixture(scope="module")
 def found():
-    return json.loads((PUBLISHED / "verdicts.json").read_text())
+    return _found("verdicts.json")
 
 
-def test_the_published_verdicts_follow_from_the_published_values(found):
+@pytest.mark.parametrize("name", ["verdicts.json", "other_seeds.json"])
+def test_the_published_verdicts_follow_from_the_published_values(name):
     """Every seed's value of every cell is in the file: judged again by the table of today, they give the same figures, outcomes and verdicts."""
+    found = _found(name)
     values = {
         (cell["part"], cell["regime"], cell["algorithm"], name): np.array([np.nan if x is None else x for x in cell[name]])
         for cell in found["cells"]
@@ -47,6 +53,18 @@ def test_the_study_was_run_in_full(found):
     assert {cell["algorithm"] for cell in found["cells"]} >= {entrants.REINFORCE, entrants.GRPO, entrants.NARROW, entrants.WIDE}
     assert all(len(cell["final"]) == 10 for cell in found["cells"])
     assert found["machines"]
+
+
+def test_other_seeds_turn_no_verdict_into_its_opposite(found):
+    other = _found("other_seeds.json")
+    assert not set(other["seeds"] + other["tuning_seeds"]) & set(found["seeds"]) and len(other["seeds"]) >= 5
+    assert {(c["part"], c["regime"], c["algorithm"]) for c in other["cells"]} == {
+        (c["part"], c["regime"], c["algorithm"]) for c in found["cells"]
+    }
+    verdicts = [{claim["name"]: claim["verdict"] for claim in study["claims"]} for study in (found, other)]
+    assert "opposite" not in claims_report.beside(*verdicts)
+    rows = dict(re.findall(r"^\| (C\d) \| (\w.*\| \w.*) \|$", (REPOSITORY / "docs" / "studies.md").read_text(), flags=re.MULTILINE))
+    assert rows == {name: f"{verdict} | {verdicts[1][name]}" for name, verdict in verdicts[0].items()}
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/claims/claims.md"])
