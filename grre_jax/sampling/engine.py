@@ -36,8 +36,9 @@ def new_state(shape: Shape, weights: Weights, columns: int) -> State:
     def numbers(value, *more):
         return jnp.full((*lanes, *more), value, jnp.int32)
 
-    def caches(count, tokens):
-        return [_on_mesh(Cache.empty(count, c.num_kv_heads, c.head_dim, tokens, jnp.dtype(shape.cache_dtype))) for _ in range(c.num_layers)]
+    def caches(count, tokens, before=0):
+        dtype = jnp.dtype(shape.cache_dtype)
+        return [_on_mesh(Cache.empty(count, c.num_kv_heads, c.head_dim, tokens, dtype, before)) for _ in range(c.num_layers)]
 
     rows = Rows(*(jnp.full((shape.shards, shape.rows), fill, jnp.int32) for fill in (NONE, 0, 0, 0)))
     held = Lanes(
@@ -48,7 +49,7 @@ def new_state(shape: Shape, weights: Weights, columns: int) -> State:
     hidden = _rows_on_mesh(jnp.zeros((shape.shards * shape.lanes, c.hidden_size), dtype))
     nowhere = Places(None, None) if shape.resident else places(rows, held)
     prefix = [] if shape.single else caches(shape.shards * shape.lanes, shape.prompt_tokens)
-    own = caches(shape.shards * shape.rows, shape.before + columns)
+    own = caches(shape.shards * shape.rows, shape.before + columns, shape.before)
     return State(jnp.int32(0), rows, held, nowhere, hidden, prefix, own)
 
 
@@ -95,7 +96,7 @@ def prefill(
     for i, (block, held) in enumerate(zip(weights.blocks, state.own if shape.single else state.prefix, strict=True)):
         slides = c.slides(i)
         q, k, v = block.qkv(x, *rotary.tables(slides))
-        new_tokens = Cache.of(k, v, held.keys.dtype)
+        new_tokens = Cache.of(k, v, held.keys.dtype, min(held.width, flat.shape[1]))
         filled.append(_on_mesh(held.begin(new_tokens) if shape.single else held.put_rows(lane, new_tokens)))
         attended = block.attend(q, k, v, visibility, slides)
         if i == last_layer:  # beyond it only the last token's is asked for

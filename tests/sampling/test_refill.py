@@ -152,7 +152,7 @@ def test_narrow_caches_stay_near(weights, together, dtype):
 
 def test_int8_entries_are_within_half_a_step():
     x = np.random.default_rng(0).normal(size=(3, 5, 2, 8)).astype(np.float32)
-    held = cache.Cache.of(x, x, np.dtype("int8"))
+    held = cache.Cache.of(x, x, np.dtype("int8"), 5)
     found = np.asarray(held.values, np.float32) * np.asarray(held.value_scales)[..., None]
     step = np.abs(x).max(-1).transpose(0, 2, 1)[..., None] / 127
     assert (np.abs(found - x.transpose(0, 2, 1, 3)) <= 0.501 * step).all()
@@ -166,6 +166,37 @@ def test_rings_keep_their_columns_when_they_grow():
     longer = held.doubled()
     for step in range(2, 6):
         assert longer.values[0, 0, step % 8, 0] == step == longer.keys[0, 0, 0, step % 8]
+
+
+def _keys(held):
+    """[rows, kv, tokens, dim], as values lie."""
+    rows, kv, tokens, dim = held.values.shape
+    return np.moveaxis(np.asarray(held.keys).reshape(rows, kv, -1, dim, held.width), 4, 3).reshape(held.values.shape)
+
+
+@pytest.mark.parametrize(
+    ("before", "columns", "width"), [(0, 32, 32), (0, 128, 64), (16, 16, 16), (48, 64, 16), (64, 64, 64), (96, 32, 32), (24, 16, 40)]
+)
+def test_keys_in_blocks_are_where_values_are(before, columns, width):
+    """Through a prompt, steps round the ring, its growth and its halving; and products with them are those with the values."""
+    random = np.random.default_rng(0)
+
+    def tokens(count):
+        return random.normal(size=(3, count, 2, 8)).astype(np.float32)
+
+    held = cache.Cache.empty(3, 2, 8, before + columns, np.float32, before)
+    assert held.width == width
+    if before:
+        prompt = tokens(before)
+        held = held.begin(cache.Cache.of(prompt, prompt, np.float32, min(width, before)))
+        assert (np.asarray(held.values)[:, :, :before] == np.moveaxis(prompt, 1, 2)).all()
+    for step in range(columns + 5):
+        token = tokens(1)
+        held = held.write(before + step % columns, token, token)
+    for one in (held, held.doubled(before), *([] if before else [held.halved(4)])):
+        assert (_keys(one) == one.values).all()
+        q = random.normal(size=(3, 2, 4, 8)).astype(np.float32)
+        np.testing.assert_allclose(one.scores(q), np.einsum("nkmd,nkcd->nkmc", q, one.values), atol=1e-5)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
