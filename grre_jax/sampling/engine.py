@@ -19,7 +19,7 @@ from grre_jax.models.config import ModelConfig
 from grre_jax.models.rotary import Rotary
 from grre_jax.models.transformer import Block, Transformer
 from grre_jax.parallel import mesh as meshes
-from grre_jax.sampling.cache import Cache
+from grre_jax.sampling.cache import MANY_QUERIES, Cache, width_for
 from grre_jax.sampling.decode_attention import Places, Seen, attend, taken
 from grre_jax.sampling.distributions import SamplingDistribution
 from grre_jax.sampling.rows import KEY_KIND, KEY_WORDS, NONE, Lanes, Rows, all_assigned, assign, end, of_completions, of_rows, places
@@ -36,9 +36,9 @@ def new_state(shape: Shape, weights: Weights, columns: int) -> State:
     def numbers(value, *more):
         return jnp.full((*lanes, *more), value, jnp.int32)
 
-    def caches(count, tokens, before=0):
+    def caches(count, tokens, width):
         dtype = jnp.dtype(shape.cache_dtype)
-        return [_on_mesh(Cache.empty(count, c.num_kv_heads, c.head_dim, tokens, dtype, before)) for _ in range(c.num_layers)]
+        return [_on_mesh(Cache.empty(count, c.num_kv_heads, c.head_dim, tokens, dtype, width)) for _ in range(c.num_layers)]
 
     rows = Rows(*(jnp.full((shape.shards, shape.rows), fill, jnp.int32) for fill in (NONE, 0, 0, 0)))
     held = Lanes(
@@ -48,8 +48,10 @@ def new_state(shape: Shape, weights: Weights, columns: int) -> State:
     )
     hidden = _rows_on_mesh(jnp.zeros((shape.shards * shape.lanes, c.hidden_size), dtype))
     nowhere = Places(None, None) if shape.resident else places(rows, held)
-    prefix = [] if shape.single else caches(shape.shards * shape.lanes, shape.prompt_tokens)
-    own = caches(shape.shards * shape.rows, shape.before + columns, shape.before)
+    queries = shape.samples * (c.num_heads // c.num_kv_heads)  # of a step, a prompt and key head
+    width = width_for(shape.prompt_tokens) if queries < MANY_QUERIES else shape.prompt_tokens
+    prefix = [] if shape.single else caches(shape.shards * shape.lanes, shape.prompt_tokens, width)
+    own = caches(shape.shards * shape.rows, shape.before + columns, width_for(shape.before + columns, shape.before))
     return State(jnp.int32(0), rows, held, nowhere, hidden, prefix, own)
 
 

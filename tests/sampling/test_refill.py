@@ -159,7 +159,7 @@ def test_int8_entries_are_within_half_a_step():
 
 
 def test_rings_keep_their_columns_when_they_grow():
-    held = cache.Cache.empty(1, 1, 2, 4, np.float32)
+    held = cache.Cache.empty(1, 1, 2, 4, np.float32, 4)
     for step in range(6):
         token = np.full((1, 1, 1, 2), step, np.float32)
         held = held.write(step % 4, token, token)
@@ -184,8 +184,8 @@ def test_keys_in_blocks_are_where_values_are(before, columns, width):
     def tokens(count):
         return random.normal(size=(3, count, 2, 8)).astype(np.float32)
 
-    held = cache.Cache.empty(3, 2, 8, before + columns, np.float32, before)
-    assert held.width == width
+    assert cache.width_for(before + columns, before) == width
+    held = cache.Cache.empty(3, 2, 8, before + columns, np.float32, width)
     if before:
         prompt = tokens(before)
         held = held.begin(cache.Cache.of(prompt, prompt, np.float32, min(width, before)))
@@ -202,7 +202,7 @@ def test_keys_in_blocks_are_where_values_are(before, columns, width):
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
 @pytest.mark.parametrize("steps", [3, 8, 11, 14])
 def test_rings_keep_their_last_columns_when_they_are_given_up_by_half(dtype, steps):
-    held = cache.Cache.empty(1, 1, 2, 8, np.dtype(dtype))
+    held = cache.Cache.empty(1, 1, 2, 8, np.dtype(dtype), 8)
     for step in range(steps):
         token = np.full((1, 1, 1, 2), step + 1, np.float32)
         held = held.write(step % 8, token, token)
