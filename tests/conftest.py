@@ -10,7 +10,7 @@ import sys
 import pytest
 from packaging.version import Version
 
-# The tests' time is the compiler's: LLVM is told not to optimise. XLA's own passes, and so programs, layouts and memory, stay as they are.
+# The tests' time is the compiler's: LLVM is told not to optimise. By these flags XLA's own passes, and so programs, layouts and memory, stay as they are.
 # Each program is one piece of code to LLVM: cut into 32, small ones cost up to a quarter more, and both processors are busy anyway.
 QUICK = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true --xla_cpu_parallel_codegen_split_count=1"
 # The older of XLA's two ways from a fusion to LLVM takes less than half of the compiler's time (measured: 49 for 114 s). Newer versions do not have it, and end at a flag that they do not know.

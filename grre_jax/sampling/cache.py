@@ -5,7 +5,7 @@ step all rows write the same column, the step's, whatever their age, so that a w
 ring is made when a row needs it and not before, so that a limit costs nothing until it is reached.
 
 Keys lie with their width before the tokens: a product with a query then runs along contiguous memory (measured on a CPU: twice as fast). There they also lie in blocks of 64 tokens or less,
-whose entries follow each other: a product of a few queries with a wider matrix goes through it in strips and waits for memory (measured, two queries a key head in float32: 200 us for 128 tokens whole, 101 in blocks; 977 and 461 for
+whose entries follow each other: a product of a few queries with a wider matrix runs at half of memory's speed (measured, two queries a key head in float32: 200 us for 128 tokens whole, 101 in blocks; 977 and 461 for
 1,024).
 """
 
@@ -24,7 +24,7 @@ from grre_jax.parallel import mesh as meshes
 
 INT8_MOST = 127.0
 BLOCK, LEAST_BLOCK = 64, 16  # tokens of keys that lie together on a CPU: at most, and where smaller blocks alone would fit, all do
-MANY_QUERIES = 16  # to one prompt's keys at a time: from here on blocks are slower (measured with 32 queries and 1,024 tokens: a call takes 1.08 of the time)
+MANY_QUERIES = 16  # to one prompt's keys at a time, from which on they stay whole (measured: with 32 queries and 1,024 tokens a call in blocks took 1.08 of the time; fewer gain)
 
 
 def width_for(tokens: int, before: int = 0) -> int:
