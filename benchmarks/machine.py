@@ -21,6 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import grre_jax
+from grre_jax.machine import cpu_model
 
 MAX_CALLS = 10_000  # in one timing, however short the call
 SMALLEST_COPY = 1 << 24  # bytes; below this the dispatch is timed, not the memory
@@ -115,7 +116,7 @@ def describe() -> dict[str, Any]:
     devices = jax.devices()
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return {
-        "cpu": _cpu_model(),
+        "cpu": cpu_model(),
         "cores": cores,
         "system": f"{platform.system()} {platform.machine()}",
         "backend": jax.default_backend(),
@@ -165,11 +166,3 @@ def company_line(machine: dict[str, Any]) -> str:
     if machine["used_by_others"] is None:
         return "what other processes took of the processors meanwhile is not known on this system"
     return f"other processes took {machine['used_by_others']:.0%} of the processors meanwhile"
-
-
-def _cpu_model() -> str:
-    info = Path("/proc/cpuinfo")
-    for line in info.read_text().splitlines() if info.is_file() else ():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()

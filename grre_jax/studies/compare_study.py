@@ -17,11 +17,12 @@ from typing import Any
 from grre_jax import reporting, whole_files
 from grre_jax.config import Config, ObjectiveConfig
 from grre_jax.errors import UsageError
+from grre_jax.machine import machine_line
 from grre_jax.reporting.progress import make_console
 from grre_jax.studies import compare_report
 from grre_jax.studies.entrants import ASYMRE, ENTRIES, GRPO, NARROW, REINFORCE, WEIGHT, WIDE, strangers
 from grre_jax.studies.runs import Entry, Ledger, Result, Run, seeds_of
-from grre_jax.training import loop, setup
+from grre_jax.training import loop
 from grre_jax.training.checkpoint import listed
 from grre_jax.training.regime import Regime
 
@@ -111,7 +112,7 @@ def run(
         ledger.add(one, _trained(config, one, entry, folder, console))
         for what in NOT_KEPT:
             shutil.rmtree(folder / what, ignore_errors=True)
-    found = compare_report.results(config, cells, ledger, setup.devices_line())
+    found = compare_report.results(config, cells, ledger, machine_line())
     compare_report.write(output, found)
     console.print(f"wrote {output}/compare.json, compare.md and compare.png", highlight=False)
     return found

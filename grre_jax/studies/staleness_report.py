@@ -35,11 +35,25 @@ def grids(found: Mapping[str, Any]) -> tuple[list[str], list[str], dict[str, Flo
 def tables(found: Mapping[str, Any]) -> str:
     """The results as markdown."""
     labels, regimes, maps = grids(found)
-    lines = [f"Seeds {found['seeds'][0]} to {found['seeds'][-1]}, {found['steps']} steps a run, learning rate {found['rate']:g}.", ""]
-    lines += ["## Ranking", "", "Final accuracy averaged over all regimes, with its 95% interval over seeds.", ""]
-    lines += ["| | algorithm | mean | interval |", "|---|---|---|---|"]
+    lines = [
+        "# How stale the data may be",
+        "",
+        f"Seeds {found['seeds'][0]} to {found['seeds'][-1]}, {found['steps']} steps a run, learning rate {found['rate']:g}. Computed by grre_jax {found['version']} on {'; '.join(found['machines'])}.",
+        "",
+        "![Final accuracy, and the share of runs that lost over half, of every algorithm in every regime](staleness.png)",
+        "",
+        "## Ranking",
+        "",
+        "Final accuracy averaged over all regimes, with its 95% interval over seeds; then how far behind the first, seed by seed, with the interval of that difference.",
+        "",
+        "| | algorithm | mean | interval | behind the first | interval |",
+        "|---|---|---|---|---|---|",
+    ]
     for place, row in enumerate(found["ranking"], start=1):
-        lines.append(f"| {place} | {row['algorithm']} | {row['mean']:.3f} | {row['low']:.3f} to {row['high']:.3f} |")
+        behind = row["behind"]
+        lines.append(
+            f"| {place} | {row['algorithm']} | {row['mean']:.3f} | {row['low']:.3f} to {row['high']:.3f} | {behind['mean']:.3f} | {behind['low']:+.3f} to {behind['high']:+.3f} |"
+        )
     lines += [
         "",
         "## Cells",

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+import grre_jax
 from grre_jax import reporting
 from grre_jax.reporting.progress import make_console
 from grre_jax.studies import staleness_report
@@ -120,7 +121,7 @@ def complete(grid: Grid, output: Path, workers: int, console: Any) -> dict[str, 
             used |= {cell: (*used[cell], *seeds) for cell in going}
             asked += [grid.run(*cell, seed) for cell in going for seed in seeds]
             campaign.complete(asked, f"round {number}")
-        found = results(grid, used, campaign.ledger)
+        found = results(grid, used, campaign.ledger, campaign.machines)
     staleness_report.write(output, found)
     for place, row in enumerate(found["ranking"], start=1):
         console.print(f"{place:>2}  {row['mean']:.3f} ({row['low']:.3f} to {row['high']:.3f})  {row['algorithm']}", highlight=False)
@@ -128,11 +129,11 @@ def complete(grid: Grid, output: Path, workers: int, console: Any) -> dict[str, 
     return found
 
 
-def results(grid: Grid, used: dict[tuple[str, str], tuple[int, ...]], ledger: Ledger) -> dict[str, Any]:
-    """What staleness.json holds: every cell's runs, and the ranking.
+def results(grid: Grid, used: dict[tuple[str, str], tuple[int, ...]], ledger: Ledger, machines: Sequence[str]) -> dict[str, Any]:
+    """What staleness.json holds: package version and machines, every cell's runs, and the ranking.
 
     An algorithm's score with a seed is its final accuracy averaged over the regimes; where a cell was given up, the mean of its runs stands for the seeds it did not
-    get. The ranking's intervals are over seeds.
+    get. The ranking's intervals are over seeds, and so is that of what an algorithm is behind the first, which pairs the seeds.
     """
     cells, scores = [], {entry.label: np.zeros(len(grid.seeds)) for entry in grid.entries}
     for (label, regime), seeds in used.items():
@@ -152,11 +153,18 @@ def results(grid: Grid, used: dict[tuple[str, str], tuple[int, ...]], ledger: Le
         )
         own = dict(zip(seeds, ends, strict=True))
         scores[label] += np.array([own.get(seed, float(np.mean(ends))) for seed in grid.seeds]) / len(grid.regimes)
-    ranking = [{"algorithm": label, **dataclasses.asdict(estimate(score))} for label, score in scores.items()]
+    ranked = sorted(scores, key=lambda label: -scores[label].mean())
+    ranking = [
+        {"algorithm": label, **dataclasses.asdict(estimate(scores[label]))}
+        | {"behind": dataclasses.asdict(estimate(scores[ranked[0]] - scores[label]))}
+        for label in ranked
+    ]
     return {
+        "version": grre_jax.__version__,
+        "machines": list(machines),
         "seeds": list(grid.seeds),
         "steps": grid.steps,
         "rate": grid.rate,
         "cells": cells,
-        "ranking": sorted(ranking, key=lambda row: -row["mean"]),
+        "ranking": ranking,
     }

@@ -6,7 +6,6 @@ import dataclasses
 import json
 import math
 import os
-import platform
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,12 +15,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from grre_jax.machine import machine_line
 from grre_jax.objectives import Objective, algorithm
 from grre_jax.studies import graph_run, warm_start
 from grre_jax.studies.graph_data import Scale
 from grre_jax.studies.graph_run import Curves, Inputs, Schedule
 from grre_jax.studies.runs import Entry, Program, Result, Run
-from grre_jax.training.setup import devices_line
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,8 +107,7 @@ def serve() -> None:
     os.dup2(2, 1)
     setup = json.loads(sys.stdin.readline())
     bench = Bench(Scale(**setup["scale"]), [Entry(**entry) for entry in setup["entries"]], Path(setup["folder"]))
-    machine = f"{devices_line()}, {platform.machine()}, jax {jax.__version__}"
-    print(json.dumps({"platform": jax.default_backend(), "machine": machine}), file=answers, flush=True)
+    print(json.dumps({"platform": jax.default_backend(), "machine": machine_line()}), file=answers, flush=True)
     for line in sys.stdin:
         request = json.loads(line)
         if "warm" in request:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from grre_jax.machine import devices_line
 from grre_jax.rollouts.store_path import StorePath
 from grre_jax.training import setup
 from grre_jax.training.mixture import data_line
@@ -22,5 +23,5 @@ def header(parts: setup.Parts, folder: Path | StorePath) -> dict[str, Any]:
         "objective": parts.objective.name + (f" ({numbers})" if numbers else ""),
         "data": data_line(config),
         "step": f"{config.training.groups_per_step} groups x {config.sampling.num_samples}, rows of {parts.shape.row_tokens} tokens, learning rate {config.optimizer.learning_rate:g}",
-        "devices": setup.devices_line(),
+        "devices": devices_line(),
     }

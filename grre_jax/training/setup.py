@@ -8,7 +8,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 from flax import nnx
 from jax.sharding import Mesh
@@ -325,9 +324,3 @@ def changed_fields(stored: dict[str, Any], config: Config) -> list[str]:
     }
     found = differences({**defaults, **stored, **sections}, json.loads(config.to_json()))
     return [name for name in found if not any(name == f or name.startswith(f + ".") for f in RESUMABLE_FIELDS)]
-
-
-def devices_line() -> str:
-    """The visible devices in words."""
-    devices = jax.devices()
-    return f"{len(devices)} x {devices[0].device_kind} ({jax.default_backend()})"

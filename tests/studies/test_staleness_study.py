@@ -49,12 +49,17 @@ def test_only_a_cell_without_hope_is_given_up(ledger):
 
 def test_the_ranking_is_over_seeds_and_the_report_shows_what_was_given_up(ledger, tmp_path):
     used = {cell: (0, 1) if cell == ("GRPO", "offline") else GRID.seeds for cell in GRID.cells}
-    found = staleness_study.results(GRID, used, ledger)
+    found = staleness_study.results(GRID, used, ledger, ["a machine"])
     assert [row["algorithm"] for row in found["ranking"]] == ["REINFORCE", "GRPO"]
     assert found["ranking"][0]["mean"] == pytest.approx(0.82) and found["ranking"][0]["low"] < 0.82 < found["ranking"][0]["high"]
     assert found["ranking"][1]["mean"] == pytest.approx((0.82 + 0.1) / 2)
+    # Seeds pair: with every one REINFORCE is (0.8 + 0.01 seed - 0.1) / 2 ahead, and the mean of it is its lead.
+    behind = [row["behind"] for row in found["ranking"]]
+    assert behind[0]["low"] == behind[0]["high"] == 0.0
+    assert behind[1]["mean"] == pytest.approx(0.36) and 0.34 < behind[1]["low"] < 0.36 < behind[1]["high"] < 0.38
     staleness_report.write(tmp_path, found)
     text = (tmp_path / "staleness.md").read_text()
+    assert "a machine" in text and "| 2 | GRPO | 0.460 |" in text and "| 0.360 | +0.35" in text
     assert "0.100 (100%, 2 runs)" in text and "0.820 (0%)" in text
     assert (tmp_path / "staleness.png").read_bytes()[:4] == b"\x89PNG"
 

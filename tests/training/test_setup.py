@@ -247,10 +247,6 @@ def test_a_damaged_config_is_a_data_error(run, text):
     assert (run.folder / "config.json").read_bytes() == text
 
 
-def test_the_devices_are_named():
-    assert setup.devices_line().startswith(("1 x", "2 x", "4 x", "8 x"))
-
-
 def test_a_field_that_an_older_version_did_not_have_is_its_default(make_config):
     config = make_config("run")
     stored = json.loads(config.to_json())

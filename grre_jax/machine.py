@@ -1,0 +1,30 @@
+"""The machine in words, for headers and for results that name what computed them."""
+
+from __future__ import annotations
+
+import os
+import platform
+from pathlib import Path
+
+import jax
+
+
+def devices_line() -> str:
+    """The visible devices."""
+    devices = jax.devices()
+    return f"{len(devices)} x {devices[0].device_kind} ({jax.default_backend()})"
+
+
+def machine_line() -> str:
+    """The processor and how many of its cores this process may use, the devices, and the versions that numbers depend on."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return f"{cpu_model()} ({platform.machine()}), {cores} core{'s' * (cores != 1)}, {devices_line()}, jax {jax.__version__}, Python {platform.python_version()}"
+
+
+def cpu_model() -> str:
+    """The processor's name, or its architecture where the system tells no more."""
+    info = Path("/proc/cpuinfo")
+    for line in info.read_text().splitlines() if info.is_file() else ():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
