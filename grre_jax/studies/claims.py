@@ -18,7 +18,7 @@ from jaxtyping import Float
 
 from grre_jax.studies.entrants import ASYMRE, DROP, GRPO, IS, NARROW, NARROW_STD, OPMD, REINFORCE, RING, TWO_SIDE, WEIGHT, WIDE, WIDE_STD
 from grre_jax.studies.measures import COLLAPSED
-from grre_jax.studies.statistics import Estimate, estimate, share
+from grre_jax.studies.statistics import Estimate, chance, estimate, holm, share, share_chance
 
 # Fixed before the runs that are judged, in units of accuracy.
 SAME = 0.04  # curves closer than this are the same
@@ -175,22 +175,33 @@ def verdict(outcomes: Sequence[str]) -> str:
     return REPRODUCES if all(one == "holds" for one in outcomes) else INCONCLUSIVE
 
 
+def wrong_side(comparison: Comparison, values: Float[np.ndarray, " seeds"]) -> float:
+    """Probability of a result as far on the wrong side of the threshold, or farther, were the truth at the threshold."""
+    test = share_chance if comparison.measure == "collapsed" else chance
+    if comparison.relation == "within":
+        return test(np.abs(values.mean()) + values - values.mean(), comparison.threshold, True)
+    return test(values, comparison.threshold, comparison.relation != "above")
+
+
 Values = Mapping[tuple[str, str, str, str], Float[np.ndarray, " seeds"]]  # by part, regime, label and measure
 
 
 def judge(claim: Claim, values: Values) -> dict[str, Any]:
-    """The claim with its figures, as verdicts.json has it.
+    """The claim with its figures, as verdicts.json has it. The verdict goes by each interval alone; a failure that `stands` is one even if the number of the claim's comparisons is accounted for (Holm, 1979).
 
     Raises:
         ValueError: for fewer than two seeds, or a value that is not finite.
     """
-    rows = []
+    rows, chances = [], []
     for comparison in claim.comparisons:
         own = values[comparison.part, comparison.regime, comparison.label, comparison.measure]
         if comparison.against is not None:
             own = own - values[comparison.against_part or comparison.part, comparison.regime, comparison.against, comparison.measure]
         found = share(own, comparison.threshold) if comparison.measure == "collapsed" else estimate(own)
+        chances.append(wrong_side(comparison, own))
         rows.append(
             {**dataclasses.asdict(comparison), "text": comparison.text, **dataclasses.asdict(found), "outcome": outcome(comparison, found)}
         )
+    for row, stands in zip(rows, holm(chances), strict=True):
+        row["stands"] = row["outcome"] == "fails" and stands
     return {"name": claim.name, "statement": claim.statement, "verdict": verdict([row["outcome"] for row in rows]), "comparisons": rows}

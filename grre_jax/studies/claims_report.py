@@ -11,7 +11,7 @@ import numpy as np
 
 from grre_jax.studies.claims import DOES_NOT, REPRODUCES
 from grre_jax.studies.claims_design import Design
-from grre_jax.studies.figures import LINES, png
+from grre_jax.studies.figures import png, styles
 from grre_jax.studies.measures import MEASURES, collapsed
 from grre_jax.studies.runs import Ledger, Run
 from grre_jax.studies.statistics import estimate
@@ -19,6 +19,10 @@ from grre_jax.whole_files import replace
 
 BRACKETS = "in brackets: runs that lost over half"
 VISIBLE = "Visible: the smallest distance from the threshold that so many seeds with this spread find four times in five."
+STANDS = (
+    "A verdict goes by the interval of each comparison alone, and the more comparisons a claim has, the likelier one of them fails by chance. A failure stands if it is one even with "
+    "the number of the claim's comparisons accounted for (Holm, 1979)."
+)
 # Of a cell, by measure; a run that diverged has neither KL nor length.
 FURTHER = {"drawdown": "{:.2f}", "kl": "{:.2f}", "length": "{:.1f}"}
 COLOURS = {"holds": "#1a7f5a", "fails": "#b3261e", "open": "#8a8f98"}
@@ -53,15 +57,16 @@ def tables(design: Design, ledger: Ledger, found: Mapping[str, Any]) -> str:
     lines += [
         "## Verdicts",
         "",
-        "| claim | verdict | comparisons that hold, fail, stay open | visible at worst, shares of runs aside |",
-        "|---|---|---|---|",
+        "| claim | verdict | comparisons that hold, fail, stay open | failures that stand | visible at worst, shares of runs aside |",
+        "|---|---|---|---|---|",
     ]
     for claim in found["claims"]:
         outcomes = [row["outcome"] for row in claim["comparisons"]]
         counts = ", ".join(str(outcomes.count(one)) for one in ("holds", "fails", "open"))
         visible = max(row["visible"] for row in claim["comparisons"] if row["measure"] != "collapsed")
-        lines.append(f"| {claim['name']} {claim['statement']} | **{claim['verdict']}** | {counts} | {visible:.3f} |")
-    lines += ["", "## Comparisons", "", VISIBLE, ""]
+        standing = f"{sum(row['stands'] for row in claim['comparisons'])} of {outcomes.count('fails')}" if "fails" in outcomes else ""
+        lines.append(f"| {claim['name']} {claim['statement']} | **{claim['verdict']}** | {counts} | {standing} | {visible:.3f} |")
+    lines += ["", STANDS, "", "## Comparisons", "", VISIBLE, ""]
     lines += ["| claim | comparison | mean | interval | visible | outcome |", "|---|---|---|---|---|---|"]
     for claim in found["claims"]:
         for row in claim["comparisons"]:
@@ -195,16 +200,16 @@ def curves(design: Design, cells: Mapping[tuple[str, str, str], Sequence[Run]], 
     figure = Figure(figsize=(5.2 * columns, 6.2 * rows), layout="constrained")
     for place, (part, regime) in enumerate(panels, start=1):
         axis = figure.add_subplot(rows, columns, place)
-        for colour, label in zip(np.resize(np.array(LINES), len(labels)), labels, strict=True):
+        for label, style in styles(labels).items():
             runs = cells.get((part, regime, label))
             if runs is None:
                 continue
             accuracy = np.array([ledger[run]["accuracy"] for run in runs])
             steps = np.minimum(np.arange(accuracy.shape[1]) * design.scale.every, runs[0].steps)
             lost = int(sum(collapsed(ledger[run]) for run in runs))
-            axis.plot(steps, accuracy.mean(0), color=colour, linewidth=1.4, label=f"{label} ({lost}/{len(runs)})")
+            axis.plot(steps, accuracy.mean(0), **style, linewidth=1.4, label=f"{label} ({lost}/{len(runs)})")
             error = accuracy.std(0, ddof=1) / np.sqrt(len(runs))
-            axis.fill_between(steps, accuracy.mean(0) - error, accuracy.mean(0) + error, color=colour, alpha=0.12, linewidth=0)
+            axis.fill_between(steps, accuracy.mean(0) - error, accuracy.mean(0) + error, color=style["color"], alpha=0.12, linewidth=0)
         axis.set_title(f"{regime}, {part}", fontsize=10)
         axis.set_xlabel("step")
         axis.set_ylim(0, 1)

@@ -1,5 +1,6 @@
 """What the figures of studies share: the colours of their curves, and files."""
 
+from collections.abc import Sequence
 from io import BytesIO
 from typing import Any
 
@@ -8,17 +9,22 @@ LINES = (
     "#1f4e9c",
     "#b3261e",
     "#1a7f5a",
-    "#c77700",
+    "#e08a00",
     "#6a3d9a",
-    "#0b7a8f",
+    "#17a2c4",
     "#8c564b",
-    "#5b6770",
+    "#8a8f98",
     "#d1478c",
-    "#7a8b00",
+    "#9aa800",
     "#2f2f2f",
-    "#a06cd5",
-    "#00695c",
+    "#b28ae0",
+    "#7cc47f",
 )
+
+
+def styles(labels: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Matplotlib's arguments for each label's curve. Where there are more labels than colours, they come again dashed."""
+    return {label: {"color": LINES[i % len(LINES)], "linestyle": "-" if i < len(LINES) else "--"} for i, label in enumerate(labels)}
 
 
 def png(figure: Any) -> bytes:

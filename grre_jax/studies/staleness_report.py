@@ -44,21 +44,22 @@ def tables(found: Mapping[str, Any]) -> str:
         "",
         "## Ranking",
         "",
-        "Final accuracy averaged over all regimes, with its 95% interval over seeds; then how far behind the first, seed by seed, with the interval of that difference.",
+        "Final accuracy averaged over all regimes, with its 95% interval over seeds; then how far behind the first, seed by seed, with the interval of that difference. "
+        "Where cells were given up, the mean of their runs stands in for the seeds that they did not get, which makes the interval of such a row too short: their number is beside it.",
         "",
-        "| | algorithm | mean | interval | behind the first | interval |",
-        "|---|---|---|---|---|---|",
+        "| | algorithm | mean | interval | behind the first | interval | cells given up |",
+        "|---|---|---|---|---|---|---|",
     ]
     for place, row in enumerate(found["ranking"], start=1):
-        behind = row["behind"]
+        behind, given_up = row["behind"], sum(cell["given_up"] for cell in found["cells"] if cell["algorithm"] == row["algorithm"])
         lines.append(
-            f"| {place} | {row['algorithm']} | {row['mean']:.3f} | {row['low']:.3f} to {row['high']:.3f} | {behind['mean']:.3f} | {behind['low']:+.3f} to {behind['high']:+.3f} |"
+            f"| {place} | {row['algorithm']} | {row['mean']:.3f} | {row['low']:.3f} to {row['high']:.3f} | {behind['mean']:.3f} | {behind['low']:+.3f} to {behind['high']:+.3f} | {given_up or ''} |"
         )
     lines += [
         "",
         "## Cells",
         "",
-        "Mean final accuracy; in brackets the share of runs that lost over half, and the runs, where some were not made.",
+        "Mean final accuracy; in brackets how many of the runs lost over half of their best accuracy.",
         "",
     ]
     lines += ["| algorithm | " + " | ".join(regimes) + " |", "|---" * (1 + len(regimes)) + "|"]
@@ -66,8 +67,7 @@ def tables(found: Mapping[str, Any]) -> str:
         shown = []
         for column in range(len(regimes)):
             runs = int(maps["runs"][row, column])
-            fewer = f", {runs} runs" if runs < len(found["seeds"]) else ""
-            shown.append(f"{maps['final'][row, column]:.3f} ({maps['collapsed'][row, column]:.0%}{fewer})")
+            shown.append(f"{maps['final'][row, column]:.3f} ({round(maps['collapsed'][row, column] * runs)}/{runs})")
         lines.append(f"| {label} | " + " | ".join(shown) + " |")
     return "\n".join(lines) + "\n"
 
@@ -92,4 +92,6 @@ def heat_maps(found: Mapping[str, Any]) -> bytes:
         axis.set_xticks(range(len(regimes)), regimes if place == len(shown) else [""] * len(regimes), rotation=40, ha="right", fontsize=8)
         axis.set_title(title, fontsize=10, loc="left")
         figure.colorbar(image, ax=axis, fraction=0.025)
+    if any(cell["given_up"] for cell in found["cells"]):
+        figure.supxlabel("* given up: every run so far had collapsed and ended below its start", fontsize=8)
     return png(figure)

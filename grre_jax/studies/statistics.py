@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from functools import cache
 
 import numpy as np
@@ -97,6 +98,45 @@ def share(values: Float[np.ndarray, " seeds"], threshold: float) -> Estimate:
     fewest = next((k for k in range(count + 1) if _exact(k, count)[0] > threshold), None)
     shown = 1.0 if fewest is None else stats.beta.ppf(POWER, fewest, count - fewest + 1)
     return Estimate(hits / count, low, high, float(shown - threshold), count)
+
+
+def chance(values: Float[np.ndarray, " seeds"], threshold: float, above: bool) -> float:
+    """Probability of a mean as far above (or below) a threshold as this one, or farther, were the true mean at the threshold: the t test on one side.
+
+    Args:
+        values: one a seed, at least two; all finite.
+        threshold: in their units.
+        above: on which side.
+
+    Raises:
+        ValueError: for fewer than two values, or one that is not finite.
+    """
+    values = _checked(values)
+    distance = (values.mean() - threshold) * (1 if above else -1)
+    error = values.std(ddof=1) / np.sqrt(values.size)
+    return float(stats.t.sf(distance / error, values.size - 1)) if error > 0 else float(distance <= 0)
+
+
+def share_chance(values: Float[np.ndarray, " seeds"], threshold: float, above: bool) -> float:
+    """As `chance`, of a share of runs: the exact binomial test on one side."""
+    values = _checked(values)
+    hits = int(values.sum())
+    return float(stats.binom.sf(hits - 1, values.size, threshold) if above else stats.binom.cdf(hits, values.size, threshold))
+
+
+def holm(chances: Sequence[float], level: float = (1 - LEVEL) / 2) -> list[bool]:
+    """Which of several findings stand when their number is accounted for (Holm, 1979): that one or more of these is mere chance has at most the probability `level`.
+
+    Args:
+        chances: of each by itself, as `chance` gives them.
+        level: that probability; half of what a 95% interval leaves, for findings lie on one side of a threshold.
+    """
+    stands, left = [False] * len(chances), len(chances)
+    for place in np.argsort(chances, kind="stable"):
+        if chances[place] > level / left:
+            break
+        stands[place], left = True, left - 1
+    return stands
 
 
 def _exact(hits: int, count: int) -> tuple[float, float]:

@@ -142,6 +142,41 @@ def test_differences_are_paired_over_seeds():
     assert claims.judge(claim, values)["verdict"] == "inconclusive"
 
 
+def test_failures_stand_if_their_number_is_accounted_for():
+    """Holm, 1979: the smallest of m chances is held against level / m, the next against level / (m - 1), and after the first that is larger none stands."""
+    assert statistics.holm([0.01, 0.004, 0.03], level=0.025) == [True, True, False]  # 0.004 <= 0.0083, 0.01 <= 0.0125, 0.03 > 0.025
+    assert statistics.holm([0.013, 0.004, 0.02], level=0.025) == [False, True, False]
+    values = np.array([0.03, 0.01, 0.02, 0.05, 0.04])
+    below = statistics.chance(values, 0.05, above=False)
+    assert below == pytest.approx(stats.ttest_1samp(values, 0.05, alternative="less").pvalue)
+    assert statistics.chance(values, 0.05, above=True) == pytest.approx(1 - below)
+    assert statistics.chance(np.ones(3), 0.5, above=True) == 0.0 and statistics.chance(np.ones(3), 1.0, above=True) == 1.0
+    runs = np.array([1.0, 1, 0, 0, 0])
+    assert statistics.share_chance(runs, 0.1, above=True) == pytest.approx(1 - 0.9**5 - 5 * 0.1 * 0.9**4)
+    assert statistics.share_chance(runs, 0.1, above=False) == pytest.approx(0.9**5 + 5 * 0.1 * 0.9**4 + 10 * 0.1**2 * 0.9**3)
+
+
+def test_a_failure_that_could_be_chance_among_many_does_not_stand():
+    """Nineteen comparisons far on the right side and one that fails by a little: by itself a failure, among twenty none that stands; one that fails by far does."""
+    noise = np.array([0.02, -0.02, 0.01, -0.01, 0.005, -0.005])
+    claim = Claim("C0", "", tuple(Comparison("common", "sync 20", "mean", f"a{i}", "above", 0.0) for i in range(20)))
+    values = {("common", "sync 20", one.label, "mean"): 0.5 + noise for one in claim.comparisons}
+    for mean, stands in ((-0.019, False), (-0.1, True)):
+        values["common", "sync 20", "a3", "mean"] = mean + noise
+        found = claims.judge(claim, values)
+        assert found["verdict"] == "does not" and [row["stands"] for row in found["comparisons"]] == [i == 3 and stands for i in range(20)]
+
+
+@pytest.mark.parametrize(
+    ("relation", "mean", "expected"),
+    [("above", 0.3, "far"), ("above", 0.7, "near"), ("below", 0.7, "far"), ("below", 0.3, "near"), ("within", 0.7, "far"), ("within", -0.7, "far"), ("within", 0.3, "near")],
+)
+def test_the_wrong_side_is_that_of_the_relation(relation, mean, expected):
+    values = mean + np.array([0.02, -0.02, 0.01, -0.01])
+    chance = claims.wrong_side(Comparison("common", "sync 20", "mean", "a", relation, 0.5), values)
+    assert chance < 0.001 if expected == "far" else chance > 0.999
+
+
 @pytest.fixture
 def full():
     return claims_design.full(3, 0, ())

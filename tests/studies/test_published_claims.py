@@ -39,7 +39,7 @@ def test_the_published_verdicts_follow_from_the_published_values(name):
     for now, then in zip(again, found["claims"], strict=True):
         assert (now["name"], now["statement"], now["verdict"]) == (then["name"], then["statement"], then["verdict"])
         for a, b in zip(now["comparisons"], then["comparisons"], strict=True):
-            assert (a["text"], a["outcome"]) == (b["text"], b["outcome"])
+            assert (a["text"], a["outcome"], a["stands"]) == (b["text"], b["outcome"], b["stands"])
             for name in ("mean", "low", "high", "visible"):
                 assert a[name] == pytest.approx(b[name], abs=1e-5)
 
@@ -89,6 +89,15 @@ def test_the_published_pictures_are_drawn_from_the_figures(found):
     with Image.open(PUBLISHED / "claims.png") as published, Image.open(io.BytesIO(claims_report.forest(found["claims"]))) as drawn:
         assert abs(published.size[1] - drawn.size[1]) <= 40 and abs(published.size[0] - drawn.size[0]) <= 40
     assert (PUBLISHED / "curves.png").stat().st_size > 50_000
+
+
+def test_the_noise_floor_is_that_of_algorithms_which_are_the_same_on_paper(found):
+    """On-policy the ratio is 1 up to rounding: weights and ranges have nothing to do."""
+    ends = {cell["algorithm"]: np.array(cell["final"]) for cell in found["cells"] if (cell["part"], cell["regime"]) == ("common", "on-policy")}
+    pairs = ((entrants.IS, entrants.NARROW), (entrants.GRPO, entrants.NARROW_STD))
+    apart = [ends[one] - ends[other] for one, other in pairs]
+    page = (REPOSITORY / "docs" / "studies.md").read_text()
+    assert f"as much as {max(np.abs(x).max() for x in apart):.3f} apart" in page and f"and {max(abs(x.mean()) for x in apart):.3f} in the mean" in page
 
 
 def test_the_advice_has_its_figures_from_the_tables():

@@ -1,6 +1,7 @@
 """The benchmark's rounds, scores, tables and heat maps, on made-up curves."""
 
 import dataclasses
+import re
 
 import numpy as np
 import pytest
@@ -60,7 +61,8 @@ def test_the_ranking_is_over_seeds_and_the_report_shows_what_was_given_up(ledger
     staleness_report.write(tmp_path, found)
     text = (tmp_path / "staleness.md").read_text()
     assert "a machine" in text and "| 2 | GRPO | 0.460 |" in text and "| 0.360 | +0.35" in text
-    assert "0.100 (100%, 2 runs)" in text and "0.820 (0%)" in text
+    assert "0.100 (2/2)" in text and "0.820 (0/5)" in text
+    assert re.search(r"^\| 2 \| GRPO .*\| 1 \|$", text, flags=re.MULTILINE) and re.search(r"^\| 1 \| REINFORCE .*\|  \|$", text, flags=re.MULTILINE)
     assert (tmp_path / "staleness.png").read_bytes()[:4] == b"\x89PNG"
 
 
