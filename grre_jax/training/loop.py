@@ -17,7 +17,7 @@ import numpy as np
 
 from grre_jax import reporting, rollouts, sampling
 from grre_jax.config import Config
-from grre_jax.errors import UsageError
+from grre_jax.errors import DataError, UsageError
 from grre_jax.parallel import mesh as meshes
 from grre_jax.parallel import processes
 from grre_jax.rollouts.store_path import StorePath
@@ -312,6 +312,9 @@ class _Learner:
                 if self.mender is None:
                     raise
                 self.mender(error, state)
+            except DataError:
+                pending.swap(step, None)  # a policy that is not finite samples nothing that could be stored: then the step before says why
+                raise
 
     def _prepared(self, step: int) -> tuple[list[rollouts.Group], PackedBatch]:
         """A step's groups, and as arrays on the devices."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -11,6 +12,12 @@ from typing import Any
 import jax
 import numpy as np
 from jaxtyping import Float
+
+from grre_jax.errors import DataError
+
+
+class Diverged(DataError):
+    """A step's loss or gradient is not finite, and nor is any parameter after it."""
 
 
 @dataclasses.dataclass
@@ -25,7 +32,11 @@ class PendingMetrics:
     kind: str = "train"
 
     def swap(self, step: int, metrics: Any, extra: Mapping[str, float] = MappingProxyType({})) -> dict[str, float]:
-        """Takes in a step's metrics and what else is to be logged of it, and logs and returns those of the step before, as host numbers."""
+        """Takes in a step's metrics and what else is to be logged of it, and logs and returns those of the step before, as host numbers.
+
+        Raises:
+            Diverged: after logging, if that step's loss or gradient norm is not finite.
+        """
         scalars = {}
         if self.metrics is not None:
             scalars = {name: float(value) for name, value in jax.device_get(self.metrics).items()}
@@ -35,8 +46,17 @@ class PendingMetrics:
             scalars |= self.extra
             self.clock = now
             self.log.write(self.kind, self.step, scalars)
+            self._check(scalars)
         self.metrics, self.step, self.extra = metrics, step, extra
         return scalars
+
+    def _check(self, scalars: Mapping[str, float]) -> None:
+        for name, words in (("loss", "loss"), ("grad_norm", "gradient's norm")):
+            if not math.isfinite(scalars.get(name, 0.0)):
+                raise Diverged(
+                    f"{self.kind.replace('_', ' ')} step {self.step}: the {words} is {scalars[name]}, so the policy is lost from there on, and nothing of it is saved: "
+                    "lower optimizer.learning_rate, or look at what the objective divides by and takes the exponential or logarithm of"
+                )
 
 
 def age_scalars(ages: Float[np.ndarray, " groups"]) -> dict[str, float]:

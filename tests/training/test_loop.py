@@ -21,6 +21,7 @@ from grre_jax.training import checksums, finished, loop, setup, warm_start
 from grre_jax.training import state as states
 from grre_jax.training.ahead import Ahead
 from grre_jax.training.checkpoint import Checkpoints, read_params
+from grre_jax.training.pending import Diverged
 from grre_jax.training.regime import Regime
 from grre_jax.training.stopping import Stopped
 
@@ -182,6 +183,18 @@ def test_other_regimes(make_config, tmp_path, interrupt, monkeypatch, regime, sa
     monkeypatch.undo()
     train(again, resume=True)
     assert log(tmp_path / "again") == log(tmp_path / "whole") and bits(tmp_path / "again") == bits(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("regime", [Regime(), Regime(offline=True)], ids=["on-policy", "offline"])
+def test_a_loss_that_is_not_finite_ends_the_run_by_its_name_and_saves_nothing_of_it(make_config, tmp_path, regime):
+    """On-policy the policy that it leaves would have to sample before the step's metrics are read."""
+    own = tmp_path / "own.py"
+    own.write_text("import jax.numpy as jnp\ndef lost(x):\n    return x.advantages * x.logprobs * jnp.where(x.advantages > -9, jnp.nan, 1)\n")
+    config = make_config(tmp_path / "run", regime=regime, objective=ObjectiveConfig(f"{own}:lost"), warm_start=WarmStartConfig(steps=0))
+    with pytest.raises(Diverged, match="^train step 1: the loss is nan, .*objective"):
+        train(config)
+    assert [row["step"] for row in log(tmp_path / "run") if row["kind"] == "train"] == [1]
+    assert [path.name for path in (tmp_path / "run" / "checkpoints").iterdir() if path.name.isdecimal()] == ["0"]
 
 
 def test_parameters_lie_on_the_device_once(make_config, tmp_path, monkeypatch):

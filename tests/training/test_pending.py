@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from grre_jax.training.pending import PendingMetrics, age_scalars
+from grre_jax.training.pending import Diverged, PendingMetrics, age_scalars
 
 
 class Log:
@@ -54,6 +54,17 @@ def test_the_kind_is_kept_and_what_is_not_given_is_left_out():
     pending.swap(1, metrics(1.0))
     assert "staleness" not in pending.swap(2, None)
     assert log.rows[0][0] == "warm_start"
+
+
+@pytest.mark.parametrize(("name", "value"), [("loss", np.nan), ("grad_norm", np.inf)])
+def test_a_step_that_is_not_finite_is_logged_and_ends_the_run(name, value):
+    log = Log()
+    pending = PendingMetrics(log, time.monotonic())
+    pending.swap(1, metrics(0.5) | {"grad_norm": jnp.float32(1.0)})
+    pending.swap(2, metrics(0.5) | {"grad_norm": jnp.float32(1.0), name: jnp.float32(value)})
+    with pytest.raises(Diverged, match=f"^train step 2: the {'loss' if name == 'loss' else 'gradient'}.* is {value}, .*optimizer.learning_rate"):
+        pending.swap(3, metrics(0.5))
+    assert [step for _, step, _ in log.rows] == [1, 2]
 
 
 def test_speed_is_taken_from_one_row_to_the_next(monkeypatch):
