@@ -8,6 +8,7 @@ from typing import Any
 from grre_jax import objectives
 from grre_jax.config import Config
 from grre_jax.objectives import Objective
+from grre_jax.objectives.custom import required_data
 from grre_jax.objectives.parts import PART_DATA
 from grre_jax.objectives.ratios import ANCHORS
 
@@ -28,6 +29,12 @@ _ANCHORED = dict(
         strict=True,
     )
 )
+_POLICIES = {
+    "old_logprobs": _ANCHORED["behavior"],
+    "prox_logprobs": _ANCHORED["proximal"],
+    "ref_logprobs": "f, the policy that the run starts from",
+}
+_OWN = "not known of a loss of one's own"
 _MASKS = {
     "one_side": "one-sided clip: a token that has moved past its bound in the direction of A gets no gradient",
     "two_side": "two-sided clip: a token outside the bounds gets no gradient",
@@ -57,8 +64,8 @@ class Outlook:
         formula: of the table; the function's own words for a loss of one's own.
         numbers: name and value.
         sources: what it requires besides rewards, with where that comes from.
-        ratio: what is compared with what; empty if no ratio is taken.
-        clipping: whether and from when masks and weights can act; empty if there are none.
+        ratio: what is compared with what; empty if no ratio is taken. Of a loss of one's own, which policies' log-probs it reads.
+        clipping: whether and from when masks and weights can act; empty if there are none. Not known of a loss of one's own.
         dropped: what is left out, or stays without effect.
     """
 
@@ -111,6 +118,8 @@ def outlook(config: Config, objective: Objective, first_stale: int | None) -> Ou
     ratio = ""
     if takes_ratio(objective):
         ratio = f"of {_LEVELS[objective.level]}, to {_ANCHORED[objective.anchor]}, both at temperature {config.sampling.temperature:g} over the full vocabulary"
+    if objective.custom:
+        ratio = "; ".join(filter(None, (_own_ratio(objective), ratio and f"its correction's: {ratio}")))
     numbers = {name: float(value) for name, value in objective.numbers.items()}
     return Outlook(
         objective.name, formula, numbers, sources, ratio, _clipping(config, objective, first_stale), tuple(_dropped(config, objective))
@@ -131,7 +140,16 @@ def _source(name: str, config: Config) -> str:
     }.get(name, "the batch")
 
 
+def _own_ratio(objective: Objective) -> str:
+    """What a loss of one's own may compare the policy with, from what it reads; what it makes of that is in its code alone."""
+    read = required_data(objective.custom, objective)
+    policies = [what for name, what in _POLICIES.items() if name in read]
+    return f"{_OWN}, which reads the log-probs of {' and of '.join(policies)}" if policies else ""
+
+
 def _clipping(config: Config, objective: Objective, first_stale: int | None) -> str:
+    if objective.custom:
+        return _OWN
     if not bounded(objective):
         return ""
     what = "; ".join(filter(None, (_MASKS.get(objective.mask), _WEIGHTS.get(objective.weight))))
@@ -167,7 +185,7 @@ def _dropped(config: Config, objective: Objective) -> Any:
         yield f"replay of groups more than {data.max_staleness} updates old (data.max_staleness)"
     if config.samples and data.dynamic_sampling:
         yield f"sampled groups whose rewards are all equal: each is refilled with another question up to {data.dynamic_sampling} times (data.dynamic_sampling)"
-    elif config.samples and objective.shaping == "none" and not moves_without_signal(objective):
+    elif config.samples and objective.shaping == "none" and not moves_without_signal(objective) and not objective.custom:
         yield "no group, but one whose rewards are all equal has no effect: its advantages are 0, while its tokens count in the mean"
     if objective.shaping != "none":
         yield "groups whose rewards are all equal, by the objective itself"

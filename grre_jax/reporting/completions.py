@@ -27,6 +27,8 @@ class ShownGroup:
 def shown_groups(rollout_folder: str | os.PathLike, groups: int = GROUPS, each: int = EACH) -> tuple[ShownGroup, ...]:
     """Groups of a run's own rollout folder: the first, the last, and between them at even distances; each the nearest that has a signal, where there is one near.
 
+    None is shown twice.
+
     Args:
       rollout_folder: a folder or the URL of one; none are shown of one that does not exist.
       groups: how many at most.
@@ -43,14 +45,17 @@ def shown_groups(rollout_folder: str | os.PathLike, groups: int = GROUPS, each: 
         return ()
     reader = rollouts.read(folder)
     count = min(groups, len(reader))
-    wanted = [round(place * (len(reader) - 1) / max(count - 1, 1)) for place in range(count)]
-    return tuple(_shown(_near(reader, number), each) for number in wanted)
+    chosen: list[int] = []
+    for place in range(count):
+        wanted = round(place * (len(reader) - 1) / max(count - 1, 1))
+        chosen.append(_near(reader, wanted, after=chosen[-1] if chosen else -1))
+    return tuple(_shown(reader[number], each) for number in chosen)
 
 
-def _near(reader, number: int, far: int = 8):
-    """The group of that number, or the next one before it, not further than `far`, that has a signal."""
-    candidates = (reader[n] for n in range(number, max(number - far, -1), -1))
-    return next((group for group in candidates if group.has_signal), reader[number])
+def _near(reader, number: int, after: int, far: int = 8) -> int:
+    """The number, or the next one before it if only that one's group has a signal: later than `after`, and not further than `far`."""
+    candidates = range(number, max(number - far, after), -1)
+    return next((n for n in candidates if reader[n].has_signal), number)
 
 
 def _shown(group, each: int) -> ShownGroup:

@@ -47,7 +47,7 @@ def write_page(
     colours: Mapping[str, str],
     *,
     configs: Mapping[str, Mapping[str, object]],
-    samples: Mapping[str, Sequence[ShownGroup]],
+    samples: Mapping[str, Sequence[ShownGroup] | str],
     note: str = "",
 ) -> Path:
     """Writes the page in one rename.
@@ -59,7 +59,7 @@ def write_page(
       plots: the pictures, the overview first; they are put into the page.
       colours: name to "#rrggbb", as in the pictures.
       configs: name to the run's configuration, nested; runs without one are left out.
-      samples: name to groups of completions to show.
+      samples: name to groups of completions to show, or to a sentence that says why there are none.
       note: a line under the title.
 
     Returns:
@@ -73,7 +73,7 @@ def write_page(
         (
             "completions",
             "Sampled completions",
-            "".join(_samples(name, samples[name], len(names) == 1) for name in names if samples.get(name)),
+            "".join(_samples(name, samples[name], len(names) == 1) for name in names if name in samples),
         ),
         ("configuration", "Configuration", _configuration({name: _flat(configs[name]) for name in names if name in configs})),
     ]
@@ -152,9 +152,9 @@ def _is_age(key: str) -> bool:
     return key.startswith(PREFIX) and key.removeprefix(PREFIX).isdecimal()  # the histogram's picture shows these
 
 
-def _samples(name: str, groups: Sequence[ShownGroup], alone: bool) -> str:
-    parts = []
-    for group in groups:
+def _samples(name: str, groups: Sequence[ShownGroup] | str, alone: bool) -> str:
+    parts = [f'<p class="note">{html.escape(groups)}</p>'] if isinstance(groups, str) else []
+    for group in () if isinstance(groups, str) else groups:
         best, worst = max(reward for reward, _, _ in group.completions), min(reward for reward, _, _ in group.completions)
         lines = "".join(
             f'<div class="completion"><span class="reward {_rank(reward, best, worst)}">reward {reward:g}</span><pre>{_text(text)}</pre></div>'

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,18 +60,20 @@ def report(
       console: the rich console; one on standard output by default.
 
     Raises:
-      UsageError: no run was given, or the output is a file, another run's folder, or holds another report.
+      UsageError: no run was given, or the output cannot be written to, is a file, another run's folder, or holds another report.
       DataError: a run's folder or its metrics are missing, broken or empty; names the folder and what to do.
     """
     folders = _unique_folders(run_folders)
     metrics = [_read(folder) for folder in folders]
     names = run_names(folders)
     target = Path(output) if output is not None else default_output(folders)
-    _refuse_foreign(target, folders)
+    called = f"--output {target}" if output is not None else f"the report's folder {target}"
+    _refuse_foreign(target, called, folders)
     summaries = tuple(summarise(name, str(folder), rows) for name, folder, rows in zip(names, folders, metrics, strict=True))
     runs = dict(zip(names, metrics, strict=True))
     subtitle = _subtitle(summaries[0]) if len(summaries) == 1 else ""
     configs = {name: config for name, folder in zip(names, folders, strict=True) if (config := _config(folder))}
+    _make_writable(target, called)
     plots = draw_curves(runs, target / PLOTS_FOLDER, subtitle=subtitle)
     summary_path, colours = write_summary(target, summaries), run_colours(names)
     console = console if console is not None else make_console()
@@ -94,13 +97,13 @@ def _config(folder: Path) -> dict[str, object]:
         raise DataError(f"{file} is no JSON ({error}): restore it from a copy, or leave that run out") from error
 
 
-def _samples(name: str, folder: str | os.PathLike, console) -> tuple[ShownGroup, ...]:
-    """Completions to show; none of a run whose rollouts cannot be read, which is said: the curves do not need them."""
+def _samples(name: str, folder: str | os.PathLike, console) -> tuple[ShownGroup, ...] | str:
+    """Completions to show, or why there are none: the curves do not need them."""
     try:
-        return shown_groups(folder)
+        return shown_groups(folder) or "no completions: the run's rollouts are not there (a run on stored data has none of its own)"
     except DataError as error:
         console.print(f"completions of {name} are not shown: {error}", markup=False, highlight=False, soft_wrap=True)
-        return ()
+        return f"no completions: {error}"
 
 
 def write_summary(folder: str | os.PathLike, summaries: Sequence[RunSummary]) -> Path:
@@ -151,18 +154,27 @@ def _read(folder: Path) -> Metrics:
     return metrics
 
 
-def _refuse_foreign(target: Path, folders: Sequence[Path]) -> None:
+def _make_writable(target: Path, called: str) -> None:
+    """Makes the folders of a report, and finds out before the drawing whether files can be written there."""
+    try:
+        (target / PLOTS_FOLDER).mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=target).close()
+    except OSError as error:
+        raise UsageError(f"{called} cannot be written to ({error}): give another folder with --output") from error
+
+
+def _refuse_foreign(target: Path, called: str, folders: Sequence[Path]) -> None:
     """A report is redrawn over itself and over nothing else."""
     if target.exists() and not target.is_dir():
-        raise UsageError(f"output {target} is a file: give a folder")
+        raise UsageError(f"{called} is a file: give a folder with --output")
     own_folder = [folder.resolve() for folder in folders] == [target.resolve()]
     if own_folder:
         return
     if (target / FILE_NAME).exists():
-        raise UsageError(f"output {target} is a run's own folder: choose another, so that its curves and summary stay")
+        raise UsageError(f"{called} is a run's own folder: give another with --output, so that its curves and summary stay")
     existing = target / SUMMARY_NAME
     if existing.exists() and _reported_folders(existing) != [str(folder.resolve()) for folder in folders]:
-        raise UsageError(f"output {target} already holds another {SUMMARY_NAME}: choose another folder")
+        raise UsageError(f"{called} already holds another {SUMMARY_NAME}: give another folder with --output")
 
 
 def _reported_folders(summary_path: Path) -> list[str]:

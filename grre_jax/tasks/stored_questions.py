@@ -89,7 +89,7 @@ class StoredQuestions(abc.ABC):
 
     @property
     def _ways(self) -> str:
-        return f"pass {self.name}'s option path=FILE_OR_FOLDER with the data set's Parquet, JSON or JSON-lines files"
+        return f"pass {self.name}'s option path=FILE_OR_FOLDER (task.options.path) with the data set's Parquet, JSON or JSON-lines files"
 
     @cached_property
     def _order(self) -> addressing.EpochStream:
@@ -156,6 +156,11 @@ class StoredQuestions(abc.ABC):
             name, file = self.hub
             hub_split = "train" if split == "train" else self.hub_test
             return None if hub_split is None else [(name, from_hub(name, hub_split, self._ways, file))]
+        for option, given in (("path", self.path), ("test_path", self.test_path)):
+            if given is not None and not given.exists():
+                raise DataError(
+                    f"task.options.{option} = {str(given)!r} does not exist: name a file or folder that does, with {self.name}'s Parquet, JSON or JSON-lines files."
+                )
         if split == "test" and self.test_path is not None:
             files = files_of(self.test_path, "test") if self.test_path.is_dir() else [self.test_path]
         elif self.path.is_dir():

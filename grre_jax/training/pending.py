@@ -17,7 +17,7 @@ from grre_jax.errors import DataError
 
 
 class Diverged(DataError):
-    """A step's loss or gradient is not finite, and nor is any parameter after it."""
+    """A step's gradient is not finite, and nor is any parameter after it."""
 
 
 @dataclasses.dataclass
@@ -35,7 +35,7 @@ class PendingMetrics:
         """Takes in a step's metrics and what else is to be logged of it, and logs and returns those of the step before, as host numbers.
 
         Raises:
-            Diverged: after logging, if that step's loss or gradient norm is not finite.
+            Diverged: after logging, if that step's gradient is not finite.
         """
         scalars = {}
         if self.metrics is not None:
@@ -51,12 +51,11 @@ class PendingMetrics:
         return scalars
 
     def _check(self, scalars: Mapping[str, float]) -> None:
-        for name, words in (("loss", "loss"), ("grad_norm", "gradient's norm")):
-            if not math.isfinite(scalars.get(name, 0.0)):
-                raise Diverged(
-                    f"{self.kind.replace('_', ' ')} step {self.step}: the {words} is {scalars[name]}, so the policy is lost from there on, and nothing of it is saved: "
-                    "lower optimizer.learning_rate, or look at what the objective divides by and takes the exponential or logarithm of"
-                )
+        if not math.isfinite(scalars.get("grad_norm", 0.0)):
+            raise Diverged(
+                f"{self.kind.replace('_', ' ')} step {self.step}: the gradient's norm is {scalars['grad_norm']} and the loss {scalars['loss']}, so the policy is lost from there on, "
+                "and nothing of it is saved: lower optimizer.learning_rate, or look at what the objective divides by and takes the exponential or logarithm of"
+            )
 
 
 def age_scalars(ages: Float[np.ndarray, " groups"]) -> dict[str, float]:

@@ -51,6 +51,23 @@ def test_a_group_without_signal_moves_the_policy_where_it_is_said_to():
         assert bool(np.abs(np.asarray(advantages)).max() > 1e-6) == outlooks.moves_without_signal(objective), objective.name
 
 
+def test_of_a_loss_of_ones_own_only_what_it_reads_is_told():
+    def saturating(x, *, width=0.5):
+        return -x.advantages * width * jax.numpy.tanh(jax.numpy.exp(x.log_ratio) / width)
+
+    def plain(x):
+        return -x.advantages * x.logprobs
+
+    reads = "not known of a loss of one's own, which reads the log-probs of "
+    told = outlook(CONFIG, objectives.algorithm(saturating), 1)
+    assert told.ratio == reads + "q, the policy that sampled" and told.clipping == "not known of a loss of one's own"
+    assert told.dropped == ()  # that groups without a signal have no effect is not known either
+    assert outlook(CONFIG, objectives.algorithm(plain), 1).ratio == ""
+    assert outlook(CONFIG, objectives.algorithm(plain, kl_coef=0.1), 1).ratio == ""  # the penalty reads f, the loss does not
+    corrected = outlook(CONFIG, objectives.algorithm(saturating, correction="tis"), 1).ratio
+    assert corrected.startswith(f"{reads}p, the policy at the start of the update; its correction's: of a token, to p")
+
+
 def test_clipping_acts_where_data_is_stale():
     grpo = objectives.algorithm("grpo")
     assert "It cannot act: all data is on-policy" in outlook(Config("x"), grpo, None).clipping

@@ -1,5 +1,6 @@
-"""The shorter notebooks, executed from their first cell to their last, at the setting that each names in its first cell."""
+"""The shorter notebooks, executed from their first cell to their last, at the setting that each names in its first cell; and what all five install."""
 
+import importlib.util
 import json
 import os
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import nbclient
 import nbformat
 import pytest
+from IPython.core.inputtransformer2 import TransformerManager
 
 from ..tasks import published_samples
 from ..test_paper_configs import tiny_model
@@ -144,3 +146,40 @@ def test_it_is_valid_names_its_setting_and_traces_no_machine(name):
     assert all(f"`{parameter}`" in notebook.cells[0].source for parameter in FEW[name])
     assert "tests run this notebook" in notebook.cells[0].source
     assert not any(trace in text for trace in ("/root/", "/home/", "/tmp/", "Traceback", str(ROOT)))
+
+
+def installed(name, folder, monkeypatch, owner="OWNER"):
+    """The commands by which a notebook's second cell would install the package, where it is missing."""
+    commands = []
+
+    class Shell:
+        def system(self, line):
+            commands.append(line.format(**names))
+
+        def run_line_magic(self, magic, line):
+            commands.append(f"{magic} {line}".format(**names))
+
+    folder.mkdir(parents=True)
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda package: None)
+    names = {"get_ipython": Shell}
+    exec(TransformerManager().transform_cell(read(name).cells[1].source.replace("OWNER/grre_jax", f"{owner}/grre_jax")), names)
+    return commands
+
+
+@pytest.mark.parametrize("name", [*FEW, "quickstart"])
+def test_it_installs_what_lies_around_it_or_the_copy_that_it_was_told(name, tmp_path, monkeypatch):
+    clone, elsewhere = tmp_path / "grre_jax", "https://github.com/someone/grre_jax"
+    with pytest.raises(RuntimeError, match="address of your copy of the repository into REPOSITORY"):
+        installed(name, tmp_path / "alone", monkeypatch)
+    told = installed(name, tmp_path / "told", monkeypatch, owner="someone")
+    clone.mkdir()
+    (clone / "setup.py").touch()
+    inside = installed(name, clone / "notebooks", monkeypatch)
+    if name == "tpu_gsm8k":  # pip takes clone[tpu], without ./, for a project on PyPI
+        assert told == [f"git clone --quiet --depth 1 {elsewhere} ./clone", 'pip install --quiet "./clone[tpu]"']
+        assert inside == ['pip install --quiet "..[tpu]"']
+    else:
+        assert told == [f"pip install --quiet git+{elsewhere}"] and inside == ["pip install --quiet .."]
+    first = read(name).cells[0].source
+    assert "put it into `REPOSITORY`" in first and "no public address" in first

@@ -58,6 +58,8 @@ def test_is_valid_small_and_says_how_to_open_it(notebook):
     assert NOTEBOOK.stat().st_size < 400_000
     assert "colab.research.google.com" in notebook.cells[0].source
     assert "%pip install" in notebook.cells[1].source
+    assert "tests run this notebook" in notebook.cells[0].source
+    assert all(f"`{parameter}`" in notebook.cells[0].source and f"{value} " in notebook.cells[0].source for parameter, value in FEW.items())
     stored = json.dumps(notebook)
     for trace in ("/root/", "/home/", "/tmp/", str(ROOT), "Traceback"):
         assert trace not in stored

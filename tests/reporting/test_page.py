@@ -11,6 +11,7 @@ import pytest
 from rich.console import Console
 
 from grre_jax import rollouts
+from grre_jax.reporting.completions import shown_groups
 from grre_jax.reporting.report import report
 from grre_jax.rollouts import Group
 
@@ -91,7 +92,23 @@ def test_rollouts_that_cannot_be_read_cost_the_completions_alone(run):
     (run / "rollouts" / "manifest.jsonl").write_text("damaged\n")
     said = Console(file=io.StringIO(), width=300)
     text = report(run, console=said).page_path.read_text()
-    assert "completions of run <1> are not shown" in said.file.getvalue() and "Sampled completions" not in text and "Diagnostics" in text
+    assert "completions of run <1> are not shown" in said.file.getvalue() and "Diagnostics" in text
+    assert 'id="completions"' in text and '<p class="note">no completions: ' in text and "manifest.jsonl" in text
+
+
+def test_a_run_without_its_rollouts_says_so(make_run):
+    bare, kept = (make_run(name, steps=4, every=2) for name in ("bare", "kept"))
+    rollouts.write(kept / "rollouts", [group(0, [0, 1])], writer="w", policy_version=-1)
+    for folders in ([bare], [bare, kept]):
+        text = report(folders, console=Console(file=io.StringIO())).page_path.read_text()
+        section = re.search('<section id="completions">.*?</section>', text, re.DOTALL)[0]
+        assert section.count("no completions: the run's rollouts are not there".replace("'", "&#x27;")) == 1
+    assert "completion 1 of 0" in section  # the other run's
+
+
+def test_a_group_is_shown_once(tmp_path):
+    rollouts.write(tmp_path, [group(n, [0, 1] if n == 2 else [1, 1]) for n in range(9)], writer="w", policy_version=-1)
+    assert [shown.title for shown in shown_groups(tmp_path)] == ["question 0", "question 2", "question 5", "question 8"]
 
 
 def test_of_several_runs_the_fields_that_differ_come_first(make_run):

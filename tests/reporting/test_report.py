@@ -46,8 +46,13 @@ def test_output_is_respected_and_never_written_over_something_else(make_run, con
         report([a, c], tmp_path / "out", console=console)
     with pytest.raises(UsageError, match="run's own folder"):
         report([a, b], c, console=console)
-    with pytest.raises(UsageError, match="is a file"):
+    with pytest.raises(UsageError, match=r"--output .*metrics\.jsonl is a file: give a folder"):
         report([a, b], a / "metrics.jsonl", console=console)
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "plots").touch()
+    for output in ("/proc/x", a / "metrics.jsonl" / "x", tmp_path / "taken"):  # no folder can be made there
+        with pytest.raises(UsageError, match=f"--output {output} cannot be written to .*: give another folder with --output"):
+            report([a, b], output, console=console)
     assert made.summary_path.read_bytes() == before
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "summary.json").write_text("not ours")

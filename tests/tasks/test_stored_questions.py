@@ -1,9 +1,12 @@
 """What is trained on and what is held out, whatever the files."""
 
 import json
+from pathlib import Path
 
 import pytest
 
+from grre_jax import tasks
+from grre_jax.config import load_file
 from grre_jax.errors import DataError, UsageError
 from grre_jax.tasks.stored_questions import StoredQuestions, digest
 from grre_jax.tasks.task import Question
@@ -56,9 +59,21 @@ def test_long_prompts_are_left_out(tmp_path):
 def test_what_is_missing_is_said(tmp_path):
     with pytest.raises(DataError, match=r"holds no train files .* pass letters's option path=FILE_OR_FOLDER"):
         Letters(path=tmp_path).question(0)
+    for there, given in (("nope", {"path": tmp_path / "nope"}), ("gone.csv", {"path": tmp_path, "test_path": tmp_path / "gone.csv"})):
+        with pytest.raises(DataError, match=rf"task.options.{list(given)[-1]} = '.*{there}' does not exist: name a file or folder"):
+            Letters(**given).question(0)
     with pytest.raises(DataError, match="no question to train on"):
         Letters(path=write(tmp_path / "one.jsonl", ["a"])).question(0)
     with pytest.raises(UsageError, match="goes with path="):
         Letters(test_path="x")
     with pytest.raises(UsageError, match="held_out=0"):
         Letters(held_out=0)
+
+
+@pytest.mark.parametrize("path", sorted((Path(__file__).parents[2] / "configs" / "paper").glob("*.py")), ids=lambda path: path.stem)
+def test_a_shipped_configuration_asks_no_more_than_is_held_out(path):
+    config = load_file(path)
+    pytest.importorskip("math_verify") if config.task.name in ("math", "guru_math") else None
+    task = tasks.build(config.task.name, **config.task.options)
+    if isinstance(task, StoredQuestions) and task.hub_test is None:
+        assert config.evaluation.questions <= task.held_out

@@ -191,7 +191,7 @@ def test_a_loss_that_is_not_finite_ends_the_run_by_its_name_and_saves_nothing_of
     own = tmp_path / "own.py"
     own.write_text("import jax.numpy as jnp\ndef lost(x):\n    return x.advantages * x.logprobs * jnp.where(x.advantages > -9, jnp.nan, 1)\n")
     config = make_config(tmp_path / "run", regime=regime, objective=ObjectiveConfig(f"{own}:lost"), warm_start=WarmStartConfig(steps=0))
-    with pytest.raises(Diverged, match="^train step 1: the loss is nan, .*objective"):
+    with pytest.raises(Diverged, match="^train step 1: .* the loss nan, .*objective"):
         train(config)
     assert [row["step"] for row in log(tmp_path / "run") if row["kind"] == "train"] == [1]
     assert [path.name for path in (tmp_path / "run" / "checkpoints").iterdir() if path.name.isdecimal()] == ["0"]
