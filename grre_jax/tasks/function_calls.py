@@ -1,8 +1,8 @@
 """Function calls as models write them, read without running anything, and compared by name and arguments.
 
 Read are Python's call syntax as ToolACE and others write it, `[Get Weather(city="Oslo", days=3), f()]`, with names of any characters, and JSON:
-`{"name": ..., "arguments": {...}}` ("parameters" and a "function" around them too), alone, in a list, in ```-fences, in <tool_call> tags, behind
-<|python_tag|>. What stands before `</think>` does not count, nor does what stands behind a `<think>` that is left open.
+`{"name": ..., "arguments": {...}}` ("parameters" and a "function" around them too, and Python's quotes), alone, in a list, in ```-fences, in <tool_call> tags,
+behind <|python_tag|>. Without brackets around it, a call counts if nothing but calls stands in the text, in its fence or tags, or on its line. What stands before `</think>` does not count, nor does what stands behind a `<think>` that is left open.
 
 All calls that a text makes count together, wherever they stand in it, so that several attempts are not one right call. Two texts make the same calls
 if each call of the one is a call of the other as often: the order of calls and of arguments, quotes and white space do not matter. Names and texts
@@ -27,9 +27,23 @@ _MOST_BRACKETS = 100  # that are looked at for calls
 _MOST_DEPTH = 40
 _MOST_CALLS = 64
 _OPEN, _CLOSE = {"(": ")", "[": "]", "{": "}"}, {")", "]", "}"}
-_FENCE = re.compile(r"```[A-Za-z_]*\n?|</?tool_calls?>|</?function_calls?>|<\|python_tag\|>|<\|e(?:o[mt]_id|nd_of_text)\|>|<\|im_end\|>")
+_MARK = re.compile(
+    r"```(?:[A-Za-z_+#]+(?=[\s\[{]))?|</?tool_calls?>|</?function_calls?>|<\|python_tag\|>|<\|e(?:o[mt]_id|nd_of_text)\|>|<\|im_end\|>"
+)
+_BETWEEN = re.compile(rf"(?:{_MARK.pattern}|[\s,;])*")  # calls in a row
+_BARE_NAME = re.compile(r"[\w./\-]+(?=\()")
+_START = re.compile(rf"(?P<mark>{_MARK.pattern})|(?m:^)[ \t]*{_BARE_NAME.pattern}|[\[{{]")  # where calls may begin
+_GAP_IN_BLOCK, _GAP_IN_LINE = re.compile(r"[\s,;]*"), re.compile(r"[ \t,;]*")
 _NAME = re.compile(r"[^\s()\[\]{}=,;:'\"`<>][^()\[\]{}=,;'\"`<>\n]*")
 _ARGUMENT = re.compile(r"\s*([^\s()\[\]{}=,'\"]+)\s*=(?!=)\s*")
+_PLURAL = re.compile(r"[\w\-]+\((?:s|es|ies)\)")
+# How a call begins, however it goes on: with a named argument, or of a name without spaces, with a text or nothing. Where no bracket follows that would close it, less will do.
+_BEGINS = re.compile(rf"\s*(?:{_NAME.pattern}\({_ARGUMENT.pattern}|{_BARE_NAME.pattern}\(\s*[)\"'])")
+_CUT_OFF = re.compile(rf"\[(?:{_BEGINS.pattern}|\s*{_NAME.pattern}\(\s*$|\s*(?!{_PLURAL.pattern}){_BARE_NAME.pattern})")
+_CUT_OFF_JSON = re.compile(r"[\[{\s]*\{\s*[\"'](?:name|function)[\"']")
+_JSON_NAME, _JSON_ARGUMENTS = re.compile(r"[\"'](?:name|function)[\"']\s*:"), re.compile(r"[\"'](?:arguments|parameters|args)[\"']\s*:")
+_TEXT = re.compile(r"\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'", re.DOTALL)
+_BREAK, _ESCAPES = re.compile(r"\\.|[\n\r]", re.DOTALL), {"\n": "\\n", "\r": "\\r"}
 _CONSTANTS = {"true": True, "false": False, "null": None, "none": None, "True": True, "False": False, "None": None}
 
 
@@ -59,29 +73,24 @@ def read_calls(text: str) -> list[Call]:
     text = after_thinking(text)
     if len(text) > _MOST_CHARACTERS:
         raise NotCalls(f"the text has {len(text)} characters, more than {_MOST_CHARACTERS}")
-    text = _FENCE.sub("\n", text).strip()
     whole = _calls_in_a_row(text)
     if whole is not None:
         return whole
     calls, place, looked_at = [], 0, 0
-    while place < len(text):
-        if text[place] in "[{":
+    # Marks are no brackets: those inside of a call's texts stay as they are.
+    while found := _START.search(text, place):
+        place, row = found.end(), None
+        if found[0] in ("[", "{"):
             looked_at += 1
             if looked_at > _MOST_BRACKETS:
                 raise NotCalls(f"the text has more than {_MOST_BRACKETS} brackets")
-            stop = _closing(text, place)
-            if stop is None:
-                if re.match(r"\[\s*[^\s\[\]()=,][^\[\]()=,\n]*\(|[\[{\s]*\{\s*\"(?:name|function)\"", text[place:]):
-                    raise NotCalls("a call is not closed")
-                place += 1
-                continue
-            found = _bracketed(text[place : stop + 1])
-            if found:
-                calls += found
-                if len(calls) > _MOST_CALLS:
-                    raise NotCalls(f"more than {_MOST_CALLS} calls")
-                place = stop
-        place += 1
+            row = _in_brackets(text, found.start())
+        else:
+            row = _bare_row(text, place, True) if found["mark"] else _bare_row(text, found.start(), False)
+        if row:
+            calls, place = calls + row[0], row[1]
+        if len(calls) > _MOST_CALLS:
+            raise NotCalls(f"more than {_MOST_CALLS} calls")
     return calls
 
 
@@ -108,53 +117,87 @@ def _same(a: Any, b: Any) -> bool:
     if isinstance(a, list) and isinstance(b, list):
         return len(a) == len(b) and all(_same(one, other) for one, other in zip(a, b, strict=True))
     if isinstance(a, dict) and isinstance(b, dict):
-        return a.keys() == b.keys() and all(_same(a[key], b[key]) for key in a)
+        return {(type(key) is bool, key) for key in a} == {(type(key) is bool, key) for key in b} and all(
+            _same(a[key], b[key]) for key in a
+        )
     return type(a) is type(b) and a == b
 
 
 def _calls_in_a_row(text: str) -> list[Call] | None:
     """The calls of a text that is nothing but calls, one after another or in lists; None if it is something else."""
-    calls, rest = [], text.strip()
-    while rest:
-        if rest[0] in "[{":
-            stop = _closing(rest, 0)
-            found = _bracketed(rest[: stop + 1]) if stop is not None else None
+    calls, place = [], _BETWEEN.match(text).end()
+    while place < len(text):
+        if text[place] in "[{":
+            row = _in_brackets(text, place)
         else:
-            found, stop = None, None
-            name = re.match(r"[\w./\-]+(?=\()", rest)
-            if name:
-                stop = _closing(rest, name.end())
-                found = [_python_call(rest[: stop + 1])] if stop is not None and _is_call(rest[: stop + 1]) else None
-        if found is None or stop is None or len(calls) > _MOST_CALLS:
+            name = _BARE_NAME.match(text, place)
+            stop = _closing(text, name.end()) if name else None
+            called = text[place : stop + 1] if stop is not None else ""
+            row = ([_python_call(called)], stop + 1) if _is_call(called) else None
+        if row is None or len(calls) > _MOST_CALLS:
             return None
-        calls += found
-        rest = rest[stop + 1 :].lstrip(" \t\n,;")
+        calls, place = calls + row[0], _BETWEEN.match(text, row[1]).end()
     return calls
+
+
+def _in_brackets(text: str, start: int) -> tuple[list[Call], int] | None:
+    """The calls of the bracket at `start`, and the place after it; None if it holds none. Raises NotCalls for one that is broken."""
+    stop = _closing(text, start)
+    if stop is None:
+        if _CUT_OFF.match(text, start) or _CUT_OFF_JSON.match(text, start):
+            raise NotCalls("a call is not closed")
+        return None
+    calls = _bracketed(text[start : stop + 1])
+    return (calls, stop + 1) if calls else None
+
+
+def _bare_row(text: str, start: int, block: bool) -> tuple[list[Call], int] | None:
+    """Calls without brackets around them that fill a block (up to the next mark) or a line, and the place after them; None if there is anything else.
+
+    What fills a block may be without arguments, what fills a line must have named ones: words, code and mathematics have calls of other shapes.
+    """
+    gap, calls = _GAP_IN_BLOCK if block else _GAP_IN_LINE, []
+    place = gap.match(text, start).end()
+    while name := _BARE_NAME.match(text, place):
+        stop = _closing(text, name.end())
+        named = _ARGUMENT.match(text, name.end() + 1) is not None
+        if not named and not (block and stop is not None and not text[name.end() + 1 : stop].strip()):
+            return None
+        if stop is None:
+            raise NotCalls("a call is not closed")
+        calls.append(text[place : stop + 1])
+        place = gap.match(text, stop + 1).end()
+    at_end = place == len(text) or text[place] in "[{" or _MARK.match(text, place) or (not block and text[place] == "\n")
+    return ([_python_call(call) for call in calls], place) if calls and at_end else None
 
 
 def _bracketed(text: str) -> list[Call] | None:
     """The calls of a balanced [...] or {...}; None if it holds none. Raises NotCalls for one that is broken inside."""
     said = _json(text)
+    if said is None and _JSON_NAME.search(text) and _JSON_ARGUMENTS.search(text) and re.match(r"[\[\s]*\{", text):
+        said = _python_value(text)
     if said is not None:
         return _json_calls(said)
     if not text.startswith("["):
         return None
     parts = _top(text[1:-1])
     shapes = [part for part in parts if _is_call(part)]
-    if not shapes:
-        return None
-    if len(shapes) < len(parts):
+    if len(shapes) < len(parts) and (shapes or any(_BEGINS.match(part) for part in parts)):
         raise NotCalls(f"the list {text[:80]!r} holds more than calls")
-    return [_python_call(part) for part in parts]
+    return [_python_call(part) for part in shapes] or None
 
 
 def _is_call(text: str) -> bool:
-    """Whether a text is written as name(...): with named arguments, or none, or a name that is no words of a sentence."""
+    """Whether a text is written as name(...): with named arguments, or none, or a name that is no words of a sentence, nor a plural such as "name(s)"."""
     name = _NAME.match(text)
     if not name or not text.endswith(")") or text[name.end() : name.end() + 1] != "(" or _closing(text, name.end()) != len(text) - 1:
         return False
     inner = text[name.end() + 1 : -1]
-    return not inner.strip() or _ARGUMENT.match(inner) is not None or re.fullmatch(r"[\w./\-]+", name[0]) is not None
+    return (
+        not inner.strip()
+        or _ARGUMENT.match(inner) is not None
+        or (re.fullmatch(r"[\w./\-]+", name[0]) is not None and not _PLURAL.fullmatch(text))
+    )
 
 
 def _python_call(text: str) -> Call:
@@ -176,10 +219,17 @@ def _python_value(text: str) -> Any:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # "\d" in a text is the model's business
-            tree = ast.parse(text.strip(), mode="eval")
+            tree = ast.parse(_on_one_line(text.strip()), mode="eval")
         return _literal(tree.body)
     except (SyntaxError, ValueError, MemoryError, RecursionError, TypeError) as error:
         raise NotCalls(f"{text[:80]!r} is no value: {type(error).__name__}") from None
+
+
+def _on_one_line(text: str) -> str:
+    """With line breaks inside of quoted texts written as escapes, as Python needs them."""
+    if "\n" not in text and "\r" not in text:
+        return text
+    return _TEXT.sub(lambda quoted: _BREAK.sub(lambda found: _ESCAPES.get(found[0], found[0]), quoted[0]), text)
 
 
 def _literal(node: ast.AST) -> Any:
@@ -194,38 +244,45 @@ def _literal(node: ast.AST) -> Any:
     if isinstance(node, ast.List | ast.Tuple):
         return [_literal(element) for element in node.elts]
     if isinstance(node, ast.Dict):
-        return {_literal(key): _literal(value) for key, value in zip(node.keys, node.values, strict=True)}
+        return _unique([(_literal(key), _literal(value)) for key, value in zip(node.keys, node.values, strict=True)])
     raise ValueError(f"a {type(node).__name__} is no literal")
 
 
 def _json(text: str) -> Any:
     """What a JSON text says, None if it is none (or null)."""
     try:
-        return json.loads(text, object_pairs_hook=_unique)
+        return json.loads(text, object_pairs_hook=_unique, strict=False)  # line breaks in texts
     except (ValueError, RecursionError):
         return None
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unique(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
     if len(dict(pairs)) < len(pairs):
         raise ValueError("a key is given twice")
     return dict(pairs)
 
 
 def _json_calls(said: Any) -> list[Call] | None:
+    """The calls that JSON says, None if it says none. Raises NotCalls for broken ones."""
     entries = said if isinstance(said, list) else [said]
     calls = [_json_call(entry) for entry in entries]
-    return calls if calls and all(call is not None for call in calls) else None
+    if not any(calls):
+        return None
+    if not all(calls):
+        raise NotCalls(f"the list {str(said)[:80]!r} holds more than calls")
+    return calls
 
 
 def _json_call(entry: Any) -> Call | None:
     if isinstance(entry, dict) and isinstance(entry.get("function"), dict):
         entry = entry["function"]
-    if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
+    found = [key for key in ("arguments", "parameters", "args") if key in entry] if isinstance(entry, dict) else []
+    if not found or not isinstance(entry.get("name"), str):
         return None
-    found = [entry[key] for key in ("arguments", "parameters", "args") if key in entry]
-    arguments = _json(found[0]) if found and isinstance(found[0], str) else found[0] if found else None
-    return Call(entry["name"].strip(), arguments) if isinstance(arguments, dict) else None
+    arguments = _json(entry[found[0]]) if isinstance(entry[found[0]], str) else entry[found[0]]
+    if not isinstance(arguments, dict):
+        raise NotCalls(f"the arguments {str(entry[found[0]])[:80]!r} are no object")
+    return Call(entry["name"].strip(), arguments)
 
 
 def _top(text: str) -> list[str]:
@@ -240,18 +297,21 @@ def _top(text: str) -> list[str]:
 
 
 def _closing(text: str, start: int) -> int | None:
-    """Where the bracket at `start` is closed, None if it is not or its inside is out of bounds."""
+    """Where the bracket at `start` is closed, None if it is not, by one of its kind, or its inside is out of bounds."""
     for place, depth in _outside_quotes(text, start):
         if depth == 0 and place > start:
-            return place if text[place] in _CLOSE else None
+            return place
         if depth > _MOST_DEPTH:
             return None
     return None
 
 
 def _outside_quotes(text: str, start: int = 0) -> Iterator[tuple[int, int]]:
-    """(place, depth after it) of each character that is not inside quotes; a quote begins a text only after an opening, a comma, a colon or an equals sign."""
-    depth, quote, before, place = 0, "", "", start
+    """(place, depth after it) of each character that is not inside quotes, up to a bracket that closes one of another kind.
+
+    A quote begins a text only after an opening, a comma, a colon or an equals sign.
+    """
+    awaited, quote, before, place = [], "", "", start  # the closing brackets, the innermost last
     while place < len(text):
         character = text[place]
         if quote:
@@ -262,7 +322,10 @@ def _outside_quotes(text: str, start: int = 0) -> Iterator[tuple[int, int]]:
         elif character in "\"'" and before in "([{,:=":
             quote, before = character, character
         else:
-            depth += (character in _OPEN) - (character in _CLOSE)
-            yield place, depth
+            if character in _OPEN:
+                awaited.append(_OPEN[character])
+            elif character in _CLOSE and (not awaited or awaited.pop() != character):
+                return
+            yield place, len(awaited)
             before = before if character.isspace() else character
         place += 1

@@ -5,8 +5,8 @@
 An entry is made from its number alone, so the stream needs no storage. A tenth of the numbers' questions, chosen by a hash of their text, is held out whatever
 the seed; the stream goes past them.
 
-The package's verifiers are its own code, some of which evaluates what a model wrote: leave them to processes of their own, as is done if nothing else is
-asked for.
+The package's verifiers are its own code. Some evaluate what they are given, as Python or as sympy does; what a model wrote comes to them only if it is the
+data set's own answer or cannot run anything (`reasoning_gym_answers`). Leave them to processes of their own all the same, as is done if nothing else is asked for.
 """
 
 import hashlib
@@ -15,6 +15,7 @@ from typing import Any
 
 from grre_jax.errors import DataError, UsageError
 from grre_jax.tasks import addressing
+from grre_jax.tasks.reasoning_gym_answers import may_be_scored
 from grre_jax.tasks.task import Question, Verdict, nearest, whole_number
 from grre_jax.tasks.verifiers import after_thinking
 
@@ -97,15 +98,32 @@ class ReasoningGym:
     def verify(self, question: Question, completion: str) -> Verdict:
         """The data set's own score, from 0 to 1, of what stands between the last <answer> and </answer>, or else of the whole completion.
 
-        What stands before `</think>` does not count, and a completion that ends within its thinking scores 0.
+        What stands before `</think>` does not count, and a completion that ends within its thinking scores 0. So does an answer that could run code or would take long
+        where the data set evaluates answers, and one that its scorer raises on.
 
         Raises:
           DataError: the question is none of this data set with these options.
+          Exception: what the package's scorer raises, if it raises on the data set's own answer too.
         """
         entry = self._entry_of(question)
         given = _answer(completion)
-        score = float(self._entries.score_answer(given, entry)) if given and len(given) <= _LONGEST_ANSWER else 0.0
+        score = self._score(given, entry) if given and len(given) <= _LONGEST_ANSWER and self._may_be_scored(given, entry) else 0.0
         return Verdict(score, {"score": score, "correct": float(score == 1)})
+
+    def _score(self, answer: str, entry: dict[str, Any]) -> float:
+        try:
+            return float(self._entries.score_answer(answer, entry))
+        except Exception:
+            # The text is the model's, and the verdict is that it is not right. A scorer that cannot read the data set's own answer either is broken: that is no
+            # verdict, and is counted as the error that it is.
+            self._entries.score_answer(entry["answer"], entry)
+            return 0.0
+
+    def _may_be_scored(self, answer: str, entry: dict[str, Any]) -> bool:
+        if self.dataset != "composite":
+            return may_be_scored(answer, entry, self.dataset, type(self._entries))
+        part = entry["metadata"]["source_dataset"]
+        return may_be_scored(answer, entry, part, type(self._entries.datasets[part]))
 
     @cached_property
     def _held_out(self) -> dict[str, Question]:

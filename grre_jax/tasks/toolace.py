@@ -62,13 +62,17 @@ class ToolACE(StoredQuestions):
     def verify(self, question: Question, completion: str) -> Verdict:
         """Reward 1 if the completion makes the calls of the answer, no others and each as often, else 0; where none is wanted, 1 for words without calls.
 
-        "well_formed" says whether the completion's calls can be read.
+        "well_formed" says whether the completion's calls can be read. Where those of the answer cannot, nothing is right: `question` leaves such turns out, but a
+        question may come from elsewhere.
         """
         try:
             given = read_calls(completion)
         except NotCalls:
             return Verdict(0.0, {"correct": 0.0, "well_formed": 0.0})
-        wanted = read_calls(question.answer)
+        try:
+            wanted = read_calls(question.answer)
+        except NotCalls:
+            return Verdict(0.0, {"correct": 0.0, "well_formed": 1.0})
         right = float(same_calls(given, wanted) if wanted else not given and bool(after_thinking(completion).strip()))
         return Verdict(right, {"correct": right, "well_formed": 1.0})
 

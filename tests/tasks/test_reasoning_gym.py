@@ -1,12 +1,36 @@
 """reasoning-gym's data sets as tasks."""
 
+import time
+
 import pytest
 
 from grre_jax import tasks
 from grre_jax.errors import DataError, UsageError
+from grre_jax.tasks import reasoning_gym_answers as judged
 from grre_jax.tasks.judging import Failure, verdict_of
 
 pytest.importorskip("reasoning_gym")
+
+EVALUATED = {  # the data sets whose scorers run texts; how else than the stored one an answer may be written
+    "binary_matrix": lambda answer: str([[int(cell) for cell in row.split()] for row in answer.split("\n")]),
+    "spiral_matrix": lambda answer: str([int(cell) for cell in answer.split()]),
+    "n_queens": lambda answer: str([row.split() for row in answer.split("\n")]),
+    "string_insertion": lambda answer: str(list(answer)),
+    "countdown": lambda answer: f"( {answer} )",
+    "puzzle24": lambda answer: f"( {answer} )",
+    "polynomial_multiplication": lambda answer: f"-(-({answer}))",
+    "simple_integration": lambda answer: f"({answer.replace('C', 'K')})/2 + ({answer})/2 - pi",
+    "intermediate_integration": lambda answer: f"{answer.replace('exp(x)', 'E**x').replace('log', 'ln')} + sin(x)**2 + cos(x)**2",
+}
+HOSTILE = [
+    *("9**9**9**9", "9^9^9^9", "(9**99)**(9**99)", "factorial(10**8)", "10000000!", "2**(10**9)"),
+    *("exp(10**9*log(9))", "E**(-10**9*log(9))", "binomial(10**9, 10**5)", "N(pi, 10**7)", "Integral(x, x)"),
+    *("1e999999999", "1e-999999999", "1E-999999999", "nan", "[NaN, NaN]", "\0", "9" * 9_900, "1 " * 4_900),
+    *("sin(cos(tan(exp(x))))**9", "(x+y+z+a+b)**99", "tan(x)**99+sin(x)**99/cos(x)**9", "exp(" * 60 + "9" + ")" * 60),
+    *("1+" * 4_900 + "1", "-" * 9_900 + "1", "1*" * 900 + "1", "9**99*" * 300 + "1", "1/" * 4_900 + "1"),
+    *("(" * 9_900, "[" * 9_900, "(" * 150 + "1" + ")" * 150, "U3" * 4_900, "U3 " * 3_300, "F999999999", "F+9" * 3_300, "F+999999999"),
+    *("¬" * 9_900, "¬" * 299 + "A", "(" * 150 + "A" + ")" * 150, "(A∨¬" * 50 + "A" + ")" * 50),
+]
 
 
 @pytest.fixture(scope="module")
@@ -45,3 +69,104 @@ def test_a_data_set_without_questions_enough(chain, monkeypatch):
     monkeypatch.setattr("grre_jax.tasks.reasoning_gym._is_held_out", lambda entry: True)
     with pytest.raises(DataError, match="nothing but held-out questions"):
         chain.question(0)
+
+
+@pytest.fixture(scope="module")
+def evaluating():
+    return {name: tasks.build("reasoning_gym", dataset=name, size=30) for name in EVALUATED}
+
+
+@pytest.mark.parametrize("name", EVALUATED)
+def test_no_answer_runs_code(evaluating, name, tmp_path):
+    task, mark = evaluating[name], tmp_path / "ran"
+    run = f"__import__('os').system('touch {mark}')"
+    for answer in (
+        *(run, f"[{run}]", f"[[{run}]]", f"(lambda: {run})()", f'eval("{run}")', f'S("{run}")', f'sin("{run}")', f"1 if {run} else 2"),
+        *(f"open('{mark}', 'w')", f"[open('{mark}', 'w') for A in 'A']", f"().__class__.__init__({run})"),
+        *(f"1 + 1\n{run}", f"{run}#", f"f'{{{run}}}'"),
+        *(f"x.__class__({run})", f"exp({run})", f"\uff3f_import__('os').system('touch {mark}')", f"'A'[{run}]", f"[A:={run}]"),
+    ):
+        assert task.verify(task._question(1), f"<answer>{answer}</answer>").reward == 0, answer
+        assert not mark.exists(), answer
+
+
+@pytest.mark.parametrize("name", EVALUATED)
+def test_answers_are_as_good_as_the_package_says(evaluating, name):
+    task = evaluating[name]
+    for number in range(6):
+        question, entry = task._question(number), task._entries[number]
+        for answer in (question.answer, EVALUATED[name](question.answer)):
+            score = task._entries.score_answer(answer, entry)
+            assert task.verify(question, f"<answer>{answer}</answer>").reward == score > 0 or "Integral" in answer
+    assert task.verify(question, "<answer>I cannot do that</answer>").reward == 0
+
+
+@pytest.mark.parametrize(
+    "name", [*EVALUATED, "coin_flip", "complex_arithmetic", "number_sorting", "propositional_logic", "rubiks_cube", "rush_hour"]
+)
+def test_no_answer_takes_long(name):
+    task = tasks.build("reasoning_gym", dataset=name, size=20)
+    question, entry = task._question(3), task._entries[3]
+    task._entry_of = lambda question: entry  # making it may take long
+    for answer in HOSTILE:
+        began = time.thread_time()
+        assert task.verify(question, f"<answer>{answer}</answer>").reward < 0.9, answer
+        assert time.thread_time() - began < 1, answer
+
+
+@pytest.mark.parametrize("name, answer", [("prime_factorization", "I cannot"), ("boxnet", "7"), ("game_of_life", '{"a": [1]}')])
+def test_what_the_package_raises_on_is_not_right(name, answer):
+    task = tasks.build("reasoning_gym", dataset=name, size=20)
+    with pytest.raises((ArithmeticError, AttributeError, LookupError, TypeError, ValueError)):
+        task._entries.score_answer(answer, task._entries[0])
+    assert task.verify(task._question(0), answer) == tasks.Verdict(0.0, {"score": 0.0, "correct": 0.0})
+
+
+def test_a_scorer_that_raises_on_its_own_answer_is_an_error(chain, monkeypatch):
+    monkeypatch.setattr(chain._entries, "score_answer", lambda answer, entry: 1 / 0)
+    failed = verdict_of(chain, chain.question(0), "5")
+    assert isinstance(failed, Failure) and failed.kind == "error" and "ZeroDivisionError" in failed.reason
+
+
+def test_every_data_set_that_names_an_evaluator_was_read():
+    from reasoning_gym.factory import DATASETS
+
+    found = {name for name, (dataset, _) in DATASETS.items() if judged._evaluates(dataset)}
+    assert found >= EVALUATED.keys() and found <= judged._CHARACTERS.keys() | judged._NAMES.keys() | judged._OWN_TEXTS
+
+
+def test_a_data_set_that_nobody_has_read(evaluating, monkeypatch):
+    monkeypatch.delitem(judged._CHARACTERS, "spiral_matrix")
+    task, asked = evaluating["spiral_matrix"], []
+    question = task._question(0)
+    monkeypatch.setattr(task._entries, "score_answer", lambda answer, entry: asked.append(answer) or 1.0)
+    taken = [question.answer, "[1, [2.5]]", "3*x**2 + 1", "7 8"]
+    for answer in (*taken, "f(1)", "x.y", "__x__", "import os", "'a'", "9**9**9", "sin(x)", "Paris"):
+        task.verify(question, answer)
+    assert asked == taken
+
+
+def test_the_data_sets_of_a_composite_keep_their_rules(tmp_path):
+    from reasoning_gym.composite import DatasetSpec
+
+    specs = [DatasetSpec(name=name, weight=1.0, config={}) for name in ("n_queens", "leg_counting", "countdown")]
+    task = tasks.build("reasoning_gym", dataset="composite", size=30, config={"datasets": specs})
+    for number in range(12):
+        question = task._question(number)
+        assert task.verify(question, question.answer).reward == 1
+        assert task.verify(question, f"__import__('os').system('touch {tmp_path}/ran')").reward == 0 and not (tmp_path / "ran").exists()
+
+
+@pytest.mark.slow
+def test_the_stored_answers_of_all_data_sets_keep_their_scores():
+    from reasoning_gym.factory import DATASETS
+
+    for name in sorted(DATASETS.keys() - {"composite"}):
+        task = tasks.build("reasoning_gym", dataset=name, size=30)
+        for number in range(3):
+            question, entry = task._question(number), task._entries[number]
+            answer = question.answer.strip()
+            score = task._entries.score_answer(answer, entry) if answer else 0
+            assert task.verify(question, f"<answer>{answer}</answer>").reward == score, name
+            # Nor are they right only because they are the stored text.
+            assert "Integral" in answer or task._may_be_scored(answer, {**entry, "answer": "another"}), name

@@ -47,6 +47,14 @@ def test_turns_that_cannot_be_read_are_counted_and_left_out(tmp_path, caplog):
     assert task.unusable == 2 and "cannot be read" in caplog.text
 
 
+@pytest.mark.parametrize("answer", ["[f(x=1/2)]", "[f(x=1", "[f(x=1)}", "x" * 10_001])
+def test_an_answer_that_cannot_be_read_makes_nothing_right(answer):
+    task = tasks.build("toolace")
+    question = tasks.Question("case", "asked", answer)
+    assert task.verify(question, "[f(x=1)]") == task.verify(question, "Words.") == tasks.Verdict(0.0, {"correct": 0.0, "well_formed": 1.0})
+    assert task.verify(question, answer) == tasks.Verdict(0.0, {"correct": 0.0, "well_formed": 0.0})
+
+
 @pytest.mark.parametrize(
     "record", [{"system": "s"}, {"system": 1, "conversations": []}, {"system": "s", "conversations": [{"from": "robot", "value": "x"}]}]
 )
