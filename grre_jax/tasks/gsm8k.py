@@ -93,7 +93,7 @@ class GSM8K:
 
     def verify(self, question: Question, completion: str) -> Verdict:
         """Reward 1 if the final number of the completion is the answer, else 0."""
-        right = float(verifiers.final_number_is(completion, question.answer))
+        right = float(verifiers.final_number_is(completion, question.answer, question=question.prompt))
         return Verdict(right, {"correct": right})
 
     def final_answer(self, completion: str) -> str | None:
@@ -129,6 +129,11 @@ class GSM8K:
         if self.path is None:
             source, records = "tensorflow-datasets", _prepared(split, self.data_dir)
         else:
+            for option, given in (("path", self.path), ("test_path", self.test_path)):
+                if given is not None and not given.exists():
+                    raise DataError(
+                        f"task.options.{option} = {str(given)!r} does not exist: name a folder with train.jsonl and test.jsonl, or one such file."
+                    )
             file = self._test_file() if split == "test" else self.path / "train.jsonl" if self.path.is_dir() else self.path
             if file is None:
                 raise DataError(

@@ -1,8 +1,9 @@
 r"""Where a mathematical completion says its answer; `math_equal` then judges it.
 
-The last `\boxed{...}` (or `\fbox`) counts. Boxes with nothing but "and", "or", commas or white space between them are one answer of several
-parts. Without a box: what follows the last "the answer is", "Answer:" or "####". Without such a form: the last line, if it ends in mathematics
-between dollar signs or is nothing but an expression, or if it is the only line. A box that was never closed says nothing. Where the completion has
+The last `\boxed{...}` (or `\fbox`) counts. Boxes with nothing but "and", "or", commas, white space or names ("$x=\boxed{3}$ or $x=\boxed{5}$") between
+them are one answer of several parts. Without a box: what follows the last "the answer is", "Answer:" or "####", all of it in "$5$ or $6$". Without such
+a form: the last line, if it ends in mathematics between dollar signs that is not denied ("it is not $5$") or is nothing but an expression, or if it is
+the only line. A box that was never closed says nothing. Where the completion has
 `</think>`, only what comes after the last one counts; one that ends between `<think>` and its end says nothing.
 
 A few linear scans of at most the last 200,000 characters: no completion takes long or raises.
@@ -14,12 +15,28 @@ from grre_jax.tasks import verifiers
 
 _MOST_CHARACTERS = 200_000
 _LONGEST_ANSWER = 1_000  # characters; what is longer is no answer
-_BETWEEN_BOXES = re.compile(r"(?:[\s$,;*]|\\[()\[\],;]|\\text\s?\{\s*(?:and|or)\s*\}|\b(?:and|or)\b)*", re.IGNORECASE)
+_BETWEEN_BOXES = re.compile(
+    r"(?:[\s$,;*&]|\\[()\[\],;\\ ]|\\(?:q?quad|lor|vee|land|wedge)(?![A-Za-z])|\\text\s?\{\s*,?\s*(?:and|or)\s*\}|\b(?:and|or|maybe|perhaps|possibly)\b"
+    r"|(?<![A-Za-z])[A-Za-z](?:_\{?[0-9A-Za-z]\}?)?\s?=)*",
+    re.IGNORECASE,
+)
 _AFTER_BARE_BOX = re.compile(r"\s?(-?[0-9][0-9.,/]*|[A-Za-z])")
 _MATH_FIRST = re.compile(r"[\s*_:=]*(?:\$\$([^$]+)\$\$|\$([^$]+)\$|\\\(([^$]+?)\\\)|\\\[([^$]+?)\\\])", re.DOTALL)
 _MATH_LAST = re.compile(r"(?:\$\$([^$]+)\$\$|\$([^$]+)\$|\\\(((?:(?!\\\().)+?)\\\)|\\\[((?:(?!\\\[).)+?)\\\])[\s.*!]{0,8}$", re.DOTALL)
 _SENTENCE_END = re.compile(r"[.!?](?=\s|$)")
-_EQUALS = re.compile(r"\s{0,3}=")
+# "$x$ = 5", "$50$%", "$5$ or $6$" and "$5$ cm, maybe $6$ cm" go on after their first mathematics.
+_GOES_ON = re.compile(
+    r"\s{0,3}=|\s?\\?%"
+    r"|\*{0,2}\s{0,3}(?:[A-Za-z]{1,3}(?![A-Za-z])\s?(?=[,;(]|(?:and|or)\s))?(?:[,;(]\s{0,3})?(?:(?:and|or|also|maybe|perhaps|possibly|alternatively)(?![A-Za-z])[\s,]{1,3}){0,3}\*{0,2}(?:\$|\\\()"
+    r"|\s{0,3}[,(]?\s{0,3}(?:and|or)\s{1,3}-?[0-9]",
+    re.IGNORECASE,
+)
+_AND_BEFORE = re.compile(r"(?:\$[^$\n]+\$|\\\((?:(?!\\\()[^\n])+\\\))\s{0,3}(?:(,)\s{0,3})?(?:(and|or)\s{1,3})?$", re.IGNORECASE)
+_DENIED = re.compile(
+    r"(?:\b(?:not|never|cannot)|n['’]t)\s+(?:(?:be|equal|equals|to|simply|just|exactly|necessarily)\s+){0,3}$", re.IGNORECASE
+)
+_LONGEST_LIST = 200  # characters of mathematics with "and" or "or" between, before the last
+_EMPHASIS = re.compile(r"(?<![\w*)\]}])(\*{1,2})(?=[^\s*])([^*]+)(?<=\S)\1(?![\w*(])")
 _ASIDE = re.compile(r"(?<=[^\s,]),?(?:\s(?:and|but))?\s(?:not|rather\sthan|instead\sof|because|since|which)(?!\w)", re.IGNORECASE)
 _WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{3,}")
 _FUNCTIONS = {"sin", "cos", "tan", "cot", "sec", "csc", "log", "exp", "sqrt", "and", "inf"}
@@ -68,15 +85,16 @@ def _said(text: str) -> str | None:
     for start, form in verifiers.spoken_forms(text):
         said = text[start : start + _LONGEST_ANSWER]
         mathematics = _MATH_FIRST.match(said)
-        if mathematics and not _EQUALS.match(said, mathematics.end()):  # "$x$ = 5" goes on
+        if mathematics and not _GOES_ON.match(said, mathematics.end()):
             return next(group for group in mathematics.groups() if group is not None)
-        line = said.lstrip(" \t*_:=").split("\n", 1)[0].strip(" \t*_:")
+        line = _EMPHASIS.sub(r"\2", said.split("\n", 1)[0]).lstrip("=").strip(" \t*_:=`")
         if not line and form != "phrase":  # "Answer:" on a line of its own
-            line = said.lstrip().lstrip("*_: \n").split("\n", 1)[0].strip(" \t*_:")
+            line = _EMPHASIS.sub(r"\2", said.lstrip().lstrip("*_: \n").split("\n", 1)[0]).strip(" \t*_:`")
         end = _SENTENCE_END.search(line)
         line = line[: end.start()] if end else line
         aside = _ASIDE.search(line)
         line = line[: aside.start()] if aside else line
+        line = line.strip(' \t*_`"')  # what stood before the full stop
         if line:
             return line
     return None
@@ -88,8 +106,19 @@ def _last_line(text: str) -> str | None:
     if not line or len(line) > _LONGEST_ANSWER or "\\boxed" in line or "\\fbox" in line:
         return None
     # In a display of several lines the last line is only its end.
-    mathematics = _MATH_LAST.search(text.rstrip()[-_LONGEST_ANSWER:])
+    end = text.rstrip()[-_LONGEST_ANSWER:]
+    mathematics = _MATH_LAST.search(end)
     if mathematics:
+        first, joined = mathematics.start(), True
+        while joined and mathematics.start() - first < _LONGEST_LIST:  # "$1$, $2$ or $3$"
+            joined = _AND_BEFORE.search(end, max(0, first - _LONGEST_LIST), first)
+            if joined and not joined[2] and (not joined[1] or first == mathematics.start()):
+                joined = None
+            first = joined.start() if joined else first
+        if _DENIED.search(end, max(0, first - 40), first):
+            return None
+        if first < mathematics.start():
+            return end[first:].rstrip(" \t\n.*!")
         return next(group for group in mathematics.groups() if group is not None)
     alone = len(lines) == 1 and len(line) <= 60
     return line if alone or all(word in _FUNCTIONS for word in _WORD.findall(line)) else None

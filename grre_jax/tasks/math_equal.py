@@ -4,12 +4,15 @@ Notation does not count (`math_notation`): `\dfrac`, spaces, `\left`, dollar sig
 
 - **Numbers**, exactly: 1,234.50 = 1234.5, 1/2 = 0.5, -0.0 = 0, 1.5e3 = 1500, 3\frac12 = 3.5, 0.\overline{3} = 1/3; and 0.333 is not 1/3.
 - **Percent**: 50\% is 50 and is 0.5, whichever of the two writes the sign.
-- **Units** and money: one that only one of the two has does not count; two different ones make two different answers.
+- **Units** and money: one that only one of the two has does not count; two different ones make two different answers. Words that say more than a
+  unit ("or more", "is wrong") are none.
 - **Several answers** (commas, "and", "or", \pm, sets in braces): in any order, repetitions apart.
 - **Tuples, intervals, vectors, matrices, unions**: part by part; brackets count, but for the kind that is drawn around a matrix.
-- **Words and choices**: \text{Evelyn}, (C); case and brackets apart.
-- **Equations**: "x = 5" is 5 where the other gives no left-hand side; else both sides count, up to a constant factor. A given "x + y = 7" is 7 where the
-  right answer is no equation. Inequalities the same; one variable's range may also be said as an interval.
+- **Words and choices**: \text{Evelyn}, (C); case and brackets apart. "(C) 12" is C, and 12.
+- **Equations**: "x = 5" is 5 where the other gives no left-hand side; else both sides count, up to a constant factor. Of several sides
+  that are numbers all must agree: "5 = 6" says nothing. Several values of one name are several answers. A given "x + y = 7" is 7 where the
+  right answer is no equation. Inequalities the same; one variable's range may also be said as an interval: "and" is
+  the intersection, "or" the union, and a comma what is not empty.
 - **Approximations**: in "3\sqrt2 \approx 4.24" the exact side counts.
 - **Expressions**: as functions (`math_values`).
 
@@ -21,22 +24,29 @@ import re
 from fractions import Fraction
 
 from grre_jax.tasks import math_values, verifiers
-from grre_jax.tasks.math_notation import normalised, squeezed, without_unit, words
+from grre_jax.tasks.math_notation import normalised, squeezed, units_differ, without_unit, words
 
 _MOST_CHARACTERS = 300
 _MOST_PARTS = 64
 _MOST_DEPTH = 20
+_MOST_SIDES = 17  # of a chain of equations, signs counted
 _OPEN, _CLOSE = "([{", ")]}"
 _RELATION = re.compile(r"\\(?:le|ge|ne|in|approx)(?![A-Za-z])|[=<>]")
 _NAME = re.compile(r"\\?[A-Za-z]+'*(?:_\{?[0-9A-Za-z]+\}?)?(?:\([A-Za-z0-9]+(?:,\s*[A-Za-z0-9]+)*\))?|\([A-Za-z](?:,\s*[A-Za-z])+\)")
-_MATRIX = re.compile(r"\\begin\{([pbvBV]?matrix|array)\}(?:\{[lcr|]*\})?(.*)\\end\{\1\}", re.DOTALL)
+_MATRIX = re.compile(r"\\begin\{([pbvBV]?matrix|smallmatrix|array)\}(?:\{[lcr| ]*\})?(.*)\\end\{\1\}", re.DOTALL)
 _REPEATING = re.compile(r"(-?)([0-9]*)\.([0-9]*)\\(?:overline|bar|dot)\{?([0-9]+)\}?")
 _BASE = re.compile(r"([0-9A-F]+)_\{?([0-9]+)\}?")
 _SHORT_WORDS = {"yes", "no", "odd", "even", "true", "false", "all", "none", "both", "never", "always"}
 _NAMED = re.compile(r"[A-Za-z]\^\{?-1\}?\([^()=]*\)|\|(?:\\[a-z]+\{)?[A-Z][^|=]*\|")  # f^{-1}(3), |AB|
 _COMMAND = re.compile(r"\\(?!alpha|beta|gamma|delta|theta|lambda|mu|phi|omega)[A-Za-z]+")
 _VARIABLE = re.compile(r"\\[a-z]+|[A-Za-z]")
+_REALS = frozenset(("\\mathbb{R}", "\\mathbbR", "\\R", "allrealnumbers", "allreals"))
+# A choice with what it says, "(C) 12": the letter, the value.
+_LABELLED = re.compile(
+    r"(?:\\text\s*\{\s*\(?([A-J])\)[.:]?\s*\}\s*(?![*/^_=<>,+\s])|(?:\(([A-J])\)[.:]?|([A-J])[).:])\s+(?![-*/^_=<>,+(\s]))(.+)", re.DOTALL
+)
 _GROUPED = re.compile(r"-?[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]+)?")
+_TOGETHER = re.compile(r"(?<![A-Za-z])and(?![A-Za-z])", re.IGNORECASE)
 _AND = re.compile(r"\\text\s*\{\s*,?\s*(?:and|or)\s*\}|(?<![A-Za-z\\])(?:and|or)(?![A-Za-z])", re.IGNORECASE)
 
 
@@ -62,6 +72,10 @@ def _same(a: str, b: str, depth: int = 0) -> bool:
         return False
     if squeezed(a) == squeezed(b):
         return True
+    a, b = ("(-\\infty,\\infty)" if squeezed(text) in _REALS else text for text in (a, b))
+    choice_a, choice_b = _LABELLED.fullmatch(a), _LABELLED.fullmatch(b)
+    if choice_a or choice_b:
+        return _same_choices(choice_a or a, choice_b or b, depth)
     if _words_same(a, b) or _numbers_same(a, b):
         return True
     if _RELATION.search(a) or _RELATION.search(b):
@@ -69,9 +83,25 @@ def _same(a: str, b: str, depth: int = 0) -> bool:
     return _structures_same(a, b, depth)
 
 
+def _same_choices(a: re.Match | str, b: re.Match | str, depth: int) -> bool:
+    """Of two answers, matches where they name a choice with its value: the letter or the value is enough for one that gives no more."""
+    letter_a, letter_b = (found if isinstance(found, str) else found[1] or found[2] or found[3] for found in (a, b))
+    value_a, value_b = (found if isinstance(found, str) else found[4] for found in (a, b))
+    letters = words(letter_a) == words(letter_b) is not None
+    values = _same(value_a, value_b, depth + 1)
+    if isinstance(a, re.Match) and isinstance(b, re.Match):
+        return letters and values
+    # A value that names further choices is none: (C) or (D).
+    said = value_a if isinstance(a, re.Match) else value_b
+    return (letters and not re.search(r"\(?(?<![A-Za-z\\])[A-J](?![A-Za-z])\)?|(?<![A-Za-z])(?:and|or)(?![A-Za-z])", said)) or values
+
+
 def _structures_same(a: str, b: str, depth: int) -> bool:
+    nested_a, nested_b = _nesting(a), _nesting(b)
+    if nested_a != nested_b and max(nested_a, nested_b) > 1:
+        return False
     parts_a, parts_b = _alternatives(a), _alternatives(b)
-    if len(parts_a) > 1 or len(parts_b) > 1 or a.startswith("\\{") or b.startswith("\\{"):
+    if len(parts_a) > 1 or len(parts_b) > 1 or _in_braces(a) is not None or _in_braces(b) is not None:
         return _same_sets(parts_a, parts_b, depth)
     for split in (_union, _matrix, _tuple):
         found_a, found_b = split(a), split(b)
@@ -81,14 +111,14 @@ def _structures_same(a: str, b: str, depth: int) -> bool:
             return kind_a == kind_b and together
         if found_a or found_b:
             return False
-    if "\\pm" in a or "\\pm" in b:
+    if re.search(r"\\(?:pm|mp)(?![A-Za-z])", a + " " + b):
         return False
     return _expressions_same(a, b)
 
 
 def _expressions_same(a: str, b: str) -> bool:
     (core_a, unit_a), (core_b, unit_b) = without_unit(a), without_unit(b)
-    if unit_a and unit_b and unit_a != unit_b:
+    if units_differ(unit_a, unit_b):
         return False
     for one, other in ((core_a, core_b), (a, b)):
         try:
@@ -104,7 +134,7 @@ def _numbers_same(a: str, b: str) -> bool:
     value_a, value_b = _number(core_a), _number(core_b)
     if value_a is None or value_b is None:
         return False
-    if unit_a != unit_b and unit_a and unit_b:
+    if units_differ(unit_a, unit_b):
         return False
     if (unit_a == "%") != (unit_b == "%"):
         percent, other = (value_a, value_b) if unit_a == "%" else (value_b, value_a)
@@ -175,19 +205,21 @@ def _relations_same(a: str, b: str, depth: int) -> bool:
     a, b = _exact_side(a), _exact_side(b)
     if not (_RELATION.search(a) or _RELATION.search(b)):
         return _same(a, b, depth + 1)
-    many_a, many_b = _top(a, ","), _top(b, ",")
-    many_a, many_b = (_alternatives(t) if len(m) > 1 or _AND.search(t) else [t] for t, m in ((a, many_a), (b, many_b)))
-    interval_a, interval_b = _as_interval(many_a), _as_interval(many_b)
+    many_a, many_b = _statements(a), _statements(b)
+    interval_a, interval_b = _as_interval(many_a, a), _as_interval(many_b, b)
     if (interval_a is None) != (interval_b is None):
-        ranges, (name_a, region_a), (name_b, region_b) = ("(", "["), _region(a), _region(b)
+        ranges, (name_a, region_a), (name_b, region_b) = ("(", "[", *_REALS), _region(a), _region(b)
         if interval_a is not None and region_b.startswith(ranges):
             return name_b in ("", *_names(many_a)) and _same(interval_a, region_b, depth + 1)
         if interval_b is not None and region_a.startswith(ranges):
             return name_a in ("", *_names(many_b)) and _same(region_a, interval_b, depth + 1)
+        if len(many_a) > 1 and len(many_b) > 1:  # of the same parts, one with "and"
+            return False
+    elif interval_a is not None and len(many_a) + len(many_b) > 2:
+        return _names(many_a) == _names(many_b) and _same(interval_a, interval_b, depth + 1)
     if len(many_a) > 1 or len(many_b) > 1:
-        return _same_sets([_right_hand(part) for part in many_a], [_right_hand(part) for part in many_b], depth) and _same_names(
-            many_a, many_b
-        )
+        many_a, many_b = (many if _RELATION.search(text) else _alternatives(text) for text, many in ((a, many_a), (b, many_b)))
+        return _statements_same(many_a, many_b, depth)
     sides_a, sides_b = _sides(a), _sides(b)
     if len(sides_a) == 1 or len(sides_b) == 1:
         right_a, right_b = _right_hand(a, of_expressions=len(sides_b) == 1), _right_hand(b)
@@ -195,6 +227,37 @@ def _relations_same(a: str, b: str, depth: int) -> bool:
             return False
         return _same(right_a, right_b, depth + 1)
     return _same_relation(sides_a, sides_b, depth)
+
+
+def _statements(text: str) -> list[str]:
+    """The parts of several answers; "x = \\pm 3", "x = 3, -3" and "x \\in \\{3, -3\\}" are "x = 3" and "x = -3"."""
+    parts = _alternatives(text) if len(_top(text, ",")) > 1 or _AND.search(text) else [text]
+    sides = _sides(parts[0]) if parts else []
+    if len(sides) == 3 and sides[1] in ("=", "\\in") and _NAME.fullmatch(sides[0].replace(" ", "")):
+        values = _alternatives(sides[2]) + parts[1:]
+        if len(values) > 1 and not any(_RELATION.search(part) for part in parts[1:]):
+            return [f"{sides[0]} = {value}" for value in values]
+    return parts
+
+
+def _statements_same(a: list[str], b: list[str], depth: int) -> bool:
+    """Of several statements in any order: names count where both give them, but x_1 and x_2 are x."""
+    if not 0 < len(a) <= _MOST_PARTS or not 0 < len(b) <= _MOST_PARTS:
+        return False
+    (names_a, values_a), (names_b, values_b) = _named(a), _named(b)
+    if not all(_RELATION.search(part) for part in (*a, *b)):
+        names_a = names_b = [""] * _MOST_PARTS
+    elif (len(set(names_a)) == 1) != (len(set(names_b)) == 1):
+        names_a, names_b = ([re.sub(r"_\{?[0-9]\}?$", "", name) for name in names] for names in (names_a, names_b))
+    pairs_a, pairs_b = list(zip(names_a, values_a, strict=False)), list(zip(names_b, values_b, strict=False))
+    same = [[m == n and _same(one, other, depth + 1) for n, other in pairs_b] for m, one in pairs_a]
+    return all(map(any, same)) and all(map(any, zip(*same, strict=True)))
+
+
+def _named(parts: list[str]) -> tuple[list[str], list[str]]:
+    """What statements are about, "" for none, and what they say of it."""
+    values = [_right_hand(part) for part in parts]
+    return ["" if value == part else squeezed(_sides(part)[0]) for value, part in zip(values, parts, strict=True)], values
 
 
 def _same_relation(a: list[str], b: list[str], depth: int) -> bool:
@@ -262,8 +325,10 @@ def _right_hand(text: str, of_expressions: bool = False) -> str:
     With `of_expressions` also the value of "x + y = 7": not that of "x^2 = 2", which is no solution, nor of "x + y = 0", a way to write an equation.
     """
     sides = _sides(text)
+    if "=" in sides and _contradicts(sides):
+        return text
     named = len(sides) >= 3 and set(sides[1::2]) <= {"=", "\\in"}
-    if named and (_NAME.fullmatch(sides[0].replace(" ", "")) or words(sides[0]) is not None or not re.search("[A-Za-z]", sides[0])):
+    if named and (_NAME.fullmatch(sides[0].replace(" ", "")) or words(sides[0]) is not None or not _variables(sides[0])):
         return sides[-1]
     if of_expressions and set(sides[1::2]) == {"="} and not _variables(without_unit(sides[-1])[0]):
         several = len(_variables(sides[0])) > 1 and _number(sides[-1]) != 0
@@ -271,31 +336,53 @@ def _right_hand(text: str, of_expressions: bool = False) -> str:
     return text
 
 
-def _same_names(a: list[str], b: list[str]) -> bool:
-    """Whether the names of "x = 1, y = 2" give each its own value on both sides; without names on one side there is nothing to differ."""
-    named_a, named_b = ([_sides(part) for part in parts] for parts in (a, b))
-    if not all(len(sides) == 3 for sides in (*named_a, *named_b)) or len({sides[0] for sides in named_a}) < len(named_a):
+def _contradicts(sides: list[str]) -> bool:
+    """Whether two sides of an equation are different numbers: 5 = 6."""
+    if len(sides) > _MOST_SIDES:
         return True
-    by_name = {squeezed(sides[0]): sides[2] for sides in named_a}
-    return all(squeezed(sides[0]) in by_name and _same(by_name[squeezed(sides[0])], sides[2]) for sides in named_b)
+    constants = [side for side in sides[::2] if side and words(side) is None and not _variables(without_unit(side)[0])]
+    return any(not _same(one, other, 5) and _comparable(one, other) for one, other in itertools.pairwise(constants))
 
 
-def _as_interval(parts: list[str]) -> str | None:
-    """(2, \\infty) of "x > 2", [1, 3) of "1 <= x < 3", a union of several; None where it is something else."""
-    said = []
+def _comparable(a: str, b: str) -> bool:
+    """Whether two constants that are not the same are known to differ: not those that are not read, nor those in different units."""
+    (core_a, unit_a), (core_b, unit_b) = without_unit(a), without_unit(b)
+    try:
+        math_values.same_value(core_a, core_b)
+    except math_values.NotComparable:
+        return None not in (_tuple(a), _tuple(b))
+    return not units_differ(unit_a, unit_b)
+
+
+def _as_interval(parts: list[str], text: str) -> str | None:
+    """(2, \\infty) of "x > 2", [1, 3) of "1 <= x < 3" and of "x >= 1 and x < 3", a union of several; None where it is something else.
+
+    Args:
+      parts: the inequalities.
+      text: what they are the parts of, which says how they go together.
+    """
+    names, bounds = set(), []
     for part in parts:
         sides = _sides(part)
-        if len(sides) == 3 and _NAME.fullmatch(sides[2]) and not _NAME.fullmatch(sides[0]):
+        if len(sides) == 3 and not _NAME.fullmatch(sides[0]) or len(sides) == 5 and set(sides[1::2]) <= {">", "\\ge"}:
             sides = _turned(sides)
-        if len(sides) == 3 and sides[1] in (">", "\\ge", "<", "\\le") and _NAME.fullmatch(sides[0]):
-            bracket = sides[1].startswith("\\")
-            upper = sides[1] in ("<", "\\le")
-            said.append(f"(-\\infty,{sides[2]}{']' if bracket else ')'}" if upper else f"{'[' if bracket else '('}{sides[2]},\\infty)")
-        elif len(sides) == 5 and set(sides[1::2]) <= {"<", "\\le"} and _NAME.fullmatch(sides[2]):
-            said.append(f"{'(' if sides[1] == '<' else '['}{sides[0]},{sides[4]}{')' if sides[3] == '<' else ']'}")
-        else:
+        if len(sides) == 3:
+            sides = ["-\\infty", "<", *sides] if sides[1] in ("<", "\\le") else [*_turned(sides), "<", "\\infty"]
+        if len(sides) != 5 or not set(sides[1::2]) <= {"<", "\\le"} or not _NAME.fullmatch(sides[2]):
             return None
-    return "\\cup ".join(said) if said else None
+        names.add(squeezed(sides[2]))
+        bounds.append((f"{'(' if sides[1] == '<' else '['}{sides[0]}", f"{sides[4]}{')' if sides[3] == '<' else ']'}"))
+    if len(names) != 1:
+        return None
+    said = [f"{low},{high}" for low, high in bounds]
+    bounds.sort(key=lambda pair: pair[0] == "(-\\infty")
+    if len(bounds) == 2 and bounds[0][1] == "\\infty)" and bounds[1][0] == "(-\\infty":
+        (low, _), (_, high) = bounds
+        above, below = _number(low[1:]), _number(high[:-1])
+        overlap = above is not None and below is not None and above < below and not re.search(r"(?<![A-Za-z])or(?![A-Za-z])", text)
+        if overlap or _TOGETHER.search(text):
+            return f"{low},{high}"
+    return None if len(said) > 1 and _TOGETHER.search(text) else "\\cup ".join(said)
 
 
 def _same_sets(a: list[str], b: list[str], depth: int) -> bool:
@@ -311,15 +398,31 @@ def _same_lists(a: list[str], b: list[str], depth: int) -> bool:
 
 def _alternatives(text: str) -> list[str]:
     """The answers that a text gives: the members of a set in braces, what commas, "and" and "or" separate, both signs of \\pm."""
-    braces = text.startswith("\\{") and text.endswith("\\}") and _depth(text[2:-2]) >= 0
-    inner = text[2:-2] if braces else text
-    if not braces and _GROUPED.fullmatch(inner):
+    inside = _in_braces(text)
+    inner = text if inside is None else inside
+    if inside is None and _GROUPED.fullmatch(inner):
         return [inner]
     parts = [part for piece in _top(_AND.sub(",", inner), ",") if (part := piece.strip())]
     signs = [
-        [part.replace("\\pm", s).replace("\\mp", {"+": "-", "-": "+"}[s]) for s in "+-"] if "\\pm" in part else [part] for part in parts
+        [part.replace("\\pm", s).replace("\\mp", {"+": "-", "-": "+"}[s]) for s in "+-"]
+        if re.search(r"\\(?:pm|mp)(?![A-Za-z])", part)
+        else [part]
+        for part in parts
     ]
     return [part.removeprefix("+").strip() for part in itertools.chain.from_iterable(signs)]
+
+
+def _in_braces(text: str) -> str | None:
+    """What a set in braces holds; None of everything else, \\{1\\} \\cup \\{2\\} too."""
+    return text[2:-2] if text.startswith("\\{") and text.endswith("\\}") and _closes_at(text[1:]) == len(text) - 2 else None
+
+
+def _nesting(text: str) -> int:
+    """How many sets an answer is in each other: 1 for \\{5\\} and \\emptyset, 2 for \\{\\emptyset\\}."""
+    levels = 0
+    while (inside := _in_braces(text)) is not None:
+        text, levels = inside.strip(), levels + 1
+    return levels + (text == "\\emptyset")
 
 
 def _union(text: str) -> tuple[str, list[str]] | None:
@@ -328,12 +431,14 @@ def _union(text: str) -> tuple[str, list[str]] | None:
 
 
 def _matrix(text: str) -> tuple[str, list[str]] | None:
-    found = _MATRIX.fullmatch(text)
+    inside = text[1:-1].strip() if text[:1] + text[-1:] in ("[]", "||") else text
+    found = _MATRIX.fullmatch(inside)
     if not found:
         return None
+    determinant = found[1].startswith(("v", "V")) or text.startswith("|")
     rows = [row.split("&") for row in found[2].strip().removesuffix("\\\\").split("\\\\")]
     shape = "x".join(str(len(row)) for row in rows)
-    return ("determinant" if found[1].startswith(("v", "V")) else "matrix") + shape, [cell.strip() for row in rows for cell in row]
+    return ("determinant" if determinant else "matrix") + shape, [cell.strip() for row in rows for cell in row]
 
 
 def _tuple(text: str) -> tuple[str, list[str]] | None:

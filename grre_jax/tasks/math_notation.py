@@ -10,44 +10,76 @@ import re
 import unicodedata
 
 _SYMBOLS = {
-    **dict.fromkeys("−–—‐‑﹣－", "-"),
-    **{"×": r"\times ", "·": r"\cdot ", "⋅": r"\cdot ", "÷": "/", "⁄": "/", "∕": "/", "∗": "*"},
-    **{"π": r"\pi ", "∞": r"\infty ", "√": r"\sqrt ", "±": r"\pm ", "∓": r"\mp ", "°": r"^\circ ", "º": r"^\circ "},
-    **{"≤": r"\le ", "⩽": r"\le ", "≥": r"\ge ", "⩾": r"\ge ", "≠": r"\ne ", "≈": r"\approx ", "∈": r"\in ", "∪": r"\cup ", "∩": r"\cap "},
-    **{"∅": r"\emptyset ", "ℝ": r"\mathbb{R}", "ℤ": r"\mathbb{Z}", "ℕ": r"\mathbb{N}", "θ": r"\theta ", "α": r"\alpha ", "β": r"\beta "},
-    **{"\u00a0": " ", "\u202f": " ", "\u2009": " ", "\u200b": "", "\ufeff": "", "’": "'", "‘": "'", "“": '"', "”": '"', "％": "%"},
+    **dict.fromkeys("−–—‐‑‒﹣－", "-"),
+    **dict.fromkeys("×✕✖", r"\times "),
+    **dict.fromkeys("·⋅∙•", r"\cdot "),
+    **{"÷": "/", "⁄": "/", "∕": "/", "∗": "*"},
     **{
-        "½": r"\frac{1}{2}",
-        "⅓": r"\frac{1}{3}",
-        "⅔": r"\frac{2}{3}",
-        "¼": r"\frac{1}{4}",
-        "¾": r"\frac{3}{4}",
-        "⅕": r"\frac{1}{5}",
-        "⅛": r"\frac{1}{8}",
+        "π": r"\pi ",
+        "∞": r"\infty ",
+        "√": r"\sqrt ",
+        "∛": r"\sqrt[3]",
+        "∜": r"\sqrt[4]",
+        "±": r"\pm ",
+        "∓": r"\mp ",
+        "°": r"^\circ ",
+        "º": r"^\circ ",
     },
+    **{"≤": r"\le ", "⩽": r"\le ", "≥": r"\ge ", "⩾": r"\ge ", "≠": r"\ne ", "≈": r"\approx ", "∈": r"\in ", "∪": r"\cup ", "∩": r"\cap "},
+    **{"∅": r"\emptyset ", "ℝ": r"\mathbb{R}", "ℤ": r"\mathbb{Z}", "ℕ": r"\mathbb{N}", "⟨": r"\langle ", "⟩": r"\rangle "},
+    **{"⌊": r"\lfloor ", "⌋": r"\rfloor ", "⌈": r"\lceil ", "⌉": r"\rceil "},
+    **{"\u00a0": " ", "\u202f": " ", "\u2009": " ", "\u200b": "", "\ufeff": "", "’": "'", "‘": "'", "“": '"', "”": '"', "％": "%"},
 }
+_GREEK = "alpha beta gamma delta epsilon theta lambda mu nu rho sigma tau phi omega Delta Omega".split()
+_SYMBOLS |= {letter: rf"\{name} " for letter, name in zip("αβγδεθλμνρστφωΔΩ", _GREEK, strict=True)} | {"µ": r"\mu "}
 _RAISED = {raised: str(digit) for digit, raised in enumerate("⁰¹²³⁴⁵⁶⁷⁸⁹")} | {"⁻": "-", "ⁿ": "n"}
+_LOWERED = {lowered: str(digit) for digit, lowered in enumerate("₀₁₂₃₄₅₆₇₈₉")}
+_PLAIN = str.maketrans(_RAISED | _LOWERED)
+_RAISED_OVER_LOWERED = re.compile("([⁰¹²³⁴⁵⁶⁷⁸⁹]+)[⁄∕/]([₀₁₂₃₄₅₆₇₈₉]+)")
+_UNICODE_METRES = re.compile(r"(?<=[0-9])\s+m([²³])")  # m^2 may be a variable's square
 _SIZES = re.compile(
-    r"\\(?:left|right|bigl|bigr|Bigl|Bigr|biggl|biggr|big|Big|bigg|Bigg|middle|displaystyle|textstyle|limits)(?![A-Za-z])\.?"
+    r"\\(?:left|right|bigl|bigr|Bigl|Bigr|biggl|biggr|big|Big|bigg|Bigg|middle|displaystyle|textstyle|limits|large|Large)(?![A-Za-z])\.?"
 )
 _SPACES = re.compile(r"\\(?:quad|qquad|hspace\{[^}]*\}|hfill|thinspace)(?![A-Za-z])|\\[,!;: >]|(?<!\\)~|\{\s*\}")
 _UPRIGHT = re.compile(r"\\(?:textbf|textit|textrm|textnormal|mathrm|mbox|operatorname|mathit|emph|texttt|mathsf)\s*\{")
 _BARE_UPRIGHT = re.compile(r"\\(?:rm|bf|it)(?![A-Za-z])")
 _ENCLOSING = re.compile(r"\\(?:boxed|fbox|mathbf|boldsymbol|bm|underline|ensuremath|tag)\s*(?=\{)|\\(?:boxed|fbox)(?![A-Za-z])")
+_FUNCTIONS = "sin|cos|tan|cot|sec|csc|arcsin|arccos|arctan|sinh|cosh|tanh|ln|log|exp"
+_NUMERALS = "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen".split()
+_SCALES = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}
+_SCALE = "|".join(_SCALES)
 _RENAMED = {
     **{r"\\[dtc]frac(?![A-Za-z])": r"\\frac", r"\\leqs?(?:lant)?(?![A-Za-z])": r"\\le", r"\\geqs?(?:lant)?(?![A-Za-z])": r"\\ge"},
     **{r"\\neq(?![A-Za-z])": r"\\ne", r"\\to(?![A-Za-z])": r"\\rightarrow", r"\\varnothing(?![A-Za-z])": r"\\emptyset"},
     **{r"\\lbrace(?![A-Za-z])": r"\\{", r"\\rbrace(?![A-Za-z])": r"\\}", r"\\(?:lor|vee)(?![A-Za-z])": r"\\text{or}"},
     **{r"\\(?:land|wedge)(?![A-Za-z])": r"\\text{and}", r"\\(?:big)?cup(?![A-Za-z])": r"\\cup", r"\\degrees?(?![A-Za-z])": r"^\\circ"},
     **{r"\^\s*\{\s*\\circ\s*\}": r"^\\circ", r"\\(?:lt|gt)(?![A-Za-z])": lambda m: "<" if "l" in m[0] else ">", r"\*\*": "^"},
+    **{r"\\[lr]?vert(?![A-Za-z])": "|", r">=": r"\\ge ", r"<=(?!>)": r"\\le ", r"\+/-": r"\\pm ", r"\\\{\s*\\\}": r"\\emptyset"},
+    **{r"\\[dt]binom(?![A-Za-z])": r"\\binom", r"\{([^{}]*)\\choose(?![A-Za-z])([^{}]*)\}": r"\\binom{\1}{\2}"},
+    **{r"\\binom\s*([0-9A-Za-z])\s*([0-9A-Za-z])": r"\\binom{\1}{\2}"},
+    **{rf"\\text\s*\{{\s*({_FUNCTIONS})\s*\}}": r"\\\1 ", r"\\pmod\s*([0-9A-Za-z])": r"\\pmod{\1}"},
+    **{r"\\langle((?:(?!\\[lr]angle).)*,(?:(?!\\[lr]angle).)*)\\rangle(?![A-Za-z])": r"(\1)"},  # a vector
+    # m/s as a fraction; \text{12 students}
+    **{r"\\frac\s*\{\s*\\text\{([A-Za-z ]+)\}\s*\}\s*\{\s*\\text\{([A-Za-z ]+)\}\s*\}": r"\\text{\1/\2}"},
+    **{r"^\s*\\text\s*\{\s*(-?[0-9][0-9.,]*)\s([A-Za-z ]+)\}\s*$": r"\1\\text{ \2}"},
+    # Bases: (1101)_2, 1101_{\text{two}}
+    **{r"(?<![A-Za-z])\(\s*([0-9A-F]+)\s*\)\s*(?=_\s*\{?\s*(?:[0-9]|\\text))": r"\1"},
+    **{rf"(?<=_)\{{?\s*\\text\s*\{{\s*({'|'.join(_NUMERALS)})\s*\}}\s*\}}?": lambda m: f"{{{_NUMERALS.index(m[1])}}}"},
+    **{rf"(?<=[0-9}}])\s*\\text\s*\{{\s*({_SCALE})\s*\}}": lambda m: rf"\cdot 10^{{{_SCALES[m[1]]}}}"},
+    **{rf"(?<=[0-9}}])\s*\\text\s*\{{\s*({_SCALE})\s": lambda m: rf"\cdot 10^{{{_SCALES[m[1]]}}}\text{{"},
+    **{rf"(?<=[0-9}}])\s+({_SCALE})(?![A-Za-z])": lambda m: rf"\cdot 10^{{{_SCALES[m[1]]}}}"},
     **{r"\{,\}": ",", r"\\log\s*_\s*\{?\s*e\s*\}?(?![A-Za-z])": r"\\ln", r"(?<=[0-9])\s*\\?%": r"\\%"},
 }
 _RENAMINGS = [(re.compile(written), meant) for written, meant in _RENAMED.items()]
 _FRACTION_ARGUMENTS = re.compile(r"\\frac\s*(?!\{)([0-9A-Za-z])\s*(?:([0-9A-Za-z])|(?=\{))|\\frac\s*(\{[^{}]*\})\s*([0-9A-Za-z])")
-_ROOT_ARGUMENT = re.compile(r"\\sqrt\s*([0-9]+|[A-Za-z])|\\sqrt\s*\(([^()]*)\)|(?<![\\A-Za-z])sqrt\s*\(([^()]*)\)")
+_ROOT_ARGUMENT = re.compile(r"(?:\\sqrt(\s*\[[^\[\]]*\])?\s*(?:([0-9]+|[A-Za-z])|\(([^()]*)\)))|(?<![\\A-Za-z])sqrt\s*\(([^()]*)\)")
 _PLAIN_POWER = re.compile(r"\^\s*\(([^()]*)\)|\^\s*(-?[0-9]{2,}|-[0-9])")
 _PLAIN_NAMES = re.compile(r"(?<![\\A-Za-z])(pi|infinity|infty|inf|theta|sin|cos|tan|ln|log)(?![A-Za-z])")
+# Thousands apart, 1 000 000; not where they may be a mixed number, an exponent's base or a factorial.
+_GROUPS = re.compile(r"(?<![0-9A-Za-z.,_^/])[1-9][0-9]{0,2}(?: [0-9]{3})+(?![0-9]|,[0-9]|\s?[0-9/^_!]|\s?\\frac)")
+_ROW_SPACE = re.compile("(?<=\x01)\\s?\\[[0-9.]+\\s?[a-z]{2}\\]")  # \\[2pt]
 _UNARY_PLUS = re.compile(r"(^|[(\[,=<>{])\s*\+\s*(?=[0-9A-Za-z\\.(])")
+_PERCENT = re.compile(r"\\text\{\s*percent(?![A-Za-z])[A-Za-z ]*\}|\bpercent\b")
 _TEXT = re.compile(r"\\text\s*\{([^{}]*)\}")
 
 _UNIT_WORDS = (
@@ -55,101 +87,61 @@ _UNIT_WORDS = (
     "kg gram grams lb lbs pound pounds ounce ounces oz liter liters litre litres ml hour hours hr hrs minute minutes min mins second seconds sec secs day days week "
     "weeks month months year years radian radians rad point points people ways square cubic sq usd eur way times cubes"
 ).split()
-_SAME_UNITS = {
-    **{
-        "inches": "in",
-        "inch": "in",
-        "foot": "ft",
-        "feet": "ft",
-        "centimeter": "cm",
-        "centimeters": "cm",
-        "centimetre": "cm",
-        "centimetres": "cm",
-    },
-    **{
-        "meter": "m",
-        "meters": "m",
-        "metre": "m",
-        "metres": "m",
-        "kilometer": "km",
-        "kilometers": "km",
-        "kilometre": "km",
-        "kilometres": "km",
-    },
-    **{
-        "millimeter": "mm",
-        "millimeters": "mm",
-        "gram": "g",
-        "grams": "g",
-        "kilogram": "kg",
-        "kilograms": "kg",
-        "second": "s",
-        "seconds": "s",
-        "sec": "s",
-        "secs": "s",
-    },
-    **{
-        "hr": "h",
-        "hrs": "h",
-        "hour": "h",
-        "hours": "h",
-        "minute": "min",
-        "minutes": "min",
-        "mins": "min",
-        "milesperhour": "mph",
-        "unit": "",
-        "units": "",
-    },
-    **{
-        "squareunits": "",
-        "squareunit": "",
-        "cubicunits": "",
-        "sqin": "in^2",
-        "sqft": "ft^2",
-        "sqcm": "cm^2",
-        "degree": "deg",
-        "degrees": "deg",
-        "^\\circ": "deg",
-    },
-    **{
-        "cent": "cents",
-        "dollar": "dollars",
-        "usd": "dollars",
-        "$": "dollars",
-        "€": "euros",
-        "eur": "euros",
-        "£": "gbp",
-        "liter": "l",
-        "liters": "l",
-        "yard": "yd",
-    },
-    **{
-        "radian": "rad",
-        "radians": "rad",
-        "litre": "l",
-        "litres": "l",
-        "pound": "lb",
-        "pounds": "lb",
-        "lbs": "lb",
-        "yards": "yd",
-        "mile": "mi",
-        "miles": "mi",
-    },
+_SPELLINGS = {
+    "in": "inch inches",
+    "ft": "foot feet",
+    "yd": "yard yards",
+    "mi": "mile miles",
+    "mm": "millimeter millimeters millimetre millimetres",
+    "cm": "centimeter centimeters centimetre centimetres",
+    "m": "meter meters metre metres",
+    "km": "kilometer kilometers kilometre kilometres",
+    "g": "gram grams",
+    "kg": "kilogram kilograms",
+    "lb": "pound pounds lbs",
+    "l": "liter liters litre litres",
+    "s": "second seconds sec secs",
+    "min": "minute minutes mins",
+    "h": "hr hrs hour hours",
+    "mph": "mi/h",
+    "km/h": "kmh kph kmph",
+    "rad": "radian radians",
+    "cents": "cent ¢",
+    "dollars": "dollar usd $ us$",
+    "euros": "euro eur €",
+    "gbp": "£",
+    "yen": "¥ jpy",
+    "rupees": "₹ inr",
+    "": "unit units",
 }
+_SAME_UNITS = {spelling: unit for unit, spellings in _SPELLINGS.items() for spelling in spellings.split()}
+_MONEY = ("dollars", "euros", "gbp", "yen", "rupees")
+_TEMPERATURE = re.compile(r"(?:\^\\circ|deg(?:rees?)?)\s?(?:(c)(?:elsius)?|(f)(?:ahrenheit)?)?")
+_POWER = re.compile(r"(?:(square|sq|cubic|cu) )?(.*?)(?:\s?\^\s?([23])| (squared|cubed))?")
+# Words behind a number that make it another, deny it or go on: what has one of them is no unit. So is "squared" alone.
+_NO_UNITS = frozenset(
+    "and or nor not no never than to is are was were be isn aren if unless when whenever where while for except but least most between under over "
+    "above below wrong incorrect false invalid impossible undefined maybe perhaps possibly probably either else otherwise instead rather then plus "
+    "minus divided multiplied factorial mod modulo remainder base double doubled twice thrice half halves third thirds fourth fourths quarter quarters "
+    "fifths sixths sevenths eighths ninths tenths twelfths hundredths thousandths dozen dozens hundreds thousands millions billions trillions twenty "
+    "thirty forty fifty sixty seventy eighty ninety".split()
+).union(_NUMERALS, _SCALES)
 _WORDS = "|".join(sorted(_UNIT_WORDS, key=len, reverse=True))
 # One at a time and anchored at the end: a pattern for several would try every way to share out the spaces between them.
 _LAST_UNIT = re.compile(
-    rf"\s?(?:(?:\\text\s?\{{(?!\s?(?:and|or)\s?\}})[A-Za-z./ \-]+\}}|(?<![A-Za-z\\])(?:{_WORDS})\.?)(?:\s?\^\s?\{{?\s?[23]\s?\}}?)?|\^\\circ(?:\s?[CF])?|/)$"
+    rf"\s?(?:(?:\\text\s?\{{(?!\s?(?:and|or)\s?\}})[A-Za-z./ \-]+\}}|(?<![A-Za-z\\])(?:{_WORDS})\.?)(?:\s?\^\s?\{{?\s?[23]\s?\}}?)?|\^\\circ(?:\s?[CF])?|[$€£¥₹¢]|/)$"
 )
 _MOST_UNITS = 6  # in a row, slashes counted
-_PLAIN_WORDS = re.compile(r"(?P<core>-?[0-9][0-9,./]*)\s+(?P<unit>(?!.*\b(?:and|or|not|nor|than|to)\b)[A-Za-z]{3,}(?:\s[A-Za-z]+){0,4})$")
-_CURRENCY = re.compile(r"(?P<sign>-?)\s*(?P<unit>[$€£])\s*(?P<core>-?[0-9.].*)$", re.DOTALL)
+_PLAIN_WORDS = re.compile(r"(?P<core>-?[0-9][0-9,./]*)\s+(?P<unit>[A-Za-z]{3,}(?:\s[A-Za-z]+){0,4})$")
+_CURRENCY = re.compile(r"(?P<sign>-?)\s*(?P<unit>(?:US)?\$|[€£¥₹]|USD|EUR|GBP|JPY|INR)\s*(?P<core>-?[0-9.].*)$", re.DOTALL)
 
 
 def normalised(text: str) -> str:
     """The text in one notation, as the module describes. Never raises."""
-    text = "".join(_character(character) for character in text)
-    text = re.sub(r"[⁰¹²³⁴⁵⁶⁷⁸⁹⁻ⁿ]+", lambda found: "^{" + "".join(_RAISED[c] for c in found[0]) + "}", text)
+    text = _RAISED_OVER_LOWERED.sub(lambda found: rf"\frac{{{found[1].translate(_PLAIN)}}}{{{found[2].translate(_PLAIN)}}}", text)
+    text = "".join(_character(character) for character in _UNICODE_METRES.sub(r" \\text{m}\1", text))
+    text = re.sub(r"[⁰¹²³⁴⁵⁶⁷⁸⁹⁻ⁿ]+", lambda found: "^{" + found[0].translate(_PLAIN) + "}", text)
+    text = re.sub(r"[₀₁₂₃₄₅₆₇₈₉]+", lambda found: "_{" + found[0].translate(_PLAIN) + "}", text)
     text = (
         text.replace("\\\\", "\x01")
         .replace("\\$", "\x00")
@@ -167,26 +159,27 @@ def normalised(text: str) -> str:
     text = _SPACES.sub(" ", re.sub(r"\s?\\!\s?", "", text))
     for written, meant in _RENAMINGS:
         text = written.sub(meant, text)
+    text = _GROUPS.sub(lambda found: found[0].replace(" ", ""), _ROW_SPACE.sub("", text))
     text = _PLAIN_NAMES.sub(lambda found: "\\" + {"inf": "infty", "infinity": "infty"}.get(found[0], found[0]) + " ", text)
-    text = _ROOT_ARGUMENT.sub(lambda found: "\\sqrt{" + next(g for g in found.groups() if g is not None) + "}", text)
+    text = _ROOT_ARGUMENT.sub(lambda found: f"\\sqrt{found[1] or ''}{{{found[2] or found[3] or found[4] or ''}}}", text)
     text = _FRACTION_ARGUMENTS.sub(_braced_fraction, text)
     text = _UNARY_PLUS.sub(r"\1", text.replace(";", ", "))
     text = _PLAIN_POWER.sub(lambda found: "^{" + (found[1] if found[1] is not None else found[2]) + "}", text)
-    text = re.sub(r"(\\text\{[^{}]*\}|\bpercent\b)", lambda found: r"\%" if "percent" in found[0] else found[0], text)
-    return " ".join(text.replace("\x01", r" \\ ").split()).lstrip(" ,;:").rstrip(" .,;:")
+    text = _PERCENT.sub(lambda found: found[0] if _says_more(found[0]) else r"\%", text)
+    return " ".join(text.strip(" \x01").replace("\x01", r" \\ ").split()).lstrip(" ,;:").rstrip(" .,;:")
 
 
 def squeezed(text: str) -> str:
-    """Without white space and without what braces and text marks add: equal for texts that are read the same."""
+    """Without white space, but that between digits (3 1/2 is not 31/2), and without what braces and text marks add: equal for texts that are read the same."""
     text = _TEXT.sub(r"\1", text)
     text = re.sub(r"([_^])\{([0-9A-Za-z])\}", r"\1\2", text)
-    return re.sub(r"\s+", "", text)
+    return re.sub(r"\s+", "", re.sub(r"(?<=[0-9])\s+(?=[0-9])", "\x00", text)).replace("\x00", " ")
 
 
 def words(text: str) -> str | None:
     """The words of an answer that is words, in lower case: \\text{Evelyn}, (C), "even"; None for mathematics."""
     plain = re.sub(r"[\s\"'.{}]+", " ", _TEXT.sub(r" \1 ", text)).strip()
-    choice = re.fullmatch(r"\(?\s*([A-Z])\s*\)?|\(\s*([a-j])\s*\)", plain)
+    choice = re.fullmatch(r"(?:(?:[Oo]ption|[Cc]hoice|[Aa]nswer) )?(?:\(?\s*([A-Z])\s*\)?|\(\s*([a-j])\s*\))", plain)
     if choice:
         return (choice[1] or choice[2]).lower()
     return (
@@ -199,22 +192,46 @@ def without_unit(text: str) -> tuple[str, str]:
     money = _CURRENCY.match(text)
     if money:
         core, unit = without_unit(money["sign"] + money["core"])
-        return core, _SAME_UNITS[money["unit"]] if not unit else unit
+        currency = _SAME_UNITS[money["unit"].lower()]
+        return core, unit if unit in (*_MONEY, "cents") else currency + (unit if unit.startswith("/") else "")
     core, unit = _cut(text)
     if not unit:
         return text, ""
-    unit = re.sub(r"[\s{}.]+", "", _TEXT.sub(r"\1", unit)).lower()
-    unit = re.sub(r"^square(?=[a-z])(.*)$", lambda m: _SAME_UNITS.get(m[1], m[1]) + "^2" if m[1] not in ("units", "unit") else "", unit)
-    unit = re.sub(r"^cubic(?=[a-z])(.*)$", lambda m: _SAME_UNITS.get(m[1], m[1]) + "^3" if m[1] not in ("units", "unit") else "", unit)
-    base, caret, power = unit.partition("^") if unit != "^\\circ" else (unit, "", "")
-    return core, _SAME_UNITS.get(base, base) + caret + power if _SAME_UNITS.get(base, base) else ""
+    parts = re.split(r"\bper\b|/", re.sub(r"[{}.]", "", _TEXT.sub(r" \1 ", unit)).lower())
+    unit = "/".join(_one_unit(" ".join(part.split())) for part in parts)
+    return core, _SAME_UNITS.get(unit, unit)
+
+
+def units_differ(one: str, other: str) -> bool:
+    """Whether two units make two answers of one number: not where there is only one, nor dollars and dollars an hour, degrees and degrees Celsius."""
+    less, more = sorted((one, other), key=len)
+    if not less or less == more:
+        return False
+    return not (less in _MONEY and more.startswith(less + "/") or less == "deg" and more in ("degc", "degf"))
+
+
+def _one_unit(unit: str) -> str:
+    """A unit without slashes in its short form: "square feet" as ft^2."""
+    temperature = _TEMPERATURE.fullmatch(unit)
+    if temperature:
+        return "deg" + (temperature[1] or temperature[2] or "")
+    before, base, exponent, after = _POWER.fullmatch(unit).groups()
+    base = _SAME_UNITS.get(base.replace(" ", ""), base.replace(" ", ""))
+    said = before or exponent or after
+    return base + ("^2" if said in ("square", "sq", "2", "squared") else "^3") if said and base else base
+
+
+def _says_more(unit: str) -> bool:
+    """Whether words behind a number are more than a unit."""
+    said = re.findall("[a-z]+", unit.replace("\\text", "").lower())
+    return not _NO_UNITS.isdisjoint(said) or said[:1] in (["squared"], ["cubed"])
 
 
 def _cut(text: str) -> tuple[str, str]:
     """(core, unit as it was written); (text, "") where there is none."""
     plain = _PLAIN_WORDS.fullmatch(text)
     if plain:
-        return plain["core"], plain["unit"]
+        return (text, "") if _says_more(plain["unit"]) else (plain["core"], plain["unit"])
     start = len(text)
     for _ in range(_MOST_UNITS):
         found = _LAST_UNIT.search(text, 0, start)
@@ -222,7 +239,7 @@ def _cut(text: str) -> tuple[str, str]:
             break
         start = found.start()
     core, unit = text[:start].rstrip(), text[start:].strip()
-    if unit and re.search(r"[0-9A-Za-z)}\]!]$", core) and not unit.startswith("/") and not unit.endswith("/"):
+    if unit and re.search(r"[0-9A-Za-z)}\]!]$", core) and not unit.startswith("/") and not unit.endswith("/") and not _says_more(unit):
         return core, unit
     return text, ""
 
@@ -237,6 +254,9 @@ def _character(character: str) -> str:
         return str(unicodedata.decimal(character))
     if category.startswith("C"):
         return " " if character.isspace() else ""
+    above, bar, below = unicodedata.normalize("NFKC", character).partition("⁄")
+    if bar and below:  # ½
+        return rf"\frac{{{above}}}{{{below}}}"
     if "\uff01" <= character <= "\uff5e":  # full-width forms of ASCII
         return chr(ord(character) - 0xFEE0)
     return character

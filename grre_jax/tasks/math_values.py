@@ -1,6 +1,6 @@
 r"""Whether two expressions are the same function, decided by their values at points that nobody can guess a false match for.
 
-math-verify's parser (latex2sympy2_extended) reads the LaTeX. Two trees of rational numbers alone are then computed exactly. All others are evaluated at four
+math-verify's parser (latex2sympy2_extended) reads the LaTeX, and `_reader` builds the tree of what it found. Two trees of rational numbers alone are then computed exactly. All others are evaluated at four
 fixed points of both signs, to 300 digits, or to 1,500 where the terms of a sum without functions differ too much in size for 300; with each value goes a bound on what
 rounding may have changed in it, and values that differ by more are different. So the slack is relative to the numbers, and only what cancels to 0 may
 leave anything behind. Nothing is simplified, expanded or solved, which is what can take minutes: the work is one walk over a small tree, done again at
@@ -39,6 +39,8 @@ _COMMANDS = frozenset(
 _FUNCTION = re.compile(r"\\(?:arc)?(?:sin|cos|tan|cot|sec|csc|ln|log|exp)")
 _CHAIN = re.compile(r"(?:\^\s*[A-Za-z0-9]\s*){4}")  # x^x^x^x^x: LaTeX itself refuses powers of powers without braces, and the parser takes long over many
 _COMMAND = re.compile(r"\\([A-Za-z]+)")
+_MIXED = re.compile(r"([0-9]+) \\frac\{([0-9]+)\}\{([0-9]*[1-9][0-9]*)\}")
+_APART = re.compile(r"[0-9.]+ [0-9.]")  # 3 4: neither a number nor a product
 _FUNCTION_NAMES = "sin cos tan cot sec csc asin acos atan sinh cosh tanh exp floor ceiling".split()
 
 
@@ -165,13 +167,13 @@ def _exact_or_reason(latex: str) -> Fraction | None | NotComparable:
 @functools.lru_cache(maxsize=4096)
 def _parsed(latex: str) -> Any:
     _check_bounds(latex)
-    from latex2sympy2_extended import latex2sympy
-    from latex2sympy2_extended.latex2sympy2 import ConversionConfig
+    reader = _reader()  # before the `try`: what it raises is of the installation
     from sympy import Expr
 
-    latex = latex.replace(r"^\circ", r"\cdot\frac{\pi}{180}")
+    # The parser's I is the imaginary unit, as is i here.
+    latex = latex.replace(r"^\circ", r"\cdot\frac{\pi}{180}").replace("I", r"\Upsilon ")
     try:
-        tree = latex2sympy(latex, normalization_config=None, conversion_config=ConversionConfig(lowercase_symbols=False))
+        tree = reader().parse(latex)
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # the grammar's own exceptions have no common class
@@ -179,6 +181,37 @@ def _parsed(latex: str) -> Any:
     if not isinstance(tree, Expr):
         raise NotComparable(f"{latex[:80]!r} is a {type(tree).__name__}, not an expression")
     return tree
+
+
+@functools.cache
+def _reader() -> Any:
+    """The parser, which makes trees of what it reads, with what stands side by side multiplied and nothing computed."""
+    from latex2sympy2_extended.latex2sympy2 import ConversionConfig, _Latex2Sympy
+    from sympy import Rational, binomial
+
+    class Reader(_Latex2Sympy):
+        def __init__(self):
+            super().__init__(config=ConversionConfig(lowercase_symbols=False))
+
+        def convert_postfix_list(self, arr: Any, i: int = 0) -> Any:
+            """A product; the parser's own adds any two numbers as in 3\\frac12, (2)(3) too."""
+            written = " ".join(factor.getText() for factor in arr[i : i + 2])
+            if _APART.match(written):
+                raise NotComparable("numbers side by side")
+            mixed = _MIXED.fullmatch(written)
+            if mixed:
+                whole, above, below = map(int, mixed.groups())
+                factor = Rational(whole * below + above, below)
+                i += 1
+            else:
+                factor = self.convert_postfix(arr[i])
+            return factor if i == len(arr) - 1 else self.mul_flat(factor, self.convert_postfix_list(arr, i + 1))
+
+        def convert_binom(self, binom: Any) -> Any:
+            """Not computed, which takes sympy minutes for some."""
+            return binomial(self.convert_expr(binom.upper), self.convert_expr(binom.lower), evaluate=False)
+
+    return Reader
 
 
 def _check_bounds(latex: str) -> None:
@@ -199,7 +232,9 @@ def _check_bounds(latex: str) -> None:
         or re.search(r"[0-9]\s*_", latex)  # a base, which the parser would drop
         or unknown
         or any(ord(character) > 126 for character in latex)
-        or (("!" in latex or "binom" in latex) and ("^" in latex or re.search("[0-9]{4}", latex) or latex.count("!") > 3))
+        or (("!" in latex or "binom" in latex) and (re.search("[0-9]{4}", latex) or latex.count("!") > 3))
+        or re.search(r"!\s*!", latex)  # the double factorial, which the parser takes for the factorial of one
+        or "'" in latex  # a derivative, which the parser drops
     ):
         raise NotComparable(f"{latex[:80]!r} is beyond what is read")
 

@@ -12,10 +12,22 @@ Without any, the last number of the text is the answer. Where words or a calcula
 answer is the sum of 3 and 5, which is 8", `\boxed{3 + 5 = 8}`), the number is the one after the last "=" of that sentence or
 box, or else the last in it.
 
+**What is no answer.** A text that ends in one of these gives none at all, so that no part of it is rewarded:
+
+- Several numbers: "18 or 19", "18, 19", "18 and 19", "18 to 19", "3 hours and 30 minutes". The same number twice is one, and so is
+  an amount in two units ("5 dollars or 500 cents"). Where words come before the numbers, or no form does, the commas are a
+  sentence's: then it is "18 or 19" and "18 and 19" alone.
+- A calculation that was not worked out, or another part of something larger: 2^3, 2 \times 9, \sqrt{16}, 0.\overline{3}, 16 - 3,
+  \boxed{5!}, half of 36, 10:30.
+
+A number that is denied ("not 18", "isn't 18", "rather than 18") is passed over, and what else the text says counts; so is the
+exponent of a unit (18 cm^2).
+
 What stands before the last `</think>` does not count, and a text that ends between `<think>` and its end has no answer.
 
-**What a number is.** Digits with thousands separators (1,234; 1{,}234; 1\,234; 12,34,567; thin spaces), a sign, decimals (12.50, .5),
-fractions (1/2, \frac{1}{2}, \dfrac12), mixed numbers (1 1/2, 3\frac{1}{2}), powers of ten (1.5e3, 2 \times 10^{3}). Currency
+**What a number is.** Digits of any script with thousands separators (1,234; 1{,}234; 1\,234; 12,34,567; 1'234; thin spaces, and
+plain ones after a form), a sign, decimals (12.50, .5), fractions (1/2, \frac{1}{2}, \dfrac12, ½), mixed numbers (1 1/2, 3\frac{1}{2}, 3½,
+2 and 1/2), powers of ten (1.5e3, 2 \times 10^{3}, 2×10³), hundred, thousand, million and so on behind them (3 million). Currency
 signs, units, percent signs and words around it do not count: 50% is 50, not one half, because that is how grade-school answers
 are written. Digits glued to a letter before them (x2, H2O) are no number, nor are numerals longer than 400 characters.
 
@@ -27,14 +39,19 @@ long or raises.
 """
 
 import re
+import unicodedata
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from math import prod
 
 _MOST_CHARACTERS = 500_000  # of a completion's end: some times what the longest reasoning models write
 _MOST_FORMS = 1_000  # explicit forms looked at, from the last: a text that has more of them without a number is no answer
 _LONGEST_NUMERAL = 400
 _REACH = 400  # characters after an explicit form within which its number must lie
+_NEAR = 60  # characters between two numbers that are said together, or before one that tell what it is
+_MOST_DENIED = 64  # numbers at the end of a text that may be passed over
 
 # The pairs of digits are few: unlimited, a text of nothing else would be gone through from each of them.
 _DIGITS = r"(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]{1,2}(?:,[0-9]{2}){1,8},[0-9]{3}(?![0-9])|[0-9]+)"
@@ -43,19 +60,28 @@ _DECIMAL = rf"(?:{_DIGITS}(?:\.[0-9]+)?|(?<![\w)\]}}])\.[0-9]+)"
 
 def _latex_fraction(name: str) -> str:
     r"""A pattern for \frac{1}{2} and \frac12, with groups name_above and name_below, or name_up and name_down."""
-    above, below = rf"(?P<{name}_above>[-−]?{_DECIMAL})", rf"(?P<{name}_below>{_DECIMAL})"
-    return rf"\\[dt]?frac\s?(?:\{{\s?{above}\s?\}}\s?\{{\s?{below}\s?\}}|(?P<{name}_up>[0-9])\s?(?P<{name}_down>[0-9]))"
+    above, below = rf"(?P<{name}_above>[-−]?{_DECIMAL})", rf"(?P<{name}_below>[-−]?{_DECIMAL})"
+    return rf"\\[dtc]?frac\s?(?:\{{\s?{above}\s?\}}|(?P<{name}_up>[0-9]))\s?(?:\{{\s?{below}\s?\}}|(?P<{name}_down>[0-9]))"
 
 
 # A sign belongs to the number only where no operand stands before it: 5-3 ends in 3, "= -3" in -3.
 _SIGN = r"(?:(?<![\w.)\]}%])(?P<sign>[-+−–])|(?<==)\s?(?P<spaced_sign>[-−])\s)?"
 _CURRENCY = r"(?:[$€£¥₹]\s?(?P<inner_sign>[-−])?)?"
-_POWER = r"(?:[eE](?P<e>[+-]?[0-9]{1,3})(?!\w)|\s?(?:\\times|\\cdot|[×x*·])\s?10\s?\^\s?\{?(?P<ten>[+-]?[0-9]{1,3})(?![0-9])\}?)"
-_SLASH = rf"(?P<mixed>\s[0-9]+)?\s?/\s?(?P<below>{_DIGITS})(?![0-9/]|\.[0-9])"
-_NUMBER = re.compile(
-    rf"{_SIGN}{_CURRENCY}(?:{_latex_fraction('f')}"
-    rf"|(?<![A-Za-z0-9_])(?P<decimal>{_DECIMAL})(?:{_POWER}|\s?{_latex_fraction('m')}|{_SLASH})?)"
+_RAISED = "⁺⁻⁰¹²³⁴⁵⁶⁷⁸⁹"
+_TEN = rf"10\s?(?:(?:\^|\*\*)\s?\{{?(?P<ten>[+-]?[0-9]{{1,3}})(?![0-9])\}}?|(?P<raised>[⁺⁻]?[⁰¹²³⁴⁵⁶⁷⁸⁹]{{1,3}})(?![{_RAISED}]))"
+_POWER = rf"(?:[eE](?P<e>[+-]?[0-9]{{1,3}})(?!\w)|\s?(?:\\times|\\cdot|[×x*·])\s?{_TEN})"
+_VULGAR = "[¼-¾⅐-⅞]"
+_SLASH = rf"(?P<mixed>\s(?:and\s)?[0-9]+)?\s?/\s?(?P<below>{_DIGITS})(?![0-9/]|\.[0-9])"
+_MIXED = rf"\s?(?:and\s)?(?:{_latex_fraction('m')}|(?P<part>{_VULGAR}))"
+_SCALE = (
+    r"(?:\s?(?:\\text\s?\{\s?)?(?P<scale>(?ai:(?:hundred|thousand|(?:m|b|tr)illions?)(?:\s(?:thousand|(?:m|b|tr)illion))?))(?![A-Za-z]))?"
 )
+_NUMBER = re.compile(
+    rf"{_SIGN}{_CURRENCY}(?:{_latex_fraction('f')}|(?<![A-Za-z0-9_])(?P<vulgar>{_VULGAR})"
+    rf"|(?<![A-Za-z0-9_])(?P<decimal>{_DECIMAL})(?:{_POWER}|{_MIXED}|{_SLASH})?){_SCALE}"
+)
+_LOWERED = str.maketrans(_RAISED, "+-0123456789")
+_SCALES = {"hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
 
 _BRACES = re.compile(r"\\(?:boxed|fbox)\s{0,4}\{|\\(?:boxed|fbox)(?![A-Za-z])|\\[{}\\]|[{}]")
 _HASHES = re.compile(r"(?<!#)####(?!#)")
@@ -69,15 +95,60 @@ _ANSWER = re.compile(
 )
 # What may stand between a form and the number directly after it: no letters but LaTeX's, currency codes and words of approximation.
 _BETWEEN = re.compile(
-    r"(?:[^A-Za-z0-9\\]|\\[(\[]|\\(?:boxed|fbox|text|textbf|mathbf|mathrm|left|approx|displaystyle)(?![A-Za-z])"
+    r"(?:[^A-Za-z0-9\\]|\\[(\[{]|\\(?:boxed|fbox|text|textbf|mathbf|mathrm|left|approx|displaystyle)(?![A-Za-z])"
     r"|(?:approximately|approx|about|exactly|just|simply|only|also|roughly|around|equal|to|USD|EUR|GBP|Rs)(?![A-Za-z]))*",
     re.IGNORECASE,
 )
-_CALCULATION = re.compile(r"\s?(?:[=^]|[-−/+*×÷]\s?[0-9(\\$]|x\s?[0-9$]|\\(?:times|cdot|div|pm)(?![A-Za-z]))")
+_OPERATION = r"\\(?:times|cdot|div|pm|mp|over(?:line)?|bar|sqrt|pi|[dtc]?frac|log|ln|exp|sin|cos|tan|binom|bmod)(?![A-Za-z])"
+# How a number goes on that is only the beginning: 5 = ..., 5^2 (but not 5^\circ, 5^{th}), 5 - 3, 5³, 5:30, 0.\overline{3}, 20% of 90 = ...
+_CALCULATION = re.compile(
+    rf"\s?(?:=|\^(?!\s?\{{?\s?(?:\\circ|\\text|°|st|nd|rd|th))|[-−+]\s?[0-9(\\$√]|[/*×÷·±]\s?[-−]?[0-9(\\$√]|x\s?[0-9$]|\.?{_OPERATION}"
+    rf"|[{_RAISED}√]|[∶_][0-9]|\sof\s[$]?[0-9.,]{{1,30}}\s?=|%\sof\s[$]?[0-9]|and\s(?:an?|one|three)[\s-](?:half|third|quarter|fourth))"
+)
+_GOES_ON_IN_A_BOX = re.compile(r"!|[nxyz](?![A-Za-z])|\)?\([0-9]")  # elsewhere 5! is glad, and 5x is five times
+# What stands before a number that is only an operand. A dash or an x after a word is none, nor are Markdown's asterisks.
+_OPERATOR = re.compile(
+    rf"(?:(?:[+^×÷√±/]|[0-9%]\)? ?(?:[-−–x·]|\*(?!\*))|(?:half|thirds?|quarters?|fourths?|percent|[0-9%]|{_VULGAR}) of|\}}\s?\{{"
+    rf"|{_OPERATION}(?:_\{{?\w{{1,9}}\}}?|\[\w{{1,9}}\])?)[ ({{$]{{0,8}}|[0-9](?:\*\*|∶))$"
+)
+_PASSED_OVER = re.compile(
+    r"(?:(?:(?<!\w)(?:not|never|cannot|neither|nor|no\slonger|rather\sthan|instead\sof)|n['’]t)"
+    r"(?:\s(?:be|equal|to|just|the|[a-z]{1,12}ly)(?!\w)){0,3}[\s$*_(){}\\]{1,8}|(?:≠|!=|\\neq?)[\s$(]{0,4}|[A-Za-z}]\s?\^\s?\{?)$",
+    re.IGNORECASE,
+)
+# What makes two numbers one list or one hedge, when markup is gone and a space follows every word and mark.
+_MARKUP = re.compile(r"\\(?:[A-Za-z]+|.)|[$*_`~{})\]?]|\((?=\s?(?:or|and)\s)")
+_MARK = re.compile(r"[,;&–/|]")
+_LINK = re.compile(
+    r"(?P<unit>(?:[A-Za-z°%]+ ){0,3}?)(?P<link>(?:[,;&–/|] )?(?:or|and|to|vs|maybe|perhaps|possibly) |[,;&–/|] )"
+    r"(?:(?:or|and|even|also|maybe|perhaps|possibly|probably|[A-Za-z] =) )*",
+    re.IGNORECASE,
+)
+_HEDGES, _RANGES = {"or", "vs", "maybe", "perhaps", "possibly"}, {"to", "–"}
+_COMPOUND = re.compile(r"(?:hours?|hrs?|h|minutes?|mins?|years?|months?|weeks?|days?|feet|foot|ft|dollars?|pounds?|lbs?) ", re.IGNORECASE)
+# What makes the second of two numbers an aside: ", or 6 each", ", 3 more than 15", ", 3/4 of 24", " to 2 decimal places".
+_ASIDE = re.compile(
+    r"[\s*}%]{0,4}(?:(?P<places>decimal|significant|places)|(?:[A-Za-z]{1,20}\s)?(?:(?:each|per|apiece)(?![A-Za-z])|(?:more|less|fewer)\sthan"
+    r"|of\s\$?[0-9]|times\s(?:as|more|[0-9])|=|[-−+*/x×÷]\s?\$?[0-9]|\\(?:times|cdot|div)))",
+    re.IGNORECASE,
+)
+_UNIT = re.compile(r"(?:\\text|[\s{}$*\\])*(?!(?:or|and|to)(?![A-Za-z]))([A-Za-z]+|%)")
+_RATIOS = {3, 4, 7, 12, 16, 24, 36, 52, 60, 100, 365, 1000, 3600}  # of units in daily use
+_PARTS_OF_ONE = {"%", "percent", "cent", "dozen"}  # what may be said beside a number without a unit
 _SENTENCE_END = re.compile(r"[.!?](?=\s|$)")
 _EMPTY_LINE = re.compile(r"[\s*_`$:\-]*(?:\\[(\[]\s*)?")
 _SPACE = re.compile(r"\s*")
-_THIN_GROUPS = re.compile("(?<![0-9.,])[0-9]{1,3}(?:[\u2009\u202f][0-9]{3})+(?![0-9])")
+_THIN_GROUPS = re.compile("(?<![0-9.,])[0-9]{1,3}(?:[\u2009\u202f'’][0-9]{3})+(?![0-9])")
+_SPACED_GROUPS = re.compile("(?<![0-9.,])[0-9]{1,3}(?: [0-9]{3})+(?![0-9]|-[A-Za-z])")
+_O_CLOCK = re.compile("(?<=[0-9]):00(?![0-9:])")
+_RATIO = re.compile("(?<=[0-9]):(?=[0-9]{1,2}(?![0-9]))")
+# Digits of other scripts, full-width characters, and other signs for what numbers are made of.
+_ASCII = {code: str(unicodedata.decimal(chr(code))) for code in range(0x80, 0x1FFFF) if chr(code).isdecimal()}
+_ASCII |= {0xFF01 + place: chr(0x21 + place) for place in range(94)} | str.maketrans("‐‑‒﹣⁄∕∗⋅∙٫٬", "----//*··.,")
+
+
+class _NoOneNumber(Exception):
+    """The answer is several numbers, or something that a number is only a part of."""
 
 
 @dataclass(frozen=True)
@@ -88,24 +159,27 @@ class Answer:
       value: the number, exactly.
       form: how it was said: "hashes", "boxed", "phrase", "heading", or "number" for the last number of a text without any of these.
       text: the number as it was written, after LaTeX's spaces and escapes were taken out.
+      scale: what words behind the number multiplied it by: 10**6 for "3 million", whose value is 3,000,000.
     """
 
     value: Fraction
     form: str
     text: str
+    scale: int = 1
 
 
 def extract_answer(text: str) -> Answer | None:
     """The answer a text gives, or None if it gives none; see the module's text. Never raises."""
-    text = _normalised(after_thinking(text)[-_MOST_CHARACTERS:])
-    for start, stop, form in _forms(text):
-        found = _said_by(text, start, stop, form)
-        if found is not None:
-            return found
-    last = None
-    for last in _NUMBER.finditer(text):  # noqa: B007  (the last one is what is wanted)
-        pass
-    return _as_answer(last, "number")
+    text = _RATIO.sub("∶", _O_CLOCK.sub("", _normalised(after_thinking(text)[-_MOST_CHARACTERS:])))
+    forms = _forms(text)
+    try:
+        for place, (start, stop, form) in enumerate(forms):
+            found = _said_by(text, start, stop, form)
+            if found is not None:
+                return found if form != "boxed" or not _boxed_with_another(text, forms, place, found) else None
+        return _last_number(text)
+    except _NoOneNumber:
+        return None
 
 
 def after_thinking(text: str) -> str:
@@ -116,16 +190,19 @@ def after_thinking(text: str) -> str:
 
 def parse_number(text: str) -> Fraction | None:
     """The first number of a short text, units and currency apart, or None: "$1,234.50", "50%", "-1/2", "18 eggs". Never raises."""
-    found = _as_answer(_NUMBER.search(_normalised(text[: 2 * _LONGEST_NUMERAL])), "number")
+    text = _SPACED_GROUPS.sub(_without_spaces, _normalised(text[: 2 * _LONGEST_NUMERAL]), count=1)
+    found = _as_answer(_NUMBER.search(text), "number")
     return found.value if found is not None else None
 
 
 def exact_number(text: str) -> Fraction | None:
-    """The value of a text that is one number and nothing else but white space, or None. Never raises."""
+    """The value of a text that is one number without words and nothing else but white space, or None. Never raises."""
     if len(text) > 2 * _LONGEST_NUMERAL:
         return None
-    text = _normalised(text).strip()
-    found = _as_answer(_NUMBER.fullmatch(re.sub(r"^([-−+])\s+", r"\1", text)), "number")
+    match = _NUMBER.fullmatch(re.sub(r"^([-−+])\s+", r"\1", _normalised(text).strip()))
+    if match is None or match["scale"] or "and" in match[0]:
+        return None
+    found = _as_answer(match, "number")
     return found.value if found is not None else None
 
 
@@ -134,13 +211,14 @@ def numbers_equal(value: Fraction, truth: Fraction, tolerance: Fraction | float 
     return abs(value - truth) <= Fraction(tolerance) * abs(truth)
 
 
-def final_number_is(completion: str, answer: str, tolerance: Fraction | float = 0) -> bool:
+def final_number_is(completion: str, answer: str, tolerance: Fraction | float = 0, question: str = "") -> bool:
     """Whether the answer that a completion gives is the right one.
 
     Args:
       completion: what a model wrote.
       answer: the right answer, such as "18", "1,080" or "1/2".
       tolerance: relative, 0 for exact equality.
+      question: what was asked. Where it speaks of millions, "3 million" is right for 3 as well as for 3,000,000.
 
     Returns:
       True if it is; False if it is not or the completion gives no number.
@@ -152,15 +230,24 @@ def final_number_is(completion: str, answer: str, tolerance: Fraction | float = 
     if truth is None:
         raise ValueError(f"the right answer {answer[:80]!r} holds no number")
     given = extract_answer(completion)
-    return given is not None and numbers_equal(given.value, truth, tolerance)
+    if given is None:
+        return False
+    in_millions = given.scale > 1 and any(scale == given.scale and word in question.lower() for word, scale in _SCALES.items())
+    return numbers_equal(given.value, truth, tolerance) or (in_millions and numbers_equal(given.value / given.scale, truth, tolerance))
 
 
 def _normalised(text: str) -> str:
     r"""LaTeX's spaces and escapes in numbers taken out: 1{,}234 and 1,\!234 are 1,234, 1\,234 is 1234, \$5 is $5; thin spaces between thousands too."""
-    text = _THIN_GROUPS.sub(lambda found: re.sub("[\u2009\u202f]", "", found[0]), text)
+    if not text.isascii():
+        text = text.translate(_ASCII)
+    text = _THIN_GROUPS.sub(lambda found: re.sub("[^0-9]", "", found[0]), text)
     for written, meant in (("{,}", ","), ("\\!", ""), ("\\,", ""), ("\\$", "$"), ("\\%", "%"), ("\u00a0", " "), ("\u202f", " ")):
         text = text.replace(written, meant)
     return text
+
+
+def _without_spaces(found: re.Match) -> str:
+    return found[0].replace(" ", "")
 
 
 def _forms(text: str) -> list[tuple[int, int, str]]:
@@ -200,7 +287,7 @@ def boxes(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _said_by(text: str, start: int, stop: int, form: str) -> Answer | None:
-    """The number that an explicit form gives, or None if it gives none."""
+    """The number that an explicit form gives, or None if it gives none. Raises _NoOneNumber if it gives several, or a part of one."""
     next_line = False
     if stop < 0:
         stop = _line_end(text, start)
@@ -209,24 +296,110 @@ def _said_by(text: str, start: int, stop: int, form: str) -> Answer | None:
             stop = _line_end(text, start)
     elif stop - start > _REACH:
         return None
-    said = text[start:stop]
+    said = _SPACED_GROUPS.sub(_without_spaces, text[start:stop], count=1)
     if form == "boxed":  # - 5: elsewhere such a dash is a list's or a subtraction's
         said = re.sub(r"^\s*([-−])\s+", r"\1", said)
     if form == "hashes" and _HEADING.match(said):
         return None
-    first = _NUMBER.search(said)
-    if first is None:
+    numbers = list(_NUMBER.finditer(said))
+    if not numbers:
         return None
-    directly = _BETWEEN.fullmatch(said, 0, first.start()) is not None
-    if directly and not _CALCULATION.match(said, first.end()):
-        return _as_answer(first, form)
-    if form == "heading" or next_line or (form == "hashes" and not directly):
+    chosen = numbers[0]
+    directly = _BETWEEN.fullmatch(said, 0, chosen.start()) is not None and not _PASSED_OVER.search(said[: chosen.start()])
+    if not directly or _CALCULATION.match(said, chosen.end()):
+        if form == "heading" or next_line or (form == "hashes" and not directly):
+            return None
+        end = None if form == "boxed" else _SENTENCE_END.search(said, chosen.end())
+        numbers = [number for number in numbers if end is None or number.end() <= end.start()]
+        counted = [number for number in numbers if not _is_passed_over(said, number)]
+        if not counted and form == "boxed":
+            raise _NoOneNumber
+        if not counted:
+            return None
+        equals = said.rfind("=", 0, end.start() if end else len(said))
+        chosen = next((number for number in counted if number.start() > equals >= 0), counted[-1])
+    if _is_operand(said, chosen) or (form == "boxed" and _GOES_ON_IN_A_BOX.match(said, chosen.end())):
+        raise _NoOneNumber
+    place = numbers.index(chosen)
+    for one, other in zip(numbers[max(0, place - 1) : place + 1], numbers[max(1, place) : place + 2], strict=False):
+        if _are_several(said, one, other, directly):
+            raise _NoOneNumber
+    return _as_answer(chosen, form)
+
+
+def _last_number(text: str) -> Answer | None:
+    """The last number of a text without forms. Raises _NoOneNumber if it is one of several, or a part of one."""
+    last = deque(_NUMBER.finditer(text), maxlen=_MOST_DENIED)
+    while last and _is_passed_over(text, last[-1]):
+        last.pop()
+    if not last:
         return None
-    end = None if form == "boxed" else _SENTENCE_END.search(said, first.end())
-    sentence = said[: end.start()] if end else said
-    equals = sentence.rfind("=")
-    result = _NUMBER.search(sentence, equals + 1) if equals >= 0 else None
-    return _as_answer(result or list(_NUMBER.finditer(sentence))[-1], form)
+    if _is_operand(text, last[-1]) or (len(last) > 1 and _are_several(text, last[-2], last[-1], False)):
+        raise _NoOneNumber
+    return _as_answer(last[-1], "number")
+
+
+def _is_passed_over(text: str, number: re.Match) -> bool:
+    """Whether a number is denied, or the exponent of a unit."""
+    return _PASSED_OVER.search(text[max(0, number.start() - _NEAR) : number.start()]) is not None
+
+
+def _is_operand(text: str, number: re.Match) -> bool:
+    """Whether a number is part of a calculation or another larger thing, "=" apart: 5 = 3 + 2 says 5."""
+    after = _CALCULATION.match(text, number.end())
+    before = _OPERATOR.search(text[max(0, number.start() - _NEAR) : number.start()])
+    return before is not None or (after is not None and "=" not in after[0])
+
+
+def _link(between: str) -> re.Match | None:
+    """How the text between two numbers joins them to a list or a hedge; None if it does not."""
+    return _LINK.fullmatch("".join(f"{word} " for word in _MARK.sub(r" \g<0> ", _MARKUP.sub(" ", between)).split()))
+
+
+def _are_several(text: str, one: re.Match, other: re.Match, directly: bool) -> bool:
+    """Whether two numbers in a row are two answers, or two parts of one; `directly`: no words before them, whose list it could be."""
+    between = text[one.end() : other.start()]
+    if len(between) > _NEAR:
+        return False
+    link = _link(between)
+    if link is None:
+        side_by_side = not _MARKUP.sub("", between).strip() and not text.startswith("-", other.end())  # 12 20-cent coins
+        return directly and (side_by_side or _COMPOUND.fullmatch(between.strip() + " ") is not None)
+    how, unit = link["link"].lower().split()[-1], link["unit"]
+    if how in _RANGES and (unit or not directly) or how not in _RANGES | _HEDGES and not directly and (unit or how != "and"):
+        return False
+    aside = _ASIDE.match(text, other.end())
+    bare = link.group().strip() in ("or", "and", "to")
+    if aside and (aside["places"] or not bare):
+        return False
+    return not _are_the_same_amount(text, one, other, how)
+
+
+def _are_the_same_amount(text: str, one: re.Match, other: re.Match, how: str) -> bool:
+    """Whether two numbers are equal, or amounts in two units that are, or a calculation and its result: 5 dollars or 500 cents."""
+    if how == "or" and _is_operand(text, one):  # 30 + 160 or 190
+        return True
+    values = [found.value for found in (_as_answer(one, ""), _as_answer(other, "")) if found is not None]
+    if len(values) < 2 or values[0] == values[1]:
+        return len(values) == 2
+    units = {_unit(text, one), _unit(text, other)}
+    named = len(units) == 2 and ("" not in units or units & _PARTS_OF_ONE)
+    return bool(named) and how != "and" and min(values) > 0 and max(values) / min(values) in _RATIOS
+
+
+def _unit(text: str, number: re.Match) -> str:
+    """The unit of a number, in the singular; nothing if it has none."""
+    found = _UNIT.match(text, number.end(), number.end() + _NEAR)
+    return found[1].lower().removesuffix("s") if found else "$" if re.search("[$€£¥₹]", number[0]) else ""
+
+
+def _boxed_with_another(text: str, forms: list[tuple[int, int, str]], place: int, found: Answer) -> bool:
+    r"""Whether a box is one of several that are one answer, with another number: \boxed{18} or \boxed{19}."""
+    start, stop, form = forms[place + 1] if place + 1 < len(forms) else (0, -1, "")
+    if form != "boxed" or not 0 <= forms[place][0] - stop <= _NEAR or _link(text[stop : forms[place][0]]) is None:
+        return False
+    another = _said_by(text, start, stop, form)
+    return another is not None and another.value != found.value
 
 
 def _line_end(text: str, start: int) -> int:
@@ -243,27 +416,49 @@ def _as_answer(match: re.Match | None, form: str) -> Answer | None:
     except ZeroDivisionError:
         return None
     negative = (match["sign"] or match["spaced_sign"] or "+") != "+"
-    return Answer(-value if negative != bool(match["inner_sign"]) else value, form, match.group())
+    value = -value if negative != bool(match["inner_sign"]) else value
+    return Answer(value, form, match.group(), _scale(match))
 
 
 def _value(match: re.Match) -> Fraction:
     """The value of a matched number but for its sign. Raises ZeroDivisionError for a denominator of 0."""
+    return _unscaled(match) * _scale(match)
+
+
+def _scale(match: re.Match) -> int:
+    """What the words behind a number multiply it by: 1000 for "5 thousand"."""
+    return prod(_SCALES[word.removesuffix("s")] for word in (match["scale"] or "").lower().split())
+
+
+def _unscaled(match: re.Match) -> Fraction:
+    if match["vulgar"]:
+        return _vulgar(match["vulgar"])
     if match["decimal"] is None:
         return _latex_value(match, "f")
     value = _plain(match["decimal"])
-    power = match["e"] or match["ten"]
+    power = match["e"] or match["ten"] or (match["raised"] or "").translate(_LOWERED)
     if power:
         return value * Fraction(10) ** int(power)
     if match["below"] and match["mixed"]:
-        return value + _plain(match["mixed"].strip()) / _plain(match["below"])
+        return value + _plain(match["mixed"].split()[-1]) / _plain(match["below"])
     if match["below"]:
         return value / _plain(match["below"])
+    if match["part"]:
+        return value + _vulgar(match["part"])
     return value + _latex_value(match, "m") if match["m_above"] or match["m_up"] else value
+
+
+def _vulgar(character: str) -> Fraction:
+    return Fraction(unicodedata.numeric(character)).limit_denominator(10)
 
 
 def _latex_value(match: re.Match, name: str) -> Fraction:
     above, below = match[f"{name}_above"] or match[f"{name}_up"], match[f"{name}_below"] or match[f"{name}_down"]
-    return (-_plain(above[1:]) if above[0] in "-−" else _plain(above)) / _plain(below)
+    return _signed(above) / _signed(below)
+
+
+def _signed(numeral: str) -> Fraction:
+    return -_plain(numeral[1:]) if numeral[0] in "-−" else _plain(numeral)
 
 
 def _plain(numeral: str) -> Fraction:

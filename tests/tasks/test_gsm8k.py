@@ -40,7 +40,15 @@ def test_questions(folder):
     assert task.verify(question, question.demonstration) == tasks.Verdict(1.0, {"correct": 1.0})
     assert task.final_answer(question.demonstration) == str(1000 + number) and task.final_answer("no idea") is None
     assert task.verify(question, f"It is {1000 + number}.00 eggs").reward == 1
+    for hedge in (f"#### {1000 + number} or 7", f"#### 7 or {1000 + number}", f"The answer is not {1000 + number}."):
+        assert task.verify(question, hedge).reward == 0
     assert task.verify(question, "It is 7").reward == task.verify(question, "").reward == 0
+
+
+def test_the_question_tells_what_is_counted_in_millions():
+    task, millions = tasks.build("gsm8k"), tasks.Question("q", "How much, in millions of dollars?", "60")
+    assert task.verify(millions, "#### $60 million").reward == task.verify(millions, "#### 60").reward == 1
+    assert task.verify(tasks.Question("q", "How much?", "60"), "#### $60 million").reward == 0
 
 
 def test_epochs_and_evaluation(folder):
@@ -99,7 +107,7 @@ def test_wrong_lines_are_named(folder, line, message):
 
 
 def test_missing_and_empty_files(folder):
-    with pytest.raises(DataError, match="nowhere cannot be read .* pass path=FOLDER"):
+    with pytest.raises(DataError, match=r"task\.options\.path = '.*nowhere' does not exist: name a folder"):
         tasks.build("gsm8k", path=folder / "nowhere").question(0)
     (folder / "latin.jsonl").write_bytes(b'{"question": "\xe9"}\n')
     with pytest.raises(DataError, match="latin.jsonl cannot be read"):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from grre_jax.tasks.math_notation import normalised, squeezed, without_unit, words
+from grre_jax.tasks.math_notation import normalised, squeezed, units_differ, without_unit, words
 
 
 @pytest.mark.parametrize(
@@ -19,6 +19,13 @@ from grre_jax.tasks.math_notation import normalised, squeezed, without_unit, wor
         ("\\(5\\).", "5"),
         (".5", ".5"),
         ("", ""),
+        ("3⅚x₁₂", "3\\frac{5}{6}x_{12}"),
+        ("∛(x+1)", "\\sqrt[3]{x+1}"),
+        ("1\\,000\\,000", "1000000"),
+        ("1 00, 3 125/1000", "1 00, 3 125/1000"),
+        ("12 million", "12\\cdot 10^{6}"),
+        ("\\langle 1,2\\rangle", "( 1,2)"),
+        ("\\langle x\\rangle", "\\langle x\\rangle"),
     ],
 )
 def test_normalised(written, meant):
@@ -37,6 +44,13 @@ def test_normalised(written, meant):
         ("-$5", "-5", "dollars"),
         ("60 \\text{ miles per hour}", "60", "milesperhour"),
         ("5x", "5x", ""),
+        ("5 \\text{ meters per second}", "5", "m/s"),
+        ("5\\text{ kmh}", "5", "km/h"),
+        ("25^\\circ\\text{C}", "25", "degc"),
+        ("$12\\text{ per hour}", "12", "dollars/h"),
+        ("5€", "5", "euros"),
+        ("12\\text{ or more}", "12\\text{ or more}", ""),
+        ("12 is wrong", "12 is wrong", ""),
         ("x_1", "x_1", ""),
     ],
 )
@@ -45,6 +59,22 @@ def test_units(text, core, unit):
     assert found[0] == core and found[1] in (unit, {"milesperhour": "mph"}.get(unit))
 
 
+@pytest.mark.parametrize(
+    ("one", "other", "differ"),
+    [
+        ("m", "", False),
+        ("m", "m", False),
+        ("m", "m/s", True),
+        ("dollars", "dollars/h", False),
+        ("deg", "degf", False),
+        ("degc", "degf", True),
+    ],
+)
+def test_which_units_make_two_answers(one, other, differ):
+    assert units_differ(one, other) is units_differ(other, one) is differ
+
+
 def test_words_and_squeezing():
     assert words("\\text{(C)}") == "c" == words("C") and words("\\text{Evelyn}") == "evelyn" and words("2x") is None and words("xy") is None
+    assert words("\\text{Option C}") == "c"
     assert squeezed("x_{1} + \\text{ cm }") == "x_1+cm"

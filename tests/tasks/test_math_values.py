@@ -1,6 +1,7 @@
 """Expressions as functions."""
 
 import builtins
+import time
 
 import pytest
 
@@ -57,6 +58,38 @@ def test_what_rounding_may_have_made_is_no_value():
             math_values.same_value("5+(\\sin^2 1+\\cos^2 1-1)10^{9999}", other)
 
 
+@pytest.mark.parametrize(
+    ("product", "value"),
+    [
+        ("2(3)", "6"),
+        ("(2)(3)", "6"),
+        ("2{3}", "6"),
+        ("2(\\frac{1}{2})", "1"),
+        ("\\frac{4}{2}(3)", "6"),
+        ("\\binom{5}{2}\\frac{1}{2}", "5"),
+        ("3\\frac{1}{2}", "\\frac{7}{2}"),
+        ("-3\\frac{1}{2}", "-\\frac{7}{2}"),
+        ("3\\frac{1}{2}\\pi", "\\frac{7}{2}\\pi"),
+        ("2^{5}\\cdot 3!", "192"),
+        ("\\binom{n}{2}", "\\frac{n(n-1)}{2}"),
+    ],
+)
+def test_side_by_side_is_a_product_but_for_mixed_numbers(product, value):
+    assert math_values.same_value(product, value) and not math_values.same_value(product, value + "+1")
+
+
+@pytest.mark.parametrize(("first", "second"), [("I", "i"), ("I_1", "I_2"), ("2I", "2i")])
+def test_a_capital_i_is_a_letter(first, second):
+    assert math_values.same_value(first, first) and not math_values.same_value(first, second)
+
+
+def test_coefficients_are_not_computed_where_that_takes_long():
+    began = time.thread_time()
+    for text in ("\\binom{e}{999}", "\\binom{\\sqrt{2}}{999}", "\\binom{999}{500}^{9}"):
+        assert math_values.same_value(text, text) and not math_values.same_value(text, "5")
+    assert time.thread_time() - began < 1
+
+
 def test_constant_factors():
     assert math_values.proportional("x+1", "2x+2") and math_values.proportional("x+1", "-x-1")
     assert (
@@ -80,6 +113,13 @@ def test_constant_factors():
         "\\frac{1}",
         "5_2",
         "x^x^x^x^x",
+        "3 4",
+        "2\\sin 3 4",
+        "5!!",
+        "5! !",
+        "x'",
+        "\\binom{99!}{99}",
+        "6\\frac{2}{0}",
         "9999!",
         "\\infty",
         "ä",
@@ -101,6 +141,7 @@ def test_a_missing_package_is_named(monkeypatch):
 
     math_values._values_or_reason.cache_clear()
     math_values._parsed.cache_clear()
+    math_values._reader.cache_clear()
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(UsageError, match=r"math-verify, .* pip install 'grre-jax\[rewards\]'"):
         math_values.prepare()

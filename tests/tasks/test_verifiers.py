@@ -21,6 +21,11 @@ EXPLICIT = [
     ("#### 18 dollars for 2 days", "18", "hashes"),
     ("#### 3 + 5 = 8", "8", "hashes"),
     ("####\n18", "18", "hashes"),
+    ("#### 18!", "18", "hashes"),
+    ("#### 18 000 eggs", "18000", "hashes"),
+    ("#### 20% of 90 = 18", "18", "hashes"),
+    ("#### 18 eggs (3 x 6)", "18", "hashes"),
+    ("#### 18/day", "18", "hashes"),
     ("#### Step 3: total\nso 18 eggs", "18", "number"),
     ("#### 3. Total\nShe makes 18.", "18", "number"),
     ("##### 7\nIt is 8", "8", "number"),
@@ -47,12 +52,23 @@ EXPLICIT = [
     (r"\boxed{{5}}", "5", "boxed"),
     (r"\boxed{\{5\}}", "5", "boxed"),
     (r"} \boxed{6}", "6", "boxed"),
+    (r"\boxed{\cfrac12}", "1/2", "boxed"),
+    (r"\boxed{90^\circ}", "90", "boxed"),
+    (r"\boxed{18} and \boxed{18.0}", "18", "boxed"),
     (r"\boxed{2}, no, \boxed{3}. So we had 9 in all.", "3", "boxed"),
     (r"\boxed{3} and \boxed{unknown} 4", "3", "boxed"),
     (r"\boxed{5", "5", "number"),
     (r"\boxed{}", None, None),
     # phrases
     ("The answer is 5.", "5", "phrase"),
+    ("The answer is 18 and that is final.", "18", "phrase"),
+    ("The answer is 18, 3 more than 15.", "18", "phrase"),
+    ("The answer is 5 dollars or 500 cents", "5", "phrase"),
+    ("The answer is 1/2 or 50%", "1/2", "phrase"),
+    ("The answer is 18.12 to 2 decimal places", "18.12", "phrase"),
+    ("The answer is 12 20-cent coins", "12", "phrase"),
+    ("The answer is that in 3 days, 18 eggs are laid.", "18", "phrase"),
+    ("The answer is not 18 but 20.", "20", "number"),
     ("The answer is 5 because 2 + 2 = 4.", "5", "phrase"),
     ("Thus, the final answer is **$5**.", "5", "phrase"),
     ("THE ANSWER IS: 5", "5", "phrase"),
@@ -73,12 +89,9 @@ EXPLICIT = [
     ("The answer is unknown. 6 of them", "6", "phrase"),
     ("The answer is one", None, None),
     ("The answer to the last answer of 3 is 5, for 2", "5", "phrase"),
-    ("To answer this we need to know what is 5 + 3", "3", "number"),
     # headings
     ("Answer: 5 apples for 2", "5", "heading"),
     ("**Answer:** 5 of 6", "5", "heading"),
-    ("Final answer: $-5$ or 3", "-5", "heading"),
-    ("answer = 12 or 13", "12", "heading"),
     ("Answer:\n5\nof 6", "5", "heading"),
     ("A: 18 of 19", "18", "heading"),
     ("A: 1\nA: 2\n3", "2", "heading"),
@@ -101,13 +114,10 @@ NUMBERS = [
     ("18.", "18"),
     ("18.00", "18"),
     ("I have 5 apples and 6 pears.", "6"),
-    ("5-3", "3"),
     ("11," * 8 + "111 rupees", "11" * 8 + "111"),
     ("1\u202f234", "1234"),
     ("12\u2009345\u2009678.5", "12345678.5"),
     ("2024\u2009100", "100"),
-    ("10-20", "20"),
-    ("16 - 3", "3"),
     ("x = -3", "-3"),
     ("x = - 5", "-5"),
     ("- 5 apples", "5"),
@@ -145,21 +155,98 @@ NUMBERS = [
     ("1.5e-3", "0.0015"),
     ("2 \\times 10^{3}", "2000"),
     ("2 x 10^3", "2000"),
-    ("2^3", "3"),
     ("50%", "50"),
     ("50 \\%", "50"),
     ("5kg", "5"),
     ("the 5th", "5"),
     ("H2O", None),
     ("x2", None),
-    ("10:30", "30"),
     ("**18**", "18"),
     ("`18`", "18"),
     ("<<9*2=18>>18", "18"),
     ("1" * 400, "1" * 400),
     ("1" * 401, None),
     ("5 \ud800 \x00 6", "6"),
-    ("\u0665", None),
+    ("\u0665", "5"),
+    ("\u0667\u066b\u0665", "7.5"),
+    ("\uff0d\uff11\uff18", "-18"),
+    ("\U0001d7cf\U0001d7d0", "12"),
+    ("\u00bd", "1/2"),
+    ("3\u00bd", "7/2"),
+    ("1 and \u215e", "15/8"),
+    ("1.5\u00d710\u00b3", "1500"),
+    ("1.5*10**3", "1500"),
+    ("2\u00d710\u207b\u00b2", "1/50"),
+    ("1'234\u2019567", "1234567"),
+    ("2 and 1/2", "5/2"),
+    ("3 million dollars", "3000000"),
+    ("5 hundred thousand", "500000"),
+    ("5 hundred brillion", "500"),
+    ("5 thou\u017fand", "5"),
+    ("\\frac1{-2}", "-1/2"),
+    ("\\cfrac{-1}{-2}", "1/2"),
+    ("7:00 pm", "7"),
+    ("It is 18, not 19.", "18"),
+    ("18 cm^2", "18"),
+    ("18 cm\u00b2", "18"),
+    ("half of 36 is 18", "18"),
+    ("$30 + $6 or $36", "36"),
+    ("0.5 or 1/2", "1/2"),
+    ("Total - 18", "18"),
+    ("- 18", "18"),
+]
+
+# Which of their numbers would be the answer is not said, or none of them is the answer; a part of them must not be rewarded.
+NO_ANSWER = [
+    "Final answer: $-5$ or 3",
+    "answer = 12 or 13",
+    "#### 18, 19, 20",
+    "#### 18 19",
+    "#### 18,5",
+    "#### 18 to 19",
+    "#### 18\u201319",
+    "#### between 17 and 18",
+    "#### 18 (or 19)",
+    "#### 18 dollars and 50 cents",
+    "#### 3 hours 30 minutes",
+    "The answer is $18$ or $19$.",
+    "The answer is either 18 or 19.",
+    "The answer is the sum of 3 and 5.",
+    "It is 17 or 18.",
+    r"\boxed{18\text{ or }19}",
+    r"\boxed{18 \; \text{or} \; 19}",
+    r"\boxed{x = 5 \text{ or } x = 6}",
+    r"\boxed{18} or \boxed{19}",
+    "To answer this we need to know what is 5 + 3",
+    "5-3",
+    "16 - 3",
+    "10-20",
+    "2^3",
+    "10:30",
+    "She ate half of 36",
+    "#### 16 - 3",
+    "#### 2 and a half",
+    "#### 12/25/2024",
+    "#### \u221a16",
+    "20% of 90",
+    r"\boxed{2^3}",
+    r"\boxed{x^2}",
+    r"\boxed{\sqrt{16}}",
+    r"\boxed{2\sqrt{3}}",
+    r"\boxed{\pm 5}",
+    r"\boxed{5!}",
+    r"\boxed{2 \times 9}",
+    r"\boxed{\frac{x}{2}}",
+    r"\boxed{0.\overline{3}}",
+    r"\boxed{3x}",
+    r"\boxed{3(6)}",
+    "The answer is not 18.",
+    "The answer isn\u2019t 18.",
+    "The answer is definitely not 18",
+    "neither 17 nor 18",
+    "#### not 18",
+    r"\boxed{\neq 18}",
+    "not 2, " * 50,
 ]
 
 
@@ -173,6 +260,22 @@ def test_explicit_answers(text, value, form):
 def test_last_numbers(text, value):
     answer = verifiers.extract_answer(text)
     assert (answer and answer.value) == (value and Fraction(value))
+
+
+@pytest.mark.parametrize("text", NO_ANSWER)
+def test_several_numbers_calculations_and_denials_are_no_answer(text):
+    assert verifiers.extract_answer(text) is None
+
+
+@pytest.mark.parametrize("text", ["18 or 19", "16 - 3", "2^3"])
+def test_what_is_no_answer_at_the_end_leaves_nothing_of_what_came_before(text):
+    assert verifiers.extract_answer(f"#### 3\nThe answer is {text}.") is None
+
+
+def test_millions_are_right_where_the_question_counts_in_them():
+    assert verifiers.final_number_is("#### 3 million", "3,000,000") and not verifiers.final_number_is("#### 3 million", "3")
+    assert verifiers.final_number_is("#### 3 million", "3", question="How many million dollars?")
+    assert not verifiers.final_number_is("#### 3 million", "3", question="How many billion dollars?")
 
 
 @pytest.mark.parametrize(
@@ -195,6 +298,16 @@ def test_last_numbers(text, value):
 )
 def test_final_number_is(completion, answer, right):
     assert verifiers.final_number_is(completion, answer) is right
+
+
+@pytest.mark.parametrize("text", ["3 million", "2 and 1/2", "3 or 3", "3 cm", "3 4", ""])
+def test_an_exact_number_has_no_words(text):
+    assert verifiers.exact_number(text) is None
+
+
+def test_exact_numbers():
+    written = {" - 5 ": "-5", "2 1/2": "5/2", "½": "1/2", "1'000": "1000", "２×10³": "2000"}
+    assert {text: str(verifiers.exact_number(text)) for text in written} == written
 
 
 def test_a_tolerance_is_relative_to_the_truth():
@@ -249,6 +362,13 @@ PIECES = [
     "x",
     " ",
     "%",
+    " or ",
+    "not ",
+    " million",
+    " hundred",
+    " and ",
+    "½",
+    "×10³",
 ]
 
 
@@ -281,6 +401,15 @@ HOSTILE = {
     "slashes": "1/",
     "mixed numbers": "1 ",
     "equals": "= - ",
+    "halves": "\u00bd",
+    "Devanagari": "\u0967",
+    "raised": "10\u00b3",
+    "spaced thousands": "1 000 ",
+    "clocks": "1:0",
+    "denials": "not 1 ",
+    "hedges": "#### 18 or 19\n",
+    "boxed hedges": "\\boxed{1} or ",
+    "lists": "answer is a 1, 2 or 3\n",
     "sentences": "the 3 cats = 4 + 5, \\boxed{x} #### a\n",
 }
 
