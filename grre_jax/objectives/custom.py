@@ -42,15 +42,21 @@ def custom_term(function: CustomLoss, x: LossInputs) -> Term:
     own = {name: x.numbers[name] for name in loss_numbers(function)}
 
     def total(logprobs):
-        values = jnp.asarray(function(LossInputs(x.objective, logprobs, x.mask, x.batch, x.stats, x.numbers), **own))
-        if values.shape != logprobs.shape:
-            raise ValueError(
-                f"{loss_name(function)} must return a loss for each of the {logprobs.size} tokens, not an array of shape {values.shape}"
-            )
+        values = _of_tokens(function, function(LossInputs(x.objective, logprobs, x.mask, x.batch, x.stats, x.numbers), **own), logprobs)
         return jnp.sum(jnp.where(x.mask, values, 0)), jnp.where(x.mask, values, 0)
 
     (_, value), slope = jax.value_and_grad(total, has_aux=True)(jax.lax.stop_gradient(x.logprobs))
     return Term(value, slope, jnp.ones(x.mask.shape, bool))
+
+
+def _of_tokens(function: CustomLoss, values: object, logprobs: Float[Array, " tokens"]) -> Float[Array, " tokens"]:
+    """What a user's function returned, if it is a loss a token. ValueError if it is not."""
+    if not hasattr(values, "shape") or values.shape != logprobs.shape or not jnp.issubdtype(values.dtype, jnp.floating):
+        got = f"an array of {values.dtype} of shape {values.shape}" if hasattr(values, "shape") else repr(values)
+        raise ValueError(
+            f"{loss_name(function)} must return a loss for each of the {logprobs.size} tokens, a floating-point number, not {got}"
+        )
+    return jnp.asarray(values)
 
 
 def loss_name(function: CustomLoss) -> str:
@@ -81,11 +87,14 @@ def loss_numbers(function: CustomLoss) -> Mapping[str, float | None]:
 
 
 def required_data(function: CustomLoss, objective) -> frozenset[str]:
-    """Which optional data of a batch a user's loss reads, found by tracing it on a batch of abstract arrays.
+    """Which optional data of a batch a user's loss reads, found by tracing it and its derivative on a batch of abstract arrays.
 
     Args:
       function: the loss.
       objective: the one it belongs to.
+
+    Raises:
+      ValueError: if it cannot be traced or differentiated, or returns anything but one number a token.
     """
     read: set[str] = set()
 
@@ -109,10 +118,10 @@ def required_data(function: CustomLoss, objective) -> frozenset[str]:
 
     def trace(logprobs, numbers):
         x = Recording(objective, logprobs, batch.mask, batch, batch_stats(batch), numbers)
-        return function(x, **{name: numbers[name] for name in loss_numbers(function)})
+        return jnp.sum(_of_tokens(function, function(x, **{name: numbers[name] for name in loss_numbers(function)}), logprobs))
 
     try:
-        jax.eval_shape(trace, tokens, {name: jnp.zeros(()) for name in objective.numbers})
+        jax.eval_shape(jax.grad(trace), tokens, {name: jnp.zeros(()) for name in objective.numbers})
     except ValueError:
         raise
     except Exception as error:  # the function is the user's: it may fail in any way, and is named

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-import zlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from grre_jax import reporting, whole_files
+from grre_jax import reporting
 from grre_jax.errors import UsageError
 from grre_jax.reporting.progress import compact_duration
 from grre_jax.studies.graph_data import Scale
 from grre_jax.studies.graph_run import Schedule
-from grre_jax.studies.runs import Entry, Ledger, Program, Run
+from grre_jax.studies.runs import Entry, Ledger, Program, Run, Settings
 from grre_jax.studies.worker import warm_path
 from grre_jax.studies.workers import Workers
 
@@ -38,16 +37,19 @@ class Campaign:
         machines: on what they were computed, in words, as far as settings.json knows.
 
     Raises:
-        UsageError: if the folder holds runs of another scale, or of another algorithm of the same label.
+        UsageError: if there are fewer than one worker, or the folder cannot be written, or holds runs of another scale or of another algorithm of the same label.
+        DataError: for a file of the folder that cannot be read.
     """
 
     def __init__(self, folder: Path, scale: Scale, entries: Sequence[Entry], workers: int, console: Any):
+        if workers < 1:
+            raise UsageError(f"--workers {workers}: at least 1 is needed")
         self.folder, self.scale, self.entries, self.count, self.console = folder, scale, entries, workers, console
-        folder.mkdir(parents=True, exist_ok=True)
-        self._settings = folder / "settings.json"
-        self.machines: list[str] = self._agree()
         self.ledger = Ledger(folder / "runs.jsonl")
+        self._settings = Settings(folder, {"scale": dataclasses.asdict(scale)}, entries, self.ledger)
+        self.machines = self._settings.machines
         self._workers: Workers | None = None
+        self._asked: dict[Run, None] = {}  # a set in order
 
     def __enter__(self) -> Campaign:
         return self
@@ -55,31 +57,19 @@ class Campaign:
     def __exit__(self, *exception: Any) -> None:
         if self._workers is not None:
             self._workers.__exit__(*exception)
+        if exception[0] is None:
+            for label, count in self._diverged().items():
+                of = sum(run.algorithm == label for run in self._asked)
+                self.console.print(f"{label} diverged in {count} of its {of} runs: its policy is not finite at their end", highlight=False)
 
-    def _agree(self) -> list[str]:
-        """Writes what the runs' keys do not say, or compares it with what is there. Returns the machines that computed them."""
-        path = self._settings
-        known = json.loads(path.read_text()) if path.exists() else {"scale": dataclasses.asdict(self.scale), "entries": {}}
-        if known["scale"] != dataclasses.asdict(self.scale):
-            raise UsageError(f"--output {self.folder}: it holds runs of another scale ({known['scale']}): name another folder")
-        for entry in self.entries:
-            own = {"name": entry.name, "options": dict(entry.options)}
-            if ".py:" in entry.name:  # a loss that was edited is another one
-                own["file"] = zlib.crc32(Path(entry.name.rpartition(":")[0]).read_bytes())
-            if known["entries"].setdefault(entry.label, own) != own:
-                raise UsageError(
-                    f"--output {self.folder}: {entry.label!r} is {own} and was {known['entries'][entry.label]} there: name another folder, or the loss anew"
-                )
-        whole_files.replace(path, json.dumps(known, indent=1) + "\n")
-        return known.get("machines", [])
+    def _diverged(self) -> Counter[str]:
+        """Runs whose KL at the end is no number, by algorithm."""
+        return Counter(run.algorithm for run in self._asked if self.ledger[run]["kl"][-1] is None)
 
     def _start(self) -> Workers:
         """The workers, once they run; the folder then names their machine."""
         workers = Workers(self.count, self.scale, self.entries, self.folder)
-        if workers.machine not in self.machines:
-            self.machines.append(workers.machine)
-            known = json.loads(self._settings.read_text()) | {"machines": self.machines}
-            whole_files.replace(self._settings, json.dumps(known, indent=1) + "\n")
+        self._settings.add_machine(workers.machine)
         return workers
 
     def budget(self, runs: Sequence[Run]) -> dict[str, str]:
@@ -97,6 +87,7 @@ class Campaign:
     def complete(self, runs: Sequence[Run], description: str) -> None:
         """Does what is missing of the runs. A kill loses what the workers are at, and nothing else."""
         runs = list(dict.fromkeys(runs))
+        self._asked.update(dict.fromkeys(runs))
         programs = _programs(runs)
         missing = sorted((run for run in runs if run not in self.ledger), key=lambda run: -run.steps)
         if not missing:

@@ -1,35 +1,42 @@
 """`grre study compare CONFIG`: one configuration trained under several algorithms and regimes, by `grre train` itself: a real model, the same questions and draws for all.
 
 A cell is an algorithm in a regime. Its runs lie in OUTPUT/runs, one after the other, so that an accelerator has one owner. A run that was stopped or killed goes on from its last
-checkpoint; of a finished one the curves stay, and the checkpoints go, for those of a real model are large.
+checkpoint; of a finished one the checkpoints go, for those of a real model are large, and the rest stays. A run whose policy stops being finite is a result too: its curves end there.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import json
 import re
 import shutil
+import time
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from grre_jax import reporting, whole_files
-from grre_jax.config import Config, ObjectiveConfig
-from grre_jax.errors import UsageError
+from grre_jax import reporting
+from grre_jax.config import Config
+from grre_jax.errors import DataError, UsageError
 from grre_jax.machine import machine_line
-from grre_jax.reporting.progress import make_console
+from grre_jax.reporting.progress import compact_duration, make_console
 from grre_jax.studies import compare_report
 from grre_jax.studies.entrants import ASYMRE, ENTRIES, GRPO, NARROW, REINFORCE, WEIGHT, WIDE, strangers
-from grre_jax.studies.runs import Entry, Ledger, Result, Run, seeds_of
+from grre_jax.studies.runs import Entry, Ledger, Result, Run, Settings, seeds_of
 from grre_jax.training import loop
 from grre_jax.training.checkpoint import listed
+from grre_jax.training.objective_config import ObjectiveConfig
+from grre_jax.training.pending import Diverged
 from grre_jax.training.regime import Regime
 
 LABELS = (REINFORCE, GRPO, NARROW, WIDE, WEIGHT, ASYMRE)
 REGIMES = ("on-policy", "sync 20", "offline")
-# What a finished run need not keep: a checkpoint of a real model takes gigabytes.
-NOT_KEPT = ("checkpoints", "model", "rollouts", "tensorboard")
+# What a finished run need not keep: a checkpoint of a real model takes gigabytes. Its rollouts take little, and `grre report` shows completions from them.
+NOT_KEPT = ("checkpoints", "tensorboard")
+# The words in which a run's own samples are refused where its steps were finite and its policy no longer is.
+NOT_FINITE = re.compile(r"_logprobs is wrong \((nan|-?inf)\)")
 
 
 def regime_of(name: str) -> Regime:
@@ -85,8 +92,9 @@ def run(
     entries = _entries(algorithms, only)
     named = {name: regime_of(name) for name in regimes or REGIMES}
     judged = seeds_of(seeds, 1, first_seed, least=1)
-    _agree(output, config)
+    _check(config)
     ledger = Ledger(output / "runs.jsonl")
+    settings = Settings(output, {"configuration": _shared(config)}, entries, ledger)
     cells = {
         (name, entry.label): [_run(config, regime, entry, seed) for seed in judged] for name, regime in named.items() for entry in entries
     }
@@ -106,13 +114,19 @@ def run(
         title="grre study compare",
         console=console,
     )
+    if missing:
+        settings.add_machine(machine_line())
+    began = time.monotonic()
     for number, (one, entry) in enumerate(missing, start=1):
-        console.print(f"run {number} of {len(missing)}: {one.key}", highlight=False)
-        folder = output / "runs" / re.sub("[^A-Za-z0-9.]+", "-", one.key).strip("-").lower()
+        console.print(f"run {number} of {len(missing)}: {one.key}", highlight=False, markup=False)
+        folder = output / "runs" / _folder_name(one, entry)
         ledger.add(one, _trained(config, one, entry, folder, console))
         for what in NOT_KEPT:
             shutil.rmtree(folder / what, ignore_errors=True)
-    found = compare_report.results(config, cells, ledger, machine_line())
+        each, left = (time.monotonic() - began) / number, len(missing) - number
+        ended = f"; this one diverged at step {step}" if (step := compare_report.diverged(ledger[one])) is not None else ""
+        console.print(f"a run takes {compact_duration(each)}, {left} to go, {compact_duration(each * left)}{ended}", highlight=False)
+    found = compare_report.results(_shared(config), named, entries, cells, ledger, settings.machines)
     compare_report.write(output, found)
     console.print(f"wrote {output}/compare.json, compare.md and compare.png", highlight=False)
     return found
@@ -121,23 +135,35 @@ def run(
 def _entries(algorithms: Sequence[str], only: Sequence[str]) -> tuple[Entry, ...]:
     further = strangers(algorithms)
     known = {entry.label: entry for entry in (*ENTRIES, *further)}
-    if unknown := [label for label in only if label not in known]:
-        raise UsageError(f"--only {unknown[0]!r} is no algorithm of the comparison: take one of {', '.join(known)}")
-    return tuple(known[label] for label in dict.fromkeys((*(only or LABELS), *(entry.label for entry in further))))
+    any_case = {label.lower(): label for label in reversed(known)} | {label: label for label in known}
+    asked = [any_case.get(label, any_case.get(label.lower(), "")) for label in only]
+    if "" in asked:
+        wrong = only[asked.index("")]
+        near = difflib.get_close_matches(wrong.lower(), [label.lower() for label in known], n=1)
+        raise UsageError(
+            f"--only {wrong!r} is no algorithm of the comparison{f'; did you mean {any_case[near[0]]!r}?' if near else '.'} It has"
+            + "".join(f"\n  {label!r}" for label in known)  # one a line: they have commas
+        )
+    return tuple(known[label] for label in dict.fromkeys((*(asked or LABELS), *(entry.label for entry in further))))
 
 
-def _agree(output: Path, config: Config) -> None:
-    """Writes the configuration that the runs share, or compares it with what is there. UsageError if it cannot be compared, or is another one."""
+def _check(config: Config) -> None:
+    """UsageError if a configuration cannot be compared."""
     if not config.evaluation.every or not config.evaluation.questions:
         raise UsageError("the comparison is of evaluations: set --evaluation.every and --evaluation.questions above 0")
     if not config.samples:
         raise UsageError("the comparison is of regimes, and a configuration with data.path samples nothing: leave --data.path empty")
-    output.mkdir(parents=True, exist_ok=True)
-    path = output / "config.json"
-    own = dataclasses.replace(config, run_dir="", seed=0, objective=ObjectiveConfig("reinforce"), regime=Regime()).to_json()
-    if path.exists() and json.loads(path.read_text()) != json.loads(own):
-        raise UsageError(f"--output {output}: it holds runs of another configuration ({path}): name another folder")
-    whole_files.replace(path, own)
+
+
+def _shared(config: Config) -> dict[str, Any]:
+    """The configuration that the runs have in common."""
+    return {name: value for name, value in json.loads(config.to_json()).items() if name not in ("run_dir", "objective", "regime", "seed")}
+
+
+def _folder_name(one: Run, entry: Entry) -> str:
+    """Where a run lies. An algorithm of the caller's is told from others that are spelt alike, and from what its file was before: no run goes on from a checkpoint of another loss."""
+    version = "" if entry in ENTRIES else f"-{zlib.crc32(json.dumps([one.key, entry.identity]).encode()):08x}"
+    return re.sub("[^A-Za-z0-9.]+", "-", one.key).strip("-").lower() + version
 
 
 def _run(config: Config, regime: Regime, entry: Entry, seed: int) -> Run:
@@ -155,8 +181,23 @@ def _trained(config: Config, one: Run, entry: Entry, folder: Path, console: Any)
         checkpoint=dataclasses.replace(config.checkpoint, export=False),
     )
     begun = bool(listed(folder / "checkpoints"))  # before its first checkpoint a run that was killed begins anew
-    loop.train(own, resume=begun, overwrite=not begun, console=console)
-    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    evaluations = [row for row in rows if row["kind"] == "eval"]
-    fields = {"step": "step", "accuracy": "accuracy", "kl": "kl_to_start", "length": "response_length"}
-    return {short: [row.get(field) for row in evaluations] for short, field in fields.items()}
+    try:
+        loop.train(own, resume=begun, overwrite=not begun, console=console)
+    except DataError as error:
+        updates = reporting.read_metrics(folder).get("train", []) if (folder / "metrics.jsonl").exists() else []
+        lost = isinstance(error, Diverged) or NOT_FINITE.search(str(error))
+        if not lost or not updates:  # a warm start that diverges is no algorithm's doing
+            raise
+        return _curves(config, folder, diverged=updates[-1]["step"])
+    return _curves(config, folder)
+
+
+def _curves(config: Config, folder: Path, diverged: int | None = None) -> Result:
+    """What is kept of a run: its evaluations, up to the step with which its policy stopped being finite, if it did, and None from there on."""
+    rows = {row["step"]: row for row in reporting.read_metrics(folder)["eval"]}
+    if diverged is not None:
+        planned = {*range(0, config.training.steps, config.evaluation.every), config.training.steps}
+        rows = {step: rows.get(step, {}) if step < diverged else {} for step in sorted(planned)}
+    fields = {"accuracy": "accuracy", "low": "accuracy_low", "high": "accuracy_high", "kl": "kl_to_start", "length": "response_length"}
+    curves = {short: [row.get(field) for row in rows.values()] for short, field in fields.items()}
+    return {"step": list(rows), **curves, "diverged": [] if diverged is None else [diverged]}

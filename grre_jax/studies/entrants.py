@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from grre_jax.errors import UsageError
 from grre_jax.objectives import algorithm
@@ -40,21 +43,47 @@ VARIANTS: tuple[Entry, ...] = tuple(
 
 
 def strangers(algorithms: Sequence[str]) -> tuple[Entry, ...]:
-    """Entries of algorithms given by name or file.
+    """Entries of algorithms given by name or file, with their numbers in brackets if they are to have others: "dr_grpo(constant_length=12)", "own.py:mine(width=0.3)".
+
+    A label is the name with the numbers that were given, as in `VARIANTS`.
 
     Raises:
         UsageError: naming the one that cannot be made.
     """
     entries = []
-    for name in algorithms:
+    for given in algorithms:
+        name, options = _parsed(given)
+        if ".py:" not in name and re.search(r"[.:/\\]", name):
+            raise UsageError(f"--algorithm {given}: a loss of your own is named FILE.py:FUNCTION")
         try:
-            objective = algorithm(name)
+            objective = algorithm(name, **options)
         except ValueError as error:
-            raise UsageError(f"--algorithm {name}: {error}") from error
+            hint = f"; say it in brackets: --algorithm '{name}(NUMBER=VALUE)'" if "must be given" in str(error) else ""
+            raise UsageError(f"--algorithm {given}: {error}{hint}") from error
         if "expert" in objective.requires:
-            raise UsageError(f"--algorithm {name}: it learns from an expert's responses, and a study has none")
+            raise UsageError(f"--algorithm {given}: it learns from an expert's responses, and a study has none")
         where = str(Path(name.rpartition(":")[0]).resolve()) + ":" + name.rpartition(":")[2] if ".py:" in name else name
-        if objective.name in {entry.label for entry in (*ENTRIES, *VARIANTS, *entries)}:
-            raise UsageError(f"--algorithm {name}: there is a {objective.name} already: give the function another name")
-        entries.append(Entry(objective.name, where))
+        label = ", ".join((objective.name, *(f"{option} {value}" for option, value in options.items())))
+        if label in {entry.label for entry in (*ENTRIES, *VARIANTS, *entries)}:
+            raise UsageError(f"--algorithm {given}: there is a {label} already: give the function another name")
+        entries.append(Entry(label, where, options))
     return tuple(entries)
+
+
+def _parsed(given: str) -> tuple[str, dict[str, Any]]:
+    """A name and the options in the brackets after it; a bare word among these is text."""
+    found = re.fullmatch(r"(.*\w)\s*\((.*)\)", given)
+    if found is None:
+        return given, {}
+    name, inside = found.groups()
+    try:
+        call = ast.parse(f"f({inside})", mode="eval").body
+        if call.args or None in {word.arg for word in call.keywords}:
+            raise ValueError("a value has no name")
+        return name, {
+            word.arg: word.value.id if isinstance(word.value, ast.Name) else ast.literal_eval(word.value) for word in call.keywords
+        }
+    except (SyntaxError, ValueError) as error:
+        raise UsageError(
+            f"--algorithm {given}: what is in brackets are its numbers by name: '{name}(NUMBER=VALUE, NUMBER=VALUE)' ({error})"
+        ) from error

@@ -47,7 +47,11 @@ def add_parsers(studies: argparse._SubParsersAction) -> None:
         help="on-policy, offline, 'sync N', 'offset N', 'staleness N' or 'reuse N'; may be repeated; on-policy, 'sync 20' and offline if not given",
     )
     compare.add_argument(
-        "--only", action="append", default=[], metavar="LABEL", help="an algorithm that takes part, as tables call it, besides those of --algorithm; may be repeated"
+        "--only",
+        action="append",
+        default=[],
+        metavar="LABEL",
+        help="an algorithm that takes part, as tables call it, in any case, besides those of --algorithm; may be repeated",
     )
     _entrants_and_seeds(compare, "1", 0)
     compare.set_defaults(run=_compare, takes_fields=True, computes=True)
@@ -72,7 +76,7 @@ def _entrants_and_seeds(parser: argparse.ArgumentParser, seeds: str, first: int)
         action="append",
         default=[],
         metavar="NAME|FILE.py:FUNCTION",
-        help="another algorithm, or a loss of your own, that takes part; may be repeated",
+        help="another algorithm, or a loss of your own, that takes part; with numbers of its own in brackets, 'dr_grpo(constant_length=12)'; may be repeated",
     )
 
 

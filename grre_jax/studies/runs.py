@@ -1,6 +1,6 @@
-"""One tiny run as a value with a key, and the file in which finished runs are kept.
+"""A run of a study as a value with a key, the file in which finished runs are kept, and the file of what their keys do not say.
 
-The file has a line a run, appended whole by one process. A study that was killed reads it again and does what is missing; a line that was cut off by the
+The first has a line a run, appended whole by one process. A study that was killed reads it again and does what is missing; a line that was cut off by the
 kill is removed.
 """
 
@@ -9,10 +9,13 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from collections.abc import Mapping
+import zlib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from grre_jax import whole_files
+from grre_jax.config import differences
 from grre_jax.errors import DataError, UsageError
 from grre_jax.training.regime import Regime
 
@@ -48,6 +51,17 @@ class Entry:
     label: str
     name: str
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    @property
+    def own_file(self) -> Path | None:
+        """Where a loss of somebody's own is written; None of a named algorithm."""
+        return Path(self.name.rpartition(":")[0]) if ".py:" in self.name else None
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What must be the same for two entries to be one algorithm: a loss that was edited is another one."""
+        file = {} if self.own_file is None else {"file": zlib.crc32(self.own_file.read_bytes())}
+        return {"name": self.name, "options": dict(self.options), **file}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,13 +118,14 @@ class Ledger:
 
     Attributes:
         results: curves by the run's key.
+        labels: the algorithms that have finished runs.
 
     Raises:
         DataError: if a whole line is not what `add` writes.
     """
 
     def __init__(self, path: Path):
-        self.path, self.results = path, {}
+        self.path, self.results, self.labels = path, {}, set()
         if not path.exists():
             return
         content = path.read_bytes()
@@ -122,6 +137,7 @@ class Ledger:
             try:
                 entry = json.loads(line)
                 self.results[entry["key"]] = entry["result"]
+                self.labels.add(entry["run"]["algorithm"])
             except (ValueError, KeyError, TypeError) as error:
                 raise DataError(
                     f"{path}, line {number} is no finished run ({error}): remove the line, and the run is done again"
@@ -143,6 +159,74 @@ class Ledger:
         finally:
             os.close(descriptor)
         self.results[run.key] = result
+        self.labels.add(run.algorithm)
+
+
+class Settings:
+    """settings.json of a study's folder: what all of its runs share, what each algorithm's label stands for, and what computed them.
+
+    Args:
+        folder: of the study; made if it is not there.
+        shared: what all runs have in common, by name.
+        entries: the algorithms that take part.
+        ledger: the finished runs: what an algorithm without one was is forgotten.
+
+    Attributes:
+        machines: in words.
+
+    Raises:
+        UsageError: the folder cannot be written, or holds runs that share something else, or runs of another algorithm of the same label.
+        DataError: the file is there and cannot be read.
+    """
+
+    def __init__(self, folder: Path, shared: Mapping[str, Any], entries: Sequence[Entry], ledger: Ledger):
+        self.path = folder / "settings.json"
+        shared = json.loads(json.dumps(shared))  # as it comes back from the file
+        known = self._read(shared)
+        for name, value in shared.items():
+            if differing := differences(known[name], value):
+                raise UsageError(
+                    f"--output {folder}: it holds runs of another {name} ({self.path} differs in {', '.join(differing)}): name another folder"
+                )
+        for entry in entries:
+            own, was = entry.identity, known["entries"].get(entry.label)
+            if was not in (None, own) and entry.label in ledger.labels:
+                edited = "its file was edited since" if own == {**was, "file": own.get("file")} else f"it is {own} and was {was} there"
+                raise UsageError(
+                    f"--output {folder}: it holds runs of another {entry.label!r} ({edited}): name another folder, or give it another name"
+                )
+            known["entries"][entry.label] = own
+        self._known = known
+        self.machines: list[str] = known["machines"]
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._write()
+        except OSError as error:
+            raise UsageError(
+                f"--output {folder}: it cannot be written ({error.strerror}): name a folder that is there or can be made"
+            ) from error
+
+    def add_machine(self, machine: str) -> None:
+        """Notes on what runs are computed from now on."""
+        if machine not in self.machines:
+            self.machines.append(machine)
+            self._write()
+
+    def _read(self, shared: Mapping[str, Any]) -> dict[str, Any]:
+        if not self.path.exists():
+            return {**shared, "entries": {}, "machines": []}
+        try:
+            known = {"machines": [], **json.loads(self.path.read_text())}
+            if not all(isinstance(known[name], dict) for name in (*shared, "entries")):
+                raise ValueError("it is no settings.json of this study")
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise DataError(
+                f"{self.path} cannot be read ({type(error).__name__}: {error}): restore it from a copy, or name another folder with --output"
+            ) from error
+        return known
+
+    def _write(self) -> None:
+        whole_files.replace(self.path, json.dumps(self._known, indent=1) + "\n")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,6 +8,7 @@ own, so that what a study finds is not one model's.
 from __future__ import annotations
 
 import os
+import zipfile
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -95,5 +96,5 @@ def load(path: Path) -> Any:
     try:
         with np.load(path) as stored:
             return traverse_util.unflatten_dict({name: jnp.asarray(stored[name]) for name in stored}, sep="/")
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise DataError(f"the warm start {path} cannot be read ({error}): remove it, and it is made again") from error

@@ -7,7 +7,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from grre_jax.errors import DataError, UsageError
 from grre_jax.machine import machine_line
 from grre_jax.objectives import Objective, algorithm
 from grre_jax.studies import graph_run, warm_start
@@ -102,20 +103,30 @@ def result(scale: Scale, curves: Curves) -> Result:
 
 
 def serve() -> None:
-    """Answers requests until the input ends. What libraries print goes to the error output."""
+    """Answers requests until the input ends or one fails, which is the last answer. What libraries print goes to the error output."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
+    try:
+        for found in _answers():
+            print(json.dumps(found), file=answers, flush=True)
+    except Exception as error:  # whatever it is, it would come again: the study is told, and says it
+        own = isinstance(error, DataError | UsageError)
+        print(json.dumps({"error": str(error) if own else f"{type(error).__name__}: {error}"}), file=answers, flush=True)
+        raise
+
+
+def _answers() -> Iterator[Any]:
+    """What the worker is, then the answer to each line of the input."""
     setup = json.loads(sys.stdin.readline())
     bench = Bench(Scale(**setup["scale"]), [Entry(**entry) for entry in setup["entries"]], Path(setup["folder"]))
-    print(json.dumps({"platform": jax.default_backend(), "machine": machine_line()}), file=answers, flush=True)
+    yield {"platform": jax.default_backend(), "machine": machine_line()}
     for line in sys.stdin:
         request = json.loads(line)
         if "warm" in request:
             bench.warm(*request["warm"])
-            found: Any = None
+            yield None
         else:
-            found = bench.run(Program(**request["program"]), [Run.of_json(run) for run in request["runs"]])
-        print(json.dumps(found), file=answers, flush=True)
+            yield bench.run(Program(**request["program"]), [Run.of_json(run) for run in request["runs"]])
 
 
 if __name__ == "__main__":

@@ -42,7 +42,7 @@ class Workers:
         machine: the devices of one of them, the architecture and the version of jax, in words.
 
     Raises:
-        DataError: if a process ends before it is told to, with the last thing it said.
+        DataError: if a process fails, with its error, or ends before it is told to, with the last thing it said.
     """
 
     def __init__(self, count: int, scale: Scale, entries: Sequence[Entry], folder: Path):
@@ -113,7 +113,10 @@ class Workers:
             raise DataError(
                 f"a worker of the study ended in the middle ({last[0] if last else 'without a word'}): run the study again, it goes on"
             )
-        return json.loads(line)
+        answer = json.loads(line)
+        if isinstance(answer, dict) and "error" in answer:
+            raise DataError(f"a worker of the study failed: {answer['error']}")
+        return answer
 
 
 def cores() -> int:

@@ -36,4 +36,6 @@ def test_a_number_out_of_its_domain_is_refused(name, tmp_path, capsys):
     assert "--seeds 1" in capsys.readouterr().err
     assert cli.main(["study", name, "--output", str(tmp_path / "study"), "--algorithm", "grppo"]) == 2
     assert "did you mean" in capsys.readouterr().err
+    assert cli.main(["study", name, "--output", str(tmp_path / "study"), "--workers", "0"]) == 2
+    assert "--workers 0" in capsys.readouterr().err
     assert not (tmp_path / "study").exists()
