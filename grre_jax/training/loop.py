@@ -91,7 +91,10 @@ def run(config: Config, role: Role, *, resume: bool, overwrite: bool, console: A
     held_out = held_out_groups(parts)
     contains = training_contents(parts, folders.values())
     evaluation_source = getattr(parts.task, "evaluation_source", "")
+    if config.samples and role.samples:
+        parts.task.question(0)  # reads the task's data
     if config.evaluation.questions:
+        parts.task.evaluation(config.evaluation.questions)
         refuse_contaminated(contains, evaluation_source, allowed=config.evaluation.allow_contaminated)
     provenance = {**parts.provenance(), "contains": sorted(contains)}
     with workspaces.opened(config.folder) as work, contextlib.ExitStack() as stack:

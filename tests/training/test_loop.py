@@ -16,7 +16,9 @@ from rich.console import Console
 
 from grre_jax import models, reporting, rollouts
 from grre_jax.config import CheckpointConfig, DataConfig, EvaluationConfig, ObjectiveConfig, TrainingConfig, WarmStartConfig
+from grre_jax.errors import DataError
 from grre_jax.rollouts import Group
+from grre_jax.tasks.arithmetic import Arithmetic
 from grre_jax.training import checksums, finished, loop, setup, warm_start
 from grre_jax.training import state as states
 from grre_jax.training.ahead import Ahead
@@ -183,6 +185,17 @@ def test_other_regimes(make_config, tmp_path, interrupt, monkeypatch, regime, sa
     monkeypatch.undo()
     train(again, resume=True)
     assert log(tmp_path / "again") == log(tmp_path / "whole") and bits(tmp_path / "again") == bits(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("asked", ["question", "evaluation"])
+def test_data_of_the_task_that_is_not_there_leaves_no_run_behind(make_config, tmp_path, monkeypatch, asked):
+    def missing(self, number):
+        raise DataError("the task's data are not there")
+
+    monkeypatch.setattr(Arithmetic, asked, missing)
+    with pytest.raises(DataError, match="not there"):
+        train(make_config(tmp_path / "run"))
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("regime", [Regime(), Regime(offline=True)], ids=["on-policy", "offline"])
