@@ -10,9 +10,10 @@ from pathlib import Path
 from grre_jax.errors import DataError, UsageError
 from grre_jax.tasks import math_answers, math_equal, math_values
 from grre_jax.tasks.stored_questions import StoredQuestions, digest
-from grre_jax.tasks.stored_records import Record
-from grre_jax.tasks.task import Question, Verdict
+from grre_jax.tasks.stored_records import Record, kinds_of
+from grre_jax.tasks.task import Question, Verdict, choice, whole_number
 
+_SUBJECTS = ("algebra", "counting & probability", "geometry", "intermediate algebra", "number theory", "prealgebra", "precalculus")
 TEMPLATE = "{question}\n\nReason step by step, and put the final answer in \\boxed{}."
 
 
@@ -76,8 +77,11 @@ class CompetitionMath(StoredQuestions):
         super().__init__(seed, path, test_path, held_out, most_prompt_characters)
         math_values.prepare()
         self.template = check_template(template)
-        self.levels = None if levels is None else {f"Level {level}" for level in levels}
-        self.subjects = None if subjects is None else {subject.lower() for subject in subjects}
+        for option, given in (("levels", levels), ("subjects", subjects)):
+            if given is not None and (isinstance(given, str) or not isinstance(given, Iterable)):
+                raise UsageError(f"{option}={given!r} is no list: give one, such as [{given!r}].")
+        self.levels = None if levels is None else {str(whole_number("levels", level, 1, 5)) for level in levels}
+        self.subjects = None if subjects is None else {choice("subjects", str(subject).lower(), _SUBJECTS) for subject in subjects}
 
     def verify(self, question: Question, completion: str) -> Verdict:
         """Reward 1 if the completion's answer is the right one, else 0."""
@@ -90,11 +94,10 @@ class CompetitionMath(StoredQuestions):
     def _questions_of(self, split: str, record: Record, where: str) -> Iterable[tuple[str, Question]]:
         problem, solution = record.get("problem"), record.get("solution")
         if not isinstance(problem, str) or not isinstance(solution, str):
-            raise DataError(f"{where}: a MATH record needs the texts 'problem' and 'solution', and this one has {sorted(record)}.")
+            raise DataError(f"{where}: a MATH record needs the texts 'problem' and 'solution'; this one has {kinds_of(record)}.")
         subject = str(record.get("type", record.get("subject", "")))
-        if (self.levels is not None and str(record.get("level")) not in self.levels) or (
-            self.subjects is not None and subject.lower() not in self.subjects
-        ):
+        level = str(record.get("level")).removeprefix("Level ")  # MATH-500 has the number alone
+        if (self.levels is not None and level not in self.levels) or (self.subjects is not None and subject.lower() not in self.subjects):
             return []
         answer = math_answers.final_expression(solution) if "\\boxed" in solution or "\\fbox" in solution else None
         if answer is None:

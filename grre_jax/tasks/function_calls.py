@@ -1,6 +1,6 @@
 """Function calls as models write them, read without running anything, and compared by name and arguments.
 
-Read are Python's call syntax as ToolACE and others write it, `[Get Weather(city="Oslo", days=3), f()]`, with names of any characters, and JSON:
+Read are Python's call syntax as ToolACE and others write it, `[Get Weather(city="Oslo", days=3), f()]`, with names of several words and most characters, and JSON:
 `{"name": ..., "arguments": {...}}` ("parameters" and a "function" around them too, and Python's quotes), alone, in a list, in ```-fences, in <tool_call> tags,
 behind <|python_tag|>. Without brackets around it, a call counts if nothing but calls stands in the text, in its fence or tags, or on its line. What stands before `</think>` does not count, nor does what stands behind a `<think>` that is left open.
 
@@ -34,15 +34,21 @@ _BETWEEN = re.compile(rf"(?:{_MARK.pattern}|[\s,;])*")  # calls in a row
 _BARE_NAME = re.compile(r"[\w./\-]+(?=\()")
 _START = re.compile(rf"(?P<mark>{_MARK.pattern})|(?m:^)[ \t]*{_BARE_NAME.pattern}|[\[{{]")  # where calls may begin
 _GAP_IN_BLOCK, _GAP_IN_LINE = re.compile(r"[\s,;]*"), re.compile(r"[ \t,;]*")
-_NAME = re.compile(r"[^\s()\[\]{}=,;:'\"`<>][^()\[\]{}=,;'\"`<>\n]*")
-_ARGUMENT = re.compile(r"\s*([^\s()\[\]{}=,'\"]+)\s*=(?!=)\s*")
+_WORDS_IN_BRACKETS = r"[(\[{][^()\[\]{}=,;'\"`<>\n]+[)\]}]"
+# Brackets are of the name where others follow: "Posts (v2)(id=7)", "users/{id}(id=7)".
+_NAME = re.compile(rf"[^\s()\[\]{{}}=,;:'\"`<>](?:[^()\[\]{{}}=,;\"`<>\n]|{_WORDS_IN_BRACKETS}(?=[^()\[\]{{}}=,;\"`<>\n]*[(\[{{]))*")
+_NAME_IN_BLOCK = re.compile(rf"{_BARE_NAME.pattern}|{_NAME.pattern}(?<!\s)(?=\()")
+_ARGUMENT = re.compile(r"\s*([^\s()\[\]{}=,'\"]+(?:[ \t]+[^\s()\[\]{}=,'\"<>!]+|\[[\w\-]*\])*)\s*=(?!=)\s*")
 _PLURAL = re.compile(r"[\w\-]+\((?:s|es|ies)\)")
 # How a call begins, however it goes on: with a named argument, or of a name without spaces, with a text or nothing. Where no bracket follows that would close it, less will do.
 _BEGINS = re.compile(rf"\s*(?:{_NAME.pattern}\({_ARGUMENT.pattern}|{_BARE_NAME.pattern}\(\s*[)\"'])")
 _CUT_OFF = re.compile(rf"\[(?:{_BEGINS.pattern}|\s*{_NAME.pattern}\(\s*$|\s*(?!{_PLURAL.pattern}){_BARE_NAME.pattern})")
 _CUT_OFF_JSON = re.compile(r"[\[{\s]*\{\s*[\"'](?:name|function)[\"']")
 _JSON_NAME, _JSON_ARGUMENTS = re.compile(r"[\"'](?:name|function)[\"']\s*:"), re.compile(r"[\"'](?:arguments|parameters|args)[\"']\s*:")
-_TEXT = re.compile(r"\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'", re.DOTALL)
+_TEXT = re.compile(
+    r"\"\"\"(?:[^\"\\]|\\.|\"(?!\"\"))*\"\"\"|'''(?:[^'\\]|\\.|'(?!''))*'''|\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'", re.DOTALL
+)
+_PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 _BREAK, _ESCAPES = re.compile(r"\\.|[\n\r]", re.DOTALL), {"\n": "\\n", "\r": "\\r"}
 _CONSTANTS = {"true": True, "false": False, "null": None, "none": None, "True": True, "False": False, "None": None}
 
@@ -74,23 +80,9 @@ def read_calls(text: str) -> list[Call]:
     if len(text) > _MOST_CHARACTERS:
         raise NotCalls(f"the text has {len(text)} characters, more than {_MOST_CHARACTERS}")
     whole = _calls_in_a_row(text)
-    if whole is not None:
-        return whole
-    calls, place, looked_at = [], 0, 0
-    # Marks are no brackets: those inside of a call's texts stay as they are.
-    while found := _START.search(text, place):
-        place, row = found.end(), None
-        if found[0] in ("[", "{"):
-            looked_at += 1
-            if looked_at > _MOST_BRACKETS:
-                raise NotCalls(f"the text has more than {_MOST_BRACKETS} brackets")
-            row = _in_brackets(text, found.start())
-        else:
-            row = _bare_row(text, place, True) if found["mark"] else _bare_row(text, found.start(), False)
-        if row:
-            calls, place = calls + row[0], row[1]
-        if len(calls) > _MOST_CALLS:
-            raise NotCalls(f"more than {_MOST_CALLS} calls")
+    calls = _calls_among_words(text) if whole is None else whole
+    if len(calls) > _MOST_CALLS:
+        raise NotCalls(f"more than {_MOST_CALLS} calls")
     return calls
 
 
@@ -125,18 +117,45 @@ def _same(a: Any, b: Any) -> bool:
 
 def _calls_in_a_row(text: str) -> list[Call] | None:
     """The calls of a text that is nothing but calls, one after another or in lists; None if it is something else."""
-    calls, place = [], _BETWEEN.match(text).end()
+    rows, place = [], _BETWEEN.match(text).end()
     while place < len(text):
         if text[place] in "[{":
             row = _in_brackets(text, place)
         else:
-            name = _BARE_NAME.match(text, place)
+            name = _NAME_IN_BLOCK.match(text, place)
             stop = _closing(text, name.end()) if name else None
             called = text[place : stop + 1] if stop is not None else ""
-            row = ([_python_call(called)], stop + 1) if _is_call(called) else None
-        if row is None or len(calls) > _MOST_CALLS:
+            row = (called, stop + 1) if _is_call(called) else None
+        if row is None:
             return None
-        calls, place = calls + row[0], _BETWEEN.match(text, row[1]).end()
+        rows.append(row[0])
+        place = _BETWEEN.match(text, row[1]).end()
+    # Words and a call before a list are words: "I use f(a=1)" is then no name of several words.
+    bare = [row for row in rows if isinstance(row, str)]
+    if len(bare) < len(rows) and not all(map(_BARE_NAME.match, bare)):
+        return None
+    # What a bare call holds is read last: if words follow, it need not be a call.
+    return [call for row in rows for call in ([_python_call(row)] if isinstance(row, str) else row)]
+
+
+def _calls_among_words(text: str) -> list[Call]:
+    """The calls of any text."""
+    calls, place, looked_at, around = [], 0, 0, False
+    # Marks are no brackets: those inside of a call's texts stay as they are.
+    while found := _START.search(text, place):
+        place, row = found.end(), None
+        if found[0] in ("[", "{"):
+            looked_at += 1
+            if looked_at > _MOST_BRACKETS:
+                raise NotCalls(f"the text has more than {_MOST_BRACKETS} brackets")
+            row = _in_brackets(text, found.start())
+            around = around or row is None  # a bracket that may close behind a later call
+            if row and not around and text[row[1] :].lstrip()[:1] in ("]", "}"):
+                raise NotCalls("a bracket is closed twice")
+        else:
+            row = _bare_row(text, place, True) if found["mark"] else _bare_row(text, found.start(), False)
+        if row:
+            calls, place = calls + row[0], row[1]
     return calls
 
 
@@ -156,9 +175,9 @@ def _bare_row(text: str, start: int, block: bool) -> tuple[list[Call], int] | No
 
     What fills a block may be without arguments, what fills a line must have named ones: words, code and mathematics have calls of other shapes.
     """
-    gap, calls = _GAP_IN_BLOCK if block else _GAP_IN_LINE, []
+    gap, names, calls = _GAP_IN_BLOCK if block else _GAP_IN_LINE, _NAME_IN_BLOCK if block else _BARE_NAME, []
     place = gap.match(text, start).end()
-    while name := _BARE_NAME.match(text, place):
+    while name := names.match(text, place):
         stop = _closing(text, name.end())
         named = _ARGUMENT.match(text, name.end() + 1) is not None
         if not named and not (block and stop is not None and not text[name.end() + 1 : stop].strip()):
@@ -233,7 +252,10 @@ def _on_one_line(text: str) -> str:
 
 
 def _literal(node: ast.AST) -> Any:
-    if isinstance(node, ast.Constant) and isinstance(node.value, str | int | float | None):
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        # JSON writes a character beyond 16 bits as two escapes, which Python leaves apart.
+        return _PAIR.sub(lambda pair: pair[0].encode("utf-16", "surrogatepass").decode("utf-16"), node.value)
+    if isinstance(node, ast.Constant) and isinstance(node.value, int | float | None):
         return node.value
     if isinstance(node, ast.Name) and node.id in _CONSTANTS:
         return _CONSTANTS[node.id]
@@ -279,21 +301,24 @@ def _json_call(entry: Any) -> Call | None:
     found = [key for key in ("arguments", "parameters", "args") if key in entry] if isinstance(entry, dict) else []
     if not found or not isinstance(entry.get("name"), str):
         return None
-    arguments = _json(entry[found[0]]) if isinstance(entry[found[0]], str) else entry[found[0]]
+    arguments = entry[found[0]]
+    if isinstance(arguments, str):
+        text = arguments.strip()
+        arguments = _json(text) if text.startswith("{") and _closing(text, 0) is not None else None  # of no more levels than elsewhere
     if not isinstance(arguments, dict):
         raise NotCalls(f"the arguments {str(entry[found[0]])[:80]!r} are no object")
     return Call(entry["name"].strip(), arguments)
 
 
 def _top(text: str) -> list[str]:
-    """The parts between commas outside of brackets and quotes, without white space around them; [] of nothing."""
+    """The parts between commas outside of brackets and quotes, without white space around them; nothing after the last comma is no part."""
     parts, start = [], 0
     for place, depth in _outside_quotes(text):
         if depth == 0 and text[place] == ",":
             parts.append(text[start:place].strip())
             start = place + 1
     parts.append(text[start:].strip())
-    return [part for part in parts if part]
+    return parts if parts[-1] else parts[:-1]
 
 
 def _closing(text: str, start: int) -> int | None:
@@ -309,7 +334,7 @@ def _closing(text: str, start: int) -> int | None:
 def _outside_quotes(text: str, start: int = 0) -> Iterator[tuple[int, int]]:
     """(place, depth after it) of each character that is not inside quotes, up to a bracket that closes one of another kind.
 
-    A quote begins a text only after an opening, a comma, a colon or an equals sign.
+    A quote, perhaps threefold or behind an "r", begins a text only after an opening, a comma, a colon or an equals sign.
     """
     awaited, quote, before, place = [], "", "", start  # the closing brackets, the innermost last
     while place < len(text):
@@ -317,10 +342,14 @@ def _outside_quotes(text: str, start: int = 0) -> Iterator[tuple[int, int]]:
         if quote:
             if character == "\\":
                 place += 1
-            elif character == quote:
+            elif text.startswith(quote, place):
+                place += len(quote) - 1
                 quote = ""
         elif character in "\"'" and before in "([{,:=":
-            quote, before = character, character
+            quote, before = character * 3 if text.startswith(character * 3, place) else character, character
+            place += len(quote) - 1
+        elif character in "rR" and before in "([{,:=" and text[place + 1 : place + 2] in ("'", '"'):
+            yield place, len(awaited)
         else:
             if character in _OPEN:
                 awaited.append(_OPEN[character])

@@ -1,26 +1,26 @@
 """GSM8K: 8,792 grade-school word problems (Cobbe et al., "Training Verifiers to Solve Math Word Problems", arXiv 2110.14168).
 
-The questions come from JSON-lines files as the authors publish them (`{"question": ..., "answer": "... #### 18"}` a line), or
-through tensorflow-datasets' own `Gsm8k` builder, which downloads them once. Training reads the train split in seeded epochs;
-evaluation reads the test split.
+The questions come from JSON-lines files as the authors publish them (`{"question": ..., "answer": "... #### 18"}` a line), from
+Parquet as on Hugging Face (openai/gsm8k), or through tensorflow-datasets' own `Gsm8k` builder, which downloads them once. Training
+reads the train split in seeded epochs; evaluation reads the test split.
 
 A question is named by a hash of its text and both splits are ordered by those names, so the stream and the evaluation are the
-same whichever of the two sources, and whichever order of its lines, the questions came from.
+same whichever of these sources, and whichever order of its lines, the questions came from.
 """
 
 import hashlib
-import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from grre_jax.errors import DataError, UsageError
 from grre_jax.tasks import addressing, verifiers
+from grre_jax.tasks.stored_records import files_of, kinds_of, read_jsonl, read_records
 from grre_jax.tasks.task import Question, Verdict, whole_number
 
-_WAYS = "pass path=FOLDER with train.jsonl and test.jsonl, or data_dir=FOLDER where tensorflow-datasets has prepared gsm8k"
+_WAYS = "pass path=FOLDER with train.jsonl and test.jsonl (or Parquet files of these names), or data_dir=FOLDER where tensorflow-datasets has prepared gsm8k"
 _ANNOTATION = re.compile(r"<<[^<>\n]*>>")
 _HOST = "https://raw.githubusercontent.com"  # where the builder downloads from
 _PROBE_SECONDS = 10
@@ -52,8 +52,9 @@ class GSM8K:
 
         Args:
           seed: orders the epochs of training.
-          path: a folder with train.jsonl and test.jsonl, or one JSON-lines file to train on. None: tensorflow-datasets.
-          test_path: a JSON-lines file to evaluate on, instead of the folder's test.jsonl.
+          path: a folder with train.jsonl and test.jsonl, or with Parquet files such as main/train-00000-of-00001.parquet, or one file to train on. None:
+            tensorflow-datasets.
+          test_path: a file to evaluate on, instead of the folder's.
           data_dir: where tensorflow-datasets keeps (or puts) its data; None for its own default. Only without `path`.
           template: the prompt, with {question} where the question goes, for instance
             "{question}\\nThink step by step, and give the final number after ####."
@@ -108,7 +109,7 @@ class GSM8K:
     @cached_property
     def _training(self) -> list[Question]:
         questions = self._read("train")
-        if self.path is not None and self._test_file() is None:
+        if self.path is not None and self.test_path is None and not self.path.is_dir():
             return questions
         held_out = {question.prompt for question in self._evaluation}
         questions = [question for question in questions if question.prompt not in held_out]
@@ -120,35 +121,48 @@ class GSM8K:
     def _evaluation(self) -> list[Question]:
         return self._read("test")
 
-    def _test_file(self) -> Path | None:
-        if self.test_path is not None:
-            return self.test_path
-        return self.path / "test.jsonl" if self.path.is_dir() else None
+    def _files(self, split: str) -> list[Path]:
+        """The files of a split below `path`, or `path` itself; Hugging Face's second form, "socratic", has the same questions."""
+        if split == "test" and self.test_path is not None:
+            return [self.test_path]
+        if not self.path.is_dir():
+            return [self.path] if split == "train" else []
+        published = self.path / f"{split}.jsonl"
+        files = [published] if published.exists() else files_of(self.path, split)
+        return [file for file in files if "socratic" not in file.relative_to(self.path).parts]
 
     def _read(self, split: str) -> list[Question]:
         if self.path is None:
-            source, records = "tensorflow-datasets", _prepared(split, self.data_dir)
+            sources = [("tensorflow-datasets", _prepared(split, self.data_dir))]
         else:
             for option, given in (("path", self.path), ("test_path", self.test_path)):
                 if given is not None and not given.exists():
                     raise DataError(
                         f"task.options.{option} = {str(given)!r} does not exist: name a folder with train.jsonl and test.jsonl, or one such file."
                     )
-            file = self._test_file() if split == "test" else self.path / "train.jsonl" if self.path.is_dir() else self.path
-            if file is None:
+            files = self._files(split)
+            if not files and self.path.is_dir():
+                raise DataError(f"{self.path} holds no {split} files ({split}.jsonl, or {split}-*.parquet at any depth): {_WAYS}.")
+            if not files:
                 raise DataError(
                     f"gsm8k has no test split: {self.path} is one file to train on; pass test_path=FILE for the questions to evaluate."
                 )
-            source, records = str(file), read_jsonl(file)
-        questions = [self._as_question(split, record, f"{source}, record {number}") for number, record in enumerate(records, 1)]
+            sources = [
+                (str(file), read_records(file) if file.suffix in (".parquet", ".json") else read_jsonl(file, _WAYS)) for file in files
+            ]
+        questions = [
+            self._as_question(split, record, f"{source}, record {number}")
+            for source, records in sources
+            for number, record in enumerate(records, 1)
+        ]
         if not questions:
-            raise DataError(f"{source} holds no gsm8k question: {_WAYS}.")
+            raise DataError(f"{', '.join(source for source, _ in sources)} holds no gsm8k question: {_WAYS}.")
         return sorted(questions, key=lambda question: question.question_id)
 
     def _as_question(self, split: str, record: dict[str, Any], where: str) -> Question:
         text, solution = record.get("question"), record.get("answer")
         if not isinstance(text, str) or not isinstance(solution, str):
-            raise DataError(f"{where}: a gsm8k record needs the texts 'question' and 'answer', and this one has {sorted(record)}.")
+            raise DataError(f"{where}: a gsm8k record needs the texts 'question' and 'answer'; this one has {kinds_of(record)}.")
         _, marker, answer = solution.rpartition("####")
         if not marker or verifiers.parse_number(answer) is None:
             raise DataError(f"{where}: the answer ends in no '#### number' ({solution[-60:]!r}); correct the record.")
@@ -161,31 +175,6 @@ def question_id(split: str, question: str) -> str:
     """The name of a GSM8K question, from its split ("train" or "test") and its text; white space does not matter."""
     digest = hashlib.sha256(" ".join(question.split()).encode("utf-8", "surrogatepass")).hexdigest()
     return f"gsm8k/{split}/{digest[:12]}"
-
-
-def read_jsonl(path: Path, ways: str = _WAYS) -> Iterator[dict[str, Any]]:
-    """The objects of a JSON-lines file, empty lines left out; `ways` tells in a message what else the user can do.
-
-    Raises:
-      DataError: the file is missing or unreadable, or a line (named) is no JSON object.
-    """
-    try:
-        with path.open(encoding="utf-8") as lines:
-            for number, line in enumerate(lines, 1):
-                if line.strip():
-                    yield _parse(line, path, number)
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path} cannot be read ({error}): {ways}.") from error
-
-
-def _parse(line: str, path: Path, number: int) -> dict[str, Any]:
-    try:
-        record = json.loads(line)
-    except ValueError as error:
-        raise DataError(f"{path}, line {number}: this is no JSON ({error}); correct the line.") from error
-    if not isinstance(record, dict):
-        raise DataError(f"{path}, line {number}: a JSON object is needed, not a {type(record).__name__}; correct the line.")
-    return record
 
 
 def _prepared(split: str, data_dir: str | Path | None) -> Iterable[dict[str, Any]]:

@@ -63,6 +63,10 @@ class GuruMath(StoredQuestions):
         return voted_answer(completion)
 
     def _questions_of(self, split: str, record: Record, where: str) -> Iterable[tuple[str, Question]]:
+        ability = record.get("ability")
+        if isinstance(ability, str) and ability and "math" not in ability.lower():  # Guru's folders hold its other domains too
+            self._leave_out(where, f"its ability is {ability!r}, not mathematics")
+            return []
         text, answer = _text(record.get("prompt"), where), _answer(record.get("reward_model"), where)
         if not answer:
             self._leave_out(where, "its ground_truth is empty")

@@ -1,7 +1,8 @@
 r"""Where a mathematical completion says its answer; `math_equal` then judges it.
 
 The last `\boxed{...}` (or `\fbox`) counts. Boxes with nothing but "and", "or", commas, white space or names ("$x=\boxed{3}$ or $x=\boxed{5}$") between
-them are one answer of several parts. Without a box: what follows the last "the answer is", "Answer:" or "####", all of it in "$5$ or $6$". Without such
+them are one answer of several parts. Without a box what the last `<answer>...</answer>` holds is taken
+for all of the completion, and then: what follows the last "the answer is", "Answer:" or "####", all of it in "$5$ or $6$". Without such
 a form: the last line, if it ends in mathematics between dollar signs that is not denied ("it is not $5$") or is nothing but an expression, or if it is
 the only line. A box that was never closed says nothing. Where the completion has
 `</think>`, only what comes after the last one counts; one that ends between `<think>` and its end says nothing.
@@ -47,6 +48,7 @@ def final_expression(completion: str) -> str | None:
     text = verifiers.after_thinking(completion)[-_MOST_CHARACTERS:]
     found = _boxed(text)
     if found is None:
+        text = _tagged(text)
         found = _said(text)
     if found is None:
         found = _last_line(text)
@@ -78,6 +80,13 @@ def _boxed(text: str) -> str | None:
         last.insert(0, spans.pop())
     parts = list(dict.fromkeys(text[start:stop].strip() for start, stop in last))
     return ", ".join(parts)
+
+
+def _tagged(text: str) -> str:
+    """What the last `<answer>` that is closed holds; the text itself where there is none."""
+    stop = text.rfind("</answer>")
+    start = text.rfind("<answer>", 0, max(0, stop))
+    return text[start + len("<answer>") : stop] if start >= 0 else text
 
 
 def _said(text: str) -> str | None:

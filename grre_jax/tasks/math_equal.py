@@ -7,16 +7,18 @@ Notation does not count (`math_notation`): `\dfrac`, spaces, `\left`, dollar sig
 - **Units** and money: one that only one of the two has does not count; two different ones make two different answers. Words that say more than a
   unit ("or more", "is wrong") are none.
 - **Several answers** (commas, "and", "or", \pm, sets in braces): in any order, repetitions apart.
-- **Tuples, intervals, vectors, matrices, unions**: part by part; brackets count, but for the kind that is drawn around a matrix.
+- **Tuples, intervals, vectors, matrices, unions**: part by part; brackets count, but for the kind that is drawn around a matrix. A point may also be
+  said as "x = 1, y = 2", and a union of intervals with "or".
+- **Ratios** up to a factor, but not times of day: 2:3 = 4:6, and 1:20 is not 2:40.
 - **Words and choices**: \text{Evelyn}, (C); case and brackets apart. "(C) 12" is C, and 12.
 - **Equations**: "x = 5" is 5 where the other gives no left-hand side; else both sides count, up to a constant factor. Of several sides
   that are numbers all must agree: "5 = 6" says nothing. Several values of one name are several answers. A given "x + y = 7" is 7 where the
   right answer is no equation. Inequalities the same; one variable's range may also be said as an interval: "and" is
-  the intersection, "or" the union, and a comma what is not empty.
+  the intersection, "or" the union, and a comma what is not empty. A set of real numbers is what its condition says.
 - **Approximations**: in "3\sqrt2 \approx 4.24" the exact side counts.
 - **Expressions**: as functions (`math_values`).
 
-The answer's length (300 characters), its parts (64) and its brackets (20 levels) are bounded; beyond that two answers are the same only if their texts are.
+The answer's length (300 characters), its parts (64; 32 equations or inequalities) and its brackets (20 levels) are bounded; beyond that two answers are the same only if their texts are.
 """
 
 import itertools
@@ -28,16 +30,19 @@ from grre_jax.tasks.math_notation import normalised, squeezed, units_differ, wit
 
 _MOST_CHARACTERS = 300
 _MOST_PARTS = 64
+_MOST_STATEMENTS = 32  # each compared with each
 _MOST_DEPTH = 20
 _MOST_SIDES = 17  # of a chain of equations, signs counted
 _OPEN, _CLOSE = "([{", ")]}"
 _RELATION = re.compile(r"\\(?:le|ge|ne|in|approx)(?![A-Za-z])|[=<>]")
-_NAME = re.compile(r"\\?[A-Za-z]+'*(?:_\{?[0-9A-Za-z]+\}?)?(?:\([A-Za-z0-9]+(?:,\s*[A-Za-z0-9]+)*\))?|\([A-Za-z](?:,\s*[A-Za-z])+\)")
+_NAME = re.compile(
+    r"\\?[A-Za-z]+'*(?:_(?:\{?\\?[0-9A-Za-z]+\}?|\{\\text\{[A-Za-z]+\}\}))?(?:\([A-Za-z0-9]+(?:,\s*[A-Za-z0-9]+)*\))?|\([A-Za-z](?:,\s*[A-Za-z])+\)"
+)
 _MATRIX = re.compile(r"\\begin\{([pbvBV]?matrix|smallmatrix|array)\}(?:\{[lcr| ]*\})?(.*)\\end\{\1\}", re.DOTALL)
 _REPEATING = re.compile(r"(-?)([0-9]*)\.([0-9]*)\\(?:overline|bar|dot)\{?([0-9]+)\}?")
 _BASE = re.compile(r"([0-9A-F]+)_\{?([0-9]+)\}?")
 _SHORT_WORDS = {"yes", "no", "odd", "even", "true", "false", "all", "none", "both", "never", "always"}
-_NAMED = re.compile(r"[A-Za-z]\^\{?-1\}?\([^()=]*\)|\|(?:\\[a-z]+\{)?[A-Z][^|=]*\|")  # f^{-1}(3), |AB|
+_NAMED = re.compile(r"[A-Za-z]\^\{?-1\}?\([^()=]*\)|\|(?:\\[a-z]+\{)?[A-Z][^|=]*\||\\(?:sum|prod|int|lim)(?![A-Za-z]).*")  # f^{-1}(3), |AB|
 _COMMAND = re.compile(r"\\(?!alpha|beta|gamma|delta|theta|lambda|mu|phi|omega)[A-Za-z]+")
 _VARIABLE = re.compile(r"\\[a-z]+|[A-Za-z]")
 _REALS = frozenset(("\\mathbb{R}", "\\mathbbR", "\\R", "allrealnumbers", "allreals"))
@@ -45,8 +50,15 @@ _REALS = frozenset(("\\mathbb{R}", "\\mathbbR", "\\R", "allrealnumbers", "allrea
 _LABELLED = re.compile(
     r"(?:\\text\s*\{\s*\(?([A-J])\)[.:]?\s*\}\s*(?![*/^_=<>,+\s])|(?:\(([A-J])\)[.:]?|([A-J])[).:])\s+(?![-*/^_=<>,+(\s]))(.+)", re.DOTALL
 )
+_FLOATING = re.compile(r"(-?[0-9]*\.?[0-9]+)[eE]([-+]?[0-9]+)")  # 1e-4, which may also be a difference
+_CLOCK = re.compile(r"[0-9]{1,2}(?::[0-5][0-9]){1,2}")
+_BUILDER = re.compile(
+    rf"\\\{{\s*({_NAME.pattern})\s*(?:\\in\s*(?:\\mathbb\{{?R\}}?|\\R)\s*)?(?:\\mid(?![A-Za-z])|[|:])(.+)\\\}}", re.DOTALL
+)
+_OR_BETWEEN = re.compile(r"(?<=[)\]])\s*(?:\\text\s*\{\s*or\s*\}|or(?![A-Za-z]))\s*(?=[(\[])")
 _GROUPED = re.compile(r"-?[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]+)?")
 _TOGETHER = re.compile(r"(?<![A-Za-z])and(?![A-Za-z])", re.IGNORECASE)
+_EITHER = re.compile(r"(?<![A-Za-z])or(?![A-Za-z])", re.IGNORECASE)
 _AND = re.compile(r"\\text\s*\{\s*,?\s*(?:and|or)\s*\}|(?<![A-Za-z\\])(?:and|or)(?![A-Za-z])", re.IGNORECASE)
 
 
@@ -72,13 +84,13 @@ def _same(a: str, b: str, depth: int = 0) -> bool:
         return False
     if squeezed(a) == squeezed(b):
         return True
-    a, b = ("(-\\infty,\\infty)" if squeezed(text) in _REALS else text for text in (a, b))
+    a, b = ("(-\\infty,\\infty)" if squeezed(text) in _REALS else _condition(text) for text in (a, b))
     choice_a, choice_b = _LABELLED.fullmatch(a), _LABELLED.fullmatch(b)
     if choice_a or choice_b:
         return _same_choices(choice_a or a, choice_b or b, depth)
     if _words_same(a, b) or _numbers_same(a, b):
         return True
-    if _RELATION.search(a) or _RELATION.search(b):
+    if len(_sides(a)) > 1 or len(_sides(b)) > 1:
         return _relations_same(a, b, depth)
     return _structures_same(a, b, depth)
 
@@ -100,6 +112,8 @@ def _structures_same(a: str, b: str, depth: int) -> bool:
     nested_a, nested_b = _nesting(a), _nesting(b)
     if nested_a != nested_b and max(nested_a, nested_b) > 1:
         return False
+    if ("\\cup" in a) != ("\\cup" in b):  # of intervals "or" is the union
+        a, b = (_OR_BETWEEN.sub(r"\\cup ", text) for text in (a, b))
     parts_a, parts_b = _alternatives(a), _alternatives(b)
     if len(parts_a) > 1 or len(parts_b) > 1 or _in_braces(a) is not None or _in_braces(b) is not None:
         return _same_sets(parts_a, parts_b, depth)
@@ -113,6 +127,9 @@ def _structures_same(a: str, b: str, depth: int) -> bool:
             return False
     if re.search(r"\\(?:pm|mp)(?![A-Za-z])", a + " " + b):
         return False
+    ratio_a, ratio_b = _top(a, ":"), _top(b, ":")
+    if max(len(ratio_a), len(ratio_b)) > 2 or len(ratio_a) == len(ratio_b) == 2:
+        return _same_ratios(ratio_a, ratio_b, depth)
     return _expressions_same(a, b)
 
 
@@ -120,13 +137,28 @@ def _expressions_same(a: str, b: str) -> bool:
     (core_a, unit_a), (core_b, unit_b) = without_unit(a), without_unit(b)
     if units_differ(unit_a, unit_b):
         return False
-    for one, other in ((core_a, core_b), (a, b)):
+    powers_a, powers_b = (_FLOATING.sub(r"\1\\cdot 10^{\2}", core) if _FLOATING.fullmatch(core) else core for core in (core_a, core_b))
+    for one, other in dict.fromkeys(((core_a, core_b), (powers_a, powers_b), (a, b))):
         try:
             if math_values.same_value(one, other):
                 return True
         except math_values.NotComparable:
             continue
     return False
+
+
+def _same_ratios(a: list[str], b: list[str], depth: int) -> bool:
+    """Of the terms of two ratios: the same but for a factor, which times of day do not have."""
+    if _same_lists(a, b, depth):
+        return True
+    if len(a) != len(b) or all(_CLOCK.fullmatch(without_unit(":".join(terms))[0].replace(" ", "")) for terms in (a, b)):
+        return False
+    try:
+        return all(
+            math_values.same_value(f"\\frac{{{one}}}{{{a[-1]}}}", f"\\frac{{{other}}}{{{b[-1]}}}") for one, other in zip(a, b, strict=True)
+        )
+    except math_values.NotComparable:
+        return False
 
 
 def _numbers_same(a: str, b: str) -> bool:
@@ -218,6 +250,11 @@ def _relations_same(a: str, b: str, depth: int) -> bool:
     elif interval_a is not None and len(many_a) + len(many_b) > 2:
         return _names(many_a) == _names(many_b) and _same(interval_a, interval_b, depth + 1)
     if len(many_a) > 1 or len(many_b) > 1:
+        point_a, point_b = (
+            _point(many, other) if not _EITHER.search(text) else None for many, text, other in ((many_a, a, b), (many_b, b, a))
+        )
+        if point_a is not None or point_b is not None:
+            return _same(point_a or _sides(a)[-1], point_b or _sides(b)[-1], depth + 1)
         many_a, many_b = (many if _RELATION.search(text) else _alternatives(text) for text, many in ((a, many_a), (b, many_b)))
         return _statements_same(many_a, many_b, depth)
     sides_a, sides_b = _sides(a), _sides(b)
@@ -240,9 +277,28 @@ def _statements(text: str) -> list[str]:
     return parts
 
 
+def _point(parts: list[str], other: str) -> str | None:
+    """(2,3) of "y = 3" and "x = 2" where the other answer is a point: "(2,3)" or "(x,y) = (2,3)". None of everything else.
+
+    A point without names has its coordinates in the order of the alphabet, if the letters follow each other there: of m and b nobody knows.
+    """
+    sides = _sides(other)
+    names = re.findall("[A-Za-z]", sides[0]) if len(sides) == 3 and sides[1] == "=" and _NAME.fullmatch(sides[0].replace(" ", "")) else None
+    if len(sides) != 1 and names is None or len(parts) < 2 or (_tuple(sides[-1]) or "?")[0] != "()":
+        return None
+    values = {squeezed(_sides(part)[0]): _sides(part)[-1] for part in parts if _sides(part)[1:2] == ["="]}
+    if not len(values) == len(parts) or not all(re.fullmatch("[A-Za-z]", name) for name in values):
+        return None
+    if names is None:
+        names = sorted(values)
+        if any(ord(after) - ord(before) != 1 for before, after in itertools.pairwise(names)):
+            return None
+    return f"({', '.join(values[name] for name in names)})" if sorted(names) == sorted(values) else None
+
+
 def _statements_same(a: list[str], b: list[str], depth: int) -> bool:
     """Of several statements in any order: names count where both give them, but x_1 and x_2 are x."""
-    if not 0 < len(a) <= _MOST_PARTS or not 0 < len(b) <= _MOST_PARTS:
+    if not 0 < len(a) <= _MOST_STATEMENTS or not 0 < len(b) <= _MOST_STATEMENTS:
         return False
     (names_a, values_a), (names_b, values_b) = _named(a), _named(b)
     if not all(_RELATION.search(part) for part in (*a, *b)):
@@ -309,6 +365,12 @@ def _region(text: str) -> tuple[str, str]:
     return (squeezed(sides[0]), sides[2]) if membership else ("", text)
 
 
+def _condition(text: str) -> str:
+    r"""What a set of real numbers says of its members: 2 < x of \{x \mid 2 < x\}; the text itself for everything else."""
+    found = _BUILDER.fullmatch(text) if _in_braces(text) is not None else None
+    return found[2].strip() if found and squeezed(found[1]) in squeezed(found[2]) else text
+
+
 def _names(parts: list[str]) -> set[str]:
     """The names that are sides of relations."""
     return {squeezed(side) for part in parts for side in _sides(part)[::2] if _NAME.fullmatch(side)}
@@ -362,6 +424,8 @@ def _as_interval(parts: list[str], text: str) -> str | None:
       text: what they are the parts of, which says how they go together.
     """
     names, bounds = set(), []
+    if len(parts) == 1 and (sides := _sides(parts[0]))[1:2] == ["\\ne"] and len(sides) == 3 and _NAME.fullmatch(sides[0]):
+        return f"(-\\infty,{sides[2]})\\cup ({sides[2]},\\infty)"
     for part in parts:
         sides = _sides(part)
         if len(sides) == 3 and not _NAME.fullmatch(sides[0]) or len(sides) == 5 and set(sides[1::2]) <= {">", "\\ge"}:
@@ -379,7 +443,7 @@ def _as_interval(parts: list[str], text: str) -> str | None:
     if len(bounds) == 2 and bounds[0][1] == "\\infty)" and bounds[1][0] == "(-\\infty":
         (low, _), (_, high) = bounds
         above, below = _number(low[1:]), _number(high[:-1])
-        overlap = above is not None and below is not None and above < below and not re.search(r"(?<![A-Za-z])or(?![A-Za-z])", text)
+        overlap = above is not None and below is not None and above < below and not _EITHER.search(text)
         if overlap or _TOGETHER.search(text):
             return f"{low},{high}"
     return None if len(said) > 1 and _TOGETHER.search(text) else "\\cup ".join(said)

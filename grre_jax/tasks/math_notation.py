@@ -25,7 +25,8 @@ _SYMBOLS = {
         "°": r"^\circ ",
         "º": r"^\circ ",
     },
-    **{"≤": r"\le ", "⩽": r"\le ", "≥": r"\ge ", "⩾": r"\ge ", "≠": r"\ne ", "≈": r"\approx ", "∈": r"\in ", "∪": r"\cup ", "∩": r"\cap "},
+    **{"≤": r"\le ", "⩽": r"\le ", "≦": r"\le ", "≥": r"\ge ", "⩾": r"\ge ", "≧": r"\ge "},
+    **{"≠": r"\ne ", "≈": r"\approx ", "∈": r"\in ", "∪": r"\cup ", "∩": r"\cap "},
     **{"∅": r"\emptyset ", "ℝ": r"\mathbb{R}", "ℤ": r"\mathbb{Z}", "ℕ": r"\mathbb{N}", "⟨": r"\langle ", "⟩": r"\rangle "},
     **{"⌊": r"\lfloor ", "⌋": r"\rfloor ", "⌈": r"\lceil ", "⌉": r"\rceil "},
     **{"\u00a0": " ", "\u202f": " ", "\u2009": " ", "\u200b": "", "\ufeff": "", "’": "'", "‘": "'", "“": '"', "”": '"', "％": "%"},
@@ -43,11 +44,14 @@ _SIZES = re.compile(
 _SPACES = re.compile(r"\\(?:quad|qquad|hspace\{[^}]*\}|hfill|thinspace)(?![A-Za-z])|\\[,!;: >]|(?<!\\)~|\{\s*\}")
 _UPRIGHT = re.compile(r"\\(?:textbf|textit|textrm|textnormal|mathrm|mbox|operatorname|mathit|emph|texttt|mathsf)\s*\{")
 _BARE_UPRIGHT = re.compile(r"\\(?:rm|bf|it)(?![A-Za-z])")
-_ENCLOSING = re.compile(r"\\(?:boxed|fbox|mathbf|boldsymbol|bm|underline|ensuremath|tag)\s*(?=\{)|\\(?:boxed|fbox)(?![A-Za-z])")
+_ENCLOSING = re.compile(
+    r"\\(?:boxed|fbox|mathbf|boldsymbol|bm|underline|ensuremath|tag)\s*(?=\{)|\\(?:boxed|fbox)(?![A-Za-z])|\\(?:text)?color\s*\{[A-Za-z]+\}"
+)
 _FUNCTIONS = "sin|cos|tan|cot|sec|csc|arcsin|arccos|arctan|sinh|cosh|tanh|ln|log|exp"
 _NUMERALS = "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen".split()
 _SCALES = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}
 _SCALE = "|".join(_SCALES)
+_MEMBER = r"(?:[A-Z]|-?[0-9]+)"
 _RENAMED = {
     **{r"\\[dtc]frac(?![A-Za-z])": r"\\frac", r"\\leqs?(?:lant)?(?![A-Za-z])": r"\\le", r"\\geqs?(?:lant)?(?![A-Za-z])": r"\\ge"},
     **{r"\\neq(?![A-Za-z])": r"\\ne", r"\\to(?![A-Za-z])": r"\\rightarrow", r"\\varnothing(?![A-Za-z])": r"\\emptyset"},
@@ -68,13 +72,24 @@ _RENAMED = {
     **{rf"(?<=[0-9}}])\s*\\text\s*\{{\s*({_SCALE})\s*\}}": lambda m: rf"\cdot 10^{{{_SCALES[m[1]]}}}"},
     **{rf"(?<=[0-9}}])\s*\\text\s*\{{\s*({_SCALE})\s": lambda m: rf"\cdot 10^{{{_SCALES[m[1]]}}}\text{{"},
     **{rf"(?<=[0-9}}])\s+({_SCALE})(?![A-Za-z])": lambda m: rf"\cdot 10^{{{_SCALES[m[1]]}}}"},
+    # The letters that are numbers or variables whatever their type: 5\mathrm{i} has no unit i.
+    **{r"\\text\s*\{\s*([eixyzn])\s*\}": r" \1 "},
+    **{r"(?<=:[0-9]{2})\s*(?:\\text\s*\{\s*)?([AaPp])\.?\s?[Mm](?![A-Za-z])\.?(?:\s*\})?": lambda m: rf"\text{{ {m[1].lower()}m}}"},
+    # Digits and members that go on; behind anything else three points are punctuation.
+    **{r"(\.[0-9]+)\s?\.{3,}": r"\1\\ldots ", r",\s*\.{3,}": r",\\ldots ", r"\\(?:c?dots|dotsc)(?![A-Za-z])": r"\\ldots "},
+    **{r"\\(?:pounds|textsterling)(?![A-Za-z])": "£", r"\\euro(?![A-Za-z])": "€", r"(?<=[)\]])\s*U\s*(?=[(\[])": r"\\cup "},
+    # \text{A and C} lists two answers
+    **{rf"^\s*\\text\s*\{{\s*({_MEMBER}(?:\s*(?:,|,?\s(?:and|or)\s)\s*{_MEMBER})+)\s*\}}\s*$": r"\1"},
     **{r"\{,\}": ",", r"\\log\s*_\s*\{?\s*e\s*\}?(?![A-Za-z])": r"\\ln", r"(?<=[0-9])\s*\\?%": r"\\%"},
 }
 _RENAMINGS = [(re.compile(written), meant) for written, meant in _RENAMED.items()]
-_FRACTION_ARGUMENTS = re.compile(r"\\frac\s*(?!\{)([0-9A-Za-z])\s*(?:([0-9A-Za-z])|(?=\{))|\\frac\s*(\{[^{}]*\})\s*([0-9A-Za-z])")
-_ROOT_ARGUMENT = re.compile(r"(?:\\sqrt(\s*\[[^\[\]]*\])?\s*(?:([0-9]+|[A-Za-z])|\(([^()]*)\)))|(?<![\\A-Za-z])sqrt\s*\(([^()]*)\)")
+_TAKES_ARGUMENTS = re.compile(r"\\(?P<name>frac|sqrt)(?![A-Za-z])(?:\s*\[[^\[\]]*\])?|\^(?=\s*\\(?:frac|sqrt)(?![A-Za-z]))")
+_ROOT_INDEX = re.compile(r"\s*\[[^\[\]]*\]")
+_ARGUMENT = re.compile(r"[0-9A-Za-z]|\\(?!text)[A-Za-z]+")
 _PLAIN_POWER = re.compile(r"\^\s*\(([^()]*)\)|\^\s*(-?[0-9]{2,}|-[0-9])")
-_PLAIN_NAMES = re.compile(r"(?<![\\A-Za-z])(pi|infinity|infty|inf|theta|sin|cos|tan|ln|log)(?![A-Za-z])")
+_PLAIN_NAMES = re.compile(
+    r"(?<![\\A-Za-z])(pi|infinity|infty|inf|theta|alpha|beta|gamma|delta|lambda|omega|sqrt|(?:arc)?(?:sin|cos|tan)|sinh|cosh|tanh|cot|csc|exp|ln|log)(?![A-Za-z])"
+)
 # Thousands apart, 1 000 000; not where they may be a mixed number, an exponent's base or a factorial.
 _GROUPS = re.compile(r"(?<![0-9A-Za-z.,_^/])[1-9][0-9]{0,2}(?: [0-9]{3})+(?![0-9]|,[0-9]|\s?[0-9/^_!]|\s?\\frac)")
 _ROW_SPACE = re.compile("(?<=\x01)\\s?\\[[0-9.]+\\s?[a-z]{2}\\]")  # \\[2pt]
@@ -124,7 +139,8 @@ _NO_UNITS = frozenset(
     "above below wrong incorrect false invalid impossible undefined maybe perhaps possibly probably either else otherwise instead rather then plus "
     "minus divided multiplied factorial mod modulo remainder base double doubled twice thrice half halves third thirds fourth fourths quarter quarters "
     "fifths sixths sevenths eighths ninths tenths twelfths hundredths thousandths dozen dozens hundreds thousands millions billions trillions twenty "
-    "thirty forty fifty sixty seventy eighty ninety".split()
+    "thirty forty fifty sixty seventy eighty ninety repeating recurring choose x y z "
+    "fifth sixth seventh eighth ninth tenth eleventh elevenths twelfth sixteenth sixteenths twentieth twentieths hundredth thousandth millionth millionths".split()
 ).union(_NUMERALS, _SCALES)
 _WORDS = "|".join(sorted(_UNIT_WORDS, key=len, reverse=True))
 # One at a time and anchored at the end: a pattern for several would try every way to share out the spaces between them.
@@ -133,6 +149,7 @@ _LAST_UNIT = re.compile(
 )
 _MOST_UNITS = 6  # in a row, slashes counted
 _PLAIN_WORDS = re.compile(r"(?P<core>-?[0-9][0-9,./]*)\s+(?P<unit>[A-Za-z]{3,}(?:\s[A-Za-z]+){0,4})$")
+_OPEN_FUNCTION = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![A-Za-z])[^()+]*$")
 _CURRENCY = re.compile(r"(?P<sign>-?)\s*(?P<unit>(?:US)?\$|[€£¥₹]|USD|EUR|GBP|JPY|INR)\s*(?P<core>-?[0-9.].*)$", re.DOTALL)
 
 
@@ -161,8 +178,7 @@ def normalised(text: str) -> str:
         text = written.sub(meant, text)
     text = _GROUPS.sub(lambda found: found[0].replace(" ", ""), _ROW_SPACE.sub("", text))
     text = _PLAIN_NAMES.sub(lambda found: "\\" + {"inf": "infty", "infinity": "infty"}.get(found[0], found[0]) + " ", text)
-    text = _ROOT_ARGUMENT.sub(lambda found: f"\\sqrt{found[1] or ''}{{{found[2] or found[3] or found[4] or ''}}}", text)
-    text = _FRACTION_ARGUMENTS.sub(_braced_fraction, text)
+    text = _with_braces(text)
     text = _UNARY_PLUS.sub(r"\1", text.replace(";", ", "))
     text = _PLAIN_POWER.sub(lambda found: "^{" + (found[1] if found[1] is not None else found[2]) + "}", text)
     text = _PERCENT.sub(lambda found: found[0] if _says_more(found[0]) else r"\%", text)
@@ -239,6 +255,8 @@ def _cut(text: str) -> tuple[str, str]:
             break
         start = found.start()
     core, unit = text[:start].rstrip(), text[start:].strip()
+    if ("deg" in unit or "circ" in unit) and _OPEN_FUNCTION.search(core):  # of the function's argument
+        return text, ""
     if unit and re.search(r"[0-9A-Za-z)}\]!]$", core) and not unit.startswith("/") and not unit.endswith("/") and not _says_more(unit):
         return core, unit
     return text, ""
@@ -262,8 +280,50 @@ def _character(character: str) -> str:
     return character
 
 
-def _braced_fraction(found: re.Match) -> str:
-    above = found[1] or found[3]
-    below = found[2] or found[4] or ""
-    above = above if above.startswith("{") else "{" + above + "}"
-    return "\\frac" + above + ("{" + below + "}" if below else "")
+def _with_braces(text: str) -> str:
+    r"""Braces around the arguments of fractions and roots, and around exponents that are one: \frac\pi4, \sqrt2, 2^\frac12.
+
+    From the last to the first, so that what is an argument has its own already.
+    """
+    for found in reversed(list(_TAKES_ARGUMENTS.finditer(text))):
+        name, written, place = found["name"], found[0], found.end()
+        for _ in range(2 if name == "frac" else 1):
+            start = place + len(text[place:]) - len(text[place:].lstrip())
+            stop = _argument_end(text, start, name)
+            if stop < 0:
+                break
+            bare = text[start] == "{" or (name == "sqrt" and text[start] == "(")
+            written += "{" + (text[start + 1 : stop - 1] if bare else text[start:stop]) + "}"
+            place = stop
+        text = text[: found.start()] + written + text[place:]
+    return text
+
+
+def _argument_end(text: str, start: int, name: str | None) -> int:
+    """Where the argument that starts here ends, -1 where there is none: all digits of a root's, one of a fraction's."""
+    if text[start : start + 1] == "{" or (name == "sqrt" and text[start : start + 1] == "("):
+        return _closing(text, start) + 1 or -1
+    if name == "sqrt" and (digits := re.match("[0-9]+", text[start:])):
+        return start + digits.end()
+    found = _ARGUMENT.match(text, start)
+    if not found or found[0] not in ("\\frac", "\\sqrt"):
+        return found.end() if found else -1
+    stop = found.end()
+    if index := _ROOT_INDEX.match(text, stop):
+        stop = index.end()
+    for _ in range(2 if found[0] == "\\frac" else 1):
+        stop = _closing(text, stop) + 1 if text[stop : stop + 1] == "{" else 0
+        if not stop:
+            return -1
+    return stop
+
+
+def _closing(text: str, start: int) -> int:
+    """Where the bracket that opens here is closed by one of its kind, -1 where it is not."""
+    opening, depth = text[start], 0
+    closing = {"{": "}", "(": ")"}[opening]
+    for place in range(start, len(text)):
+        depth += (text[place] == opening) - (text[place] == closing)
+        if depth == 0:
+            return place
+    return -1

@@ -1,7 +1,7 @@
 r"""Whether two expressions are the same function, decided by their values at points that nobody can guess a false match for.
 
 math-verify's parser (latex2sympy2_extended) reads the LaTeX, and `_reader` builds the tree of what it found. Two trees of rational numbers alone are then computed exactly. All others are evaluated at four
-fixed points of both signs, to 300 digits, or to 1,500 where the terms of a sum without functions differ too much in size for 300; with each value goes a bound on what
+fixed points of both signs, and at five more, up to thousands away, where it has absolute values, floors or roots, to 300 digits, or to 1,500 where the terms of a sum without functions differ too much in size for 300; with each value goes a bound on what
 rounding may have changed in it, and values that differ by more are different. So the slack is relative to the numbers, and only what cancels to 0 may
 leave anything behind. Nothing is simplified, expanded or solved, which is what can take minutes: the work is one walk over a small tree, done again at
 each point. Roots of odd degree of negative numbers are the real ones.
@@ -28,6 +28,11 @@ _MOST_BARS = 4  # which open and which close is for the parser to try out
 _MOST_EXPONENT = 10_000
 _MOST_FACTORIAL = 1_000
 _POINTS = 4
+# Of expressions that may be several functions in pieces, as |x - 5|, which is 5 - x near 0: points, with how far they are. They were chosen so that of any
+# two letters there are two points where both have the same sign and two where they do not.
+_FAR_POINTS = {5: 2_000, 20: 40, 43: 6, 52: 2_000, 70: 40}
+_FAR_DIGITS = 170
+_PIECES = re.compile(r"\||\\[lr](?:floor|ceil)|\\sqrt|\\arc|\^\s*\{[^{}]*(?:[/.]|\\frac)")
 _MOST_BITS = 100_000  # of a rational number's numerator or denominator
 _DIGITS = (300, 1_500)  # decimal digits that are computed; the second number where the first is too few
 _GUARD = 50  # of them, the last, which rounding may have changed
@@ -78,7 +83,12 @@ def same_value(first: str, second: str) -> bool:
 
     ones, others, digits = _both(first, second)
     with workdps(digits):
-        return all(bool(abs(a - b) <= noise_a + noise_b) for (a, noise_a), (b, noise_b) in zip(ones, others, strict=True))
+        near = _agree(ones, others)
+        return near and _agree(*_both_far(first, second))
+
+
+def _agree(ones: "_Values", others: "_Values") -> bool:
+    return all(bool(abs(a - b) <= noise_a + noise_b) for (a, noise_a), (b, noise_b) in zip(ones, others, strict=True))
 
 
 def proportional(first: str, second: str, positive: bool = False) -> bool:
@@ -91,9 +101,16 @@ def proportional(first: str, second: str, positive: bool = False) -> bool:
     Raises:
       NotComparable: as `same_value`.
     """
+    ones, others, digits = _both(first, second)
+    if not _proportional(ones, others, digits, positive):
+        return False
+    far_ones, far_others = _both_far(first, second)
+    return not far_ones or _proportional(ones + far_ones, others + far_others, digits, positive)
+
+
+def _proportional(ones: "_Values", others: "_Values", digits: int, positive: bool) -> bool:
     from mpmath import workdps
 
-    ones, others, digits = _both(first, second)
     if any(abs(value) <= noise for value, noise in (*ones, *others)):
         return False
     with workdps(digits):
@@ -119,8 +136,22 @@ def _both(first: str, second: str) -> tuple[_Values, _Values, int]:
         return _values(first, many), _values(second, many), many
 
 
-def _values(latex: str, digits: int = _DIGITS[0]) -> _Values:
-    found = _values_or_reason(latex, digits)
+def _both_far(first: str, second: str) -> tuple[_Values, _Values]:
+    """The values of both at those far points where both have one; none where neither can be in pieces."""
+    ones, others = [], []
+    if _PIECES.search(first) or _PIECES.search(second):
+        for point in _FAR_POINTS:
+            try:
+                one, other = _values(first, _FAR_DIGITS, point), _values(second, _FAR_DIGITS, point)
+            except NotComparable:
+                continue
+            ones += one
+            others += other
+    return tuple(ones), tuple(others)
+
+
+def _values(latex: str, digits: int = _DIGITS[0], far_point: int | None = None) -> _Values:
+    found = _values_or_reason(latex, digits, far_point)
     if isinstance(found, NotComparable):
         raise type(found)(*found.args)
     return found
@@ -137,14 +168,14 @@ def _exact_value(latex: str) -> Fraction | None:
 
 
 @functools.lru_cache(maxsize=4096)
-def _values_or_reason(latex: str, digits: int) -> _Values | NotComparable:
-    """The values at the points, or why there are none."""
+def _values_or_reason(latex: str, digits: int, far_point: int | None) -> _Values | NotComparable:
+    """The values at the points, or at a far one, or why there are none."""
     from mpmath import isfinite, mpf, workdps
 
     try:
         tree = _parsed(latex)
         with workdps(digits):
-            values = tuple(_value(tree, point, digits) for point in range(_POINTS))
+            values = tuple(_value(tree, point, digits) for point in (range(_POINTS) if far_point is None else (far_point,)))
             sure = all(isfinite(value) and noise <= mpf(10) ** -_MOST_NOISE * max(1, abs(value)) for value, noise in values)
     except NotComparable as error:
         return type(error)(*error.args)
@@ -354,11 +385,12 @@ def _power(base: Any, exponent: Any, written: Any) -> Any:
 
 
 def _symbol(name: str, point: int) -> Any:
-    """Between 0.3 and 1.9 or the negative of it, by a hash of the name and the point."""
+    """Between 0.3 and 1.9 or the negative of it, by a hash of the name and the point; so many times as much at a far one."""
     from mpmath import mpc, mpf
 
     if name == "i":
         return mpc(0, 1)
     bits = int.from_bytes(hashlib.sha256(f"{name}@{point}".encode()).digest()[:16], "big")
     size = mpf("0.3") + mpf("1.6") * (bits >> 1) / mpf(2) ** 127
+    size *= _FAR_POINTS.get(point, 1)
     return -size if (bits + point) & 1 else size

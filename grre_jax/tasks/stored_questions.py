@@ -16,7 +16,7 @@ from pathlib import Path
 
 from grre_jax.errors import DataError, UsageError
 from grre_jax.tasks import addressing
-from grre_jax.tasks.stored_records import Record, files_of, from_hub, read_records
+from grre_jax.tasks.stored_records import Record, data_files, files_of, from_hub, read_records
 from grre_jax.tasks.task import Question, whole_number
 
 _log = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ class StoredQuestions(abc.ABC):
         Args:
           seed: orders the epochs of training.
           path: a folder with the files of train and perhaps test, or one file to train on.
-          test_path: a file to evaluate on.
+          test_path: a file to evaluate on, or a folder of such.
           held_out: questions held out where there is no test split.
           most_prompt_characters: longer prompts are left out, of training and evaluation; 0 for no limit.
 
@@ -53,7 +53,7 @@ class StoredQuestions(abc.ABC):
         addressing.root_key(seed)
         if test_path is not None and path is None:
             raise UsageError(f"test_path={str(test_path)!r} goes with path=, the data to train on: pass both.")
-        self.seed, self.unusable = seed, 0
+        self.seed, self.unusable, self._first_unusable, self._records, self._too_long = seed, 0, "", 0, 0
         self.path = Path(path) if path is not None else None
         self.test_path = Path(test_path) if test_path is not None else None
         self.held_out = whole_number("held_out", held_out, 1)
@@ -84,6 +84,7 @@ class StoredQuestions(abc.ABC):
     def _leave_out(self, where: str, why: str) -> None:
         """Counts a record or turn that cannot be used; the first is told in a warning."""
         self.unusable += 1
+        self._first_unusable = self._first_unusable or f"{where}: {why}"
         level = logging.WARNING if self.unusable == 1 else logging.DEBUG
         _log.log(level, "%s: %s: it is left out, as are others like it (the task's `unusable` counts them)", where, why)
 
@@ -123,7 +124,14 @@ class StoredQuestions(abc.ABC):
         sides = [entry for entry in training if entry[0] not in out], test
         for side, what in zip(sides, ("train on", "evaluate on"), strict=True):
             if not side:
-                raise DataError(f"{self.name} has no question to {what} in {self.path or self.hub[0]}: {self._ways}.")
+                read = [f"{self._records} records are read"]
+                if self.unusable:
+                    read.append(f"{self.unusable} records or turns are left out, the first is {self._first_unusable}")
+                if self._too_long:
+                    read.append(f"{self._too_long} prompts are longer than most_prompt_characters={self.most_prompt_characters}")
+                if training and side is sides[0]:
+                    read.append(f"all {len(training)} questions are held out: held_out={self.held_out}, or they are test questions too")
+                raise DataError(f"{self.name} has no question to {what} in {self.path or self.hub[0]} ({'; '.join(read)}): {self._ways}.")
         return tuple(sorted({q.question_id: q for _, q in side}.values(), key=lambda q: q.question_id) for side in sides)
 
     def _read(self, split: str) -> list[tuple[str, Question]] | None:
@@ -149,6 +157,7 @@ class StoredQuestions(abc.ABC):
             left_out,
             self.most_prompt_characters,
         )
+        self._records, self._too_long = self._records + read, self._too_long + left_out
         return entries
 
     def _sources(self, split: str) -> list[tuple[str, Iterable[Record]]] | None:
@@ -161,18 +170,23 @@ class StoredQuestions(abc.ABC):
                 raise DataError(
                     f"task.options.{option} = {str(given)!r} does not exist: name a file or folder that does, with {self.name}'s Parquet, JSON or JSON-lines files."
                 )
+        folder = self.path
         if split == "test" and self.test_path is not None:
-            files = files_of(self.test_path, "test") if self.test_path.is_dir() else [self.test_path]
-        elif self.path.is_dir():
-            files = files_of(self.path, split)
+            folder = self.test_path
+            files = (files_of(folder, "test") or data_files(folder)) if folder.is_dir() else [folder]
+        elif folder.is_dir():
+            files = files_of(folder, split)
             if split == "test" and not files:
                 return None
+            lone = data_files(folder)
+            if not files and len(lone) == 1 and not files_of(folder, "test"):
+                files = lone  # published in one file, such as ToolACE's data.json
         else:
             files = [self.path] if split == "train" else []
             if not files:
                 return None
         if not files:
-            raise DataError(f"{self.path} holds no {split} files (such as {split}.parquet, {split}.jsonl or {split}/*.json): {self._ways}.")
+            raise DataError(f"{folder} holds no {split} files (such as {split}.parquet, {split}.jsonl or {split}/*.json): {self._ways}.")
         return [(str(file), read_records(file)) for file in files]
 
 

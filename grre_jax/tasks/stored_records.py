@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from grre_jax.errors import DataError, UsageError
-from grre_jax.tasks.gsm8k import read_jsonl
 
 _ENDINGS = (".parquet", ".jsonl", ".json")
 _HUB = "https://huggingface.co"
@@ -15,18 +14,25 @@ _PROBE_SECONDS = 10
 Record = dict[str, Any]
 
 
+def data_files(path: Path) -> list[Path]:
+    """The files below a folder that can be read, in the order of their names; hidden ones, such as macOS's "._1.json", are none."""
+    found = {file for ending in _ENDINGS for file in path.rglob(f"*{ending}") if file.is_file()}
+    return sorted(file for file in found if not any(part.startswith(".") for part in file.relative_to(path).parts))
+
+
 def files_of(path: Path, split: str) -> list[Path]:
     """The files of a split ("train" or "test") below a folder, in the order of their names; none if there are none.
 
-    Taken are SPLIT.parquet, SPLIT.jsonl and SPLIT.json, SPLIT-*.parquet (shards) at any depth, and everything below a folder SPLIT.
+    Taken are SPLIT.parquet, SPLIT.jsonl and SPLIT.json, SPLIT-*.parquet (shards) at any depth, and everything below a folder SPLIT. Without any of these, a folder
+    that is named SPLIT itself gives all that it holds.
     """
-    found = {file for ending in _ENDINGS for file in path.rglob(f"*{ending}") if file.is_file()}
 
     def of_split(file: Path) -> bool:
         stem, folders = file.name.removesuffix(file.suffix), file.relative_to(path).parts[:-1]
         return stem == split or (file.suffix == ".parquet" and stem.startswith(f"{split}-")) or split in folders
 
-    return sorted(file for file in found if of_split(file))
+    found = data_files(path)
+    return [file for file in found if of_split(file)] or (found if path.name == split else [])
 
 
 def read_records(file: Path) -> Iterator[Record]:
@@ -74,6 +80,37 @@ def from_hub(name: str, split: str, ways: str, data_files: str | None = None) ->
         raise DataError(f"{name} is neither kept by the package datasets nor to be downloaded ({reason}): {ways}.") from error
 
 
+def read_jsonl(path: Path, ways: str) -> Iterator[Record]:
+    """The objects of a JSON-lines file, empty lines left out; `ways` tells in a message what else the user can do.
+
+    Raises:
+      DataError: the file is missing or unreadable, or a line (named) is no JSON object.
+    """
+    try:
+        with path.open(encoding="utf-8") as lines:
+            for number, line in enumerate(lines, 1):
+                if line.strip():
+                    yield _parse(line, path, number)
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path} cannot be read ({error}): {ways}.") from error
+
+
+def kinds_of(record: Record) -> str:
+    """The fields of a record and their kinds, for messages: "'answer' (NoneType), 'question' (str)"."""
+    named = [f"{str(key)[:40]!r} ({type(value).__name__})" for key, value in record.items()]
+    return ", ".join([*named[:8], "..."] if len(named) > 8 else named) or "none"
+
+
+def _parse(line: str, path: Path, number: int) -> Record:
+    try:
+        record = json.loads(line)
+    except ValueError as error:
+        raise DataError(f"{path}, line {number}: this is no JSON ({error}); correct the line.") from error
+    if not isinstance(record, dict):
+        raise DataError(f"{path}, line {number}: a JSON object is needed, not a {type(record).__name__}; correct the line.")
+    return record
+
+
 def _parquet(file: Path) -> Iterator[Record]:
     import pyarrow
     from pyarrow import parquet
@@ -92,7 +129,9 @@ def _json(file: Path) -> Iterator[Record]:
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise DataError(f"{file} cannot be read as JSON ({error}): give the file as it was published.") from error
+        raise DataError(
+            f"{file} cannot be read as JSON ({error}): give the file as it was published; one with an object a line must be named .jsonl."
+        ) from error
     records = content if isinstance(content, list) else [content]
     for number, record in enumerate(records, 1):
         if not isinstance(record, dict):

@@ -15,7 +15,7 @@ from typing import Any
 from grre_jax.errors import DataError
 from grre_jax.tasks.function_calls import NotCalls, read_calls, same_calls
 from grre_jax.tasks.stored_questions import StoredQuestions, digest
-from grre_jax.tasks.stored_records import Record
+from grre_jax.tasks.stored_records import Record, kinds_of
 from grre_jax.tasks.task import Question, Verdict, choice
 from grre_jax.tasks.verifiers import after_thinking
 
@@ -46,7 +46,7 @@ class ToolACE(StoredQuestions):
 
         Args:
           seed: orders the epochs of training.
-          path: data.json, or a folder with train and test files. None: Hugging Face.
+          path: data.json, a folder with it, or a folder with train and test files. None: Hugging Face.
           test_path: a file to evaluate on, or a folder of such.
           held_out: questions held out where there is no test split, at least: conversations stay whole.
           most_prompt_characters: longer prompts are left out; 0 for none.
@@ -79,9 +79,10 @@ class ToolACE(StoredQuestions):
     def _questions_of(self, split: str, record: Record, where: str) -> Iterable[tuple[str, Question]]:
         system, turns = record.get("system"), record.get("conversations")
         if not isinstance(system, str) or not isinstance(turns, list) or not all(_is_turn(turn) for turn in turns):
+            wrong = next((turn for turn in turns if not _is_turn(turn)), None) if isinstance(turns, list) else None
             raise DataError(
                 f"{where}: a ToolACE record needs the text 'system' and 'conversations', a list of {{'from': user, assistant or tool, 'value': text}}; "
-                f"got {str(record)[:80]!r}."
+                f"this one has {kinds_of(record) if wrong is None else f'the turn {str(wrong)[:80]!r}'}; correct the record."
             )
         family, asked = digest(system + str(turns[:1])), []
         places = [place for place, turn in enumerate(turns) if turn["from"] == "assistant"]
@@ -91,6 +92,9 @@ class ToolACE(StoredQuestions):
                 calls = read_calls(answer)
             except NotCalls as error:
                 self._leave_out(where, f"the calls of a turn cannot be read ({error})")
+                continue
+            if not calls and answer.startswith("[") and answer.endswith(")]"):
+                self._leave_out(where, f"a turn looks like calls that cannot be read ({answer[:80]!r})")
                 continue
             if not answer or (not calls and self.turns != "all"):
                 continue

@@ -18,7 +18,7 @@ box, or else the last in it.
   an amount in two units ("5 dollars or 500 cents"). Where words come before the numbers, or no form does, the commas are a
   sentence's: then it is "18 or 19" and "18 and 19" alone.
 - A calculation that was not worked out, or another part of something larger: 2^3, 2 \times 9, \sqrt{16}, 0.\overline{3}, 16 - 3,
-  \boxed{5!}, half of 36, 10:30.
+  \boxed{5!}, sqrt(16), half of 36, 10:30, 1.000.000.
 
 A number that is denied ("not 18", "isn't 18", "rather than 18") is passed over, and what else the text says counts; so is the
 exponent of a unit (18 cm^2).
@@ -27,7 +27,7 @@ What stands before the last `</think>` does not count, and a text that ends betw
 
 **What a number is.** Digits of any script with thousands separators (1,234; 1{,}234; 1\,234; 12,34,567; 1'234; thin spaces, and
 plain ones after a form), a sign, decimals (12.50, .5), fractions (1/2, \frac{1}{2}, \dfrac12, ½), mixed numbers (1 1/2, 3\frac{1}{2}, 3½,
-2 and 1/2), powers of ten (1.5e3, 2 \times 10^{3}, 2×10³), hundred, thousand, million and so on behind them (3 million). Currency
+2 and 1/2), powers of ten (1.5e3, 2 \times 10^{3}, 2×10³), dozen, hundred, thousand, million and so on behind them (3 million). Currency
 signs, units, percent signs and words around it do not count: 50% is 50, not one half, because that is how grade-school answers
 are written. Digits glued to a letter before them (x2, H2O) are no number, nor are numerals longer than 400 characters.
 
@@ -52,6 +52,7 @@ _LONGEST_NUMERAL = 400
 _REACH = 400  # characters after an explicit form within which its number must lie
 _NEAR = 60  # characters between two numbers that are said together, or before one that tell what it is
 _MOST_DENIED = 64  # numbers at the end of a text that may be passed over
+_END = 10_000  # characters at the end of a text that are looked at first, before all of it
 
 # The pairs of digits are few: unlimited, a text of nothing else would be gone through from each of them.
 _DIGITS = r"(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]{1,2}(?:,[0-9]{2}){1,8},[0-9]{3}(?![0-9])|[0-9]+)"
@@ -74,14 +75,14 @@ _VULGAR = "[¼-¾⅐-⅞]"
 _SLASH = rf"(?P<mixed>\s(?:and\s)?[0-9]+)?\s?/\s?(?P<below>{_DIGITS})(?![0-9/]|\.[0-9])"
 _MIXED = rf"\s?(?:and\s)?(?:{_latex_fraction('m')}|(?P<part>{_VULGAR}))"
 _SCALE = (
-    r"(?:\s?(?:\\text\s?\{\s?)?(?P<scale>(?ai:(?:hundred|thousand|(?:m|b|tr)illions?)(?:\s(?:thousand|(?:m|b|tr)illion))?))(?![A-Za-z]))?"
+    r"(?:\s?(?:\\text\s?\{\s?)?(?P<scale>(?ai:(?:hundred|dozen|thousand|(?:m|b|tr)illions?)(?:\s(?:thousand|(?:m|b|tr)illion))?))(?![A-Za-z]))?"
 )
 _NUMBER = re.compile(
-    rf"{_SIGN}{_CURRENCY}(?:{_latex_fraction('f')}|(?<![A-Za-z0-9_])(?P<vulgar>{_VULGAR})"
-    rf"|(?<![A-Za-z0-9_])(?P<decimal>{_DECIMAL})(?:{_POWER}|{_MIXED}|{_SLASH})?){_SCALE}"
+    rf"{_SIGN}{_CURRENCY}(?:{_latex_fraction('f')}|(?<![A-Za-z0-9])(?<![A-Za-z0-9)}}\]]_)(?P<vulgar>{_VULGAR})"
+    rf"|(?<![A-Za-z0-9])(?<![A-Za-z0-9)}}\]]_)(?P<decimal>{_DECIMAL})(?:{_POWER}|{_MIXED}|{_SLASH})?){_SCALE}"
 )
 _LOWERED = str.maketrans(_RAISED, "+-0123456789")
-_SCALES = {"hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
+_SCALES = {"dozen": 12, "hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
 
 _BRACES = re.compile(r"\\(?:boxed|fbox)\s{0,4}\{|\\(?:boxed|fbox)(?![A-Za-z])|\\[{}\\]|[{}]")
 _HASHES = re.compile(r"(?<!#)####(?!#)")
@@ -100,16 +101,16 @@ _BETWEEN = re.compile(
     re.IGNORECASE,
 )
 _OPERATION = r"\\(?:times|cdot|div|pm|mp|over(?:line)?|bar|sqrt|pi|[dtc]?frac|log|ln|exp|sin|cos|tan|binom|bmod)(?![A-Za-z])"
-# How a number goes on that is only the beginning: 5 = ..., 5^2 (but not 5^\circ, 5^{th}), 5 - 3, 5³, 5:30, 0.\overline{3}, 20% of 90 = ...
+# How a number goes on that is only the beginning: 5 = ..., 5^2 (but not 5^\circ, 5^{th}), 5 - 3, 5³, 5:30, 1.000.000, 1e4000, 0.\overline{3}, 20% of 90 = ...
 _CALCULATION = re.compile(
     rf"\s?(?:=|\^(?!\s?\{{?\s?(?:\\circ|\\text|°|st|nd|rd|th))|[-−+]\s?[0-9(\\$√]|[/*×÷·±]\s?[-−]?[0-9(\\$√]|x\s?[0-9$]|\.?{_OPERATION}"
-    rf"|[{_RAISED}√]|[∶_][0-9]|\sof\s[$]?[0-9.,]{{1,30}}\s?=|%\sof\s[$]?[0-9]|and\s(?:an?|one|three)[\s-](?:half|third|quarter|fourth))"
+    rf"|[{_RAISED}√]|[∶_.][0-9]|[eE][-+]?[0-9]|\sof\s[$]?[0-9.,]{{1,30}}\s?=|%\sof\s[$]?[0-9]|and\s(?:an?|one|three)[\s-](?:half|third|quarter|fourth))"
 )
 _GOES_ON_IN_A_BOX = re.compile(r"!|[nxyz](?![A-Za-z])|\)?\([0-9]")  # elsewhere 5! is glad, and 5x is five times
 # What stands before a number that is only an operand. A dash or an x after a word is none, nor are Markdown's asterisks.
 _OPERATOR = re.compile(
     rf"(?:(?:[+^×÷√±/]|[0-9%]\)? ?(?:[-−–x·]|\*(?!\*))|(?:half|thirds?|quarters?|fourths?|percent|[0-9%]|{_VULGAR}) of|\}}\s?\{{"
-    rf"|{_OPERATION}(?:_\{{?\w{{1,9}}\}}?|\[\w{{1,9}}\])?)[ ({{$]{{0,8}}|[0-9](?:\*\*|∶))$"
+    rf"|{_OPERATION}(?:_\{{?\w{{1,9}}\}}?|\[\w{{1,9}}\])?)[ ({{$]{{0,8}}|[0-9](?:\*\*|∶|\.)|(?<![A-Za-z])(?:sqrt|log|ln|exp|sin|cos|tan) ?\()$"
 )
 _PASSED_OVER = re.compile(
     r"(?:(?:(?<!\w)(?:not|never|cannot|neither|nor|no\slonger|rather\sthan|instead\sof)|n['’]t)"
@@ -144,6 +145,7 @@ _O_CLOCK = re.compile("(?<=[0-9]):00(?![0-9:])")
 _RATIO = re.compile("(?<=[0-9]):(?=[0-9]{1,2}(?![0-9]))")
 # Digits of other scripts, full-width characters, and other signs for what numbers are made of.
 _ASCII = {code: str(unicodedata.decimal(chr(code))) for code in range(0x80, 0x1FFFF) if chr(code).isdecimal()}
+_ASCII |= dict.fromkeys((*range(0x200B, 0x2010), *range(0x2060, 0x2065), 0xFEFF))  # without width
 _ASCII |= {0xFF01 + place: chr(0x21 + place) for place in range(94)} | str.maketrans("‐‑‒﹣⁄∕∗⋅∙٫٬", "----//*··.,")
 
 
@@ -238,6 +240,7 @@ def final_number_is(completion: str, answer: str, tolerance: Fraction | float = 
 
 def _normalised(text: str) -> str:
     r"""LaTeX's spaces and escapes in numbers taken out: 1{,}234 and 1,\!234 are 1,234, 1\,234 is 1234, \$5 is $5; thin spaces between thousands too."""
+    text = text.replace("\0", "")
     if not text.isascii():
         text = text.translate(_ASCII)
     text = _THIN_GROUPS.sub(lambda found: re.sub("[^0-9]", "", found[0]), text)
@@ -299,6 +302,8 @@ def _said_by(text: str, start: int, stop: int, form: str) -> Answer | None:
     said = _SPACED_GROUPS.sub(_without_spaces, text[start:stop], count=1)
     if form == "boxed":  # - 5: elsewhere such a dash is a list's or a subtraction's
         said = re.sub(r"^\s*([-−])\s+", r"\1", said)
+    else:
+        said = re.sub(r"^([\s*$]{0,8})−\s+", r"\1−", said)
     if form == "hashes" and _HEADING.match(said):
         return None
     numbers = list(_NUMBER.finditer(said))
@@ -329,7 +334,10 @@ def _said_by(text: str, start: int, stop: int, form: str) -> Answer | None:
 
 def _last_number(text: str) -> Answer | None:
     """The last number of a text without forms. Raises _NoOneNumber if it is one of several, or a part of one."""
-    last = deque(_NUMBER.finditer(text), maxlen=_MOST_DENIED)
+    numbers = list(_NUMBER.finditer(text, max(0, len(text) - _END)))
+    if len(numbers) < 2 * _MOST_DENIED:  # the first of them may be the rest of a longer one
+        numbers = _NUMBER.finditer(text)
+    last = deque(numbers, maxlen=_MOST_DENIED)
     while last and _is_passed_over(text, last[-1]):
         last.pop()
     if not last:

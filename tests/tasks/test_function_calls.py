@@ -1,5 +1,7 @@
 """What is read as calls; which calls are the same is in verifier_cases.tsv."""
 
+import json
+
 import pytest
 
 from grre_jax.tasks.function_calls import Call, NotCalls, read_calls, same_calls
@@ -61,6 +63,7 @@ BROKEN = [
     *("[f(a=1)}", "[f(a=1]]", "[f(a=1))]", "[f(a=1) g(b=2)]", "[f(a=1); g(b=2)]", "[f('a') g('b')]"),
     *("[f(a={1: 2, 1: 3})]", "[f(b)]", "[f(b"),
     *('{"name": "f", "arguments": {"a": }}', '[{"name": "f", "arguments": {}}, 5]', '{"name": "f", "arguments": [1]}'),
+    *("[f(a=1)]]", "[f(a=1),, g(b=2)]", "[, f(a=1)]", "[f(a=1,, b=2)]", '{"name": "f", "arguments": {"a": 1}}}'),
     *("{'name': 'f', 'arguments': {'a': g}}", "So:\nf(a=g)", "So:\nf(a=1", "```python\nf(a=1"),
 ]
 
@@ -70,6 +73,40 @@ def test_broken_calls_are_neither_words_nor_left_out(text):
     for said in (text, f"Well: {text}", f"{text}\n[g(b=2)]"):
         with pytest.raises(NotCalls):
             read_calls(said)
+
+
+@pytest.mark.parametrize("name", ["Get User's Posts", "Get Posts (v2)", "users/{id}/posts", "A [B] C", "Was ist los?", "#1: Ä & b@c+*"])
+def test_names(name):
+    assert read_calls(f"[{name}(a b=1), f(), {name}()]") == [Call(name, {"a b": 1}), Call("f", {}), Call(name, {})]
+    for text in (f"{name}(a=1)\nf()", f"Words:\n```\n{name}(a=1)\nf()\n```\nWords."):
+        assert read_calls(text) == [Call(name, {"a": 1}), Call("f", {})]
+    with pytest.raises(NotCalls):
+        read_calls(f"[{name}(a=1")
+
+
+def test_words_before_a_call_are_no_name_of_it():
+    f = Call("f", {"a": 1})
+    assert read_calls("I use f(a=1)\n[f(a=1)]") == [f] == read_calls("I use:\nf(a=1)") and read_calls("The size (a=1)") == []
+    assert read_calls("f(x) = x + 1") == [] == read_calls("f(x) takes an x.\nWhich?")
+
+
+def test_quoted_texts():
+    assert read_calls("""[f(a='''it's, "x"''', b=r'\\d, (', c="\\ud83d\\ude00", d="")]""") == [
+        Call("f", {"a": 'it\'s, "x"', "b": "\\d, (", "c": "😀", "d": ""})
+    ]
+
+
+@pytest.mark.parametrize("depth", [41, 300, 900, 4000])
+def test_arguments_in_a_text_are_as_deep_as_others(depth):
+    with pytest.raises(NotCalls):
+        read_calls(json.dumps({"name": "f", "arguments": '{"a":' + "[" * depth + "]" * depth + "}"}))
+
+
+def test_more_calls_than_are_compared():
+    assert len(read_calls("[" + "f()," * 64 + "]")) == 64
+    for text in ("[" + "f()," * 65 + "]", "f()\n" * 65, "Words: " + "[f()]" * 65):
+        with pytest.raises(NotCalls):
+            read_calls(text)
 
 
 def test_a_thought_that_was_cut_off_calls_nothing():

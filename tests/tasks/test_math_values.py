@@ -149,3 +149,13 @@ def test_a_missing_package_is_named(monkeypatch):
 
 def test_a_few_powers_in_a_row_are_read():
     assert math_values.same_value("x^x^x^x", "x^x^x^x") and math_values.same_value("x^2+x^3+x^4+x^5+x^6", "x^2(1+x+x^2+x^3+x^4)")
+
+
+def test_functions_in_pieces_are_compared_beyond_the_points_near_0():
+    letters = "abcdfghjklmnopqrstuvwxyzABCDEFGHJKLMNOPQRSTUVWXYZ"
+    assert not any(math_values.same_value(letter, f"|{letter}|") for letter in (*letters, "x_2", "\\theta"))
+    assert not any(math_values.same_value(f"|x{letter}|", f"x{letter}") for letter in letters if letter != "x")
+    assert math_values.same_value("|x-5|", "|5-x|") and not math_values.same_value("|x-5|", "5-x")
+    assert math_values.proportional("y-|x-5|", "|5-x|-y") and not math_values.proportional("y-|x-5|", "y-5+x")
+    # What has no value far away is compared near 0 alone.
+    assert math_values.same_value("\\exp(\\exp(\\sqrt{2x}))", "\\exp(\\exp(\\sqrt{2}\\sqrt{x}))")

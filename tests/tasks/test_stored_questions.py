@@ -50,6 +50,47 @@ def test_a_test_split_is_never_trained_on(tmp_path):
     assert prompts(elsewhere.question(place) for place in range(9)) == {"a1", "c1"} and prompts(elsewhere.evaluation(9)) == {"b9"}
 
 
+def test_a_folder_to_evaluate_on_may_hold_files_of_any_name(tmp_path):
+    write(tmp_path / "train.jsonl", ["a1", "b1", "c1"])
+    for name, texts in (("test/algebra/own.jsonl", ["b9"]), ("online/math_500.jsonl", ["c9"]), ("empty/notes.md", [])):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        write(tmp_path / name, texts)
+    for folder, asked in (("test", {"b9"}), ("online", {"c9"})):
+        assert prompts(Letters(path=tmp_path / "train.jsonl", test_path=tmp_path / folder).evaluation(9)) == asked
+    with pytest.raises(DataError, match="empty holds no test files"):
+        Letters(path=tmp_path, test_path=tmp_path / "empty").question(0)
+
+
+def test_a_folder_with_one_file_is_that_file(tmp_path):
+    write(tmp_path / "data.jsonl", ["a", "b", "c"])
+    (tmp_path / "README.md").write_text("")
+    assert len(prompts(Letters(path=tmp_path, held_out=1).question(place) for place in range(9))) == 2
+    write(tmp_path / "more.jsonl", ["d"])
+    with pytest.raises(DataError, match="holds no train files"):
+        Letters(path=tmp_path).question(0)
+    (tmp_path / "more.jsonl").unlink()
+    (tmp_path / "data.jsonl").rename(tmp_path / "test.jsonl")
+    with pytest.raises(DataError, match="holds no train files"):
+        Letters(path=tmp_path).question(0)
+
+
+def test_why_nothing_is_left_is_said(tmp_path):
+    class Nothing(Letters):
+        def _questions_of(self, split, record, where):
+            self._leave_out(where, "it is short")
+            return []
+
+    with pytest.raises(
+        DataError,
+        match=r"no question to train on in .*jsonl \(2 records are read; 2 records or turns are left out, the first is .*record 1: it is short\): pass",
+    ):
+        Nothing(path=write(tmp_path / "all.jsonl", ["a", "b"])).question(0)
+    with pytest.raises(DataError, match="all 2 questions are held out: held_out=5"):
+        Letters(path=tmp_path / "all.jsonl", held_out=5).question(0)
+    with pytest.raises(DataError, match="1 records are read; 1 prompts are longer than most_prompt_characters=2"):
+        Letters(path=write(tmp_path / "all.jsonl", ["abc"]), most_prompt_characters=2).question(0)
+
+
 def test_long_prompts_are_left_out(tmp_path):
     path = write(tmp_path / "all.jsonl", ["a", "b" * 9, "c", "d" * 10, "e"])
     task = Letters(path=path, most_prompt_characters=9, held_out=1)

@@ -47,6 +47,16 @@ def test_turns_that_cannot_be_read_are_counted_and_left_out(tmp_path, caplog):
     assert task.unusable == 2 and "cannot be read" in caplog.text
 
 
+@pytest.mark.parametrize("turns", ["calls", "all"])
+def test_a_turn_that_looks_like_calls_is_none_that_speaks(tmp_path, turns):
+    records = [published_samples.toolace_record(number) for number in range(4)]
+    records[0]["conversations"] = records[0]["conversations"][:1] + [{"from": "assistant", "value": '[Get "Tides"; Now(port="1")]'}]
+    (tmp_path / "data.json").write_text(json.dumps(records))
+    task = tasks.build("toolace", path=tmp_path, held_out=1, turns=turns)  # the folder, too, is data.json
+    assert task.evaluation(9) and task.unusable == 1
+    assert not any(task.question(place).answer.startswith('[Get "') for place in range(9))
+
+
 @pytest.mark.parametrize("answer", ["[f(x=1/2)]", "[f(x=1", "[f(x=1)}", "x" * 10_001])
 def test_an_answer_that_cannot_be_read_makes_nothing_right(answer):
     task = tasks.build("toolace")
@@ -56,9 +66,14 @@ def test_an_answer_that_cannot_be_read_makes_nothing_right(answer):
 
 
 @pytest.mark.parametrize(
-    "record", [{"system": "s"}, {"system": 1, "conversations": []}, {"system": "s", "conversations": [{"from": "robot", "value": "x"}]}]
+    ("record", "told"),
+    [
+        ({"system": "s"}, r"'system' \(str\)"),
+        ({"system": 1, "conversations": []}, r"'system' \(int\), 'conversations' \(list\)"),
+        ({"system": "s" * 99, "conversations": [{"from": "robot", "value": "x"}]}, "the turn .*robot"),
+    ],
 )
-def test_wrong_records_are_named(tmp_path, record):
+def test_wrong_records_are_named(tmp_path, record, told):
     (tmp_path / "data.json").write_text(json.dumps([record]))
-    with pytest.raises(DataError, match="data.json, record 1: a ToolACE record needs"):
+    with pytest.raises(DataError, match=f"data.json, record 1: a ToolACE record needs .* this one has {told}"):
         tasks.build("toolace", path=tmp_path / "data.json").question(0)
