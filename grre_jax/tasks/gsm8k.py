@@ -17,7 +17,7 @@ from typing import Any
 
 from grre_jax.errors import DataError, UsageError
 from grre_jax.tasks import addressing, verifiers
-from grre_jax.tasks.stored_records import files_of, kinds_of, read_jsonl, read_records
+from grre_jax.tasks.stored_records import files_of, kinds_of, read_jsonl, read_records, refuse_missing
 from grre_jax.tasks.task import Question, Verdict, whole_number
 
 _WAYS = "pass path=FOLDER with train.jsonl and test.jsonl (or Parquet files of these names), or data_dir=FOLDER where tensorflow-datasets has prepared gsm8k"
@@ -135,11 +135,7 @@ class GSM8K:
         if self.path is None:
             sources = [("tensorflow-datasets", _prepared(split, self.data_dir))]
         else:
-            for option, given in (("path", self.path), ("test_path", self.test_path)):
-                if given is not None and not given.exists():
-                    raise DataError(
-                        f"task.options.{option} = {str(given)!r} does not exist: name a folder with train.jsonl and test.jsonl, or one such file."
-                    )
+            refuse_missing("a folder with train.jsonl and test.jsonl, or one such file", path=self.path, test_path=self.test_path)
             files = self._files(split)
             if not files and self.path.is_dir():
                 raise DataError(f"{self.path} holds no {split} files ({split}.jsonl, or {split}-*.parquet at any depth): {_WAYS}.")

@@ -452,8 +452,11 @@ def _as_interval(parts: list[str], text: str) -> str | None:
 def _same_sets(a: list[str], b: list[str], depth: int) -> bool:
     if len(a) > _MOST_PARTS or len(b) > _MOST_PARTS:
         return False
-    covered = all(any(_same(one, other, depth + 1) for other in b) for one in a)
-    return covered and all(any(_same(one, other, depth + 1) for one in a) for other in b)
+    # What is written alike needs no computing, which for a list of hard expressions would take a second.
+    said_a, said_b = {squeezed(part) for part in a}, {squeezed(part) for part in b}
+    rest_a, rest_b = [part for part in a if squeezed(part) not in said_b], [part for part in b if squeezed(part) not in said_a]
+    covered = all(any(_same(one, other, depth + 1) for other in b) for one in rest_a)
+    return covered and all(any(_same(one, other, depth + 1) for one in a) for other in rest_b)
 
 
 def _same_lists(a: list[str], b: list[str], depth: int) -> bool:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from grre_jax.errors import DataError, UsageError
 from grre_jax.tasks import addressing
-from grre_jax.tasks.stored_records import Record, data_files, files_of, from_hub, read_records
+from grre_jax.tasks.stored_records import Record, data_files, files_of, from_hub, read_records, refuse_missing
 from grre_jax.tasks.task import Question, whole_number
 
 _log = logging.getLogger(__name__)
@@ -165,11 +165,9 @@ class StoredQuestions(abc.ABC):
             name, file = self.hub
             hub_split = "train" if split == "train" else self.hub_test
             return None if hub_split is None else [(name, from_hub(name, hub_split, self._ways, file))]
-        for option, given in (("path", self.path), ("test_path", self.test_path)):
-            if given is not None and not given.exists():
-                raise DataError(
-                    f"task.options.{option} = {str(given)!r} does not exist: name a file or folder that does, with {self.name}'s Parquet, JSON or JSON-lines files."
-                )
+        refuse_missing(
+            f"a file or folder that does, with {self.name}'s Parquet, JSON or JSON-lines files", path=self.path, test_path=self.test_path
+        )
         folder = self.path
         if split == "test" and self.test_path is not None:
             folder = self.test_path

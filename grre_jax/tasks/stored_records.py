@@ -14,6 +14,13 @@ _PROBE_SECONDS = 10
 Record = dict[str, Any]
 
 
+def refuse_missing(wanted: str, **options: Path | None) -> None:
+    """DataError if a path that an option of the task names is not there; `wanted` says what to name."""
+    for option, given in options.items():
+        if given is not None and not given.exists():
+            raise DataError(f"task.options.{option} = {str(given)!r} does not exist: name {wanted}.")
+
+
 def data_files(path: Path) -> list[Path]:
     """The files below a folder that can be read, in the order of their names; hidden ones, such as macOS's "._1.json", are none."""
     found = {file for ending in _ENDINGS for file in path.rglob(f"*{ending}") if file.is_file()}
