@@ -12,6 +12,7 @@ from jaxtyping import Float
 from grre_jax.config import Config, EvaluationConfig, SamplingConfig
 from grre_jax.errors import UsageError
 from grre_jax.reporting import wilson_interval
+from grre_jax.reporting.metrics import COMPONENT
 from grre_jax.rollouts import Group, correctness
 from grre_jax.tasks import Question
 from grre_jax.tasks.judging import count_failures
@@ -23,7 +24,6 @@ from grre_jax.training.score import score_groups
 
 ALWAYS = ("reward", "reward_low", "reward_high", "response_length")  # figures of every evaluation
 WHERE_KNOWN = ("accuracy", "accuracy_low", "accuracy_high")  # of one whose verdicts say what is correct
-COMPONENT = "component_"  # first word of the figure of a reward's component
 
 
 def evaluation_explorer(parts: setup.Parts, graph: Any) -> Explorer:
