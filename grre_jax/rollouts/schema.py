@@ -9,12 +9,14 @@ a TFDS example per row of `FIELDS` (nested ragged features cannot be written wit
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int, UInt8
+from jaxtyping import Bool, Float, Int, UInt8
 
 from grre_jax.errors import DataError
+from grre_jax.tasks.task import CORRECT
 
 SCHEMA_VERSION = "1.1.0"  # a reader of 1.x reads every 1.y, keeping fields that it does not know; 2.0.0 would be refused
 FINISH_REASONS = ("stop", "length", "imported")  # ended with an EOS token; cut at the token limit; unknown, came from elsewhere
@@ -243,6 +245,15 @@ class Group:
         return bool(self.rewards.max() != self.rewards.min())
 
     @property
+    def correct(self) -> Bool[np.ndarray, " completions"] | None:
+        """Which completions are right [K]: the component "correct", or without one the rewards, where they are all 0 or 1; else None.
+
+        This is the one rule of the package: accuracy, pass@k, ranking and filters all follow it.
+        """
+        row = self.components.get(CORRECT, self.rewards)
+        return row == 1 if np.isin(row, (0, 1)).all() else None
+
+    @property
     def kept_mass(self) -> Float[np.ndarray, " tokens"] | None:
         """Probability, at the sampling temperature, of the tokens that truncation left to draw from [T]; None when it is unknown."""
         if self.behavior_logprobs is None or self.sampling_logprobs is None:
@@ -283,6 +294,12 @@ class Group:
     def _fail(self, name: str, shown: str, fix: str) -> None:
         shown = shown if len(shown) <= 80 else shown[:77] + "..."
         raise DataError(f"Group {self.group_id!r}: field {name} is wrong ({shown}); {fix}.")
+
+
+def correctness(groups: Sequence[Group]) -> list[Bool[np.ndarray, " completions"]] | None:
+    """`Group.correct` of each group; None if any of them does not say, since shares of the others would mislead."""
+    found = [group.correct for group in groups]
+    return None if any(row is None for row in found) else found
 
 
 def _same(left: Any, right: Any) -> bool:

@@ -20,8 +20,8 @@ TEMPLATE = "{question}\n\nReason step by step, and put the final answer in \\box
 def judge_mathematics(completion: str, answer: str) -> Verdict:
     """Reward 1 if the completion's answer is the right one as a mathematician reads them, else 0; "answered" says whether it gives one."""
     given = math_answers.final_expression(completion)
-    right = float(given is not None and math_equal.same_answer(given, answer))
-    return Verdict(right, {"correct": right, "answered": float(given is not None)})
+    right = given is not None and math_equal.same_answer(given, answer)
+    return Verdict(float(right), {"answered": float(given is not None)}, correct=right)
 
 
 def voted_answer(completion: str) -> str | None:

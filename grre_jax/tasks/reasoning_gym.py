@@ -108,7 +108,7 @@ class ReasoningGym:
         entry = self._entry_of(question)
         given = _answer(completion)
         score = self._score(given, entry) if given and len(given) <= _LONGEST_ANSWER and self._may_be_scored(given, entry) else 0.0
-        return Verdict(score, {"score": score, "correct": float(score == 1)})
+        return Verdict(score, {"score": score}, correct=score == 1)
 
     def _score(self, answer: str, entry: dict[str, Any]) -> float:
         try:

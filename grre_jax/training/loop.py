@@ -28,7 +28,7 @@ from grre_jax.training.batches import PackedBatch, place
 from grre_jax.training.checkpoint import Keep
 from grre_jax.training.data import Batches, training_contents
 from grre_jax.training.draws import Purpose, run_key
-from grre_jax.training.evaluate import check_best, evaluate, evaluation_explorer, failure_scalars, refuse_contaminated
+from grre_jax.training.evaluate import check_best, evaluate, evaluation_explorer, refuse_contaminated, require_best, verdict_scalars
 from grre_jax.training.explore import Explorer
 from grre_jax.training.export import write_model
 from grre_jax.training.free_running import FreeBatches
@@ -286,12 +286,12 @@ class _Learner:
                     state, metrics = step_fn(state, batch, objective, temperature, key, reference, self.parts.frozen)
                 ahead.begin(step + 1)
                 # The previous step's metrics are read now, while this step computes: nothing waits for the device.
-                bar.update(step + 1, pending.swap(step + 1, metrics, self._origin(step) | failure_scalars(groups)))
+                bar.update(step + 1, _of_training(pending.swap(step + 1, metrics, self._origin(step) | verdict_scalars(groups))))
                 done = step + 1
                 evaluates = done == steps or (config.evaluation.every and done % config.evaluation.every == 0)
                 saves = done == steps or done % config.checkpoint.every == 0 or (evaluates and config.checkpoint.best > 0)
                 if evaluates:
-                    bar.update(done, pending.swap(done, None))
+                    bar.update(done, _of_training(pending.swap(done, None)))
                     self._evaluate(state, done, bar)
                     pending.clock = time.monotonic()
                 if saves:
@@ -357,6 +357,12 @@ class _Learner:
             bar.phase("evaluating")
             scalars = evaluate(self.evaluator, *map(self.parts.full, (state.params, self.start_params)), self.questions, step=step)
             self.log.write("eval", step, scalars)
+            require_best(self.parts.config, scalars)
             self.scores = scalars
-            bar.update(step, {"accuracy": scalars["accuracy"]})
+            bar.update(step, {name: scalars[name] for name in ("accuracy",) if name in scalars})
             bar.phase("")
+
+
+def _of_training(scalars: dict[str, float]) -> dict[str, float]:
+    """What the progress line shows of a training row: the accuracy there is that of evaluations."""
+    return {name: value for name, value in scalars.items() if name != "accuracy"}

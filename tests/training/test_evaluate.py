@@ -13,7 +13,7 @@ from grre_jax.tasks import Verdict
 from grre_jax.training import loop, setup
 from grre_jax.training import state as states
 from grre_jax.training.draws import Purpose
-from grre_jax.training.evaluate import ALWAYS, check_best, evaluate, refuse_contaminated
+from grre_jax.training.evaluate import ALWAYS, WHERE_KNOWN, check_best, evaluate, refuse_contaminated, require_best, verdict_scalars
 from grre_jax.training.explore import Explorer
 from grre_jax.training.score import score_groups
 
@@ -44,20 +44,21 @@ def test_figures_by_hand(setting):
     result = evaluate(explorer, other, first, questions, step=7)
     groups = explorer.groups(other, questions, range(12), policy_version=7, attempt=7)
     rewards = np.concatenate([group.rewards for group in groups])
-    assert result["accuracy"] == pytest.approx(rewards.mean()) and 0 < rewards.sum() < 48
-    assert (result["accuracy_low"], result["accuracy_high"]) == pytest.approx(wilson_interval(rewards.sum(), 48))
+    for name in ("accuracy", "reward"):
+        assert result[name] == pytest.approx(rewards.mean()) and 0 < rewards.sum() < 48
+        assert (result[f"{name}_low"], result[f"{name}_high"]) == pytest.approx(wilson_interval(rewards.sum(), 48))
     assert result["response_length"] == pytest.approx(np.mean([length for group in groups for length in group.lengths]))
     start, policy = (np.concatenate(score_groups(explorer.graph, p, groups, explorer.mesh)).astype(float) for p in (first, other))
     ratio = np.exp(start - policy)
     assert result["kl_to_start"] == pytest.approx(np.mean(ratio - 1 - np.log(ratio)), abs=1e-5)
     assert result["kl_to_start"] > 1e-3
-    assert set(result) == {*ALWAYS, "kl_to_start"}
+    assert set(result) == {*WHERE_KNOWN, *ALWAYS, "kl_to_start"}
 
 
 @pytest.mark.parametrize(
     "evaluation, metric, message",
     [
-        ({}, "acuracy", r"best_metric = 'acuracy' is no figure .* one of accuracy, .*, kl_to_start$"),
+        ({}, "acuracy", r"best_metric = 'acuracy' is no figure .* one of accuracy, .*, kl_to_start, component_NAME"),
         ({}, "verify_failures", "is no figure"),
         ({"temperature": 0.5}, "kl_to_start", r"is no figure .* \(kl_to_start needs evaluation\.temperature 1"),
         ({"questions": 0}, "accuracy", r"checkpoint\.best = 2 keeps the best by an evaluation, and evaluation\.questions is 0"),
@@ -70,7 +71,7 @@ def test_the_best_is_by_a_figure_that_evaluations_have(make_config, tmp_path, ev
         loop.train(config)
     assert not config.folder.exists()
     check_best(dataclasses.replace(config, checkpoint=CheckpointConfig(best_metric=metric)))  # none is kept
-    for known in (*ALWAYS, "kl_to_start"):
+    for known in (*WHERE_KNOWN, *ALWAYS, "kl_to_start", "component_format"):
         check_best(dataclasses.replace(config, evaluation=EvaluationConfig(), checkpoint=CheckpointConfig(best=1, best_metric=known)))
 
 
@@ -112,3 +113,25 @@ def test_a_run_on_contaminated_data_is_refused_before_it_begins(make_config, tmp
     for evaluation in (EvaluationConfig(questions=12, allow_contaminated=True), EvaluationConfig(questions=0)):
         with pytest.raises(Began):
             loop.train(dataclasses.replace(config, evaluation=evaluation))
+
+
+def test_what_a_training_row_says_of_verdicts():
+    """Rewards of -1 and 1 are no accuracy; correctness is, and each component has a mean of its own."""
+    from grre_jax.rollouts import Group
+
+    def group(rewards, **components):
+        return Group(group_id="g", prompt="p", texts=["a", "b"], rewards=rewards, components=components)
+
+    assert verdict_scalars([group([-1, 1]), group([1, 1])]) == {}
+    found = verdict_scalars([group([-1, 1], correct=[0, 1], format=[1, 0.5]), group([1, 1], correct=[1, 1], format=[0, 0])])
+    assert found == {"accuracy": 0.75, "component_format": 0.375}
+    assert verdict_scalars([group([0, 1]), group([-1, 3])]) == {}  # one group that does not say
+    assert verdict_scalars([group([0, 1], length=[3, 5])]) == {"accuracy": 0.5, "component_length": 4}
+
+
+def test_the_best_by_an_accuracy_that_the_task_does_not_give_is_refused(make_config, tmp_path):
+    config = make_config(tmp_path / "run", checkpoint=CheckpointConfig(best=1))
+    require_best(config, {"accuracy": 0.5})
+    with pytest.raises(UsageError, match=r"best_metric = 'accuracy' .* has reward, response_length: return Verdict\(reward, correct="):
+        require_best(config, {"reward": 0.5, "response_length": 3})
+    require_best(dataclasses.replace(config, checkpoint=CheckpointConfig()), {"reward": 0.5})
