@@ -33,6 +33,32 @@ ENGINE = f"grre_jax.sampling {grre_jax.__version__}"
 FINISH_NAMES = {sampling.FINISH_STOP: "stop", sampling.FINISH_LENGTH: "length"}
 
 
+def encoded_prompt(question: Question, tokenizer: Tokenizer, limit: int, vocab: int) -> list[int]:
+    """A question's prompt as tokens.
+
+    Args:
+        question: what is asked.
+        tokenizer: the model's.
+        limit: the most tokens a prompt may have.
+        vocab: how many tokens the model has.
+
+    Raises:
+        DataError: the prompt is empty, longer than the limit, or has a token that the model does not.
+    """
+    tokens = tokenizer.encode_prompt(question)
+    if not tokens:
+        raise DataError(f"prompt {question.question_id} is empty: leave the question out")
+    if len(tokens) > limit:
+        raise DataError(
+            f"prompt {question.question_id} has {len(tokens)} tokens, over sampling.max_prompt_tokens = {limit}: raise the limit or leave the question out"
+        )
+    if max(tokens) >= vocab:
+        raise DataError(
+            f"prompt {question.question_id} has token {max(tokens)}, and the model's are 0 to {vocab - 1}: the tokenizer is not the model's"
+        )
+    return tokens
+
+
 @dataclasses.dataclass(frozen=True)
 class Explorer:
     """Samples groups for a task under given parameters.
@@ -155,16 +181,7 @@ class Explorer:
         """[questions, max_prompt_tokens] prompts and their [questions] lengths, of the questions held here, tokens of a model with so many; one token 0 for others."""
         limit = self.config.max_prompt_tokens
         prompts, lengths = np.zeros((len(questions), limit), np.int32), np.ones(len(questions), np.int32)
-        encoded = [self.tokenizer.encode_prompt(questions[i]) for i in np.flatnonzero(held)]
-        for i, tokens in zip(np.flatnonzero(held), encoded, strict=True):
-            if len(tokens) > limit:
-                raise DataError(
-                    f"prompt {questions[i].question_id} has {len(tokens)} tokens, over sampling.max_prompt_tokens = {limit}: raise the limit or leave the question out"
-                )
-            if max(tokens, default=0) >= vocab:
-                raise DataError(
-                    f"prompt {questions[i].question_id} has token {max(tokens)}, and the model's are 0 to {vocab - 1}: the tokenizer is not the model's"
-                )
+        encoded = [encoded_prompt(questions[i], self.tokenizer, limit, vocab) for i in np.flatnonzero(held)]
         prompts[held], lengths[held] = sampling.pad_prompts(encoded, limit)
         return prompts, lengths
 

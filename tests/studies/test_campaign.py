@@ -83,6 +83,16 @@ def test_algorithms_of_one_structure_share_a_place():
     )
 
 
+def test_a_folder_whose_first_run_failed_to_begin_is_of_no_scale(tmp_path):
+    console = make_console(quiet=True)
+    Campaign(tmp_path, SCALE, ENTRIES, 1, console)
+    other = dataclasses.replace(SCALE, operands=3)
+    Campaign(tmp_path, other, ENTRIES, 1, console)
+    (tmp_path / "warm-1.npz").write_bytes(b"")  # made at the scale
+    with pytest.raises(UsageError, match="another scale"):
+        Campaign(tmp_path, SCALE, ENTRIES, 1, console)
+
+
 def test_a_folder_is_of_one_scale_and_a_label_of_one_algorithm(tmp_path):
     console = make_console(quiet=True)
     Campaign(tmp_path, SCALE, ENTRIES, 1, console).ledger.add(a_run(), {"accuracy": [0.5]})
