@@ -265,7 +265,9 @@ class _Learner:
         """Steps from where the state stands to the end of the run."""
         config, steps = self.parts.config, self.parts.config.training.steps
         first = int(state.step)
-        pending = PendingMetrics(self.log, time.monotonic())
+        pending = PendingMetrics(
+            self.log, time.monotonic(), warn=lambda text: self.console.print(f"warning  {text}", style="yellow", markup=False)
+        )
         # KL penalties and their like are to the policy that the run started from.
         asked = {"ref_logprobs"} & self.parts.objective.requires - set(config.objective.stored_fields)
         reference = self.start_params if asked else None
