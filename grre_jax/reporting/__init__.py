@@ -10,7 +10,7 @@ from grre_jax.reporting.panels import PANELS, Panel, run_colours
 from grre_jax.reporting.progress import TrainingProgress, print_header
 from grre_jax.reporting.report import Report, report
 from grre_jax.reporting.sinks import NoLog, RunLog, Sink, TensorBoardSink, WandbSink, check_sinks, open_log
-from grre_jax.reporting.summary import Evaluation, RunSummary, print_summaries, summarise, wilson_interval
+from grre_jax.reporting.summary import RunSummary, print_summaries, summarise, wilson_interval
 
 __all__ = [
     "PANELS",

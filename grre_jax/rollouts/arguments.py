@@ -52,6 +52,11 @@ def _add_looking(actions: argparse._SubParsersAction) -> None:
     show.set_defaults(run=_show)
     verify = actions.add_parser("verify", help="check every checksum and record; ends with status 1 if something is damaged")
     verify.add_argument("folder")
+    verify.add_argument(
+        "--deep",
+        action="store_true",
+        help="also find log-probs that no policy can have given: their values, and what they say of each other",
+    )
     verify.set_defaults(run=_verify)
 
 
@@ -166,7 +171,7 @@ def _show(known: argparse.Namespace, _: list[str]) -> int:
 def _verify(known: argparse.Namespace, _: list[str]) -> int:
     from grre_jax.rollouts import commands
 
-    return commands.verify(known.folder)
+    return commands.verify(known.folder, deep=known.deep)
 
 
 def _merge(known: argparse.Namespace, _: list[str]) -> int:

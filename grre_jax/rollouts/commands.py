@@ -56,14 +56,19 @@ def info(folder: str | os.PathLike[str], *, last: int = 10, console: "Console | 
     return 0
 
 
-def verify(folder: str | os.PathLike[str], *, console: "Console | None" = None) -> int:
+def verify(folder: str | os.PathLike[str], *, deep: bool = False, console: "Console | None" = None) -> int:
     """Reads a rollout folder in full, prints what is damaged, and returns 0 when nothing is, 1 otherwise.
+
+    Args:
+      folder: the rollout folder.
+      deep: also look for log-probs that no policy can have given.
+      console: where to print; standard output by default.
 
     Raises:
       DataError: the folder does not exist or is no rollout folder.
     """
     console = console or console_()
-    report = verify_folder(folder)
+    report = verify_folder(folder, deep=deep)
     for problem in report.problems:
         console.print(plain(f"damaged: {problem}"), style="red")
     for name in report.duplicates[:20]:

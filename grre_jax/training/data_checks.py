@@ -8,9 +8,8 @@ from grre_jax import objectives
 from grre_jax.errors import DataError
 from grre_jax.objectives import Objective
 from grre_jax.rollouts import Group
+from grre_jax.rollouts.logprobs import ROUNDING
 from grre_jax.training.objective_config import STORED_FIELDS
-
-ROUNDING = 0.02  # nats by which a truncated log-prob may fall short of the untruncated one: two bfloat16 sums of the same logits
 
 
 def demonstrates(group: Group, objective: Objective) -> bool:

@@ -24,6 +24,7 @@ from grre_jax.rollouts import Group, record
 from grre_jax.tasks import Question, Task, Tokenizer
 from grre_jax.tasks.judging import InProcess, Judge, Judged
 from grre_jax.training import checksums
+from grre_jax.training.calls import Call, call_of
 from grre_jax.training.draws import Purpose, run_key
 from grre_jax.training.refill import lane
 
@@ -102,17 +103,13 @@ class Explorer:
         Raises:
             DataError: a prompt is longer than sampling.max_prompt_tokens, or has a token that the model does not.
         """
-        size = self._rows(self.call_size(len(questions)))
+        size = call_of(self.config, len(questions)).filled(meshes.row_devices(self.mesh))
         calls = [(questions[start : start + size], positions[start : start + size]) for start in range(0, len(questions), size)]
         return self.called(params, calls, size, policy_version=policy_version, attempt=attempt)
 
     def call_size(self, questions: int) -> int:
-        """How many questions a call has, of so many: sampling.prompts_per_call, or all if they are fewer; on any number of devices, so that explorers of one run agree."""
-        return max(min(self.config.prompts_per_call, questions), 1)
-
-    def _rows(self, size: int) -> int:
-        """`size`, or the next number of prompts that brings as many to every device."""
-        return size + -size % meshes.row_devices(self.mesh)
+        """How many questions a call has, of so many (`calls.call_of`)."""
+        return call_of(self.config, questions).prompts
 
     def called(
         self,
@@ -126,7 +123,7 @@ class Explorer:
         """As `groups`, for questions and positions that are already cut into calls, of `size` at most: each is computed in that one shape, filled up to as many on every device."""
         if not calls:
             return []
-        size = self._rows(size)
+        size = Call(size, self.config).filled(meshes.row_devices(self.mesh))
         model, cut = nnx.merge(self.graph, params), meshes.rows(self.mesh)
         computed = str(jnp.dtype(model.compute_dtype or model.embed[...].dtype))
         with meshes.use(self.mesh):

@@ -323,7 +323,7 @@ class _Learner:
         with progress as bar, Ahead(self._prepared, lambda step: step < steps and self.data.ready(step)) as ahead:
             if first == 0:
                 self._evaluate(state, 0, bar)
-            pending = PendingMetrics(self.log, time.monotonic(), bar.update)
+            pending = PendingMetrics(self.log, time.monotonic(), bar.update, warn=self._warn)
             for step in range(first, steps):
                 groups, batch = self._data_of(step, state, ahead, bar, pending)
                 if step == first:
@@ -346,6 +346,9 @@ class _Learner:
         if isinstance(self.data, FreeBatches):
             self.console.print(f"discarded {self.discarded} groups that were too old for their step")
         return state
+
+    def _warn(self, text: str) -> None:
+        self.console.print(f"warning  {text}", style="yellow", markup=False)
 
     def _data_of(
         self, step: int, state: states.TrainState, ahead: Ahead[Any], bar: Any, pending: PendingMetrics
