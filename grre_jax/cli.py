@@ -325,7 +325,9 @@ def _print_algorithms(rows: Sequence[AlgorithmRow], console: Console) -> None:
         lines += [f"variants: {', '.join(row.variants)}"] * (len(row.variants) > 1)
         table.add_row(row.name, "\n".join([*lines, f"needs: {needs}", row.paper, row.link]))
     console.print(table)
-    numbers = Table("number", "meaning", "domain", title="Numbers", show_lines=False)
+    numbers = Table(title="Numbers")
+    for title in ("number", "meaning", "domain"):
+        numbers.add_column(title, overflow="fold")
     for name in dict.fromkeys(name for row in rows for name in row.defaults if name in NUMBERS):
         numbers.add_row(name, NUMBERS[name].meaning, NUMBERS[name].domain)
     console.print(numbers)

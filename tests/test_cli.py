@@ -195,7 +195,8 @@ def test_no_width_cuts_the_table_of_algorithms(capsys, monkeypatch, columns):
         assert f" {row.name} " in printed
 
 
-def test_algorithms_of_a_name(capsys, fails):
+def test_algorithms_of_a_name(capsys, fails, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
     assert main(["algorithms", "opsm"]) == 0
     printed = capsys.readouterr().out
     assert "opsm_delta" in printed and "may be negative" in printed and "rloo" not in printed
