@@ -11,7 +11,6 @@ from typing import Any
 from grre_jax.config import Config
 from grre_jax.errors import UsageError
 
-
 # What TRL, verl and others call a field, by the last part of the name that they use.
 FOREIGN_NAMES = {
     word: field
