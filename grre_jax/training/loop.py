@@ -266,7 +266,6 @@ class _Learner:
         """Steps from where the state stands to the end of the run."""
         config, steps = self.parts.config, self.parts.config.training.steps
         first = int(state.step)
-        pending = PendingMetrics(self.log, time.monotonic())
         # KL penalties and their like are to the policy that the run started from.
         asked = {"ref_logprobs"} & self.parts.objective.requires - set(config.objective.stored_fields)
         reference = self.start_params if asked else None
@@ -281,18 +280,21 @@ class _Learner:
         with progress as bar, Ahead(self._prepared, lambda step: step < steps and self.data.ready(step)) as ahead:
             if first == 0:
                 self._evaluate(state, 0, bar)
+            pending = PendingMetrics(self.log, time.monotonic(), bar.update)
             for step in range(first, steps):
                 groups, batch = self._data_of(step, state, ahead, bar, pending)
+                if step == first:
+                    bar.phase("compiling the train step")
                 with jax.transfer_guard("disallow"):
                     state, metrics = step_fn(state, batch, objective, temperature, key, reference, self.parts.frozen)
                 ahead.begin(step + 1)
                 # The previous step's metrics are read now, while this step computes: nothing waits for the device.
-                bar.update(step + 1, pending.swap(step + 1, metrics, self._origin(step) | failure_scalars(groups)))
+                pending.swap(step + 1, metrics, self._origin(step) | failure_scalars(groups))
                 done = step + 1
                 evaluates = done == steps or (config.evaluation.every and done % config.evaluation.every == 0)
                 saves = done == steps or done % config.checkpoint.every == 0 or (evaluates and config.checkpoint.best > 0)
                 if evaluates:
-                    bar.update(done, pending.swap(done, None))
+                    pending.swap(done, None)
                     self._evaluate(state, done, bar)
                     pending.clock = time.monotonic()
                 if saves:
@@ -355,9 +357,8 @@ class _Learner:
 
     def _evaluate(self, state: states.TrainState, step: int, bar: Any) -> None:
         if self.questions:
-            bar.phase("evaluating")
+            bar.phase("evaluating" if step else "compiling, evaluating")
             scalars = evaluate(self.evaluator, *map(self.parts.full, (state.params, self.start_params)), self.questions, step=step)
             self.log.write("eval", step, scalars)
             self.scores = scalars
-            bar.update(step, {"accuracy": scalars["accuracy"]})
-            bar.phase("")
+            bar.evaluated(step, scalars)

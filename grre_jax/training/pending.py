@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -22,10 +22,18 @@ class Diverged(DataError):
 
 @dataclasses.dataclass
 class PendingMetrics:
-    """The newest step's metrics, still on the device."""
+    """The newest step's metrics, still on the device.
+
+    Args:
+        log: where rows go.
+        clock: when the newest step began, by `time.monotonic`.
+        show: called with the step and the scalars of each row that was written.
+        kind: of the rows.
+    """
 
     log: Any
     clock: float
+    show: Callable[[int, Mapping[str, float]], None] = lambda step, scalars: None
     metrics: Any = None
     step: int = 0
     extra: Mapping[str, float] = dataclasses.field(default_factory=dict)
@@ -46,6 +54,7 @@ class PendingMetrics:
             scalars |= self.extra
             self.clock = now
             self.log.write(self.kind, self.step, scalars)
+            self.show(self.step, scalars)
             self._check(scalars)
         self.metrics, self.step, self.extra = metrics, step, extra
         return scalars

@@ -50,12 +50,16 @@ def warm_start(parts: setup.Parts, graph: Any, params: Any, folder: Path, log: A
     optimizer = states.make_optimizer(warm.optimizer)
     step_fn = make_train_step(graph, optimizer, warm.optimizer.schedule(), parts.mesh)
     state = states.fresh(params, optimizer, parts.mesh)
-    pending = PendingMetrics(log, time.monotonic(), kind="warm_start")
-    with reporting.TrainingProgress(warm.steps, description="warm start", console=console, enabled=processes.is_first()) as bar:
+    progress = reporting.TrainingProgress(
+        warm.steps, description="warm start", kind="warm_start", console=console, enabled=processes.is_first()
+    )
+    with progress as bar:
+        pending = PendingMetrics(log, time.monotonic(), bar.update, kind="warm_start")
+        bar.phase("compiling")
         for step in range(warm.steps):
             batch = place(data.groups(step), shape, imitate, parts.mesh)
             state, metrics = step_fn(state, batch, imitate, np.float32(1.0), run_key(config.seed, Purpose.WARM_START), None, parts.frozen)
-            bar.update(step + 1, pending.swap(step + 1, metrics))
+            pending.swap(step + 1, metrics)
             if stop.agreed():
                 raise stop.stopped("in the warm start, which starts anew with --resume")
         pending.swap(warm.steps, None)

@@ -202,7 +202,9 @@ def test_data_of_the_task_that_is_not_there_leaves_no_run_behind(make_config, tm
 def test_a_loss_that_is_not_finite_ends_the_run_by_its_name_and_saves_nothing_of_it(make_config, tmp_path, regime):
     """On-policy the policy that it leaves would have to sample before the step's metrics are read."""
     own = tmp_path / "own.py"
-    own.write_text("import jax.numpy as jnp\ndef lost(x):\n    return x.advantages * x.logprobs * jnp.where(x.advantages > -9, jnp.nan, 1)\n")
+    own.write_text(
+        "import jax.numpy as jnp\ndef lost(x):\n    return x.advantages * x.logprobs * jnp.where(x.advantages > -9, jnp.nan, 1)\n"
+    )
     config = make_config(tmp_path / "run", regime=regime, objective=ObjectiveConfig(f"{own}:lost"), warm_start=WarmStartConfig(steps=0))
     with pytest.raises(Diverged, match="^train step 1: .* the loss nan, .*objective"):
         train(config)
@@ -270,3 +272,21 @@ def test_learning_from_stored_text_and_ranking_what_was_held_out(make_config, tm
     following = make_config(tmp_path / "next", model=dataclasses.replace(config.model, path=str(tmp_path / "run" / "model")))
     assert setup.model_contents(following) == {"sevens/test"}
     assert models.load(tmp_path / "run" / "model").config.num_layers == 2
+
+
+def test_the_console_says_each_thing_once(make_config, tmp_path):
+    """Off a terminal: what is compiled, every evaluation, and training lines with the figures of their own steps."""
+    console = Console(file=io.StringIO(), width=200)
+    folder = loop.train(make_config(tmp_path / "run"), console=console)
+    lines = [line.strip() for line in console.file.getvalue().splitlines()]
+    metrics = reporting.read_metrics(folder)
+    for kind, name, form in (("train", "reward", "reward {:.3f}"), ("eval", "accuracy", "acc {:.1%}"), ("warm start", "loss", "loss {:.4f}")):
+        rows = {row["step"]: row for row in metrics[kind.replace(" ", "_")]}
+        shown = [line for line in lines if line.startswith(kind) and "compiling" not in line]
+        steps = [int(line[len(kind) :].split("/")[0]) for line in shown]
+        assert steps == sorted(rows)
+        for step, line in zip(steps, shown, strict=True):
+            assert form.format(rows[step][name]) in line
+    assert not any("clip" in line for line in lines if line.startswith("warm start"))
+    compiling = [line.split("%")[1].strip() for line in lines if "compiling" in line]
+    assert compiling == ["compiling", "compiling, evaluating", "compiling, sampling 12 groups", "compiling the train step"]
