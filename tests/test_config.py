@@ -208,6 +208,7 @@ def test_every_field_survives_json():
             "sampling.cache_dtype": "int8",
             "optimizer.name": "lion",
             "warm_start.optimizer.name": "lion",
+            **{f"{section}optimizer.{b}": "0.5" for section in ("", "warm_start.") for b in ("b1", "b2")},
         },
     )
     chosen |= {"regime.replay_ratio": "0.5", "data.mix": "folder=0.25:expert", "data.order": "newest", "objective.stored": "reference"}
