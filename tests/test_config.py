@@ -206,6 +206,7 @@ def test_every_field_survives_json():
             "model.lora_targets": "v_proj",
             "model.remat": "full",
             "sampling.cache_dtype": "int8",
+            "mesh.data": "1",
             "optimizer.name": "lion",
             "warm_start.optimizer.name": "lion",
             **{f"{section}optimizer.{b}": "0.5" for section in ("", "warm_start.") for b in ("b1", "b2")},
