@@ -9,6 +9,7 @@ from typing import Any
 
 from grre_jax import config as configs
 from grre_jax.config import Config
+from grre_jax.console import make_console
 from grre_jax.errors import UsageError
 from grre_jax.explain import timeline
 from grre_jax.explain.cautions import cautions
@@ -106,10 +107,9 @@ def _composition(config: Config) -> dict[str, Any]:
 
 
 def _print(config: Config, told: dict[str, Any], console: Any) -> None:
-    from rich.console import Console
     from rich.table import Table
 
-    console = console or Console()
+    console = console or make_console()
     run, step, objective = told["run"], told["step"], told["objective"]
     console.print(f"{run['name']}: {run['steps']} steps, {run['regime'] or 'all data is stored already'}", style="bold", markup=False)
     console.print(_composed(step, config), markup=False)

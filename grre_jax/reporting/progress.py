@@ -1,8 +1,9 @@
 """Progress of a run on the console: a live bar on a terminal, lines anywhere else."""
 
-import os
 import time
 from collections.abc import Callable, Mapping
+
+from grre_jax.console import make_console
 
 Form = Callable[[float], str]
 
@@ -228,16 +229,6 @@ def print_header(summary: Mapping[str, object], title: str = "grre_jax", console
     console.print()
 
 
-def make_console(quiet: bool = False):
-    """A rich console on standard output; off a terminal wide enough not to break log lines. A quiet one prints nothing."""
-    from rich.console import Console
-
-    console = Console(quiet=quiet)
-    if not console.is_terminal and not os.environ.get("COLUMNS"):
-        console = Console(width=120, quiet=quiet)
-    return console
-
-
 def is_live(console) -> bool:
     """Whether the console can redraw in place: a real terminal, neither a dumb one nor a notebook."""
     return console.is_terminal and not console.is_dumb_terminal and not console.is_jupyter
@@ -277,7 +268,7 @@ def _make_bar(console):
     unicode = speaks_unicode(console)
     return Progress(
         SpinnerColumn("dots" if unicode else "line", finished_text="[green]✓[/]" if unicode else "[green]ok[/]"),
-        TextColumn("[bold]{task.description}"),
+        TextColumn("{task.description}", style="bold", markup=False),
         BarColumn(bar_width=None, complete_style="cyan", finished_style="green"),
         MofNCompleteColumn(),
         TextColumn("{task.fields[readings]}", markup=False),

@@ -17,6 +17,7 @@ import numpy as np
 
 from grre_jax import reporting, rollouts, sampling
 from grre_jax.config import Config
+from grre_jax.console import make_console
 from grre_jax.errors import DataError, UsageError
 from grre_jax.parallel import mesh as meshes
 from grre_jax.parallel import processes
@@ -83,7 +84,7 @@ class Role:
 def run(config: Config, role: Role, *, resume: bool, overwrite: bool, console: Any) -> Path | StorePath:
     """As `train`, in a role."""
     first = processes.is_first()
-    console = console if console and first else reporting.progress.make_console(quiet=not first)
+    console = console if console and first else make_console(quiet=not first)
     # ---- everything that can be wrong with a request is tried before the folder is touched
     parts = setup.build(config)
     folders = stored_folders.open_stored(config, resume=resume)

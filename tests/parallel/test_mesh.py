@@ -61,10 +61,10 @@ def test_the_default_uses_every_device():
     assert parallel.row_devices(mesh) == len(jax.devices())
 
 
-@pytest.mark.parametrize("config", [MeshConfig(data=0), MeshConfig(data=-2), MeshConfig(fsdp=0), MeshConfig(tensor=-1)])
-def test_axes_have_a_least_size(config):
-    with pytest.raises(ValueError, match="mesh axes must be at least 1"):
-        parallel.make_mesh(config)
+@pytest.mark.parametrize("axes", [{"data": 0}, {"data": -2}, {"fsdp": 0}, {"tensor": -1}])
+def test_axes_have_a_least_size(axes):
+    with pytest.raises(ValueError, match=f"{next(iter(axes))} must be at least 1"):
+        MeshConfig(**axes)
 
 
 def test_a_wrong_product_names_the_numbers():
