@@ -27,18 +27,30 @@ from fractions import Fraction
 
 from grre_jax.tasks import math_values, verifiers
 from grre_jax.tasks.math_notation import normalised, squeezed, units_differ, without_unit, words
+from grre_jax.tasks.math_parts import (
+    AND,
+    GROUPED,
+    RELATION,
+    alternatives_of,
+    bare,
+    cut_at,
+    deepest,
+    in_braces,
+    matrix_of,
+    nesting_of,
+    sides_of,
+    tuple_of,
+    union_of,
+)
 
 _MOST_CHARACTERS = 300
 _MOST_PARTS = 64
 _MOST_STATEMENTS = 32  # each compared with each
 _MOST_DEPTH = 20
 _MOST_SIDES = 17  # of a chain of equations, signs counted
-_OPEN, _CLOSE = "([{", ")]}"
-_RELATION = re.compile(r"\\(?:le|ge|ne|in|approx)(?![A-Za-z])|[=<>]")
 _NAME = re.compile(
     r"\\?[A-Za-z]+'*(?:_(?:\{?\\?[0-9A-Za-z]+\}?|\{\\text\{[A-Za-z]+\}\}))?(?:\([A-Za-z0-9]+(?:,\s*[A-Za-z0-9]+)*\))?|\([A-Za-z](?:,\s*[A-Za-z])+\)"
 )
-_MATRIX = re.compile(r"\\begin\{([pbvBV]?matrix|smallmatrix|array)\}(?:\{[lcr| ]*\})?(.*)\\end\{\1\}", re.DOTALL)
 _REPEATING = re.compile(r"(-?)([0-9]*)\.([0-9]*)\\(?:overline|bar|dot)\{?([0-9]+)\}?")
 _BASE = re.compile(r"([0-9A-F]+)_\{?([0-9]+)\}?")
 _SHORT_WORDS = {"yes", "no", "odd", "even", "true", "false", "all", "none", "both", "never", "always"}
@@ -56,15 +68,13 @@ _BUILDER = re.compile(
     rf"\\\{{\s*({_NAME.pattern})\s*(?:\\in\s*(?:\\mathbb\{{?R\}}?|\\R)\s*)?(?:\\mid(?![A-Za-z])|[|:])(.+)\\\}}", re.DOTALL
 )
 _OR_BETWEEN = re.compile(r"(?<=[)\]])\s*(?:\\text\s*\{\s*or\s*\}|or(?![A-Za-z]))\s*(?=[(\[])")
-_GROUPED = re.compile(r"-?[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]+)?")
 _TOGETHER = re.compile(r"(?<![A-Za-z])and(?![A-Za-z])", re.IGNORECASE)
 _EITHER = re.compile(r"(?<![A-Za-z])or(?![A-Za-z])", re.IGNORECASE)
-_AND = re.compile(r"\\text\s*\{\s*,?\s*(?:and|or)\s*\}|(?<![A-Za-z\\])(?:and|or)(?![A-Za-z])", re.IGNORECASE)
 
 
 def same_answer(given: str, truth: str) -> bool:
     """Whether a given answer and the right one, as they were written, are the same; see the module's text. Never raises."""
-    if max(len(given), len(truth)) > _MOST_CHARACTERS or max(_depth(given), _depth(truth)) > _MOST_DEPTH:
+    if max(len(given), len(truth)) > _MOST_CHARACTERS or max(deepest(given), deepest(truth)) > _MOST_DEPTH:
         return squeezed(given) == squeezed(truth) != ""
     given, truth = normalised(given), normalised(truth)
     return bool(given and truth) and _same(given, truth)
@@ -72,14 +82,14 @@ def same_answer(given: str, truth: str) -> bool:
 
 def canonical(answer: str) -> str:
     """A text that is the same for answers written alike: of a number its exact value, else the answer in one notation. Never raises."""
-    text = _bare(normalised(answer)) if len(answer) <= _MOST_CHARACTERS and _depth(answer) <= _MOST_DEPTH else answer
+    text = bare(normalised(answer)) if len(answer) <= _MOST_CHARACTERS and deepest(answer) <= _MOST_DEPTH else answer
     value = _number(text)
     return str(value) if value is not None else squeezed(text)
 
 
 def _same(a: str, b: str, depth: int = 0) -> bool:
     """Of two normalised texts, the given one first."""
-    a, b = _bare(a), _bare(b)
+    a, b = bare(a), bare(b)
     if not a or not b or depth > 6:
         return False
     if squeezed(a) == squeezed(b):
@@ -90,7 +100,7 @@ def _same(a: str, b: str, depth: int = 0) -> bool:
         return _same_choices(choice_a or a, choice_b or b, depth)
     if _words_same(a, b) or _numbers_same(a, b):
         return True
-    if len(_sides(a)) > 1 or len(_sides(b)) > 1:
+    if len(sides_of(a)) > 1 or len(sides_of(b)) > 1:
         return _relations_same(a, b, depth)
     return _structures_same(a, b, depth)
 
@@ -109,25 +119,25 @@ def _same_choices(a: re.Match | str, b: re.Match | str, depth: int) -> bool:
 
 
 def _structures_same(a: str, b: str, depth: int) -> bool:
-    nested_a, nested_b = _nesting(a), _nesting(b)
+    nested_a, nested_b = nesting_of(a), nesting_of(b)
     if nested_a != nested_b and max(nested_a, nested_b) > 1:
         return False
     if ("\\cup" in a) != ("\\cup" in b):  # of intervals "or" is the union
         a, b = (_OR_BETWEEN.sub(r"\\cup ", text) for text in (a, b))
-    parts_a, parts_b = _alternatives(a), _alternatives(b)
-    if len(parts_a) > 1 or len(parts_b) > 1 or _in_braces(a) is not None or _in_braces(b) is not None:
+    parts_a, parts_b = alternatives_of(a), alternatives_of(b)
+    if len(parts_a) > 1 or len(parts_b) > 1 or in_braces(a) is not None or in_braces(b) is not None:
         return _same_sets(parts_a, parts_b, depth)
-    for split in (_union, _matrix, _tuple):
+    for split in (union_of, matrix_of, tuple_of):
         found_a, found_b = split(a), split(b)
         if found_a and found_b:
             (kind_a, inner_a), (kind_b, inner_b) = found_a, found_b
-            together = _same_sets(inner_a, inner_b, depth) if split is _union else _same_lists(inner_a, inner_b, depth)
+            together = _same_sets(inner_a, inner_b, depth) if split is union_of else _same_lists(inner_a, inner_b, depth)
             return kind_a == kind_b and together
         if found_a or found_b:
             return False
     if re.search(r"\\(?:pm|mp)(?![A-Za-z])", a + " " + b):
         return False
-    ratio_a, ratio_b = _top(a, ":"), _top(b, ":")
+    ratio_a, ratio_b = cut_at(a, ":"), cut_at(b, ":")
     if max(len(ratio_a), len(ratio_b)) > 2 or len(ratio_a) == len(ratio_b) == 2:
         return _same_ratios(ratio_a, ratio_b, depth)
     return _expressions_same(a, b)
@@ -184,14 +194,14 @@ def _measured(text: str) -> tuple[str, str]:
 
 
 def _number(text: str) -> Fraction | None:
-    text = _bare(text)
+    text = bare(text)
     repeating = _REPEATING.fullmatch(text.replace(" ", ""))
     if repeating:
         sign, whole, fixed, cycle = repeating.groups()
         size = Fraction(int(whole or 0)) + Fraction(int(fixed or 0), 10 ** len(fixed))
         size += Fraction(int(cycle), (10 ** len(cycle) - 1) * 10 ** len(fixed))
         return -size if sign else size
-    if "," in text and not _GROUPED.fullmatch(text.strip()):
+    if "," in text and not GROUPED.fullmatch(text.strip()):
         return None
     fraction = re.fullmatch(r"([-+]?)\s*\\frac\{\s*([^{}]+?)\s*\}\{\s*([^{}]+?)\s*\}", text)
     if fraction:
@@ -235,7 +245,7 @@ def _based(text: str) -> re.Match | None:
 def _relations_same(a: str, b: str, depth: int) -> bool:
     """Of a given answer and the right one, at least one of them with a relation."""
     a, b = _exact_side(a), _exact_side(b)
-    if not (_RELATION.search(a) or _RELATION.search(b)):
+    if not (RELATION.search(a) or RELATION.search(b)):
         return _same(a, b, depth + 1)
     many_a, many_b = _statements(a), _statements(b)
     interval_a, interval_b = _as_interval(many_a, a), _as_interval(many_b, b)
@@ -254,10 +264,10 @@ def _relations_same(a: str, b: str, depth: int) -> bool:
             _point(many, other) if not _EITHER.search(text) else None for many, text, other in ((many_a, a, b), (many_b, b, a))
         )
         if point_a is not None or point_b is not None:
-            return _same(point_a or _sides(a)[-1], point_b or _sides(b)[-1], depth + 1)
-        many_a, many_b = (many if _RELATION.search(text) else _alternatives(text) for text, many in ((a, many_a), (b, many_b)))
+            return _same(point_a or sides_of(a)[-1], point_b or sides_of(b)[-1], depth + 1)
+        many_a, many_b = (many if RELATION.search(text) else alternatives_of(text) for text, many in ((a, many_a), (b, many_b)))
         return _statements_same(many_a, many_b, depth)
-    sides_a, sides_b = _sides(a), _sides(b)
+    sides_a, sides_b = sides_of(a), sides_of(b)
     if len(sides_a) == 1 or len(sides_b) == 1:
         right_a, right_b = _right_hand(a, of_expressions=len(sides_b) == 1), _right_hand(b)
         if len(sides_a) > 1 and right_a == a or len(sides_b) > 1 and right_b == b:
@@ -268,11 +278,11 @@ def _relations_same(a: str, b: str, depth: int) -> bool:
 
 def _statements(text: str) -> list[str]:
     """The parts of several answers; "x = \\pm 3", "x = 3, -3" and "x \\in \\{3, -3\\}" are "x = 3" and "x = -3"."""
-    parts = _alternatives(text) if len(_top(text, ",")) > 1 or _AND.search(text) else [text]
-    sides = _sides(parts[0]) if parts else []
+    parts = alternatives_of(text) if len(cut_at(text, ",")) > 1 or AND.search(text) else [text]
+    sides = sides_of(parts[0]) if parts else []
     if len(sides) == 3 and sides[1] in ("=", "\\in") and _NAME.fullmatch(sides[0].replace(" ", "")):
-        values = _alternatives(sides[2]) + parts[1:]
-        if len(values) > 1 and not any(_RELATION.search(part) for part in parts[1:]):
+        values = alternatives_of(sides[2]) + parts[1:]
+        if len(values) > 1 and not any(RELATION.search(part) for part in parts[1:]):
             return [f"{sides[0]} = {value}" for value in values]
     return parts
 
@@ -282,11 +292,11 @@ def _point(parts: list[str], other: str) -> str | None:
 
     A point without names has its coordinates in the order of the alphabet, if the letters follow each other there: of m and b nobody knows.
     """
-    sides = _sides(other)
+    sides = sides_of(other)
     names = re.findall("[A-Za-z]", sides[0]) if len(sides) == 3 and sides[1] == "=" and _NAME.fullmatch(sides[0].replace(" ", "")) else None
-    if len(sides) != 1 and names is None or len(parts) < 2 or (_tuple(sides[-1]) or "?")[0] != "()":
+    if len(sides) != 1 and names is None or len(parts) < 2 or (tuple_of(sides[-1]) or "?")[0] != "()":
         return None
-    values = {squeezed(_sides(part)[0]): _sides(part)[-1] for part in parts if _sides(part)[1:2] == ["="]}
+    values = {squeezed(sides_of(part)[0]): sides_of(part)[-1] for part in parts if sides_of(part)[1:2] == ["="]}
     if not len(values) == len(parts) or not all(re.fullmatch("[A-Za-z]", name) for name in values):
         return None
     if names is None:
@@ -301,7 +311,7 @@ def _statements_same(a: list[str], b: list[str], depth: int) -> bool:
     if not 0 < len(a) <= _MOST_STATEMENTS or not 0 < len(b) <= _MOST_STATEMENTS:
         return False
     (names_a, values_a), (names_b, values_b) = _named(a), _named(b)
-    if not all(_RELATION.search(part) for part in (*a, *b)):
+    if not all(RELATION.search(part) for part in (*a, *b)):
         names_a = names_b = [""] * _MOST_PARTS
     elif (len(set(names_a)) == 1) != (len(set(names_b)) == 1):
         names_a, names_b = ([re.sub(r"_\{?[0-9]\}?$", "", name) for name in names] for names in (names_a, names_b))
@@ -313,7 +323,7 @@ def _statements_same(a: list[str], b: list[str], depth: int) -> bool:
 def _named(parts: list[str]) -> tuple[list[str], list[str]]:
     """What statements are about, "" for none, and what they say of it."""
     values = [_right_hand(part) for part in parts]
-    return ["" if value == part else squeezed(_sides(part)[0]) for value, part in zip(values, parts, strict=True)], values
+    return ["" if value == part else squeezed(sides_of(part)[0]) for value, part in zip(values, parts, strict=True)], values
 
 
 def _same_relation(a: list[str], b: list[str], depth: int) -> bool:
@@ -339,20 +349,10 @@ def _turned(sides: list[str]) -> list[str]:
     return [signs.get(side, side) if place % 2 else side for place, side in enumerate(reversed(sides))]
 
 
-def _sides(text: str) -> list[str]:
-    """["x", "=", "5"] of "x = 5"; [text] where there is no relation outside of brackets."""
-    sides, start = [], 0
-    for found in _RELATION.finditer(text):
-        if _depth_at(text, found.start()) == 0:
-            sides += [text[start : found.start()].strip(), found[0]]
-            start = found.end()
-    return [*sides, text[start:].strip()]
-
-
 def _exact_side(text: str) -> str:
     """ "3\\sqrt2" of "3\\sqrt2 \\approx 4.24"; the text itself where a name alone is approximated, and of several answers."""
-    sides = _sides(text)
-    if "\\approx" not in sides or len(_top(text, ",")) > 1 or _AND.search(text):
+    sides = sides_of(text)
+    if "\\approx" not in sides or len(cut_at(text, ",")) > 1 or AND.search(text):
         return text
     place = sides.index("\\approx")
     return text if place == 1 and _NAME.fullmatch(sides[0].replace(" ", "")) else " ".join(sides[:place])
@@ -360,20 +360,20 @@ def _exact_side(text: str) -> str:
 
 def _region(text: str) -> tuple[str, str]:
     """("x", "S") of "x \\in S"; ("", text) of everything else."""
-    sides = _sides(text)
+    sides = sides_of(text)
     membership = len(sides) == 3 and sides[1] == "\\in" and _NAME.fullmatch(sides[0].replace(" ", ""))
     return (squeezed(sides[0]), sides[2]) if membership else ("", text)
 
 
 def _condition(text: str) -> str:
     r"""What a set of real numbers says of its members: 2 < x of \{x \mid 2 < x\}; the text itself for everything else."""
-    found = _BUILDER.fullmatch(text) if _in_braces(text) is not None else None
+    found = _BUILDER.fullmatch(text) if in_braces(text) is not None else None
     return found[2].strip() if found and squeezed(found[1]) in squeezed(found[2]) else text
 
 
 def _names(parts: list[str]) -> set[str]:
     """The names that are sides of relations."""
-    return {squeezed(side) for part in parts for side in _sides(part)[::2] if _NAME.fullmatch(side)}
+    return {squeezed(side) for part in parts for side in sides_of(part)[::2] if _NAME.fullmatch(side)}
 
 
 def _variables(text: str) -> set[str]:
@@ -386,7 +386,7 @@ def _right_hand(text: str, of_expressions: bool = False) -> str:
 
     With `of_expressions` also the value of "x + y = 7": not that of "x^2 = 2", which is no solution, nor of "x + y = 0", a way to write an equation.
     """
-    sides = _sides(text)
+    sides = sides_of(text)
     if "=" in sides and _contradicts(sides):
         return text
     named = len(sides) >= 3 and set(sides[1::2]) <= {"=", "\\in"}
@@ -412,7 +412,7 @@ def _comparable(a: str, b: str) -> bool:
     try:
         math_values.same_value(core_a, core_b)
     except math_values.NotComparable:
-        return None not in (_tuple(a), _tuple(b))
+        return None not in (tuple_of(a), tuple_of(b))
     return not units_differ(unit_a, unit_b)
 
 
@@ -424,10 +424,10 @@ def _as_interval(parts: list[str], text: str) -> str | None:
       text: what they are the parts of, which says how they go together.
     """
     names, bounds = set(), []
-    if len(parts) == 1 and (sides := _sides(parts[0]))[1:2] == ["\\ne"] and len(sides) == 3 and _NAME.fullmatch(sides[0]):
+    if len(parts) == 1 and (sides := sides_of(parts[0]))[1:2] == ["\\ne"] and len(sides) == 3 and _NAME.fullmatch(sides[0]):
         return f"(-\\infty,{sides[2]})\\cup ({sides[2]},\\infty)"
     for part in parts:
-        sides = _sides(part)
+        sides = sides_of(part)
         if len(sides) == 3 and not _NAME.fullmatch(sides[0]) or len(sides) == 5 and set(sides[1::2]) <= {">", "\\ge"}:
             sides = _turned(sides)
         if len(sides) == 3:
@@ -461,116 +461,3 @@ def _same_sets(a: list[str], b: list[str], depth: int) -> bool:
 
 def _same_lists(a: list[str], b: list[str], depth: int) -> bool:
     return len(a) == len(b) <= _MOST_PARTS and all(_same(one, other, depth + 1) for one, other in zip(a, b, strict=True))
-
-
-def _alternatives(text: str) -> list[str]:
-    """The answers that a text gives: the members of a set in braces, what commas, "and" and "or" separate, both signs of \\pm."""
-    inside = _in_braces(text)
-    inner = text if inside is None else inside
-    if inside is None and _GROUPED.fullmatch(inner):
-        return [inner]
-    parts = [part for piece in _top(_AND.sub(",", inner), ",") if (part := piece.strip())]
-    signs = [
-        [part.replace("\\pm", s).replace("\\mp", {"+": "-", "-": "+"}[s]) for s in "+-"]
-        if re.search(r"\\(?:pm|mp)(?![A-Za-z])", part)
-        else [part]
-        for part in parts
-    ]
-    return [part.removeprefix("+").strip() for part in itertools.chain.from_iterable(signs)]
-
-
-def _in_braces(text: str) -> str | None:
-    """What a set in braces holds; None of everything else, \\{1\\} \\cup \\{2\\} too."""
-    return text[2:-2] if text.startswith("\\{") and text.endswith("\\}") and _closes_at(text[1:]) == len(text) - 2 else None
-
-
-def _nesting(text: str) -> int:
-    """How many sets an answer is in each other: 1 for \\{5\\} and \\emptyset, 2 for \\{\\emptyset\\}."""
-    levels = 0
-    while (inside := _in_braces(text)) is not None:
-        text, levels = inside.strip(), levels + 1
-    return levels + (text == "\\emptyset")
-
-
-def _union(text: str) -> tuple[str, list[str]] | None:
-    parts = _top(text, "\\cup")
-    return ("union", [part.strip() for part in parts]) if len(parts) > 1 else None
-
-
-def _matrix(text: str) -> tuple[str, list[str]] | None:
-    inside = text[1:-1].strip() if text[:1] + text[-1:] in ("[]", "||") else text
-    found = _MATRIX.fullmatch(inside)
-    if not found:
-        return None
-    determinant = found[1].startswith(("v", "V")) or text.startswith("|")
-    rows = [row.split("&") for row in found[2].strip().removesuffix("\\\\").split("\\\\")]
-    shape = "x".join(str(len(row)) for row in rows)
-    return ("determinant" if determinant else "matrix") + shape, [cell.strip() for row in rows for cell in row]
-
-
-def _tuple(text: str) -> tuple[str, list[str]] | None:
-    for opening, closing in itertools.product(("(", "[", "\\langle"), (")", "]", "\\rangle")):
-        if text.startswith(opening) and text.endswith(closing):
-            inner = text[len(opening) : -len(closing)]
-            parts = _top(inner, ",")
-            if len(parts) > 1:
-                kind = "()" if opening == "\\langle" else opening + closing
-                return kind, [part.strip() for part in parts]
-    return None
-
-
-def _bare(text: str) -> str:
-    """Without brackets around the whole that say nothing: {x}, (x), \\text{5}."""
-    while True:
-        text = text.strip()
-        number = re.fullmatch(r"\\text\s*\{\s*([-0-9.,/]+)\s*\}", text)
-        if number:
-            text = number[1]
-        elif (
-            len(text) > 2
-            and text[0] + text[-1] in ("{}", "()")
-            and _closes_at(text) == len(text) - 1
-            and (text[0] == "{" or not _list_like(text[1:-1]))
-        ):
-            text = text[1:-1]
-        else:
-            return text
-
-
-def _list_like(text: str) -> bool:
-    return len(_top(text, ",")) > 1 or re.fullmatch(r"\s*[A-Za-z]\s*", text) is not None
-
-
-def _closes_at(text: str) -> int:
-    depth = 0
-    for place, character in enumerate(text):
-        depth += (character in _OPEN) - (character in _CLOSE)
-        if depth == 0:
-            return place
-    return -1
-
-
-def _top(text: str, separator: str) -> list[str]:
-    """The text cut at a separator outside of brackets."""
-    parts, depth, start, place = [], 0, 0, 0
-    while place < len(text):
-        depth += (text[place] in _OPEN) - (text[place] in _CLOSE)
-        if depth == 0 and text.startswith(separator, place):
-            parts.append(text[start:place])
-            place += len(separator)
-            start = place
-        else:
-            place += 1
-    return [*parts, text[start:]]
-
-
-def _depth_at(text: str, place: int) -> int:
-    return sum((character in _OPEN) - (character in _CLOSE) for character in text[:place])
-
-
-def _depth(text: str) -> int:
-    depth = deepest = 0
-    for character in text:
-        depth += (character in _OPEN) - (character in _CLOSE)
-        deepest = max(deepest, depth)
-    return deepest
