@@ -26,7 +26,7 @@ import re
 from fractions import Fraction
 
 from grre_jax.tasks import math_values, verifiers
-from grre_jax.tasks.math_notation import normalised, squeezed, units_differ, without_unit, words
+from grre_jax.tasks.math_notation import conversion, normalised, squeezed, units_differ, without_unit, words
 from grre_jax.tasks.math_parts import (
     AND,
     GROUPED,
@@ -35,11 +35,13 @@ from grre_jax.tasks.math_parts import (
     bare,
     cut_at,
     deepest,
+    evaluated,
     in_braces,
     matrix_of,
     nesting_of,
     sides_of,
     tuple_of,
+    ungrouped,
     union_of,
 )
 
@@ -54,8 +56,18 @@ _NAME = re.compile(
 _REPEATING = re.compile(r"(-?)([0-9]*)\.([0-9]*)\\(?:overline|bar|dot)\{?([0-9]+)\}?")
 _BASE = re.compile(r"([0-9A-F]+)_\{?([0-9]+)\}?")
 _SHORT_WORDS = {"yes", "no", "odd", "even", "true", "false", "all", "none", "both", "never", "always"}
-_NAMED = re.compile(r"[A-Za-z]\^\{?-1\}?\([^()=]*\)|\|(?:\\[a-z]+\{)?[A-Z][^|=]*\||\\(?:sum|prod|int|lim)(?![A-Za-z]).*")  # f^{-1}(3), |AB|
-_COMMAND = re.compile(r"\\(?!alpha|beta|gamma|delta|theta|lambda|mu|phi|omega)[A-Za-z]+")
+_POINTS = r"[A-Z](?:'|_\{?[0-9A-Za-z]\}?)?"  # A, A', V_1
+# What names a value but is no variable. An equation such as x + y = 7 is none: it may be a line.
+_LABEL = re.compile(
+    r"[A-Za-z]\^\{?-1\}?\([^()=]*\)|\|(?:\\[a-z]+\{)?[A-Z][^|=]*\||\\(?:sum|prod|int|lim)(?![A-Za-z]).*"  # f^{-1}(3), |AB|
+    r"|\\(?:bar|hat|vec|tilde|dot|overline|widehat|overrightarrow)\s?(?:\{[A-Za-z]+(?:_\{?[0-9A-Za-z]\}?)?\}|[A-Za-z])|\{[A-Za-z]\}"
+    r"|(?:\\(?:Pr|det|dim|gcd|max|min|deg|arg)(?![A-Za-z])|\\text\s?\{[A-Za-z .]+\}|[PEVfghFG](?=[(\[])).+"  # P(A|B), \det A
+    r"|\\frac\{(?:d|\\partial)(?:\^\{?[0-9]\}?)?\s?[A-Za-z]?\}\{(?:d|\\partial)\s?[A-Za-z](?:\^\{?[0-9]\}?)?\}|[A-Za-z]_\{[^{}=]+\}"
+    r"|m?\s?\\angle.+|\[[A-Z]{3,}\]|[A-Z]\^\{?(?:-1|T|\\top)\}?"
+    rf"|{_POINTS}(?:\s?\\(?:cap|cup|setminus|times)\s?{_POINTS})+|\\frac\{{{_POINTS}[A-Z]?\}}\{{{_POINTS}[A-Z]?\}}|[A-Z]+(?::[A-Z]+)+"
+    r"|\\(?:sin|cos|tan|cot|sec|csc)\s?\(?(?:[A-Z]|\\(?:alpha|beta|gamma|theta|phi|angle\s?[A-Z]+))\)?"
+)
+_COMMAND = re.compile(rf"\\(?!(?:{'|'.join(math_values.GREEK)})(?![A-Za-z]))[A-Za-z]+")
 _VARIABLE = re.compile(r"\\[a-z]+|[A-Za-z]")
 _REALS = frozenset(("\\mathbb{R}", "\\mathbbR", "\\R", "allrealnumbers", "allreals"))
 # A choice with what it says, "(C) 12": the letter, the value.
@@ -77,7 +89,14 @@ def same_answer(given: str, truth: str) -> bool:
     if max(len(given), len(truth)) > _MOST_CHARACTERS or max(deepest(given), deepest(truth)) > _MOST_DEPTH:
         return squeezed(given) == squeezed(truth) != ""
     given, truth = normalised(given), normalised(truth)
-    return bool(given and truth) and _same(given, truth)
+    if not given or not truth:
+        return False
+    if squeezed(given) == squeezed(truth):
+        return True
+    given, truth = ungrouped(given), ungrouped(truth)
+    stated = len(sides_of(given)) > 1
+    readings = itertools.product(_readings(given), _readings_of_truth(truth, stated))
+    return any(_same(one, other) for one, other in readings)
 
 
 def canonical(answer: str) -> str:
@@ -94,7 +113,9 @@ def _same(a: str, b: str, depth: int = 0) -> bool:
         return False
     if squeezed(a) == squeezed(b):
         return True
-    a, b = ("(-\\infty,\\infty)" if squeezed(text) in _REALS else _condition(text) for text in (a, b))
+    a, b = (_worked_out(text) for text in (a, b))
+    if squeezed(a) == squeezed(b):
+        return True
     choice_a, choice_b = _LABELLED.fullmatch(a), _LABELLED.fullmatch(b)
     if choice_a or choice_b:
         return _same_choices(choice_a or a, choice_b or b, depth)
@@ -146,7 +167,15 @@ def _structures_same(a: str, b: str, depth: int) -> bool:
 def _expressions_same(a: str, b: str) -> bool:
     (core_a, unit_a), (core_b, unit_b) = without_unit(a), without_unit(b)
     if units_differ(unit_a, unit_b):
-        return False
+        factor = (
+            r"\frac{\pi}{180}" if (unit_a, unit_b) == ("deg", "rad") else r"\frac{180}{\pi}" if (unit_a, unit_b) == ("rad", "deg") else None
+        )
+        if factor is None and (ratio := conversion(unit_a, unit_b)) is not None:
+            factor = f"\\frac{{{ratio.numerator}}}{{{ratio.denominator}}}"
+        if factor is None:
+            return False
+        a = core_a = f"({core_a})\\cdot {factor}"
+        b = core_b
     powers_a, powers_b = (_FLOATING.sub(r"\1\\cdot 10^{\2}", core) if _FLOATING.fullmatch(core) else core for core in (core_a, core_b))
     for one, other in dict.fromkeys(((core_a, core_b), (powers_a, powers_b), (a, b))):
         try:
@@ -177,7 +206,8 @@ def _numbers_same(a: str, b: str) -> bool:
     if value_a is None or value_b is None:
         return False
     if units_differ(unit_a, unit_b):
-        return False
+        factor = conversion(unit_a, unit_b)
+        return factor is not None and value_a * factor == value_b
     if (unit_a == "%") != (unit_b == "%"):
         percent, other = (value_a, value_b) if unit_a == "%" else (value_b, value_a)
         return other in (percent, percent / 100)
@@ -222,7 +252,9 @@ def _words_same(a: str, b: str) -> bool:
 
 
 def _words(text: str, other: str) -> str | None:
-    """As `words`; two letters ("no") are a word where the other answer says in \\text that it is words."""
+    """As `words`; a small letter is a choice where the other answer is marked as one, and two letters ("no") are a word where the other answer says in \\text that it is words."""
+    if re.fullmatch("[a-j]", text) and re.fullmatch(r"\(\s*[A-J]\s*\)|\\text\s*\{[\s(]*[A-J][\s)]*\}", other):
+        return text  # a choice
     short = "\\text" in other and re.fullmatch(r"[A-Za-z]{2}", text)
     return text.lower() if short else words(text)
 
@@ -230,7 +262,7 @@ def _words(text: str, other: str) -> str | None:
 def _are_words(a: str, b: str) -> bool:
     """Whether case does not count in two answers of the same letters: without \\text they may be products of variables, which xyz and XYZ are."""
     plain = [text for text in (a, b) if re.fullmatch(r"[A-Za-z][A-Za-z\-, ]+", text)]
-    if len(plain) < 2 or a.lower() in _SHORT_WORDS:
+    if len(plain) < 2 or a.lower() in _SHORT_WORDS or " " in (words(a) or ""):
         return True
     return min(len(a), len(b)) > 3 and a[1:] == b[1:]
 
@@ -244,9 +276,6 @@ def _based(text: str) -> re.Match | None:
 
 def _relations_same(a: str, b: str, depth: int) -> bool:
     """Of a given answer and the right one, at least one of them with a relation."""
-    a, b = _exact_side(a), _exact_side(b)
-    if not (RELATION.search(a) or RELATION.search(b)):
-        return _same(a, b, depth + 1)
     many_a, many_b = _statements(a), _statements(b)
     interval_a, interval_b = _as_interval(many_a, a), _as_interval(many_b, b)
     if (interval_a is None) != (interval_b is None):
@@ -312,12 +341,19 @@ def _statements_same(a: list[str], b: list[str], depth: int) -> bool:
         return False
     (names_a, values_a), (names_b, values_b) = _named(a), _named(b)
     if not all(RELATION.search(part) for part in (*a, *b)):
+        # Without names the order says which value is whose.
+        if any(len({_without_index(name) for name in names}) > 1 for names in (names_a, names_b)):
+            return _same_lists(values_a, values_b, depth)
         names_a = names_b = [""] * _MOST_PARTS
     elif (len(set(names_a)) == 1) != (len(set(names_b)) == 1):
-        names_a, names_b = ([re.sub(r"_\{?[0-9]\}?$", "", name) for name in names] for names in (names_a, names_b))
+        names_a, names_b = ([_without_index(name) for name in names] for names in (names_a, names_b))
     pairs_a, pairs_b = list(zip(names_a, values_a, strict=False)), list(zip(names_b, values_b, strict=False))
     same = [[m == n and _same(one, other, depth + 1) for n, other in pairs_b] for m, one in pairs_a]
     return all(map(any, same)) and all(map(any, zip(*same, strict=True)))
+
+
+def _without_index(name: str) -> str:
+    return re.sub(r"_\{?[0-9]\}?$", "", name)
 
 
 def _named(parts: list[str]) -> tuple[list[str], list[str]]:
@@ -336,7 +372,8 @@ def _same_relation(a: list[str], b: list[str], depth: int) -> bool:
     if len(a) != 3 or {a[1], b[1]} & {"\\in", "\\approx"}:
         return False
     turned = _turned(b) if a[1] != b[1] else b
-    if a[1] != turned[1]:
+    solved = _NAME.fullmatch(b[0].replace(" ", "")) and not _variables(b[2])  # which 2x = 10 is not for x = 5
+    if a[1] != turned[1] or solved:
         return False
     try:
         return math_values.proportional(f"{a[0]}-({a[2]})", f"{turned[0]}-({turned[2]})", positive=a[1] not in ("=", "\\ne"))
@@ -349,13 +386,63 @@ def _turned(sides: list[str]) -> list[str]:
     return [signs.get(side, side) if place % 2 else side for place, side in enumerate(reversed(sides))]
 
 
-def _exact_side(text: str) -> str:
-    """ "3\\sqrt2" of "3\\sqrt2 \\approx 4.24"; the text itself where a name alone is approximated, and of several answers."""
-    sides = sides_of(text)
-    if "\\approx" not in sides or len(cut_at(text, ",")) > 1 or AND.search(text):
-        return text
-    place = sides.index("\\approx")
-    return text if place == 1 and _NAME.fullmatch(sides[0].replace(" ", "")) else " ".join(sides[:place])
+def _readings(given: str) -> list[str]:
+    r"""What a given answer that may hold \approx says: "x = 3" of "x \approx 3", "3\sqrt2" and "4.24" of "3\sqrt2 \approx 4.24".
+
+    Nothing of what contradicts itself. A rounded value must be a decimal: an integer is taken to be exact.
+    """
+    sides = sides_of(given)
+    if "\\approx" not in sides:
+        return [given]
+    if len(cut_at(given, ",")) > 1 or AND.search(given):
+        return [",".join(_exact_piece(piece) for piece in cut_at(given, ","))]
+    place, value = sides.index("\\approx"), sides[-1]
+    if place == 1 and (_is_label(sides[0]) or _variables(without_unit(sides[0])[0])):
+        return [f"{sides[0]} = {value}"]
+    exact, name = " ".join(sides[:place]), " ".join(sides[: place - 1])
+    rounded = _rounds_to(sides[place - 1], value)
+    if rounded is False:
+        return []
+    return [exact, f"{name} {value}"] if rounded and "." in value else [exact]
+
+
+def _readings_of_truth(truth: str, stated: bool) -> list[str]:
+    """As `_readings` of the right answer, where what is rounded may be said with an equals sign and both sides count.
+
+    Args:
+      truth: the right answer.
+      stated: whether the given answer is a statement, which the right one is then compared with as one.
+    """
+    sides = sides_of(truth)
+    several = len(cut_at(truth, ",")) > 1 or AND.search(truth)
+    if len(sides) >= 3 and sides[-2] == "=" and not several and not _variables(sides[-3]) and _rounds_to(sides[-3], sides[-1]):
+        sides[-2] = "\\approx"
+    if "\\approx" not in sides or several:
+        return _readings(truth)
+    place, value = sides.index("\\approx"), sides[-1]
+    if place == 1 and (_is_label(sides[0]) or _variables(without_unit(sides[0])[0])):
+        return [f"{sides[0]} = {value}"] if stated or _is_label(sides[0]) else [value]
+    return [" ".join(sides[:place]), f"{' '.join(sides[: place - 1])} {value}"]
+
+
+def _exact_piece(piece: str) -> str:
+    """Of one of several answers: "x = 3" of "x \\approx 3", "3\\sqrt2" of "3\\sqrt2 \\approx 4.24"."""
+    sides = sides_of(piece)
+    place = sides.index("\\approx") if "\\approx" in sides else 0
+    if place == 1 and (AND.search(piece) or _is_label(sides[0])):
+        return piece.replace("\\approx", "=")
+    return " ".join(sides[:place]) if place else piece
+
+
+def _rounds_to(exact: str, rounded: str) -> bool | None:
+    """Whether a decimal is what a number is rounded or cut off to; None where that cannot be said."""
+    (exact, _), (rounded, _) = without_unit(exact), without_unit(rounded)
+    value, near = math_values.real_number(exact), _number(rounded)
+    if value is None or near is None:
+        return None
+    places = len(rounded.partition(".")[2])
+    steps = abs(value) * 10**places - abs(near.numerator) * 10**places / near.denominator
+    return value * near >= 0 and -0.5 <= steps < 1
 
 
 def _region(text: str) -> tuple[str, str]:
@@ -363,6 +450,28 @@ def _region(text: str) -> tuple[str, str]:
     sides = sides_of(text)
     membership = len(sides) == 3 and sides[1] == "\\in" and _NAME.fullmatch(sides[0].replace(" ", ""))
     return (squeezed(sides[0]), sides[2]) if membership else ("", text)
+
+
+def _worked_out(text: str) -> str:
+    r"""What has a plainer form: \mathbb{R} and what it is without some points as intervals, determinants, transposes, multiples of vectors."""
+    if words(text) == "no solution":
+        return "\\emptyset"
+    base, *removed = cut_at(text, "\\setminus")
+    if squeezed(base) in (*_REALS, "(-\\infty,\\infty)"):
+        points = in_braces(removed[0].strip()) if len(removed) == 1 else None
+        return "(-\\infty,\\infty)" if not removed else (points and _all_but(alternatives_of(points))) or text
+    return _condition(evaluated(text))
+
+
+def _all_but(points: list[str]) -> str | None:
+    """The real numbers but for some, as intervals; None where nobody knows the order of the points."""
+    if len(points) > 1:
+        values = [math_values.real_number(point) for point in points]
+        if None in values or len(points) > _MOST_STATEMENTS:
+            return None
+        points = [points[place] for place in sorted(range(len(points)), key=values.__getitem__)]
+    ends = ["-\\infty", *points, "\\infty"]
+    return "\\cup ".join(f"({low},{high})" for low, high in itertools.pairwise(ends))
 
 
 def _condition(text: str) -> str:
@@ -382,20 +491,26 @@ def _variables(text: str) -> set[str]:
 
 
 def _right_hand(text: str, of_expressions: bool = False) -> str:
-    """What "x = 5", "f(x) = 5" or "x \\in S" says of the name on its left, and what "2 + 3 = 5" comes to; the text itself for everything else.
+    """What "x = 5", "f(x) = 5", "|AB| = 5" or "x \\in S" says of what is named on its left, and what "2 + 3 = 5" comes to.
 
-    With `of_expressions` also the value of "x + y = 7": not that of "x^2 = 2", which is no solution, nor of "x + y = 0", a way to write an equation.
+    Args:
+      text: an answer; one that says nothing of the kind is returned as it is.
+      of_expressions: also the value of "x + y = 7": not that of "x^2 = 2", which is no solution, nor of "x + y = 0", a way to write an equation.
     """
     sides = sides_of(text)
     if "=" in sides and _contradicts(sides):
         return text
-    named = len(sides) >= 3 and set(sides[1::2]) <= {"=", "\\in"}
-    if named and (_NAME.fullmatch(sides[0].replace(" ", "")) or words(sides[0]) is not None or not _variables(sides[0])):
+    signs = set(sides[1::2])
+    if signs and signs <= {"=", "\\in"} and (_is_label(sides[0]) or (signs == {"="} and not _variables(sides[0]))):
         return sides[-1]
-    if of_expressions and set(sides[1::2]) == {"="} and not _variables(without_unit(sides[-1])[0]):
-        several = len(_variables(sides[0])) > 1 and _number(sides[-1]) != 0
-        return sides[-1] if several or _NAMED.fullmatch(sides[0].replace(" ", "")) else text
+    if of_expressions and signs == {"="} and not _variables(without_unit(sides[-1])[0]):
+        return sides[-1] if len(_variables(sides[0])) > 1 and _number(sides[-1]) != 0 else text
     return text
+
+
+def _is_label(text: str) -> bool:
+    """Whether the left side of an equation names a value: x, f(2), |AB|, P(A), \\text{area}."""
+    return bool(_NAME.fullmatch(text.replace(" ", "")) or _LABEL.fullmatch(text)) or words(text) is not None
 
 
 def _contradicts(sides: list[str]) -> bool:
@@ -424,8 +539,9 @@ def _as_interval(parts: list[str], text: str) -> str | None:
       text: what they are the parts of, which says how they go together.
     """
     names, bounds = set(), []
-    if len(parts) == 1 and (sides := sides_of(parts[0]))[1:2] == ["\\ne"] and len(sides) == 3 and _NAME.fullmatch(sides[0]):
-        return f"(-\\infty,{sides[2]})\\cup ({sides[2]},\\infty)"
+    if parts and all((sides := sides_of(part))[1::2] == ["\\ne"] and _NAME.fullmatch(sides[0]) for part in parts):
+        names = {squeezed(sides_of(part)[0]) for part in parts}
+        return _all_but([sides_of(part)[2] for part in parts]) if len(names) == 1 else None
     for part in parts:
         sides = sides_of(part)
         if len(sides) == 3 and not _NAME.fullmatch(sides[0]) or len(sides) == 5 and set(sides[1::2]) <= {">", "\\ge"}:

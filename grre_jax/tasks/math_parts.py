@@ -7,6 +7,34 @@ _OPEN, _CLOSE = "([{", ")]}"
 RELATION = re.compile(r"\\(?:le|ge|ne|in|approx)(?![A-Za-z])|[=<>]")
 _MATRIX = re.compile(r"\\begin\{([pbvBV]?matrix|smallmatrix|array)\}(?:\{[lcr| ]*\})?(.*)\\end\{\1\}", re.DOTALL)
 GROUPED = re.compile(r"-?[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]+)?")
+_COMMAS = re.compile(r"(?<![\w.,])[1-9][0-9]{0,2}(?:,[0-9]{3})+(?!,?[0-9])")
+_SPACED_COMMA = re.compile(r",(?:\s|\\)")
+_MOST_CELLS = 36
+_FACTOR = re.compile(r"[-+]?\s?(?:[0-9./]|\\(?:frac|sqrt|cdot|times|pi)(?![A-Za-z])|[{}\s])*")
+_TRANSPOSED = re.compile(r"\^\s?\{?\s?(?:T|\\top|\\intercal|\\text\s?\{T\})\s?\}?$")
+
+
+def ungrouped(text: str) -> str:
+    """The text without the commas of thousands: 135,000 and (1,000, 2,000), but not the pair (100,200).
+
+    Within brackets a comma between digits is one of thousands where a number would begin with 0, or where other commas
+    have a space behind them.
+    """
+    spaced = _SPACED_COMMA.search(text) is not None
+
+    def without(found: re.Match) -> str:
+        inside = _brackets_at(text, found.start()) > 0
+        return found[0].replace(",", "") if not inside or spaced or ",0" in found[0] else found[0]
+
+    return _COMMAS.sub(without, text)
+
+
+def _brackets_at(text: str, place: int) -> int:
+    """How many brackets but those of LaTeX's arguments are open at a place."""
+    before = text[:place].replace("\\{", "(").replace("\\}", ")")
+    return sum((character in "([") - (character in ")]") for character in before)
+
+
 AND = re.compile(r"\\text\s*\{\s*,?\s*(?:and|or)\s*\}|(?<![A-Za-z\\])(?:and|or)(?![A-Za-z])", re.IGNORECASE)
 
 
@@ -63,6 +91,44 @@ def matrix_of(text: str) -> tuple[str, list[str]] | None:
     rows = [row.split("&") for row in found[2].strip().removesuffix("\\\\").split("\\\\")]
     shape = "x".join(str(len(row)) for row in rows)
     return ("determinant" if determinant else "matrix") + shape, [cell.strip() for row in rows for cell in row]
+
+
+def evaluated(text: str) -> str:
+    r"""A matrix or tuple times a number, or transposed, as one matrix or tuple, and a determinant of two or three rows as its terms; else the text."""
+    rest, transposed = _TRANSPOSED.subn("", text)
+    place = min((at for mark in ("\\begin", "(", "[", "|") if (at := rest.find(mark)) >= 0), default=-1)
+    if place < 0 or not _FACTOR.fullmatch(rest[:place]):
+        return text
+    factor, inner = re.sub(r"\s?\\(?:cdot|times)\s?$", "", rest[:place].strip()), rest[place:].strip()
+    found = matrix_of(inner) or (tuple_of(inner) if inner[0] == "(" else None)
+    if found is None or _closes_at(inner) not in (-1, 0, len(inner) - 1) or inner.count("\\begin") > 1 or len(found[1]) > _MOST_CELLS:
+        return text
+    kind, cells = found
+    if not kind.startswith("matrix") and kind != "()":
+        return _determinant(text, factor, kind, cells) if not transposed else text
+    if not factor and not transposed:
+        return text
+    cells = [f"{factor if factor not in '+-' else factor + '1'}\\cdot ({cell})" if factor else cell for cell in cells]
+    if kind == "()" and not transposed:
+        return f"({', '.join(cells)})"
+    widths = [len(cells)] if kind == "()" else [int(width) for width in kind.removeprefix("matrix").split("x")]
+    if len(set(widths)) > 1:
+        return text
+    rows = [cells[start : start + widths[0]] for start in range(0, len(cells), widths[0])]
+    rows = list(zip(*rows, strict=True)) if transposed else rows
+    return "\\begin{matrix}" + " \\\\ ".join(" & ".join(row) for row in rows) + "\\end{matrix}"
+
+
+def _determinant(text: str, factor: str, kind: str, cells: list[str]) -> str:
+    if kind == "determinant2x2":
+        a, b, c, d = (f"({cell})" for cell in cells)
+        terms = f"{a}{d}-{b}{c}"
+    elif kind == "determinant3x3x3":
+        a, b, c, d, e, f, g, h, i = (f"({cell})" for cell in cells)
+        terms = f"{a}({e}{i}-{f}{h})-{b}({d}{i}-{f}{g})+{c}({d}{h}-{e}{g})"
+    else:
+        return text
+    return f"{factor}({terms})" if factor else terms
 
 
 def tuple_of(text: str) -> tuple[str, list[str]] | None:
