@@ -16,7 +16,7 @@ import pytest
 from rich.console import Console
 
 from grre_jax.errors import DataError, UsageError
-from grre_jax.reporting.progress import make_console
+from grre_jax.console import make_console
 from grre_jax.studies import campaign as campaigns
 from grre_jax.studies import warm_start
 from grre_jax.studies.campaign import Campaign
@@ -278,7 +278,7 @@ def test_a_worker_answers_with_what_went_wrong(tmp_path):
 STUDY = """
 import sys
 from pathlib import Path
-from grre_jax.reporting.progress import make_console
+from grre_jax.console import make_console
 from grre_jax.studies.campaign import Campaign
 from tests.studies.test_campaign import ENTRIES, SCALE, a_run
 
