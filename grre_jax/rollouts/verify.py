@@ -119,8 +119,11 @@ def _verify_dataset(report: VerifyReport, opened: shards.Shards, entry: manifest
             report.intact_groups += 1
             if checks:
                 checks.add(group)
-            if group.position >= 0 and seen.before(
-                repr((group.task, group.seed, group.position, group.attempt, group.policy_version.tolist())).encode()
+            # Groups whose policy is unknown came from elsewhere, where places and seeds are others.
+            if (
+                group.position >= 0
+                and (group.policy_version >= 0).all()
+                and seen.before(repr((group.task, group.seed, group.position, group.attempt, group.policy_version.tolist())).encode())
             ):
                 report.duplicates.append(f"{entry.name}, record {place}: group {group.group_id}")
         except shards.CorruptShard as error:

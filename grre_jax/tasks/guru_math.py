@@ -6,6 +6,7 @@ become the user's turn of the model's chat template, a system message before it.
 """
 
 import json
+import math
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -87,12 +88,12 @@ def _answer(reward_model: Any, where: str) -> str:
     if isinstance(truth, str) and truth.startswith("["):  # some rows hold a JSON list of one answer
         try:
             listed = json.loads(truth)
-        except ValueError:
+        except (ValueError, RecursionError):
             listed = None
         truth = listed[0] if isinstance(listed, list) and len(listed) == 1 and isinstance(listed[0], str) else truth
     if isinstance(truth, list) and len(truth) == 1:
         truth = truth[0]
-    if isinstance(truth, int | float) and not isinstance(truth, bool):
+    if isinstance(truth, int) and not isinstance(truth, bool) or isinstance(truth, float) and math.isfinite(truth):
         truth = repr(truth)
     if not isinstance(truth, str):
         raise DataError(f"{where}: 'reward_model' must hold 'ground_truth', a text, got {str(reward_model)[:80]!r}.")

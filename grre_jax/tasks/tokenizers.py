@@ -16,6 +16,7 @@ from grre_jax.tasks.task import Question
 # In tokenizer_config.json this key says that the folder holds a CharTokenizer; transformers carries it along unread.
 _CHARACTERS_KEY = "grre_characters"
 _UNKNOWN = "\N{REPLACEMENT CHARACTER}"
+Message = dict[str, Any]  # {"role": ..., "content": text}, and whatever else the chat template reads
 # Enough text to tell apart tokenizers that share a vocabulary and merge or normalise differently.
 _PROBE = "The 3 répliques cost $1,234.50 — naïve 中文 😀\n\n  def f(x):\treturn x**2  # İstanbul"
 
@@ -200,9 +201,9 @@ class ChatTokenizer:
         """The ids of a prompt, template included."""
         text = self.render(question)
         # A template writes the beginning-of-text token itself.
-        return self.tokenizer.encode(text, add_special_tokens=False) if self.has_template else self.encode_text(text)
+        return self._plain_ids(text) if self.has_template else self.encode_text(text)
 
-    def encode_messages(self, messages: list[dict[str, str]]) -> list[int]:
+    def encode_messages(self, messages: list[Message]) -> list[int]:
         """The ids of a conversation, up to where the assistant begins to speak. The system prompt, if there is one, goes before it unless it begins with its own.
 
         Args:
@@ -213,19 +214,91 @@ class ChatTokenizer:
         """
         if not self.has_template:
             raise UsageError(f"The tokenizer in {self.folder} has no chat template, so it cannot read messages: give it text.")
-        return self.tokenizer.encode(self._render(messages), add_special_tokens=False)
+        return self._plain_ids(self._render(messages))
+
+    def encode_conversation(
+        self, prompt: list[Message], completion: list[Message], *, cut: bool = False, tools: list[dict[str, Any]] | None = None
+    ) -> tuple[list[int], list[int], list[int]]:
+        """Encodes a conversation and marks which of its tokens the assistant wrote.
+
+        The prompt ends where the assistant begins to speak. An assistant's turn is what follows, through the first end token: a policy
+        samples that token. Everything else (tool results, user turns, what the template writes between turns) is an observation.
+
+        Args:
+          prompt: messages before the completion.
+          completion: messages that begin with the assistant's.
+          cut: the last message is an assistant's that was cut at a token limit: it gets no end token.
+          tools: definitions for the template, as transformers takes them.
+
+        Returns:
+          The ids of the prompt, the ids of the completion, and a mask over the latter: 1 for what the assistant wrote, 0 elsewhere.
+
+        Raises:
+          UsageError: there is no template, or it refuses the conversation, rewrites earlier turns, or marks no end of a turn.
+        """
+        if not self.has_template:
+            raise UsageError(f"The tokenizer in {self.folder} has no chat template, so it cannot read messages: give it text.")
+        messages = [*prompt, *completion]
+        turns = [place for place in range(len(prompt), len(messages)) if messages[place]["role"] == "assistant"]
+        cuts = [self._render(messages[:place], tools=tools) for place in turns]
+        whole = self._render(messages, generation=False, tools=tools)
+        pieces = [after[len(before) :] for before, after in zip(cuts, [*cuts[1:], whole], strict=True)]
+        encoded = [self._plain_ids(text) for text in pieces]
+        prompt_ids, tokens, mask = self._plain_ids(cuts[0]), [], []
+        same = cuts[0] + "".join(pieces) == whole and sum(encoded, prompt_ids) == self._plain_ids(whole)
+        for place, cut_at, piece, ids in zip(turns, cuts, pieces, encoded, strict=True):
+            size = self._turn_tokens(messages[place], piece, ids)
+            alone = self._render(messages[: place + 1], generation=False, tools=tools)  # as it was when it was written
+            same = same and alone.startswith(cut_at) and self._plain_ids(alone[len(cut_at) :])[:size] == ids[:size]
+            tokens += ids
+            mask += [1] * size + [0] * (len(ids) - size)
+        if not same:
+            raise UsageError(
+                f"The chat template in {self.folder} writes earlier turns otherwise once later ones follow, so that the tokens that were "
+                "sampled cannot be told: give the tokens, with a mask."
+            )
+        if messages[-1]["role"] == "assistant":  # nothing is conditioned on what the template writes after the last turn
+            end = len(tokens) - len(encoded[-1]) + size - cut
+            tokens, mask = tokens[:end], mask[:end]
+        return prompt_ids, tokens, mask
+
+    def _turn_tokens(self, message: Message, piece: str, ids: list[int]) -> int:
+        """How many of the ids that begin with an assistant's turn are that turn's, its end token included."""
+        content = message.get("content") or ""
+        if any(token in self.eos_ids for token in self._plain_ids(content)):
+            raise UsageError(f"An assistant's message holds an end token in its text ({content[:60]!r}): leave it out.")
+        if message.keys() == {"role", "content"} and not piece.startswith((content, content.strip())):
+            raise UsageError(
+                f"The chat template in {self.folder} begins an assistant's turn {piece[:40]!r} where the message begins {content[:40]!r}, "
+                "so that the tokens that were sampled cannot be told: give the tokens, with a mask."
+            )
+        ends = [place for place, token in enumerate(ids, 1) if token in self.eos_ids]
+        if not ends:
+            raise UsageError(
+                f"The chat template in {self.folder} ends an assistant's turn with none of the end tokens {list(self.eos_ids)}: "
+                "set eos_token_id in its generation_config.json."
+            )
+        return ends[0]
+
+    def _plain_ids(self, text: str, special: bool = False) -> list[int]:
+        """The ids of a text; with those that the tokenizer adds of its own accord if `special`."""
+        try:
+            text.encode()  # the library fails in ways of its own where this fails
+        except UnicodeEncodeError as error:
+            raise UsageError("The text holds half of a surrogate pair, which is no character: correct it.") from error
+        return self.tokenizer.encode(text, add_special_tokens=special)
 
     def encode_text(self, text: str) -> list[int]:
         """The ids of a text as it is, without the template, with the beginning-of-text token if the tokenizer writes one."""
-        ids = self.tokenizer.encode(text)
+        ids = self._plain_ids(text, special=True)
         # A tokenizer set up to end every text would have the model continue after the end.
-        while ids and ids[-1] in self.eos_ids and len(ids) > len(self.tokenizer.encode(text, add_special_tokens=False)):
+        while ids and ids[-1] in self.eos_ids and len(ids) > len(self._plain_ids(text)):
             ids.pop()
         return ids
 
     def encode_completion(self, text: str) -> list[int]:
         """The ids of a completion, ended with the first of `eos_ids`."""
-        return [*self.tokenizer.encode(text, add_special_tokens=False), self.eos_ids[0]]
+        return [*self._plain_ids(text), self.eos_ids[0]]
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text of ids, special tokens dropped."""
@@ -235,15 +308,16 @@ class ChatTokenizer:
         """Writes the tokenizer's files, template included, for a model to be exported with."""
         self.tokenizer.save_pretrained(str(folder))
 
-    def _render(self, messages: list[dict[str, str]]) -> str:
-        """A conversation inside the template."""
+    def _render(self, messages: list[Message], *, generation: bool = True, tools: list[dict[str, Any]] | None = None) -> str:
+        """A conversation inside the template, by default up to where the assistant begins to speak."""
         if self.system_prompt is not None and messages[0]["role"] != "system":
             messages = [{"role": "system", "content": self.system_prompt}, *messages]
         from jinja2 import TemplateError
 
         try:
-            return self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
-        except TemplateError as error:
+            return self.tokenizer.apply_chat_template(messages, tools=tools, add_generation_prompt=generation, tokenize=False)
+        # A template computes with what the messages hold, and fails with Python's own errors where they hold something else.
+        except (TemplateError, TypeError, ValueError, LookupError, AttributeError) as error:
             raise UsageError(
                 f"The chat template in {self.folder} refuses the conversation ({_line(error)}): leave system_prompt out or correct it."
             ) from error
