@@ -5,12 +5,15 @@ The end of a completion is a token like any other: it is sampled, scored and tra
 """
 
 import hashlib
+import itertools
 import json
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from grre_jax.errors import DataError, UsageError
+from grre_jax.json_files import MAX_INTEGER, NULL, OBJECT, TEXT, TOKENS, Domain, check, list_of, number, read_object, require
 from grre_jax.tasks.task import Question
 
 # In tokenizer_config.json this key says that the folder holds a CharTokenizer; transformers carries it along unread.
@@ -19,6 +22,18 @@ _UNKNOWN = "\N{REPLACEMENT CHARACTER}"
 Message = dict[str, Any]  # {"role": ..., "content": text}, and whatever else the chat template reads
 # Enough text to tell apart tokenizers that share a vocabulary and merge or normalise differently.
 _PROBE = "The 3 répliques cost $1,234.50 — naïve 中文 😀\n\n  def f(x):\treturn x**2  # İstanbul"
+
+
+# What AutoTokenizer reads of these files and does not check by itself. A special token is its text, or an object with it.
+_SPECIAL = (
+    TEXT | NULL | Domain("an object with a string content", lambda value: isinstance(value, dict) and TEXT.holds(value.get("content")))
+)
+_TOKENIZER_FIELDS = {
+    **dict.fromkeys(("bos_token", "eos_token", "pad_token", "unk_token"), _SPECIAL),
+    "chat_template": TEXT | NULL | list_of(OBJECT, "a list of objects"),
+    "model_max_length": number() | NULL,
+    "model": OBJECT,
+}
 
 
 @runtime_checkable
@@ -123,11 +138,16 @@ class CharTokenizer:
     def load(cls, folder: str | Path) -> "CharTokenizer":
         """Reads what `save` wrote; DataError if the folder holds no character tokenizer."""
         path = Path(folder) / "tokenizer_config.json"
-        settings = _read_json(path)
+        settings = read_object(path)
         characters, eos, pad = settings.get(_CHARACTERS_KEY), settings.get("eos_token"), settings.get("pad_token")
         if not all(isinstance(value, str) for value in (characters, eos, pad)):
             raise DataError(f"{path} describes no character tokenizer: point at a folder that CharTokenizer.save wrote.")
-        return cls(characters, eos, pad)
+        try:
+            return cls(characters, eos, pad)
+        except UsageError as error:
+            raise DataError(
+                f"{path} describes no character tokenizer ({error}): point at a folder that CharTokenizer.save wrote."
+            ) from error
 
     def _encode(self, text: str) -> list[int]:
         try:
@@ -163,19 +183,28 @@ class ChatTokenizer:
         if _holds_characters(self.folder):
             raise UsageError(f"{folder} holds a character tokenizer, not a chat model's: read it with load_tokenizer.")
         transformers = _library("transformers")
-        if (self.folder / "tokenizer.json").is_file():
-            _read_json(self.folder / "tokenizer.json")  # for a torn file the library raises a bare Exception
+        for name in ("tokenizer.json", "tokenizer_config.json"):
+            if os.path.lexists(self.folder / name):
+                check(read_object(self.folder / name), _TOKENIZER_FIELDS, self.folder / name, closed=False)
         try:
-            self.tokenizer = transformers.AutoTokenizer.from_pretrained(str(self.folder), local_files_only=True)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:  # what AutoTokenizer raises for files it cannot use
+            self.tokenizer = transformers.AutoTokenizer.from_pretrained(str(self.folder), local_files_only=True, trust_remote_code=False)
+            ids = sorted(self.tokenizer.get_vocab().values())
+            self.tokenizer.encode(_PROBE)  # some files load and cannot be used
+        except BaseException as error:  # whatever the libraries raise for files that they cannot use; a panic of Rust is no Exception
+            if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+                raise
             raise DataError(
                 f"The tokenizer in {self.folder} cannot be loaded ({_line(error)}): copy the model's tokenizer files anew."
             ) from error
+        repeated = next((one for one, other in itertools.pairwise(ids) if one == other), None)
+        if not ids or ids[-1] > MAX_INTEGER or repeated is not None:
+            fault = "has no tokens" if not ids else f"has two tokens of id {repeated}" if repeated is not None else f"has the id {ids[-1]}"
+            raise DataError(f"The tokenizer in {self.folder} {fault}: copy the model's tokenizer files anew.")
         self.has_template = bool(getattr(self.tokenizer, "chat_template", None))
         if system_prompt is not None and not self.has_template:
             raise UsageError(f"system_prompt is set, but the tokenizer in {self.folder} has no chat template to put it in: leave it out.")
         self.system_prompt = system_prompt
-        self.vocab_size = len(self.tokenizer)
+        self.vocab_size = ids[-1] + 1  # ids may have gaps
         self.eos_ids = self._find_eos()
         pad = self.tokenizer.pad_token_id
         self.pad_id = self.eos_ids[0] if pad is None else int(pad)
@@ -312,12 +341,9 @@ class ChatTokenizer:
         """A conversation inside the template, by default up to where the assistant begins to speak."""
         if self.system_prompt is not None and messages[0]["role"] != "system":
             messages = [{"role": "system", "content": self.system_prompt}, *messages]
-        from jinja2 import TemplateError
-
         try:
             return self.tokenizer.apply_chat_template(messages, tools=tools, add_generation_prompt=generation, tokenize=False)
-        # A template computes with what the messages hold, and fails with Python's own errors where they hold something else.
-        except (TemplateError, TypeError, ValueError, LookupError, AttributeError) as error:
+        except Exception as error:  # the template is a program of the folder's own
             raise UsageError(
                 f"The chat template in {self.folder} refuses the conversation ({_line(error)}): leave system_prompt out or correct it."
             ) from error
@@ -327,7 +353,7 @@ class ChatTokenizer:
         found = [self.tokenizer.eos_token_id]
         for name in ("generation_config.json", "config.json"):
             path = self.folder / name
-            ids = _read_json(path).get("eos_token_id") if path.is_file() else None
+            ids = require(read_object(path).get("eos_token_id"), TOKENS, path, "eos_token_id") if os.path.lexists(path) else None
             if ids is not None:
                 found += ids if isinstance(ids, list) else [ids]
                 break
@@ -355,26 +381,16 @@ def load_tokenizer(folder: str | Path, system_prompt: str | None = None) -> Char
 
 def _holds_characters(folder: Path) -> bool:
     path = folder / "tokenizer_config.json"
-    return path.is_file() and _CHARACTERS_KEY in _read_json(path)
+    return os.path.lexists(path) and _CHARACTERS_KEY in read_object(path)
 
 
 def _require_tokenizer_files(folder: Path) -> None:
     if not folder.is_dir():
         raise DataError(f"The tokenizer folder {folder} does not exist: give the folder of a model with its tokenizer files.")
-    if not any((folder / name).is_file() for name in ("tokenizer.json", "tokenizer.model", "vocab.json", "tokenizer_config.json")):
+    if not any(os.path.lexists(folder / name) for name in ("tokenizer.json", "tokenizer.model", "vocab.json", "tokenizer_config.json")):
         raise DataError(
             f"{folder} holds no tokenizer (tokenizer.json, tokenizer.model or vocab.json): copy the model's tokenizer files there."
         )
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path} cannot be read as JSON ({_line(error)}): restore the file.") from error
-    if not isinstance(content, dict):
-        raise DataError(f"{path} holds no JSON object: restore the file.")
-    return content
 
 
 def _library(name: str) -> Any:
@@ -384,7 +400,7 @@ def _library(name: str) -> Any:
         raise UsageError(f"This needs the Python package {name}, which is not installed: run `pip install {name}`.") from error
 
 
-def _line(error: Exception) -> str:
+def _line(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
 
 

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from grre_jax.errors import DataError, UsageError
 from grre_jax.console import make_console
+from grre_jax.errors import DataError, UsageError
 from grre_jax.studies import campaign as campaigns
 from grre_jax.studies import warm_start
 from grre_jax.studies.campaign import Campaign
