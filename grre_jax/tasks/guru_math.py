@@ -13,7 +13,7 @@ from typing import Any
 
 from grre_jax.errors import DataError
 from grre_jax.tasks import math_values
-from grre_jax.tasks.competition_math import check_template, judge_mathematics, voted_answer
+from grre_jax.tasks.competition_math import check_flag, check_template, judge_mathematics, voted_answer
 from grre_jax.tasks.stored_questions import StoredQuestions, digest
 from grre_jax.tasks.stored_records import Record
 from grre_jax.tasks.task import Question, Verdict
@@ -37,6 +37,7 @@ class GuruMath(StoredQuestions):
         held_out: int = 500,
         most_prompt_characters: int = 0,
         template: str = "{question}",
+        refuse_copies: bool = True,
     ):
         """Makes the task.
 
@@ -47,17 +48,18 @@ class GuruMath(StoredQuestions):
           held_out: questions held out where there is no test split.
           most_prompt_characters: longer prompts are left out; 0 for none.
           template: the prompt, with {question} where the record's own goes.
+          refuse_copies: whether an answer that is an expression of the question is refused, unless the right one is written so.
 
         Raises:
           UsageError: an option out of its domain, or math-verify is not installed.
         """
         super().__init__(seed, path, test_path, held_out, most_prompt_characters)
         math_values.prepare()
-        self.template = check_template(template)
+        self.template, self.refuse_copies = check_template(template), check_flag("refuse_copies", refuse_copies)
 
     def verify(self, question: Question, completion: str) -> Verdict:
         """Reward 1 if the completion's answer is the right one, else 0."""
-        return judge_mathematics(completion, question.answer)
+        return judge_mathematics(completion, question.answer, question.prompt if self.refuse_copies else "")
 
     def final_answer(self, completion: str) -> str | None:
         """The completion's answer in one notation; None if it gives none."""

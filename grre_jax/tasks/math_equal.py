@@ -4,18 +4,19 @@ Notation does not count (`math_notation`): `\dfrac`, spaces, `\left`, dollar sig
 
 - **Numbers**, exactly: 1,234.50 = 1234.5, 1/2 = 0.5, -0.0 = 0, 1.5e3 = 1500, 3\frac12 = 3.5, 0.\overline{3} = 1/3; and 0.333 is not 1/3.
 - **Percent**: 50\% is 50 and is 0.5, whichever of the two writes the sign.
-- **Units** and money: one that only one of the two has does not count; two different ones make two different answers. Words that say more than a
-  unit ("or more", "is wrong") are none.
-- **Several answers** (commas, "and", "or", \pm, sets in braces): in any order, repetitions apart.
+- **Units** and money: one that only one of the two has does not count; of two different ones of one kind (m and cm) one is
+  converted, others make two different answers. Words that say more than a unit ("or more", "is wrong") are none.
+- **Several answers** (commas, "and", "or", \pm, sets in braces): in any order, repetitions apart; but where only one of two lists has
+  names, as "x = 1, y = 2", in its order. The commas of 135,000 cm are of thousands.
 - **Tuples, intervals, vectors, matrices, unions**: part by part; brackets count, but for the kind that is drawn around a matrix. A point may also be
-  said as "x = 1, y = 2", and a union of intervals with "or".
+  said as "x = 1, y = 2", and a union of intervals with "or". Transposes, multiples and determinants are worked out.
 - **Ratios** up to a factor, but not times of day: 2:3 = 4:6, and 1:20 is not 2:40.
 - **Words and choices**: \text{Evelyn}, (C); case and brackets apart. "(C) 12" is C, and 12.
-- **Equations**: "x = 5" is 5 where the other gives no left-hand side; else both sides count, up to a constant factor. Of several sides
-  that are numbers all must agree: "5 = 6" says nothing. Several values of one name are several answers. A given "x + y = 7" is 7 where the
+- **Equations**: "x = 5" is 5 where the other gives no left-hand side; else both sides count, up to a constant factor, but
+  "2x = 10" is not solved. Numbers are compared side by side: "1 = 2" is not "3 = 5". Of several sides that are numbers all must agree: "5 = 6" says nothing. Several values of one name are several answers. A given "x + y = 7" is 7 where the
   right answer is no equation. Inequalities the same; one variable's range may also be said as an interval: "and" is
   the intersection, "or" the union, and a comma what is not empty. A set of real numbers is what its condition says.
-- **Approximations**: in "3\sqrt2 \approx 4.24" the exact side counts.
+- **Approximations**: "x \approx 3.4" says x = 3.4; of "3\sqrt2 \approx 4.24" the exact side counts, or what it rounds to.
 - **Expressions**: as functions (`math_values`).
 
 The answer's length (300 characters), its parts (64; 32 equations or inequalities) and its brackets (20 levels) are bounded; beyond that two answers are the same only if their texts are.
