@@ -150,7 +150,7 @@ class CheckpointConfig:
         every: steps between checkpoints; the first and last state are always kept.
         keep: newest checkpoints kept. Those that explorers elsewhere still need stay in any case.
         best: also the best so many by an evaluation; evaluations then save. 0 for none.
-        best_metric: a scalar of the evaluation; the larger, the better.
+        best_metric: a scalar of the evaluation, such as accuracy, or reward where the task does not say what is correct; the larger, the better.
         best_smallest: the smaller, the better.
         keep_every: also those at multiples of so many steps; 0 for none.
         export: when the run ends, write the policy as a Hugging Face folder, RUN/model (as `grre export` does for any checkpoint).

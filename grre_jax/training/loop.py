@@ -27,6 +27,7 @@ from grre_jax.training.ahead import Ahead
 from grre_jax.training.batches import PackedBatch, place
 from grre_jax.training.checkpoint import Keep
 from grre_jax.training.data import Batches, training_contents
+from grre_jax.training.data_checks import leaked, warn_of_leak
 from grre_jax.training.draws import Purpose, run_key
 from grre_jax.training.evaluate import check_best, evaluate, evaluation_explorer, refuse_contaminated, require_best, verdict_scalars
 from grre_jax.training.explore import Explorer
@@ -96,6 +97,8 @@ def run(config: Config, role: Role, *, resume: bool, overwrite: bool, console: A
     if config.evaluation.questions:
         parts.task.evaluation(config.evaluation.questions)
         refuse_contaminated(contains, evaluation_source, allowed=config.evaluation.allow_contaminated)
+        if first and not resume:
+            warn_of_leak(leaked(config, parts.task))
     provenance = {**parts.provenance(), "contains": sorted(contains)}
     with workspaces.opened(config.folder) as work, contextlib.ExitStack() as stack:
         stack.callback(parts.judge.close)
