@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from grre_jax import rollouts
+from grre_jax import rollouts, tasks
 from grre_jax.config import Config
-from grre_jax.errors import DataError
+from grre_jax.errors import DataError, UsageError
 from grre_jax.explain.outlook import bounded, moves_without_signal, takes_ratio
 from grre_jax.objectives import Objective
 from grre_jax.rollouts import logprobs
+from grre_jax.training.data_checks import leaked
 from grre_jax.training.regime import Regime
 
 LOOKED_AT = 64  # groups of a stored folder
@@ -24,7 +25,13 @@ def cautions(config: Config, objective: Objective, first_stale: int | None) -> l
         objective: its loss.
         first_stale: the first step that trains on a group whose policy is not the learner's; None if none does.
     """
-    return [*_regime(config), *_data(config, objective), *_stored_logprobs(config, objective), *_objective(config, objective, first_stale)]
+    return [
+        *_regime(config),
+        *_data(config, objective),
+        *_stored_logprobs(config, objective),
+        *_objective(config, objective, first_stale),
+        *_evaluation(config),
+    ]
 
 
 def _regime(config: Config) -> Iterator[str]:
@@ -115,3 +122,15 @@ def _objective(config: Config, objective: Objective, first_stale: int | None) ->
             "sampling is truncated and ratios are over the full vocabulary: like is compared with like, and what truncation cut off "
             "(each record's kept mass) is corrected by no ratio"
         )
+
+
+def _evaluation(config: Config) -> Iterator[str]:
+    """Of a task of one's own: the built-in ones hold their questions out, and may have data to read first."""
+    if config.task.name in tasks.names():
+        return
+    try:
+        found = leaked(config, tasks.build(config.task.name, seed=config.seed, **config.task.options))
+    except (UsageError, DataError) as error:
+        found = f"the task's questions cannot be looked at: {str(error).rstrip('.')}"
+    if found:
+        yield found

@@ -17,7 +17,7 @@ from grre_jax.rollouts import Group
 from grre_jax.rollouts.schema import LOGPROB_FIELDS, MESSAGE_FIELDS
 from grre_jax.tasks import Question, Tokenizer
 from grre_jax.training import refill, setup
-from grre_jax.training.data_checks import check_group, check_stored, demonstrates
+from grre_jax.training.data_checks import HeldOut, check_group, check_stored, demonstrates, warn_of_leak
 from grre_jax.training.regime import Regime
 from grre_jax.training.schedule import Schedule
 from grre_jax.training.stored_folders import Beginning, open_stored
@@ -286,6 +286,7 @@ def usable(parts: setup.Parts, reader: TokenisedReader, numbers: Sequence[int]) 
     """
     config, kept, versions, rewards, experts = parts.config, [], [], [], []
     newest = max((entry.policy_version for entry in reader.datasets), default=-1)
+    held_out = HeldOut.of(config, parts.task)
     for number in numbers:
         group = reader[number]
         newest = max(newest, int(group.policy_version.min()))  # a data set of several versions names none
@@ -294,10 +295,14 @@ def usable(parts: setup.Parts, reader: TokenisedReader, numbers: Sequence[int]) 
             check_group(parts.objective, config.sampling.temperature, group, reader.folder)
             for name in config.objective.stored_fields:
                 check_stored(group, name)
+            if held_out:
+                held_out.see(group.question_id, group.prompt, f"group {group.group_id} of {reader.folder}")
             kept.append(number)
             versions.append(int(group.policy_version.min()))
             rewards.append(group.rewards)
             experts.append(bool(group.is_expert.all()))  # no policy's: it has no age
+    if held_out:
+        warn_of_leak(held_out.sentence())
     how = {name: getattr(config.data, name) for name in ("order", "prefer", "max_staleness")}
     return rollouts.arranged(kept, np.array(versions, int), rewards, newest=max(newest, 0), ageless=experts, **how)
 

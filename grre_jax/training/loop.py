@@ -29,6 +29,7 @@ from grre_jax.training.ahead import Ahead
 from grre_jax.training.batches import PackedBatch, place
 from grre_jax.training.checkpoint import Keep
 from grre_jax.training.data import Batches, training_contents
+from grre_jax.training.data_checks import leaked, warn_of_leak
 from grre_jax.training.draws import Purpose, run_key
 from grre_jax.training.evaluate import check_best, evaluate, evaluation_explorer, refuse_contaminated, require_best, verdict_scalars
 from grre_jax.training.explore import Explorer, encoded_prompt
@@ -92,6 +93,8 @@ def run(config: Config, role: Role, *, resume: bool, overwrite: bool, console: A
     held_out = held_out_groups(parts)
     contains = training_contents(parts, folders.values())
     check(parts, samples=role.samples, contains=contains)
+    if config.evaluation.questions and first and not resume:
+        warn_of_leak(leaked(config, parts.task))
     provenance = {**parts.provenance(), "contains": sorted(contains)}
     optimizer = states.make_optimizer(config.optimizer)
     graph, state = states.create(parts.model, optimizer, parts.mesh, donate=True)
