@@ -1,6 +1,7 @@
 """The documentation is built as a site whose links all lead somewhere; its reference pages come from the code."""
 
 import argparse
+import dataclasses
 import html
 import os
 import re
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from grre_jax import objectives
+from grre_jax import objectives, tasks
 from grre_jax.cli import make_parser
 from grre_jax.config import Config
 from grre_jax.fields import fields
@@ -93,6 +94,29 @@ def test_every_algorithm_is_in_the_reference_with_its_formula_set(site):
         assert row.link in sections[row.name] and row.paper in html.unescape(sections[row.name])
         words = {"bapo", "dppo_kl", "raft", "luspo"}  # prose, with little mathematics
         assert "<math" in sections[row.name] or row.name in words
+
+
+def test_the_task_of_the_page_is_a_task_whose_held_out_questions_are_never_asked(tmp_path):
+    page = (ROOT / "docs" / "own-task.md").read_text()
+    file = tmp_path / "products.py"
+    file.write_text(re.search(r"```python\n(.*?)```", page, re.DOTALL)[1])
+    task = tasks.build(f"{file}:build", seed=3, largest=20)
+    asked, held_out = [task.question(n) for n in range(400)], task.evaluation(1000)
+    assert not {q.question_id for q in asked} & {q.question_id for q in held_out}
+    assert 20 < len(held_out) < 60 and asked[7] == tasks.build(f"{file}:build", seed=3, largest=20).question(7)
+    assert held_out == tasks.build(f"{file}:build", seed=4, largest=20).evaluation(1000)
+    right, number, text = (task.verify(asked[0], said) for said in (asked[0].answer, "7" * 9, "\u00b2" * 3))
+    assert [v.reward for v in (right, number, text)] == [1.0, 0.1, 0.0]
+    assert right.components == {"correct": 1.0, "number": 1.0} and not any(text.components.values())
+
+
+def test_the_page_on_tasks_names_every_member(site):
+    text = html.unescape((site / "own-task" / "index.html").read_text())
+    members = {"name", "question", "evaluation", "verify", *re.findall(r"`(\w+)(?:\(|`|,| =)", tasks.Task.__doc__)}
+    members -= {"arithmetic", "pool", "verify"}
+    fields_ = [field.name for kind in (tasks.Question, tasks.Verdict) for field in dataclasses.fields(kind)]
+    missing = [word for word in (*members, *fields_) if f"<code>{word}" not in text]
+    assert not missing
 
 
 def test_formulas_are_set(site):
