@@ -73,7 +73,7 @@ def make_parser(rollouts: bool = True) -> argparse.ArgumentParser:
     train = commands.add_parser(
         "train",
         help="run a configuration",
-        description="Any field of the configuration is overridden by its dotted name: --training.steps 100",
+        description="Trains as the configuration says, into its run folder. Any field of the configuration is overridden by its dotted name: --training.steps 100",
         allow_abbrev=False,
     )
     train.add_argument("config", help="a Python file with config() -> grre_jax.config.Config")
@@ -273,7 +273,7 @@ def _report(known: argparse.Namespace, _: list[str]) -> int:
 
 
 # What a batch may hold besides rewards, in the words of the field.
-_DATA = {
+NEEDED_DATA = {
     "old_logprobs": "behaviour log-probs",
     "prox_logprobs": "proximal log-probs",
     "ref_logprobs": "reference log-probs",
@@ -320,7 +320,7 @@ def _print_algorithms(rows: Sequence[AlgorithmRow], console: Console) -> None:
     table.add_column("loss, or gradient g; defaults; variants; needs; paper", overflow="fold")
     for row in rows:
         defaults = ", ".join(f"{name}={'(must be given)' if value is None else value}" for name, value in row.defaults.items())
-        needs = ", ".join(_DATA[name] for name in sorted({*row.requires, "rewards"}))
+        needs = ", ".join(NEEDED_DATA[name] for name in sorted({*row.requires, "rewards"}))
         lines = [row.formula, f"defaults: {defaults}"]
         lines += [f"variants: {', '.join(row.variants)}"] * (len(row.variants) > 1)
         table.add_row(row.name, "\n".join([*lines, f"needs: {needs}", row.paper, row.link]))

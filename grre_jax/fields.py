@@ -23,6 +23,7 @@ class Field:
         name: dotted, as on the command line.
         type: its annotation.
         default: its value in the configuration that was walked.
+        required: whether a configuration must give it.
         domain: the values it takes.
         meaning: what it is.
     """
@@ -30,6 +31,7 @@ class Field:
     name: str
     type: str
     default: Any
+    required: bool
     domain: str
     meaning: str
 
@@ -52,7 +54,8 @@ def fields(section: Any, prefix: str = "") -> list[Field]:
             continue
         domain, meaning = documented.get(field.name, ("", ""))
         domain = domain or _DOMAINS.get(str(field.type), "")
-        found.append(Field(name, str(field.type), value, domain, meaning))
+        required = field.default is field.default_factory is dataclasses.MISSING
+        found.append(Field(name, str(field.type), value, required, domain, meaning))
     return found
 
 
