@@ -8,24 +8,24 @@ Looked at are a few dozen characters before and behind a number; every pattern i
 
 import re
 
+from grre_jax.tasks.numerals import RAISED, VULGAR
+
 NEAR = 60  # characters between two numbers that are said together, or around one that tell what it is
 
-_RAISED = "⁺⁻⁰¹²³⁴⁵⁶⁷⁸⁹"
 _OPERATION = r"\\(?:times|cdot|div|pm|mp|over(?:line)?|bar|sqrt|pi|[dtc]?frac|log|ln|exp|sin|cos|tan|binom|bmod)(?![A-Za-z])"
 # How a number goes on that is only the beginning: 5 = ..., 5^2 (but not 5^\circ, 5^{th}), 5 - 3, 5 + x, 5+, 5³, 5:30, 5..7,
 # 1.000.000, 1e4000, 0.\overline{3}, 20% of 90 = ...
 GOES_ON = re.compile(
     rf"\s?(?:=|\^(?!\s?\{{?\s?(?:\\circ|\\text|°|st|nd|rd|th))|[-−+]\s?[0-9(\\$√]|[/*×÷·±]\s?[-−]?[0-9(\\$√]|x\s?[0-9$]"
-    rf"|\.?{_OPERATION}|[{_RAISED}√]|[∶_.][0-9]|(?:\.\.+|…)[0-9]|[eE][-+]?[0-9]|\sof\s[$]?[0-9.,]{{1,30}}\s?=|%\sof\s[$]?[0-9]"
+    rf"|\.?{_OPERATION}|[{RAISED}√]|[∶_.][0-9]|(?:\.\.+|…)[0-9]|[eE][-+]?[0-9]|\sof\s[$]?[0-9.,]{{1,30}}\s?=|%\sof\s[$]?[0-9]"
     r"|\+\s?[A-Za-z](?![A-Za-z])|[-−×·]\s?[b-hj-z](?![A-Za-z'’]))"
     r"|\+(?![+0-9])|\s?and\s(?:an?|one|three)[\s-](?:half|third|quarter|fourth)"
 )
 GOES_ON_IN_A_BOX = re.compile(r"!|[nxyz](?![A-Za-z])|\)?\([0-9]")  # elsewhere 5! is glad, and 5x is five times
-_VULGAR = "[¼-¾⅐-⅞]"
 # What stands before a number that is only an operand. A dash or an x after a word is none, nor are Markdown's asterisks.
 _OPERATOR = re.compile(
     rf"(?:(?:[+^×÷√±/]|[0-9%]\)? ?(?:[-−–x·]|\*(?!\*))|(?<![\w'’])[b-z] ?[-−]"
-    rf"|(?:half|thirds?|quarters?|fourths?|percent|[0-9%]|{_VULGAR}) of|\}}\s?\{{"
+    rf"|(?:half|thirds?|quarters?|fourths?|percent|[0-9%]|{VULGAR}) of|\}}\s?\{{"
     rf"|{_OPERATION}(?:_\{{?\w{{1,9}}\}}?|\[\w{{1,9}}\])?)[ ({{$]{{0,8}}|[0-9](?:\*\*|∶|\.)|(?<![A-Za-z])(?:sqrt|log|ln|exp|sin|cos|tan) ?\()$"
 )
 _INEQUALITY = r"(?:[≤≥⩽⩾≦≧≪≫]|\\(?:leq?|geq?|leqslant|geqslant|lt|gt|ll|gg)(?![A-Za-z]))"

@@ -41,62 +41,18 @@ long or raises.
 """
 
 import re
-import unicodedata
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
-from math import prod
 
 from grre_jax.tasks.number_context import GOES_ON, GOES_ON_IN_A_BOX, NEAR, is_bound, is_denied, is_denied_form, is_part, is_passed_over
+from grre_jax.tasks.numerals import LONGEST_NUMERAL, NUMBER, SCALES, Answer, as_answer, normalised
 
 _MOST_CHARACTERS = 500_000  # of a completion's end: some times what the longest reasoning models write
 _MOST_FORMS = 1_000  # explicit forms looked at, from the last: a text that has more of them without a number is no answer
-_LONGEST_NUMERAL = 400
 _REACH = 400  # characters after an explicit form within which its number must lie
 _MOST_DENIED = 64  # numbers at the end of a text that may be passed over
 _END = 10_000  # characters at the end of a text that are looked at first, before all of it
-
-# The pairs of digits are few: unlimited, a text of nothing else would be gone through from each of them.
-_DIGITS = r"(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]{1,2}(?:,[0-9]{2}){1,8},[0-9]{3}(?![0-9])|[0-9]+)"
-_DECIMAL = rf"(?:{_DIGITS}(?:\.[0-9]+)?|(?<![\w)\]}}])\.[0-9]+)"
-
-
-def _latex_fraction(name: str) -> str:
-    r"""A pattern for \frac{1}{2} and \frac12, with groups name_above and name_below, or name_up and name_down."""
-    above, below = rf"(?P<{name}_above>[-−]?{_DECIMAL})", rf"(?P<{name}_below>[-−]?{_DECIMAL})"
-    return rf"\\[dtc]?frac\s?(?:\{{\s?{above}\s?\}}|(?P<{name}_up>[0-9]))\s?(?:\{{\s?{below}\s?\}}|(?P<{name}_down>[0-9]))"
-
-
-# A sign belongs to the number only where no operand stands before it: 5-3 ends in 3, "= -3" in -3.
-_SIGN = r"(?:(?<![\w.)\]}%])(?P<sign>[-+−–])|(?<==)\s?(?P<spaced_sign>[-−])\s)?"
-_CURRENCY = r"(?:[$€£¥₹]\s?(?P<inner_sign>[-−])?)?"
-_RAISED = "⁺⁻⁰¹²³⁴⁵⁶⁷⁸⁹"
-_TEN = rf"10\s?(?:(?:\^|\*\*)\s?\{{?(?P<ten>[+-]?[0-9]{{1,3}})(?![0-9])\}}?|(?P<raised>[⁺⁻]?[⁰¹²³⁴⁵⁶⁷⁸⁹]{{1,3}})(?![{_RAISED}]))"
-_POWER = rf"(?:[eE](?P<e>[+-]?[0-9]{{1,3}})(?!\w)|\s?(?:\\times|\\cdot|[×x*·])\s?{_TEN})"
-_VULGAR = "[¼-¾⅐-⅞]"
-_SLASH = rf"(?P<mixed>\s(?:and\s)?[0-9]+)?\s?/\s?(?P<below>{_DIGITS})(?![0-9/]|\.[0-9])"
-_MIXED = rf"\s?(?:and\s)?(?:{_latex_fraction('m')}|(?P<part>{_VULGAR}))"
-_SCALE = (
-    r"(?:\s?(?:\\text\s?\{\s?)?(?P<scale>(?ai:(?:hundred|dozen|thousand|lakh|crore|(?:m|b|tr)illions?)(?:\s(?:thousand|(?:m|b|tr)illion))?))(?![A-Za-z])"
-    r"|(?<=[0-9])(?P<letter>[kKM])(?![A-Za-z0-9]))?"
-)
-_NUMBER = re.compile(
-    rf"{_SIGN}{_CURRENCY}(?:{_latex_fraction('f')}|(?<![A-Za-z0-9])(?<![A-Za-z0-9)}}\]]_)(?P<vulgar>{_VULGAR})"
-    rf"|(?<![A-Za-z0-9])(?<![A-Za-z0-9)}}\]]_)(?P<decimal>{_DECIMAL})(?:{_POWER}|{_MIXED}|{_SLASH})?){_SCALE}"
-)
-_LOWERED = str.maketrans(_RAISED, "+-0123456789")
-_LETTERS = {"k": 10**3, "K": 10**3, "M": 10**6}
-_SCALES = {
-    "dozen": 12,
-    "lakh": 10**5,
-    "crore": 10**7,
-    "hundred": 10**2,
-    "thousand": 10**3,
-    "million": 10**6,
-    "billion": 10**9,
-    "trillion": 10**12,
-}
 
 _BRACES = re.compile(r"\\(?:boxed|fbox)\s{0,4}\{|\\(?:boxed|fbox)(?![A-Za-z])|\\[{}\\]|[{}]")
 _HASHES = re.compile(r"(?<!#)####(?!#)")
@@ -136,45 +92,21 @@ _PARTS_OF_ONE = {"%", "percent", "cent", "dozen"}  # what may be said beside a n
 _SENTENCE_END = re.compile(r"[.!?](?=\s|$)")
 _EMPTY_LINE = re.compile(r"[\s*_`$:\-]*(?:\\[(\[]\s*)?")
 _SPACE = re.compile(r"\s*")
-_PERCENT = re.compile(r"(?:\\text|[\s{$])*(?:%|per\s?cent(?![A-Za-z]))", re.IGNORECASE)
 _SEPARATORS = re.compile(r"(?:[\s,;|&*_`\\]|\\text)*")
 # Tags and marks of chat templates, whose brackets are no signs of inequality.
 _TAG = re.compile(r"</?[A-Za-z][^<>\n]{0,60}>|<\|[^<>\n|]{0,40}\|>")
-_THIN_GROUPS = re.compile("(?<![0-9.,])[0-9]{1,3}(?:[\u2009\u202f'’][0-9]{3})+(?![0-9])")
 _SPACED_GROUPS = re.compile("(?<![0-9.,])[0-9]{1,3}(?: [0-9]{3})+(?![0-9]|-[A-Za-z])")
 _O_CLOCK = re.compile("(?<=[0-9]):00(?![0-9:])")
 _RATIO = re.compile("(?<=[0-9]):(?=[0-9]{1,2}(?![0-9]))")
-# Digits of other scripts, full-width characters, and other signs for what numbers are made of.
-_ASCII = {code: str(unicodedata.decimal(chr(code))) for code in range(0x80, 0x1FFFF) if chr(code).isdecimal()}
-_ASCII |= dict.fromkeys((*range(0x200B, 0x2010), *range(0x2060, 0x2065), 0xFEFF))  # without width
-_ASCII |= {0xFF01 + place: chr(0x21 + place) for place in range(94)} | str.maketrans("‐‑‒﹣⁄∕∗⋅∙٫٬", "----//*··.,")
 
 
 class _NoOneNumber(Exception):
     """The answer is several numbers, or something that a number is only a part of."""
 
 
-@dataclass(frozen=True)
-class Answer:
-    """The answer that a text gives.
-
-    Attributes:
-      value: the number, exactly.
-      form: how it was said: "hashes", "boxed", "phrase", "heading", or "number" for the last number of a text without any of these.
-      text: the number as it was written, after LaTeX's spaces and escapes were taken out.
-      scale: what is behind the number multiplied it by: 10**6 for "3 million", whose value is 3,000,000; 1/100 for "0.5%",
-        whose value is 0.005 (from 1 on percent signs do not count).
-    """
-
-    value: Fraction
-    form: str
-    text: str
-    scale: Fraction = Fraction(1)
-
-
 def extract_answer(text: str) -> Answer | None:
     """The answer a text gives, or None if it gives none; see the module's text. Never raises."""
-    text = _TAG.sub(" ", _normalised(after_thinking(text)[-_MOST_CHARACTERS:]))
+    text = _TAG.sub(" ", normalised(after_thinking(text)[-_MOST_CHARACTERS:]))
     text = _RATIO.sub("∶", _O_CLOCK.sub("", text))
     forms, denied = _forms(text), False
     try:
@@ -199,8 +131,8 @@ def after_thinking(text: str) -> str:
 
 def parse_number(text: str) -> Fraction | None:
     """The first number of a short text, units and currency apart, or None: "$1,234.50", "50%", "-1/2", "18 eggs". Never raises."""
-    text = _SPACED_GROUPS.sub(_without_spaces, _normalised(text[: 2 * _LONGEST_NUMERAL]), count=1)
-    found = _as_answer(_NUMBER.search(text), "number")
+    text = _SPACED_GROUPS.sub(_without_spaces, normalised(text[: 2 * LONGEST_NUMERAL]), count=1)
+    found = as_answer(NUMBER.search(text), "number")
     if found is None:
         return None
     return found.value * 100 if found.scale < 1 else found.value
@@ -208,13 +140,13 @@ def parse_number(text: str) -> Fraction | None:
 
 def exact_number(text: str) -> Fraction | None:
     """The value of a text that is one number without words and nothing else but white space, or None. Never raises."""
-    if len(text) > 2 * _LONGEST_NUMERAL:
+    if len(text) > 2 * LONGEST_NUMERAL:
         return None
-    written = _normalised(text.replace("\\%", "")).strip()
-    match = _NUMBER.fullmatch(re.sub(r"^([-−+])\s+", r"\1", written))
+    written = normalised(text.replace("\\%", "")).strip()
+    match = NUMBER.fullmatch(re.sub(r"^([-−+])\s+", r"\1", written))
     if match is None or match["scale"] or match["letter"] or "and" in match[0]:
         return None
-    found = _as_answer(match, "number")
+    found = as_answer(match, "number")
     return found.value if found is not None else None
 
 
@@ -246,22 +178,11 @@ def final_number_is(completion: str, answer: str, tolerance: Fraction | float = 
     if given is None:
         return False
     question = question.lower()
-    asked_in = {scale for word, scale in _SCALES.items() if word in question}
+    asked_in = {scale for word, scale in SCALES.items() if word in question}
     if "%" in question or "percent" in question:
         asked_in.add(Fraction(1, 100))
     values = [given.value, given.value / given.scale] if given.scale in asked_in else [given.value]
     return any(numbers_equal(value, truth, tolerance) for value in values)
-
-
-def _normalised(text: str) -> str:
-    r"""LaTeX's spaces and escapes in numbers taken out: 1{,}234 and 1,\!234 are 1,234, 1\,234 is 1234, \$5 is $5; thin spaces between thousands too."""
-    text = text.replace("\0", "")
-    if not text.isascii():
-        text = text.translate(_ASCII)
-    text = _THIN_GROUPS.sub(lambda found: re.sub("[^0-9]", "", found[0]), text)
-    for written, meant in (("{,}", ","), ("\\!", ""), ("\\,", ""), ("\\$", "$"), ("\\%", "%"), ("\u00a0", " "), ("\u202f", " ")):
-        text = text.replace(written, meant)
-    return text
 
 
 def _without_spaces(found: re.Match) -> str:
@@ -321,7 +242,7 @@ def _said_by(text: str, start: int, stop: int, form: str) -> Answer | None:
         said = re.sub(r"^([\s*$]{0,8})−\s+", r"\1−", said)
     if form == "hashes" and _HEADING.match(said):
         return None
-    numbers = list(_NUMBER.finditer(said))
+    numbers = list(NUMBER.finditer(said))
     if not numbers:
         return None
     chosen = numbers[0]
@@ -344,19 +265,19 @@ def _said_by(text: str, start: int, stop: int, form: str) -> Answer | None:
     for one, other in zip(numbers[max(0, place - 1) : place + 1], numbers[max(1, place) : place + 2], strict=False):
         if _are_several(said, one, other, directly):
             raise _NoOneNumber
-    return _as_answer(chosen, form)
+    return as_answer(chosen, form)
 
 
 def _value_of(number: re.Match) -> Fraction | None:
-    found = _as_answer(number, "number")
+    found = as_answer(number, "number")
     return found and found.value
 
 
 def _last_number(text: str) -> Answer | None:
     """The last number of a text without forms. Raises _NoOneNumber if it is one of several, or a part of one."""
-    numbers = list(_NUMBER.finditer(text, max(0, len(text) - _END)))
+    numbers = list(NUMBER.finditer(text, max(0, len(text) - _END)))
     if len(numbers) < 2 * _MOST_DENIED:  # the first of them may be the rest of a longer one
-        numbers = _NUMBER.finditer(text)
+        numbers = NUMBER.finditer(text)
     last, denied = deque(numbers, maxlen=_MOST_DENIED), set()
     while last and is_passed_over(text, last[-1]):
         number = last.pop()
@@ -366,13 +287,13 @@ def _last_number(text: str) -> Answer | None:
         return None
     if is_part(text, last[-1]) or _are_a_list(text, last) or (len(last) > 1 and _are_several(text, last[-2], last[-1], False)):
         raise _NoOneNumber
-    found = _as_answer(last[-1], "number")
+    found = as_answer(last[-1], "number")
     return None if found is None or found.value in denied else found
 
 
 def _denied_values(text: str, start: int) -> set[Fraction | None]:
     """The values of the numbers that a text denies after a place, of the last numbers near its end."""
-    numbers = deque(_NUMBER.finditer(text, max(start, len(text) - _END)), maxlen=_MOST_DENIED)
+    numbers = deque(NUMBER.finditer(text, max(start, len(text) - _END)), maxlen=_MOST_DENIED)
     return {_value_of(number) for number in numbers if is_denied(text, number)}
 
 
@@ -414,7 +335,7 @@ def _are_the_same_amount(text: str, one: re.Match, other: re.Match, how: str) ->
     """Whether two numbers are equal, or amounts in two units that are, or a calculation and its result: 5 dollars or 500 cents."""
     if how == "or" and is_part(text, one):  # 30 + 160 or 190
         return True
-    values = [found.value for found in (_as_answer(one, ""), _as_answer(other, "")) if found is not None]
+    values = [found.value for found in (as_answer(one, ""), as_answer(other, "")) if found is not None]
     if len(values) < 2 or values[0] == values[1]:
         return len(values) == 2
     units = {_unit(text, one), _unit(text, other)}
@@ -440,64 +361,3 @@ def _boxed_with_another(text: str, forms: list[tuple[int, int, str]], place: int
 def _line_end(text: str, start: int) -> int:
     stop = text.find("\n", start, start + _REACH)
     return min(start + _REACH, len(text)) if stop < 0 else stop
-
-
-def _as_answer(match: re.Match | None, form: str) -> Answer | None:
-    """The exact value of a matched number; None where there is none: no match, a numeral too long, a denominator of 0."""
-    if match is None or len(match.group()) > _LONGEST_NUMERAL:
-        return None
-    try:
-        value = _value(match)
-    except ZeroDivisionError:
-        return None
-    negative = (match["sign"] or match["spaced_sign"] or "+") != "+"
-    value = -value if negative != bool(match["inner_sign"]) else value
-    if 0 < abs(value) < 1 and _PERCENT.match(match.string, match.end()):
-        return Answer(value / 100, form, match.group(), Fraction(1, 100))
-    return Answer(value, form, match.group(), Fraction(_scale(match)))
-
-
-def _value(match: re.Match) -> Fraction:
-    """The value of a matched number but for its sign. Raises ZeroDivisionError for a denominator of 0."""
-    return _unscaled(match) * _scale(match)
-
-
-def _scale(match: re.Match) -> int:
-    """What the words behind a number multiply it by: 1000 for "5 thousand"."""
-    words = (match["scale"] or "").lower().split()
-    return prod(_SCALES[word.removesuffix("s")] for word in words) * _LETTERS.get(match["letter"], 1)
-
-
-def _unscaled(match: re.Match) -> Fraction:
-    if match["vulgar"]:
-        return _vulgar(match["vulgar"])
-    if match["decimal"] is None:
-        return _latex_value(match, "f")
-    value = _plain(match["decimal"])
-    power = match["e"] or match["ten"] or (match["raised"] or "").translate(_LOWERED)
-    if power:
-        return value * Fraction(10) ** int(power)
-    if match["below"] and match["mixed"]:
-        return value + _plain(match["mixed"].split()[-1]) / _plain(match["below"])
-    if match["below"]:
-        return value / _plain(match["below"])
-    if match["part"]:
-        return value + _vulgar(match["part"])
-    return value + _latex_value(match, "m") if match["m_above"] or match["m_up"] else value
-
-
-def _vulgar(character: str) -> Fraction:
-    return Fraction(unicodedata.numeric(character)).limit_denominator(10)
-
-
-def _latex_value(match: re.Match, name: str) -> Fraction:
-    above, below = match[f"{name}_above"] or match[f"{name}_up"], match[f"{name}_below"] or match[f"{name}_down"]
-    return _signed(above) / _signed(below)
-
-
-def _signed(numeral: str) -> Fraction:
-    return -_plain(numeral[1:]) if numeral[0] in "-−" else _plain(numeral)
-
-
-def _plain(numeral: str) -> Fraction:
-    return Fraction(("0" if numeral.startswith(".") else "") + numeral.replace(",", ""))
