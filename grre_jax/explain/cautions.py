@@ -7,7 +7,6 @@ from pathlib import Path
 
 from grre_jax import tasks
 from grre_jax.config import Config
-from grre_jax.errors import DataError, UsageError
 from grre_jax.explain.outlook import bounded, moves_without_signal, takes_ratio
 from grre_jax.objectives import Objective
 from grre_jax.training.data_checks import leaked
@@ -103,7 +102,7 @@ def _evaluation(config: Config) -> Iterator[str]:
         return
     try:
         found = leaked(config, tasks.build(config.task.name, seed=config.seed, **config.task.options))
-    except (UsageError, DataError) as error:
+    except Exception as error:  # the code is the user's; what it raises is no reason not to explain the rest
         found = f"the task's questions cannot be looked at: {str(error).rstrip('.')}"
     if found:
         yield found

@@ -10,6 +10,7 @@ import numpy as np
 from grre_jax.reporting.metrics import Metrics, Row, series
 
 BETTER, WORSE, UNCLEAR = "better", "worse", "no clear change"
+POINTS = " points"  # of percent
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,7 @@ def sentences(found: Outcome) -> list[str]:
     lines = [
         f"{change}: held-out {found.measure} from {_value(found, found.first)} at step {found.first.step:,} to "
         f"{_value(found, found.last)} at step {found.last.step:,} "
-        f"({_amount(found, found.difference)}, 95% interval {_amount(found, found.low)} to {_amount(found, found.high)})"
+        f"({_amount(found, found.difference)}, 95% interval {_amount(found, found.low).removesuffix(POINTS)} to {_amount(found, found.high)})"
     ]
     if found.fell:
         lines.append(
@@ -127,7 +128,7 @@ def _value(found: Outcome, evaluation: Evaluation) -> str:
 
 
 def _amount(found: Outcome, value: float) -> str:
-    return f"{100 * value:+.1f} points" if found.measure == "accuracy" else f"{value:+.3g}"
+    return f"{100 * value:+.1f}{POINTS}" if found.measure == "accuracy" else f"{value:+.3g}"
 
 
 def _signs(metrics: Metrics, best: int, last: int) -> tuple[str, ...]:
