@@ -21,7 +21,8 @@ def cautions(config: Config, objective: Objective, first_stale: int | None) -> l
         objective: its loss.
         first_stale: the first step that trains on a group whose policy is not the learner's; None if none does.
     """
-    return [*_regime(config), *_data(config, objective), *_objective(config, objective, first_stale), *_evaluation(config)]
+    of_objective = _objective(config, objective, first_stale)
+    return [*_regime(config), *_data(config, objective), *of_objective, *_evaluation(config)]
 
 
 def _regime(config: Config) -> Iterator[str]:
@@ -97,12 +98,13 @@ def _objective(config: Config, objective: Objective, first_stale: int | None) ->
 
 
 def _evaluation(config: Config) -> Iterator[str]:
-    """Of a task of one's own: the built-in ones hold their questions out, and may have data to read first."""
+    """Of a task of one's own: the built-in ones hold questions out, and may have data to read first."""
     if config.task.name in tasks.names():
         return
     try:
-        found = leaked(config, tasks.build(config.task.name, seed=config.seed, **config.task.options))
-    except Exception as error:  # the code is the user's; what it raises is no reason not to explain the rest
+        task = tasks.build(config.task.name, seed=config.seed, **config.task.options)
+        found = leaked(config, task)
+    except Exception as error:  # the user's code; the rest is explained all the same
         found = f"the task's questions cannot be looked at: {str(error).rstrip('.')}"
     if found:
         yield found
