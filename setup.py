@@ -8,7 +8,7 @@ from setuptools import find_packages, setup
 ROOT = Path(__file__).parent
 VERSION = re.search(r'__version__ = "(.+)"', (ROOT / "grre_jax" / "__init__.py").read_text()).group(1)
 
-DOCS = ["mkdocs-material>=9.6"]
+DOCS = ["latex2mathml>=3.78", "mkdocs-material>=9.6"]
 NOTEBOOKS = ["ipykernel>=6", "nbclient>=0.10", "nbformat>=5.10"]
 
 setup(

@@ -8,22 +8,28 @@ import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import grre_jax
 from grre_jax.allocation import keep_freed_memory
+from grre_jax.console import make_console
 from grre_jax.errors import DataError, UsageError
 from grre_jax.explain import options as explain_options
 from grre_jax.generation import options as generation_options
 from grre_jax.studies import options as study_options
 from grre_jax.training import role_options
 
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from grre_jax.objectives.algorithms import AlgorithmRow
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; returns the exit status."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in arguments
-    parser = _parser(arguments)
+    parser = make_parser(rollouts="rollouts" in arguments)
     known, rest = parser.parse_known_args([word for word in arguments if word != "--debug"])
     takes_fields = known.command in ("train", "explain", "evaluate", "compile", *role_options.COMMANDS) or getattr(
         known, "takes_fields", False
@@ -51,7 +57,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
 
 
-def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
+def make_parser(rollouts: bool = True) -> argparse.ArgumentParser:
+    """The parser of every command.
+
+    Args:
+        rollouts: with the actions of `grre rollouts`, whose package loads numpy.
+    """
     parser = argparse.ArgumentParser(
         prog="grre", description="Off-policy reinforcement learning of language models with group-relative REINFORCE.", allow_abbrev=False
     )
@@ -62,7 +73,7 @@ def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     train = commands.add_parser(
         "train",
         help="run a configuration",
-        description="Any field of the configuration is overridden by its dotted name: --training.steps 100",
+        description="Trains as the configuration says, into its run folder. Any field of the configuration is overridden by its dotted name: --training.steps 100",
         allow_abbrev=False,
     )
     train.add_argument("config", help="a Python file with config() -> grre_jax.config.Config")
@@ -79,15 +90,17 @@ def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     sample = generation_options.add_parser(commands)
     sample.set_defaults(run=_sample)
     report = commands.add_parser("report", help="summary table and curves of one or several runs")
-    report.add_argument("folders", metavar="RUN", nargs="+")
+    report.add_argument("folders", metavar="RUN", nargs="+", help="run folders")
     report.add_argument(
         "--output",
         help="the folder for plots/, summary.json and report.html: the run's own for one run, A-vs-B beside the first for several, if not given",
     )
     report.set_defaults(run=_report)
 
-    algorithms = commands.add_parser("algorithms", help="the objectives, with formula, defaults and what data each needs")
-    algorithms.add_argument("names", nargs="*", metavar="NAME", help="only these, with the meaning and the domain of their numbers")
+    algorithms = commands.add_parser(
+        "algorithms", help="the objectives, a line each; of NAME also defaults, variants, data, paper and numbers"
+    )
+    algorithms.add_argument("names", nargs="*", metavar="NAME", help="details of these, with the meaning and the domain of their numbers")
     algorithms.set_defaults(run=_algorithms)
 
     export = commands.add_parser("export", help="write a run's model as a Hugging Face folder")
@@ -108,7 +121,7 @@ def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     fetch.set_defaults(run=_fetch)
 
     _study_parsers(commands)
-    if "rollouts" in arguments:  # its package takes numpy, and help should come at once
+    if rollouts:  # left out where it is not asked for: help should come at once
         from grre_jax.rollouts import arguments as rollout_arguments
         from grre_jax.training import rollout_arguments as scoring_arguments
 
@@ -124,7 +137,7 @@ def _study_parsers(commands: argparse._SubParsersAction) -> None:
     bandit = studies.add_parser(
         "bandit", help="where each objective takes a three-arm bandit's policy, and the strength that finds the best arm"
     )
-    bandit.add_argument("--out", default="runs/bandit", help="the folder for bandit.json and bandit.png; runs/bandit if not given")
+    bandit.add_argument("--output", default="runs/bandit", help="the folder for bandit.json and bandit.png; runs/bandit if not given")
     bandit.add_argument("--seed", type=int, default=0, help="of the sampled updates")
     bandit.add_argument("--algorithms", nargs="+", metavar="NAME", help="only these; all, and the surrogate they derive from, if not given")
     bandit.set_defaults(run=_study_bandit)
@@ -135,13 +148,13 @@ def _evaluate_parser(commands: argparse._SubParsersAction) -> None:
     evaluate = commands.add_parser(
         "evaluate",
         help="evaluate a run's checkpoints, or a model",
-        description="pass@1, pass@k and maj@k on held-out questions, with 95%% intervals: of the first and the last checkpoint of a run as its configuration says, or of a model on the task of --task.name. Any field is overridden by its dotted name.",
+        description="pass@1, pass@k and maj@k on held-out questions, with 95% intervals: of the first and the last checkpoint of a run as its configuration says, or of a model on the task of --task.name. Any field is overridden by its dotted name.",
         allow_abbrev=False,
     )
     evaluate.add_argument("folder", metavar="RUN|MODEL", help="a run folder, a Hugging Face folder or a .gguf file")
     for flag, field in EVALUATION_FLAGS.items():
         evaluate.add_argument(flag, metavar="N", help=f"the same as --{field.replace('_', '-')}")
-    evaluate.add_argument("--json", metavar="FILE", help="write the result here too")
+    evaluate.add_argument("--output", metavar="FILE", help="write the result here too, as JSON")
     _processes_flags(evaluate)
     evaluate.set_defaults(run=_evaluate)
 
@@ -150,12 +163,12 @@ def _compile_parser(commands: argparse._SubParsersAction) -> None:
     compiler = commands.add_parser(
         "compile",
         help="what a configuration needs and takes on a TPU slice, without one",
-        description="Compiles the train step and the sampler for a named slice, and predicts memory, time and MFU. Fields are overridden as for train. Ends with status 1 if something does not fit.",
+        description="Compiles the train step and the calls of the sampler, training's and evaluation's, for a named slice, and predicts memory, time and MFU. Fields are overridden as for train. Ends with status 1 if something does not fit.",
         allow_abbrev=False,
     )
     compiler.add_argument("config", help="a Python file with config() -> grre_jax.config.Config")
     compiler.add_argument("--topology", required=True, help="generation and sizes of a slice: v5e:16x16, v5p:4x4x4")
-    compiler.add_argument("--program", choices=("step", "sampler"), help="only this one; both if not given")
+    compiler.add_argument("--program", choices=("step", "sampler", "evaluation"), help="only this one; all that the run calls if not given")
     compiler.add_argument("--json", action="store_true", help="print one JSON object")
     compiler.set_defaults(run=_compile)
 
@@ -211,15 +224,16 @@ def _evaluate(known: argparse.Namespace, rest: list[str]) -> int:
     given = {field: getattr(known, flag[2:].replace("-", "_")) for flag, field in EVALUATION_FLAGS.items()}
     fields = [word for field, value in given.items() if value is not None for word in (f"--{field}", value)]
     path = store_path.of(known.folder)
-    if known.json and Path(known.json).is_dir():
-        raise UsageError(f"--json {known.json} is a folder: name a file")
-    if known.json and not Path(known.json).resolve().parent.is_dir():
-        raise UsageError(f"--json {known.json}: the folder {Path(known.json).parent} does not exist: make it first")
+    output = Path(known.output) if known.output else None
+    if output and output.is_dir():
+        raise UsageError(f"--output {output} is a folder: name a file")
+    if output and not output.resolve().parent.is_dir():
+        raise UsageError(f"--output {output}: the folder {output.parent} does not exist: make it first")
     with _joined(known):
         evaluate = finished.evaluate_run if finished.is_run(path) else evaluate_model.evaluate_model
         result = evaluate(path, [*fields, *rest])
-        if known.json and processes.is_first():
-            Path(known.json).write_text(json.dumps(result, indent=2) + "\n")
+        if output and processes.is_first():
+            output.write_text(json.dumps(result, indent=2) + "\n")
     return 0
 
 
@@ -245,7 +259,7 @@ def _compile(known: argparse.Namespace, rest: list[str]) -> int:
     from grre_jax.training import compile_report
 
     config = override(configs.load_file(known.config), rest)
-    programs = {"step": ("train step",), "sampler": ("sampler",), None: ("train step", "sampler")}[known.program]
+    programs = {"step": ("train step",), None: ()}.get(known.program, (known.program,))
     found = compiler.compile_run(config, known.topology, programs=programs)
     print(json.dumps(compile_report.as_dict(*found), indent=2) if known.json else compile_report.as_text(*found))
     return 0 if all(report.fits for report in found[-1]) else 1
@@ -259,7 +273,7 @@ def _report(known: argparse.Namespace, _: list[str]) -> int:
 
 
 # What a batch may hold besides rewards, in the words of the field.
-_DATA = {
+NEEDED_DATA = {
     "old_logprobs": "behaviour log-probs",
     "prox_logprobs": "proximal log-probs",
     "ref_logprobs": "reference log-probs",
@@ -270,38 +284,53 @@ _DATA = {
 
 
 def _algorithms(known: argparse.Namespace, _: list[str]) -> int:
-    from rich.console import Console
-    from rich.table import Table
-
     from grre_jax import objectives
-    from grre_jax.objectives.numbers import NUMBERS
 
     for name in known.names:
         if name not in objectives.algorithms():
             nearest = difflib.get_close_matches(name, objectives.algorithms(), n=3)
             raise UsageError(f"there is no objective {name!r}" + (f"; did you mean {' or '.join(nearest)}?" if nearest else ""))
-    rows = [row for row in objectives.algorithm_table() if not known.names or row.name in known.names]
-    console = Console()
-    wide = console.width >= 150  # else one column beside the name: nothing is ever cut off
-    titles = ("loss, or gradient g", "defaults", "variants", "needs", "paper")
+    console = make_console()
+    rows = objectives.algorithm_table()
+    if known.names:
+        _print_algorithms([row for row in rows if row.name in known.names], console)
+        return 0
+    needs = [", ".join(sorted(row.requires - {"rewards"})) or "-" for row in rows]
+    needs = [words.replace("_logprobs", "") for words in needs]
+    name, need = max(len(row.name) for row in rows), max(map(len, needs))
+    for row, words in zip(rows, needs, strict=True):  # a line each at any width: for grep
+        console.print(f"{row.name:<{name}}  {words:<{need}}  {row.formula}", soft_wrap=True)
+    console.print(f"\n{_LEGEND}", style="dim", highlight=False)
+    return 0
+
+
+_LEGEND = """The second column is what each needs besides rewards: stored log-probs of the policy that
+sampled (old), of the proximal (prox) and the reference policy (ref), and so on.
+grre algorithms NAME: defaults, variants, data, paper, and what its numbers mean."""
+
+
+def _print_algorithms(rows: Sequence[AlgorithmRow], console: Console) -> None:
+    """Prints some algorithms with all that is known of each, and the numbers they take."""
+    from rich.table import Table
+
+    from grre_jax.objectives.numbers import NUMBERS
+
     table = Table(title="Objectives", show_lines=True)
     table.add_column("name", no_wrap=True)
-    for title in titles if wide else ("loss, or gradient g; defaults; variants; needs; paper",):
-        table.add_column(title, overflow="fold")
+    table.add_column("loss, or gradient g; defaults; variants; needs; paper", overflow="fold")
     for row in rows:
         defaults = ", ".join(f"{name}={'(must be given)' if value is None else value}" for name, value in row.defaults.items())
-        needs = ", ".join(_DATA[name] for name in sorted({*row.requires, "rewards"}))
-        variants = ", ".join(row.variants) if len(row.variants) > 1 else ""
-        cells = (row.formula, defaults, variants, needs, f"{row.paper}\n{row.link}")
-        described = [f"{title}: {cell}" if title != "paper" else cell for title, cell in zip(titles[1:], cells[1:], strict=True) if cell]
-        table.add_row(row.name, *cells if wide else ("\n".join([row.formula, *described]),))
+        needs = ", ".join(NEEDED_DATA[name] for name in sorted({*row.requires, "rewards"}))
+        lines = [row.formula, f"defaults: {defaults}"]
+        lines += [f"variants: {', '.join(row.variants)}"] * (len(row.variants) > 1)
+        table.add_row(row.name, "\n".join([*lines, f"needs: {needs}", row.paper, row.link]))
     console.print(table)
-    if known.names:
-        numbers = Table("number", "meaning", "domain", title="Numbers", show_lines=False)
-        for name in dict.fromkeys(name for row in rows for name in row.defaults if name in NUMBERS):
-            numbers.add_row(name, NUMBERS[name].meaning, NUMBERS[name].domain)
-        console.print(numbers)
-    return 0
+    numbers = Table(title="Numbers")
+    for title in ("number", "meaning", "domain"):
+        numbers.add_column(title, overflow="fold")
+    for name in dict.fromkeys(name for row in rows for name in row.defaults if name in NUMBERS):
+        numbers.add_row(name, NUMBERS[name].meaning, NUMBERS[name].domain)
+    console.print(numbers)
 
 
 def _export(known: argparse.Namespace, _: list[str]) -> int:
@@ -323,5 +352,5 @@ def _fetch(known: argparse.Namespace, _: list[str]) -> int:
 def _study_bandit(known: argparse.Namespace, _: list[str]) -> int:
     from grre_jax.studies import bandit_report
 
-    bandit_report.run(known.out, seed=known.seed, names=known.algorithms)
+    bandit_report.run(known.output, seed=known.seed, names=known.algorithms)
     return 0

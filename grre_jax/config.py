@@ -41,14 +41,22 @@ class SamplingConfig:
     """How completions are drawn for training.
 
     Args:
-        num_samples: completions a prompt (K).
-        temperature: above 0; training takes its log-probs at the same temperature.
-        top_k, top_p, min_p: truncation, in that order; 0, 1 and 0 turn it off. The ratio uses untruncated log-probs in any case.
-        max_prompt_tokens: a longer prompt is an error.
-        max_new_tokens: limit on a completion, EOS included.
-        prompts_per_call: prompts sampled at once; their completions are decoded side by side.
-        slots: completions decoded side by side, where they are to be fewer than a call's: what ends makes room for what waits. 0 for all.
-        cache_dtype: of keys and values: "float32", "bfloat16" or "int8"; the activations' if empty.
+        num_samples (at least 1): completions per prompt (K).
+        temperature (above 0): of the draws; training computes log-probs at the same temperature.
+        top_k (at least 0): draw from the k likeliest tokens only; 0 for all. Ratios use untruncated
+            log-probs in any case.
+        top_p (above 0 and at most 1): draw from the likeliest tokens that make up this mass, after
+            top_k; 1 for all.
+        min_p (from 0 to 1): draw from tokens at least this times as likely as the likeliest, after
+            top_p; 0 for all.
+        max_prompt_tokens (at least 1): longest prompt; a longer one is an error.
+        max_new_tokens (at least 1): longest completion, EOS included.
+        prompts_per_call (at least 1): prompts sampled at once; their completions are decoded side
+            by side.
+        slots (at least 0): completions decoded side by side where they are to be fewer than a
+            call's: a completion that ends makes room for one that waits. 0 for all.
+        cache_dtype ("float32", "bfloat16", "int8" or empty): type of the cached keys and values;
+            that of the activations if empty.
     """
 
     num_samples: int = 8
@@ -74,12 +82,14 @@ class TrainingConfig:
     """The learner.
 
     Args:
-        steps: updates.
-        groups_per_step: prompts a step.
-        row_tokens: tokens a packed row; 0 for the size of one whole group.
-        rows_per_microbatch: rows computed at once; 0 for the whole step.
-        share_prompts: the completions of a group that lie in one row share one copy of their prompt: less to compute wherever prompts are long. False gives each its
-            own copy, which is what TPU's attention kernel takes.
+        steps (at least 0): optimizer updates.
+        groups_per_step (at least 1): prompts per update; each has sampling.num_samples completions.
+        row_tokens (at least 0): tokens per packed row; 0 for the size of one whole group.
+        rows_per_microbatch (at least 0): rows whose gradient is computed at once; 0 for the whole
+            step.
+        share_prompts: completions of a group that lie in one row share one copy of their prompt,
+            which saves work where prompts are long. False gives each its own copy, as TPU's
+            attention kernel needs.
     """
 
     steps: int = 100
@@ -97,9 +107,10 @@ class WarmStartConfig:
     """Supervised training on the task's demonstrations before anything else; they too go through rollout shards.
 
     Args:
-        steps: updates; 0 for none.
-        demonstrations: how many questions of the training stream are demonstrated once each, cycled in a new order each epoch.
-        batch_size: demonstrations a step.
+        steps (at least 0): updates; 0 for none.
+        demonstrations (at least 1): questions of the training stream that are demonstrated once
+            each; every epoch orders them anew.
+        batch_size (at least 1): demonstrations per update.
         optimizer: of the warm start alone.
     """
 
@@ -117,13 +128,21 @@ class EvaluationConfig:
     """Evaluation on held-out questions.
 
     Args:
-        every: steps between evaluations; the first and last step are always evaluated. 0 for those two alone.
-        questions: held-out questions.
-        num_samples: completions a question.
-        temperature, top_k, top_p, min_p: of these completions, whatever they are in training. KL to the start is told at 1, 0, 1 and 0 only: an estimate of it
-            takes the policy's own completions.
-        ranking_questions: groups of `data.path` held out to test, before and after training, how often the length-normalised log-prob ranks a correct
-            completion above an incorrect one of the same question; "start:stop", empty for none.
+        every (at least 0): steps between evaluations; the first and last step are always evaluated.
+            0 for those two alone.
+        questions (at least 0): held-out questions.
+        num_samples (at least 1): completions per question.
+        temperature (at least 0): of these completions, whatever it is in training; 0 is greedy. KL
+            to the start is reported at temperature 1 without truncation only, because its estimate
+            needs the policy's own completions.
+        top_k (at least 0): draw from the k likeliest tokens only; 0 for all.
+        top_p (above 0 and at most 1): draw from the likeliest tokens that make up this mass; 1 for
+            all.
+        min_p (from 0 to 1): draw from tokens at least this times as likely as the likeliest; 0 for
+            all.
+        ranking_questions ("start:stop" or empty): groups of data.path held out to test, before and
+            after training, how often the length-normalised log-prob ranks a correct completion
+            above an incorrect one of the same question; empty for none.
         allow_contaminated: evaluate on a benchmark split that the training data holds.
     """
 
@@ -147,13 +166,17 @@ class CheckpointConfig:
     """Checkpoints, by Orbax.
 
     Args:
-        every: steps between checkpoints; the first and last state are always kept.
-        keep: newest checkpoints kept. Those that explorers elsewhere still need stay in any case.
-        best: also the best so many by an evaluation; evaluations then save. 0 for none.
-        best_metric: a scalar of the evaluation, such as accuracy, or reward where the task does not say what is correct; the larger, the better.
-        best_smallest: the smaller, the better.
-        keep_every: also those at multiples of so many steps; 0 for none.
-        export: when the run ends, write the policy as a Hugging Face folder, RUN/model (as `grre export` does for any checkpoint).
+        every (at least 1): steps between checkpoints; the first and last state are always kept.
+        keep (at least 1): newest checkpoints kept. Those that explorers elsewhere still need stay
+            in any case.
+        best (at least 0): keep this many of the best by evaluation too; every evaluation then saves
+            a checkpoint. 0 for none.
+        best_metric (a scalar of the evaluation): what the best are chosen by; larger is better. For
+            example accuracy, or reward where the task does not say what is correct.
+        best_smallest: smaller is better.
+        keep_every (at least 0): keep those at multiples of this many steps too; 0 for none.
+        export: when the run ends, write the policy as a Hugging Face folder, RUN/model, as `grre
+            export` does for any checkpoint.
     """
 
     every: int = 50
@@ -173,8 +196,8 @@ class LoggingConfig:
     """Besides metrics.jsonl and the PNG curves.
 
     Args:
-        tensorboard: write event files.
-        wandb_project: log to Weights & Biases under this project; empty for not.
+        tensorboard: write TensorBoard event files.
+        wandb_project (any text): log to Weights & Biases under this project; empty for not.
     """
 
     tensorboard: bool = True
@@ -186,9 +209,10 @@ class Config:
     """One run.
 
     Args:
-        name: the run's name.
-        run_dir: its folder, or the URL of one in an object store (s3://, gs://); runs/NAME if empty.
-        seed: every random draw of the run is addressed from it.
+        name (any text): the run's name.
+        run_dir (a path or URL): the run's folder, or its URL in an object store (s3://, gs://);
+            runs/NAME if empty.
+        seed (from 0 to 2^63 - 1): seed of every random draw of the run.
     """
 
     name: str
@@ -209,6 +233,8 @@ class Config:
     mesh: MeshConfig = MeshConfig()
 
     def __post_init__(self):
+        if not 0 <= self.seed < 2**63:
+            raise ValueError(f"seed must be from 0 to 2**63 - 1, got {self.seed}")
         groups, mixed, limit = self.training.groups_per_step, self.mixed_per_step, self.data.max_staleness
         if self.data.mix and (mixed == 0 or (mixed == groups and total_share(self.data.entries) < 1)):
             raise ValueError(

@@ -11,6 +11,44 @@ from typing import Any
 from grre_jax.config import Config
 from grre_jax.errors import UsageError
 
+# What TRL, verl and others call a field, by the last part of the name that they use.
+FOREIGN_NAMES = {
+    word: field
+    for field, words in {
+        "optimizer.learning_rate": "lr learning_rate_init",
+        "optimizer.warmup_steps": "lr_warmup_steps num_warmup_steps",
+        "optimizer.decay": "lr_scheduler_type lr_schedule scheduler",
+        "optimizer.clip_norm": "max_grad_norm grad_clip clip_grad gradient_clipping",
+        "optimizer.b1": "adam_beta1 beta1",
+        "optimizer.b2": "adam_beta2 beta2",
+        "optimizer.eps": "adam_epsilon",
+        "optimizer.weight_decay": "wd",
+        "training.steps": "max_steps num_steps total_steps total_training_steps num_train_steps",
+        "training.groups_per_step": "batch_size train_batch_size per_device_train_batch_size",
+        "training.rows_per_microbatch": "micro_batch_size ppo_micro_batch_size_per_gpu gradient_accumulation_steps",
+        "sampling.num_samples": "num_generations rollout_n group_size num_return_sequences n",
+        "sampling.max_new_tokens": "max_completion_length max_response_length max_tokens",
+        "sampling.max_prompt_tokens": "max_prompt_length",
+        "objective.name": "loss_type loss_mode adv_estimator algorithm",
+        "objective.options.kl_coef": "beta kl_coef kl_loss_coef",
+        "objective.options.epsilon_low": "epsilon clip_ratio clip_ratio_low clip_range epsilon_low",
+        "objective.options.epsilon_high": "clip_ratio_high epsilon_high",
+        "regime.reuse": "num_iterations ppo_epochs",
+        "regime.sync_interval": "sync_frequency",
+        "checkpoint.every": "save_steps save_freq save_interval",
+        "checkpoint.keep": "save_total_limit max_to_keep",
+        "evaluation.every": "eval_steps test_freq eval_interval",
+        "model.path": "model_name_or_path model_path pretrained",
+        "model.remat": "gradient_checkpointing enable_gradient_checkpointing",
+        "model.compute_dtype": "bf16 fp16",
+        "model.lora_rank": "lora_r",
+        "model.lora_targets": "target_modules lora_target_modules",
+        "run_dir": "output_dir out_dir default_local_dir",
+        "logging.wandb_project": "wandb project_name",
+    }.items()
+    for word in words.split()
+}
+
 
 def override(config: Config, arguments: Sequence[str]) -> Config:
     """Applies `--dotted.name value` (or `--dotted.name=value`) arguments to a configuration.
@@ -46,14 +84,37 @@ def field_names(config: Any, prefix: str = "") -> list[str]:
     return names
 
 
+def similar_fields(config: Config, name: str) -> list[str]:
+    """Fields that an unknown dotted name probably means, at most three, the likeliest first.
+
+    Looked for in this order: what another library calls so, fields of which the name is the beginning, a field
+    that is spelled alike, fields whose last part is the name's or is spelled like it. A name that is like no field has none.
+    """
+    fields, leaf = field_names(config), name.rpartition(".")[2]
+    if leaf in FOREIGN_NAMES:
+        known = FOREIGN_NAMES[leaf]
+        own = name.removesuffix(leaf) + known.rpartition(".")[2]
+        return [own if own in fields else known]
+    if begun := [field for field in fields if field.startswith(name + "_")]:
+        return begun[:3]
+    if spelled := difflib.get_close_matches(name, fields, n=1, cutoff=0.8):
+        return spelled
+    if same := [field for field in fields if field.rpartition(".")[2] == leaf]:
+        return difflib.get_close_matches(name, same, n=3, cutoff=0)
+    leaves = {}
+    for field in fields:
+        leaves.setdefault(field.rpartition(".")[2], field)
+    return [leaves[near] for near in difflib.get_close_matches(leaf, leaves, n=1, cutoff=0.8)]
+
+
 def _note(config: Config, changes: dict[str, Any], name: str, text: str) -> None:
     """Adds one converted value to the nested dictionary of changes."""
     section, path = config, name.split(".")
     for depth, key in enumerate(path):
         types = {field.name: field.type for field in dataclasses.fields(section)}
         if key not in types:
-            near = difflib.get_close_matches(name, field_names(config), n=1, cutoff=0.3)
-            raise UsageError(f"unknown field {name!r}" + (f"; did you mean --{near[0]}?" if near else ""))
+            near = " or ".join(f"--{field}" for field in similar_fields(config, name))
+            raise UsageError(f"unknown field {name!r}" + (f"; did you mean {near}?" if near else ""))
         value, rest = getattr(section, key), path[depth + 1 :]
         if dataclasses.is_dataclass(value):
             if not rest:

@@ -108,7 +108,10 @@ def test_resumable_fields_are_fields_or_sections():
     [
         (["--training.stepz", "7"], r"unknown field 'training\.stepz'; did you mean --training\.steps\?"),
         (["--trainin.steps", "7"], r"unknown field 'trainin\.steps'; did you mean --training\.steps\?"),
-        (["--learning-rate", "7"], r"unknown field 'learning_rate'; did you mean --optimizer\.learning_rate\?"),
+        (
+            ["--learning-rate", "7"],
+            r"unknown field 'learning_rate'; did you mean --optimizer\.learning_rate or --warm_start\.optimizer\.learning_rate\?",
+        ),
         (
             ["--model.lora_targets", "q_proj,gate_porj"],
             r"field model\.lora_targets: .* no projection 'gate_porj'; did you mean gate_proj\?",
@@ -155,6 +158,37 @@ def test_override_refuses(words, message):
         overrides.override(DEFAULT, words)
 
 
+@pytest.mark.parametrize(
+    "given, meant",
+    {
+        "optimizer.lr": ["optimizer.learning_rate"],
+        "warm_start.optimizer.lr": ["warm_start.optimizer.learning_rate"],
+        "lr": ["optimizer.learning_rate"],
+        "training.batch_size": ["training.groups_per_step"],
+        "warm_start.max_steps": ["warm_start.steps"],
+        "max_steps": ["training.steps"],
+        "num_generations": ["sampling.num_samples"],
+        "beta": ["objective.options.kl_coef"],
+        "sampling.max_completion_length": ["sampling.max_new_tokens"],
+        "training.weight_decay": ["optimizer.weight_decay", "warm_start.optimizer.weight_decay"],
+        "run_dirr": ["run_dir"],
+        "sampling.top_q": ["sampling.top_p"],
+        "optimizer.momentum": [],
+        "critic.model": [],
+        "reward.weights": [],
+    }.items(),
+)
+def test_fields_that_an_unknown_name_may_mean(given, meant):
+    assert overrides.similar_fields(DEFAULT, given) == meant
+
+
+@pytest.mark.parametrize("word, field", overrides.FOREIGN_NAMES.items())
+def test_names_of_other_libraries_lead_to_fields(word, field):
+    section = field.rpartition(".")[0]
+    assert field in overrides.field_names(DEFAULT) or section == "objective.options"
+    assert word not in overrides.field_names(DEFAULT)
+
+
 # ---- files
 
 
@@ -172,8 +206,10 @@ def test_every_field_survives_json():
             "model.lora_targets": "v_proj",
             "model.remat": "full",
             "sampling.cache_dtype": "int8",
+            "mesh.data": "1",
             "optimizer.name": "lion",
             "warm_start.optimizer.name": "lion",
+            **{f"{section}optimizer.{b}": "0.5" for section in ("", "warm_start.") for b in ("b1", "b2")},
         },
     )
     chosen |= {"regime.replay_ratio": "0.5", "data.mix": "folder=0.25:expert", "data.order": "newest", "objective.stored": "reference"}

@@ -1,15 +1,125 @@
-"""The documentation is built as a site whose links all lead somewhere."""
+"""The documentation is built as a site whose links all lead somewhere; its reference pages come from the code."""
 
+import argparse
+import dataclasses
+import html
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from grre_jax import objectives, tasks
+from grre_jax.cli import make_parser
+from grre_jax.config import Config
+from grre_jax.fields import fields
+from grre_jax.reporting.metric_names import METRIC_NAMES
+
 ROOT = Path(__file__).parents[1]
 
 
-def test_the_site_is_built_with_strict_links(tmp_path):
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, env=os.environ | {"NO_MKDOCS_2_WARNING": "1"})
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("docs") / "site"
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
+    environment = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=550, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert (tmp_path / "site" / "index.html").is_file() and (tmp_path / "site" / "clusters" / "index.html").is_file()
+    return folder
+
+
+def rows(page):
+    """Cells of every row of every table of a page, as text."""
+    text = page.read_text()
+    found = {}
+    for row in re.findall(r"<tr>(.*?)</tr>", text, re.DOTALL):
+        cells = [html.unescape(re.sub(r"<.*?>", "", cell)) for cell in re.findall(r"<t[dh].*?>(.*?)</t[dh]>", row, re.DOTALL)]
+        found.setdefault(cells[0], []).append(cells)
+    return found
+
+
+def plain(text):
+    return text.replace("`", "")
+
+
+def test_the_site_is_built_with_strict_links(site):
+    assert (site / "index.html").is_file() and (site / "clusters" / "index.html").is_file()
+    assert not (site / "hooks").exists()
+
+
+def test_every_field_is_in_the_reference(site):
+    found = rows(site / "reference" / "configuration" / "index.html")
+    for field in fields(Config(name="default")):
+        (row,) = found[field.name]
+        default = "must be given" if field.required else repr(field.default)
+        wanted = [field.name, field.type, default, field.domain, field.meaning]
+        assert row == [plain(cell) for cell in wanted] and all(row)
+
+
+def test_every_metric_is_in_the_reference(site):
+    found = rows(site / "reference" / "metrics" / "index.html")
+    for metric in METRIC_NAMES:
+        wanted = [metric.name, " ".join(metric.kinds), metric.unit, metric.meaning, metric.advice]
+        assert [plain(cell) for cell in wanted] in found[metric.name] and all(wanted[:4])
+
+
+def test_every_command_and_option_is_in_the_reference(site):
+    page = site / "reference" / "commands" / "index.html"
+    found, headings = rows(page), re.findall(r'<h2 id="(.*?)"', page.read_text())
+
+    def walk(parser):
+        inner = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]
+        for action in inner:
+            for chosen in action.choices.values():
+                yield from walk(chosen)
+        if not inner:
+            yield parser
+
+    parsers = list(walk(make_parser()))
+    assert headings == [parser.prog.replace(" ", "-") for parser in parsers]
+    for parser in parsers:
+        for action in parser._actions:
+            names = ", ".join(action.option_strings) or action.metavar or action.dest
+            if action.dest != "help":
+                said = [row[1] for cell, all_ in found.items() for row in all_ if cell.split(" ")[0] == names.split(" ")[0]]
+                assert plain(action.help % {}) in said, (parser.prog, names)
+
+
+def test_every_algorithm_is_in_the_reference_with_its_formula_set(site):
+    text = (site / "reference" / "algorithms" / "index.html").read_text()
+    sections = dict(re.findall(r'<h2 id="(\w+)">(.*?)(?=<h2|</article>)', text, re.DOTALL))
+    for row in objectives.algorithm_table():
+        assert row.link in sections[row.name] and row.paper in html.unescape(sections[row.name])
+        words = {"bapo", "dppo_kl", "raft", "luspo"}  # prose, with little mathematics
+        assert "<math" in sections[row.name] or row.name in words
+
+
+def test_the_task_of_the_page_is_a_task_whose_held_out_questions_are_never_asked(tmp_path):
+    page = (ROOT / "docs" / "own-task.md").read_text()
+    file = tmp_path / "products.py"
+    file.write_text(re.search(r"```python\n(.*?)```", page, re.DOTALL)[1])
+    task = tasks.build(f"{file}:build", seed=3, largest=20)
+    asked, held_out = [task.question(n) for n in range(400)], task.evaluation(1000)
+    assert not {q.question_id for q in asked} & {q.question_id for q in held_out}
+    assert 20 < len(held_out) < 60 and asked[7] == tasks.build(f"{file}:build", seed=3, largest=20).question(7)
+    assert held_out == tasks.build(f"{file}:build", seed=4, largest=20).evaluation(1000)
+    right, number, text = (task.verify(asked[0], said) for said in (asked[0].answer, "7" * 9, "\u00b2" * 3))
+    assert [v.reward for v in (right, number, text)] == [1.0, 0.1, 0.0]
+    assert right.components == {"correct": 1.0, "number": 1.0} and not any(text.components.values())
+
+
+def test_the_page_on_tasks_names_every_member(site):
+    text = html.unescape((site / "own-task" / "index.html").read_text())
+    members = {"name", "question", "evaluation", "verify", *re.findall(r"`(\w+)(?:\(|`|,| =)", tasks.Task.__doc__)}
+    members -= {"arithmetic", "pool", "verify"}
+    fields_ = [field.name for kind in (tasks.Question, tasks.Verdict) for field in dataclasses.fields(kind)]
+    missing = [word for word in (*members, *fields_) if f"<code>{word}" not in text]
+    assert not missing
+
+
+def test_formulas_are_set(site):
+    for page in site.rglob("index.html"):
+        text = page.read_text()
+        assert "arithmatex" not in text and "<merror" not in text, page

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from grre_jax import tasks
+from grre_jax import rollouts, tasks
 from grre_jax.config import Config
 from grre_jax.explain.outlook import bounded, moves_without_signal, takes_ratio
 from grre_jax.objectives import Objective
+from grre_jax.rollouts import logprobs
 from grre_jax.training.data_checks import leaked
 from grre_jax.training.regime import Regime
+
+LOOKED_AT = 64  # groups of a stored folder
 
 
 def cautions(config: Config, objective: Objective, first_stale: int | None) -> list[str]:
@@ -21,8 +24,13 @@ def cautions(config: Config, objective: Objective, first_stale: int | None) -> l
         objective: its loss.
         first_stale: the first step that trains on a group whose policy is not the learner's; None if none does.
     """
-    of_objective = _objective(config, objective, first_stale)
-    return [*_regime(config), *_data(config, objective), *of_objective, *_evaluation(config)]
+    return [
+        *_regime(config),
+        *_data(config, objective),
+        *_stored_logprobs(config, objective),
+        *_objective(config, objective, first_stale),
+        *_evaluation(config),
+    ]
 
 
 def _regime(config: Config) -> Iterator[str]:
@@ -65,6 +73,24 @@ def _data(config: Config, objective: Objective) -> Iterator[str]:
         yield f"{objective.name} imitates completions that are marked as an expert's: mark a folder of data.mix with :expert, unless its records say so themselves"
     if "expert" not in objective.requires and any(entry.expert for entry in data.entries):
         yield f"{objective.name} does not treat an expert's completions apart: it takes their rewards as any others' (chord does)"
+
+
+def _stored_logprobs(config: Config, objective: Objective) -> Iterator[str]:
+    """What is wrong with the log-probs of stored data that the objective takes ratios to: of groups from all over each folder."""
+    if "old_logprobs" not in objective.requires:
+        return
+    for name, path in [("data.path", config.data.path), *(("data.mix", entry.path) for entry in config.data.entries)]:
+        if not path or "://" in path or not Path(path).expanduser().is_dir():
+            continue
+        checks = logprobs.Checks()
+        try:
+            reader = rollouts.read(Path(path).expanduser())
+            for number in range(0, len(reader), max(len(reader) // LOOKED_AT, 1)):
+                checks.add(reader[number])
+        except DataError as error:
+            yield f"{name} {path} cannot be read: {error}"
+            continue
+        yield from (f"{name} {path}: {problem}" for problem in checks.problems())
 
 
 def _objective(config: Config, objective: Objective, first_stale: int | None) -> Iterator[str]:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Protocol, TextIO
 
+from grre_jax.console import make_console
 from grre_jax.errors import UsageError
 from grre_jax.generation import records
 from grre_jax.generation.options import STANDARD, Options
@@ -69,12 +70,10 @@ class Texts:
     """The text of several completions, each whole and with its number, as they end."""
 
     def __init__(self, decode: Callable[[list[int]], str], out: TextIO, prompts: int, samples: int):
-        from rich.console import Console
-
         self._decode, self._out, self._console, self._prompts, self._samples = (
             decode,
             out,
-            Console(file=out, highlight=False),
+            make_console(file=out),
             prompts,
             samples,
         )
@@ -87,7 +86,7 @@ class Texts:
         which += [f"sample {sample + 1} of {self._samples}"] * (self._samples > 1)
         count = len(completion.tokens)
         header = f"--- {', '.join(which)}: {count} token{'s' * (count != 1)}, {completion.finish}"
-        self._console.print(header, style="bold", markup=False, soft_wrap=True)
+        self._console.print(header, style="bold", highlight=False, soft_wrap=True)
         self._out.write(printable(stops.cut(self._decode(completion.tokens))[0], self._out) + "\n")
         self._out.flush()
 
@@ -163,11 +162,10 @@ def progress(total: int, out: TextIO | None) -> Iterator[Callable[[], None]]:
     if out is None or not out.isatty():
         yield lambda: None
         return
-    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("completions"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(file=out), transient=True) as bar:
+    with Progress(*columns, console=make_console(file=out), transient=True) as bar:
         task = bar.add_task("", total=total)
         yield lambda: bar.advance(task)
 

@@ -13,18 +13,31 @@ class ModelSource:
     """Where the policy comes from: a checkpoint folder, or random weights of the given size.
 
     Args:
-        path: a Hugging Face folder or a GGUF file; empty for a new model with a character tokenizer.
-        shape: a published model, such as "qwen2.5-7b", whose size `grre compile` takes where the path holds no weights yet.
-        hidden_size, intermediate_size, num_layers, num_heads, num_kv_heads, head_dim: size of a new model.
-        dtype: of the parameters.
-        compute_dtype: of the activations; the parameters' if empty.
-        remat: what the backward pass computes again instead of keeping it, from fast to small: "none", "projections", "attention", "attended", "full" (a third more
-            arithmetic).
-        system_prompt: system message put before every chat prompt; the chat template's own if None.
-        lora_rank: train low-rank terms (LoRA) of this rank in place of the weights; 0 trains the weights.
-        lora_alpha: the terms are multiplied by lora_alpha / lora_rank.
-        lora_targets: projections that have a term: of q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj.
-        adapter: a folder of LoRA weights, as `grre export --adapter` or PEFT writes it, to train on from; it says its own rank, alpha and targets.
+        path (a path or empty): a Hugging Face folder or a GGUF file; empty for a new model with a
+            character tokenizer.
+        shape (a published model's name or empty): such as "qwen2.5-7b", whose size `grre compile`
+            uses where the path holds no weights yet.
+        hidden_size (at least 1): width of a new model.
+        intermediate_size (at least 1): width of the feed-forward layers of a new model.
+        num_layers (at least 1): layers of a new model.
+        num_heads (at least 1): query heads of a new model.
+        num_kv_heads (at least 1): key-value heads of a new model; divides num_heads.
+        head_dim (at least 1): width of a head of a new model; even.
+        dtype ("float32", "bfloat16" or "float16"): of the parameters.
+        compute_dtype ("float32", "bfloat16", "float16" or empty): of the activations; that of the
+            parameters if empty.
+        remat ("none", "projections", "attention", "attended" or "full"): what the backward pass
+            computes again instead of keeping it, from fast to small in memory; "full" costs a third
+            more arithmetic.
+        system_prompt (any text, or none): system message before every chat prompt; the chat
+            template's own if None.
+        lora_rank (at least 0): train low-rank terms (LoRA) of this rank in place of the weights; 0
+            trains the weights.
+        lora_alpha (above 0): the terms are multiplied by lora_alpha / lora_rank.
+        lora_targets (one or more of q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj):
+            projections that have a term.
+        adapter (a path or empty): a folder of LoRA weights, as `grre export --adapter` or PEFT
+            writes it, to train on from; it sets rank, alpha and targets.
     """
 
     path: str = ""
@@ -47,8 +60,10 @@ class ModelSource:
     def __post_init__(self):
         if self.remat not in REMAT:
             raise ValueError(f"remat must be one of {', '.join(REMAT)}, got {self.remat!r}")
-        if self.lora_rank < 0:
-            raise ValueError(f"lora_rank must be at least 0, got {self.lora_rank}")
+        sizes = ("hidden_size", "intermediate_size", "num_layers", "num_heads", "num_kv_heads")
+        for name, least in {**dict.fromkeys((*sizes, "head_dim"), 1), "lora_rank": 0}.items():
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
         # Made even where it is not used, so that a wrong name is told; a list comes from JSON.
         lora = LoraConfig(max(1, self.lora_rank), self.lora_alpha, tuple(self.lora_targets))
         object.__setattr__(self, "lora_targets", lora.targets)

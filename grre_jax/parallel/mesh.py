@@ -61,16 +61,24 @@ class MeshConfig:
     """Sizes of the mesh axes.
 
     Args:
-        data: replicas of the parameters; -1 takes the devices that the other axes leave.
-        fsdp: parameters and batches are both cut over this axis.
-        tensor: heads, hidden units and vocabulary are cut over this axis.
-        sequence: the tokens of a row are cut over this axis.
+        data (at least 1, or -1): replicas of the parameters; -1 takes the devices that the other
+            axes leave.
+        fsdp (at least 1): devices over which parameters and batches are both cut.
+        tensor (at least 1): devices over which heads, hidden units and vocabulary are cut.
+        sequence (at least 1): devices over which the tokens of a row are cut.
     """
 
     data: int = -1
     fsdp: int = 1
     tensor: int = 1
     sequence: int = 1
+
+    def __post_init__(self):
+        for axis in AXES:
+            size = getattr(self, axis)
+            if size < 1 and (axis, size) != ("data", -1):
+                or_all = ", or -1 for the devices that are left" if axis == "data" else ""
+                raise ValueError(f"{axis} must be at least 1{or_all}, got {size}")
 
 
 def make_mesh(config: MeshConfig, devices: list[jax.Device] | None = None) -> Mesh:
@@ -80,8 +88,6 @@ def make_mesh(config: MeshConfig, devices: list[jax.Device] | None = None) -> Me
         ValueError: if the axes do not multiply to the number of devices.
     """
     devices = jax.devices() if devices is None else devices
-    if min(config.fsdp, config.tensor, config.sequence) < 1 or (config.data < 1 and config.data != -1):
-        raise ValueError(f"mesh axes must be at least 1 (data may be -1), got {config}")
     others = config.fsdp * config.tensor * config.sequence
     data = len(devices) // others if config.data == -1 else config.data
     shape = (data, config.fsdp, config.tensor, config.sequence)

@@ -1,28 +1,44 @@
-"""What a person watches while a run runs: a live bar on a terminal, one compact line now and then anywhere else."""
+"""Progress of a run on the console: a live bar on a terminal, lines anywhere else."""
 
-import os
 import time
 from collections.abc import Callable, Mapping
 
-# The scalars shown, in order: (names to look for, label, how to print it).
-READINGS: tuple[tuple[tuple[str, ...], str, Callable[[float], str]], ...] = (
-    (("reward",), "reward", lambda value: f"{value:.3f}"),
-    (("accuracy",), "acc", lambda value: f"{value:.1%}"),
-    (("clip_fraction",), "clip", lambda value: f"{value:.1%}"),
-    (("tokens_per_second",), "tok/s", lambda value: compact_number(value)),
-)
+from grre_jax.console import make_console
 
+Form = Callable[[float], str]
+
+# The scalars shown, in order, by the kind of their row: (scalar, how to print it).
+READINGS: dict[str, tuple[tuple[str, Form], ...]] = {
+    "train": (
+        ("reward", "reward {:.3f}".format),
+        ("accuracy", "acc {:.1%}".format),
+        ("clip_fraction", "clip {:.1%}".format),
+        ("tokens_per_second", lambda value: f"{compact_number(value)} tok/s"),
+    ),
+    "eval": (
+        ("accuracy", "acc {:.1%}".format),
+        ("reward", "reward {:.3f}".format),
+        ("kl_to_start", "kl {:.3g}".format),
+        ("response_length", "length {:.1f}".format),
+    ),
+    "warm_start": (
+        ("loss", "loss {:.4f}".format),
+        ("grad_norm", "grad norm {:.3g}".format),
+        ("entropy", "entropy {:.3f}".format),
+        ("tokens_per_second", lambda value: f"{compact_number(value)} tok/s"),
+    ),
+}
+
+LINES = 10  # off a terminal, lines of a phase that are evenly spread over its steps
 SPINNER_BAR_AND_GAPS = 1 + 8 + 5  # columns of a terminal
 
 
 class TrainingProgress:
     """Progress through the steps of one phase; a context manager.
 
-    On a terminal: a bar with step, reward, accuracy, clip fraction, tokens/s and time left, drawn in place. Elsewhere (a CI log, a
-    pipe, a notebook): one line at the first and the last step and every `interval_seconds` or `interval_steps` between.
-
-    The last value of each scalar stays in view, so evaluations every N steps may be passed by themselves:
-    `update(step, {"accuracy": 0.8})`.
+    On a terminal: a bar with step, readings, accuracy of the last evaluation and time left, drawn in place. Elsewhere (a CI log, a pipe, a
+    notebook): lines at the first step, the last and about ten between, at least one every `interval_seconds`, and one for every evaluation. Each
+    line is printed once and shows the figures of its own step.
     """
 
     def __init__(
@@ -31,8 +47,9 @@ class TrainingProgress:
         *,
         start_step: int = 0,
         description: str = "train",
+        kind: str = "train",
         console=None,
-        interval_seconds: float = 15.0,
+        interval_seconds: float = 300.0,
         interval_steps: int | None = None,
         enabled: bool = True,
     ):
@@ -42,9 +59,10 @@ class TrainingProgress:
           total_steps: the step at which the phase ends.
           start_step: the step at which it starts (a resumed run's checkpoint).
           description: the phase's name, at the start of the bar.
+          kind: of the rows that `update` gets: which scalars are shown, see `READINGS`.
           console: the rich console; one on standard output by default.
           interval_seconds: off a terminal, the most seconds between two lines; a line may wait for the next update.
-          interval_steps: off a terminal, also print whenever this many steps have passed.
+          interval_steps: off a terminal, print at the multiples of this; a tenth of the phase's steps by default.
           enabled: False shows nothing at all (every process but the first of a pod).
         """
         self.total_steps = int(total_steps)
@@ -52,15 +70,17 @@ class TrainingProgress:
         self.description = description
         self.enabled = enabled
         self.interval_seconds = interval_seconds
-        self.interval_steps = interval_steps
+        self.interval_steps = interval_steps or max(1, -(-(self.total_steps - self.start_step) // LINES))
         self.console = console if console is not None or not enabled else make_console()
         self.live = enabled and is_live(self.console)
         self.step = self.start_step
-        self.readings: dict[str, float] = {}
+        self._forms = READINGS[kind]
+        self._scalars: Mapping[str, object] = {}
+        self._evaluation: Mapping[str, object] = {}
         self._phase = ""
         self._bar = self._task = None
-        self._clock: tuple[float, int] | None = None  # when and at which step the first update came: compile time is no pace
-        self._printed: tuple[float, int, dict[str, float]] | None = None  # when, at which step and with which readings a line was printed
+        self._clock: tuple[float, int] | None = None  # time and step of the first update: what is compiled before it does not count as pace
+        self._printed: tuple[float, int] | None = None  # time and step of the last line
 
     def __enter__(self) -> "TrainingProgress":
         if self.live:
@@ -74,24 +94,19 @@ class TrainingProgress:
             self._redraw()
             self._bar.stop()
             self._bar = None
-        elif self._printed is not None and self._printed[1:] != (self.step, self.readings):
+        elif not self.live and self._clock is not None and self._printed is not None and self._printed[1] != self.step:
             self._print_line()
 
     def update(self, step: int, scalars: Mapping[str, object] | None = None) -> None:
-        """Takes in the state after `step` updates.
+        """Takes in a finished step.
 
         Args:
-          step: the step just finished, counted from the start of the run (not of this process).
-          scalars: any of the run's scalars; those that are not shown are ignored.
+          step: counted from the start of the run (not of this process).
+          scalars: of this step; those that are not shown are ignored.
         """
         if not self.enabled:
             return
-        self.step = int(step)
-        for names, label, _ in READINGS:
-            for name in names:
-                if scalars and name in scalars:
-                    self.readings[label] = float(scalars[name])
-        self._phase = ""
+        self.step, self._scalars, self._phase = int(step), dict(scalars or {}), ""
         now = time.monotonic()
         if self._clock is None:
             self._clock = (now, self.step)
@@ -100,12 +115,33 @@ class TrainingProgress:
         elif not self.live and self._due(now):
             self._print_line()
 
+    def evaluated(self, step: int, scalars: Mapping[str, object]) -> None:
+        """Takes in an evaluation: a line of its own off a terminal, the accuracy in the bar on one.
+
+        Args:
+          step: updates made by the policy that was evaluated.
+          scalars: of the evaluation's row.
+        """
+        if not self.enabled:
+            return
+        self._evaluation, self._phase = dict(scalars), ""
+        if self._bar is not None:
+            self._redraw()
+        elif not self.live:
+            self._say(step, _readings(READINGS["eval"], scalars), description="eval")
+
     def phase(self, text: str) -> None:
-        """Says what is going on between updates ("compiling", "evaluating"); the next update clears it. Live display only."""
-        if self.enabled:
-            self._phase = text
-            if self._bar is not None:
-                self._redraw()
+        """Shows what is going on between updates ("compiling", "evaluating"); the next update clears it.
+
+        Off a terminal only the phases before the first update are printed: they are few, and take long where programs are compiled.
+        """
+        if not self.enabled:
+            return
+        self._phase = text
+        if self._bar is not None:
+            self._redraw()
+        elif not self.live and text and self._clock is None:
+            self._say(self.step, text)
 
     def message(self, text: str) -> None:
         """Prints a line that stays, above the bar where there is one."""
@@ -119,23 +155,27 @@ class TrainingProgress:
         pace = (time.monotonic() - self._clock[0]) / (self.step - self._clock[1])
         return max(self.total_steps - self.step, 0) * pace
 
-    def line(self) -> str:
-        """The state as one compact line: `train   120/400   30%  reward 0.412  acc 83.2%  clip 1.2%  12.3k tok/s  left 1m32s`."""
-        width = len(str(self.total_steps))
-        share = self.step / self.total_steps if self.total_steps else 1.0
+    def _due(self, now: float) -> bool:
+        if self._printed is None:
+            return True
+        at, step = self._printed
+        if self.step == step:
+            return False
         return (
-            f"{self.description} {self.step:>{width}}/{self.total_steps} {share:>4.0%}  {self._readings_text()}{self._left_text('  left ')}"
+            self.step >= self.total_steps
+            or now - at >= self.interval_seconds
+            or self.step // self.interval_steps > step // self.interval_steps
         )
 
-    def _due(self, now: float) -> bool:
-        if self._printed is None or self.step >= self.total_steps > self._printed[1]:
-            return True
-        at, step, _ = self._printed
-        return now - at >= self.interval_seconds or (self.interval_steps is not None and self.step - step >= self.interval_steps)
-
     def _print_line(self) -> None:
-        self._printed = (time.monotonic(), self.step, dict(self.readings))
-        self.message(self.line().rstrip())
+        self._printed = (time.monotonic(), self.step)
+        self._say(self.step, _readings(self._forms, self._scalars) + self._left_text("  left "))
+
+    def _say(self, step: int, text: str, description: str | None = None) -> None:
+        """Prints a line: `train  120/400   30%  reward 0.412  acc 83.2%  clip 1.2%  12.3k tok/s  left 1m32s`."""
+        width, share = len(str(self.total_steps)), step / self.total_steps if self.total_steps else 1.0
+        name = self.description if description is None else f"{description:<{len(self.description)}}"
+        self.message(f"{name} {step:>{width}}/{self.total_steps} {share:>4.0%}  {text}".rstrip())
         # A pipe is block-buffered: without this a CI log shows nothing for minutes.
         self.console.file.flush()
 
@@ -144,22 +184,26 @@ class TrainingProgress:
         # On a narrow terminal the last readings give way, not the step: rich would shorten every column a little.
         count = len(f"{self.total_steps}/{self.total_steps}")
         room = self.console.width - len(self.description) - count - len(left) - SPINNER_BAR_AND_GAPS
-        self._bar.update(self._task, completed=self.step, readings=self._phase or self._readings_text(room), left=left, refresh=False)
-
-    def _readings_text(self, room: int | None = None) -> str:
-        text = ""
-        for _, label, form in READINGS:
-            if label in self.readings:
-                value = form(self.readings[label])
-                longer = text + ("  " if text else "") + (f"{value} {label}" if label == "tok/s" else f"{label} {value}")
-                if room is not None and len(longer) > room:
-                    break
-                text = longer
-        return text
+        evaluated = {f"eval {name}": self._evaluation[name] for name in ("accuracy",) if name in self._evaluation}
+        forms = (*self._forms[:1], ("eval accuracy", "eval acc {:.1%}".format), *self._forms[1:])
+        readings = self._phase or _readings(forms, {**self._scalars, **evaluated}, room)
+        self._bar.update(self._task, completed=self.step, readings=readings, left=left, refresh=False)
 
     def _left_text(self, before: str) -> str:
         left = self.seconds_left()
         return "" if left is None or self.step >= self.total_steps else before + compact_duration(left)
+
+
+def _readings(forms: tuple[tuple[str, Form], ...], scalars: Mapping[str, object], room: int | None = None) -> str:
+    """The scalars as text, as many of the first as fit into `room` columns."""
+    text = ""
+    for name, form in forms:
+        if name in scalars:
+            longer = text + ("  " if text else "") + form(float(scalars[name]))
+            if room is not None and len(longer) > room:
+                break
+            text = longer
+    return text
 
 
 def print_header(summary: Mapping[str, object], title: str = "grre_jax", console=None) -> None:
@@ -183,16 +227,6 @@ def print_header(summary: Mapping[str, object], title: str = "grre_jax", console
     console.print(Text(title, style="bold"))
     console.print(grid)
     console.print()
-
-
-def make_console(quiet: bool = False):
-    """A rich console on standard output; off a terminal wide enough not to break log lines. A quiet one prints nothing."""
-    from rich.console import Console
-
-    console = Console(quiet=quiet)
-    if not console.is_terminal and not os.environ.get("COLUMNS"):
-        console = Console(width=120, quiet=quiet)
-    return console
 
 
 def is_live(console) -> bool:
@@ -234,7 +268,7 @@ def _make_bar(console):
     unicode = speaks_unicode(console)
     return Progress(
         SpinnerColumn("dots" if unicode else "line", finished_text="[green]✓[/]" if unicode else "[green]ok[/]"),
-        TextColumn("[bold]{task.description}"),
+        TextColumn("{task.description}", style="bold", markup=False),
         BarColumn(bar_width=None, complete_style="cyan", finished_style="green"),
         MofNCompleteColumn(),
         TextColumn("{task.fields[readings]}", markup=False),

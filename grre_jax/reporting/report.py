@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from grre_jax import whole_files
+from grre_jax.console import make_console
 from grre_jax.errors import DataError, UsageError
 from grre_jax.reporting.completions import ShownGroup, shown_groups
 from grre_jax.reporting.curves import draw_curves
 from grre_jax.reporting.metrics import FILE_NAME, Metrics, read_metrics
 from grre_jax.reporting.page import PAGE_NAME, write_page
 from grre_jax.reporting.panels import run_colours
-from grre_jax.reporting.progress import compact_duration, compact_number, make_console
+from grre_jax.reporting.progress import compact_duration, compact_number
 from grre_jax.reporting.summary import RunSummary, print_summaries, summarise
 
 SUMMARY_NAME = "summary.json"

@@ -31,11 +31,11 @@ def add_parser(commands: argparse._SubParsersAction) -> argparse._SubParsersActi
 
 def _add_looking(actions: argparse._SubParsersAction) -> None:
     info = actions.add_parser("info", help="what a rollout folder holds")
-    info.add_argument("folder")
+    info.add_argument("folder", metavar="FOLDER", help="a rollout folder")
     info.add_argument("--last", type=int, default=10, metavar="N", help="data sets to list, the newest; 10 if not given")
     info.set_defaults(run=_info)
     show = actions.add_parser("show", help="print groups")
-    show.add_argument("folder")
+    show.add_argument("folder", metavar="FOLDER", help="a rollout folder")
     show.add_argument("--count", type=int, default=3, metavar="N", help="how many groups (with --by prompt: prompts); 3 if not given")
     show.add_argument("--start", type=int, default=0, metavar="N", help="number of the first group looked at; negative from the end")
     show.add_argument(
@@ -51,7 +51,12 @@ def _add_looking(actions: argparse._SubParsersAction) -> None:
     show.add_argument("--width", type=int, default=300, metavar="N", help="characters of a text before it is cut; 300 if not given")
     show.set_defaults(run=_show)
     verify = actions.add_parser("verify", help="check every checksum and record; ends with status 1 if something is damaged")
-    verify.add_argument("folder")
+    verify.add_argument("folder", metavar="FOLDER", help="a rollout folder")
+    verify.add_argument(
+        "--deep",
+        action="store_true",
+        help="also find log-probs that no policy can have given: their values, and what they say of each other",
+    )
     verify.set_defaults(run=_verify)
 
 
@@ -74,29 +79,29 @@ def _add_selection(parser: argparse.ArgumentParser) -> None:
 
 def _add_copying(actions: argparse._SubParsersAction) -> None:
     merge = actions.add_parser("merge", help="copy several folders into a new one; of one folder: fewer, larger data sets")
-    merge.add_argument("folders", nargs="+", metavar="FOLDER")
-    merge.add_argument("--into", required=True, metavar="NEW", help="the folder to make")
+    merge.add_argument("folders", nargs="+", metavar="FOLDER", help="rollout folders")
+    merge.add_argument("--output", required=True, metavar="NEW", help="the folder to make")
     merge.add_argument("--skip-damaged", action="store_true", help="leave out what cannot be read, and say so (status 1)")
     merge.add_argument("--keep-duplicates", action="store_true", help="copy a record that is there already once more")
     merge.set_defaults(run=_merge)
     split = actions.add_parser("split", help="copy every group into one of several new folders")
-    split.add_argument("folder")
+    split.add_argument("folder", metavar="FOLDER", help="a rollout folder")
     split.add_argument(
-        "--into", action="append", required=True, metavar="NEW=SHARE", help="a folder to make and its share; give two or more"
+        "--output", action="append", required=True, metavar="NEW=SHARE", help="a folder to make and its share; give two or more"
     )
     split.add_argument("--by", choices=("question", "group"), default="question", help="what stays together; question if not given")
     split.add_argument("--seed", type=int, default=0, help="of the draws; 0 if not given")
     split.set_defaults(run=_split)
     filter_ = actions.add_parser("filter", help="copy the groups that fit into a new folder")
-    filter_.add_argument("folder")
-    filter_.add_argument("--into", required=True, metavar="NEW", help="the folder to make")
+    filter_.add_argument("folder", metavar="FOLDER", help="a rollout folder")
+    filter_.add_argument("--output", required=True, metavar="NEW", help="the folder to make")
     _add_selection(filter_)
     filter_.set_defaults(run=_filter)
 
 
 def _add_exchange(actions: argparse._SubParsersAction) -> None:
     exporter = actions.add_parser("export", help="write a folder as one JSONL or Parquet file, which imports again as it was")
-    exporter.add_argument("folder")
+    exporter.add_argument("folder", metavar="FOLDER", help="a rollout folder")
     exporter.add_argument("path", help="the file to write, .jsonl or .parquet")
     exporter.add_argument("--format", choices=("jsonl", "parquet"), default="", help="by the file's ending if not given")
     exporter.set_defaults(run=_export)
@@ -111,6 +116,10 @@ def _add_exchange(actions: argparse._SubParsersAction) -> None:
     importer.add_argument("path", help="the file or folder")
     importer.add_argument("folder", help="the rollout folder to write")
     importer.add_argument("--mapping", metavar="FILE", help='JSON object of the columns\' names: {"prompt": "question", "reward": "score"}')
+    importer.add_argument(
+        "--tokenizer", metavar="FOLDER", help="the policy's tokenizer, which renders chat messages and made the tokens that rows have"
+    )
+    importer.add_argument("--system-prompt", metavar="TEXT", help="goes before chat prompts that begin with none, as model.system_prompt")
     importer.add_argument("--task", default="", help="the task's name, where rows have none")
     importer.add_argument(
         "--contains", action="append", default=[], metavar="SPLIT", help="benchmark split that the questions come from: gsm8k/test"
@@ -166,14 +175,14 @@ def _show(known: argparse.Namespace, _: list[str]) -> int:
 def _verify(known: argparse.Namespace, _: list[str]) -> int:
     from grre_jax.rollouts import commands
 
-    return commands.verify(known.folder)
+    return commands.verify(known.folder, deep=known.deep)
 
 
 def _merge(known: argparse.Namespace, _: list[str]) -> int:
     from grre_jax.rollouts import commands, copying
 
     options = {"skip_damaged": known.skip_damaged, "keep_duplicates": known.keep_duplicates}
-    return commands.print_copy(copying.merge(known.folders, known.into, **options))
+    return commands.print_copy(copying.merge(known.folders, known.output, **options))
 
 
 def _split(known: argparse.Namespace, _: list[str]) -> int:
@@ -181,16 +190,16 @@ def _split(known: argparse.Namespace, _: list[str]) -> int:
 
     parts: dict[str, float] = {}
     given: set[str] = set()
-    for text in known.into:
+    for text in known.output:
         folder, _, share = text.rpartition("=")
         try:
             parts[folder] = float(share)
         except ValueError:
             folder = ""
         if not folder:
-            raise UsageError(f"--into {text!r} says no share; give FOLDER=SHARE, as in train=0.9.")
+            raise UsageError(f"--output {text!r} says no share; give FOLDER=SHARE, as in train=0.9.")
         if folder in given:
-            raise UsageError(f"--into names {folder} twice; give each folder once, with its whole share.")
+            raise UsageError(f"--output names {folder} twice; give each folder once, with its whole share.")
         given.add(folder)
     reports = copying.split(known.folder, parts, by=known.by, seed=known.seed)
     return max(commands.print_copy(report) for report in reports)
@@ -202,7 +211,7 @@ def _filter(known: argparse.Namespace, _: list[str]) -> int:
     keep, described = selection(known)
     if keep is None:
         raise UsageError("filter needs --reward, --length, --version, --signal or --where; to copy everything, use merge.")
-    return commands.print_copy(copying.filter(known.folder, known.into, keep, described))
+    return commands.print_copy(copying.filter(known.folder, known.output, keep, described))
 
 
 def _export(known: argparse.Namespace, _: list[str]) -> int:
@@ -214,5 +223,11 @@ def _export(known: argparse.Namespace, _: list[str]) -> int:
 def _import(known: argparse.Namespace, _: list[str]) -> int:
     from grre_jax.rollouts import commands
 
-    mapping = commands.read_mapping(known.mapping) if known.mapping else None
-    return commands.import_(known.kind, known.path, known.folder, mapping=mapping, task=known.task, contains=tuple(known.contains))
+    if known.system_prompt is not None and known.tokenizer is None:
+        raise UsageError("--system-prompt goes with --tokenizer, whose chat template it is put in.")
+    options = {"mapping": commands.read_mapping(known.mapping)} if known.mapping else {}
+    if known.tokenizer is not None:
+        from grre_jax.training.model_tokenizer import load_model_tokenizer
+
+        options["tokenizer"] = load_model_tokenizer(known.tokenizer, known.system_prompt)
+    return commands.import_(known.kind, known.path, known.folder, task=known.task, contains=tuple(known.contains), **options)

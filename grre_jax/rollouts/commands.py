@@ -2,9 +2,11 @@
 
 import json
 import os
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from grre_jax.console import make_console
 from grre_jax.errors import DataError, UsageError
 from grre_jax.rollouts import copying, exporters, importers, sources
 from grre_jax.rollouts.manifest import Entry
@@ -14,6 +16,8 @@ from grre_jax.rollouts.verify import verify as verify_folder
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
+
+    from grre_jax.tasks import Tokenizer
 
 FORMATS = (*sources.READERS, "gsm8k-solutions")
 
@@ -30,20 +34,35 @@ def info(folder: str | os.PathLike[str], *, last: int = 10, console: "Console | 
       DataError: the folder cannot be read.
     """
     from rich.table import Table
+    from rich.text import Text
 
-    console = console or console_()
+    console = console or make_console()
     entries = nonempty(folder).datasets
     totals = Table.grid(padding=(0, 2))
+    totals.add_column(no_wrap=True)
+    totals.add_column(overflow="fold")
     for name, value in _totals(entries):
-        totals.add_row(f"[bold]{name}[/bold]", plain(value))
+        totals.add_row(Text(name, style="bold"), plain(value))
     console.print(totals)
-    table = Table(title=f"newest of {len(entries):,} data sets" if len(entries) > last else "data sets")
-    for name in ("data set", "writer", "policy version", "groups", "completions", "tokens", "reward", "positions", "sealed (UTC)"):
-        table.add_column(name, justify="left" if name in ("data set", "writer", "sealed (UTC)") else "right")
-    for entry in entries[-last:]:
-        table.add_row(
-            plain(entry.name),
-            plain(entry.writer),
+    console.print()
+    title = f"newest of {len(entries):,} data sets" if len(entries) > last else "data sets"
+    _print_datasets(entries[-last:], title, console)
+    return 0
+
+
+_COLUMNS = ("data set", "writer", "policy version", "groups", "completions", "tokens", "reward")
+_COLUMNS += ("positions", "sealed (UTC)")
+
+
+def _print_datasets(entries: tuple[Entry, ...], title: str, console: "Console") -> None:
+    """A table with a row a data set; a few lines each where the console is too narrow for it."""
+    from rich.measure import Measurement
+    from rich.table import Table
+
+    rows = [
+        (
+            entry.name,
+            entry.writer,
             version_name(entry.policy_version),
             f"{entry.groups:,}",
             f"{entry.completions:,}",
@@ -52,18 +71,39 @@ def info(folder: str | os.PathLike[str], *, last: int = 10, console: "Console | 
             _positions((entry,)),
             entry.created[:19].replace("T", " "),
         )
-    console.print(table)
-    return 0
+        for entry in entries
+    ]
+    table = Table(title=title)
+    for name in _COLUMNS:
+        left = name in ("data set", "writer", "sealed (UTC)")
+        table.add_column(name, justify="left" if left else "right", no_wrap=True)
+    for row in rows:
+        table.add_row(*map(plain, row))
+    endless = console.options.update(max_width=10_000)
+    if Measurement.get(console, endless, table).maximum <= console.width:
+        console.print(table)
+        return
+    console.print(plain(f"{title}:"), style="bold")
+    for name, *values in rows:
+        console.print(plain(name))
+        said = (f"{column} {value}" for column, value in zip(_COLUMNS[1:], values, strict=True))
+        for line in textwrap.wrap(", ".join(said), max(console.width - 2, 20)):
+            console.print(plain(f"  {line}"))
 
 
-def verify(folder: str | os.PathLike[str], *, console: "Console | None" = None) -> int:
+def verify(folder: str | os.PathLike[str], *, deep: bool = False, console: "Console | None" = None) -> int:
     """Reads a rollout folder in full, prints what is damaged, and returns 0 when nothing is, 1 otherwise.
+
+    Args:
+      folder: the rollout folder.
+      deep: also look for log-probs that no policy can have given.
+      console: where to print; standard output by default.
 
     Raises:
       DataError: the folder does not exist or is no rollout folder.
     """
-    console = console or console_()
-    report = verify_folder(folder)
+    console = console or make_console()
+    report = verify_folder(folder, deep=deep)
     for problem in report.problems:
         console.print(plain(f"damaged: {problem}"), style="red")
     for name in report.duplicates[:20]:
@@ -84,9 +124,10 @@ def import_(
     path: str | os.PathLike[str],
     folder: str | os.PathLike[str],
     *,
-    mapping: dict[str, str] | None = None,
+    mapping: dict[str, str | None] | None = None,
     task: str = "",
     contains: tuple[str, ...] = (),
+    tokenizer: "Tokenizer | None" = None,
     console: "Console | None" = None,
 ) -> int:
     """Imports a file into a rollout folder and prints what came in.
@@ -98,21 +139,24 @@ def import_(
       mapping: the file's own column names by the importer's.
       task: the task's name where rows have none.
       contains: benchmark splits that the questions come from.
+      tokenizer: the policy's, which renders chat messages and made the tokens that rows have.
       console: where to print; standard output by default.
 
     Raises:
       UsageError: an unknown format, an option that it does not take, or a file that is already in the folder.
       DataError: the file is missing or a line is wrong; nothing is imported then.
     """
-    console = console or console_()
+    console = console or make_console()
     if kind not in FORMATS:
         raise UsageError(f"Unknown format {kind!r}; import one of {', '.join(sorted(FORMATS))}.")
     if kind == "gsm8k-solutions":
-        if mapping or contains or task:
-            raise UsageError(f"Format {kind!r} has fixed fields and provenance; give mapping, task and contains with another format.")
+        if mapping or contains or task or tokenizer is not None:
+            raise UsageError(
+                f"Format {kind!r} has fixed fields and provenance; give mapping, task, contains and tokenizer with another format."
+            )
         names = [importers.import_gsm8k_solutions(path, folder)]
     else:
-        names = importers.import_rows(kind, path, folder, mapping=mapping, task=task, contains=contains)
+        names = importers.import_rows(kind, path, folder, mapping=mapping, task=task, contains=contains, tokenizer=tokenizer)
     entries = [entry for entry in read(folder).datasets if entry.name in names]
     completions = sum(entry.completions for entry in entries)
     reward = sum(entry.reward_mean * entry.completions for entry in entries) / completions
@@ -128,7 +172,7 @@ def import_(
     return 0
 
 
-def read_mapping(path: str | os.PathLike[str]) -> dict[str, str]:
+def read_mapping(path: str | os.PathLike[str]) -> dict[str, str | None]:
     """The mapping of a JSON file: an object of column names by what they mean.
 
     Raises:
@@ -136,7 +180,7 @@ def read_mapping(path: str | os.PathLike[str]) -> dict[str, str]:
     """
     try:
         mapping = json.loads(Path(path).expanduser().read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UsageError(f"--mapping {path}: cannot be read as JSON ({error}).") from error
     if not isinstance(mapping, dict):
         raise UsageError(f'--mapping {path}: give a JSON object, like {{"prompt": "question", "reward": "score"}}.')
@@ -145,7 +189,7 @@ def read_mapping(path: str | os.PathLike[str]) -> dict[str, str]:
 
 def export(folder: str | os.PathLike[str], path: str | os.PathLike[str], kind: str = "", *, console: "Console | None" = None) -> int:
     """Writes a rollout folder to a file, and prints what it holds; raises as `exporters.export` does."""
-    console = console or console_()
+    console = console or make_console()
     groups = exporters.export(folder, path, kind)
     console.print(plain(f"Wrote {groups:,} groups to {path} ({_size(Path(path).expanduser().stat().st_size)})."))
     return 0
@@ -153,7 +197,7 @@ def export(folder: str | os.PathLike[str], path: str | os.PathLike[str], kind: s
 
 def print_copy(report: copying.CopyReport, console: "Console | None" = None) -> int:
     """Prints what a copy did, and returns 0, or 1 when something was damaged."""
-    console = console or console_()
+    console = console or make_console()
     left_out = f", {report.duplicates:,} left out that were there before" if report.duplicates else ""
     console.print(plain(f"{report.folder}: {report.groups:,} of {report.read:,} groups, in {report.datasets:,} data sets{left_out}."))
     for problem in report.damaged:
@@ -195,13 +239,6 @@ def _totals(entries: tuple[Entry, ...]) -> list[tuple[str, str]]:
         values = list(dict.fromkeys(_text(entry.metadata[key]) for entry in entries if key in entry.metadata))
         rows.append((key.replace("_", " "), ", ".join(values[:3]) + (f" and {len(values) - 3:,} more" if len(values) > 3 else "")))
     return rows
-
-
-def console_() -> "Console":
-    """Standard output."""
-    from rich.console import Console
-
-    return Console()
 
 
 def plain(text: str) -> "Text":

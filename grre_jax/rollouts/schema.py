@@ -9,6 +9,7 @@ a TFDS example per row of `FIELDS` (nested ragged features cannot be written wit
 
 import dataclasses
 import math
+import reprlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,6 +21,7 @@ from grre_jax.tasks.task import CORRECT
 
 SCHEMA_VERSION = "1.1.0"  # a reader of 1.x reads every 1.y, keeping fields that it does not know; 2.0.0 would be refused
 FINISH_REASONS = ("stop", "length", "imported")  # ended with an EOS token; cut at the token limit; unknown, came from elsewhere
+MESSAGE_FIELDS = ("prompt_messages", "completion_messages")  # in `extra`: chat messages whose tokens the text alone does not give
 LOGPROB_FIELDS = ("behavior_logprobs", "sampling_logprobs", "policy_logprobs", "ref_logprobs", "prox_logprobs")
 
 # name, kind, meaning. Kinds: "text" (UTF-8), "int" (int64), "float" (float64), or the dtype of a 1-D array stored as raw bytes.
@@ -204,6 +206,9 @@ class Group:
             self._fail("top_p", repr(self.top_p), "give a number above 0 and at most 1 (1 for no truncation)")
         if not 0 <= self.min_p <= 1:
             self._fail("min_p", repr(self.min_p), "give a number from 0 (no truncation) to 1")
+        for name, least in (("position", -1), ("attempt", 0)):
+            if getattr(self, name) < least:
+                self._fail(name, repr(getattr(self, name)), f"give a whole number of at least {least}")
         if self.top_k < 0:
             self._fail("top_k", repr(self.top_k), "give 0 (no truncation) or a positive number")
 
@@ -286,11 +291,12 @@ class Group:
                     raise ValueError("not whole numbers")
                 if array.min() < np.iinfo(dtype).min or array.max() > np.iinfo(dtype).max:
                     raise ValueError("out of range")
-        except (ValueError, TypeError) as error:
-            self._fail(name, repr(values), f"give a flat list of {np.dtype(dtype).name} numbers ({error})")
+        except (ValueError, TypeError, OverflowError, RecursionError) as error:
+            self._fail(name, reprlib.repr(values), f"give a flat list of {np.dtype(dtype).name} numbers ({error})")
         if array.ndim != 1:
             self._fail(name, f"an array of shape {array.shape}", "give a one-dimensional array")
-        return np.ascontiguousarray(array, dtype)
+        with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite, which `validate` refuses
+            return np.ascontiguousarray(array, dtype)
 
     def _fail(self, name: str, shown: str, fix: str) -> None:
         shown = shown if len(shown) <= 80 else shown[:77] + "..."

@@ -6,8 +6,9 @@ import os
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from grre_jax.console import make_console
 from grre_jax.errors import DataError, UsageError
-from grre_jax.rollouts.commands import console_, cut, nonempty, plain, version_name
+from grre_jax.rollouts.commands import cut, nonempty, plain, version_name
 from grre_jax.rollouts.manifest import Entry
 from grre_jax.rollouts.reader import RolloutReader
 from grre_jax.rollouts.schema import LOGPROB_FIELDS, Group
@@ -57,7 +58,7 @@ def show(
         raise UsageError(f"Cannot show {count} groups with {width} characters a text; give at least 1 of each.")
     if by not in ORDERS:
         raise UsageError(f"Cannot show groups by {by!r}; use one of {', '.join(ORDERS)}.")
-    console = console or console_()
+    console = console or make_console()
     reader = nonempty(folder)
 
     def fits(group: Group) -> bool:

@@ -12,9 +12,10 @@ import numpy as np
 
 import grre_jax
 from grre_jax import whole_files
+from grre_jax.console import make_console
 from grre_jax.errors import UsageError
 from grre_jax.reporting.panels import INK, MUTED, PALETTE, STYLE
-from grre_jax.reporting.progress import make_console, speaks_unicode
+from grre_jax.reporting.progress import speaks_unicode
 from grre_jax.studies import bandit, bandit_study
 
 ARM_COLOURS = (PALETTE[6], PALETTE[0], PALETTE[1])
@@ -51,6 +52,8 @@ def run(folder: str | os.PathLike, *, seed: int = 0, names: Sequence[str] | None
     Raises:
       UsageError: for a name that is no algorithm.
     """
+    from rich.text import Text
+
     console = console if console is not None else make_console()
     try:
         cases = bandit.cases(names)
@@ -63,7 +66,7 @@ def run(folder: str | os.PathLike, *, seed: int = 0, names: Sequence[str] | None
     with console.status("three-arm bandit") as status:
         for result in _in_order(cases, seed):
             results.append(result)
-            status.update(f"three-arm bandit: {len(results)} of {len(cases)} {result.case.label}")
+            status.update(Text(f"three-arm bandit: {len(results)} of {len(cases)} {result.case.label}"))
     seconds = time.monotonic() - begun
     whole_files.replace(folder / "bandit.json", json.dumps(as_json(results, seed), indent=1, allow_nan=False) + "\n")
     draw(results, folder / "bandit.png")
@@ -87,6 +90,7 @@ def table(results: Sequence[bandit_study.Result], console):
     """A `rich.table.Table`, a row a result, with as many columns as the console is wide enough for."""
     from rich import box
     from rich.table import Table
+    from rich.text import Text
 
     unicode = speaks_unicode(console)
     frame = Table(box=box.SIMPLE_HEAD if unicode else box.ASCII, header_style="bold", pad_edge=not unicode, title="Three-arm bandit")
@@ -96,7 +100,7 @@ def table(results: Sequence[bandit_study.Result], console):
         frame.add_column(heading, no_wrap=not folds, overflow="fold", min_width=20 if folds else None)
     for result in results:
         cells = row(result)
-        cells[3] = f"[{ARM_COLOURS[result.leads]}]{cells[3]}[/]"
+        cells[3] = Text(cells[3], style=ARM_COLOURS[result.leads])
         frame.add_row(*(cells[index] for index in shown))
     return frame
 

@@ -96,11 +96,13 @@ class Campaign:
             self._workers = self._start()
         warm = [{"warm": pair} for pair in self._warm(missing)]
         with reporting.TrainingProgress(len(warm), description="warm starts", console=self.console, enabled=bool(warm)) as bar:
+            bar.phase("compiling")
             for done, _ in enumerate(self._workers.answers(warm), start=1):
                 bar.update(done)
         requests = _requests(missing, programs, 1 if self._workers.platform == "cpu" else SIDE_BY_SIDE)
         done = len(runs) - len(missing)
         with reporting.TrainingProgress(len(runs), start_step=done, description=description, console=self.console) as bar:
+            bar.phase("compiling")
             for request, results in self._workers.answers(requests):
                 found = {Run.of_json(run): result for run, result in zip(request["runs"], results, strict=True)}
                 for run, result in found.items():

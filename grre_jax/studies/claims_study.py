@@ -12,8 +12,8 @@ from jaxtyping import Float
 
 import grre_jax
 from grre_jax import reporting
+from grre_jax.console import make_console
 from grre_jax.errors import DataError
-from grre_jax.reporting.progress import make_console
 from grre_jax.studies import claims, claims_design, claims_report
 from grre_jax.studies.campaign import Campaign
 from grre_jax.studies.claims_design import Design

@@ -19,10 +19,11 @@ from typing import Any
 
 from grre_jax import reporting
 from grre_jax.config import Config
+from grre_jax.console import make_console
 from grre_jax.errors import DataError, UsageError
 from grre_jax.machine import machine_line
 from grre_jax.reporting.metrics import accuracy_known
-from grre_jax.reporting.progress import compact_duration, make_console
+from grre_jax.reporting.progress import compact_duration
 from grre_jax.studies import compare_report
 from grre_jax.studies.entrants import ASYMRE, ENTRIES, GRPO, NARROW, REINFORCE, WEIGHT, WIDE, strangers
 from grre_jax.studies.runs import Entry, Ledger, Result, Run, Settings, seeds_of

@@ -11,7 +11,7 @@ import numpy as np
 
 import grre_jax
 from grre_jax import reporting
-from grre_jax.reporting.progress import make_console
+from grre_jax.console import make_console
 from grre_jax.studies import staleness_report
 from grre_jax.studies.campaign import Campaign
 from grre_jax.studies.entrants import ASYMRE, ENTRIES, NARROW, OPMD, REINFORCE, WIDE, strangers

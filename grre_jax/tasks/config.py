@@ -11,11 +11,17 @@ class TaskConfig:
     """What is asked and how answers are verified.
 
     Args:
-        name: a built-in task or `module:function`.
-        options: the task's own, by keyword.
-        verify_processes: processes that judge completions; 0 judges in the run's own. -1 does so for tasks that say `trusted_verifier = True` (the built-in ones but math, guru_math and reasoning_gym),
-            and takes a process a core, 8 at most, for others. Rewards that a task computes on the device need none.
-        verify_timeout: seconds a completion may take in such a process. One without a verdict (it hangs, crashes, raises, or returns what is none) has reward 0.
+        name (a task, or FILE.py:FUNCTION): a built-in task, or your own as package.module:function
+            or path/to/file.py:function.
+        options (the task's own, by keyword): see the task's documentation: --task.options.path
+            FOLDER.
+        verify_processes (at least -1): processes that judge completions; 0 judges in the run's own.
+            -1 does so for tasks with `trusted_verifier = True` (the built-in ones but math,
+            guru_math and reasoning_gym), and takes one process per core, at most 8, for others.
+            Rewards that a task computes on the device need none.
+        verify_timeout (above 0 and finite): seconds that a completion may take in such a process. A
+            completion without a verdict (the verifier hangs, crashes, raises, or returns none) has
+            reward 0.
     """
 
     name: str = "arithmetic"

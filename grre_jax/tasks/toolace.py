@@ -105,7 +105,7 @@ class ToolACE(StoredQuestions):
 
 
 def _is_turn(turn: Any) -> bool:
-    return isinstance(turn, dict) and turn.get("from") in _ROLES and isinstance(turn.get("value"), str)
+    return isinstance(turn, dict) and turn.get("from") in tuple(_ROLES) and isinstance(turn.get("value"), str)
 
 
 def _prompt(system: str, turns: list[dict[str, str]]) -> str:

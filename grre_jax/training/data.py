@@ -14,7 +14,7 @@ from grre_jax import rollouts
 from grre_jax.config import Config, parse_range
 from grre_jax.errors import DataError, UsageError
 from grre_jax.rollouts import Group
-from grre_jax.rollouts.schema import LOGPROB_FIELDS
+from grre_jax.rollouts.schema import LOGPROB_FIELDS, MESSAGE_FIELDS
 from grre_jax.tasks import Question, Tokenizer
 from grre_jax.training import refill, setup
 from grre_jax.training.data_checks import HeldOut, check_group, check_stored, demonstrates, warn_of_leak
@@ -228,8 +228,28 @@ def _in_tokens(group: Group, tokenizer: Tokenizer) -> Group:
 
 
 def _from_text(group: Group, tokenizer: Tokenizer) -> Group:
-    completions = [np.asarray(tokenizer.encode_completion(text), np.int32) for text in group.texts]
-    prompt = np.asarray(tokenizer.encode_prompt(Question(group.question_id, group.prompt, group.answer)), np.int32)
+    """The group in tokens of its texts.
+
+    Raises:
+        DataError: its texts do not say what its tokens do: some of them are observations, or are those of several chat messages.
+    """
+    who = f"group {group.group_id} ({group.question_id})"
+    if not group.mask.all() or not group.extra.keys().isdisjoint(MESSAGE_FIELDS):
+        what = "has tokens that no policy generated" if not group.mask.all() else "was made of several chat messages"
+        raise DataError(
+            f"{who} {what}, which its text does not tell apart, and its tokens are another tokenizer's: "
+            "import its source again with this policy's (grre rollouts import --tokenizer FOLDER, and --system-prompt as model.system_prompt)"
+        )
+    try:
+        # A completion that was cut at a token limit did not end: the policy wrote no end token.
+        completions = [
+            np.asarray(tokenizer.encode_completion(text), np.int32)[: -1 if reason == "length" else None]
+            for text, reason in zip(group.texts, group.finish_reasons, strict=True)
+        ]
+        prompt_ids = tokenizer.encode_prompt(Question(group.question_id, group.prompt, group.answer))
+    except UsageError as error:
+        raise DataError(f"{who} cannot be tokenised: {error}") from error
+    prompt = np.asarray(prompt_ids, np.int32)
     absent = dict.fromkeys(("mask", "token_versions", *LOGPROB_FIELDS))
     return dataclasses.replace(
         group, prompt_tokens=prompt, tokens=np.concatenate(completions), lengths=[len(c) for c in completions], **absent

@@ -18,11 +18,11 @@ from grre_jax.errors import DataError, UsageError
 from grre_jax.objectives import Objective
 from grre_jax.parallel import processes
 from grre_jax.rollouts import Group
+from grre_jax.rollouts.logprobs import ROUNDING
 from grre_jax.tasks import Question, Task
 from grre_jax.training.objective_config import STORED_FIELDS
 
 MOST_ASKED, MOST_SECONDS = 4096, 2.0  # that a run spends on a look at its own training stream
-ROUNDING = 0.02  # nats by which a truncated log-prob may fall short of the untruncated one: two bfloat16 sums of the same logits
 
 _log = logging.getLogger(__name__)
 

@@ -61,19 +61,28 @@ class DataConfig:
     """Stored rollouts to learn from, instead of what the run samples or beside it.
 
     Args:
-        path: a rollout folder; empty to sample.
-        questions: which of the groups of `path` are trained on, as "start:stop" in stored order; empty for all.
-        mix: "FOLDER=SHARE,FOLDER=SHARE:expert": these shares of every step's groups come from these rollout folders, the rest from `path` or, where that is empty, is
-            sampled. With ":expert" all completions of a folder count as an expert's, whatever its records say.
-        drop_no_signal: leave out stored groups whose rewards are all equal. (Under asymre they would still imitate; an expert's stay where the objective asks for experts.)
-        drop_over_limit: leave out stored groups over sampling.max_prompt_tokens or sampling.max_new_tokens, which are an error otherwise.
-        max_staleness: stored groups at most so many policy versions older than their folder's newest, replayed ones at most so many updates old; what is sampled must
-            not get older by the regime. -1 for any age.
-        order: of stored groups: "shuffled" anew each epoch, "stored" (as they were sealed) or "newest" (the newest policy's first).
-        prefer: stored groups that come up to 8 times an epoch where the least preferred come once: "newest", "reward" (mean of the group) or "spread" (standard
-            deviation of its rewards); empty for all alike. The scale between is linear.
-        max_uses: how often a stored group is trained on at most; a run that would need more is refused. 0 for any number.
-        dynamic_sampling: a place whose sampled group has no signal is refilled with another question, so many times at most, and left out if none has any.
+        path (a path or URL): a rollout folder to train on; empty to sample.
+        questions ("start:stop" or empty): groups of `path` that are trained on, in stored order;
+            empty for all.
+        mix ("FOLDER=SHARE,FOLDER=SHARE:expert"): these shares of every step's groups come from
+            these rollout folders, the rest from `path` or, where that is empty, from sampling. With
+            ":expert" all completions of a folder count as an expert's, whatever its records say.
+        drop_no_signal: leave out stored groups whose rewards are all equal. Under asymre they would
+            still imitate; an expert's stay where the objective asks for experts.
+        drop_over_limit: leave out stored groups over sampling.max_prompt_tokens or
+            sampling.max_new_tokens, which are an error otherwise.
+        max_staleness (at least -1): stored groups at most so many policy versions older than their
+            folder's newest, replayed ones at most so many updates old; what is sampled must not get
+            older by the regime. -1 for any age.
+        order ("shuffled", "stored" or "newest"): of stored groups: shuffled anew each epoch, as
+            they were sealed, or the newest policy's first.
+        prefer ("newest", "reward", "spread" or empty): stored groups that come up to 8 times an
+            epoch where the least preferred come once, by policy version, mean reward, or standard
+            deviation of the rewards; empty for all alike. The scale between is linear.
+        max_uses (at least 0): how often a stored group is trained on at most; a run that would need
+            more is refused. 0 for any number.
+        dynamic_sampling (from 0 to 15): a place whose sampled group has no signal is refilled with
+            another question, so many times at most, and left out if none has any.
     """
 
     path: str = ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,6 +17,7 @@ from grre_jax.tasks import Question
 from grre_jax.tasks.judging import count_failures
 from grre_jax.tasks.task import CORRECT
 from grre_jax.training import setup
+from grre_jax.training.calls import evaluation_settings
 from grre_jax.training.draws import Purpose
 from grre_jax.training.explore import Explorer
 from grre_jax.training.score import score_groups
@@ -29,8 +29,7 @@ WHERE_KNOWN = ("accuracy", "accuracy_low", "accuracy_high")  # of one whose verd
 def evaluation_explorer(parts: setup.Parts, graph: Any) -> Explorer:
     """Samples held-out questions as the evaluation's own fields say, with draws of its own."""
     config = parts.config
-    own = {name: getattr(config.evaluation, name) for name in ("num_samples", "temperature", "top_k", "top_p", "min_p")}
-    settings = dataclasses.replace(config.sampling, **own)
+    settings = evaluation_settings(config)
     return Explorer(graph, parts.task, parts.tokenizer, settings, parts.mesh, config.seed, Purpose.EVALUATE, parts.judge)
 
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from grre_jax import reporting
 from grre_jax.config import Config, EvaluationConfig, ModelSource, SamplingConfig, differences
+from grre_jax.console import make_console
 from grre_jax.errors import UsageError
 from grre_jax.overrides import override
 from grre_jax.parallel import processes
@@ -41,7 +41,7 @@ def evaluate_model(path: Path, overrides: Sequence[str] = (), console: Any = Non
         UsageError: an override that is wrong, a task that brings no tokenizer the model has, or a benchmark split that the model was trained on.
         DataError: the model or the task's data is missing or damaged.
     """
-    console = console if console and processes.is_first() else reporting.progress.make_console(quiet=not processes.is_first())
+    console = console if console and processes.is_first() else make_console(quiet=not processes.is_first())
     plain = Config(name="evaluate", model=ModelSource(path=str(path)), sampling=SamplingConfig(max_new_tokens=NEW_TOKENS))
     config = override(plain, overrides)
     changed = differences(dataclasses.asdict(plain), dataclasses.asdict(config))

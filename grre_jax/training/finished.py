@@ -12,8 +12,8 @@ import jax
 import optax
 from flax import nnx
 
-from grre_jax import reporting
 from grre_jax.config import Config, differences, from_dict
+from grre_jax.console import make_console
 from grre_jax.errors import DataError, UsageError
 from grre_jax.models.transformer import Transformer
 from grre_jax.overrides import override
@@ -82,7 +82,7 @@ def evaluate_run(folder: Path | StorePath, overrides: Sequence[str] = (), consol
         UsageError: an override that is wrong, or an evaluation on a benchmark split that the training data holds.
         DataError: the folder is no run or lacks checkpoints.
     """
-    console = console if console and processes.is_first() else reporting.progress.make_console(quiet=not processes.is_first())
+    console = console if console and processes.is_first() else make_console(quiet=not processes.is_first())
     stored = load_config(folder)
     config = dataclasses.replace(override(stored, overrides), run_dir=str(folder))
     changed = differences(dataclasses.asdict(stored), dataclasses.asdict(config))

@@ -88,6 +88,6 @@ class Mender:
 
     def _by_hand(self, error: DataError, why: str) -> DataError:
         return DataError(
-            f"{error} {why} Without a copy: stop all processes of the run, copy what is whole with `grre rollouts merge {self.reader.folder} --into NEW --skip-damaged`, put NEW in "
+            f"{error} {why} Without a copy: stop all processes of the run, copy what is whole with `grre rollouts merge {self.reader.folder} --output NEW --skip-damaged`, put NEW in "
             "the folder's place and go on; a group that is lost is sampled again if the checkpoint of its policy version is still there."
         )

@@ -14,10 +14,14 @@ class ObjectiveConfig:
     """The loss.
 
     Args:
-        name: an algorithm of `grre algorithms`, or FILE.py:FUNCTION, a loss of your own.
-        options: its numbers and variants, by keyword.
-        stored: of "reference" and "proximal", whose log-probs are read from the groups of data.path, where `grre rollouts rescore --as` wrote them. Else the
-            reference is the policy that the run started from (after the warm start), and the proximal policy the one at the start of each update.
+        name (an algorithm, or FILE.py:FUNCTION): the loss: an algorithm of `grre algorithms`, or a
+            function of your own.
+        options (numbers and variants by keyword): what the algorithm takes, see `grre algorithms
+            NAME`: --objective.options.epsilon_low 0.2.
+        stored ("reference", "proximal", both or empty): whose log-probs are read from the groups of
+            data.path, where `grre rollouts rescore --as` wrote them. Without it the reference is
+            the policy that the run started from (after the warm start), and the proximal policy the
+            one at the start of each update.
     """
 
     name: str = "reinforce"

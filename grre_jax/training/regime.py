@@ -15,14 +15,19 @@ class Regime:
     """A degree of off-policyness.
 
     Args:
-        sync_interval: the sampler's weights are refreshed once every so many training steps; 1 is on-policy.
-        sync_offset: the sampler runs so many batches ahead of the learner.
+        sync_interval (at least 1): training steps between refreshes of the sampler's weights; 1 is
+            on-policy.
+        sync_offset (at least 0): batches that the sampler runs ahead of the learner.
         offline: all data comes from the initial policy.
-        staleness: the batch of step t is sampled by version max(t - staleness, 0): every batch is equally old, once the run is that old itself. The same as a
-            sync_offset of as many steps, said as what it does to the data.
-        reuse: a fresh batch is trained on in so many consecutive steps; its age grows by one with each.
-        replay_ratio: this share of a step's groups, rounded, comes from earlier batches of the run, in [0, 1); the first batch has nothing to replay and is all fresh.
-        replay_window: how many batches back replayed groups are drawn from; 0 for all. They are drawn without replacement, each group equally likely.
+        staleness (at least 0): the batch of step t is sampled by version max(t - staleness, 0), so
+            that every batch is equally old once the run is that old. The same data as with a
+            sync_offset of as many steps.
+        reuse (at least 1): consecutive steps that train on a fresh batch; its age grows by one with
+            each.
+        replay_ratio (at least 0 and below 1): share of a step's groups, rounded, that comes from
+            earlier batches of the run; the first batch is all fresh.
+        replay_window (at least 0): batches back from which replayed groups are drawn; 0 for all.
+            They are drawn without replacement, each group equally likely.
 
     Only one of offline, staleness and the sync fields can say who samples; the others must be left at their defaults.
 

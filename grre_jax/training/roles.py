@@ -17,8 +17,9 @@ from typing import Any
 
 import optax
 
-from grre_jax import reporting, rollouts
+from grre_jax import rollouts
 from grre_jax.config import Config
+from grre_jax.console import make_console
 from grre_jax.errors import DataError, UsageError
 from grre_jax.parallel import processes
 from grre_jax.rollouts.store_path import StorePath
@@ -101,9 +102,10 @@ def explore_run(config: Config, role: ExplorerRole, *, console: Any = None) -> i
         stopping.Stopped: by SIGTERM or SIGINT; what is sealed stays.
     """
     first = processes.is_first()
-    console = console if console and first else reporting.progress.make_console(quiet=not first)
+    console = console if console and first else make_console(quiet=not first)
     _refuse_unfit(config, role.free)
     parts = setup.build(config)
+    loop.check_prompts(parts)  # before the wait for a learner
     if role.free:
         console.print(free_running.not_repeatable(config))
     with contextlib.ExitStack() as stack:

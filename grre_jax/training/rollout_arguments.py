@@ -1,4 +1,4 @@
-"""`grre rollouts rescore` and `grre rollouts reverify` on the command line."""
+"""`grre rollouts rescore`, `grre rollouts reverify` and `grre rollouts verify --model` on the command line."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from grre_jax.console import make_console
 from grre_jax.errors import UsageError
 
 if TYPE_CHECKING:
@@ -23,14 +24,21 @@ MOST_ROWS = 20  # of the table of changes
 
 
 def add_parsers(actions: argparse._SubParsersAction) -> None:
-    """Adds both to the actions of `grre rollouts`."""
+    """Adds them to the actions of `grre rollouts`."""
+    verify = actions.choices["verify"]
+    verify.add_argument(
+        "--model",
+        metavar="MODEL|RUN[:STEP]",
+        help="with --deep: also hold the behaviour log-probs against those of the policy that sampled, or one near it",
+    )
+    verify.set_defaults(run=_verify, computes=True)
     rescore = actions.add_parser(
         "rescore",
         help="log-probs of stored completions under a checkpoint",
         description="Copies a folder with the log-probs of its completions under a policy, for data that has none, or as those of a reference or proximal policy. A copy that was interrupted goes on where it stopped.",
         allow_abbrev=False,
     )
-    rescore.add_argument("folder")
+    rescore.add_argument("folder", metavar="FOLDER", help="a rollout folder")
     rescore.add_argument(
         "--model",
         required=True,
@@ -52,7 +60,7 @@ def add_parsers(actions: argparse._SubParsersAction) -> None:
         description="Copies a folder with the rewards that a task's verifier gives now, and prints what changed; what they were stays with the groups. Fields of the task are given as for train: --task.options.NAME VALUE, --task.verify-processes 4, --task.verify-timeout 5.",
         allow_abbrev=False,
     )
-    reverify.add_argument("folder")
+    reverify.add_argument("folder", metavar="FOLDER", help="a rollout folder")
     reverify.add_argument("--task", required=True, metavar="NAME", help="a task's name, or FILE.py:FUNCTION for one of your own")
     reverify.add_argument("--output", required=True, metavar="FOLDER", help="the new folder")
     reverify.add_argument("--list", dest="listed", metavar="FILE", help="write a line of JSON for each completion whose reward changes")
@@ -73,9 +81,25 @@ def _rescore(known: argparse.Namespace, _: list[str]) -> int:
     return 0
 
 
-def _reverify(known: argparse.Namespace, rest: list[str]) -> int:
-    from rich.console import Console
+def _verify(known: argparse.Namespace, _: list[str]) -> int:
+    from grre_jax.rollouts import commands
 
+    if known.model and not known.deep:
+        raise UsageError("--model compares log-probs, which --deep looks at: give both")
+    status = commands.verify(known.folder, deep=known.deep)
+    if status or not known.model:
+        return status
+    from grre_jax import rollouts
+    from grre_jax.training.rescore import compare
+    from grre_jax.training.scorers import find_scorer
+
+    with _progress(len(rollouts.read(known.folder))) as done:
+        found = compare(known.folder, find_scorer(known.model), done=done)
+    print(f"{found.tokens:,} tokens of {found.groups:,} groups under {known.model}: {found.described}")
+    return 0 if found.plausible else 1
+
+
+def _reverify(known: argparse.Namespace, rest: list[str]) -> int:
     from grre_jax import rollouts, tasks
     from grre_jax.config import Config, TaskConfig, differences
     from grre_jax.overrides import override
@@ -105,7 +129,7 @@ def _reverify(known: argparse.Namespace, rest: list[str]) -> int:
     total = len(rollouts.read(known.folder))
     with contextlib.closing(judge), _opened(known.listed) as listed, _progress(total) as done:
         changes = reverify(known.folder, known.output, judge, described, listed=listed, done=done)
-    print_changes(changes, Console())
+    print_changes(changes, make_console())
     print(f"wrote {known.output}")
     return 0
 
@@ -165,10 +189,9 @@ def _opened(path: str | None) -> Iterator:
 @contextlib.contextmanager
 def _progress(total: int) -> Iterator[Callable[[int], None]]:
     """A bar of `total` groups on a terminal's standard error; gives what is to be told how many more are done."""
-    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    console = Console(stderr=True)
+    console = make_console(stderr=True)
     columns = (TextColumn("groups"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("", total=total)

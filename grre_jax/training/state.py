@@ -64,15 +64,22 @@ class OptimizerConfig:
     """An optimiser of Optax with linear warm-up and a decay, behind a clip of the global gradient norm.
 
     Args:
-        name: "adamw", "nadamw", "lion", "sgd" (momentum b1) or "adafactor" (second moments factored: small; its decay rate is b2).
-        learning_rate: after the warm-up.
-        warmup_steps: steps over which it rises from 0; the first step already moves.
-        decay: how it falls after the warm-up: "none", "linear" or "cosine".
-        decay_steps: the step at which it has fallen to final_fraction, where it stays.
-        final_fraction: of learning_rate, that is left.
-        clip_norm: largest global gradient norm; 0 turns the clip off.
-        b1, b2, eps: Adam's, or what the optimiser calls so.
-        weight_decay: decoupled, on matrices only.
+        name ("adamw", "nadamw", "lion", "sgd" or "adafactor"): the optimizer of Optax. "sgd" has
+            momentum b1; "adafactor" keeps factored second moments, which are small, with decay rate
+            b2.
+        learning_rate (at least 0): after the warm-up.
+        warmup_steps (at least 0): steps over which the learning rate rises from 0; the first step
+            already moves.
+        decay ("none", "linear" or "cosine"): how the learning rate falls after the warm-up.
+        decay_steps (at least 0): the step at which it has fallen to final_fraction, where it stays;
+            above warmup_steps where there is a decay.
+        final_fraction (at least 0): the fraction of learning_rate that is left.
+        clip_norm (at least 0): largest global gradient norm; 0 turns the clip off.
+        b1 (at least 0 and below 1): decay rate of the first moment, or what the optimizer calls so.
+        b2 (at least 0 and below 1): decay rate of the second moment, or what the optimizer calls
+            so.
+        eps (at least 0): added to the denominator of the update.
+        weight_decay (at least 0): decoupled weight decay, on matrices only.
 
     Raises:
         ValueError: at construction, naming the field and its domain.
@@ -91,9 +98,13 @@ class OptimizerConfig:
     weight_decay: float = 0.0
 
     def __post_init__(self):
-        for field in ("learning_rate", "warmup_steps", "decay_steps", "final_fraction", "clip_norm", "weight_decay"):
+        least = ("learning_rate", "warmup_steps", "decay_steps", "final_fraction", "clip_norm")
+        for field in (*least, "b1", "b2", "eps", "weight_decay"):
             if not getattr(self, field) >= 0:
                 raise ValueError(f"{field} must be at least 0, got {getattr(self, field)}")
+        for field in ("b1", "b2"):
+            if not getattr(self, field) < 1:
+                raise ValueError(f"{field} must be below 1, got {getattr(self, field)}")
         for field, known in (("name", OPTIMIZERS), ("decay", DECAYS)):
             if getattr(self, field) not in known:
                 raise ValueError(f"{field} must be one of {', '.join(known)}, got {getattr(self, field)!r}")

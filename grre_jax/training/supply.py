@@ -64,13 +64,14 @@ class SampledHere:
         # A resumed run may lack batches that earlier policies were to sample (explorers were stopped, a shard was lost): they can be drawn as long as
         # those policies' checkpoints exist.
         versions = {step} if self._begun else {step, *(version for version in self.checkpoints.steps if version < step)}
+        phase = "sampling" if self._begun else "compiling, sampling"
         self._begun = True
         for version in sorted(versions):
             wanted = schedule.sampled(version, config.training.steps, since=step)
             missing = refill.missing(self.reader, ((p, version) for p in wanted), config.data.dynamic_sampling)
             if not missing:
                 continue
-            bar.phase(f"sampling {len(missing[version])} groups")
+            bar.phase(f"{phase} {len(missing[version])} groups")
             params = state.params if version == step else self.checkpoints.restore_params(state.params, version)
             explore(
                 self.explorer,

@@ -16,7 +16,7 @@ from grre_jax.rollouts import Group
 from grre_jax.training import setup
 from grre_jax.training import state as states
 from grre_jax.training.batches import BatchShape, place
-from grre_jax.training.data import StoredBatches, limits
+from grre_jax.training.data import StoredBatches, limits, tokenised
 from grre_jax.training.draws import Purpose, run_key
 from grre_jax.training.explore import refresh_together
 from grre_jax.training.pending import PendingMetrics
@@ -50,16 +50,32 @@ def warm_start(parts: setup.Parts, graph: Any, params: Any, folder: Path, log: A
     optimizer = states.make_optimizer(warm.optimizer)
     step_fn = make_train_step(graph, optimizer, warm.optimizer.schedule(), parts.mesh)
     state = states.fresh(params, optimizer, parts.mesh)
-    pending = PendingMetrics(log, time.monotonic(), kind="warm_start")
-    with reporting.TrainingProgress(warm.steps, description="warm start", console=console, enabled=processes.is_first()) as bar:
+    progress = reporting.TrainingProgress(
+        warm.steps, description="warm start", kind="warm_start", console=console, enabled=processes.is_first()
+    )
+    with progress as bar:
+        pending = PendingMetrics(log, time.monotonic(), bar.update, kind="warm_start")
+        bar.phase("compiling")
         for step in range(warm.steps):
             batch = place(data.groups(step), shape, imitate, parts.mesh)
             state, metrics = step_fn(state, batch, imitate, np.float32(1.0), run_key(config.seed, Purpose.WARM_START), None, parts.frozen)
-            bar.update(step + 1, pending.swap(step + 1, metrics))
+            pending.swap(step + 1, metrics)
             if stop.agreed():
                 raise stop.stopped("in the warm start, which starts anew with --resume")
         pending.swap(warm.steps, None)
     return state.params
+
+
+def check_demonstrations(parts: setup.Parts) -> None:
+    """Checks the demonstrations of the warm start's first step, if the run has one.
+
+    Raises:
+        UsageError: the task has no demonstrations.
+        DataError: one is longer than the limits.
+    """
+    config, warm = parts.config, parts.config.warm_start
+    for number in range(min(warm.batch_size, warm.demonstrations) if warm.steps else 0):
+        tokenised(_demonstration_group(parts, DEMONSTRATIONS_FROM + number), parts.tokenizer, *limits(config))
 
 
 def _demonstration_group(parts: setup.Parts, position: int) -> Group:

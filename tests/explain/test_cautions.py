@@ -1,7 +1,9 @@
 """Combinations that make no sense are said to, and the shipped configurations have none but those that are meant."""
 
+import numpy as np
 import pytest
 
+from grre_jax import rollouts
 from grre_jax.config import Config, DataConfig, EvaluationConfig, SamplingConfig, TaskConfig, TrainingConfig
 from grre_jax.explain.cautions import cautions
 from grre_jax.objectives import algorithm
@@ -65,6 +67,17 @@ def test_a_combination_is_told(objective, first_stale, fields, sentence):
 )
 def test_nothing_is_told_of_what_makes_sense(objective, first_stale, fields):
     assert told(objective, first_stale, **fields) == ""
+
+
+@pytest.mark.parametrize("objective, words", [("grpo", "mean of -20"), ("reinforce", "")])
+def test_stored_log_probs_that_cannot_be_are_told_where_the_objective_takes_them(tmp_path, objective, words):
+    own = -np.linspace(200, 203, 20)
+    group = rollouts.Group(
+        group_id="g", prompt="p", texts=["a"], rewards=[1], prompt_tokens=[1], lengths=[20], tokens=np.ones(20), behavior_logprobs=own
+    )
+    rollouts.write(tmp_path / "r", [group], writer="w")
+    found = told(objective, data=DataConfig(path=str(tmp_path / "r")))
+    assert words in found and ("behavior_logprobs" in found) == bool(words)
 
 
 def test_a_task_of_ones_own_that_trains_on_its_evaluation_is_told(tmp_path):

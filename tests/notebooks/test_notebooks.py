@@ -68,7 +68,7 @@ def executed(request, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])))
         patch.setenv("IPYTHONDIR", str(folder / "ipython"))
-        nbclient.NotebookClient(notebook, timeout=300, kernel_name="python3", resources={"metadata": {"path": str(folder)}}).execute()
+        nbclient.NotebookClient(notebook, timeout=550, kernel_name="python3", resources={"metadata": {"path": str(folder)}}).execute()
     return request.param, notebook, folder
 
 
@@ -193,3 +193,5 @@ def test_it_installs_what_lies_around_it_or_the_copy_that_it_was_told(name, tmp_
         assert told == [f"pip install --quiet git+{elsewhere}"] and inside == ["pip install --quiet .."]
     first = read(name).cells[0].source
     assert "put it into `REPOSITORY`" in first and "no public address" in first
+    text = (ROOT / "notebooks" / f"{name}.ipynb").read_text()
+    assert "OWNER is a placeholder" in first and text.count("github.com/OWNER/") == 1

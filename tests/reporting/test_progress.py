@@ -17,39 +17,74 @@ def live_console(width=120):
     return Console(file=io.StringIO(), width=width, force_terminal=True, _environ={"TERM": "xterm"})
 
 
-def run(console, steps=10, **options):
+def run(console, steps=10, evaluated=(), **options):
+    """Steps whose reward is the step itself, evaluations whose accuracy is the step as a percentage."""
     with TrainingProgress(steps, console=console, **options) as progress:
-        for step in range(1, steps + 1):
-            progress.update(step, SCALARS)
-            if step == steps:
-                progress.update(step, {"accuracy": 0.832})
+        for step in range(steps + 1):
+            if step:
+                progress.update(step, SCALARS | {"reward": step})
+            if step in evaluated:
+                progress.evaluated(step, {"accuracy": step / 100, "accuracy_low": 0.0})
     return console.file.getvalue()
 
 
 def test_off_a_terminal_lines_come_every_so_many_steps():
-    lines = run(plain_console(), interval_seconds=1e9, interval_steps=4).splitlines()
-    assert [line.split()[1] for line in lines] == ["1/10", "5/10", "9/10", "10/10", "10/10"]
-    assert "reward 0.412" in lines[0] and "clip 1.2%" in lines[0] and "12.3k tok/s" in lines[0] and "loss" not in lines[0]
-    assert "acc 83.2%" in lines[-1] and "left" not in lines[-1]
+    lines = run(plain_console(), interval_steps=4).splitlines()
+    assert [line.split()[1] for line in lines] == ["1/10", "4/10", "8/10", "10/10"]
+    assert "reward 1.000" in lines[0] and "clip 1.2%" in lines[0] and "12.3k tok/s" in lines[0] and "loss" not in lines[0]
+    assert "left" not in lines[-1]
     assert not any("\x1b" in line for line in lines)
 
 
+def test_off_a_terminal_each_line_is_printed_once_with_the_figures_of_its_step():
+    """Sixty steps with four evaluations: about ten lines of training, and each evaluation's own."""
+    lines = [line.split() for line in run(plain_console(), 60, evaluated=(0, 20, 40, 60)).splitlines()]
+    assert [words[1] for words in lines if words[0] == "train"] == [f"{step}/60" for step in (1, *range(6, 61, 6))]
+    assert [words[1] for words in lines if words[0] == "eval"] == ["0/60", "20/60", "40/60", "60/60"]
+    for words in lines:
+        step = int(words[1].split("/")[0])
+        if words[0] == "eval":
+            assert words[3:] == ["acc", f"{step}.0%"]
+        else:
+            assert words[3:5] == ["reward", f"{step}.000"] and "acc" not in words
+
+
 def test_off_a_terminal_lines_come_every_so_many_seconds():
-    assert len(run(plain_console(), interval_seconds=0.0).splitlines()) == 11  # every update, the evaluation's own included
-    assert len(run(plain_console(), interval_seconds=1e9).splitlines()) == 3  # first, last, last with the evaluation
+    assert len(run(plain_console(), interval_seconds=0.0, interval_steps=99).splitlines()) == 10
+    assert len(run(plain_console(), interval_seconds=1e9, interval_steps=99).splitlines()) == 2  # the first and the last
+
+
+def test_what_ends_early_says_where():
+    console = plain_console()
+    with pytest.raises(RuntimeError), TrainingProgress(100, console=console) as progress:
+        for step in (1, 2, 3):
+            progress.update(step, SCALARS)
+        raise RuntimeError
+    assert [line.split()[1] for line in console.file.getvalue().splitlines()] == ["1/100", "3/100"]
+
+
+def test_a_warm_start_shows_its_loss():
+    console = plain_console()
+    with TrainingProgress(8, description="warm start", kind="warm_start", console=console) as progress:
+        progress.phase("compiling")
+        progress.update(1, SCALARS | {"grad_norm": 1.5, "entropy": 0.25})
+    compiling, line = console.file.getvalue().splitlines()
+    assert compiling.split() == ["warm", "start", "0/8", "0%", "compiling"]
+    assert "loss 9.0000" in line and "grad norm 1.5" in line and "entropy 0.250" in line
+    assert "reward" not in line and "clip" not in line
 
 
 def test_on_a_terminal_the_bar_shows_every_reading():
-    text = run(live_console())
+    text = run(live_console(), evaluated=(10,))
     assert "\x1b" in text
-    for reading in ("train", "10/10", "reward 0.412", "acc 83.2%", "clip 1.2%", "12.3k tok/s"):
+    for reading in ("train", "10/10", "reward 10.000", "eval acc 10.0%", "clip 1.2%", "12.3k tok/s"):
         assert reading in text
     assert text.rstrip().endswith("\x1b[?25h")  # the cursor is back
 
 
 def test_on_a_narrow_terminal_the_step_stays():
     text = run(live_console(width=44))
-    assert "10/10" in text and "reward 0.412" in text and "tok/s" not in text
+    assert "10/10" in text and "reward 10.000" in text and "tok/s" not in text
 
 
 def test_the_terminal_is_given_back_after_an_error():
@@ -65,7 +100,11 @@ def test_messages_and_phases(capsys):
     with TrainingProgress(10, console=console) as progress:
         progress.phase("compiling")
         progress.message("checkpoint at [step] 5")
-    assert console.file.getvalue() == "checkpoint at [step] 5\n"
+        progress.update(1)
+        progress.phase("sampling")  # of every step: only the terminal shows it
+    first, *rest = console.file.getvalue().splitlines()
+    assert first.split() == ["train", "0/10", "0%", "compiling"]
+    assert rest[0] == "checkpoint at [step] 5" and len(rest) == 2 and "sampling" not in rest[1]
     live = live_console()
     with TrainingProgress(10, console=live) as progress:
         progress.phase("compiling")
@@ -77,21 +116,25 @@ def test_disabled_shows_nothing(capsys):
         progress.update(1, SCALARS)
         progress.message("hello")
         progress.phase("compiling")
+        progress.evaluated(1, {"accuracy": 1.0})
     assert capsys.readouterr().out == ""
 
 
 def test_time_left_is_the_pace_since_the_first_update(monkeypatch):
     now = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    progress = TrainingProgress(100, start_step=40, console=plain_console())
+    console = plain_console()
+    progress = TrainingProgress(100, start_step=40, interval_steps=1, console=console)
     assert progress.seconds_left() is None
+    progress.evaluated(40, {"accuracy": 0.5})
     now[0] = 160.0  # a minute of compilation is no pace
     progress.update(41)
     assert progress.seconds_left() is None
     now[0] = 164.0
     progress.update(43)
     assert progress.seconds_left() == pytest.approx(57 * 2.0)
-    assert "left 1m54s" in progress.line() and " 43/100" in progress.line()
+    line = console.file.getvalue().splitlines()[-1]
+    assert "left 1m54s" in line and " 43/100" in line
 
 
 def test_scalars_may_be_arrays_and_not_finite():

@@ -30,7 +30,9 @@ def test_look_and_verify(folder, run, capsys):
 
 def test_filter_split_and_merge(folder, tmp_path, run, capsys):
     assert (
-        run("filter", folder, "--into", tmp_path / "f", "--version", "1:", "--length", ":4", "--reward", "0:1", "--where", "position != 5")
+        run(
+            "filter", folder, "--output", tmp_path / "f", "--version", "1:", "--length", ":4", "--reward", "0:1", "--where", "position != 5"
+        )
         == 0
     )
     kept = rollouts.read(tmp_path / "f")
@@ -39,8 +41,8 @@ def test_filter_split_and_merge(folder, tmp_path, run, capsys):
     assert kept.datasets[0].metadata["history"][0]["kept"] == (
         "reward_mean >= 0 and reward_mean <= 1 and length_max <= 4 and version_min >= 1 and (position != 5)"
     )
-    assert run("split", folder, "--into", f"{tmp_path / 'a'}=0.5", "--into", f"{tmp_path / 'b'}=0.5", "--seed", 3) == 0
-    assert run("merge", tmp_path / "a", tmp_path / "b", folder, "--into", tmp_path / "m") == 0
+    assert run("split", folder, "--output", f"{tmp_path / 'a'}=0.5", "--output", f"{tmp_path / 'b'}=0.5", "--seed", 3) == 0
+    assert run("merge", tmp_path / "a", tmp_path / "b", folder, "--output", tmp_path / "m") == 0
     assert len(rollouts.read(tmp_path / "m")) == 12 and "12 left out that were there before" in capsys.readouterr().out
 
 
@@ -66,19 +68,19 @@ def test_export_and_import(folder, tmp_path, run):
 )
 def test_wrong_selections(folder, tmp_path, run, words, message):
     with pytest.raises(UsageError, match=message):
-        run("filter", folder, "--into", tmp_path / "f", *words)
+        run("filter", folder, "--output", tmp_path / "f", *words)
 
 
 def test_a_part_without_a_share_is_refused(folder, tmp_path, run):
     with pytest.raises(UsageError, match="says no share; give FOLDER=SHARE"):
-        run("split", folder, "--into", tmp_path / "a", "--into", f"{tmp_path / 'b'}=1")
+        run("split", folder, "--output", tmp_path / "a", "--output", f"{tmp_path / 'b'}=1")
 
 
 def test_a_range_below_zero(folder, tmp_path, run, capsys):
     with pytest.raises(SystemExit):
-        run("filter", folder, "--into", tmp_path / "f", "--reward", "-1:0.5")
+        run("filter", folder, "--output", tmp_path / "f", "--reward", "-1:0.5")
     assert "expected one argument; a range that begins below 0 is written --reward=-1:0.5" in capsys.readouterr().err
-    assert run("filter", folder, "--into", tmp_path / "f", "--reward=-1:1") == 0
+    assert run("filter", folder, "--output", tmp_path / "f", "--reward=-1:1") == 0
 
 
 @pytest.mark.parametrize("last", [0, -1])
@@ -89,7 +91,7 @@ def test_info_lists_one_data_set_at_least(folder, run, last):
 
 def test_two_parts_are_two_folders(folder, tmp_path, run):
     with pytest.raises(UsageError, match="names a twice"):
-        run("split", folder, "--into", "a=.4", "--into", "a=.4", "--into", "b=.2")
+        run("split", folder, "--output", "a=.4", "--output", "a=.4", "--output", "b=.2")
     with pytest.raises(UsageError, match="are one folder"):
-        run("split", folder, "--into", f"{tmp_path}/a=.5", "--into", f"{tmp_path}/b/../a=.5")
+        run("split", folder, "--output", f"{tmp_path}/a=.5", "--output", f"{tmp_path}/b/../a=.5")
     assert [path.name for path in tmp_path.iterdir()] == ["rollouts"]

@@ -97,7 +97,7 @@ def test_without_its_policy_there_is_the_way_by_hand(whole, stopped):
     flip(path)
     damaged = path.read_bytes()
     with pytest.raises(
-        DataError, match=rf"{path}.*the checkpoint of policy version 3 is gone.*merge {run / 'rollouts'} --into NEW --skip-damaged"
+        DataError, match=rf"{path}.*the checkpoint of policy version 3 is gone.*merge {run / 'rollouts'} --output NEW --skip-damaged"
     ):
         resume(whole, run)
     assert path.read_bytes() == damaged

@@ -101,7 +101,7 @@ def test_what_is_damaged_is_left_out_as_the_error_says_and_is_then_missing(tmp_p
         assert len(batches.groups(0)) == 2
         with pytest.raises(rollouts.CorruptShard, match="array_record"):
             batches.groups(1)
-    assert main(["rollouts", "merge", str(folder), "--into", str(new), "--skip-damaged"]) == 1  # something was left out
+    assert main(["rollouts", "merge", str(folder), "--output", str(new), "--skip-damaged"]) == 1  # something was left out
     rest = rollouts.read(new)
     places = [place for step in range(2) for place in Schedule(Regime(), 2, 0)(step).places]
     assert refill.missing(rest, places, 0) == {1: [2, 3]}

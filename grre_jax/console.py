@@ -1,0 +1,33 @@
+"""The console that every command prints on."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, TextIO
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def make_console(quiet: bool = False, file: TextIO | None = None, stderr: bool = False) -> Console:
+    """A rich console that prints every string as it is.
+
+    Formulas, file names, prompts and error texts contain square brackets and colons, which rich would
+    read as markup and emoji codes. Styles are therefore given as `rich.text.Text` or `style=`.
+
+    Args:
+        quiet: print nothing.
+        file: where to print; standard output if None.
+        stderr: print on standard error instead.
+
+    Returns:
+        The console; off a terminal it is 120 columns wide (unless COLUMNS is set), so that log lines
+        are not broken.
+    """
+    from rich.console import Console
+
+    options = {"quiet": quiet, "file": file, "stderr": stderr, "markup": False, "emoji": False}
+    console = Console(**options)
+    if not console.is_terminal and not os.environ.get("COLUMNS"):
+        console = Console(width=120, **options)
+    return console

@@ -1,0 +1,70 @@
+"""What every field of a configuration means, read from the docstrings of its sections.
+
+`grre train CONFIG --fields` prints the values of these fields, the command line overrides them by these
+names, and the reference of the documentation lists them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
+from typing import Any
+
+_ENTRY = re.compile(r"(?P<name>\w+)(?: \((?P<domain>.*?)\))?: (?P<meaning>.*)", re.DOTALL)
+_DOMAINS = {"bool": "true or false"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Field:
+    """A field of a configuration.
+
+    Attributes:
+        name: dotted, as on the command line.
+        type: its annotation.
+        default: its value in the configuration that was walked.
+        required: whether a configuration must give it.
+        domain: the values it takes.
+        meaning: what it is.
+    """
+
+    name: str
+    type: str
+    default: Any
+    required: bool
+    domain: str
+    meaning: str
+
+
+def fields(section: Any, prefix: str = "") -> list[Field]:
+    """Every field of a configuration or of one of its sections, in order.
+
+    Args:
+        section: the configuration; its values become the defaults.
+        prefix: of the names.
+
+    Returns:
+        The fields. One that its section's docstring lacks has an empty meaning.
+    """
+    found, documented = [], _documented(type(section))
+    for field in dataclasses.fields(section):
+        name, value = prefix + field.name, getattr(section, field.name)
+        if dataclasses.is_dataclass(value):
+            found += fields(value, f"{name}.")
+            continue
+        domain, meaning = documented.get(field.name, ("", ""))
+        domain = domain or _DOMAINS.get(str(field.type), "")
+        required = field.default is field.default_factory is dataclasses.MISSING
+        found.append(Field(name, str(field.type), value, required, domain, meaning))
+    return found
+
+
+def _documented(section: type) -> dict[str, tuple[str, str]]:
+    """Domain and meaning of each entry under "Args:" in a section's docstring, by name."""
+    _, _, listed = inspect.getdoc(section).partition("Args:\n")
+    entries = re.split(r"\n {4}(?=\w)", "\n" + listed.partition("\n\n")[0])[1:]
+    found = {}
+    for entry in entries:
+        if match := _ENTRY.fullmatch(" ".join(entry.split())):
+            found[match["name"]] = (match["domain"] or "", match["meaning"])
+    return found

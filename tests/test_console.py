@@ -1,0 +1,97 @@
+"""What is printed is printed as it is: rich reads no markup and no emoji codes in it."""
+
+import ast
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from grre_jax import objectives, rollouts
+from grre_jax.cli import main
+from grre_jax.console import make_console
+
+PACKAGE = Path(__file__).parents[1] / "grre_jax"
+ODD = "[bold]a[/bold] [/red] :warning: [x"
+
+
+def test_a_console_prints_strings_and_cells_as_they_are():
+    from rich.table import Table
+
+    out = io.StringIO()
+    console = make_console(file=out)
+    console.print(ODD)
+    table = Table(ODD, title=ODD)
+    table.add_row(ODD)
+    console.print(table)
+    assert out.getvalue().count(ODD) == 4
+
+
+def test_consoles_are_made_in_one_place():
+    made = []
+    for path in PACKAGE.rglob("*.py"):
+        calls = [node.func for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
+        names = {getattr(call, "id", getattr(call, "attr", "")) for call in calls}
+        made += [path.relative_to(PACKAGE).as_posix()] * ("Console" in names)
+    assert made == ["console.py"]
+
+
+def test_the_list_of_algorithms_has_a_whole_line_for_each(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["algorithms"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    for row, line in zip(objectives.algorithm_table(), lines, strict=False):
+        assert line.startswith(f"{row.name} ") and line.endswith(f" {row.formula}")
+        needed = {word.removesuffix("_logprobs") for word in row.requires - {"rewards"}}
+        shown = line.removeprefix(row.name).removesuffix(row.formula)
+        assert set(shown.replace(",", " ").split()) == (needed or {"-"})
+    assert main(["algorithms", "gvpo"]) == 0
+    assert "1/2 [beta (S - mean S) - A]^2 / (K - 1)" in capsys.readouterr().out
+
+
+def test_explain_prints_the_names_of_a_configuration_as_they_are(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    path = tmp_path / "odd.py"
+    path.write_text(
+        "from grre_jax.config import Config, DataConfig, ObjectiveConfig\n"
+        f"def config():\n    return Config(name={ODD!r}, data=DataConfig(path='[green]stored'), "
+        "objective=ObjectiveConfig('gvpo', {'gvpo_beta': 0.1}))\n"
+    )
+    assert main(["explain", str(path)]) == 0
+    printed = capsys.readouterr().out
+    assert ODD in printed and "[green]stored" in printed and "[beta (S - mean S) - A]^2" in printed
+
+
+@pytest.fixture
+def stored(tmp_path):
+    rows = {
+        "prompt": ODD,
+        "answer": "[/b]",
+        "completions": [{"text": ODD, "reward": 1}, {"text": "[red]b", "reward": 0}],
+    }
+    (tmp_path / "[i]rows.jsonl").write_text(json.dumps(rows))
+    folder = tmp_path / "[b]stored"
+    words = ["rollouts", "import", "jsonl", str(tmp_path / "[i]rows.jsonl"), str(folder)]
+    assert main([*words, "--contains", "[bold]split"]) == 0
+    return folder
+
+
+def test_rollouts_print_texts_as_they_are(stored, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    assert main(["rollouts", "show", str(stored)]) == 0
+    assert capsys.readouterr().out.count(ODD) == 2
+    assert main(["rollouts", "info", str(stored)]) == 0
+    assert "[bold]split" in capsys.readouterr().out
+    assert main(["rollouts", "verify", str(stored)]) == 0
+    assert str(stored) in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("columns", ["40", "80", "200"])
+def test_info_cuts_nothing_at_any_width(stored, capsys, monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", columns)
+    assert main(["rollouts", "info", str(stored)]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    entry = rollouts.read(stored).datasets[0]
+    assert "…" not in printed and entry.name in printed
+    for heading in ("policy version", "completions", "positions", "sealed (UTC)"):
+        assert heading in printed
