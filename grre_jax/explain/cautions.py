@@ -7,6 +7,7 @@ from pathlib import Path
 
 from grre_jax import rollouts, tasks
 from grre_jax.config import Config
+from grre_jax.errors import DataError
 from grre_jax.explain.outlook import bounded, moves_without_signal, takes_ratio
 from grre_jax.objectives import Objective
 from grre_jax.rollouts import logprobs
