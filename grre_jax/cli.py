@@ -163,12 +163,12 @@ def _compile_parser(commands: argparse._SubParsersAction) -> None:
     compiler = commands.add_parser(
         "compile",
         help="what a configuration needs and takes on a TPU slice, without one",
-        description="Compiles the train step and the sampler for a named slice, and predicts memory, time and MFU. Fields are overridden as for train. Ends with status 1 if something does not fit.",
+        description="Compiles the train step and the calls of the sampler, training's and evaluation's, for a named slice, and predicts memory, time and MFU. Fields are overridden as for train. Ends with status 1 if something does not fit.",
         allow_abbrev=False,
     )
     compiler.add_argument("config", help="a Python file with config() -> grre_jax.config.Config")
     compiler.add_argument("--topology", required=True, help="generation and sizes of a slice: v5e:16x16, v5p:4x4x4")
-    compiler.add_argument("--program", choices=("step", "sampler"), help="only this one; both if not given")
+    compiler.add_argument("--program", choices=("step", "sampler", "evaluation"), help="only this one; all that the run calls if not given")
     compiler.add_argument("--json", action="store_true", help="print one JSON object")
     compiler.set_defaults(run=_compile)
 
@@ -259,7 +259,7 @@ def _compile(known: argparse.Namespace, rest: list[str]) -> int:
     from grre_jax.training import compile_report
 
     config = override(configs.load_file(known.config), rest)
-    programs = {"step": ("train step",), "sampler": ("sampler",), None: ("train step", "sampler")}[known.program]
+    programs = {"step": ("train step",), None: ()}.get(known.program, (known.program,))
     found = compiler.compile_run(config, known.topology, programs=programs)
     print(json.dumps(compile_report.as_dict(*found), indent=2) if known.json else compile_report.as_text(*found))
     return 0 if all(report.fits for report in found[-1]) else 1

@@ -171,7 +171,8 @@ class CheckpointConfig:
             in any case.
         best (at least 0): keep this many of the best by evaluation too; every evaluation then saves
             a checkpoint. 0 for none.
-        best_metric (a scalar of the evaluation): what the best are chosen by; larger is better.
+        best_metric (a scalar of the evaluation): what the best are chosen by; larger is better. For
+            example accuracy, or reward where the task does not say what is correct.
         best_smallest: smaller is better.
         keep_every (at least 0): keep those at multiples of this many steps too; 0 for none.
         export: when the run ends, write the policy as a Hugging Face folder, RUN/model, as `grre

@@ -87,14 +87,16 @@ def field_names(config: Any, prefix: str = "") -> list[str]:
 def similar_fields(config: Config, name: str) -> list[str]:
     """Fields that an unknown dotted name probably means, at most three, the likeliest first.
 
-    Looked for in this order: what another library calls so, a field that is spelled alike, fields whose
-    last part is the name's or is spelled like it. A name that is like no field has none.
+    Looked for in this order: what another library calls so, fields of which the name is the beginning, a field
+    that is spelled alike, fields whose last part is the name's or is spelled like it. A name that is like no field has none.
     """
     fields, leaf = field_names(config), name.rpartition(".")[2]
     if leaf in FOREIGN_NAMES:
         known = FOREIGN_NAMES[leaf]
         own = name.removesuffix(leaf) + known.rpartition(".")[2]
         return [own if own in fields else known]
+    if begun := [field for field in fields if field.startswith(name + "_")]:
+        return begun[:3]
     if spelled := difflib.get_close_matches(name, fields, n=1, cutoff=0.8):
         return spelled
     if same := [field for field in fields if field.rpartition(".")[2] == leaf]:

@@ -7,8 +7,15 @@ import pathlib
 import re
 import sys
 
+import hypothesis
 import pytest
 from packaging.version import Version
+
+# Examples are judged by what they show, never by how long the machine took to make or run them.
+hypothesis.settings.register_profile(
+    "untimed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("untimed")
 
 # The tests' time is the compiler's: LLVM is told not to optimise. By these flags XLA's own passes, and so programs, layouts and memory, stay as they are.
 # Each program is one piece of code to LLVM: cut into 32, small ones cost up to a quarter more, and both processors are busy anyway.

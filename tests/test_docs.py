@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[1]
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
     folder = tmp_path_factory.mktemp("docs") / "site"
-    options = {"cwd": ROOT, "capture_output": True, "text": True, "timeout": 300}
+    options = {"cwd": ROOT, "capture_output": True, "text": True, "timeout": 550}
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
     environment = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
     done = subprocess.run(command, **options, env=environment)

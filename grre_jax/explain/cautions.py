@@ -5,10 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from grre_jax import rollouts, tasks
 from grre_jax.config import Config
+from grre_jax.errors import DataError, UsageError
 from grre_jax.explain.outlook import bounded, moves_without_signal, takes_ratio
 from grre_jax.objectives import Objective
+from grre_jax.rollouts import logprobs
+from grre_jax.training.data_checks import leaked
 from grre_jax.training.regime import Regime
+
+LOOKED_AT = 64  # groups of a stored folder
 
 
 def cautions(config: Config, objective: Objective, first_stale: int | None) -> list[str]:
@@ -19,7 +25,13 @@ def cautions(config: Config, objective: Objective, first_stale: int | None) -> l
         objective: its loss.
         first_stale: the first step that trains on a group whose policy is not the learner's; None if none does.
     """
-    return [*_regime(config), *_data(config, objective), *_objective(config, objective, first_stale)]
+    return [
+        *_regime(config),
+        *_data(config, objective),
+        *_stored_logprobs(config, objective),
+        *_objective(config, objective, first_stale),
+        *_evaluation(config),
+    ]
 
 
 def _regime(config: Config) -> Iterator[str]:
@@ -64,6 +76,24 @@ def _data(config: Config, objective: Objective) -> Iterator[str]:
         yield f"{objective.name} does not treat an expert's completions apart: it takes their rewards as any others' (chord does)"
 
 
+def _stored_logprobs(config: Config, objective: Objective) -> Iterator[str]:
+    """What is wrong with the log-probs of stored data that the objective takes ratios to: of groups from all over each folder."""
+    if "old_logprobs" not in objective.requires:
+        return
+    for name, path in [("data.path", config.data.path), *(("data.mix", entry.path) for entry in config.data.entries)]:
+        if not path or "://" in path or not Path(path).expanduser().is_dir():
+            continue
+        checks = logprobs.Checks()
+        try:
+            reader = rollouts.read(Path(path).expanduser())
+            for number in range(0, len(reader), max(len(reader) // LOOKED_AT, 1)):
+                checks.add(reader[number])
+        except DataError as error:
+            yield f"{name} {path} cannot be read: {error}"
+            continue
+        yield from (f"{name} {path}: {problem}" for problem in checks.problems())
+
+
 def _objective(config: Config, objective: Objective, first_stale: int | None) -> Iterator[str]:
     stale = first_stale is not None or bool(config.data.path or config.data.mix)
     sampling = config.sampling
@@ -92,3 +122,15 @@ def _objective(config: Config, objective: Objective, first_stale: int | None) ->
             "sampling is truncated and ratios are over the full vocabulary: like is compared with like, and what truncation cut off "
             "(each record's kept mass) is corrected by no ratio"
         )
+
+
+def _evaluation(config: Config) -> Iterator[str]:
+    """Of a task of one's own: the built-in ones hold their questions out, and may have data to read first."""
+    if config.task.name in tasks.names():
+        return
+    try:
+        found = leaked(config, tasks.build(config.task.name, seed=config.seed, **config.task.options))
+    except (UsageError, DataError) as error:
+        found = f"the task's questions cannot be looked at: {str(error).rstrip('.')}"
+    if found:
+        yield found

@@ -45,8 +45,8 @@ def run(path: str, overrides: Sequence[str], *, steps: int | None = None, as_jso
 
 
 def explanation(config: Config, steps: int) -> dict[str, Any]:
-    """All that is told, as what JSON can hold: "run", "step" (what one is made of), "rows" (`timeline.Stretch`es), "sampling_versions", "staleness"
-    ({"fresh" and "replayed": {age: groups}, "unknown": groups}), "objective" (an `outlook.Outlook`) and "cautions".
+    """All that is told, as what JSON can hold: "run", "step" (what one is made of), "rows" (`timeline.Stretch`es), "sampling_versions", "calls" (of the sampler, on one device: "training", its
+    different sizes, and "evaluation"), "staleness" ({"fresh" and "replayed": {age: groups}, "unknown": groups}), "objective" (an `outlook.Outlook`) and "cautions".
 
     Raises:
         UsageError: an objective that cannot be used with the run's data.
@@ -73,10 +73,23 @@ def explanation(config: Config, steps: int) -> dict[str, Any]:
         "step": _composition(config),
         "rows": [dataclasses.asdict(row) for row in rows],
         "sampling_versions": versions,
+        "calls": _calls(config),
         "staleness": {**ages, "unknown": unknown},
         "objective": dataclasses.asdict(outlook(config, objective, first_stale)),
         "cautions": cautions(config, objective, first_stale),
     }
+
+
+def _calls(config: Config) -> dict[str, Any]:
+    """The calls of the sampler, as the explorer makes them."""
+    from grre_jax.training.calls import evaluation_call, training_calls
+    from grre_jax.training.compile import call_summary
+
+    def told(call: Any) -> dict[str, Any]:
+        return call_summary(call, 1, "float32")
+
+    evaluation = evaluation_call(config)
+    return {"training": [told(call) for call in training_calls(config)], "evaluation": told(evaluation) if evaluation else None}
 
 
 def _composition(config: Config) -> dict[str, Any]:
@@ -114,6 +127,7 @@ def _print(config: Config, told: dict[str, Any], console: Any) -> None:
             table.add_row(*cells)
         console.print(table)
         console.print(f"{told['sampling_versions']} of {run['steps']} policy versions sample.")
+    _print_calls(console, told["calls"])
     _print_staleness(console, told["staleness"])
     table = Table(title=f"What {objective['objective']} sees", show_header=False)
     table.add_row("formula", objective["formula"])
@@ -128,6 +142,15 @@ def _print(config: Config, told: dict[str, Any], console: Any) -> None:
     console.print(table)
     for sentence in told["cautions"]:
         console.print(f"Note: {sentence}.", style="yellow", markup=False)
+
+
+def _print_calls(console: Any, calls: dict[str, Any]) -> None:
+    from grre_jax.training.compile_report import described
+
+    for call in calls["training"]:
+        console.print(f"Training samples in {described(call)}.", markup=False, highlight=False)
+    if calls["evaluation"]:
+        console.print(f"Evaluation samples in {described(calls['evaluation'])}.", markup=False, highlight=False)
 
 
 def _composed(step: dict[str, Any], config: Config) -> str:

@@ -81,8 +81,6 @@ def _request(position: int, fields: dict[str, Any], where: str, options: Options
         tokens = _encode(asked[0], fields[asked[0]], options, policy)
     except (DataError, UsageError) as error:
         raise DataError(f"{where}: {error}") from error
-    except UnicodeEncodeError as error:
-        raise DataError(f"{where}: the text holds half of a surrogate pair, which is no character: correct it") from error
     if not tokens and policy.start_id is None:
         raise DataError(f"{where}: the prompt is empty, and the model has no token that begins a text: give it something to read")
     tokens = tokens or [policy.start_id]
@@ -100,7 +98,6 @@ def _request(position: int, fields: dict[str, Any], where: str, options: Options
 
 def _encode(kind: str, asked: Any, options: Options, policy: Policy) -> list[int]:
     tokenizer = policy.tokenizer
-    json.dumps(asked, ensure_ascii=False).encode()  # tokenizers fail in ways of their own where this fails
     if kind == "prompt":
         if not isinstance(asked, str):
             raise DataError(f"field prompt must be a string, not {type(asked).__name__}")

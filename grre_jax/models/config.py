@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 ACTIVATIONS = ("silu", "gelu_tanh")
 ROPE_SCALINGS = ("linear", "llama3")
@@ -117,8 +118,11 @@ class ModelConfig:
         if self.activation not in ACTIVATIONS:
             raise ValueError(f"activation must be one of {', '.join(ACTIVATIONS)}, got {self.activation!r}")
         for field in ("query_scale", "attention_softcap", "logit_softcap", "sliding_window", "local_rope_theta"):
-            if not getattr(self, field) >= 0:
-                raise ValueError(f"{field} must be at least 0, got {getattr(self, field)}")
+            if not 0 <= getattr(self, field) < math.inf:
+                raise ValueError(f"{field} must be at least 0 and finite, got {getattr(self, field)}")
+        for field in ("rope_theta", "rms_norm_eps", "max_positions"):
+            if not 0 < getattr(self, field) < math.inf:
+                raise ValueError(f"{field} must be above 0 and finite, got {getattr(self, field)}")
         if self.sliding_layers and len(self.sliding_layers) != self.num_layers:
             raise ValueError(f"sliding_layers must name all {self.num_layers} layers or none, got {len(self.sliding_layers)}")
         if any(self.sliding_layers) and not self.sliding_window:

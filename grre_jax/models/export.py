@@ -15,9 +15,9 @@ import jax
 
 from grre_jax.errors import DataError, UsageError
 from grre_jax.models import families, streaming
-from grre_jax.models.huggingface import locate, parameters
+from grre_jax.models.huggingface import locate, parameters, read_generation_config
 from grre_jax.models.merge import merged
-from grre_jax.models.safetensors_files import Tensor, read_json, write_files
+from grre_jax.models.safetensors_files import Tensor, write_files
 from grre_jax.models.transformer import Transformer
 
 TOKENIZER_FILES = (
@@ -44,7 +44,7 @@ def save(
     """Writes a Hugging Face folder that `transformers.AutoModelForCausalLM` loads.
 
     It holds config.json, generation_config.json, the weights as safetensors in the parameters' dtype, and the tokenizer's files, and
-    appears whole or not at all. What the tokenizer's folder says about generation (bos, pad) is kept. The host holds one tensor at a time.
+    appears whole or not at all. What the tokenizer's folder says about generation is kept where the model itself says nothing (pad, bos). The host holds one tensor at a time.
     Where several processes run all of them call this, and the first writes.
 
     Args:
@@ -80,8 +80,10 @@ def write(
     values = families.config_to_dict(model.config, str(arrays["embed"].dtype))
     if tokenizer_from is not None:
         generation = _copy_tokenizer(Path(tokenizer_from), folder)
+    # What the model knows of itself goes before what came with the tokenizer.
+    own = {field: values[field] for field in ("bos_token_id", "eos_token_id") if values[field] is not None}
+    generation |= own
     values["bos_token_id"] = generation.get("bos_token_id")
-    generation = generation | ({"eos_token_id": values["eos_token_id"]} if model.config.eos_ids else {})
     order = streaming.order(model.config, {name: array.shape for name, array in arrays.items()})
     tensors = [Tensor(name, shape, arrays[parameter].dtype) for parameter, _, stored in order for name, shape in stored.items()]
     write_files(folder, tensors, streaming.stored_tensors(model.config, arrays), max_file_bytes)
@@ -100,8 +102,7 @@ def _copy_tokenizer(source: Path, folder: Path) -> dict[str, Any]:
         raise DataError(f"{source}: no tokenizer files (tokenizer.json, ...) to copy: give the folder the model's tokenizer is in")
     for file in found:
         shutil.copyfile(file, folder / file.name)
-    generation = source / "generation_config.json"
-    return read_json(generation) if generation.exists() else {}
+    return read_generation_config(source)
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from grre_jax.errors import DataError, UsageError
+from grre_jax.json_files import ANY, FLAG, NULL, OBJECT, TEXT, TOKEN, TOKENS, check, integer, list_of, number, off, one_of
 from grre_jax.models import rope_fields
 from grre_jax.models.config import ModelConfig
 
@@ -46,7 +47,90 @@ _FIXED = {
 _GEMMA3_DEFAULTS = {"num_key_value_heads": 4, "head_dim": 256, "query_pre_attn_scalar": 256, "sliding_window": 4096, "pattern": 6}
 _MAX_POSITIONS = {"llama": 2048, "qwen2": 32_768, "qwen3": 32_768, "gemma3": 131_072}
 
-_MISSING = object()
+_SIZE = integer(1)
+# The fields that decide what a model computes, and the values that each may have: of all families, then of each.
+_READ = {
+    "architectures": list_of(TEXT, "a list of names") | NULL,
+    "model_type": TEXT,
+    **dict.fromkeys(("vocab_size", "hidden_size", "intermediate_size", "num_attention_heads", "head_dim"), _SIZE),
+    **dict.fromkeys(("num_key_value_heads", "max_position_embeddings"), _SIZE),
+    "num_hidden_layers": integer(1, 10_000),
+    "rms_norm_eps": number(above=0),
+    "tie_word_embeddings": FLAG,
+    "attention_bias": FLAG,
+    **dict.fromkeys(("rope_parameters", "rope_scaling"), OBJECT | NULL),
+    "rope_theta": number(above=0),
+    "eos_token_id": TOKENS,
+    "bos_token_id": TOKEN | NULL,
+    # What the model cannot do may be said, if it is said that it is off.
+    "is_causal": off(True),
+    "mlp_bias": off(False),
+    "partial_rotary_factor": rope_fields.WHOLE_HEAD,
+    **dict.fromkeys(("quantization_config", "per_layer_config", "auto_map"), off(None)),
+    **dict.fromkeys(("is_encoder_decoder", "add_cross_attention", "tie_encoder_decoder"), off(False)),
+    "cross_attention_hidden_size": off(None),
+    "pruned_heads": off({}, None),
+    "attn_implementation": one_of(None, "eager", "sdpa", "flash_attention_2", "flash_attention_3", "flex_attention"),
+}
+_SILU = {"hidden_act": off("silu", "swish"), rope_fields.ORIGINAL: _SIZE | NULL}
+_QWEN = {
+    "num_key_value_heads": _SIZE | NULL,
+    "use_sliding_window": FLAG,
+    "sliding_window": _SIZE | NULL,
+    "max_window_layers": integer(0),
+    "layer_types": list_of(TEXT, "a list of names") | NULL,
+    "use_mrope": off(False),
+}
+_LLAMA = {
+    **dict.fromkeys(("num_key_value_heads", "head_dim"), _SIZE | NULL),
+    "layer_types": _QWEN["layer_types"],
+    "sliding_window": off(None),
+    "use_sliding_window": off(False),
+    "rope_interleaved": off(False),
+}
+_GEMMA3 = {
+    "hidden_activation": off("gelu_pytorch_tanh"),
+    "query_pre_attn_scalar": integer(1),
+    "sliding_window": _SIZE | NULL,
+    "sliding_window_pattern": _SIZE,
+    "layer_types": _QWEN["layer_types"],
+    "rope_local_base_freq": number(above=0),
+    "final_logit_softcapping": number(above=0) | NULL,
+    "use_bidirectional_attention": off(False, None),
+}
+FIELDS = {
+    "llama": _READ | _SILU | _LLAMA,
+    "qwen2": _READ | _SILU | _QWEN,
+    "qwen3": _READ | _SILU | _QWEN,
+    "gemma3": _READ | _GEMMA3,
+}
+# Fields that do not change what the model computes, and why. They may hold anything.
+HARMLESS = {
+    "says who wrote the file, and from what": (
+        "_name_or_path name_or_path _commit_hash transformers_version transformers.js_config model_name "
+        "unsloth_fixed unsloth_version is_llama_config finetuning_task tokenizer_class task_specific_params"
+    ),
+    "decides what transformers returns and keeps, not what it computes": (
+        "output_attentions output_hidden_states return_dict use_return_dict use_cache cache_implementation torchscript "
+        "tie_last_hidden_states gradient_checkpointing _attn_implementation_autoset _flash_attn_2_enabled experts_implementation"
+    ),
+    "belongs to classification heads, which these architectures lack": "id2label label2id num_labels problem_type classifier_dropout",
+    "is the dtype of the stored tensors, which they state themselves": "dtype torch_dtype use_bfloat16",
+    "holds for training alone, and training here draws nothing in the forward pass": "initializer_range attention_dropout",
+    "fills rows up, and filled positions are masked": "pad_token_id",
+    "has no effect in these architectures (to transformers 5.23)": (
+        "pretraining_tp chunk_size_feed_forward is_decoder attn_logit_softcapping _sliding_window_pattern max_sequence_length"
+    ),
+    "is a default of generate(), which no run here takes: its own sampling settings decide": (
+        "assistant_confidence_threshold assistant_lookbehind bad_words_ids begin_suppress_tokens decoder_start_token_id "
+        "diversity_penalty do_sample early_stopping encoder_no_repeat_ngram_size encoder_repetition_penalty epsilon_cutoff eta_cutoff "
+        "exponential_decay_length_penalty forced_bos_token_id forced_eos_token_id length_penalty max_length max_new_tokens min_length "
+        "no_repeat_ngram_size num_assistant_tokens num_assistant_tokens_schedule num_beam_groups num_beams num_return_sequences "
+        "output_scores prefix remove_invalid_values repetition_penalty return_dict_in_generate sep_token_id suppress_tokens "
+        "target_lookbehind temperature top_k top_p typical_p"
+    ),
+}
+_HARMLESS = dict.fromkeys(" ".join(HARMLESS.values()).split(), ANY)
 
 
 def tensor_name(piece: str, layer: int | None = None, *, post_norms: bool = False) -> str:
@@ -57,123 +141,109 @@ def tensor_name(piece: str, layer: int | None = None, *, post_norms: bool = Fals
 
 
 def _family(values: dict[str, Any], where: Path) -> str:
+    """The family that model_type names, as transformers takes it; the architecture must not contradict it."""
+    check({name: values[name] for name in ("architectures", "model_type") if name in values}, _READ, where)
     supported = ", ".join(ARCHITECTURES)
-    named = values.get("architectures") or []
-    if named:
-        if named[0] not in ARCHITECTURES:
-            raise DataError(f"{where}: architecture {named[0]} is not supported: use a checkpoint of {supported}")
-        return ARCHITECTURES[named[0]]
-    kind = values.get("model_type")
-    for family, model_type in MODEL_TYPES.items():
-        if kind == model_type:
-            return family
-    raise DataError(f"{where}: model_type {kind!r} is not supported and no architecture is named: use a checkpoint of {supported}")
+    named, kind = values.get("architectures") or [], values.get("model_type")
+    if named and (len(named) > 1 or named[0] not in ARCHITECTURES):
+        raise DataError(f"{where}: architecture {', '.join(named)} is not supported: use a checkpoint of {supported}")
+    family = next((family for family, model_type in MODEL_TYPES.items() if kind == model_type), None)
+    if family is None and (kind is not None or not named):
+        raise DataError(f"{where}: model_type {kind!r} is not supported: use a checkpoint of {supported}")
+    if family and named and ARCHITECTURES[named[0]] != family:
+        raise DataError(f"{where}: model_type {kind!r} contradicts architectures {named[0]}: take the checkpoint's own config.json")
+    return family or ARCHITECTURES[named[0]]
 
 
-def _token_ids(field: str, value: Any, where: Path) -> tuple[int, ...]:
-    ids = [] if value is None else value if isinstance(value, list) else [value]
-    if not all(isinstance(i, int) and not isinstance(i, bool) for i in ids):
-        raise DataError(f"{where}: {field} must be a token id or a list of them, got {value!r}")
-    return tuple(ids)
-
-
-def _refuse_unsupported(values: dict[str, Any], family: str, where: Path) -> None:
-    gemma = family == "gemma3"
-    field, only = ("hidden_activation", "gelu_pytorch_tanh") if gemma else ("hidden_act", "silu")
-    if (values.get(field) or only) != only:
-        raise DataError(f"{where}: {field} {values[field]!r} is not supported: only {only!r} is")
-    if gemma and values.get("use_bidirectional_attention"):
-        raise DataError(f"{where}: use_bidirectional_attention is not supported: use a checkpoint with causal attention")
-    if values.get("mlp_bias"):
-        raise DataError(f"{where}: mlp_bias is not supported: use a checkpoint without biases in its feed-forward layers")
-    if values.get("quantization_config"):
-        method = values["quantization_config"].get("quant_method", "unnamed")
-        raise DataError(f"{where}: quantization_config ({method}) is not supported: use the unquantized checkpoint")
-
-
-def _sliding(values: dict[str, Any], family: str, num_layers: int, number: Any, where: Path) -> tuple[int, tuple[bool, ...]]:
+def _layers_that_slide(values: dict[str, Any], family: str, where: Path) -> tuple[int, tuple[bool, ...]]:
     """The window's length and which layers slide; (0, ()) if none does."""
+    layers = range(values["num_hidden_layers"])
     if family == "gemma3":
-        window = number("sliding_window", _GEMMA3_DEFAULTS["sliding_window"])
-        pattern = number("sliding_window_pattern", _GEMMA3_DEFAULTS["pattern"])
-        slides = tuple(bool((i + 1) % max(pattern, 1)) for i in range(num_layers))
+        window = values.get("sliding_window", _GEMMA3_DEFAULTS["sliding_window"]) or 0
+        pattern = values.get("sliding_window_pattern", _GEMMA3_DEFAULTS["pattern"])
+        slides = tuple(bool((i + 1) % pattern) for i in layers)
     else:
-        used = family != "llama" and values.get("use_sliding_window") and values.get("sliding_window", _MISSING) is not None
-        window = number("sliding_window", 4096) if used else 0
-        slides = tuple(bool(used) and i >= number("max_window_layers", 28) for i in range(num_layers))
+        window = values.get("sliding_window", 4096) if values.get("use_sliding_window") else None
+        slides = tuple(window is not None and i >= values.get("max_window_layers", 28) for i in layers)
     kinds = values.get("layer_types")
     if kinds is not None:
         allowed = ("full_attention",) if family == "llama" else ("full_attention", "sliding_attention")
         unknown = [kind for kind in kinds if kind not in allowed]
         if unknown:
             raise DataError(f"{where}: layer_types {unknown[0]!r} is not supported in this architecture: only {', '.join(allowed)}")
-        if len(kinds) != num_layers:
-            raise DataError(f"{where}: layer_types must name all {num_layers} layers (num_hidden_layers), got {len(kinds)}")
+        if len(kinds) != len(layers):
+            raise DataError(f"{where}: layer_types must name all {len(layers)} layers (num_hidden_layers), got {len(kinds)}")
         slides = tuple(kind == "sliding_attention" for kind in kinds)
-    if any(slides) and window < 1:
+    if any(slides) and not window:
         hint = "" if family == "gemma3" else " and use_sliding_window to true"
         raise DataError(f"{where}: layer_types has sliding_attention, but no window is set: set sliding_window{hint}")
     return (window, slides) if any(slides) else (0, ())
 
 
-def config_from_dict(values: dict[str, Any], where: Path = Path("config.json"), eos_token_id: int | list[int] | None = None) -> ModelConfig:
+def _special_ids(values: dict[str, Any], generation: dict[str, Any] | None, where: Path) -> dict[str, Any]:
+    """The ends and the beginning of a text; what generation_config.json says goes before config.json."""
+    found: dict[str, Any] = {}
+    for field in ("eos_token_id", "bos_token_id"):
+        ids = (generation or {}).get(field)
+        file = where.with_name("generation_config.json") if ids is not None else where
+        ids = values.get(field) if ids is None else ids
+        found[field] = [] if ids is None else ids if isinstance(ids, list) else [ids]
+        if any(i >= values["vocab_size"] for i in found[field]):
+            raise DataError(f"{file}: {field} {ids} is no token of the model: vocab_size is {values['vocab_size']}")
+    return {"eos_ids": tuple(found["eos_token_id"]), "bos_id": next(iter(found["bos_token_id"]), None)}
+
+
+def config_from_dict(values: dict[str, Any], where: Path = Path("config.json"), generation: dict[str, Any] | None = None) -> ModelConfig:
     """The shape of a model from the contents of its config.json.
 
-    `attn_logit_softcapping` has no effect in a Gemma3ForCausalLM of transformers (to 5.23), and therefore none here.
+    A field is read, known to change nothing (`HARMLESS`), or refused. `attn_logit_softcapping` has no effect in a
+    Gemma3ForCausalLM of transformers (to 5.23), and therefore none here.
 
     Args:
         values: the parsed config.json.
         where: the file, for messages.
-        eos_token_id: the generation configuration's, which takes precedence over `values`'.
+        generation: the parsed generation_config.json, whose eos_token_id and bos_token_id take precedence.
 
     Raises:
-        DataError: naming the file and the field, for a missing or malformed field, or an architecture or option this model does not have.
+        DataError: naming the file and the field, for one that is missing, unknown or outside its domain, for fields that
+            contradict each other, or an architecture or option that this model does not have.
     """
     family = _family(values, where)
-
-    def number(name, default=_MISSING, kind=int):
-        value = values.get(name)
-        if value is None:
-            if default is _MISSING:
-                raise DataError(f"{where}: the field {name} is missing: restore the checkpoint's own config.json")
-            return default
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or kind(value) != value:
-            raise DataError(f"{where}: the field {name} must be {'an integer' if kind is int else 'a number'}, got {value!r}")
-        return kind(value)
-
+    check(values, FIELDS[family] | _HARMLESS, where)
+    for name in ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"):
+        if name not in values:
+            raise DataError(f"{where}: the field {name} is missing: restore the checkpoint's own config.json")
     gemma = family == "gemma3"
-    hidden, heads, layers = number("hidden_size"), number("num_attention_heads"), number("num_hidden_layers")
-    _refuse_unsupported(values, family, where)
-    bias = bool(values.get("attention_bias", False))
-    head_dim = number("head_dim", _GEMMA3_DEFAULTS["head_dim"] if gemma else 128 if family == "qwen3" else hidden // max(heads, 1))
-    query_scale = number("query_pre_attn_scalar", _GEMMA3_DEFAULTS["query_pre_attn_scalar"], float) if gemma else 0.0
-    window, slides = _sliding(values, family, layers, number, where)
+    heads, bias = values["num_attention_heads"], values.get("attention_bias", False)
+    head_dim = values.get("head_dim", {"gemma3": _GEMMA3_DEFAULTS["head_dim"], "qwen3": 128}.get(family))
+    head_dim = max(1, values["hidden_size"] // heads) if head_dim is None else head_dim
+    kv_heads = values.get("num_key_value_heads", {"llama": heads, "gemma3": _GEMMA3_DEFAULTS["num_key_value_heads"]}.get(family, 32))
+    query_scale = values.get("query_pre_attn_scalar", _GEMMA3_DEFAULTS["query_pre_attn_scalar"]) if gemma else 0
+    window, slides = _layers_that_slide(values, family, where)
     theta, scaling, local_theta = rope_fields.read(values, layered=gemma, where=where)
-    kv_heads = {"llama": heads, "gemma3": _GEMMA3_DEFAULTS["num_key_value_heads"]}.get(family, 32)
     try:
         return ModelConfig(
-            vocab_size=number("vocab_size"),
-            hidden_size=hidden,
-            intermediate_size=number("intermediate_size"),
-            num_layers=layers,
+            vocab_size=values["vocab_size"],
+            hidden_size=values["hidden_size"],
+            intermediate_size=values["intermediate_size"],
+            num_layers=values["num_hidden_layers"],
             num_heads=heads,
-            num_kv_heads=number("num_key_value_heads", kv_heads),
+            num_kv_heads=heads if kv_heads is None else kv_heads,
             head_dim=head_dim,
             rope_theta=theta,
-            rms_norm_eps=number("rms_norm_eps", 1e-6, float),
-            tie_embeddings=bool(values.get("tie_word_embeddings", gemma)),
+            rms_norm_eps=float(values.get("rms_norm_eps", 1e-6)),
+            tie_embeddings=values.get("tie_word_embeddings", gemma),
             qkv_bias=family == "qwen2" or bias,
             attention_out_bias=family != "qwen2" and bias,
             rope_scaling=scaling,
-            query_scale=0.0 if query_scale == head_dim else query_scale,
-            logit_softcap=number("final_logit_softcapping", 0.0, float) if gemma else 0.0,
+            query_scale=0.0 if query_scale == head_dim else float(query_scale),
+            logit_softcap=float(values.get("final_logit_softcapping") or 0.0),
             sliding_window=window,
             sliding_layers=slides,
             local_rope_theta=local_theta if slides else 0.0,
-            max_positions=number("max_position_embeddings", _MAX_POSITIONS[family]),
+            max_positions=values.get("max_position_embeddings", _MAX_POSITIONS[family]),
             family=family,
-            eos_ids=_token_ids("eos_token_id", values.get("eos_token_id") if eos_token_id is None else eos_token_id, where),
-            bos_id=next(iter(_token_ids("bos_token_id", values.get("bos_token_id"), where)), None),
+            **_special_ids(values, generation, where),
             **_FIXED[family],
         )
     except ValueError as error:
@@ -193,6 +263,8 @@ def _check_expressible(config: ModelConfig, architecture: str) -> None:
         wanted |= {"query_scale": 0.0, "logit_softcap": 0.0, "local_rope_theta": 0.0}
     if family == "llama":
         wanted["sliding_layers"] = (False,) * len(config.sliding_layers)
+    if config.query_scale % 1:
+        raise UsageError(f"query_scale={config.query_scale} cannot be written as {architecture}: it must be a whole number there")
     for field, value in wanted.items():
         if getattr(config, field) != value:
             raise UsageError(
@@ -260,9 +332,8 @@ def _written_sliding(config: ModelConfig) -> dict[str, Any]:
 
 
 def _written_gemma(config: ModelConfig) -> dict[str, Any]:
-    scale = config.query_scale or config.head_dim
     return {
-        "query_pre_attn_scalar": int(scale) if scale == int(scale) else scale,
+        "query_pre_attn_scalar": int(config.query_scale or config.head_dim),
         "final_logit_softcapping": config.logit_softcap or None,
         "attn_logit_softcapping": None,
     }

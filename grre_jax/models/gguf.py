@@ -18,6 +18,7 @@ import numpy as np
 from jaxtyping import Float
 
 from grre_jax.errors import DataError, UsageError
+from grre_jax.json_files import ANY, TEXT, TOKEN, Domain, check, integer, list_of, number, off
 from grre_jax.models.config import ModelConfig, RopeScaling
 from grre_jax.models.rotary import rope_frequencies
 from grre_jax.models.safetensors_files import Index
@@ -41,6 +42,32 @@ _CONTROL, _USER_DEFINED = 3, 4  # llama.cpp's token types
 _ROPE_FREQS = "rope_freqs.weight"  # what each rotary frequency is divided by, where llama.cpp's converter met Llama 3's scaling
 # Llama 3's published constants (transformers' `low_freq_factor`, `high_freq_factor`, `original_max_position_embeddings`), which the file does not repeat.
 _LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_positions": 8192}
+
+
+# Metadata that decides what the model computes, after the name of the architecture, and the values that it may have.
+_SIZE = integer(1)
+_FIELDS = {
+    **dict.fromkeys(("vocab_size", "context_length", "embedding_length", "feed_forward_length"), _SIZE),
+    "block_count": integer(1, 10_000),
+    **{f"attention.{name}": _SIZE for name in ("head_count", "head_count_kv", "key_length", "value_length")},
+    "attention.layer_norm_rms_epsilon": number(above=0),
+    "attention.causal": off(True),
+    "rope.dimension_count": _SIZE,
+    "rope.freq_base": number(above=0),
+    "rope.scaling.type": TEXT,
+    "rope.scaling.factor": number(above=0),
+    "expert_count": off(0),
+    "expert_used_count": off(0),
+    # Of yarn alone, which is refused; how the file lays its tensors out is checked by their shapes.
+    **dict.fromkeys(("rope.scaling.original_context_length", "rope.scaling.finetuned", "tensor_data_layout"), ANY),
+}
+_TOKENS = {f"tokenizer.ggml.{kind}_token_id": TOKEN for kind in ("bos", "eos", "eot", "padding", "unknown")}
+_VOCABULARY = {
+    "tokenizer.ggml.tokens": list_of(TEXT, "a list of strings"),
+    "tokenizer.ggml.token_type": list_of(integer(0), "a list of integers"),
+    "tokenizer.ggml.merges": list_of(TEXT, "a list of strings"),
+    "tokenizer.chat_template": TEXT,
+}
 
 
 def unpermute(weight: Float[np.ndarray, "outputs *inputs"], heads: int) -> Float[np.ndarray, "outputs *inputs"]:
@@ -81,7 +108,7 @@ class GGUFFile:
         self.path = Path(path)
         try:
             self._reader = gguf.GGUFReader(self.path)
-        except (ValueError, IndexError, OSError) as error:
+        except Exception as error:  # the reader raises whatever the bytes of a damaged file lead it to
             raise DataError(f"{path}: cannot be read as GGUF ({error}): copy or download the file again") from error
         self._dequantize: Callable = gguf.dequantize
         self._tensors = {_hugging_face_name(t.name): t for t in self._reader.tensors}
@@ -90,7 +117,15 @@ class GGUFFile:
     def field(self, name: str, default: Any = None) -> Any:
         """A metadata value, or `default` where the file has none of that name."""
         found = self._reader.fields.get(name)
-        return default if found is None else found.contents()
+        try:
+            return default if found is None else found.contents()
+        except Exception as error:  # as above
+            raise DataError(f"{self.path}: the metadata field {name} cannot be read ({error}): copy or download the file again") from error
+
+    def _check(self, domains: dict[str, Domain], prefix: str = "") -> None:
+        """Checks the fields that `domains` names; with a prefix, all fields that begin with it."""
+        names = [n for n in self._reader.fields if n.startswith(prefix)] if prefix else [n for n in domains if n in self._reader.fields]
+        check({name.removeprefix(prefix): self.field(name) for name in names}, domains, self.path, prefix)
 
     def _required(self, name: str) -> Any:
         value = self.field(name)
@@ -104,17 +139,28 @@ class GGUFFile:
         family = self._required("general.architecture")
         if family not in FAMILIES:
             raise DataError(f"{self.path}: architecture {family!r} is not supported: use a GGUF file of {', '.join(FAMILIES)}")
-        if self.field(f"{family}.expert_count", 0):
-            raise DataError(f"{self.path}: mixtures of experts ({family}.expert_count) are not supported: use a dense model")
+        prefix = f"{family}."
+        self._check(_FIELDS, prefix)
+        self._check(_TOKENS)
         hidden, heads = self._required(f"{family}.embedding_length"), self._required(f"{family}.attention.head_count")
         head_dim = self.field(f"{family}.attention.key_length", hidden // heads)
+        for name in ("attention.value_length", "rope.dimension_count"):
+            if self.field(prefix + name, head_dim) != head_dim:
+                raise DataError(
+                    f"{self.path}: the metadata field {prefix}{name} = {self.field(prefix + name)} is not supported: "
+                    f"it must be the size of a head, {head_dim}"
+                )
         theta = _shortest(self.field(f"{family}.rope.freq_base", 10_000.0))
         if "model.embed_tokens.weight" not in self._tensors:
             raise DataError(f"{self.path}: tensor token_embd.weight is missing: use a complete GGUF file")
+        rows = self.shape("model.embed_tokens.weight")[0]
+        for name in _TOKENS:
+            if self.field(name, 0) >= rows:
+                raise DataError(f"{self.path}: the metadata field {name} = {self.field(name)} is no token of the model, which has {rows}")
         eos = [self.field(f"tokenizer.ggml.{kind}_token_id") for kind in ("eos", "eot")]
         try:
             return ModelConfig(
-                vocab_size=self.shape("model.embed_tokens.weight")[0],
+                vocab_size=rows,
                 hidden_size=hidden,
                 intermediate_size=self._required(f"{family}.feed_forward_length"),
                 num_layers=self._required(f"{family}.block_count"),
@@ -179,7 +225,15 @@ class GGUFFile:
 
     def _dequantized(self, name: str) -> np.ndarray:
         tensor = self._tensors[name]
-        return np.asarray(self._dequantize(tensor.data, tensor.tensor_type), np.float32).reshape(self.shape(name))
+        if tensor.tensor_type.name.startswith(("I", "F64")) and not tensor.tensor_type.name.startswith("IQ"):
+            raise DataError(
+                f"{self.path}: tensor {tensor.name} is stored as {tensor.tensor_type.name}, which is not supported: use weights"
+            )
+        try:
+            return np.asarray(self._dequantize(tensor.data, tensor.tensor_type), np.float32).reshape(self.shape(name))
+        except (NotImplementedError, ValueError) as error:
+            kind = tensor.tensor_type.name
+            raise DataError(f"{self.path}: tensor {tensor.name} ({kind}) cannot be dequantised ({error}): take other weights") from error
 
     def _unpermuted(self, name: str) -> np.ndarray:
         value = self._dequantized(name)
@@ -204,10 +258,23 @@ class GGUFFile:
                 f"{self.path}: a tokenizer of kind {kind!r} with pre-tokenizer {pre!r} is not supported: "
                 "take the tokenizer's files from the model's original Hugging Face folder"
             )
+        self._check(_VOCABULARY)
         tokens = self._required("tokenizer.ggml.tokens")
         types = self.field("tokenizer.ggml.token_type", [1] * len(tokens))
         ids = {name: self.field(f"tokenizer.ggml.{key}_token_id") for name, key in _SPECIAL.items()}
-        tokenizer = byte_level_bpe(tokens, types, self._required("tokenizer.ggml.merges"))
+        if len(types) != len(tokens) or len(set(tokens)) != len(tokens) or any((i or 0) >= len(tokens) for i in ids.values()):
+            raise DataError(
+                f"{self.path}: the metadata fields tokenizer.ggml.tokens, token_type and *_token_id do not fit together: "
+                "tokens must differ, have one type each, and include those that are named"
+            )
+        try:
+            tokenizer = byte_level_bpe(tokens, types, self._required("tokenizer.ggml.merges"))
+        except Exception as error:  # what the tokenizers library raises for merges of tokens that it lacks
+            if isinstance(error, DataError):
+                raise
+            raise DataError(
+                f"{self.path}: the metadata field tokenizer.ggml.merges cannot be used ({error}): copy the file again"
+            ) from error
         tokenizer.save(str(folder / "tokenizer.json"))
         values = {
             "tokenizer_class": "PreTrainedTokenizerFast",

@@ -17,9 +17,10 @@ from jax.sharding import Mesh
 from jaxtyping import Array
 
 from grre_jax.errors import DataError
+from grre_jax.json_files import NULL, TOKEN, TOKENS, check, integer, read_object
 from grre_jax.models import families, streaming
 from grre_jax.models.config import ModelConfig
-from grre_jax.models.safetensors_files import SafetensorsSource, read_json
+from grre_jax.models.safetensors_files import SafetensorsSource
 from grre_jax.models.transformer import Transformer
 from grre_jax.parallel import mesh as meshes
 
@@ -33,9 +34,26 @@ def load_config(path: str | os.PathLike) -> ModelConfig:
         from grre_jax.models.gguf import GGUFFile
 
         return GGUFFile(gguf_path).config
-    generation = folder / "generation_config.json"
-    eos = read_json(generation).get("eos_token_id") if generation.exists() else None
-    return families.config_from_dict(read_json(folder / "config.json"), folder / "config.json", eos)
+    file = folder / "config.json"
+    return families.config_from_dict(read_object(file), file, read_generation_config(folder))
+
+
+# The other fields of a generation_config.json are defaults of transformers' generate(): a run's own sampling settings decide here.
+_GENERATION = {"eos_token_id": TOKENS, "bos_token_id": TOKEN | NULL, "pad_token_id": integer(-1) | NULL}
+
+
+def read_generation_config(folder: Path) -> dict[str, Any]:
+    """A folder's generation_config.json, its token ids checked; empty where there is none.
+
+    Raises:
+        DataError: naming the file and the field.
+    """
+    file = folder / "generation_config.json"
+    if not os.path.lexists(file):
+        return {}
+    values = read_object(file)
+    check(values, _GENERATION, file, closed=False)
+    return values
 
 
 def load(
@@ -86,20 +104,24 @@ def load(
 
 def locate(path: Path) -> tuple[Path, Path | None]:
     """(folder, None) for a Hugging Face folder, (folder, file) for a GGUF."""
-    if path.is_file():
-        if path.suffix == ".gguf":
-            return path.parent, path
-        raise DataError(f"{path} is a file: give the checkpoint's folder (with config.json and .safetensors files) or a .gguf file")
-    if not path.is_dir():
+    try:
+        if path.is_file():
+            if path.suffix == ".gguf":
+                return path.parent, path
+            raise DataError(f"{path} is a file: give the checkpoint's folder (with config.json and .safetensors files) or a .gguf file")
+        found = sorted(file.name for file in path.iterdir()) if path.is_dir() else None
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error}): give a folder that this user may read") from error
+    if found is None:
         raise DataError(f"{path}: no such folder: give one with a Hugging Face checkpoint, or obtain one with `grre fetch smollm2-135m`")
-    if (path / "config.json").exists():
+    if "config.json" in found:
         return path, None
-    found = sorted(path.glob("*.gguf"))
-    if len(found) > 1:
-        raise DataError(f"{path} holds several GGUF files ({', '.join(f.name for f in found)}): give the path of one")
-    if not found:
+    ggufs = [name for name in found if name.endswith(".gguf")]
+    if len(ggufs) > 1:
+        raise DataError(f"{path} holds several GGUF files ({', '.join(ggufs)}): give the path of one")
+    if not ggufs:
         raise DataError(f"{path}: config.json is missing: give a Hugging Face folder (config.json and .safetensors files) or a .gguf file")
-    return path, found[0]
+    return path, path / ggufs[0]
 
 
 _REMEDY = "take config.json and all weight files from one checkpoint"

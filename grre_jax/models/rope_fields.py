@@ -6,15 +6,27 @@ from pathlib import Path
 from typing import Any
 
 from grre_jax.errors import DataError
+from grre_jax.json_files import NULL, OBJECT, TEXT, check, integer, number, off, require
 from grre_jax.models.config import ROPE_SCALINGS, ModelConfig, RopeScaling
 
 # Where the field is absent: one base for all layers; Gemma 3's for full layers and for those that slide.
 DEFAULT_THETA, FULL_THETA, LOCAL_THETA = 10_000.0, 1_000_000.0, 10_000.0
 _FULL, _LOCAL = "full_attention", "sliding_attention"
+ORIGINAL = "original_max_position_embeddings"
+WHOLE_HEAD = off(1, 1.0, None)  # partial_rotary_factor
+
+_ALWAYS = {"rope_type": TEXT, "type": TEXT, "rope_theta": number(above=0), "partial_rotary_factor": WHOLE_HEAD}
+_LINEAR = {"factor": number(above=0)}
+_LLAMA3 = {**_LINEAR, "low_freq_factor": number(above=0), "high_freq_factor": number(above=0), ORIGINAL: integer(1)}
+_OF_KIND = {"default": {}, "linear": _LINEAR, "llama3": _LLAMA3}
+
+Places = dict[str, dict[str, Any]]  # objects of rotary fields by their names
 
 
 def read(values: dict[str, Any], *, layered: bool, where: Path) -> tuple[float, RopeScaling | None, float]:
     """The rotary base, its scaling, and the base of sliding layers (0: they rotate as all others do).
+
+    A file may hold both layouts; they must then say the same.
 
     Args:
         values: the parsed config.json.
@@ -22,72 +34,80 @@ def read(values: dict[str, Any], *, layered: bool, where: Path) -> tuple[float, 
         where: the file, for messages.
 
     Raises:
-        DataError: naming the file and the field, for a malformed field or a kind of scaling that the model does not have.
+        DataError: naming the file and the field, for a malformed field, a kind of scaling that the model does not have,
+            or two fields that contradict each other.
     """
     parameters, scaling = (_object(values, key, where) for key in ("rope_parameters", "rope_scaling"))
     if layered:
         return _read_layered(values, parameters, scaling, where)
-    for key, rope in (("rope_parameters", parameters), ("rope_scaling", scaling)):
+    places = {key: rope for key, rope in (("rope_parameters", parameters), ("rope_scaling", scaling)) if rope}
+    for key, rope in places.items():
         nested = [name for name, value in rope.items() if isinstance(value, dict)]
         if nested:
             raise DataError(f"{where}: {key} of its own for {nested[0]} is not supported in this architecture: use one for all layers")
-    # As in transformers 5, the older field decides where both are given.
-    key, rope = ("rope_scaling", scaling) if scaling else ("rope_parameters", parameters)
-    theta = _theta((scaling, parameters, values), "rope_theta", DEFAULT_THETA, where)
-    return theta, _scaling(rope, values, key, where), 0.0
+    found = _agreed({key: _scaling(rope, values, key, where) for key, rope in places.items()}, where)
+    if values.get(ORIGINAL) is not None and (found is None or found.original_positions != values[ORIGINAL]):
+        raise DataError(f"{where}: {ORIGINAL} = {values[ORIGINAL]} contradicts the rope_scaling: write it there alone")
+    return _theta(places | {"": values}, DEFAULT_THETA, where), found, 0.0
 
 
 def _read_layered(values, parameters, scaling, where) -> tuple[float, RopeScaling | None, float]:
     flat = [name for name in parameters if name not in (_FULL, _LOCAL)]
     if flat:
         raise DataError(f"{where}: rope_parameters must hold {_FULL} and {_LOCAL} in this architecture, got {flat[0]}")
-    full, local = (_object(parameters, key, where) for key in (_FULL, _LOCAL))
-    full = full | scaling
-    if _scaling(local, values, f"rope_parameters.{_LOCAL}", where) is not None:
+    if "type" in scaling and "rope_type" not in scaling:
+        # transformers 5 ignores the older name in this architecture, and transformers 4 reads it.
+        raise DataError(f"{where}: rope_scaling.type is ambiguous in this architecture: write rope_type instead")
+    name = f"rope_parameters.{_LOCAL}"
+    local = {name: _object(parameters, _LOCAL, where, "rope_parameters.")}
+    if _scaling(local[name], values, name, where) is not None:
         raise DataError(f"{where}: a scaled rotary embedding in sliding layers is not supported: only type 'default' is")
-    theta = _theta((full, values), "rope_theta", FULL_THETA, where)
-    local_theta = _theta((local, {"rope_theta": values.get("rope_local_base_freq")}), "rope_theta", LOCAL_THETA, where)
-    return theta, _scaling(full, values, "rope_scaling" if scaling else f"rope_parameters.{_FULL}", where), local_theta
+    full = {f"rope_parameters.{_FULL}": _object(parameters, _FULL, where, "rope_parameters."), "rope_scaling": scaling}
+    full = {key: rope for key, rope in full.items() if rope}
+    found = _agreed({key: _scaling(rope, values, key, where) for key, rope in full.items()}, where)
+    outer = {"rope_theta": values["rope_local_base_freq"]} if "rope_local_base_freq" in values else {}
+    local_theta = _theta(local | {"rope_local_base_freq": outer}, LOCAL_THETA, where)
+    return _theta(full | {"": values}, FULL_THETA, where), found, local_theta
 
 
-def _object(values: dict[str, Any], key: str, where: Path) -> dict[str, Any]:
-    found = values.get(key) or {}
-    if not isinstance(found, dict):
-        raise DataError(f"{where}: {key} must be an object or null, got {found!r}")
-    return found
+def _object(values: dict[str, Any], key: str, where: Path, prefix: str = "") -> dict[str, Any]:
+    return require(values.get(key), OBJECT | NULL, where, prefix + key) or {}
 
 
-def _theta(places: tuple[dict[str, Any], ...], key: str, default: float, where: Path) -> float:
-    theta = next((place[key] for place in places if place.get(key)), default)
-    if isinstance(theta, bool) or not isinstance(theta, (int, float)) or not theta > 0:
-        raise DataError(f"{where}: {key} must be a number above 0, got {theta!r}")
-    return float(theta)
+def _theta(places: Places, default: float, where: Path) -> float:
+    """The base that all places that name one agree on; the place "" is the file's top level."""
+    found = {f"{key}.rope_theta".lstrip("."): float(place["rope_theta"]) for key, place in places.items() if "rope_theta" in place}
+    return default if not found else _agreed(found, where)
+
+
+def _agreed(found: dict[str, Any], where: Path) -> Any:
+    """What all of several fields say; None if there is none."""
+    (one, value), *others = [*found.items()] or [("", None)]
+    for other, said in others:
+        if said != value:
+            raise DataError(
+                f"{where}: {one} ({value}) and {other} ({said}) contradict each other: keep the one that the model was trained with"
+            )
+    return value
 
 
 def _scaling(rope: dict[str, Any], values: dict[str, Any], key: str, where: Path) -> RopeScaling | None:
     """What an object of rotary fields says of scaling; None for none."""
     kind = rope.get("rope_type", rope.get("type", "default"))
-    if rope.get("partial_rotary_factor", values.get("partial_rotary_factor") or 1.0) != 1.0:
-        raise DataError(f"{where}: partial_rotary_factor is not supported: only models that rotate the whole head are")
+    if rope.get("type", kind) != kind:
+        raise DataError(f"{where}: {key}.type {rope['type']!r} contradicts {key}.rope_type {kind!r}: keep one of them")
+    if kind not in ("default", *ROPE_SCALINGS):
+        raise DataError(f"{where}: {key} of type {kind} is not supported: only default, {' and '.join(ROPE_SCALINGS)} are")
+    domains = _OF_KIND[kind]
+    check(rope, _ALWAYS | domains, where, f"{key}.")
     if kind == "default":
         return None
-    if kind not in ROPE_SCALINGS:
-        raise DataError(f"{where}: {key} of type {kind} is not supported: only default, {' and '.join(ROPE_SCALINGS)} are")
-
-    def number(name, kind=float):
-        value = rope.get(name)
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or kind(value) != value:
-            raise DataError(f"{where}: {key}.{name} must be {'an integer' if kind is int else 'a number'}, got {value!r}")
-        return kind(value)
-
+    # transformers 5 takes the original length from outside the object, and else the model's own length.
+    outer = {ORIGINAL: values.get(ORIGINAL) or values.get("max_position_embeddings")} if kind == "llama3" else {}
+    given = {name: require((outer | rope).get(name), domain, where, f"{key}.{name}") for name, domain in domains.items()}
+    given["original_positions"] = given.pop(ORIGINAL, RopeScaling.original_positions)
     try:
-        if kind == "linear":
-            return RopeScaling(kind, number("factor"))
-        # transformers 5 falls back to the model's own length, and lets a field outside the object decide.
-        outer = {"original_max_position_embeddings": values.get("max_position_embeddings")}
-        rope = outer | rope | {k: values[k] for k in outer if values.get(k)}
-        original = number("original_max_position_embeddings", int)
-        return RopeScaling(kind, number("factor"), number("low_freq_factor"), number("high_freq_factor"), original)
+        return RopeScaling(kind, **{name: value if name == "original_positions" else float(value) for name, value in given.items()})
     except ValueError as error:
         raise DataError(f"{where}: {key}: {error}") from error
 

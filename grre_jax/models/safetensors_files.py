@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,48 +18,58 @@ import numpy as np
 import safetensors
 
 from grre_jax.errors import DataError
+from grre_jax.json_files import OBJECT, Domain, read_object, require
 
 Index = tuple[slice, ...]
 
-INDEX_FILE = "model.safetensors.index.json"
+SINGLE_FILE, INDEX_FILE = "model.safetensors", "model.safetensors.index.json"
+_FILE = Domain(
+    "the name of a .safetensors file in the same folder",
+    lambda value: isinstance(value, str) and value.endswith(".safetensors") and not set(value) & set("/\\\0"),
+)
 _DTYPES = {np.dtype(np.float32): "F32", np.dtype(np.float16): "F16", np.dtype(ml_dtypes.bfloat16): "BF16", np.dtype(np.float64): "F64"}
 _ALIGNMENT = 8  # of the first tensor's bytes
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object from a file; DataError naming the file if it is not one."""
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path}: cannot be read as JSON ({error}): restore the checkpoint's own file") from error
-    if not isinstance(values, dict):
-        raise DataError(f"{path}: must hold a JSON object, got {type(values).__name__}: restore the checkpoint's own file")
-    return values
-
-
 class SafetensorsSource:
-    """The tensors of a folder's safetensors files.
+    """The tensors of safetensors files.
+
+    Args:
+        folder: where they are.
+        file: the one file to read; where it is empty, those that the folder's index names, else model.safetensors, else all.
 
     Raises:
-        DataError: naming the file, where one is missing or damaged, repeats a tensor or lacks one that the index promises.
+        DataError: naming the file, where one is missing or damaged, repeats a tensor, lacks one that the index promises, or holds one
+            that is not stored in floating point.
     """
 
-    def __init__(self, folder: Path):
+    def __init__(self, folder: Path, file: str = ""):
         self._files: dict[str, Path] = {}
         self._shapes: dict[str, tuple[int, ...]] = {}
         index = folder / INDEX_FILE
-        weight_map = read_json(index).get("weight_map", {}) if index.exists() else {}
-        for path in [folder / name for name in sorted(set(weight_map.values()))] or _weight_files(folder):
+        weight_map = _weight_map(index) if not file and os.path.lexists(index) else {}
+        names = [file] if file else sorted(set(weight_map.values())) or _weight_files(folder)
+        for path in [folder / name for name in names]:
             with _open(path) as handle:
                 for name in handle.keys():
-                    if name in self._files:
-                        other = self._files[name].name
-                        raise DataError(f"{path}: tensor {name} is also in {other}: keep one set of weight files in the folder")
-                    self._files[name] = path
-                    self._shapes[name] = tuple(handle.get_slice(name).get_shape())
+                    self._add(name, handle.get_slice(name), path)
         for name, file in weight_map.items():
             if self._files.get(name) != folder / file:
                 raise DataError(f"{folder / file}: tensor {name} is missing though {index.name} names it: copy or download the file again")
+        if weight_map and SINGLE_FILE not in names and os.path.lexists(folder / SINGLE_FILE):
+            # transformers reads the single file and ignores the index.
+            raise DataError(f"{folder}: holds {SINGLE_FILE} and {INDEX_FILE}, which names other files: keep one set of weight files")
+
+    def _add(self, name: str, stored: Any, path: Path) -> None:
+        if name in self._files:
+            other = self._files[name].name
+            raise DataError(f"{path}: tensor {name} is also in {other}: keep one set of weight files in the folder")
+        if stored.get_dtype() not in _DTYPES.values():
+            raise DataError(
+                f"{path}: tensor {name} is stored as {stored.get_dtype()}, which is not supported: "
+                f"use the unquantized checkpoint ({', '.join(_DTYPES.values())})"
+            )
+        self._files[name], self._shapes[name] = path, tuple(stored.get_shape())
 
     def names(self) -> set[str]:
         """All tensors of all files."""
@@ -81,18 +92,30 @@ class SafetensorsSource:
 def _open(path: Path) -> Any:
     try:
         return safetensors.safe_open(path, framework="numpy")
-    except (safetensors.SafetensorError, OSError) as error:
+    except (safetensors.SafetensorError, OSError, ValueError) as error:
         raise DataError(f"{path}: cannot be read as safetensors ({error}): copy or download the file again") from error
 
 
-def _weight_files(folder: Path) -> list[Path]:
+def _weight_map(index: Path) -> dict[str, str]:
+    """Tensor to file, as an index says; DataError where it names anything but files of its own folder."""
+    values = read_object(index)
+    if not values.get("weight_map"):
+        raise DataError(f"{index}: the field weight_map is missing or empty: restore the checkpoint's own file")
+    require(values["weight_map"], OBJECT, index, "weight_map")
+    for tensor, file in values["weight_map"].items():
+        require(file, _FILE, index, f"weight_map[{tensor!r}]")
+    return values["weight_map"]
+
+
+def _weight_files(folder: Path) -> list[str]:
     """The single file, or without an index all of them."""
-    found = sorted(folder.glob("model.safetensors")) or sorted(folder.glob("*.safetensors"))
-    if not found:
-        pickled = sorted(folder.glob("*.bin")) + sorted(folder.glob("*.pth"))
-        held = f"its weights are pickled ({pickled[0].name})" if pickled else "it holds no weights"
+    found = sorted(path.name for path in folder.iterdir())
+    single = [name for name in found if name == SINGLE_FILE] or [name for name in found if name.endswith(".safetensors")]
+    if not single:
+        pickled = [name for name in found if name.endswith((".bin", ".pth"))]
+        held = f"its weights are pickled ({pickled[0]})" if pickled else "it holds no weights"
         raise DataError(f"{folder}: {held}: put the checkpoint's .safetensors files into the folder")
-    return found
+    return single
 
 
 @dataclasses.dataclass(frozen=True)

@@ -18,6 +18,7 @@ from jax.sharding import NamedSharding, Sharding
 from jax.sharding import PartitionSpec as P
 from jaxtyping import Array
 
+from grre_jax.errors import DataError
 from grre_jax.models import families, layout
 from grre_jax.models.config import ModelConfig
 from grre_jax.models.safetensors_files import Index
@@ -55,7 +56,11 @@ def _split_name(name: str) -> tuple[str, bool]:
 def load_parameter(
     config: ModelConfig, name: str, shape: tuple[int, ...], dtype: Any, source: TensorSource, sharding: NamedSharding | None
 ) -> Array:
-    """A parameter of the model ("embed", "layers.qkv_proj", ...), cast to `dtype`, in `sharding` (on the default device if None)."""
+    """A parameter of the model ("embed", "layers.qkv_proj", ...), cast to `dtype`, in `sharding` (on the default device if None).
+
+    Raises:
+        DataError: naming the file and the tensor, for values that are not finite, or are not in `dtype`.
+    """
     parameter, layered = _split_name(name)
     places: list[Sharding | None] = [None] * len(layout.pieces(parameter))
     if sharding is not None:
@@ -71,7 +76,27 @@ def load_parameter(
             value = _cast(jnp.dtype(dtype), sharding)(pieces[0])
         # Waited for, so that no layer is read while others still lie on the host: where that is the device, they need not be copied.
         jax.block_until_ready(value)
+    if not bool(_all_finite(value)):
+        raise DataError(_not_finite(config, name, shape, dtype, source))
     return value
+
+
+@jax.jit
+def _all_finite(value: Array) -> Array:
+    return jnp.isfinite(value).all()
+
+
+def _not_finite(config: ModelConfig, name: str, shape: tuple[int, ...], dtype: Any, source: TensorSource) -> str:
+    """The message that names the first tensor of a parameter which is not finite, as stored or as cast."""
+    for tensor in (tensor for layer in tensors_of(config, name, shape) for tensor in layer):
+        stored = source.read(tensor, (slice(None),) * len(source.shape(tensor)))
+        if not np.isfinite(stored).all():
+            return f"{source.file(tensor)}: tensor {tensor} holds values that are not finite: copy or download the file again"
+        with np.errstate(over="ignore"):
+            fits = np.isfinite(stored.astype(dtype)).all()
+        if not fits:
+            return f"{source.file(tensor)}: tensor {tensor} holds values beyond {jnp.dtype(dtype).name}: load the model in float32"
+    return f"parameter {name} holds values that are not finite: load the model again"
 
 
 def _place(source: TensorSource, tensor: str, sharding: Sharding | None) -> Array:

@@ -16,6 +16,10 @@ Tokens = Float[Array, " tokens"]
 Scalar = Float[Array, ""]
 
 
+# Nats between the policy and the behaviour log-probs beyond which a token's ratio, e^20 = 5e8 or its inverse, says that they are not log-probs of a policy near this one.
+OUT_OF_BOUNDS = 20.0
+
+
 def masked_share(values: Tokens, mask: Bool[Array, " tokens"], tokens: Scalar) -> Scalar:
     """The sum of `values` where `mask`, over `tokens` (the global count): this micro-batch's part of a token mean. Divides first, so the
     sum cannot overflow.
@@ -35,6 +39,7 @@ def ratio_metrics(log_ratio: Tokens, mask: Bool[Array, " tokens"], tokens: Scala
       ratio_mean: mean rho (1 in expectation under the behaviour policy).
       ratio_second_moment: mean rho^2; see `effective_sample_size`.
       ratio_max: largest rho (0 where there is no token).
+      ratio_out_of_bounds: share of the tokens with |d| above `OUT_OF_BOUNDS`.
       log_ratio_second_moment: mean d^2.
       kl_behavior_k1: mean of q - l, nats a token; unbiased for KL(behaviour || policy) on the behaviour policy's tokens, may be negative.
       kl_behavior_k2: mean of d^2 / 2; biased, of small variance.
@@ -46,6 +51,7 @@ def ratio_metrics(log_ratio: Tokens, mask: Bool[Array, " tokens"], tokens: Scala
         "ratio_mean": masked_share(ratio, mask, tokens),
         "ratio_second_moment": masked_share(ratio**2, mask, tokens),
         "ratio_max": jnp.max(jnp.where(mask, ratio, 0), initial=0),
+        "ratio_out_of_bounds": masked_share((jnp.abs(log_ratio) > OUT_OF_BOUNDS).astype(log_ratio.dtype), mask, tokens),
         "log_ratio_second_moment": masked_share(log_ratio**2, mask, tokens),
         "kl_behavior_k1": masked_share(-log_ratio, mask, tokens),
         "kl_behavior_k2": masked_share(log_ratio**2, mask, tokens) / 2,

@@ -5,11 +5,12 @@ Matplotlib, rich, tensorboardX and wandb are imported when they are used, not he
 
 from grre_jax.reporting.curves import draw_curves, overview_figure, panel_figure
 from grre_jax.reporting.metrics import MetricsLog, read_metrics, series
+from grre_jax.reporting.outcome import Evaluation
 from grre_jax.reporting.panels import PANELS, Panel, run_colours
 from grre_jax.reporting.progress import TrainingProgress, print_header
 from grre_jax.reporting.report import Report, report
-from grre_jax.reporting.sinks import NoLog, RunLog, Sink, TensorBoardSink, WandbSink, open_log
-from grre_jax.reporting.summary import Evaluation, RunSummary, print_summaries, summarise, wilson_interval
+from grre_jax.reporting.sinks import NoLog, RunLog, Sink, TensorBoardSink, WandbSink, check_sinks, open_log
+from grre_jax.reporting.summary import RunSummary, print_summaries, summarise, wilson_interval
 
 __all__ = [
     "PANELS",
@@ -24,6 +25,7 @@ __all__ = [
     "TensorBoardSink",
     "TrainingProgress",
     "WandbSink",
+    "check_sinks",
     "draw_curves",
     "open_log",
     "overview_figure",

@@ -1,6 +1,6 @@
-"""Training curves as PNG files: reward, accuracy with its interval, KL to the start, entropy, clip fraction, response length.
+"""Training curves as PNG files: reward and its components, accuracy with its interval, KL to the start, entropy, clip fraction, response length.
 
-One overview of six panels and one picture of each, and a histogram of the data's staleness where it is recorded; one run or several overlaid. Every step is drawn, faint; over it lies a smooth
+One overview of six panels and one picture of each, one of each component of the reward, and a histogram of the data's staleness where it is recorded; one run or several overlaid. Every step is drawn, faint; over it lies a smooth
 line. Matplotlib is imported when something is drawn, and never through pyplot: no global state, no window, no backend to choose.
 """
 
@@ -17,13 +17,14 @@ from grre_jax.reporting.panels import (
     DASHES,
     MUTED,
     PALETTE,
-    PANELS,
     SHADED_FROM,
     SMOOTHED_FROM,
     STYLE,
     Panel,
     draw_panel,
+    further_panels,
     has_data,
+    overview_panels,
     run_colours,
     run_marker,
 )
@@ -36,14 +37,19 @@ LONGEST_NAME = 44  # letters of a run's name in a legend or heading
 
 
 def draw_curves(
-    runs: Mapping[str, Metrics], folder: str | os.PathLike, *, panels: Sequence[Panel] = PANELS, subtitle: str = "", dpi: int = 160
+    runs: Mapping[str, Metrics],
+    folder: str | os.PathLike,
+    *,
+    panels: Sequence[Panel] | None = None,
+    subtitle: str = "",
+    dpi: int = 160,
 ) -> list[Path]:
     """Draws the overview and a picture of each panel that has data, over earlier ones of the same name.
 
     Args:
       runs: run name to its metrics, as `read_metrics` gives them.
       folder: where the pictures go; made when missing.
-      panels: what to draw.
+      panels: what to draw; by default `panels.overview_panels`, and beside the overview `panels.further_panels`.
       subtitle: a line under the overview's title.
       dpi: pixels per inch; the overview is 12 inches wide.
 
@@ -53,7 +59,9 @@ def draw_curves(
     Raises:
       DataError: no run has any of the scalars; names the runs.
     """
-    drawn = [panel for panel in panels if any(has_data(metrics, panel) for metrics in runs.values())]
+    further = further_panels(runs.values()) if panels is None else ()
+    panels = overview_panels(runs.values()) if panels is None else panels
+    drawn = [panel for panel in (*panels, *further) if any(has_data(metrics, panel) for metrics in runs.values())]
     if not drawn:
         raise DataError(
             f"nothing to draw: no row of {', '.join(runs)} has any of {', '.join(panel.key for panel in panels)}; train for a step first"
@@ -75,12 +83,12 @@ def _staleness(histograms: Mapping[str, Mapping[int, int]]):
         return staleness_figure(histograms, run_colours(list(histograms)))
 
 
-def overview_figure(runs: Mapping[str, Metrics], *, panels: Sequence[Panel] = PANELS, title: str | None = None, subtitle: str = ""):
+def overview_figure(runs: Mapping[str, Metrics], *, panels: Sequence[Panel] | None = None, title: str | None = None, subtitle: str = ""):
     """All panels on one figure, three a row.
 
     Args:
       runs: run name to its metrics.
-      panels: what to draw; a panel without data says so.
+      panels: what to draw, by default `panels.overview_panels`; a panel without data says so.
       title: the heading; the run's name or "n runs" by default.
       subtitle: a line under it.
 
@@ -90,6 +98,7 @@ def overview_figure(runs: Mapping[str, Metrics], *, panels: Sequence[Panel] = PA
     from matplotlib import style
     from matplotlib.figure import Figure
 
+    panels = overview_panels(runs.values()) if panels is None else panels
     columns = min(3, len(panels))
     rows = math.ceil(len(panels) / columns)
     labels, legend_columns = _legend_labels(runs, 4 * columns - 1.3)

@@ -5,24 +5,35 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from grre_jax.reporting.metrics import COMPONENT
+
 
 def print_evaluations(rows: Mapping[str, tuple[int | None, Mapping[str, Any]]], console: Any) -> None:
-    """Prints the figures of each policy, then its pass@k and maj@k, then why anything of that was left out.
+    """Prints the figures of each policy (accuracy where it is known, reward and its components), then its pass@k and maj@k, then why anything of that was left out.
 
     Args:
         rows: by the policy's name, its step (None for a model that is no run's) and what `training.evaluate` and `training.measures` say of it, in one dictionary.
         console: a rich console.
     """
+    from rich.markup import escape
     from rich.table import Table
 
     stepped = any(step is not None for step, _ in rows.values())
     distance = any("kl_to_start" in row for _, row in rows.values())
-    # The interval of the mean reward is over completions. Where pass@1 says the same with one over questions, which is right for several of a question, that alone is shown.
-    interval = not all("pass_at_k" in row for _, row in rows.values())
-    titles = ["policy", *["step"] * stepped, "accuracy", *["95% interval"] * interval, *["KL to the start"] * distance, "length"]
+    accuracy = any("accuracy" in row for _, row in rows.values())
+    # The interval of accuracy is over completions. Where pass@1 says the same with one over questions, which is right for several of a question, that alone is shown.
+    interval = accuracy and not all("pass_at_k" in row for _, row in rows.values())
+    # Rewards of 0 and 1 are shown once, as accuracy.
+    reward = any("reward" in row and row["reward"] != row.get("accuracy") for _, row in rows.values())
+    components = list(dict.fromkeys(name for _, row in rows.values() for name in row if name.startswith(COMPONENT)))
+    titles = ["policy", *["step"] * stepped, *["accuracy"] * accuracy, *["95% interval"] * interval, *["reward", "95% interval"] * reward]
+    titles += [*(escape(name.removeprefix(COMPONENT)) for name in components), *["KL to the start"] * distance, "length"]
     table = Table(*titles)
     for name, (step, row) in rows.items():
-        cells = [name, *[str(step)] * stepped, f"{row['accuracy']:.1%}", *[_interval(row["accuracy_low"], row["accuracy_high"])] * interval]
+        cells = [name, *[str(step)] * stepped, *[_share(row.get("accuracy"))] * accuracy]
+        cells += [_interval(row["accuracy_low"], row["accuracy_high"]) if "accuracy" in row else ""] * interval
+        cells += [f"{row['reward']:.4g}", f"{row['reward_low']:.4g} to {row['reward_high']:.4g}"] if reward else []
+        cells += [f"{row[name]:.4g}" if name in row else "" for name in components]
         table.add_row(*cells, *[f"{row.get('kl_to_start', float('nan')):.4f}"] * distance, f"{row['response_length']:.1f}")
     console.print(table)
     _print_measures({name: row for name, (_, row) in rows.items()}, console)
@@ -43,6 +54,10 @@ def _print_measures(rows: Mapping[str, Mapping[str, Any]], console: Any) -> None
         console.print(table)
     for name, reason in dict.fromkeys(item for row in rows.values() for item in row["left_out"].items()):
         console.print(f"{name.replace('_at_', '@')} is left out: {reason}")
+
+
+def _share(value: float | None) -> str:
+    return "" if value is None else f"{value:.1%}"
 
 
 def _interval(low: float, high: float) -> str:

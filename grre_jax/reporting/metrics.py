@@ -23,6 +23,8 @@ SUPERSEDED_NAME = "metrics.superseded.jsonl"
 # What every line has beside its scalars.
 HEADER = ("step", "kind", "time", "elapsed", "not_finite")
 
+COMPONENT = "component_"  # first word of the scalar of a reward's component
+
 Row = dict[str, int | float | str]
 Metrics = dict[str, list[Row]]
 
@@ -188,6 +190,18 @@ def series(rows: list[Row], name: str) -> tuple[Int[np.ndarray, "n"], Float[np.n
     points = {row["step"]: row[name] for row in rows if name in row}
     steps = sorted(points)
     return np.array(steps, dtype=np.int64), np.array([points[step] for step in steps], dtype=np.float64)
+
+
+def accuracy_known(metrics: Metrics) -> bool:
+    """Whether a run has an accuracy: an evaluation with a reward and none leaves that of the others a guess."""
+    rows = metrics.get("eval", [])
+    return any("accuracy" in row for row in rows) and all("accuracy" in row for row in rows if "reward" in row)
+
+
+def component_names(metrics: Metrics) -> list[str]:
+    """The scalars of reward components in training and evaluation rows, in the order in which they appear."""
+    rows = (*metrics.get("train", ()), *metrics.get("eval", ()))
+    return list(dict.fromkeys(name for row in rows for name in row if name.startswith(COMPONENT)))
 
 
 def plain_number(name: str, value: object) -> int | float:

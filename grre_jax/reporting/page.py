@@ -12,9 +12,9 @@ import numpy as np
 from grre_jax import whole_files
 from grre_jax.reporting.completions import ShownGroup
 from grre_jax.reporting.metrics import HEADER, Metrics, series
-from grre_jax.reporting.panels import PANELS
+from grre_jax.reporting.panels import overview_panels
 from grre_jax.reporting.staleness import PREFIX
-from grre_jax.reporting.summary import RunSummary, table_rows
+from grre_jax.reporting.summary import RunSummary, outcomes, table_rows
 
 PAGE_NAME = "report.html"
 LONGEST_TEXT = 4000  # characters of a prompt or completion; more is cut, and said to be
@@ -68,7 +68,7 @@ def write_page(
     names = list(runs)
     sections = [
         ("summary", "What became of " + ("the run" if len(names) == 1 else "the runs"), _summary_table(summaries, colours)),
-        ("curves", "Curves", _pictures(plots)),
+        ("curves", "Curves", _pictures(plots, runs)),
         ("diagnostics", "Diagnostics", "".join(_diagnostics(name, runs[name], len(names) == 1) for name in names)),
         (
             "completions",
@@ -110,16 +110,17 @@ def _summary_table(summaries: Sequence[RunSummary], colours: Mapping[str, str]) 
         for label, cells in table_rows(summaries, unicode=True)
         if any(cells)
     ]
-    return _table(head, rows)
+    said = "".join(f"<p>{html.escape(sentence)}</p>" for sentence in outcomes(summaries))
+    return _table(head, rows) + said
 
 
-def _pictures(plots: Sequence[Path]) -> str:
+def _pictures(plots: Sequence[Path], runs: Mapping[str, Metrics]) -> str:
     def figure(path: Path) -> str:
         data = base64.b64encode(Path(path).read_bytes()).decode()
         return f'<figure><img alt="{html.escape(Path(path).stem)}" src="data:image/png;base64,{data}"></figure>'
 
     overview, *others = plots
-    drawn = {panel.name for panel in PANELS}  # the overview holds these
+    drawn = {panel.name for panel in overview_panels(runs.values())}  # the overview holds these
     others = [path for path in others if Path(path).stem not in drawn]
     return figure(overview) + (f'<div class="panels">{"".join(map(figure, others))}</div>' if others else "")
 

@@ -1,12 +1,13 @@
 """What one picture of a scalar shows and how it is drawn on an axis: every step faint, over it a smooth line, intervals as bands."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from urllib.parse import quote
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from grre_jax.reporting.metrics import Metrics, series
+from grre_jax.reporting.metrics import COMPONENT, Metrics, accuracy_known, component_names, series
 from grre_jax.reporting.smoothing import binned, central_band, smooth, smoothing_width
 
 # Okabe & Ito's palette, told apart under every common colour blindness (https://jfly.uni-koeln.de/color/), without its yellow, which
@@ -103,6 +104,40 @@ PANELS = (
     ),
     Panel("response_length", "Response length", "tokens", "train", "response_length", "{:.1f}".format),
 )
+
+
+# In accuracy's place where no run knows what is correct.
+EVALUATION_REWARD = Panel(
+    "evaluation_reward",
+    "Reward on held-out questions",
+    "mean, 95% interval",
+    "eval",
+    "reward",
+    "{:.2f}".format,
+    band=("reward_low", "reward_high"),
+)
+
+
+def overview_panels(runs: Iterable[Metrics]) -> tuple[Panel, ...]:
+    """PANELS, with the reward of evaluations in accuracy's place where no run has an accuracy and one has that."""
+    runs = list(runs)
+    instead = not any(map(accuracy_known, runs)) and any(has_data(metrics, EVALUATION_REWARD) for metrics in runs)
+    return tuple(EVALUATION_REWARD if instead and panel.name == "accuracy" else panel for panel in PANELS)
+
+
+def further_panels(runs: Iterable[Metrics]) -> tuple[Panel, ...]:
+    """Panels beside the overview: the reward of evaluations where it is not the accuracy, and each component of the reward."""
+    runs = list(runs)
+    rows = [row for metrics in runs if accuracy_known(metrics) for row in metrics.get("eval", ())]
+    shaped = any(row.get("reward", row.get("accuracy")) != row.get("accuracy") for row in rows)
+    named = dict.fromkeys(name for metrics in runs for name in component_names(metrics))
+    components = []
+    for name in named:
+        trained = any(name in row for metrics in runs for row in metrics.get("train", ()))
+        kind, note = ("train", "training batches, mean") if trained else ("eval", "held-out questions, mean")
+        title = f"Component {name.removeprefix(COMPONENT)}"
+        components.append(Panel(quote(name, safe="")[:200], title, note, kind, name, _three_digits))
+    return (*(EVALUATION_REWARD,) * shaped, *components)
 
 
 def run_colours(names: Sequence[str]) -> dict[str, str]:

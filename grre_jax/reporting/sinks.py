@@ -111,14 +111,7 @@ class WandbSink:
         Raises:
           UsageError: wandb is not installed, the mode is none of the three, or W&B refuses to start (no API key, no network).
         """
-        if mode is not None and mode not in WANDB_MODES:
-            raise UsageError(f"wandb mode {mode!r} is none of {', '.join(WANDB_MODES)}: choose one or leave it out to follow WANDB_MODE")
-        try:
-            wandb = importlib.import_module("wandb")
-        except ImportError:
-            raise UsageError(
-                "logging to Weights & Biases needs the extra 'wandb': pip install 'grre-jax[wandb]', or switch wandb off"
-            ) from None
+        wandb = _wandb(mode)
         folder = Path(run_folder)
         folder.mkdir(parents=True, exist_ok=True)
         id_file = folder / WANDB_ID_FILE
@@ -203,6 +196,38 @@ class NoLog:
 
     def __exit__(self, *exception) -> None:
         """Closes nothing."""
+
+
+def check_sinks(*, tensorboard: bool = True, wandb: Mapping[str, object] | None = None) -> None:
+    """Imports what the sinks need, and writes nothing.
+
+    Args:
+      tensorboard, wandb: as for `open_log`.
+
+    Raises:
+      UsageError: a package is missing or broken, or the W&B mode is unknown; names the field.
+    """
+    if wandb is not None:
+        _wandb(wandb.get("mode"))
+    if tensorboard:
+        try:
+            importlib.import_module("tensorboardX.proto.event_pb2")
+        except Exception as error:  # of a broken installation: protobuf raises TypeError
+            raise UsageError(
+                f"field logging.tensorboard needs the package tensorboardX, which cannot be imported ({error}): install it, or set --logging.tensorboard false"
+            ) from error
+
+
+def _wandb(mode: object):
+    """The package wandb. UsageError: it is not installed, or the mode is unknown."""
+    if mode is not None and mode not in WANDB_MODES:
+        raise UsageError(f"wandb mode {mode!r} is none of {', '.join(WANDB_MODES)}: choose one or leave it out to follow WANDB_MODE")
+    try:
+        return importlib.import_module("wandb")
+    except ImportError:
+        raise UsageError(
+            "field logging.wandb_project needs the extra 'wandb': pip install 'grre-jax[wandb]', or leave the field empty"
+        ) from None
 
 
 def open_log(

@@ -7,7 +7,8 @@ from statistics import NormalDist
 
 import numpy as np
 
-from grre_jax.reporting.metrics import Metrics, json_safe, series
+from grre_jax.reporting.metrics import COMPONENT, Metrics, accuracy_known, component_names, json_safe, series
+from grre_jax.reporting.outcome import WORSE, Evaluation, Outcome, outcome, sentences
 from grre_jax.reporting.progress import compact_duration, compact_number, speaks_unicode
 from grre_jax.reporting.staleness import in_words, staleness_histogram
 
@@ -15,13 +16,19 @@ SPARKS = "▁▂▃▄▅▆▇█"
 
 
 @dataclass(frozen=True)
-class Evaluation:
-    """One evaluation: accuracy in [0, 1] at a step, with its 95% interval where the run recorded one (else NaN)."""
+class Component:
+    """A component of the reward.
 
-    step: int
-    accuracy: float
-    low: float
-    high: float
+    Attributes:
+      name: as the verdicts name it.
+      first, last: means over the first and the last tenth of the training steps; None if no row has it.
+      evaluation: mean at the last evaluation; None if it has none.
+    """
+
+    name: str
+    first: float | None
+    last: float | None
+    evaluation: float | None
 
 
 @dataclass(frozen=True)
@@ -32,10 +39,11 @@ class RunSummary:
       name: the run's name in plots and tables.
       folder: where it lies.
       steps: updates made.
-      accuracy_first, accuracy_last, accuracy_best: evaluations; the best is the earliest of the highest.
+      accuracy_first, accuracy_last, accuracy_best: evaluations; the best is the earliest of the highest. None where any evaluation does not know what is correct.
       accuracy_first_quarter: mean of the accuracy curve, linear between evaluations, over the first quarter of its steps. Tells early
         learning apart; unlike "steps to a threshold" it is not fooled by a lucky spike.
       largest_drawdown: the most that accuracy ever lay below an earlier evaluation, in [0, 1]; a collapse that recovers shows too.
+      evaluation_reward_first, evaluation_reward_last, evaluation_reward_best: mean reward of evaluations, in the same way.
       reward_first, reward_last: mean training reward over the first and the last tenth of the steps.
       kl_to_start: at the last evaluation.
       entropy, clip_fraction, response_length: mean over the last tenth of the steps, except the clip fraction: over all.
@@ -45,6 +53,8 @@ class RunSummary:
       accuracy_curve: (step, accuracy) of every evaluation.
       staleness: (age in updates, groups trained on that a policy of that age had sampled); empty where the run did not record it.
       discarded: groups that were too old for their step; None where that cannot be.
+      components: of the reward.
+      outcome: whether the run got better or worse; None where it has no two evaluations with intervals.
     """
 
     name: str
@@ -67,6 +77,11 @@ class RunSummary:
     accuracy_curve: tuple[tuple[int, float], ...]
     staleness: tuple[tuple[int, int], ...] = ()
     discarded: int | None = None
+    evaluation_reward_first: Evaluation | None = None
+    evaluation_reward_last: Evaluation | None = None
+    evaluation_reward_best: Evaluation | None = None
+    components: tuple[Component, ...] = ()
+    outcome: Outcome | None = None
 
     def as_json(self) -> dict[str, object]:
         """The summary as what `json.dumps` writes as valid JSON: NaN is null."""
@@ -82,16 +97,19 @@ def summarise(name: str, folder: str, metrics: Metrics) -> RunSummary:
       metrics: as `read_metrics` gives it.
     """
     train = metrics.get("train", [])
-    evaluations = _evaluations(metrics)
+    evaluations = _evaluations(metrics, "accuracy") if accuracy_known(metrics) else []
+    rewards = _evaluations(metrics, "reward")
+    first, last, best = _ends(evaluations)
+    reward_first, reward_last, reward_best = _ends(rewards)
     return RunSummary(
         name=name,
         folder=folder,
         steps=max((row["step"] for row in train), default=0),
-        accuracy_first=evaluations[0] if evaluations else None,
-        accuracy_last=evaluations[-1] if evaluations else None,
-        accuracy_best=max(evaluations, key=lambda evaluation: evaluation.accuracy) if evaluations else None,
+        accuracy_first=first,
+        accuracy_last=last,
+        accuracy_best=best,
         accuracy_first_quarter=_first_quarter_mean(evaluations),
-        largest_drawdown=largest_drawdown([evaluation.accuracy for evaluation in evaluations]),
+        largest_drawdown=largest_drawdown([evaluation.value for evaluation in evaluations]),
         reward_first=_tenth(train, "reward", last=False),
         reward_last=_tenth(train, "reward"),
         kl_to_start=_last(metrics.get("eval", []), "kl_to_start"),
@@ -101,9 +119,19 @@ def summarise(name: str, folder: str, metrics: Metrics) -> RunSummary:
         tokens=int(sum(series(train, "tokens")[1])) if any("tokens" in row for row in train) else None,
         wall_seconds=_wall_seconds(metrics),
         not_finite_steps=sum(any(isinstance(value, float) and not math.isfinite(value) for value in row.values()) for row in train),
-        accuracy_curve=tuple((evaluation.step, evaluation.accuracy) for evaluation in evaluations),
+        accuracy_curve=tuple((evaluation.step, evaluation.value) for evaluation in evaluations),
         staleness=tuple(staleness_histogram(metrics).items()),
         discarded=int(sum(series(train, "discarded")[1])) if any("discarded" in row for row in train) else None,
+        evaluation_reward_first=reward_first,
+        evaluation_reward_last=reward_last,
+        evaluation_reward_best=reward_best,
+        components=tuple(
+            Component(
+                name.removeprefix(COMPONENT), _tenth(train, name, last=False), _tenth(train, name), _last(metrics.get("eval", []), name)
+            )
+            for name in component_names(metrics)
+        ),
+        outcome=outcome("accuracy", evaluations, metrics) if evaluations else outcome("reward", rewards, metrics),
     )
 
 
@@ -182,6 +210,18 @@ def print_summaries(summaries: Sequence[RunSummary], console, colours: Mapping[s
             count -= 1
         console.print(summary_table(rest[:count], console, colours))
         rest = rest[count:]
+    for sentence in outcomes(summaries):
+        console.print(sentence, markup=False, highlight=False)
+
+
+def outcomes(summaries: Sequence[RunSummary]) -> list[str]:
+    """Whether each run got better or worse, as sentences; those of several runs begin with the run's name."""
+    return [
+        f"{summary.name}: {sentence}" if len(summaries) > 1 else sentence
+        for summary in summaries
+        if summary.outcome is not None
+        for sentence in sentences(summary.outcome)
+    ]
 
 
 def summary_table(summaries: Sequence[RunSummary], console, colours: Mapping[str, str] | None = None):
@@ -198,7 +238,7 @@ def summary_table(summaries: Sequence[RunSummary], console, colours: Mapping[str
         table.add_column(dot + Text(shortened(summary.name, 30, "…" if unicode else "..")), justify="right")
     for label, cells in table_rows(summaries, unicode):
         if any(cells):
-            table.add_row(label, *(Text.from_markup(cell or ("–" if unicode else "-")) for cell in cells))
+            table.add_row(Text(label), *(Text.from_markup(cell or ("–" if unicode else "-")) for cell in cells))
     return table
 
 
@@ -218,8 +258,13 @@ def table_rows(summaries: Sequence[RunSummary], unicode: bool) -> list[tuple[str
         row("accuracy, best", lambda summary: _accuracy_cell(summary.accuracy_best, unicode, at_step=True)),
         row("accuracy, mean of the first quarter", number("accuracy_first_quarter", "{:.1%}".format)),
         row("accuracy, largest drawdown", number("largest_drawdown", lambda value: f"{100 * value:.1f} points")),
+        row("end against start", _outcome_cell),
+        row("held-out reward, first", lambda summary: _reward_cell(summary, "first", unicode)),
+        row("held-out reward, last", lambda summary: _reward_cell(summary, "last", unicode)),
+        row("held-out reward, best", lambda summary: _reward_cell(summary, "best", unicode)),
         row("reward, first tenth", number("reward_first", "{:.3f}".format)),
         row("reward, last tenth", number("reward_last", "{:.3f}".format)),
+        *_component_rows(summaries),
         row("KL to the start (nats/token)", number("kl_to_start", "{:.3g}".format)),
         row("entropy (nats/token)", number("entropy", "{:.3g}".format)),
         row("clipped tokens", number("clip_fraction", "{:.2%}".format)),
@@ -243,28 +288,68 @@ def table_rows(summaries: Sequence[RunSummary], unicode: bool) -> list[tuple[str
 def _accuracy_cell(evaluation: Evaluation | None, unicode: bool, bold: bool = False, at_step: bool = False) -> str:
     if evaluation is None:
         return ""
-    text = f"[bold]{evaluation.accuracy:.1%}[/]" if bold else f"{evaluation.accuracy:.1%}"
+    text = f"[bold]{evaluation.value:.1%}[/]" if bold else f"{evaluation.value:.1%}"
     if math.isfinite(evaluation.low) and math.isfinite(evaluation.high):
         text += f" [dim]({100 * evaluation.low:.1f}{'–' if unicode else '-'}{100 * evaluation.high:.1f})[/]"
     return text + (f" [dim]at {evaluation.step:,}[/]" if at_step else "")
 
 
-def _evaluations(metrics: Metrics) -> list[Evaluation]:
+def _outcome_cell(summary: RunSummary) -> str:
+    if summary.outcome is None:
+        return ""
+    change = summary.outcome.change
+    return f"[bold red]{change}[/]" if change == WORSE else change
+
+
+def _reward_cell(summary: RunSummary, which: str, unicode: bool) -> str:
+    """A mean reward with its interval; empty where it is the accuracy once more, as of rewards of 0 and 1."""
+    pairs = [(getattr(summary, f"evaluation_reward_{end}"), getattr(summary, f"accuracy_{end}")) for end in ("first", "last", "best")]
+    evaluation = getattr(summary, f"evaluation_reward_{which}")
+    if evaluation is None or all(reward == accuracy for reward, accuracy in pairs):
+        return ""
+    text = f"{evaluation.value:.3f}"
+    if math.isfinite(evaluation.low) and math.isfinite(evaluation.high):
+        text += f" [dim]({evaluation.low:.3f} to {evaluation.high:.3f})[/]"
+    return text + (f" [dim]at {evaluation.step:,}[/]" if which == "best" else "")
+
+
+def _component_rows(summaries: Sequence[RunSummary]) -> list[tuple[str, list[str]]]:
+    """A row for each component of any run's reward: its mean in the first and the last tenth of training, and at the last evaluation."""
+    rows = []
+    for name in dict.fromkeys(component.name for summary in summaries for component in summary.components):
+        cells = []
+        for summary in summaries:
+            found = next((component for component in summary.components if component.name == name), None)
+            ends = [] if found is None or found.last is None else [f"{found.first:.3f} to {found.last:.3f}"]
+            ends += [] if found is None or found.evaluation is None else [f"held-out {found.evaluation:.3f}"]
+            cells.append(", ".join(ends))
+        rows.append((f"component {shortened(name, 40)}", cells))
+    return rows
+
+
+def _ends(evaluations: Sequence[Evaluation]) -> tuple[Evaluation | None, Evaluation | None, Evaluation | None]:
+    """The first, the last and the best."""
+    if not evaluations:
+        return None, None, None
+    return evaluations[0], evaluations[-1], max(evaluations, key=lambda evaluation: evaluation.value)
+
+
+def _evaluations(metrics: Metrics, name: str) -> list[Evaluation]:
     rows = metrics.get("eval", [])
-    low = dict(zip(*series(rows, "accuracy_low"), strict=True))
-    high = dict(zip(*series(rows, "accuracy_high"), strict=True))
+    low = dict(zip(*series(rows, f"{name}_low"), strict=True))
+    high = dict(zip(*series(rows, f"{name}_high"), strict=True))
     return [
         Evaluation(int(step), float(value), float(low.get(step, math.nan)), float(high.get(step, math.nan)))
-        for step, value in zip(*series(rows, "accuracy"), strict=True)
+        for step, value in zip(*series(rows, name), strict=True)
         if math.isfinite(value)
     ]
 
 
 def _first_quarter_mean(evaluations: Sequence[Evaluation]) -> float | None:
     if len(evaluations) < 2:
-        return evaluations[0].accuracy if evaluations else None
+        return evaluations[0].value if evaluations else None
     steps = np.array([evaluation.step for evaluation in evaluations], dtype=np.float64)
-    values = np.array([evaluation.accuracy for evaluation in evaluations])
+    values = np.array([evaluation.value for evaluation in evaluations])
     end = steps[0] + (steps[-1] - steps[0]) / 4
     grid = np.append(steps[steps < end], end)
     return float(np.trapezoid(np.interp(grid, steps, values), grid) / (end - steps[0]))

@@ -18,7 +18,7 @@ from grre_jax.rollouts.importers import import_gsm8k_solutions, import_jsonl, im
 from grre_jax.rollouts.manifest import CorruptManifest, Entry
 from grre_jax.rollouts.reader import RolloutReader, read
 from grre_jax.rollouts.record import CorruptRecord
-from grre_jax.rollouts.schema import SCHEMA_VERSION, Group
+from grre_jax.rollouts.schema import SCHEMA_VERSION, Group, correctness
 from grre_jax.rollouts.shards import CorruptShard
 from grre_jax.rollouts.verify import VerifyReport, verify
 from grre_jax.rollouts.writer import put_back, write
@@ -36,6 +36,7 @@ __all__ = [
     "TrainingOrder",
     "VerifyReport",
     "arranged",
+    "correctness",
     "export",
     "filter",
     "from_record",

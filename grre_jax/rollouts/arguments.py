@@ -52,6 +52,11 @@ def _add_looking(actions: argparse._SubParsersAction) -> None:
     show.set_defaults(run=_show)
     verify = actions.add_parser("verify", help="check every checksum and record; ends with status 1 if something is damaged")
     verify.add_argument("folder", metavar="FOLDER", help="a rollout folder")
+    verify.add_argument(
+        "--deep",
+        action="store_true",
+        help="also find log-probs that no policy can have given: their values, and what they say of each other",
+    )
     verify.set_defaults(run=_verify)
 
 
@@ -111,6 +116,10 @@ def _add_exchange(actions: argparse._SubParsersAction) -> None:
     importer.add_argument("path", help="the file or folder")
     importer.add_argument("folder", help="the rollout folder to write")
     importer.add_argument("--mapping", metavar="FILE", help='JSON object of the columns\' names: {"prompt": "question", "reward": "score"}')
+    importer.add_argument(
+        "--tokenizer", metavar="FOLDER", help="the policy's tokenizer, which renders chat messages and made the tokens that rows have"
+    )
+    importer.add_argument("--system-prompt", metavar="TEXT", help="goes before chat prompts that begin with none, as model.system_prompt")
     importer.add_argument("--task", default="", help="the task's name, where rows have none")
     importer.add_argument(
         "--contains", action="append", default=[], metavar="SPLIT", help="benchmark split that the questions come from: gsm8k/test"
@@ -166,7 +175,7 @@ def _show(known: argparse.Namespace, _: list[str]) -> int:
 def _verify(known: argparse.Namespace, _: list[str]) -> int:
     from grre_jax.rollouts import commands
 
-    return commands.verify(known.folder)
+    return commands.verify(known.folder, deep=known.deep)
 
 
 def _merge(known: argparse.Namespace, _: list[str]) -> int:
@@ -214,5 +223,11 @@ def _export(known: argparse.Namespace, _: list[str]) -> int:
 def _import(known: argparse.Namespace, _: list[str]) -> int:
     from grre_jax.rollouts import commands
 
-    mapping = commands.read_mapping(known.mapping) if known.mapping else None
-    return commands.import_(known.kind, known.path, known.folder, mapping=mapping, task=known.task, contains=tuple(known.contains))
+    if known.system_prompt is not None and known.tokenizer is None:
+        raise UsageError("--system-prompt goes with --tokenizer, whose chat template it is put in.")
+    options = {"mapping": commands.read_mapping(known.mapping)} if known.mapping else {}
+    if known.tokenizer is not None:
+        from grre_jax.training.model_tokenizer import load_model_tokenizer
+
+        options["tokenizer"] = load_model_tokenizer(known.tokenizer, known.system_prompt)
+    return commands.import_(known.kind, known.path, known.folder, task=known.task, contains=tuple(known.contains), **options)

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
+    from grre_jax.tasks import Tokenizer
+
 FORMATS = (*sources.READERS, "gsm8k-solutions")
 
 
@@ -89,14 +91,19 @@ def _print_datasets(entries: tuple[Entry, ...], title: str, console: "Console") 
             console.print(plain(f"  {line}"))
 
 
-def verify(folder: str | os.PathLike[str], *, console: "Console | None" = None) -> int:
+def verify(folder: str | os.PathLike[str], *, deep: bool = False, console: "Console | None" = None) -> int:
     """Reads a rollout folder in full, prints what is damaged, and returns 0 when nothing is, 1 otherwise.
+
+    Args:
+      folder: the rollout folder.
+      deep: also look for log-probs that no policy can have given.
+      console: where to print; standard output by default.
 
     Raises:
       DataError: the folder does not exist or is no rollout folder.
     """
     console = console or make_console()
-    report = verify_folder(folder)
+    report = verify_folder(folder, deep=deep)
     for problem in report.problems:
         console.print(plain(f"damaged: {problem}"), style="red")
     for name in report.duplicates[:20]:
@@ -117,9 +124,10 @@ def import_(
     path: str | os.PathLike[str],
     folder: str | os.PathLike[str],
     *,
-    mapping: dict[str, str] | None = None,
+    mapping: dict[str, str | None] | None = None,
     task: str = "",
     contains: tuple[str, ...] = (),
+    tokenizer: "Tokenizer | None" = None,
     console: "Console | None" = None,
 ) -> int:
     """Imports a file into a rollout folder and prints what came in.
@@ -131,6 +139,7 @@ def import_(
       mapping: the file's own column names by the importer's.
       task: the task's name where rows have none.
       contains: benchmark splits that the questions come from.
+      tokenizer: the policy's, which renders chat messages and made the tokens that rows have.
       console: where to print; standard output by default.
 
     Raises:
@@ -141,11 +150,13 @@ def import_(
     if kind not in FORMATS:
         raise UsageError(f"Unknown format {kind!r}; import one of {', '.join(sorted(FORMATS))}.")
     if kind == "gsm8k-solutions":
-        if mapping or contains or task:
-            raise UsageError(f"Format {kind!r} has fixed fields and provenance; give mapping, task and contains with another format.")
+        if mapping or contains or task or tokenizer is not None:
+            raise UsageError(
+                f"Format {kind!r} has fixed fields and provenance; give mapping, task, contains and tokenizer with another format."
+            )
         names = [importers.import_gsm8k_solutions(path, folder)]
     else:
-        names = importers.import_rows(kind, path, folder, mapping=mapping, task=task, contains=contains)
+        names = importers.import_rows(kind, path, folder, mapping=mapping, task=task, contains=contains, tokenizer=tokenizer)
     entries = [entry for entry in read(folder).datasets if entry.name in names]
     completions = sum(entry.completions for entry in entries)
     reward = sum(entry.reward_mean * entry.completions for entry in entries) / completions
@@ -161,7 +172,7 @@ def import_(
     return 0
 
 
-def read_mapping(path: str | os.PathLike[str]) -> dict[str, str]:
+def read_mapping(path: str | os.PathLike[str]) -> dict[str, str | None]:
     """The mapping of a JSON file: an object of column names by what they mean.
 
     Raises:
@@ -169,7 +180,7 @@ def read_mapping(path: str | os.PathLike[str]) -> dict[str, str]:
     """
     try:
         mapping = json.loads(Path(path).expanduser().read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UsageError(f"--mapping {path}: cannot be read as JSON ({error}).") from error
     if not isinstance(mapping, dict):
         raise UsageError(f'--mapping {path}: give a JSON object, like {{"prompt": "question", "reward": "score"}}.')

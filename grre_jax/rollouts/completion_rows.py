@@ -1,47 +1,50 @@
 """Rows that hold one completion each, as TRL logs them and as most tables of responses have them, gathered into groups."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from grre_jax.errors import DataError
+from grre_jax.errors import DataError, UsageError
 from grre_jax.rollouts import rows, sources
-from grre_jax.rollouts.rows import Line
+from grre_jax.rollouts.sources import Line
 
+Names = Mapping[str, str | None]  # as `Line` has them
 TRL_COLUMNS = ("step", "prompt", "completion", "advantage")  # the others that hold numbers are rewards, a reward function each
 
 
-def is_one(row: Any, names: dict[str, str]) -> bool:
+def is_one(row: Any, names: Names) -> bool:
     """Whether a row is one completion: it has a text and no list of completions."""
     return isinstance(row, dict) and names["completions"] not in row and _text_column(names, row) in row
 
 
-def gathered(
-    path: Path, found: sources.Rows, names: dict[str, str], *, trl: bool = False
-) -> Iterator[tuple[Line, list[Line], dict[str, str]]]:
-    """Consecutive rows with the same prompt and step, or the same value of the column that `names` calls "group".
+def gathered(path: Path, found: sources.Rows, names: Names, *, trl: bool = False) -> Iterator[tuple[Line, list[Line]]]:
+    """Gathers consecutive rows into groups.
+
+    A group's rows agree in prompt, step (which TRL logs), group_id, position and attempt, or in the column that `names` calls "group".
 
     Args:
       path: the file, for messages.
       found: the rows with their places.
-      names: the row's name of each column that is looked for.
-      trl: columns of numbers that TRL does not have by itself are reward components, and the reward their sum.
+      names: the file's own name of each field.
+      trl: columns of numbers that are neither TRL's own nor a record's fields are reward components, and the reward their sum.
 
     Yields:
-      What the group's rows agree in, what each says beyond that, and the names to look for.
+      What the group's rows agree in, and what each says beyond that.
 
     Raises:
       DataError: a row is no object, has no reward, or has not the column that says what belongs together.
     """
-    key = (names["group"],) if "group" in names else (names["prompt"], "step")
-    for place, group in rows.in_groups(_having(path, found, key[0]), key):
-        parts = [Line(path, place, row) for row in group]
-        here = names | {"text": _text_column(names, group[0])}
+    if trl and names["components"] != "components":
+        raise UsageError("The mapping names components, which TRL's rows have as a column for each reward function; leave it out.")
+    by = "group" if names.get("group") else "prompt"
+    key = [names["group"]] if by == "group" else [names["prompt"], "step", *(names[name] for name in ("group_id", "position", "attempt"))]
+    for group in rows.in_groups(_having(path, found, names, by), tuple(key)):
+        here = {**names, "text": _text_column(names, group[0][1])}
+        parts = [Line(path, place, row, names=here) for place, row in group]
         if trl:
-            here |= {"components": "components"}
             for part in parts:
-                _take_components(part, here["reward"])
-        own = {here[name] for name in (*rows.COMPLETION_COLUMNS, *rows.OWN_COMPLETION_COLUMNS) if name in here}
+                _take_components(part)
+        own = {here[name] for name in rows.COMPLETION_COLUMNS} | {"behavior_logprobs"}
         shared = {
             name: value
             for name, value in parts[0].rest.items()
@@ -49,30 +52,35 @@ def gathered(
         }
         for part in parts:
             part.rest = {name: value for name, value in part.rest.items() if name not in shared}
-        yield Line(path, place, shared), parts, here
+        yield Line(path, group[0][0], shared, names=here), parts
 
 
-def _having(path: Path, found: sources.Rows, column: str) -> sources.Rows:
+def _having(path: Path, found: sources.Rows, names: Names, by: str) -> sources.Rows:
     """The rows, each of which has the column that says what belongs together: without it all of a file would be one group."""
     for place, row in found:
-        if isinstance(row, dict) and column not in row:
-            Line(path, place, row).take(column, object)
+        if isinstance(row, dict) and names[by] not in row:
+            Line(path, place, row, names=names).take(by, object)
         yield place, row
 
 
-def _text_column(names: dict[str, str], row: Any) -> str:
+def _text_column(names: Names, row: Any) -> str | None:
     unmapped = names["text"] == "text" and isinstance(row, dict)
     return "completion" if unmapped and "text" not in row and "completion" in row else names["text"]
 
 
-def _take_components(part: Line, reward: str) -> None:
+def _take_components(part: Line) -> None:
     """Makes the row's reward columns its components, and their sum its reward where it has none of that name."""
+    reward, own = part.names["reward"], {part.names.get(name, name) for name in (*rows.COLUMNS, "group")}
+    if part.rest.get("components") is not None:
+        part.fail("components", "is no column of TRL's, whose components are the columns of its reward functions; rename it")
+    said = Line(part.path, part.place, part.rest)
     components = {
-        name: float(value)
+        name: said.number(name)
         for name, value in part.rest.items()
-        if name not in TRL_COLUMNS and isinstance(value, int | float) and not isinstance(value, bool)
+        if name == reward or name not in TRL_COLUMNS and name not in own
+        if isinstance(value, int | float) and not isinstance(value, bool)
     }
     if not components:
         raise DataError(f"{part.path}, {part.place}: no column holds a reward function's numbers; it has {', '.join(part.rest)}.")
     total = components[reward] if reward in components else sum(components.values())
-    part.rest = {name: value for name, value in part.rest.items() if name not in components} | {"components": components, reward: total}
+    part.rest = said.rest | {"components": components, reward: total}

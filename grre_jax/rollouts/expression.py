@@ -31,6 +31,8 @@ SCALARS: tuple[tuple[str, str, Callable[[Group], Any]], ...] = (
     ("reward_min", "lowest reward", lambda g: float(g.rewards.min())),
     ("reward_max", "highest reward", lambda g: float(g.rewards.max())),
     ("reward_std", "standard deviation of the rewards", lambda g: float(g.rewards.std(dtype=np.float64))),
+    ("has_accuracy", "whether it is known which completions are correct", lambda g: g.correct is not None),
+    ("accuracy", "share of correct completions, where it is known", lambda g: _accuracy(g)),
     ("has_signal", "whether the rewards differ", lambda g: g.has_signal),
     ("tokens", "tokens of all completions", lambda g: len(g.tokens)),
     ("prompt_tokens", "tokens of the prompt", lambda g: len(g.prompt_tokens)),
@@ -134,6 +136,12 @@ def _compiled(node: ast.expr) -> Callable[[Group], Any]:
     raise UsageError(
         f"An expression cannot say {ast.unparse(node)!r}; it may compare, compute (+ - * / // %), use and, or, not, in, and call {', '.join(FUNCTIONS)}."
     )
+
+
+def _accuracy(group: Group) -> float:
+    if group.correct is None:
+        raise ValueError("it does not say which completions are correct: write has_accuracy and accuracy ...")
+    return float(group.correct.mean())
 
 
 def _comparison(left: ast.expr, ops: list[ast.cmpop], others: list[ast.expr]) -> Callable[[Group], bool]:

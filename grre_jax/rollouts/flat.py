@@ -1,6 +1,7 @@
 """A group as the flat record that is stored, and back: nested lists become one array with their lengths, lists of text JSON."""
 
 import json
+import reprlib
 from typing import Any
 
 import numpy as np
@@ -26,8 +27,8 @@ def to_record(group: schema.Group) -> dict[str, Any]:
     record["sources"] = json.dumps(group.sources)
     try:
         record["extra"] = json.dumps(group.extra)
-    except (TypeError, ValueError) as error:
-        group._fail("extra", repr(group.extra), f"keep only what JSON can hold ({error})")
+    except (TypeError, ValueError, RecursionError) as error:
+        group._fail("extra", reprlib.repr(group.extra), f"keep only what JSON can hold ({error})")
     return record
 
 

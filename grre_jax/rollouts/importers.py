@@ -10,13 +10,17 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from grre_jax.errors import DataError, UsageError
-from grre_jax.rollouts import completion_rows, places, rows, sources, writer
-from grre_jax.rollouts.rows import Line
+from grre_jax.rollouts import completion_rows, places, record, rows, sources, writer
 from grre_jax.rollouts.schema import SCHEMA_VERSION, Group
+from grre_jax.rollouts.sources import Line
 
+if TYPE_CHECKING:
+    from grre_jax.tasks import Tokenizer
+
+Made = tuple[Group, bytes]  # a group and its record
 GSM8K_MODELS = ("6b_finetuning", "6b_verification", "175b_finetuning", "175b_verification")
 
 
@@ -24,27 +28,29 @@ def import_jsonl(
     path: str | os.PathLike[str],
     folder: str | os.PathLike[str],
     *,
-    mapping: Mapping[str, str] | None = None,
+    mapping: Mapping[str, str | None] | None = None,
     task: str = "",
     contains: tuple[str, ...] = (),
     metadata: Mapping[str, Any] | None = None,
+    tokenizer: "Tokenizer | None" = None,
 ) -> str:
     """Imports a JSONL file of groups, one JSON object a line:
 
         {"prompt": "2+2=", "answer": "4", "completions": [{"text": "4", "reward": 1}, {"text": "5", "reward": 0}]}
 
-    Needed are `prompt` and `completions` with `text` and `reward` (a number or true/false) each. A line may also have answer,
-    question_id, task, prompt_tokens, temperature, top_k, top_p and min_p, and a completion source (who generated it), finish_reason,
-    is_expert (true for a demonstration to imitate), tokens, and logprobs (one per token, at the sampling temperature over the full
-    vocabulary: the behaviour policy's). Other fields are kept in the group's `extra`.
+    Needed are `prompt` and `completions` with `text` and `reward` (a number or true/false) each. A record's other fields are read under
+    the names of `rows.GROUP_COLUMNS` and `rows.COMPLETION_COLUMNS` (docs/rollouts.md says what they hold); one of them that holds something
+    else, or stands elsewhere, is refused. Fields that no record has are kept in the group's `extra`.
 
     Args:
       path: the file.
       folder: the rollout folder to add to.
-      mapping: the file's own names by the names above, {"prompt": "question", "text": "response"}.
+      mapping: the file's own names by the names above, {"prompt": "question", "text": "response"}. A name that maps to None is not looked
+        for: what the file calls so is something else, and is kept in `extra`.
       task: task name for lines that give none.
       contains: benchmark splits that the questions come from, as ("gsm8k/test",), so that nobody evaluates on them unknowingly.
       metadata: further provenance.
+      tokenizer: the policy's. It renders chat messages, and made the tokens of rows that have tokens, which the provenance then says.
 
     Returns:
       The name of the sealed data set.
@@ -53,7 +59,8 @@ def import_jsonl(
       UsageError: a name in `mapping` that is not listed above, or a file that is already in the folder.
       DataError: the file is missing or empty, or a line is wrong; the message names line, field and fix, and nothing is sealed.
     """
-    return import_rows("jsonl", path, folder, mapping=mapping, task=task, contains=contains, metadata=metadata)[0]
+    options = {"mapping": mapping, "task": task, "contains": contains, "metadata": metadata, "tokenizer": tokenizer}
+    return import_rows("jsonl", path, folder, **options)[0]
 
 
 def import_rows(
@@ -61,10 +68,11 @@ def import_rows(
     path: str | os.PathLike[str],
     folder: str | os.PathLike[str],
     *,
-    mapping: Mapping[str, str] | None = None,
+    mapping: Mapping[str, str | None] | None = None,
     task: str = "",
     contains: tuple[str, ...] = (),
     metadata: Mapping[str, Any] | None = None,
+    tokenizer: "Tokenizer | None" = None,
 ) -> list[str]:
     """Imports rows of any format in `sources.READERS`.
 
@@ -77,7 +85,7 @@ def import_rows(
         trainers logged: the reward is the sum of the reward columns, which become components).
       path: the file or folder.
       folder: the rollout folder, made when it does not exist.
-      mapping, task, contains, metadata: as for `import_jsonl`.
+      mapping, task, contains, metadata, tokenizer: as for `import_jsonl`.
 
     Returns:
       The names of the sealed data sets.
@@ -91,13 +99,17 @@ def import_rows(
     place, first = next(found)
     found = itertools.chain([(place, first)], found)
     if rows.is_own(first):
+        if mapping or tokenizer is not None:
+            raise UsageError(f"{path} is an export, whose rows say everything themselves; leave out the mapping and the tokenizer.")
         return writer.write_all(folder, _own_datasets(path, found, source, {**(metadata or {})}, contains))
+    how = (path.stem, task, tokenizer)
     if kind == "trl" or completion_rows.is_one(first, names):
         gathered = completion_rows.gathered(path, found, names, trl=kind == "trl")
-        groups = (_placed(path, line.place, rows.build, line, parts, here, path.stem, task) for line, parts, here in gathered)
+        groups = (_placed(path, line.place, rows.build, line, parts, *how) for line, parts in gathered)
     else:
-        groups = (_placed(path, place, _group, path, place, row, names, task) for place, row in found)
-    provenance = {"task": task, "contains": list(contains), **(metadata or {}), **source}
+        groups = (_placed(path, place, _group, path, place, row, names, *how) for place, row in found)
+    made_with = {} if tokenizer is None else {"tokenizer": tokenizer.fingerprint}
+    provenance = {"task": task, "contains": list(contains), **made_with, **(metadata or {}), **source}
     return writer.write_all(folder, [writer.DataSet(groups=groups, writer=kind, metadata=provenance)])
 
 
@@ -133,7 +145,7 @@ def import_gsm8k_solutions(path: str | os.PathLike[str], folder: str | os.PathLi
             question_id=f"gsm8k/test/{number - 1}",
             answer=answer[1].replace(",", ""),
             sources=list(GSM8K_MODELS),
-            extra={"ground_truth": truth} | line.rest,
+            extra=_kept(line, {"ground_truth": truth}, solutions),
         )
 
     path = Path(path).expanduser()
@@ -144,16 +156,32 @@ def import_gsm8k_solutions(path: str | os.PathLike[str], folder: str | os.PathLi
     return writer.write(folder, groups, writer="gsm8k-solutions", metadata=provenance | source)
 
 
-def _names(mapping: Mapping[str, str]) -> dict[str, str]:
-    """The row's name of each column that is looked for."""
-    names = {name: name for name in (*rows.GROUP_COLUMNS, *rows.COMPLETION_COLUMNS)}
-    known = (*names, *rows.OWN_GROUP_COLUMNS, *rows.OWN_COMPLETION_COLUMNS, "group")
+def _kept(line: Line, own: dict[str, Any], parts: list[Line]) -> dict[str, Any]:
+    """The `extra` of a row of fixed fields: `own`, and what else the row and its parts have."""
+    kept = {"completions": [part.rest for part in parts]} if any(part.rest for part in parts) else {}
+    for name in sorted(line.rest.keys() & (own | kept).keys()):
+        line.fail(name, "is no field of this format; rename it")
+    return own | kept | line.rest
+
+
+def _names(mapping: Mapping[str, str | None]) -> dict[str, str | None]:
+    """The file's own name of each field; None where it has none, since the mapping says that the column is another field."""
+    known = (*rows.COLUMNS, "group")
     for name, column in mapping.items():
         if name not in known:
             raise UsageError(f"The mapping renames {name!r}, which is no field of a group; its fields are {', '.join(known)}.")
-        if not isinstance(column, str):
-            raise UsageError(f"The mapping of {name!r} is {column!r}; give the name of a column.")
-    return names | dict(mapping)
+        if not (isinstance(column, str) or (column is None and name not in rows.REQUIRED)):
+            needed = "give the name of a column" + ("" if name in rows.REQUIRED else ", or null if no column is this field")
+            raise UsageError(f"The mapping of {name!r} is {column!r}; {needed}.")
+    taken = {column: name for name, column in mapping.items() if column is not None and name != "group"}
+    for name, column in mapping.items():
+        if column is not None and name != "group" and taken[column] != name:
+            raise UsageError(f"The mapping takes column {column!r} both for {name!r} and for {taken[column]!r}; give each its own.")
+    names = {name: None if name in taken else name for name in rows.COLUMNS} | dict(mapping)
+    for name in rows.REQUIRED:
+        if names[name] is None:
+            raise UsageError(f"The mapping takes column {name!r} for {taken[name]!r}; say too which column is the {name}.")
+    return names
 
 
 def _source(path: Path, kind: str, folder: str | os.PathLike[str]) -> dict[str, Any]:
@@ -168,41 +196,79 @@ def _source(path: Path, kind: str, folder: str | os.PathLike[str]) -> dict[str, 
     return {"engine": "imported", "format": kind, "source_file": path.name, "source_sha256": digest}
 
 
-def _group(path: Path, place: str, row: Any, names: dict[str, str], task: str) -> Group | tuple[Group, bytes]:
-    return rows.to_group(Line(path, place, row), names, path.stem, task)
+def _group(path: Path, place: str, row: Any, names: dict[str, str | None], *how: Any) -> Group | Made:
+    return rows.to_group(Line(path, place, row, names=names), *how)
 
 
 def _own_datasets(
     path: Path, found: sources.Rows, source: dict[str, Any], metadata: dict[str, Any], contains: tuple[str, ...]
 ) -> Iterator[writer.DataSet]:
     """The data sets of exported rows: consecutive ones of the same provenance."""
-    names = {name: name for name in (*rows.GROUP_COLUMNS, *rows.COMPLETION_COLUMNS, *rows.OWN_GROUP_COLUMNS, *rows.OWN_COMPLETION_COLUMNS)}
 
     def provenance(item: tuple[str, Any]) -> str:
         if not rows.is_own(item[1]):
             raise DataError(f"{path}, {item[0]}: field data_set is missing, which the rows before it have; import them separately.")
-        return json.dumps(item[1]["data_set"], sort_keys=True)
+        try:
+            return json.dumps(item[1]["data_set"], sort_keys=True, allow_nan=False)
+        except (ValueError, TypeError, RecursionError) as error:
+            raise DataError(f"{path}, {item[0]}: field data_set cannot be written as JSON ({error}); export the rows again.") from error
 
     for about, items in itertools.groupby(found, provenance):
-        said = Line(path, "line 1", json.loads(about), "data_set.")
-        fields = {name: said.take(name, kind) for name, kind in (("writer", str), ("policy_version", int), ("metadata", dict))}
+        first = next(items)
+        fields, step = _about(Line(path, first[0], json.loads(about), "data_set."))
         fields["metadata"] |= metadata
-        step = {"operation": "import", "data_set": said.take("name", str, ""), "sealed": said.take("created", str, ""), **source}
-        fields["metadata"]["history"] = [*fields["metadata"].get("history", []), step]
+        fields["metadata"]["history"] = [*fields["metadata"].get("history", []), {"operation": "import", **step, **source}]
         if contains:
             fields["metadata"]["contains"] = sorted({*fields["metadata"].get("contains", ()), *contains})
-        groups = (_placed(path, place, _group, path, place, row, names, "") for place, row in items)
-        yield writer.DataSet(groups=groups, schema_version=said.take("schema_version", str, SCHEMA_VERSION), **fields)
+        version = fields["policy_version"]
+        groups = (_placed(path, place, _own_group, path, place, row, version) for place, row in itertools.chain([first], items))
+        yield writer.DataSet(groups=groups, **fields)
 
 
-def _placed(path: Path, place: str, make: Callable[..., Any], *arguments: Any) -> Any:
-    """What `make` makes of a row; its errors name the place."""
+def _about(said: Line) -> tuple[dict[str, Any], dict[str, str]]:
+    """What a row says of its data set: arguments of `writer.DataSet`, and what its history is to say."""
+    fields: dict[str, Any] = {
+        "writer": said.take("writer", str),
+        "policy_version": said.take("policy_version", int),
+        "metadata": said.take("metadata", dict),
+        "schema_version": said.take("schema_version", str, SCHEMA_VERSION),
+    }
+    major = SCHEMA_VERSION.partition(".")[0]
+    if not writer.WRITER_NAME.fullmatch(fields["writer"]):
+        said.fail("writer", "is no writer's name; give 1 to 64 letters, digits, '.', '-' and '_'")
+    if not -1 <= fields["policy_version"] < 2**31:
+        said.fail("policy_version", "is out of range; give a version from 0, or -1 when it is unknown")
+    if not re.fullmatch(rf"{major}\.\d{{1,4}}\.\d{{1,4}}", fields["schema_version"]):
+        said.fail("schema_version", f"is none that this version of grre_jax reads; it reads {major}.x.y")
+    about = Line(said.path, said.place, fields["metadata"], "data_set.metadata.")
+    for name, kind in (("contains", str), ("history", dict)):
+        if not all(isinstance(item, kind) for item in about.take(name, list, [])):
+            about.fail(name, f"holds something else than {'strings' if kind is str else 'objects'}; export the rows again")
+    fields["metadata"] = {name: value for name, value in fields["metadata"].items() if value is not None or name in about.rest}
+    return fields, {"data_set": said.take("name", str, ""), "sealed": said.take("created", str, "")}
+
+
+def _own_group(path: Path, place: str, row: dict[str, Any], version: int) -> Group | Made:
+    """The group of an exported row, which has the version of its data set."""
+    line = Line(path, place, {name: value for name, value in row.items() if name != "data_set"})
+    made = rows.to_group(line, path.stem, "")
+    group = made[0] if isinstance(made, tuple) else made
+    if version >= 0 and not ((group.policy_version == version) | (group.policy_version == -1)).all():
+        raise DataError(f"field policy_version has {group.policy_version.tolist()} in a data set of version {version}.")
+    return made
+
+
+def _placed(path: Path, place: str, make: Callable[..., Group | Made], *arguments: Any) -> Made:
+    """What `make` makes of a row, with its record; errors name the place."""
     try:
-        return make(*arguments)
+        made = make(*arguments)
+        return made if isinstance(made, tuple) else (made, record.encode(made))
     except DataError as error:
-        if str(error).startswith(f"{path}, {place}"):
+        if str(error).startswith(f"{path}, "):
             raise
         raise DataError(f"{path}, {place}: {error}") from error
+    except RecursionError as error:
+        raise DataError(f"{path}, {place}: a field holds lists or objects within each other beyond measure; give it fewer.") from error
 
 
 def _present(path: Path, found: sources.Rows) -> sources.Rows:

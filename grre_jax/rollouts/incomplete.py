@@ -22,12 +22,21 @@ SILENT_SECONDS = 86400.0  # after so long without a change, a folder whose lock 
 
 @contextlib.contextmanager
 def opened(root: Path) -> Iterator[Path]:
-    """A staging folder of the rollout folder, which is made when it does not exist."""
+    """A staging folder of the rollout folder, which is made when it does not exist, and goes again if nothing is sealed in it."""
+    made = not root.exists()
     (root / INCOMPLETE).mkdir(parents=True, exist_ok=True)
     (root / manifest.FILENAME).touch()  # first of all: it is what makes the folder a rollout folder
     remove_leftovers(root)
-    with staging(root) as place:
-        yield place
+    try:
+        with staging(root) as place:
+            yield place
+    except BaseException:
+        with contextlib.suppress(OSError):  # another writer may have come meanwhile
+            if made and (root / manifest.FILENAME).stat().st_size == 0:
+                (root / INCOMPLETE).rmdir()
+                (root / manifest.FILENAME).unlink()
+                root.rmdir()
+        raise
 
 
 def remove_leftovers(folder: str | os.PathLike[str]) -> list[str]:

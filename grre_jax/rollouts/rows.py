@@ -8,55 +8,38 @@ the row has the whole `record` too, and that is what counts.
 """
 
 import base64
+import binascii
+import itertools
+import math
 import struct
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from grre_jax.errors import DataError
+from grre_jax.errors import DataError, UsageError
 from grre_jax.rollouts import record
-from grre_jax.rollouts.schema import FINISH_REASONS, LOGPROB_FIELDS, Group
+from grre_jax.rollouts.schema import FIELDS, FINISH_REASONS, LOGPROB_FIELDS, MESSAGE_FIELDS, Group
+from grre_jax.rollouts.sources import Line, named
 
-# The names that a row has by default, by what they mean; a mapping renames them.
-GROUP_COLUMNS = ("prompt", "completions", "answer", "question_id", "task", "prompt_tokens", "temperature", "top_k", "top_p", "min_p")
-COMPLETION_COLUMNS = ("text", "reward", "tokens", "logprobs", "source", "finish_reason", "is_expert")
-# Read only where a mapping names them, or in rows that this package exported: elsewhere they may mean anything.
-OWN_GROUP_COLUMNS = ("group_id", "position", "attempt", "seed", "logprob_dtype", "engine", "extra", "data_set", "record")
+if TYPE_CHECKING:
+    from grre_jax.tasks import Tokenizer
+
 LOGPROB_COLUMNS = {field: "logprobs" if field == "behavior_logprobs" else field for field in LOGPROB_FIELDS}
-OWN_COMPLETION_COLUMNS = ("mask", *LOGPROB_FIELDS[1:], "policy_version", "token_versions", "components")
-
-
-class Line:
-    """One object of a file, whose fields are taken one by one; errors name file, line and field. `rest` is what nobody took."""
-
-    def __init__(self, path: Path, place: str, value: Any, prefix: str = "") -> None:
-        self.path, self.place, self.prefix = path, place, prefix
-        if not isinstance(value, dict):
-            raise DataError(f"{path}, {place}: {prefix.rstrip('.') or f'the {place.split()[0]}'} is {_named(value)}; give a JSON object.")
-        self.rest = dict(value)
-
-    def take(self, name: str, kinds: type | tuple[type, ...], default: Any = ...) -> Any:
-        """The field's value, which is no longer in `rest`; the default where it is absent or null.
-
-        Raises:
-          DataError: it is missing and has no default, or is of another kind.
-        """
-        value = self.rest.pop(name, ...)
-        if value is ... or (value is None and default is not ...):
-            if default is ...:
-                has = ", ".join(self.rest) or "nothing else"
-                self.fail(name, f"is missing (it has {has}); add it, or map another field to it")
-            return default
-        kinds = kinds if isinstance(kinds, tuple) else (kinds,)
-        if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
-            self.fail(name, f"is {_named(value)}; give {' or '.join(dict.fromkeys(_JSON_NAMES[kind] for kind in kinds))}")
-        return value
-
-    def fail(self, name: str, problem: str) -> None:
-        """Raises the DataError that names this file, line and field."""
-        raise DataError(f"{self.path}, {self.place}: field {self.prefix}{name} {problem}.")
+# The names that a row has by default; a mapping renames them.
+GROUP_COLUMNS = (
+    *("prompt", "completions", "answer", "question_id", "task", "group_id", "position", "attempt", "prompt_tokens"),
+    *("temperature", "top_k", "top_p", "min_p", "seed", "logprob_dtype", "engine", "extra"),
+)
+COMPLETION_COLUMNS = (
+    *("text", "reward", "tokens", "mask", *LOGPROB_COLUMNS.values()),
+    *("finish_reason", "policy_version", "token_versions", "components", "source", "is_expert"),
+)
+EXPORT_COLUMNS = ("data_set", "record")
+COLUMNS = (*GROUP_COLUMNS, *COMPLETION_COLUMNS, *EXPORT_COLUMNS)
+REQUIRED = ("prompt", "completions", "text", "reward")
+# A record's own names that no row has: what a row would mean by them is not certain, so they are refused.
+_RECORD_NAMES = frozenset(name for name, _, _ in FIELDS) - frozenset(COLUMNS)
 
 
 def of_group(group: Group, data_set: dict[str, Any]) -> dict[str, Any]:
@@ -111,106 +94,244 @@ def is_own(row: Any) -> bool:
     return isinstance(row, dict) and isinstance(row.get("data_set"), dict) and "completions" in row
 
 
-def to_group(line: Line, names: dict[str, str], stem: str, task: str) -> Group | tuple[Group, bytes]:
-    """The group of a row with a list of completions, with its record where the row has that.
+def to_group(line: Line, stem: str, task: str, tokenizer: "Tokenizer | None" = None) -> Group | tuple[Group, bytes]:
+    """Makes the group of a row with a list of completions.
 
     Args:
       line: the row.
-      names: the row's name of each column that is looked for.
       stem: begins the identifiers of groups and questions that have none.
       task: the task's name where the row has none.
+      tokenizer: renders chat messages.
+
+    Returns:
+      The group, with its record where the row has that.
 
     Raises:
       DataError: a field is missing or wrong; the message names file, line, field and fix.
     """
-    if "record" in names and (stored := line.take(names["record"], (str, bytes), None)) is not None:
-        data = base64.b64decode(stored) if isinstance(stored, str) else stored
-        return record.decode(data), data
-    completions = line.take(names["completions"], list)
+    if (stored := line.take("record", (str, bytes), None)) is not None:
+        try:
+            data = base64.b64decode(stored, validate=True) if isinstance(stored, str) else stored
+            return record.decode(data), data
+        except (binascii.Error, ValueError, DataError) as error:
+            line.fail("record", f"is no record in base64 ({error}); export the group again")
+    completions = line.take("completions", list)
     if not completions:
-        line.fail(names["completions"], "is empty; give at least one completion")
-    parts = [Line(line.path, line.place, item, f"{names['completions']}[{i}].") for i, item in enumerate(completions)]
-    return build(line, parts, names, stem, task)
+        line.fail("completions", "is empty; give at least one completion")
+    column = line.names.get("completions") or "completions"
+    parts = [Line(line.path, line.place, item, f"{column}[{i}].", line.names) for i, item in enumerate(completions)]
+    return build(line, parts, stem, task, tokenizer)
 
 
-def build(line: Line, parts: list[Line], names: dict[str, str], stem: str, task: str) -> Group:
-    """The group of the fields of a row and of its completions."""
-    texts = [said(part.take(names["text"], (str, list)), part, names["text"]) for part in parts]
-    rewards = [float(part.take(names["reward"], (bool, int, float))) for part in parts]
-    fields = _token_fields(line, parts, names)
+def build(line: Line, parts: list[Line], stem: str, task: str, tokenizer: "Tokenizer | None" = None) -> Group:
+    """Makes the group of the fields of a row and of its completions; arguments and errors as for `to_group`."""
     number = line.place.split()[-1]
-    own = {
-        "position": ("position", int, -1),
-        "attempt": ("attempt", int, 0),
-        "seed": ("seed", int, -1),
-        "logprob_dtype": ("logprob_dtype", str, ""),
-        "engine": ("engine", str, ""),
-        "group_id": ("group_id", (str, int), f"{stem}:{number}"),
+    fields: dict[str, Any] = {
+        "rewards": [part.number("reward", or_truth=True) for part in parts],
+        "finish_reasons": [part.take("finish_reason", str, "imported") for part in parts],
+        "policy_version": [part.take("policy_version", int, -1) for part in parts],
+        "sources": [part.take("source", str, "imported") for part in parts],
+        "is_expert": [part.take("is_expert", bool, False) for part in parts],
+        "components": _components(line, parts),
+        "group_id": str(line.take("group_id", (str, int), f"{stem}:{number}")),
+        "question_id": str(line.take("question_id", (str, int), f"{stem}/{number}")),
+        "task": line.take("task", str, task),
+        "answer": _answer(line),
+        "position": line.take("position", int, -1),
+        "attempt": line.take("attempt", int, 0),
+        "seed": line.take("seed", int, -1),
+        "top_k": line.take("top_k", int, 0),
+        "temperature": line.number("temperature", 1.0),
+        "top_p": line.number("top_p", 1.0),
+        "min_p": line.number("min_p", 0.0),
+        "logprob_dtype": line.take("logprob_dtype", str, ""),
+        "engine": line.take("engine", str, ""),
     }
-    fields |= {
-        name: line.take(names[column], kind, default) if column in names else default for name, (column, kind, default) in own.items()
+    fields |= _token_fields(line, parts)
+    _check_ids(line, parts, fields, tokenizer)
+    said = _texts(line, parts, fields, tokenizer)
+    return Group(extra=_extra(line, parts, said.pop("extra", {})), **(fields | said))
+
+
+def _check_ids(line: Line, parts: list[Line], fields: dict[str, Any], tokenizer: "Tokenizer | None") -> None:
+    """Refuses ids that the tokenizer does not have."""
+    for part, name in ((line, "prompt_tokens"), (parts[0], "tokens")) if tokenizer is not None else ():
+        for extreme in (min, max) if fields[name] else ():
+            if not 0 <= (found := extreme(fields[name])) < tokenizer.vocab_size:
+                part.fail(name, f"holds {found}, and the tokenizer has 0 to {tokenizer.vocab_size - 1}; name the tokenizer that made it")
+
+
+def _answer(line: Line) -> str:
+    """The true answer; a number is written out."""
+    answer = line.take("answer", (str, int, float), "")
+    if isinstance(answer, float) and not math.isfinite(answer):
+        line.fail("answer", f"is {answer}; give a string or a finite number")
+    return str(answer)
+
+
+def _components(line: Line, parts: list[Line]) -> dict[str, list[float]]:
+    """Reward components by name, a number for each completion."""
+    found = [part.take("components", (dict, list), {}) for part in parts]
+    for part, row in zip(parts, found, strict=True):
+        if isinstance(row, list) and row:  # Parquet's empty map is an empty list
+            part.fail("components", "is a list; give an object of numbers by name")
+    rows = [
+        Line(part.path, part.place, dict(row), f"{part.prefix}{part.names.get('components') or 'components'}.")
+        for part, row in zip(parts, found, strict=True)
+    ]
+    names = list(rows[0].rest)
+    if any(row.rest.keys() != set(names) for row in rows):
+        line.fail("components", "has other names in one completion than in another; give all the same")
+    return {name: [row.number(name, or_truth=True) for row in rows] for name in names}
+
+
+def _extra(line: Line, parts: list[Line], own: dict[str, Any]) -> dict[str, Any]:
+    """What is none of a record's fields; refuses one that stands where it is not read.
+
+    Args:
+      line, parts: of which everything that is read was taken.
+      own: what the import itself adds.
+    """
+    extra = line.take("extra", dict, {})
+    for part in (line, *parts):
+        _refuse_misplaced(part, "completion" if part is line else "row")
+    added = own | ({"completions": [part.rest for part in parts]} if any(part.rest for part in parts) else {})
+    for name in sorted((extra.keys() & (line.rest.keys() | added.keys())) | (added.keys() & line.rest.keys())):
+        line.fail(name, "would be in the group's `extra` twice; rename it")
+    return extra | line.rest | added
+
+
+def _refuse_misplaced(part: Line, other: str) -> None:
+    """Refuses a record's field that was not taken from a row or completion, and drops it where it is null; `other` says where it belongs."""
+    known = {column: name for name in COLUMNS if (column := part.names.get(name, name)) is not None}
+    known |= {name: "" for name in _RECORD_NAMES if name not in known}
+    known = {column: name for column, name in known.items() if part.names.get(column, column) is not None}
+    for column, name in known.items():
+        if part.rest.get(column) is None:
+            part.rest.pop(column, None)
+            continue
+        where = f"is a field of each {other}" if name else "is a record's name of what a row says otherwise"
+        fix = f'move or rename it, or keep it in `extra` as something else with --mapping {{"{name or column}": null}}'
+        if name in EXPORT_COLUMNS:
+            where = "is what an export says of each of its rows, and the rows of this import are none"
+        elif other == "row" and not part.prefix:
+            where = "differs between the consecutive rows of one group"
+            fix = "give them one value, or name the column that tells groups apart as the mapping's group"
+        raise DataError(f"{part.path}, {part.place}: field {part.prefix}{column} {where}; {fix}.")
+
+
+def _texts(line: Line, parts: list[Line], fields: dict[str, Any], tokenizer: "Tokenizer | None") -> dict[str, Any]:
+    """The texts of the prompt and the completions, and what rendering their messages gives: tokens, mask, and the messages in `extra`."""
+    prompt = _messages(line, "prompt", "user")
+    completions = [_messages(part, "text", "assistant") for part in parts]
+    said = [prompt, *completions]
+    if all(isinstance(text, str) for text in said):
+        return {"prompt": prompt, "texts": completions}
+    for part, text in zip(parts, completions, strict=True):
+        if isinstance(text, list) and text[0]["role"] != "assistant":
+            begins = f"begins with a message of role {text[0]['role']!r}"
+            part.fail("text", f"{begins}; a completion begins with the assistant's, what is before it is prompt")
+    has_tokens, tools = fields["tokens"] is not None, line.rest.get("tools")
+    tools = None if tools == [] else tools
+    asked, answered = _plain(prompt, "user"), [_plain(text, "assistant") for text in completions]
+    plain = tools is None and all(isinstance(text, str) for text in (asked, *answered))
+    templated = getattr(tokenizer, "has_template", False)
+    if plain and (has_tokens or not templated):
+        return {"prompt": asked, "texts": answered}
+    if not templated:
+        where, name = (line, "prompt") if None not in answered else (parts[answered.index(None)], "text")
+        lacks = "" if tokenizer is None else ", which has no chat template"
+        where.fail(
+            name,
+            "holds chat messages that only a chat template makes tokens of (more than one message of the user, or more than "
+            f"one of the assistant): give the folder of the policy's tokenizer with --tokenizer{lacks}",
+        )
+    if has_tokens:
+        for part, text in zip(parts, answered, strict=True):
+            if not isinstance(text, str) and fields["mask"] is None:
+                part.fail("mask", "is missing, which says which tokens of several messages the policy generated; add it")
+        return _of_tokens(said, asked, answered, fields, tokenizer)
+    prompt = prompt if isinstance(prompt, list) else [{"role": "user", "content": prompt}]
+    rendered = [
+        _rendered(
+            part, prompt, text if isinstance(text, list) else [{"role": "assistant", "content": text}], reason == "length", tools, tokenizer
+        )
+        for part, text, reason in zip(parts, completions, fields["finish_reasons"], strict=True)
+    ]
+    tokens = {
+        "prompt_tokens": rendered[0][0],
+        "lengths": [len(ids) for _, ids, _ in rendered],
+        "tokens": [token for _, ids, _ in rendered for token in ids],
+        "mask": [bit for _, _, mask in rendered for bit in mask],
     }
-    fields["group_id"] = str(fields["group_id"])
-    if "policy_version" in names:
-        fields["policy_version"] = [part.take(names["policy_version"], int, -1) for part in parts]
-    if "components" in names:
-        rows = [dict(part.take(names["components"], (dict, list), {})) for part in parts]
-        if any(row.keys() != rows[0].keys() for row in rows):
-            line.fail(names["components"], "has other names in one completion than in another; give all the same")
-        fields["components"] = {name: [row[name] for row in rows] for name in rows[0]}
-    prompt = line.take(names["prompt"], (str, list))
-    return Group(
-        prompt=said(prompt, line, names["prompt"]),
-        texts=texts,
-        rewards=rewards,
-        task=line.take(names["task"], str, task),
-        question_id=str(line.take(names["question_id"], (str, int), f"{stem}/{number}")),
-        answer=str(line.take(names["answer"], (str, int, float), "")),
-        sources=[part.take(names["source"], str, "imported") for part in parts],
-        finish_reasons=[part.take(names["finish_reason"], str, "imported") for part in parts],
-        is_expert=[part.take(names["is_expert"], bool, False) for part in parts],
-        temperature=float(line.take(names["temperature"], (int, float), 1.0)),
-        top_k=line.take(names["top_k"], int, 0),
-        top_p=float(line.take(names["top_p"], (int, float), 1.0)),
-        min_p=float(line.take(names["min_p"], (int, float), 0.0)),
-        extra=_extra(line, parts, names),
-        **fields,
-    )
+    return tokens | ({"prompt": asked, "texts": answered} if plain else _of_tokens(said, asked, answered, tokens, tokenizer))
 
 
-def _extra(line: Line, parts: list[Line], names: dict[str, str]) -> dict[str, Any]:
-    """What nobody took, and what an export says was in `extra`."""
-    extra = line.take(names["extra"], dict, {}) if "extra" in names else {}
-    if "data_set" in names:
-        line.rest.pop(names["data_set"], None)
-        line.rest = {name: value for name, value in line.rest.items() if value is not None}
-    return extra | line.rest | ({"completions": [part.rest for part in parts]} if any(part.rest for part in parts) else {})
+def _of_tokens(said: list[Any], asked: Any, answered: list[Any], fields: dict[str, Any], tokenizer: "Tokenizer") -> dict[str, Any]:
+    """Texts of messages that are several: what the tokenizer makes of their tokens. The messages themselves go to `extra`."""
+    ends = itertools.accumulate(fields["lengths"], initial=0)
+    decoded = [tokenizer.decode(fields["tokens"][start:end]) for start, end in itertools.pairwise(ends)]
+    prompt = tokenizer.decode(fields["prompt_tokens"]) if asked is None else asked
+    texts = [text if isinstance(text, str) else made for text, made in zip(answered, decoded, strict=True)]
+    return {"prompt": prompt, "texts": texts, "extra": dict(zip(MESSAGE_FIELDS, (said[0], said[1:]), strict=True))}
 
 
-def said(value: str | list[Any], line: Line, name: str) -> str:
-    """A text as it is; of chat messages the content of the only one, or the transcript of several."""
+def _rendered(
+    part: Line, prompt: list[Any], completion: list[Any], cut: bool, tools: Any, tokenizer: "Tokenizer"
+) -> tuple[list[int], list[int], list[int]]:
+    """`ChatTokenizer.encode_conversation`, whose errors name the completion."""
+    if tools is not None and not (isinstance(tools, list) and all(isinstance(tool, dict) for tool in tools)):
+        raise DataError(
+            f"{part.path}, {part.place}: field tools is {named(tools)}; give a list of objects, as the chat template takes them."
+        )
+    try:
+        return tokenizer.encode_conversation(prompt, completion, cut=cut and completion[-1]["role"] == "assistant", tools=tools)
+    except UsageError as error:
+        part.fail("text", f"cannot be rendered: {str(error).rstrip('.')}")
+
+
+def _messages(line: Line, name: str, role: str) -> str | list[dict[str, Any]]:
+    """A text, or chat messages: objects with a role and a content, without what is null in them."""
+    value = line.take(name, (str, list))
     if isinstance(value, str):
         return value
-    for message in value:
-        if not isinstance(message, dict) or not isinstance(message.get("content"), str):
-            line.fail(name, "is a list; give a string, or chat messages with text content")
-    if len(value) == 1:
-        return value[0]["content"]
-    return "\n".join(f"{message.get('role', '')}: {message['content']}" for message in value)
+    if not value:
+        line.fail(name, f'is an empty list; give a string, or chat messages: [{{"role": "{role}", "content": "..."}}]')
+    found = []
+    for place, message in enumerate(value):
+        kept = {key: inner for key, inner in message.items() if inner is not None} if isinstance(message, dict) else {}
+        fits = all(isinstance(kept.get(key, ""), str) for key in ("role", "content")) and "role" in kept
+        if not fits or not ("content" in kept or kept.get("tool_calls")):
+            line.fail(name, f"is a list whose item {place} is no chat message; give a string, or messages with the texts role and content")
+        found.append({"content": ""} | kept)
+    return found
 
 
-def _token_fields(line: Line, parts: list[Line], names: dict[str, str]) -> dict[str, Any]:
+def _plain(messages: str | list[dict[str, Any]], role: str) -> str | None:
+    """The text of a prompt that is one user's message, or of a completion that is one assistant's; None of anything else.
+
+    The learner puts such a prompt into its own chat template, so both say the same.
+    """
+    if isinstance(messages, str):
+        return messages
+    (message, *others) = messages
+    return message["content"] if not others and message.keys() == {"role", "content"} and message["role"] == role else None
+
+
+def _token_fields(line: Line, parts: list[Line]) -> dict[str, Any]:
     """Tokens, and what is said of each of them."""
-    tokens = _all_or_none(parts, names["tokens"])
+    kinds: dict[str, tuple[type, ...]] = {"mask": (int, bool)} | {field: (int, float, str) for field in LOGPROB_FIELDS}
+    columns = LOGPROB_COLUMNS | {field: field for field in ("mask", "token_versions")}
+    for part in parts:
+        _rename_behavior(part)
+    tokens = _all_or_none(parts, "tokens")
     values: dict[str, list[list[Any]] | None] = {}
-    columns = {field: names[column] for field, column in LOGPROB_COLUMNS.items() if column in names}
-    columns |= {field: names[field] for field in ("mask", "token_versions") if field in names}
     for field, column in columns.items():
-        values[field] = _all_or_none(parts, column)
+        values[field] = _all_or_none(parts, column, kinds.get(field, (int,)))
         _check_lengths(parts, column, tokens, values[field])
-    prompt_tokens = line.take(names["prompt_tokens"], list, None)
+    prompt_tokens = line.numbers("prompt_tokens")
     if (tokens is None) != (prompt_tokens is None):
-        line.fail(names["prompt_tokens"], f"and the completions' {names['tokens']} belong together; give both or neither")
+        line.fail("prompt_tokens", f"and the completions' {line.names.get('tokens') or 'tokens'} belong together; give both or neither")
     fields: dict[str, Any] = {name: None if rows is None else [value for row in rows for value in row] for name, rows in values.items()}
     for name in LOGPROB_FIELDS:
         if fields.get(name) and any(isinstance(value, str) for value in fields[name]):
@@ -222,14 +343,23 @@ def _token_fields(line: Line, parts: list[Line], names: dict[str, str]) -> dict[
     }
 
 
+def _rename_behavior(part: Line) -> None:
+    """Reads a record's name of the behaviour policy's log-probs as a row's."""
+    column = part.names.get("logprobs", "logprobs")
+    if part.rest.get("behavior_logprobs") is not None and column is not None:
+        if part.rest.get(column) is not None:
+            part.fail("behavior_logprobs", f"and {column} are two names of one field; give one of them")
+        part.rest[column] = part.rest.pop("behavior_logprobs")
+
+
 def number_of_bits(value: float | str) -> np.float32:
     """A number, or the one whose bits a text says."""
     return np.frombuffer(struct.pack("<I", int(value, 16)), np.float32)[0] if isinstance(value, str) else np.float32(value)
 
 
-def _all_or_none(parts: list[Line], name: str) -> list[list[Any]] | None:
-    """A list field that either every completion has or none."""
-    rows = [part.take(name, list, None) for part in parts]
+def _all_or_none(parts: list[Line], name: str, kinds: tuple[type, ...] = (int,)) -> list[list[Any]] | None:
+    """A list of numbers that either every completion has or none."""
+    rows = [part.numbers(name, kinds) for part in parts]
     if all(row is None for row in rows):
         return None
     for part, row in zip(parts, rows, strict=True):
@@ -245,32 +375,16 @@ def _check_lengths(parts: list[Line], name: str, tokens: list[list[int]] | None,
             part.fail(name, f"has {len(rows[k])} values for {count} tokens; give one per token")
 
 
-def in_groups(rows: Iterator[tuple[str, dict[str, Any]]], key: tuple[str, ...]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """Rows of one completion each, gathered while they agree in the columns of `key`; with the place of the first of each group."""
-    gathered: list[dict[str, Any]] = []
-    first, last = "", None
-    for place, row in rows:
+def in_groups(found: Iterator[tuple[str, Any]], key: tuple[str, ...]) -> Iterator[list[tuple[str, Any]]]:
+    """Rows of one completion each, with their places, gathered while they agree in the columns of `key`."""
+    gathered: list[tuple[str, Any]] = []
+    last = None
+    for place, row in found:
         now = [row.get(name) if isinstance(row, dict) else None for name in key]
         if gathered and now != last:
-            yield first, gathered
+            yield gathered
             gathered = []
-        if not gathered:
-            first, last = place, now
-        gathered.append(row)
+        last = now
+        gathered.append((place, row))
     if gathered:
-        yield first, gathered
-
-
-_JSON_NAMES = {
-    str: "a string",
-    bytes: "bytes",
-    bool: "true or false",
-    int: "a number",
-    float: "a number",
-    list: "a list",
-    dict: "an object",
-}
-
-
-def _named(value: Any) -> str:
-    return "null" if value is None else _JSON_NAMES.get(type(value), f"a {type(value).__name__}")
+        yield gathered

@@ -9,15 +9,19 @@ a TFDS example per row of `FIELDS` (nested ragged features cannot be written wit
 
 import dataclasses
 import math
+import reprlib
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int, UInt8
+from jaxtyping import Bool, Float, Int, UInt8
 
 from grre_jax.errors import DataError
+from grre_jax.tasks.task import CORRECT
 
 SCHEMA_VERSION = "1.1.0"  # a reader of 1.x reads every 1.y, keeping fields that it does not know; 2.0.0 would be refused
 FINISH_REASONS = ("stop", "length", "imported")  # ended with an EOS token; cut at the token limit; unknown, came from elsewhere
+MESSAGE_FIELDS = ("prompt_messages", "completion_messages")  # in `extra`: chat messages whose tokens the text alone does not give
 LOGPROB_FIELDS = ("behavior_logprobs", "sampling_logprobs", "policy_logprobs", "ref_logprobs", "prox_logprobs")
 
 # name, kind, meaning. Kinds: "text" (UTF-8), "int" (int64), "float" (float64), or the dtype of a 1-D array stored as raw bytes.
@@ -202,6 +206,9 @@ class Group:
             self._fail("top_p", repr(self.top_p), "give a number above 0 and at most 1 (1 for no truncation)")
         if not 0 <= self.min_p <= 1:
             self._fail("min_p", repr(self.min_p), "give a number from 0 (no truncation) to 1")
+        for name, least in (("position", -1), ("attempt", 0)):
+            if getattr(self, name) < least:
+                self._fail(name, repr(getattr(self, name)), f"give a whole number of at least {least}")
         if self.top_k < 0:
             self._fail("top_k", repr(self.top_k), "give 0 (no truncation) or a positive number")
 
@@ -243,6 +250,15 @@ class Group:
         return bool(self.rewards.max() != self.rewards.min())
 
     @property
+    def correct(self) -> Bool[np.ndarray, " completions"] | None:
+        """Which completions are right [K]: the component "correct", or without one the rewards, where they are all 0 or 1; else None.
+
+        This is the one rule of the package: accuracy, pass@k, ranking and filters all follow it.
+        """
+        row = self.components.get(CORRECT, self.rewards)
+        return row == 1 if np.isin(row, (0, 1)).all() else None
+
+    @property
     def kept_mass(self) -> Float[np.ndarray, " tokens"] | None:
         """Probability, at the sampling temperature, of the tokens that truncation left to draw from [T]; None when it is unknown."""
         if self.behavior_logprobs is None or self.sampling_logprobs is None:
@@ -274,15 +290,22 @@ class Group:
                     raise ValueError("not whole numbers")
                 if array.min() < np.iinfo(dtype).min or array.max() > np.iinfo(dtype).max:
                     raise ValueError("out of range")
-        except (ValueError, TypeError) as error:
-            self._fail(name, repr(values), f"give a flat list of {np.dtype(dtype).name} numbers ({error})")
+        except (ValueError, TypeError, OverflowError, RecursionError) as error:
+            self._fail(name, reprlib.repr(values), f"give a flat list of {np.dtype(dtype).name} numbers ({error})")
         if array.ndim != 1:
             self._fail(name, f"an array of shape {array.shape}", "give a one-dimensional array")
-        return np.ascontiguousarray(array, dtype)
+        with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite, which `validate` refuses
+            return np.ascontiguousarray(array, dtype)
 
     def _fail(self, name: str, shown: str, fix: str) -> None:
         shown = shown if len(shown) <= 80 else shown[:77] + "..."
         raise DataError(f"Group {self.group_id!r}: field {name} is wrong ({shown}); {fix}.")
+
+
+def correctness(groups: Sequence[Group]) -> list[Bool[np.ndarray, " completions"]] | None:
+    """`Group.correct` of each group; None if any of them does not say, since shares of the others would mislead."""
+    found = [group.correct for group in groups]
+    return None if any(row is None for row in found) else found
 
 
 def _same(left: Any, right: Any) -> bool:

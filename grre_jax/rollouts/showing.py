@@ -12,6 +12,7 @@ from grre_jax.rollouts.commands import cut, nonempty, plain, version_name
 from grre_jax.rollouts.manifest import Entry
 from grre_jax.rollouts.reader import RolloutReader
 from grre_jax.rollouts.schema import LOGPROB_FIELDS, Group
+from grre_jax.tasks.task import CORRECT
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -127,11 +128,16 @@ def print_group(console: "Console", number: int, entry: Entry, group: Group, wid
     console.print(plain(f"prompt: {cut(group.prompt, width)}"))
     console.print(plain(f"answer: {cut(group.answer, width)}"))
     table = Table(show_lines=True)
-    for name in ("reward", "ended", "tokens", "version", "source", "completion"):
-        table.add_column(name, justify="right" if name in ("reward", "tokens") else "left")
+    numbers = {name: row for name, row in group.components.items() if name != CORRECT or group.correct is None}
+    correct = ["correct"] if group.correct is not None else []
+    for name in ("reward", *correct, *numbers, "ended", "tokens", "version", "source", "completion"):
+        right = name in ("reward", "tokens", *numbers)
+        table.add_column(plain(name), justify="right" if right else "left")
     for k in sorted(range(group.num_completions), key=lambda k: -float(group.rewards[k])):
         table.add_row(
             f"{group.rewards[k]:g}",
+            *(["yes" if group.correct[k] else "no"] if correct else []),
+            *(f"{row[k]:g}" for row in numbers.values()),
             plain(group.finish_reasons[k]),
             str(group.lengths[k]) if group.lengths[k] else "",
             version_name(int(group.policy_version[k])),

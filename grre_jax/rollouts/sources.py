@@ -5,14 +5,116 @@ Parquet and Arrow are read with pyarrow, which TensorFlow Datasets brings along;
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from grre_jax.errors import DataError
 
 Rows = Iterator[tuple[str, Any]]  # where the row is ("line 3", "row 3 of x.parquet"), and the row
 BATCH = 64  # rows in memory at once
+_MOST = 2.0**1000  # a larger int would not become a float
+_BITS = re.compile("0x[0-9a-f]{8}")
+
+
+class Line:
+    """One object of a file, whose fields are taken one by one; errors name file, line and field.
+
+    Args:
+      path: the file.
+      place: where in it: "line 3".
+      value: the object.
+      prefix: what its fields' names begin with in messages, as "completions[0]." does.
+      names: the file's own name of each field, None for one that the file does not have; fields that are not there have their own.
+
+    Attributes:
+      rest: the fields that were not taken.
+
+    Raises:
+      DataError: the value is no object.
+    """
+
+    def __init__(self, path: Path, place: str, value: Any, prefix: str = "", names: Mapping[str, str | None] | None = None) -> None:
+        self.path, self.place, self.prefix, self.names = path, place, prefix, names or {}
+        if not isinstance(value, dict):
+            raise DataError(f"{path}, {place}: {prefix.rstrip('.') or f'the {place.split()[0]}'} is {named(value)}; give a JSON object.")
+        self.rest, self._fields = dict(value), list(value)
+
+    def take(self, name: str, kinds: type | tuple[type, ...], default: Any = ...) -> Any:
+        """Removes a field from `rest`; a whole number may be written as 4.0.
+
+        Args:
+          name: the field's.
+          kinds: types that its value may have.
+          default: its value where it is absent or null; without one it must be there.
+
+        Returns:
+          The value.
+
+        Raises:
+          DataError: it is missing and has no default, or is of another kind.
+        """
+        column = self.names.get(name, name)
+        value = ... if column is None else self.rest.pop(column, ...)
+        if value is ... or (value is None and default is not ...):
+            if default is ...:
+                has = ", ".join(self._fields) or "nothing"
+                self.fail(name, f"is missing (it has {has}); add it, or map another field to it")
+            return default
+        kinds = kinds if isinstance(kinds, tuple) else (kinds,)
+        if int in kinds and float not in kinds and isinstance(value, float) and value.is_integer():
+            value = int(value)
+        if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+            shown = f" ({value})" if isinstance(value, int | float) and not isinstance(value, bool) else ""
+            wanted = [("a whole number" if kind is int and float not in kinds else _JSON_NAMES[kind]) for kind in kinds]
+            self.fail(name, f"is {named(value)}{short(shown)}; give {' or '.join(dict.fromkeys(wanted))}")
+        return value
+
+    def number(self, name: str, default: Any = ..., *, or_truth: bool = False) -> float:
+        """A finite number, as `take` takes it; with `or_truth` also true for 1 and false for 0."""
+        value = self.take(name, (bool, int, float) if or_truth else (int, float), default)
+        try:
+            number = float(value)
+        except OverflowError:
+            number = math.inf
+        if not math.isfinite(number):
+            self.fail(name, f"is {short(str(value))}; give a finite number")
+        return number
+
+    def numbers(self, name: str, kinds: tuple[type, ...] = (int,)) -> list[Any] | None:
+        """Removes a list of numbers from `rest`.
+
+        Args:
+          name: the field's.
+          kinds: types of the numbers; without float they are whole. With str a text says the bits of a float32 that JSON has not.
+
+        Returns:
+          The list, None where it is absent or null.
+
+        Raises:
+          DataError: it is no list, or holds something else; the message says at which place.
+        """
+        values = self.take(name, list, None)
+        if values is None or set(map(type, values)) <= set(kinds) - {str}:
+            return values
+        found = []
+        for place, value in enumerate(values):
+            if type(value) is float and float not in kinds and value.is_integer():
+                value = int(value)
+            bits = isinstance(value, str) and str in kinds and _BITS.fullmatch(value)
+            number = not isinstance(value, str) and type(value) in kinds and -_MOST <= value <= _MOST or value != value
+            if not (bits or number):
+                shown = f" ({short(str(value))})" if type(value) in (int, float) else ""
+                wanted = "numbers" if float in kinds else "whole numbers"
+                self.fail(name, f"has {named(value)}{shown} at place {place}; give {wanted} only")
+            found.append(value)
+        return found
+
+    def fail(self, name: str, problem: str) -> NoReturn:
+        """Raises the DataError that names this file, line and field."""
+        raise DataError(f"{self.path}, {self.place}: field {self.prefix}{self.names.get(name) or name} {problem}.")
 
 
 def json_lines(path: Path) -> Rows:
@@ -47,8 +149,8 @@ def parquet(path: Path) -> Rows:
                 for batch in opened.iter_batches(batch_size=BATCH):
                     for row in batch.to_pylist():
                         number += 1
-                        yield f"row {number}", _own(_plain(row))
-        except (pyarrow.ArrowException, OSError) as error:
+                        yield f"row {number}", _own(Line(path, f"row {number}", _plain(row)))
+        except (pyarrow.ArrowException, OSError, ValueError, LookupError, NotImplementedError) as error:
             raise DataError(f"{file}: not a readable Parquet file ({error}).") from error
 
 
@@ -69,7 +171,7 @@ def huggingface(path: Path) -> Rows:
                         for row in batch.slice(start, BATCH).to_pylist():
                             number += 1
                             yield f"row {number}", _plain(row)
-        except (pyarrow.ArrowException, OSError) as error:
+        except (pyarrow.ArrowException, OSError, ValueError, LookupError, NotImplementedError) as error:
             raise DataError(f"{file}: not a readable Arrow file ({error}).") from error
 
 
@@ -96,12 +198,15 @@ def files(path: Path, kind: str) -> list[Path]:
 
 def _arrow_files(path: Path) -> list[Path]:
     if (path / "dataset_dict.json").is_file():
-        splits = json.loads((path / "dataset_dict.json").read_text())["splits"]
-        raise DataError(f"{path} holds several splits; import one of them: {', '.join(str(path / split) for split in splits)}.")
+        try:
+            splits = ", ".join(str(path / split) for split in json.loads((path / "dataset_dict.json").read_text())["splits"])
+        except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
+            raise DataError(f"{path / 'dataset_dict.json'} cannot be read ({error}); import the folder of one split.") from error
+        raise DataError(f"{path} holds several splits; import one of them: {splits}.")
     try:
         state = json.loads((path / "state.json").read_text())
         found = [path / file["filename"] for file in state["_data_files"]]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
         raise DataError(f"{path} is not a folder of datasets.save_to_disk: its state.json cannot be read ({error}).") from error
     for file in found:
         if not file.is_file():
@@ -119,11 +224,16 @@ def digest(paths: list[Path]) -> str:
     return total.hexdigest()
 
 
-def _own(row: dict[str, Any]) -> dict[str, Any]:
-    """A row that this package exported, with the objects that Parquet holds as text."""
-    if not {"data_set", "record", "completions"} <= row.keys():
-        return row
-    return {name: json.loads(value) if name in ("data_set", "extra") and isinstance(value, str) else value for name, value in row.items()}
+def _own(line: Line) -> dict[str, Any]:
+    """A row; one that this package exported has objects that Parquet holds as text."""
+    if {"data_set", "record", "completions"} <= line.rest.keys():
+        for name in ("data_set", "extra"):
+            if isinstance(text := line.rest.get(name), str):
+                try:
+                    line.rest[name] = json.loads(text)
+                except (ValueError, RecursionError) as error:
+                    line.fail(name, f"is not JSON ({error}); export the rows again")
+    return line.rest
 
 
 def _plain(value: Any) -> Any:
@@ -135,3 +245,24 @@ def _plain(value: Any) -> Any:
             return {str(name): _plain(inner) for name, inner in value}
         return value if not value or isinstance(value[0], (int, float)) else [_plain(item) for item in value]
     return value if value is None or isinstance(value, (str, bytes, bool, int, float)) else str(value)
+
+
+_JSON_NAMES = {
+    str: "a string",
+    bytes: "bytes",
+    bool: "true or false",
+    int: "a number",
+    float: "a number",
+    list: "a list",
+    dict: "an object",
+}
+
+
+def short(text: str) -> str:
+    """The text, or its beginning if it is long."""
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def named(value: Any) -> str:
+    """What JSON calls a value of this kind."""
+    return "null" if value is None else _JSON_NAMES.get(type(value), f"a {type(value).__name__}")

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from grre_jax.errors import DataError
-from grre_jax.rollouts import manifest, places, shards
+from grre_jax.rollouts import logprobs, manifest, places, shards
 from grre_jax.rollouts.seen import Seen
 
 
@@ -40,17 +40,24 @@ class VerifyReport:
         return not self.problems
 
 
-def verify(folder: str | os.PathLike[str]) -> VerifyReport:
+def verify(folder: str | os.PathLike[str], *, deep: bool = False) -> VerifyReport:
     """Reads a rollout folder in full and reports what is not as it was written.
+
+    Args:
+      folder: the rollout folder.
+      deep: also report log-probs that no policy can have given (`logprobs.Checks`).
 
     Raises:
       DataError: the folder does not exist or holds something else. Damage is reported, not raised.
     """
     with Seen() as seen, places.of(folder).as_stored() as place:
-        return _verify(place, seen)
+        checks = logprobs.Checks()
+        report = _verify(place, seen, checks if deep else None)
+        report.problems += [DataError(f"{report.folder}: {problem}") for problem in checks.problems()]
+        return report
 
 
-def _verify(place: places.Place, seen: Seen) -> VerifyReport:
+def _verify(place: places.Place, seen: Seen, checks: logprobs.Checks | None) -> VerifyReport:
     place.check()
     report = VerifyReport(place.root)
     opened = shards.Shards(place)
@@ -69,7 +76,7 @@ def _verify(place: places.Place, seen: Seen) -> VerifyReport:
         report.datasets += 1
         report.groups += entry.groups
         report.bytes += entry.bytes
-        _verify_dataset(report, opened, entry, seen)
+        _verify_dataset(report, opened, entry, seen, checks)
     if tail.unfinished:
         report.incomplete.append(f"{manifest.FILENAME} (its last line)")
     report.ignored, being_written = place.strays(entries)
@@ -90,7 +97,7 @@ def _is_data_set(place: places.Place, name: str) -> bool:
     return name.endswith("/dataset_info.json") or (isinstance(place.root, Path) and (place.root / name / "dataset_info.json").is_file())
 
 
-def _verify_dataset(report: VerifyReport, opened: shards.Shards, entry: manifest.Entry, seen: Seen) -> None:
+def _verify_dataset(report: VerifyReport, opened: shards.Shards, entry: manifest.Entry, seen: Seen, checks: logprobs.Checks | None) -> None:
     """Checks one data set, file by file and record by record."""
     readable = True
     for name, sealed in entry.files.items():
@@ -110,8 +117,13 @@ def _verify_dataset(report: VerifyReport, opened: shards.Shards, entry: manifest
         try:
             group = opened.group(entry, place)
             report.intact_groups += 1
-            if group.position >= 0 and seen.before(
-                repr((group.task, group.seed, group.position, group.attempt, group.policy_version.tolist())).encode()
+            if checks:
+                checks.add(group)
+            # Groups whose policy is unknown came from elsewhere, where places and seeds are others.
+            if (
+                group.position >= 0
+                and (group.policy_version >= 0).all()
+                and seen.before(repr((group.task, group.seed, group.position, group.attempt, group.policy_version.tolist())).encode())
             ):
                 report.duplicates.append(f"{entry.name}, record {place}: group {group.group_id}")
         except shards.CorruptShard as error:

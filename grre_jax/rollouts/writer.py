@@ -57,7 +57,7 @@ class DataSet:
     unknown: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
-_WRITER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+WRITER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 
 def write(
@@ -152,7 +152,7 @@ def put_back(folder: str | os.PathLike[str], entry: manifest.Entry, groups: Iter
 
 def _provenance(dataset: DataSet) -> dict[str, Any]:
     """The data set's metadata, checked."""
-    if not _WRITER_NAME.fullmatch(dataset.writer):
+    if not WRITER_NAME.fullmatch(dataset.writer):
         raise UsageError(f"Writer name {dataset.writer!r} cannot be used in a folder name; use 1 to 64 letters, digits, '.', '-' and '_'.")
     if dataset.policy_version < -1:
         raise UsageError(f"policy_version is {dataset.policy_version}; give the version of the sampling policy, or -1 when it is unknown.")

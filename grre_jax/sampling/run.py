@@ -16,6 +16,7 @@ from grre_jax.sampling.state import Shape, Trace, Weights
 
 # When SHRINK times fewer completions are left than rows, and there are LEAST_ROWS rows or more, they go on in so many times fewer rows.
 SHRINK, LEAST_ROWS = 4, 8
+STEPS = 128  # most steps between two looks of the host
 FIRST_COLUMNS = 64  # tokens a row has room for before its cache is made longer
 SPARE = (
     3 / 8
@@ -50,21 +51,18 @@ class Run:
         steps: int,
     ):
         self.weights, self.requests, self.distribution, self.steps = weights, requests, distribution, 0
-        shards, prompts, samples = requests.shards, requests.prompts_per_shard, requests.samples
-        rows = prompts * samples if slots is None else min(prompts * samples, -(-slots // shards))
-        resident = rows == prompts * samples
-        self.shape = Shape(
-            shards=shards,
-            rows=rows,
-            lanes=prompts if resident else lanes_for(rows, prompts, samples),
-            samples=samples,
-            steps=min(steps, bucket(requests.max_new_tokens)),
-            resident=resident,
+        self.shape = call_shape(
+            shards=requests.shards,
+            prompts=requests.prompts_per_shard,
+            samples=requests.samples,
+            slots=slots,
+            max_new_tokens=requests.max_new_tokens,
             prompt_tokens=requests.prompts.shape[1],
             cache_dtype=cache_dtype or str(weights.head.dtype),
+            steps=steps,
         )
         self.columns = min(FIRST_COLUMNS, bucket(requests.max_new_tokens))
-        self._next, self._order = np.zeros(shards, np.int64), 0
+        self._next, self._order = np.zeros(self.shape.shards, np.int64), 0
         self._state = engine.new_state(self.shape, weights, self.columns)
         self._rotary = engine.prompt_rotary(weights.model.config, self.shape.prompt_tokens)
 
@@ -75,8 +73,7 @@ class Run:
 
     def __iter__(self) -> Iterator[Trace]:
         free, first = np.ones((self.shape.shards, self.shape.lanes), bool), True
-        # As many at once as come free together; all of them where none will come free for others.
-        batch = self.shape.lanes if self.shape.resident else max(1, self.shape.lanes // 4)
+        batch = self.shape.prefilled
         while True:
             while (free.any(1) & (self._left > 0)).any():
                 self._fill(free, batch)
@@ -123,6 +120,43 @@ class Run:
         new, tokens = self.requests.lanes(which, self._order)
         self._order += batch
         self._state = engine.prefill(self.shape, self.weights, self._state, self._rotary, new, tokens, lane)
+
+
+def call_shape(
+    *,
+    shards: int,
+    prompts: int,
+    samples: int,
+    slots: int | None,
+    max_new_tokens: int,
+    prompt_tokens: int,
+    cache_dtype: str,
+    steps: int = STEPS,
+) -> Shape:
+    """What the programs of a call are compiled for.
+
+    Args:
+        shards: parts that the prompts are cut into.
+        prompts: of a shard.
+        samples: completions of a prompt.
+        slots: completions decoded side by side, over all shards; all if None.
+        max_new_tokens: limit on a completion.
+        prompt_tokens: room for a prompt.
+        cache_dtype: name of the dtype of keys and values.
+        steps: most of one program.
+    """
+    rows = prompts * samples if slots is None else min(prompts * samples, -(-slots // shards))
+    resident = rows == prompts * samples
+    return Shape(
+        shards=shards,
+        rows=rows,
+        lanes=prompts if resident else lanes_for(rows, prompts, samples),
+        samples=samples,
+        steps=min(steps, bucket(max_new_tokens)),
+        resident=resident,
+        prompt_tokens=prompt_tokens,
+        cache_dtype=cache_dtype,
+    )
 
 
 def lanes_for(rows: int, prompts: int, samples: int) -> int:

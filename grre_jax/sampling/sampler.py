@@ -25,11 +25,10 @@ from grre_jax.sampling import engine, requests
 from grre_jax.sampling.distributions import SamplingDistribution
 from grre_jax.sampling.requests import Requests
 from grre_jax.sampling.rows import NONE
-from grre_jax.sampling.run import Run
+from grre_jax.sampling.run import STEPS, Run
 from grre_jax.sampling.state import RUNNING, SCORES, STOPPED, Trace, Weights, latest
 
 FINISH_STOP, FINISH_LENGTH = 0, 1  # ended by an EOS token; cut at its limit
-STEPS = 128  # most steps between two looks of the host
 
 
 @jax.tree_util.register_dataclass

@@ -142,6 +142,11 @@ class Shape:
         return self.resident and self.samples == 1
 
     @property
+    def prefilled(self) -> int:
+        """Prompts of a shard that are prefilled at once: as many as come free together; all of them where none will come free for others."""
+        return self.lanes if self.resident else max(1, self.lanes // 4)
+
+    @property
     def before(self) -> int:
         """Tokens before the rings."""
         return self.prompt_tokens if self.single else 0

@@ -94,7 +94,7 @@ def table(found: Mapping[str, Any]) -> str:
         f"{config['model']['path'] or 'A new model'} on {config['task']['name']}, {config['training']['steps']} steps at a learning rate of {config['optimizer']['learning_rate']:g}, "
         f"{seeds} seed{'s' * (seeds > 1)} a cell. Computed by grre_jax {found['version']} on {'; '.join(found['machines'])}.",
         "",
-        f"Accuracy is the mean reward of {evaluation['num_samples']} sampled answer{'s' * (evaluation['num_samples'] > 1)} to each of {evaluation['questions']} held-out questions. {_intervals(seeds, evaluation)}{lost}",
+        f"Accuracy is the share of correct answers, {evaluation['num_samples']} sampled to each of {evaluation['questions']} held-out questions. {_intervals(seeds, evaluation)}{lost}",
         "",
         "![Accuracy by step, a panel a regime](compare.png)",
         "",

@@ -22,6 +22,7 @@ from grre_jax.config import Config
 from grre_jax.console import make_console
 from grre_jax.errors import DataError, UsageError
 from grre_jax.machine import machine_line
+from grre_jax.reporting.metrics import accuracy_known
 from grre_jax.reporting.progress import compact_duration
 from grre_jax.studies import compare_report
 from grre_jax.studies.entrants import ASYMRE, ENTRIES, GRPO, NARROW, REINFORCE, WEIGHT, WIDE, strangers
@@ -195,7 +196,13 @@ def _trained(config: Config, one: Run, entry: Entry, folder: Path, console: Any)
 
 def _curves(config: Config, folder: Path, diverged: int | None = None) -> Result:
     """What is kept of a run: its evaluations, up to the step with which its policy stopped being finite, if it did, and None from there on."""
-    rows = {row["step"]: row for row in reporting.read_metrics(folder)["eval"]}
+    metrics = reporting.read_metrics(folder)
+    if not accuracy_known(metrics):
+        raise DataError(
+            f"{folder}: the comparison is of accuracy, and verdicts of task {config.task.name} do not say what is correct: "
+            "return Verdict(reward, correct=...)"
+        )
+    rows = {row["step"]: row for row in metrics["eval"]}
     if diverged is not None:
         planned = {*range(0, config.training.steps, config.evaluation.every), config.training.steps}
         rows = {step: rows.get(step, {}) if step < diverged else {} for step in sorted(planned)}

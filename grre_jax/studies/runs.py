@@ -184,7 +184,9 @@ class Settings:
         shared = json.loads(json.dumps(shared))  # as it comes back from the file
         known = self._read(shared)
         for name, value in shared.items():
-            if differing := differences(known[name], value):
+            if not any(path.is_file() and path != self.path for path in folder.rglob("*")):
+                known[name] = value  # the first run failed to begin: nothing here was made by the former settings
+            elif differing := differences(known[name], value):
                 raise UsageError(
                     f"--output {folder}: it holds runs of another {name} ({self.path} differs in {', '.join(differing)}): name another folder"
                 )

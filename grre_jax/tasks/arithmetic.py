@@ -89,8 +89,8 @@ class Arithmetic:
     def verify(self, question: Question, completion: str) -> Verdict:
         """Reward 1 if the character before the first `$` of the completion is the answer's digit, else 0."""
         written, end, _ = completion.partition("$")
-        right = float(bool(end) and written.endswith(question.answer))
-        return Verdict(right, {"correct": right})
+        right = bool(end) and written.endswith(question.answer)
+        return Verdict(float(right), correct=right)
 
     def final_answer(self, completion: str) -> str | None:
         """The digit before the first `$` of the completion; None if there is none."""

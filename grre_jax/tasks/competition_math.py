@@ -17,11 +17,20 @@ _SUBJECTS = ("algebra", "counting & probability", "geometry", "intermediate alge
 TEMPLATE = "{question}\n\nReason step by step, and put the final answer in \\boxed{}."
 
 
-def judge_mathematics(completion: str, answer: str) -> Verdict:
-    """Reward 1 if the completion's answer is the right one as a mathematician reads them, else 0; "answered" says whether it gives one."""
+def judge_mathematics(completion: str, answer: str, question: str = "") -> Verdict:
+    """Judges the answer of a completion as a mathematician reads it.
+
+    Args:
+      completion: what a model wrote.
+      answer: the right answer.
+      question: what was asked; an expression of it is no answer unless the right one is written so (`math_answers.is_copy`).
+
+    Returns:
+      Reward 1 if the answer is right, else 0; the component "answered" says whether there is one.
+    """
     given = math_answers.final_expression(completion)
-    right = float(given is not None and math_equal.same_answer(given, answer))
-    return Verdict(right, {"correct": right, "answered": float(given is not None)})
+    right = given is not None and math_equal.same_answer(given, answer) and not math_answers.is_copy(given, answer, question)
+    return Verdict(float(right), {"answered": float(given is not None)}, correct=right)
 
 
 def voted_answer(completion: str) -> str | None:
@@ -35,6 +44,13 @@ def check_template(template: str) -> str:
     if not isinstance(template, str) or "{question}" not in template:
         raise UsageError(f"template={template!r} has no {{question}}: put it where the question belongs.")
     return template
+
+
+def check_flag(option: str, value: bool) -> bool:
+    """The value if it is true or false; raises UsageError."""
+    if not isinstance(value, bool):
+        raise UsageError(f"{option}={value!r} is neither true nor false: pass one of these.")
+    return value
 
 
 class CompetitionMath(StoredQuestions):
@@ -58,6 +74,7 @@ class CompetitionMath(StoredQuestions):
         template: str = TEMPLATE,
         levels: list[int] | None = None,
         subjects: list[str] | None = None,
+        refuse_copies: bool = True,
     ):
         r"""Makes the task.
 
@@ -70,13 +87,14 @@ class CompetitionMath(StoredQuestions):
           template: the prompt, with {question} where the problem goes.
           levels: of 1 to 5, those that are asked; None for all.
           subjects: such as ["Algebra", "Geometry"]; None for all.
+          refuse_copies: whether an answer that is an expression of the question is refused, unless the right one is written so.
 
         Raises:
           UsageError: an option out of its domain, or math-verify is not installed.
         """
         super().__init__(seed, path, test_path, held_out, most_prompt_characters)
         math_values.prepare()
-        self.template = check_template(template)
+        self.template, self.refuse_copies = check_template(template), check_flag("refuse_copies", refuse_copies)
         for option, given in (("levels", levels), ("subjects", subjects)):
             if given is not None and (isinstance(given, str) or not isinstance(given, Iterable)):
                 raise UsageError(f"{option}={given!r} is no list: give one, such as [{given!r}].")
@@ -85,7 +103,7 @@ class CompetitionMath(StoredQuestions):
 
     def verify(self, question: Question, completion: str) -> Verdict:
         """Reward 1 if the completion's answer is the right one, else 0."""
-        return judge_mathematics(completion, question.answer)
+        return judge_mathematics(completion, question.answer, question.prompt if self.refuse_copies else "")
 
     def final_answer(self, completion: str) -> str | None:
         """The completion's answer in one notation; None if it gives none."""

@@ -94,8 +94,8 @@ class GSM8K:
 
     def verify(self, question: Question, completion: str) -> Verdict:
         """Reward 1 if the final number of the completion is the answer, else 0."""
-        right = float(verifiers.final_number_is(completion, question.answer, question=question.prompt))
-        return Verdict(right, {"correct": right})
+        right = verifiers.final_number_is(completion, question.answer, question=question.prompt)
+        return Verdict(float(right), correct=right)
 
     def final_answer(self, completion: str) -> str | None:
         """The completion's final number as an exact fraction ("18", "1/2"); None if it gives none."""

@@ -6,13 +6,14 @@ become the user's turn of the model's chat template, a system message before it.
 """
 
 import json
+import math
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from grre_jax.errors import DataError
 from grre_jax.tasks import math_values
-from grre_jax.tasks.competition_math import check_template, judge_mathematics, voted_answer
+from grre_jax.tasks.competition_math import check_flag, check_template, judge_mathematics, voted_answer
 from grre_jax.tasks.stored_questions import StoredQuestions, digest
 from grre_jax.tasks.stored_records import Record
 from grre_jax.tasks.task import Question, Verdict
@@ -36,6 +37,7 @@ class GuruMath(StoredQuestions):
         held_out: int = 500,
         most_prompt_characters: int = 0,
         template: str = "{question}",
+        refuse_copies: bool = True,
     ):
         """Makes the task.
 
@@ -46,17 +48,18 @@ class GuruMath(StoredQuestions):
           held_out: questions held out where there is no test split.
           most_prompt_characters: longer prompts are left out; 0 for none.
           template: the prompt, with {question} where the record's own goes.
+          refuse_copies: whether an answer that is an expression of the question is refused, unless the right one is written so.
 
         Raises:
           UsageError: an option out of its domain, or math-verify is not installed.
         """
         super().__init__(seed, path, test_path, held_out, most_prompt_characters)
         math_values.prepare()
-        self.template = check_template(template)
+        self.template, self.refuse_copies = check_template(template), check_flag("refuse_copies", refuse_copies)
 
     def verify(self, question: Question, completion: str) -> Verdict:
         """Reward 1 if the completion's answer is the right one, else 0."""
-        return judge_mathematics(completion, question.answer)
+        return judge_mathematics(completion, question.answer, question.prompt if self.refuse_copies else "")
 
     def final_answer(self, completion: str) -> str | None:
         """The completion's answer in one notation; None if it gives none."""
@@ -87,12 +90,12 @@ def _answer(reward_model: Any, where: str) -> str:
     if isinstance(truth, str) and truth.startswith("["):  # some rows hold a JSON list of one answer
         try:
             listed = json.loads(truth)
-        except ValueError:
+        except (ValueError, RecursionError):
             listed = None
         truth = listed[0] if isinstance(listed, list) and len(listed) == 1 and isinstance(listed[0], str) else truth
     if isinstance(truth, list) and len(truth) == 1:
         truth = truth[0]
-    if isinstance(truth, int | float) and not isinstance(truth, bool):
+    if isinstance(truth, int) and not isinstance(truth, bool) or isinstance(truth, float) and math.isfinite(truth):
         truth = repr(truth)
     if not isinstance(truth, str):
         raise DataError(f"{where}: 'reward_model' must hold 'ground_truth', a text, got {str(reward_model)[:80]!r}.")

@@ -1,7 +1,7 @@
 """Completions to rewards, whatever the verifier does: a failure costs that completion's reward and is counted by its name, and the run goes on.
 
 What can go wrong: the verifier gives no verdict in time ("timeout"), its process ends ("crash"), it raises ("error"), or what it returns is no verdict ("rubbish": a
-reward or component that is no finite number, other component names than the group's other verdicts). The first two need processes of their own (`pool`); in the
+reward or component that is no finite number, a correctness that is not 0 or 1, other component names than the group's other verdicts). The first two need processes of their own (`pool`); in the
 caller's own process only the last two are caught.
 """
 
@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 from jaxtyping import Float
 
-from grre_jax.tasks.task import Question, Task, Verdict
+from grre_jax.tasks.task import CORRECT, Question, Task, Verdict
 
 FAILURES = ("timeout", "crash", "error", "rubbish")
 FIELD = "verify_failures"  # of a group's `extra`, and the first word of the metrics' names
@@ -158,6 +158,10 @@ def _checked(verdict: Any) -> Verdict | Failure:
     components = {name: _number(value) for name, value in verdict.components.items()}
     if wrong := [name for name, value in components.items() if value is None]:
         return Failure("rubbish", f"component {wrong[0]!r} is {_shown(verdict.components[wrong[0]])}, which is no finite number")
+    if (correct := components.get(CORRECT, 0.0)) not in (0, 1):
+        return Failure("rubbish", f"the correctness is {correct:g}, and must be 0 or 1: give a share of it another component's name")
+    if verdict.correct is not None and verdict.correct != correct:
+        return Failure("rubbish", f"correct is {_shown(verdict.correct)}, and the component {CORRECT!r} is {correct:g}: give one of them")
     return Verdict(reward, components)
 
 

@@ -7,12 +7,18 @@ a form: the last line, if it ends in mathematics between dollar signs that is no
 the only line. A box that was never closed says nothing. Where the completion has
 `</think>`, only what comes after the last one counts; one that ends between `<think>` and its end says nothing.
 
+A given answer that is an expression of the question as it stands there answers nothing (`is_copy`).
+
 A few linear scans of at most the last 200,000 characters: no completion takes long or raises.
 """
 
+import functools
 import re
+from fractions import Fraction
 
 from grre_jax.tasks import verifiers
+from grre_jax.tasks.math_notation import normalised, squeezed, without_unit, words
+from grre_jax.tasks.math_parts import bare, cut_at, sides_of, ungrouped
 
 _MOST_CHARACTERS = 200_000
 _LONGEST_ANSWER = 1_000  # characters; what is longer is no answer
@@ -40,6 +46,15 @@ _LONGEST_LIST = 200  # characters of mathematics with "and" or "or" between, bef
 _EMPHASIS = re.compile(r"(?<![\w*)\]}])(\*{1,2})(?=[^\s*])([^*]+)(?<=\S)\1(?![\w*(])")
 _ASIDE = re.compile(r"(?<=[^\s,]),?(?:\s(?:and|but))?\s(?:not|rather\sthan|instead\sof|because|since|which)(?!\w)", re.IGNORECASE)
 _WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{3,}")
+_MOST_PIECES = 400  # expressions of a question that are looked at
+_MATHEMATICS = re.compile(
+    r"\$\$([^$]{1,1000})\$\$|\$([^$]{1,1000})\$|\\\(((?:(?!\\[()]).){1,1000})\\\)|\\\[((?:(?!\\[\[\]]).){1,1000})\\\]", re.DOTALL
+)
+_ENVIRONMENT = re.compile(r"\\(?:begin|end)\s?\{(?:align|aligned|equation|gather|multline|split)\*?\}")
+_BETWEEN_PIECES = re.compile(r"\\text\s?\{[^{}]*\}|\\q?quad(?![A-Za-z])|\\\\|&")
+# Of text without dollar signs: what is between words and punctuation. sqrt(16) is no word.
+_PROSE = re.compile(r"(?<![\\A-Za-z{])[A-Za-z]{2,}(?![A-Za-z({])|[:?!\n]|[.,;](?=\s|$)")
+_FRACTION = re.compile(r"\\frac\{([0-9A-Za-z.]+|\\pi)\}\{([0-9A-Za-z.]+|\\pi)\}")
 _FUNCTIONS = {"sin", "cos", "tan", "cot", "sec", "csc", "log", "exp", "sqrt", "and", "inf"}
 
 
@@ -131,3 +146,55 @@ def _last_line(text: str) -> str | None:
         return next(group for group in mathematics.groups() if group is not None)
     alone = len(lines) == 1 and len(line) <= 60
     return line if alone or all(word in _FUNCTIONS for word in _WORD.findall(line)) else None
+
+
+def is_copy(given: str, truth: str, question: str) -> bool:
+    r"""Whether a given answer is an expression of the question as it stands there, and the right answer is not written so.
+
+    So "Simplify $\frac{60}{12}$" is not answered by \frac{60}{12}, though that is the same number as the right 5. How
+    an expression is typed does not count: spaces, sizes, signs of multiplication, 60/12 for \frac{60}{12}, 5.0 for 5.
+
+    Args:
+      given: what `final_expression` found.
+      truth: the right answer.
+      question: what the model was asked.
+    """
+    if words(normalised(given)) is not None:
+        return False
+    whole, sides = _key(given), [_key(side) for side in sides_of(normalised(given))]
+    said = {whole, sides[-1], _key(without_unit(normalised(given))[0])}
+    return said.isdisjoint(_writings(truth)) and not said.isdisjoint(_asked(question))
+
+
+def _writings(truth: str) -> set[str]:
+    """How the right answer is written: as a whole, each of its sides, without its unit, and as a choice's letter or value."""
+    text = normalised(truth)
+    choice = re.fullmatch(r"\\text\s?\{\s?\(?([A-J])\)?[.:]?\s?\}(.+)|\(?([A-J])[).:](.+)", text, re.DOTALL)
+    pieces = [text, *sides_of(text), *(part for part in choice.groups() if part)] if choice else [text, *sides_of(text)]
+    return {_key(piece) for piece in pieces} | {_key(without_unit(piece)[0]) for piece in pieces}
+
+
+@functools.lru_cache(maxsize=64)
+def _asked(question: str) -> frozenset[str]:
+    """The expressions of a question: what stands between dollar signs or words, its lines, its sides and what commas separate."""
+    question = _ENVIRONMENT.sub(" ", question[-_MOST_CHARACTERS:])
+    found = [next(group for group in match.groups() if group is not None) for match in _MATHEMATICS.finditer(question)]
+    found += [piece for expression in found for piece in _BETWEEN_PIECES.split(expression)]
+    found += _PROSE.split(_MATHEMATICS.sub("\n", question))
+    pieces: set[str] = set()
+    for piece in dict.fromkeys(piece.strip() for piece in found):
+        if not 0 < len(piece) <= _LONGEST_ANSWER or len(pieces) > _MOST_PIECES:
+            continue
+        text = normalised(piece.rstrip("?").strip())
+        for part in (text, *cut_at(text, ",")):
+            pieces.update(map(_key, (part, *sides_of(part))))
+    return frozenset(pieces - {""})
+
+
+def _key(text: str) -> str:
+    """One text for expressions that differ in how they are typed alone; a decimal number's is its value."""
+    text = bare(ungrouped(normalised(text)))
+    if re.fullmatch(r"-?(?:[0-9]+\.?[0-9]*|\.[0-9]+)", text):
+        return f"decimal {Fraction(text)}"  # which 1/2 is not for 0.5
+    text = re.sub(r"\\(?:cdot|times)(?![A-Za-z])", "*", text).replace("\\div", "/")
+    return squeezed(_FRACTION.sub(r"\1/\2", text))

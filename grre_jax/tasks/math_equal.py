@@ -4,18 +4,19 @@ Notation does not count (`math_notation`): `\dfrac`, spaces, `\left`, dollar sig
 
 - **Numbers**, exactly: 1,234.50 = 1234.5, 1/2 = 0.5, -0.0 = 0, 1.5e3 = 1500, 3\frac12 = 3.5, 0.\overline{3} = 1/3; and 0.333 is not 1/3.
 - **Percent**: 50\% is 50 and is 0.5, whichever of the two writes the sign.
-- **Units** and money: one that only one of the two has does not count; two different ones make two different answers. Words that say more than a
-  unit ("or more", "is wrong") are none.
-- **Several answers** (commas, "and", "or", \pm, sets in braces): in any order, repetitions apart.
+- **Units** and money: one that only one of the two has does not count; of two different ones of one kind (m and cm) one is
+  converted, others make two different answers. Words that say more than a unit ("or more", "is wrong") are none.
+- **Several answers** (commas, "and", "or", \pm, sets in braces): in any order, repetitions apart; but where only one of two lists has
+  names, as "x = 1, y = 2", in its order. The commas of 135,000 cm are of thousands.
 - **Tuples, intervals, vectors, matrices, unions**: part by part; brackets count, but for the kind that is drawn around a matrix. A point may also be
-  said as "x = 1, y = 2", and a union of intervals with "or".
+  said as "x = 1, y = 2", and a union of intervals with "or". Transposes, multiples and determinants are worked out.
 - **Ratios** up to a factor, but not times of day: 2:3 = 4:6, and 1:20 is not 2:40.
 - **Words and choices**: \text{Evelyn}, (C); case and brackets apart. "(C) 12" is C, and 12.
-- **Equations**: "x = 5" is 5 where the other gives no left-hand side; else both sides count, up to a constant factor. Of several sides
-  that are numbers all must agree: "5 = 6" says nothing. Several values of one name are several answers. A given "x + y = 7" is 7 where the
+- **Equations**: "x = 5" is 5 where the other gives no left-hand side; else both sides count, up to a constant factor, but
+  "2x = 10" is not solved. Numbers are compared side by side: "1 = 2" is not "3 = 5". Of several sides that are numbers all must agree: "5 = 6" says nothing. Several values of one name are several answers. A given "x + y = 7" is 7 where the
   right answer is no equation. Inequalities the same; one variable's range may also be said as an interval: "and" is
   the intersection, "or" the union, and a comma what is not empty. A set of real numbers is what its condition says.
-- **Approximations**: in "3\sqrt2 \approx 4.24" the exact side counts.
+- **Approximations**: "x \approx 3.4" says x = 3.4; of "3\sqrt2 \approx 4.24" the exact side counts, or what it rounds to.
 - **Expressions**: as functions (`math_values`).
 
 The answer's length (300 characters), its parts (64; 32 equations or inequalities) and its brackets (20 levels) are bounded; beyond that two answers are the same only if their texts are.
@@ -26,24 +27,48 @@ import re
 from fractions import Fraction
 
 from grre_jax.tasks import math_values, verifiers
-from grre_jax.tasks.math_notation import normalised, squeezed, units_differ, without_unit, words
+from grre_jax.tasks.math_notation import conversion, normalised, squeezed, units_differ, without_unit, words
+from grre_jax.tasks.math_parts import (
+    AND,
+    GROUPED,
+    RELATION,
+    alternatives_of,
+    bare,
+    cut_at,
+    deepest,
+    evaluated,
+    in_braces,
+    matrix_of,
+    nesting_of,
+    sides_of,
+    tuple_of,
+    ungrouped,
+    union_of,
+)
 
 _MOST_CHARACTERS = 300
 _MOST_PARTS = 64
 _MOST_STATEMENTS = 32  # each compared with each
 _MOST_DEPTH = 20
 _MOST_SIDES = 17  # of a chain of equations, signs counted
-_OPEN, _CLOSE = "([{", ")]}"
-_RELATION = re.compile(r"\\(?:le|ge|ne|in|approx)(?![A-Za-z])|[=<>]")
 _NAME = re.compile(
     r"\\?[A-Za-z]+'*(?:_(?:\{?\\?[0-9A-Za-z]+\}?|\{\\text\{[A-Za-z]+\}\}))?(?:\([A-Za-z0-9]+(?:,\s*[A-Za-z0-9]+)*\))?|\([A-Za-z](?:,\s*[A-Za-z])+\)"
 )
-_MATRIX = re.compile(r"\\begin\{([pbvBV]?matrix|smallmatrix|array)\}(?:\{[lcr| ]*\})?(.*)\\end\{\1\}", re.DOTALL)
 _REPEATING = re.compile(r"(-?)([0-9]*)\.([0-9]*)\\(?:overline|bar|dot)\{?([0-9]+)\}?")
 _BASE = re.compile(r"([0-9A-F]+)_\{?([0-9]+)\}?")
 _SHORT_WORDS = {"yes", "no", "odd", "even", "true", "false", "all", "none", "both", "never", "always"}
-_NAMED = re.compile(r"[A-Za-z]\^\{?-1\}?\([^()=]*\)|\|(?:\\[a-z]+\{)?[A-Z][^|=]*\||\\(?:sum|prod|int|lim)(?![A-Za-z]).*")  # f^{-1}(3), |AB|
-_COMMAND = re.compile(r"\\(?!alpha|beta|gamma|delta|theta|lambda|mu|phi|omega)[A-Za-z]+")
+_POINTS = r"[A-Z](?:'|_\{?[0-9A-Za-z]\}?)?"  # A, A', V_1
+# What names a value but is no variable. An equation such as x + y = 7 is none: it may be a line.
+_LABEL = re.compile(
+    r"[A-Za-z]\^\{?-1\}?\([^()=]*\)|\|(?:\\[a-z]+\{)?[A-Z][^|=]*\||\\(?:sum|prod|int|lim)(?![A-Za-z]).*"  # f^{-1}(3), |AB|
+    r"|\\(?:bar|hat|vec|tilde|dot|overline|widehat|overrightarrow)\s?(?:\{[A-Za-z]+(?:_\{?[0-9A-Za-z]\}?)?\}|[A-Za-z])|\{[A-Za-z]\}"
+    r"|(?:\\(?:Pr|det|dim|gcd|max|min|deg|arg)(?![A-Za-z])|\\text\s?\{[A-Za-z .]+\}|[PEVfghFG](?=[(\[])).+"  # P(A|B), \det A
+    r"|\\frac\{(?:d|\\partial)(?:\^\{?[0-9]\}?)?\s?[A-Za-z]?\}\{(?:d|\\partial)\s?[A-Za-z](?:\^\{?[0-9]\}?)?\}|[A-Za-z]_\{[^{}=]+\}"
+    r"|m?\s?\\angle.+|\[[A-Z]{3,}\]|[A-Z]\^\{?(?:-1|T|\\top)\}?"
+    rf"|{_POINTS}(?:\s?\\(?:cap|cup|setminus|times)\s?{_POINTS})+|\\frac\{{{_POINTS}[A-Z]?\}}\{{{_POINTS}[A-Z]?\}}|[A-Z]+(?::[A-Z]+)+"
+    r"|\\(?:sin|cos|tan|cot|sec|csc)\s?\(?(?:[A-Z]|\\(?:alpha|beta|gamma|theta|phi|angle\s?[A-Z]+))\)?"
+)
+_COMMAND = re.compile(rf"\\(?!(?:{'|'.join(math_values.GREEK)})(?![A-Za-z]))[A-Za-z]+")
 _VARIABLE = re.compile(r"\\[a-z]+|[A-Za-z]")
 _REALS = frozenset(("\\mathbb{R}", "\\mathbbR", "\\R", "allrealnumbers", "allreals"))
 # A choice with what it says, "(C) 12": the letter, the value.
@@ -56,41 +81,48 @@ _BUILDER = re.compile(
     rf"\\\{{\s*({_NAME.pattern})\s*(?:\\in\s*(?:\\mathbb\{{?R\}}?|\\R)\s*)?(?:\\mid(?![A-Za-z])|[|:])(.+)\\\}}", re.DOTALL
 )
 _OR_BETWEEN = re.compile(r"(?<=[)\]])\s*(?:\\text\s*\{\s*or\s*\}|or(?![A-Za-z]))\s*(?=[(\[])")
-_GROUPED = re.compile(r"-?[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]+)?")
 _TOGETHER = re.compile(r"(?<![A-Za-z])and(?![A-Za-z])", re.IGNORECASE)
 _EITHER = re.compile(r"(?<![A-Za-z])or(?![A-Za-z])", re.IGNORECASE)
-_AND = re.compile(r"\\text\s*\{\s*,?\s*(?:and|or)\s*\}|(?<![A-Za-z\\])(?:and|or)(?![A-Za-z])", re.IGNORECASE)
 
 
 def same_answer(given: str, truth: str) -> bool:
     """Whether a given answer and the right one, as they were written, are the same; see the module's text. Never raises."""
-    if max(len(given), len(truth)) > _MOST_CHARACTERS or max(_depth(given), _depth(truth)) > _MOST_DEPTH:
+    if max(len(given), len(truth)) > _MOST_CHARACTERS or max(deepest(given), deepest(truth)) > _MOST_DEPTH:
         return squeezed(given) == squeezed(truth) != ""
     given, truth = normalised(given), normalised(truth)
-    return bool(given and truth) and _same(given, truth)
+    if not given or not truth:
+        return False
+    if squeezed(given) == squeezed(truth):
+        return True
+    given, truth = ungrouped(given), ungrouped(truth)
+    stated = len(sides_of(given)) > 1
+    readings = itertools.product(_readings(given), _readings_of_truth(truth, stated))
+    return any(_same(one, other) for one, other in readings)
 
 
 def canonical(answer: str) -> str:
     """A text that is the same for answers written alike: of a number its exact value, else the answer in one notation. Never raises."""
-    text = _bare(normalised(answer)) if len(answer) <= _MOST_CHARACTERS and _depth(answer) <= _MOST_DEPTH else answer
+    text = bare(normalised(answer)) if len(answer) <= _MOST_CHARACTERS and deepest(answer) <= _MOST_DEPTH else answer
     value = _number(text)
     return str(value) if value is not None else squeezed(text)
 
 
 def _same(a: str, b: str, depth: int = 0) -> bool:
     """Of two normalised texts, the given one first."""
-    a, b = _bare(a), _bare(b)
+    a, b = bare(a), bare(b)
     if not a or not b or depth > 6:
         return False
     if squeezed(a) == squeezed(b):
         return True
-    a, b = ("(-\\infty,\\infty)" if squeezed(text) in _REALS else _condition(text) for text in (a, b))
+    a, b = (_worked_out(text) for text in (a, b))
+    if squeezed(a) == squeezed(b):
+        return True
     choice_a, choice_b = _LABELLED.fullmatch(a), _LABELLED.fullmatch(b)
     if choice_a or choice_b:
         return _same_choices(choice_a or a, choice_b or b, depth)
     if _words_same(a, b) or _numbers_same(a, b):
         return True
-    if len(_sides(a)) > 1 or len(_sides(b)) > 1:
+    if len(sides_of(a)) > 1 or len(sides_of(b)) > 1:
         return _relations_same(a, b, depth)
     return _structures_same(a, b, depth)
 
@@ -109,25 +141,25 @@ def _same_choices(a: re.Match | str, b: re.Match | str, depth: int) -> bool:
 
 
 def _structures_same(a: str, b: str, depth: int) -> bool:
-    nested_a, nested_b = _nesting(a), _nesting(b)
+    nested_a, nested_b = nesting_of(a), nesting_of(b)
     if nested_a != nested_b and max(nested_a, nested_b) > 1:
         return False
     if ("\\cup" in a) != ("\\cup" in b):  # of intervals "or" is the union
         a, b = (_OR_BETWEEN.sub(r"\\cup ", text) for text in (a, b))
-    parts_a, parts_b = _alternatives(a), _alternatives(b)
-    if len(parts_a) > 1 or len(parts_b) > 1 or _in_braces(a) is not None or _in_braces(b) is not None:
+    parts_a, parts_b = alternatives_of(a), alternatives_of(b)
+    if len(parts_a) > 1 or len(parts_b) > 1 or in_braces(a) is not None or in_braces(b) is not None:
         return _same_sets(parts_a, parts_b, depth)
-    for split in (_union, _matrix, _tuple):
+    for split in (union_of, matrix_of, tuple_of):
         found_a, found_b = split(a), split(b)
         if found_a and found_b:
             (kind_a, inner_a), (kind_b, inner_b) = found_a, found_b
-            together = _same_sets(inner_a, inner_b, depth) if split is _union else _same_lists(inner_a, inner_b, depth)
+            together = _same_sets(inner_a, inner_b, depth) if split is union_of else _same_lists(inner_a, inner_b, depth)
             return kind_a == kind_b and together
         if found_a or found_b:
             return False
     if re.search(r"\\(?:pm|mp)(?![A-Za-z])", a + " " + b):
         return False
-    ratio_a, ratio_b = _top(a, ":"), _top(b, ":")
+    ratio_a, ratio_b = cut_at(a, ":"), cut_at(b, ":")
     if max(len(ratio_a), len(ratio_b)) > 2 or len(ratio_a) == len(ratio_b) == 2:
         return _same_ratios(ratio_a, ratio_b, depth)
     return _expressions_same(a, b)
@@ -136,7 +168,15 @@ def _structures_same(a: str, b: str, depth: int) -> bool:
 def _expressions_same(a: str, b: str) -> bool:
     (core_a, unit_a), (core_b, unit_b) = without_unit(a), without_unit(b)
     if units_differ(unit_a, unit_b):
-        return False
+        factor = (
+            r"\frac{\pi}{180}" if (unit_a, unit_b) == ("deg", "rad") else r"\frac{180}{\pi}" if (unit_a, unit_b) == ("rad", "deg") else None
+        )
+        if factor is None and (ratio := conversion(unit_a, unit_b)) is not None:
+            factor = f"\\frac{{{ratio.numerator}}}{{{ratio.denominator}}}"
+        if factor is None:
+            return False
+        a = core_a = f"({core_a})\\cdot {factor}"
+        b = core_b
     powers_a, powers_b = (_FLOATING.sub(r"\1\\cdot 10^{\2}", core) if _FLOATING.fullmatch(core) else core for core in (core_a, core_b))
     for one, other in dict.fromkeys(((core_a, core_b), (powers_a, powers_b), (a, b))):
         try:
@@ -167,7 +207,8 @@ def _numbers_same(a: str, b: str) -> bool:
     if value_a is None or value_b is None:
         return False
     if units_differ(unit_a, unit_b):
-        return False
+        factor = conversion(unit_a, unit_b)
+        return factor is not None and value_a * factor == value_b
     if (unit_a == "%") != (unit_b == "%"):
         percent, other = (value_a, value_b) if unit_a == "%" else (value_b, value_a)
         return other in (percent, percent / 100)
@@ -184,14 +225,14 @@ def _measured(text: str) -> tuple[str, str]:
 
 
 def _number(text: str) -> Fraction | None:
-    text = _bare(text)
+    text = bare(text)
     repeating = _REPEATING.fullmatch(text.replace(" ", ""))
     if repeating:
         sign, whole, fixed, cycle = repeating.groups()
         size = Fraction(int(whole or 0)) + Fraction(int(fixed or 0), 10 ** len(fixed))
         size += Fraction(int(cycle), (10 ** len(cycle) - 1) * 10 ** len(fixed))
         return -size if sign else size
-    if "," in text and not _GROUPED.fullmatch(text.strip()):
+    if "," in text and not GROUPED.fullmatch(text.strip()):
         return None
     fraction = re.fullmatch(r"([-+]?)\s*\\frac\{\s*([^{}]+?)\s*\}\{\s*([^{}]+?)\s*\}", text)
     if fraction:
@@ -212,7 +253,9 @@ def _words_same(a: str, b: str) -> bool:
 
 
 def _words(text: str, other: str) -> str | None:
-    """As `words`; two letters ("no") are a word where the other answer says in \\text that it is words."""
+    """As `words`; a small letter is a choice where the other answer is marked as one, and two letters ("no") are a word where the other answer says in \\text that it is words."""
+    if re.fullmatch("[a-j]", text) and re.fullmatch(r"\(\s*[A-J]\s*\)|\\text\s*\{[\s(]*[A-J][\s)]*\}", other):
+        return text  # a choice
     short = "\\text" in other and re.fullmatch(r"[A-Za-z]{2}", text)
     return text.lower() if short else words(text)
 
@@ -220,7 +263,7 @@ def _words(text: str, other: str) -> str | None:
 def _are_words(a: str, b: str) -> bool:
     """Whether case does not count in two answers of the same letters: without \\text they may be products of variables, which xyz and XYZ are."""
     plain = [text for text in (a, b) if re.fullmatch(r"[A-Za-z][A-Za-z\-, ]+", text)]
-    if len(plain) < 2 or a.lower() in _SHORT_WORDS:
+    if len(plain) < 2 or a.lower() in _SHORT_WORDS or " " in (words(a) or ""):
         return True
     return min(len(a), len(b)) > 3 and a[1:] == b[1:]
 
@@ -234,9 +277,6 @@ def _based(text: str) -> re.Match | None:
 
 def _relations_same(a: str, b: str, depth: int) -> bool:
     """Of a given answer and the right one, at least one of them with a relation."""
-    a, b = _exact_side(a), _exact_side(b)
-    if not (_RELATION.search(a) or _RELATION.search(b)):
-        return _same(a, b, depth + 1)
     many_a, many_b = _statements(a), _statements(b)
     interval_a, interval_b = _as_interval(many_a, a), _as_interval(many_b, b)
     if (interval_a is None) != (interval_b is None):
@@ -254,10 +294,10 @@ def _relations_same(a: str, b: str, depth: int) -> bool:
             _point(many, other) if not _EITHER.search(text) else None for many, text, other in ((many_a, a, b), (many_b, b, a))
         )
         if point_a is not None or point_b is not None:
-            return _same(point_a or _sides(a)[-1], point_b or _sides(b)[-1], depth + 1)
-        many_a, many_b = (many if _RELATION.search(text) else _alternatives(text) for text, many in ((a, many_a), (b, many_b)))
+            return _same(point_a or sides_of(a)[-1], point_b or sides_of(b)[-1], depth + 1)
+        many_a, many_b = (many if RELATION.search(text) else alternatives_of(text) for text, many in ((a, many_a), (b, many_b)))
         return _statements_same(many_a, many_b, depth)
-    sides_a, sides_b = _sides(a), _sides(b)
+    sides_a, sides_b = sides_of(a), sides_of(b)
     if len(sides_a) == 1 or len(sides_b) == 1:
         right_a, right_b = _right_hand(a, of_expressions=len(sides_b) == 1), _right_hand(b)
         if len(sides_a) > 1 and right_a == a or len(sides_b) > 1 and right_b == b:
@@ -268,11 +308,11 @@ def _relations_same(a: str, b: str, depth: int) -> bool:
 
 def _statements(text: str) -> list[str]:
     """The parts of several answers; "x = \\pm 3", "x = 3, -3" and "x \\in \\{3, -3\\}" are "x = 3" and "x = -3"."""
-    parts = _alternatives(text) if len(_top(text, ",")) > 1 or _AND.search(text) else [text]
-    sides = _sides(parts[0]) if parts else []
+    parts = alternatives_of(text) if len(cut_at(text, ",")) > 1 or AND.search(text) else [text]
+    sides = sides_of(parts[0]) if parts else []
     if len(sides) == 3 and sides[1] in ("=", "\\in") and _NAME.fullmatch(sides[0].replace(" ", "")):
-        values = _alternatives(sides[2]) + parts[1:]
-        if len(values) > 1 and not any(_RELATION.search(part) for part in parts[1:]):
+        values = alternatives_of(sides[2]) + parts[1:]
+        if len(values) > 1 and not any(RELATION.search(part) for part in parts[1:]):
             return [f"{sides[0]} = {value}" for value in values]
     return parts
 
@@ -282,11 +322,11 @@ def _point(parts: list[str], other: str) -> str | None:
 
     A point without names has its coordinates in the order of the alphabet, if the letters follow each other there: of m and b nobody knows.
     """
-    sides = _sides(other)
+    sides = sides_of(other)
     names = re.findall("[A-Za-z]", sides[0]) if len(sides) == 3 and sides[1] == "=" and _NAME.fullmatch(sides[0].replace(" ", "")) else None
-    if len(sides) != 1 and names is None or len(parts) < 2 or (_tuple(sides[-1]) or "?")[0] != "()":
+    if len(sides) != 1 and names is None or len(parts) < 2 or (tuple_of(sides[-1]) or "?")[0] != "()":
         return None
-    values = {squeezed(_sides(part)[0]): _sides(part)[-1] for part in parts if _sides(part)[1:2] == ["="]}
+    values = {squeezed(sides_of(part)[0]): sides_of(part)[-1] for part in parts if sides_of(part)[1:2] == ["="]}
     if not len(values) == len(parts) or not all(re.fullmatch("[A-Za-z]", name) for name in values):
         return None
     if names is None:
@@ -301,19 +341,26 @@ def _statements_same(a: list[str], b: list[str], depth: int) -> bool:
     if not 0 < len(a) <= _MOST_STATEMENTS or not 0 < len(b) <= _MOST_STATEMENTS:
         return False
     (names_a, values_a), (names_b, values_b) = _named(a), _named(b)
-    if not all(_RELATION.search(part) for part in (*a, *b)):
+    if not all(RELATION.search(part) for part in (*a, *b)):
+        # Without names the order says which value is whose.
+        if any(len({_without_index(name) for name in names}) > 1 for names in (names_a, names_b)):
+            return _same_lists(values_a, values_b, depth)
         names_a = names_b = [""] * _MOST_PARTS
     elif (len(set(names_a)) == 1) != (len(set(names_b)) == 1):
-        names_a, names_b = ([re.sub(r"_\{?[0-9]\}?$", "", name) for name in names] for names in (names_a, names_b))
+        names_a, names_b = ([_without_index(name) for name in names] for names in (names_a, names_b))
     pairs_a, pairs_b = list(zip(names_a, values_a, strict=False)), list(zip(names_b, values_b, strict=False))
     same = [[m == n and _same(one, other, depth + 1) for n, other in pairs_b] for m, one in pairs_a]
     return all(map(any, same)) and all(map(any, zip(*same, strict=True)))
 
 
+def _without_index(name: str) -> str:
+    return re.sub(r"_\{?[0-9]\}?$", "", name)
+
+
 def _named(parts: list[str]) -> tuple[list[str], list[str]]:
     """What statements are about, "" for none, and what they say of it."""
     values = [_right_hand(part) for part in parts]
-    return ["" if value == part else squeezed(_sides(part)[0]) for value, part in zip(values, parts, strict=True)], values
+    return ["" if value == part else squeezed(sides_of(part)[0]) for value, part in zip(values, parts, strict=True)], values
 
 
 def _same_relation(a: list[str], b: list[str], depth: int) -> bool:
@@ -326,7 +373,8 @@ def _same_relation(a: list[str], b: list[str], depth: int) -> bool:
     if len(a) != 3 or {a[1], b[1]} & {"\\in", "\\approx"}:
         return False
     turned = _turned(b) if a[1] != b[1] else b
-    if a[1] != turned[1]:
+    solved = _NAME.fullmatch(b[0].replace(" ", "")) and not _variables(b[2])  # which 2x = 10 is not for x = 5
+    if a[1] != turned[1] or solved:
         return False
     try:
         return math_values.proportional(f"{a[0]}-({a[2]})", f"{turned[0]}-({turned[2]})", positive=a[1] not in ("=", "\\ne"))
@@ -339,41 +387,103 @@ def _turned(sides: list[str]) -> list[str]:
     return [signs.get(side, side) if place % 2 else side for place, side in enumerate(reversed(sides))]
 
 
-def _sides(text: str) -> list[str]:
-    """["x", "=", "5"] of "x = 5"; [text] where there is no relation outside of brackets."""
-    sides, start = [], 0
-    for found in _RELATION.finditer(text):
-        if _depth_at(text, found.start()) == 0:
-            sides += [text[start : found.start()].strip(), found[0]]
-            start = found.end()
-    return [*sides, text[start:].strip()]
+def _readings(given: str) -> list[str]:
+    r"""What a given answer that may hold \approx says: "x = 3" of "x \approx 3", "3\sqrt2" and "4.24" of "3\sqrt2 \approx 4.24".
+
+    Nothing of what contradicts itself. A rounded value must be a decimal: an integer is taken to be exact.
+    """
+    sides = sides_of(given)
+    if "\\approx" not in sides:
+        return [given]
+    if len(cut_at(given, ",")) > 1 or AND.search(given):
+        return [",".join(_exact_piece(piece) for piece in cut_at(given, ","))]
+    place, value = sides.index("\\approx"), sides[-1]
+    if place == 1 and (_is_label(sides[0]) or _variables(without_unit(sides[0])[0])):
+        return [f"{sides[0]} = {value}"]
+    exact, name = " ".join(sides[:place]), " ".join(sides[: place - 1])
+    rounded = _rounds_to(sides[place - 1], value)
+    if rounded is False:
+        return []
+    return [exact, f"{name} {value}"] if rounded and "." in value else [exact]
 
 
-def _exact_side(text: str) -> str:
-    """ "3\\sqrt2" of "3\\sqrt2 \\approx 4.24"; the text itself where a name alone is approximated, and of several answers."""
-    sides = _sides(text)
-    if "\\approx" not in sides or len(_top(text, ",")) > 1 or _AND.search(text):
-        return text
-    place = sides.index("\\approx")
-    return text if place == 1 and _NAME.fullmatch(sides[0].replace(" ", "")) else " ".join(sides[:place])
+def _readings_of_truth(truth: str, stated: bool) -> list[str]:
+    """As `_readings` of the right answer, where what is rounded may be said with an equals sign and both sides count.
+
+    Args:
+      truth: the right answer.
+      stated: whether the given answer is a statement, which the right one is then compared with as one.
+    """
+    sides = sides_of(truth)
+    several = len(cut_at(truth, ",")) > 1 or AND.search(truth)
+    if len(sides) >= 3 and sides[-2] == "=" and not several and not _variables(sides[-3]) and _rounds_to(sides[-3], sides[-1]):
+        sides[-2] = "\\approx"
+    if "\\approx" not in sides or several:
+        return _readings(truth)
+    place, value = sides.index("\\approx"), sides[-1]
+    if place == 1 and (_is_label(sides[0]) or _variables(without_unit(sides[0])[0])):
+        return [f"{sides[0]} = {value}"] if stated or _is_label(sides[0]) else [value]
+    return [" ".join(sides[:place]), f"{' '.join(sides[: place - 1])} {value}"]
+
+
+def _exact_piece(piece: str) -> str:
+    """Of one of several answers: "x = 3" of "x \\approx 3", "3\\sqrt2" of "3\\sqrt2 \\approx 4.24"."""
+    sides = sides_of(piece)
+    place = sides.index("\\approx") if "\\approx" in sides else 0
+    if place == 1 and (AND.search(piece) or _is_label(sides[0])):
+        return piece.replace("\\approx", "=")
+    return " ".join(sides[:place]) if place else piece
+
+
+def _rounds_to(exact: str, rounded: str) -> bool | None:
+    """Whether a decimal is what a number is rounded or cut off to; None where that cannot be said."""
+    (exact, _), (rounded, _) = without_unit(exact), without_unit(rounded)
+    value, near = math_values.real_number(exact), _number(rounded)
+    if value is None or near is None:
+        return None
+    places = len(rounded.partition(".")[2])
+    steps = abs(value) * 10**places - abs(near.numerator) * 10**places / near.denominator
+    return value * near >= 0 and -0.5 <= steps < 1
 
 
 def _region(text: str) -> tuple[str, str]:
     """("x", "S") of "x \\in S"; ("", text) of everything else."""
-    sides = _sides(text)
+    sides = sides_of(text)
     membership = len(sides) == 3 and sides[1] == "\\in" and _NAME.fullmatch(sides[0].replace(" ", ""))
     return (squeezed(sides[0]), sides[2]) if membership else ("", text)
 
 
+def _worked_out(text: str) -> str:
+    r"""What has a plainer form: \mathbb{R} and what it is without some points as intervals, determinants, transposes, multiples of vectors."""
+    if words(text) == "no solution":
+        return "\\emptyset"
+    base, *removed = cut_at(text, "\\setminus")
+    if squeezed(base) in (*_REALS, "(-\\infty,\\infty)"):
+        points = in_braces(removed[0].strip()) if len(removed) == 1 else None
+        return "(-\\infty,\\infty)" if not removed else (points and _all_but(alternatives_of(points))) or text
+    return _condition(evaluated(text))
+
+
+def _all_but(points: list[str]) -> str | None:
+    """The real numbers but for some, as intervals; None where nobody knows the order of the points."""
+    if len(points) > 1:
+        values = [math_values.real_number(point) for point in points]
+        if None in values or len(points) > _MOST_STATEMENTS:
+            return None
+        points = [points[place] for place in sorted(range(len(points)), key=values.__getitem__)]
+    ends = ["-\\infty", *points, "\\infty"]
+    return "\\cup ".join(f"({low},{high})" for low, high in itertools.pairwise(ends))
+
+
 def _condition(text: str) -> str:
     r"""What a set of real numbers says of its members: 2 < x of \{x \mid 2 < x\}; the text itself for everything else."""
-    found = _BUILDER.fullmatch(text) if _in_braces(text) is not None else None
+    found = _BUILDER.fullmatch(text) if in_braces(text) is not None else None
     return found[2].strip() if found and squeezed(found[1]) in squeezed(found[2]) else text
 
 
 def _names(parts: list[str]) -> set[str]:
     """The names that are sides of relations."""
-    return {squeezed(side) for part in parts for side in _sides(part)[::2] if _NAME.fullmatch(side)}
+    return {squeezed(side) for part in parts for side in sides_of(part)[::2] if _NAME.fullmatch(side)}
 
 
 def _variables(text: str) -> set[str]:
@@ -382,20 +492,26 @@ def _variables(text: str) -> set[str]:
 
 
 def _right_hand(text: str, of_expressions: bool = False) -> str:
-    """What "x = 5", "f(x) = 5" or "x \\in S" says of the name on its left, and what "2 + 3 = 5" comes to; the text itself for everything else.
+    """What "x = 5", "f(x) = 5", "|AB| = 5" or "x \\in S" says of what is named on its left, and what "2 + 3 = 5" comes to.
 
-    With `of_expressions` also the value of "x + y = 7": not that of "x^2 = 2", which is no solution, nor of "x + y = 0", a way to write an equation.
+    Args:
+      text: an answer; one that says nothing of the kind is returned as it is.
+      of_expressions: also the value of "x + y = 7": not that of "x^2 = 2", which is no solution, nor of "x + y = 0", a way to write an equation.
     """
-    sides = _sides(text)
+    sides = sides_of(text)
     if "=" in sides and _contradicts(sides):
         return text
-    named = len(sides) >= 3 and set(sides[1::2]) <= {"=", "\\in"}
-    if named and (_NAME.fullmatch(sides[0].replace(" ", "")) or words(sides[0]) is not None or not _variables(sides[0])):
+    signs = set(sides[1::2])
+    if signs and signs <= {"=", "\\in"} and (_is_label(sides[0]) or (signs == {"="} and not _variables(sides[0]))):
         return sides[-1]
-    if of_expressions and set(sides[1::2]) == {"="} and not _variables(without_unit(sides[-1])[0]):
-        several = len(_variables(sides[0])) > 1 and _number(sides[-1]) != 0
-        return sides[-1] if several or _NAMED.fullmatch(sides[0].replace(" ", "")) else text
+    if of_expressions and signs == {"="} and not _variables(without_unit(sides[-1])[0]):
+        return sides[-1] if len(_variables(sides[0])) > 1 and _number(sides[-1]) != 0 else text
     return text
+
+
+def _is_label(text: str) -> bool:
+    """Whether the left side of an equation names a value: x, f(2), |AB|, P(A), \\text{area}."""
+    return bool(_NAME.fullmatch(text.replace(" ", "")) or _LABEL.fullmatch(text)) or words(text) is not None
 
 
 def _contradicts(sides: list[str]) -> bool:
@@ -412,7 +528,7 @@ def _comparable(a: str, b: str) -> bool:
     try:
         math_values.same_value(core_a, core_b)
     except math_values.NotComparable:
-        return None not in (_tuple(a), _tuple(b))
+        return None not in (tuple_of(a), tuple_of(b))
     return not units_differ(unit_a, unit_b)
 
 
@@ -424,10 +540,11 @@ def _as_interval(parts: list[str], text: str) -> str | None:
       text: what they are the parts of, which says how they go together.
     """
     names, bounds = set(), []
-    if len(parts) == 1 and (sides := _sides(parts[0]))[1:2] == ["\\ne"] and len(sides) == 3 and _NAME.fullmatch(sides[0]):
-        return f"(-\\infty,{sides[2]})\\cup ({sides[2]},\\infty)"
+    if parts and all((sides := sides_of(part))[1::2] == ["\\ne"] and _NAME.fullmatch(sides[0]) for part in parts):
+        names = {squeezed(sides_of(part)[0]) for part in parts}
+        return _all_but([sides_of(part)[2] for part in parts]) if len(names) == 1 else None
     for part in parts:
-        sides = _sides(part)
+        sides = sides_of(part)
         if len(sides) == 3 and not _NAME.fullmatch(sides[0]) or len(sides) == 5 and set(sides[1::2]) <= {">", "\\ge"}:
             sides = _turned(sides)
         if len(sides) == 3:
@@ -461,116 +578,3 @@ def _same_sets(a: list[str], b: list[str], depth: int) -> bool:
 
 def _same_lists(a: list[str], b: list[str], depth: int) -> bool:
     return len(a) == len(b) <= _MOST_PARTS and all(_same(one, other, depth + 1) for one, other in zip(a, b, strict=True))
-
-
-def _alternatives(text: str) -> list[str]:
-    """The answers that a text gives: the members of a set in braces, what commas, "and" and "or" separate, both signs of \\pm."""
-    inside = _in_braces(text)
-    inner = text if inside is None else inside
-    if inside is None and _GROUPED.fullmatch(inner):
-        return [inner]
-    parts = [part for piece in _top(_AND.sub(",", inner), ",") if (part := piece.strip())]
-    signs = [
-        [part.replace("\\pm", s).replace("\\mp", {"+": "-", "-": "+"}[s]) for s in "+-"]
-        if re.search(r"\\(?:pm|mp)(?![A-Za-z])", part)
-        else [part]
-        for part in parts
-    ]
-    return [part.removeprefix("+").strip() for part in itertools.chain.from_iterable(signs)]
-
-
-def _in_braces(text: str) -> str | None:
-    """What a set in braces holds; None of everything else, \\{1\\} \\cup \\{2\\} too."""
-    return text[2:-2] if text.startswith("\\{") and text.endswith("\\}") and _closes_at(text[1:]) == len(text) - 2 else None
-
-
-def _nesting(text: str) -> int:
-    """How many sets an answer is in each other: 1 for \\{5\\} and \\emptyset, 2 for \\{\\emptyset\\}."""
-    levels = 0
-    while (inside := _in_braces(text)) is not None:
-        text, levels = inside.strip(), levels + 1
-    return levels + (text == "\\emptyset")
-
-
-def _union(text: str) -> tuple[str, list[str]] | None:
-    parts = _top(text, "\\cup")
-    return ("union", [part.strip() for part in parts]) if len(parts) > 1 else None
-
-
-def _matrix(text: str) -> tuple[str, list[str]] | None:
-    inside = text[1:-1].strip() if text[:1] + text[-1:] in ("[]", "||") else text
-    found = _MATRIX.fullmatch(inside)
-    if not found:
-        return None
-    determinant = found[1].startswith(("v", "V")) or text.startswith("|")
-    rows = [row.split("&") for row in found[2].strip().removesuffix("\\\\").split("\\\\")]
-    shape = "x".join(str(len(row)) for row in rows)
-    return ("determinant" if determinant else "matrix") + shape, [cell.strip() for row in rows for cell in row]
-
-
-def _tuple(text: str) -> tuple[str, list[str]] | None:
-    for opening, closing in itertools.product(("(", "[", "\\langle"), (")", "]", "\\rangle")):
-        if text.startswith(opening) and text.endswith(closing):
-            inner = text[len(opening) : -len(closing)]
-            parts = _top(inner, ",")
-            if len(parts) > 1:
-                kind = "()" if opening == "\\langle" else opening + closing
-                return kind, [part.strip() for part in parts]
-    return None
-
-
-def _bare(text: str) -> str:
-    """Without brackets around the whole that say nothing: {x}, (x), \\text{5}."""
-    while True:
-        text = text.strip()
-        number = re.fullmatch(r"\\text\s*\{\s*([-0-9.,/]+)\s*\}", text)
-        if number:
-            text = number[1]
-        elif (
-            len(text) > 2
-            and text[0] + text[-1] in ("{}", "()")
-            and _closes_at(text) == len(text) - 1
-            and (text[0] == "{" or not _list_like(text[1:-1]))
-        ):
-            text = text[1:-1]
-        else:
-            return text
-
-
-def _list_like(text: str) -> bool:
-    return len(_top(text, ",")) > 1 or re.fullmatch(r"\s*[A-Za-z]\s*", text) is not None
-
-
-def _closes_at(text: str) -> int:
-    depth = 0
-    for place, character in enumerate(text):
-        depth += (character in _OPEN) - (character in _CLOSE)
-        if depth == 0:
-            return place
-    return -1
-
-
-def _top(text: str, separator: str) -> list[str]:
-    """The text cut at a separator outside of brackets."""
-    parts, depth, start, place = [], 0, 0, 0
-    while place < len(text):
-        depth += (text[place] in _OPEN) - (text[place] in _CLOSE)
-        if depth == 0 and text.startswith(separator, place):
-            parts.append(text[start:place])
-            place += len(separator)
-            start = place
-        else:
-            place += 1
-    return [*parts, text[start:]]
-
-
-def _depth_at(text: str, place: int) -> int:
-    return sum((character in _OPEN) - (character in _CLOSE) for character in text[:place])
-
-
-def _depth(text: str) -> int:
-    depth = deepest = 0
-    for character in text:
-        depth += (character in _OPEN) - (character in _CLOSE)
-        deepest = max(deepest, depth)
-    return deepest

@@ -8,6 +8,7 @@ Everything is a fixed number of linear passes over a text of at most a thousand 
 
 import re
 import unicodedata
+from fractions import Fraction
 
 _SYMBOLS = {
     **dict.fromkeys("−–—‐‑‒﹣－", "-"),
@@ -26,13 +27,17 @@ _SYMBOLS = {
         "º": r"^\circ ",
     },
     **{"≤": r"\le ", "⩽": r"\le ", "≦": r"\le ", "≥": r"\ge ", "⩾": r"\ge ", "≧": r"\ge "},
-    **{"≠": r"\ne ", "≈": r"\approx ", "∈": r"\in ", "∪": r"\cup ", "∩": r"\cap "},
+    **{"≠": r"\ne ", "≈": r"\approx ", "≃": r"\approx ", "≐": r"\approx ", "≅": r"\cong ", "∈": r"\in "},
+    **{"∪": r"\cup ", "∩": r"\cap ", "∖": r"\setminus "},
     **{"∅": r"\emptyset ", "ℝ": r"\mathbb{R}", "ℤ": r"\mathbb{Z}", "ℕ": r"\mathbb{N}", "⟨": r"\langle ", "⟩": r"\rangle "},
     **{"⌊": r"\lfloor ", "⌋": r"\rfloor ", "⌈": r"\lceil ", "⌉": r"\rceil "},
     **{"\u00a0": " ", "\u202f": " ", "\u2009": " ", "\u200b": "", "\ufeff": "", "’": "'", "‘": "'", "“": '"', "”": '"', "％": "%"},
 }
-_GREEK = "alpha beta gamma delta epsilon theta lambda mu nu rho sigma tau phi omega Delta Omega".split()
-_SYMBOLS |= {letter: rf"\{name} " for letter, name in zip("αβγδεθλμνρστφωΔΩ", _GREEK, strict=True)} | {"µ": r"\mu "}
+_GREEK = (
+    "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi rho sigma tau upsilon phi chi psi omega "
+    "Gamma Delta Theta Lambda Xi Pi Sigma Phi Psi Omega"
+).split()
+_SYMBOLS |= {letter: rf"\{name} " for letter, name in zip("αβγδεζηθικλμνξρστυφχψωΓΔΘΛΞΠΣΦΨΩ", _GREEK, strict=True)} | {"µ": r"\mu "}
 _RAISED = {raised: str(digit) for digit, raised in enumerate("⁰¹²³⁴⁵⁶⁷⁸⁹")} | {"⁻": "-", "ⁿ": "n"}
 _LOWERED = {lowered: str(digit) for digit, lowered in enumerate("₀₁₂₃₄₅₆₇₈₉")}
 _PLAIN = str.maketrans(_RAISED | _LOWERED)
@@ -54,6 +59,9 @@ _SCALE = "|".join(_SCALES)
 _MEMBER = r"(?:[A-Z]|-?[0-9]+)"
 _RENAMED = {
     **{r"\\[dtc]frac(?![A-Za-z])": r"\\frac", r"\\leqs?(?:lant)?(?![A-Za-z])": r"\\le", r"\\geqs?(?:lant)?(?![A-Za-z])": r"\\ge"},
+    **{r"\\(?:simeq|doteq|thickapprox|approxeq)(?![A-Za-z])|\\(?:cong|sim)(?=\s*-?[0-9.])": r"\\approx"},
+    **{r"\\(?:backslash|smallsetminus)(?![A-Za-z])|(?<=\\mathbb\{R\})\s*-\s*(?=\\\{)": r"\\setminus "},
+    **{r"(?<=[0-9])\{,\}(?=[0-9]{3}(?![0-9]))": ""},  # of thousands
     **{r"\\neq(?![A-Za-z])": r"\\ne", r"\\to(?![A-Za-z])": r"\\rightarrow", r"\\varnothing(?![A-Za-z])": r"\\emptyset"},
     **{r"\\lbrace(?![A-Za-z])": r"\\{", r"\\rbrace(?![A-Za-z])": r"\\}", r"\\(?:lor|vee)(?![A-Za-z])": r"\\text{or}"},
     **{r"\\(?:land|wedge)(?![A-Za-z])": r"\\text{and}", r"\\(?:big)?cup(?![A-Za-z])": r"\\cup", r"\\degrees?(?![A-Za-z])": r"^\\circ"},
@@ -93,6 +101,9 @@ _PLAIN_NAMES = re.compile(
 # Thousands apart, 1 000 000; not where they may be a mixed number, an exponent's base or a factorial.
 _GROUPS = re.compile(r"(?<![0-9A-Za-z.,_^/])[1-9][0-9]{0,2}(?: [0-9]{3})+(?![0-9]|,[0-9]|\s?[0-9/^_!]|\s?\\frac)")
 _ROW_SPACE = re.compile("(?<=\x01)\\s?\\[[0-9.]+\\s?[a-z]{2}\\]")  # \\[2pt]
+_HIDDEN = re.compile(r"\\(?:[hv]?phantom|sout|st|[bx]?cancel)\s*(?=\{)")
+# ]0,1[ for (0,1): read from the left, so that the end of one interval is not the start of another.
+_INTERVAL = re.compile(r"([\[\]])((?:[^\[\](),\\]|\\(?!cup))+,(?:[^\[\](),\\]|\\(?!cup))+)([\[\]])")
 _UNARY_PLUS = re.compile(r"(^|[(\[,=<>{])\s*\+\s*(?=[0-9A-Za-z\\.(])")
 _PERCENT = re.compile(r"\\text\{\s*percent(?![A-Za-z])[A-Za-z ]*\}|\bpercent\b")
 _TEXT = re.compile(r"\\text\s*\{([^{}]*)\}")
@@ -102,7 +113,26 @@ _UNIT_WORDS = (
     "kg gram grams lb lbs pound pounds ounce ounces oz liter liters litre litres ml hour hours hr hrs minute minutes min mins second seconds sec secs day days week "
     "weeks month months year years radian radians rad point points people ways square cubic sq usd eur way times cubes"
 ).split()
+# Of each unit what it measures, its size in the first unit of these, and the power of that: a litre is a thousandth of a
+# cubic metre.
+_SIZE = {
+    **{unit: ("length", size, 1) for unit, size in {"m": "1", "km": "1000", "dm": "0.1", "cm": "0.01", "mm": "0.001"}.items()},
+    **{unit: ("length", size, 1) for unit, size in {"in": "0.0254", "ft": "0.3048", "yd": "0.9144", "mi": "1609.344"}.items()},
+    **{unit: ("length", size, 3) for unit, size in {"l": "0.001", "dl": "0.0001", "cl": "0.00001", "ml": "0.000001"}.items()},
+    **{unit: ("mass", size, 1) for unit, size in {"kg": "1", "g": "0.001", "mg": "0.000001"}.items()},
+    **{unit: ("mass", size, 1) for unit, size in {"lb": "0.45359237", "oz": "0.028349523125"}.items()},
+    **{unit: ("time", size, 1) for unit, size in {"s": "1", "min": "60", "h": "3600", "day": "86400", "week": "604800"}.items()},
+    **{unit: ("money", size, 1) for unit, size in {"dollars": "1", "cents": "0.01"}.items()},
+}
 _SPELLINGS = {
+    "day": "days",
+    "week": "weeks",
+    "oz": "ounce ounces",
+    "mg": "milligram milligrams",
+    "dm": "decimeter decimeters decimetre decimetres",
+    "dl": "deciliter deciliters decilitre decilitres",
+    "cl": "centiliter centiliters centilitre centilitres",
+    "ml": "milliliter milliliters millilitre millilitres",
     "in": "inch inches",
     "ft": "foot feet",
     "yd": "yard yards",
@@ -171,7 +201,7 @@ def normalised(text: str) -> str:
     money = re.match(r"^\s*-?\$\s*[0-9.,]+\s*$", text)  # $5 has one dollar sign, $5$ two
     text = (text if money else text.replace("$", "")).replace("\x00", "$").replace("`", "")
     text = re.sub(r"\*\*(.*)\*\*", r"\1", text)
-    text = _ENCLOSING.sub("", _SIZES.sub("", text))
+    text = _ENCLOSING.sub("", _SIZES.sub("", _without_hidden(text)))
     text = _UPRIGHT.sub(r"\\text{", _BARE_UPRIGHT.sub("", text))
     text = _SPACES.sub(" ", re.sub(r"\s?\\!\s?", "", text))
     for written, meant in _RENAMINGS:
@@ -179,7 +209,8 @@ def normalised(text: str) -> str:
     text = _GROUPS.sub(lambda found: found[0].replace(" ", ""), _ROW_SPACE.sub("", text))
     text = _PLAIN_NAMES.sub(lambda found: "\\" + {"inf": "infty", "infinity": "infty"}.get(found[0], found[0]) + " ", text)
     text = _with_braces(text)
-    text = _UNARY_PLUS.sub(r"\1", text.replace(";", ", "))
+    text = _INTERVAL.sub(_with_round_brackets, text.replace(";", ", "))
+    text = _UNARY_PLUS.sub(r"\1", text)
     text = _PLAIN_POWER.sub(lambda found: "^{" + (found[1] if found[1] is not None else found[2]) + "}", text)
     text = _PERCENT.sub(lambda found: found[0] if _says_more(found[0]) else r"\%", text)
     return " ".join(text.strip(" \x01").replace("\x01", r" \\ ").split()).lstrip(" ,;:").rstrip(" .,;:")
@@ -198,6 +229,7 @@ def words(text: str) -> str | None:
     choice = re.fullmatch(r"(?:(?:[Oo]ption|[Cc]hoice|[Aa]nswer) )?(?:\(?\s*([A-Z])\s*\)?|\(\s*([a-j])\s*\))", plain)
     if choice:
         return (choice[1] or choice[2]).lower()
+    plain = {"dne": "does not exist", "no solutions": "no solution", "no real solutions": "no real solution"}.get(plain.lower(), plain)
     return (
         plain.lower() if re.fullmatch(r"[A-Za-z][A-Za-z\-, ]+", plain) and ("\\text" in text or re.search(r"[A-Za-z]{3}", plain)) else None
     )
@@ -224,6 +256,26 @@ def units_differ(one: str, other: str) -> bool:
     if not less or less == more:
         return False
     return not (less in _MONEY and more.startswith(less + "/") or less == "deg" and more in ("degc", "degf"))
+
+
+def conversion(one: str, other: str) -> Fraction | None:
+    """The factor that makes a number in one unit, as `without_unit` gives it, a number in another; None unless both measure one thing."""
+    (factor_one, kind_one), (factor_other, kind_other) = _measure(one), _measure(other)
+    return factor_one / factor_other if kind_one and kind_one == kind_other else None
+
+
+def _measure(unit: str) -> tuple[Fraction, dict[str, int]]:
+    """A unit's size in base units, and the powers of these; none for a unit that is not known."""
+    size, kind = Fraction(1), {}
+    for place, part in enumerate({"mph": "mi/h"}.get(unit, unit).split("/")):
+        name, _, exponent = part.partition("^")
+        power = int(exponent or 1) * (-1 if place else 1)
+        if name not in _SIZE:
+            return Fraction(1), {}
+        base, factor, own = _SIZE[name]
+        size *= Fraction(factor) ** power
+        kind[base] = kind.get(base, 0) + own * power
+    return size, {base: power for base, power in kind.items() if power}
 
 
 def _one_unit(unit: str) -> str:
@@ -278,6 +330,19 @@ def _character(character: str) -> str:
     if "\uff01" <= character <= "\uff5e":  # full-width forms of ASCII
         return chr(ord(character) - 0xFEE0)
     return character
+
+
+def _without_hidden(text: str) -> str:
+    """Without what is not seen or struck out."""
+    for found in reversed(list(_HIDDEN.finditer(text))):
+        stop = _closing(text, found.end())
+        text = text[: found.start()] + " " + text[stop + 1 :] if stop >= 0 else text
+    return text
+
+
+def _with_round_brackets(interval: re.Match) -> str:
+    opening, inside, closing = interval.groups()
+    return f"{'(' if opening == ']' else '['}{inside}{')' if closing == '[' else ']'}"
 
 
 def _with_braces(text: str) -> str:

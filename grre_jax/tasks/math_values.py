@@ -37,12 +37,22 @@ _MOST_BITS = 100_000  # of a rational number's numerator or denominator
 _DIGITS = (300, 1_500)  # decimal digits that are computed; the second number where the first is too few
 _GUARD = 50  # of them, the last, which rounding may have changed
 _MOST_NOISE = 100  # decimal places: a value that rounding may have changed by more than this is none
+GREEK = (
+    "alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu nu xi rho sigma tau upsilon phi varphi chi psi omega "
+    "Gamma Delta Theta Lambda Xi Pi Sigma Phi Psi Omega ell"
+).split()
 _COMMANDS = frozenset(
-    "frac sqrt cdot times div pi sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh ln log exp binom "
-    "lfloor rfloor lceil rceil alpha beta gamma delta epsilon theta lambda mu nu phi rho sigma tau omega varphi Delta Omega circ".split()
-)
+    "frac sqrt cdot times div pi sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh ln log exp binom lfloor rfloor lceil rceil circ".split()
+).union(GREEK)
+# Letters that the parser takes for constants or functions, as the letters that stand for them: its I is the imaginary
+# unit, which is i here, its \\gamma the gamma function or Euler's constant, and it has no e_1.
+_STAND_INS = {"I": r"\Upsilon ", r"\gamma": r"\varsigma ", r"\Gamma": r"\varpi ", "e": r"\varrho ", "E": r"\hbar "}
+_TAKEN = re.compile(r"\\[A-Za-z]+|[eE](?=\s*_)|I")
+_PI_TIMES = re.compile(r"(?<=\\pi)\s*(?=\()")  # which the parser takes for a function
 _FUNCTION = re.compile(r"\\(?:arc)?(?:sin|cos|tan|cot|sec|csc|ln|log|exp)")
-_CHAIN = re.compile(r"(?:\^\s*[A-Za-z0-9]\s*){4}")  # x^x^x^x^x: LaTeX itself refuses powers of powers without braces, and the parser takes long over many
+_CHAIN = re.compile(
+    r"(?:\^\s*[A-Za-z0-9]\s*){4}"
+)  # x^x^x^x^x: LaTeX itself refuses powers of powers without braces, and the parser takes long over many
 _COMMAND = re.compile(r"\\([A-Za-z]+)")
 _MIXED = re.compile(r"([0-9]+) \\frac\{([0-9]+)\}\{([0-9]*[1-9][0-9]*)\}")
 _APART = re.compile(r"[0-9.]+ [0-9.]")  # 3 4: neither a number nor a product
@@ -91,8 +101,25 @@ def _agree(ones: "_Values", others: "_Values") -> bool:
     return all(bool(abs(a - b) <= noise_a + noise_b) for (a, noise_a), (b, noise_b) in zip(ones, others, strict=True))
 
 
+def real_number(text: str) -> Any:
+    """The value of an expression without variables, as an mpmath number.
+
+    Args:
+      text: as for `same_value`.
+
+    Returns:
+      The number, or None where the expression is not read, has variables, or is not real.
+    """
+    try:
+        values = _values(text)
+    except NotComparable:
+        return None
+    value, noise = values[0]
+    return value.real if _is_constant(values) and abs(value.imag) <= noise else None
+
+
 def proportional(first: str, second: str, positive: bool = False) -> bool:
-    """Whether one expression is the other times a constant that is not 0.
+    """Whether one expression, not a constant, is the other times a constant that is not 0.
 
     Args:
       first, second: as for `same_value`.
@@ -102,10 +129,14 @@ def proportional(first: str, second: str, positive: bool = False) -> bool:
       NotComparable: as `same_value`.
     """
     ones, others, digits = _both(first, second)
-    if not _proportional(ones, others, digits, positive):
-        return False
+    if _is_constant(ones) or not _proportional(ones, others, digits, positive):
+        return False  # any two numbers are proportional
     far_ones, far_others = _both_far(first, second)
     return not far_ones or _proportional(ones + far_ones, others + far_others, digits, positive)
+
+
+def _is_constant(values: "_Values") -> bool:
+    return all(bool(abs(value - values[0][0]) <= noise + values[0][1]) for value, noise in values)
 
 
 def _proportional(ones: "_Values", others: "_Values", digits: int, positive: bool) -> bool:
@@ -201,8 +232,8 @@ def _parsed(latex: str) -> Any:
     reader = _reader()  # before the `try`: what it raises is of the installation
     from sympy import Expr
 
-    # The parser's I is the imaginary unit, as is i here.
-    latex = latex.replace(r"^\circ", r"\cdot\frac{\pi}{180}").replace("I", r"\Upsilon ")
+    latex = _TAKEN.sub(lambda found: _STAND_INS.get(found[0], found[0]), latex.replace(r"^\circ", r"\cdot\frac{\pi}{180}"))
+    latex = _PI_TIMES.sub(r"\\cdot ", latex)
     try:
         tree = reader().parse(latex)
     except KeyboardInterrupt:
@@ -246,15 +277,19 @@ def _reader() -> Any:
 
 
 def _check_bounds(latex: str) -> None:
-    depth = deepest = 0
+    opened, deepest, paired = [], 0, True
     for character in latex:
-        depth += (character in "{([") - (character in "})]")
-        deepest = max(deepest, depth)
+        if character in "{([":
+            opened.append({"{": "}", "(": ")", "[": "]"}[character])
+            deepest = max(deepest, len(opened))
+        elif character in "})]":
+            paired = paired and bool(opened) and opened.pop() == character
     unknown = set(_COMMAND.findall(latex)) - _COMMANDS
     if (
         not latex.strip()
         or len(latex) > _MOST_CHARACTERS
-        or depth
+        or opened
+        or not paired
         or deepest > _MOST_DEPTH
         or latex.count("|") > _MOST_BARS
         or len(_FUNCTION.findall(latex)) > _MOST_FUNCTIONS
@@ -350,6 +385,7 @@ def _value(node: Any, point: int, digits: int) -> tuple[Any, Any]:
 def _applied(node: Any, name: str, arguments: list[Any], point: int, digits: int) -> Any:
     """What a node makes of the values of its arguments."""
     import mpmath
+    from sympy.core.function import AppliedUndef
 
     if node.is_Mul:
         return mpmath.fprod(arguments)
@@ -369,7 +405,7 @@ def _applied(node: Any, name: str, arguments: list[Any], point: int, digits: int
         if any(abs(argument) > _MOST_EXPONENT for argument in arguments):
             raise ValueError(f"{name} of {mpmath.nstr(arguments[0])}")
         return getattr(mpmath, {"ceiling": "ceil"}.get(name, name))(*arguments)
-    if node.is_Function and not hasattr(mpmath, name) and len(arguments) <= 3:  # f(x): a name as any other
+    if isinstance(node, AppliedUndef) and len(arguments) <= 3:  # f(x): a name as any other
         return _symbol(name, point) + sum(_symbol(f"{name}/{place}", point) * argument for place, argument in enumerate(arguments))
     raise ValueError(f"{name} has no value here")
 

@@ -1,12 +1,15 @@
-"""reasoning-gym's data sets by name: procedurally made puzzles with verifiers of their own (Stojanovski et al., arXiv 2505.24760).
+"""reasoning-gym's data sets by name: puzzles made by programs (Stojanovski et al., arXiv 2505.24760).
 
     tasks.build("reasoning_gym", dataset="spell_backward", config={"min_word_len": 3})
 
 An entry is made from its number alone, so the stream needs no storage. A tenth of the numbers' questions, chosen by a hash of their text, is held out whatever
 the seed; the stream goes past them.
 
-The package's verifiers are its own code. Some evaluate what they are given, as Python or as sympy does; what a model wrote comes to them only if it is the
-data set's own answer or cannot run anything (`reasoning_gym_answers`). Leave them to processes of their own all the same, as is done if nothing else is asked for.
+The reward is 1 for a right answer and 0 for any other. The package's scorers decide, but where they pay a wrong answer in
+full (`reasoning_gym_answers`); the part marks that they give are the component "score" of a verdict alone.
+
+Some scorers evaluate what they are given, as Python or as sympy does; what a model wrote comes to them only if it is the data
+set's own answer or cannot run anything. Leave them to processes of their own all the same, which is the default.
 """
 
 import hashlib
@@ -15,7 +18,7 @@ from typing import Any
 
 from grre_jax.errors import DataError, UsageError
 from grre_jax.tasks import addressing
-from grre_jax.tasks.reasoning_gym_answers import may_be_scored
+from grre_jax.tasks.reasoning_gym_answers import is_right, may_be_scored
 from grre_jax.tasks.task import Question, Verdict, nearest, whole_number
 from grre_jax.tasks.verifiers import after_thinking
 
@@ -96,10 +99,14 @@ class ReasoningGym:
         return list(self._held_out.values())[:count]
 
     def verify(self, question: Question, completion: str) -> Verdict:
-        """The data set's own score, from 0 to 1, of what stands between the last <answer> and </answer>, or else of the whole completion.
+        """Reward 1 if what stands between the last <answer> and </answer>, or else the whole completion, is right, else 0.
 
-        What stands before `</think>` does not count, and a completion that ends within its thinking scores 0. So does an answer that could run code or would take long
-        where the data set evaluates answers, and one that its scorer raises on.
+        Right is what the data set's own scorer pays in full, but for the data sets in whose scorers that is not so
+        (`reasoning_gym_answers.is_right`). The component "score" is the scorer's own, from 0 to 1, part marks included.
+
+        What stands before `</think>` does not count, and a completion that ends within its thinking is not right. Nor is an
+        answer that could run code or would take long where the data set evaluates answers, and one that its scorer raises
+        on. An empty answer is right only between tags, where the right one is empty.
 
         Raises:
           DataError: the question is none of this data set with these options.
@@ -107,23 +114,28 @@ class ReasoningGym:
         """
         entry = self._entry_of(question)
         given = _answer(completion)
-        score = self._score(given, entry) if given and len(given) <= _LONGEST_ANSWER and self._may_be_scored(given, entry) else 0.0
-        return Verdict(score, {"score": score, "correct": float(score == 1)})
+        name, dataset = self._maker_of(entry)
+        if given is None or len(given) > _LONGEST_ANSWER or not may_be_scored(given, entry, name, dataset):
+            return Verdict(0.0, {"score": 0.0}, correct=False)
+        score = self._score(given, entry) if given else 0.0
+        right = bool(is_right(given, score, entry, name, dataset))
+        return Verdict(float(right), {"score": score}, correct=right)
 
     def _score(self, answer: str, entry: dict[str, Any]) -> float:
         try:
             return float(self._entries.score_answer(answer, entry))
         except Exception:
-            # The text is the model's, and the verdict is that it is not right. A scorer that cannot read the data set's own answer either is broken: that is no
-            # verdict, and is counted as the error that it is.
+            # The text is the model's, and the verdict is that it is not right. A scorer that cannot read the data set's own
+            # answer either is broken: that is no verdict, and is counted as the error that it is.
             self._entries.score_answer(entry["answer"], entry)
             return 0.0
 
-    def _may_be_scored(self, answer: str, entry: dict[str, Any]) -> bool:
+    def _maker_of(self, entry: dict[str, Any]) -> tuple[str, type]:
+        """The data set that made an entry, its name and class: of a composite, the part."""
         if self.dataset != "composite":
-            return may_be_scored(answer, entry, self.dataset, type(self._entries))
+            return self.dataset, type(self._entries)
         part = entry["metadata"]["source_dataset"]
-        return may_be_scored(answer, entry, part, type(self._entries.datasets[part]))
+        return part, type(self._entries.datasets[part])
 
     @cached_property
     def _held_out(self) -> dict[str, Question]:
@@ -168,8 +180,11 @@ def _is_held_out(entry: dict[str, Any]) -> bool:
     return int.from_bytes(digest[:8], "big") % _HELD_OUT_ONE_IN == 0
 
 
-def _answer(completion: str) -> str:
+def _answer(completion: str) -> str | None:
+    """What stands between the last tags, perhaps nothing, or else the whole completion; None where that is blank."""
     completion = after_thinking(completion)
     end = completion.rfind("</answer>")
     start = completion.rfind("<answer>", 0, end) if end >= 0 else -1
-    return completion[start + len("<answer>") : end].strip() if start >= 0 else completion[-2 * _LONGEST_ANSWER :].strip()
+    if start >= 0:
+        return completion[start + len("<answer>") : end].strip()
+    return completion[-2 * _LONGEST_ANSWER :].strip() or None

@@ -1,22 +1,33 @@
-"""Which answers reasoning-gym's scorers can be given: some run what they are given, as Python or as sympy does, and a model writes anything."""
+"""Which answers reasoning-gym's scorers can be given, and which are right.
+
+Some scorers run what they are given, as Python or as sympy does, and a model writes anything: `may_be_scored`. Most
+scorers pay part of the reward for a guess, and some pay all of it for a wrong answer: `is_right`.
+"""
 
 import ast
 import cmath
 import functools
 import inspect
+import itertools
+import json
 import operator
 import re
 import string
-from collections.abc import Set
+from collections.abc import Callable, Set
+from fractions import Fraction
+from types import ModuleType
 from typing import Any
+
+from grre_jax.tasks.verifiers import final_number_is
 
 _LONGEST_EXPRESSION = 2_000  # characters of one that is evaluated
 _LARGEST_NUMBER = 10**40  # written in it
 _LARGE_FLOAT = re.compile(r"[0-9.][eE][+\-]?[0-9]{3}")
 _LARGEST_POWER = 100  # of powers of powers the product
 
-# What an answer consists of in the data sets of 0.1.25 whose scorers run texts (eval, sympy.parse_expr), found by reading them all, or take long over a few characters.
-# First patterns. The first four are of lists that neither name, call nor compute anything; in the others numbers are small, and none is NaN, which is near to all.
+# What an answer consists of in the data sets of 0.1.25 whose scorers run texts (eval, sympy.parse_expr), take long over a
+# few characters, or read words as answers; found by reading them all. First patterns. The first four are of lists that
+# neither name, call nor compute anything; in the others numbers are small, and none is NaN, which is near to all.
 _CHARACTERS = {
     "binary_matrix": r"[0-9\s,\[\]]*",
     "spiral_matrix": r"[0-9\s,\[\]]*",
@@ -26,8 +37,11 @@ _CHARACTERS = {
     "complex_arithmetic": r"[0-9\s.+\-eEijIJ()]*",
     "coin_flip": r"[0-9\s,./+\-]*(?:[eE][+\-]?[0-9]{1,3})?",
     "rubiks_cube": r"(?:[123]?\D)*[123]?",  # repetitions of a move
-    "rush_hour": r"(?:\d?\D)*\d?",  # steps of a move
-    "propositional_logic": r"[\s\S]{0,300}",
+    "propositional_logic": r"[\sA-Z()∨∧→↔¬]{0,300}",
+    # These scorers read what they know out of any words: "5 weeks" as 5, "I cannot" as C A.
+    "rush_hour": r"[A-Z][+\-][0-9](?:[\s,]+[A-Z][+\-][0-9])*",  # one digit: of more, a move takes long
+    "quantum_lock": r"[A-Ca-c\s,→>\-]*",
+    "time_intervals": r"[0-9\s:.,\-]*(?:days?[0-9\s:.,]*)?",
 }
 # Then expressions (sympy.parse_expr): the names of variables and of functions that may stand in them besides numbers and + - * / ** ( ).
 _LETTERS = frozenset(string.ascii_letters)
@@ -160,3 +174,136 @@ def _value(node: ast.expr, variable: str, at: complex) -> complex:
         case ast.BinOp(left=left, op=sign, right=right):
             return _OPERATORS[type(sign)](_value(left, variable, at), _value(right, variable, at))
     raise ValueError("no expression")
+
+
+# -- what is right --------------------------------------------------------------------------------------------------------
+# Of most data sets what their scorer pays in full. A part of the reward is no measure: an answer that never changes gets
+# it for being a number, for a cell in four of a board, for a letter that the right answer holds.
+
+_ANY_SOLUTION = 0.05  # what these two pay for legal moves that solve nothing; a solution longer than the shortest gets more
+_LONG_SOLUTIONS = frozenset({"tower_of_hanoi", "knight_swap"})  # whose questions do not ask for the shortest
+_NOTHING = frozenset({"", '""', "''"})
+
+
+def is_right(answer: str, score: float, entry: dict[str, Any], name: str, dataset: type) -> bool:
+    """Whether an answer is right.
+
+    Args:
+      answer: what a model gave, without white space around it, of which `may_be_scored` is true.
+      score: what the data set's scorer gives for it.
+      entry: the question, as the package made it.
+      name: of the data set that made it.
+      dataset: its class.
+    """
+    if entry["answer"] == "":
+        return answer in _NOTHING
+    if name not in _RULES:
+        return score > _ANY_SOLUTION if name in _LONG_SOLUTIONS else score == 1
+    try:
+        return _RULES[name](answer, entry, inspect.getmodule(dataset))
+    except (ArithmeticError, LookupError, TypeError, ValueError, RecursionError):  # it is not of the form that is asked for
+        return False
+
+
+def _is_probability(answer: str, entry: dict[str, Any], _: ModuleType) -> bool:
+    """The scorer allows 0.0001, so that 0 is right for many flips, and takes a first digit for the number: 10 for 1."""
+    wanted = Fraction(entry["answer"])
+    return abs(Fraction(answer) - wanted) <= min(Fraction(1, 10_000), wanted / 1_000)
+
+
+def _makes_the_target(answer: str, entry: dict[str, Any], _: ModuleType) -> bool:
+    """puzzle24 takes any four numbers, 6+6+6+6 for instance, and cuts what they make down to a whole one."""
+    tree = _expression(answer, frozenset(), frozenset())
+    used = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)]
+    target = entry["metadata"].get("target", 24)
+    return sorted(used) == sorted(entry["metadata"]["numbers"]) and _exactly(tree) == target
+
+
+def _exactly(node: ast.expr) -> Fraction:
+    """The value of numbers joined by + - * /. Raises ValueError for anything else, a power too."""
+    match node:
+        case ast.Constant(value=value):
+            return Fraction(value)
+        case ast.UnaryOp(op=sign, operand=inner):
+            return -_exactly(inner) if isinstance(sign, ast.USub) else _exactly(inner)
+        case ast.BinOp(left=left, op=ast.Add() | ast.Sub() | ast.Mult() | ast.Div() as sign, right=right):
+            return _OPERATORS[type(sign)](_exactly(left), _exactly(right))
+    raise ValueError("not one of the four operations")
+
+
+def _is_the_word(answer: str, entry: dict[str, Any], _: ModuleType) -> bool:
+    """game_of_life_halting takes any text for True, and its own answers too; figlet_font any that has ten letters right."""
+    return "".join(answer.split()).casefold() == str(entry["answer"]).casefold()
+
+
+def _is_the_board(answer: str, entry: dict[str, Any], _: ModuleType) -> bool:
+    """The scorer does not look at rows and columns beyond the board's, so that a large empty board is every empty one."""
+    return json.loads(answer) == json.loads(entry["answer"])
+
+
+def _is_sorted(answer: str, entry: dict[str, Any], _: ModuleType) -> bool:
+    """The scorer takes numbers that are off by up to 1."""
+    given = json.loads(answer.replace("'", '"'))
+    wanted = [float(number) for number in ast.literal_eval(entry["answer"])]
+    return isinstance(given, list) and [float(number) for number in given] == wanted
+
+
+def _is_the_final_number(answer: str, entry: dict[str, Any], _: ModuleType) -> bool:
+    """The scorer takes the first number of a text, and no sign: it is the first step's, and 18 of "18 or 19"."""
+    return final_number_is(answer, entry["answer"], question=entry["question"])
+
+
+def _are_the_roots(answer: str, entry: dict[str, Any], _: ModuleType) -> bool:
+    """The scorer passes over what is no number, and pays by distance. Questions ask for four decimal places; 0 is 0."""
+    given, wanted = (sorted(float(root) for root in text.split(",")) for text in (answer, entry["answer"]))
+    pairs = zip(given, wanted, strict=False)
+    return len(given) == len(wanted) and all(abs(a - b) <= min(1.01e-4, abs(b)) for a, b in pairs)
+
+
+def _drives_out(answer: str, entry: dict[str, Any], module: ModuleType) -> bool:
+    """The scorer passes over moves that are not possible, so that one long list of moves solves many boards."""
+    board = module.Board(entry["metadata"]["board_config"])
+    for letter, steps in re.findall(r"([A-Z])([+-][0-9])", answer):
+        piece = board._pieces[ord(letter) - ord("A")]
+        reached = piece.position + int(steps) * piece.stride
+        board.move(letter, int(steps))
+        if piece.position != reached:
+            return False
+    return board.solved
+
+
+def _is_inferred(answer: str, entry: dict[str, Any], module: ModuleType) -> bool:
+    """The scorer takes whatever follows, so that P ∨ Q is right for most questions, as anything is where premises contradict.
+
+    Right is a statement, or several joined by ∧, of which one at least follows from the premises together and from none alone.
+    """
+    said, parts = [module.Expression.from_string(answer)], []
+    while said:
+        part = said.pop()
+        if part.operator is module.Operator.AND:
+            said += [part.left, part.right]
+        else:
+            parts.append(part)
+    premises = [module.Expression.from_string(premise) for premise in entry["metadata"]["premises"]]
+    variables = entry["metadata"]["variables"]
+    worlds = [dict(zip(variables, values, strict=True)) for values in itertools.product((False, True), repeat=len(variables))]
+    possible = [world for world in worlds if all(premise.evaluate(world) for premise in premises)]
+    if not possible or not all(part.evaluate(world) for world in possible for part in parts):
+        return False
+    given = [[world for world in worlds if premise.evaluate(world)] for premise in premises]
+    return any(not any(all(part.evaluate(world) for world in alone) for alone in given) for part in parts)
+
+
+_RULES: dict[str, Callable[[str, dict[str, Any], ModuleType], bool]] = {
+    "coin_flip": _is_probability,
+    "countdown": _makes_the_target,
+    "figlet_font": _is_the_word,
+    "game_of_life": _is_the_board,
+    "game_of_life_halting": _is_the_word,
+    "gsm_symbolic": _is_the_final_number,
+    "number_sorting": _is_sorted,
+    "polynomial_equations": _are_the_roots,
+    "propositional_logic": _is_inferred,
+    "puzzle24": _makes_the_target,
+    "rush_hour": _drives_out,
+}

@@ -111,7 +111,7 @@ def kinds_of(record: Record) -> str:
 def _parse(line: str, path: Path, number: int) -> Record:
     try:
         record = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DataError(f"{path}, line {number}: this is no JSON ({error}); correct the line.") from error
     if not isinstance(record, dict):
         raise DataError(f"{path}, line {number}: a JSON object is needed, not a {type(record).__name__}; correct the line.")
@@ -126,16 +126,16 @@ def _parquet(file: Path) -> Iterator[Record]:
         with parquet.ParquetFile(file) as table:
             for batch in table.iter_batches(1024):
                 yield from batch.to_pylist()
-    except (OSError, pyarrow.ArrowException) as error:
+    except (OSError, ValueError, LookupError, NotImplementedError, pyarrow.ArrowException) as error:
         raise DataError(
-            f"{file} cannot be read as Parquet ({str(error).splitlines()[0][:160]}): give the file as it was published."
+            f"{file} cannot be read as Parquet ({' '.join(str(error).split())[:160]}): give the file as it was published."
         ) from error
 
 
 def _json(file: Path) -> Iterator[Record]:
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise DataError(
             f"{file} cannot be read as JSON ({error}): give the file as it was published; one with an object a line must be named .jsonl."
         ) from error

@@ -13,7 +13,9 @@ A task of one's own is any object with `name`, `question`, `evaluation` and `ver
         name = "coin"
         def question(self, position): return Question(f"coin/{position}", "Heads or tails?", "heads")
         def evaluation(self, count): return [Question("coin/held-out", "Tails or heads?", "heads")]
-        def verify(self, question, completion): return Verdict(float(question.answer in completion.lower()))
+        def verify(self, question, completion):
+            correct = question.answer in completion.lower()
+            return Verdict(reward=1.0 if correct else -1.0, correct=correct)
 
     def build(seed=0):
         return Coin()
@@ -64,17 +66,39 @@ class Question:
     demonstration: str | None = None
 
 
+CORRECT = "correct"  # the component that holds a verdict's correctness, 0 or 1, also in stored records
+
+
 @dataclass(frozen=True)
 class Verdict:
     """The judgement of one completion.
 
+    Reward and correctness are two things: the reward may be shaped, correctness counts completions
+    for accuracy, pass@k and maj@k. Correctness is kept as the component "correct": give it as
+    `correct` or as that component. A task that gives neither has an accuracy only where all its
+    rewards are 0 or 1.
+
     Attributes:
       reward: what the policy is trained on.
       components: the parts the reward is made of, by name; the same names for every completion of a task.
+      correct: whether the completion is right; None if the task does not say.
     """
 
     reward: float
     components: dict[str, float] = field(default_factory=dict)
+    correct: bool | None = None
+
+    def __post_init__(self):
+        # Nothing raises here: `judging` checks what a verifier returns and counts what it refuses.
+        if not isinstance(self.components, dict):
+            return
+        if self.correct is None:
+            stored = self.components.get(CORRECT)
+            if isinstance(stored, int | float) and stored in (0, 1):
+                object.__setattr__(self, "correct", bool(stored))
+        elif CORRECT not in self.components:
+            value = float(self.correct) if isinstance(self.correct, bool) else self.correct
+            object.__setattr__(self, "components", {**self.components, CORRECT: value})
 
 
 @runtime_checkable

@@ -5,19 +5,35 @@ The end of a completion is a token like any other: it is sampled, scored and tra
 """
 
 import hashlib
+import itertools
 import json
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from grre_jax.errors import DataError, UsageError
+from grre_jax.json_files import MAX_INTEGER, NULL, OBJECT, TEXT, TOKENS, Domain, check, list_of, number, read_object, require
 from grre_jax.tasks.task import Question
 
 # In tokenizer_config.json this key says that the folder holds a CharTokenizer; transformers carries it along unread.
 _CHARACTERS_KEY = "grre_characters"
 _UNKNOWN = "\N{REPLACEMENT CHARACTER}"
+Message = dict[str, Any]  # {"role": ..., "content": text}, and whatever else the chat template reads
 # Enough text to tell apart tokenizers that share a vocabulary and merge or normalise differently.
 _PROBE = "The 3 répliques cost $1,234.50 — naïve 中文 😀\n\n  def f(x):\treturn x**2  # İstanbul"
+
+
+# What AutoTokenizer reads of these files and does not check by itself. A special token is its text, or an object with it.
+_SPECIAL = (
+    TEXT | NULL | Domain("an object with a string content", lambda value: isinstance(value, dict) and TEXT.holds(value.get("content")))
+)
+_TOKENIZER_FIELDS = {
+    **dict.fromkeys(("bos_token", "eos_token", "pad_token", "unk_token"), _SPECIAL),
+    "chat_template": TEXT | NULL | list_of(OBJECT, "a list of objects"),
+    "model_max_length": number() | NULL,
+    "model": OBJECT,
+}
 
 
 @runtime_checkable
@@ -122,11 +138,16 @@ class CharTokenizer:
     def load(cls, folder: str | Path) -> "CharTokenizer":
         """Reads what `save` wrote; DataError if the folder holds no character tokenizer."""
         path = Path(folder) / "tokenizer_config.json"
-        settings = _read_json(path)
+        settings = read_object(path)
         characters, eos, pad = settings.get(_CHARACTERS_KEY), settings.get("eos_token"), settings.get("pad_token")
         if not all(isinstance(value, str) for value in (characters, eos, pad)):
             raise DataError(f"{path} describes no character tokenizer: point at a folder that CharTokenizer.save wrote.")
-        return cls(characters, eos, pad)
+        try:
+            return cls(characters, eos, pad)
+        except UsageError as error:
+            raise DataError(
+                f"{path} describes no character tokenizer ({error}): point at a folder that CharTokenizer.save wrote."
+            ) from error
 
     def _encode(self, text: str) -> list[int]:
         try:
@@ -162,19 +183,28 @@ class ChatTokenizer:
         if _holds_characters(self.folder):
             raise UsageError(f"{folder} holds a character tokenizer, not a chat model's: read it with load_tokenizer.")
         transformers = _library("transformers")
-        if (self.folder / "tokenizer.json").is_file():
-            _read_json(self.folder / "tokenizer.json")  # for a torn file the library raises a bare Exception
+        for name in ("tokenizer.json", "tokenizer_config.json"):
+            if os.path.lexists(self.folder / name):
+                check(read_object(self.folder / name), _TOKENIZER_FIELDS, self.folder / name, closed=False)
         try:
-            self.tokenizer = transformers.AutoTokenizer.from_pretrained(str(self.folder), local_files_only=True)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:  # what AutoTokenizer raises for files it cannot use
+            self.tokenizer = transformers.AutoTokenizer.from_pretrained(str(self.folder), local_files_only=True, trust_remote_code=False)
+            ids = sorted(self.tokenizer.get_vocab().values())
+            self.tokenizer.encode(_PROBE)  # some files load and cannot be used
+        except BaseException as error:  # whatever the libraries raise for files that they cannot use; a panic of Rust is no Exception
+            if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+                raise
             raise DataError(
                 f"The tokenizer in {self.folder} cannot be loaded ({_line(error)}): copy the model's tokenizer files anew."
             ) from error
+        repeated = next((one for one, other in itertools.pairwise(ids) if one == other), None)
+        if not ids or ids[-1] > MAX_INTEGER or repeated is not None:
+            fault = "has no tokens" if not ids else f"has two tokens of id {repeated}" if repeated is not None else f"has the id {ids[-1]}"
+            raise DataError(f"The tokenizer in {self.folder} {fault}: copy the model's tokenizer files anew.")
         self.has_template = bool(getattr(self.tokenizer, "chat_template", None))
         if system_prompt is not None and not self.has_template:
             raise UsageError(f"system_prompt is set, but the tokenizer in {self.folder} has no chat template to put it in: leave it out.")
         self.system_prompt = system_prompt
-        self.vocab_size = len(self.tokenizer)
+        self.vocab_size = ids[-1] + 1  # ids may have gaps
         self.eos_ids = self._find_eos()
         pad = self.tokenizer.pad_token_id
         self.pad_id = self.eos_ids[0] if pad is None else int(pad)
@@ -200,9 +230,9 @@ class ChatTokenizer:
         """The ids of a prompt, template included."""
         text = self.render(question)
         # A template writes the beginning-of-text token itself.
-        return self.tokenizer.encode(text, add_special_tokens=False) if self.has_template else self.encode_text(text)
+        return self._plain_ids(text) if self.has_template else self.encode_text(text)
 
-    def encode_messages(self, messages: list[dict[str, str]]) -> list[int]:
+    def encode_messages(self, messages: list[Message]) -> list[int]:
         """The ids of a conversation, up to where the assistant begins to speak. The system prompt, if there is one, goes before it unless it begins with its own.
 
         Args:
@@ -213,19 +243,91 @@ class ChatTokenizer:
         """
         if not self.has_template:
             raise UsageError(f"The tokenizer in {self.folder} has no chat template, so it cannot read messages: give it text.")
-        return self.tokenizer.encode(self._render(messages), add_special_tokens=False)
+        return self._plain_ids(self._render(messages))
+
+    def encode_conversation(
+        self, prompt: list[Message], completion: list[Message], *, cut: bool = False, tools: list[dict[str, Any]] | None = None
+    ) -> tuple[list[int], list[int], list[int]]:
+        """Encodes a conversation and marks which of its tokens the assistant wrote.
+
+        The prompt ends where the assistant begins to speak. An assistant's turn is what follows, through the first end token: a policy
+        samples that token. Everything else (tool results, user turns, what the template writes between turns) is an observation.
+
+        Args:
+          prompt: messages before the completion.
+          completion: messages that begin with the assistant's.
+          cut: the last message is an assistant's that was cut at a token limit: it gets no end token.
+          tools: definitions for the template, as transformers takes them.
+
+        Returns:
+          The ids of the prompt, the ids of the completion, and a mask over the latter: 1 for what the assistant wrote, 0 elsewhere.
+
+        Raises:
+          UsageError: there is no template, or it refuses the conversation, rewrites earlier turns, or marks no end of a turn.
+        """
+        if not self.has_template:
+            raise UsageError(f"The tokenizer in {self.folder} has no chat template, so it cannot read messages: give it text.")
+        messages = [*prompt, *completion]
+        turns = [place for place in range(len(prompt), len(messages)) if messages[place]["role"] == "assistant"]
+        cuts = [self._render(messages[:place], tools=tools) for place in turns]
+        whole = self._render(messages, generation=False, tools=tools)
+        pieces = [after[len(before) :] for before, after in zip(cuts, [*cuts[1:], whole], strict=True)]
+        encoded = [self._plain_ids(text) for text in pieces]
+        prompt_ids, tokens, mask = self._plain_ids(cuts[0]), [], []
+        same = cuts[0] + "".join(pieces) == whole and sum(encoded, prompt_ids) == self._plain_ids(whole)
+        for place, cut_at, piece, ids in zip(turns, cuts, pieces, encoded, strict=True):
+            size = self._turn_tokens(messages[place], piece, ids)
+            alone = self._render(messages[: place + 1], generation=False, tools=tools)  # as it was when it was written
+            same = same and alone.startswith(cut_at) and self._plain_ids(alone[len(cut_at) :])[:size] == ids[:size]
+            tokens += ids
+            mask += [1] * size + [0] * (len(ids) - size)
+        if not same:
+            raise UsageError(
+                f"The chat template in {self.folder} writes earlier turns otherwise once later ones follow, so that the tokens that were "
+                "sampled cannot be told: give the tokens, with a mask."
+            )
+        if messages[-1]["role"] == "assistant":  # nothing is conditioned on what the template writes after the last turn
+            end = len(tokens) - len(encoded[-1]) + size - cut
+            tokens, mask = tokens[:end], mask[:end]
+        return prompt_ids, tokens, mask
+
+    def _turn_tokens(self, message: Message, piece: str, ids: list[int]) -> int:
+        """How many of the ids that begin with an assistant's turn are that turn's, its end token included."""
+        content = message.get("content") or ""
+        if any(token in self.eos_ids for token in self._plain_ids(content)):
+            raise UsageError(f"An assistant's message holds an end token in its text ({content[:60]!r}): leave it out.")
+        if message.keys() == {"role", "content"} and not piece.startswith((content, content.strip())):
+            raise UsageError(
+                f"The chat template in {self.folder} begins an assistant's turn {piece[:40]!r} where the message begins {content[:40]!r}, "
+                "so that the tokens that were sampled cannot be told: give the tokens, with a mask."
+            )
+        ends = [place for place, token in enumerate(ids, 1) if token in self.eos_ids]
+        if not ends:
+            raise UsageError(
+                f"The chat template in {self.folder} ends an assistant's turn with none of the end tokens {list(self.eos_ids)}: "
+                "set eos_token_id in its generation_config.json."
+            )
+        return ends[0]
+
+    def _plain_ids(self, text: str, special: bool = False) -> list[int]:
+        """The ids of a text; with those that the tokenizer adds of its own accord if `special`."""
+        try:
+            text.encode()  # the library fails in ways of its own where this fails
+        except UnicodeEncodeError as error:
+            raise UsageError("The text holds half of a surrogate pair, which is no character: correct it.") from error
+        return self.tokenizer.encode(text, add_special_tokens=special)
 
     def encode_text(self, text: str) -> list[int]:
         """The ids of a text as it is, without the template, with the beginning-of-text token if the tokenizer writes one."""
-        ids = self.tokenizer.encode(text)
+        ids = self._plain_ids(text, special=True)
         # A tokenizer set up to end every text would have the model continue after the end.
-        while ids and ids[-1] in self.eos_ids and len(ids) > len(self.tokenizer.encode(text, add_special_tokens=False)):
+        while ids and ids[-1] in self.eos_ids and len(ids) > len(self._plain_ids(text)):
             ids.pop()
         return ids
 
     def encode_completion(self, text: str) -> list[int]:
         """The ids of a completion, ended with the first of `eos_ids`."""
-        return [*self.tokenizer.encode(text, add_special_tokens=False), self.eos_ids[0]]
+        return [*self._plain_ids(text), self.eos_ids[0]]
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text of ids, special tokens dropped."""
@@ -235,15 +337,13 @@ class ChatTokenizer:
         """Writes the tokenizer's files, template included, for a model to be exported with."""
         self.tokenizer.save_pretrained(str(folder))
 
-    def _render(self, messages: list[dict[str, str]]) -> str:
-        """A conversation inside the template."""
+    def _render(self, messages: list[Message], *, generation: bool = True, tools: list[dict[str, Any]] | None = None) -> str:
+        """A conversation inside the template, by default up to where the assistant begins to speak."""
         if self.system_prompt is not None and messages[0]["role"] != "system":
             messages = [{"role": "system", "content": self.system_prompt}, *messages]
-        from jinja2 import TemplateError
-
         try:
-            return self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
-        except TemplateError as error:
+            return self.tokenizer.apply_chat_template(messages, tools=tools, add_generation_prompt=generation, tokenize=False)
+        except Exception as error:  # the template is a program of the folder's own
             raise UsageError(
                 f"The chat template in {self.folder} refuses the conversation ({_line(error)}): leave system_prompt out or correct it."
             ) from error
@@ -253,7 +353,7 @@ class ChatTokenizer:
         found = [self.tokenizer.eos_token_id]
         for name in ("generation_config.json", "config.json"):
             path = self.folder / name
-            ids = _read_json(path).get("eos_token_id") if path.is_file() else None
+            ids = require(read_object(path).get("eos_token_id"), TOKENS, path, "eos_token_id") if os.path.lexists(path) else None
             if ids is not None:
                 found += ids if isinstance(ids, list) else [ids]
                 break
@@ -281,26 +381,16 @@ def load_tokenizer(folder: str | Path, system_prompt: str | None = None) -> Char
 
 def _holds_characters(folder: Path) -> bool:
     path = folder / "tokenizer_config.json"
-    return path.is_file() and _CHARACTERS_KEY in _read_json(path)
+    return os.path.lexists(path) and _CHARACTERS_KEY in read_object(path)
 
 
 def _require_tokenizer_files(folder: Path) -> None:
     if not folder.is_dir():
         raise DataError(f"The tokenizer folder {folder} does not exist: give the folder of a model with its tokenizer files.")
-    if not any((folder / name).is_file() for name in ("tokenizer.json", "tokenizer.model", "vocab.json", "tokenizer_config.json")):
+    if not any(os.path.lexists(folder / name) for name in ("tokenizer.json", "tokenizer.model", "vocab.json", "tokenizer_config.json")):
         raise DataError(
             f"{folder} holds no tokenizer (tokenizer.json, tokenizer.model or vocab.json): copy the model's tokenizer files there."
         )
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path} cannot be read as JSON ({_line(error)}): restore the file.") from error
-    if not isinstance(content, dict):
-        raise DataError(f"{path} holds no JSON object: restore the file.")
-    return content
 
 
 def _library(name: str) -> Any:
@@ -310,7 +400,7 @@ def _library(name: str) -> Any:
         raise UsageError(f"This needs the Python package {name}, which is not installed: run `pip install {name}`.") from error
 
 
-def _line(error: Exception) -> str:
+def _line(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
 
 

@@ -68,13 +68,13 @@ class ToolACE(StoredQuestions):
         try:
             given = read_calls(completion)
         except NotCalls:
-            return Verdict(0.0, {"correct": 0.0, "well_formed": 0.0})
+            return Verdict(0.0, {"well_formed": 0.0}, correct=False)
         try:
             wanted = read_calls(question.answer)
         except NotCalls:
-            return Verdict(0.0, {"correct": 0.0, "well_formed": 1.0})
-        right = float(same_calls(given, wanted) if wanted else not given and bool(after_thinking(completion).strip()))
-        return Verdict(right, {"correct": right, "well_formed": 1.0})
+            return Verdict(0.0, {"well_formed": 1.0}, correct=False)
+        right = same_calls(given, wanted) if wanted else not given and bool(after_thinking(completion).strip())
+        return Verdict(float(right), {"well_formed": 1.0}, correct=right)
 
     def _questions_of(self, split: str, record: Record, where: str) -> Iterable[tuple[str, Question]]:
         system, turns = record.get("system"), record.get("conversations")
@@ -105,7 +105,7 @@ class ToolACE(StoredQuestions):
 
 
 def _is_turn(turn: Any) -> bool:
-    return isinstance(turn, dict) and turn.get("from") in _ROLES and isinstance(turn.get("value"), str)
+    return isinstance(turn, dict) and turn.get("from") in tuple(_ROLES) and isinstance(turn.get("value"), str)
 
 
 def _prompt(system: str, turns: list[dict[str, str]]) -> str:

@@ -1,4 +1,4 @@
-"""A run's train step and sampler over arrays that are never allocated: what ahead-of-time compilation compiles."""
+"""A run's train step and calls of the sampler over arrays that are never allocated: what ahead-of-time compilation compiles."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from grre_jax.sampling.state import Shape, prepared
 from grre_jax.training import setup
 from grre_jax.training import state as states
 from grre_jax.training.batches import BatchShape, PackedBatch, pack
+from grre_jax.training.calls import Call
 from grre_jax.training.draws import Purpose, run_key
 from grre_jax.training.step import make_train_step
 
@@ -63,53 +64,55 @@ class AbstractRun:
         temperature = jax.ShapeDtypeStruct((), jnp.float32)
         return step.lower(self.state, self.batch, self.objective, temperature, key, reference, self.frozen)
 
-    def prompts_per_call(self) -> int:
-        """Prompts that are sampled at once: a multiple of the devices that rows are cut over."""
-        devices = parallel.row_devices(self.mesh)
-        return -(-min(self.config.sampling.prompts_per_call, self.config.training.groups_per_step) // devices) * devices
+    def shape_of(self, call: Call) -> Shape:
+        """What a run's programs of the call are compiled for."""
+        return call.shape(parallel.row_devices(self.mesh), str(self.model_dtype()))
 
-    def lower_sampler(self) -> jax.stages.Lowered:
-        """One call of the sampler, lowered for the mesh: prompts cut over data and fsdp, as a run places them."""
-        settings, count = self.config.sampling, self.prompts_per_call()
-        cut, whole = meshes.rows(self.mesh), meshes.replicated(self.mesh)
+    def lower_call(self, call: Call) -> jax.stages.Lowered:
+        """A whole call of the sampler as one program, lowered for the mesh: prompts cut over data and fsdp, as a run places them.
+
+        A run makes it of several programs, whose steps and fills follow each other: of the same shape but for the number of steps.
+        """
+        shape, settings = self.shape_of(call), call.settings
+        whole = meshes.replicated(self.mesh)
 
         def array(shape, dtype, sharding):
             return jax.ShapeDtypeStruct(shape, dtype, sharding=sharding)
 
-        shape = Shape(
-            shards=parallel.row_devices(self.mesh),
-            rows=count * settings.num_samples // parallel.row_devices(self.mesh),
-            lanes=count // parallel.row_devices(self.mesh),
-            samples=settings.num_samples,
-            steps=settings.max_new_tokens,
-            resident=True,
-            prompt_tokens=settings.max_prompt_tokens,
-            cache_dtype=settings.cache_dtype or str(self.model_dtype()),
-        )
+        waves, fills = call.waves(shape), call.fills(shape)
+        shape = dataclasses.replace(shape, steps=waves * settings.max_new_tokens)
         numbers = SamplingDistribution(
             array((), jnp.float32, whole), array((), jnp.int32, whole), array((), jnp.float32, whole), array((), jnp.float32, whole)
         )
         columns = requests.bucket(settings.max_new_tokens)
 
-        def call(params, prompts, lengths, limits, keys, distribution, eos):
-            """What a run does by several programs, in one."""
+        def call_all(params, prompts, lengths, limits, keys, distribution, eos):
             weights = prepared(nnx.merge(self.graph, params))
-            ones = jnp.zeros_like(lengths)
-            lanes = Lanes(ones, lengths, ones + shape.samples, ones, ones, ones, limits, keys)
             state = engine.new_state(shape, weights, columns)
-            index = jnp.broadcast_to(jnp.arange(shape.lanes, dtype=jnp.int32), lengths.shape)
             rotary = engine.prompt_rotary(weights.model.config, shape.prompt_tokens)
-            state = engine.prefill(shape, weights, state, rotary, lanes, prompts, index)
+            index = jnp.broadcast_to(jnp.arange(shape.prefilled, dtype=jnp.int32), lengths.shape[1:])
+
+            def fill(state, part):
+                prompts, lengths, limits, keys = part
+                zeros = jnp.zeros_like(lengths)
+                lanes = Lanes(zeros, lengths, zeros + shape.samples, zeros, zeros, zeros, limits, keys)
+                return engine.prefill(shape, weights, state, rotary, lanes, prompts, index), None
+
+            parts = (prompts, lengths, limits, keys)
+            if fills == 1:
+                state, _ = fill(state, jax.tree.map(lambda x: x[0], parts))
+            else:
+                state, _ = jax.lax.scan(fill, state, parts)
             return engine.advance(shape, weights, state, distribution, eos, jnp.zeros(shape.shards, jnp.int32), jnp.int32(0), False)[1]
 
-        lead = (shape.shards, shape.lanes)
+        lead, rows = (fills, shape.shards, shape.prefilled), meshes.rows(self.mesh, axis=1)
         with meshes.use(self.mesh):
-            return jax.jit(call).lower(
+            return jax.jit(call_all).lower(
                 states.full(self.state.params, self.frozen),
-                array((*lead, settings.max_prompt_tokens), jnp.int32, cut),
-                array(lead, jnp.int32, cut),
-                array((*lead, settings.num_samples), jnp.int32, cut),
-                array((*lead, settings.num_samples, KEY_WORDS), jnp.uint32, cut),
+                array((*lead, settings.max_prompt_tokens), jnp.int32, rows),
+                array(lead, jnp.int32, rows),
+                array((*lead, settings.num_samples), jnp.int32, rows),
+                array((*lead, settings.num_samples, KEY_WORDS), jnp.uint32, rows),
                 numbers,
                 array((requests.ENDS,), jnp.int32, whole),
             )

@@ -1,6 +1,6 @@
 """`grre compile`: what a run would need and take on a named TPU slice, by the TPU compiler and a roofline, without any TPU.
 
-The run's own train step and sampler are compiled for the slice on abstract arrays. Memory is what the compiler allocates; time is
+The run's own train step and calls of the sampler (`training.calls`) are compiled for the slice on abstract arrays. Memory is what the compiler allocates; time is
 `parallel.roofline`'s.
 """
 
@@ -14,9 +14,12 @@ from typing import Any
 import jax
 
 from grre_jax.config import Config
+from grre_jax.errors import UsageError
 from grre_jax.parallel import roofline
+from grre_jax.parallel.mesh import row_devices
 from grre_jax.parallel.topology import Topology, topology
 from grre_jax.training.abstract import AbstractRun, abstract_run, bytes_a_device
+from grre_jax.training.calls import Call, evaluation_call, training_calls
 
 # What the runtime keeps of a chip's memory: the compiler calls 15.75 GiB of v5e's 16 available.
 RESERVED_BYTES = 2**28
@@ -57,7 +60,7 @@ class Report:
     """One compiled program: what it needs, and what it costs where it fits.
 
     Attributes:
-        program: "train step" or "sampler".
+        program: "train step", "sampler" or "evaluation".
         memory: per chip.
         capacity: bytes of the chip's HBM that a program may use.
         fits: whether the compiler could place its part, and all together is within the capacity.
@@ -67,6 +70,8 @@ class Report:
         mfu: model_flops / (time x chips x peak).
         compile_seconds: how long the compiler took.
         advice: what to change first where it does not fit.
+        call: of the sampler: {"prompts", "samples", "rows" decoded side by side over all chips, "refilled" (whether rows take what waits), "kept_prompts"};
+            None for the train step.
     """
 
     program: str
@@ -79,30 +84,65 @@ class Report:
     mfu: float
     compile_seconds: float
     advice: tuple[str, ...]
+    call: dict[str, Any] | None = None
 
 
-def compile_run(
-    config: Config, name: str, *, programs: tuple[str, ...] = ("train step", "sampler")
-) -> tuple[Topology, AbstractRun, list[Report]]:
+PROGRAMS = ("train step", "sampler", "evaluation")
+
+
+def dispatched(config: Config) -> dict[str, Call | None]:
+    """The programs that a run calls, with the call of those that sample: the largest, where training has several sizes."""
+    training, evaluation = training_calls(config), evaluation_call(config)
+    found: dict[str, Call | None] = {"train step": None} if config.training.steps else {}
+    found |= {"sampler": training[0]} if training else {}
+    return found | ({"evaluation": evaluation} if evaluation else {})
+
+
+def compile_run(config: Config, name: str, *, programs: tuple[str, ...] = ()) -> tuple[Topology, AbstractRun, list[Report]]:
     """Compiles a run's programs for a slice.
 
     Args:
         config: the run.
         name: the slice, such as "v5e:16x16".
-        programs: which of "train step" and "sampler".
+        programs: which of `PROGRAMS`; if none, all that the run calls, those that are alike once.
 
     Raises:
-        UsageError: no TPU compiler, an unknown slice, or a field that cannot be used.
+        UsageError: no TPU compiler, an unknown slice, a program that the run does not call, or a field that cannot be used.
     """
+    known = dispatched(config)
+    if missing := [program for program in programs if program not in known]:
+        raise UsageError(_WHY_NOT[missing[0]])
     slice_ = topology(name)
     run = abstract_run(config, slice_.devices)
-    reports = [_report(program, run, slice_) for program in programs]
-    return slice_, run, reports
+    shapes = {program: run.shape_of(call) if call else None for program, call in known.items()}
+    if not programs:  # an evaluation that samples in training's shape is training's program
+        known = {program: call for i, (program, call) in enumerate(known.items()) if shapes[program] not in list(shapes.values())[:i]}
+    return slice_, run, [_report(program, run, slice_, known[program]) for program in programs or known]
 
 
-def _report(program: str, run: AbstractRun, slice_: Topology) -> Report:
-    lowered = run.lower_step() if program == "train step" else run.lower_sampler()
-    tokens, model_flops = step_work(run) if program == "train step" else sampler_work(run)
+_WHY_NOT = {
+    "train step": "--program step: training.steps is 0, so the run takes no step",
+    "sampler": "--program sampler: this run samples nothing of its own: data.path or data.mix gives all of its data, or training.steps is 0",
+    "evaluation": "--program evaluation: evaluation.questions is 0, so the run evaluates nothing",
+}
+
+
+def call_summary(call: Call, devices: int, activations: str) -> dict[str, Any]:
+    """A call for a report: prompts, completions of each, rows decoded side by side and whether they are refilled, over `devices` that rows are cut over."""
+    shape = call.shape(devices, activations)
+    return {
+        "prompts": call.filled(devices),
+        "samples": shape.samples,
+        "rows": shape.rows * shape.shards,
+        "refilled": not shape.resident,
+        "kept_prompts": shape.lanes * shape.shards,
+    }
+
+
+def _report(program: str, run: AbstractRun, slice_: Topology, call: Call | None = None) -> Report:
+    lowered = run.lower_call(call) if call else run.lower_step()
+    tokens, model_flops = call_work(run, call) if call else step_work(run)
+    summary = call_summary(call, row_devices(run.mesh), str(run.model_dtype())) if call else None
     start = time.perf_counter()
     capacity = int(slice_.chip.hbm_bytes) - RESERVED_BYTES
     try:
@@ -110,16 +150,16 @@ def _report(program: str, run: AbstractRun, slice_: Topology) -> Report:
     except jax.errors.JaxRuntimeError as error:
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise
-        memory = _exhausted(run, program, str(error))
-        return Report(
-            program, memory, capacity, False, None, tokens, model_flops, 0.0, time.perf_counter() - start, advice(run, program, memory)
-        )
+        memory, seconds = _exhausted(run, program, str(error)), time.perf_counter() - start
+        words = advice(run, program, memory, call)
+        return Report(program, memory, capacity, False, None, tokens, model_flops, 0.0, seconds, words, summary)
     seconds = time.perf_counter() - start
     memory = _memory(run, program, compiled.memory_analysis())
     cost = roofline.analyse(compiled.as_text(), slice_.torus(run.mesh))
     mfu = model_flops / (cost.seconds * len(slice_.devices) * slice_.chip.peak_flops)
     fits = memory.total <= capacity
-    return Report(program, memory, capacity, fits, cost, tokens, model_flops, mfu, seconds, () if fits else advice(run, program, memory))
+    words = () if fits else advice(run, program, memory, call)
+    return Report(program, memory, capacity, fits, cost, tokens, model_flops, mfu, seconds, words, summary)
 
 
 def _arguments(run: AbstractRun, program: str) -> tuple[int, int, int]:
@@ -177,15 +217,15 @@ def step_work(run: AbstractRun) -> tuple[int, float]:
     return groups * (prompt * copies + samples * new), (2.0 if run.frozen else 3.0) * groups * flops
 
 
-def sampler_work(run: AbstractRun) -> tuple[int, float]:
+def call_work(run: AbstractRun, call: Call) -> tuple[int, float]:
     """(new tokens, model FLOPs) of a call of the sampler in which every completion reaches its limit."""
-    settings, model, prompts = run.config.sampling, run.model, run.prompts_per_call()
+    settings, model, prompts = call.settings, run.model, call.filled(row_devices(run.mesh))
     prompt, new = settings.max_prompt_tokens, settings.max_new_tokens
     tokens = prompts * settings.num_samples * new
     return tokens, prompts * prompt * model.flops_per_token((prompt + 1) / 2) + tokens * model.flops_per_token(prompt + (new + 1) / 2)
 
 
-def advice(run: AbstractRun, program: str, memory: Memory) -> tuple[str, ...]:
+def advice(run: AbstractRun, program: str, memory: Memory, call: Call | None = None) -> tuple[str, ...]:
     """The first things to change where a program does not fit, the cheapest in speed first: fields with values."""
     config, mesh, found = run.config, run.mesh.shape, []
     devices = run.mesh.devices.size
@@ -196,9 +236,9 @@ def advice(run: AbstractRun, program: str, memory: Memory) -> tuple[str, ...]:
         found.append(
             f"--mesh.data 1 --mesh.fsdp {devices // mesh['tensor'] // mesh.get('sequence', 1)}: parameters and optimiser state cut over all chips"
         )
-    if program == "sampler":
-        if run.prompts_per_call() > ways:
-            found.append(f"--sampling.prompts_per_call {max(ways, run.prompts_per_call() // 2)}: half the caches")
+    if call:
+        if (prompts := call.filled(ways)) > ways:
+            found.append(f"--sampling.prompts_per_call {max(ways, prompts // 2)}: half the caches")
         return (*found, f"--mesh.tensor {2 * mesh['tensor']}: weights, heads and caches cut further")
     if run.shape.rows > ways:
         found.append(f"--training.rows_per_microbatch {max(ways, run.shape.rows // 2 // ways * ways)}: half the activations")

@@ -35,6 +35,7 @@ def _program(report: Report, slice_: Topology) -> dict[str, Any]:
         "model_flops": report.model_flops,
         "compile_seconds": report.compile_seconds,
         "advice": list(report.advice),
+        **({"call": report.call} if report.call else {}),
     }
     cost = report.cost
     if cost is None:
@@ -77,6 +78,8 @@ def _lines(report: Report, slice_: Topology) -> list[str]:
         f"  parameters {_bytes(memory.parameters)}, optimiser {_bytes(memory.optimizer)}, batch and results {_bytes(memory.batch)}, program {_bytes(memory.program)}, "
         f"temporaries {_bytes(memory.temporaries)}" + (f" (gradients {_bytes(memory.gradients)} of them)" if memory.gradients else ""),
     ]
+    if report.call:
+        lines.insert(1, f"  {described(report.call)}")
     if memory.message:
         lines.append(f"  the compiler: {memory.message}")
     lines += [f"  change first: {item}" for item in report.advice]
@@ -94,6 +97,13 @@ def _lines(report: Report, slice_: Topology) -> list[str]:
     lines += [f"  {_seconds(seconds):>9}  {where}" for where, seconds in cost.where.most_common(PLACES)]
     lines += [f"  NOT COSTED: {problem}" for problem in sorted(cost.problems)]
     return lines
+
+
+def described(call: dict[str, Any]) -> str:
+    """A call of the sampler in words, from what `compile.call_summary` says of it."""
+    completions = call["prompts"] * call["samples"]
+    rows = f"{call['rows']:,} at once, and rows that end take those that wait" if call["refilled"] else "all decoded side by side"
+    return f"a call of {call['prompts']:,} prompts x {call['samples']} completions: {completions:,}, {rows}"
 
 
 def _by_cycles(report: Report, slice_: Topology) -> float:

@@ -14,10 +14,10 @@ from grre_jax import rollouts
 from grre_jax.config import Config, parse_range
 from grre_jax.errors import DataError, UsageError
 from grre_jax.rollouts import Group
-from grre_jax.rollouts.schema import LOGPROB_FIELDS
+from grre_jax.rollouts.schema import LOGPROB_FIELDS, MESSAGE_FIELDS
 from grre_jax.tasks import Question, Tokenizer
 from grre_jax.training import refill, setup
-from grre_jax.training.data_checks import check_group, check_stored, demonstrates
+from grre_jax.training.data_checks import HeldOut, check_group, check_stored, demonstrates, warn_of_leak
 from grre_jax.training.regime import Regime
 from grre_jax.training.schedule import Schedule
 from grre_jax.training.stored_folders import Beginning, open_stored
@@ -228,8 +228,28 @@ def _in_tokens(group: Group, tokenizer: Tokenizer) -> Group:
 
 
 def _from_text(group: Group, tokenizer: Tokenizer) -> Group:
-    completions = [np.asarray(tokenizer.encode_completion(text), np.int32) for text in group.texts]
-    prompt = np.asarray(tokenizer.encode_prompt(Question(group.question_id, group.prompt, group.answer)), np.int32)
+    """The group in tokens of its texts.
+
+    Raises:
+        DataError: its texts do not say what its tokens do: some of them are observations, or are those of several chat messages.
+    """
+    who = f"group {group.group_id} ({group.question_id})"
+    if not group.mask.all() or not group.extra.keys().isdisjoint(MESSAGE_FIELDS):
+        what = "has tokens that no policy generated" if not group.mask.all() else "was made of several chat messages"
+        raise DataError(
+            f"{who} {what}, which its text does not tell apart, and its tokens are another tokenizer's: "
+            "import its source again with this policy's (grre rollouts import --tokenizer FOLDER, and --system-prompt as model.system_prompt)"
+        )
+    try:
+        # A completion that was cut at a token limit did not end: the policy wrote no end token.
+        completions = [
+            np.asarray(tokenizer.encode_completion(text), np.int32)[: -1 if reason == "length" else None]
+            for text, reason in zip(group.texts, group.finish_reasons, strict=True)
+        ]
+        prompt_ids = tokenizer.encode_prompt(Question(group.question_id, group.prompt, group.answer))
+    except UsageError as error:
+        raise DataError(f"{who} cannot be tokenised: {error}") from error
+    prompt = np.asarray(prompt_ids, np.int32)
     absent = dict.fromkeys(("mask", "token_versions", *LOGPROB_FIELDS))
     return dataclasses.replace(
         group, prompt_tokens=prompt, tokens=np.concatenate(completions), lengths=[len(c) for c in completions], **absent
@@ -266,6 +286,7 @@ def usable(parts: setup.Parts, reader: TokenisedReader, numbers: Sequence[int]) 
     """
     config, kept, versions, rewards, experts = parts.config, [], [], [], []
     newest = max((entry.policy_version for entry in reader.datasets), default=-1)
+    held_out = HeldOut.of(config, parts.task)
     for number in numbers:
         group = reader[number]
         newest = max(newest, int(group.policy_version.min()))  # a data set of several versions names none
@@ -274,10 +295,14 @@ def usable(parts: setup.Parts, reader: TokenisedReader, numbers: Sequence[int]) 
             check_group(parts.objective, config.sampling.temperature, group, reader.folder)
             for name in config.objective.stored_fields:
                 check_stored(group, name)
+            if held_out:
+                held_out.see(group.question_id, group.prompt, f"group {group.group_id} of {reader.folder}")
             kept.append(number)
             versions.append(int(group.policy_version.min()))
             rewards.append(group.rewards)
             experts.append(bool(group.is_expert.all()))  # no policy's: it has no age
+    if held_out:
+        warn_of_leak(held_out.sentence())
     how = {name: getattr(config.data, name) for name in ("order", "prefer", "max_staleness")}
     return rollouts.arranged(kept, np.array(versions, int), rewards, newest=max(newest, 0), ageless=experts, **how)
 

@@ -24,6 +24,7 @@ from grre_jax.rollouts import Group, record
 from grre_jax.tasks import Question, Task, Tokenizer
 from grre_jax.tasks.judging import InProcess, Judge, Judged
 from grre_jax.training import checksums
+from grre_jax.training.calls import Call, call_of
 from grre_jax.training.draws import Purpose, run_key
 from grre_jax.training.refill import lane
 
@@ -31,6 +32,32 @@ GROUPS_PER_DATASET = 2048  # bounds what a crash can cost and what is held in me
 SHARED_FOLDER_SECONDS = 90  # a network file system may show a new file only after its caches have expired
 ENGINE = f"grre_jax.sampling {grre_jax.__version__}"
 FINISH_NAMES = {sampling.FINISH_STOP: "stop", sampling.FINISH_LENGTH: "length"}
+
+
+def encoded_prompt(question: Question, tokenizer: Tokenizer, limit: int, vocab: int) -> list[int]:
+    """A question's prompt as tokens.
+
+    Args:
+        question: what is asked.
+        tokenizer: the model's.
+        limit: the most tokens a prompt may have.
+        vocab: how many tokens the model has.
+
+    Raises:
+        DataError: the prompt is empty, longer than the limit, or has a token that the model does not.
+    """
+    tokens = tokenizer.encode_prompt(question)
+    if not tokens:
+        raise DataError(f"prompt {question.question_id} is empty: leave the question out")
+    if len(tokens) > limit:
+        raise DataError(
+            f"prompt {question.question_id} has {len(tokens)} tokens, over sampling.max_prompt_tokens = {limit}: raise the limit or leave the question out"
+        )
+    if max(tokens) >= vocab:
+        raise DataError(
+            f"prompt {question.question_id} has token {max(tokens)}, and the model's are 0 to {vocab - 1}: the tokenizer is not the model's"
+        )
+    return tokens
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,17 +103,13 @@ class Explorer:
         Raises:
             DataError: a prompt is longer than sampling.max_prompt_tokens, or has a token that the model does not.
         """
-        size = self._rows(self.call_size(len(questions)))
+        size = call_of(self.config, len(questions)).filled(meshes.row_devices(self.mesh))
         calls = [(questions[start : start + size], positions[start : start + size]) for start in range(0, len(questions), size)]
         return self.called(params, calls, size, policy_version=policy_version, attempt=attempt)
 
     def call_size(self, questions: int) -> int:
-        """How many questions a call has, of so many: sampling.prompts_per_call, or all if they are fewer; on any number of devices, so that explorers of one run agree."""
-        return max(min(self.config.prompts_per_call, questions), 1)
-
-    def _rows(self, size: int) -> int:
-        """`size`, or the next number of prompts that brings as many to every device."""
-        return size + -size % meshes.row_devices(self.mesh)
+        """How many questions a call has, of so many (`calls.call_of`)."""
+        return call_of(self.config, questions).prompts
 
     def called(
         self,
@@ -100,7 +123,7 @@ class Explorer:
         """As `groups`, for questions and positions that are already cut into calls, of `size` at most: each is computed in that one shape, filled up to as many on every device."""
         if not calls:
             return []
-        size = self._rows(size)
+        size = Call(size, self.config).filled(meshes.row_devices(self.mesh))
         model, cut = nnx.merge(self.graph, params), meshes.rows(self.mesh)
         computed = str(jnp.dtype(model.compute_dtype or model.embed[...].dtype))
         with meshes.use(self.mesh):
@@ -155,16 +178,7 @@ class Explorer:
         """[questions, max_prompt_tokens] prompts and their [questions] lengths, of the questions held here, tokens of a model with so many; one token 0 for others."""
         limit = self.config.max_prompt_tokens
         prompts, lengths = np.zeros((len(questions), limit), np.int32), np.ones(len(questions), np.int32)
-        encoded = [self.tokenizer.encode_prompt(questions[i]) for i in np.flatnonzero(held)]
-        for i, tokens in zip(np.flatnonzero(held), encoded, strict=True):
-            if len(tokens) > limit:
-                raise DataError(
-                    f"prompt {questions[i].question_id} has {len(tokens)} tokens, over sampling.max_prompt_tokens = {limit}: raise the limit or leave the question out"
-                )
-            if max(tokens, default=0) >= vocab:
-                raise DataError(
-                    f"prompt {questions[i].question_id} has token {max(tokens)}, and the model's are 0 to {vocab - 1}: the tokenizer is not the model's"
-                )
+        encoded = [encoded_prompt(questions[i], self.tokenizer, limit, vocab) for i in np.flatnonzero(held)]
         prompts[held], lengths[held] = sampling.pad_prompts(encoded, limit)
         return prompts, lengths
 

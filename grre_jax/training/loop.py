@@ -7,7 +7,7 @@ import dataclasses
 import json
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,16 +21,18 @@ from grre_jax.console import make_console
 from grre_jax.errors import DataError, UsageError
 from grre_jax.parallel import mesh as meshes
 from grre_jax.parallel import processes
-from grre_jax.rollouts.store_path import StorePath
+from grre_jax.rollouts.store_path import StorePath, remove_tree
+from grre_jax.tasks import Question
 from grre_jax.training import checkpoint, explorers, setup, stored_folders, workspaces
 from grre_jax.training import state as states
 from grre_jax.training.ahead import Ahead
 from grre_jax.training.batches import PackedBatch, place
 from grre_jax.training.checkpoint import Keep
 from grre_jax.training.data import Batches, training_contents
+from grre_jax.training.data_checks import leaked, warn_of_leak
 from grre_jax.training.draws import Purpose, run_key
-from grre_jax.training.evaluate import check_best, evaluate, evaluation_explorer, failure_scalars, refuse_contaminated
-from grre_jax.training.explore import Explorer
+from grre_jax.training.evaluate import check_best, evaluate, evaluation_explorer, refuse_contaminated, require_best, verdict_scalars
+from grre_jax.training.explore import Explorer, encoded_prompt
 from grre_jax.training.export import write_model
 from grre_jax.training.free_running import FreeBatches
 from grre_jax.training.header import header
@@ -42,7 +44,7 @@ from grre_jax.training.ranking import held_out_groups, ranking, save_ranking
 from grre_jax.training.step import make_train_step
 from grre_jax.training.stopping import StopRequest
 from grre_jax.training.supply import SampledElsewhere, SampledHere, StillToSample, Stored, Supply
-from grre_jax.training.warm_start import warm_start
+from grre_jax.training.warm_start import check_demonstrations, warm_start
 
 
 def train(config: Config, *, resume: bool = False, overwrite: bool = False, console: Any = None) -> Path | StorePath:
@@ -84,30 +86,26 @@ def run(config: Config, role: Role, *, resume: bool, overwrite: bool, console: A
     """As `train`, in a role."""
     first = processes.is_first()
     console = console if console and first else make_console(quiet=not first)
-    # ---- the parts, before the folder is touched: what is wrong with a configuration should leave no trace
+    # ---- everything that can be wrong with a request is tried before the folder is touched
     parts = setup.build(config)
-    check_best(config)
     folders = stored_folders.open_stored(config, resume=resume)
     stored = stored_data(parts, folders)
     held_out = held_out_groups(parts)
     contains = training_contents(parts, folders.values())
-    evaluation_source = getattr(parts.task, "evaluation_source", "")
-    if config.samples and role.samples:
-        parts.task.question(0)  # reads the task's data
-    if config.evaluation.questions:
-        parts.task.evaluation(config.evaluation.questions)
-        refuse_contaminated(contains, evaluation_source, allowed=config.evaluation.allow_contaminated)
+    check(parts, samples=role.samples, contains=contains)
+    if config.evaluation.questions and first and not resume:
+        warn_of_leak(leaked(config, parts.task))
     provenance = {**parts.provenance(), "contains": sorted(contains)}
+    optimizer = states.make_optimizer(config.optimizer)
+    graph, state = states.create(parts.model, optimizer, parts.mesh, donate=True)
     with workspaces.opened(config.folder) as work, contextlib.ExitStack() as stack:
         stack.callback(parts.judge.close)
-        held = _open_folder(config, provenance, role, stack, resume=resume, overwrite=overwrite, console=console)
+        held, undo = _open_folder(config, provenance, role, stack, resume=resume, overwrite=overwrite, console=console)
         folder = config.folder
         if first:
             stored_folders.record(folder, folders)
         reporting.print_header(header(parts, folder), console=console)
 
-        optimizer = states.make_optimizer(config.optimizer)
-        graph, state = states.create(parts.model, optimizer, parts.mesh, donate=True)
         own = _own_rollouts(folder / "rollouts") if config.samples else None
         publish = partial(work.push, held.check if held else None)
         checkpoints = checkpoint.opened(folder / "checkpoints", _keep(parts, own, role), before=publish)
@@ -117,6 +115,7 @@ def run(config: Config, role: Role, *, resume: bool, overwrite: bool, console: A
         if first and resume:
             work.pull()
         stop, log = stack.enter_context(StopRequest()), stack.enter_context(_open_log(config, work.folder, kept_rows))
+        undo.pop_all()  # from here on the run can be resumed
         # ---- the first policy: restored, or warm-started and saved as step 0
         if saved:
             state = checkpoints.restore(states.release(state))
@@ -155,6 +154,47 @@ def run(config: Config, role: Role, *, resume: bool, overwrite: bool, console: A
     return folder
 
 
+def check(parts: setup.Parts, *, samples: bool, contains: Collection[str]) -> None:
+    """Tries what a run needs besides its parts, and writes nothing.
+
+    Args:
+        parts: of the run.
+        samples: whether this process samples the run's own data.
+        contains: benchmark splits that the training data holds.
+
+    Raises:
+        UsageError, DataError: a package, a field or the task's data is missing or wrong.
+    """
+    config, task = parts.config, parts.task
+    check_best(config)
+    processes.on_first(lambda: reporting.check_sinks(**_sinks(config)))
+    if samples:
+        check_prompts(parts)
+    if config.evaluation.questions:
+        _check_prompts(parts, task.evaluation(config.evaluation.questions))
+        source = getattr(task, "evaluation_source", "")
+        refuse_contaminated(contains, source, allowed=config.evaluation.allow_contaminated)
+    check_demonstrations(parts)
+
+
+def check_prompts(parts: setup.Parts) -> None:
+    """Reads the first questions that the run samples, if it samples any.
+
+    Raises:
+        DataError: the task's data are missing, or a prompt cannot be used.
+    """
+    config = parts.config
+    if config.samples:
+        first = config.schedule.sampled(0, config.training.steps)[: config.sampling.prompts_per_call]
+        _check_prompts(parts, [parts.task.question(position) for position in first])
+
+
+def _check_prompts(parts: setup.Parts, questions: Iterable[Question]) -> None:
+    limit, vocab = parts.config.sampling.max_prompt_tokens, parts.model.config.vocab_size
+    for question in questions:
+        encoded_prompt(question, parts.tokenizer, limit, vocab)
+
+
 def _conclude(
     parts: setup.Parts,
     graph: Any,
@@ -189,10 +229,13 @@ def _keep(parts: setup.Parts, own: rollouts.RolloutReader | None, role: Role) ->
 def _open_log(config: Config, folder: Path, kept_rows: dict[str, int] | None) -> reporting.RunLog | reporting.NoLog:
     if not processes.is_first():
         return reporting.NoLog()
+    return reporting.open_log(folder, resume_step=kept_rows, config=dataclasses.asdict(config), **_sinks(config))
+
+
+def _sinks(config: Config) -> dict[str, Any]:
+    """The arguments of `open_log` that choose the sinks."""
     wandb = {"project": config.logging.wandb_project, "name": config.name} if config.logging.wandb_project else None
-    return reporting.open_log(
-        folder, resume_step=kept_rows, tensorboard=config.logging.tensorboard, wandb=wandb, config=dataclasses.asdict(config)
-    )
+    return {"tensorboard": config.logging.tensorboard, "wandb": wandb}
 
 
 def _export(parts: setup.Parts, graph: Any, state: states.TrainState, folder: Path, contains: set[str]) -> None:
@@ -203,11 +246,11 @@ def _export(parts: setup.Parts, graph: Any, state: states.TrainState, folder: Pa
 
 def _open_folder(
     config: Config, provenance: dict[str, Any], role: Role, stack: contextlib.ExitStack, *, resume: bool, overwrite: bool, console: Any
-) -> Lease | None:
+) -> tuple[Lease | None, contextlib.ExitStack]:
     """The run's folder, leased, and made or checked, by the first process and seen by all.
 
     Returns:
-        The lease, in the first process, until the stack ends.
+        The lease, in the first process, until the stack ends; and what takes a folder that was made here away again, unless its callbacks are popped.
 
     Raises:
         UsageError, DataError: as `setup.check_run_folder`, in all processes; another learner works there; or their configurations differ, or they do not share the
@@ -215,11 +258,15 @@ def _open_folder(
     """
     processes.require_same(config.to_json() + f"{resume=} {overwrite=} {role=}", "the configuration or command line")
     held: list[Lease] = []
+    undo = contextlib.ExitStack()
 
     def make() -> None:
-        setup.check_run_folder(config, resume=resume, overwrite=overwrite)
+        replaces = setup.check_run_folder(config, resume=resume, overwrite=overwrite)
         lease = Lease(config.folder / "learner.json", "a learner", console=console, samples=role.samples, free_running=role.free)
         held.append(stack.enter_context(lease))
+        stack.enter_context(undo)
+        if not (resume or replaces):
+            undo.callback(remove_tree, config.folder)
         explorers.refuse_unlike(config.folder, samples=role.samples, free=role.free, overwrite=overwrite, console=console)
         folder = setup.open_run_folder(config, resume=resume, overwrite=overwrite)
         explorers.mark_run(folder)
@@ -231,7 +278,7 @@ def _open_folder(
         raise UsageError(
             f"process {', '.join(map(str, blind))} does not see {file}, which process 0 wrote: the run folder must lie on storage that all processes share; choose another with --run-dir"
         )
-    return held[0] if held else None
+    return held[0] if held else None, undo
 
 
 def _own_rollouts(folder: Path) -> rollouts.RolloutReader:
@@ -280,7 +327,7 @@ class _Learner:
         with progress as bar, Ahead(self._prepared, lambda step: step < steps and self.data.ready(step)) as ahead:
             if first == 0:
                 self._evaluate(state, 0, bar)
-            pending = PendingMetrics(self.log, time.monotonic(), bar.update)
+            pending = PendingMetrics(self.log, time.monotonic(), bar.update, warn=self._warn)
             for step in range(first, steps):
                 groups, batch = self._data_of(step, state, ahead, bar, pending)
                 if step == first:
@@ -289,7 +336,7 @@ class _Learner:
                     state, metrics = step_fn(state, batch, objective, temperature, key, reference, self.parts.frozen)
                 ahead.begin(step + 1)
                 # The previous step's metrics are read now, while this step computes: nothing waits for the device.
-                pending.swap(step + 1, metrics, self._origin(step) | failure_scalars(groups))
+                pending.swap(step + 1, metrics, self._origin(step) | verdict_scalars(groups))
                 done = step + 1
                 evaluates = done == steps or (config.evaluation.every and done % config.evaluation.every == 0)
                 saves = done == steps or done % config.checkpoint.every == 0 or (evaluates and config.checkpoint.best > 0)
@@ -303,6 +350,9 @@ class _Learner:
         if isinstance(self.data, FreeBatches):
             self.console.print(f"discarded {self.discarded} groups that were too old for their step")
         return state
+
+    def _warn(self, text: str) -> None:
+        self.console.print(f"warning  {text}", style="yellow", markup=False)
 
     def _data_of(
         self, step: int, state: states.TrainState, ahead: Ahead[Any], bar: Any, pending: PendingMetrics
@@ -360,5 +410,6 @@ class _Learner:
             bar.phase("evaluating" if step else "compiling, evaluating")
             scalars = evaluate(self.evaluator, *map(self.parts.full, (state.params, self.start_params)), self.questions, step=step)
             self.log.write("eval", step, scalars)
+            require_best(self.parts.config, scalars)
             self.scores = scalars
             bar.evaluated(step, scalars)

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool
 
 from grre_jax.reporting.pass_at_k import majority_at_k, over_questions, pass_at_k, powers_up_to
-from grre_jax.rollouts import Group
+from grre_jax.rollouts import Group, correctness
 from grre_jax.tasks import Task
 
 
@@ -27,11 +26,12 @@ def measures(groups: Sequence[Group], task: Task) -> dict[str, Any]:
     """
     n, left_out = len(groups[0].texts), {}
     result: dict[str, Any] = {"num_samples": n}
-    right = _right(groups)
+    known = correctness(groups)
+    right = None if known is None else np.stack(known)
     answers = getattr(task, "final_answer", None)
     if right is None:
         left_out["pass_at_k"] = left_out["maj_at_k"] = (
-            f"rewards of task {task.name} are not all 0 or 1 and have no component 'correct' that is, so that no completion is plainly right or wrong"
+            f"verdicts of task {task.name} have no correctness, and rewards are not all 0 or 1: return Verdict(reward, correct=...)"
         )
     else:
         counts = right.sum(axis=1)
@@ -46,11 +46,3 @@ def measures(groups: Sequence[Group], task: Task) -> dict[str, Any]:
 
 def _for_each_k(n: int, values: Any) -> dict[str, dict[str, float]]:
     return {str(k): dataclasses.asdict(over_questions(values(k))) for k in powers_up_to(n)}
-
-
-def _right(groups: Sequence[Group]) -> Bool[np.ndarray, "questions samples"] | None:
-    """Which completions are right; None where neither the component "correct" nor the reward is 0 or 1 throughout."""
-    for scores in ([group.components.get("correct") for group in groups], [group.rewards for group in groups]):
-        if all(row is not None and np.isin(row, (0, 1)).all() for row in scores):
-            return np.stack(scores) == 1
-    return None

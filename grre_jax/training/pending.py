@@ -14,6 +14,9 @@ import numpy as np
 from jaxtyping import Float
 
 from grre_jax.errors import DataError
+from grre_jax.objectives.diagnostics import OUT_OF_BOUNDS
+
+WARNED_SHARE = 0.01  # of a step's tokens out of bounds: a policy that has left its data has few, log-probs of something else have many
 
 
 class Diverged(DataError):
@@ -28,6 +31,7 @@ class PendingMetrics:
         log: where rows go.
         clock: when the newest step began, by `time.monotonic`.
         show: called with the step and the scalars of each row that was written.
+        warn: called once with a text, if behaviour log-probs cannot be the data's.
         kind: of the rows.
     """
 
@@ -38,6 +42,7 @@ class PendingMetrics:
     step: int = 0
     extra: Mapping[str, float] = dataclasses.field(default_factory=dict)
     kind: str = "train"
+    warn: Callable[[str], None] | None = None
 
     def swap(self, step: int, metrics: Any, extra: Mapping[str, float] = MappingProxyType({})) -> dict[str, float]:
         """Takes in a step's metrics and what else is to be logged of it, and logs and returns those of the step before, as host numbers.
@@ -55,9 +60,21 @@ class PendingMetrics:
             self.clock = now
             self.log.write(self.kind, self.step, scalars)
             self.show(self.step, scalars)
+            self._warn(scalars)
             self._check(scalars)
         self.metrics, self.step, self.extra = metrics, step, extra
         return scalars
+
+    def _warn(self, scalars: Mapping[str, float]) -> None:
+        share = scalars.get("ratio_out_of_bounds", 0.0)
+        if self.warn is None or not share > WARNED_SHARE:
+            return
+        self.warn(
+            f"step {self.step}: {share:.0%} of the tokens have a log-ratio beyond {OUT_OF_BOUNDS:g} nats (ratio_out_of_bounds), so their behaviour log-probs are not those of a policy near "
+            "this one, and the gradient is not to be trusted: check stored data with `grre rollouts verify FOLDER --deep --model MODEL` and take its log-probs anew with `grre rollouts "
+            "rescore`; where the run samples by itself, lower optimizer.learning_rate or train on fresher data"
+        )
+        self.warn = None
 
     def _check(self, scalars: Mapping[str, float]) -> None:
         if not math.isfinite(scalars.get("grad_norm", 0.0)):

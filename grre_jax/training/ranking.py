@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from grre_jax import rollouts
 from grre_jax.config import parse_range
@@ -26,19 +26,29 @@ def ranking(graph: Any, params: Any, groups: Sequence[Group], mesh: Any) -> Floa
     A group's figure is the share of its (correct, incorrect) pairs that are ranked right, ties counting one half: the area under the ROC curve within the question.
 
     Raises:
-        DataError: a group has no such pair.
+        DataError: a group has no such pair, or does not say which completions are correct.
     """
     scores = score_groups(graph, params, groups, mesh)
     shares = np.zeros(len(groups))
     for i, (group, logprobs) in enumerate(zip(groups, scores, strict=True)):
         bounds = group.offsets
         means = np.array([logprobs[a:b].mean() for a, b in zip(bounds[:-1], bounds[1:], strict=True)])
-        right, wrong = means[group.rewards > 0.5], means[group.rewards <= 0.5]
+        correct = _correct(group)
+        right, wrong = means[correct], means[~correct]
         if not len(right) or not len(wrong):
             raise DataError(f"group {group.group_id} has no pair of a correct and an incorrect completion to rank")
         margin = right[:, None] - wrong[None, :]
         shares[i] = np.mean((margin > 0) + 0.5 * (margin == 0))
     return shares
+
+
+def _correct(group: Group) -> Bool[np.ndarray, " completions"]:
+    if group.correct is None:
+        raise DataError(
+            f"group {group.group_id} does not say which completions are correct, and evaluation.ranking_questions ranks "
+            "correct above incorrect ones: store the component 'correct' (`grre rollouts reverify`), or leave that field empty"
+        )
+    return group.correct
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,7 +88,7 @@ def held_out_groups(parts: setup.Parts) -> list[Group]:
         raise UsageError("evaluation.ranking_questions needs stored rollouts: set data.path")
     reader = TokenisedReader(rollouts.read(config.data.path), parts.tokenizer)
     numbers = parse_range(config.evaluation.ranking_questions, "evaluation.ranking_questions", len(reader))
-    groups = [group for group in (reader[n] for n in numbers) if group.has_signal]
+    groups = [group for group in (reader[n] for n in numbers) if np.unique(_correct(group)).size > 1]
     if config.data.drop_over_limit:
         groups = [group for group in groups if within_limits(group, parts.tokenizer, *limits(config))]
     groups = [tokenised(group, parts.tokenizer, *limits(config)) for group in groups]

@@ -13,11 +13,13 @@ from jaxtyping import Float
 
 from grre_jax import rollouts
 from grre_jax.errors import DataError, UsageError
+from grre_jax.objectives.diagnostics import OUT_OF_BOUNDS
 from grre_jax.rollouts import Group, RolloutReader
 from grre_jax.tasks import Tokenizer
 from grre_jax.training.data import TokenisedReader
 from grre_jax.training.derived import GROUPS_PER_DATASET, derive
 from grre_jax.training.objective_config import STORED_FIELDS
+from grre_jax.training.pending import WARNED_SHARE
 
 FIELDS = {"behavior": "behavior_logprobs"} | STORED_FIELDS
 GROUPS_AT_ONCE = 64  # packed together: enough to fill rows well
@@ -109,6 +111,67 @@ def rescore(
 
     own = {"tokenizer": scorer.tokenizer.fingerprint}
     return derive(source, output, changed, step, own, groups_per_dataset=groups_per_dataset, done=done)
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """Stored behaviour log-probs against those of a policy.
+
+    Attributes:
+        groups, tokens: compared; groups without behaviour log-probs, and those sampled greedily, are left out.
+        mean, largest: of |stored - policy's|, nats.
+        out_of_bounds: share of the tokens where it is above `diagnostics.OUT_OF_BOUNDS`.
+    """
+
+    groups: int
+    tokens: int
+    mean: float
+    largest: float
+    out_of_bounds: float
+
+    @property
+    def plausible(self) -> bool:
+        """Whether they may be log-probs of that policy, or of one near it."""
+        return self.out_of_bounds <= WARNED_SHARE
+
+    @property
+    def described(self) -> str:
+        """In a sentence."""
+        verdict = (
+            ""
+            if self.plausible
+            else ": they are not log-probs of a policy near this one; take them anew with `grre rollouts rescore --replace`"
+        )
+        return f"behaviour log-probs differ by {self.mean:.3g} nats in the mean and {self.largest:.3g} at most, {self.out_of_bounds:.1%} of them by more than {OUT_OF_BOUNDS:g}{verdict}"
+
+
+def compare(folder: str | Path, scorer: Scorer, *, done: Callable[[int], None] = lambda groups: None) -> Comparison:
+    """Holds a folder's behaviour log-probs against a policy's, at each group's own temperature.
+
+    Args:
+        folder: the rollout folder.
+        scorer: the policy.
+        done: told how many more groups are dealt with, now and then.
+
+    Raises:
+        DataError: a group cannot be scored by this model, or none has behaviour log-probs.
+    """
+    source, request = rollouts.read(folder), Request(replace=True)
+    reader, apart, groups = TokenisedReader(source, scorer.tokenizer), [], 0
+    for start in range(0, len(source), GROUPS_AT_ONCE):
+        numbers = range(start, min(start + GROUPS_AT_ONCE, len(source)))
+        some = [(source[i], reader[i]) for i in numbers if source[i].behavior_logprobs is not None and source[i].temperature > 0]
+        some = [_prepared(stored, group, scorer, request, source.folder) for stored, group in some if group.behavior_logprobs is not None]
+        for temperature, alike in itertools.groupby(some, lambda group: group.temperature):
+            alike = list(alike)
+            for group, scores in zip(alike, scorer.score(alike, temperature), strict=True):
+                apart.append(np.abs(group.behavior_logprobs - scores)[group.mask != 0])
+        groups += len(some)
+        done(len(numbers))
+    every = np.concatenate(apart) if apart else np.zeros(0)
+    if not every.size:
+        raise DataError(f"{folder} has no behaviour log-probs of this policy's tokens to compare: `grre rollouts rescore` computes them")
+    return Comparison(groups, every.size, float(every.mean()), float(every.max()), float((every > OUT_OF_BOUNDS).mean()))
 
 
 def _scored(

@@ -105,6 +105,7 @@ def explore_run(config: Config, role: ExplorerRole, *, console: Any = None) -> i
     console = console if console and first else make_console(quiet=not first)
     _refuse_unfit(config, role.free)
     parts = setup.build(config)
+    loop.check_prompts(parts)  # before the wait for a learner
     if role.free:
         console.print(free_running.not_repeatable(config))
     with contextlib.ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""`grre rollouts rescore` and `grre rollouts reverify` on the command line."""
+"""`grre rollouts rescore`, `grre rollouts reverify` and `grre rollouts verify --model` on the command line."""
 
 from __future__ import annotations
 
@@ -24,7 +24,14 @@ MOST_ROWS = 20  # of the table of changes
 
 
 def add_parsers(actions: argparse._SubParsersAction) -> None:
-    """Adds both to the actions of `grre rollouts`."""
+    """Adds them to the actions of `grre rollouts`."""
+    verify = actions.choices["verify"]
+    verify.add_argument(
+        "--model",
+        metavar="MODEL|RUN[:STEP]",
+        help="with --deep: also hold the behaviour log-probs against those of the policy that sampled, or one near it",
+    )
+    verify.set_defaults(run=_verify, computes=True)
     rescore = actions.add_parser(
         "rescore",
         help="log-probs of stored completions under a checkpoint",
@@ -72,6 +79,24 @@ def _rescore(known: argparse.Namespace, _: list[str]) -> int:
         count = rescore(known.folder, known.output, scorer, request, done=done)
     print(f"scored {count:,} of {total:,} groups under {known.model} as {known.role} log-probs: {known.output}")
     return 0
+
+
+def _verify(known: argparse.Namespace, _: list[str]) -> int:
+    from grre_jax.rollouts import commands
+
+    if known.model and not known.deep:
+        raise UsageError("--model compares log-probs, which --deep looks at: give both")
+    status = commands.verify(known.folder, deep=known.deep)
+    if status or not known.model:
+        return status
+    from grre_jax import rollouts
+    from grre_jax.training.rescore import compare
+    from grre_jax.training.scorers import find_scorer
+
+    with _progress(len(rollouts.read(known.folder))) as done:
+        found = compare(known.folder, find_scorer(known.model), done=done)
+    print(f"{found.tokens:,} tokens of {found.groups:,} groups under {known.model}: {found.described}")
+    return 0 if found.plausible else 1
 
 
 def _reverify(known: argparse.Namespace, rest: list[str]) -> int:

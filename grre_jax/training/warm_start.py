@@ -16,7 +16,7 @@ from grre_jax.rollouts import Group
 from grre_jax.training import setup
 from grre_jax.training import state as states
 from grre_jax.training.batches import BatchShape, place
-from grre_jax.training.data import StoredBatches, limits
+from grre_jax.training.data import StoredBatches, limits, tokenised
 from grre_jax.training.draws import Purpose, run_key
 from grre_jax.training.explore import refresh_together
 from grre_jax.training.pending import PendingMetrics
@@ -64,6 +64,18 @@ def warm_start(parts: setup.Parts, graph: Any, params: Any, folder: Path, log: A
                 raise stop.stopped("in the warm start, which starts anew with --resume")
         pending.swap(warm.steps, None)
     return state.params
+
+
+def check_demonstrations(parts: setup.Parts) -> None:
+    """Checks the demonstrations of the warm start's first step, if the run has one.
+
+    Raises:
+        UsageError: the task has no demonstrations.
+        DataError: one is longer than the limits.
+    """
+    config, warm = parts.config, parts.config.warm_start
+    for number in range(min(warm.batch_size, warm.demonstrations) if warm.steps else 0):
+        tokenised(_demonstration_group(parts, DEMONSTRATIONS_FROM + number), parts.tokenizer, *limits(config))
 
 
 def _demonstration_group(parts: setup.Parts, position: int) -> Group:

@@ -1,8 +1,10 @@
 """Combinations that make no sense are said to, and the shipped configurations have none but those that are meant."""
 
+import numpy as np
 import pytest
 
-from grre_jax.config import Config, DataConfig, SamplingConfig, TrainingConfig
+from grre_jax import rollouts
+from grre_jax.config import Config, DataConfig, EvaluationConfig, SamplingConfig, TaskConfig, TrainingConfig
 from grre_jax.explain.cautions import cautions
 from grre_jax.objectives import algorithm
 from grre_jax.training.regime import Regime
@@ -65,3 +67,34 @@ def test_a_combination_is_told(objective, first_stale, fields, sentence):
 )
 def test_nothing_is_told_of_what_makes_sense(objective, first_stale, fields):
     assert told(objective, first_stale, **fields) == ""
+
+
+@pytest.mark.parametrize("objective, words", [("grpo", "mean of -20"), ("reinforce", "")])
+def test_stored_log_probs_that_cannot_be_are_told_where_the_objective_takes_them(tmp_path, objective, words):
+    own = -np.linspace(200, 203, 20)
+    group = rollouts.Group(
+        group_id="g", prompt="p", texts=["a"], rewards=[1], prompt_tokens=[1], lengths=[20], tokens=np.ones(20), behavior_logprobs=own
+    )
+    rollouts.write(tmp_path / "r", [group], writer="w")
+    found = told(objective, data=DataConfig(path=str(tmp_path / "r")))
+    assert words in found and ("behavior_logprobs" in found) == bool(words)
+
+
+def test_a_task_of_ones_own_that_trains_on_its_evaluation_is_told(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "import random\n"
+        "from grre_jax.tasks import Question\n"
+        "class Mine:\n"
+        "    name = 'mine'\n"
+        "    def question(self, position):\n"
+        "        number = random.Random(position).randrange(10**9)\n"
+        "        return Question(f'mine/{number}', f'{number}?', '1')\n"
+        "    def evaluation(self, count): return [self.question(-1 - n) for n in range(count)]\n"  # of the same draws
+        "    def verify(self, question, completion): ...\n"
+        "def build(): return Mine()\n"
+    )
+    task = TaskConfig(f"{tmp_path / 'mine.py'}:build")
+    sentence = told("grpo", task=task, training=TrainingConfig(steps=20, groups_per_step=10), evaluation=EvaluationConfig(questions=64))
+    assert "64 of the 64 evaluation questions are trained on (mine/" in sentence
+    assert "trained on" not in told("grpo", task=TaskConfig("arithmetic"))
+    assert "the task's questions cannot be looked at" in told("grpo", task=TaskConfig("nowhere.py:build"))

@@ -120,3 +120,32 @@ def test_standard_input(chat_model, monkeypatch):
 
 def test_chunks():
     assert [list(part) for part in requests.chunks([1, 2, 3, 4, 5], 2)] == [[1, 2], [3, 4], [5]]
+
+
+VALUES = (
+    *("null", "true", "false", "0", "-1", "1.5", "1e400", "NaN", "1" + "0" * 30, "1" + "0" * 400, "9" * 5000, "[" * 100000),
+    *('""', '"text"', '"\\ud800"', '"\\u0000"', "[]", "[[]]", '[1, "a"]', "[null]", "{}", '{"a": 1}', '{"\\ud800": 1}'),
+)
+
+
+@pytest.mark.parametrize("line", ['{"prompt": @}', '{"prompt": "a", "strange": @}', "@", '{"messages": @}', '{"messages": [@]}'])
+def test_every_json_value_in_a_line(chat_model, tmp_path, line):
+    check_values(chat_model, tmp_path, line)
+
+
+@pytest.mark.parametrize("field", ["role", "content", "strange", "tool_calls"])
+def test_every_json_value_in_a_message(chat_model, tmp_path, field):
+    message = {"role": "user", "content": "a"} | {field: "@"}
+    check_values(chat_model, tmp_path, json.dumps({"messages": [message]}).replace('"@"', "@"))
+
+
+def check_values(model, tmp_path, line):
+    """A line is read, or refused by its number, whatever JSON value is at its @."""
+    for value in VALUES:
+        try:
+            (request,) = read(model, lines=line.replace("@", value), tmp_path=tmp_path)
+            assert all(isinstance(token, int) for token in request.tokens)
+        except DataError as error:
+            assert str(error).startswith(f"{tmp_path / 'p.jsonl'}, line 1: "), str(error)
+        except Exception as error:
+            raise AssertionError(f"{line.replace('@', value)[:200]}: {error!r}") from error

@@ -2,6 +2,7 @@
 
 import json
 
+import ml_dtypes
 import numpy as np
 import pytest
 import safetensors.numpy
@@ -55,6 +56,34 @@ def test_it_is_read_back(model, written):
     assert models.fingerprint(again) == models.fingerprint(model)
 
 
+def test_a_second_adapter_is_refused(written):
+    twice = models.init(SHAPE)
+    models.add_adapter(twice, written)
+    before = models.fingerprint(twice)
+    with pytest.raises(UsageError, match="has LoRA weights already"):
+        models.add_adapter(twice, written)
+    assert models.fingerprint(twice) == before
+
+
+@pytest.mark.parametrize(("dtype", "message"), [(np.int8, "is stored as I8"), (ml_dtypes.float8_e4m3fn, "is stored as F8_E4M3")])
+def test_tensors_that_are_not_in_floating_point(written, dtype, message):
+    file = written / "adapter_model.safetensors"
+    tensors = safetensors.numpy.load_file(file)
+    safetensors.numpy.save_file({name: value.astype(dtype) for name, value in tensors.items()}, file)
+    with pytest.raises(DataError, match=rf"adapter_model\.safetensors: tensor .* {message}"):
+        load_adapter_config(written)
+
+
+def test_tensors_that_are_not_finite(written):
+    file = written / "adapter_model.safetensors"
+    tensors = safetensors.numpy.load_file(file)
+    name = "base_model.model.model.layers.1.self_attn.v_proj.lora_A.weight"
+    tensors[name][0, 0] = np.nan
+    safetensors.numpy.save_file(tensors, file)
+    with pytest.raises(DataError, match=f"tensor {name} holds values that are not finite"):
+        models.add_adapter(models.init(SHAPE), written)
+
+
 def test_rank_stabilised_scaling_is_read(written):
     change(written, use_rslora=True)
     assert load_adapter_config(written).scale == pytest.approx(5 / 3**0.5)
@@ -63,14 +92,19 @@ def test_rank_stabilised_scaling_is_read(written):
 @pytest.mark.parametrize(
     "fields, message",
     [
-        ({"use_dora": True}, r"adapter_config\.json: use_dora = True is not supported"),
-        ({"bias": "all"}, "bias = 'all' is not supported"),
+        ({"use_dora": True}, r"adapter_config\.json: the field use_dora must be false or null, got True"),
+        ({"bias": "all"}, "field bias must be \"none\", got 'all'"),
         ({"rank_pattern": {"q_proj": 4}}, "rank_pattern"),
         ({"modules_to_save": ["lm_head"]}, "modules_to_save"),
         ({"layers_to_transform": [1]}, "layers_to_transform"),
-        ({"init_lora_weights": "pissa_niter_4"}, "'pissa_niter_4' changes the base model"),
-        ({"peft_type": "IA3"}, "peft_type 'IA3' is not supported: only LORA is"),
-        ({"r": "8"}, "r must be a whole number"),
+        ({"init_lora_weights": "pissa_niter_4"}, "init_lora_weights must be .*, got 'pissa_niter_4'"),
+        ({"init_lora_weights": "lora_ga"}, "init_lora_weights must be .*, got 'lora_ga'"),
+        ({"target_modules": ["q_proj", "down_proj"]}, r"target_modules = .* leaves out tensor .*v_proj"),
+        ({"target_modules": r".*layers\.0\..*_proj"}, r"target_modules = .* leaves out tensor .*layers\.1\."),
+        ({"target_modules": ["q_proj", "v_proj", "down_proj", "up_proj"]}, "target_modules names 'up_proj', of which .* has no tensor"),
+        ({"target_modules": "("}, "target_modules is no regular expression"),
+        ({"peft_type": "IA3"}, "peft_type must be \"LORA\", got 'IA3'"),
+        ({"r": "8"}, "field r must be an integer"),
         ({"r": 4}, r"must have shape \(4, 16\) for this model, found \(3, 16\)"),
     ],
 )

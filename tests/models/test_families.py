@@ -28,7 +28,7 @@ LLAMA3 = RopeScaling("llama3", 8.0, 1.5, 5.0, 64)
 EXPRESSIBLE = [
     BASE,
     GEMMA,
-    dataclasses.replace(GEMMA, query_scale=2.5, logit_softcap=30.0, rope_scaling=RopeScaling("linear", 8.0), tie_embeddings=False),
+    dataclasses.replace(GEMMA, query_scale=7.0, logit_softcap=30.0, rope_scaling=RopeScaling("linear", 8.0), tie_embeddings=False),
     dataclasses.replace(GEMMA, qkv_bias=True, attention_out_bias=True, rope_scaling=LLAMA3),
     dataclasses.replace(GEMMA, sliding_window=0, sliding_layers=(), local_rope_theta=0.0),
     dataclasses.replace(BASE, rope_scaling=LLAMA3),
@@ -71,6 +71,8 @@ def test_what_no_architecture_expresses_is_refused(changes):
 
 
 def test_an_attention_softcap_cannot_be_written_for_gemma():
+    with pytest.raises(UsageError, match="query_scale=2.5 cannot be written as Gemma3ForCausalLM: it must be a whole number"):
+        config_to_dict(dataclasses.replace(GEMMA, query_scale=2.5))
     with pytest.raises(UsageError, match="attention_softcap=50.0 cannot be written as Gemma3ForCausalLM"):
         config_to_dict(dataclasses.replace(GEMMA, attention_softcap=50.0))
 
@@ -91,7 +93,7 @@ def test_absent_fields_take_the_familys_own_defaults():
 
 def test_a_missing_field_names_the_file():
     with pytest.raises(DataError, match="^some/config.json: the field hidden_size is missing"):
-        config_from_dict({"model_type": "llama"}, Path("some/config.json"))
+        config_from_dict({"model_type": "llama", "vocab_size": 9}, Path("some/config.json"))
 
 
 def test_names_of_tensors():

@@ -119,8 +119,8 @@ UNSUPPORTED = [
         dict(rope_scaling={"type": "dynamic", "factor": 2.0}),
         "rope_scaling of type dynamic is not supported: only default, linear and llama3",
     ),
-    (dict(rope_scaling={"type": "linear"}), "rope_scaling.factor must be a number, got None"),
-    (dict(rope_scaling={"type": "linear", "factor": 0}), "rope_scaling: rope scaling needs factor > 0"),
+    (dict(rope_scaling={"type": "linear"}), "rope_scaling.factor must be a number above 0, got None"),
+    (dict(rope_scaling={"type": "linear", "factor": 0}), "rope_scaling.factor must be a number above 0, got 0"),
     (dict(rope_scaling={"type": "llama3", "factor": 2.0, "low_freq_factor": 1.0}), "rope_scaling.high_freq_factor must be a number"),
     (dict(rope_parameters={"full_attention": {"rope_theta": 1e6}}), "rope_parameters of its own for full_attention"),
     (dict(rope_parameters=[1]), "rope_parameters must be an object"),
@@ -129,14 +129,23 @@ UNSUPPORTED = [
     (dict(layer_types=["full_attention", "sliding_attention"]), "layer_types has sliding_attention, but no window .* use_sliding_window"),
     (dict(layer_types=["full_attention", "chunked_attention"]), "layer_types 'chunked_attention' is not supported"),
     (dict(layer_types=["full_attention"]), r"layer_types must name all 2 layers \(num_hidden_layers\), got 1"),
-    (dict(architectures=["LlamaForCausalLM"], layer_types=["sliding_attention"] * 2), "layer_types 'sliding_attention' is not supported"),
-    (dict(hidden_act="gelu"), "hidden_act 'gelu'"),
+    (dict(architectures=["LlamaForCausalLM"]), "model_type 'qwen2' contradicts architectures LlamaForCausalLM"),
+    (dict(model_type="granite"), "model_type 'granite' is not supported"),
+    (dict(architectures=["Qwen2ForCausalLM"] * 2), "architecture Qwen2ForCausalLM, Qwen2ForCausalLM is not supported"),
+    (dict(is_causal=False), "is_causal must be true, got False"),
+    (dict(quantization_config="fp8"), "quantization_config must be null, got 'fp8'"),
+    (dict(rms_norm_eps=-1), "rms_norm_eps must be a number above 0, got -1"),
+    (dict(tie_word_embeddings="false"), "tie_word_embeddings must be true or false, got 'false'"),
+    (dict(residual_multiplier=0.2), "residual_multiplier = 0.2 is not supported"),
+    (dict(rms_norm_epsilon=0.1), "rms_norm_epsilon = 0.1 is not supported: did you mean rms_norm_eps"),
+    (dict(eos_token_id=10**6), "eos_token_id 1000000 is no token of the model: vocab_size is"),
+    (dict(hidden_act="gelu"), 'hidden_act must be "silu" or "swish", got \'gelu\''),
     (dict(mlp_bias=True), "mlp_bias"),
-    (dict(quantization_config={"quant_method": "gptq"}), r"quantization_config \(gptq\)"),
+    (dict(quantization_config={"quant_method": "gptq"}), "quantization_config must be null, got .*gptq"),
     (dict(hidden_size=None), "hidden_size is missing"),
-    (dict(num_hidden_layers="two"), "num_hidden_layers must be an integer, got 'two'"),
+    (dict(num_hidden_layers="two"), "num_hidden_layers must be an integer from 1 to 10000, got 'two'"),
     (dict(num_key_value_heads=4), "num_kv_heads=4 must divide num_heads=6"),
-    (dict(eos_token_id="</s>"), "eos_token_id must be a token id"),
+    (dict(eos_token_id="</s>"), "eos_token_id must be an integer"),
 ]
 
 
@@ -151,11 +160,13 @@ def test_unsupported_configurations_are_named(checkpoint, changes, message):
 
 
 UNSUPPORTED_GEMMA = [
-    (dict(hidden_activation="gelu"), "hidden_activation 'gelu' is not supported: only 'gelu_pytorch_tanh'"),
+    (dict(hidden_activation="gelu"), "hidden_activation must be \"gelu_pytorch_tanh\", got 'gelu'"),
     (dict(use_bidirectional_attention=True), "use_bidirectional_attention"),
     (dict(rope_parameters={"rope_theta": 1e6}), "rope_parameters must hold full_attention and sliding_attention"),
     (dict(rope_parameters={"sliding_attention": {"rope_type": "linear", "factor": 2.0}}), "scaled rotary embedding in sliding layers"),
-    (dict(sliding_window=0), "no window is set: set sliding_window$"),
+    (dict(sliding_window=0), "sliding_window must be an integer from 1"),
+    (dict(final_logit_softcapping=0.0), "final_logit_softcapping must be a number above 0"),
+    (dict(rope_scaling={"type": "linear", "factor": 8.0}, rope_parameters=None), "rope_scaling.type is ambiguous"),
     (dict(architectures=["Gemma3ForConditionalGeneration"]), "Gemma3ForConditionalGeneration is not supported"),
 ]
 
@@ -201,6 +212,34 @@ def test_which_layers_slide_without_layer_types(checkpoint, expected):
     np.testing.assert_allclose(logits(models.load(folder), tokens), wanted, atol=1e-4, rtol=0)
     edit_json(folder / "config.json", max_window_layers=2)
     assert models.load_config(folder).sliding_window == 0
+
+
+def test_swish_is_silu(checkpoint):
+    folder = checkpoint()
+    config = models.load_config(folder)
+    edit_json(folder / "config.json", hidden_act="swish")
+    assert models.load_config(folder) == config
+
+
+def test_layers_of_a_llama_do_not_slide(checkpoint):
+    folder = checkpoint("llama")
+    for changes, message in (
+        (dict(layer_types=["sliding_attention"] * 2), "layer_types 'sliding_attention' is not supported"),
+        (dict(layer_types=None, sliding_window=8), "sliding_window must be null, got 8"),
+    ):
+        edit_json(folder / "config.json", **changes)
+        with pytest.raises(DataError, match=message):
+            models.load_config(folder)
+
+
+def test_what_is_null_is_not_what_is_absent(checkpoint):
+    folder = checkpoint("qwen3")
+    values = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(values | {"num_key_value_heads": None}))
+    assert models.load_config(folder).num_kv_heads == values["num_attention_heads"]  # absent: 32
+    (folder / "config.json").write_text(json.dumps(values | {"head_dim": None}))
+    with pytest.raises(DataError, match="head_dim must be an integer"):
+        models.load_config(folder)
 
 
 def test_options_that_are_declared_but_unused_are_accepted(checkpoint, expected):

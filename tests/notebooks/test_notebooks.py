@@ -10,6 +10,8 @@ import nbformat
 import pytest
 from IPython.core.inputtransformer2 import TransformerManager
 
+from grre_jax import rollouts, tasks
+
 from ..tasks import published_samples
 from ..test_paper_configs import tiny_model
 
@@ -66,7 +68,7 @@ def executed(request, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])))
         patch.setenv("IPYTHONDIR", str(folder / "ipython"))
-        nbclient.NotebookClient(notebook, timeout=300, kernel_name="python3", resources={"metadata": {"path": str(folder)}}).execute()
+        nbclient.NotebookClient(notebook, timeout=550, kernel_name="python3", resources={"metadata": {"path": str(folder)}}).execute()
     return request.param, notebook, folder
 
 
@@ -101,7 +103,15 @@ def derivation(said, notebook, _):
 
 
 def your_own(said, notebook, runs):
-    assert len(shown(notebook, "image/png")) == 2 and "90 groups" in said
+    assert len(shown(notebook, "image/png")) == 2 and "72 groups" in said
+    assert "questions are trained on" not in said
+    task = tasks.build(f"{runs.parent / 'larger.py'}:build")
+    stored = [group for folder in ("larger/rollouts", "answers") for group in rollouts.read(runs / folder)]
+    trained_on = {group.prompt for group in stored} | {task.question(position).prompt for position in range(1000)}
+    assert len(trained_on) == 72 and len(task.evaluation(99)) == 18
+    assert not trained_on & {question.prompt for question in task.evaluation(99)}
+    evaluations = [json.loads(line) for line in (runs / "larger" / "metrics.jsonl").read_text().splitlines() if '"eval"' in line]
+    assert all(row["reward"] == pytest.approx(2 * row["accuracy"] - 1) for row in evaluations)  # -1 and 1 are no accuracy
     assert (runs / "from_answers" / "report.html").is_file()
 
 

@@ -23,6 +23,7 @@ def test_metrics_of_ratios_and_clipping(example, gradient):
         "ratio_mean": ratio.mean(),
         "ratio_second_moment": np.mean(ratio**2),
         "ratio_max": ratio.max(),
+        "ratio_out_of_bounds": 0,
         "log_ratio_second_moment": np.mean(moved**2),
         "kl_behavior_k1": np.mean(-moved),
         "kl_behavior_k2": np.mean(moved**2) / 2,
@@ -60,6 +61,14 @@ def test_limits_are_reported():
     _, metrics = jax.jit(objectives.policy_loss)(objectives.algorithm("grpo"), logprobs, batch)
     assert metrics["limited_fraction"] == 0.5
     np.testing.assert_allclose(metrics["ratio_max"], np.exp(80))
+
+
+def test_log_ratios_that_no_policy_near_the_data_has_are_counted():
+    logprobs = np.array([[-1.0, -1.0, -22.0, -19.0, -1.0]])
+    old = np.array([[-200.0, -1.0, -1.0, -1.0, np.nan]])
+    batch = objectives.padded_batch(advantages=np.ones(1), mask=np.array([[1, 1, 1, 1, 0]]), groups=np.array([0]), old_logprobs=old)
+    _, metrics = jax.jit(objectives.policy_loss)(objectives.algorithm("grpo"), logprobs, batch)
+    assert metrics["ratio_out_of_bounds"] == 0.5
 
 
 def test_diagnostics_of_the_whole_batch(example):

@@ -22,7 +22,7 @@ from grre_jax import parallel
 from grre_jax.errors import DataError, UsageError
 from grre_jax.parallel import distributed, processes
 
-with distributed.joined(timeout=60):
+with distributed.joined(timeout=300):
     me, out = jax.process_index(), {}
     out["who"] = [jax.process_count(), me, jax.device_count(), processes.many(), processes.is_first()]
     out["numbers"] = processes.numbers(10 + me).tolist()

@@ -3,7 +3,6 @@
 import signal
 import socket
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -23,11 +22,10 @@ def start_two(config: Path, run: Path, *more: str) -> list[subprocess.Popen]:
 
 
 def kill(processes: list[subprocess.Popen], number: int) -> None:
-    """Kills one of two; the other says so within a minute and ends too."""
+    """Kills one of two; the other says so and ends too."""
     processes[number].kill()
-    since = time.monotonic()
-    _, errors = processes[1 - number].communicate(timeout=60)
-    assert processes[1 - number].returncode == 1 and time.monotonic() - since < 60
+    _, errors = processes[1 - number].communicate()
+    assert processes[1 - number].returncode == 1
     last = errors.strip().splitlines()[-1]
     assert last.startswith(f"grre: process {1 - number} of 2 lost another process of the run") and "--resume" in last
     processes[number].communicate()

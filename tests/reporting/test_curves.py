@@ -127,3 +127,13 @@ def test_many_long_names_fit_the_page(make_run):
         width, height = figure.canvas.get_width_height()
         assert box.x1 < width and box.y1 < height
         assert all(box.y0 > axis.get_window_extent().y1 for axis in figure.axes)
+
+
+def test_components_and_a_reward_that_is_no_accuracy_are_drawn(tmp_path):
+    metrics = {
+        "train": [{"step": s, "kind": "train", "reward": -1.0, "component_a/b": 0.1 * s} for s in (1, 2)],
+        "eval": [{"step": s, "kind": "eval", "reward": s - 0.5, "reward_low": s - 1, "reward_high": s} for s in (0, 2)],
+    }
+    paths = draw_curves({"run": metrics}, tmp_path, dpi=30)
+    assert {path.name for path in paths} == {"overview.png", "reward.png", "evaluation_reward.png", "component_a%2Fb.png"}
+    assert all(path.is_file() for path in paths)

@@ -38,3 +38,12 @@ def test_what_is_left_out_is_said_once():
 def test_rewards_without_right_and_wrong_keep_their_interval():
     text = printed({"model": (None, ROW | {"left_out": {"pass_at_k": "shaped", "maj_at_k": "shaped"}})})
     assert "20.0% to 30.0%" in text and "step" not in text and "pass@k is left out: shaped" in text and "maj@k is left out: shaped" in text
+
+
+def test_a_reward_that_is_no_accuracy_and_components_have_columns_of_their_own():
+    shaped = {"reward": -0.5, "reward_low": -0.75, "reward_high": -0.25, "component_format": 0.875, "response_length": 7.25, "left_out": {}}
+    lines = printed({"one": (None, shaped), "two": (None, shaped | {"accuracy": 0.25, "accuracy_low": 0.2, "accuracy_high": 0.3})})
+    cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in lines.splitlines() if "│" in line]
+    numbers = ["-0.5", "-0.75 to -0.25", "0.875", "7.2"]
+    assert cells == [["one", "", "", *numbers], ["two", "25.0%", "20.0% to 30.0%", *numbers]]
+    assert "accuracy" not in printed({"one": (None, shaped)}) and "%" not in printed({"one": (None, shaped)}).replace("95%", "")

@@ -127,7 +127,7 @@ def test_a_browser_shows_it(page, tmp_path):
     copy = tmp_path / "page.html"
     copy.write_text(page.read_text().replace("</body>", f"{script}</body>"))
     command = [CHROMIUM, *FLAGS, f"--user-data-dir={tmp_path / 'browser'}", "--dump-dom", copy.as_uri()]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stderr[-2000:]
     assert "CONSOLE" not in done.stderr
     sizes = json.loads(html.unescape(re.search("<title>(.*?)</title>", done.stdout)[1]))

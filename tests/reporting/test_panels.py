@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grre_jax.reporting.panels import MARKERS, PALETTE, PANELS, run_colours, run_marker, spread, step_label
+from grre_jax.reporting.panels import MARKERS, PALETTE, PANELS, further_panels, overview_panels, run_colours, run_marker, spread, step_label
 
 
 @settings(max_examples=100, deadline=None)
@@ -43,3 +43,20 @@ def test_every_curve_of_a_run_has_its_panel():
 )
 def test_end_labels_have_three_digits(value, text):
     assert PANELS[2].form(value) == text
+
+
+def test_the_panels_are_those_that_the_runs_can_fill():
+    known = {"eval": [{"step": 0, "kind": "eval", "accuracy": 0.5, "reward": 0.5}]}
+    shaped = {
+        "train": [{"step": 1, "kind": "train", "reward": -1.0, "component_a/b": 1.0}],
+        "eval": [{"step": 0, "kind": "eval", "reward": -0.5, "component_c": 1.0}],
+    }
+    both = {"eval": [{"step": 0, "kind": "eval", "accuracy": 0.5, "reward": 2.0}]}
+    assert overview_panels([known]) == overview_panels([known, shaped]) == PANELS and further_panels([known]) == ()
+    instead = overview_panels([shaped])[1]
+    assert (instead.key, instead.kind, instead.percent, instead.band) == ("reward", "eval", False, ("reward_low", "reward_high"))
+    assert [(panel.name, panel.kind, panel.key) for panel in further_panels([known, shaped])] == [
+        ("component_a%2Fb", "train", "component_a/b"),
+        ("component_c", "eval", "component_c"),
+    ]
+    assert [panel.key for panel in further_panels([both])] == ["reward"]

@@ -23,7 +23,7 @@ def test_one_run_is_redrawn_in_its_own_folder(make_run, console):
     assert first.folder == folder and again.plots == first.plots
     assert (folder / "plots" / "overview.png").is_file() and len(first.plots) == 7
     (run,) = json.loads((folder / "summary.json").read_text())["runs"]
-    assert run["name"] == "run" and run["steps"] == 20 and run["accuracy_best"]["accuracy"] >= run["accuracy_first"]["accuracy"]
+    assert run["name"] == "run" and run["steps"] == 20 and run["accuracy_best"]["value"] >= run["accuracy_first"]["value"]
     assert "accuracy, best" in console.file.getvalue() and "overview" not in console.file.getvalue()
     assert str(folder / "summary.json") in console.file.getvalue()
 

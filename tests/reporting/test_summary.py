@@ -9,7 +9,7 @@ from rich.console import Console
 from scipy.stats import binomtest
 
 from grre_jax.reporting.metrics import read_metrics
-from grre_jax.reporting.summary import largest_drawdown, print_summaries, shortened, sparkline, summarise, wilson_interval
+from grre_jax.reporting.summary import largest_drawdown, print_summaries, shortened, sparkline, summarise, table_rows, wilson_interval
 
 
 def evaluations(*pairs):
@@ -70,9 +70,9 @@ def test_largest_drawdown(values, drawdown):
 
 def test_accuracy_readings():
     summary = summarise("run", "folder", evaluations((0, 0.2), (10, 0.9), (20, 0.9), (30, 0.5)))
-    assert (summary.accuracy_first.step, summary.accuracy_first.accuracy) == (0, 0.2)
-    assert (summary.accuracy_last.step, summary.accuracy_last.accuracy) == (30, 0.5)
-    assert (summary.accuracy_best.step, summary.accuracy_best.accuracy) == (10, 0.9)
+    assert (summary.accuracy_first.step, summary.accuracy_first.value) == (0, 0.2)
+    assert (summary.accuracy_last.step, summary.accuracy_last.value) == (30, 0.5)
+    assert (summary.accuracy_best.step, summary.accuracy_best.value) == (10, 0.9)
     assert summary.largest_drawdown == pytest.approx(0.4)
     assert math.isnan(summary.accuracy_last.low) and summary.as_json()["accuracy_last"]["low"] is None
 
@@ -138,8 +138,8 @@ def test_the_table_shows_each_number_once_a_run(make_run):
         "tokens trained on",
         "time",
     ):
-        assert text.count(label) == 1
-    assert f"{summaries[1].accuracy_last.accuracy:.1%}" in text and f"{100 * summaries[1].largest_drawdown:.1f} points" in text
+        assert text.partition("one: ")[0].count(label) == 1
+    assert f"{summaries[1].accuracy_last.value:.1%}" in text and f"{100 * summaries[1].largest_drawdown:.1f} points" in text
     assert "NaN" not in text  # no run had one
 
 
@@ -156,3 +156,41 @@ def test_the_table_is_ascii_where_the_console_is(make_run):
     summary = summarise("x" * 70, "", read_metrics(make_run("run", without=("accuracy",))))
     text = printed([summary, summarise("other", "", read_metrics(make_run("other")))], encoding="ascii")
     assert text.isascii() and "xx..xx" in text and "other" in text
+
+
+def shaped(**more):
+    """A run whose reward is no accuracy, and has two components."""
+    train = [{"step": s, "kind": "train", "reward": -1.0 + s / 10, "component_format": s / 20} for s in range(1, 21)]
+    low, high = -0.6, -0.4
+    first = {"step": 0, "kind": "eval", "reward": -0.5, "reward_low": low, "reward_high": high, "component_a/b": 0.5}
+    return {"train": train, "eval": [first, first | {"step": 20, "reward": 1.5, "reward_low": 1.4, "reward_high": 1.6} | more]}
+
+
+def test_a_reward_that_is_no_accuracy_has_no_percent_sign():
+    summary = summarise("run", "", shaped())
+    assert summary.accuracy_last is None and summary.evaluation_reward_last.value == 1.5
+    assert [(c.name, c.first, c.last, c.evaluation) for c in summary.components] == [
+        ("format", pytest.approx(0.075), 0.975, None),
+        ("a/b", None, None, 0.5),
+    ]
+    rows = {label: cells for label, cells in table_rows([summary], unicode=False) if any(cells)}
+    assert rows["held-out reward, last"] == ["1.500 [dim](1.400 to 1.600)[/]"] and not any(label.startswith("accuracy") for label in rows)
+    assert rows["component format"] == ["0.075 to 0.975"] and rows["component a/b"] == ["held-out 0.500"]
+    assert not any("%" in cell for cells in rows.values() for cell in cells)
+
+
+def test_an_accuracy_of_some_evaluations_alone_is_none_of_the_run():
+    """Rewards that were 0 and 1 by chance in one evaluation, and are not in the next, are no accuracy in either."""
+    metrics = shaped()
+    metrics["eval"][0] |= {"accuracy": 0.0, "accuracy_low": 0.0, "accuracy_high": 0.1}
+    assert summarise("run", "", metrics).accuracy_first is None
+    metrics["eval"][1] |= {"accuracy": 0.5}
+    summary = summarise("run", "", metrics)
+    assert summary.accuracy_last.value == 0.5 and summary.evaluation_reward_last.value == 1.5
+
+
+def test_rewards_of_0_and_1_are_shown_once_as_accuracy():
+    rows = evaluations((0, 0.2), (10, 0.5))["eval"]
+    summary = summarise("run", "", {"eval": [row | {"reward": row["accuracy"]} for row in rows]})
+    labels = [label for label, cells in table_rows([summary], unicode=False) if any(cells)]
+    assert "accuracy, last" in labels and "held-out reward, last" not in labels

@@ -25,7 +25,7 @@ def _group(position: int, *, completions: int = 4, longest: int = 5, version: in
         mask=draw.integers(0, 2, total),
         texts=[f"é{k} [bold]" * k for k in range(completions)],
         rewards=draw.integers(0, 2, completions) if position % 3 else np.ones(completions),
-        components={"format": np.ones(completions), "correct": draw.normal(size=completions)},
+        components={"format": np.ones(completions), "shape": draw.normal(size=completions)},
         finish_reasons=["stop", "length"] * (completions // 2),
         behavior_logprobs=logprobs,
         sampling_logprobs=logprobs / 2,

@@ -14,6 +14,15 @@ def test_every_scalar_has_a_value(make_group):
         assert meaning and holds(f"{name} == {name}", group)
 
 
+def test_accuracy_is_that_of_correctness_not_of_rewards(make_group):
+    shaped = make_group(4, rewards=[-1, -1, 2, 2], components={"correct": [0, 1, 1, 1]})
+    assert holds("has_accuracy and accuracy == 0.75 and reward_mean == 0.5", shaped)
+    unknown = make_group(4, rewards=[-1, -1, 2, 2], components={})
+    assert holds("not has_accuracy", unknown)
+    with pytest.raises(UsageError, match="does not say which completions are correct: write has_accuracy and accuracy"):
+        holds("accuracy > 0", unknown)
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

@@ -88,7 +88,7 @@ def changed(line, *path, to):
         ("{", "line 2: not JSON"),
         ("[1]", "line 2: the line is a list; give a JSON object"),
         (changed(LINE, "prompt", to=...), "line 2: field prompt is missing .it has answer"),
-        (changed(LINE, "prompt", to=3), "line 2: field prompt is a number; give a string"),
+        (changed(LINE, "prompt", to=3), "line 2: field prompt is a number .3.; give a string or a list"),
         (changed(LINE, "completions", to=[]), "line 2: field completions is empty"),
         (changed(LINE, "completions", 1, to="4"), "line 2: completions.1. is a string; give a JSON object"),
         (changed(LINE, "completions", 1, "reward", to=...), "line 2: field completions.1..reward is missing"),
@@ -97,7 +97,7 @@ def changed(line, *path, to):
             "line 2: field completions.1..reward is a string; give true or false or a number",
         ),
         (changed(LINE, "completions", 1, "reward", to=None), "line 2: field completions.1..reward is null"),
-        (changed(LINE, "completions", 0, "reward", to=float("inf")), "line 2: Group .*rewards is wrong .*inf"),
+        (changed(LINE, "completions", 0, "reward", to=float("inf")), r"line 2: field completions\[0\].reward is inf; give a finite number"),
         (changed(LINE, "completions", 0, "finish_reason", to="eos"), "line 2: Group .*finish_reasons.*'eos'"),
         (changed(LINE, "completions", 0, "logprobs", to=[-1]), "line 2: field completions.1..logprobs is missing where another"),
         (changed(TOKENS, "prompt_tokens", to=...), "line 2: field prompt_tokens and the completions' tokens belong together"),
@@ -150,7 +150,7 @@ def test_gsm8k_solutions(tmp_path):
     [
         (("ground_truth",), "no number", "line 1: field ground_truth does not end in 'A:' and a number"),
         (("6b_finetuning",), ..., "line 1: field 6b_finetuning is missing"),
-        (("175b_verification", "is_correct"), 1, "line 1: field 175b_verification.is_correct is a number; give true or false"),
+        (("175b_verification", "is_correct"), 1, "line 1: field 175b_verification.is_correct is a number .1.; give true or false"),
         (("question",), None, "line 1: field question is null"),
     ],
 )

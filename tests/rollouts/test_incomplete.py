@@ -100,3 +100,22 @@ def test_a_file_system_without_locks_is_written_to_and_another_error_is_told(fol
         age(left, 2 * incomplete.SILENT_SECONDS)
         assert incomplete.remove_leftovers(folder) == [left.name]
     assert set(os.listdir(folder / incomplete.INCOMPLETE)) <= {left.name}
+
+
+def test_a_folder_in_which_nothing_was_sealed_goes_again(tmp_path, make_group):
+    def groups():
+        yield make_group(0)
+        raise DataError("line 2 is broken")
+
+    for folder in (tmp_path / "new", tmp_path / "old"):
+        with pytest.raises(DataError, match="line 2"):
+            rollouts.write(folder, groups(), writer="w")
+        assert not folder.exists()
+    (tmp_path / "old").mkdir()
+    with pytest.raises(DataError, match="line 2"):
+        rollouts.write(tmp_path / "old", groups(), writer="w")
+    assert (tmp_path / "old").is_dir()  # it was there before
+    rollouts.write(tmp_path / "new", [make_group(0)], writer="w")
+    with pytest.raises(DataError, match="line 2"):
+        rollouts.write(tmp_path / "new", groups(), writer="w")
+    assert len(rollouts.read(tmp_path / "new")) == 1

@@ -108,3 +108,22 @@ def test_importing_rollouts_imports_nothing_heavy():
     heavy = ("tensorflow_datasets", "grain", "tensorflow", "array_record", "rich", "jax")
     code = f"import sys, grre_jax.rollouts, grre_jax.rollouts.commands; print([name for name in {heavy} if name in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("rewards", "components", "expected"),
+    [
+        ([0, 1, 0], {}, [False, True, False]),
+        ([-1, 1, -1], {}, None),
+        ([0.5, 1, 0], {}, None),
+        ([-1, 0.5, 2], {"correct": [0, 1, 1]}, [False, True, True]),
+        ([0, 1, 0], {"correct": [0, 0.5, 1]}, None),  # what it is a share of, it does not say
+        ([0, 1, 1], {"format": [1, 1, 0]}, [False, True, True]),
+    ],
+)
+def test_correctness_is_the_component_or_rewards_of_0_and_1(rewards, components, expected):
+    group = rollouts.Group(group_id="g", prompt="p", texts=["a", "b", "c"], rewards=rewards, components=components)
+    assert group.correct is None if expected is None else group.correct.tolist() == expected
+    certain = rollouts.Group(group_id="h", prompt="p", texts=["a"], rewards=[1])
+    found = rollouts.correctness([certain, group])
+    assert found is None if expected is None else [row.tolist() for row in found] == [[True], expected]

@@ -73,3 +73,12 @@ def test_show_by_identifier(folder, console):
 def test_an_empty_folder_is_named(tmp_path):
     with pytest.raises(DataError, match=f"{tmp_path} holds no data sets; sample some"):
         showing.show(tmp_path)
+
+
+def test_correctness_and_components_have_columns_beside_the_reward(tmp_path, console, make_group):
+    group = make_group(1, rewards=[-1, 2, 0, 0], components={"format": [0.25, 0.5, 0, 0], "correct": [0, 1, 0, 0]})
+    rollouts.write(tmp_path, [group], writer="w")
+    showing.show(tmp_path, console=console)
+    rows = [[cell.strip() for cell in line.strip("│┃").replace("┃", "│").split("│")] for line in printed(console).splitlines()]
+    shown = [row[:3] for row in rows if len(row) > 3 and row[0]]
+    assert shown == [["reward", "correct", "format"], ["2", "yes", "0.5"], *[["0", "no", "0"]] * 2, ["-1", "no", "0.25"]]

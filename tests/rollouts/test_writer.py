@@ -145,8 +145,10 @@ def test_a_killed_writer_loses_no_sealed_data_set(tmp_path):
     reported = []
     for attempt in range(5):
         child = subprocess.Popen([sys.executable, "-c", WRITE_FOR_EVER, str(tmp_path / "r")], stdout=subprocess.PIPE, text=True)
-        reported.append(child.stdout.readline().strip())  # it is at work
-        time.sleep(0.1 + 0.0137 * attempt)
+        # However slow the machine is, two data sets are sealed; the pause only varies where in
+        # the next one the kill falls.
+        reported += [child.stdout.readline().strip() for _ in range(2)]
+        time.sleep(0.0137 * attempt)
         os.kill(child.pid, signal.SIGKILL)
         reported += [line for line in child.stdout.read().split("\n")[:-1] if line]
         assert child.wait() == -signal.SIGKILL
@@ -154,7 +156,7 @@ def test_a_killed_writer_loses_no_sealed_data_set(tmp_path):
         assert report.ok and report.intact_groups == report.groups == 4 * report.datasets
     reader = rollouts.read(tmp_path / "r")
     names = [entry.name for entry in reader.datasets]
-    assert set(reported) <= set(names) and len(names) == len(set(names)) and len(reported) > 5
+    assert set(reported) <= set(names) and len(names) == len(set(names)) and len(reported) >= 10
     assert sum(len(group.texts) for group in reader) == 4 * len(reader)
     rollouts.write(tmp_path / "r", [reader[0]], writer="next")
     assert not list((tmp_path / "r" / incomplete.INCOMPLETE).iterdir())
@@ -206,13 +208,3 @@ def test_dataset_info_is_json_of_tfds(folder):
     assert (
         info["fileFormat"] == "array_record" and info["splits"][0]["shardLengths"] == ["4"] and info["version"] == rollouts.SCHEMA_VERSION
     )
-
-
-def test_sealing_sixteen_groups_takes_a_fraction_of_a_train_step(tmp_path, make_group):
-    groups = [make_group(i, completions=8, longest=256) for i in range(16)]
-    seconds = []
-    for _ in range(12):
-        start = time.perf_counter()
-        rollouts.write(tmp_path, groups, writer="w", policy_version=3)
-        seconds.append(time.perf_counter() - start)
-    assert min(seconds) < 0.05

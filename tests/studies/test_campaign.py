@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from grre_jax.console import make_console
 from grre_jax.errors import DataError, UsageError
-from grre_jax.reporting.progress import make_console
 from grre_jax.studies import campaign as campaigns
 from grre_jax.studies import warm_start
 from grre_jax.studies.campaign import Campaign
@@ -81,6 +81,16 @@ def test_algorithms_of_one_structure_share_a_place():
         and float(chosen[1].numbers["epsilon_high"]) == 2.0
         and float(menu.chosen("b")[1][1].numbers["epsilon_high"]) == pytest.approx(0.2)
     )
+
+
+def test_a_folder_whose_first_run_failed_to_begin_is_of_no_scale(tmp_path):
+    console = make_console(quiet=True)
+    Campaign(tmp_path, SCALE, ENTRIES, 1, console)
+    other = dataclasses.replace(SCALE, operands=3)
+    Campaign(tmp_path, other, ENTRIES, 1, console)
+    (tmp_path / "warm-1.npz").write_bytes(b"")  # made at the scale
+    with pytest.raises(UsageError, match="another scale"):
+        Campaign(tmp_path, SCALE, ENTRIES, 1, console)
 
 
 def test_a_folder_is_of_one_scale_and_a_label_of_one_algorithm(tmp_path):
@@ -261,14 +271,14 @@ def test_a_worker_answers_with_what_went_wrong(tmp_path):
     setup = {"scale": dataclasses.asdict(SCALE), "entries": [{"label": "a", "name": "nothing", "options": {}}], "folder": str(tmp_path)}
     command = [sys.executable, "-m", "grre_jax.studies.worker"]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    done = subprocess.run(command, input=json.dumps(setup) + "\n", env=environment, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, input=json.dumps(setup) + "\n", env=environment, capture_output=True, text=True, timeout=550)
     assert json.loads(done.stdout)["error"].startswith("ValueError: unknown algorithm 'nothing'") and done.returncode == 1
 
 
 STUDY = """
 import sys
 from pathlib import Path
-from grre_jax.reporting.progress import make_console
+from grre_jax.console import make_console
 from grre_jax.studies.campaign import Campaign
 from tests.studies.test_campaign import ENTRIES, SCALE, a_run
 

@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 
-from grre_jax.reporting.progress import make_console
+from grre_jax.console import make_console
 from grre_jax.studies import staleness_report, staleness_study
 from grre_jax.studies.entrants import ENTRIES, strangers
 from grre_jax.studies.graph_data import Scale

@@ -37,6 +37,16 @@ def test_votes():
     assert task.final_answer("\\boxed{x + 1}") == task.final_answer("\\boxed{x+1}") == "x+1"
 
 
+@pytest.mark.parametrize("name", ["math", "guru_math"])
+def test_a_copy_of_the_question_is_refused(name):
+    question = tasks.Question("case", "Simplify $\\sqrt{50}$.", "5\\sqrt{2}")
+    task, lenient = tasks.build(name, path="anywhere"), tasks.build(name, path="anywhere", refuse_copies=False)
+    assert task.verify(question, "\\boxed{\\sqrt{50}}") == tasks.Verdict(0.0, {"correct": 0.0, "answered": 1.0})
+    assert lenient.verify(question, "\\boxed{\\sqrt{50}}").reward == task.verify(question, "\\boxed{5\\sqrt2}").reward == 1
+    with pytest.raises(UsageError, match="refuse_copies='no' is neither true nor false"):
+        tasks.build(name, refuse_copies="no")
+
+
 def test_wrong_records_and_options(tmp_path, caplog):
     path = published_samples.math_folders(tmp_path)
     with pytest.raises(UsageError, match="has no {question}"):

@@ -102,3 +102,25 @@ def test_each_kind_of_failure_is_told_once_with_its_question(caplog):
         "verifier of task mine failed at question q7 (timeout: no verdict within 3 s)" in told[0] and "verify_failures_timeout" in told[0]
     )
     assert "(crash: signal 11)" in told[1]
+
+
+def test_correctness_is_kept_as_a_component():
+    assert Verdict(-1.0, {"format": 1.0}, correct=True).components == {"format": 1.0, "correct": 1.0}
+    assert Verdict(-1.0, {"correct": 0}).correct is False and Verdict(0.5).correct is None
+    assert Verdict(0.5, {"correct": 1.0}) == Verdict(0.5, correct=True)
+    task = Answers(right=Verdict(2.0, correct=True), wrong=Verdict(-1, correct=np.bool_(False)))
+    (judged,) = InProcess(task)([(QUESTION, ["right", "wrong"])])
+    assert judged.rewards.tolist() == [2, -1] and judged.components["correct"].tolist() == [1, 0]
+
+
+@pytest.mark.parametrize(
+    "verdict, words",
+    [
+        (Verdict(1.0, {"correct": 0.5}), "the correctness is 0.5, and must be 0 or 1"),
+        (Verdict(1.0, correct="yes"), "component 'correct' is 'yes', which is no finite number"),
+        (Verdict(1.0, {"correct": 1.0}, correct=False), "correct is False, and the component 'correct' is 1"),
+    ],
+)
+def test_a_correctness_that_is_none_is_refused(verdict, words):
+    found = verdict_of(Answers(a=verdict), QUESTION, "a")
+    assert found.kind == "rubbish" and words in found.reason

@@ -2,7 +2,7 @@
 
 import pytest
 
-from grre_jax.tasks.math_answers import final_expression
+from grre_jax.tasks.math_answers import final_expression, is_copy
 
 
 @pytest.mark.parametrize(
@@ -46,3 +46,51 @@ from grre_jax.tasks.math_answers import final_expression
 )
 def test_the_answer(completion, answer):
     assert final_expression(completion) == answer
+
+
+@pytest.mark.parametrize(
+    ("question", "truth", "given", "copied"),
+    [
+        ("Simplify: $\\frac{60}{12}$.", "5", "\\frac{60}{12}", True),
+        ("Simplify: $\\frac{60}{12}$.", "5", "60/12", True),
+        ("Simplify: $\\frac{60}{12}$.", "5", "$\\dfrac{60}{12}$", True),
+        ("Simplify: $\\frac{60}{12}$.", "5", "x = \\frac{60}{12}", True),
+        ("Simplify: $\\frac{60}{12}$.", "5", "\\frac{60}{12} = 5", False),
+        ("Simplify: $\\frac{60}{12}$.", "5", "\\frac{10}{2}", False),
+        ("Expand $f(x)=(x+1)^2$.", "x^2+2x+1", "(x+1)^2", True),
+        ("Expand $f(x)=(x+1)^2$.", "x^2+2x+1", "f(x) = (x+1)^2", True),
+        ("Expand $f(x)=(x+1)^2$.", "x^2+2x+1", "f(x) = 1+2x+x^2", False),
+        ("Factor \\(x^2+2x+1\\) fully.", "(x+1)^2", "x^2+2x+1", True),
+        ("Factor \\[x^2+2x+1.\\]", "(x+1)^2", "x^2 + 2 x + 1", True),
+        ("Simplify (x+1)^2 - x^2 please.", "2x+1", "(x+1)^2-x^2", True),
+        ("What is sqrt(16)*2?", "8", "sqrt(16)*2", True),
+        ("Write 0.5 as a fraction.", "\\frac{1}{2}", "0.5", True),
+        ("Write 0.5 as a fraction.", "\\frac{1}{2}", "1/2", False),
+        ("Write $24$ as a product of primes.", "2^3\\cdot3", "24", True),
+        ("Is it $25$?", "025", "25", False),
+        ("Is it $1,000$?", "1000.0", "1000", False),
+        ("Is it $10$?", "\\$10", "10", False),
+        ("It takes 2 hours. How many minutes?", "120\\text{ minutes}", "2\\text{ hours}", True),
+        ("Its length is 5.", "5\\text{ cm}", "5", False),
+        ("Of 50 apples how many percent?", "0.5", "50\\%", False),
+        ("Which? (A) 10 (B) 12", "\\textbf{(B)}\\ 12", "12", False),
+        ("Which? (A) 10 (B) 12", "B", "(B)", False),
+        ("Is \\text{Evelyn} or Tom taller?", "\\text{Evelyn}", "Evelyn", False),
+        ("Write $y=2x+3$ in standard form.", "2x-y=-3", "y=2x+3", True),
+        ("Solve $x+3>5$.", "x>2", "x+3>5", True),
+        ("\\begin{align*} a &= 2\\cdot 3 \\\\ b &= \\sqrt{50} \\end{align*} in $\\LaTeX$: $b=\\sqrt{50}$", "5\\sqrt2", "\\sqrt{50}", True),
+        ("Find $\\begin{vmatrix}1&2\\\\3&4\\end{vmatrix}$", "-2", "\\begin{vmatrix}1 & 2\\\\ 3 & 4\\end{vmatrix}", True),
+        ("Compute $2\\times 3 \\div 4$.", "\\frac32", "2 \\cdot 3 / 4", True),
+        ("The expression $\\sqrt{8}$ is the answer.", "\\sqrt 8", "\\sqrt{8}", False),
+        ("", "5", "5", False),
+        ("$" * 5000, "5", "$5", False),
+    ],
+)
+def test_copies_of_the_question(question, truth, given, copied):
+    assert is_copy(given, truth, question) is copied
+
+
+def test_a_long_question_is_no_obstacle():
+    for piece in ("$x$ ", "$", "\\( ", "\\[", "1+1 ", "a=", "\\frac{", "\\text{", ", "):
+        assert not is_copy("4+2", "5", piece * (300_000 // len(piece)))
+        assert is_copy("4+1", "5", piece * (30_000 // len(piece)) + "\n\nAdd $$4+1$$")

@@ -1,8 +1,10 @@
 """One notation out of many."""
 
+from fractions import Fraction
+
 import pytest
 
-from grre_jax.tasks.math_notation import normalised, squeezed, units_differ, without_unit, words
+from grre_jax.tasks.math_notation import conversion, normalised, squeezed, units_differ, without_unit, words
 
 
 @pytest.mark.parametrize(
@@ -26,6 +28,12 @@ from grre_jax.tasks.math_notation import normalised, squeezed, units_differ, wit
         ("12 million", "12\\cdot 10^{6}"),
         ("\\langle 1,2\\rangle", "( 1,2)"),
         ("\\langle x\\rangle", "\\langle x\\rangle"),
+        ("]0,1[ \\cup ]2,3]", "(0,1) \\cup (2,3]"),
+        ("[1,2],[3,4]", "[1,2],[3,4]"),
+        ("(1,2]\\cup[3,4]", "(1,2]\\cup[3,4]"),
+        ("\\sout{\\frac{1}{2}} 6\\phantom{0}", "6"),
+        ("x \\simeq 3", "x \\approx 3"),
+        ("\\mathbb{R}-\\{2\\}", "\\mathbb{R}\\setminus \\{2\\}"),
     ],
 )
 def test_normalised(written, meant):
@@ -78,3 +86,22 @@ def test_words_and_squeezing():
     assert words("\\text{(C)}") == "c" == words("C") and words("\\text{Evelyn}") == "evelyn" and words("2x") is None and words("xy") is None
     assert words("\\text{Option C}") == "c"
     assert squeezed("x_{1} + \\text{ cm }") == "x_1+cm"
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "factor"),
+    [
+        ("m", "cm", 100),
+        ("km/h", "m/s", Fraction(5, 18)),
+        ("l", "cm^3", 1000),
+        ("m^2", "cm^2", 10_000),
+        ("mph", "km/h", Fraction(25146, 15625)),
+        ("dollars", "cents", 100),
+        ("m", "s", None),
+        ("degc", "degf", None),
+        ("m", "apples", None),
+        ("", "m", None),
+    ],
+)
+def test_conversion(one, other, factor):
+    assert conversion(one, other) == factor and (factor is None or conversion(other, one) == 1 / Fraction(factor))

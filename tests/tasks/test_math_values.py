@@ -1,6 +1,7 @@
 """Expressions as functions."""
 
 import builtins
+import string
 import time
 
 import pytest
@@ -83,6 +84,25 @@ def test_a_capital_i_is_a_letter(first, second):
     assert math_values.same_value(first, first) and not math_values.same_value(first, second)
 
 
+def test_no_letter_is_a_constant_or_function_of_the_parser():
+    """But e, i and \\pi."""
+    letters = [*string.ascii_letters, *(f"\\{name}" for name in math_values.GREEK)]
+    letters = [letter for letter in letters if letter not in ("e", "i")]
+    assert len(letters) > 80
+    for letter, other in zip(letters, [*letters[1:], letters[0]], strict=True):
+        for form in ("{}", "{}+1", "2{}", "{}(2)", "{}^2", "{}_1"):
+            text = form.format(letter)
+            assert math_values.same_value(text, text)
+            assert math_values.real_number(text) is None, text
+            assert not math_values.same_value(text, form.format(other)), text
+    assert math_values.same_value("\\gamma+1-\\gamma", "1") and math_values.same_value("\\pi(16)", "16\\pi")
+
+
+def test_real_numbers():
+    assert math_values.real_number("\\frac{1}{2}") == 0.5 and math_values.real_number("i^2") == -1
+    assert all(math_values.real_number(text) is None for text in ("x", "2i", "\\infty", "\\frac{1}{0}"))
+
+
 def test_coefficients_are_not_computed_where_that_takes_long():
     began = time.thread_time()
     for text in ("\\binom{e}{999}", "\\binom{\\sqrt{2}}{999}", "\\binom{999}{500}^{9}"):
@@ -97,6 +117,8 @@ def test_constant_factors():
         and not math_values.proportional("x+1", "x+2")
         and not math_values.proportional("x-x", "x")
     )
+    # Any two numbers would be.
+    assert not any(math_values.proportional(*pair) for pair in (("1", "2"), ("\\sqrt{2}", "\\pi"), ("x+1-x", "2")))
 
 
 @pytest.mark.parametrize(

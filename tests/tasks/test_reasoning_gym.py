@@ -97,7 +97,9 @@ def test_answers_are_as_good_as_the_package_says(evaluating, name):
         question, entry = task._question(number), task._entries[number]
         for answer in (question.answer, EVALUATED[name](question.answer)):
             score = task._entries.score_answer(answer, entry)
-            assert task.verify(question, f"<answer>{answer}</answer>").reward == score > 0 or "Integral" in answer
+            verdict = task.verify(question, f"<answer>{answer}</answer>")
+            right = float(answer == question.answer or score == 1)
+            assert verdict == tasks.Verdict(right, {"score": score, "correct": right}) or "Integral" in answer
     assert task.verify(question, "<answer>I cannot do that</answer>").reward == 0
 
 
@@ -157,6 +159,60 @@ def test_the_data_sets_of_a_composite_keep_their_rules(tmp_path):
         assert task.verify(question, f"__import__('os').system('touch {tmp_path}/ran')").reward == 0 and not (tmp_path / "ran").exists()
 
 
+# The stored answers of numbers: 18 of ab is empty, 1 of propositional_logic gives Q, Q, Q → P and Q.
+RIGHT_AND_WRONG = [
+    ("ab", 18, ["<answer></answer>", "<answer> </answer>"], ["", " ", "nothing", "A# B#"]),
+    ("coin_flip", 0, ["1", "1.0", "8/8", "0.99999"], ["10", "100", "0", "0.9", "0.999"]),
+    ("coin_flip", 1, ["0.3125", "5/16", "10/32", "0.31250"], ["0", "0.3", "3", "31.25", "5/0"]),
+    ("countdown", 1, ["94*4 - 61 - 6", "4*94-(61+6)"], ["309", "94*4 - 67", "94*4 - 61 - 6 + 1 - 1", "61 + 94 + 6 + 4"]),
+    ("game_of_life_halting", 1, ["False", "false"], ["True", "no", "0", "I cannot", "Not False"]),
+    ("gsm_symbolic", 1, ["44", "72 - 28 = 44", "**44** pebbles"], ["44 or 45", "not 44", "72 - 28", "45", "44.5"]),
+    ("number_sorting", 1, ["[52.2, 30, 14, -49, -81]"], ["[52.2, 30, 14, -49, -80.5]", "[53, 30, 14, -49, -81]", "[]", "52"]),
+    ("polynomial_equations", 1, ["-3.625, 0", "0.0, -3.6250", "-3.62501,0"], ["0", "-3.6, 0", "x, -3.625, 0", "-3.625, 0, 0", ""]),
+    ("propositional_logic", 1, ["P", "(P ∧ Q)", "Q ∧ P"], ["Q", "Q ∧ Q", "P ∨ Q", "Q ∧ (Q → P)", "Q → Q", "¬P", "Z", "P says PQ"]),
+    ("puzzle24", 1, ["10*(8-5)-6", "(8 - 5)*10 - 6"], ["6+6+6+6", "24", "1*2*3*4", "8+5+10+6", "10*8/5+6+0", "8**5-10-6"]),
+    ("quantum_lock", 1, ["B→B→B→B", "B B B B", "bbbb"], ["Bob Bobb", "BBB", "I press B, B, B and B"]),
+    ("time_intervals", 0, ["5 days", "5", "5 day"], ["5 weeks", "5 hours", "6 days", "50"]),
+]
+
+
+@pytest.mark.parametrize("name, number, right, wrong", RIGHT_AND_WRONG)
+def test_what_is_right_is_not_what_scorers_pay(name, number, right, wrong):
+    task = tasks.build("reasoning_gym", dataset=name, size=20)
+    question = task._question(number)
+    verdicts = {answer: task.verify(question, answer) for answer in (*right, *wrong)}
+    assert [answer for answer, verdict in verdicts.items() if verdict.reward == 1] == right
+    assert all(verdict.reward == verdict.components["correct"] for verdict in verdicts.values())
+
+
+def test_boards_and_moves():
+    from reasoning_gym.factory import DATASETS
+
+    def is_right(name, given, /, score=1.0, **entry):
+        return judged.is_right(given, score, {"answer": None, **entry}, name, DATASETS[name][0])
+
+    jam = {"metadata": {"board_config": "o" * 12 + "AAoBoo" + "oooBoo" + "o" * 12}}
+    assert is_right("rush_hour", "B+2 A+4", **jam) and is_right("rush_hour", "A+1 B+1, B+1 A+3", **jam)
+    for moves in ("A+4", "B+2 A+5", "B+3 A+4", "B-3 B+2 A+4", "B+2 A+3", "C+1 B+2 A+4"):
+        assert not is_right("rush_hour", moves, **jam)
+    board = "[[0,0],[0,1]]"
+    assert is_right("game_of_life", "[[0, 0], [0, 1]]", answer=board)
+    for other in ("[[0,0,0],[0,1,0]]", "[[0,0],[0,1],[0,0]]", "[[0,0],[0,0]]", "[]"):
+        assert not is_right("game_of_life", other, answer=board)
+    assert is_right("figlet_font", "Long Lettered", answer="LONGLETTERED") and not is_right(
+        "figlet_font", "longletteral", answer="LONGLETTERED"
+    )
+    assert is_right("tower_of_hanoi", "moves", score=0.5) and not is_right("tower_of_hanoi", "moves", score=0.05)
+    assert is_right("polynomial_equations", '""', answer="") and not is_right("polynomial_equations", "none", answer="")
+
+
+def test_part_marks_are_a_component(chain):
+    task = tasks.build("reasoning_gym", dataset="spell_backward", size=20)
+    question = task._question(0)
+    verdict = task.verify(question, question.answer[:-1])
+    assert verdict.reward == verdict.components["correct"] == 0 < verdict.components["score"] < 1
+
+
 @pytest.mark.slow
 def test_the_stored_answers_of_all_data_sets_keep_their_scores():
     from reasoning_gym.factory import DATASETS
@@ -166,7 +222,7 @@ def test_the_stored_answers_of_all_data_sets_keep_their_scores():
         for number in range(3):
             question, entry = task._question(number), task._entries[number]
             answer = question.answer.strip()
-            score = task._entries.score_answer(answer, entry) if answer else 0
-            assert task.verify(question, f"<answer>{answer}</answer>").reward == score, name
+            assert task.verify(question, f"<answer>{answer}</answer>").reward == float(question.answer != ""), name
             # Nor are they right only because they are the stored text.
-            assert "Integral" in answer or task._may_be_scored(answer, {**entry, "answer": "another"}), name
+            another = {**entry, "answer": "another"}
+            assert not answer or "Integral" in answer or judged.may_be_scored(answer, another, name, type(task._entries)), name

@@ -238,10 +238,8 @@ def test_what_a_killed_writer_left_does_not_count(state, tmp_path):
     (torn / "half").write_text("x")
     checkpoints = Checkpoints(tmp_path / "c")
     assert checkpoints.steps == [1]
-    until = time.monotonic() + 30  # Orbax cleans in the background
-    while torn.exists() and time.monotonic() < until:
+    while torn.exists():  # Orbax cleans in the background
         time.sleep(0.05)
-    assert not torn.exists()
     checkpoints.close()
 
 

@@ -16,6 +16,7 @@ from grre_jax.parallel import interconnect, roofline, topology
 from grre_jax.parallel.mesh import MeshConfig
 from grre_jax.training import abstract, compile_report
 from grre_jax.training import compile as compiler
+from grre_jax.training.calls import training_calls
 
 needs_compiler = pytest.mark.skipif(
     importlib.util.find_spec("libtpu") is None, reason="needs the TPU compiler: pip install 'grre-jax[tpu]'"
@@ -206,7 +207,9 @@ def test_advice_names_fields_with_values(run):
     )
     found = compiler.advice(float32, "train step", memory)
     assert found[0].startswith("--model.compute_dtype bfloat16") and any(line.startswith("--model.remat projections") for line in found)
-    assert any(line.startswith("--sampling.prompts_per_call 8") for line in compiler.advice(run, "sampler", memory))
+    assert any(
+        line.startswith("--sampling.prompts_per_call 8") for line in compiler.advice(run, "sampler", memory, training_calls(run.config)[0])
+    )
     state = compiler.Memory(40, 40, 1, 10, 10, 0, 101)
     assert compiler.advice(run, "train step", state)[-1].startswith("more chips")
 

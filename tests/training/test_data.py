@@ -54,6 +54,32 @@ def test_text_becomes_tokens_and_loses_log_probs():
     assert group.rewards.tolist() == [1, 0] and group.group_id == "g0" and group.texts == ["3$", "4"]
 
 
+def test_a_completion_that_was_cut_gets_no_end_token():
+    group = data.tokenised(text_group(0, finish_reasons=["length", "stop"]), TOKENIZER, 4, 2)
+    assert group.lengths.tolist() == [1, 2] and group.tokens.tolist() == TOKENIZER.encode_prompt("3") + TOKENIZER.encode_completion("4")
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"mask": [1, 0, 1]}, "has tokens that no policy generated"),
+        ({"extra": {"prompt_messages": []}}, "was made of several chat messages"),
+    ],
+)
+def test_a_group_whose_text_does_not_say_its_tokens_is_not_tokenised_anew(tmp_path, fields, message):
+    group = text_group(0, prompt_tokens=[1], tokens=[3, 4, 5], lengths=[2, 1], **fields)
+    rollouts.write(tmp_path / "r", [group], writer="w", metadata={"tokenizer": "another"})
+    rollouts.write(tmp_path / "own", [group], writer="w", metadata={"tokenizer": TOKENIZER.fingerprint})
+    with pytest.raises(DataError, match=f"group g0 .q0. {message}.*grre rollouts import --tokenizer"):
+        data.TokenisedReader(rollouts.read(tmp_path / "r"), TOKENIZER)[0]
+    assert data.TokenisedReader(rollouts.read(tmp_path / "own"), TOKENIZER)[0] == group
+
+
+def test_text_that_the_tokenizer_cannot_say_names_its_group():
+    with pytest.raises(DataError, match="group g0 .q0. cannot be tokenised: The character 'x'"):
+        data.tokenised(text_group(0, texts=("x", "3")), TOKENIZER, 4, 2)
+
+
 def test_a_group_with_tokens_stays_as_it_is(make_group):
     group = make_group(0, prompt=3, lengths=(2, 4, 1))
     assert data.tokenised(group, TOKENIZER, 3, 4) == group

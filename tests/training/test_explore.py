@@ -300,7 +300,12 @@ def test_a_judge_judges_texts_and_what_it_could_not_is_recorded(explorer, groups
         assert group.texts == expected.texts and group.rewards.tolist() == [len(text) for text in group.texts[:3]] + [0]
         assert group.extra == {"verify_failures": ["", "", "", "crash"]} and group.components["own"].tolist() == [1] * 4
     found = figures(explorer, drawn)
-    assert found["accuracy_low"] < found["accuracy"] == np.mean([g.rewards for g in drawn]) < found["accuracy_high"]  # of rewards beyond 1
+    assert found["reward_low"] < found["reward"] == np.mean([g.rewards for g in drawn]) < found["reward_high"]  # of rewards beyond 1
+    assert "accuracy" not in found and found["component_own"] == 1  # nothing says what is correct
+    judged = [dataclasses.replace(g, components={"correct": [0, 1, 0, 0], "own": [1, 2, 3, 4]}) for g in drawn]
+    again = figures(explorer, judged)
+    assert again["accuracy_low"] < again["accuracy"] == 0.25 < again["accuracy_high"] and again["reward"] == found["reward"]
+    assert again["component_own"] == 2.5 and "component_correct" not in again
     assert found["verify_failures_crash"] == 6 and "verify_failures" not in figures(explorer, groups)
     assert all(group.extra == {} for group in groups)
 

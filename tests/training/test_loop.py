@@ -7,7 +7,9 @@ import dataclasses
 import io
 import json
 import os
+import shutil
 import signal
+import sys
 
 import jax
 import numpy as np
@@ -15,11 +17,23 @@ import pytest
 from rich.console import Console
 
 from grre_jax import models, reporting, rollouts
-from grre_jax.config import CheckpointConfig, DataConfig, EvaluationConfig, ObjectiveConfig, TrainingConfig, WarmStartConfig
-from grre_jax.errors import DataError
+from grre_jax.config import (
+    CheckpointConfig,
+    DataConfig,
+    EvaluationConfig,
+    LoggingConfig,
+    MeshConfig,
+    ModelSource,
+    ObjectiveConfig,
+    SamplingConfig,
+    TaskConfig,
+    TrainingConfig,
+    WarmStartConfig,
+)
+from grre_jax.errors import DataError, UsageError
 from grre_jax.rollouts import Group
 from grre_jax.tasks.arithmetic import Arithmetic
-from grre_jax.training import checksums, finished, loop, setup, warm_start
+from grre_jax.training import checkpoint, checksums, finished, loop, setup, warm_start
 from grre_jax.training import state as states
 from grre_jax.training.ahead import Ahead
 from grre_jax.training.checkpoint import Checkpoints, read_params
@@ -187,15 +201,67 @@ def test_other_regimes(make_config, tmp_path, interrupt, monkeypatch, regime, sa
     assert log(tmp_path / "again") == log(tmp_path / "whole") and bits(tmp_path / "again") == bits(tmp_path / "whole")
 
 
-@pytest.mark.parametrize("asked", ["question", "evaluation"])
-def test_data_of_the_task_that_is_not_there_leaves_no_run_behind(make_config, tmp_path, monkeypatch, asked):
+def missing_data(name):
     def missing(self, number):
         raise DataError("the task's data are not there")
 
-    monkeypatch.setattr(Arithmetic, asked, missing)
-    with pytest.raises(DataError, match="not there"):
-        train(make_config(tmp_path / "run"))
-    assert not (tmp_path / "run").exists()
+    return lambda monkeypatch: monkeypatch.setattr(Arithmetic, name, missing)
+
+
+def without(package):
+    return lambda monkeypatch: monkeypatch.setitem(sys.modules, package, None)
+
+
+def refused(package, name):
+    def refuse(*arguments, **options):
+        raise UsageError("the sink refuses")
+
+    return lambda monkeypatch: monkeypatch.setattr(package, name, refuse)
+
+
+@pytest.mark.parametrize(
+    "spoil, fields, message",
+    [
+        (missing_data("question"), {}, "data are not there"),
+        (missing_data("evaluation"), {}, "data are not there"),
+        (without("wandb"), {"logging": LoggingConfig(wandb_project="p", tensorboard=False)}, r"logging\.wandb_project .*grre-jax\[wandb\]"),
+        (without("tensorboardX.proto.event_pb2"), {"logging": LoggingConfig()}, r"logging\.tensorboard"),
+        (refused(reporting, "open_log"), {}, "the sink refuses"),
+        (refused(checkpoint, "opened"), {}, "the sink refuses"),
+        (None, {"sampling": SamplingConfig(max_prompt_tokens=2)}, r"over sampling\.max_prompt_tokens = 2"),
+        (None, {"sampling": SamplingConfig(max_new_tokens=1)}, "demonstration:.*max_new_tokens"),
+        (None, {"task": TaskConfig("arithmetic", {"operands": 0})}, "operands"),
+        (None, {"model": ModelSource(path="nowhere")}, "nowhere"),
+        (None, {"objective": ObjectiveConfig("nowhere.py:loss")}, "nowhere.py"),
+        (None, {"mesh": MeshConfig(data=3)}, "mesh"),
+        (None, {"checkpoint": CheckpointConfig(best=1, best_metric="acuracy")}, "acuracy"),
+        (None, {"data": DataConfig(path="nowhere"), "warm_start": WarmStartConfig()}, "nowhere"),
+    ],
+)
+def test_what_is_wrong_with_a_request_leaves_no_folder_behind(make_config, tmp_path, monkeypatch, spoil, fields, message):
+    """Neither a new run's, nor an empty one, nor what explorers or leases write; the next try may begin."""
+    if spoil:
+        spoil(monkeypatch)
+    config = make_config(tmp_path / "runs" / "run", **fields)
+    with pytest.raises((UsageError, DataError), match=message):
+        train(config)
+    assert not (tmp_path / "runs" / "run").exists()
+
+
+def test_a_folder_that_cannot_be_made_leaves_nothing(make_config, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError, match="file"):
+        train(make_config(tmp_path / "file" / "run"))
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_run_that_fails_to_begin_anew_leaves_the_old_one(tiny_run, make_config, tmp_path, monkeypatch):
+    shutil.copytree(tiny_run, tmp_path / "run")
+    config = make_config(tmp_path / "run", logging=LoggingConfig(wandb_project="p", tensorboard=False))
+    without("wandb")(monkeypatch)
+    with pytest.raises(UsageError, match="wandb"):
+        train(config, overwrite=True)
+    assert log(tmp_path / "run") == log(tiny_run)
 
 
 @pytest.mark.parametrize("regime", [Regime(), Regime(offline=True)], ids=["on-policy", "offline"])
@@ -280,7 +346,11 @@ def test_the_console_says_each_thing_once(make_config, tmp_path):
     folder = loop.train(make_config(tmp_path / "run"), console=console)
     lines = [line.strip() for line in console.file.getvalue().splitlines()]
     metrics = reporting.read_metrics(folder)
-    for kind, name, form in (("train", "reward", "reward {:.3f}"), ("eval", "accuracy", "acc {:.1%}"), ("warm start", "loss", "loss {:.4f}")):
+    for kind, name, form in (
+        ("train", "reward", "reward {:.3f}"),
+        ("eval", "accuracy", "acc {:.1%}"),
+        ("warm start", "loss", "loss {:.4f}"),
+    ):
         rows = {row["step"]: row for row in metrics[kind.replace(" ", "_")]}
         shown = [line for line in lines if line.startswith(kind) and "compiling" not in line]
         steps = [int(line[len(kind) :].split("/")[0]) for line in shown]

@@ -22,6 +22,7 @@ from grre_jax.training import finished, loop, setup
 from grre_jax.training import state as states
 from grre_jax.training.abstract import abstract_run, bytes_a_device
 from grre_jax.training.batches import BatchShape, pack
+from grre_jax.training.calls import training_calls
 from grre_jax.training.export import write_model
 from grre_jax.training.state import OptimizerConfig, make_optimizer
 from grre_jax.training.step import loss_and_gradient, make_train_step
@@ -103,7 +104,7 @@ def test_ahead_of_time_compilation_takes_the_frozen_part_along(make_config):
     assert bytes_a_device(run.state.params) == trained and bytes_a_device(run.frozen) == 2 * run.model.num_parameters
     assert bytes_a_device(run.state.opt_state) == pytest.approx(2 * trained, abs=100)
     run.lower_step()
-    run.lower_sampler()
+    run.lower_call(training_calls(run.config)[0])
 
 
 def test_without_terms_everything_is_trained(batch_of):

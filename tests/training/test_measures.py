@@ -50,7 +50,7 @@ def test_rewards_that_are_not_right_or_wrong():
     shaped = [group(0, ["a", "b"], [0.1, 1.3]), group(1, ["a", "b"], [0.0, 0.5])]
     found = measures(shaped, Votes())
     assert found.keys() == {"num_samples", "left_out"} and found["left_out"].keys() == {"pass_at_k", "maj_at_k"}
-    assert "rewards of task votes are not all 0 or 1" in found["left_out"]["pass_at_k"]
+    assert "verdicts of task votes have no correctness" in found["left_out"]["pass_at_k"]
     correct = [np.array([0, 1], np.float32), np.array([0, 0], np.float32)]
     judged = [group(i, ["a", "b"], g.rewards, components={"correct": correct[i]}) for i, g in enumerate(shaped)]
     found = measures(judged, Votes())

@@ -74,3 +74,13 @@ def test_speed_is_taken_from_one_row_to_the_next(monkeypatch):
     pending.swap(1, metrics(0, tokens=100))
     assert pending.swap(2, metrics(0, tokens=200))["tokens_per_second"] == pytest.approx(100 / 2)
     assert pending.swap(3, None)["tokens_per_second"] == pytest.approx(200 / 4)
+
+
+def test_impossible_behaviour_log_probs_are_told_once_with_share_step_and_fix():
+    log, told = Log(), []
+    pending = PendingMetrics(log, time.monotonic(), warn=told.append)
+    for step, share in enumerate([0.0, 0.01, 0.875, 1.0], start=1):
+        pending.swap(step, metrics(0.5) | {"ratio_out_of_bounds": jnp.float32(share)})
+    pending.swap(4, None)
+    assert len(told) == 1 and told[0].startswith("step 3: 88% of the tokens") and "rollouts rescore" in told[0]
+    assert [row["ratio_out_of_bounds"] for _, _, row in log.rows] == pytest.approx([0.0, 0.01, 0.875, 1.0])

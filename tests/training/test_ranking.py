@@ -45,11 +45,21 @@ def test_length_does_not_decide(monkeypatch):
     np.testing.assert_allclose(rankings.ranking(None, None, [group(0, [1, 0], [9, 1])], None), [1.0])
 
 
-@pytest.mark.parametrize("rewards", [[1, 1], [0, 0], [0.5, 0]])
+@pytest.mark.parametrize("rewards", [[1, 1], [0, 0]])
 def test_a_group_without_a_pair_is_named(monkeypatch, rewards):
     scored(monkeypatch, [[-1, -1]])
     with pytest.raises(DataError, match="group g7 has no pair"):
         rankings.ranking(None, None, [group(7, rewards, [1, 1])], None)
+
+
+def test_correctness_decides_which_completions_are_right(monkeypatch):
+    """Not the reward: a wrong completion may have the higher one, and rewards alone need not say."""
+    scored(monkeypatch, [[-1, -2]])
+    shaped = group(0, [0.2, 0.7], [1, 1])
+    judged = dataclasses.replace(shaped, components={"correct": [1, 0]})
+    np.testing.assert_allclose(rankings.ranking(None, None, [judged], None), [1.0])
+    with pytest.raises(DataError, match="group g0 does not say which completions are correct"):
+        rankings.ranking(None, None, [shaped], None)
 
 
 def test_paired_bootstrap_is_what_it_says():

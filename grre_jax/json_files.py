@@ -1,0 +1,121 @@
+"""JSON files that other programs wrote: reading them, and checking the types and domains of their fields."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from grre_jax.errors import DataError
+
+MAX_INTEGER = 2**31 - 1  # of sizes and ids, which are int32 on the devices
+_SHOWN = 80  # characters of a value in a message
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """Reads a JSON object from a file.
+
+    Raises:
+        DataError: naming the file, if it cannot be read or holds something else.
+    """
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise DataError(f"{path}: cannot be read as JSON ({error}): restore the checkpoint's own file") from error
+    if not isinstance(values, dict):
+        found = type(values).__name__
+        raise DataError(f"{path}: must hold a JSON object, got {found}: restore the checkpoint's own file")
+    return values
+
+
+@dataclasses.dataclass(frozen=True)
+class Domain:
+    """The values that a field may have.
+
+    Args:
+        text: the domain in words, for messages.
+        holds: whether a value lies in it.
+        remedy: what to do about another value, for messages.
+    """
+
+    text: str
+    holds: Callable[[Any], bool]
+    remedy: str = "restore the file's own value"
+
+    def __or__(self, other: Domain) -> Domain:
+        return Domain(f"{self.text} or {other.text}", lambda value: self.holds(value) or other.holds(value), self.remedy)
+
+
+def integer(least: int, most: int = MAX_INTEGER) -> Domain:
+    """Whole numbers from `least` to `most`; neither true nor 1.0 is one."""
+    return Domain(f"an integer from {least} to {most}", lambda value: type(value) is int and least <= value <= most)
+
+
+def number(*, above: float = -sys.float_info.max) -> Domain:
+    """Finite numbers above a bound."""
+    text = "a number" if above == -sys.float_info.max else f"a number above {above:g}"
+    return Domain(text, lambda value: type(value) in (int, float) and above < value <= sys.float_info.max)
+
+
+def one_of(*allowed: Any) -> Domain:
+    """The given values; true is not 1, and 1 is not 1.0."""
+    text = " or ".join(json.dumps(value) for value in allowed)
+    return Domain(text, lambda value: any(type(value) is type(one) and value == one for one in allowed))
+
+
+def off(*allowed: Any, remedy: str = "use a checkpoint without this option, which is not supported") -> Domain:
+    """The values by which a file says that it does not use an option that the model does not have."""
+    return dataclasses.replace(one_of(*allowed), remedy=remedy)
+
+
+def list_of(items: Domain, text: str) -> Domain:
+    """Lists whose every item lies in a domain."""
+    return Domain(text, lambda value: isinstance(value, list) and all(items.holds(item) for item in value))
+
+
+ANY = Domain("any value", lambda value: True)
+NULL = one_of(None)
+FLAG = Domain("true or false", lambda value: isinstance(value, bool))
+TEXT = Domain("a string", lambda value: isinstance(value, str))
+OBJECT = Domain("an object", lambda value: isinstance(value, dict))
+TOKEN = integer(0)
+TOKENS = TOKEN | list_of(TOKEN, "a list of such token ids") | NULL
+
+
+def check(values: dict[str, Any], domains: dict[str, Domain], where: str | Path, prefix: str = "", *, closed: bool = True) -> None:
+    """Checks every field of an object against the fields that are known.
+
+    Args:
+        values: the object.
+        domains: the fields that it may have.
+        where: the file, for messages.
+        prefix: of the fields' names in messages, such as "rope_scaling.".
+        closed: refuse fields that `domains` does not name.
+
+    Raises:
+        DataError: naming the file and the first field that is unknown or outside its domain.
+    """
+    for name, value in values.items():
+        if name in domains:
+            require(value, domains[name], where, prefix + name)
+        elif closed:
+            near = difflib.get_close_matches(name, domains, n=1, cutoff=0.8)
+            hint = f"did you mean {near[0]}?" if near else "remove it if the model computes the same without it"
+            raise DataError(f"{where}: the field {prefix}{name} = {shown(value)} is not supported: {hint}")
+
+
+def require(value: Any, domain: Domain, where: str | Path, name: str) -> Any:
+    """The value, if it lies in the domain; DataError naming the file, the field, the domain and the value otherwise."""
+    if not domain.holds(value):
+        raise DataError(f"{where}: the field {name} must be {domain.text}, got {shown(value)}: {domain.remedy}")
+    return value
+
+
+def shown(value: Any) -> str:
+    """A value as messages quote it."""
+    text = repr(value)
+    return text if len(text) <= _SHOWN else text[:_SHOWN] + "..."

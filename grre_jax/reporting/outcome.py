@@ -1,0 +1,160 @@
+"""Whether a run's last policy is better or worse than its first, and where to look if it is worse."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+
+import numpy as np
+
+from grre_jax.reporting.metrics import Metrics, Row, series
+
+BETTER, WORSE, UNCLEAR = "better", "worse", "no clear change"
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """A figure of one evaluation.
+
+    Attributes:
+      step: the training step.
+      value: accuracy in [0, 1], or mean reward.
+      low, high: its 95% interval; NaN where the run recorded none.
+    """
+
+    step: int
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The last evaluation of a run beside the first and the best.
+
+    Attributes:
+      measure: "accuracy", or "reward" where the run has no accuracy.
+      change: BETTER, WORSE or UNCLEAR: the last evaluation against the first.
+      first, last, best: the evaluations; the best is the earliest of the highest.
+      difference, low, high: last minus first, with its 95% interval.
+      drawdown: best minus last, at least 0.
+      fell: whether the drawdown is more than sampling explains.
+      signs: diagnostics to look at, a phrase each; none unless the run got worse or fell.
+    """
+
+    measure: str
+    change: str
+    first: Evaluation
+    last: Evaluation
+    best: Evaluation
+    difference: float
+    low: float
+    high: float
+    drawdown: float
+    fell: bool
+    signs: tuple[str, ...] = ()
+
+
+def outcome(measure: str, evaluations: Sequence[Evaluation], metrics: Metrics) -> Outcome | None:
+    """Compares a run's last evaluation with its first and its best.
+
+    The best is the highest of several, by chance too, so that its drawdown is judged by an interval
+    widened for as many comparisons (Bonferroni).
+
+    Args:
+      measure: what the evaluations hold, "accuracy" or "reward".
+      evaluations: in the order of their steps.
+      metrics: of the run, for `Outcome.signs`.
+
+    Returns:
+      None for fewer than two evaluations, or without intervals of the first and the last.
+    """
+    if len(evaluations) < 2:
+        return None
+    first, last = evaluations[0], evaluations[-1]
+    best = max(evaluations, key=lambda evaluation: evaluation.value)
+    low, high = difference_interval(first, last)
+    if not (math.isfinite(low) and math.isfinite(high)):
+        return None
+    change = BETTER if low > 0 else WORSE if high < 0 else UNCLEAR
+    wider = NormalDist().inv_cdf(1 - 0.025 / (len(evaluations) - 1)) / NormalDist().inv_cdf(0.975)
+    fell = best.step < last.step and difference_interval(best, last, wider)[1] < 0
+    signs = _signs(metrics, best.step, last.step) if fell or change == WORSE else ()
+    drawdown = best.value - last.value
+    return Outcome(measure, change, first, last, best, last.value - first.value, low, high, drawdown, fell, signs)
+
+
+def difference_interval(before: Evaluation, after: Evaluation, wider: float = 1.0) -> tuple[float, float]:
+    """The 95% interval of after minus before, from the interval of each.
+
+    R. G. Newcombe, "Interval estimation for the difference between independent proportions",
+    Statistics in Medicine 17 (1998), method 10 (https://doi.org/10.1002/(SICI)1097-0258(19980430)17:8<873::AID-SIM779>3.0.CO;2-I).
+    Both evaluations ask the same questions, which makes it wider than need be, not narrower.
+
+    Args:
+      before, after: two evaluations.
+      wider: factor on the distances between a value and its bounds.
+
+    Returns:
+      low, high; NaN where an interval is.
+    """
+    difference = after.value - before.value
+    down = math.hypot(after.value - after.low, before.high - before.value)
+    up = math.hypot(after.high - after.value, before.value - before.low)
+    return difference - wider * down, difference + wider * up
+
+
+def sentences(found: Outcome) -> list[str]:
+    """The outcome as sentences: what changed; the drawdown, where it is clear; where to look."""
+    change = {BETTER: "better than at the start", WORSE: "WORSE than at the start"}.get(found.change, found.change)
+    lines = [
+        f"{change}: held-out {found.measure} from {_value(found, found.first)} at step {found.first.step:,} to "
+        f"{_value(found, found.last)} at step {found.last.step:,} "
+        f"({_amount(found, found.difference)}, 95% interval {_amount(found, found.low)} to {_amount(found, found.high)})"
+    ]
+    if found.fell:
+        lines.append(
+            f"{_amount(found, -found.drawdown)} since its best, {_value(found, found.best)} at step {found.best.step:,}: "
+            "--checkpoint.best 1 keeps that policy"
+        )
+    if found.signs:
+        lines.append(f"look at: {'; '.join(found.signs)}")
+    return lines
+
+
+def _value(found: Outcome, evaluation: Evaluation) -> str:
+    return f"{evaluation.value:.1%}" if found.measure == "accuracy" else f"{evaluation.value:.3g}"
+
+
+def _amount(found: Outcome, value: float) -> str:
+    return f"{100 * value:+.1f} points" if found.measure == "accuracy" else f"{value:+.3g}"
+
+
+def _signs(metrics: Metrics, best: int, last: int) -> tuple[str, ...]:
+    """What usually moves where a policy is lost, around the best step and at the end."""
+    train, found = metrics.get("train", []), []
+    for name, label, form in (
+        ("kl_to_start", "KL to the start (nats/token)", "{:.3g}"),
+        ("clip_fraction", "clipped share of tokens", "{:.1%}"),
+        ("response_length", "response length (tokens)", "{:.1f}"),
+        ("entropy", "entropy (nats/token)", "{:.3g}"),
+        ("reward", "training reward", "{:.3g}"),
+    ):
+        rows = metrics.get("eval", []) if name == "kl_to_start" else train
+        then, now = _near(rows, name, best, last), _near(rows, name, last, last)
+        if then is not None and now is not None:
+            found.append(f"{label} {form.format(then)} around step {best:,}, {form.format(now)} at the end")
+    if lost := sum(any(isinstance(value, float) and not math.isfinite(value) for value in row.values()) for row in train):
+        found.append(f"{lost} steps with NaN or infinity")
+    return tuple(found)
+
+
+def _near(rows: Sequence[Row], name: str, step: int, last: int) -> float | None:
+    """The mean over the steps within a twentieth of the run of `step`, or the nearest value."""
+    steps, values = series(list(rows), name)
+    finite = np.isfinite(values)
+    steps, values = steps[finite], values[finite]
+    if not steps.size:
+        return None
+    distance = np.abs(steps - step)
+    return float(values[distance <= max(distance.min(), last / 20)].mean())

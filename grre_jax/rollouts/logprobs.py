@@ -1,0 +1,86 @@
+"""Stored log-probs that no policy can have given: what can be said without the policy."""
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from grre_jax.rollouts.schema import LOGPROB_FIELDS, Group
+
+# Nats. A policy's own samples have a mean log-prob of minus its entropy, at least -log(vocabulary): -14 for a million tokens. A group of a few tokens may lie lower by chance.
+LEAST_MEAN = -20.0
+LEAST_TOKENS = 16  # fewer say nothing about a mean, nor about values that are all alike
+ROUNDING = 0.02  # nats by which log-probs of the same logits may differ: two bfloat16 sums
+
+
+class Checks:
+    """Takes in groups one at a time, and then says what is wrong with their log-probs.
+
+    Each problem is told once, with the number of groups that have it and the first of them.
+    """
+
+    def __init__(self) -> None:
+        self._found: dict[str, list[str]] = {}
+        self._tokens = 0
+        self._range = [np.inf, -np.inf]
+
+    def add(self, group: Group) -> None:
+        """Takes in a group."""
+        generated = group.mask != 0
+        for name in LOGPROB_FIELDS:
+            values = getattr(group, name)
+            wrong = [] if values is None else values[generated & ~(np.isfinite(values) & (values <= 1e-3))]
+            if len(wrong):
+                self._note(f"{name} are not log-probs: they hold values such as {wrong[0]:g}, where they are finite and at most 0", group)
+        values = group.behavior_logprobs
+        if values is None or not generated.any() or not np.isfinite(values[generated]).all():
+            return
+        own = values[generated]
+        self._tokens += own.size
+        self._range = [min(self._range[0], float(own.min())), max(self._range[1], float(own.max()))]
+        if own.size >= LEAST_TOKENS and own.mean() < LEAST_MEAN:
+            self._note(
+                f"behavior_logprobs have a mean of {own.mean():.3g} nats a token, and a policy's own samples have at least minus the logarithm of its vocabulary "
+                f"(-14 for a million tokens)",
+                group,
+                kind="mean",
+            )
+        self._compare(group, own, generated)
+
+    def _compare(self, group: Group, own: Float[np.ndarray, " tokens"], generated: Bool[np.ndarray, " mask"]) -> None:
+        """Holds the behaviour log-probs against the sampler's others, which differ from them by temperature and truncation alone."""
+        if group.policy_logprobs is not None and group.temperature > 0:
+            apart = np.abs(own - group.policy_logprobs[generated])
+            if group.temperature == 1 and apart.max() > ROUNDING:
+                self._note(
+                    "behavior_logprobs are of another temperature than the declared 1: they differ from policy_logprobs",
+                    group,
+                    kind="undeclared",
+                )
+            if group.temperature != 1 and own.size >= LEAST_TOKENS and not apart.any() and own.any():
+                self._note(
+                    f"behavior_logprobs are declared to be of temperature {group.temperature:g} and equal policy_logprobs, which are of 1",
+                    group,
+                    kind="unscaled",
+                )
+        if group.sampling_logprobs is not None:
+            gained = group.sampling_logprobs[generated] - own
+            if not (group.top_k or group.top_p < 1 or group.min_p) and gained.max() > ROUNDING:
+                self._note("sampling_logprobs are of a truncated distribution, and no top_k, top_p or min_p is declared", group)
+            if gained.min() < -ROUNDING:
+                self._note("behavior_logprobs are above sampling_logprobs, as if truncation made a token that it kept less likely", group)
+
+    def _note(self, problem: str, group: Group, kind: str = "") -> None:
+        kind = kind or problem.split(" hold")[0]
+        self._found.setdefault(kind, [problem]).append(group.group_id)
+
+    def problems(self) -> list[str]:
+        """What is wrong, with the fix, one sentence each; [] where nothing can be said against them."""
+        found = [
+            f"{problem} (in {len(groups):,} groups, the first {groups[0]}); take them anew with `grre rollouts rescore --replace`"
+            for problem, *groups in self._found.values()
+        ]
+        low, high = self._range
+        if self._tokens >= LEAST_TOKENS and low == high:
+            found.append(
+                f"behavior_logprobs are {low:g} for all {self._tokens:,} tokens, as if they were never computed: take them anew with `grre rollouts rescore --replace`"
+            )
+        return found

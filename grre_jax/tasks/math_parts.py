@@ -1,0 +1,199 @@
+r"""The parts of a normalised answer: its sides, alternatives, members, coordinates, entries. Text alone, nothing is computed."""
+
+import itertools
+import re
+
+_OPEN, _CLOSE = "([{", ")]}"
+RELATION = re.compile(r"\\(?:le|ge|ne|in|approx)(?![A-Za-z])|[=<>]")
+_MATRIX = re.compile(r"\\begin\{([pbvBV]?matrix|smallmatrix|array)\}(?:\{[lcr| ]*\})?(.*)\\end\{\1\}", re.DOTALL)
+GROUPED = re.compile(r"-?[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]+)?")
+_COMMAS = re.compile(r"(?<![\w.,])[1-9][0-9]{0,2}(?:,[0-9]{3})+(?!,?[0-9])")
+_SPACED_COMMA = re.compile(r",(?:\s|\\)")
+_MOST_CELLS = 36
+_FACTOR = re.compile(r"[-+]?\s?(?:[0-9./]|\\(?:frac|sqrt|cdot|times|pi)(?![A-Za-z])|[{}\s])*")
+_TRANSPOSED = re.compile(r"\^\s?\{?\s?(?:T|\\top|\\intercal|\\text\s?\{T\})\s?\}?$")
+
+
+def ungrouped(text: str) -> str:
+    """The text without the commas of thousands: 135,000 and (1,000, 2,000), but not the pair (100,200).
+
+    Within brackets a comma between digits is one of thousands where a number would begin with 0, or where other commas
+    have a space behind them.
+    """
+    spaced = _SPACED_COMMA.search(text) is not None
+
+    def without(found: re.Match) -> str:
+        inside = _brackets_at(text, found.start()) > 0
+        return found[0].replace(",", "") if not inside or spaced or ",0" in found[0] else found[0]
+
+    return _COMMAS.sub(without, text)
+
+
+def _brackets_at(text: str, place: int) -> int:
+    """How many brackets but those of LaTeX's arguments are open at a place."""
+    before = text[:place].replace("\\{", "(").replace("\\}", ")")
+    return sum((character in "([") - (character in ")]") for character in before)
+
+
+AND = re.compile(r"\\text\s*\{\s*,?\s*(?:and|or)\s*\}|(?<![A-Za-z\\])(?:and|or)(?![A-Za-z])", re.IGNORECASE)
+
+
+def sides_of(text: str) -> list[str]:
+    """["x", "=", "5"] of "x = 5"; [text] where there is no relation outside of brackets."""
+    sides, start = [], 0
+    for found in RELATION.finditer(text):
+        if _depth_at(text, found.start()) == 0:
+            sides += [text[start : found.start()].strip(), found[0]]
+            start = found.end()
+    return [*sides, text[start:].strip()]
+
+
+def alternatives_of(text: str) -> list[str]:
+    """The answers that a text gives: the members of a set in braces, what commas, "and" and "or" separate, both signs of \\pm."""
+    inside = in_braces(text)
+    inner = text if inside is None else inside
+    if inside is None and GROUPED.fullmatch(inner):
+        return [inner]
+    parts = [part for piece in cut_at(AND.sub(",", inner), ",") if (part := piece.strip())]
+    signs = [
+        [part.replace("\\pm", s).replace("\\mp", {"+": "-", "-": "+"}[s]) for s in "+-"]
+        if re.search(r"\\(?:pm|mp)(?![A-Za-z])", part)
+        else [part]
+        for part in parts
+    ]
+    return [part.removeprefix("+").strip() for part in itertools.chain.from_iterable(signs)]
+
+
+def in_braces(text: str) -> str | None:
+    """What a set in braces holds; None of everything else, \\{1\\} \\cup \\{2\\} too."""
+    return text[2:-2] if text.startswith("\\{") and text.endswith("\\}") and _closes_at(text[1:]) == len(text) - 2 else None
+
+
+def nesting_of(text: str) -> int:
+    """How many sets an answer is in each other: 1 for \\{5\\} and \\emptyset, 2 for \\{\\emptyset\\}."""
+    levels = 0
+    while (inside := in_braces(text)) is not None:
+        text, levels = inside.strip(), levels + 1
+    return levels + (text == "\\emptyset")
+
+
+def union_of(text: str) -> tuple[str, list[str]] | None:
+    parts = cut_at(text, "\\cup")
+    return ("union", [part.strip() for part in parts]) if len(parts) > 1 else None
+
+
+def matrix_of(text: str) -> tuple[str, list[str]] | None:
+    inside = text[1:-1].strip() if text[:1] + text[-1:] in ("[]", "||") else text
+    found = _MATRIX.fullmatch(inside)
+    if not found:
+        return None
+    determinant = found[1].startswith(("v", "V")) or text.startswith("|")
+    rows = [row.split("&") for row in found[2].strip().removesuffix("\\\\").split("\\\\")]
+    shape = "x".join(str(len(row)) for row in rows)
+    return ("determinant" if determinant else "matrix") + shape, [cell.strip() for row in rows for cell in row]
+
+
+def evaluated(text: str) -> str:
+    r"""A matrix or tuple times a number, or transposed, as one matrix or tuple, and a determinant of two or three rows as its terms; else the text."""
+    rest, transposed = _TRANSPOSED.subn("", text)
+    place = min((at for mark in ("\\begin", "(", "[", "|") if (at := rest.find(mark)) >= 0), default=-1)
+    if place < 0 or not _FACTOR.fullmatch(rest[:place]):
+        return text
+    factor, inner = re.sub(r"\s?\\(?:cdot|times)\s?$", "", rest[:place].strip()), rest[place:].strip()
+    found = matrix_of(inner) or (tuple_of(inner) if inner[0] == "(" else None)
+    if found is None or _closes_at(inner) not in (-1, 0, len(inner) - 1) or inner.count("\\begin") > 1 or len(found[1]) > _MOST_CELLS:
+        return text
+    kind, cells = found
+    if not kind.startswith("matrix") and kind != "()":
+        return _determinant(text, factor, kind, cells) if not transposed else text
+    if not factor and not transposed:
+        return text
+    cells = [f"{factor if factor not in '+-' else factor + '1'}\\cdot ({cell})" if factor else cell for cell in cells]
+    if kind == "()" and not transposed:
+        return f"({', '.join(cells)})"
+    widths = [len(cells)] if kind == "()" else [int(width) for width in kind.removeprefix("matrix").split("x")]
+    if len(set(widths)) > 1:
+        return text
+    rows = [cells[start : start + widths[0]] for start in range(0, len(cells), widths[0])]
+    rows = list(zip(*rows, strict=True)) if transposed else rows
+    return "\\begin{matrix}" + " \\\\ ".join(" & ".join(row) for row in rows) + "\\end{matrix}"
+
+
+def _determinant(text: str, factor: str, kind: str, cells: list[str]) -> str:
+    if kind == "determinant2x2":
+        a, b, c, d = (f"({cell})" for cell in cells)
+        terms = f"{a}{d}-{b}{c}"
+    elif kind == "determinant3x3x3":
+        a, b, c, d, e, f, g, h, i = (f"({cell})" for cell in cells)
+        terms = f"{a}({e}{i}-{f}{h})-{b}({d}{i}-{f}{g})+{c}({d}{h}-{e}{g})"
+    else:
+        return text
+    return f"{factor}({terms})" if factor else terms
+
+
+def tuple_of(text: str) -> tuple[str, list[str]] | None:
+    for opening, closing in itertools.product(("(", "[", "\\langle"), (")", "]", "\\rangle")):
+        if text.startswith(opening) and text.endswith(closing):
+            inner = text[len(opening) : -len(closing)]
+            parts = cut_at(inner, ",")
+            if len(parts) > 1:
+                kind = "()" if opening == "\\langle" else opening + closing
+                return kind, [part.strip() for part in parts]
+    return None
+
+
+def bare(text: str) -> str:
+    """Without brackets around the whole that say nothing: {x}, (x), \\text{5}."""
+    while True:
+        text = text.strip()
+        number = re.fullmatch(r"\\text\s*\{\s*([-0-9.,/]+)\s*\}", text)
+        if number:
+            text = number[1]
+        elif (
+            len(text) > 2
+            and text[0] + text[-1] in ("{}", "()")
+            and _closes_at(text) == len(text) - 1
+            and (text[0] == "{" or not _list_like(text[1:-1]))
+        ):
+            text = text[1:-1]
+        else:
+            return text
+
+
+def _list_like(text: str) -> bool:
+    return len(cut_at(text, ",")) > 1 or re.fullmatch(r"\s*[A-Za-z]\s*", text) is not None
+
+
+def _closes_at(text: str) -> int:
+    depth = 0
+    for place, character in enumerate(text):
+        depth += (character in _OPEN) - (character in _CLOSE)
+        if depth == 0:
+            return place
+    return -1
+
+
+def cut_at(text: str, separator: str) -> list[str]:
+    """The text cut at a separator outside of brackets."""
+    parts, depth, start, place = [], 0, 0, 0
+    while place < len(text):
+        depth += (text[place] in _OPEN) - (text[place] in _CLOSE)
+        if depth == 0 and text.startswith(separator, place):
+            parts.append(text[start:place])
+            place += len(separator)
+            start = place
+        else:
+            place += 1
+    return [*parts, text[start:]]
+
+
+def _depth_at(text: str, place: int) -> int:
+    return sum((character in _OPEN) - (character in _CLOSE) for character in text[:place])
+
+
+def deepest(text: str) -> int:
+    depth = deepest = 0
+    for character in text:
+        depth += (character in _OPEN) - (character in _CLOSE)
+        deepest = max(deepest, depth)
+    return deepest

@@ -1,0 +1,83 @@
+"""No built-in task trains on a question that it evaluates on."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from grre_jax import tasks
+
+from . import published_samples
+
+POSITIONS = 3000
+
+MADE = {
+    "arithmetic": [{}, {"operands": 2}, {"operands": 3, "answers": "full"}],
+    "chat_arithmetic": [{}, {"operation": "*"}, {"operation": "-"}, {"operands": 3}],
+    "reasoning_gym": [{"size": 200}, {"dataset": "spell_backward", "size": 100}],
+}
+READ = {
+    "gsm8k": published_samples.gsm8k,
+    "guru_math": published_samples.guru,
+    "math": published_samples.math_folders,
+    "toolace": published_samples.toolace,
+}
+CASES = [(name, options) for name, some in MADE.items() for options in some] + [(name, None) for name in READ]
+
+
+def names_of(questions):
+    """Ids, and prompts without their spacing: a model reads one question in both."""
+    return {question.question_id for question in questions}, {" ".join(question.prompt.split()) for question in questions}
+
+
+def test_every_built_in_task_is_here():
+    assert {name for name, _ in CASES} == set(tasks.names())
+
+
+@pytest.mark.parametrize(("name", "options"), CASES)
+def test_evaluation_questions_are_never_trained_on(name, options, tmp_path):
+    if name == "reasoning_gym":
+        pytest.importorskip("reasoning_gym")
+    if options is None:
+        options = {"path": READ[name](tmp_path)} | ({"held_out": 2} if name in ("guru_math", "toolace") else {})
+    evaluated, trained = set(), set()
+    for seed in (0, 1, 7):
+        task = tasks.build(name, seed=seed, **options)
+        questions = task.evaluation(500)
+        assert questions and [q.question_id for q in questions] == [q.question_id for q in tasks.build(name, **options).evaluation(500)]
+        evaluated |= set().union(*names_of(questions))
+        trained |= set().union(*names_of(task.question(position) for position in range(POSITIONS)))
+    assert not evaluated & trained
+
+
+def test_sums_are_held_out_with_their_mirror_images():
+    """3 + 5 and 5 + 3 are one question to a model that knows either."""
+    task = tasks.build("chat_arithmetic")
+    sides = [
+        {frozenset(q.question_id.removeprefix("chat_arithmetic/").split("+")) for q in some}
+        for some in (task.evaluation(500), [task.question(position) for position in range(task.training_size)])
+    ]
+    assert not sides[0] & sides[1]
+
+
+def test_questions_of_the_test_file_are_left_out_of_gsm8ks_training(tmp_path):
+    """Whatever the files hold: one question in both is a test question."""
+    folder = published_samples.gsm8k(tmp_path)
+    both = (folder / "test.jsonl").read_text().splitlines()[0]
+    (folder / "train.jsonl").write_text((folder / "train.jsonl").read_text() + both + "\n")
+    task = tasks.build("gsm8k", path=folder)
+    assert not names_of(task.evaluation(9))[1] & names_of(task.question(position) for position in range(50))[1]
+
+
+def test_the_task_that_the_documentation_shows():
+    """People copy it: it runs, holds its questions out and says what is correct."""
+    text = (Path(__file__).parents[2] / "docs" / "tasks.md").read_text()
+    (shown,) = re.findall(r"```python\n(class .*?|from .*?)```", text, re.DOTALL)
+    scope: dict = {}
+    exec(shown, scope)
+    task = scope["build"]()
+    held_out, stream = names_of(task.evaluation(9)), names_of(task.question(position) for position in range(100))
+    assert not (held_out[0] & stream[0] or held_out[1] & stream[1]) and len(held_out[0]) == 2
+    (question,) = task.evaluation(1)
+    right, wrong = task.verify(question, f"Hi {question.answer}"), task.verify(question, "Hi")
+    assert (right.correct, right.reward, wrong.correct, wrong.reward) == (True, 1.2, False, 0.2)
