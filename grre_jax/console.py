@@ -12,8 +12,9 @@ if TYPE_CHECKING:
 def make_console(quiet: bool = False, file: TextIO | None = None, stderr: bool = False) -> Console:
     """A rich console that prints every string as it is.
 
-    Formulas, file names, prompts and error texts contain square brackets and colons, which rich would
-    read as markup and emoji codes. Styles are therefore given as `rich.text.Text` or `style=`.
+    Formulas, file names, prompts and error texts contain square brackets and colons, which rich
+    would read as markup and emoji codes. Styles are therefore given as `rich.text.Text` or
+    `style=`.
 
     Args:
         quiet: print nothing.
@@ -21,8 +22,8 @@ def make_console(quiet: bool = False, file: TextIO | None = None, stderr: bool =
         stderr: print on standard error instead.
 
     Returns:
-        The console; off a terminal it is 120 columns wide (unless COLUMNS is set), so that log lines
-        are not broken.
+        The console. Off a terminal it is 120 columns wide, unless COLUMNS is set, so that log
+        lines are not broken.
     """
     from rich.console import Console
 

@@ -1,7 +1,7 @@
 """What every field of a configuration means, read from the docstrings of its sections.
 
-`grre train CONFIG --fields` prints the values of these fields, the command line overrides them by these
-names, and the reference of the documentation lists them.
+`grre train CONFIG --fields` prints the values of these fields, the command line overrides them by
+these names, and the reference of the documentation lists them.
 """
 
 from __future__ import annotations

@@ -13,8 +13,13 @@ from grre_jax.config import Config
 from grre_jax.overrides import field_names
 
 ROOT = Path(__file__).parents[1]
-FOUND = [*(ROOT / "docs").rglob("*.md"), *(ROOT / "notebooks").glob("*.ipynb"), *(ROOT / "grre_jax").rglob("*.py")]
-PAGES = [path for path in [ROOT / "README.md", *sorted(FOUND)] if re.search(r"\bgrre [a-z]", path.read_text())]
+FOUND = [
+    *(ROOT / "docs").rglob("*.md"),
+    *(ROOT / "notebooks").glob("*.ipynb"),
+    *(ROOT / "grre_jax").rglob("*.py"),
+]
+FOUND = [ROOT / "README.md", *sorted(FOUND)]
+PAGES = [path for path in FOUND if re.search(r"\bgrre [a-z]", path.read_text())]
 FIELDS = set(field_names(Config(name="default")))
 
 
@@ -27,7 +32,8 @@ def text_of(page):
 
 def shown(text):
     """Every command line that begins with `grre`, cut where the shell would end it."""
-    for match in re.finditer(r"(?:^|[`\s!])grre ([a-z]+\b[^`\n]*)", text.replace("\\\n", " "), re.MULTILINE):
+    command = r"(?:^|[`\s!])grre ([a-z]+\b[^`\n]*)"
+    for match in re.finditer(command, text.replace("\\\n", " "), re.MULTILINE):
         line = re.split(r"\s#|&&|\|(?=\s)|;|\s>\s", match[1])[0]
         try:
             yield shlex.split(line)
@@ -36,17 +42,19 @@ def shown(text):
 
 
 def unknown_options(words):
-    """Options of a command line that its command does not have; a sentence about grre is no command line."""
+    """Options that a command line's command does not have; a sentence is no command line."""
     parser, rest = make_parser(), list(words)
     while inner := [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]:
         if not rest or rest[0] not in inner[0].choices:
             return []
         parser = inner[0].choices[rest.pop(0)]
     own = {option for action in parser._actions for option in action.option_strings}
-    given = [word.partition("=")[0].rstrip(",.:)\"'") for word in rest if re.match(r"--[a-z]", word)]
+    given = [word for word in rest if re.match(r"--[a-z]", word)]
+    given = [word.partition("=")[0].rstrip(",.:)\"'") for word in given]
     names = {word: word[2:].replace("-", "_") for word in given}
     options = ("objective.options.", "task.options.")
-    return [w for w in given if w not in own and names[w] not in FIELDS and not names[w].startswith(options)]
+    foreign = [word for word in given if word not in own and names[word] not in FIELDS]
+    return [word for word in foreign if not names[word].startswith(options)]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())

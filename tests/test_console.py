@@ -30,7 +30,8 @@ def test_a_console_prints_strings_and_cells_as_they_are():
 def test_consoles_are_made_in_one_place():
     made = []
     for path in PACKAGE.rglob("*.py"):
-        calls = [node.func for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
+        nodes = ast.walk(ast.parse(path.read_text()))
+        calls = [node.func for node in nodes if isinstance(node, ast.Call)]
         names = {getattr(call, "id", getattr(call, "attr", "")) for call in calls}
         made += [path.relative_to(PACKAGE).as_posix()] * ("Console" in names)
     assert made == ["console.py"]

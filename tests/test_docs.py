@@ -1,4 +1,4 @@
-"""The documentation is built as a site whose links all lead somewhere; its reference pages come from the code."""
+"""The documentation is built with strict links, and its reference pages come from the code."""
 
 import argparse
 import dataclasses
@@ -23,9 +23,10 @@ ROOT = Path(__file__).parents[1]
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
     folder = tmp_path_factory.mktemp("docs") / "site"
+    options = {"cwd": ROOT, "capture_output": True, "text": True, "timeout": 550}
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
     environment = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=550, env=environment)
+    done = subprocess.run(command, **options, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
     return folder
 
@@ -35,7 +36,8 @@ def rows(page):
     text = page.read_text()
     found = {}
     for row in re.findall(r"<tr>(.*?)</tr>", text, re.DOTALL):
-        cells = [html.unescape(re.sub(r"<.*?>", "", cell)) for cell in re.findall(r"<t[dh].*?>(.*?)</t[dh]>", row, re.DOTALL)]
+        cells = re.findall(r"<t[dh].*?>(.*?)</t[dh]>", row, re.DOTALL)
+        cells = [html.unescape(re.sub(r"<.*?>", "", cell)) for cell in cells]
         found.setdefault(cells[0], []).append(cells)
     return found
 
@@ -83,7 +85,9 @@ def test_every_command_and_option_is_in_the_reference(site):
         for action in parser._actions:
             names = ", ".join(action.option_strings) or action.metavar or action.dest
             if action.dest != "help":
-                said = [row[1] for cell, all_ in found.items() for row in all_ if cell.split(" ")[0] == names.split(" ")[0]]
+                first = names.split(" ")[0]
+                alike = [alike for cell, alike in found.items() if cell.split(" ")[0] == first]
+                said = [row[1] for alike_rows in alike for row in alike_rows]
                 assert plain(action.help % {}) in said, (parser.prog, names)
 
 
@@ -103,18 +107,27 @@ def test_the_task_of_the_page_is_a_task_whose_held_out_questions_are_never_asked
     task = tasks.build(f"{file}:build", seed=3, largest=20)
     asked, held_out = [task.question(n) for n in range(400)], task.evaluation(1000)
     assert not {q.question_id for q in asked} & {q.question_id for q in held_out}
-    assert 20 < len(held_out) < 60 and asked[7] == tasks.build(f"{file}:build", seed=3, largest=20).question(7)
+    again = tasks.build(f"{file}:build", seed=3, largest=20)
+    assert 20 < len(held_out) < 60 and asked[7] == again.question(7)
     assert held_out == tasks.build(f"{file}:build", seed=4, largest=20).evaluation(1000)
-    right, number, text = (task.verify(asked[0], said) for said in (asked[0].answer, "7" * 9, "\u00b2" * 3))
+    said = (asked[0].answer, "7" * 9, "\u00b2" * 3)
+    right, number, text = (task.verify(asked[0], completion) for completion in said)
     assert [v.reward for v in (right, number, text)] == [1.0, 0.1, 0.0]
     assert right.components == {"correct": 1.0, "number": 1.0} and not any(text.components.values())
 
 
 def test_the_page_on_tasks_names_every_member(site):
     text = html.unescape((site / "own-task" / "index.html").read_text())
-    members = {"name", "question", "evaluation", "verify", *re.findall(r"`(\w+)(?:\(|`|,| =)", tasks.Task.__doc__)}
+    members = {
+        "name",
+        "question",
+        "evaluation",
+        "verify",
+        *re.findall(r"`(\w+)(?:\(|`|,| =)", tasks.Task.__doc__),
+    }
     members -= {"arithmetic", "pool", "verify"}
-    fields_ = [field.name for kind in (tasks.Question, tasks.Verdict) for field in dataclasses.fields(kind)]
+    kinds = (tasks.Question, tasks.Verdict)
+    fields_ = [field.name for kind in kinds for field in dataclasses.fields(kind)]
     missing = [word for word in (*members, *fields_) if f"<code>{word}" not in text]
     assert not missing
 

@@ -35,5 +35,6 @@ def test_every_option_has_a_meaning(command):
 
 
 def test_an_output_is_given_by_output_everywhere():
-    named = {word for parser in PARSERS.values() for a in parser._actions for word in a.option_strings}
+    actions = [action for parser in PARSERS.values() for action in parser._actions]
+    named = {word for action in actions for word in action.option_strings}
     assert "--output" in named and not named & {"--out", "--into", "--output-dir", "--output-file"}

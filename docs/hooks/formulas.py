@@ -1,6 +1,10 @@
-"""The formulas of `grre algorithms`, which are plain text for the console, as TeX between dollar signs."""
+"""Formulas: those of `grre algorithms`, plain text, as TeX; and the TeX of all pages as MathML."""
 
+import html
 import re
+from typing import Any
+
+from latex2mathml.converter import convert
 
 from grre_jax.objectives.numbers import NUMBERS
 
@@ -34,6 +38,20 @@ _TOKEN = re.compile(
     r"|[A-Za-z]\w*|\d*\.?\d+|\s+|."
 )
 _OPERATORS = set("-+*/^<>=()[]|") | {"<=", ">=", "+=", "1["}
+
+
+def on_page_content(content: str, **_: Any) -> str:
+    """Formulas as MathML, which browsers set without a script."""
+    inline = r'<span class="arithmatex">\\\((.+?)\\\)</span>'
+    block = r'<div class="arithmatex">\s*\\\[(.+?)\\\]\s*</div>'
+    for pattern, display in ((inline, "inline"), (block, "block")):
+        content = re.sub(
+            pattern,
+            lambda found, display=display: convert(html.unescape(found[1]), display=display),
+            content,
+            flags=re.DOTALL,
+        )
+    return content
 
 
 def as_markdown(formula: str) -> str:
@@ -76,8 +94,9 @@ def _inside(tokens: list[str], place: int) -> list[str]:
 def _is_math(tokens: list[str], place: int) -> bool:
     token = tokens[place]
     following = next((t for t in tokens[place + 1 :] if not t.isspace()), "")
-    if token in _FUNCTIONS:  # "its mean is": a word, where nothing follows that it could be applied to
-        return following in ("(", "[") or (len(following) == 1 and following.isalpha()) or following in SYMBOLS
+    if token in _FUNCTIONS:  # in "its mean is" it is a word: it applies to nothing
+        variable = len(following) == 1 and following.isalpha()
+        return variable or following in ("(", "[") or following in SYMBOLS
     return _is_symbol(token)
 
 
