@@ -77,8 +77,8 @@ def import_rows(
     """Imports rows of any format in `sources.READERS`.
 
     A row is a group with a list of completions, as for `import_jsonl`, or a single completion; then consecutive rows with the same prompt
-    (and step, which TRL logs), or the same value of the column that the mapping calls `group`, are one group. Rows that this package
-    exported become the data sets that they were, provenance included.
+    (and step, which TRL logs, and group_id), or the same value of the column that the mapping calls `group`, are one group. Rows that this
+    package exported become the data sets that they were, provenance included.
 
     Args:
       kind: jsonl, parquet (a file, or a folder of them), huggingface (a folder of `datasets.save_to_disk`) or trl (completions that its

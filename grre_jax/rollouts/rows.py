@@ -244,8 +244,8 @@ def _texts(line: Line, parts: list[Line], fields: dict[str, Any], tokenizer: "To
         lacks = "" if tokenizer is None else ", which has no chat template"
         where.fail(
             name,
-            "holds chat messages that only a chat template makes tokens of (more than one message of the user, or more than "
-            f"one of the assistant): give the folder of the policy's tokenizer with --tokenizer{lacks}",
+            "holds chat messages that only a chat template makes tokens of (more than one message of the user as the prompt and one of "
+            f"the assistant as the completion): give the folder of the policy's tokenizer with --tokenizer{lacks}",
         )
     if has_tokens:
         for part, text in zip(parts, answered, strict=True):

@@ -54,3 +54,10 @@ def test_what_is_unfinished_is_shown_and_is_no_damage(folder):
 def test_a_folder_that_is_none_is_named(tmp_path):
     with pytest.raises(DataError, match="does not exist"):
         rollouts.verify(tmp_path / "nowhere")
+
+
+def test_places_of_unknown_policies_are_no_duplicates(tmp_path, make_group):
+    for writer in ("a", "b"):
+        rollouts.write(tmp_path / "r", [make_group(0, version=-1, token_versions=None), make_group(1)], writer=writer)
+    report = rollouts.verify(tmp_path / "r")
+    assert report.ok and len(report.duplicates) == 1 and report.duplicates[0].endswith("group g1")
