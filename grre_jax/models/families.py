@@ -146,7 +146,7 @@ def _family(values: dict[str, Any], where: Path) -> str:
     supported = ", ".join(ARCHITECTURES)
     named, kind = values.get("architectures") or [], values.get("model_type")
     if named and (len(named) > 1 or named[0] not in ARCHITECTURES):
-        raise DataError(f"{where}: architecture {', '.join(named)} is not supported: use a checkpoint of {supported}")
+        raise DataError(f"{where}: architectures {', '.join(named)} is not supported: use a checkpoint of {supported}")
     family = next((family for family, model_type in MODEL_TYPES.items() if kind == model_type), None)
     if family is None and (kind is not None or not named):
         raise DataError(f"{where}: model_type {kind!r} is not supported: use a checkpoint of {supported}")
@@ -218,6 +218,9 @@ def config_from_dict(values: dict[str, Any], where: Path = Path("config.json"), 
     head_dim = values.get("head_dim", {"gemma3": _GEMMA3_DEFAULTS["head_dim"], "qwen3": 128}.get(family))
     head_dim = max(1, values["hidden_size"] // heads) if head_dim is None else head_dim
     kv_heads = values.get("num_key_value_heads", {"llama": heads, "gemma3": _GEMMA3_DEFAULTS["num_key_value_heads"]}.get(family, 32))
+    kv_heads = heads if kv_heads is None else kv_heads
+    if heads % kv_heads:
+        raise DataError(f"{where}: num_key_value_heads = {kv_heads} must divide num_attention_heads = {heads}")
     query_scale = values.get("query_pre_attn_scalar", _GEMMA3_DEFAULTS["query_pre_attn_scalar"]) if gemma else 0
     window, slides = _layers_that_slide(values, family, where)
     theta, scaling, local_theta = rope_fields.read(values, layered=gemma, where=where)
@@ -228,7 +231,7 @@ def config_from_dict(values: dict[str, Any], where: Path = Path("config.json"), 
             intermediate_size=values["intermediate_size"],
             num_layers=values["num_hidden_layers"],
             num_heads=heads,
-            num_kv_heads=heads if kv_heads is None else kv_heads,
+            num_kv_heads=kv_heads,
             head_dim=head_dim,
             rope_theta=theta,
             rms_norm_eps=float(values.get("rms_norm_eps", 1e-6)),

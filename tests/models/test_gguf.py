@@ -172,7 +172,11 @@ def test_unpermute_undoes_llama_cpp():
 @pytest.mark.parametrize(
     ("extra", "message"),
     [
-        (lambda w: w.add_expert_count(8), "mixtures of experts"),
+        (lambda w: w.add_float32("llama.residual_scale", 0.5), "llama.residual_scale = 0.5 is not supported"),
+        (lambda w: w.add_causal_attention(False), "llama.attention.causal must be true, got False"),
+        (lambda w: w.add_rope_dimension_count(2), "llama.rope.dimension_count = 2 is not supported: it must be the size of a head"),
+        (lambda w: w.add_bos_token_id(10**6), "bos_token_id = 1000000 is no token of the model"),
+        (lambda w: w.add_expert_count(8), "llama.expert_count must be 0, got 8"),
         (lambda w: w.add_rope_scaling_type(gguf.RopeScalingType.YARN), "scaled rotary embeddings of type yarn"),
         (lambda w: w.add_rope_scaling_type(gguf.RopeScalingType.LINEAR), "llama.rope.scaling.factor is missing"),
         (lambda w: w.add_tensor("rope_freqs.weight", np.array([1, 2, 8], np.float32)), "rope_freqs.weight is not Llama 3's scaling"),

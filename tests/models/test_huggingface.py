@@ -131,7 +131,7 @@ UNSUPPORTED = [
     (dict(layer_types=["full_attention"]), r"layer_types must name all 2 layers \(num_hidden_layers\), got 1"),
     (dict(architectures=["LlamaForCausalLM"]), "model_type 'qwen2' contradicts architectures LlamaForCausalLM"),
     (dict(model_type="granite"), "model_type 'granite' is not supported"),
-    (dict(architectures=["Qwen2ForCausalLM"] * 2), "architecture Qwen2ForCausalLM, Qwen2ForCausalLM is not supported"),
+    (dict(architectures=["Qwen2ForCausalLM"] * 2), "architectures Qwen2ForCausalLM, Qwen2ForCausalLM is not supported"),
     (dict(is_causal=False), "is_causal must be true, got False"),
     (dict(quantization_config="fp8"), "quantization_config must be null, got 'fp8'"),
     (dict(rms_norm_eps=-1), "rms_norm_eps must be a number above 0, got -1"),
@@ -144,7 +144,7 @@ UNSUPPORTED = [
     (dict(quantization_config={"quant_method": "gptq"}), "quantization_config must be null, got .*gptq"),
     (dict(hidden_size=None), "hidden_size is missing"),
     (dict(num_hidden_layers="two"), "num_hidden_layers must be an integer from 1 to 10000, got 'two'"),
-    (dict(num_key_value_heads=4), "num_kv_heads=4 must divide num_heads=6"),
+    (dict(num_key_value_heads=4), "num_key_value_heads = 4 must divide num_attention_heads = 6"),
     (dict(eos_token_id="</s>"), "eos_token_id must be an integer"),
 ]
 
