@@ -62,12 +62,14 @@ _POINTS = r"[A-Z](?:'|_\{?[0-9A-Za-z]\}?)?"  # A, A', V_1
 _LABEL = re.compile(
     r"[A-Za-z]\^\{?-1\}?\([^()=]*\)|\|(?:\\[a-z]+\{)?[A-Z][^|=]*\||\\(?:sum|prod|int|lim)(?![A-Za-z]).*"  # f^{-1}(3), |AB|
     r"|\\(?:bar|hat|vec|tilde|dot|overline|widehat|overrightarrow)\s?(?:\{[A-Za-z]+(?:_\{?[0-9A-Za-z]\}?)?\}|[A-Za-z])|\{[A-Za-z]\}"
-    r"|(?:\\(?:Pr|det|dim|gcd|max|min|deg|arg)(?![A-Za-z])|\\text\s?\{[A-Za-z .]+\}|[PEVfghFG](?=[(\[])).+"  # P(A|B), \det A
+    r"|(?:\\(?:Pr|det|dim|gcd|max|min|deg|arg)(?![A-Za-z])|\\text\s?\{[A-Za-z .]+\}|[PEVfghFG])\s?[(\[][^()\[\]=]*(?:\([^()]*\))?[^()\[\]=]*[)\]]"
+    r"|\\(?:det|dim|deg|arg)\s?[A-Z]"
     r"|\\frac\{(?:d|\\partial)(?:\^\{?[0-9]\}?)?\s?[A-Za-z]?\}\{(?:d|\\partial)\s?[A-Za-z](?:\^\{?[0-9]\}?)?\}|[A-Za-z]_\{[^{}=]+\}"
-    r"|m?\s?\\angle.+|\[[A-Z]{3,}\]|[A-Z]\^\{?(?:-1|T|\\top)\}?"
+    r"|m?\s?\\angle[^+\-=]+|\[[A-Z]{3,}\]|[A-Z]\^\{?(?:-1|T|\\top)\}?"
     rf"|{_POINTS}(?:\s?\\(?:cap|cup|setminus|times)\s?{_POINTS})+|\\frac\{{{_POINTS}[A-Z]?\}}\{{{_POINTS}[A-Z]?\}}|[A-Z]+(?::[A-Z]+)+"
     r"|\\(?:sin|cos|tan|cot|sec|csc)\s?\(?(?:[A-Z]|\\(?:alpha|beta|gamma|theta|phi|angle\s?[A-Z]+))\)?"
 )
+_SEGMENT = re.compile(r"^(?:\|(?=.*\|$))?(?:\\overline\s?\{)?([A-Z]{2})\}?\|?$|^m\s?(?=\\angle)")  # |AB| for AB
 _COMMAND = re.compile(rf"\\(?!(?:{'|'.join(math_values.GREEK)})(?![A-Za-z]))[A-Za-z]+")
 _VARIABLE = re.compile(r"\\[a-z]+|[A-Za-z]")
 _REALS = frozenset(("\\mathbb{R}", "\\mathbbR", "\\R", "allrealnumbers", "allreals"))
@@ -367,6 +369,7 @@ def _same_relation(a: list[str], b: list[str], depth: int) -> bool:
     """Of sides and signs in turn: ["x", "=", "5"]."""
     if len(a) != len(b):
         return False
+    a, b = ([_SEGMENT.sub(r"\1", side) for side in sides] for sides in (a, b))
     for order in (a, _turned(a)):
         if order[1::2] == b[1::2] and all(_same(one, other, depth + 1) for one, other in zip(order[::2], b[::2], strict=True)):
             return True
@@ -398,6 +401,8 @@ def _readings(given: str) -> list[str]:
     if len(cut_at(given, ",")) > 1 or AND.search(given):
         return [",".join(_exact_piece(piece) for piece in cut_at(given, ","))]
     place, value = sides.index("\\approx"), sides[-1]
+    if not sides[0]:
+        return [value]
     if place == 1 and (_is_label(sides[0]) or _variables(without_unit(sides[0])[0])):
         return [f"{sides[0]} = {value}"]
     exact, name = " ".join(sides[:place]), " ".join(sides[: place - 1])
@@ -438,12 +443,8 @@ def _exact_piece(piece: str) -> str:
 def _rounds_to(exact: str, rounded: str) -> bool | None:
     """Whether a decimal is what a number is rounded or cut off to; None where that cannot be said."""
     (exact, _), (rounded, _) = without_unit(exact), without_unit(rounded)
-    value, near = math_values.real_number(exact), _number(rounded)
-    if value is None or near is None:
-        return None
-    places = len(rounded.partition(".")[2])
-    steps = abs(value) * 10**places - abs(near.numerator) * 10**places / near.denominator
-    return value * near >= 0 and -0.5 <= steps < 1
+    near = _number(rounded)
+    return None if near is None else math_values.rounds_to(exact, near, len(rounded.partition(".")[2]))
 
 
 def _region(text: str) -> tuple[str, str]:
@@ -466,9 +467,11 @@ def _worked_out(text: str) -> str:
 
 def _all_but(points: list[str]) -> str | None:
     """The real numbers but for some, as intervals; None where nobody knows the order of the points."""
+    if len(points) > _MOST_STATEMENTS:
+        return None
     if len(points) > 1:
         values = [math_values.real_number(point) for point in points]
-        if None in values or len(points) > _MOST_STATEMENTS:
+        if None in values:
             return None
         points = [points[place] for place in sorted(range(len(points)), key=values.__getitem__)]
     ends = ["-\\infty", *points, "\\infty"]
