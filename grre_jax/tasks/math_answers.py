@@ -18,7 +18,7 @@ from fractions import Fraction
 
 from grre_jax.tasks import verifiers
 from grre_jax.tasks.math_notation import normalised, squeezed, without_unit, words
-from grre_jax.tasks.math_parts import bare, cut_at, sides_of, ungrouped
+from grre_jax.tasks.math_parts import bare, cut_at, in_braces, sides_of, ungrouped
 
 _MOST_CHARACTERS = 200_000
 _LONGEST_ANSWER = 1_000  # characters; what is longer is no answer
@@ -161,17 +161,22 @@ def is_copy(given: str, truth: str, question: str) -> bool:
     """
     if words(normalised(given)) is not None:
         return False
-    whole, sides = _key(given), [_key(side) for side in sides_of(normalised(given))]
-    said = {whole, sides[-1], _key(without_unit(normalised(given))[0])}
-    return said.isdisjoint(_writings(truth)) and not said.isdisjoint(_asked(question))
+    text = normalised(given)
+    said = {_key(text), _key(sides_of(text)[-1]), _key(without_unit(text)[0])}
+    return _writings(text, 1).isdisjoint(_writings(normalised(truth))) and not said.isdisjoint(_asked(question))
 
 
-def _writings(truth: str) -> set[str]:
-    """How the right answer is written: as a whole, each of its sides, without its unit, and as a choice's letter or value."""
-    text = normalised(truth)
+def _writings(text: str, last_sides: int = 0) -> set[str]:
+    """How an answer is written: as a whole, each of its sides, without its unit or percent sign, and as a choice's letter or value.
+
+    Args:
+      text: the answer, normalised.
+      last_sides: how many of its sides count, from the last; 0 for all.
+    """
     choice = re.fullmatch(r"\\text\s?\{\s?\(?([A-J])\)?[.:]?\s?\}(.+)|\(?([A-J])[).:](.+)", text, re.DOTALL)
-    pieces = [text, *sides_of(text), *(part for part in choice.groups() if part)] if choice else [text, *sides_of(text)]
-    return {_key(piece) for piece in pieces} | {_key(without_unit(piece)[0]) for piece in pieces}
+    pieces = [text, *sides_of(text)[-last_sides:], *(part for part in (choice.groups() if choice else ()) if part)]
+    cores = (without_unit(piece.removesuffix("\\%"))[0] for piece in pieces)
+    return {_key(piece) for piece in (*pieces, *cores)}
 
 
 @functools.lru_cache(maxsize=64)
@@ -194,6 +199,7 @@ def _asked(question: str) -> frozenset[str]:
 def _key(text: str) -> str:
     """One text for expressions that differ in how they are typed alone; a decimal number's is its value."""
     text = bare(ungrouped(normalised(text)))
+    text = in_braces(text) or text  # a list for a set
     if re.fullmatch(r"-?(?:[0-9]+\.?[0-9]*|\.[0-9]+)", text):
         return f"decimal {Fraction(text)}"  # which 1/2 is not for 0.5
     text = re.sub(r"\\(?:cdot|times)(?![A-Za-z])", "*", text).replace("\\div", "/")

@@ -13,7 +13,8 @@ Notation does not count (`math_notation`): `\dfrac`, spaces, `\left`, dollar sig
 - **Ratios** up to a factor, but not times of day: 2:3 = 4:6, and 1:20 is not 2:40.
 - **Words and choices**: \text{Evelyn}, (C); case and brackets apart. "(C) 12" is C, and 12.
 - **Equations**: "x = 5" is 5 where the other gives no left-hand side; else both sides count, up to a constant factor, but
-  "2x = 10" is not solved. Numbers are compared side by side: "1 = 2" is not "3 = 5". Of several sides that are numbers all must agree: "5 = 6" says nothing. Several values of one name are several answers. A given "x + y = 7" is 7 where the
+  "2x = 10" is not solved. Numbers are compared side by side: "1 = 2" is not "3 = 5". Of several sides
+  that are numbers all must agree: "5 = 6" says nothing. Several values of one name are several answers. A given "x + y = 7" is 7 where the
   right answer is no equation. Inequalities the same; one variable's range may also be said as an interval: "and" is
   the intersection, "or" the union, and a comma what is not empty. A set of real numbers is what its condition says.
 - **Approximations**: "x \approx 3.4" says x = 3.4; of "3\sqrt2 \approx 4.24" the exact side counts, or what it rounds to.
@@ -24,19 +25,15 @@ The answer's length (300 characters), its parts (64; 32 equations or inequalitie
 
 import itertools
 import re
-from fractions import Fraction
 
-from grre_jax.tasks import math_values, verifiers
+from grre_jax.tasks import math_values
 from grre_jax.tasks.math_notation import conversion, normalised, squeezed, units_differ, without_unit, words
 from grre_jax.tasks.math_parts import (
-    AND,
-    GROUPED,
     RELATION,
     alternatives_of,
     bare,
     cut_at,
     deepest,
-    evaluated,
     in_braces,
     matrix_of,
     nesting_of,
@@ -45,44 +42,40 @@ from grre_jax.tasks.math_parts import (
     ungrouped,
     union_of,
 )
+from grre_jax.tasks.math_statements import (
+    EITHER,
+    MOST_STATEMENTS,
+    NAME,
+    REALS,
+    SEGMENT,
+    as_interval,
+    is_label,
+    names_of,
+    number,
+    point_of,
+    readings,
+    readings_of_truth,
+    region_of,
+    statements_of,
+    turned,
+    variables_of,
+    without_index,
+    worked_out,
+)
 
 _MOST_CHARACTERS = 300
 _MOST_PARTS = 64
-_MOST_STATEMENTS = 32  # each compared with each
 _MOST_DEPTH = 20
 _MOST_SIDES = 17  # of a chain of equations, signs counted
-_NAME = re.compile(
-    r"\\?[A-Za-z]+'*(?:_(?:\{?\\?[0-9A-Za-z]+\}?|\{\\text\{[A-Za-z]+\}\}))?(?:\([A-Za-z0-9]+(?:,\s*[A-Za-z0-9]+)*\))?|\([A-Za-z](?:,\s*[A-Za-z])+\)"
-)
-_REPEATING = re.compile(r"(-?)([0-9]*)\.([0-9]*)\\(?:overline|bar|dot)\{?([0-9]+)\}?")
 _BASE = re.compile(r"([0-9A-F]+)_\{?([0-9]+)\}?")
 _SHORT_WORDS = {"yes", "no", "odd", "even", "true", "false", "all", "none", "both", "never", "always"}
-_POINTS = r"[A-Z](?:'|_\{?[0-9A-Za-z]\}?)?"  # A, A', V_1
-# What names a value but is no variable. An equation such as x + y = 7 is none: it may be a line.
-_LABEL = re.compile(
-    r"[A-Za-z]\^\{?-1\}?\([^()=]*\)|\|(?:\\[a-z]+\{)?[A-Z][^|=]*\||\\(?:sum|prod|int|lim)(?![A-Za-z]).*"  # f^{-1}(3), |AB|
-    r"|\\(?:bar|hat|vec|tilde|dot|overline|widehat|overrightarrow)\s?(?:\{[A-Za-z]+(?:_\{?[0-9A-Za-z]\}?)?\}|[A-Za-z])|\{[A-Za-z]\}"
-    r"|(?:\\(?:Pr|det|dim|gcd|max|min|deg|arg)(?![A-Za-z])|\\text\s?\{[A-Za-z .]+\}|[PEVfghFG](?=[(\[])).+"  # P(A|B), \det A
-    r"|\\frac\{(?:d|\\partial)(?:\^\{?[0-9]\}?)?\s?[A-Za-z]?\}\{(?:d|\\partial)\s?[A-Za-z](?:\^\{?[0-9]\}?)?\}|[A-Za-z]_\{[^{}=]+\}"
-    r"|m?\s?\\angle.+|\[[A-Z]{3,}\]|[A-Z]\^\{?(?:-1|T|\\top)\}?"
-    rf"|{_POINTS}(?:\s?\\(?:cap|cup|setminus|times)\s?{_POINTS})+|\\frac\{{{_POINTS}[A-Z]?\}}\{{{_POINTS}[A-Z]?\}}|[A-Z]+(?::[A-Z]+)+"
-    r"|\\(?:sin|cos|tan|cot|sec|csc)\s?\(?(?:[A-Z]|\\(?:alpha|beta|gamma|theta|phi|angle\s?[A-Z]+))\)?"
-)
-_COMMAND = re.compile(rf"\\(?!(?:{'|'.join(math_values.GREEK)})(?![A-Za-z]))[A-Za-z]+")
-_VARIABLE = re.compile(r"\\[a-z]+|[A-Za-z]")
-_REALS = frozenset(("\\mathbb{R}", "\\mathbbR", "\\R", "allrealnumbers", "allreals"))
 # A choice with what it says, "(C) 12": the letter, the value.
 _LABELLED = re.compile(
     r"(?:\\text\s*\{\s*\(?([A-J])\)[.:]?\s*\}\s*(?![*/^_=<>,+\s])|(?:\(([A-J])\)[.:]?|([A-J])[).:])\s+(?![-*/^_=<>,+(\s]))(.+)", re.DOTALL
 )
 _FLOATING = re.compile(r"(-?[0-9]*\.?[0-9]+)[eE]([-+]?[0-9]+)")  # 1e-4, which may also be a difference
 _CLOCK = re.compile(r"[0-9]{1,2}(?::[0-5][0-9]){1,2}")
-_BUILDER = re.compile(
-    rf"\\\{{\s*({_NAME.pattern})\s*(?:\\in\s*(?:\\mathbb\{{?R\}}?|\\R)\s*)?(?:\\mid(?![A-Za-z])|[|:])(.+)\\\}}", re.DOTALL
-)
 _OR_BETWEEN = re.compile(r"(?<=[)\]])\s*(?:\\text\s*\{\s*or\s*\}|or(?![A-Za-z]))\s*(?=[(\[])")
-_TOGETHER = re.compile(r"(?<![A-Za-z])and(?![A-Za-z])", re.IGNORECASE)
-_EITHER = re.compile(r"(?<![A-Za-z])or(?![A-Za-z])", re.IGNORECASE)
 
 
 def same_answer(given: str, truth: str) -> bool:
@@ -96,14 +89,14 @@ def same_answer(given: str, truth: str) -> bool:
         return True
     given, truth = ungrouped(given), ungrouped(truth)
     stated = len(sides_of(given)) > 1
-    readings = itertools.product(_readings(given), _readings_of_truth(truth, stated))
-    return any(_same(one, other) for one, other in readings)
+    pairs = itertools.product(readings(given), readings_of_truth(truth, stated))
+    return any(_same(one, other) for one, other in pairs)
 
 
 def canonical(answer: str) -> str:
     """A text that is the same for answers written alike: of a number its exact value, else the answer in one notation. Never raises."""
     text = bare(normalised(answer)) if len(answer) <= _MOST_CHARACTERS and deepest(answer) <= _MOST_DEPTH else answer
-    value = _number(text)
+    value = number(text)
     return str(value) if value is not None else squeezed(text)
 
 
@@ -114,7 +107,7 @@ def _same(a: str, b: str, depth: int = 0) -> bool:
         return False
     if squeezed(a) == squeezed(b):
         return True
-    a, b = (_worked_out(text) for text in (a, b))
+    a, b = (worked_out(text) for text in (a, b))
     if squeezed(a) == squeezed(b):
         return True
     choice_a, choice_b = _LABELLED.fullmatch(a), _LABELLED.fullmatch(b)
@@ -203,7 +196,7 @@ def _same_ratios(a: list[str], b: list[str], depth: int) -> bool:
 
 def _numbers_same(a: str, b: str) -> bool:
     (core_a, unit_a), (core_b, unit_b) = _measured(a), _measured(b)
-    value_a, value_b = _number(core_a), _number(core_b)
+    value_a, value_b = number(core_a), number(core_b)
     if value_a is None or value_b is None:
         return False
     if units_differ(unit_a, unit_b):
@@ -224,25 +217,6 @@ def _measured(text: str) -> tuple[str, str]:
     return core, unit
 
 
-def _number(text: str) -> Fraction | None:
-    text = bare(text)
-    repeating = _REPEATING.fullmatch(text.replace(" ", ""))
-    if repeating:
-        sign, whole, fixed, cycle = repeating.groups()
-        size = Fraction(int(whole or 0)) + Fraction(int(fixed or 0), 10 ** len(fixed))
-        size += Fraction(int(cycle), (10 ** len(cycle) - 1) * 10 ** len(fixed))
-        return -size if sign else size
-    if "," in text and not GROUPED.fullmatch(text.strip()):
-        return None
-    fraction = re.fullmatch(r"([-+]?)\s*\\frac\{\s*([^{}]+?)\s*\}\{\s*([^{}]+?)\s*\}", text)
-    if fraction:
-        above, below = verifiers.exact_number(fraction[2]), verifiers.exact_number(fraction[3])
-        if above is None or not below:
-            return None
-        return above / below * (-1 if fraction[1] == "-" else 1)
-    return verifiers.exact_number(text)
-
-
 def _words_same(a: str, b: str) -> bool:
     words_a, words_b = _words(a, b), _words(b, a)
     if words_a is not None and words_a == words_b:
@@ -253,7 +227,9 @@ def _words_same(a: str, b: str) -> bool:
 
 
 def _words(text: str, other: str) -> str | None:
-    """As `words`; a small letter is a choice where the other answer is marked as one, and two letters ("no") are a word where the other answer says in \\text that it is words."""
+    """As `words`; besides a small letter is a choice where the other answer is marked as one ((C)), and two letters ("no")
+    are a word where the other answer says in \\text that it is words.
+    """
     if re.fullmatch("[a-j]", text) and re.fullmatch(r"\(\s*[A-J]\s*\)|\\text\s*\{[\s(]*[A-J][\s)]*\}", other):
         return text  # a choice
     short = "\\text" in other and re.fullmatch(r"[A-Za-z]{2}", text)
@@ -277,21 +253,21 @@ def _based(text: str) -> re.Match | None:
 
 def _relations_same(a: str, b: str, depth: int) -> bool:
     """Of a given answer and the right one, at least one of them with a relation."""
-    many_a, many_b = _statements(a), _statements(b)
-    interval_a, interval_b = _as_interval(many_a, a), _as_interval(many_b, b)
+    many_a, many_b = statements_of(a), statements_of(b)
+    interval_a, interval_b = as_interval(many_a, a), as_interval(many_b, b)
     if (interval_a is None) != (interval_b is None):
-        ranges, (name_a, region_a), (name_b, region_b) = ("(", "[", *_REALS), _region(a), _region(b)
+        ranges, (name_a, region_a), (name_b, region_b) = ("(", "[", *REALS), region_of(a), region_of(b)
         if interval_a is not None and region_b.startswith(ranges):
-            return name_b in ("", *_names(many_a)) and _same(interval_a, region_b, depth + 1)
+            return name_b in ("", *names_of(many_a)) and _same(interval_a, region_b, depth + 1)
         if interval_b is not None and region_a.startswith(ranges):
-            return name_a in ("", *_names(many_b)) and _same(region_a, interval_b, depth + 1)
+            return name_a in ("", *names_of(many_b)) and _same(region_a, interval_b, depth + 1)
         if len(many_a) > 1 and len(many_b) > 1:  # of the same parts, one with "and"
             return False
     elif interval_a is not None and len(many_a) + len(many_b) > 2:
-        return _names(many_a) == _names(many_b) and _same(interval_a, interval_b, depth + 1)
+        return names_of(many_a) == names_of(many_b) and _same(interval_a, interval_b, depth + 1)
     if len(many_a) > 1 or len(many_b) > 1:
         point_a, point_b = (
-            _point(many, other) if not _EITHER.search(text) else None for many, text, other in ((many_a, a, b), (many_b, b, a))
+            point_of(many, other) if not EITHER.search(text) else None for many, text, other in ((many_a, a, b), (many_b, b, a))
         )
         if point_a is not None or point_b is not None:
             return _same(point_a or sides_of(a)[-1], point_b or sides_of(b)[-1], depth + 1)
@@ -306,55 +282,21 @@ def _relations_same(a: str, b: str, depth: int) -> bool:
     return _same_relation(sides_a, sides_b, depth)
 
 
-def _statements(text: str) -> list[str]:
-    """The parts of several answers; "x = \\pm 3", "x = 3, -3" and "x \\in \\{3, -3\\}" are "x = 3" and "x = -3"."""
-    parts = alternatives_of(text) if len(cut_at(text, ",")) > 1 or AND.search(text) else [text]
-    sides = sides_of(parts[0]) if parts else []
-    if len(sides) == 3 and sides[1] in ("=", "\\in") and _NAME.fullmatch(sides[0].replace(" ", "")):
-        values = alternatives_of(sides[2]) + parts[1:]
-        if len(values) > 1 and not any(RELATION.search(part) for part in parts[1:]):
-            return [f"{sides[0]} = {value}" for value in values]
-    return parts
-
-
-def _point(parts: list[str], other: str) -> str | None:
-    """(2,3) of "y = 3" and "x = 2" where the other answer is a point: "(2,3)" or "(x,y) = (2,3)". None of everything else.
-
-    A point without names has its coordinates in the order of the alphabet, if the letters follow each other there: of m and b nobody knows.
-    """
-    sides = sides_of(other)
-    names = re.findall("[A-Za-z]", sides[0]) if len(sides) == 3 and sides[1] == "=" and _NAME.fullmatch(sides[0].replace(" ", "")) else None
-    if len(sides) != 1 and names is None or len(parts) < 2 or (tuple_of(sides[-1]) or "?")[0] != "()":
-        return None
-    values = {squeezed(sides_of(part)[0]): sides_of(part)[-1] for part in parts if sides_of(part)[1:2] == ["="]}
-    if not len(values) == len(parts) or not all(re.fullmatch("[A-Za-z]", name) for name in values):
-        return None
-    if names is None:
-        names = sorted(values)
-        if any(ord(after) - ord(before) != 1 for before, after in itertools.pairwise(names)):
-            return None
-    return f"({', '.join(values[name] for name in names)})" if sorted(names) == sorted(values) else None
-
-
 def _statements_same(a: list[str], b: list[str], depth: int) -> bool:
     """Of several statements in any order: names count where both give them, but x_1 and x_2 are x."""
-    if not 0 < len(a) <= _MOST_STATEMENTS or not 0 < len(b) <= _MOST_STATEMENTS:
+    if not 0 < len(a) <= MOST_STATEMENTS or not 0 < len(b) <= MOST_STATEMENTS:
         return False
     (names_a, values_a), (names_b, values_b) = _named(a), _named(b)
     if not all(RELATION.search(part) for part in (*a, *b)):
         # Without names the order says which value is whose.
-        if any(len({_without_index(name) for name in names}) > 1 for names in (names_a, names_b)):
+        if any(len({without_index(name) for name in names}) > 1 for names in (names_a, names_b)):
             return _same_lists(values_a, values_b, depth)
         names_a = names_b = [""] * _MOST_PARTS
     elif (len(set(names_a)) == 1) != (len(set(names_b)) == 1):
-        names_a, names_b = ([_without_index(name) for name in names] for names in (names_a, names_b))
+        names_a, names_b = ([without_index(name) for name in names] for names in (names_a, names_b))
     pairs_a, pairs_b = list(zip(names_a, values_a, strict=False)), list(zip(names_b, values_b, strict=False))
     same = [[m == n and _same(one, other, depth + 1) for n, other in pairs_b] for m, one in pairs_a]
     return all(map(any, same)) and all(map(any, zip(*same, strict=True)))
-
-
-def _without_index(name: str) -> str:
-    return re.sub(r"_\{?[0-9]\}?$", "", name)
 
 
 def _named(parts: list[str]) -> tuple[list[str], list[str]]:
@@ -367,128 +309,20 @@ def _same_relation(a: list[str], b: list[str], depth: int) -> bool:
     """Of sides and signs in turn: ["x", "=", "5"]."""
     if len(a) != len(b):
         return False
-    for order in (a, _turned(a)):
+    a, b = ([SEGMENT.sub(r"\1", side) for side in sides] for sides in (a, b))
+    for order in (a, turned(a)):
         if order[1::2] == b[1::2] and all(_same(one, other, depth + 1) for one, other in zip(order[::2], b[::2], strict=True)):
             return True
     if len(a) != 3 or {a[1], b[1]} & {"\\in", "\\approx"}:
         return False
-    turned = _turned(b) if a[1] != b[1] else b
-    solved = _NAME.fullmatch(b[0].replace(" ", "")) and not _variables(b[2])  # which 2x = 10 is not for x = 5
-    if a[1] != turned[1] or solved:
+    facing = turned(b) if a[1] != b[1] else b
+    solved = NAME.fullmatch(b[0].replace(" ", "")) and not variables_of(b[2])  # which 2x = 10 is not for x = 5
+    if a[1] != facing[1] or solved:
         return False
     try:
-        return math_values.proportional(f"{a[0]}-({a[2]})", f"{turned[0]}-({turned[2]})", positive=a[1] not in ("=", "\\ne"))
+        return math_values.proportional(f"{a[0]}-({a[2]})", f"{facing[0]}-({facing[2]})", positive=a[1] not in ("=", "\\ne"))
     except math_values.NotComparable:
         return False
-
-
-def _turned(sides: list[str]) -> list[str]:
-    signs = {"<": ">", ">": "<", "\\le": "\\ge", "\\ge": "\\le"}
-    return [signs.get(side, side) if place % 2 else side for place, side in enumerate(reversed(sides))]
-
-
-def _readings(given: str) -> list[str]:
-    r"""What a given answer that may hold \approx says: "x = 3" of "x \approx 3", "3\sqrt2" and "4.24" of "3\sqrt2 \approx 4.24".
-
-    Nothing of what contradicts itself. A rounded value must be a decimal: an integer is taken to be exact.
-    """
-    sides = sides_of(given)
-    if "\\approx" not in sides:
-        return [given]
-    if len(cut_at(given, ",")) > 1 or AND.search(given):
-        return [",".join(_exact_piece(piece) for piece in cut_at(given, ","))]
-    place, value = sides.index("\\approx"), sides[-1]
-    if place == 1 and (_is_label(sides[0]) or _variables(without_unit(sides[0])[0])):
-        return [f"{sides[0]} = {value}"]
-    exact, name = " ".join(sides[:place]), " ".join(sides[: place - 1])
-    rounded = _rounds_to(sides[place - 1], value)
-    if rounded is False:
-        return []
-    return [exact, f"{name} {value}"] if rounded and "." in value else [exact]
-
-
-def _readings_of_truth(truth: str, stated: bool) -> list[str]:
-    """As `_readings` of the right answer, where what is rounded may be said with an equals sign and both sides count.
-
-    Args:
-      truth: the right answer.
-      stated: whether the given answer is a statement, which the right one is then compared with as one.
-    """
-    sides = sides_of(truth)
-    several = len(cut_at(truth, ",")) > 1 or AND.search(truth)
-    if len(sides) >= 3 and sides[-2] == "=" and not several and not _variables(sides[-3]) and _rounds_to(sides[-3], sides[-1]):
-        sides[-2] = "\\approx"
-    if "\\approx" not in sides or several:
-        return _readings(truth)
-    place, value = sides.index("\\approx"), sides[-1]
-    if place == 1 and (_is_label(sides[0]) or _variables(without_unit(sides[0])[0])):
-        return [f"{sides[0]} = {value}"] if stated or _is_label(sides[0]) else [value]
-    return [" ".join(sides[:place]), f"{' '.join(sides[: place - 1])} {value}"]
-
-
-def _exact_piece(piece: str) -> str:
-    """Of one of several answers: "x = 3" of "x \\approx 3", "3\\sqrt2" of "3\\sqrt2 \\approx 4.24"."""
-    sides = sides_of(piece)
-    place = sides.index("\\approx") if "\\approx" in sides else 0
-    if place == 1 and (AND.search(piece) or _is_label(sides[0])):
-        return piece.replace("\\approx", "=")
-    return " ".join(sides[:place]) if place else piece
-
-
-def _rounds_to(exact: str, rounded: str) -> bool | None:
-    """Whether a decimal is what a number is rounded or cut off to; None where that cannot be said."""
-    (exact, _), (rounded, _) = without_unit(exact), without_unit(rounded)
-    value, near = math_values.real_number(exact), _number(rounded)
-    if value is None or near is None:
-        return None
-    places = len(rounded.partition(".")[2])
-    steps = abs(value) * 10**places - abs(near.numerator) * 10**places / near.denominator
-    return value * near >= 0 and -0.5 <= steps < 1
-
-
-def _region(text: str) -> tuple[str, str]:
-    """("x", "S") of "x \\in S"; ("", text) of everything else."""
-    sides = sides_of(text)
-    membership = len(sides) == 3 and sides[1] == "\\in" and _NAME.fullmatch(sides[0].replace(" ", ""))
-    return (squeezed(sides[0]), sides[2]) if membership else ("", text)
-
-
-def _worked_out(text: str) -> str:
-    r"""What has a plainer form: \mathbb{R} and what it is without some points as intervals, determinants, transposes, multiples of vectors."""
-    if words(text) == "no solution":
-        return "\\emptyset"
-    base, *removed = cut_at(text, "\\setminus")
-    if squeezed(base) in (*_REALS, "(-\\infty,\\infty)"):
-        points = in_braces(removed[0].strip()) if len(removed) == 1 else None
-        return "(-\\infty,\\infty)" if not removed else (points and _all_but(alternatives_of(points))) or text
-    return _condition(evaluated(text))
-
-
-def _all_but(points: list[str]) -> str | None:
-    """The real numbers but for some, as intervals; None where nobody knows the order of the points."""
-    if len(points) > 1:
-        values = [math_values.real_number(point) for point in points]
-        if None in values or len(points) > _MOST_STATEMENTS:
-            return None
-        points = [points[place] for place in sorted(range(len(points)), key=values.__getitem__)]
-    ends = ["-\\infty", *points, "\\infty"]
-    return "\\cup ".join(f"({low},{high})" for low, high in itertools.pairwise(ends))
-
-
-def _condition(text: str) -> str:
-    r"""What a set of real numbers says of its members: 2 < x of \{x \mid 2 < x\}; the text itself for everything else."""
-    found = _BUILDER.fullmatch(text) if in_braces(text) is not None else None
-    return found[2].strip() if found and squeezed(found[1]) in squeezed(found[2]) else text
-
-
-def _names(parts: list[str]) -> set[str]:
-    """The names that are sides of relations."""
-    return {squeezed(side) for part in parts for side in sides_of(part)[::2] if _NAME.fullmatch(side)}
-
-
-def _variables(text: str) -> set[str]:
-    """Letters that may be variables: not those of commands but Greek ones, nor e and i."""
-    return set(_VARIABLE.findall(_COMMAND.sub(" ", text))) - {"e", "i"}
 
 
 def _right_hand(text: str, of_expressions: bool = False) -> str:
@@ -502,23 +336,18 @@ def _right_hand(text: str, of_expressions: bool = False) -> str:
     if "=" in sides and _contradicts(sides):
         return text
     signs = set(sides[1::2])
-    if signs and signs <= {"=", "\\in"} and (_is_label(sides[0]) or (signs == {"="} and not _variables(sides[0]))):
+    if signs and signs <= {"=", "\\in"} and (is_label(sides[0]) or (signs == {"="} and not variables_of(sides[0]))):
         return sides[-1]
-    if of_expressions and signs == {"="} and not _variables(without_unit(sides[-1])[0]):
-        return sides[-1] if len(_variables(sides[0])) > 1 and _number(sides[-1]) != 0 else text
+    if of_expressions and signs == {"="} and not variables_of(without_unit(sides[-1])[0]):
+        return sides[-1] if len(variables_of(sides[0])) > 1 and number(sides[-1]) != 0 else text
     return text
-
-
-def _is_label(text: str) -> bool:
-    """Whether the left side of an equation names a value: x, f(2), |AB|, P(A), \\text{area}."""
-    return bool(_NAME.fullmatch(text.replace(" ", "")) or _LABEL.fullmatch(text)) or words(text) is not None
 
 
 def _contradicts(sides: list[str]) -> bool:
     """Whether two sides of an equation are different numbers: 5 = 6."""
     if len(sides) > _MOST_SIDES:
         return True
-    constants = [side for side in sides[::2] if side and words(side) is None and not _variables(without_unit(side)[0])]
+    constants = [side for side in sides[::2] if side and words(side) is None and not variables_of(without_unit(side)[0])]
     return any(not _same(one, other, 5) and _comparable(one, other) for one, other in itertools.pairwise(constants))
 
 
@@ -530,40 +359,6 @@ def _comparable(a: str, b: str) -> bool:
     except math_values.NotComparable:
         return None not in (tuple_of(a), tuple_of(b))
     return not units_differ(unit_a, unit_b)
-
-
-def _as_interval(parts: list[str], text: str) -> str | None:
-    """(2, \\infty) of "x > 2", [1, 3) of "1 <= x < 3" and of "x >= 1 and x < 3", a union of several; None where it is something else.
-
-    Args:
-      parts: the inequalities.
-      text: what they are the parts of, which says how they go together.
-    """
-    names, bounds = set(), []
-    if parts and all((sides := sides_of(part))[1::2] == ["\\ne"] and _NAME.fullmatch(sides[0]) for part in parts):
-        names = {squeezed(sides_of(part)[0]) for part in parts}
-        return _all_but([sides_of(part)[2] for part in parts]) if len(names) == 1 else None
-    for part in parts:
-        sides = sides_of(part)
-        if len(sides) == 3 and not _NAME.fullmatch(sides[0]) or len(sides) == 5 and set(sides[1::2]) <= {">", "\\ge"}:
-            sides = _turned(sides)
-        if len(sides) == 3:
-            sides = ["-\\infty", "<", *sides] if sides[1] in ("<", "\\le") else [*_turned(sides), "<", "\\infty"]
-        if len(sides) != 5 or not set(sides[1::2]) <= {"<", "\\le"} or not _NAME.fullmatch(sides[2]):
-            return None
-        names.add(squeezed(sides[2]))
-        bounds.append((f"{'(' if sides[1] == '<' else '['}{sides[0]}", f"{sides[4]}{')' if sides[3] == '<' else ']'}"))
-    if len(names) != 1:
-        return None
-    said = [f"{low},{high}" for low, high in bounds]
-    bounds.sort(key=lambda pair: pair[0] == "(-\\infty")
-    if len(bounds) == 2 and bounds[0][1] == "\\infty)" and bounds[1][0] == "(-\\infty":
-        (low, _), (_, high) = bounds
-        above, below = _number(low[1:]), _number(high[:-1])
-        overlap = above is not None and below is not None and above < below and not _EITHER.search(text)
-        if overlap or _TOGETHER.search(text):
-            return f"{low},{high}"
-    return None if len(said) > 1 and _TOGETHER.search(text) else "\\cup ".join(said)
 
 
 def _same_sets(a: list[str], b: list[str], depth: int) -> bool:

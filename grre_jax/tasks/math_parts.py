@@ -94,7 +94,14 @@ def matrix_of(text: str) -> tuple[str, list[str]] | None:
 
 
 def evaluated(text: str) -> str:
-    r"""A matrix or tuple times a number, or transposed, as one matrix or tuple, and a determinant of two or three rows as its terms; else the text."""
+    r"""Works out a matrix or tuple times a number or transposed, and a determinant of two or three rows.
+
+    Args:
+      text: an answer, normalised.
+
+    Returns:
+      One matrix or tuple, or the terms of the determinant; the text itself where it is nothing of these.
+    """
     rest, transposed = _TRANSPOSED.subn("", text)
     place = min((at for mark in ("\\begin", "(", "[", "|") if (at := rest.find(mark)) >= 0), default=-1)
     if place < 0 or not _FACTOR.fullmatch(rest[:place]):

@@ -48,8 +48,9 @@ _COMMANDS = frozenset(
 # unit, which is i here, its \\gamma the gamma function or Euler's constant, and it has no e_1.
 _STAND_INS = {"I": r"\Upsilon ", r"\gamma": r"\varsigma ", r"\Gamma": r"\varpi ", "e": r"\varrho ", "E": r"\hbar "}
 _TAKEN = re.compile(r"\\[A-Za-z]+|[eE](?=\s*_)|I")
-# Letters but e before an exponent: in braces they have one reading, which the parser finds by its fast way.
-_BASE_LETTER = re.compile(rf"(?<![A-Za-z\\_])([A-Za-df-z]|\\(?:{'|'.join(GREEK)}|Upsilon|varsigma|varpi|hbar)(?![A-Za-z]))\s*(?=\^)")
+# Letters before an exponent: in braces they have one reading, which the parser finds by its fast way. Not e, nor what may
+# be a function.
+_BASE_LETTER = re.compile(rf"(?<![A-Za-z\\_])([A-Za-di-z]|\\(?:{'|'.join(GREEK)}|Upsilon|varsigma|varpi|hbar)(?![A-Za-z]))\s*(?=\^)")
 _PI_TIMES = re.compile(r"(?<=\\pi)\s*(?=\()")  # which the parser takes for a function
 _FUNCTION = re.compile(r"\\(?:arc)?(?:sin|cos|tan|cot|sec|csc|ln|log|exp)")
 _CHAIN = re.compile(
@@ -118,6 +119,27 @@ def real_number(text: str) -> Any:
         return None
     value, noise = values[0]
     return value.real if _is_constant(values) and abs(value.imag) <= noise else None
+
+
+def rounds_to(text: str, rounded: Fraction, places: int) -> bool | None:
+    """Whether an expression without variables is a number when it is rounded or cut off to so many decimal places.
+
+    Args:
+      text: as for `same_value`.
+      rounded: the number.
+      places: its decimal places.
+
+    Returns:
+      None where the expression has no real value here.
+    """
+    from mpmath import mpf, workdps
+
+    value = real_number(text)
+    if value is None:
+        return None
+    with workdps(_DIGITS[0]):
+        steps = (abs(value) - mpf(abs(rounded.numerator)) / rounded.denominator) * mpf(10) ** places
+        return bool(value * rounded.numerator >= 0 and -0.5 <= steps < 1)
 
 
 def proportional(first: str, second: str, positive: bool = False) -> bool:

@@ -3,6 +3,7 @@
 import builtins
 import string
 import time
+from fractions import Fraction
 
 import pytest
 
@@ -101,6 +102,14 @@ def test_no_letter_is_a_constant_or_function_of_the_parser():
 def test_real_numbers():
     assert math_values.real_number("\\frac{1}{2}") == 0.5 and math_values.real_number("i^2") == -1
     assert all(math_values.real_number(text) is None for text in ("x", "2i", "\\infty", "\\frac{1}{0}"))
+
+
+def test_rounding():
+    rounds_to = math_values.rounds_to
+    assert rounds_to("3\\sqrt{2}", Fraction("4.24"), 2) and rounds_to("-\\frac{2}{3}", Fraction("-0.67"), 2)
+    assert rounds_to("\\frac{2}{3}", Fraction("0.66"), 2) and rounds_to("\\pi", Fraction("3.14159265358979323846"), 20)
+    assert not rounds_to("3\\sqrt{2}", Fraction("4.25"), 2) and not rounds_to("\\frac{2}{3}", Fraction("-0.67"), 2)
+    assert not rounds_to("\\pi", Fraction("3.14159265358979323848"), 20) and rounds_to("x", Fraction(1), 0) is None
 
 
 def test_coefficients_are_not_computed_where_that_takes_long():

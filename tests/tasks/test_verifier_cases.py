@@ -175,6 +175,24 @@ def _boxed_hostile():
         "x!+9!",
     ):
         yield ",".join(part.replace("x", letter) for letter in "abcdfghjklmnopqrstuvwxyz")[: 300 // len(part + ",") * len(part + ",") - 1]
+    for piece in (
+        "]0,1[",
+        "\\phantom{",
+        "\\setminus",
+        "\\ne1,",
+        "2(",
+        "1,000,",
+        "{,}",
+        "^T",
+        "\\sout{5}",
+        "x\\approx1,",
+        "\\frac{d}{dx}",
+        "\\vec{",
+    ):
+        yield piece * (290 // len(piece))
+    hard = [f"\\sin{n}" for n in range(40)]
+    yield from ("\\mathbb{R}\\setminus\\{" + ",".join(hard[:count]) + "\\}" for count in (20, 32, 40))
+    yield "\\tan2\\begin{pmatrix}" + "&".join(hard[:36]) + "\\end{pmatrix}^T"
     for piece in ("11,", "+", "(+", ";", "|A", "\\approx", "x\\in", "no ", "1_1", "miles per "):
         yield piece * (290 // len(piece))
 
@@ -264,6 +282,18 @@ def test_no_text_hangs_or_crashes_a_verifier(name):
         if isinstance(verdict, Failure) or took > A_SECOND:
             slow.append((number, text[:30], verdict, round(took, 2)))
     assert not slow, "\n".join(map(str, slow))
+
+
+def test_hostile_pairs_do_not_hang():
+    """Where the right answer is as hard as the given one, and is almost the same."""
+    task = _built("math")
+    hard = [f"\\sin{n}" for n in range(40)]
+    for form in ("\\mathbb{R}\\setminus\\{%s\\}", "\\tan2\\begin{pmatrix}%s\\end{pmatrix}", "\\{%s\\}", "3(%s)"):
+        given, truth = (form % ("&" if "matrix" in form else ",").join(some) for some in (hard[1:33], hard[32:0:-1]))
+        for wrong in (truth.replace("sin7", "cos7"), truth.replace("sin7", "sin7\\approx 0.65")):
+            began = time.thread_time()
+            assert task.verify(tasks.Question("case", "asked", wrong), f"\\boxed{{{given}}}").reward == 0
+            assert time.thread_time() - began < A_SECOND, (form, wrong)
 
 
 def test_a_hostile_truth_does_not_hang_either():
