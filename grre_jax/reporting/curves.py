@@ -4,6 +4,7 @@ One overview of six panels and one picture of each, and a histogram of the data'
 line. Matplotlib is imported when something is drawn, and never through pyplot: no global state, no window, no backend to choose.
 """
 
+import io
 import math
 import os
 from collections.abc import Mapping, Sequence
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from grre_jax import whole_files
 from grre_jax.errors import DataError
 from grre_jax.reporting.metrics import Metrics, series
 from grre_jax.reporting.panels import (
@@ -230,7 +232,7 @@ def _last_step(runs: Mapping[str, Metrics], panels: Sequence[Panel]) -> int:
 
 def _save(figure, path: Path, dpi: int) -> Path:
     """Writes beside the old picture and then replaces it: whoever looks at it never sees half of one."""
-    partial = path.with_name(f".{path.name}.partial")
-    figure.savefig(partial, dpi=dpi, format="png")
-    os.replace(partial, path)
+    content = io.BytesIO()
+    figure.savefig(content, dpi=dpi, format="png")
+    whole_files.replace(path, content.getvalue())
     return path
