@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import os
 import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -11,9 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import grre_jax
+from grre_jax import whole_files
 from grre_jax.allocation import keep_freed_memory
 from grre_jax.console import make_console
-from grre_jax.errors import DataError, UsageError
+from grre_jax.errors import DataError, UsageError, naming, system_failure
 from grre_jax.explain import options as explain_options
 from grre_jax.generation import options as generation_options
 from grre_jax.studies import options as study_options
@@ -41,20 +43,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ) and "jax" not in sys.modules:  # else a caller has begun already, with settings of his own
         keep_freed_memory()
     try:
-        return known.run(known, rest) or 0
-    except (UsageError, DataError) as error:
-        if debug:
-            raise
-        print(f"grre: {error}", file=sys.stderr)
-        return error.exit_status
-    except OSError as error:  # a folder that cannot be written, a full disk: the system's own sentence names the file
-        if debug:
-            raise
-        print(f"grre: {error}", file=sys.stderr)
-        return DataError.exit_status
+        status = known.run(known, rest) or 0
+        with naming("standard output"):
+            sys.stdout.flush()  # here, where it can be said that it failed
+        return status
     except KeyboardInterrupt:
         print("grre: interrupted", file=sys.stderr)
         return 130
+    except Exception as error:
+        if debug:
+            raise
+        return _failed(error)
+
+
+def _failed(error: Exception) -> int:
+    """Says in a sentence what failed; the exit status. What is no one's error but the program's is raised again."""
+    if isinstance(error, BrokenPipeError):  # `grre algorithms | head`: nobody reads on. Nothing is said, as rich does with its tables
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes once more as it ends
+        return 1
+    if isinstance(error, UsageError | DataError):
+        print(f"grre: {error}", file=sys.stderr)
+        return error.exit_status
+    said = system_failure(error)
+    if said is None:
+        raise error
+    print(f"grre: {said}", file=sys.stderr)
+    return DataError.exit_status
 
 
 def make_parser(rollouts: bool = True) -> argparse.ArgumentParser:
@@ -233,7 +247,7 @@ def _evaluate(known: argparse.Namespace, rest: list[str]) -> int:
         evaluate = finished.evaluate_run if finished.is_run(path) else evaluate_model.evaluate_model
         result = evaluate(path, [*fields, *rest])
         if output and processes.is_first():
-            output.write_text(json.dumps(result, indent=2) + "\n")
+            whole_files.replace(output, json.dumps(result, indent=2) + "\n")
     return 0
 
 

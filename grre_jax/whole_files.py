@@ -3,6 +3,8 @@
 import os
 from pathlib import Path
 
+from grre_jax.errors import naming
+
 
 def replace(path: Path, content: bytes | str) -> None:
     """Writes a file beside the old one and then in its place: whoever looks finds the old or the new one, never half of one. Raises OSError.
@@ -12,5 +14,10 @@ def replace(path: Path, content: bytes | str) -> None:
       content: text is written as UTF-8.
     """
     partial = path.with_name(f".{path.name}.partial")
-    partial.write_bytes(content.encode() if isinstance(content, str) else content)
-    os.replace(partial, path)
+    try:
+        with naming(path):
+            partial.write_bytes(content.encode() if isinstance(content, str) else content)
+        os.replace(partial, path)
+    except OSError:
+        partial.unlink(missing_ok=True)  # what is left of it takes room where there is none
+        raise

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol, TextIO
 
 from grre_jax.console import make_console
-from grre_jax.errors import UsageError
+from grre_jax.errors import UsageError, naming
 from grre_jax.generation import records
 from grre_jax.generation.options import STANDARD, Options
 from grre_jax.generation.records import Completion
@@ -148,11 +148,10 @@ def opened(path: str) -> Iterator[TextIO]:
     except FileNotFoundError as error:
         raise UsageError(f"--output {path}: the folder {Path(path).parent} does not exist: make it first") from error
     try:
-        yield file
+        with naming(path), file:
+            yield file
     finally:
-        empty = file.tell() == 0
-        file.close()
-        if empty:
+        if Path(path).stat().st_size == 0:
             Path(path).unlink()
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import jax
 
-from grre_jax.errors import DataError, UsageError
+from grre_jax.errors import DataError, UsageError, naming
 from grre_jax.models import families, streaming
 from grre_jax.models.huggingface import locate, parameters, read_generation_config
 from grre_jax.models.merge import merged
@@ -123,7 +123,8 @@ def new_folder(path: str | os.PathLike) -> Iterator[Path]:
     temporary = path.parent / f".{path.name}.{uuid.uuid4().hex[:12]}"
     temporary.mkdir()
     try:
-        yield temporary
+        with naming(path):
+            yield temporary
         for file in temporary.iterdir():
             with open(file, "rb") as handle:
                 os.fsync(handle.fileno())

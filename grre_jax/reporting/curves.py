@@ -6,6 +6,7 @@ histogram of the data's staleness where it is recorded; one run or several overl
 drawn, faint; over it lies a smooth line. Matplotlib is imported when something is drawn, and never through pyplot: no global state, no window, no backend to choose.
 """
 
+import io
 import math
 import os
 from collections.abc import Mapping, Sequence
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from grre_jax import whole_files
 from grre_jax.errors import DataError
 from grre_jax.reporting.metrics import Metrics, series
 from grre_jax.reporting.panels import (
@@ -242,7 +244,7 @@ def _last_step(runs: Mapping[str, Metrics], panels: Sequence[Panel]) -> int:
 
 def _save(figure, path: Path, dpi: int) -> Path:
     """Writes beside the old picture and then replaces it: whoever looks at it never sees half of one."""
-    partial = path.with_name(f".{path.name}.partial")
-    figure.savefig(partial, dpi=dpi, format="png")
-    os.replace(partial, path)
+    content = io.BytesIO()
+    figure.savefig(content, dpi=dpi, format="png")
+    whole_files.replace(path, content.getvalue())
     return path

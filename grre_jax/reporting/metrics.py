@@ -9,13 +9,14 @@ import json
 import math
 import os
 import time
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from grre_jax.errors import DataError, UsageError
+from grre_jax.errors import DataError, UsageError, naming
 
 FILE_NAME = "metrics.jsonl"
 SUPERSEDED_NAME = "metrics.superseded.jsonl"
@@ -62,6 +63,7 @@ class MetricsLog:
         folder = Path(run_folder)
         self.path = folder / FILE_NAME
         self.superseded = 0
+        self._trained = 0  # the newest training row that was kept
         self.last_row: Row | None = None
         folder.mkdir(parents=True, exist_ok=True)
         if resume_step is not None:
@@ -103,16 +105,21 @@ class MetricsLog:
                 raise ValueError(f"a scalar cannot be named {name!r}: every row has that field")
             row[name] = plain_number(name, value)
         # One write call of one whole line: after a kill at most the last line is torn.
-        self._file.write(_encode(row))
-        self._file.flush()
+        with naming(self.path):
+            self._file.write(_encode(row))
+            self._file.flush()
         return row
 
     def close(self) -> None:
         """Writes the log through to the disk and closes it; more closes do nothing."""
-        if not self._file.closed:
-            self._file.flush()
-            os.fsync(self._file.fileno())
-            self._file.close()
+        if self._file.closed:
+            return
+        with naming(self.path):
+            try:
+                self._file.flush()
+                os.fsync(self._file.fileno())
+            finally:
+                self._file.close()
 
     def __enter__(self) -> "MetricsLog":
         return self
@@ -123,6 +130,7 @@ class MetricsLog:
     def _rewind(self, resume_step: int | Mapping[str, int]) -> None:
         """Moves the rows beyond the resumed step to the side file, then puts the shortened log in the old one's place."""
         if not self.path.exists():
+            self._warn_of_lost(resume_step)
             return
         kept, moved = [], []
         for row, line in _parse(self.path):
@@ -131,23 +139,35 @@ class MetricsLog:
                 moved.append(line if row is not None else json.dumps({"torn": line.decode("utf-8", "replace")}).encode())
             else:
                 kept.append(line)
+                self._trained = max(self._trained, row["step"]) if row["kind"] == "train" else self._trained
                 self.last_row = row
         self.superseded = len(moved)
+        self._warn_of_lost(resume_step)
         # A kill between the two writes leaves rows in both files; the next resume must not append them a second time.
         side = self.path.with_name(SUPERSEDED_NAME)
         known = set(side.read_bytes().splitlines()) if side.exists() else set()
         new = [line for line in moved if line not in known]
         if new:
-            with open(side, "ab") as file:
+            with naming(side), open(side, "ab") as file:
                 file.write(b"".join(line + b"\n" for line in new))
                 file.flush()
                 os.fsync(file.fileno())
         shortened = self.path.with_name(FILE_NAME + ".partial")
-        with open(shortened, "wb") as file:
+        with naming(shortened), open(shortened, "wb") as file:
             file.write(b"".join(line + b"\n" for line in kept))
             file.flush()
             os.fsync(file.fileno())
         os.replace(shortened, self.path)
+
+    def _warn_of_lost(self, resume_step: int | Mapping[str, int]) -> None:
+        """Says that rows are gone which the run had written: every step writes one."""
+        wanted = resume_step.get("train", 0) if isinstance(resume_step, Mapping) else resume_step
+        if self._trained < wanted:
+            warnings.warn(
+                f"{self.path} has no training rows after step {self._trained}, and the run goes on from step {wanted}: the rows between are lost unless the file is "
+                "restored from a copy, and the curves have a gap",
+                stacklevel=4,
+            )
 
 
 def read_metrics(run_folder: str | os.PathLike) -> Metrics:

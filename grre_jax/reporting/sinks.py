@@ -3,15 +3,17 @@
 `open_log` gives one object with one `write` for all of them. The log on disk is the record; the others are views of it.
 """
 
+import contextlib
 import importlib
 import os
+import socket
 import time
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from grre_jax.errors import UsageError
+from grre_jax.errors import UsageError, naming
 from grre_jax.reporting.metrics import HEADER, MetricsLog, Row, json_safe
 
 TENSORBOARD_FOLDER = "tensorboard"
@@ -43,7 +45,7 @@ class TensorBoardSink:
         """
         self._folder = Path(run_folder) / TENSORBOARD_FOLDER
         self._resume_step = resume_step
-        self._flush_seconds = flush_seconds
+        self._flush_seconds, self._flush_at = flush_seconds, 0.0
         self._writers = {}
 
     def write(self, row: Row) -> None:
@@ -51,31 +53,52 @@ class TensorBoardSink:
         from tensorboardX.proto import event_pb2, summary_pb2
 
         kind = row["kind"]
+        subfolder = "warm_start" if kind == "warm_start" else "."
         values = [summary_pb2.Summary.Value(tag=f"{kind}/{name}", simple_value=value) for name, value in _scalars(row).items()]
-        event = event_pb2.Event(summary=summary_pb2.Summary(value=values))
-        self._writer("warm_start" if kind == "warm_start" else ".").add_event(event, step=row["step"], walltime=row["time"])
+        event = event_pb2.Event(summary=summary_pb2.Summary(value=values), step=row["step"], wall_time=row["time"])
+        self._add(self._writer(subfolder), event)
+        if time.monotonic() >= self._flush_at:
+            for writer in self._writers.values():
+                with naming(writer.path):
+                    writer.flush()
+            self._flush_at = time.monotonic() + self._flush_seconds
 
     def close(self) -> None:
-        """Writes what waits and closes the files; more closes do nothing."""
-        while self._writers:
-            self._writers.popitem()[1].close()
+        """Writes what waits and closes the files; more closes do nothing.
+
+        Raises:
+          OSError: a file cannot be written; the others are closed all the same.
+        """
+        with contextlib.ExitStack() as stack:
+            while self._writers:
+                writer = self._writers.popitem()[1]
+                stack.enter_context(naming(writer.path))
+                stack.callback(writer.close)
+
+    def _add(self, writer, event) -> None:
+        with naming(writer.path):
+            writer.write(event.SerializeToString())
 
     def _writer(self, subfolder: str):
         if subfolder not in self._writers:
             # Imported here: tensorboardX takes a moment, and imports torch where that is installed.
-            import tensorboardX
+            # Its records, and not its FileWriter: that writes in a thread, which a full disk ends, and then waits for it for ever.
             from tensorboardX.proto import event_pb2
+            from tensorboardX.record_writer import RecordWriter
 
-            # The file name holds the time in seconds; a quick restart must not open the killed run's file anew, and TensorBoard must
-            # read its file after that one.
-            writer = tensorboardX.FileWriter(
-                str(self._folder / subfolder), flush_secs=self._flush_seconds, filename_suffix=f".{time.time_ns()}"
-            )
-            if self._resume_step is not None and subfolder == ".":
+            folder = self._folder / subfolder
+            with naming(folder):
+                folder.mkdir(parents=True, exist_ok=True)
+                # The name begins with the time in seconds; a quick restart must not open the killed run's file anew, and TensorBoard must
+                # read its file after that one.
+                name = f"events.out.tfevents.{int(time.time())}.{socket.gethostname()}.{time.time_ns()}"
+                writer = self._writers[subfolder] = RecordWriter(str(folder / name))
+            resumed = self._resume_step is not None and subfolder == "."
+            step, now = self._resume_step + 1 if resumed else 0, time.time()
+            self._add(writer, event_pb2.Event(file_version="brain.Event:2", step=step, wall_time=now))
+            if resumed:
                 start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
-                writer.add_event(event_pb2.Event(file_version="brain.Event:2"), step=self._resume_step + 1)
-                writer.add_event(event_pb2.Event(session_log=start), step=self._resume_step + 1)
-            self._writers[subfolder] = writer
+                self._add(writer, event_pb2.Event(session_log=start, step=step, wall_time=now))
         return self._writers[subfolder]
 
 
@@ -174,9 +197,10 @@ class RunLog:
 
     def close(self) -> None:
         """Closes the log and then the views; more closes do nothing."""
-        self.metrics.close()
-        for sink in self.sinks:
-            sink.close()
+        with contextlib.ExitStack() as stack:  # one that fails leaves none open
+            for sink in self.sinks:
+                stack.callback(sink.close)
+            self.metrics.close()
 
     def __enter__(self) -> "RunLog":
         return self

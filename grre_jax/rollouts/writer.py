@@ -172,7 +172,7 @@ def _stage(place: Path, dataset: DataSet, provenance: dict[str, Any]) -> tuple[P
         name=_stem(dataset.writer, dataset.policy_version, summary["positions"]),
         writer=dataset.writer,
         policy_version=dataset.policy_version,
-        files=_flush(place),
+        files=sealed_files(place),
         created=datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds"),
         metadata=provenance,
         schema_version=dataset.schema_version,
@@ -252,7 +252,7 @@ def _describe(staging: Path, summary: dict[str, Any], dataset: DataSet, provenan
     (staging / FEATURES_FILE).write_bytes(record.features_json() if dataset.features is None else dataset.features)
 
 
-def _flush(staging: Path) -> dict[str, manifest.SealedFile]:
+def sealed_files(staging: Path) -> dict[str, manifest.SealedFile]:
     """Digests and sizes of the folder's files, once the disk holds them and their names."""
     paths = sorted(staging.iterdir())
     # All at once: a file system commits flushes that wait together as one, and on a busy disk each costs milliseconds.

@@ -19,7 +19,7 @@ import numpy as np
 from flax import traverse_util
 from jaxtyping import Array
 
-from grre_jax.errors import DataError
+from grre_jax.errors import DataError, naming
 from grre_jax.objectives import algorithm
 from grre_jax.studies.graph_data import Drawn, Scale
 from grre_jax.studies.graph_run import evaluated, gradient, optimizer, updated
@@ -79,7 +79,7 @@ def make(scale: Scale, accuracy: float, number: int, path: Path) -> None:
     """Makes warm start `number` and writes it. The file appears whole or not at all."""
     params = jax.device_get(_compiled(scale)(jnp.float32(accuracy), jnp.int32(number)))
     partial = path.with_name(f".{path.name}.partial")
-    with partial.open("wb") as file:
+    with naming(path), partial.open("wb") as file:
         np.savez(file, **traverse_util.flatten_dict(params, sep="/"))
         file.flush()
         os.fsync(file.fileno())

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -24,7 +25,7 @@ from orbax.checkpoint import v1 as ocp
 from grre_jax.errors import DataError
 from grre_jax.rollouts.store_path import StorePath
 from grre_jax.training import checksums
-from grre_jax.training.orbax_turn import turn
+from grre_jax.training.orbax_turn import quiet, turn
 from grre_jax.training.state import TrainState
 
 REMOVAL_SECONDS = 5.0  # a checkpoint that is being removed loses its next file, or its name, within so long
@@ -154,7 +155,7 @@ class Checkpoints:
         except (OSError, ValueError, RuntimeError) as error:  # TensorStore reports a full disk as ValueError
             step = self._saving
             left = [s for s in listed(self.folder) if s != step]
-            full = "No space left" in str(error) or "ENOSPC" in str(error)
+            full = any(words in f"{error} {reason(error)}" for words in ("No space left", "ENOSPC"))
             why = "no space left on the disk" if full else reason(error)
             raise DataError(
                 f"the checkpoint of step {step} cannot be written to {self.folder}: {why}; "
@@ -189,7 +190,7 @@ class Checkpoints:
     def _load(self, step: int, wanted: dict[str, Any]) -> dict[str, Any]:
         place = self.folder / str(step)
         try:
-            with turn():
+            with turn(), quiet():
                 return checksums.checked(
                     self._checkpointer.load_checkpointables(step, checksums.asked_beside(wanted, lambda name: (place / name).is_dir()))
                 )
@@ -257,7 +258,7 @@ def read_params(folder: Path | StorePath, step: int, like: Any) -> Any:
     try:
         if not file.is_dir():
             raise FileNotFoundError(file)
-        with turn():
+        with turn(), quiet():
             wanted = checksums.asked_beside({"params": abstract(like)}, lambda name: (file / name).is_dir())
             return checksums.checked(ocp.load_checkpointables(file, wanted))["params"]
     except (OSError, ValueError, KeyError, RuntimeError) as error:
@@ -267,8 +268,11 @@ def read_params(folder: Path | StorePath, step: int, like: Any) -> Any:
 
 
 def reason(error: Exception) -> str:
-    """What an error of Orbax says, in a line."""
-    return str(error).splitlines()[0][:300] if str(error) else repr(error)
+    """What an error of Orbax says, in a line: what TensorStore or the system said first, where Orbax says only which of its handlers failed."""
+    while error.__cause__ or error.__context__:
+        error = error.__cause__ or error.__context__
+    said = re.sub(r'Error opening "\w+" driver: ', "", str(error).split(" [tensorstore_spec")[0])
+    return said.splitlines()[0][:500] if said and not isinstance(error, LookupError) else repr(error)
 
 
 def _goes(folder: Path, step: int) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 
 from flax import nnx
 
-from grre_jax import models
+from grre_jax import models, whole_files
 from grre_jax.errors import UsageError
 from grre_jax.models.adapters import save_adapter
 from grre_jax.parallel import processes
@@ -59,4 +59,4 @@ def write_adapter(parts: setup.Parts, graph: Any, params: Any, output: Path, *, 
 
 def _write_provenance(parts: setup.Parts, output: Path, step: int, contains: Iterable[str]) -> None:
     provenance = {"run": parts.config.name, "step": step, "contains": sorted(contains)}
-    (output / "grre_provenance.json").write_text(json.dumps(provenance, indent=2) + "\n")
+    whole_files.replace(output / "grre_provenance.json", json.dumps(provenance, indent=2) + "\n")

@@ -27,6 +27,7 @@ from grre_jax.training.checkpoint import Keep, opened
 from grre_jax.training.evaluate import evaluation_explorer, figures, refuse_contaminated, sample_questions
 from grre_jax.training.evaluate_model import settings
 from grre_jax.training.export import write_adapter, write_model
+from grre_jax.training.lease import write_whole
 from grre_jax.training.measures import measures
 from grre_jax.training.ranking import held_out_groups, ranking, save_ranking
 from grre_jax.training.state import create
@@ -109,7 +110,7 @@ def evaluate_run(folder: Path | StorePath, overrides: Sequence[str] = (), consol
     if processes.is_first():
         if groups:
             save_ranking(folder, *shares, groups, console)
-        (folder / "evaluation.json").write_text(json.dumps(result, indent=2) + "\n")
+        write_whole(folder / "evaluation.json", json.dumps(result, indent=2) + "\n")
     return result
 
 

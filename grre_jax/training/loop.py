@@ -7,7 +7,7 @@ import dataclasses
 import json
 import shutil
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ import numpy as np
 from grre_jax import reporting, rollouts, sampling
 from grre_jax.config import Config
 from grre_jax.console import make_console
-from grre_jax.errors import DataError, UsageError
+from grre_jax.errors import DataError, UsageError, system_failure
 from grre_jax.parallel import mesh as meshes
 from grre_jax.parallel import processes
 from grre_jax.rollouts.store_path import StorePath, remove_tree
@@ -37,12 +37,12 @@ from grre_jax.training.export import write_model
 from grre_jax.training.free_running import FreeBatches
 from grre_jax.training.header import header
 from grre_jax.training.lease import Lease, write_whole
-from grre_jax.training.mending import Mender
+from grre_jax.training.mending import Mender, relist
 from grre_jax.training.mixture import run_batches, stored_data
 from grre_jax.training.pending import PendingMetrics, age_scalars
 from grre_jax.training.ranking import held_out_groups, ranking, save_ranking
 from grre_jax.training.step import make_train_step
-from grre_jax.training.stopping import StopRequest
+from grre_jax.training.stopping import Stopped, StopRequest
 from grre_jax.training.supply import SampledElsewhere, SampledHere, StillToSample, Stored, Supply
 from grre_jax.training.warm_start import check_demonstrations, warm_start
 
@@ -98,7 +98,7 @@ def run(config: Config, role: Role, *, resume: bool, overwrite: bool, console: A
     provenance = {**parts.provenance(), "contains": sorted(contains)}
     optimizer = states.make_optimizer(config.optimizer)
     graph, state = states.create(parts.model, optimizer, parts.mesh, donate=True)
-    with workspaces.opened(config.folder) as work, contextlib.ExitStack() as stack:
+    with _told_what_is_kept(config.folder), workspaces.opened(config.folder) as work, contextlib.ExitStack() as stack:
         stack.callback(parts.judge.close)
         held, undo = _open_folder(config, provenance, role, stack, resume=resume, overwrite=overwrite, console=console)
         folder = config.folder
@@ -106,7 +106,7 @@ def run(config: Config, role: Role, *, resume: bool, overwrite: bool, console: A
             stored_folders.record(folder, folders)
         reporting.print_header(header(parts, folder), console=console)
 
-        own = _own_rollouts(folder / "rollouts") if config.samples else None
+        own = _own_rollouts(parts, role, resume, console) if config.samples else None
         publish = partial(work.push, held.check if held else None)
         checkpoints = checkpoint.opened(folder / "checkpoints", _keep(parts, own, role), before=publish)
         saved = checkpoints.steps if resume else []
@@ -281,9 +281,36 @@ def _open_folder(
     return held[0] if held else None, undo
 
 
-def _own_rollouts(folder: Path) -> rollouts.RolloutReader:
+def _own_rollouts(parts: setup.Parts, role: Role, resume: bool, console: Any) -> rollouts.RolloutReader:
+    folder = parts.config.folder / "rollouts"
     folder.mkdir(exist_ok=True)
+    if resume:
+        processes.on_first(lambda: relist(folder, parts.provenance(), alone=role.samples, console=console))
     return rollouts.read(folder)
+
+
+@contextlib.contextmanager
+def _told_what_is_kept(folder: Path | StorePath) -> Iterator[None]:
+    """Says of an error of the operating system's what of the run is whole.
+
+    Raises:
+        DataError: in its place, where nothing else has said more.
+    """
+    try:
+        yield
+    except (UsageError, DataError, Stopped):
+        raise
+    except Exception as error:
+        said = system_failure(error)
+        if said is None:
+            raise
+        with contextlib.suppress(OSError):
+            left = checkpoint.listed(folder / "checkpoints")
+            if left:
+                said += f"; the checkpoint of step {left[-1]} is whole: continue from it with --resume"
+            elif (folder / "config.json").is_file():
+                said += "; no checkpoint is whole yet: the run begins anew with --resume"
+        raise DataError(said) from error
 
 
 @dataclasses.dataclass

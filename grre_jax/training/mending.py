@@ -1,4 +1,4 @@
-"""Data sets of a run's own that are damaged where they lie: sampled again by the policy that sampled them, and put back if that gives what the manifest says, to the byte.
+"""Data sets of a run's own that its manifest does not list any more, and those that are damaged where they lie: sampled again by the policy that sampled them, and put back if that gives what the manifest says, to the byte.
 
 Draws are addressed by place and not by who drew what before, so the same checkpoint on the same kind of machine gives the same groups. What cannot be sampled again is an error that
 says how to go on without it.
@@ -7,15 +7,52 @@ says how to go on without it.
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 from grre_jax import rollouts
 from grre_jax.errors import DataError
 from grre_jax.parallel import processes
+from grre_jax.rollouts import manifest
 from grre_jax.rollouts.manifest import Entry
+from grre_jax.rollouts.relisting import unlisted
+from grre_jax.rollouts.store_path import StorePath
 from grre_jax.training import refill, setup
 from grre_jax.training.explore import Explorer
 from grre_jax.training.state import TrainState
+
+
+def relist(folder: Path | StorePath, provenance: dict[str, Any], *, alone: bool, console: Any) -> None:
+    """Enters what the manifest of a resumed run's own rollouts has lost: complete data sets that lie there, of places that it lists for their version no more.
+
+    Args:
+        folder: the rollout folder; in an object store the manifest is many objects, and nothing is done.
+        provenance: what the run's data sets say of themselves.
+        alone: nobody else writes there. An explorer's data set is complete for a moment before it is listed.
+        console: is told.
+
+    Raises:
+        DataError: the manifest lists nothing while data sets lie there, and explorers may be writing.
+    """
+    if not isinstance(folder, Path):
+        return
+    found, problems = unlisted(folder)
+    listed = manifest.load(folder)
+    if found and not alone:
+        if not listed:
+            raise DataError(
+                f"{folder / manifest.FILENAME} lists nothing, and {len(found)} complete data sets lie there ({found[0].name}, ...): it was emptied; "
+                "restore it from a copy, or stop the explorers and let `grre train --resume` list them again"
+            )
+        return
+    known = {(entry.policy_version, first, count) for entry in listed for first, count in entry.positions}
+    lost = [entry for entry in found if any((entry.policy_version, *run) not in known for run in entry.positions)]
+    lost = [entry for entry in lost if all(entry.metadata.get(name) == provenance[name] for name in ("run", "task", "tokenizer", "model"))]
+    for problem in problems:
+        console.print(f"damaged  {problem}: left as it is", highlight=False)
+    if lost:
+        manifest.append(folder, *lost)
+        console.print(f"restored {folder / manifest.FILENAME}: {len(lost)} complete data sets that it did not list", highlight=False)
 
 
 @dataclasses.dataclass

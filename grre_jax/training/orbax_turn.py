@@ -1,4 +1,4 @@
-"""One Orbax operation at a time in a process.
+"""One Orbax operation at a time in a process, and without the noise of those that fail.
 
 Orbax (0.12) numbers the operations of a process by one counter that its threads share. A checkpoint that is being written in the background waits for signals of the
 counter's number, so that one read by another thread meanwhile leaves the writer waiting for ever. A learner and an explorer that one process plays in two threads,
@@ -8,9 +8,13 @@ as a notebook may, would meet that.
 from __future__ import annotations
 
 import contextlib
+import logging
+import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
+from typing import Any
 
 _PAUSE = 0.002  # seconds between two looks whether what is written in the background is done
 _turn = threading.RLock()
@@ -21,6 +25,15 @@ def _nothing() -> bool:
 
 
 _writing: Callable[[], bool] = _nothing
+
+
+def _no_echo(record: logging.LogRecord) -> bool:
+    return not (record.exc_info and "orbax" in record.pathname)
+
+
+# Orbax logs the traceback of what it then raises, in each thread and in each that waits for it: hundreds of lines beside our sentence.
+logging.getLogger("absl").addFilter(_no_echo)
+warnings.filterwarnings("ignore", r"coroutine '(PyTreeHandler|Store)\..*' was never awaited", RuntimeWarning)
 
 
 @contextlib.contextmanager
@@ -36,3 +49,20 @@ def turn(writing: Callable[[], bool] = _nothing) -> Iterator[None]:
             time.sleep(_PAUSE)
         _writing = writing
         yield
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Keeps off the terminal what Orbax's other tasks print when one array of a checkpoint cannot be read: a traceback for each, beside the error that is raised.
+
+    They speak when they are collected, so that it stays so after a failure; nothing else here uses asyncio.
+    """
+    before, logger = sys.unraisablehook, logging.getLogger("asyncio")
+
+    def hook(unraisable: Any) -> None:
+        if "Event loop is closed" not in str(unraisable.exc_value):  # TensorStore's, to a loop that ended with the error
+            before(unraisable)
+
+    sys.unraisablehook, disabled, logger.disabled = hook, logger.disabled, True
+    yield
+    sys.unraisablehook, logger.disabled = before, disabled

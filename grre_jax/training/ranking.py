@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float
 
-from grre_jax import rollouts
+from grre_jax import rollouts, whole_files
 from grre_jax.config import parse_range
 from grre_jax.errors import DataError, UsageError
 from grre_jax.rollouts import Group
@@ -108,7 +108,7 @@ def save_ranking(folder: Path, before: np.ndarray, after: np.ndarray, groups: Se
             {"group_id": g.group_id, "before": b, "after": a} for g, b, a in zip(groups, before.tolist(), after.tolist(), strict=True)
         ],
     }
-    (folder / "ranking.json").write_text(json.dumps(record, indent=2) + "\n")
+    whole_files.replace(folder / "ranking.json", json.dumps(record, indent=2) + "\n")
     console.print(
         f"Ranking correct above incorrect on {result.pairs} held-out questions: {result.before:.4f} before, {result.after:.4f} after, "
         f"difference {result.difference:+.4f} (95% interval {result.low:+.4f} to {result.high:+.4f})"

@@ -33,7 +33,7 @@ from grre_jax.rollouts import cache
 from grre_jax.rollouts.store_path import StorePath, remove_tree
 from grre_jax.training import checksums, workspaces
 from grre_jax.training.checkpoint import CheckpointGone, Keep, abstract, chosen, parts, reason
-from grre_jax.training.orbax_turn import turn
+from grre_jax.training.orbax_turn import quiet, turn
 from grre_jax.training.state import TrainState
 
 AT_ONCE = 8  # files that are sent or fetched together
@@ -253,7 +253,7 @@ def _load(folder: StorePath, step: int, wanted: dict[str, Any]) -> dict[str, Any
     with workspaces.scratch(str(step)) as place:
         try:
             _fetch(folder / entered.folder, entered, wanted, place)
-            with turn():
+            with turn(), quiet():
                 return checksums.checked(ocp.load_checkpointables(place, wanted))
         except (OSError, ValueError, KeyError, RuntimeError) as error:
             if step not in listed(folder):

@@ -11,7 +11,8 @@ from rich.console import Console
 from grre_jax import rollouts
 from grre_jax.config import CheckpointConfig
 from grre_jax.errors import DataError
-from grre_jax.training import loop
+from grre_jax.rollouts import manifest
+from grre_jax.training import loop, mending
 from grre_jax.training.explore import Explorer
 from grre_jax.training.mending import Mender
 from grre_jax.training.regime import Regime
@@ -126,3 +127,51 @@ def test_another_folders_damage_is_not_the_runs(whole):
     mender = Mender(parts=None, explorer=None, reader=reader, checkpoints=None, free=False, console=None)
     with pytest.raises(rollouts.CorruptShard, match="elsewhere"):
         mender(error, state=None)
+
+
+# ---- a manifest that lists less than lies there
+
+
+@pytest.fixture
+def emptied(tiny_run, tmp_path):
+    """A copy of a finished run's rollouts whose manifest was emptied."""
+    folder = tmp_path / "rollouts"
+    shutil.copytree(tiny_run / "rollouts", folder)
+    (folder / manifest.FILENAME).write_bytes(b"")
+    return folder
+
+
+def listed(folder):
+    return [(entry.name, entry.files, entry.positions) for entry in manifest.load(folder)]
+
+
+def relisted(folder, tiny_run, *, alone=True, **other):
+    console = Console(file=io.StringIO(), width=300)
+    mending.relist(folder, manifest.load(tiny_run / "rollouts")[0].metadata | other, alone=alone, console=console)
+    return console.file.getvalue()
+
+
+def test_an_emptied_manifest_is_made_anew_when_a_run_is_resumed(emptied, tiny_run):
+    said = relisted(emptied, tiny_run)
+    assert listed(emptied) == listed(tiny_run / "rollouts") and f"{len(listed(emptied))} complete data sets" in said
+    assert relisted(emptied, tiny_run) == "" and list(rollouts.read(emptied)) == list(rollouts.read(tiny_run / "rollouts"))
+
+
+def test_a_manifest_that_is_gone_is_made_anew_too(emptied, tiny_run):
+    (emptied / manifest.FILENAME).unlink()
+    relisted(emptied, tiny_run)
+    assert listed(emptied) == listed(tiny_run / "rollouts")
+
+
+def test_data_sets_of_another_run_and_copies_stay_unlisted(emptied, tiny_run):
+    assert relisted(emptied, tiny_run, run="another") == "" and listed(emptied) == []
+    relisted(emptied, tiny_run)
+    name = listed(emptied)[0][0]
+    shutil.copytree(emptied / name, emptied / f"{name}-2")
+    assert relisted(emptied, tiny_run) == "" and listed(emptied) == listed(tiny_run / "rollouts")
+
+
+def test_beside_explorers_an_emptied_manifest_is_refused(emptied, tiny_run):
+    with pytest.raises(DataError, match=r"manifest.jsonl lists nothing, and \d complete data sets lie there .*restore it"):
+        relisted(emptied, tiny_run, alone=False)
+    assert listed(emptied) == []

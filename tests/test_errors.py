@@ -1,0 +1,119 @@
+"""What the operating system refuses is told in a sentence: file, cause, fix."""
+
+import errno
+import io
+import os
+import resource
+import sqlite3
+import subprocess
+import sys
+
+import pytest
+
+from grre_jax import cli
+from grre_jax.errors import naming, system_failure
+from grre_jax.reporting.metrics import MetricsLog
+from grre_jax.reporting.sinks import TensorBoardSink
+
+
+@pytest.mark.parametrize(
+    "number", [errno.ENOSPC, errno.EACCES, errno.EROFS, errno.EIO, errno.EDQUOT, errno.ENAMETOOLONG, errno.EISDIR, errno.ENOTDIR]
+)
+def test_file_cause_and_fix_are_named(number, monkeypatch, capsys):
+    said = system_failure(OSError(number, os.strerror(number), "/runs/a/metrics.jsonl"))
+    file, cause, fix = said.replace("; ", ": ").split(": ", 2)
+    assert file == "/runs/a/metrics.jsonl" and cause and fix and "Errno" not in said
+
+    def fails(known, rest):
+        raise OSError(number, os.strerror(number), "/runs/a/metrics.jsonl")
+
+    monkeypatch.setattr(cli, "_report", fails)
+    assert cli.main(["report", "a"]) == 1
+    assert capsys.readouterr().err == f"grre: {said}\n"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError(
+            'RESOURCE_EXHAUSTED: Error writing local file "/runs/a/checkpoints/2/params/d/5": No space left on device [tensorstore_spec=1]'
+        ),
+        RuntimeError("write to '/runs/a/checkpoints/2/params/d/5': No space left on device"),
+        sqlite3.OperationalError("database or disk is full"),
+    ],
+)
+def test_what_libraries_say_of_the_system_in_words(error):
+    said = system_failure(error)
+    assert "no space is left" in said and ("/runs/a/checkpoints/2/params/d/5: " in said) == ("/runs" in str(error))
+
+
+def test_a_cause_further_down_is_found_and_what_is_no_system_s_is_not():
+    try:
+        try:
+            raise OSError(errno.ENOSPC, "No space left on device", "/x/y")
+        except OSError as error:
+            raise KeyError("handler") from error
+    except KeyError as error:
+        assert system_failure(error).startswith("/x/y: no space is left")
+    assert system_failure(ValueError("shapes disagree")) is None and system_failure(KeyError("a")) is None
+
+
+def test_programs_own_errors_keep_their_traceback(monkeypatch):
+    def fails(known, rest):
+        raise ValueError("shapes disagree")
+
+    monkeypatch.setattr(cli, "_report", fails)
+    with pytest.raises(ValueError, match="shapes disagree"):
+        cli.main(["report", "a"])
+
+
+@pytest.fixture
+def small_files():
+    """No file may grow beyond 4 KiB."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    yield lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_log_that_cannot_grow_is_named_and_leaves_nothing_open(tmp_path, small_files):
+    log, sink = MetricsLog(tmp_path), TensorBoardSink(tmp_path, flush_seconds=0)
+    log.write("train", 1, {"loss": 1.0})
+    small_files()
+    with pytest.raises(OSError) as caught:
+        for step in range(2, 200):
+            log.write("train", step, {"loss": 1.0})
+    assert caught.value.errno == errno.EFBIG and caught.value.filename == str(tmp_path / "metrics.jsonl")
+    with pytest.raises(OSError) as caught:
+        for step in range(2, 200):
+            sink.write({"kind": "train", "step": step, "time": 1.0, "loss": 1.0})
+    assert caught.value.filename.startswith(str(tmp_path / "tensorboard" / "events"))
+    for opened in (log, sink):
+        with pytest.raises(OSError):
+            opened.close()
+        opened.close()
+
+
+def test_a_name_that_is_known_stays(tmp_path):
+    with pytest.raises(OSError) as caught, naming("other"):
+        open(tmp_path / "none")  # noqa: SIM115
+    assert caught.value.filename == str(tmp_path / "none")
+
+
+@pytest.mark.parametrize("words", [["algorithms"], ["train", "CONFIG", "--fields"]], ids=["table", "plain"])
+def test_a_reader_that_goes_ends_a_command_in_silence(words, tmp_path):
+    (tmp_path / "small.py").write_text("from grre_jax.config import Config\n\ndef config():\n    return Config(name='x')\n")
+    words = [str(tmp_path / "small.py") if word == "CONFIG" else word for word in words]
+    process = subprocess.Popen([sys.executable, "-m", "grre_jax", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process.stdout.close()
+    assert process.stderr.read() == b"" and process.wait() == 1
+
+
+def test_standard_output_that_cannot_be_written_is_said(monkeypatch, capsys):
+    class Full(io.StringIO):
+        def flush(self):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(sys, "stdout", Full())
+    monkeypatch.setattr(cli, "_report", lambda known, rest: 0)
+    assert cli.main(["report", "a"]) == 1
+    assert "standard output: no space is left" in capsys.readouterr().err
