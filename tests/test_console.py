@@ -96,3 +96,13 @@ def test_info_cuts_nothing_at_any_width(stored, capsys, monkeypatch, columns):
     assert "…" not in printed and entry.name in printed
     for heading in ("policy version", "completions", "positions", "sealed (UTC)"):
         assert heading in printed
+
+
+@pytest.mark.parametrize("columns", ["60", "80", "200"])
+def test_explain_cuts_nothing_at_any_width(capsys, monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", columns)
+    config = PACKAGE.parent / "configs" / "arithmetic.py"
+    assert main(["explain", str(config), "--regime.replay-ratio", "0.25"]) == 0
+    printed = capsys.readouterr().out
+    assert "…" not in printed and "Staleness over the run" in printed
+    assert all(len(line) <= int(columns) for line in printed.splitlines())
