@@ -7,7 +7,7 @@ from pathlib import Path
 
 from grre_jax import rollouts, tasks
 from grre_jax.config import Config
-from grre_jax.errors import DataError, UsageError
+from grre_jax.errors import DataError
 from grre_jax.explain.outlook import bounded, moves_without_signal, takes_ratio
 from grre_jax.objectives import Objective
 from grre_jax.rollouts import logprobs
@@ -125,12 +125,13 @@ def _objective(config: Config, objective: Objective, first_stale: int | None) ->
 
 
 def _evaluation(config: Config) -> Iterator[str]:
-    """Of a task of one's own: the built-in ones hold their questions out, and may have data to read first."""
+    """Of a task of one's own: the built-in ones hold questions out, and may have data to read first."""
     if config.task.name in tasks.names():
         return
     try:
-        found = leaked(config, tasks.build(config.task.name, seed=config.seed, **config.task.options))
-    except (UsageError, DataError) as error:
+        task = tasks.build(config.task.name, seed=config.seed, **config.task.options)
+        found = leaked(config, task)
+    except Exception as error:  # the user's code; the rest is explained all the same
         found = f"the task's questions cannot be looked at: {str(error).rstrip('.')}"
     if found:
         yield found

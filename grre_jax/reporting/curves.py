@@ -1,7 +1,9 @@
-"""Training curves as PNG files: reward and its components, accuracy with its interval, KL to the start, entropy, clip fraction, response length.
+"""Training curves as PNG files: reward and its components, accuracy with its interval, KL to the
+start, entropy, clip fraction, response length.
 
-One overview of six panels and one picture of each, one of each component of the reward, and a histogram of the data's staleness where it is recorded; one run or several overlaid. Every step is drawn, faint; over it lies a smooth
-line. Matplotlib is imported when something is drawn, and never through pyplot: no global state, no window, no backend to choose.
+One overview of six panels and one picture of each, one of each component of the reward, and a
+histogram of the data's staleness where it is recorded; one run or several overlaid. Every step is
+drawn, faint; over it lies a smooth line. Matplotlib is imported when something is drawn, and never through pyplot: no global state, no window, no backend to choose.
 """
 
 import math
@@ -49,7 +51,8 @@ def draw_curves(
     Args:
       runs: run name to its metrics, as `read_metrics` gives them.
       folder: where the pictures go; made when missing.
-      panels: what to draw; by default `panels.overview_panels`, and beside the overview `panels.further_panels`.
+      panels: what to draw; by default `panels.overview_panels`, and beside the overview
+        `panels.further_panels`.
       subtitle: a line under the overview's title.
       dpi: pixels per inch; the overview is 12 inches wide.
 

@@ -9,7 +9,10 @@ from grre_jax.reporting.metrics import COMPONENT
 
 
 def print_evaluations(rows: Mapping[str, tuple[int | None, Mapping[str, Any]]], console: Any) -> None:
-    """Prints the figures of each policy (accuracy where it is known, reward and its components), then its pass@k and maj@k, then why anything of that was left out.
+    """Prints the figures of each policy, then its pass@k and maj@k, then what was left out and why.
+
+    The figures are accuracy, where it is known, the reward where it is not the accuracy, and the
+    reward's components.
 
     Args:
         rows: by the policy's name, its step (None for a model that is no run's) and what `training.evaluate` and `training.measures` say of it, in one dictionary.
@@ -21,7 +24,8 @@ def print_evaluations(rows: Mapping[str, tuple[int | None, Mapping[str, Any]]], 
     stepped = any(step is not None for step, _ in rows.values())
     distance = any("kl_to_start" in row for _, row in rows.values())
     accuracy = any("accuracy" in row for _, row in rows.values())
-    # The interval of accuracy is over completions. Where pass@1 says the same with one over questions, which is right for several of a question, that alone is shown.
+    # The interval of accuracy is over completions. Where pass@1 says the same with one over
+    # questions, which is right for several completions of a question, that alone is shown.
     interval = accuracy and not all("pass_at_k" in row for _, row in rows.values())
     # Rewards of 0 and 1 are shown once, as accuracy.
     reward = any("reward" in row and row["reward"] != row.get("accuracy") for _, row in rows.values())

@@ -193,13 +193,13 @@ def series(rows: list[Row], name: str) -> tuple[Int[np.ndarray, "n"], Float[np.n
 
 
 def accuracy_known(metrics: Metrics) -> bool:
-    """Whether a run has an accuracy: an evaluation with a reward and none leaves that of the others a guess."""
+    """Whether a run has an accuracy: one evaluation without it leaves that of the others a guess."""
     rows = metrics.get("eval", [])
     return any("accuracy" in row for row in rows) and all("accuracy" in row for row in rows if "reward" in row)
 
 
 def component_names(metrics: Metrics) -> list[str]:
-    """The scalars of reward components in training and evaluation rows, in the order in which they appear."""
+    """The scalars of reward components in training and evaluation rows, in order of appearance."""
     rows = (*metrics.get("train", ()), *metrics.get("eval", ()))
     return list(dict.fromkeys(name for row in rows for name in row if name.startswith(COMPONENT)))
 

@@ -1,4 +1,4 @@
-"""Whether a run's last policy is better or worse than its first, and where to look if it is worse."""
+"""Whether a run's last policy is better or worse than its first, and where to look if worse."""
 
 import math
 from collections.abc import Sequence
@@ -10,6 +10,7 @@ import numpy as np
 from grre_jax.reporting.metrics import Metrics, Row, series
 
 BETTER, WORSE, UNCLEAR = "better", "worse", "no clear change"
+POINTS = " points"  # of percent
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ def difference_interval(before: Evaluation, after: Evaluation, wider: float = 1.
     """The 95% interval of after minus before, from the interval of each.
 
     R. G. Newcombe, "Interval estimation for the difference between independent proportions",
-    Statistics in Medicine 17 (1998), method 10 (https://doi.org/10.1002/(SICI)1097-0258(19980430)17:8<873::AID-SIM779>3.0.CO;2-I).
+    Statistics in Medicine 17 (1998) 873-890, method 10.
     Both evaluations ask the same questions, which makes it wider than need be, not narrower.
 
     Args:
@@ -106,11 +107,13 @@ def difference_interval(before: Evaluation, after: Evaluation, wider: float = 1.
 
 def sentences(found: Outcome) -> list[str]:
     """The outcome as sentences: what changed; the drawdown, where it is clear; where to look."""
-    change = {BETTER: "better than at the start", WORSE: "WORSE than at the start"}.get(found.change, found.change)
+    said = {BETTER: "better than at the start", WORSE: "WORSE than at the start"}
+    change = said.get(found.change, found.change)
+    low, high = _amount(found, found.low).removesuffix(POINTS), _amount(found, found.high)
     lines = [
         f"{change}: held-out {found.measure} from {_value(found, found.first)} at step {found.first.step:,} to "
         f"{_value(found, found.last)} at step {found.last.step:,} "
-        f"({_amount(found, found.difference)}, 95% interval {_amount(found, found.low)} to {_amount(found, found.high)})"
+        f"({_amount(found, found.difference)}, 95% interval {low} to {high})"
     ]
     if found.fell:
         lines.append(
@@ -127,7 +130,7 @@ def _value(found: Outcome, evaluation: Evaluation) -> str:
 
 
 def _amount(found: Outcome, value: float) -> str:
-    return f"{100 * value:+.1f} points" if found.measure == "accuracy" else f"{value:+.3g}"
+    return f"{100 * value:+.1f}{POINTS}" if found.measure == "accuracy" else f"{value:+.3g}"
 
 
 def _signs(metrics: Metrics, best: int, last: int) -> tuple[str, ...]:
@@ -144,7 +147,8 @@ def _signs(metrics: Metrics, best: int, last: int) -> tuple[str, ...]:
         then, now = _near(rows, name, best, last), _near(rows, name, last, last)
         if then is not None and now is not None:
             found.append(f"{label} {form.format(then)} around step {best:,}, {form.format(now)} at the end")
-    if lost := sum(any(isinstance(value, float) and not math.isfinite(value) for value in row.values()) for row in train):
+    numbers = [[value for value in row.values() if isinstance(value, float)] for row in train]
+    if lost := sum(not all(map(math.isfinite, row)) for row in numbers):
         found.append(f"{lost} steps with NaN or infinity")
     return tuple(found)
 

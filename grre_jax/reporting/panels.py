@@ -119,14 +119,15 @@ EVALUATION_REWARD = Panel(
 
 
 def overview_panels(runs: Iterable[Metrics]) -> tuple[Panel, ...]:
-    """PANELS, with the reward of evaluations in accuracy's place where no run has an accuracy and one has that."""
+    """PANELS, with the reward of evaluations in accuracy's place where no run has an accuracy."""
     runs = list(runs)
     instead = not any(map(accuracy_known, runs)) and any(has_data(metrics, EVALUATION_REWARD) for metrics in runs)
     return tuple(EVALUATION_REWARD if instead and panel.name == "accuracy" else panel for panel in PANELS)
 
 
 def further_panels(runs: Iterable[Metrics]) -> tuple[Panel, ...]:
-    """Panels beside the overview: the reward of evaluations where it is not the accuracy, and each component of the reward."""
+    """Panels beside the overview: each component of the reward, and the reward of evaluations where
+    accuracy is known and something else."""
     runs = list(runs)
     rows = [row for metrics in runs if accuracy_known(metrics) for row in metrics.get("eval", ())]
     shaped = any(row.get("reward", row.get("accuracy")) != row.get("accuracy") for row in rows)

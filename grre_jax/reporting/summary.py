@@ -39,11 +39,13 @@ class RunSummary:
       name: the run's name in plots and tables.
       folder: where it lies.
       steps: updates made.
-      accuracy_first, accuracy_last, accuracy_best: evaluations; the best is the earliest of the highest. None where any evaluation does not know what is correct.
+      accuracy_first, accuracy_last, accuracy_best: evaluations; the best is the earliest of the highest.
+        None where any evaluation does not know what is correct.
       accuracy_first_quarter: mean of the accuracy curve, linear between evaluations, over the first quarter of its steps. Tells early
         learning apart; unlike "steps to a threshold" it is not fooled by a lucky spike.
       largest_drawdown: the most that accuracy ever lay below an earlier evaluation, in [0, 1]; a collapse that recovers shows too.
-      evaluation_reward_first, evaluation_reward_last, evaluation_reward_best: mean reward of evaluations, in the same way.
+      evaluation_reward_first, evaluation_reward_last, evaluation_reward_best: mean reward of
+        evaluations, in the same way.
       reward_first, reward_last: mean training reward over the first and the last tenth of the steps.
       kl_to_start: at the last evaluation.
       entropy, clip_fraction, response_length: mean over the last tenth of the steps, except the clip fraction: over all.
@@ -215,7 +217,7 @@ def print_summaries(summaries: Sequence[RunSummary], console, colours: Mapping[s
 
 
 def outcomes(summaries: Sequence[RunSummary]) -> list[str]:
-    """Whether each run got better or worse, as sentences; those of several runs begin with the run's name."""
+    """Whether each run got better or worse, as sentences; of several runs, each begins with its name."""
     return [
         f"{summary.name}: {sentence}" if len(summaries) > 1 else sentence
         for summary in summaries
@@ -302,7 +304,7 @@ def _outcome_cell(summary: RunSummary) -> str:
 
 
 def _reward_cell(summary: RunSummary, which: str, unicode: bool) -> str:
-    """A mean reward with its interval; empty where it is the accuracy once more, as of rewards of 0 and 1."""
+    """A mean reward with its interval; empty where it is the accuracy once more (rewards 0 and 1)."""
     pairs = [(getattr(summary, f"evaluation_reward_{end}"), getattr(summary, f"accuracy_{end}")) for end in ("first", "last", "best")]
     evaluation = getattr(summary, f"evaluation_reward_{which}")
     if evaluation is None or all(reward == accuracy for reward, accuracy in pairs):
@@ -314,7 +316,7 @@ def _reward_cell(summary: RunSummary, which: str, unicode: bool) -> str:
 
 
 def _component_rows(summaries: Sequence[RunSummary]) -> list[tuple[str, list[str]]]:
-    """A row for each component of any run's reward: its mean in the first and the last tenth of training, and at the last evaluation."""
+    """A row for each component: its mean in the first and the last tenth, and at the last evaluation."""
     rows = []
     for name in dict.fromkeys(component.name for summary in summaries for component in summary.components):
         cells = []

@@ -20,7 +20,7 @@ def is_one(row: Any, names: Names) -> bool:
 def gathered(path: Path, found: sources.Rows, names: Names, *, trl: bool = False) -> Iterator[tuple[Line, list[Line]]]:
     """Gathers consecutive rows into groups.
 
-    A group's rows agree in prompt, step (which TRL logs), group_id, position and attempt, or in the column that `names` calls "group".
+    A group's rows agree in prompt, step (which TRL logs) and group_id, or in the column that `names` calls "group".
 
     Args:
       path: the file, for messages.
@@ -37,7 +37,7 @@ def gathered(path: Path, found: sources.Rows, names: Names, *, trl: bool = False
     if trl and names["components"] != "components":
         raise UsageError("The mapping names components, which TRL's rows have as a column for each reward function; leave it out.")
     by = "group" if names.get("group") else "prompt"
-    key = [names["group"]] if by == "group" else [names["prompt"], "step", *(names[name] for name in ("group_id", "position", "attempt"))]
+    key = [names["group"]] if by == "group" else [names["prompt"], "step", names["group_id"]]
     for group in rows.in_groups(_having(path, found, names, by), tuple(key)):
         here = {**names, "text": _text_column(names, group[0][1])}
         parts = [Line(path, place, row, names=here) for place, row in group]

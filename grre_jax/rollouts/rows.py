@@ -224,7 +224,9 @@ def _texts(line: Line, parts: list[Line], fields: dict[str, Any], tokenizer: "To
     """The texts of the prompt and the completions, and what rendering their messages gives: tokens, mask, and the messages in `extra`."""
     prompt = _messages(line, "prompt", "user")
     completions = [_messages(part, "text", "assistant") for part in parts]
-    said = [prompt, *completions]
+    said, templated = [prompt, *completions], getattr(tokenizer, "has_template", False)
+    if templated and fields["tokens"] is None and isinstance(prompt, str) and (mark := tokenizer.mark_in(prompt)):
+        line.fail("prompt", f"holds {mark!r}, so a chat template was applied to it, and training would apply one again; give the messages")
     if all(isinstance(text, str) for text in said):
         return {"prompt": prompt, "texts": completions}
     for part, text in zip(parts, completions, strict=True):
@@ -235,7 +237,6 @@ def _texts(line: Line, parts: list[Line], fields: dict[str, Any], tokenizer: "To
     tools = None if tools == [] else tools
     asked, answered = _plain(prompt, "user"), [_plain(text, "assistant") for text in completions]
     plain = tools is None and all(isinstance(text, str) for text in (asked, *answered))
-    templated = getattr(tokenizer, "has_template", False)
     if plain and (has_tokens or not templated):
         return {"prompt": asked, "texts": answered}
     if not templated:

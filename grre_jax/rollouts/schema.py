@@ -251,9 +251,10 @@ class Group:
 
     @property
     def correct(self) -> Bool[np.ndarray, " completions"] | None:
-        """Which completions are right [K]: the component "correct", or without one the rewards, where they are all 0 or 1; else None.
+        """Which completions are right [K]; None if the group does not say.
 
-        This is the one rule of the package: accuracy, pass@k, ranking and filters all follow it.
+        The component "correct" decides; without one the rewards, where they are all 0 or 1. This is
+        the one rule of the package: accuracy, pass@k, ranking and filters all follow it.
         """
         row = self.components.get(CORRECT, self.rewards)
         return row == 1 if np.isin(row, (0, 1)).all() else None
@@ -303,7 +304,7 @@ class Group:
 
 
 def correctness(groups: Sequence[Group]) -> list[Bool[np.ndarray, " completions"]] | None:
-    """`Group.correct` of each group; None if any of them does not say, since shares of the others would mislead."""
+    """`Group.correct` of each group; None if any does not say: shares of the others would mislead."""
     found = [group.correct for group in groups]
     return None if any(row is None for row in found) else found
 

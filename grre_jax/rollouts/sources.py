@@ -149,7 +149,7 @@ def parquet(path: Path) -> Rows:
                 for batch in opened.iter_batches(batch_size=BATCH):
                     for row in batch.to_pylist():
                         number += 1
-                        yield f"row {number}", _own(Line(path, f"row {number}", _plain(row)))
+                        yield f"row {number}", _own(Line(path, f"row {number}", _row(row)))
         except (pyarrow.ArrowException, OSError, ValueError, LookupError, NotImplementedError) as error:
             raise DataError(f"{file}: not a readable Parquet file ({error}).") from error
 
@@ -170,7 +170,7 @@ def huggingface(path: Path) -> Rows:
                     for start in range(0, batch.num_rows, BATCH):
                         for row in batch.slice(start, BATCH).to_pylist():
                             number += 1
-                            yield f"row {number}", _plain(row)
+                            yield f"row {number}", _row(row)
         except (pyarrow.ArrowException, OSError, ValueError, LookupError, NotImplementedError) as error:
             raise DataError(f"{file}: not a readable Arrow file ({error}).") from error
 
@@ -236,10 +236,18 @@ def _own(line: Line) -> dict[str, Any]:
     return line.rest
 
 
+def _row(row: dict[str, Any]) -> dict[str, Any]:
+    """An Arrow row as JSON has it."""
+    return {str(name): _plain(value) for name, value in row.items()}
+
+
 def _plain(value: Any) -> Any:
-    """An Arrow value as JSON has it: maps arrive as lists of pairs, dates and decimals become text."""
+    """An Arrow value as JSON has it: maps arrive as lists of pairs, dates and decimals become text.
+
+    A structure has the fields of all rows, null where a row did not: they are left out, or a tool's call would be rendered with them.
+    """
     if isinstance(value, dict):
-        return {str(name): _plain(inner) for name, inner in value.items()}
+        return {str(name): _plain(inner) for name, inner in value.items() if inner is not None}
     if isinstance(value, list):
         if value and all(isinstance(item, tuple) and len(item) == 2 for item in value):
             return {str(name): _plain(inner) for name, inner in value}

@@ -106,7 +106,7 @@ class Task(Protocol):
     """A source of questions and the judge of their answers.
 
     Optional, used where present: `batch_rewards(prompt_tokens, prompt_lengths, tokens, lengths)`, a reward that can be jitted
-    (see `arithmetic.Arithmetic`); `tokenizer`, the tokenizer the task was made for; `training_source` and `evaluation_source`,
+    (see `arithmetic.Arithmetic`); it has no components, and an accuracy only if it is 0 or 1; `tokenizer`, the tokenizer the task was made for; `training_source` and `evaluation_source`,
     the names under which provenance records where the questions come from ("gsm8k/train", "gsm8k/test"); `final_answer(completion)`,
     what a completion answers, as a text that is the same for answers that mean the same, None where it answers nothing: completions
     then vote (maj@k). Like `verify` it never raises for what a model wrote, and it judges answers of one text alike;

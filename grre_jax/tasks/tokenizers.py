@@ -9,6 +9,7 @@ import itertools
 import json
 import os
 from collections.abc import Iterable
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -316,6 +317,15 @@ class ChatTokenizer:
         except UnicodeEncodeError as error:
             raise UsageError("The text holds half of a surrogate pair, which is no character: correct it.") from error
         return self.tokenizer.encode(text, add_special_tokens=special)
+
+    def mark_in(self, text: str) -> str:
+        """A control token of the chat template that a text holds, as one that the template was applied to does; "" if there is none."""
+        return next((mark for mark in self._marks if mark in text), "")
+
+    @cached_property
+    def _marks(self) -> list[str]:
+        rendered = self.render("") if self.has_template else ""
+        return [token.content for token in self.tokenizer.added_tokens_decoder.values() if token.special and token.content in rendered]
 
     def encode_text(self, text: str) -> list[int]:
         """The ids of a text as it is, without the template, with the beginning-of-text token if the tokenizer writes one."""

@@ -16,20 +16,22 @@ box, or else the last in it.
 
 - Several numbers: "18 or 19", "18, 19", "18 and 19", "18 to 19", "3 hours and 30 minutes". The same number twice is one, and so is
   an amount in two units ("5 dollars or 500 cents"). Where words come before the numbers, or no form does, the commas are a
-  sentence's: then it is "18 or 19" and "18 and 19" alone.
+  sentence's: then it is "18 or 19", "18 and 19", three numbers or more in a row, and numbers alone ("3, 18").
+- A bound: "at least 18", "more than 18", "18 or more", "18+", "almost 18", x < 18. "About 18" is 18.
 - A calculation that was not worked out, or another part of something larger: 2^3, 2 \times 9, \sqrt{16}, 0.\overline{3}, 16 - 3,
-  \boxed{5!}, sqrt(16), half of 36, 10:30, 1.000.000.
+  18 + x, \boxed{5!}, sqrt(16), half of 36, twice 9, 18 plus tax, 10:30, 1.000.000.
 
-A number that is denied ("not 18", "isn't 18", "rather than 18") is passed over, and what else the text says counts; so is the
-exponent of a unit (18 cm^2).
+A number that is denied, before it ("not 18", "isn't 18", "rather than 18") or behind it ("18 is wrong", "18? No."), is passed
+over, and what else the text says counts, but for that number; so is the exponent of a unit (18 cm^2). A form that says what the
+answer is not ("the wrong answer is 18", "I don't think the answer is 18") counts for nothing, and without another there is none.
 
 What stands before the last `</think>` does not count, and a text that ends between `<think>` and its end has no answer.
 
 **What a number is.** Digits of any script with thousands separators (1,234; 1{,}234; 1\,234; 12,34,567; 1'234; thin spaces, and
 plain ones after a form), a sign, decimals (12.50, .5), fractions (1/2, \frac{1}{2}, \dfrac12, ½), mixed numbers (1 1/2, 3\frac{1}{2}, 3½,
-2 and 1/2), powers of ten (1.5e3, 2 \times 10^{3}, 2×10³), dozen, hundred, thousand, million and so on behind them (3 million). Currency
-signs, units, percent signs and words around it do not count: 50% is 50, not one half, because that is how grade-school answers
-are written. Digits glued to a letter before them (x2, H2O) are no number, nor are numerals longer than 400 characters.
+2 and 1/2), powers of ten (1.5e3, 2 \times 10^{3}, 2×10³), dozen, hundred, thousand, million and so on behind them (3 million, $3k). Currency
+signs, units, tags and words around it do not count, nor does a percent sign from 1 on: 50% is 50, not one half, because that is
+how grade-school answers are written; 0.5% is 0.005. Digits glued to a letter before them (x2, H2O) are no number, nor are numerals longer than 400 characters.
 
 **When two are equal.** Numbers are exact fractions and compared exactly: 0.50 = 1/2, -0.0 = 0, 18.00 = 18, and 0.333 is not 1/3
 unless a relative tolerance allows it.
@@ -39,50 +41,18 @@ long or raises.
 """
 
 import re
-import unicodedata
 from collections import deque
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
-from math import prod
+
+from grre_jax.tasks.number_context import GOES_ON, GOES_ON_IN_A_BOX, NEAR, is_bound, is_denied, is_denied_form, is_part, is_passed_over
+from grre_jax.tasks.numerals import LONGEST_NUMERAL, NUMBER, SCALES, Answer, as_answer, normalised
 
 _MOST_CHARACTERS = 500_000  # of a completion's end: some times what the longest reasoning models write
 _MOST_FORMS = 1_000  # explicit forms looked at, from the last: a text that has more of them without a number is no answer
-_LONGEST_NUMERAL = 400
 _REACH = 400  # characters after an explicit form within which its number must lie
-_NEAR = 60  # characters between two numbers that are said together, or before one that tell what it is
 _MOST_DENIED = 64  # numbers at the end of a text that may be passed over
 _END = 10_000  # characters at the end of a text that are looked at first, before all of it
-
-# The pairs of digits are few: unlimited, a text of nothing else would be gone through from each of them.
-_DIGITS = r"(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]{1,2}(?:,[0-9]{2}){1,8},[0-9]{3}(?![0-9])|[0-9]+)"
-_DECIMAL = rf"(?:{_DIGITS}(?:\.[0-9]+)?|(?<![\w)\]}}])\.[0-9]+)"
-
-
-def _latex_fraction(name: str) -> str:
-    r"""A pattern for \frac{1}{2} and \frac12, with groups name_above and name_below, or name_up and name_down."""
-    above, below = rf"(?P<{name}_above>[-−]?{_DECIMAL})", rf"(?P<{name}_below>[-−]?{_DECIMAL})"
-    return rf"\\[dtc]?frac\s?(?:\{{\s?{above}\s?\}}|(?P<{name}_up>[0-9]))\s?(?:\{{\s?{below}\s?\}}|(?P<{name}_down>[0-9]))"
-
-
-# A sign belongs to the number only where no operand stands before it: 5-3 ends in 3, "= -3" in -3.
-_SIGN = r"(?:(?<![\w.)\]}%])(?P<sign>[-+−–])|(?<==)\s?(?P<spaced_sign>[-−])\s)?"
-_CURRENCY = r"(?:[$€£¥₹]\s?(?P<inner_sign>[-−])?)?"
-_RAISED = "⁺⁻⁰¹²³⁴⁵⁶⁷⁸⁹"
-_TEN = rf"10\s?(?:(?:\^|\*\*)\s?\{{?(?P<ten>[+-]?[0-9]{{1,3}})(?![0-9])\}}?|(?P<raised>[⁺⁻]?[⁰¹²³⁴⁵⁶⁷⁸⁹]{{1,3}})(?![{_RAISED}]))"
-_POWER = rf"(?:[eE](?P<e>[+-]?[0-9]{{1,3}})(?!\w)|\s?(?:\\times|\\cdot|[×x*·])\s?{_TEN})"
-_VULGAR = "[¼-¾⅐-⅞]"
-_SLASH = rf"(?P<mixed>\s(?:and\s)?[0-9]+)?\s?/\s?(?P<below>{_DIGITS})(?![0-9/]|\.[0-9])"
-_MIXED = rf"\s?(?:and\s)?(?:{_latex_fraction('m')}|(?P<part>{_VULGAR}))"
-_SCALE = (
-    r"(?:\s?(?:\\text\s?\{\s?)?(?P<scale>(?ai:(?:hundred|dozen|thousand|(?:m|b|tr)illions?)(?:\s(?:thousand|(?:m|b|tr)illion))?))(?![A-Za-z]))?"
-)
-_NUMBER = re.compile(
-    rf"{_SIGN}{_CURRENCY}(?:{_latex_fraction('f')}|(?<![A-Za-z0-9])(?<![A-Za-z0-9)}}\]]_)(?P<vulgar>{_VULGAR})"
-    rf"|(?<![A-Za-z0-9])(?<![A-Za-z0-9)}}\]]_)(?P<decimal>{_DECIMAL})(?:{_POWER}|{_MIXED}|{_SLASH})?){_SCALE}"
-)
-_LOWERED = str.maketrans(_RAISED, "+-0123456789")
-_SCALES = {"dozen": 12, "hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
 
 _BRACES = re.compile(r"\\(?:boxed|fbox)\s{0,4}\{|\\(?:boxed|fbox)(?![A-Za-z])|\\[{}\\]|[{}]")
 _HASHES = re.compile(r"(?<!#)####(?!#)")
@@ -100,32 +70,15 @@ _BETWEEN = re.compile(
     r"|(?:approximately|approx|about|exactly|just|simply|only|also|roughly|around|equal|to|USD|EUR|GBP|Rs)(?![A-Za-z]))*",
     re.IGNORECASE,
 )
-_OPERATION = r"\\(?:times|cdot|div|pm|mp|over(?:line)?|bar|sqrt|pi|[dtc]?frac|log|ln|exp|sin|cos|tan|binom|bmod)(?![A-Za-z])"
-# How a number goes on that is only the beginning: 5 = ..., 5^2 (but not 5^\circ, 5^{th}), 5 - 3, 5³, 5:30, 1.000.000, 1e4000, 0.\overline{3}, 20% of 90 = ...
-_CALCULATION = re.compile(
-    rf"\s?(?:=|\^(?!\s?\{{?\s?(?:\\circ|\\text|°|st|nd|rd|th))|[-−+]\s?[0-9(\\$√]|[/*×÷·±]\s?[-−]?[0-9(\\$√]|x\s?[0-9$]|\.?{_OPERATION}"
-    rf"|[{_RAISED}√]|[∶_.][0-9]|[eE][-+]?[0-9]|\sof\s[$]?[0-9.,]{{1,30}}\s?=|%\sof\s[$]?[0-9]|and\s(?:an?|one|three)[\s-](?:half|third|quarter|fourth))"
-)
-_GOES_ON_IN_A_BOX = re.compile(r"!|[nxyz](?![A-Za-z])|\)?\([0-9]")  # elsewhere 5! is glad, and 5x is five times
-# What stands before a number that is only an operand. A dash or an x after a word is none, nor are Markdown's asterisks.
-_OPERATOR = re.compile(
-    rf"(?:(?:[+^×÷√±/]|[0-9%]\)? ?(?:[-−–x·]|\*(?!\*))|(?:half|thirds?|quarters?|fourths?|percent|[0-9%]|{_VULGAR}) of|\}}\s?\{{"
-    rf"|{_OPERATION}(?:_\{{?\w{{1,9}}\}}?|\[\w{{1,9}}\])?)[ ({{$]{{0,8}}|[0-9](?:\*\*|∶|\.)|(?<![A-Za-z])(?:sqrt|log|ln|exp|sin|cos|tan) ?\()$"
-)
-_PASSED_OVER = re.compile(
-    r"(?:(?:(?<!\w)(?:not|never|cannot|neither|nor|no\slonger|rather\sthan|instead\sof)|n['’]t)"
-    r"(?:\s(?:be|equal|to|just|the|[a-z]{1,12}ly)(?!\w)){0,3}[\s$*_(){}\\]{1,8}|(?:≠|!=|\\neq?)[\s$(]{0,4}|[A-Za-z}]\s?\^\s?\{?)$",
-    re.IGNORECASE,
-)
 # What makes two numbers one list or one hedge, when markup is gone and a space follows every word and mark.
 _MARKUP = re.compile(r"\\(?:[A-Za-z]+|.)|[$*_`~{})\]?]|\((?=\s?(?:or|and)\s)")
 _MARK = re.compile(r"[,;&–/|]")
 _LINK = re.compile(
-    r"(?P<unit>(?:[A-Za-z°%]+ ){0,3}?)(?P<link>(?:[,;&–/|] )?(?:or|and|to|vs|maybe|perhaps|possibly) |[,;&–/|] )"
+    r"(?P<unit>(?:[A-Za-z°%]+ ){0,3}?)(?P<link>(?:[,;&–/|] )?(?:or|and|to|vs|versus|through|thru|till|until|maybe|perhaps|possibly) |[,;&–/|] )"
     r"(?:(?:or|and|even|also|maybe|perhaps|possibly|probably|[A-Za-z] =) )*",
     re.IGNORECASE,
 )
-_HEDGES, _RANGES = {"or", "vs", "maybe", "perhaps", "possibly"}, {"to", "–"}
+_HEDGES, _RANGES = {"or", "vs", "versus", "maybe", "perhaps", "possibly"}, {"to", "–", "through", "thru", "till", "until"}
 _COMPOUND = re.compile(r"(?:hours?|hrs?|h|minutes?|mins?|years?|months?|weeks?|days?|feet|foot|ft|dollars?|pounds?|lbs?) ", re.IGNORECASE)
 # What makes the second of two numbers an aside: ", or 6 each", ", 3 more than 15", ", 3/4 of 24", " to 2 decimal places".
 _ASIDE = re.compile(
@@ -139,47 +92,33 @@ _PARTS_OF_ONE = {"%", "percent", "cent", "dozen"}  # what may be said beside a n
 _SENTENCE_END = re.compile(r"[.!?](?=\s|$)")
 _EMPTY_LINE = re.compile(r"[\s*_`$:\-]*(?:\\[(\[]\s*)?")
 _SPACE = re.compile(r"\s*")
-_THIN_GROUPS = re.compile("(?<![0-9.,])[0-9]{1,3}(?:[\u2009\u202f'’][0-9]{3})+(?![0-9])")
+_SEPARATORS = re.compile(r"(?:[\s,;|&*_`\\]|\\text)*")
+# Tags and marks of chat templates, whose brackets are no signs of inequality.
+_TAG = re.compile(r"</?[A-Za-z][^<>\n]{0,60}>|<\|[^<>\n|]{0,40}\|>")
 _SPACED_GROUPS = re.compile("(?<![0-9.,])[0-9]{1,3}(?: [0-9]{3})+(?![0-9]|-[A-Za-z])")
 _O_CLOCK = re.compile("(?<=[0-9]):00(?![0-9:])")
 _RATIO = re.compile("(?<=[0-9]):(?=[0-9]{1,2}(?![0-9]))")
-# Digits of other scripts, full-width characters, and other signs for what numbers are made of.
-_ASCII = {code: str(unicodedata.decimal(chr(code))) for code in range(0x80, 0x1FFFF) if chr(code).isdecimal()}
-_ASCII |= dict.fromkeys((*range(0x200B, 0x2010), *range(0x2060, 0x2065), 0xFEFF))  # without width
-_ASCII |= {0xFF01 + place: chr(0x21 + place) for place in range(94)} | str.maketrans("‐‑‒﹣⁄∕∗⋅∙٫٬", "----//*··.,")
 
 
 class _NoOneNumber(Exception):
     """The answer is several numbers, or something that a number is only a part of."""
 
 
-@dataclass(frozen=True)
-class Answer:
-    """The answer that a text gives.
-
-    Attributes:
-      value: the number, exactly.
-      form: how it was said: "hashes", "boxed", "phrase", "heading", or "number" for the last number of a text without any of these.
-      text: the number as it was written, after LaTeX's spaces and escapes were taken out.
-      scale: what words behind the number multiplied it by: 10**6 for "3 million", whose value is 3,000,000.
-    """
-
-    value: Fraction
-    form: str
-    text: str
-    scale: int = 1
-
-
 def extract_answer(text: str) -> Answer | None:
     """The answer a text gives, or None if it gives none; see the module's text. Never raises."""
-    text = _RATIO.sub("∶", _O_CLOCK.sub("", _normalised(after_thinking(text)[-_MOST_CHARACTERS:])))
-    forms = _forms(text)
+    text = _TAG.sub(" ", normalised(after_thinking(text)[-_MOST_CHARACTERS:]))
+    text = _RATIO.sub("∶", _O_CLOCK.sub("", text))
+    forms, denied = _forms(text), False
     try:
         for place, (start, stop, form) in enumerate(forms):
+            if form in ("phrase", "heading") and is_denied_form(text, start):
+                denied = True
+                continue
             found = _said_by(text, start, stop, form)
             if found is not None:
-                return found if form != "boxed" or not _boxed_with_another(text, forms, place, found) else None
-        return _last_number(text)
+                several = form == "boxed" and _boxed_with_another(text, forms, place, found)
+                return None if several or found.value in _denied_values(text, start) else found
+        return None if denied else _last_number(text)
     except _NoOneNumber:
         return None
 
@@ -192,19 +131,22 @@ def after_thinking(text: str) -> str:
 
 def parse_number(text: str) -> Fraction | None:
     """The first number of a short text, units and currency apart, or None: "$1,234.50", "50%", "-1/2", "18 eggs". Never raises."""
-    text = _SPACED_GROUPS.sub(_without_spaces, _normalised(text[: 2 * _LONGEST_NUMERAL]), count=1)
-    found = _as_answer(_NUMBER.search(text), "number")
-    return found.value if found is not None else None
+    text = _SPACED_GROUPS.sub(_without_spaces, normalised(text[: 2 * LONGEST_NUMERAL]), count=1)
+    found = as_answer(NUMBER.search(text), "number")
+    if found is None:
+        return None
+    return found.value * 100 if found.scale < 1 else found.value
 
 
 def exact_number(text: str) -> Fraction | None:
     """The value of a text that is one number without words and nothing else but white space, or None. Never raises."""
-    if len(text) > 2 * _LONGEST_NUMERAL:
+    if len(text) > 2 * LONGEST_NUMERAL:
         return None
-    match = _NUMBER.fullmatch(re.sub(r"^([-−+])\s+", r"\1", _normalised(text).strip()))
-    if match is None or match["scale"] or "and" in match[0]:
+    written = normalised(text.replace("\\%", "")).strip()
+    match = NUMBER.fullmatch(re.sub(r"^([-−+])\s+", r"\1", written))
+    if match is None or match["scale"] or match["letter"] or "and" in match[0]:
         return None
-    found = _as_answer(match, "number")
+    found = as_answer(match, "number")
     return found.value if found is not None else None
 
 
@@ -220,7 +162,8 @@ def final_number_is(completion: str, answer: str, tolerance: Fraction | float = 
       completion: what a model wrote.
       answer: the right answer, such as "18", "1,080" or "1/2".
       tolerance: relative, 0 for exact equality.
-      question: what was asked. Where it speaks of millions, "3 million" is right for 3 as well as for 3,000,000.
+      question: what was asked. Where it speaks of millions, "3 million" is right for 3 as well as for 3,000,000, and where it
+        speaks of percent, "0.5%" for 0.5.
 
     Returns:
       True if it is; False if it is not or the completion gives no number.
@@ -234,19 +177,12 @@ def final_number_is(completion: str, answer: str, tolerance: Fraction | float = 
     given = extract_answer(completion)
     if given is None:
         return False
-    in_millions = given.scale > 1 and any(scale == given.scale and word in question.lower() for word, scale in _SCALES.items())
-    return numbers_equal(given.value, truth, tolerance) or (in_millions and numbers_equal(given.value / given.scale, truth, tolerance))
-
-
-def _normalised(text: str) -> str:
-    r"""LaTeX's spaces and escapes in numbers taken out: 1{,}234 and 1,\!234 are 1,234, 1\,234 is 1234, \$5 is $5; thin spaces between thousands too."""
-    text = text.replace("\0", "")
-    if not text.isascii():
-        text = text.translate(_ASCII)
-    text = _THIN_GROUPS.sub(lambda found: re.sub("[^0-9]", "", found[0]), text)
-    for written, meant in (("{,}", ","), ("\\!", ""), ("\\,", ""), ("\\$", "$"), ("\\%", "%"), ("\u00a0", " "), ("\u202f", " ")):
-        text = text.replace(written, meant)
-    return text
+    question = question.lower()
+    asked_in = {scale for word, scale in SCALES.items() if word in question}
+    if "%" in question or "percent" in question:
+        asked_in.add(Fraction(1, 100))
+    values = [given.value, given.value / given.scale] if given.scale in asked_in else [given.value]
+    return any(numbers_equal(value, truth, tolerance) for value in values)
 
 
 def _without_spaces(found: re.Match) -> str:
@@ -306,57 +242,69 @@ def _said_by(text: str, start: int, stop: int, form: str) -> Answer | None:
         said = re.sub(r"^([\s*$]{0,8})−\s+", r"\1−", said)
     if form == "hashes" and _HEADING.match(said):
         return None
-    numbers = list(_NUMBER.finditer(said))
+    numbers = list(NUMBER.finditer(said))
     if not numbers:
         return None
     chosen = numbers[0]
-    directly = _BETWEEN.fullmatch(said, 0, chosen.start()) is not None and not _PASSED_OVER.search(said[: chosen.start()])
-    if not directly or _CALCULATION.match(said, chosen.end()):
+    directly = _BETWEEN.fullmatch(said, 0, chosen.start()) is not None and not is_passed_over(said, chosen)
+    if not directly or GOES_ON.match(said, chosen.end()) or is_bound(said, chosen):
         if form == "heading" or next_line or (form == "hashes" and not directly):
             return None
         end = None if form == "boxed" else _SENTENCE_END.search(said, chosen.end())
         numbers = [number for number in numbers if end is None or number.end() <= end.start()]
-        counted = [number for number in numbers if not _is_passed_over(said, number)]
+        counted = [number for number in numbers if not is_passed_over(said, number)]
         if not counted and form == "boxed":
             raise _NoOneNumber
         if not counted:
             return None
         equals = said.rfind("=", 0, end.start() if end else len(said))
         chosen = next((number for number in counted if number.start() > equals >= 0), counted[-1])
-    if _is_operand(said, chosen) or (form == "boxed" and _GOES_ON_IN_A_BOX.match(said, chosen.end())):
+    if is_part(said, chosen) or (form == "boxed" and GOES_ON_IN_A_BOX.match(said, chosen.end())):
         raise _NoOneNumber
     place = numbers.index(chosen)
     for one, other in zip(numbers[max(0, place - 1) : place + 1], numbers[max(1, place) : place + 2], strict=False):
         if _are_several(said, one, other, directly):
             raise _NoOneNumber
-    return _as_answer(chosen, form)
+    return as_answer(chosen, form)
+
+
+def _value_of(number: re.Match) -> Fraction | None:
+    found = as_answer(number, "number")
+    return found and found.value
 
 
 def _last_number(text: str) -> Answer | None:
     """The last number of a text without forms. Raises _NoOneNumber if it is one of several, or a part of one."""
-    numbers = list(_NUMBER.finditer(text, max(0, len(text) - _END)))
+    numbers = list(NUMBER.finditer(text, max(0, len(text) - _END)))
     if len(numbers) < 2 * _MOST_DENIED:  # the first of them may be the rest of a longer one
-        numbers = _NUMBER.finditer(text)
-    last = deque(numbers, maxlen=_MOST_DENIED)
-    while last and _is_passed_over(text, last[-1]):
-        last.pop()
+        numbers = NUMBER.finditer(text)
+    last, denied = deque(numbers, maxlen=_MOST_DENIED), set()
+    while last and is_passed_over(text, last[-1]):
+        number = last.pop()
+        if is_denied(text, number):
+            denied.add(_value_of(number))
     if not last:
         return None
-    if _is_operand(text, last[-1]) or (len(last) > 1 and _are_several(text, last[-2], last[-1], False)):
+    if is_part(text, last[-1]) or _are_a_list(text, last) or (len(last) > 1 and _are_several(text, last[-2], last[-1], False)):
         raise _NoOneNumber
-    return _as_answer(last[-1], "number")
+    found = as_answer(last[-1], "number")
+    return None if found is None or found.value in denied else found
 
 
-def _is_passed_over(text: str, number: re.Match) -> bool:
-    """Whether a number is denied, or the exponent of a unit."""
-    return _PASSED_OVER.search(text[max(0, number.start() - _NEAR) : number.start()]) is not None
+def _denied_values(text: str, start: int) -> set[Fraction | None]:
+    """The values of the numbers that a text denies after a place, of the last numbers near its end."""
+    numbers = deque(NUMBER.finditer(text, max(start, len(text) - _END)), maxlen=_MOST_DENIED)
+    return {_value_of(number) for number in numbers if is_denied(text, number)}
 
 
-def _is_operand(text: str, number: re.Match) -> bool:
-    """Whether a number is part of a calculation or another larger thing, "=" apart: 5 = 3 + 2 says 5."""
-    after = _CALCULATION.match(text, number.end())
-    before = _OPERATOR.search(text[max(0, number.start() - _NEAR) : number.start()])
-    return before is not None or (after is not None and "=" not in after[0])
+def _are_a_list(text: str, numbers: Sequence[re.Match]) -> bool:
+    """Whether the last of some numbers ends a list without words: of three or more, or of two that are all that is said."""
+    first = len(numbers) - 1
+    while first > 0 and _SEPARATORS.fullmatch(text, numbers[first - 1].end(), numbers[first].start()):
+        first -= 1
+    alone = first == 0 and _SEPARATORS.fullmatch(text, 0, numbers[0].start()) is not None
+    listed = {_value_of(numbers[place]) for place in range(first, len(numbers))}
+    return len(listed) > 1 and (alone or len(numbers) - first > 2)
 
 
 def _link(between: str) -> re.Match | None:
@@ -367,7 +315,7 @@ def _link(between: str) -> re.Match | None:
 def _are_several(text: str, one: re.Match, other: re.Match, directly: bool) -> bool:
     """Whether two numbers in a row are two answers, or two parts of one; `directly`: no words before them, whose list it could be."""
     between = text[one.end() : other.start()]
-    if len(between) > _NEAR:
+    if len(between) > NEAR or is_denied(text, other):
         return False
     link = _link(between)
     if link is None:
@@ -385,9 +333,9 @@ def _are_several(text: str, one: re.Match, other: re.Match, directly: bool) -> b
 
 def _are_the_same_amount(text: str, one: re.Match, other: re.Match, how: str) -> bool:
     """Whether two numbers are equal, or amounts in two units that are, or a calculation and its result: 5 dollars or 500 cents."""
-    if how == "or" and _is_operand(text, one):  # 30 + 160 or 190
+    if how == "or" and is_part(text, one):  # 30 + 160 or 190
         return True
-    values = [found.value for found in (_as_answer(one, ""), _as_answer(other, "")) if found is not None]
+    values = [found.value for found in (as_answer(one, ""), as_answer(other, "")) if found is not None]
     if len(values) < 2 or values[0] == values[1]:
         return len(values) == 2
     units = {_unit(text, one), _unit(text, other)}
@@ -397,14 +345,14 @@ def _are_the_same_amount(text: str, one: re.Match, other: re.Match, how: str) ->
 
 def _unit(text: str, number: re.Match) -> str:
     """The unit of a number, in the singular; nothing if it has none."""
-    found = _UNIT.match(text, number.end(), number.end() + _NEAR)
+    found = _UNIT.match(text, number.end(), number.end() + NEAR)
     return found[1].lower().removesuffix("s") if found else "$" if re.search("[$€£¥₹]", number[0]) else ""
 
 
 def _boxed_with_another(text: str, forms: list[tuple[int, int, str]], place: int, found: Answer) -> bool:
     r"""Whether a box is one of several that are one answer, with another number: \boxed{18} or \boxed{19}."""
     start, stop, form = forms[place + 1] if place + 1 < len(forms) else (0, -1, "")
-    if form != "boxed" or not 0 <= forms[place][0] - stop <= _NEAR or _link(text[stop : forms[place][0]]) is None:
+    if form != "boxed" or not 0 <= forms[place][0] - stop <= NEAR or _link(text[stop : forms[place][0]]) is None:
         return False
     another = _said_by(text, start, stop, form)
     return another is not None and another.value != found.value
@@ -413,61 +361,3 @@ def _boxed_with_another(text: str, forms: list[tuple[int, int, str]], place: int
 def _line_end(text: str, start: int) -> int:
     stop = text.find("\n", start, start + _REACH)
     return min(start + _REACH, len(text)) if stop < 0 else stop
-
-
-def _as_answer(match: re.Match | None, form: str) -> Answer | None:
-    """The exact value of a matched number; None where there is none: no match, a numeral too long, a denominator of 0."""
-    if match is None or len(match.group()) > _LONGEST_NUMERAL:
-        return None
-    try:
-        value = _value(match)
-    except ZeroDivisionError:
-        return None
-    negative = (match["sign"] or match["spaced_sign"] or "+") != "+"
-    value = -value if negative != bool(match["inner_sign"]) else value
-    return Answer(value, form, match.group(), _scale(match))
-
-
-def _value(match: re.Match) -> Fraction:
-    """The value of a matched number but for its sign. Raises ZeroDivisionError for a denominator of 0."""
-    return _unscaled(match) * _scale(match)
-
-
-def _scale(match: re.Match) -> int:
-    """What the words behind a number multiply it by: 1000 for "5 thousand"."""
-    return prod(_SCALES[word.removesuffix("s")] for word in (match["scale"] or "").lower().split())
-
-
-def _unscaled(match: re.Match) -> Fraction:
-    if match["vulgar"]:
-        return _vulgar(match["vulgar"])
-    if match["decimal"] is None:
-        return _latex_value(match, "f")
-    value = _plain(match["decimal"])
-    power = match["e"] or match["ten"] or (match["raised"] or "").translate(_LOWERED)
-    if power:
-        return value * Fraction(10) ** int(power)
-    if match["below"] and match["mixed"]:
-        return value + _plain(match["mixed"].split()[-1]) / _plain(match["below"])
-    if match["below"]:
-        return value / _plain(match["below"])
-    if match["part"]:
-        return value + _vulgar(match["part"])
-    return value + _latex_value(match, "m") if match["m_above"] or match["m_up"] else value
-
-
-def _vulgar(character: str) -> Fraction:
-    return Fraction(unicodedata.numeric(character)).limit_denominator(10)
-
-
-def _latex_value(match: re.Match, name: str) -> Fraction:
-    above, below = match[f"{name}_above"] or match[f"{name}_up"], match[f"{name}_below"] or match[f"{name}_down"]
-    return _signed(above) / _signed(below)
-
-
-def _signed(numeral: str) -> Fraction:
-    return -_plain(numeral[1:]) if numeral[0] in "-−" else _plain(numeral)
-
-
-def _plain(numeral: str) -> Fraction:
-    return Fraction(("0" if numeral.startswith(".") else "") + numeral.replace(",", ""))

@@ -240,6 +240,11 @@ def _from_text(group: Group, tokenizer: Tokenizer) -> Group:
             f"{who} {what}, which its text does not tell apart, and its tokens are another tokenizer's: "
             "import its source again with this policy's (grre rollouts import --tokenizer FOLDER, and --system-prompt as model.system_prompt)"
         )
+    if mark := getattr(tokenizer, "mark_in", lambda _: "")(group.prompt):
+        raise DataError(
+            f"the prompt of {who} holds {mark!r}, so a chat template was applied to it, and would be again: "
+            "import the messages (grre rollouts import --tokenizer FOLDER), or leave the group out with grre rollouts filter"
+        )
     try:
         # A completion that was cut at a token limit did not end: the policy wrote no end token.
         completions = [

@@ -1,6 +1,7 @@
 """Whether a run can learn from its data, and its evaluation measures what it learned.
 
-What the objective requires is there, its ratio compares like with like, and no evaluation question is trained on.
+What the objective requires is there, its ratio compares like with like, and no evaluation question
+is trained on.
 """
 
 from __future__ import annotations
@@ -132,13 +133,16 @@ def _names(question_id: str, prompt: str) -> list[tuple[str, str]]:
 
 
 def leaked(config: Config, task: Task, *, most: int = MOST_ASKED, seconds: float = MOST_SECONDS) -> str:
-    """What the evaluation shares with the questions that a run asks, in its warm start too (`HeldOut.sentence`).
+    """What the evaluation shares with the questions that a run asks, in its warm start too.
 
     Args:
         config: of the run.
         task: its task.
         most: places of the prompt stream that are looked at.
         seconds: after which no more are, where a task takes long to make a question.
+
+    Returns:
+        As `HeldOut.sentence`.
     """
     held_out = HeldOut.of(config, task)
     if held_out is None:
@@ -148,8 +152,11 @@ def leaked(config: Config, task: Task, *, most: int = MOST_ASKED, seconds: float
         last = config.regime.batch(config.training.steps - 1)
         places = max(places, config.schedule.places(last).stop)
     looked_at: Iterable[int] = range(places)
-    if places > most:  # the first, which hold all of a small task, and any of the rest: even steps would miss some of a stream that repeats
-        looked_at = [*range(most // 2), *random.Random(0).sample(range(most // 2, places), most - most // 2)]
+    if places > most:
+        # The first, which hold all of a small task, and some of the rest, drawn: even steps would
+        # miss questions of a stream that repeats.
+        rest = random.Random(0).sample(range(most // 2, places), most - most // 2)
+        looked_at = [*range(most // 2), *rest]
     until = time.monotonic() + seconds
     for number, position in enumerate(looked_at):
         if number and time.monotonic() > until:

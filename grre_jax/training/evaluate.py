@@ -91,7 +91,7 @@ def figures(explorer: Explorer, groups: Sequence[Group], start_params: Any = Non
 
 
 def _mean_interval(values: Float[np.ndarray, " n"]) -> tuple[float, float]:
-    """95% interval of a mean: Wilson's for values in [0, 1] (fractions of a success), else the normal one."""
+    """95% interval of a mean: Wilson's for values in [0, 1], fractions of a success; else the normal one."""
     if values.min() >= 0 and values.max() <= 1:
         return wilson_interval(float(values.sum()), values.size)
     half = 1.96 * float(values.std()) / np.sqrt(values.size)
@@ -99,14 +99,21 @@ def _mean_interval(values: Float[np.ndarray, " n"]) -> tuple[float, float]:
 
 
 def verdict_scalars(groups: Sequence[Group]) -> dict[str, float]:
-    """What a training row says of its groups' verdicts besides the reward: accuracy, where it is known, the components' means, and failures."""
+    """What a training row says of its groups' verdicts besides the reward.
+
+    Returns:
+        accuracy, where it is known, component_NAME, and verify_failures, where there are any.
+    """
     known = correctness(groups)
     accuracy = {"accuracy": float(np.concatenate(known).mean())} if known else {}
     return accuracy | component_means(groups) | failure_scalars(groups)
 
 
 def component_means(groups: Sequence[Group]) -> dict[str, float]:
-    """component_NAME, the mean of each reward component over the completions that have it. Correctness, which is accuracy, is not among them."""
+    """component_NAME: the mean of each reward component over the completions that have it.
+
+    Correctness, which is accuracy, is not among them.
+    """
     rows: dict[str, list[Float[np.ndarray, " completions"]]] = {}
     for group in groups:
         for name, row in group.components.items():

@@ -20,6 +20,7 @@ from grre_jax.overrides import override
 from grre_jax.parallel import processes
 from grre_jax.parallel.mesh import MeshConfig
 from grre_jax.reporting.evaluation_tables import print_evaluations
+from grre_jax.reporting.outcome import Evaluation, outcome, sentences
 from grre_jax.rollouts.store_path import StorePath
 from grre_jax.training import setup
 from grre_jax.training.checkpoint import Keep, opened
@@ -101,6 +102,8 @@ def evaluate_run(folder: Path | StorePath, overrides: Sequence[str] = (), consol
             groups = sample_questions(explorer, params, questions, step=at)
             result[name] = figures(explorer, groups, first) | measures(groups, parts.task)
         print_evaluations({"first": (0, result["first"]), "last": (step, result["last"])}, console)
+        for sentence in _compared(result, step):
+            console.print(sentence, markup=False, highlight=False)
     groups = held_out_groups(parts)
     shares = [ranking(graph, params, groups, parts.mesh) for params in (first, last)] if groups else []
     if processes.is_first():
@@ -108,6 +111,16 @@ def evaluate_run(folder: Path | StorePath, overrides: Sequence[str] = (), consol
             save_ranking(folder, *shares, groups, console)
         (folder / "evaluation.json").write_text(json.dumps(result, indent=2) + "\n")
     return result
+
+
+def _compared(result: dict[str, Any], step: int) -> list[str]:
+    """Whether the last policy is better than the first, as sentences."""
+    rows = (result["first"], result["last"])
+    measure = "accuracy" if all("accuracy" in row for row in rows) else "reward"
+    names = (measure, f"{measure}_low", f"{measure}_high")
+    evaluations = [Evaluation(at, *(row[name] for name in names)) for at, row in zip((0, step), rows, strict=True)]
+    found = outcome(measure, evaluations, {})
+    return sentences(found) if found else []
 
 
 def export(folder: Path | StorePath, output: Path, step: int | None = None, *, adapter: bool = False) -> int:

@@ -3,7 +3,7 @@ import json
 
 import pytest
 
-from grre_jax import rollouts
+from grre_jax import rollouts, tasks
 from grre_jax.errors import UsageError
 from grre_jax.rollouts import arguments
 
@@ -95,3 +95,16 @@ def test_two_parts_are_two_folders(folder, tmp_path, run):
     with pytest.raises(UsageError, match="are one folder"):
         run("split", folder, "--output", f"{tmp_path}/a=.5", "--output", f"{tmp_path}/b/../a=.5")
     assert [path.name for path in tmp_path.iterdir()] == ["rollouts"]
+
+
+def test_a_tokenizer_renders_what_is_imported(tmp_path, run):
+    tasks.CharTokenizer().save(tmp_path / "t")
+    row = {"prompt": "1+2>", "prompt_tokens": [1], "completions": [{"text": "3", "reward": 1, "tokens": [3, 16]}]}
+    (tmp_path / "a.jsonl").write_text(json.dumps(row))
+    assert run("import", "jsonl", tmp_path / "a.jsonl", tmp_path / "r", "--tokenizer", tmp_path / "t") == 0
+    assert rollouts.read(tmp_path / "r").datasets[0].metadata["tokenizer"] == tasks.CharTokenizer().fingerprint
+    with pytest.raises(UsageError, match="--system-prompt goes with --tokenizer"):
+        run("import", "jsonl", tmp_path / "a.jsonl", tmp_path / "s", "--system-prompt", "Think.")
+    rollouts.export(tmp_path / "r", tmp_path / "e.jsonl")
+    with pytest.raises(UsageError, match="is an export, whose rows say everything themselves"):
+        run("import", "jsonl", tmp_path / "e.jsonl", tmp_path / "s", "--tokenizer", tmp_path / "t")

@@ -81,3 +81,26 @@ def test_a_row_that_is_no_object_or_says_no_reward_is_named(tmp_path):
     (tmp_path / "b.jsonl").write_text('{"prompt": "p", "text": "t", "reward": 1}\n[3]\n')
     with pytest.raises(DataError, match="b.jsonl, line 2: the line is a list; give a JSON object"):
         rollouts.import_rows("jsonl", tmp_path / "b.jsonl", tmp_path / "r")
+
+
+def test_fields_of_a_row_separate_groups_or_are_refused_where_they_differ(tmp_path):
+    def imported(name, *rows, kind="jsonl"):
+        if kind == "trl":
+            pyarrow.parquet.write_table(pyarrow.Table.from_pylist(list(rows)), tmp_path / name)
+        else:
+            (tmp_path / name).write_text("\n".join(map(json.dumps, rows)))
+        rollouts.import_rows(kind, tmp_path / name, tmp_path / f"{name}.r")
+        return list(rollouts.read(tmp_path / f"{name}.r"))
+
+    row = {"prompt": "p", "text": "t", "reward": 1}
+    groups = imported("a", *(row | {"group_id": name, "seed": 4} for name in "xxy"))
+    assert [(group.group_id, group.num_completions, group.seed, group.extra) for group in groups] == [("x", 2, 4, {}), ("y", 1, 4, {})]
+    with pytest.raises(
+        DataError, match="b, line 1: field temperature differs between the consecutive rows of one group; give them one value"
+    ):
+        imported("b", *(row | {"temperature": heat} for heat in (1, 1, 0.5)))
+    with pytest.raises(DataError, match="c, line 1: field attempt differs between the consecutive rows"):
+        imported("c", *(row | {"attempt": k} for k in range(2)))
+    (group,) = imported("d", *(row | {"accuracy": k, "temperature": 0.5, "policy_version": k, "reward": None} for k in (0, 1)), kind="trl")
+    assert list(group.components) == ["accuracy"] and group.rewards.tolist() == [0, 1]
+    assert group.temperature == 0.5 and group.policy_version.tolist() == [0, 1]

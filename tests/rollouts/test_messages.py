@@ -1,6 +1,7 @@
 """Chat messages become tokens by the policy's template, with a mask over what the policy did not write."""
 
 import json
+from pathlib import Path
 
 import pyarrow
 import pyarrow.parquet
@@ -8,6 +9,10 @@ import pytest
 
 from grre_jax import rollouts, tasks
 from grre_jax.errors import DataError
+from grre_jax.rollouts import importers, rows, sources
+from grre_jax.training import data
+
+from .test_json_walk import VALUES
 
 CHATML = (
     "{% if tools %}<|im_start|>tools\n{{ tools[0]['name'] }}<|im_end|>\n{% endif %}"
@@ -188,6 +193,46 @@ def test_messages_whose_tokens_are_not_certain_are_refused(tmp_path, load, templ
     with pytest.raises(DataError, match=rf"a.jsonl, line 1: field completions\[0\].text .*{message}"):
         imported(tmp_path, row, load(template))
     assert not len(rollouts.read(tmp_path / "r"))
+
+
+def test_parquets_fields_of_other_rows_are_not_rendered(tmp_path, load):
+    tokenizer = load(CHATML.replace("[{{ call['name'] }}]", "{{ call | tojson }}"))
+    calls = [says("assistant", "", tool_calls=[{"name": name, name: 1}]) for name in "ab"]
+    rows = [{"prompt": "q", "completion": [call], "reward": 1.0} for call in calls]
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "a.parquet")
+    rollouts.import_rows("parquet", tmp_path / "a.parquet", tmp_path / "r", tokenizer=tokenizer)
+    group = rollouts.read(tmp_path / "r")[0]
+    assert [json.loads(text) for text in group.texts] == [{"name": "a", "a": 1}, {"name": "b", "b": 1}]
+
+
+@pytest.mark.parametrize("field", ["role", "content", "tool_calls", "strange"])
+def test_every_json_value_in_a_message(tokenizer, field):
+    for side, role in (("prompt", "system"), ("text", "assistant")):
+        for value in VALUES:
+            message = json.dumps(says(role, "a") | {field: "@"}).replace('"@"', value)
+            try:
+                messages = json.loads(f"[{message}]")
+            except (ValueError, RecursionError):
+                continue
+            row = {"prompt": "q", "completions": [{"text": "a", "reward": 1} | ({"text": messages} if side == "text" else {})]}
+            line = sources.Line(Path("x"), "line 1", row | ({"prompt": messages} if side == "prompt" else {}))
+            try:
+                made = importers._placed(Path("x"), "line 1", rows.to_group, line, "x", "", tokenizer)
+                assert len(made[0].mask) == len(made[0].tokens) > 0
+            except DataError as error:
+                assert str(error).startswith("x, line 1: ") and ("prompt" in str(error) or "text" in str(error)), str(error)
+            except Exception as error:
+                raise AssertionError(f"{message[:200]}: {error!r}") from error
+
+
+def test_a_template_is_not_applied_twice(tmp_path, tokenizer):
+    row = {"prompt": f"{ROLE.format('user')}q{END}\n", "completions": [{"text": "a", "reward": 1}]}
+    with pytest.raises(DataError, match="line 1: field prompt holds '<|im_start|>', so a chat template was applied to it"):
+        imported(tmp_path, row, tokenizer)
+    (tmp_path / "t").mkdir()
+    _, reader = imported(tmp_path / "t", row)
+    with pytest.raises(DataError, match="the prompt of group a:1 .* holds '<|im_start|>', so a chat template was applied to it"):
+        data.TokenisedReader(reader, tokenizer)[0]
 
 
 def test_what_was_imported_is_exported_and_imported_again_as_it_was(tmp_path, tokenizer):

@@ -227,10 +227,12 @@ def test_no_constant_nor_the_question_is_paid_by_published_gsm8k(gsm8k_folder):
     task = tasks.build("gsm8k", path=gsm8k_folder)
     questions = task.evaluation(300)
     _check(task, questions[:60], FORMS[:3])
-    numbers = [" ".join(re.findall(r"[0-9][0-9,.]*", question.prompt)) for question in questions]
-    for completions in ([question.prompt for question in questions], numbers, [", ".join(said.split()) for said in numbers]):
-        paid = [task.verify(*pair).reward for pair in zip(questions, completions, strict=True)]
-        assert sum(paid) <= 0.02 * len(paid)  # where the last number of the question is the answer
+    for question in questions:
+        written = re.findall(r"[0-9]+(?:[.,][0-9]+)*", question.prompt)
+        if task.verify(question, question.prompt).reward:  # its last number is the answer
+            assert any(_is_exactly(number, question.answer) for number in written)
+        if len(set(written)) > 1:
+            assert not any(task.verify(question, link.join(written)).reward for link in (" ", ", ", "\n", " and ", " or "))
 
 
 @pytest.mark.parametrize("name, options", [("arithmetic", {}), ("arithmetic", {"answers": "full"}), ("chat_arithmetic", {"digits": 2})])

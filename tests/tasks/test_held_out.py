@@ -1,8 +1,5 @@
 """No built-in task trains on a question that it evaluates on."""
 
-import re
-from pathlib import Path
-
 import pytest
 
 from grre_jax import tasks
@@ -67,17 +64,3 @@ def test_questions_of_the_test_file_are_left_out_of_gsm8ks_training(tmp_path):
     (folder / "train.jsonl").write_text((folder / "train.jsonl").read_text() + both + "\n")
     task = tasks.build("gsm8k", path=folder)
     assert not names_of(task.evaluation(9))[1] & names_of(task.question(position) for position in range(50))[1]
-
-
-def test_the_task_that_the_documentation_shows():
-    """People copy it: it runs, holds its questions out and says what is correct."""
-    text = (Path(__file__).parents[2] / "docs" / "tasks.md").read_text()
-    (shown,) = re.findall(r"```python\n(class .*?|from .*?)```", text, re.DOTALL)
-    scope: dict = {}
-    exec(shown, scope)
-    task = scope["build"]()
-    held_out, stream = names_of(task.evaluation(9)), names_of(task.question(position) for position in range(100))
-    assert not (held_out[0] & stream[0] or held_out[1] & stream[1]) and len(held_out[0]) == 2
-    (question,) = task.evaluation(1)
-    right, wrong = task.verify(question, f"Hi {question.answer}"), task.verify(question, "Hi")
-    assert (right.correct, right.reward, wrong.correct, wrong.reward) == (True, 1.2, False, 0.2)

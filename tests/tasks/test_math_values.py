@@ -181,3 +181,37 @@ def test_functions_in_pieces_are_compared_beyond_the_points_near_0():
     assert math_values.proportional("y-|x-5|", "|5-x|-y") and not math_values.proportional("y-|x-5|", "y-5+x")
     # What has no value far away is compared near 0 alone.
     assert math_values.same_value("\\exp(\\exp(\\sqrt{2x}))", "\\exp(\\exp(\\sqrt{2}\\sqrt{x}))")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x^2+2x+1",
+        "\\frac{-b+\\sqrt{b^{2}-4ac}}{2a}",
+        "\\sin^2 x\\cos 2x",
+        "e^{x}\\cos x",
+        "a_1\\alpha^2-a_2",
+        "f(x)^2",
+        "3\\frac{1}{2}x!",
+        "\\log_2 8x",
+        "|x-5|\\lfloor y^3\\rfloor",
+        "2^{n+1}-\\binom{n}{2}",
+        "n(n+1)/2",
+        "-x^{-1}",
+        "(x",
+        "x+",
+        "1 2",
+    ],
+)
+def test_the_fast_way_through_the_parser_reads_the_same(text):
+    reader = math_values._reader()
+
+    def tree_of(way):
+        try:
+            return str(way(text))
+        except Exception:
+            return None
+
+    assert tree_of(reader().read) == tree_of(reader().parse)
+    braced = math_values._BASE_LETTER.sub(r"{\1}", text)
+    assert braced.count("^") == text.count("^") and tree_of(lambda _: reader().read(braced)) == tree_of(reader().parse)

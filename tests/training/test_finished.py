@@ -47,6 +47,9 @@ def test_evaluation_of_the_first_and_last_policy(copy):
             round(row["accuracy"] * 32)
         )
     assert "first" in out.getvalue() and "last" in out.getvalue()
+    assert (
+        f"held-out accuracy from {result['first']['accuracy']:.1%} at step 0 to {result['last']['accuracy']:.1%} at step" in out.getvalue()
+    )
 
 
 def test_a_contaminated_evaluation_is_refused(copy):
