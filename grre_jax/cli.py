@@ -299,6 +299,7 @@ NEEDED_DATA = {
 
 def _algorithms(known: argparse.Namespace, _: list[str]) -> int:
     from grre_jax import objectives
+    from grre_jax.objectives.table import NOTATION
 
     for name in known.names:
         if name not in objectives.algorithms():
@@ -314,7 +315,8 @@ def _algorithms(known: argparse.Namespace, _: list[str]) -> int:
     name, need = max(len(row.name) for row in rows), max(map(len, needs))
     for row, words in zip(rows, needs, strict=True):  # a line each at any width: for grep
         console.print(f"{row.name:<{name}}  {words:<{need}}  {row.formula}", soft_wrap=True)
-    console.print(f"\n{_LEGEND}", style="dim", highlight=False)
+    for words in (NOTATION, _LEGEND):
+        console.print(f"\n{words}", style="dim", highlight=False)
     return 0
 
 
@@ -328,6 +330,7 @@ def _print_algorithms(rows: Sequence[AlgorithmRow], console: Console) -> None:
     from rich.table import Table
 
     from grre_jax.objectives.numbers import NUMBERS
+    from grre_jax.objectives.table import NOTATION
 
     table = Table(title="Objectives", show_lines=True)
     table.add_column("name", no_wrap=True)
@@ -345,6 +348,7 @@ def _print_algorithms(rows: Sequence[AlgorithmRow], console: Console) -> None:
     for name in dict.fromkeys(name for row in rows for name in row.defaults if name in NUMBERS):
         numbers.add_row(name, NUMBERS[name].meaning, NUMBERS[name].domain)
     console.print(numbers)
+    console.print(f"\n{NOTATION}", style="dim", highlight=False)
 
 
 def _export(known: argparse.Namespace, _: list[str]) -> int:

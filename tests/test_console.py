@@ -96,3 +96,42 @@ def test_info_cuts_nothing_at_any_width(stored, capsys, monkeypatch, columns):
     assert "…" not in printed and entry.name in printed
     for heading in ("policy version", "completions", "positions", "sealed (UTC)"):
         assert heading in printed
+
+
+@pytest.mark.parametrize("columns", ["60", "80", "200"])
+def test_explain_cuts_nothing_at_any_width(capsys, monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", columns)
+    config = PACKAGE.parent / "configs" / "arithmetic.py"
+    assert main(["explain", str(config), "--regime.replay-ratio", "0.25"]) == 0
+    printed = capsys.readouterr().out
+    assert "…" not in printed and "Staleness over the run" in printed
+    assert all(len(line) <= int(columns) for line in printed.splitlines())
+
+
+@pytest.mark.parametrize("columns", ["60", "200"])
+def test_show_cuts_no_long_word(tmp_path, capsys, monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", columns)
+    word = "x" * 150
+    row = {"prompt": "p", "answer": "a", "completions": [{"text": word, "reward": 1}]}
+    (tmp_path / "rows.jsonl").write_text(json.dumps(row))
+    folder = str(tmp_path / "stored")
+    assert main(["rollouts", "import", "jsonl", str(tmp_path / "rows.jsonl"), folder]) == 0
+    capsys.readouterr()
+    assert main(["rollouts", "show", folder]) == 0
+    printed = capsys.readouterr().out
+    assert printed.count("x") == len(word) and "…" not in printed
+
+
+@pytest.mark.parametrize("columns", [60, 200])
+def test_evaluations_are_printed_whole_with_the_names_that_components_have(monkeypatch, columns):
+    from grre_jax.reporting.evaluation_tables import print_evaluations
+
+    monkeypatch.setenv("COLUMNS", str(columns))
+    out = io.StringIO()
+    row = {"accuracy": 0.5, "accuracy_low": 0.25, "accuracy_high": 0.75, "response_length": 12.0}
+    row |= {"reward": 0.1, "reward_low": -0.1, "reward_high": 0.3, "component_[b]": 0.5}
+    row |= {"kl_to_start": 0.01, "left_out": {"maj_at_k": "[bold]why"}}
+    print_evaluations({"[red]policy": (100, row)}, make_console(file=out))
+    printed = "".join(out.getvalue().replace("│", " ").split())
+    assert "…" not in printed and "\\" not in printed
+    assert "[b]" in printed and "[bold]why" in printed

@@ -16,6 +16,7 @@ from grre_jax.cli import NEEDED_DATA, make_parser
 from grre_jax.config import Config
 from grre_jax.fields import fields
 from grre_jax.objectives.numbers import NUMBERS
+from grre_jax.objectives.table import NOTATION
 from grre_jax.reporting.metric_names import METRIC_NAMES
 
 KINDS = {
@@ -131,8 +132,7 @@ def _option(action: argparse.Action) -> str:
 
 def algorithms() -> str:
     """Every algorithm, and the numbers that they take."""
-    notation = sys.modules["grre_jax.objectives.table"].__doc__.split("\n\n")[2]
-    lines = ["# Algorithms", "", formulas.as_markdown(" ".join(notation.split())), ""]
+    lines = ["# Algorithms", "", formulas.as_markdown(NOTATION), ""]
     lines += ["`grre algorithms` prints these; `--objective.name NAME` trains with one.", ""]
     for row in objectives.algorithm_table():
         given = {name: "?" if value is None else value for name, value in row.defaults.items()}

@@ -106,6 +106,10 @@ def _composition(config: Config) -> dict[str, Any]:
     return made | {"mixed": mixed}
 
 
+_TITLES = ("steps", "sampled by version", "fresh batches", "fresh places", "updates old")
+_TITLES += ("replayed a step",)
+
+
 def _print(config: Config, told: dict[str, Any], console: Any) -> None:
     from rich.table import Table
 
@@ -114,15 +118,9 @@ def _print(config: Config, told: dict[str, Any], console: Any) -> None:
     console.print(f"{run['name']}: {run['steps']} steps, {run['regime'] or 'all data is stored already'}", style="bold", markup=False)
     console.print(_composed(step, config), markup=False)
     if told["rows"]:
-        table = Table(
-            "steps",
-            "sampled by version",
-            "fresh batches",
-            "fresh places",
-            "updates old",
-            "replayed a step",
-            title="What each step trains on",
-        )
+        table = Table(title="What each step trains on")
+        for title in _TITLES:
+            table.add_column(title, overflow="fold")
         for cells in _rows([Stretch(**row) for row in told["rows"]]):
             table.add_row(*cells)
         console.print(table)
@@ -198,14 +196,21 @@ def _print_staleness(console: Any, staleness: dict[str, Any]) -> None:
     kinds = [kind for kind in counts if counts[kind]]
     if not total:
         return
-    table = Table("updates old", *(f"{kind} groups" for kind in kinds), "share", "", title="Staleness over the run")
+    titles = ("updates old", *(f"{kind} groups" for kind in kinds), "share")
+    table = Table(*titles, "", title="Staleness over the run")
     rows = [(_range(low, high), held) for low, high, held in timeline.bins(counts)]
     rows += [("unknown (stored)", {"unknown": staleness["unknown"]})] if staleness["unknown"] else []
     largest = max(sum(held.values()) for _, held in rows)
+    labels = max(len(label) for label, _ in rows)
+    taken = max(labels, len(titles[0])) + sum(map(len, titles[1:])) + 3 * (len(titles) + 1) + 2
+    bar = max(1, min(BAR, console.width - taken))  # a bar that is cut would say less than it does
     for label, held in rows:
         groups = sum(held.values())
         table.add_row(
-            label, *(str(held.get(kind, "")) for kind in kinds), f"{groups / total:.1%}", "█" * max(round(BAR * groups / largest), 1)
+            label,
+            *(str(held.get(kind, "")) for kind in kinds),
+            f"{groups / total:.1%}",
+            "█" * max(round(bar * groups / largest), 1),
         )
     console.print(table)
 

@@ -1,10 +1,6 @@
 """The table of named algorithms: each row says which parts an algorithm is composed of, and with which numbers.
 
 To follow a name to its gradient: its row here, `policy_loss` where the parts meet, and the module of the part (`masks`, `weights`, `terms`).
-
-In the formulas l is a token's log-prob, q the stored one of the policy that sampled, p that at the start of the update, f the
-reference's; d = l - q, rho = e^d; n the response's length, S the sum of d over it, s = e^(S/n), W = e^S; A the advantage, r the reward;
-g is the gradient; M(one-side) = 1[A >= 0, rho <= 1 + e_high] or 1[A <= 0, rho >= 1 - e_low].
 """
 
 from collections.abc import Mapping
@@ -13,6 +9,16 @@ from types import MappingProxyType
 from typing import Any
 
 Paper = tuple[str, str]
+
+# What the letters in the formulas mean.
+NOTATION = (
+    "In the formulas l is a token's log-prob, q the stored one of the policy that sampled, p that "
+    "at the start of the update, f the reference's; d = l - q, rho = e^d; n the response's "
+    "length, S the sum of d over it, s = e^(S/n), W = e^S; A the advantage, r the reward, K the "
+    "group's size; e_low, e_high and e are epsilon_low, epsilon_high and std_epsilon, e'_low and "
+    "e'_high the outer range; g is the gradient; M(one-side) = 1[A >= 0, rho <= 1 + e_high] or "
+    "1[A <= 0, rho >= 1 - e_low]."
+)
 
 REC = ("Group-Relative REINFORCE Is Secretly an Off-Policy Algorithm", "https://arxiv.org/abs/2509.24203")
 TRINITY = ("Trinity-RFT", "https://arxiv.org/abs/2505.17826")

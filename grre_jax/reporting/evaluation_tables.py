@@ -18,8 +18,8 @@ def print_evaluations(rows: Mapping[str, tuple[int | None, Mapping[str, Any]]], 
         rows: by the policy's name, its step (None for a model that is no run's) and what `training.evaluate` and `training.measures` say of it, in one dictionary.
         console: a rich console.
     """
-    from rich.markup import escape
     from rich.table import Table
+    from rich.text import Text
 
     stepped = any(step is not None for step, _ in rows.values())
     distance = any("kl_to_start" in row for _, row in rows.values())
@@ -31,8 +31,10 @@ def print_evaluations(rows: Mapping[str, tuple[int | None, Mapping[str, Any]]], 
     reward = any("reward" in row and row["reward"] != row.get("accuracy") for _, row in rows.values())
     components = list(dict.fromkeys(name for _, row in rows.values() for name in row if name.startswith(COMPONENT)))
     titles = ["policy", *["step"] * stepped, *["accuracy"] * accuracy, *["95% interval"] * interval, *["reward", "95% interval"] * reward]
-    titles += [*(escape(name.removeprefix(COMPONENT)) for name in components), *["KL to the start"] * distance, "length"]
-    table = Table(*titles)
+    titles += [*(Text(name.removeprefix(COMPONENT)) for name in components), *["KL to the start"] * distance, "length"]
+    table = Table()
+    for title in titles:
+        table.add_column(title, overflow="fold")
     for name, (step, row) in rows.items():
         cells = [name, *[str(step)] * stepped, *[_share(row.get("accuracy"))] * accuracy]
         cells += [_interval(row["accuracy_low"], row["accuracy_high"]) if "accuracy" in row else ""] * interval

@@ -132,7 +132,7 @@ def print_group(console: "Console", number: int, entry: Entry, group: Group, wid
     correct = ["correct"] if group.correct is not None else []
     for name in ("reward", *correct, *numbers, "ended", "tokens", "version", "source", "completion"):
         right = name in ("reward", "tokens", *numbers)
-        table.add_column(plain(name), justify="right" if right else "left")
+        table.add_column(plain(name), justify="right" if right else "left", overflow="fold")
     for k in sorted(range(group.num_completions), key=lambda k: -float(group.rewards[k])):
         table.add_row(
             f"{group.rewards[k]:g}",

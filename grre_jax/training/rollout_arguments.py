@@ -142,7 +142,8 @@ def print_changes(changes: Changes, console: Console) -> None:
     if count:
         table = Table(title="changed rewards")
         for name in ("before", "now", "completions", "for instance"):
-            table.add_column(name, justify="left" if name == "for instance" else "right")
+            justify = "left" if name == "for instance" else "right"
+            table.add_column(name, justify=justify, overflow="fold")
         for kind, number in changes.counts.most_common(MOST_ROWS):
             before, now = (f"{value:g}" for value in kind) if kind else ("others", "others")
             table.add_row(before, now, f"{number:,}", _plain(", ".join(changes.examples[kind])))
