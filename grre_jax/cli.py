@@ -84,6 +84,7 @@ def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
         "--output",
         help="the folder for plots/, summary.json and report.html: the run's own for one run, A-vs-B beside the first for several, if not given",
     )
+    report.add_argument("--completions", type=int, metavar="N", help="the most completions of each run on the page; 200 if not given")
     report.set_defaults(run=_report)
 
     algorithms = commands.add_parser("algorithms", help="the objectives, with formula, defaults and what data each needs")
@@ -254,7 +255,8 @@ def _compile(known: argparse.Namespace, rest: list[str]) -> int:
 def _report(known: argparse.Namespace, _: list[str]) -> int:
     from grre_jax.training import stored_reports
 
-    stored_reports.report(known.folders, known.output)
+    given = {} if known.completions is None else {"completions": known.completions}
+    stored_reports.report(known.folders, known.output, **given)
     return 0
 
 

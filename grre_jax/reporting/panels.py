@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int
 
+from grre_jax.reporting.metric_names import described
 from grre_jax.reporting.metrics import Metrics, series
 from grre_jax.reporting.smoothing import binned, central_band, smooth, smoothing_width
 
@@ -103,6 +104,40 @@ PANELS = (
     ),
     Panel("response_length", "Response length", "tokens", "train", "response_length", "{:.1f}".format),
 )
+
+# On the page beside `PANELS`, where a run recorded them; titles of scalars whose names do not say enough.
+MORE = (
+    ("train", "effective_sample_size", "Effective sample size"),
+    ("train", "staleness", "Staleness"),
+    ("train", "kl_behavior_k3", "KL of the data's policy to the policy"),
+    ("eval", "reward", "Reward, evaluation"),
+    ("train", "accuracy", "Accuracy, training"),
+    ("train", "no_signal_groups", "Groups without a signal"),
+    ("train", "grad_norm", "Gradient norm"),
+    ("train", "loss", "Loss"),
+    ("train", "discarded", "Discarded groups"),
+    ("train", "verify_failures", "Completions without a verdict"),
+    ("warm_start", "loss", "Loss, warm start"),
+)
+COMPONENT = "component_"
+
+
+def page_panels(runs: Mapping[str, Metrics]) -> tuple[Panel, ...]:
+    """The panels that any of the runs has data for: `PANELS`, `MORE` and a panel for each component of the reward."""
+    names = {(kind, name) for metrics in runs.values() for kind, rows in metrics.items() for row in rows for name in row}
+    parts = sorted((name, kind) for kind, name in names if name.startswith(COMPONENT))
+    where = {"eval": ", evaluation", "train": ", training"}
+    more = [*MORE, *((kind, name, f"Component {name.removeprefix(COMPONENT)}{where.get(kind, '')}") for name, kind in parts)]
+    bands = {"reward": ("reward_low", "reward_high")}
+    found = [_panel(kind, key, title, bands.get(key) if kind == "eval" else None) for kind, key, title in more]
+    return tuple(panel for panel in (*PANELS, *found) if (panel.kind, panel.key) in names)
+
+
+def _panel(kind: str, key: str, title: str, band: tuple[str, str] | None) -> Panel:
+    entry = described(kind, key)
+    percent = entry is not None and entry.unit.startswith("share of")
+    form = "{:.1%}".format if percent else _three_digits
+    return Panel(f"{kind}_{key}", title, entry.unit if entry else "", kind, key, form, percent, from_zero=percent, band=band)
 
 
 def run_colours(names: Sequence[str]) -> dict[str, str]:

@@ -91,7 +91,8 @@ def run(config: Config, role: Role, *, resume: bool, overwrite: bool, console: A
     held_out = held_out_groups(parts)
     contains = training_contents(parts, folders.values())
     check(parts, samples=role.samples, contains=contains)
-    provenance = {**parts.provenance(), "contains": sorted(contains)}
+    lines = header(parts, config.folder)
+    provenance = {**parts.provenance(), "contains": sorted(contains), "header": lines}
     optimizer = states.make_optimizer(config.optimizer)
     graph, state = states.create(parts.model, optimizer, parts.mesh, donate=True)
     with workspaces.opened(config.folder) as work, contextlib.ExitStack() as stack:
@@ -100,7 +101,7 @@ def run(config: Config, role: Role, *, resume: bool, overwrite: bool, console: A
         folder = config.folder
         if first:
             stored_folders.record(folder, folders)
-        reporting.print_header(header(parts, folder), console=console)
+        reporting.print_header(lines, console=console)
 
         own = _own_rollouts(folder / "rollouts") if config.samples else None
         publish = partial(work.push, held.check if held else None)
