@@ -6,6 +6,7 @@ import io
 import json
 import math
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -38,14 +39,14 @@ nav { margin-top: 1rem; } nav a { margin-right: 1rem; display: inline-block; } a
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; max-width: 100%%; }
 th, td { padding: .25rem .75rem; border-bottom: 1px solid var(--line); text-align: right; vertical-align: top; }
 thead th { font-weight: 600; } tbody th { text-align: left; color: var(--muted); font-weight: 400; min-width: 8rem; padding-left: 0; }
-#what-ran td, #configuration td, .pairs td { text-align: left; } tr.differs th { color: var(--ink); font-weight: 600; }
+#what-ran td, #configuration td, .pairs td, #what-ran thead th, #configuration thead th { text-align: left; } tr.differs th { color: var(--ink); font-weight: 600; }
 .explained tbody th { color: var(--ink); max-width: 34rem; } small { display: block; font-size: .8rem; line-height: 1.35; }
 .panels { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%%, 20rem), 1fr)); gap: 1.5rem 1.25rem; align-items: start; }
-figure { margin: 0; min-width: 0; } figure svg { display: block; width: 100%%; height: auto; } figure details { font-size: .85rem; } figure details small { margin-top: .25rem; }
+figure { margin: 0; min-width: 0; } figure svg { display: block; width: 100%%; height: auto; } figure svg text { fill: var(--muted); } figure details { font-size: .85rem; } figure details small { margin-top: .25rem; }
 figure summary { color: var(--muted); font-family: ui-monospace, monospace; font-size: .8rem; } .legend span { margin-right: 1.25rem; white-space: nowrap; } .legend svg { vertical-align: middle; }
 pre { white-space: pre-wrap; overflow-wrap: anywhere; margin: 0; padding: .5rem .75rem; background: var(--soft); border-radius: 6px; font-size: 13px; max-height: 22rem; overflow-y: auto; }
 .group { margin: 1.5rem 0; } .group h3 { margin-top: 0; } .cards { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%%, 17rem), 1fr)); gap: .75rem; margin-top: .75rem; }
-.card, .flat article { min-width: 0; } .facts { margin: 0 0 .25rem; font-size: .8rem; color: var(--muted); } .facts span { margin-right: .75rem; } .facts b { color: var(--ink); }
+.card, .flat article { min-width: 0; } .facts { margin: 0 0 .25rem; font-size: .8rem; color: var(--muted); } .facts span { margin-right: .6rem; display: inline-block; } .facts b { color: var(--ink); }
 .card pre { border-left: 3px solid var(--line); } .best pre { border-color: var(--good); } .worst pre { border-color: var(--bad); } .flat article { margin: 1.25rem 0; } .flat .card { margin-top: .5rem; }
 select, input { font: inherit; }
 @media (max-width: 40rem) {
@@ -100,7 +101,7 @@ def write_page(
       The path.
     """
     import jinja2
-    from markupsafe import Markup
+    from markupsafe import Markup, escape
 
     names = list(runs)
     flat = {name: _flat(configs[name]) for name in names if name in configs}
@@ -109,7 +110,7 @@ def write_page(
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("grre_jax.reporting", "."), autoescape=True, undefined=jinja2.StrictUndefined
     )
-    environment.filters["cut"] = _cut
+    environment.filters |= {"cut": _cut, "code": lambda text: Markup(re.sub("`(.+?)`", r"<code>\1</code>", str(escape(text))))}
     text = environment.get_template(TEMPLATE).render(
         title=" · ".join(names),
         names=names,

@@ -61,6 +61,7 @@ class Panel:
       percent: whether the axis is in percent of 1.
       from_zero: whether the axis always starts at 0.
       band: the scalars of the lower and upper bound of an interval.
+      smoothed: whether many training steps get a smooth line; not what the regime sets.
     """
 
     name: str
@@ -72,6 +73,7 @@ class Panel:
     percent: bool = False
     from_zero: bool = False
     band: tuple[str, str] | None = None
+    smoothed: bool = True
 
 
 def _three_digits(value: float) -> str:
@@ -109,7 +111,7 @@ PANELS = (
 MORE = (
     ("train", "effective_sample_size", "Effective sample size"),
     ("train", "staleness", "Staleness"),
-    ("train", "kl_behavior_k3", "KL of the data's policy to the policy"),
+    ("train", "kl_behavior_k3", "KL, behaviour to policy"),
     ("eval", "reward", "Reward, evaluation"),
     ("train", "accuracy", "Accuracy, training"),
     ("train", "no_signal_groups", "Groups without a signal"),
@@ -137,7 +139,18 @@ def _panel(kind: str, key: str, title: str, band: tuple[str, str] | None) -> Pan
     entry = described(kind, key)
     percent = entry is not None and entry.unit.startswith("share of")
     form = "{:.1%}".format if percent else _three_digits
-    return Panel(f"{kind}_{key}", title, entry.unit if entry else "", kind, key, form, percent, from_zero=percent, band=band)
+    return Panel(
+        f"{kind}_{key}",
+        title,
+        entry.unit if entry else "",
+        kind,
+        key,
+        form,
+        percent,
+        from_zero=percent,
+        band=band,
+        smoothed=key != "staleness",
+    )
 
 
 def run_colours(names: Sequence[str]) -> dict[str, str]:
@@ -228,7 +241,7 @@ def _draw_run(axis, metrics: Metrics, panel: Panel, steps: Int[np.ndarray, "n"],
         if len(at) and len(low) == len(high):
             axis.fill_between(at, low, high, color=colour, alpha=0.16 if alone else 0.11, linewidth=0)
             extent += [*low[np.isfinite(low)], *high[np.isfinite(high)]]
-    if panel.kind == "train" and finite.sum() >= SMOOTHED_FROM:
+    if panel.smoothed and panel.kind == "train" and finite.sum() >= SMOOTHED_FROM:
         if len(steps) <= SHADED_FROM:
             axis.plot(steps, values, color=colour, alpha=0.28 if alone else 0.13, linewidth=0.7)
         else:

@@ -121,6 +121,7 @@ def test_curves_are_drawn_of_what_was_recorded_in_the_colours_of_the_page(make_r
     assert len(pictures) == len(drawn) and not any(re.search("#[0-9a-f]{6}", picture) for picture in pictures)
     assert all("var(--run-0)" in picture for picture in pictures)
     assert described("train", "effective_sample_size").meaning in html.unescape(text)
+    assert "As <code>effective_sample_size</code>" not in text and "As <code>staleness</code>." in text
 
 
 def test_what_ran_is_in_the_head(run):
