@@ -216,12 +216,24 @@ def _evaluate(known: argparse.Namespace, rest: list[str]) -> int:
         raise UsageError(f"--json {known.json} is a folder: name a file")
     if known.json and not Path(known.json).resolve().parent.is_dir():
         raise UsageError(f"--json {known.json}: the folder {Path(known.json).parent} does not exist: make it first")
+    if known.json:
+        _require_writable(Path(known.json))
     with _joined(known):
         evaluate = finished.evaluate_run if finished.is_run(path) else evaluate_model.evaluate_model
         result = evaluate(path, [*fields, *rest])
         if known.json and processes.is_first():
             Path(known.json).write_text(json.dumps(result, indent=2) + "\n")
     return 0
+
+
+def _require_writable(path: Path) -> None:
+    """UsageError if no file can be written beside `path`: it is found out before anything is computed."""
+    import tempfile
+
+    try:
+        tempfile.TemporaryFile(dir=path.parent).close()
+    except OSError as error:
+        raise UsageError(f"--json {path} cannot be written ({error.strerror}): name another file") from error
 
 
 def _sample(known: argparse.Namespace, _: list[str]) -> int:
