@@ -20,6 +20,7 @@ setup(
     license="Apache-2.0",
     python_requires=">=3.11",
     packages=find_packages(include=["grre_jax", "grre_jax.*"]),
+    package_data={"grre_jax.reporting": ["*.jinja"]},
     install_requires=[
         "jax>=0.10",
         "flax>=0.12",

@@ -109,6 +109,7 @@ def make_parser(rollouts: bool = True) -> argparse.ArgumentParser:
         "--output",
         help="the folder for plots/, summary.json and report.html: the run's own for one run, A-vs-B beside the first for several, if not given",
     )
+    report.add_argument("--completions", type=int, metavar="N", help="the most completions of each run on the page; 200 if not given")
     report.set_defaults(run=_report)
 
     algorithms = commands.add_parser(
@@ -243,12 +244,24 @@ def _evaluate(known: argparse.Namespace, rest: list[str]) -> int:
         raise UsageError(f"--output {output} is a folder: name a file")
     if output and not output.resolve().parent.is_dir():
         raise UsageError(f"--output {output}: the folder {output.parent} does not exist: make it first")
+    if output:
+        _require_writable(output)
     with _joined(known):
         evaluate = finished.evaluate_run if finished.is_run(path) else evaluate_model.evaluate_model
         result = evaluate(path, [*fields, *rest])
         if output and processes.is_first():
             whole_files.replace(output, json.dumps(result, indent=2) + "\n")
     return 0
+
+
+def _require_writable(path: Path) -> None:
+    """UsageError if no file can be written beside `path`: it is found out before anything is computed."""
+    import tempfile
+
+    try:
+        tempfile.TemporaryFile(dir=path.parent).close()
+    except OSError as error:
+        raise UsageError(f"--output {path} cannot be written ({error.strerror}): name another file") from error
 
 
 def _sample(known: argparse.Namespace, _: list[str]) -> int:
@@ -282,7 +295,8 @@ def _compile(known: argparse.Namespace, rest: list[str]) -> int:
 def _report(known: argparse.Namespace, _: list[str]) -> int:
     from grre_jax.training import stored_reports
 
-    stored_reports.report(known.folders, known.output)
+    given = {} if known.completions is None else {"completions": known.completions}
+    stored_reports.report(known.folders, known.output, **given)
     return 0
 
 

@@ -328,6 +328,7 @@ def test_evaluate_with_short_names(copy, capsys, monkeypatch, fails, tmp_path):
     assert "kl_to_start" not in result["last"] and "KL" not in capsys.readouterr().out  # that takes the policy's own completions
     assert "field evaluation.questions takes a whole number" in fails(2, "evaluate", copy, "--questions", "x")
     assert "make it first" in fails(2, "evaluate", copy, "--output", tmp_path / "none" / "e.json")
+    assert "--output /proc/e.json cannot be written" in fails(2, "evaluate", copy, "--output", "/proc/e.json")
 
 
 def test_evaluate_a_model(run, capsys, monkeypatch, tmp_path):

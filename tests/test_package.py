@@ -3,6 +3,7 @@
 import importlib.metadata
 import subprocess
 import sys
+from pathlib import Path
 
 import grre_jax
 from grre_jax import cli
@@ -41,3 +42,12 @@ def test_metadata_matches_the_code():
 def test_the_console_script_is_main():
     (script,) = [entry for entry in importlib.metadata.distribution("grre-jax").entry_points if entry.name == "grre"]
     assert script.group == "console_scripts" and script.load() is cli.main
+
+
+def test_what_is_built_has_every_file_of_the_package(tmp_path):
+    """Templates too, which are no Python."""
+    root = Path(grre_jax.__file__).parent
+    command = [sys.executable, "setup.py", "--quiet", "build_py", "--build-lib", str(tmp_path)]
+    subprocess.run(command, cwd=root.parent, check=True, capture_output=True, timeout=120)
+    own = {path.relative_to(root) for path in root.rglob("*") if path.is_file() and "__pycache__" not in path.parts}
+    assert own - {path.relative_to(tmp_path / "grre_jax") for path in tmp_path.rglob("*")} == set()

@@ -1,10 +1,37 @@
-"""Completions of a run to be looked at: a few groups of its rollout folder, the best- and the worst-rewarded completions of each."""
+"""Completions of a run to read: whole groups of its rollout folder, at even distances over the run."""
 
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-GROUPS, EACH = 4, 2  # groups of a run; completions from either end of a group's rewards
+import numpy as np
+
+COMPLETIONS = 200  # embedded of a run, where no other number is asked for
+OF_A_GROUP = 32  # most of one group: the best and the worst
+
+
+@dataclass(frozen=True)
+class ShownCompletion:
+    """One completion. A number that is unknown is NaN.
+
+    Attributes:
+      number: in its group, from 0.
+      text: as the model wrote it.
+      reward: what it was given.
+      advantage: its reward less the group's mean.
+      length: in tokens.
+      logprob: mean log-prob of its tokens under the policy that sampled it, nats.
+      components: of the reward, by name.
+    """
+
+    number: int
+    text: str
+    reward: float
+    advantage: float
+    length: float
+    logprob: float
+    components: tuple[tuple[str, float], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -12,27 +39,52 @@ class ShownGroup:
     """One group.
 
     Attributes:
-      title: which group it is.
+      name: which question.
+      version: of the policy that sampled it, the number of updates it had seen; NaN if unknown.
       prompt: its text.
       answer: the ground truth, or "".
-      completions: (reward, number in the group, text), the best first.
+      completions: the best first.
+      total: completions that the group has.
     """
 
-    title: str
+    name: str
+    version: float
     prompt: str
     answer: str
-    completions: tuple[tuple[float, int, str], ...]
+    completions: tuple[ShownCompletion, ...]
+    total: int
 
 
-def shown_groups(rollout_folder: str | os.PathLike, groups: int = GROUPS, each: int = EACH) -> tuple[ShownGroup, ...]:
+@dataclass(frozen=True)
+class Shown:
+    """The groups that are shown of a run.
+
+    Attributes:
+      groups: in the order of the run.
+      total_groups, total_completions: that the rollout folder holds.
+    """
+
+    groups: tuple[ShownGroup, ...]
+    total_groups: int
+    total_completions: int
+
+    @property
+    def completions(self) -> int:
+        """How many completions are shown."""
+        return sum(len(group.completions) for group in self.groups)
+
+
+def shown_groups(rollout_folder: str | os.PathLike, completions: int = COMPLETIONS) -> Shown | None:
     """Groups of a run's own rollout folder: the first, the last, and between them at even distances; each the nearest that has a signal, where there is one near.
 
     None is shown twice.
 
     Args:
-      rollout_folder: a folder or the URL of one; none are shown of one that does not exist.
-      groups: how many at most.
-      each: completions shown from either end of the rewards.
+      rollout_folder: a folder or the URL of one.
+      completions: how many to show at most, in whole groups; at least one group is shown.
+
+    Returns:
+      None if the folder does not exist or holds nothing.
 
     Raises:
       DataError: the folder's manifest or a group is damaged; names the file.
@@ -42,14 +94,18 @@ def shown_groups(rollout_folder: str | os.PathLike, groups: int = GROUPS, each: 
 
     folder = store_path.of(rollout_folder)
     if not folder.is_dir():
-        return ()
+        return None
     reader = rollouts.read(folder)
-    count = min(groups, len(reader))
+    if not len(reader):
+        return None
+    total = sum(entry.completions for entry in reader.datasets)
+    each = min(max(math.ceil(total / len(reader)), 1), OF_A_GROUP)
+    count = min(max(completions // each, 1), len(reader))
     chosen: list[int] = []
     for place in range(count):
         wanted = round(place * (len(reader) - 1) / max(count - 1, 1))
         chosen.append(_near(reader, wanted, after=chosen[-1] if chosen else -1))
-    return tuple(_shown(reader[number], each) for number in chosen)
+    return Shown(tuple(_shown(reader[number], min(each, completions)) for number in chosen), len(reader), total)
 
 
 def _near(reader, number: int, after: int, far: int = 8) -> int:
@@ -58,15 +114,32 @@ def _near(reader, number: int, after: int, far: int = 8) -> int:
     return next((n for n in candidates if reader[n].has_signal), number)
 
 
-def _shown(group, each: int) -> ShownGroup:
+def _shown(group, most: int) -> ShownGroup:
     version = int(group.policy_version[0]) if len(group.policy_version) else -1
-    sampled = f", sampled by policy version {version}" if version >= 0 else ""
-    return ShownGroup(
-        f"{group.question_id or group.group_id}{sampled}", group.prompt, group.answer, _ends(group.rewards.tolist(), group.texts, each)
-    )
+    rewards, mean = group.rewards.astype(float), float(group.rewards.mean())
+    counted = len(group.tokens) > 0
+    logprobs = group.behavior_logprobs
+    found = []
+    for number in _ends(rewards.tolist(), most):
+        tokens = slice(*group.offsets[number : number + 2])
+        known = logprobs is not None and tokens.stop > tokens.start
+        found.append(
+            ShownCompletion(
+                number=number,
+                text=group.texts[number],
+                reward=float(rewards[number]),
+                advantage=float(rewards[number] - mean),
+                length=float(group.lengths[number]) if counted else math.nan,
+                logprob=float(np.mean(logprobs[tokens])) if known else math.nan,
+                components=tuple((name, float(values[number])) for name, values in (group.components or {}).items()),
+            )
+        )
+    name = group.question_id or group.group_id
+    return ShownGroup(name, version if version >= 0 else math.nan, group.prompt, group.answer, tuple(found), len(rewards))
 
 
-def _ends(rewards: Sequence[float], texts: Sequence[str], each: int) -> tuple[tuple[float, int, str], ...]:
+def _ends(rewards: Sequence[float], most: int) -> list[int]:
+    """Places of the rewards, the highest first; of many the highest and the lowest."""
     order = sorted(range(len(rewards)), key=lambda k: (-rewards[k], k))
-    shown = order if len(order) <= 2 * each else order[:each] + order[-each:]
-    return tuple((float(rewards[k]), k, texts[k]) for k in shown)
+    low = most // 2
+    return order if len(order) <= most else order[: most - low] + order[len(order) - low :]

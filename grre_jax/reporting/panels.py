@@ -7,6 +7,7 @@ from urllib.parse import quote
 import numpy as np
 from jaxtyping import Float, Int
 
+from grre_jax.reporting.metric_names import described
 from grre_jax.reporting.metrics import COMPONENT, Metrics, accuracy_known, component_names, series
 from grre_jax.reporting.smoothing import binned, central_band, smooth, smoothing_width
 
@@ -61,6 +62,7 @@ class Panel:
       percent: whether the axis is in percent of 1.
       from_zero: whether the axis always starts at 0.
       band: the scalars of the lower and upper bound of an interval.
+      smoothed: whether many training steps get a smooth line; not what the regime sets.
     """
 
     name: str
@@ -72,6 +74,7 @@ class Panel:
     percent: bool = False
     from_zero: bool = False
     band: tuple[str, str] | None = None
+    smoothed: bool = True
 
 
 def _three_digits(value: float) -> str:
@@ -104,6 +107,42 @@ PANELS = (
     ),
     Panel("response_length", "Response length", "tokens", "train", "response_length", "{:.1f}".format),
 )
+
+# On the page beside `PANELS`, where a run recorded them; titles of scalars whose names do not say enough.
+MORE = (
+    ("train", "effective_sample_size", "Effective sample size"),
+    ("train", "staleness", "Staleness"),
+    ("train", "kl_behavior_k3", "KL, behaviour to policy"),
+    ("train", "accuracy", "Accuracy, training"),
+    ("train", "no_signal_groups", "Groups without a signal"),
+    ("train", "grad_norm", "Gradient norm"),
+    ("train", "loss", "Loss"),
+    ("train", "discarded", "Discarded groups"),
+    ("train", "verify_failures", "Completions without a verdict"),
+    ("warm_start", "loss", "Loss, warm start"),
+)
+
+def page_panels(runs: Mapping[str, Metrics]) -> tuple[Panel, ...]:
+    """The panels of a page: those of the overview and beside it, and `MORE`, as far as any run has data for them."""
+    found = (*overview_panels(runs.values()), *further_panels(runs.values()), *(_panel(*more) for more in MORE))
+    return tuple(panel for panel in found if any(has_data(metrics, panel) for metrics in runs.values()))
+
+
+def _panel(kind: str, key: str, title: str) -> Panel:
+    entry = described(kind, key)
+    percent = entry is not None and entry.unit.startswith("share of")
+    form = "{:.1%}".format if percent else _three_digits
+    return Panel(
+        f"{kind}_{key}",
+        title,
+        entry.unit if entry else "",
+        kind,
+        key,
+        form,
+        percent,
+        from_zero=percent,
+        smoothed=key != "staleness",
+    )
 
 
 # In accuracy's place where no run knows what is correct.
@@ -229,7 +268,7 @@ def _draw_run(axis, metrics: Metrics, panel: Panel, steps: Int[np.ndarray, "n"],
         if len(at) and len(low) == len(high):
             axis.fill_between(at, low, high, color=colour, alpha=0.16 if alone else 0.11, linewidth=0)
             extent += [*low[np.isfinite(low)], *high[np.isfinite(high)]]
-    if panel.kind == "train" and finite.sum() >= SMOOTHED_FROM:
+    if panel.smoothed and panel.kind == "train" and finite.sum() >= SMOOTHED_FROM:
         if len(steps) <= SHADED_FROM:
             axis.plot(steps, values, color=colour, alpha=0.28 if alone else 0.13, linewidth=0.7)
         else:

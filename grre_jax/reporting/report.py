@@ -7,11 +7,12 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from grre_jax import whole_files
 from grre_jax.console import make_console
 from grre_jax.errors import DataError, UsageError
-from grre_jax.reporting.completions import ShownGroup, shown_groups
+from grre_jax.reporting.completions import COMPLETIONS, Shown, shown_groups
 from grre_jax.reporting.curves import draw_curves
 from grre_jax.reporting.metrics import FILE_NAME, Metrics, read_metrics
 from grre_jax.reporting.page import PAGE_NAME, write_page
@@ -47,6 +48,7 @@ def report(
     output: str | os.PathLike | None = None,
     *,
     rollouts: Mapping[Path, str | os.PathLike] | None = None,
+    completions: int = COMPLETIONS,
     console=None,
 ) -> Report:
     """Redraws the curves of one run or overlays those of several, writes `summary.json` and the page `report.html`, and prints the table.
@@ -58,12 +60,15 @@ def report(
       output: where `plots/`, `summary.json` and `report.html` go. By default one run's own folder; of several runs, a folder beside the first
         that is named after all of them, so that the same comparison is always redrawn in the same place.
       rollouts: by run folder, where its rollout folder lies if that is not `rollouts` in it: of a run in an object store, say.
+      completions: how many of each run to put on the page, at most; 0 for none.
       console: the rich console; one on standard output by default.
 
     Raises:
-      UsageError: no run was given, or the output cannot be written to, is a file, another run's folder, or holds another report.
+      UsageError: no run was given, `completions` is negative, or the output cannot be written to, is a file, another run's folder, or holds another report.
       DataError: a run's folder or its metrics are missing, broken or empty; names the folder and what to do.
     """
+    if completions < 0:
+        raise UsageError(f"--completions must be at least 0, got {completions}")
     folders = _unique_folders(run_folders)
     metrics = [_read(folder) for folder in folders]
     names = run_names(folders)
@@ -73,35 +78,55 @@ def report(
     summaries = tuple(summarise(name, str(folder), rows) for name, folder, rows in zip(names, folders, metrics, strict=True))
     runs = dict(zip(names, metrics, strict=True))
     subtitle = _subtitle(summaries[0]) if len(summaries) == 1 else ""
-    configs = {name: config for name, folder in zip(names, folders, strict=True) if (config := _config(folder))}
+    configs = {name: config for name, folder in zip(names, folders, strict=True) if (config := _json(folder / "config.json"))}
+    headers = {name: _what_ran(folder, configs.get(name, {})) for name, folder in zip(names, folders, strict=True)}
     _make_writable(target, called)
     plots = draw_curves(runs, target / PLOTS_FOLDER, subtitle=subtitle)
     summary_path, colours = write_summary(target, summaries), run_colours(names)
     console = console if console is not None else make_console()
     elsewhere = rollouts or {}
     samples = {
-        name: _samples(name, elsewhere.get(folder, folder / "rollouts"), console) for name, folder in zip(names, folders, strict=True)
+        name: _samples(name, elsewhere.get(folder, folder / "rollouts"), completions, console)
+        for name, folder in zip(names, folders, strict=True)
     }
-    page_path = write_page(target / PAGE_NAME, summaries, runs, plots, colours, configs=configs, samples=samples, note=subtitle)
+    page_path = write_page(target / PAGE_NAME, summaries, runs, configs=configs, headers=headers, samples=samples, note=subtitle)
     print_summaries(summaries, console, colours)
     for label, path in (("curves", plots[0].parent), ("summary", summary_path), ("page", page_path)):
         console.print(f"{label:<8} {path}", markup=False, highlight=False, soft_wrap=True)
     return Report(folder=target, summaries=summaries, plots=tuple(plots), summary_path=summary_path, page_path=page_path)
 
 
-def _config(folder: Path) -> dict[str, object]:
-    """A run's configuration; nothing of a folder without one."""
-    file = folder / "config.json"
+def _json(file: Path) -> dict[str, object]:
+    """What a JSON file of a run's folder holds; nothing if it is not there."""
     try:
         return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
     except ValueError as error:
         raise DataError(f"{file} is no JSON ({error}): restore it from a copy, or leave that run out") from error
 
 
-def _samples(name: str, folder: str | os.PathLike, console) -> tuple[ShownGroup, ...] | str:
+def _what_ran(folder: Path, config: Mapping[str, Any]) -> dict[str, str]:
+    """What the run said of itself when it began; of a run that kept no such lines, what its configuration says."""
+    if lines := _json(folder / "provenance.json").get("header"):
+        return {label: str(text) for label, text in lines.items() if text is not None}
+    own = {"model": ("path",), "task": ("name", "options"), "objective": ("name", "options"), "regime": ()}
+    found = {}
+    for section, fields in own.items():
+        values = config.get(section)
+        if isinstance(values, Mapping):
+            chosen = {name: values[name] for name in fields or values if values.get(name)}
+            found[section] = ", ".join(f"{name} {value}" for name, value in chosen.items()) or "the default"
+    return found
+
+
+def _samples(name: str, folder: str | os.PathLike, completions: int, console) -> Shown | str:
     """Completions to show, or why there are none: the curves do not need them."""
+    if not completions:
+        return "no completions: --completions 0 was asked for"
     try:
-        return shown_groups(folder) or "no completions: the run's rollouts are not there (a run on stored data has none of its own)"
+        return (
+            shown_groups(folder, completions)
+            or "no completions: the run's rollouts are not there (a run on stored data has none of its own)"
+        )
     except DataError as error:
         console.print(f"completions of {name} are not shown: {error}", markup=False, highlight=False, soft_wrap=True)
         return f"no completions: {error}"

@@ -34,12 +34,13 @@ def in_words(histogram: Sequence[tuple[int, int]], unicode: bool = True) -> str:
     return f"{mean:.1f} ({histogram[0][0]}{'–' if unicode else '-'}{histogram[-1][0]})"
 
 
-def staleness_figure(histograms: Mapping[str, Mapping[int, int]], colours: Mapping[str, str]):
+def staleness_figure(histograms: Mapping[str, Mapping[int, int]], colours: Mapping[str, str], titled: bool = True):
     """Bars of the share of groups at each age, the runs side by side.
 
     Args:
       histograms: run name to its histogram; one that is empty is left out.
       colours: run name to "#rrggbb".
+      titled: whether title and legend are on the figure.
 
     Returns:
       A `matplotlib.figure.Figure`.
@@ -55,11 +56,12 @@ def staleness_figure(histograms: Mapping[str, Mapping[int, int]], colours: Mappi
         total = sum(histogram.values())
         places = [age + (number - (len(runs) - 1) / 2) * width for age in histogram]
         axis.bar(places, [count / total for count in histogram.values()], width=width, color=colours[name], label=name)
-    axis.set_title("Staleness", loc="left", fontsize=12, fontweight="bold")
+    if titled:
+        axis.set_title("Staleness", loc="left", fontsize=12, fontweight="bold")
     axis.set_xlabel("updates between sampling and training")
     axis.set_ylabel("share of the groups trained on")
     axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     axis.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
-    if len(runs) > 1:
+    if titled and len(runs) > 1:
         axis.legend(fontsize=9)
     return figure

@@ -95,7 +95,8 @@ def run(config: Config, role: Role, *, resume: bool, overwrite: bool, console: A
     check(parts, samples=role.samples, contains=contains)
     if config.evaluation.questions and first and not resume:
         warn_of_leak(leaked(config, parts.task))
-    provenance = {**parts.provenance(), "contains": sorted(contains)}
+    lines = header(parts, config.folder)
+    provenance = {**parts.provenance(), "contains": sorted(contains), "header": lines}
     optimizer = states.make_optimizer(config.optimizer)
     graph, state = states.create(parts.model, optimizer, parts.mesh, donate=True)
     with _told_what_is_kept(config.folder), workspaces.opened(config.folder) as work, contextlib.ExitStack() as stack:
@@ -104,7 +105,7 @@ def run(config: Config, role: Role, *, resume: bool, overwrite: bool, console: A
         folder = config.folder
         if first:
             stored_folders.record(folder, folders)
-        reporting.print_header(header(parts, folder), console=console)
+        reporting.print_header(lines, console=console)
 
         own = _own_rollouts(parts, role, resume, console) if config.samples else None
         publish = partial(work.push, held.check if held else None)

@@ -8,16 +8,18 @@ from pathlib import Path
 
 from grre_jax import reporting
 from grre_jax.errors import DataError, UsageError
+from grre_jax.reporting.completions import COMPLETIONS
 from grre_jax.rollouts import store_path
 from grre_jax.training import workspaces
 
 
-def report(folders: Sequence[str], output: str | None = None) -> None:
+def report(folders: Sequence[str], output: str | None = None, completions: int = COMPLETIONS) -> None:
     """Prints and draws the report of runs.
 
     Args:
         folders: paths or URLs of their folders.
         output: where the curves and the summary go; the run's own folder, or for several one beside the first, if None.
+        completions: how many of each run to put on the page, at most.
 
     Raises:
         UsageError, DataError: as `reporting.report`; UsageError too if several runs are given, one by its URL, and no output; DataError if a store cannot be read.
@@ -34,7 +36,7 @@ def report(folders: Sequence[str], output: str | None = None) -> None:
         except OSError as error:
             raise DataError(f"{', '.join(stored)} cannot be read ({error}): check its name and your access to it") from error
         own = {work.folder: place / "rollouts" for work, place in zip(works, places, strict=True)}
-        reporting.report([work.folder for work in works], output=output, rollouts=own)
+        reporting.report([work.folder for work in works], output=output, rollouts=own, completions=completions)
         if output is None and stored:
             works[0].push()
 
