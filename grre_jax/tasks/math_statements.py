@@ -103,7 +103,7 @@ def readings(given: str) -> list[str]:
     if "\\approx" not in sides:
         return [given]
     if len(cut_at(given, ",")) > 1 or AND.search(given):
-        return [",".join(_exact_piece(piece) for piece in cut_at(given, ","))]
+        return ["".join(_exact_piece(piece) for piece in re.split(rf"({AND.pattern}|,)", given, flags=AND.flags))]
     place, value = sides.index("\\approx"), sides[-1]
     if not sides[0]:
         return [value]
@@ -139,7 +139,7 @@ def _exact_piece(piece: str) -> str:
     """Of one of several answers: "x = 3" of "x \\approx 3", "3\\sqrt2" of "3\\sqrt2 \\approx 4.24"."""
     sides = sides_of(piece)
     place = sides.index("\\approx") if "\\approx" in sides else 0
-    if place == 1 and (AND.search(piece) or is_label(sides[0])):
+    if place == 1 and is_label(sides[0]):
         return piece.replace("\\approx", "=")
     return " ".join(sides[:place]) if place else piece
 
