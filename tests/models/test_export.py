@@ -76,6 +76,18 @@ def test_tokenizer_files_are_copied_and_the_end_tokens_are_the_models(small, tmp
     assert json.loads((tmp_path / "out" / "config.json").read_text())["bos_token_id"] == 5
 
 
+def test_the_beginning_of_a_text_is_the_models_own(small, tmp_path):
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "tokenizer.json").write_text("{}")
+    for number, said in enumerate((None, {}, {"bos_token_id": None, "pad_token_id": 6}, {"bos_token_id": 5})):
+        if said is not None:
+            (source / "generation_config.json").write_text(json.dumps(said))
+        folder = models.save(small(bos_id=3, eos_ids=(7,)), tmp_path / f"out{number}", tokenizer_from=source)
+        assert models.load_config(folder).start_id == 3
+        assert json.loads((folder / "config.json").read_text())["bos_token_id"] == 3
+
+
 def test_what_exists_is_not_overwritten(small, tmp_path):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "notes.txt").write_text("mine")

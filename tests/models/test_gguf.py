@@ -212,6 +212,24 @@ def test_incomplete_and_damaged_files_are_named(checkpoint, write, tmp_path):
         models.load(path)
 
 
+def test_bytes_that_changed(checkpoint, write, tmp_path):
+    """What a damaged header says is used or refused, wherever the damage is."""
+    path = write(checkpoint("llama"), add_tokenizer)
+    whole, random = path.read_bytes(), np.random.default_rng(0)
+    (tmp_path / "tokenizer").mkdir()
+    refused = 0
+    for place in random.integers(0, 6000, 60):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 0xFF]) + whole[place + 1 :])
+        try:
+            file = GGUFFile(path)
+            assert file.config.vocab_size > 0
+            file.write_tokenizer(tmp_path / "tokenizer")
+        except DataError as error:
+            assert "model.gguf" in str(error)
+            refused += 1
+    assert refused > 5
+
+
 def test_digits_stand_alone_and_control_tokens_stay_whole():
     tokenizer = byte_level_bpe(TOKENS, [3] * 3 + [1] * (len(TOKENS) - 3), MERGES)
     assert tokenizer.encode("hello  12").tokens == ["hello", "ĠĠ", "1", "2"]

@@ -1,6 +1,7 @@
 """Characters and chat templates: round trips, ends, saved folders, and sentences for what is missing."""
 
 import json
+import math
 
 import pytest
 from hypothesis import given
@@ -248,6 +249,112 @@ def test_what_is_missing_or_wrong_is_said(make_folder, tmp_path):
     (folder / "tokenizer_config.json").write_text("[]")
     with pytest.raises(DataError, match="tokenizer_config.json: must hold a JSON object"):
         tasks.load_tokenizer(folder)
+
+
+ANYTHING = [None, True, -1, 1.5, math.inf, 10**30, "", "x", [], [[1]], {}, {"a": 1}]
+
+
+def assert_used_or_refused(folder):
+    """The tokenizer does all that a run asks of it, or loading it is a DataError that names the folder."""
+    try:
+        tokenizer = tasks.load_tokenizer(folder)
+        tokenizer.encode_prompt("hi")
+        tokenizer.decode([*tokenizer.encode_completion("a"), 1, tokenizer.pad_id])
+        assert len(tokenizer.fingerprint) == 16
+    except (DataError, UsageError) as error:
+        assert str(folder) in str(error)
+        return False
+    return True
+
+
+def test_broken_tokenizer_files(make_folder):
+    folder = make_folder(bos=True)
+    file = folder / "tokenizer.json"
+    whole, values = file.read_text(), json.loads(file.read_text())
+    for end in (0, 1, 7, 300, len(whole) - 2):
+        file.write_text(whole[:end])
+        assert not assert_used_or_refused(folder)
+    places = [(field,) for field in values] + [("model", field) for field in values["model"]] + [("added_tokens", 0, "id")]
+    for *path, last in places:
+        for value in ANYTHING:
+            changed = json.loads(whole)
+            inner = changed
+            for step in path:
+                inner = inner[step]
+            inner[last] = value
+            file.write_text(json.dumps(changed))
+            assert_used_or_refused(folder)
+    for vocabulary in ({"a": 0, "b": 0}, {"a": 2**32 - 1}, {"a": 2**32}, {"a": -1}, {"a": 0.5}):
+        file.write_text(json.dumps(values | {"model": values["model"] | {"vocab": vocabulary}}))
+        assert not assert_used_or_refused(folder)
+    for kind in ("Nope", "Unigram", "WordPiece"):
+        file.write_text(json.dumps(values | {"model": values["model"] | {"type": kind}}))
+        assert not assert_used_or_refused(folder)
+    file.unlink()
+    file.mkdir()
+    assert not assert_used_or_refused(folder)
+
+
+def test_a_panic_of_the_library_is_a_data_error(make_folder, monkeypatch):
+    class PanicException(BaseException):
+        """As PyO3 raises it: no Exception."""
+
+    def fail(error):
+        def load(*arguments, **options):
+            raise error
+
+        return load
+
+    folder, loader = make_folder(), pytest.importorskip("transformers").AutoTokenizer
+    monkeypatch.setattr(loader, "from_pretrained", fail(PanicException("called `Option::unwrap()` on a `None` value")))
+    with pytest.raises(DataError, match=r"cannot be loaded \(called `Option::unwrap"):
+        tasks.load_tokenizer(folder)
+    monkeypatch.setattr(loader, "from_pretrained", fail(KeyboardInterrupt()))
+    with pytest.raises(KeyboardInterrupt):
+        tasks.load_tokenizer(folder)
+
+
+def test_fields_of_the_tokenizers_configuration(make_folder):
+    folder = make_folder(CHATML)
+    file = folder / "tokenizer_config.json"
+    values = json.loads(file.read_text())
+    fields = (
+        *values,
+        "unk_token",
+        "pad_token",
+        "chat_template",
+        "auto_map",
+        "added_tokens_decoder",
+        "extra_special_tokens",
+        "grre_characters",
+    )
+    for field in dict.fromkeys(fields):
+        for value in ANYTHING:
+            file.write_text(json.dumps(values | {field: value}))
+            assert_used_or_refused(folder)
+    file.write_text(json.dumps(values))
+    for name in ("generation_config.json", "config.json", "special_tokens_map.json"):
+        for value in ANYTHING:
+            (folder / name).write_text(json.dumps({"eos_token_id": value}))
+            assert_used_or_refused(folder)
+        (folder / name).unlink()
+    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": ["2"]}))
+    with pytest.raises(DataError, match="generation_config.json: the field eos_token_id must be an integer"):
+        tasks.load_tokenizer(folder)
+
+
+def test_ids_with_gaps(make_folder):
+    folder = make_folder()
+    values = json.loads((folder / "tokenizer.json").read_text())
+    values["model"]["vocab"]["!"] = 1000
+    (folder / "tokenizer.json").write_text(json.dumps(values))
+    tokenizer = tasks.load_tokenizer(folder)
+    assert tokenizer.vocab_size == 1001 and tokenizer.encode_completion("!")[0] == 1000
+
+
+def test_a_program_that_a_template_is_may_fail(make_folder):
+    with pytest.raises(UsageError, match=r"refuses the conversation \(division"):
+        tasks.load_tokenizer(make_folder("{{ 1 / 0 }}")).encode_prompt("hi")
 
 
 def test_a_character_folder_is_no_chat_folder(tmp_path):

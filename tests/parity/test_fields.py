@@ -1,0 +1,119 @@
+"""Live against transformers: whatever a field of config.json holds, a folder that loads here has the logits that it has there."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+from flax import nnx
+
+from grre_jax import models
+from grre_jax.errors import DataError
+from grre_jax.models import families
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+pytestmark = pytest.mark.parity
+torch.set_num_threads(1)  # torch's spinning threads and XLA's slow each other down on few cores
+
+FAMILIES = {
+    "llama": transformers.LlamaConfig,
+    "qwen2": transformers.Qwen2Config,
+    "qwen3": transformers.Qwen3Config,
+    "gemma3": transformers.Gemma3TextConfig,
+}
+VALUES = [None, True, 2, 0.5, "x", [1], {"0": "a"}]
+LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 32}
+LINEAR = {"rope_type": "linear", "factor": 3.0}
+# Values that mean something, beside those of every type.
+TOLD = [
+    *({key: rope} for key in ("rope_scaling", "rope_parameters") for rope in (LLAMA3, LINEAR, LINEAR | {"rope_theta": 50.0})),
+    *({key: rope | {"type": rope["rope_type"]}} for key in ("rope_scaling", "rope_parameters") for rope in (LLAMA3, LINEAR)),
+    {"rope_scaling": {"type": "linear", "factor": 3.0}},
+    {"rope_scaling": LINEAR, "rope_parameters": LINEAR},
+    {"rope_scaling": LINEAR, "rope_parameters": LLAMA3},
+    {"rope_parameters": {"full_attention": LINEAR | {"rope_theta": 60.0}, "sliding_attention": {"rope_type": "default"}}},
+    {"rope_theta": 70.0},
+    {"rope_theta": 70.0, "rope_scaling": LINEAR},
+    {"rope_local_base_freq": 80.0},
+    {"original_max_position_embeddings": 16, "rope_scaling": LLAMA3},
+    {"hidden_act": "swish"},
+    {"hidden_act": "gelu"},
+    {"hidden_activation": "gelu"},
+    {"layer_types": ["full_attention"] * 2},
+    {"layer_types": ["sliding_attention", "full_attention"]},
+    {"use_sliding_window": True, "sliding_window": 3, "max_window_layers": 1},
+    {"sliding_window": 3},
+    {"sliding_window_pattern": 2},
+    {"query_pre_attn_scalar": 7},
+    {"final_logit_softcapping": 0.5},
+    {"rms_norm_eps": 0.5},
+    {"tie_word_embeddings": True},
+    {"attention_bias": True},
+    {"num_key_value_heads": None},
+    {"is_causal": False},
+    {"model_type": "granite"},
+    {"model_type": "mistral"},
+    {"dtype": "bfloat16"},
+]
+TOKENS = np.random.default_rng(0).integers(0, 50, (2, 40))
+
+
+@pytest.fixture(params=FAMILIES)
+def folder(request, tmp_path):
+    """A checkpoint of transformers whose every parameter is random; heads and key-value heads are as many."""
+    sizes = dict(vocab_size=50, hidden_size=32, intermediate_size=24, num_hidden_layers=2, head_dim=8)
+    sizes |= dict(num_attention_heads=4, num_key_value_heads=4, tie_word_embeddings=False)
+    special = dict(bos_token_id=None, eos_token_id=None, pad_token_id=None)
+    torch.manual_seed(0)
+    config = FAMILIES[request.param](**sizes, **special)
+    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    with torch.no_grad():
+        for p in model.parameters():
+            p.copy_(0.4 * torch.randn(p.shape))
+    model.save_pretrained(tmp_path)
+    values = json.loads((tmp_path / "config.json").read_text())
+    # What transformers 5 writes out would hide the same fields in the layout of transformers 4.
+    plain = {k: v for k, v in values.items() if k not in ("rope_parameters", "layer_types", "sliding_window", "_sliding_window_pattern")}
+    (tmp_path / "config.json").write_text(json.dumps(plain))
+    return tmp_path
+
+
+def their_logits(folder):
+    """transformers' logits, or None where it refuses the folder."""
+    try:
+        model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+        with torch.no_grad():
+            return model(torch.tensor(TOKENS))[0].numpy()
+    except Exception:
+        return None
+
+
+@nnx.jit
+def our_logits(model):
+    return model.logits(model(TOKENS))
+
+
+def test_every_field(folder):
+    values = json.loads((folder / "config.json").read_text())
+    family = families.ARCHITECTURES[values["architectures"][0]]
+    names = {field.name for field in dataclasses.fields(FAMILIES[family])} | set(families.FIELDS[family])
+    names |= set(" ".join(families.HARMLESS.values()).split())
+    base, computed = models.load_config(folder), {}
+    compared, differing, harmless = 0, 0, {}
+    for change in [{}, *TOLD, *({name: value} for name in sorted(names) for value in VALUES)]:
+        (folder / "config.json").write_text(json.dumps(values | change))
+        try:
+            config = models.load_config(folder)
+            if config not in computed:
+                computed[config] = np.asarray(our_logits(models.load(folder)))
+        except DataError:
+            continue
+        field = next(iter(change), "")
+        if config == base and harmless.get(field, 0) >= 2 or (theirs := their_logits(folder)) is None:
+            continue  # two values that transformers takes, of each field that changes nothing
+        harmless[field] = harmless.get(field, 0) + 1
+        np.testing.assert_allclose(computed[config], theirs, atol=1e-3, rtol=0, err_msg=str(change))
+        compared += 1
+        differing += np.abs(computed[config] - computed[base]).max() > 1e-2
+    assert compared > 100 and differing > 5
