@@ -70,7 +70,7 @@ _ADVERBS = r"(?:(?:[a-z]{2,12}ly|also|just|very|quite)\s){0,2}"
 _NOT_RIGHT = (
     r"(?:(?:the|a|my|our|quite|really|actually|be|even)\s){0,3}(?:(?:final|correct|right|true)\s)?(?:answers?|correct|right|true|solution)"
 )
-_BAD = rf"(?:incorrect|wrong|false|untrue|invalid|impossible|mistaken|an?\s(?:mistake|error)|not\s{_NOT_RIGHT})(?![A-Za-z])(?!\sto(?![A-Za-z]))"
+_BAD = rf"(?:incorrect|wrong|false|untrue|invalid|impossible|mistaken|an?\s(?:mistake|error)|not\s{_NOT_RIGHT})(?![A-Za-z])(?!\s(?:to|that)(?![A-Za-z]))"
 _TOO = r"too\s(?:high|low|small|large|big|much|many|few|little|long|short)(?![A-Za-z])"
 _IS = r"(?:is|was|would\sbe|must\sbe|will\sbe|has\sto\sbe|seems(?:\sto\sbe)?|looks)\s"
 _IS_NOT = rf"(?:(?:(?:is|was|could|would|ca)(?:n['’]t|\snot)|cannot|can\snot)\s{_NOT_RIGHT})(?![A-Za-z])"
