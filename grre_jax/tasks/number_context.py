@@ -1,7 +1,8 @@
-r"""What the words and signs around a number make of it: a part of something larger, a bound, or what the answer is not.
+r"""What stands around a number: whether it is part of something larger, a bound, or denied.
 
-A number is a part where a calculation goes on (18 - 3), where it is a bound (at least 18, 18 or more, < 18) and where words make
-another number of it (18 plus tax, twice 18, minus 18). It is denied before it (not 18) or behind it (18 is wrong; 18? No.).
+A number is a part where a calculation goes on (18 - 3), where it is a bound (at least 18, 18 or more,
+< 18) and where words make another number of it (18 plus tax, twice 18, minus 18). It is denied before
+it (not 18) or behind it (18 is wrong; 18? No.).
 
 Looked at are a few dozen characters before and behind a number; every pattern is bounded.
 """
@@ -10,11 +11,12 @@ import re
 
 from grre_jax.tasks.numerals import RAISED, VULGAR
 
-NEAR = 60  # characters between two numbers that are said together, or around one that tell what it is
+# Characters between two numbers that are said together, or around one that tell what it is.
+NEAR = 60
 
 _OPERATION = r"\\(?:times|cdot|div|pm|mp|over(?:line)?|bar|sqrt|pi|[dtc]?frac|log|ln|exp|sin|cos|tan|binom|bmod)(?![A-Za-z])"
-# How a number goes on that is only the beginning: 5 = ..., 5^2 (but not 5^\circ, 5^{th}), 5 - 3, 5 + x, 5+, 5³, 5:30, 5..7,
-# 1.000.000, 1e4000, 0.\overline{3}, 20% of 90 = ...
+# How a number goes on that is only the beginning: 5 = ..., 5^2 (but not 5^\circ, 5^{th}), 5 - 3, 5 + x,
+# 5+, 5³, 5:30, 5..7, 1.000.000, 1e4000, 0.\overline{3}, 20% of 90 = ...
 GOES_ON = re.compile(
     rf"\s?(?:=|\^(?!\s?\{{?\s?(?:\\circ|\\text|°|st|nd|rd|th))|[-−+]\s?[0-9(\\$√]|[/*×÷·±]\s?[-−]?[0-9(\\$√]|x\s?[0-9$]"
     rf"|\.?{_OPERATION}|[{RAISED}√]|[∶_.][0-9]|(?:\.\.+|…)[0-9]|[eE][-+]?[0-9]|\sof\s[$]?[0-9.,]{{1,30}}\s?=|%\sof\s[$]?[0-9]"
@@ -22,7 +24,8 @@ GOES_ON = re.compile(
     r"|\+(?![+0-9])|\s?and\s(?:an?|one|three)[\s-](?:half|third|quarter|fourth)"
 )
 GOES_ON_IN_A_BOX = re.compile(r"!|[nxyz](?![A-Za-z])|\)?\([0-9]")  # elsewhere 5! is glad, and 5x is five times
-# What stands before a number that is only an operand. A dash or an x after a word is none, nor are Markdown's asterisks.
+# What stands before a number that is only an operand. A dash or an x after a word is none, nor are
+# Markdown's asterisks.
 _OPERATOR = re.compile(
     rf"(?:(?:[+^×÷√±/]|[0-9%]\)? ?(?:[-−–x·]|\*(?!\*))|(?<![\w'’])[b-z] ?[-−]"
     rf"|(?:half|thirds?|quarters?|fourths?|percent|[0-9%]|{VULGAR}) of|\}}\s?\{{"
@@ -54,7 +57,7 @@ _BOUND_AFTER = re.compile(
     re.IGNORECASE,
 )
 
-# -- denials --------------------------------------------------------------------------------------------------------------
+# -- denials ------------------------------------------------------------------------------------------
 
 _DENIED_BEFORE = re.compile(
     r"(?:(?:(?<!\w)(?:not|never|cannot|neither|nor|no\slonger|rather\sthan|instead\sof|(?:any|every)thing\sbut|other\sthan|except"
@@ -67,7 +70,7 @@ _ADVERBS = r"(?:(?:[a-z]{2,12}ly|also|just|very|quite)\s){0,2}"
 _NOT_RIGHT = (
     r"(?:(?:the|a|my|our|quite|really|actually|be|even)\s){0,3}(?:(?:final|correct|right|true)\s)?(?:answers?|correct|right|true|solution)"
 )
-_BAD = rf"(?:incorrect|wrong|false|untrue|invalid|impossible|mistaken|an?\s(?:mistake|error)|not\s{_NOT_RIGHT})(?![A-Za-z])(?!\sto(?![A-Za-z]))"
+_BAD = rf"(?:incorrect|wrong|false|untrue|invalid|impossible|mistaken|an?\s(?:mistake|error)|not\s{_NOT_RIGHT})(?![A-Za-z])(?!\s(?:to|that)(?![A-Za-z]))"
 _TOO = r"too\s(?:high|low|small|large|big|much|many|few|little|long|short)(?![A-Za-z])"
 _IS = r"(?:is|was|would\sbe|must\sbe|will\sbe|has\sto\sbe|seems(?:\sto\sbe)?|looks)\s"
 _IS_NOT = rf"(?:(?:(?:is|was|could|would|ca)(?:n['’]t|\snot)|cannot|can\snot)\s{_NOT_RIGHT})(?![A-Za-z])"
@@ -101,13 +104,16 @@ def is_passed_over(text: str, number: re.Match) -> bool:
 
 
 def is_bound(text: str, number: re.Match) -> bool:
-    """Whether words or signs next to a number make a bound or another number of it: "at least 18", "18 or more", "twice 18"."""
+    """Whether what is next to a number makes a bound or another number of it.
+
+    For instance "at least 18", "18 or more", "twice 18".
+    """
     before, behind = _around(text, number)
     return _BOUND_BEFORE.search(before) is not None or _BOUND_AFTER.match(behind) is not None
 
 
 def is_part(text: str, number: re.Match) -> bool:
-    """Whether a number is a bound or part of a calculation or another larger thing, "=" apart: 5 = 3 + 2 says 5."""
+    """Whether a number is a bound or part of something larger, "=" apart: 5 = 3 + 2 says 5."""
     if is_bound(text, number) or _OPERATOR.search(_around(text, number)[0]):
         return True
     after = GOES_ON.match(text, number.end())
@@ -115,7 +121,10 @@ def is_part(text: str, number: re.Match) -> bool:
 
 
 def is_denied_form(text: str, end: int) -> bool:
-    """Whether what ends here says what the answer is not, or half of it: "the wrong answer is", "I don't think the answer is"."""
+    """Whether the form that ends here says what the answer is not, or half of it.
+
+    For instance "the wrong answer is", "I don't think the answer is".
+    """
     return _DENIED_FORM.search(text[max(0, end - 2 * NEAR) : end]) is not None
 
 

@@ -5,11 +5,12 @@
 An entry is made from its number alone, so the stream needs no storage. A tenth of the numbers' questions, chosen by a hash of their text, is held out whatever
 the seed; the stream goes past them.
 
-The reward is 1 for a right answer and 0 for any other. The package's scorers decide, but where they pay a wrong answer in
-full (`reasoning_gym_answers`); the part marks that they give are the component "score" of a verdict alone.
+The reward is 1 for a right answer and 0 for any other. The package's scorers decide, except where they
+pay a wrong answer in full (`reasoning_gym_answers`); their part marks are only the component "score".
 
-Some scorers evaluate what they are given, as Python or as sympy does; what a model wrote comes to them only if it is the data
-set's own answer or cannot run anything. Leave them to processes of their own all the same, which is the default.
+Some scorers evaluate what they are given, as Python or as sympy does; what a model wrote comes to them
+only if it is the data set's own answer or cannot run anything. Leave them to processes of their own all
+the same, which is the default.
 """
 
 import hashlib
@@ -99,14 +100,17 @@ class ReasoningGym:
         return list(self._held_out.values())[:count]
 
     def verify(self, question: Question, completion: str) -> Verdict:
-        """Reward 1 if what stands between the last <answer> and </answer>, or else the whole completion, is right, else 0.
+        """Reward 1 if the answer is right, else 0.
 
-        Right is what the data set's own scorer pays in full, but for the data sets in whose scorers that is not so
-        (`reasoning_gym_answers.is_right`). The component "score" is the scorer's own, from 0 to 1, part marks included.
+        The answer is what stands between the last <answer> and </answer>, or else the whole completion.
+        It is right if the data set's own scorer pays it in full, or by the data set's rule in
+        `reasoning_gym_answers.is_right`. The component "score" is the scorer's own, from 0 to 1, part
+        marks included.
 
-        What stands before `</think>` does not count, and a completion that ends within its thinking is not right. Nor is an
-        answer that could run code or would take long where the data set evaluates answers, and one that its scorer raises
-        on. An empty answer is right only between tags, where the right one is empty.
+        What stands before `</think>` does not count, and a completion that ends within its thinking is
+        not right. Nor is an answer that could run code or would take long where the data set evaluates
+        answers, and one that its scorer raises on. An empty answer is right only between tags, where the
+        right one is empty.
 
         Raises:
           DataError: the question is none of this data set with these options.
@@ -125,8 +129,8 @@ class ReasoningGym:
         try:
             return float(self._entries.score_answer(answer, entry))
         except Exception:
-            # The text is the model's, and the verdict is that it is not right. A scorer that cannot read the data set's own
-            # answer either is broken: that is no verdict, and is counted as the error that it is.
+            # The text is the model's, and the verdict is that it is not right. A scorer that cannot read
+            # the data set's own answer either is broken: that is no verdict but an error.
             self._entries.score_answer(entry["answer"], entry)
             return 0.0
 
@@ -181,7 +185,7 @@ def _is_held_out(entry: dict[str, Any]) -> bool:
 
 
 def _answer(completion: str) -> str | None:
-    """What stands between the last tags, perhaps nothing, or else the whole completion; None where that is blank."""
+    """What stands between the last tags, perhaps "", or else the completion; None where that is blank."""
     completion = after_thinking(completion)
     end = completion.rfind("</answer>")
     start = completion.rfind("<answer>", 0, end) if end >= 0 else -1

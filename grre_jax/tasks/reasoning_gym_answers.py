@@ -1,7 +1,8 @@
 """Which answers reasoning-gym's scorers can be given, and which are right.
 
-Some scorers run what they are given, as Python or as sympy does, and a model writes anything: `may_be_scored`. Most
-scorers pay part of the reward for a guess, and some pay all of it for a wrong answer: `is_right`.
+Some scorers run what they are given, as Python or as sympy does, and a model writes anything:
+`may_be_scored`. Most scorers pay part of the reward for a guess, and some pay all of it for a wrong
+answer: `is_right`.
 """
 
 import ast
@@ -25,9 +26,10 @@ _LARGEST_NUMBER = 10**40  # written in it
 _LARGE_FLOAT = re.compile(r"[0-9.][eE][+\-]?[0-9]{3}")
 _LARGEST_POWER = 100  # of powers of powers the product
 
-# What an answer consists of in the data sets of 0.1.25 whose scorers run texts (eval, sympy.parse_expr), take long over a
-# few characters, or read words as answers; found by reading them all. First patterns. The first four are of lists that
-# neither name, call nor compute anything; in the others numbers are small, and none is NaN, which is near to all.
+# What an answer consists of in the data sets of 0.1.25 whose scorers run texts (eval, sympy.parse_expr),
+# take long over a few characters, or read words as answers; found by reading them all. First patterns.
+# The first four are of lists that neither name, call nor compute anything; in the others numbers are
+# small, and none is NaN, which is near to all.
 _CHARACTERS = {
     "binary_matrix": r"[0-9\s,\[\]]*",
     "spiral_matrix": r"[0-9\s,\[\]]*",
@@ -176,12 +178,14 @@ def _value(node: ast.expr, variable: str, at: complex) -> complex:
     raise ValueError("no expression")
 
 
-# -- what is right --------------------------------------------------------------------------------------------------------
-# Of most data sets what their scorer pays in full. A part of the reward is no measure: an answer that never changes gets
-# it for being a number, for a cell in four of a board, for a letter that the right answer holds.
+# -- what is right ------------------------------------------------------------------------------------
+# In most data sets what their scorer pays in full. Part marks are no measure: an answer that never
+# changes gets them for being a number, for a cell in four of a board, for a letter of the right answer.
 
-_ANY_SOLUTION = 0.05  # what these two pay for legal moves that solve nothing; a solution longer than the shortest gets more
-_LONG_SOLUTIONS = frozenset({"tower_of_hanoi", "knight_swap"})  # whose questions do not ask for the shortest
+# These two pay so much for legal moves that solve nothing. A solution longer than the shortest, which
+# their questions do not ask for, gets more.
+_ANY_SOLUTION = 0.05
+_LONG_SOLUTIONS = frozenset({"tower_of_hanoi", "knight_swap"})
 _NOTHING = frozenset({"", '""', "''"})
 
 
@@ -201,18 +205,18 @@ def is_right(answer: str, score: float, entry: dict[str, Any], name: str, datase
         return score > _ANY_SOLUTION if name in _LONG_SOLUTIONS else score == 1
     try:
         return _RULES[name](answer, entry, inspect.getmodule(dataset))
-    except (ArithmeticError, LookupError, TypeError, ValueError, RecursionError):  # it is not of the form that is asked for
-        return False
+    except (ArithmeticError, LookupError, TypeError, ValueError, RecursionError):
+        return False  # it is not of the form that is asked for
 
 
 def _is_probability(answer: str, entry: dict[str, Any], _: ModuleType) -> bool:
-    """The scorer allows 0.0001, so that 0 is right for many flips, and takes a first digit for the number: 10 for 1."""
+    """The scorer allows 0.0001, so that 0 is right for many flips, and takes 10 for 1 by its first digit."""
     wanted = Fraction(entry["answer"])
     return abs(Fraction(answer) - wanted) <= min(Fraction(1, 10_000), wanted / 1_000)
 
 
 def _makes_the_target(answer: str, entry: dict[str, Any], _: ModuleType) -> bool:
-    """puzzle24 takes any four numbers, 6+6+6+6 for instance, and cuts what they make down to a whole one."""
+    """puzzle24 takes any four numbers, 6+6+6+6 for instance, and rounds what they make down."""
     tree = _expression(answer, frozenset(), frozenset())
     used = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)]
     target = entry["metadata"].get("target", 24)
@@ -232,12 +236,12 @@ def _exactly(node: ast.expr) -> Fraction:
 
 
 def _is_the_word(answer: str, entry: dict[str, Any], _: ModuleType) -> bool:
-    """game_of_life_halting takes any text for True, and its own answers too; figlet_font any that has ten letters right."""
+    """game_of_life_halting takes any text for any other; figlet_font one that has ten letters right."""
     return "".join(answer.split()).casefold() == str(entry["answer"]).casefold()
 
 
 def _is_the_board(answer: str, entry: dict[str, Any], _: ModuleType) -> bool:
-    """The scorer does not look at rows and columns beyond the board's, so that a large empty board is every empty one."""
+    """The scorer does not look beyond the right board, so that a large empty board is every empty one."""
     return json.loads(answer) == json.loads(entry["answer"])
 
 
@@ -249,19 +253,19 @@ def _is_sorted(answer: str, entry: dict[str, Any], _: ModuleType) -> bool:
 
 
 def _is_the_final_number(answer: str, entry: dict[str, Any], _: ModuleType) -> bool:
-    """The scorer takes the first number of a text, and no sign: it is the first step's, and 18 of "18 or 19"."""
+    """The scorer takes the first number of a text without its sign: 18 of "18 or 19"."""
     return final_number_is(answer, entry["answer"], question=entry["question"])
 
 
 def _are_the_roots(answer: str, entry: dict[str, Any], _: ModuleType) -> bool:
-    """The scorer passes over what is no number, and pays by distance. Questions ask for four decimal places; 0 is 0."""
+    """The scorer passes over words and pays by distance. Questions ask for four decimal places; 0 is 0."""
     given, wanted = (sorted(float(root) for root in text.split(",")) for text in (answer, entry["answer"]))
     pairs = zip(given, wanted, strict=False)
     return len(given) == len(wanted) and all(abs(a - b) <= min(1.01e-4, abs(b)) for a, b in pairs)
 
 
 def _drives_out(answer: str, entry: dict[str, Any], module: ModuleType) -> bool:
-    """The scorer passes over moves that are not possible, so that one long list of moves solves many boards."""
+    """The scorer passes over impossible moves, so that one long list of moves solves many boards."""
     board = module.Board(entry["metadata"]["board_config"])
     for letter, steps in re.findall(r"([A-Z])([+-][0-9])", answer):
         piece = board._pieces[ord(letter) - ord("A")]
@@ -273,9 +277,10 @@ def _drives_out(answer: str, entry: dict[str, Any], module: ModuleType) -> bool:
 
 
 def _is_inferred(answer: str, entry: dict[str, Any], module: ModuleType) -> bool:
-    """The scorer takes whatever follows, so that P ∨ Q is right for most questions, as anything is where premises contradict.
+    """The scorer takes whatever follows: P ∨ Q for most questions, anything where premises contradict.
 
-    Right is a statement, or several joined by ∧, of which one at least follows from the premises together and from none alone.
+    Right is a statement, or several joined by ∧, that follows from the premises, if one of them at least
+    follows from no premise alone.
     """
     said, parts = [module.Expression.from_string(answer)], []
     while said:
@@ -286,7 +291,8 @@ def _is_inferred(answer: str, entry: dict[str, Any], module: ModuleType) -> bool
             parts.append(part)
     premises = [module.Expression.from_string(premise) for premise in entry["metadata"]["premises"]]
     variables = entry["metadata"]["variables"]
-    worlds = [dict(zip(variables, values, strict=True)) for values in itertools.product((False, True), repeat=len(variables))]
+    rows = itertools.product((False, True), repeat=len(variables))
+    worlds = [dict(zip(variables, row, strict=True)) for row in rows]
     possible = [world for world in worlds if all(premise.evaluate(world) for premise in premises)]
     if not possible or not all(part.evaluate(world) for world in possible for part in parts):
         return False

@@ -94,6 +94,7 @@ _EMPTY_LINE = re.compile(r"[\s*_`$:\-]*(?:\\[(\[]\s*)?")
 _SPACE = re.compile(r"\s*")
 _SEPARATORS = re.compile(r"(?:[\s,;|&*_`\\]|\\text)*")
 # Tags and marks of chat templates, whose brackets are no signs of inequality.
+_IN_ANGLES = re.compile(r"(?<!<)<([^<>A-Za-z\n]{1,40})>(?!>)")
 _TAG = re.compile(r"</?[A-Za-z][^<>\n]{0,60}>|<\|[^<>\n|]{0,40}\|>")
 _SPACED_GROUPS = re.compile("(?<![0-9.,])[0-9]{1,3}(?: [0-9]{3})+(?![0-9]|-[A-Za-z])")
 _O_CLOCK = re.compile("(?<=[0-9]):00(?![0-9:])")
@@ -107,6 +108,7 @@ class _NoOneNumber(Exception):
 def extract_answer(text: str) -> Answer | None:
     """The answer a text gives, or None if it gives none; see the module's text. Never raises."""
     text = _TAG.sub(" ", normalised(after_thinking(text)[-_MOST_CHARACTERS:]))
+    text = _IN_ANGLES.sub(r" \1 ", text)
     text = _RATIO.sub("∶", _O_CLOCK.sub("", text))
     forms, denied = _forms(text), False
     try:
