@@ -68,7 +68,9 @@ def test_axes_have_a_least_size(axes):
 
 
 def test_a_wrong_product_names_the_numbers():
-    with pytest.raises(ValueError, match=r"mesh data=1 x fsdp=7 x tensor=1 x sequence=1 does not make the 1 visible devices: change the mesh fields"):
+    with pytest.raises(
+        ValueError, match=r"mesh data=1 x fsdp=7 x tensor=1 x sequence=1 does not make the 1 visible devices: change the mesh fields"
+    ):
         parallel.make_mesh(MeshConfig(data=1, fsdp=7), devices=jax.devices()[:1])
 
 
