@@ -101,8 +101,11 @@ def test_only_the_pages_own_script_may_run(page):
 def test_curves_are_drawn_of_what_was_recorded_in_the_colours_of_the_page(make_run):
     folder = make_run("run", steps=4, every=2, without=("clip_fraction",))
     with open(folder / "metrics.jsonl", "a") as file:
-        for kind, name in (("train", "effective_sample_size"), ("eval", "component_<i>"), ("eval", "reward"), ("train", "staleness_2")):
-            file.write(json.dumps({"step": 4, "kind": kind, name: 0.5 if name != "staleness_2" else 3}) + "\n")
+        for kind, scalars in (
+            ("train", {"effective_sample_size": 0.5, "staleness_2": 3}),
+            ("eval", {"accuracy": 0.5, "reward": 0.25, "component_<i>": 0.5}),
+        ):
+            file.write(json.dumps({"step": 4, "kind": kind, **scalars}) + "\n")
     text = report(folder, console=Console(file=io.StringIO())).page_path.read_text()
     drawn = [figure["id"] for figure in Found(text).all("figure")]
     assert drawn == [
@@ -111,10 +114,10 @@ def test_curves_are_drawn_of_what_was_recorded_in_the_colours_of_the_page(make_r
         "kl_to_start",
         "entropy",
         "response_length",
+        "evaluation_reward",
+        "component_%3Ci%3E",
         "train_effective_sample_size",
-        "eval_reward",
         "train_loss",
-        "eval_component_<i>",
         "ages",
     ]
     pictures = re.findall("<svg.*?</svg>", text, re.DOTALL)
