@@ -73,5 +73,18 @@ def test_dora_is_refused(base, tmp_path):
 
     options = dict(r=3, target_modules=["q_proj"], use_dora=True, task_type="CAUSAL_LM")
     peft.get_peft_model(theirs(base), peft.LoraConfig(**options)).save_pretrained(tmp_path / "adapter")
-    with pytest.raises(DataError, match="use_dora = True is not supported"):
+    with pytest.raises(DataError, match="use_dora must be false or null, got True"):
         models.add_adapter(models.load(base), tmp_path / "adapter")
+
+
+def test_lora_ga_is_refused(base, tmp_path):
+    """As pissa, it takes its initial values out of the base."""
+    import json
+
+    from grre_jax.errors import DataError
+
+    folder = models.save_adapter(models.init(SHAPE, lora=LoraConfig(2, 3.0, ("q_proj",))), tmp_path / "adapter", base=str(base))
+    values = json.loads((folder / "adapter_config.json").read_text())
+    (folder / "adapter_config.json").write_text(json.dumps(values | {"init_lora_weights": "lora_ga"}))
+    with pytest.raises(DataError, match="init_lora_weights must be .*, got 'lora_ga'"):
+        models.add_adapter(models.load(base), folder)
