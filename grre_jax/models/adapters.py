@@ -16,12 +16,13 @@ from grre_jax.errors import DataError, UsageError
 from grre_jax.json_files import ANY, FLAG, TEXT, check, integer, list_of, number, off, one_of, read_object, shown
 from grre_jax.models import families, lora
 from grre_jax.models.export import new_folder
+from grre_jax.models.huggingface import ADAPTER_CONFIG
 from grre_jax.models.lora import LoraConfig
 from grre_jax.models.safetensors_files import SafetensorsSource
 from grre_jax.models.transformer import Transformer
 from grre_jax.parallel import processes
 
-CONFIG_FILE, WEIGHTS_FILE = "adapter_config.json", "adapter_model.safetensors"
+CONFIG_FILE, WEIGHTS_FILE = ADAPTER_CONFIG, "adapter_model.safetensors"
 
 _OTHERWISE = "use an adapter made without this option, or merge it into its base with PEFT first"
 # PEFT's fields that decide what an adapter is: alpha / rank * A @ B on every layer of some projections. Another adapter is refused.

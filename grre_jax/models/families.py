@@ -66,11 +66,15 @@ _READ = {
     "is_causal": off(True),
     "mlp_bias": off(False),
     "partial_rotary_factor": rope_fields.WHOLE_HEAD,
-    **dict.fromkeys(("quantization_config", "per_layer_config", "auto_map"), off(None)),
+    **dict.fromkeys(("quantization_config", "per_layer_config"), off(None)),
+    "auto_map": off({}, None),
     **dict.fromkeys(("is_encoder_decoder", "add_cross_attention", "tie_encoder_decoder"), off(False)),
     "cross_attention_hidden_size": off(None),
     "pruned_heads": off({}, None),
-    "attn_implementation": one_of(None, "eager", "sdpa", "flash_attention_2", "flash_attention_3", "flex_attention"),
+    **dict.fromkeys(
+        ("attn_implementation", "_attn_implementation"),
+        one_of(None, "eager", "sdpa", "flash_attention_2", "flash_attention_3", "flex_attention"),
+    ),
 }
 _SILU = {"hidden_act": off("silu", "swish"), rope_fields.ORIGINAL: _SIZE | NULL}
 _QWEN = {
@@ -112,7 +116,7 @@ HARMLESS = {
     ),
     "decides what transformers returns and keeps, not what it computes": (
         "output_attentions output_hidden_states return_dict use_return_dict use_cache cache_implementation torchscript "
-        "tie_last_hidden_states gradient_checkpointing _attn_implementation_autoset _flash_attn_2_enabled experts_implementation"
+        "tie_last_hidden_states tf_legacy_loss gradient_checkpointing _attn_implementation_autoset _flash_attn_2_enabled experts_implementation"
     ),
     "belongs to classification heads, which these architectures lack": "id2label label2id num_labels problem_type classifier_dropout",
     "is the dtype of the stored tensors, which they state themselves": "dtype torch_dtype use_bfloat16",

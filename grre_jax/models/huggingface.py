@@ -24,6 +24,7 @@ from grre_jax.models.safetensors_files import SafetensorsSource
 from grre_jax.models.transformer import Transformer
 from grre_jax.parallel import mesh as meshes
 
+ADAPTER_CONFIG = "adapter_config.json"  # PEFT's; adapters.py reads it
 COMPARED_BYTES = 1 << 24  # of each of two tensors that are compared, at a time
 
 
@@ -114,6 +115,10 @@ def locate(path: Path) -> tuple[Path, Path | None]:
         raise DataError(f"{path}: cannot be read ({error}): give a folder that this user may read") from error
     if found is None:
         raise DataError(f"{path}: no such folder: give one with a Hugging Face checkpoint, or obtain one with `grre fetch smollm2-135m`")
+    if ADAPTER_CONFIG in found:
+        # transformers would read the base that the adapter names, and add the adapter to it.
+        remedy = "give a folder with the base model alone, and the adapter in one of its own as --model.adapter"
+        raise DataError(f"{path} holds {ADAPTER_CONFIG}, so it is an adapter and no model: {remedy}")
     if "config.json" in found:
         return path, None
     ggufs = [name for name in found if name.endswith(".gguf")]

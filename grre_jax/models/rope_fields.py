@@ -46,7 +46,9 @@ def read(values: dict[str, Any], *, layered: bool, where: Path) -> tuple[float, 
         if nested:
             raise DataError(f"{where}: {key} of its own for {nested[0]} is not supported in this architecture: use one for all layers")
     found = _agreed({key: _scaling(rope, values, key, where) for key, rope in places.items()}, where)
-    if values.get(ORIGINAL) is not None and (found is None or found.original_positions != values[ORIGINAL]):
+    # transformers reads it for llama3 alone; folders without scaling carry it too.
+    llama3 = found is not None and found.kind == "llama3"
+    if llama3 and values.get(ORIGINAL) not in (None, found.original_positions):
         raise DataError(f"{where}: {ORIGINAL} = {values[ORIGINAL]} contradicts the rope_scaling: write it there alone")
     return _theta(places | {"": values}, DEFAULT_THETA, where), found, 0.0
 

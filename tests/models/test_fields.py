@@ -24,7 +24,8 @@ PUBLISHED = (
     "partial_rotary_factor per_layer_config pretraining_tp quantization_config rope_interleaved rope_scaling rope_theta "
     "sliding_window sliding_window_pattern temperature tokenizer_class torch_dtype transformers.js_config "
     "unsloth_fixed use_mrope use_sliding_window attn_implementation original_max_position_embeddings head_dim "
-    "rope_local_base_freq attention_bias layer_types _sliding_window_pattern max_length"
+    "rope_local_base_freq attention_bias layer_types _sliding_window_pattern max_length "
+    "_attn_implementation tf_legacy_loss"
 ).split()
 # Every type of JSON; 1e400 is read as infinity.
 VALUES = [None, True, False, -1, 0, 2, 1.5, math.inf, math.nan, 10**30, "", "x", "2", [], [[1]], ["x"], {}, {"a": 1}]
@@ -355,6 +356,24 @@ def test_tensors_that_are_not_finite(checkpoint, name, value):
         models.load(folder, dtype=np.float16)
     if value == 1e30:
         assert models.load(folder).config.vocab_size > 1
+
+
+def test_a_folder_with_an_adapter_in_it(checkpoint, adapter):
+    """transformers would add the adapter to the model, or to the base that it names."""
+    folder = checkpoint("llama")
+    for file in adapter.iterdir():
+        (folder / file.name).write_bytes(file.read_bytes())
+    for load in (models.load, models.load_config):
+        for path in (folder, adapter):
+            with pytest.raises(DataError, match=f"{path} holds adapter_config.json"):
+                load(path)
+
+
+def test_what_published_folders_carry():
+    """Fields that change nothing, as folders of Llama's architecture hold them."""
+    plain = base_of("llama")
+    carried = {"auto_map": {}, "_attn_implementation": "sdpa", "tf_legacy_loss": False, "original_max_position_embeddings": 16384}
+    assert ours(plain | carried | {"rope_scaling": None}) == ours(plain)
 
 
 def test_what_is_no_path(tmp_path):

@@ -23,6 +23,12 @@ SCALED = RopeScaling("llama3", 8.0, 1.0, 4.0, 64)
         ({"rope_parameters": LLAMA3 | {"rope_theta": 7.0}}, (7.0, SCALED, 0.0)),
         ({"rope_theta": 7.0, "rope_scaling": LLAMA3, "rope_parameters": LLAMA3 | {"rope_theta": 7.0}}, (7.0, SCALED, 0.0)),
         ({"rope_scaling": LLAMA3, "original_max_position_embeddings": 64}, (1e4, SCALED, 0.0)),
+        # Of the kinds here only llama3 reads it; Phi-4's folders in the layout of Llama carry it without scaling.
+        ({"rope_scaling": None, "original_max_position_embeddings": 16}, (1e4, None, 0.0)),
+        (
+            {"rope_scaling": {"type": "linear", "factor": 2}, "original_max_position_embeddings": 16},
+            (1e4, RopeScaling("linear", 2.0), 0.0),
+        ),
         (
             {"rope_scaling": {k: v for k, v in LLAMA3.items() if "original" not in k}, "original_max_position_embeddings": 16},
             (1e4, RopeScaling("llama3", 8.0, 1.0, 4.0, 16), 0.0),
@@ -56,7 +62,6 @@ def test_one_for_full_and_one_for_sliding_layers(values, found):
         ({"rope_theta": 7.0, "rope_parameters": {"rope_theta": 8.0}}, r"rope_parameters.rope_theta \(8.0\) and rope_theta \(7.0\) contra"),
         ({"rope_scaling": LLAMA3, "rope_parameters": {"rope_type": "default"}}, "rope_parameters .None. and rope_scaling .* contradict"),
         ({"rope_scaling": LLAMA3, "original_max_position_embeddings": 16}, "original_max_position_embeddings = 16 contradicts"),
-        ({"original_max_position_embeddings": 16}, "original_max_position_embeddings = 16 contradicts"),
         ({"rope_scaling": {"rope_type": "linear", "type": "default", "factor": 2.0}}, "rope_scaling.type 'default' contradicts"),
         ({"rope_scaling": {"rope_type": "linear", "factor": 2.0, "beta_fast": 3}}, "rope_scaling.beta_fast = 3 is not supported"),
         ({"rope_scaling": {"rope_type": "default", "factor": 2.0}}, "rope_scaling.factor = 2.0 is not supported"),
