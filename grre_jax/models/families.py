@@ -116,14 +116,18 @@ HARMLESS = {
     ),
     "decides what transformers returns and keeps, not what it computes": (
         "output_attentions output_hidden_states return_dict use_return_dict use_cache cache_implementation torchscript "
-        "tie_last_hidden_states tf_legacy_loss gradient_checkpointing _attn_implementation_autoset _flash_attn_2_enabled experts_implementation"
+        "tie_last_hidden_states tf_legacy_loss gradient_checkpointing _attn_implementation_autoset _flash_attn_2_enabled experts_implementation "
+        "keys_to_ignore_at_inference"
     ),
     "belongs to classification heads, which these architectures lack": "id2label label2id num_labels problem_type classifier_dropout",
     "is the dtype of the stored tensors, which they state themselves": "dtype torch_dtype use_bfloat16",
-    "holds for training alone, and training here draws nothing in the forward pass": "initializer_range attention_dropout",
+    "holds for training alone, and training here draws nothing in the forward pass": (
+        "initializer_range attention_dropout embd_pdrop resid_pdrop neftune_noise_alpha"
+    ),
     "fills rows up, and filled positions are masked": "pad_token_id",
     "has no effect in these architectures (to transformers 5.23)": (
-        "pretraining_tp chunk_size_feed_forward is_decoder attn_logit_softcapping _sliding_window_pattern max_sequence_length"
+        "pretraining_tp chunk_size_feed_forward is_decoder attn_logit_softcapping _sliding_window_pattern max_sequence_length "
+        "model_max_length tokenizer_model_max_length"
     ),
     "is a default of generate(), which no run here takes: its own sampling settings decide": (
         "assistant_confidence_threshold assistant_lookbehind bad_words_ids begin_suppress_tokens decoder_start_token_id "
