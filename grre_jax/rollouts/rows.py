@@ -227,14 +227,21 @@ def _texts(line: Line, parts: list[Line], fields: dict[str, Any], tokenizer: "To
     said, templated = [prompt, *completions], getattr(tokenizer, "has_template", False)
     if templated and fields["tokens"] is None and isinstance(prompt, str) and (mark := tokenizer.mark_in(prompt)):
         line.fail("prompt", f"holds {mark!r}, so a chat template was applied to it, and training would apply one again; give the messages")
+    has_tokens, tools = fields["tokens"] is not None, line.rest.get("tools")
+    tools = None if tools == [] else tools
     if all(isinstance(text, str) for text in said):
-        return {"prompt": prompt, "texts": completions}
+        # Beside texts `tools` may be something else, which the record's `extra` keeps.
+        if has_tokens or not (isinstance(tools, list) and all(isinstance(tool, dict) for tool in tools)):
+            return {"prompt": prompt, "texts": completions}
+        if not templated:
+            line.fail(
+                "tools",
+                "is what only a chat template writes into the prompt: give the folder of the policy's tokenizer with --tokenizer, or rename it",
+            )
     for part, text in zip(parts, completions, strict=True):
         if isinstance(text, list) and text[0]["role"] != "assistant":
             begins = f"begins with a message of role {text[0]['role']!r}"
             part.fail("text", f"{begins}; a completion begins with the assistant's, what is before it is prompt")
-    has_tokens, tools = fields["tokens"] is not None, line.rest.get("tools")
-    tools = None if tools == [] else tools
     asked, answered = _plain(prompt, "user"), [_plain(text, "assistant") for text in completions]
     plain = tools is None and all(isinstance(text, str) for text in (asked, *answered))
     if plain and (has_tokens or not templated):

@@ -3,15 +3,19 @@
 Parquet and Arrow are read with pyarrow, which TensorFlow Datasets brings along; Hugging Face's own package is not needed.
 """
 
+import collections
 import hashlib
 import json
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from grre_jax.errors import DataError
+
+if TYPE_CHECKING:
+    import pyarrow
 
 Rows = Iterator[tuple[str, Any]]  # where the row is ("line 3", "row 3 of x.parquet"), and the row
 BATCH = 64  # rows in memory at once
@@ -128,9 +132,31 @@ def json_lines(path: Path) -> Rows:
             if not data.strip():
                 continue
             try:
-                yield f"line {number}", json.loads(data.decode("utf-8-sig" if number == 1 else "utf-8"))
+                text = data.decode("utf-8-sig" if number == 1 else "utf-8")
+                yield f"line {number}", json.loads(text, object_pairs_hook=_once)
             except (ValueError, RecursionError) as error:  # ValueError: bad UTF-8 too
                 raise DataError(f"{path}, line {number}: not JSON ({error}); write one JSON object a line.") from error
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object, which names each field once: of two values one would be ignored."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError(f"an object names {_repeated(name for name, _ in pairs)} twice")
+    return found
+
+
+def _repeated(names: Iterable[str]) -> str:
+    return repr(next(name for name, count in collections.Counter(names).items() if count > 1))
+
+
+def _arrow_rows(batches: Iterable["pyarrow.RecordBatch"]) -> Iterator[dict[str, Any]]:
+    """The rows of Arrow batches; ValueError if two columns have one name, of which one would be ignored."""
+    for batch in batches:
+        if len(set(batch.schema.names)) < len(batch.schema.names):
+            raise ValueError(f"two columns are named {_repeated(batch.schema.names)}; rename one")
+        for start in range(0, batch.num_rows, BATCH):
+            yield from map(_row, batch.slice(start, BATCH).to_pylist())
 
 
 def parquet(path: Path) -> Rows:
@@ -146,10 +172,9 @@ def parquet(path: Path) -> Rows:
     for file in files(path, "parquet"):
         try:
             with format_.ParquetFile(file) as opened:
-                for batch in opened.iter_batches(batch_size=BATCH):
-                    for row in batch.to_pylist():
-                        number += 1
-                        yield f"row {number}", _own(Line(path, f"row {number}", _row(row)))
+                for row in _arrow_rows(opened.iter_batches(batch_size=BATCH)):
+                    number += 1
+                    yield f"row {number}", _own(Line(path, f"row {number}", row))
         except (pyarrow.ArrowException, OSError, ValueError, LookupError, NotImplementedError) as error:
             raise DataError(f"{file}: not a readable Parquet file ({error}).") from error
 
@@ -166,11 +191,9 @@ def huggingface(path: Path) -> Rows:
     for file in files(path, "huggingface"):
         try:
             with pyarrow.memory_map(str(file)) as opened, pyarrow.ipc.open_stream(opened) as batches:
-                for batch in batches:
-                    for start in range(0, batch.num_rows, BATCH):
-                        for row in batch.slice(start, BATCH).to_pylist():
-                            number += 1
-                            yield f"row {number}", _row(row)
+                for row in _arrow_rows(batches):
+                    number += 1
+                    yield f"row {number}", row
         except (pyarrow.ArrowException, OSError, ValueError, LookupError, NotImplementedError) as error:
             raise DataError(f"{file}: not a readable Arrow file ({error}).") from error
 

@@ -20,6 +20,8 @@ from grre_jax.tasks.task import Question
 # In tokenizer_config.json this key says that the folder holds a CharTokenizer; transformers carries it along unread.
 _CHARACTERS_KEY = "grre_characters"
 _UNKNOWN = "\N{REPLACEMENT CHARACTER}"
+# Fields of a message that templates may leave out: its text, whose absence is empty, and names that lead back to a call.
+_UNWRITTEN = frozenset(("role", "content", "name", "id", "tool_call_id"))
 Message = dict[str, Any]  # {"role": ..., "content": text}, and whatever else the chat template reads
 # Enough text to tell apart tokenizers that share a vocabulary and merge or normalise differently.
 _PROBE = "The 3 répliques cost $1,234.50 — naïve 中文 😀\n\n  def f(x):\treturn x**2  # İstanbul"
@@ -264,7 +266,8 @@ class ChatTokenizer:
           The ids of the prompt, the ids of the completion, and a mask over the latter: 1 for what the assistant wrote, 0 elsewhere.
 
         Raises:
-          UsageError: there is no template, or it refuses the conversation, rewrites earlier turns, or marks no end of a turn.
+          UsageError: there is no template, or it refuses the conversation, rewrites earlier turns, marks no end of a turn, or leaves
+            out a field of a message or the tools.
         """
         if not self.has_template:
             raise UsageError(f"The tokenizer in {self.folder} has no chat template, so it cannot read messages: give it text.")
@@ -275,7 +278,10 @@ class ChatTokenizer:
         pieces = [after[len(before) :] for before, after in zip(cuts, [*cuts[1:], whole], strict=True)]
         encoded = [self._plain_ids(text) for text in pieces]
         prompt_ids, tokens, mask = self._plain_ids(cuts[0]), [], []
-        same = cuts[0] + "".join(pieces) == whole and sum(encoded, prompt_ids) == self._plain_ids(whole)
+        # A policy's first token never merges with the prompt before it, as the two may in the whole
+        # text; what a tokenizer puts before each piece would be in the text of the tokens.
+        same = cuts[0] + "".join(pieces) == whole
+        same = same and self._shown(sum(encoded, prompt_ids)) == self._shown(self._plain_ids(whole))
         for place, cut_at, piece, ids in zip(turns, cuts, pieces, encoded, strict=True):
             size = self._turn_tokens(messages[place], piece, ids)
             alone = self._render(messages[: place + 1], generation=False, tools=tools)  # as it was when it was written
@@ -287,10 +293,25 @@ class ChatTokenizer:
                 f"The chat template in {self.folder} writes earlier turns otherwise once later ones follow, so that the tokens that were "
                 "sampled cannot be told: give the tokens, with a mask."
             )
+        self._require_written(messages, tools)
         if messages[-1]["role"] == "assistant":  # nothing is conditioned on what the template writes after the last turn
             end = len(tokens) - len(encoded[-1]) + size - cut
             tokens, mask = tokens[:end], mask[:end]
         return prompt_ids, tokens, mask
+
+    def _require_written(self, messages: list[Message], tools: list[dict[str, Any]] | None) -> None:
+        """Refuses what the template leaves out: a tool call, say, in whose place the policy would learn to say nothing."""
+        if tools and self._render(messages, generation=False) == self._render(messages, generation=False, tools=tools):
+            raise UsageError(f"The chat template in {self.folder} leaves out the tools: name them in a system message.")
+        for place, message in enumerate(messages):
+            for name in sorted(key for key, value in message.items() if value and key not in _UNWRITTEN):
+                before, less = messages[:place], {key: value for key, value in message.items() if key != name}
+                texts = [self._render([*before, last], generation=False, tools=tools) for last in (message, less)]
+                if texts[0] == texts[1]:
+                    raise UsageError(
+                        f"The chat template in {self.folder} leaves out {name!r} of a message of role {message['role']!r}: "
+                        "write it into the content, or remove it."
+                    )
 
     def _turn_tokens(self, message: Message, piece: str, ids: list[int]) -> int:
         """How many of the ids that begin with an assistant's turn are that turn's, its end token included."""
@@ -336,8 +357,15 @@ class ChatTokenizer:
         return ids
 
     def encode_completion(self, text: str) -> list[int]:
-        """The ids of a completion, ended with the first of `eos_ids`."""
-        return [*self._plain_ids(text), self.eos_ids[0]]
+        """The ids of a completion, ended with the first of `eos_ids` unless it ends with one; UsageError if it goes on after one."""
+        ids = self._plain_ids(text)
+        if any(token in self.eos_ids for token in ids[:-1]):
+            raise UsageError(f"The completion holds an end token in its text ({text[:60]!r}): leave it out, and what follows it.")
+        return ids if ids and ids[-1] in self.eos_ids else [*ids, self.eos_ids[0]]
+
+    def _shown(self, ids: list[int]) -> str:
+        """The text of ids, special tokens included."""
+        return self.tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text of ids, special tokens dropped."""

@@ -33,13 +33,14 @@ END = "<|im_end|>"
 
 @pytest.fixture(scope="module")
 def load(tmp_path_factory):
-    """`load(template, system_prompt=None)`: a tokenizer whose tokens are bytes and three special ones."""
+    """`load(template, system_prompt=None)`: a tokenizer whose tokens are bytes, two new lines, and three special ones."""
     library = pytest.importorskip("transformers")
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
     def make(template=CHATML, system_prompt=None):
         alphabet = {character: place for place, character in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
-        backend = Tokenizer(models.BPE(vocab=alphabet, merges=[]))
+        newline = "\N{LATIN CAPITAL LETTER C WITH DOT ABOVE}"
+        backend = Tokenizer(models.BPE(vocab=alphabet | {newline * 2: len(alphabet)}, merges=[(newline, newline)]))
         backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
         backend.decoder = decoders.ByteLevel()
         backend.add_special_tokens([AddedToken(token, special=True) for token in ("<|endoftext|>", "<|im_start|>", END)])
@@ -149,8 +150,8 @@ def test_tokens_of_messages_need_a_mask_and_win(tmp_path, tokenizer):
     del completion["mask"]
     with pytest.raises(DataError, match=r"field completions\[0\].mask is missing, which says"):
         imported(tmp_path, row, tokenizer)
-    completion["tokens"] = [64, 65, 259]
-    with pytest.raises(DataError, match=r"completions\[0\].tokens holds 259, and the tokenizer has 0 to 258"):
+    completion["tokens"] = [64, 65, 260]
+    with pytest.raises(DataError, match=r"completions\[0\].tokens holds 260, and the tokenizer has 0 to 259"):
         imported(tmp_path, row, tokenizer)
 
 
@@ -183,6 +184,9 @@ def test_what_only_a_template_makes_tokens_of_needs_the_tokenizer(tmp_path, prom
         (CHATML, [says("assistant", f"a{END}b")], "holds an end token in its text"),
         (CHATML, [says("assistant", "\ud800")], "half of a surrogate pair"),
         (CHATML, [says("assistant", "", tool_calls=3)], "refuses the conversation"),
+        (CHATML, [says("assistant", "", function_call={"name": "f"})], "leaves out 'function_call' of a message of role 'assistant'"),
+        (CHATML, [says("assistant", "a", reasoning_content="b"), *TURNS[1:]], "leaves out 'reasoning_content'"),
+        (CHATML.replace("tool_calls", "calls"), [says("assistant", None, tool_calls=[{}]), *TURNS[1:]], "leaves out 'tool_calls'"),
         (CHATML, [says("user", "a")], "begins with a message of role 'user'"),
         (CHATML, [says("assistant", ["a"])], "item 0 is no chat message"),
         (CHATML, [], "is an empty list"),
@@ -192,7 +196,56 @@ def test_messages_whose_tokens_are_not_certain_are_refused(tmp_path, load, templ
     row = {"prompt": "q", "completions": [{"text": text, "reward": 1}, {"text": "fine", "reward": 0}]}
     with pytest.raises(DataError, match=rf"a.jsonl, line 1: field completions\[0\].text .*{message}"):
         imported(tmp_path, row, load(template))
-    assert not len(rollouts.read(tmp_path / "r"))
+    assert not (tmp_path / "r").exists()
+
+
+@pytest.mark.parametrize("prompt", ["q", [says("user", "q")]])
+def test_tools_that_a_template_leaves_out_are_refused(tmp_path, load, prompt):
+    row = {"prompt": prompt, "tools": [{"name": "calc"}], "completions": [{"text": "a", "reward": 1}]}
+    with pytest.raises(DataError, match=r"field completions\[0\].text .* leaves out the tools"):
+        imported(tmp_path, row, load(CHATML.replace("if tools", "if false")))
+
+
+def test_tools_beside_texts_are_rendered_too(tmp_path, tokenizer):
+    row = {"prompt": "q", "tools": [{"name": "calc"}], "completions": [{"text": "a", "reward": 1}]}
+    with pytest.raises(DataError, match="line 1: field tools .*--tokenizer"):
+        imported(tmp_path, row)
+    group, _ = imported(tmp_path, row, tokenizer)
+    assert tokenizer.tokenizer.decode(group.prompt_tokens).startswith(f"{ROLE.format('tools')}calc{END}")
+    assert pieces(tokenizer, group, 0) == [(f"a{END}", 1)] and group.extra["tools"] == [{"name": "calc"}]
+    (tmp_path / "t").mkdir()
+    other, _ = imported(tmp_path / "t", row | {"tools": "a calculator"}, tokenizer)
+    assert (other.prompt, other.extra, len(other.tokens)) == ("q", {"tools": "a calculator"}, 0)
+
+
+def test_names_that_lead_back_to_a_call_need_not_be_rendered(tmp_path, tokenizer):
+    turns = [
+        says("assistant", "call", id="m"),
+        says("tool", "42", tool_call_id="1", name="calc"),
+        says("assistant", "42", refusal=None, tool_calls=[]),
+    ]
+    group, _ = imported(tmp_path, {"prompt": "q", "completions": [{"text": turns, "reward": 1}]}, tokenizer)
+    assert pieces(tokenizer, group, 0) == [(f"call{END}", 1), (OBSERVATION, 0), (f"42{END}", 1)]
+
+
+def test_a_turn_that_begins_with_spaces_is_what_a_policy_samples(tmp_path, tokenizer):
+    """In the text of the whole conversation the first of them merge with the end of the template's."""
+    text = "\n\n\n x"
+    group, _ = imported(tmp_path, {"prompt": "q", "completions": [{"text": [says("assistant", text), *TURNS[1:]], "reward": 1}]}, tokenizer)
+    sampled = tokenizer.encode_completion(text)
+    assert group.tokens[: len(sampled)].tolist() == sampled and group.prompt_tokens.tolist() == tokenizer.encode_prompt("q")
+    whole = tokenizer.tokenizer.apply_chat_template([says("user", "q"), says("assistant", text)], tokenize=False)
+    assert tokenizer.tokenizer.encode(whole, add_special_tokens=False)[: len(group.prompt_tokens)] != group.prompt_tokens.tolist()
+
+
+def test_a_text_that_ends_with_its_end_token_has_one(tmp_path, tokenizer):
+    _, reader = imported(tmp_path, {"prompt": "q", "completions": [{"text": f"a{END}", "reward": 1}, {"text": "a", "reward": 0}]})
+    group = data.TokenisedReader(reader, tokenizer)[0]
+    assert pieces(tokenizer, group, 0) == pieces(tokenizer, group, 1) == [(f"a{END}", 1)]
+    (tmp_path / "t").mkdir()
+    _, reader = imported(tmp_path / "t", {"prompt": "q", "completions": [{"text": f"a{END}\nb", "reward": 1}]})
+    with pytest.raises(DataError, match="group a:1 .* cannot be tokenised: The completion holds an end token"):
+        data.TokenisedReader(reader, tokenizer)[0]
 
 
 def test_parquets_fields_of_other_rows_are_not_rendered(tmp_path, load):
