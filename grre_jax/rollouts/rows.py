@@ -40,6 +40,11 @@ COLUMNS = (*GROUP_COLUMNS, *COMPLETION_COLUMNS, *EXPORT_COLUMNS)
 REQUIRED = ("prompt", "completions", "text", "reward")
 # A record's own names that no row has: what a row would mean by them is not certain, so they are refused.
 _RECORD_NAMES = frozenset(name for name, _, _ in FIELDS) - frozenset(COLUMNS)
+# What other libraries call a mask. Kept in `extra`, one would be lost, and observations imitated.
+MASK_NAMES = (
+    *("completion_mask", "response_mask", "loss_mask", "action_mask"),
+    *("assistant_mask", "assistant_masks", "generation_mask", "tool_mask"),
+)
 
 
 def of_group(group: Group, data_set: dict[str, Any]) -> dict[str, Any]:
@@ -195,6 +200,10 @@ def _extra(line: Line, parts: list[Line], own: dict[str, Any]) -> dict[str, Any]
     extra = line.take("extra", dict, {})
     for part in (line, *parts):
         _refuse_misplaced(part, "completion" if part is line else "row")
+        for name in MASK_NAMES if part.names.get("mask", "mask") == "mask" else ():
+            if part.rest.get(name) is not None:
+                fix = f'read it with --mapping {{"mask": "{name}"}}, or rename it if it is something else'
+                part.fail(name, f"looks like the mask of tokens that the policy generated; {fix}")
     added = own | ({"completions": [part.rest for part in parts]} if any(part.rest for part in parts) else {})
     for name in sorted((extra.keys() & (line.rest.keys() | added.keys())) | (added.keys() & line.rest.keys())):
         line.fail(name, "would be in the group's `extra` twice; rename it")

@@ -112,6 +112,8 @@ def test_every_field_of_a_record_is_read_under_its_own_name(one_a_row):
         ({}, {"temperature": 0.5}, r"field completions\[0\].temperature is a field of each row"),
         ({"rewards": [1]}, {}, "field rewards is a record's name of what a row says otherwise"),
         ({}, {"lengths": 3}, r"field completions\[0\].lengths is a record's name"),
+        ({"completion_mask": [[0, 1]]}, {}, "field completion_mask looks like the mask"),
+        ({}, {"loss_mask": [0, 1]}, r"field completions\[0\].loss_mask looks like the mask"),
         ({"data_set": {}}, {}, "field data_set is what an export says of each of its rows"),
         ({}, {"logprobs": [-1], "behavior_logprobs": [-1], "tokens": [1]}, "are two names of one field"),
         ({"extra": {"a": 1}, "a": 2}, {}, "field a would be in the group's `extra` twice"),
@@ -135,8 +137,9 @@ def test_a_field_that_is_not_understood_is_refused(row, completion, message):
 
 def test_a_name_that_the_mapping_sets_to_null_is_something_else():
     row = {"prompt": "p", "engine": 3, "completions": [{"text": "t", "reward": 1, "mask": "x"}]}
+    row["completions"][0]["loss_mask"] = [1]
     group = group_of(row, engine=None, mask=None)
-    assert group.engine == "" and group.extra == {"engine": 3, "completions": [{"mask": "x"}]}
+    assert group.engine == "" and group.extra == {"engine": 3, "completions": [{"mask": "x", "loss_mask": [1]}]}
     assert group_of({"prompt": "p", "place": 4, "completions": [{"text": "t", "reward": 1}]}, position="place").position == 4
 
 
