@@ -73,7 +73,7 @@ METRIC_NAMES: tuple[MetricName, ...] = (
     MetricName(
         "component_<name>",
         _BOTH,
-        "as the component",
+        "component's unit",
         "Mean of one component of the verdicts, such as a format or a length score.",
         "If one component rises at the cost of another, change their weights in the reward.",
     ),
@@ -318,7 +318,7 @@ METRIC_NAMES: tuple[MetricName, ...] = (
     MetricName(
         "loss",
         _STEP,
-        "as the objective",
+        "objective's unit",
         "The objective's value. In policy-gradient steps its level says little; in a warm start it "
         "is the mean negative log-prob of the demonstrations and should fall.",
         "NaN or infinite: lower optimizer.learning_rate.",
@@ -326,7 +326,7 @@ METRIC_NAMES: tuple[MetricName, ...] = (
     MetricName(
         "penalty",
         _STEP,
-        "as the objective",
+        "objective's unit",
         "The part of the loss that comes from penalties such as KL; 0 without one.",
         "If it exceeds the rest of the loss, the penalty dominates: lower its coefficient.",
     ),
