@@ -42,7 +42,7 @@ class SamplingConfig:
 
     Args:
         num_samples (at least 1): completions per prompt (K).
-        temperature (above 0): of the draws; training computes log-probs at the same temperature.
+        temperature (above 0): temperature of the draws; training computes log-probs at the same one.
         top_k (at least 0): draw from the k likeliest tokens only; 0 for all. Ratios use untruncated
             log-probs in any case.
         top_p (above 0 and at most 1): draw from the likeliest tokens that make up this mass, after
@@ -53,8 +53,8 @@ class SamplingConfig:
         max_new_tokens (at least 1): longest completion, EOS included.
         prompts_per_call (at least 1): prompts sampled at once; their completions are decoded side
             by side.
-        slots (at least 0): completions decoded side by side where they are to be fewer than a
-            call's: a completion that ends makes room for one that waits. 0 for all.
+        slots (at least 0): largest number of completions decoded side by side; when one ends,
+            the next takes its place. 0 for all of a call.
         cache_dtype ("float32", "bfloat16", "int8" or empty): type of the cached keys and values;
             that of the activations if empty.
     """
@@ -79,7 +79,7 @@ class SamplingConfig:
 
 @dataclasses.dataclass(frozen=True)
 class TrainingConfig:
-    """The learner.
+    """The size of a training step and the number of steps.
 
     Args:
         steps (at least 0): optimizer updates.
@@ -104,14 +104,14 @@ class TrainingConfig:
 
 @dataclasses.dataclass(frozen=True)
 class WarmStartConfig:
-    """Supervised training on the task's demonstrations before anything else; they too go through rollout shards.
+    """Supervised training on the task's demonstrations before reinforcement learning.
 
     Args:
         steps (at least 0): updates; 0 for none.
-        demonstrations (at least 1): questions of the training stream that are demonstrated once
-            each; every epoch orders them anew.
+        demonstrations (at least 1): number of demonstrations, each of another question; every epoch
+            shuffles them anew.
         batch_size (at least 1): demonstrations per update.
-        optimizer: of the warm start alone.
+        optimizer: the optimizer of the warm start; training has its own.
     """
 
     steps: int = 0
@@ -132,9 +132,9 @@ class EvaluationConfig:
             0 for those two alone.
         questions (at least 0): held-out questions.
         num_samples (at least 1): completions per question.
-        temperature (at least 0): of these completions, whatever it is in training; 0 is greedy. KL
-            to the start is reported at temperature 1 without truncation only, because its estimate
-            needs the policy's own completions.
+        temperature (at least 0): temperature of the evaluation's draws, independent of training's;
+            0 is greedy. kl_to_start is reported at temperature 1 without truncation only, because
+            its estimate needs draws of the policy itself.
         top_k (at least 0): draw from the k likeliest tokens only; 0 for all.
         top_p (above 0 and at most 1): draw from the likeliest tokens that make up this mass; 1 for
             all.
@@ -143,7 +143,8 @@ class EvaluationConfig:
         ranking_questions ("start:stop" or empty): groups of data.path held out to test, before and
             after training, how often the length-normalised log-prob ranks a correct completion
             above an incorrect one of the same question; empty for none.
-        allow_contaminated: evaluate on a benchmark split that the training data holds.
+        allow_contaminated: allow evaluation on a benchmark split that the training data contains,
+            which is refused otherwise.
     """
 
     every: int = 20
@@ -163,18 +164,18 @@ class EvaluationConfig:
 
 @dataclasses.dataclass(frozen=True)
 class CheckpointConfig:
-    """Checkpoints, by Orbax.
+    """When checkpoints are saved and which are kept.
 
     Args:
         every (at least 1): steps between checkpoints; the first and last state are always kept.
         keep (at least 1): newest checkpoints kept. Those that explorers elsewhere still need stay
             in any case.
-        best (at least 0): keep this many of the best by evaluation too; every evaluation then saves
-            a checkpoint. 0 for none.
-        best_metric (a scalar of the evaluation): what the best are chosen by; larger is better. For
-            example accuracy, or reward where the task does not say what is correct.
-        best_smallest: smaller is better.
-        keep_every (at least 0): keep those at multiples of this many steps too; 0 for none.
+        best (at least 0): number of checkpoints with the best evaluations that are kept too; every
+            evaluation then saves a checkpoint. 0 for none.
+        best_metric (a scalar of the evaluation): metric by which the best are chosen: accuracy, or
+            reward for tasks whose verifier gives no correctness.
+        best_smallest: smaller values of best_metric are better, as for kl_to_start.
+        keep_every (at least 0): also keep checkpoints at multiples of this many steps; 0 for none.
         export: when the run ends, write the policy as a Hugging Face folder, RUN/model, as `grre
             export` does for any checkpoint.
     """
@@ -193,11 +194,12 @@ class CheckpointConfig:
 
 @dataclasses.dataclass(frozen=True)
 class LoggingConfig:
-    """Besides metrics.jsonl and the PNG curves.
+    """Where metrics go besides metrics.jsonl and the PNG curves.
 
     Args:
         tensorboard: write TensorBoard event files.
-        wandb_project (any text): log to Weights & Biases under this project; empty for not.
+        wandb_project (any text): Weights & Biases project to log to; empty to log to
+            none.
     """
 
     tensorboard: bool = True
@@ -206,7 +208,7 @@ class LoggingConfig:
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """One run.
+    """The name, folder and seed of a run, and its sections.
 
     Args:
         name (any text): the run's name.

@@ -15,17 +15,18 @@ class ModelSource:
     Args:
         path (a path or empty): a Hugging Face folder or a GGUF file; empty for a new model with a
             character tokenizer.
-        shape (a published model's name or empty): such as "qwen2.5-7b", whose size `grre compile`
-            uses where the path holds no weights yet.
+        shape (a published model's name or empty): model whose sizes `grre compile` uses while `path`
+            holds no weights yet, such as "qwen2.5-7b".
         hidden_size (at least 1): width of a new model.
         intermediate_size (at least 1): width of the feed-forward layers of a new model.
-        num_layers (at least 1): layers of a new model.
-        num_heads (at least 1): query heads of a new model.
-        num_kv_heads (at least 1): key-value heads of a new model; divides num_heads.
-        head_dim (at least 1): width of a head of a new model; even.
-        dtype ("float32", "bfloat16" or "float16"): of the parameters.
-        compute_dtype ("float32", "bfloat16", "float16" or empty): of the activations; that of the
-            parameters if empty.
+        num_layers (at least 1): number of layers of a new model.
+        num_heads (at least 1): number of query heads of a new model.
+        num_kv_heads (at least 1): number of key-value heads of a new model; it must divide
+            num_heads.
+        head_dim (at least 1): width of a head of a new model; it must be even.
+        dtype ("float32", "bfloat16" or "float16"): data type of the parameters.
+        compute_dtype ("float32", "bfloat16", "float16" or empty): data type of the activations;
+            that of the parameters if empty.
         remat ("none", "projections", "attention", "attended" or "full"): what the backward pass
             computes again instead of keeping it, from fast to small in memory; "full" costs a third
             more arithmetic.
@@ -33,9 +34,10 @@ class ModelSource:
             template's own if None.
         lora_rank (at least 0): train low-rank terms (LoRA) of this rank in place of the weights; 0
             trains the weights.
-        lora_alpha (above 0): the terms are multiplied by lora_alpha / lora_rank.
+        lora_alpha (above 0): scale of the LoRA terms, which are multiplied by lora_alpha /
+            lora_rank.
         lora_targets (one or more of q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj):
-            projections that have a term.
+            projections that get a LoRA term.
         adapter (a path or empty): a folder of LoRA weights, as `grre export --adapter` or PEFT
             writes it, to train on from; it sets rank, alpha and targets.
     """

@@ -58,11 +58,11 @@ _PLATFORM: contextvars.ContextVar[str | None] = contextvars.ContextVar("platform
 
 @dataclasses.dataclass(frozen=True)
 class MeshConfig:
-    """Sizes of the mesh axes.
+    """Sizes of the axes of the device mesh; their product is the number of devices.
 
     Args:
-        data (at least 1, or -1): replicas of the parameters; -1 takes the devices that the other
-            axes leave.
+        data (at least 1, or -1): number of replicas of the parameters; -1 takes the devices that
+            the other axes leave.
         fsdp (at least 1): devices over which parameters and batches are both cut.
         tensor (at least 1): devices over which heads, hidden units and vocabulary are cut.
         sequence (at least 1): devices over which the tokens of a row are cut.

@@ -73,7 +73,7 @@ METRIC_NAMES: tuple[MetricName, ...] = (
     MetricName(
         "component_<name>",
         _BOTH,
-        "component's own",
+        "component's unit",
         "Mean of one component of the verdicts, such as a format or a length score.",
         "If one component rises at the cost of another, change their weights in the reward.",
     ),
@@ -168,7 +168,7 @@ METRIC_NAMES: tuple[MetricName, ...] = (
         "staleness_<n>",
         _TRAIN,
         "groups",
-        "Groups of the step that a policy n updates old sampled.",
+        "Number of the step's groups that were sampled by a policy n updates old.",
         "As `staleness`.",
     ),
     MetricName(
@@ -318,7 +318,7 @@ METRIC_NAMES: tuple[MetricName, ...] = (
     MetricName(
         "loss",
         _STEP,
-        "objective's own",
+        "objective's unit",
         "The objective's value. In policy-gradient steps its level says little; in a warm start it "
         "is the mean negative log-prob of the demonstrations and should fall.",
         "NaN or infinite: lower optimizer.learning_rate.",
@@ -326,14 +326,14 @@ METRIC_NAMES: tuple[MetricName, ...] = (
     MetricName(
         "penalty",
         _STEP,
-        "objective's own",
+        "objective's unit",
         "The part of the loss that comes from penalties such as KL; 0 without one.",
         "If it exceeds the rest of the loss, the penalty dominates: lower its coefficient.",
     ),
     MetricName(
         "grad_norm",
         _STEP,
-        "norm",
+        "L2 norm",
         "Norm of the gradient before clipping.",
         "Spikes: lower the learning rate or optimizer.clip_norm. 0: no group has a signal.",
     ),

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 ORDERS = ("stored", "reward", "worst", "prompt")
+LEAST_TEXT = 32  # columns of a terminal that a completion takes in a table; with fewer, it stands below its numbers
 
 
 def show(
@@ -118,6 +119,8 @@ def _show_prompts(
 
 def print_group(console: "Console", number: int, entry: Entry, group: Group, width: int) -> None:
     """Prints one group."""
+    from rich.cells import cell_len
+    from rich.padding import Padding
     from rich.table import Table
 
     known = [name for name in LOGPROB_FIELDS if getattr(group, name) is not None]
@@ -127,21 +130,33 @@ def print_group(console: "Console", number: int, entry: Entry, group: Group, wid
     console.print(plain(" · ".join(facts)), style="bold")
     console.print(plain(f"prompt: {cut(group.prompt, width)}"))
     console.print(plain(f"answer: {cut(group.answer, width)}"))
-    table = Table(show_lines=True)
     numbers = {name: row for name, row in group.components.items() if name != CORRECT or group.correct is None}
     correct = ["correct"] if group.correct is not None else []
-    for name in ("reward", *correct, *numbers, "ended", "tokens", "version", "source", "completion"):
-        right = name in ("reward", "tokens", *numbers)
-        table.add_column(plain(name), justify="right" if right else "left", overflow="fold")
-    for k in sorted(range(group.num_completions), key=lambda k: -float(group.rewards[k])):
-        table.add_row(
+    columns = ("reward", *correct, *numbers, "ended", "tokens", "version", "source")
+    rows = [
+        (
             f"{group.rewards[k]:g}",
             *(["yes" if group.correct[k] else "no"] if correct else []),
             *(f"{row[k]:g}" for row in numbers.values()),
-            plain(group.finish_reasons[k]),
+            group.finish_reasons[k],
             str(group.lengths[k]) if group.lengths[k] else "",
             version_name(int(group.policy_version[k])),
-            plain((group.sources[k] or "policy") + (" (expert)" if group.is_expert[k] else "")),
-            plain(cut(group.texts[k], width)),
+            (group.sources[k] or "policy") + (" (expert)" if group.is_expert[k] else ""),
+            cut(group.texts[k], width),
         )
+        for k in sorted(range(group.num_completions), key=lambda k: -float(group.rewards[k]))
+    ]
+    taken = 4 + sum(3 + max(map(cell_len, cells)) for cells in zip(columns, *(row[:-1] for row in rows), strict=True))
+    if console.width - taken < LEAST_TEXT:
+        for *values, words in rows:
+            said = (f"{name} {value}" for name, value in zip(columns, values, strict=True) if value)
+            console.print(plain(f"completion: {', '.join(said)}"), style="dim")
+            console.print(Padding(plain(words), (0, 0, 0, 2)))
+        return
+    table = Table(show_lines=True)
+    for name in (*columns, "completion"):
+        right = name in ("reward", "tokens", *numbers)
+        table.add_column(plain(name), justify="right" if right else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*map(plain, row))
     console.print(table)

@@ -13,14 +13,14 @@ class TaskConfig:
     Args:
         name (a task, or FILE.py:FUNCTION): a built-in task, or your own as package.module:function
             or path/to/file.py:function.
-        options (the task's own, by keyword): see the task's documentation: --task.options.path
-            FOLDER.
-        verify_processes (at least -1): processes that judge completions; 0 judges in the run's own.
-            -1 does so for tasks with `trusted_verifier = True` (the built-in ones but math,
+        options (the task's own, by keyword): arguments of the task's function, which the page
+            on tasks lists: --task.options.path FOLDER.
+        verify_processes (at least -1): processes that judge completions; 0 judges in the run's own
+            process. -1 does so for tasks with `trusted_verifier = True` (the built-in ones but math,
             guru_math and reasoning_gym), and takes one process per core, at most 8, for others.
             Rewards that a task computes on the device need none.
-        verify_timeout (above 0 and finite): seconds that a completion may take in such a process. A
-            completion without a verdict (the verifier hangs, crashes, raises, or returns none) has
+        verify_timeout (above 0 and finite): seconds that judging one completion may take in such a
+            process. A completion without a verdict (the verifier hangs, crashes, raises, or returns none) has
             reward 0.
     """
 

@@ -71,18 +71,19 @@ class DataConfig:
             still imitate; an expert's stay where the objective asks for experts.
         drop_over_limit: leave out stored groups over sampling.max_prompt_tokens or
             sampling.max_new_tokens, which are an error otherwise.
-        max_staleness (at least -1): stored groups at most so many policy versions older than their
-            folder's newest, replayed ones at most so many updates old; what is sampled must not get
-            older by the regime. -1 for any age.
-        order ("shuffled", "stored" or "newest"): of stored groups: shuffled anew each epoch, as
-            they were sealed, or the newest policy's first.
-        prefer ("newest", "reward", "spread" or empty): stored groups that come up to 8 times an
-            epoch where the least preferred come once, by policy version, mean reward, or standard
-            deviation of the rewards; empty for all alike. The scale between is linear.
-        max_uses (at least 0): how often a stored group is trained on at most; a run that would need
-            more is refused. 0 for any number.
-        dynamic_sampling (from 0 to 15): a place whose sampled group has no signal is refilled with
-            another question, so many times at most, and left out if none has any.
+        max_staleness (at least -1): largest age of the data: of stored groups in policy versions
+            before their folder's newest, of replayed groups in updates. A regime that samples older
+            data is refused. -1 for any age.
+        order ("shuffled", "stored" or "newest"): order of stored groups: shuffled anew each epoch,
+            as they were sealed, or by policy version, newest first.
+        prefer ("newest", "reward", "spread" or empty): which stored groups are repeated in an
+            epoch: those of the newest policy version, the highest mean reward or the largest
+            standard deviation of rewards come 8 times, those at the other end once, others in
+            proportion. Empty for all alike.
+        max_uses (at least 0): largest number of times that a stored group is trained on; a run that
+            would need more is refused. 0 for any number.
+        dynamic_sampling (from 0 to 15): how many other questions are tried where a sampled group has
+            no signal; the group is left out if none gives one. 0 trains on groups as sampled.
     """
 
     path: str = ""

@@ -11,13 +11,13 @@ STORED_FIELDS = {"reference": "ref_logprobs", "proximal": "prox_logprobs"}
 
 @dataclasses.dataclass(frozen=True)
 class ObjectiveConfig:
-    """The loss.
+    """The objective that is trained, and where its reference log-probs come from.
 
     Args:
-        name (an algorithm, or FILE.py:FUNCTION): the loss: an algorithm of `grre algorithms`, or a
+        name (an algorithm, or FILE.py:FUNCTION): an algorithm of `grre algorithms`, or a loss
             function of your own.
-        options (numbers and variants by keyword): what the algorithm takes, see `grre algorithms
-            NAME`: --objective.options.epsilon_low 0.2.
+        options (numbers and variants by keyword): options of the algorithm, which `grre
+            algorithms NAME` lists: --objective.options.epsilon_low 0.2.
         stored ("reference", "proximal", both or empty): whose log-probs are read from the groups of
             data.path, where `grre rollouts rescore --as` wrote them. Without it the reference is
             the policy that the run started from (after the warm start), and the proximal policy the

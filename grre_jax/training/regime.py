@@ -12,7 +12,7 @@ import dataclasses
 
 @dataclasses.dataclass(frozen=True)
 class Regime:
-    """A degree of off-policyness.
+    """How old the policy that samples a step's data may be: the degree of off-policyness.
 
     Args:
         sync_interval (at least 1): training steps between refreshes of the sampler's weights; 1 is

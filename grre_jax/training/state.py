@@ -61,24 +61,25 @@ DECAYS: dict[str, Callable[[Array], Array]] = {
 
 @dataclasses.dataclass(frozen=True)
 class OptimizerConfig:
-    """An optimiser of Optax with linear warm-up and a decay, behind a clip of the global gradient norm.
+    """An Optax optimizer with a clipped gradient norm, linear warm-up and an optional decay of the learning rate.
 
     Args:
         name ("adamw", "nadamw", "lion", "sgd" or "adafactor"): the optimizer of Optax. "sgd" has
             momentum b1; "adafactor" keeps factored second moments, which are small, with decay rate
             b2.
-        learning_rate (at least 0): after the warm-up.
+        learning_rate (at least 0): learning rate at the end of the warm-up.
         warmup_steps (at least 0): steps over which the learning rate rises from 0; the first step
             already moves.
         decay ("none", "linear" or "cosine"): how the learning rate falls after the warm-up.
-        decay_steps (at least 0): the step at which it has fallen to final_fraction, where it stays;
-            above warmup_steps where there is a decay.
-        final_fraction (at least 0): the fraction of learning_rate that is left.
+        decay_steps (at least 0): the step at which the decay ends, counted from the start of
+            training; with a decay it must be above warmup_steps.
+        final_fraction (at least 0): learning rate after the decay, as a fraction of learning_rate.
         clip_norm (at least 0): largest global gradient norm; 0 turns the clip off.
-        b1 (at least 0 and below 1): decay rate of the first moment, or what the optimizer calls so.
-        b2 (at least 0 and below 1): decay rate of the second moment, or what the optimizer calls
-            so.
-        eps (at least 0): added to the denominator of the update.
+        b1 (at least 0 and below 1): decay rate of the first moment; momentum of "sgd"; "adafactor"
+            has none.
+        b2 (at least 0 and below 1): decay rate of the second moment; "sgd" has none.
+        eps (at least 0): term added to the denominator of the update of "adamw" and "nadamw"; the
+            others have none.
         weight_decay (at least 0): decoupled weight decay, on matrices only.
 
     Raises:

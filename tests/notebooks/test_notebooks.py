@@ -158,7 +158,7 @@ def test_it_is_valid_names_its_setting_and_traces_no_machine(name):
     assert not any(trace in text for trace in ("/root/", "/home/", "/tmp/", "Traceback", str(ROOT)))
 
 
-def installed(name, folder, monkeypatch, owner="OWNER"):
+def installed(name, folder, monkeypatch, repository=""):
     """The commands by which a notebook's second cell would install the package, where it is missing."""
     commands = []
 
@@ -173,16 +173,17 @@ def installed(name, folder, monkeypatch, owner="OWNER"):
     monkeypatch.chdir(folder)
     monkeypatch.setattr(importlib.util, "find_spec", lambda package: None)
     names = {"get_ipython": Shell}
-    exec(TransformerManager().transform_cell(read(name).cells[1].source.replace("OWNER/grre_jax", f"{owner}/grre_jax")), names)
+    source = read(name).cells[1].source.replace('REPOSITORY = ""', f'REPOSITORY = "{repository}"')
+    exec(TransformerManager().transform_cell(source), names)
     return commands
 
 
 @pytest.mark.parametrize("name", [*FEW, "quickstart"])
 def test_it_installs_what_lies_around_it_or_the_copy_that_it_was_told(name, tmp_path, monkeypatch):
     clone, elsewhere = tmp_path / "grre_jax", "https://github.com/someone/grre_jax"
-    with pytest.raises(RuntimeError, match="address of your copy of the repository into REPOSITORY"):
+    with pytest.raises(RuntimeError, match="web address of your copy of the repository into REPOSITORY"):
         installed(name, tmp_path / "alone", monkeypatch)
-    told = installed(name, tmp_path / "told", monkeypatch, owner="someone")
+    told = installed(name, tmp_path / "told", monkeypatch, repository=elsewhere)
     clone.mkdir()
     (clone / "setup.py").touch()
     inside = installed(name, clone / "notebooks", monkeypatch)
@@ -194,4 +195,4 @@ def test_it_installs_what_lies_around_it_or_the_copy_that_it_was_told(name, tmp_
     first = read(name).cells[0].source
     assert "put it into `REPOSITORY`" in first and "no public address" in first
     text = (ROOT / "notebooks" / f"{name}.ipynb").read_text()
-    assert "OWNER is a placeholder" in first and text.count("github.com/OWNER/") == 1
+    assert "OWNER" not in text and text.count('REPOSITORY = \\"\\"') == 1

@@ -17,7 +17,7 @@ from grre_jax import rollouts
 from grre_jax.errors import UsageError
 from grre_jax.reporting.completions import shown_groups
 from grre_jax.reporting.metric_names import described
-from grre_jax.reporting.page import LONGEST_TEXT
+from grre_jax.reporting.page import LONGEST_TEXT, PANEL_INCHES
 from grre_jax.reporting.report import report
 from grre_jax.rollouts import Group
 
@@ -125,6 +125,17 @@ def test_curves_are_drawn_of_what_was_recorded_in_the_colours_of_the_page(make_r
     assert all("var(--run-0)" in picture for picture in pictures)
     assert described("train", "effective_sample_size").meaning in html.unescape(text)
     assert "As <code>effective_sample_size</code>" not in text and "As <code>staleness</code>." in text
+
+
+@pytest.mark.parametrize("value", [-0.00983, -9.8e-05, -1234.5, 0.00983])
+def test_the_last_value_of_a_curve_is_not_cut(make_run, value):
+    folder = make_run("run", steps=4, every=2)
+    with open(folder / "metrics.jsonl", "a") as file:
+        file.write(json.dumps({"step": 4, "kind": "train", "loss": value}) + "\n")
+    text = report(folder, console=Console(file=io.StringIO())).page_path.read_text()
+    width = 72 * PANEL_INCHES[0]
+    ends = re.findall(r'<text style="font-weight: 700; font-size: ([\d.]+)px[^"]*" x="([\d.]+)"[^>]*>([^<]*)<', text)
+    assert ends and all(float(x) + 0.7 * float(size) * len(said) <= width for size, x, said in ends)
 
 
 def test_what_ran_is_in_the_head(run):

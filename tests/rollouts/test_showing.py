@@ -82,3 +82,14 @@ def test_correctness_and_components_have_columns_beside_the_reward(tmp_path, con
     rows = [[cell.strip() for cell in line.strip("│┃").replace("┃", "│").split("│")] for line in printed(console).splitlines()]
     shown = [row[:3] for row in rows if len(row) > 3 and row[0]]
     assert shown == [["reward", "correct", "format"], ["2", "yes", "0.5"], *[["0", "no", "0"]] * 2, ["-1", "no", "0.25"]]
+
+
+def test_completions_stand_below_their_numbers_where_a_table_would_squeeze_them(tmp_path, make_group):
+    components = {f"component_{i}": [0.5] * 4 for i in range(4)}
+    rollouts.write(tmp_path, [make_group(1, components=components)], writer="w")
+    narrow = Console(file=io.StringIO(), width=80)
+    showing.show(tmp_path, console=narrow)
+    lines = printed(narrow).splitlines()
+    (group,) = rollouts.RolloutReader(tmp_path)
+    assert {f"  {text}".rstrip() for text in group.texts} <= {line.rstrip() for line in lines}
+    assert sum("component_3 0.5" in line for line in lines) == 4 and not any("│" in line for line in lines)
