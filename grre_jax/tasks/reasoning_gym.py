@@ -84,7 +84,7 @@ class ReasoningGym:
         """
         number = self._order[position]
         for _ in range(_MOST_TRIES):
-            if not _is_held_out(self._entries[number]):
+            if not _is_held_out(self._entry(number)):
                 return self._question(number)
             number = (number + 1) % self.size
         raise DataError(
@@ -95,7 +95,7 @@ class ReasoningGym:
         """The first `count` held-out questions that differ, in the order of their numbers, or all of them if there are fewer."""
         count = whole_number("count", count, 1)
         while len(self._held_out) < count and self._looked_at < self.size:
-            if _is_held_out(self._entries[self._looked_at]):
+            if _is_held_out(self._entry(self._looked_at)):
                 question = self._question(self._looked_at)
                 self._held_out.setdefault(question.prompt, question)
             self._looked_at += 1
@@ -154,8 +154,16 @@ class ReasoningGym:
         self._looked_at = 0
         return {}
 
+    def _entry(self, number: int) -> dict[str, Any]:
+        try:
+            return self._entries[number]
+        except (ArithmeticError, LookupError, TypeError, ValueError) as error:  # the package checks not all of its options
+            raise UsageError(
+                f"reasoning-gym's {self.dataset} cannot make entry {number} with these options: {error}; correct config."
+            ) from error
+
     def _question(self, number: int) -> Question:
-        entry = self._entries[number]
+        entry = self._entry(number)
         prompt = self.template.replace("{question}", entry["question"])
         return Question(f"reasoning_gym/{self.dataset}/{number}", prompt, "" if entry["answer"] is None else str(entry["answer"]))
 
@@ -163,7 +171,7 @@ class ReasoningGym:
         """The entry that a question was made from: its answer alone is not always enough to judge by."""
         prefix, _, number = question.question_id.rpartition("/")
         if prefix == f"reasoning_gym/{self.dataset}" and number.isdecimal() and int(number) < self.size:
-            entry = self._entries[int(number)]
+            entry = self._entry(int(number))
             if question.answer == ("" if entry["answer"] is None else str(entry["answer"])):
                 return entry
         raise DataError(

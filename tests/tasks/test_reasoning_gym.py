@@ -61,6 +61,10 @@ def test_what_is_refused():
         tasks.build("reasoning_gym", config={"digits": 2})
     with pytest.raises(UsageError, match="has no {question}"):
         tasks.build("reasoning_gym", template="x")
+    late = tasks.build("reasoning_gym", dataset="decimal_arithmetic", size=40, config={"max_num_decimal_places": 1})
+    for ask in (late.question, late.evaluation):
+        with pytest.raises(UsageError, match="decimal_arithmetic cannot make entry .*empty range.*correct config"):
+            ask(1)
     for value in (1, 0.5, "yes", None):
         with pytest.raises(UsageError, match=f"partial_credit={value!r} is neither true nor false"):
             tasks.build("reasoning_gym", partial_credit=value)
