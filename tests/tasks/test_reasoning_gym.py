@@ -232,6 +232,14 @@ def test_boards_and_moves():
     assert is_right("polynomial_equations", '""', answer="") and not is_right("polynomial_equations", "none", answer="")
 
 
+def test_no_empty_answer_is_right_where_the_package_stores_none_by_fault():
+    task = tasks.build("reasoning_gym", dataset="base_conversion", size=40, config={"min_value": 0, "max_value": 3})
+    empty = [question for question in map(task._question, range(20)) if not question.answer]
+    assert empty and not any(
+        task.verify(question, f"<answer>{text}</answer>").reward for question in empty for text in ("", " ", '""', "0")
+    )
+
+
 def test_part_marks_are_a_component(chain):
     task = tasks.build("reasoning_gym", dataset="spell_backward", size=20)
     question = task._question(0)
