@@ -11,7 +11,7 @@ from grre_jax.errors import DataError, UsageError
 from grre_jax.tasks import math_answers, math_equal, math_values
 from grre_jax.tasks.stored_questions import StoredQuestions, digest
 from grre_jax.tasks.stored_records import Record, kinds_of
-from grre_jax.tasks.task import Question, Verdict, choice, whole_number
+from grre_jax.tasks.task import Question, Verdict, check_flag, choice, whole_number
 
 _SUBJECTS = ("algebra", "counting & probability", "geometry", "intermediate algebra", "number theory", "prealgebra", "precalculus")
 TEMPLATE = "{question}\n\nReason step by step, and put the final answer in \\boxed{}."
@@ -44,13 +44,6 @@ def check_template(template: str) -> str:
     if not isinstance(template, str) or "{question}" not in template:
         raise UsageError(f"template={template!r} has no {{question}}: put it where the question belongs.")
     return template
-
-
-def check_flag(option: str, value: bool) -> bool:
-    """The value if it is true or false; raises UsageError."""
-    if not isinstance(value, bool):
-        raise UsageError(f"{option}={value!r} is neither true nor false: pass one of these.")
-    return value
 
 
 class CompetitionMath(StoredQuestions):

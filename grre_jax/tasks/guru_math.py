@@ -13,10 +13,10 @@ from typing import Any
 
 from grre_jax.errors import DataError
 from grre_jax.tasks import math_values
-from grre_jax.tasks.competition_math import check_flag, check_template, judge_mathematics, voted_answer
+from grre_jax.tasks.competition_math import check_template, judge_mathematics, voted_answer
 from grre_jax.tasks.stored_questions import StoredQuestions, digest
 from grre_jax.tasks.stored_records import Record
-from grre_jax.tasks.task import Question, Verdict
+from grre_jax.tasks.task import Question, Verdict, check_flag
 
 
 class GuruMath(StoredQuestions):

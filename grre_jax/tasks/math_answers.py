@@ -55,6 +55,11 @@ _BETWEEN_PIECES = re.compile(r"\\text\s?\{[^{}]*\}|\\q?quad(?![A-Za-z])|\\\\|&")
 # Of text without dollar signs: what is between words and punctuation. sqrt(16) is no word.
 _PROSE = re.compile(r"(?<![\\A-Za-z{])[A-Za-z]{2,}(?![A-Za-z({])|[:?!\n]|[.,;](?=\s|$)")
 _FRACTION = re.compile(r"\\frac\{([0-9A-Za-z.]+|\\pi)\}\{([0-9A-Za-z.]+|\\pi)\}")
+# 2+3(4), \sqrt{(180)} and \sin(60) for 2+3*4, \sqrt{180} and \sin60.
+_TIMES_NUMBER = re.compile(r"(?<=[0-9])\(([0-9.]+)\)")
+_IN_BOTH = re.compile(r"\{\(([^(){}]*)\)\}")
+_SINGLE_ARGUMENT = re.compile(r"(\\(?:sin|cos|tan|cot|sec|csc|ln|log(?:_(?:[0-9A-Za-z]|\{[0-9A-Za-z]+\}))?))\(([^()+\-*/=,]+)\)")
+_NO_EXPRESSION = re.compile(r"[=<>,&]|\\(?:le|ge|ne|in|approx|pm|mp|begin)(?![A-Za-z])")
 _FUNCTIONS = {"sin", "cos", "tan", "cot", "sec", "csc", "log", "exp", "sqrt", "and", "inf"}
 
 
@@ -197,10 +202,34 @@ def _asked(question: str) -> frozenset[str]:
 
 
 def _key(text: str) -> str:
-    """One text for expressions that differ in how they are typed alone; a decimal number's is its value."""
+    """One text for expressions that differ in how they are typed alone, or in the order of terms and factors; a decimal number's is its value."""
     text = bare(ungrouped(normalised(text)))
     text = in_braces(text) or text  # a list for a set
+    text = re.sub(r"\\(?:cdot|times)(?![A-Za-z])", "*", text).replace("\\div", "/")
+    text = squeezed(_FRACTION.sub(r"\1/\2", text))
+    text = _SINGLE_ARGUMENT.sub(r"\1\2", _IN_BOTH.sub(r"{\1}", _TIMES_NUMBER.sub(r"*\1", text)))
+    text = _ordered(text) if not _NO_EXPRESSION.search(text) else text
     if re.fullmatch(r"-?(?:[0-9]+\.?[0-9]*|\.[0-9]+)", text):
         return f"decimal {Fraction(text)}"  # which 1/2 is not for 0.5
-    text = re.sub(r"\\(?:cdot|times)(?![A-Za-z])", "*", text).replace("\\div", "/")
-    return squeezed(_FRACTION.sub(r"\1/\2", text))
+    return text
+
+
+def _ordered(text: str) -> str:
+    """A sum in one order of its terms, each in one of its factors, without terms 0 and factors 1."""
+    terms, start, depth = [], 0, 0
+    for place, character in enumerate(text):
+        if depth == 0 and character in "+-" and place > start and text[place - 1] not in "*/^_+-":
+            terms.append(text[start:place])
+            start = place
+        depth += (character in "([{") - (character in ")]}")
+    terms = [_one_order(term.removeprefix("+")) for term in (*terms, text[start:])]
+    kept = sorted(term for term in terms if term not in ("0", "-0"))
+    return "+".join(kept) or text
+
+
+def _one_order(term: str) -> str:
+    sign, product = ("-", term[1:]) if term.startswith("-") else ("", term)
+    brackets = re.findall(r"\([^()]*\)", product)
+    factors = brackets if "".join(brackets) == product.replace(")*(", ")(") else cut_at(product, "*")
+    kept = sorted(factor for factor in factors if factor != "1") or factors
+    return sign + "*".join(kept)

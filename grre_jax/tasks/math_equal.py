@@ -204,7 +204,8 @@ def _numbers_same(a: str, b: str) -> bool:
         return factor is not None and value_a * factor == value_b
     if (unit_a == "%") != (unit_b == "%"):
         percent, other = (value_a, value_b) if unit_a == "%" else (value_b, value_a)
-        return other in (percent, percent / 100)
+        # 0.5\% of something is not half of it: such a percentage is given as one where the right answer is.
+        return other == percent / 100 or (other == percent and not (unit_a == "%" and abs(percent) < 1))
     return value_a == value_b
 
 
@@ -338,6 +339,9 @@ def _right_hand(text: str, of_expressions: bool = False) -> str:
     signs = set(sides[1::2])
     if signs and signs <= {"=", "\\in"} and (is_label(sides[0]) or (signs == {"="} and not variables_of(sides[0]))):
         return sides[-1]
+    if of_expressions and signs == {"="} and len(sides) <= _MOST_SIDES and variables_of(sides[0]):
+        if all(_expressions_same(one, other) for one, other in itertools.pairwise(sides[::2])):
+            return sides[-1]  # "x^2-9 = (x-3)(x+3)" is true of every x
     if of_expressions and signs == {"="} and not variables_of(without_unit(sides[-1])[0]):
         return sides[-1] if len(variables_of(sides[0])) > 1 and number(sides[-1]) != 0 else text
     return text

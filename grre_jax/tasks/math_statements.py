@@ -16,6 +16,9 @@ _POINTS = r"[A-Z](?:'|_\{?[0-9A-Za-z]\}?)?"  # A, A', V_1
 # What names a value but is no variable. An equation such as x + y = 7 is none: it may be a line.
 _LABEL = re.compile(
     r"[A-Za-z]\^\{?-1\}?\([^()=]*\)|\|(?:\\[a-z]+\{)?[A-Z][^|=]*\||\\(?:sum|prod|int|lim)(?![A-Za-z]).*"  # f^{-1}(3), |AB|
+    # |z|, |\vec{v}|, \|v\|; not |x|, which may be an equation for x.
+    r"|\|\s?(?:\\[a-z]+\s?\{?\s?[A-Za-z]\}?|\{?[uvwz]\}?)(?:_\{?[0-9A-Za-z]\}?)?\s?\|"
+    r"|\\\|\s?(?:\\[a-z]+\s?)?\{?\s?[A-Za-z]\s?\}?(?:_\{?[0-9A-Za-z]\}?)?\s?\\\|"
     r"|\\(?:bar|hat|vec|tilde|dot|overline|widehat|overrightarrow)\s?(?:\{[A-Za-z]+(?:_\{?[0-9A-Za-z]\}?)?\}|[A-Za-z])|\{[A-Za-z]\}"
     r"|(?:\\(?:Pr|det|dim|gcd|max|min|deg|arg)(?![A-Za-z])|\\text\s?\{[A-Za-z .]+\}|[PEVfghFG])\s?[(\[][^()\[\]=]*(?:\([^()]*\))?[^()\[\]=]*[)\]]"
     r"|\\(?:det|dim|deg|arg)\s?[A-Z]"

@@ -19,8 +19,10 @@ _OPERATION = r"\\(?:times|cdot|div|pm|mp|over(?:line)?|bar|sqrt|pi|[dtc]?frac|lo
 # 5+, 5³, 5:30, 5..7, 1.000.000, 1e4000, 0.\overline{3}, 20% of 90 = ...
 GOES_ON = re.compile(
     rf"\s?(?:=|\^(?!\s?\{{?\s?(?:\\circ|\\text|°|st|nd|rd|th))|[-−+]\s?[0-9(\\$√]|[/*×÷·±]\s?[-−]?[0-9(\\$√]|x\s?[0-9$]"
-    rf"|\.?{_OPERATION}|[{RAISED}√]|[∶_.][0-9]|(?:\.\.+|…)[0-9]|[eE][-+]?[0-9]|\sof\s[$]?[0-9.,]{{1,30}}\s?=|%\sof\s[$]?[0-9]"
+    rf"|\.?{_OPERATION}|[{RAISED}√]|[∶_.][0-9]|\s?(?:\.\.+|…)\s?[0-9]|[eE][-+]?[0-9]|\sof\s[$]?[0-9.,]{{1,30}}\s?=|%\sof\s[$]?[0-9]"
     r"|\+\s?[A-Za-z](?![A-Za-z])|[-−×·]\s?[b-hj-z](?![A-Za-z'’]))"
+    # 18 dollars + 2, 18^\circ \times 3
+    r"|\s?(?:[A-Za-z°%]{1,15}|\^\{?\\circ\}?)\s?(?:[+×]|\*(?!\*)|\\(?:times|cdot)(?![A-Za-z])|x(?=\s))\s?[-−$\\]{0,3}[0-9(]"
     r"|\+(?![+0-9])|\s?and\s(?:an?|one|three)[\s-](?:half|third|quarter|fourth)"
 )
 GOES_ON_IN_A_BOX = re.compile(r"!|[nxyz](?![A-Za-z])|\)?\([0-9]")  # elsewhere 5! is glad, and 5x is five times
@@ -52,6 +54,7 @@ _BOUND_AFTER = re.compile(
     rf"\s?(?:<(?![<|/])|>(?!>)|{_INEQUALITY}|≠|\\neq?(?![A-Za-z]))"
     rf"|{_GAP}{_UNIT}(?:(?:or|and)\s(?:more|less|fewer|greater|higher|lower|larger|smaller|up|over|above|under|below|older|younger|longer)"
     r"|at\s(?:the\s(?:very\s)?)?(?:least|most)|plus|minus)(?![A-Za-z])"
+    r"|\s(?:[A-Za-z]{1,15}\s)?(?:more|less|fewer|greater)\sthan\s[$\\]{0,2}[0-9]"  # but 18 more than Tom
     r"|\s(?:times|(?:divided|multiplied)\sby)\s[$]?[0-9]|\s(?:squared|cubed|remainder|(?:ten|hundred|thousand|million)ths?)(?![A-Za-z])"
     rf"|\s(?:(?:or|to|point)\s(?:maybe\s|perhaps\s|possibly\s)?{_WORDS_FOR_NUMBERS}|point\s[0-9])",
     re.IGNORECASE,
@@ -81,6 +84,9 @@ _DENIED_AFTER = re.compile(
     # 18, but that is wrong; 18. That's wrong.
     rf"|(?:[*_`$)}}\]\"”\\]|\s){{0,8}}[,;:.!?—–-]?\s*(?:(?:and|but|so|no|wait|oh|actually|however|hmm)[\s,.!]{{1,3}}){{0,3}}{_IT}\s?{_SAYS_NO}"
     rf"|\s?[\[(,;:.!—–-]\s?{_ADVERBS}{_BAD}\s?(?:[)\].,;!]|$)"  # 18 (wrong)
+    # 18. Wait, no, 20.
+    r"|[*_`$)}\]\"”\\]{0,8}\s?[.,;:!?—–-]?\s*(?:(?:wait|no(?=[,.!:])|nope|oops|sorry|hmm|actually|correction)[\s,.:!—–-]{1,3}){1,4}"
+    r"(?:(?:it|that|this|the\sanswer)(?:['’]s|\s(?:is|should\sbe|must\sbe))\s)?[$\\]{0,2}[0-9]"
     rf"|\s?\?\s*(?:no|nope|wrong|incorrect)\s?(?:[.,;!]|$)",  # 18? No.
     re.IGNORECASE,
 )

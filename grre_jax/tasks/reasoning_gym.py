@@ -6,7 +6,8 @@ An entry is made from its number alone, so the stream needs no storage. A tenth 
 the seed; the stream goes past them.
 
 The reward is 1 for a right answer and 0 for any other. The package's scorers decide, except where they
-pay a wrong answer in full (`reasoning_gym_answers`); their part marks are only the component "score".
+pay a wrong answer in full (`reasoning_gym_answers`); their part marks are only the component "score",
+unless `partial_credit` makes them the reward.
 
 Some scorers evaluate what they are given, as Python or as sympy does; what a model wrote comes to them
 only if it is the data set's own answer or cannot run anything. Leave them to processes of their own all
@@ -20,7 +21,7 @@ from typing import Any
 from grre_jax.errors import DataError, UsageError
 from grre_jax.tasks import addressing
 from grre_jax.tasks.reasoning_gym_answers import is_right, may_be_scored
-from grre_jax.tasks.task import Question, Verdict, nearest, whole_number
+from grre_jax.tasks.task import Question, Verdict, check_flag, nearest, whole_number
 from grre_jax.tasks.verifiers import after_thinking
 
 _SOURCE_SEED = 0  # of the entries themselves, whichever order they are asked in
@@ -48,6 +49,7 @@ class ReasoningGym:
         config: dict[str, Any] | None = None,
         size: int = 10_000,
         template: str = "{question}" + _INSTRUCTION,
+        partial_credit: bool = False,
     ):
         """Makes the task.
 
@@ -57,13 +59,17 @@ class ReasoningGym:
           config: that data set's own options.
           size: entries of it that there are, held-out ones included; some data sets have an upper limit.
           template: the prompt, with {question} where the entry's question goes.
+          partial_credit: whether the reward is the package's own score, part marks included. Correctness
+            stays as it is. Many scorers then pay constant answers, some of them in full.
 
         Raises:
-          UsageError: reasoning-gym is not installed, an unknown data set, options that it refuses, a number out of its domain, a template without {question}.
+          UsageError: reasoning-gym is not installed, an unknown data set, options that it refuses, a number out of its domain, a template without
+            {question}, a partial_credit that is neither true nor false.
         """
         if not isinstance(template, str) or "{question}" not in template:
             raise UsageError(f"template={template!r} has no {{question}}: put it where the question belongs.")
         self.seed, self.dataset, self.template = seed, dataset, template
+        self.partial_credit = check_flag("partial_credit", partial_credit)
         self.size = whole_number("size", size, 20, 2**31 - 1)
         self._order = addressing.EpochStream(seed, self.size)
         self._entries = _made(dataset, {"seed": _SOURCE_SEED, "size": size, **(config or {})})
@@ -78,7 +84,7 @@ class ReasoningGym:
         """
         number = self._order[position]
         for _ in range(_MOST_TRIES):
-            if not _is_held_out(self._entries[number]):
+            if not _is_held_out(self._entry(number)):
                 return self._question(number)
             number = (number + 1) % self.size
         raise DataError(
@@ -89,7 +95,7 @@ class ReasoningGym:
         """The first `count` held-out questions that differ, in the order of their numbers, or all of them if there are fewer."""
         count = whole_number("count", count, 1)
         while len(self._held_out) < count and self._looked_at < self.size:
-            if _is_held_out(self._entries[self._looked_at]):
+            if _is_held_out(self._entry(self._looked_at)):
                 question = self._question(self._looked_at)
                 self._held_out.setdefault(question.prompt, question)
             self._looked_at += 1
@@ -100,7 +106,7 @@ class ReasoningGym:
         return list(self._held_out.values())[:count]
 
     def verify(self, question: Question, completion: str) -> Verdict:
-        """Reward 1 if the answer is right, else 0.
+        """Reward 1 if the answer is right, else 0; with `partial_credit`, the package's own score.
 
         The answer is what stands between the last <answer> and </answer>, or else the whole completion.
         It is right if the data set's own scorer pays it in full, or by the data set's rule in
@@ -123,11 +129,13 @@ class ReasoningGym:
             return Verdict(0.0, {"score": 0.0}, correct=False)
         score = self._score(given, entry) if given else 0.0
         right = bool(is_right(given, score, entry, name, dataset))
-        return Verdict(float(right), {"score": score}, correct=right)
+        # Where nothing is the right answer, the scorer was not asked.
+        reward = score if self.partial_credit and given else float(right)
+        return Verdict(reward, {"score": score}, correct=right)
 
     def _score(self, answer: str, entry: dict[str, Any]) -> float:
         try:
-            return float(self._entries.score_answer(answer, entry))
+            return min(1.0, float(self._entries.score_answer(answer, entry)))  # some round up to more
         except Exception:
             # The text is the model's, and the verdict is that it is not right. A scorer that cannot read
             # the data set's own answer either is broken: that is no verdict but an error.
@@ -146,8 +154,16 @@ class ReasoningGym:
         self._looked_at = 0
         return {}
 
+    def _entry(self, number: int) -> dict[str, Any]:
+        try:
+            return self._entries[number]
+        except (ArithmeticError, LookupError, TypeError, ValueError) as error:  # the package checks not all of its options
+            raise UsageError(
+                f"reasoning-gym's {self.dataset} cannot make entry {number} with these options: {error}; correct config."
+            ) from error
+
     def _question(self, number: int) -> Question:
-        entry = self._entries[number]
+        entry = self._entry(number)
         prompt = self.template.replace("{question}", entry["question"])
         return Question(f"reasoning_gym/{self.dataset}/{number}", prompt, "" if entry["answer"] is None else str(entry["answer"]))
 
@@ -155,7 +171,7 @@ class ReasoningGym:
         """The entry that a question was made from: its answer alone is not always enough to judge by."""
         prefix, _, number = question.question_id.rpartition("/")
         if prefix == f"reasoning_gym/{self.dataset}" and number.isdecimal() and int(number) < self.size:
-            entry = self._entries[int(number)]
+            entry = self._entry(int(number))
             if question.answer == ("" if entry["answer"] is None else str(entry["answer"])):
                 return entry
         raise DataError(

@@ -15,6 +15,7 @@ import operator
 import re
 import string
 from collections.abc import Callable, Set
+from decimal import Decimal
 from fractions import Fraction
 from types import ModuleType
 from typing import Any
@@ -44,6 +45,9 @@ _CHARACTERS = {
     "rush_hour": r"[A-Z][+\-][0-9](?:[\s,]+[A-Z][+\-][0-9])*",  # one digit: of more, a move takes long
     "quantum_lock": r"[A-Ca-c\s,→>\-]*",
     "time_intervals": r"[0-9\s:.,\-]*(?:days?[0-9\s:.,]*)?",
+    "kakurasu": r"[01\s,\[\]]*",
+    "survo": r"[0-9\s]*",
+    "fraction_simplification": r"\D*[0-9]+\D+[0-9]+\D*",  # the scorer takes the first two numbers
 }
 # Then expressions (sympy.parse_expr): the names of variables and of functions that may stand in them besides numbers and + - * / ** ( ).
 _LETTERS = frozenset(string.ascii_letters)
@@ -186,6 +190,9 @@ def _value(node: ast.expr, variable: str, at: complex) -> complex:
 # their questions do not ask for, gets more.
 _ANY_SOLUTION = 0.05
 _LONG_SOLUTIONS = frozenset({"tower_of_hanoi", "knight_swap"})
+_ROUNDING = Decimal("1e-8")  # of a number: what rounding may change
+# Where nothing is an answer. Elsewhere it is a fault of the package: base_conversion writes 0 so.
+_MAY_BE_EMPTY = frozenset({"ab", "polynomial_equations", "string_manipulation"})
 _NOTHING = frozenset({"", '""', "''"})
 
 
@@ -200,7 +207,7 @@ def is_right(answer: str, score: float, entry: dict[str, Any], name: str, datase
       dataset: its class.
     """
     if entry["answer"] == "":
-        return answer in _NOTHING
+        return answer in _NOTHING and name in _MAY_BE_EMPTY
     if name not in _RULES:
         return score > _ANY_SOLUTION if name in _LONG_SOLUTIONS else score == 1
     try:
@@ -236,13 +243,37 @@ def _exactly(node: ast.expr) -> Fraction:
 
 
 def _is_the_word(answer: str, entry: dict[str, Any], _: ModuleType) -> bool:
-    """game_of_life_halting takes any text for any other; figlet_font one that has ten letters right."""
+    """Whether the texts are the same but for case and spaces.
+
+    game_of_life_halting takes any text for any other, figlet_font one that has ten letters right, and
+    spell_backward may take one that goes on behind the right answer.
+    """
     return "".join(answer.split()).casefold() == str(entry["answer"]).casefold()
 
 
 def _is_the_board(answer: str, entry: dict[str, Any], _: ModuleType) -> bool:
     """The scorer does not look beyond the right board, so that a large empty board is every empty one."""
     return json.loads(answer) == json.loads(entry["answer"])
+
+
+def _is_the_sentence(answer: str, entry: dict[str, Any], _: ModuleType) -> bool:
+    """The scorer looks at the first words alone, however many follow."""
+    return answer.casefold().split() == entry["answer"].casefold().split()
+
+
+def _are_the_words(answer: str, entry: dict[str, Any], _: ModuleType) -> bool:
+    """As `_is_the_sentence`, of words between commas."""
+    return [word.strip() for word in answer.split(",")] == entry["metadata"]["sorted_words"]
+
+
+def _is_the_decimal(answer: str, entry: dict[str, Any], _: ModuleType) -> bool:
+    """The scorer allows a thousandth where twelve digits are asked for: 0 is right for what is small.
+
+    Allowed is one unit of the last digit, where that is one of many, which rounding on the way may change.
+    """
+    given, wanted = Decimal(answer), Decimal(entry["answer"])
+    unit = Decimal(1).scaleb(wanted.as_tuple().exponent)
+    return abs(given - wanted) <= (unit if unit <= abs(wanted) * _ROUNDING else 0)
 
 
 def _is_sorted(answer: str, entry: dict[str, Any], _: ModuleType) -> bool:
@@ -302,14 +333,18 @@ def _is_inferred(answer: str, entry: dict[str, Any], module: ModuleType) -> bool
 
 _RULES: dict[str, Callable[[str, dict[str, Any], ModuleType], bool]] = {
     "coin_flip": _is_probability,
+    "decimal_arithmetic": _is_the_decimal,
     "countdown": _makes_the_target,
     "figlet_font": _is_the_word,
     "game_of_life": _is_the_board,
     "game_of_life_halting": _is_the_word,
     "gsm_symbolic": _is_the_final_number,
+    "letter_jumble": _is_the_sentence,
     "number_sorting": _is_sorted,
     "polynomial_equations": _are_the_roots,
     "propositional_logic": _is_inferred,
     "puzzle24": _makes_the_target,
     "rush_hour": _drives_out,
+    "spell_backward": _is_the_word,
+    "word_sorting": _are_the_words,
 }

@@ -170,6 +170,13 @@ def nearest(word: str, known: Iterable[str]) -> str:
     return f" (did you mean {' or '.join(repr(match) for match in close)}?)" if close else ""
 
 
+def check_flag(option: str, value: bool) -> bool:
+    """The value if it is true or false; raises UsageError."""
+    if not isinstance(value, bool):
+        raise UsageError(f"{option}={value!r} is neither true nor false: pass one of these.")
+    return value
+
+
 def choice(field_name: str, value: Any, known: Iterable[str]) -> str:
     """`value` if it is one of the known ones.
 

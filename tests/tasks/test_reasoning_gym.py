@@ -1,7 +1,5 @@
 """reasoning-gym's data sets as tasks."""
 
-import time
-
 import pytest
 
 from grre_jax import tasks
@@ -63,6 +61,13 @@ def test_what_is_refused():
         tasks.build("reasoning_gym", config={"digits": 2})
     with pytest.raises(UsageError, match="has no {question}"):
         tasks.build("reasoning_gym", template="x")
+    late = tasks.build("reasoning_gym", dataset="decimal_arithmetic", size=40, config={"max_num_decimal_places": 1})
+    for ask in (late.question, late.evaluation):
+        with pytest.raises(UsageError, match="decimal_arithmetic cannot make entry .*empty range.*correct config"):
+            ask(1)
+    for value in (1, 0.5, "yes", None):
+        with pytest.raises(UsageError, match=f"partial_credit={value!r} is neither true nor false"):
+            tasks.build("reasoning_gym", partial_credit=value)
 
 
 def test_a_data_set_without_questions_enough(chain, monkeypatch):
@@ -111,9 +116,7 @@ def test_no_answer_takes_long(name):
     question, entry = task._question(3), task._entries[3]
     task._entry_of = lambda question: entry  # making it may take long
     for answer in HOSTILE:
-        began = time.thread_time()
         assert task.verify(question, f"<answer>{answer}</answer>").reward < 0.9, answer
-        assert time.thread_time() - began < 1, answer
 
 
 @pytest.mark.parametrize("name, answer", [("prime_factorization", "I cannot"), ("boxnet", "7"), ("game_of_life", '{"a": [1]}')])
@@ -172,6 +175,29 @@ RIGHT_AND_WRONG = [
     ("propositional_logic", 1, ["P", "(P ∧ Q)", "Q ∧ P"], ["Q", "Q ∧ Q", "P ∨ Q", "Q ∧ (Q → P)", "Q → Q", "¬P", "Z", "P says PQ"]),
     ("puzzle24", 1, ["10*(8-5)-6", "(8 - 5)*10 - 6"], ["6+6+6+6", "24", "1*2*3*4", "8+5+10+6", "10*8/5+6+0", "8**5-10-6"]),
     ("quantum_lock", 1, ["B→B→B→B", "B B B B", "bbbb"], ["Bob Bobb", "BBB", "I press B, B, B and B"]),
+    ("decimal_arithmetic", 0, ["-12.582507840", "-12.58250784", "-12.582507841"], ["-12.5825", "-12.583", "12.58250784", "0", "nan"]),
+    ("decimal_arithmetic", 2, ["7.023159", "7.0231590"], ["7.02316", "7.023158", "7.023"]),
+    ("fraction_simplification", 1, ["138/583", "\\frac{138}{583}"], ["138/583 or 1", "138/584", "276/1166", "138", "13524/57134"]),
+    (
+        "kakurasu",
+        1,
+        ["1 0 1 0\n0 0 0 1\n1 0 0 0\n0 1 0 0", "1010\n0001\n1000\n0100"],
+        ["not 1 0 1 0\n0 0 0 1\n1 0 0 0\n0 1 0 0", "1 0 0 0\n0 0 0 1\n1 0 0 0\n0 1 0 0"],
+    ),
+    (
+        "letter_jumble",
+        1,
+        ["Fritz Napoleon Smith s system a system", "fritz napoleon smith s system a system"],
+        ["Fritz Napoleon Smith s system a system or not", "Fritz Napoleon Smith s system a"],
+    ),
+    ("spell_backward", 0, ["noremopyh"], ["noremopyhx", "noremopyh noremopyh", "noremopy", "hypomeron"]),
+    (
+        "survo",
+        2,
+        ["2 6 3 11\n5 5 4 14\n1 3 7 11\n8 14 14 36"],
+        ["not 2 6 3 11\n5 5 4 14\n1 3 7 11\n8 14 14 36", "2 6 3 11\n5 4 5 14\n1 3 7 11\n8 14 14 36"],
+    ),
+    ("word_sorting", 2, ["They, WARRANTY, niggard"], ["They, WARRANTY, niggard, They", "They, niggard, WARRANTY", "They, WARRANTY"]),
     ("time_intervals", 0, ["5 days", "5", "5 day"], ["5 weeks", "5 hours", "6 days", "50"]),
 ]
 
@@ -206,11 +232,38 @@ def test_boards_and_moves():
     assert is_right("polynomial_equations", '""', answer="") and not is_right("polynomial_equations", "none", answer="")
 
 
+def test_no_empty_answer_is_right_where_the_package_stores_none_by_fault():
+    task = tasks.build("reasoning_gym", dataset="base_conversion", size=40, config={"min_value": 0, "max_value": 3})
+    empty = [question for question in map(task._question, range(20)) if not question.answer]
+    assert empty and not any(
+        task.verify(question, f"<answer>{text}</answer>").reward for question in empty for text in ("", " ", '""', "0")
+    )
+
+
 def test_part_marks_are_a_component(chain):
     task = tasks.build("reasoning_gym", dataset="spell_backward", size=20)
     question = task._question(0)
     verdict = task.verify(question, question.answer[:-1])
     assert verdict.reward == verdict.components["correct"] == 0 < verdict.components["score"] < 1
+
+
+def test_partial_credit_pays_the_packages_own_score_and_leaves_correctness():
+    def verdicts(name, number, *answers):
+        strict, paying = (tasks.build("reasoning_gym", dataset=name, size=20, partial_credit=pays) for pays in (False, True))
+        for answer in answers:
+            question = paying._question(number)
+            given = paying.verify(question, f"<answer>{answer.format(question.answer)}</answer>")
+            judged = strict.verify(question, f"<answer>{answer.format(question.answer)}</answer>")
+            assert given.components == judged.components and given.correct is judged.correct and judged.reward == float(judged.correct)
+            yield given.reward, given.correct
+
+    right, nearly, longer, nothing = verdicts("spell_backward", 0, "{}", "{:.2}", "{}x", "")
+    assert right == (1, True) and nothing == (0, False) and 0 < nearly[0] < 1 and nearly[1] is False
+    assert longer == (1, False)  # 1 + 2e-16 of the package's, though it goes on
+    # What the package pays in full, though it is wrong; and what it is not asked about.
+    assert list(verdicts("puzzle24", 1, "6+6+6+6", "__import__('os')", "9" * 20_000)) == [(1, False), (0, False), (0, False)]
+    assert list(verdicts("game_of_life_halting", 1, "I cannot")) == [(1, False)]
+    assert list(verdicts("ab", 18, "", "nothing")) == [(1, True), (0, False)]
 
 
 @pytest.mark.slow

@@ -1,7 +1,6 @@
 """What counts as the answer, case by case; that hostile text costs nothing; and agreement with GSM8K's own judgements."""
 
 import json
-import time
 from collections import Counter, defaultdict
 from fractions import Fraction
 
@@ -421,12 +420,11 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("piece", HOSTILE.values(), ids=HOSTILE)
-def test_ten_megabytes_take_moments(piece):
+def test_ten_megabytes_are_judged(piece):
+    """Anything quadratic would take hours, which the suite's limit for one test ends."""
     text = piece * (10_000_000 // len(piece))
-    start = time.perf_counter()
     verifiers.extract_answer(text)
     verifiers.parse_number(text)
-    assert time.perf_counter() - start < 10  # about 0.3 s here, 1.3 s at worst; anything quadratic would take hours
 
 
 def test_nesting_a_hundred_thousand_deep():
