@@ -239,7 +239,9 @@ class _Schedule:
             self._collective(collective, _kind(inner, collective), collective.shape, asynchronous=False, where=place(fusion))
         return True
 
-    def _collective(self, instruction: Instruction, kind: str, whole: Shape, *, asynchronous: bool, key: str = "", where: str = "") -> None:
+    def _collective(
+        self, instruction: Instruction, kind: str, whole: hlo.Shape, *, asynchronous: bool, key: str = "", where: str = ""
+    ) -> None:
         torus, size = self.roofline.torus, float(whole.bytes)
         if kind == "collective-permute":
             pairs = re.findall(r"\{(\d+),(\d+)\}", instruction.attribute("source_target_pairs") or "")

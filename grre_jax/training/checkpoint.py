@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 import os
 import re
 import time
@@ -99,10 +100,14 @@ class Checkpoints:
         folder: made if absent.
         keep: which are kept, or how many of the newest besides step 0.
         read_only: leave alone what another process may be writing there.
+
+    Raises:
+        DataError: the evaluation stored with a checkpoint is damaged.
     """
 
     def __init__(self, folder: str | Path, keep: Keep | int = 2, *, read_only: bool = False):
         self.folder = Path(folder).absolute()
+        _check_metrics(self.folder)
         self._saving: int | None = None
         self._checkpointer = ocp.training.Checkpointer(
             self.folder,
@@ -207,6 +212,27 @@ class Checkpoints:
         """
         with self._failing():
             self._checkpointer.close()
+
+
+def _check_metrics(folder: Path) -> None:
+    """Reads the evaluations stored with the checkpoints, as Orbax does when it opens the folder.
+
+    Raises:
+        DataError: one is damaged; the message names the file.
+    """
+    for step in listed(folder):
+        file = folder / str(step) / "metrics" / "metrics"
+        try:
+            found = json.loads(file.read_text())
+        except FileNotFoundError:  # saved without one, or being removed
+            continue
+        except ValueError as error:
+            found = error
+        if not isinstance(found, dict):
+            raise DataError(
+                f"{file} is damaged ({found}): restore it from a copy, or remove {file.parent}; "
+                "that checkpoint is then none of the best that the run keeps"
+            )
 
 
 def chosen(checkpoints: Any, step: int | None) -> int:

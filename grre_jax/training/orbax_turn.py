@@ -33,6 +33,17 @@ def _no_echo(record: logging.LogRecord) -> bool:
 
 # Orbax logs the traceback of what it then raises, in each thread and in each that waits for it: hundreds of lines beside our sentence.
 logging.getLogger("absl").addFilter(_no_echo)
+# TensorStore tells each array's end to an event loop that has ended with the error of the first: a traceback for each, also
+# long after, from threads that write in the background, so that no block around a call would do.
+_unraisable = sys.unraisablehook
+
+
+def _no_late_calls(unraisable: Any) -> None:
+    if "Event loop is closed" not in str(unraisable.exc_value):
+        _unraisable(unraisable)
+
+
+sys.unraisablehook = _no_late_calls
 warnings.filterwarnings("ignore", r"coroutine '(PyTreeHandler|Store)\..*' was never awaited", RuntimeWarning)
 
 
@@ -53,16 +64,11 @@ def turn(writing: Callable[[], bool] = _nothing) -> Iterator[None]:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Keeps off the terminal what Orbax's other tasks print when one array of a checkpoint cannot be read: a traceback for each, beside the error that is raised.
+    """Keeps off the terminal what Orbax's other tasks log when one array of a checkpoint cannot be read.
 
-    They speak when they are collected, so that it stays so after a failure; nothing else here uses asyncio.
+    They log when they are collected, so that it stays so after a failure; nothing else here uses asyncio.
     """
-    before, logger = sys.unraisablehook, logging.getLogger("asyncio")
-
-    def hook(unraisable: Any) -> None:
-        if "Event loop is closed" not in str(unraisable.exc_value):  # TensorStore's, to a loop that ended with the error
-            before(unraisable)
-
-    sys.unraisablehook, disabled, logger.disabled = hook, logger.disabled, True
+    logger = logging.getLogger("asyncio")
+    disabled, logger.disabled = logger.disabled, True
     yield
-    sys.unraisablehook, logger.disabled = before, disabled
+    logger.disabled = disabled

@@ -21,6 +21,7 @@ KINDS = (
     ("rollouts/", ".array_record-00000-of-00001", "deleted"),
     ("checkpoints/0/params_checksums", "_METADATA", "emptied"),
     ("checkpoints/0/params_checksums", "manifest.ocdbt", "deleted"),
+    ("checkpoints/8/", "metrics/metrics", "emptied"),
     ("checkpoints/8/", "training/manifest.ocdbt", "cut"),
 )
 
