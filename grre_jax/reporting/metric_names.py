@@ -82,7 +82,8 @@ METRIC_NAMES: tuple[MetricName, ...] = (
         _BOTH,
         "completions",
         "Completions without a verdict; they count as reward 0. Absent when there are none.",
-        "Look at the kind of failure. Rewards are too low while this is above 0.",
+        "Look at the kind of failure. Each counts as reward 0, which is too low where rewards are "
+        "0 to 1, and too high where they are negative.",
     ),
     MetricName(
         "verify_failures_<kind>",

@@ -5,9 +5,12 @@ from jaxtyping import Bool, Float
 
 from grre_jax.rollouts.schema import LOGPROB_FIELDS, Group
 
-# Nats. A policy's own samples have a mean log-prob of minus its entropy, at least -log(vocabulary): -14 for a million tokens. A group of a few tokens may lie lower by chance.
-LEAST_MEAN = -20.0
-LEAST_TOKENS = 16  # fewer say nothing about a mean, nor about values that are all alike
+# Nats. Of n tokens drawn from q over V tokens, P(mean of -log q >= m) <= exp(-n (m - log V)), by
+# Markov's inequality, as 1/q has the mean V. Below these bounds it is under 1e-12 for V = e^14.
+LARGEST_ENTROPY = 14.0  # log of a vocabulary of a million tokens
+SURPRISE = 28.0  # -log of 1e-12
+LEAST_MEAN = -20.0  # texts of other models, scored under a policy, may lie below its entropy
+LEAST_TOKENS = 16  # fewer say nothing about values that are all alike
 ROUNDING = 0.02  # nats by which log-probs of the same logits may differ: two bfloat16 sums
 
 
@@ -36,7 +39,7 @@ class Checks:
         own = values[generated]
         self._tokens += own.size
         self._range = [min(self._range[0], float(own.min())), max(self._range[1], float(own.max()))]
-        if own.size >= LEAST_TOKENS and own.mean() < LEAST_MEAN:
+        if own.mean() < min(LEAST_MEAN, -LARGEST_ENTROPY - SURPRISE / own.size):
             self._note(
                 f"behavior_logprobs have a mean of {own.mean():.3g} nats a token, and a policy's own samples have at least minus the logarithm of its vocabulary "
                 f"(-14 for a million tokens)",

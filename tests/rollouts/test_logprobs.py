@@ -38,6 +38,7 @@ OWN = -np.linspace(0.01, 3, 20)
     ("given", "words"),
     [
         (group(np.full(20, -200) + OWN), "mean of -20"),
+        (group(np.full(9, -200) + OWN[:9]), "mean of -20"),
         (group(np.zeros(20)), "are 0 for all 20 tokens"),
         (group(OWN, temperature=1.0, policy_logprobs=OWN * 2), "another temperature than the declared 1"),
         (group(OWN, temperature=0.7, policy_logprobs=OWN), "declared to be of temperature 0.7 and equal policy_logprobs"),
@@ -67,7 +68,7 @@ def test_values_that_a_group_refuses_are_found_where_they_were_stored_all_the_sa
         group(OWN * 5),
         group(OWN, temperature=0.7, policy_logprobs=OWN * 0.8),
         group(OWN, top_p=0.9, sampling_logprobs=OWN / 2),
-        group(np.linspace(-210, -200, 10)),  # too few tokens to say
+        group(np.linspace(-20, -19, 10)),  # a text of another model may be as unlikely
         group(np.where(np.arange(20) == 3, -200, OWN), mask=np.arange(20) != 3),
         rollouts.Group(group_id="t", prompt="p", texts=["a"], rewards=[1]),
     ],
@@ -81,3 +82,12 @@ def test_verify_says_so_only_where_it_is_asked_to_look(tmp_path):
     assert rollouts.verify(tmp_path / "r").ok
     report = rollouts.verify(tmp_path / "r", deep=True)
     assert not report.ok and "mean of -20" in str(report.problems[0]) and report.intact_groups == 1
+
+
+def test_a_short_groups_unlikely_tokens_are_not_refused():
+    assert problems(group([-24, -23, *np.full(7, -1.0)])) == ""
+    one = rollouts.Group(
+        group_id="g", prompt="p", texts=["a"], rewards=[0], prompt_tokens=[1], lengths=[1], tokens=[1], behavior_logprobs=[-30]
+    )
+    assert problems(one) == ""
+    assert "mean of -50" in problems(dataclasses.replace(one, behavior_logprobs=np.float32([-50])))
