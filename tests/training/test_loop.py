@@ -250,7 +250,7 @@ def test_what_is_wrong_with_a_request_leaves_no_folder_behind(make_config, tmp_p
 
 def test_a_folder_that_cannot_be_made_leaves_nothing(make_config, tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(OSError, match="file"):
+    with pytest.raises(DataError, match="file/run: a part of its path is a file"):
         train(make_config(tmp_path / "file" / "run"))
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 

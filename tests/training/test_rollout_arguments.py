@@ -1,6 +1,5 @@
 """`grre rollouts rescore` and `reverify` as they are typed."""
 
-import argparse
 import json
 import re
 import shlex
@@ -16,7 +15,6 @@ from grre_jax.tasks import CharTokenizer
 from grre_jax.tasks.judging import FAILURES
 from grre_jax.training import reverify, scorers
 from grre_jax.training.rescore import Scorer
-from grre_jax.training.rollout_arguments import add_parsers
 
 
 @pytest.fixture
@@ -119,8 +117,7 @@ def test_a_wrong_role_is_told_before_a_model_is_read(folder, tmp_path, capsys):
 
 
 def test_the_documented_commands_are_understood():
-    parser = argparse.ArgumentParser()
-    add_parsers(parser.add_subparsers().add_parser("rollouts").add_subparsers())
+    parser = cli.make_parser()
     text = (Path(__file__).parents[2] / "docs" / "verification.md").read_text(encoding="utf-8")
     lines = re.findall(r"^grre (rollouts .*?)(?:\s+#.*)?$", text, re.MULTILINE)
     assert len(lines) == 5
