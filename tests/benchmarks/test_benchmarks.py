@@ -19,7 +19,7 @@ def run(name, *arguments):
     """Runs `python benchmarks/NAME ARGUMENTS` in the repository's root."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]), "COLUMNS": "160"}
     command = [sys.executable, str(ROOT / "benchmarks" / name), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, timeout=550)
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, timeout=2000)
 
 
 def measured(name, output, *arguments):

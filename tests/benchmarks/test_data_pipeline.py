@@ -16,7 +16,7 @@ def test_the_data_pipeline_is_timed_beside_the_step(tmp_path):
     output = tmp_path / "new" / "data_pipeline.json"
     command = [sys.executable, str(ROOT / "benchmarks" / "data_pipeline.py"), "--rounds", "2", "--steps", "2", "--output", str(output)]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, timeout=550)
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, timeout=2000)
     assert done.returncode == 0, done.stderr
     result = json.loads(output.read_text())
     (record,) = result["results"]

@@ -25,7 +25,7 @@ def peers(monkeypatch):
 def run(*arguments):
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]), "COLUMNS": "160"}
     command = [sys.executable, str(ROOT / "benchmarks" / "peers.py"), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, timeout=550)
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, timeout=2000)
 
 
 class Pretender:

@@ -68,7 +68,7 @@ def executed(request, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])))
         patch.setenv("IPYTHONDIR", str(folder / "ipython"))
-        nbclient.NotebookClient(notebook, timeout=550, kernel_name="python3", resources={"metadata": {"path": str(folder)}}).execute()
+        nbclient.NotebookClient(notebook, timeout=2000, kernel_name="python3", resources={"metadata": {"path": str(folder)}}).execute()
     return request.param, notebook, folder
 
 

@@ -42,7 +42,7 @@ def executed(notebook, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         for name, value in environment.items():
             patch.setenv(name, value)
-        nbclient.NotebookClient(copy, timeout=550, kernel_name="python3", resources={"metadata": {"path": str(folder)}}).execute()
+        nbclient.NotebookClient(copy, timeout=2000, kernel_name="python3", resources={"metadata": {"path": str(folder)}}).execute()
     return copy, folder
 
 

@@ -51,7 +51,7 @@ def members(what: str, *, count: int = 2, present: int = 2, timeout: int = 60) -
         command = [sys.executable, "-c", MEMBER, address, str(count), str(number), what, str(timeout)]
         environment = os.environ | {"JAX_PLATFORMS": "cpu"}
         started.append(subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
-    said = [process.communicate(timeout=550)[1] for process in started]
+    said = [process.communicate(timeout=2000)[1] for process in started]
     return [process.returncode for process in started], said
 
 

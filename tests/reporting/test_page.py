@@ -261,7 +261,7 @@ def test_nothing_that_a_model_wrote_runs(page, tmp_path):
 def dumped(path, tmp_path, options):
     """The page as the browser has it after its scripts ran; the browser complains of nothing."""
     command = [CHROMIUM, *FLAGS, *options, f"--user-data-dir={tmp_path / 'browser'}", "--dump-dom", path.as_uri()]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=500)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=2000)
     assert done.returncode == 0, done.stderr[-2000:]
     assert "CONSOLE" not in done.stderr
     return done.stdout

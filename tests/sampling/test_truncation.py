@@ -20,7 +20,16 @@ VALUES = st.one_of(
 ROW = arrays.arrays(np.float32, (ROWS, VOCAB), elements=VALUES)
 FLOORS = st.sampled_from([-np.inf, -2.0, -0.0, 0.0, 0.5])
 ordered, back = jax.jit(_ordered), jax.jit(_float)
-threshold = jax.jit(lambda truncation, scaled, floor: truncation.threshold(scaled, floor))
+# To jax (0.10.2) two registered dataclasses of the same fields have equal tree structures, so one jitted
+# function may find the program of another kind where their hashes meet: each kind has its own.
+_jitted = {
+    kind: jax.jit(lambda truncation, scaled, floor: truncation.threshold(scaled, floor))
+    for kind in (TopK, TopP, MinP)
+}
+
+
+def threshold(truncation, scaled, floor):
+    return _jitted[type(truncation)](truncation, scaled, floor)
 
 
 def with_one_finite(scaled, floor):

@@ -271,7 +271,7 @@ def test_a_worker_answers_with_what_went_wrong(tmp_path):
     setup = {"scale": dataclasses.asdict(SCALE), "entries": [{"label": "a", "name": "nothing", "options": {}}], "folder": str(tmp_path)}
     command = [sys.executable, "-m", "grre_jax.studies.worker"]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    done = subprocess.run(command, input=json.dumps(setup) + "\n", env=environment, capture_output=True, text=True, timeout=550)
+    done = subprocess.run(command, input=json.dumps(setup) + "\n", env=environment, capture_output=True, text=True, timeout=2000)
     assert json.loads(done.stdout)["error"].startswith("ValueError: unknown algorithm 'nothing'") and done.returncode == 1
 
 

@@ -75,7 +75,7 @@ for moment in range(moments):
 """
 
 
-@pytest.mark.parametrize("moments, drawn", [(3, "plain"), pytest.param(20, "drawn", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("moments, drawn", [(1, "plain"), pytest.param(20, "drawn", marks=pytest.mark.slow)])
 def test_a_disk_that_fills_up_ends_a_run_in_one_sentence_and_loses_nothing(tmp_path, moments, drawn):
     if subprocess.run(["unshare", "-rm", "mount", "-t", "tmpfs", "none", str(tmp_path)], capture_output=True).returncode:
         pytest.skip("this machine lets nobody mount a tmpfs of his own")
@@ -83,4 +83,4 @@ def test_a_disk_that_fills_up_ends_a_run_in_one_sentence_and_loses_nothing(tmp_p
     done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     failed = [line for line in done.stdout.splitlines() if "status 1" in line]
-    assert len(failed) >= moments - 1
+    assert len(failed) >= max(1, moments - 1)

@@ -55,7 +55,7 @@ def together(*roles):
 
     for role, future in zip(roles, futures, strict=True):
         threading.Thread(target=play, args=(role, future), daemon=True).start()
-    done, left = concurrent.futures.wait(futures, timeout=500, return_when=concurrent.futures.FIRST_EXCEPTION)
+    done, left = concurrent.futures.wait(futures, timeout=2000, return_when=concurrent.futures.FIRST_EXCEPTION)
     failed = [future for future in futures if future in done and future.exception()]
     assert failed or not left, f"{len(left)} of {len(roles)} roles did not end"
     return [future.result() for future in failed or futures]
