@@ -78,11 +78,13 @@ def nesting_of(text: str) -> int:
 
 
 def union_of(text: str) -> tuple[str, list[str]] | None:
+    """Splits a union of sets into its sets; None if the text is no union."""
     parts = cut_at(text, "\\cup")
     return ("union", [part.strip() for part in parts]) if len(parts) > 1 else None
 
 
 def matrix_of(text: str) -> tuple[str, list[str]] | None:
+    """Splits a matrix or a determinant into its entries, row by row; None if the text is neither."""
     inside = text[1:-1].strip() if text[:1] + text[-1:] in ("[]", "||") else text
     found = _MATRIX.fullmatch(inside)
     if not found:
@@ -139,6 +141,7 @@ def _determinant(text: str, factor: str, kind: str, cells: list[str]) -> str:
 
 
 def tuple_of(text: str) -> tuple[str, list[str]] | None:
+    """Splits what stands in one pair of brackets at its commas; None without a bracket or a comma."""
     for opening, closing in itertools.product(("(", "[", "\\langle"), (")", "]", "\\rangle")):
         if text.startswith(opening) and text.endswith(closing):
             inner = text[len(opening) : -len(closing)]
@@ -199,6 +202,7 @@ def _depth_at(text: str, place: int) -> int:
 
 
 def deepest(text: str) -> int:
+    """Counts how many brackets are open at once, at most."""
     depth = deepest = 0
     for character in text:
         depth += (character in _OPEN) - (character in _CLOSE)

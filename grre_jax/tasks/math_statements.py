@@ -88,10 +88,12 @@ def point_of(parts: list[str], other: str) -> str | None:
 
 
 def without_index(name: str) -> str:
+    """Drops a one-digit index from a name: x_1 is x."""
     return re.sub(r"_\{?[0-9]\}?$", "", name)
 
 
 def turned(sides: list[str]) -> list[str]:
+    """Reverses a chain of sides and signs: a < b is b > a."""
     signs = {"<": ">", ">": "<", "\\le": "\\ge", "\\ge": "\\le"}
     return [signs.get(side, side) if place % 2 else side for place, side in enumerate(reversed(sides))]
 
