@@ -39,8 +39,8 @@ REGIMES: dict[str, Regime] = {
     REUSED: Regime(reuse=4),
 }
 STORED = 4  # batches of "finite"
-RATES = (2.5e-4, 5e-4, 1e-3, 2e-3, 4e-3, 8e-3)  # an octave apart
-SEEDS, AGAIN, TUNING = 8, 4, 3  # numbers of seeds
+RATES = (6.25e-5, 1.25e-4, 2.5e-4, 5e-4, 1e-3, 2e-3)  # an octave apart
+SEEDS, AGAIN, TUNING = 6, 4, 3  # numbers of seeds
 AGAIN_FROM, TUNING_FROM = 5_000, 20_000  # added to the first judged seed
 # All claims are asked of the first task, these of another one.
 FIRST_TASK, SECOND_CLAIMS = "arithmetic", ("C2", "C3")
@@ -67,7 +67,7 @@ class Design:
     again: tuple[int, ...]
     tuning: tuple[int, ...]
     rates: tuple[float, ...] = RATES
-    steps: int = 280
+    steps: int = 240
     extra: tuple[Entry, ...] = ()
 
     @property

@@ -2,13 +2,13 @@
 
 The pieces are the project's own: the sampler's programs, the task's questions and rewards, the
 train step's batch layout. Unlike in a run they are traced into one program, so a completion has as
-many columns as its limit and a row is a group.
+many columns as its limit and a row is a prompt with one completion.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any
 
 import jax
@@ -54,7 +54,7 @@ class Scale:
     intermediate_size: int = 128
     num_layers: int = 2
     num_heads: int = 4
-    groups: int = 16
+    groups: int = 8
     samples: int = 8
     questions: int = 256
     every: int = 20
@@ -186,43 +186,34 @@ def draw(
     return Drawn(prompts, tokens, lengths, logprobs, rewards, jnp.asarray(version, jnp.int32))
 
 
-@lru_cache(maxsize=16)
-def _columns(prompt: int, samples: int, time: int) -> dict[str, np.ndarray]:
-    """The places of a row: a prompt, then each of its completions in `time` columns; as
-    `training.data.pack` numbers them.
-    """
-    length = prompt + samples * time
-    column, sample = np.arange(length), (np.arange(length) - prompt) // time
-    inside, into = column >= prompt, (np.arange(length) - prompt) % time
-    return {
-        "positions": np.where(inside, prompt + into, column),
-        "segment_ids": np.where(inside, 2 + sample, 1),
-        "prefix_ids": np.ones(length, int),
-        "sources": np.where(inside & (into == 0), prompt - 1, np.where(column == 0, 0, column - 1)),
-    }
-
-
 def pack(drawn: Drawn, learner_version: Int[Array, ""] | int = 0) -> PackedBatch:
-    """Returns the batch as the train step takes it: one micro-batch, a row per group, its
-    completions behind one copy of their prompt.
+    """Returns the batch as the train step takes it: one micro-batch, a row per response behind its
+    prompt.
+
+    Rows do not share a prompt. At these lengths the pairs of responses that attention would mask
+    cost more than the prompt's repetition.
     """
     (groups, prompt), (responses, time) = drawn.prompts.shape, drawn.tokens.shape
-    samples = responses // groups
+    prompts = jnp.repeat(drawn.prompts, responses // groups, axis=0)
+    column = np.arange(prompt + time)
 
     def rows(x: Array, before: Any) -> Array:
-        """[1, groups, columns] of what each response has in its columns, behind what the prompt
-        has.
-        """
-        return jnp.concatenate(
-            [jnp.broadcast_to(before, (groups, prompt)), x.reshape(groups, -1)], axis=1
-        )[None].astype(x.dtype)
+        """[1, responses, columns] of responses' columns, behind those of their prompts."""
+        before = jnp.broadcast_to(before, (responses, prompt))
+        return jnp.concatenate([before, x], axis=1)[None].astype(x.dtype)
 
     columns = {
-        name: jnp.broadcast_to(jnp.asarray(x, jnp.int32), (1, groups, x.size))
-        for name, x in _columns(prompt, samples, time).items()
+        "positions": column,
+        "segment_ids": np.where(column < prompt, 1, 2),
+        "prefix_ids": np.ones(column.size),
+        "sources": np.maximum(column - 1, 0),
+    }
+    columns = {
+        name: jnp.broadcast_to(jnp.asarray(x, jnp.int32), (1, responses, x.size))
+        for name, x in columns.items()
     }
     return PackedBatch(
-        tokens=rows(drawn.tokens, drawn.prompts),
+        tokens=rows(drawn.tokens, prompts),
         **columns,
         mask=rows(jnp.arange(time) < drawn.lengths[:, None], False),
         response_ids=rows(
@@ -230,7 +221,7 @@ def pack(drawn: Drawn, learner_version: Int[Array, ""] | int = 0) -> PackedBatch
         ),
         old_logprobs=rows(drawn.logprobs, 0.0),
         rewards=drawn.rewards,
-        group_ids=jnp.repeat(jnp.arange(groups, dtype=jnp.int32), samples),
+        group_ids=jnp.repeat(jnp.arange(groups, dtype=jnp.int32), responses // groups),
         staleness=jnp.broadcast_to(
             (learner_version - drawn.version).astype(jnp.float32), (responses,)
         ),

@@ -21,9 +21,8 @@ from grre_jax.studies.in_graph.workers import Task, Workers
 from grre_jax.studies.runs import Entry, Ledger, Program, Run, Settings
 from grre_jax.tasks.task import probability
 
-# Seconds of a core for a step, a warm start and a compilation at the default scale: an estimate
-# before the first run, scaled by trained tokens from what answers of 6 tokens took on an AMD EPYC
-# of 2026; the bar shows the pace of this machine.
+# Seconds of a core for a step, a warm start and a compilation at the default scale, measured on an
+# Intel Xeon of 2026: an estimate before the first run; the bar shows the pace of this machine.
 STEP, WARM, COMPILE = 0.045, 35.0, 40.0
 # Runs of one call on an accelerator, always: numbers differ in the last digits between widths.
 SIDE_BY_SIDE = 64

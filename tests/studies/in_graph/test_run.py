@@ -140,7 +140,7 @@ def test_steps_in_the_graph_are_the_train_steps(start, simulate, choice):
     )
     assert moved > RATE  # Adam's steps are of the learning rate's size: something was trained
     for ours, theirs in zip(jax.tree.leaves(found.params), jax.tree.leaves(params), strict=True):
-        np.testing.assert_allclose(ours, theirs, atol=1e-5)
+        np.testing.assert_allclose(ours, theirs, atol=3e-5)
 
 
 @pytest.mark.slow
