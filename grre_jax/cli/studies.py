@@ -21,7 +21,7 @@ _TINY = """
     --quick: a few minutes: few seeds, and a part of the study
     --first-seed N [300]: the first of the seeds
     --workers N: number of processes; one per core if not given
-    --task NAME [arithmetic]: the study's task: arithmetic, countdown or sharpening
+    --task NAME [arithmetic]: the study's task: arithmetic, precedence or sharpening
     --greedy-bound X: greedy accuracy that no warm start may exceed; that of the task if not given
 """
 

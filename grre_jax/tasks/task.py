@@ -42,7 +42,6 @@ from grre_jax.errors import UsageError
 _BUILT_IN = {
     "arithmetic": "grre_jax.tasks.datasets.arithmetic:Arithmetic",
     "chat_arithmetic": "grre_jax.tasks.datasets.chat_arithmetic:ChatArithmetic",
-    "countdown": "grre_jax.tasks.datasets.countdown:Countdown",
     "gsm8k": "grre_jax.tasks.datasets.gsm8k:GSM8K",
     "guru_math": "grre_jax.tasks.datasets.guru_math:GuruMath",
     "math": "grre_jax.tasks.datasets.competition_math:CompetitionMath",

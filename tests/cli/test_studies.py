@@ -17,13 +17,13 @@ def test_the_command_line_says_what_is_studied(name, module, monkeypatch):
     monkeypatch.setattr(module, "run", lambda output, **given: calls.append((output, given)))
     assert entry.main(["study", name, "--quick"]) == 0
     words = "--output there --seeds 3 --first-seed 7 --algorithm a --algorithm b.py:c"
-    words += " --task countdown --greedy-bound 0.5"
+    words += " --task precedence --greedy-bound 0.5"
     assert entry.main(["study", name, *words.split()]) == 0
     (folder, quick), second = calls
     assert folder == Path(f"runs/{name}-arithmetic-quick")
     assert quick["quick"] and quick["seeds"] is None and quick["first_seed"] == 300
     given = {"quick": False, "seeds": 3, "first_seed": 7, "workers": None}
-    given |= {"algorithms": ("a", "b.py:c"), "task": "countdown", "greedy_bound": 0.5}
+    given |= {"algorithms": ("a", "b.py:c"), "task": "precedence", "greedy_bound": 0.5}
     assert second == (
         Path("there"),
         given | ({"again": None, "claims": ()} if name == "claims" else {}),

@@ -56,7 +56,6 @@ def test_built_in_names():
     assert tasks.names() == [
         "arithmetic",
         "chat_arithmetic",
-        "countdown",
         "gsm8k",
         "guru_math",
         "math",
@@ -73,7 +72,7 @@ def test_built_in_names():
             "zzz",
             {},
             (
-                "no task 'zzz': choose one of arithmetic, chat_arithmetic, countdown, gsm8k,"
+                "no task 'zzz': choose one of arithmetic, chat_arithmetic, gsm8k,"
                 " guru_math, math, reasoning_gym, toolace"
             ),
         ),

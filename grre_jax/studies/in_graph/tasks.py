@@ -36,9 +36,9 @@ STUDY_TASKS: Mapping[str, StudyTask] = {
         {"operands": 5, "answers": "full", "corruption": 0.0, "flaw": 0.6},
         {"greedy_accuracy": 0.4},
     ),
-    "countdown": StudyTask(
-        "countdown",
-        {"numbers": 4, "tries": 6},
+    "precedence": StudyTask(
+        "arithmetic",
+        {"operands": 5, "answers": "full", "corruption": 0.0, "flaw": 0.7, "precedence": True},
         {"greedy_accuracy": 0.4},
     ),
     "sharpening": StudyTask(

@@ -1,11 +1,12 @@
 """Chained one-digit arithmetic modulo ten: the embedded task, which needs no download and whose
 reward is computed in-graph.
 
-A prompt is `d op d op d op d >`, worked from left to right (no precedence), every result modulo 10:
-`3+5*2-1>` is 3+5=8, 8*2=6, 6-1=5. An answer is either the running results (`8,6,5$`, 6 tokens,
-answers="short") or the equations (`3+5=8,8*2=6,6-1=5$`, 18 tokens, answers="full"). The reward is 1
-when the character right before the first `$` is the right last digit, else 0; an answer that never
-reaches `$` gets 0. Guessing is right one time in ten.
+A prompt is `d op d op d op d >`, worked from left to right, every result modulo 10: `3+5*2-1>` is
+3+5=8, 8*2=6, 6-1=5; with `precedence` multiplications come first: 5*2=0, 3+0=3, 3-1=2. An answer
+is either the results in the order in which they were worked (`8,6,5$`, 6 tokens, answers="short")
+or the equations (`3+5=8,8*2=6,6-1=5$`, 18 tokens, answers="full"). The reward is 1 when the
+character right before the first `$` is the right last digit, else 0; an answer that never reaches
+`$` gets 0. Guessing is right one time in ten.
 
 **Demonstrations are wrong in one of two ways**, so that a supervised warm start leaves
 reinforcement learning something to do. The next step always works on from what was written.
@@ -15,9 +16,10 @@ from all ten, the right one included. The right digit stays the most likely one:
 learned the distribution is right only sometimes when sampled at temperature 1 (four operands and
 0.35: 0.380) and always when decoded greedily. Reinforcement learning then only sharpens it.
 
-`flaw`: each subtraction and multiplication is, with this probability, written by a wrong rule, as
-(a + b + 1) mod 10; additions are right. Above one half the wrong digit is the most likely one, so
-greedy decoding is wrong too, and the right rule has to be learned from reward.
+`flaw`: each step is, with this probability, written by a wrong rule. Above one half the wrong step
+is the most likely one, so greedy decoding is wrong too, and the right rule has to be learned from
+reward. The wrong rule is (a + b + 1) mod 10 for a subtraction or a multiplication, additions are
+right; with `precedence` it is to work the last operation, whatever it is.
 
 **Held-out questions** are one in twenty of the question space (13,500 of the 270,000 with four
 operands), chosen by a hash, whatever the seed: runs of different seeds are evaluated on the same
@@ -32,7 +34,14 @@ from jaxtyping import Bool, Float, Int, UInt32
 
 from grre_jax import random_streams
 from grre_jax.random_streams import Purpose
-from grre_jax.tasks.task import Question, Verdict, choice, probability, whole_number
+from grre_jax.tasks.task import (
+    Question,
+    Verdict,
+    check_flag,
+    choice,
+    probability,
+    whole_number,
+)
 from grre_jax.tasks.tokenizers.characters import CharTokenizer
 
 _OPERATIONS = "+-*"
@@ -66,6 +75,7 @@ class Arithmetic:
         operands: int = 4,
         corruption: float = 0.35,
         flaw: float = 0.0,
+        precedence: bool = False,
     ):
         """Makes the task.
 
@@ -75,8 +85,9 @@ class Arithmetic:
           operands: digits in a question, 2 to 6.
           corruption: probability with which each step of a training demonstration is replaced by a
               uniform digit; 0 is clean.
-          flaw: probability with which a subtraction or multiplication of a training demonstration
-              is written by the wrong rule; 0 is clean.
+          flaw: probability with which a step of a training demonstration follows the wrong rule;
+              0 is clean.
+          precedence: True if multiplications are worked before additions and subtractions.
 
         Raises:
           UsageError: an option out of its domain.
@@ -87,6 +98,7 @@ class Arithmetic:
         self.operands = whole_number("operands", operands, 2, 6)
         self.corruption = probability("corruption", corruption)
         self.flaw = probability("flaw", flaw)
+        self.precedence = check_flag("precedence", precedence)
         self.tokenizer = CharTokenizer()
         self.prompt_length = 2 * operands
         self.answer_length = (operands - 1) * (2 if answers == "short" else 6)
@@ -106,7 +118,7 @@ class Arithmetic:
     def evaluation(self, count: int) -> list[Question]:
         """The first `count` held-out questions, or all, with clean demonstrations."""
         prompts = self.evaluation_batch(count)
-        answers = self._write(prompts, self._results(prompts, None))
+        answers = self._write(self._steps(prompts, None))
         return [
             self._as_question(prompt, answer)
             for prompt, answer in zip(prompts, answers, strict=True)
@@ -152,8 +164,7 @@ class Arithmetic:
           UsageError: a position is negative or 2**32 or more (not checked for jax arrays).
         """
         positions = random_streams.check_positions(positions)
-        prompts = self.questions_batch(positions)
-        return self._write(prompts, self._results(prompts, positions))
+        return self._write(self._steps(self.questions_batch(positions), positions))
 
     def evaluation_batch(self, count: int) -> Int[np.ndarray, "count prompt"]:
         """The prompts of `evaluation(count)` as int32 token ids."""
@@ -185,7 +196,7 @@ class Arithmetic:
         xp = tokens.__array_namespace__()
         if tokens.shape[1] == 0 or prompt_tokens.shape[1] < self.prompt_length:
             return xp.zeros(tokens.shape[0], dtype=np.float32)
-        answer = self._results(prompt_tokens, None)[-1]
+        answer = self._steps(prompt_tokens, None)[-1][-1]
         column = xp.arange(tokens.shape[1])[None, :]
         ends = (tokens == self._eos) & (column < lengths[:, None])
         first_end = xp.argmax(ends, axis=1)
@@ -223,27 +234,49 @@ class Arithmetic:
         columns.append(columns[0] * 0 + self._prompt_end)
         return xp.stack(columns, axis=1).astype(np.int32)
 
-    def _results(
+    def _steps(
         self, prompts: Int[Any, "batch prompt"], positions: Any
-    ) -> list[Int[Any, "batch"]]:
-        """The result of each step; corrupted if the positions to draw at are given."""
+    ) -> list[tuple[Int[Any, "batch"], ...]]:
+        """Left operand, operation, right operand and result of each step; with errors if the
+        positions to draw them at are given.
+        """
         addition, subtraction, _ = self._operation_ids
-        xp = prompts.__array_namespace__()
+        xp, flawed = prompts.__array_namespace__(), None
         if positions is not None:
             flawed, _ = self._drawn(Purpose.FLAW, self.flaw, positions)
             corrupted, digit = self._drawn(Purpose.CORRUPTION, self.corruption, positions)
-        results, value = [], prompts[:, 0]
+        end, steps = 2 * self.operands - 1, []
+        values, operations = prompts[:, 0:end:2], prompts[:, 1:end:2]
         for step in range(self.operands - 1):
-            operation, operand = prompts[:, 2 * step + 1], prompts[:, 2 * step + 2]
-            other = xp.where(operation == subtraction, value - operand, value * operand)
-            if positions is not None:
-                other = xp.where(flawed[:, step], value + operand + 1, other)
-            value = xp.where(operation == addition, value + operand, other) % 10
+            wrong = None if flawed is None else flawed[:, step]
+            at = self._next(operations, wrong)
+            left, right = _at(values, at), _at(values, at + 1)
+            operation = _at(operations, at)
+            other = xp.where(operation == subtraction, left - right, left * right)
+            if wrong is not None and not self.precedence:
+                other = xp.where(wrong, left + right + 1, other)
+            value = xp.where(operation == addition, left + right, other) % 10
             if positions is not None:
                 uniform = (digit[:, step] % np.uint32(10)).astype(value.dtype)
                 value = xp.where(corrupted[:, step], uniform, value)
-            results.append(value)
-        return results
+            steps.append((left, operation, right, value))
+            place = np.arange(operations.shape[1])[None]
+            kept = xp.take_along_axis(values, place + (place > at[:, None]), axis=1)
+            values = xp.where(place == at[:, None], value[:, None], kept)
+            place = place[:, :-1]
+            operations = xp.take_along_axis(operations, place + (place >= at[:, None]), axis=1)
+        return steps
+
+    def _next(
+        self, operations: Int[Any, "batch steps"], flawed: Bool[Any, "batch"] | None
+    ) -> Int[Any, "batch"]:
+        """The place of the operation that is worked next, of those that are left."""
+        xp = operations.__array_namespace__()
+        if not self.precedence:
+            return xp.zeros(operations.shape[0], dtype=np.int32)
+        first = xp.argmax(operations == self._operation_ids[2], axis=1).astype(np.int32)
+        last = operations.shape[1] - 1
+        return first if flawed is None else xp.where(flawed, last, first)
 
     def _drawn(
         self, purpose: Purpose, rate: float, positions: UInt32[Any, "batch"]
@@ -255,28 +288,29 @@ class Arithmetic:
         chance, bits = random_streams.fold_in(tuple(word[:, None] for word in key), steps)
         return (chance >> np.uint32(8)) < np.uint32(rate * 2**24), bits
 
-    def _write(
-        self, prompts: Int[Any, "batch prompt"], results: list[Int[Any, "batch"]]
-    ) -> Int[Any, "batch answer"]:
-        columns, constant = [], prompts[:, 0] * 0
-        before = prompts[:, 0]
-        for step, result in enumerate(results):
+    def _write(self, steps: list[tuple[Int[Any, "batch"], ...]]) -> Int[Any, "batch answer"]:
+        columns, constant = [], steps[0][0] * 0
+        for *equation, result in steps:
             if self.answers == "full":
-                columns += [before, prompts[:, 2 * step + 1], prompts[:, 2 * step + 2]]
-                columns += [constant + self._equals]
+                columns += [*equation, constant + self._equals]
             columns += [result, constant + self._comma]
-            before = result
         columns[-1] = constant + self._eos
-        return prompts.__array_namespace__().stack(columns, axis=1).astype(np.int32)
+        return constant.__array_namespace__().stack(columns, axis=1).astype(np.int32)
 
     def _as_question(
         self, prompt: Int[np.ndarray, "prompt"], demonstration: Int[np.ndarray, "answer"]
     ) -> Question:
         text = self.tokenizer.decode(prompt)
-        answer = str(int(self._results(prompt[None], None)[-1][0]))
+        answer = str(int(self._steps(prompt[None], None)[-1][-1][0]))
         return Question(
             f"arithmetic/{text[:-1]}", text, answer, self.tokenizer.decode(demonstration)
         )
+
+
+def _at(columns: Int[Any, "batch columns"], place: Int[Any, "batch"]) -> Int[Any, "batch"]:
+    """One element of each row."""
+    xp = columns.__array_namespace__()
+    return xp.take_along_axis(columns, place[:, None], axis=1)[:, 0]
 
 
 @lru_cache(maxsize=8)

@@ -321,7 +321,7 @@ def test_the_cost_is_stated_before_the_runs():
     """By the seconds that the runner's header goes by, on two cores."""
     sizes = claims_design.SEEDS, claims_design.AGAIN, 300, ()
     judged = claims_design.full(Scale(), *sizes, [claim.name for claim in CLAIMS])
-    second = Scale(task_name="countdown")
+    second = Scale(task_name="precedence")
     other = claims_design.full(second, *sizes, claims_design.SECOND_CLAIMS)
     assert {regime for regime, _ in other.core} == {"sync 20"}
     quick = claims_design.quick(Scale(), claims_study.QUICK_SEEDS, 300, ())

@@ -154,5 +154,5 @@ def test_a_start_over_its_bound_stops_the_study_before_its_first_run(
 def test_a_bound_that_is_no_share_is_refused(tmp_path):
     with pytest.raises(UsageError, match="greedy_bound=1.5 is no probability"):
         Campaign(tmp_path, SCALE, ENTRIES, 1, CONSOLE, greedy_bound=1.5)
-    with pytest.raises(UsageError, match="--task count: .*did you mean 'countdown'"):
-        Campaign(tmp_path, dataclasses.replace(SCALE, task_name="count"), ENTRIES, 1, CONSOLE)
+    with pytest.raises(UsageError, match="--task precedance: .*did you mean 'precedence'"):
+        Campaign(tmp_path, dataclasses.replace(SCALE, task_name="precedance"), ENTRIES, 1, CONSOLE)

@@ -32,11 +32,8 @@ def solve(prompt: str) -> list[int]:
 def test_the_example_of_the_text():
     assert solve("3+5*2-1>") == [8, 6, 5]
     prompt = np.array([SHORT.tokenizer.encode_prompt("3+5*2-1>")])
-    assert SHORT.tokenizer.decode(SHORT._write(prompt, SHORT._results(prompt, None))[0]) == "8,6,5$"
-    assert (
-        FULL.tokenizer.decode(FULL._write(prompt, FULL._results(prompt, None))[0])
-        == "3+5=8,8*2=6,6-1=5$"
-    )
+    assert SHORT.tokenizer.decode(SHORT._write(SHORT._steps(prompt, None))[0]) == "8,6,5$"
+    assert FULL.tokenizer.decode(FULL._write(FULL._steps(prompt, None))[0]) == "3+5=8,8*2=6,6-1=5$"
 
 
 @pytest.mark.parametrize("task", [SHORT, FULL], ids=["short", "full"])
@@ -138,7 +135,7 @@ def test_corruption_leaves_the_accuracy_the_text_says():
     assert abs(rates["short"] - 0.380) < 0.006
     first_step = (
         SHORT.demonstrations_batch(positions)[:, 0]
-        == SHORT._results(SHORT.questions_batch(positions), None)[0]
+        == SHORT._steps(SHORT.questions_batch(positions), None)[0][-1]
     )
     assert abs(first_step.mean() - 0.685) < 0.006
 
@@ -176,6 +173,50 @@ def test_a_wrong_step_is_worked_on_from(options):
         for step in question.demonstration.removesuffix("$").split(","):
             assert step[0] == before
             before = step[-1]
+
+
+ORDERED = tasks.build("arithmetic", operands=5, answers="full", corruption=0, precedence=True)
+
+
+def test_multiplications_come_first_with_precedence():
+    for question in ORDERED.evaluation(300):
+        assert question.answer == str(eval(question.prompt[:-1]) % 10)
+        assert ORDERED.verify(question, question.demonstration).reward == 1
+
+
+def test_a_flawed_step_of_precedence_works_the_last_operation():
+    task = tasks.build(
+        "arithmetic", operands=5, answers="full", corruption=0, flaw=0.7, precedence=True
+    )
+    wrong = decided = 0
+    for position in range(2_000):
+        question = task.question(position)
+        values, operations = list(question.prompt[:-1:2]), list(question.prompt[1:-1:2])
+        for step in question.demonstration.removesuffix("$").split(","):
+            first = operations.index("*") if "*" in operations else 0
+            last = len(operations) - 1
+            right, other = (f"{values[i]}{operations[i]}{values[i + 1]}" for i in (first, last))
+            if right == other and first != last:
+                break  # either place was worked
+            assert step[:3] in (right, other) and int(step[4]) == eval(step[:3]) % 10
+            decided, wrong = decided + (right != other), wrong + (step[:3] != right)
+            at = first if step[:3] == right else last
+            values[at : at + 2], operations[at : at + 1] = [step[4]], []
+    assert abs(wrong / decided - 0.7) < 0.02
+
+
+def test_precedence_is_the_same_in_a_graph():
+    positions = np.arange(500)
+    prompts, answers = ORDERED.questions_batch(positions), ORDERED.demonstrations_batch(positions)
+    traced = jax.jit(lambda p: (ORDERED.demonstrations_batch(p), ORDERED.questions_batch(p)))
+    for ours, theirs in zip(traced(positions.astype(np.uint32)), (answers, prompts), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    lengths = np.full(500, 10), answers, np.full(500, 24)
+    assert ORDERED.batch_rewards(prompts, *lengths).all()
+    shifted = np.roll(answers, 1, axis=0)
+    expected = answers[:, -2] == shifted[:, -2]
+    rewards = jax.jit(ORDERED.batch_rewards)(prompts, lengths[0], shifted, lengths[2])
+    np.testing.assert_array_equal(rewards, expected)
 
 
 VERDICTS = [
@@ -282,9 +323,7 @@ def test_the_reward_in_the_graph_on_every_short_ending_jitted_and_vmapped():
 def test_rows_of_padding_and_empty_arrays_earn_nothing():
     prompts, answers = (
         SHORT.questions_batch([1, 2]),
-        SHORT._write(
-            SHORT.questions_batch([1, 2]), SHORT._results(SHORT.questions_batch([1, 2]), None)
-        ),
+        SHORT._write(SHORT._steps(SHORT.questions_batch([1, 2]), None)),
     )
     np.testing.assert_array_equal(
         SHORT.batch_rewards(prompts, np.array([8, 0]), answers, np.array([6, 6])), [1, 0]
@@ -309,5 +348,7 @@ def test_wrong_requests():
         for value in (-0.1, 1.1, True, "0.5", float("nan")):
             with pytest.raises(UsageError, match=f"{option}=.* is no probability"):
                 tasks.build("arithmetic", **{option: value})
+    with pytest.raises(UsageError, match="precedence"):
+        tasks.build("arithmetic", precedence=1)
     with pytest.raises(UsageError, match="operands=7"):
         tasks.build("arithmetic", operands=7)

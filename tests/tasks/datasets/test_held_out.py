@@ -11,7 +11,6 @@ POSITIONS = 1000
 MADE = {
     "arithmetic": [{}, {"operands": 2}, {"operands": 3, "answers": "full"}],
     "chat_arithmetic": [{}, {"operation": "*"}, {"operation": "-"}, {"operands": 3}],
-    "countdown": [{}, {"numbers": 3}],
     "reasoning_gym": [{"size": 200}, {"dataset": "spell_backward", "size": 100}],
 }
 READ = {

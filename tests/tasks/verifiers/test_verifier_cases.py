@@ -38,8 +38,7 @@ def _asked(row):
     """The task, question and completion of a row."""
     completion = row["completion"].replace("⏎", "\n").replace("␀", "\0")
     if row["task"] != "reasoning_gym":
-        prompt = row["truth"] if row["task"] == "countdown" else "asked"
-        return {}, tasks.Question("case", prompt, row["truth"]), completion
+        return {}, tasks.Question("case", "asked", row["truth"]), completion
     dataset, _, number = row["truth"].partition("/")
     return {"dataset": dataset}, int(number), completion
 
@@ -263,7 +262,6 @@ def _call_hostile():
 
 HOSTILE = {
     "arithmetic": _huge,
-    "countdown": _huge,
     "gsm8k": lambda: (*_huge(), *_pieces()),
     "chat_arithmetic": lambda: (*_huge(), *_pieces()),
     "guru_math": _pieces,
