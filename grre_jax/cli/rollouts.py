@@ -73,7 +73,7 @@ def selection(known: argparse.Namespace) -> tuple[Callable[[Group], bool] | None
     selection.
 
     Raises:
-      UsageError: a range or an expression that cannot be read.
+        UsageError: a range or an expression that cannot be read.
     """
     from grre_jax.rollouts.tools.expression import predicate
 

@@ -66,13 +66,14 @@ class AlgorithmRow:
     """An algorithm as a table of algorithms shows it.
 
     Attributes:
-      name: for `algorithm(name)`.
-      formula: advantage and loss (or gradient) of a token.
-      defaults: its hyperparameters with their defaults (None: must be given), and its aggregation.
-      variants: values of the option `variant`, the default first.
-      requires: the optional data of a batch that it needs, by default.
-      paper: title.
-      link: of the paper.
+        name: for `algorithm(name)`.
+        formula: advantage and loss (or gradient) of a token.
+        defaults: its hyperparameters with their defaults (None: must be given), and its
+            aggregation.
+        variants: values of the option `variant`, the default first.
+        requires: the optional data of a batch that it needs, by default.
+        paper: title.
+        link: of the paper.
     """
 
     name: str
@@ -120,31 +121,32 @@ def algorithm(
     Options that choose a part take its name, the part itself, or "path/to/file.py:name".
 
     Args:
-      name: one of `algorithms()`; a `Term`; a user's loss (see `own_loss`); or either as
-          "path/to/file.py:name".
-      **options: hyperparameters of the algorithm (see `algorithm_table()`), which may be traced,
-          and its structure. variant: which of several implementations, where a row has them.
-          advantage: in place of the row's. aggregation: "token", "group", "response",
-          "response_sum", "constant" (then constant_length is needed) or "sum". denominator: "all",
-          or "kept" to leave dropped responses out of the aggregation's counts. singleton_baseline:
-          the baseline in a group of one, "mean" (the advantage is 0) or "none" (it is the reward).
-          correction: for data whose log-probs another engine took, "tis", "tis_sequence", "bounded"
-          or "bounded_sequence" (see `parts.ratios`); ratios are then taken to the proximal policy.
-          components: of the reward, by name ("correct,format"), where the advantage reads them
-          (gdpo); all that are given otherwise. filter: of whole responses, "opsm", "geometric" or
-          "product" (see `parts.masks`). kl_coef, kl_estimator, kl_reference: a KL penalty, by
-          default "k3" to the "reference" policy ("behavior": the data's). It is part of the
-          structure if kl_estimator is given or kl_coef is not the number 0. Not of a user's own
-          loss: term, mask, weight, level and ratio_reference in place of the row's (a mask or
-          weight of the row that another term does not use is left out); shaping and penalty besides
-          the row's, one or several ("one,two", or a sequence).
+        name: one of `algorithms()`; a `Term`; a user's loss (see `own_loss`); or either as
+            "path/to/file.py:name".
+        **options: hyperparameters of the algorithm (see `algorithm_table()`), which may be traced,
+            and its structure. variant: which of several implementations, where a row has them.
+            advantage: in place of the row's. aggregation: "token", "group", "response",
+            "response_sum", "constant" (then constant_length is needed) or "sum". denominator:
+            "all", or "kept" to leave dropped responses out of the aggregation's counts.
+            singleton_baseline: the baseline in a group of one, "mean" (the advantage is 0) or
+            "none" (it is the reward). correction: for data whose log-probs another engine took,
+            "tis", "tis_sequence", "bounded" or "bounded_sequence" (see `parts.ratios`); ratios are
+            then taken to the proximal policy. components: of the reward, by name
+            ("correct,format"), where the advantage reads them (gdpo); all that are given otherwise.
+            filter: of whole responses, "opsm", "geometric" or "product" (see `parts.masks`).
+            kl_coef, kl_estimator, kl_reference: a KL penalty, by default "k3" to the "reference"
+            policy ("behavior": the data's). It is part of the structure if kl_estimator is given or
+            kl_coef is not the number 0. Not of a user's own loss: term, mask, weight, level and
+            ratio_reference in place of the row's (a mask or weight of the row that another term
+            does not use is left out); shaping and penalty besides the row's, one or several
+            ("one,two", or a sequence).
 
     Returns:
-      The `Objective`.
+        The `Objective`.
 
     Raises:
-      ValueError: for an unknown name, option or value (with the nearest ones), or a hyperparameter
-          outside its domain.
+        ValueError: for an unknown name, option or value (with the nearest ones), or a
+            hyperparameter outside its domain.
     """
     if not callable(name) and not isinstance(name, str):
         raise ValueError(f"an algorithm is a name, FILE.py:FUNCTION or a function, not {name!r}")
@@ -278,10 +280,10 @@ def _with_values(
     """Adds the values of the hyperparameters, each checked against its domain.
 
     Args:
-      objective: has none yet.
-      defaults: its hyperparameters, with the values that options replace.
-      options: of `algorithm`.
-      known: the options that it takes besides hyperparameters and those that every loss takes.
+        objective: has none yet.
+        defaults: its hyperparameters, with the values that options replace.
+        options: of `algorithm`.
+        known: the options that it takes besides hyperparameters and those that every loss takes.
     """
     name = objective.name
     known |= {each.name for each, _ in defaults} | {*_KINDS, *_WORDS, "kl_coef", "components"}

@@ -28,22 +28,22 @@ class Batch:
     """The data of a loss besides the policy's log-probs.
 
     Attributes:
-      mask: [tokens] True on the tokens that the policy generated. Where False, the other token
-          arrays may be anything, NaN included.
-      response_ids: [tokens] index of the token's response, in 0..responses-1 (any such value where
-          the mask is False).
-      advantages: [responses], constant over a response's tokens.
-      group_ids: [responses] arbitrary integers, equal for the responses of one prompt; -1 on
-          padding responses, which never count.
-      old_logprobs: [tokens] log-probs under the policy that sampled, at the sampling temperature
-          and over the full vocabulary; None if unknown.
-      rewards: [responses], or None.
-      dropped: [responses] True on responses that data shaping left out, or None.
-      ref_logprobs: [tokens] log-probs under a reference policy, or None.
-      prox_logprobs: [tokens] log-probs under the policy at the start of the update, or None.
-      expert: [responses] True on responses of an expert rather than the policy, or None.
-      staleness: [responses] how many policy versions behind the learner the policy was that
-          sampled, at least 0, or None.
+        mask: [tokens] True on the tokens that the policy generated. Where False, the other token
+            arrays may be anything, NaN included.
+        response_ids: [tokens] index of the token's response, in 0..responses-1 (any such value
+            where the mask is False).
+        advantages: [responses], constant over a response's tokens.
+        group_ids: [responses] arbitrary integers, equal for the responses of one prompt; -1 on
+            padding responses, which never count.
+        old_logprobs: [tokens] log-probs under the policy that sampled, at the sampling temperature
+            and over the full vocabulary; None if unknown.
+        rewards: [responses], or None.
+        dropped: [responses] True on responses that data shaping left out, or None.
+        ref_logprobs: [tokens] log-probs under a reference policy, or None.
+        prox_logprobs: [tokens] log-probs under the policy at the start of the update, or None.
+        expert: [responses] True on responses of an expert rather than the policy, or None.
+        staleness: [responses] how many policy versions behind the learner the policy was that
+            sampled, at least 0, or None.
     """
 
     mask: Bool[Array, " tokens"]
@@ -79,10 +79,10 @@ class Counts:
     """Numbers of tokens, responses and groups of a choice of responses, over the global batch.
 
     Attributes:
-      tokens: [] tokens that count, of the chosen live responses.
-      responses: [] the chosen live responses.
-      group_sizes: [responses] the chosen ones in the group of each response (0 on padding).
-      groups: [] groups with a chosen response.
+        tokens: [] tokens that count, of the chosen live responses.
+        responses: [] the chosen live responses.
+        group_sizes: [responses] the chosen ones in the group of each response (0 on padding).
+        groups: [] groups with a chosen response.
     """
 
     tokens: Float[Array, ""]
@@ -97,12 +97,12 @@ class BatchStats:
     """The global batch as a loss sees it: counts, and the statistics that its objective gathers.
 
     Attributes:
-      all: counts of all live responses.
-      kept: of those that data shaping did not drop.
-      expert: of an expert's, or None if the batch has no `expert`.
-      own: of the policy's own, or None.
-      response_tokens: [responses] tokens that count of each response (0 on padding).
-      gathered: statistics of the policy over the global batch, by name.
+        all: counts of all live responses.
+        kept: of those that data shaping did not drop.
+        expert: of an expert's, or None if the batch has no `expert`.
+        own: of the policy's own, or None.
+        response_tokens: [responses] tokens that count of each response (0 on padding).
+        gathered: statistics of the policy over the global batch, by name.
     """
 
     all: Counts
@@ -122,7 +122,7 @@ class BatchStats:
         counts are the same in both.
 
         Raises:
-          ValueError: if either has gathered statistics, which do not add.
+            ValueError: if either has gathered statistics, which do not add.
         """
         if self.gathered or other.gathered:
             raise ValueError(
@@ -167,24 +167,24 @@ def padded_batch(
     `policy_loss` then takes log-probs of the same shape.
 
     Args:
-      advantages: [responses].
-      mask: [responses, time] True (or 1) on the tokens the policy generated.
-      groups: [responses] group ids, -1 on padding rows.
-      old_logprobs: [responses, time], or None where the data has none.
-      rewards: [responses], or None.
-      dropped: [responses] from `shape_data`, or None.
-      ref_logprobs: [responses, time], or None.
-      prox_logprobs: [responses, time], or None.
-      expert: [responses] True on responses of an expert, or None.
-      staleness: [responses] policy versions between the one that sampled and the learner's, or
-          None.
+        advantages: [responses].
+        mask: [responses, time] True (or 1) on the tokens the policy generated.
+        groups: [responses] group ids, -1 on padding rows.
+        old_logprobs: [responses, time], or None where the data has none.
+        rewards: [responses], or None.
+        dropped: [responses] from `shape_data`, or None.
+        ref_logprobs: [responses, time], or None.
+        prox_logprobs: [responses, time], or None.
+        expert: [responses] True on responses of an expert, or None.
+        staleness: [responses] policy versions between the one that sampled and the learner's, or
+            None.
 
     Returns:
-      The flat `Batch`.
+        The flat `Batch`.
 
     Raises:
-      ValueError: if groups or advantages are missing, shapes disagree, or values that are not
-          traced make no sense (NaN advantages, negative staleness).
+        ValueError: if groups or advantages are missing, shapes disagree, or values that are not
+            traced make no sense (NaN advantages, negative staleness).
     """
     groups = group_ids_array(groups)
     tokens = {
@@ -254,7 +254,7 @@ def check_shapes(batch: Batch) -> None:
     """Checks that the token arrays of a batch agree, and the response arrays.
 
     Raises:
-      ValueError: naming the array whose shape differs.
+        ValueError: naming the array whose shape differs.
     """
     for field in fields(batch):
         values = getattr(batch, field.name)

@@ -56,20 +56,20 @@ def shape_data(
     """Computes advantages of rewards, and which responses the objective leaves out.
 
     Args:
-      objective: from `algorithm(...)`.
-      rewards: [responses], any real dtype.
-      groups: [responses] group ids: arbitrary integers, -1 on padding responses.
-      key: needed where `objective.needs_key` (RED-Drop): one PRNG key, or [responses] keys.
-      lengths: [responses] tokens of each response, for objectives that weigh or penalise by them
-          (opo, reinforce_pp, dapo's max_length).
-      components: [responses] each, by name, where `objective.needs_components` (gdpo).
+        objective: from `algorithm(...)`.
+        rewards: [responses], any real dtype.
+        groups: [responses] group ids: arbitrary integers, -1 on padding responses.
+        key: needed where `objective.needs_key` (RED-Drop): one PRNG key, or [responses] keys.
+        lengths: [responses] tokens of each response, for objectives that weigh or penalise by them
+            (opo, reinforce_pp, dapo's max_length).
+        components: [responses] each, by name, where `objective.needs_components` (gdpo).
 
     Returns:
-      `ShapedData`: advantages, and `dropped` for `padded_batch`.
+        `ShapedData`: advantages, and `dropped` for `padded_batch`.
 
     Raises:
-      ValueError: if shapes differ, the key, lengths, components or a hyperparameter are missing,
-          or a live reward is not finite (unless it is traced).
+        ValueError: if shapes differ, the key, lengths, components or a hyperparameter are missing,
+            or a live reward is not finite (unless it is traced).
     """
     groups = group_ids_array(groups)
     read = _components(objective, components)
@@ -178,26 +178,26 @@ def policy_loss(
     """Computes the loss whose gradient is the objective's update, and its metrics.
 
     Args:
-      objective: from `algorithm(...)`.
-      logprobs: [tokens], or any shape that flattens to it ([responses, time] after `padded_batch`):
-          the policy's log-probs, at the sampling temperature and over the full vocabulary, like
-          `batch.old_logprobs`. Anything, NaN included, where the mask is False.
-      batch: the tokens at hand, with all responses.
-      stats: of the global batch (`batch_stats`) when `batch` is a micro-batch of it; None when it
-          is the whole.
+        objective: from `algorithm(...)`.
+        logprobs: [tokens], or any shape that flattens to it ([responses, time] after
+            `padded_batch`): the policy's log-probs, at the sampling temperature and over the full
+            vocabulary, like `batch.old_logprobs`. Anything, NaN included, where the mask is False.
+        batch: the tokens at hand, with all responses.
+        stats: of the global batch (`batch_stats`) when `batch` is a micro-batch of it; None when it
+            is the whole.
 
     Returns:
-      loss: [] in the dtype of logprobs (at least float32).
-      metrics: scalars. All add up over micro-batches given the global `stats`, except those ending
-          in `_max`, which combine by maximum. Always: loss; penalty, the regularisers' part of it;
-          those of `diagnostics.clip_metrics`; limited_fraction, the share of tokens where a
-          documented bound of `parts.ratios` acted. With behaviour log-probs those of
-          `diagnostics.ratio_metrics`, with reference log-probs of `reference_metrics`; with a
-          correction or a filter correction_mean, the mean weight, and filtered_fraction, the share
-          of tokens whose response is left out.
+        loss: [] in the dtype of logprobs (at least float32).
+        metrics: scalars. All add up over micro-batches given the global `stats`, except those
+            ending in `_max`, which combine by maximum. Always: loss; penalty, the regularisers'
+            part of it; those of `diagnostics.clip_metrics`; limited_fraction, the share of tokens
+            where a documented bound of `parts.ratios` acted. With behaviour log-probs those of
+            `diagnostics.ratio_metrics`, with reference log-probs of `reference_metrics`; with a
+            correction or a filter correction_mean, the mean weight, and filtered_fraction, the
+            share of tokens whose response is left out.
 
     Raises:
-      ValueError: if the batch lacks data that the objective requires, or shapes disagree.
+        ValueError: if the batch lacks data that the objective requires, or shapes disagree.
     """
     logprobs = jnp.asarray(logprobs)
     logprobs = logprobs.reshape(-1).astype(jnp.promote_types(logprobs.dtype, jnp.float32))

@@ -38,20 +38,20 @@ def ratio_metrics(
     """Computes statistics over tokens of the ratio rho = e^d of the policy to the behaviour policy.
 
     Args:
-      log_ratio: [tokens] d = l - q, finite.
-      mask: [tokens] which tokens count.
-      tokens: [] their number in the global batch.
+        log_ratio: [tokens] d = l - q, finite.
+        mask: [tokens] which tokens count.
+        tokens: [] their number in the global batch.
 
     Returns:
-      ratio_mean: mean rho (1 in expectation under the behaviour policy).
-      ratio_second_moment: mean rho^2; see `effective_sample_size`.
-      ratio_max: largest rho (0 where there is no token).
-      ratio_out_of_bounds: share of the tokens with |d| above `OUT_OF_BOUNDS`.
-      log_ratio_second_moment: mean d^2.
-      kl_behavior_k1: mean of q - l, nats a token; unbiased for KL(behaviour || policy) on the
-          behaviour policy's tokens, may be negative.
-      kl_behavior_k2: mean of d^2 / 2; biased, of small variance.
-      kl_behavior_k3: mean of rho - 1 - d; of the same KL, unbiased too, never negative.
+        ratio_mean: mean rho (1 in expectation under the behaviour policy).
+        ratio_second_moment: mean rho^2; see `effective_sample_size`.
+        ratio_max: largest rho (0 where there is no token).
+        ratio_out_of_bounds: share of the tokens with |d| above `OUT_OF_BOUNDS`.
+        log_ratio_second_moment: mean d^2.
+        kl_behavior_k1: mean of q - l, nats a token; unbiased for KL(behaviour || policy) on the
+            behaviour policy's tokens, may be negative.
+        kl_behavior_k2: mean of d^2 / 2; biased, of small variance.
+        kl_behavior_k3: mean of rho - 1 - d; of the same KL, unbiased too, never negative.
     """
     limited, _ = limit_log_ratio(log_ratio)
     ratio = jnp.exp(limited)
@@ -75,13 +75,13 @@ def reference_metrics(
     """Estimates KL(policy || reference) over tokens (on the policy's own tokens).
 
     Args:
-      gap: [tokens] x = log reference - log policy, finite.
-      mask: [tokens] which tokens count.
-      tokens: [] their number in the global batch.
+        gap: [tokens] x = log reference - log policy, finite.
+        mask: [tokens] which tokens count.
+        tokens: [] their number in the global batch.
 
     Returns:
-      kl_reference_k1: mean of -x, nats a token. kl_reference_k2: mean of x^2 / 2. kl_reference_k3:
-          mean of e^x - 1 - x.
+        kl_reference_k1: mean of -x, nats a token. kl_reference_k2: mean of x^2 / 2.
+            kl_reference_k3: mean of e^x - 1 - x.
     """
     return {
         "kl_reference_k1": masked_share(-gap, mask, tokens),
@@ -99,14 +99,15 @@ def clip_metrics(
     """Computes the shares of all tokens whose gradient the mask M stops.
 
     Args:
-      unclipped: [tokens] the mask M.
-      advantages: [tokens] A of each token's response.
-      mask: [tokens] which tokens count.
-      tokens: [] their number in the global batch.
+        unclipped: [tokens] the mask M.
+        advantages: [tokens] A of each token's response.
+        mask: [tokens] which tokens count.
+        tokens: [] their number in the global batch.
 
     Returns:
-      clip_fraction, and its two parts clip_fraction_positive and clip_fraction_negative by the sign
-      of A (a zero advantage is never clipped).
+        clip_fraction, and its two parts clip_fraction_positive and clip_fraction_negative by the
+            sign
+        of A (a zero advantage is never clipped).
     """
     positive = masked_share((~unclipped & (advantages > 0)).astype(tokens.dtype), mask, tokens)
     negative = masked_share((~unclipped & (advantages < 0)).astype(tokens.dtype), mask, tokens)
@@ -129,21 +130,24 @@ def batch_diagnostics(logprobs: Float[Array, "..."], batch: Batch) -> dict[str, 
     Empty without behaviour log-probs.
 
     Args:
-      logprobs: the policy's log-probs of all tokens, in any shape that flattens to [tokens].
-      batch: the global batch.
+        logprobs: the policy's log-probs of all tokens, in any shape that flattens to [tokens].
+        batch: the global batch.
 
     Returns:
-      effective_sample_size: of the tokens' ratios as a share of the tokens, (sum rho)^2 / (N sum
-          rho^2), in (0, 1].
-      effective_sample_size_responses: the same of the responses' W.
-      log_ratio_q01, log_ratio_q50, log_ratio_q99: quantiles of d over tokens, before any limit or
-          truncation.
-      And where the batch says how stale its responses are, for each bin of the histogram, named by
-      its first and last version (staleness_0, staleness_1, staleness_2_3, ..., staleness_256_up),
-      the share of tokens in it, and kl_behavior_k3_staleness_... the mean of rho - 1 - d over them,
-      0 where there is none; and sampler_gap_mean, sampler_gap_max of |d| over the tokens of the
-      policy itself (staleness 0), which only
-      differ by how the sampler and the learner compute: rounding, and what a narrower dtype loses.
+        effective_sample_size: of the tokens' ratios as a share of the tokens, (sum rho)^2 / (N sum
+            rho^2), in (0, 1].
+        effective_sample_size_responses: the same of the responses' W.
+        log_ratio_q01, log_ratio_q50, log_ratio_q99: quantiles of d over tokens, before any limit or
+            truncation.
+        And where the batch says how stale its responses are, for each bin of the histogram, named
+            by
+        its first and last version (staleness_0, staleness_1, staleness_2_3, ..., staleness_256_up),
+        the share of tokens in it, and kl_behavior_k3_staleness_... the mean of rho - 1 - d over
+            them,
+        0 where there is none; and sampler_gap_mean, sampler_gap_max of |d| over the tokens of the
+        policy itself (staleness 0), which only
+        differ by how the sampler and the learner compute: rounding, and what a narrower dtype
+            loses.
     """
     if batch.old_logprobs is None:
         return {}
@@ -215,11 +219,11 @@ def zero_variance_groups(
     nothing.
 
     Args:
-      rewards: [responses].
-      groups: [responses] group ids, -1 on padding.
+        rewards: [responses].
+        groups: [responses] group ids, -1 on padding.
 
     Returns:
-      [] a share of the live groups (0 without any).
+        [] a share of the live groups (0 without any).
     """
     partition = segment_groups(groups)
     rewards = jnp.asarray(rewards)

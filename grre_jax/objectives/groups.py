@@ -19,9 +19,9 @@ class Groups:
     """The partition of the responses of a batch into groups.
 
     Attributes:
-      segments: [responses] the group of each response, numbered densely from 0 (padding responses
-          have a number of their own).
-      live: [responses] True where the response counts; False on padding.
+        segments: [responses] the group of each response, numbered densely from 0 (padding responses
+            have a number of their own).
+        live: [responses] True where the response counts; False on padding.
     """
 
     segments: Int[Array, " responses"]
@@ -88,10 +88,10 @@ def group_ids_array(groups: Int[Array, " responses"]) -> Int[Array, " responses"
     gives the same partition.
 
     Args:
-      groups: [responses] integers, negative on padding.
+        groups: [responses] integers, negative on padding.
 
     Raises:
-      ValueError: if groups is None, or not integers.
+        ValueError: if groups is None, or not integers.
     """
     if groups is None:
         raise ValueError(
@@ -118,7 +118,7 @@ def check_finite(name: str, values, live: np.ndarray | None = None) -> None:
     """Checks that values that are not traced are finite real numbers, where `live`.
 
     Raises:
-      ValueError: naming the array, the index and the value.
+        ValueError: naming the array, the index and the value.
     """
     known = concrete(values)
     if known is None:
@@ -139,11 +139,11 @@ def segment_groups(group_ids: Int[Array, " responses"]) -> Groups:
     """Partitions responses by their group id.
 
     Args:
-      group_ids: [responses] arbitrary integers, equal for the responses of one prompt; negative for
-          padding.
+        group_ids: [responses] arbitrary integers, equal for the responses of one prompt; negative
+            for padding.
 
     Returns:
-      The `Groups`; jit-able, the number of groups need not be known.
+        The `Groups`; jit-able, the number of groups need not be known.
     """
     group_ids = jnp.asarray(group_ids)
     _, segments = jnp.unique(group_ids, size=group_ids.size, return_inverse=True)

@@ -26,9 +26,9 @@ class ShapedData:
     """The result of data shaping.
 
     Attributes:
-      advantages: [responses].
-      dropped: [responses] True where the response was left out (its advantage is 0), or None where
-          the objective drops none.
+        advantages: [responses].
+        dropped: [responses] True where the response was left out (its advantage is 0), or None
+            where the objective drops none.
     """
 
     advantages: Responses
@@ -40,12 +40,12 @@ class RewardInputs:
     """The inputs of a shaping or an advantage.
 
     Attributes:
-      objective: the loss that the advantages are for.
-      rewards: [responses], data.
-      groups: which responses answer the same prompt.
-      key: one PRNG key, or [responses] keys, or None.
-      response_lengths: [responses] in tokens, or None.
-      components: [responses] each, the components of the reward that the objective reads, data.
+        objective: the loss that the advantages are for.
+        rewards: [responses], data.
+        groups: which responses answer the same prompt.
+        key: one PRNG key, or [responses] keys, or None.
+        response_lengths: [responses] in tokens, or None.
+        components: [responses] each, the components of the reward that the objective reads, data.
     """
 
     objective: Objective
@@ -60,7 +60,7 @@ class RewardInputs:
         """[responses] tokens of each response.
 
         Raises:
-          ValueError: if they were not given.
+            ValueError: if they were not given.
         """
         if self.response_lengths is None:
             raise ValueError(
@@ -84,13 +84,13 @@ class Contribution(NamedTuple):
     """The contribution of a term to the loss of tokens and responses: constants, all of them.
 
     Attributes:
-      value: [tokens].
-      dloss_dlogprob: [tokens] derivative with respect to the token's log-prob.
-      unclipped: [tokens] True where the gradient mask lets the gradient through.
-      limited: [tokens] True where a documented bound acted, or None where none can.
-      response_value: [responses] added once per response, or None.
-      whole_response: True if a token's value is a function of its whole response, whose every token
-          then has the derivative of all of them.
+        value: [tokens].
+        dloss_dlogprob: [tokens] derivative with respect to the token's log-prob.
+        unclipped: [tokens] True where the gradient mask lets the gradient through.
+        limited: [tokens] True where a documented bound acted, or None where none can.
+        response_value: [responses] added once per response, or None.
+        whole_response: True if a token's value is a function of its whole response, whose every
+            token then has the derivative of all of them.
     """
 
     value: Tokens
@@ -118,12 +118,12 @@ class LossInputs:
     there. Everything but `logprobs` is data: no gradient flows through it.
 
     Attributes:
-      objective: the loss that is minimised.
-      logprobs: [tokens] l under the policy.
-      mask: [tokens] True where a token counts.
-      batch: the source of the rest.
-      stats: of the global batch.
-      hyperparameters: the objective's, as arrays of the loss's dtype.
+        objective: the loss that is minimised.
+        logprobs: [tokens] l under the policy.
+        mask: [tokens] True where a token counts.
+        batch: the source of the rest.
+        stats: of the global batch.
+        hyperparameters: the objective's, as arrays of the loss's dtype.
     """
 
     objective: Objective
@@ -224,7 +224,7 @@ class LossInputs:
         """Returns a [responses] array of the batch, 0 on padding.
 
         Raises:
-          ValueError: the batch does not have it.
+            ValueError: the batch does not have it.
         """
         values = self._present(name)
         return jax.lax.stop_gradient(

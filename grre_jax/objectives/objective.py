@@ -58,25 +58,25 @@ class Objective:
     runs under jit and vmap.
 
     Attributes:
-      label: the algorithm's name.
-      advantage: makes advantages of rewards.
-      shaping: what changes rewards or drops responses before that, in order.
-      term: the policy-gradient term.
-      level: over what log-ratios are taken.
-      ratio_reference: the policy that they are taken to.
-      weight: the importance weight W.
-      mask: the gradient mask M.
-      correction: for the mismatch of the proximal and the sampling policy, or None.
-      filter: of whole responses, or None.
-      penalties: additive regularisers.
-      aggregation: the divisor of the terms.
-      denominator: "all", or "kept" to leave dropped responses out of the aggregation's counts.
-      singleton_baseline: baseline of a response that is alone in its group: "mean", its own reward,
-          or "none", 0.
-      components: the components of the reward that the advantage reads, by name; empty for all that
-          are given.
-      hyperparameters: the leaves: Python floats or scalar arrays (a leading axis is for `jax.vmap`
-          to remove).
+        label: the algorithm's name.
+        advantage: makes advantages of rewards.
+        shaping: what changes rewards or drops responses before that, in order.
+        term: the policy-gradient term.
+        level: over what log-ratios are taken.
+        ratio_reference: the policy that they are taken to.
+        weight: the importance weight W.
+        mask: the gradient mask M.
+        correction: for the mismatch of the proximal and the sampling policy, or None.
+        filter: of whole responses, or None.
+        penalties: additive regularisers.
+        aggregation: the divisor of the terms.
+        denominator: "all", or "kept" to leave dropped responses out of the aggregation's counts.
+        singleton_baseline: baseline of a response that is alone in its group: "mean", its own
+            reward, or "none", 0.
+        components: the components of the reward that the advantage reads, by name; empty for all
+            that are given.
+        hyperparameters: the leaves: Python floats or scalar arrays (a leading axis is for
+            `jax.vmap` to remove).
     """
 
     label: Label = _static(default=Label(""))
@@ -152,7 +152,7 @@ class Objective:
         """Checks that every hyperparameter of the parts has a value, and each value is a scalar.
 
         Raises:
-          ValueError: naming the hyperparameter.
+            ValueError: naming the hyperparameter.
         """
         for part in self.parts:
             for declared in part.hyperparameters:
@@ -176,13 +176,13 @@ def stack(objectives: Sequence[Objective]) -> Objective:
     them in one compilation.
 
     Args:
-      objectives: at least one objective, equal in everything but their hyperparameters.
+        objectives: at least one objective, equal in everything but their hyperparameters.
 
     Returns:
-      An `Objective` whose hyperparameters are arrays [len(objectives)].
+        An `Objective` whose hyperparameters are arrays [len(objectives)].
 
     Raises:
-      ValueError: if the sequence is empty, or two objectives differ in structure.
+        ValueError: if the sequence is empty, or two objectives differ in structure.
     """
     if not objectives:
         raise ValueError("stack needs at least one objective")

@@ -37,11 +37,11 @@ def differentiated(own: Term, x: LossInputs) -> Contribution:
     """Computes the contribution of a user's loss: its value, and the derivative that jax finds.
 
     Args:
-      own: a term of `as_term`.
-      x: the batch; only its `logprobs` carry gradient.
+        own: a term of `as_term`.
+        x: the batch; only its `logprobs` carry gradient.
 
     Raises:
-      ValueError: the function does not return one value per token.
+        ValueError: the function does not return one value per token.
     """
     values = {name: x.hyperparameters[name] for name in _names(own)}
 
@@ -85,14 +85,14 @@ def as_term(function: OwnLoss) -> Term:
     """Makes a term of a user's loss, named after the function or its class.
 
     Args:
-      function: takes a `LossInputs`, and its hyperparameters as keyword-only arguments.
+        function: takes a `LossInputs`, and its hyperparameters as keyword-only arguments.
 
     Returns:
-      The `Term`, without the data that it reads (see `with_data`).
+        The `Term`, without the data that it reads (see `with_data`).
 
     Raises:
-      ValueError: if a default is not a number, or the function does not take one positional
-          argument.
+        ValueError: if a default is not a number, or the function does not take one positional
+            argument.
     """
     name = getattr(function, "__name__", type(function).__name__)
     declared, positional = [], []
@@ -125,7 +125,8 @@ def with_data(objective: Objective) -> Objective:
     They are found by tracing the function and its derivative on a batch of abstract arrays.
 
     Raises:
-      ValueError: if it cannot be traced or differentiated, or does not return one value per token.
+        ValueError: if it cannot be traced or differentiated, or does not return one value per
+            token.
     """
     own, read = objective.term, set()
 
@@ -171,14 +172,14 @@ def load_object(where: str, what: str = "a loss of your own") -> Callable | Part
     """Loads the object that `path/to/file.py:name` names.
 
     Args:
-      where: a Python file and a name in it.
-      what: the kind of object, for the error if the file does not exist.
+        where: a Python file and a name in it.
+        what: the kind of object, for the error if the file does not exist.
 
     Returns:
-      A function, or a part.
+        A function, or a part.
 
     Raises:
-      ValueError: if the file or the object does not exist, naming those that do.
+        ValueError: if the file or the object does not exist, naming those that do.
     """
     path, _, name = where.rpartition(":")
     file = Path(path).expanduser()

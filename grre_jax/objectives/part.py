@@ -29,13 +29,13 @@ class Hyperparameter:
     """A hyperparameter of a part. Its values are leaves: any runs in one compilation.
 
     Attributes:
-      name: unique among all parts, except where parts share the record.
-      meaning: a phrase.
-      default: None if a value must be given.
-      low: lower end of the domain.
-      high: upper end of the domain.
-      above: True if `low` itself is excluded.
-      infinite: True if infinity is a value.
+        name: unique among all parts, except where parts share the record.
+        meaning: a phrase.
+        default: None if a value must be given.
+        low: lower end of the domain.
+        high: upper end of the domain.
+        above: True if `low` itself is excluded.
+        infinite: True if infinity is a value.
     """
 
     name: str
@@ -80,9 +80,9 @@ class Statistic:
     """A statistic that is gathered from the whole global batch before any loss is computed.
 
     Attributes:
-      names: keys of `BatchStats.gathered`.
-      function: maps `LossInputs` of the global batch to arrays by these names.
-      of_policy: False if it needs no log-probs of the policy.
+        names: keys of `BatchStats.gathered`.
+        function: maps `LossInputs` of the global batch to arrays by these names.
+        of_policy: False if it needs no log-probs of the policy.
     """
 
     names: tuple[str, ...]
@@ -95,13 +95,13 @@ class Part:
     """A part of an objective.
 
     Attributes:
-      name: the word for it in options and configurations.
-      function: the maths; the kind says what it takes and returns.
-      hyperparameters: those that the function reads.
-      order: relations between them.
-      data: optional fields of `Batch` that the function reads, or `RATIO`.
-      gathers: statistics of the global batch that it reads.
-      description: one sentence, the first paragraph of the function's docstring by default.
+        name: the word for it in options and configurations.
+        function: the maths; the kind says what it takes and returns.
+        hyperparameters: those that the function reads.
+        order: relations between them.
+        data: optional fields of `Batch` that the function reads, or `RATIO`.
+        gathers: statistics of the global batch that it reads.
+        description: one sentence, the first paragraph of the function's docstring by default.
     """
 
     name: str
@@ -122,10 +122,10 @@ class Advantage(Part):
     """Computes advantages: `RewardInputs` to [responses], or `ShapedData` if it drops responses.
 
     Attributes:
-      drops: the responses that it drops, a phrase; empty if it drops none.
-      random: True if it draws at random and so needs a PRNG key.
-      acts_without_variance: True if a group of equal rewards has advantages other than 0.
-      of_components: True if it reads the components of the reward.
+        drops: the responses that it drops, a phrase; empty if it drops none.
+        random: True if it draws at random and so needs a PRNG key.
+        acts_without_variance: True if a group of equal rewards has advantages other than 0.
+        of_components: True if it reads the components of the reward.
     """
 
     drops: str = ""
@@ -140,7 +140,7 @@ class Shaping(Part):
     [responses] or None).
 
     Attributes:
-      drops: the responses that it drops, a phrase; empty if it drops none.
+        drops: the responses that it drops, a phrase; empty if it drops none.
     """
 
     drops: str = ""
@@ -151,7 +151,7 @@ class Level(Part):
     """Takes log-ratios over tokens, responses or groups: `LossInputs` to [tokens].
 
     Attributes:
-      of_response: False if the log-ratio of a token depends on that token alone.
+        of_response: False if the log-ratio of a token depends on that token alone.
     """
 
     of_response: bool = True
@@ -177,12 +177,12 @@ class Term(Part):
     """The policy-gradient term: `LossInputs` to `Contribution`.
 
     Attributes:
-      uses: which of "mask" and "weight" it reads of the objective.
-      of_responses: True for a regression on whole responses, which no correction or filter applies
-          to.
-      separates_experts: True if an expert's responses are aggregated apart, and have ratio 1.
-      differentiated: True if the function returns [tokens] losses that jax differentiates, and
-          takes hyperparameters as keyword arguments: a loss of the user's own.
+        uses: which of "mask" and "weight" it reads of the objective.
+        of_responses: True for a regression on whole responses, which no correction or filter
+            applies to.
+        separates_experts: True if an expert's responses are aggregated apart, and have ratio 1.
+        differentiated: True if the function returns [tokens] losses that jax differentiates, and
+            takes hyperparameters as keyword arguments: a loss of the user's own.
     """
 
     uses: tuple[str, ...] = ()
@@ -208,7 +208,7 @@ class Penalty(Part):
     """Additive regulariser: `LossInputs` to [tokens], or to [responses].
 
     Attributes:
-      of_responses: True if it returns [responses].
+        of_responses: True if it returns [responses].
     """
 
     of_responses: bool = False

@@ -25,18 +25,18 @@ def batch_stats(
     """Computes counts and statistics of the whole batch.
 
     Args:
-      batch: the global batch. (For counts alone also the tokens of a micro-batch of it: then add
-          the results up.)
-      objective: the loss that will be minimised, or None for the counts alone.
-      logprobs: the policy's log-probs of all tokens, in any shape that flattens to [tokens]; needed
-          where `objective.needs_policy_stats`.
+        batch: the global batch. (For counts alone also the tokens of a micro-batch of it: then add
+            the results up.)
+        objective: the loss that will be minimised, or None for the counts alone.
+        logprobs: the policy's log-probs of all tokens, in any shape that flattens to [tokens];
+            needed where `objective.needs_policy_stats`.
 
     Returns:
-      The `BatchStats`, counts in the default float dtype (token counts are summed as integers
-      first).
+        The `BatchStats`, counts in the default float dtype (token counts are summed as integers
+        first).
 
     Raises:
-      ValueError: if shapes disagree, or log-probs that the objective needs are missing.
+        ValueError: if shapes disagree, or log-probs that the objective needs are missing.
     """
     check_shapes(batch)
     groups = segment_groups(batch.group_ids)
@@ -76,16 +76,16 @@ def gather(
     """Adds what the objective `gathers` to the stats of the global batch.
 
     Args:
-      objective: has at least one statistic to gather.
-      logprobs: the policy's log-probs of all tokens, or None if no statistic needs them.
-      batch: the global batch.
-      stats: its counts.
+        objective: has at least one statistic to gather.
+        logprobs: the policy's log-probs of all tokens, or None if no statistic needs them.
+        batch: the global batch.
+        stats: its counts.
 
     Returns:
-      The `BatchStats` with `gathered`.
+        The `BatchStats` with `gathered`.
 
     Raises:
-      ValueError: if log-probs are missing, or are not one per token.
+        ValueError: if log-probs are missing, or are not one per token.
     """
     if logprobs is None:
         if objective.needs_policy_stats:

@@ -45,12 +45,12 @@ def response_logprobs(
     """Computes log pi(y_i | x): the sum over the policy's tokens of each response.
 
     Args:
-      logprobs: [responses, ...] token log-probs; [responses] if summed already. Anything where the
-          mask is False.
-      mask: of the same shape, or None to sum everything.
+        logprobs: [responses, ...] token log-probs; [responses] if summed already. Anything where
+            the mask is False.
+        mask: of the same shape, or None to sum everything.
 
     Returns:
-      [responses].
+        [responses].
     """
     logprobs = jnp.asarray(logprobs)
     if mask is not None:
@@ -69,16 +69,16 @@ def turn_logprobs(
     else of this module holds for it unchanged.
 
     Args:
-      logprobs: [responses, time] token log-probs; anything outside turns.
-      turns: [responses, time] the turn that a token was generated in, from 0; negative on prompts,
-          observations, tool output and padding.
-      num_turns: largest number of turns.
+        logprobs: [responses, time] token log-probs; anything outside turns.
+        turns: [responses, time] the turn that a token was generated in, from 0; negative on
+            prompts, observations, tool output and padding.
+        num_turns: largest number of turns.
 
     Returns:
-      [responses, turns], 0 for a turn that a trajectory does not have.
+        [responses, turns], 0 for a turn that a trajectory does not have.
 
     Raises:
-      ValueError: if shapes disagree.
+        ValueError: if shapes disagree.
     """
     if np.shape(logprobs) != np.shape(turns) or np.ndim(turns) != 2:
         raise ValueError(
@@ -101,17 +101,17 @@ def consistency_values(
     optimum of the surrogate objective.
 
     Args:
-      logprobs: [responses, ...] log pi of the tokens.
-      anchor_logprobs: [responses, ...] log pi_t of them, data.
-      rewards: [responses].
-      mask: [responses, ...] tokens the policy generated, or None for all.
-      tau: weight of the KL term, positive, in units of reward.
+        logprobs: [responses, ...] log pi of the tokens.
+        anchor_logprobs: [responses, ...] log pi_t of them, data.
+        rewards: [responses].
+        mask: [responses, ...] tokens the policy generated, or None for all.
+        tau: weight of the KL term, positive, in units of reward.
 
     Returns:
-      [responses].
+        [responses].
 
     Raises:
-      ValueError: if shapes disagree.
+        ValueError: if shapes disagree.
     """
     shape = np.shape(logprobs)
     if (
@@ -144,18 +144,18 @@ def consistency_residuals(
     the surrogate objective.
 
     Args:
-      logprobs: [responses, ...] log pi of the tokens.
-      anchor_logprobs: [responses, ...] log pi_t of them, data.
-      rewards: [responses].
-      groups: [responses] group ids, -1 on padding.
-      mask: [responses, ...] tokens the policy generated, or None for all.
-      tau: weight of the KL term, positive, in units of reward.
+        logprobs: [responses, ...] log pi of the tokens.
+        anchor_logprobs: [responses, ...] log pi_t of them, data.
+        rewards: [responses].
+        groups: [responses] group ids, -1 on padding.
+        mask: [responses, ...] tokens the policy generated, or None for all.
+        tau: weight of the KL term, positive, in units of reward.
 
     Returns:
-      [responses, responses], 0 between responses of different groups and on padding.
+        [responses, responses], 0 between responses of different groups and on padding.
 
     Raises:
-      ValueError: if shapes disagree.
+        ValueError: if shapes disagree.
     """
     values, partition = _live_values(logprobs, anchor_logprobs, rewards, groups, mask, tau)
     return _pair_differences(values, partition)
@@ -174,19 +174,19 @@ def surrogate_loss(
     """Computes the surrogate loss, over pairs or as a variance: equal in value and gradient.
 
     Args:
-      logprobs: [responses, ...] log pi of the tokens.
-      anchor_logprobs: [responses, ...] log pi_t of them, data.
-      rewards: [responses].
-      groups: [responses] group ids, -1 on padding.
-      mask: [responses, ...] tokens the policy generated, or None for all.
-      tau: weight of the KL term, positive, in units of reward.
-      form: "pairwise" (builds a [responses, responses] array), or "variance".
+        logprobs: [responses, ...] log pi of the tokens.
+        anchor_logprobs: [responses, ...] log pi_t of them, data.
+        rewards: [responses].
+        groups: [responses] group ids, -1 on padding.
+        mask: [responses, ...] tokens the policy generated, or None for all.
+        tau: weight of the KL term, positive, in units of reward.
+        form: "pairwise" (builds a [responses, responses] array), or "variance".
 
     Returns:
-      [] the mean over groups.
+        [] the mean over groups.
 
     Raises:
-      ValueError: if shapes disagree or the form is unknown.
+        ValueError: if shapes disagree or the form is unknown.
     """
     values, partition = _live_values(logprobs, anchor_logprobs, rewards, groups, mask, tau)
     sizes = jnp.maximum(partition.sizes, 1).astype(values.dtype)
@@ -216,20 +216,20 @@ def weighted_surrogate_loss(
     mean(r)) grad log pi(y_i).
 
     Args:
-      logprobs: [responses, ...] log pi of the tokens.
-      anchor_logprobs: [responses, ...] log pi_t of them, data.
-      rewards: [responses].
-      groups: [responses] group ids, -1 on padding.
-      weights: [responses] w_i for w_ij = w_i w_j, or [responses, responses] w_ij (read as (w_ij +
-          w_ji) / 2).
-      mask: [responses, ...] tokens the policy generated, or None for all.
-      tau: weight of the KL term, positive, in units of reward.
+        logprobs: [responses, ...] log pi of the tokens.
+        anchor_logprobs: [responses, ...] log pi_t of them, data.
+        rewards: [responses].
+        groups: [responses] group ids, -1 on padding.
+        weights: [responses] w_i for w_ij = w_i w_j, or [responses, responses] w_ij (read as (w_ij +
+            w_ji) / 2).
+        mask: [responses, ...] tokens the policy generated, or None for all.
+        tau: weight of the KL term, positive, in units of reward.
 
     Returns:
-      [] the mean over groups.
+        [] the mean over groups.
 
     Raises:
-      ValueError: if shapes disagree.
+        ValueError: if shapes disagree.
     """
     values, partition = _live_values(logprobs, anchor_logprobs, rewards, groups, mask, tau)
     weights = jax.lax.stop_gradient(jnp.asarray(weights))
@@ -263,7 +263,7 @@ def pointwise_loss(
     Arguments and errors as `surrogate_loss`.
 
     Returns:
-      [] the mean over groups.
+        [] the mean over groups.
     """
     values, partition = _live_values(logprobs, anchor_logprobs, rewards, groups, mask, tau)
     baseline = partition.mean(jnp.asarray(rewards).astype(values.dtype))

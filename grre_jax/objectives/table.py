@@ -56,14 +56,14 @@ class Row:
     """A row of the table.
 
     Attributes:
-      formula: advantage and loss (or gradient) of a token.
-      paper: title and link.
-      parts: fields of `Objective` that differ from `BASE`.
-      defaults: hyperparameters that differ from their defaults.
-      variants: what each value of the option `variant`, the first being the default, changes of the
-          parts; a variant's "defaults" are hyperparameters of its own.
-      optional: parts, by the field that they go first in, that join when one of their
-          hyperparameters is given.
+        formula: advantage and loss (or gradient) of a token.
+        paper: title and link.
+        parts: fields of `Objective` that differ from `BASE`.
+        defaults: hyperparameters that differ from their defaults.
+        variants: what each value of the option `variant`, the first being the default, changes of
+            the parts; a variant's "defaults" are hyperparameters of its own.
+        optional: parts, by the field that they go first in, that join when one of their
+            hyperparameters is given.
     """
 
     formula: str

@@ -26,8 +26,8 @@ def to_record(group: schema.Group) -> dict[str, Any]:
     """Returns a group as a flat record of FIELDS.
 
     Returns:
-      A dict with a value for each name in FIELDS: str for text, int, float, or a 1-D array of the
-          field's dtype.
+        A dict with a value for each name in FIELDS: str for text, int, float, or a 1-D array of the
+            field's dtype.
     """
     texts = [text.encode("utf-8", "surrogatepass") for text in group.texts]
     record = {name: getattr(group, name) for name, _, _ in schema.FIELDS if name not in _DERIVED}
@@ -53,13 +53,13 @@ def from_record(record: dict[str, Any], unknown: dict[str, bytes] | None = None)
     `tfds.builder_from_directory(...).as_data_source()` returns it.
 
     Args:
-      record: values by name; texts as str or UTF-8 bytes. Names that FIELDS does not have are
-          ignored; a field that is absent (an older minor version) gets the value it has in a record
-          of unknown origin.
-      unknown: serialised features of a newer minor version, to carry along.
+        record: values by name; texts as str or UTF-8 bytes. Names that FIELDS does not have are
+            ignored; a field that is absent (an older minor version) gets the value it has in a
+            record of unknown origin.
+        unknown: serialised features of a newer minor version, to carry along.
 
     Raises:
-      DataError: the arrays do not fit each other.
+        DataError: the arrays do not fit each other.
     """
     values = {name: _plain(kind, record[name]) for name, kind, _ in schema.FIELDS if name in record}
     count = len(values["rewards"])
@@ -114,8 +114,8 @@ class CorruptRecord(DataError):
     """A record that is not as it was written.
 
     Attributes:
-      file: path of the shard, once known.
-      record: number of the record in that shard, from 0, once known.
+        file: path of the shard, once known.
+        record: number of the record in that shard, from 0, once known.
     """
 
     def __init__(self, message: str, file: str = "", record: int = -1) -> None:
@@ -194,7 +194,7 @@ def decode(data: bytes) -> schema.Group:
     """Returns the group of a serialised example.
 
     Raises:
-      CorruptRecord: the bytes are not a record, or fail their checksum.
+        CorruptRecord: the bytes are not a record, or fail their checksum.
     """
     from google.protobuf.message import DecodeError
 

@@ -41,7 +41,7 @@ class GroupIndex:
     """Numbers of the groups of a reader by identifier, question and version. Threads may share it.
 
     Args:
-      reader: the opened rollout folder, a `RolloutReader`.
+        reader: the opened rollout folder, a `RolloutReader`.
     """
 
     def __init__(self, reader: Any) -> None:
@@ -62,10 +62,10 @@ class GroupIndex:
         """Returns the numbers of the groups that match all arguments, oldest first.
 
         Args:
-          group_id, question, task, policy_version: as of `RolloutReader.lookup`.
+            group_id, question, task, policy_version: as of `RolloutReader.lookup`.
 
         Raises:
-          DataError: the index cannot be written, or a store cannot be reached.
+            DataError: the index cannot be written, or a store cannot be reached.
         """
         wanted = {"group_id": group_id, "question": question, "task": task}
         wanted["version"] = policy_version

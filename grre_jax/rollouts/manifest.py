@@ -38,7 +38,7 @@ class CorruptShard(DataError):
     """A file of a data set is missing, truncated or damaged.
 
     Attributes:
-      file: its path or URL.
+        file: its path or URL.
     """
 
     def __init__(self, file: str | os.PathLike[str], problem: str) -> None:
@@ -51,8 +51,8 @@ class SealedFile:
     """One file of a data set.
 
     Attributes:
-      sha256: digest of its content, hexadecimal.
-      bytes: its size.
+        sha256: digest of its content, hexadecimal.
+        bytes: its size.
     """
 
     sha256: str
@@ -64,19 +64,19 @@ class Entry:
     """One sealed data set.
 
     Attributes:
-      name: its folder's name in the rollout folder.
-      writer: who wrote it.
-      policy_version: version of the policy that sampled it, -1 when unknown or mixed.
-      groups, completions, tokens: how many it holds.
-      reward_mean: mean reward over its completions.
-      positions: places in the prompt stream, in record order, as runs (first, count) of consecutive
-          places; imported groups, at -1, are runs of (-1, count).
-      files: its files by name.
-      created: when it was sealed, ISO 8601 in UTC.
-      metadata: provenance (task, model and tokenizer fingerprint, `contains`: benchmark splits its
-          questions come from, ...).
-      schema_version: version of the record schema.
-      unknown: fields that a newer minor version wrote.
+        name: its folder's name in the rollout folder.
+        writer: who wrote it.
+        policy_version: version of the policy that sampled it, -1 when unknown or mixed.
+        groups, completions, tokens: how many it holds.
+        reward_mean: mean reward over its completions.
+        positions: places in the prompt stream, in record order, as runs (first, count) of
+            consecutive places; imported groups, at -1, are runs of (-1, count).
+        files: its files by name.
+        created: when it was sealed, ISO 8601 in UTC.
+        metadata: provenance (task, model and tokenizer fingerprint, `contains`: benchmark splits
+            its questions come from, ...).
+        schema_version: version of the record schema.
+        unknown: fields that a newer minor version wrote.
     """
 
     name: str
@@ -112,7 +112,7 @@ def append(folder: str | os.PathLike[str], *entries: Entry) -> None:
     """Adds the lines of entries and waits until they are on the disk.
 
     Raises:
-      OSError: they could not be written (no space left, say); then the manifest is as it was.
+        OSError: they could not be written (no space left, say); then the manifest is as it was.
     """
     line = b"".join(map(to_line, entries))
     path = os.path.join(folder, FILENAME)
@@ -146,7 +146,7 @@ class Tail:
     """Reads a manifest from where the last reading stopped.
 
     Args:
-      folder: the rollout folder.
+        folder: the rollout folder.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
@@ -164,9 +164,9 @@ class Tail:
         """Returns the entries added since the last call; none if there is no manifest yet.
 
         Raises:
-          CorruptManifest: a finished line is damaged; the message names file, line and fix. Nothing
-              counts as read then: the next call returns all that this one would have returned, once
-              the line is restored or deleted.
+            CorruptManifest: a finished line is damaged; the message names file, line and fix.
+                Nothing counts as read then: the next call returns all that this one would have
+                returned, once the line is restored or deleted.
         """
         entries = []
         for found in self.scan():
@@ -210,9 +210,9 @@ def parsed(
     """Yields the entries of consecutive lines, and the error of a damaged line in its place.
 
     Args:
-      lines: without newlines.
-      location: name of a line in messages, without its number.
-      first: number of the first line.
+        lines: without newlines.
+        location: name of a line in messages, without its number.
+        first: number of the first line.
     """
     return (_parsed(line, f"{location}{number}") for number, line in enumerate(lines, first))
 
@@ -257,7 +257,7 @@ def load(folder: str | os.PathLike[str]) -> list[Entry]:
     """Returns all entries, in the order in which they were sealed.
 
     Raises:
-      CorruptManifest: a finished line is damaged; the message names file, line and fix.
+        CorruptManifest: a finished line is damaged; the message names file, line and fix.
     """
     return Tail(folder).new()
 

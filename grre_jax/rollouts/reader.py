@@ -21,10 +21,10 @@ def read(folder: str | os.PathLike[str]) -> "RolloutReader":
     """Opens a rollout folder.
 
     Args:
-      folder: a path, or the URL of a folder in an object store (s3://, gs://).
+        folder: a path, or the URL of a folder in an object store (s3://, gs://).
 
     Raises:
-      DataError: the folder does not exist or is not a rollout folder, or its manifest is damaged.
+        DataError: the folder does not exist or is not a rollout folder, or its manifest is damaged.
     """
     return RolloutReader(folder)
 
@@ -37,10 +37,10 @@ class RolloutReader:
     been written yet has no groups.
 
     Args:
-      folder: a path, or the URL of a folder in an object store (s3://, gs://).
+        folder: a path, or the URL of a folder in an object store (s3://, gs://).
 
     Raises:
-      DataError: the folder does not exist or is not a rollout folder, or its manifest is damaged.
+        DataError: the folder does not exist or is not a rollout folder, or its manifest is damaged.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
@@ -107,10 +107,10 @@ class RolloutReader:
         """Adds the data sets sealed since the folder was opened or last refreshed.
 
         Returns:
-          The number of groups that were added.
+            The number of groups that were added.
 
         Raises:
-          CorruptManifest: a finished line of the manifest is damaged.
+            CorruptManifest: a finished line of the manifest is damaged.
         """
         with self._growing:
             before, new = len(self), self._tail.new() if self._tail else []
@@ -132,9 +132,9 @@ class RolloutReader:
         """Returns a group; negative numbers count from the end.
 
         Raises:
-          IndexError: the number is out of range.
-          CorruptShard, CorruptRecord: it cannot be read as it was written; the message names file
-              and record.
+            IndexError: the number is out of range.
+            CorruptShard, CorruptRecord: it cannot be read as it was written; the message names file
+                and record.
         """
         entry, record = self.locate(number)
         with self._keeping:
@@ -149,8 +149,8 @@ class RolloutReader:
         the first reading of each need not decode its record.
 
         Args:
-          dataset: the data set's name, as `write` returned it.
-          groups: all of its groups, in order.
+            dataset: the data set's name, as `write` returned it.
+            groups: all of its groups, in order.
         """
         with self._keeping:
             for record, group in enumerate(groups):
@@ -164,7 +164,7 @@ class RolloutReader:
         """Returns a group, and its record as it is stored.
 
         Raises:
-          IndexError, CorruptShard, CorruptRecord: as for `reader[number]`.
+            IndexError, CorruptShard, CorruptRecord: as for `reader[number]`.
         """
         return self._shards.stored(*self.locate(number))
 
@@ -194,7 +194,7 @@ class RolloutReader:
         """Returns the data set of a group, and the number of the group's record in it.
 
         Raises:
-          IndexError: the number is out of range.
+            IndexError: the number is out of range.
         """
         datasets, ends = self._listed
         count = ends[-1] if ends else 0
@@ -208,10 +208,10 @@ class RolloutReader:
         """Returns the number of the newest group at a position of the prompt stream, or None.
 
         Args:
-          position: in the prompt stream.
-          policy_version: only groups of data sets of this policy version, if given. The first that
-              was sealed counts (a learner may have trained on it before the others came), unless
-              its data set is left out.
+            position: in the prompt stream.
+            policy_version: only groups of data sets of this policy version, if given. The first
+                that was sealed counts (a learner may have trained on it before the others came),
+                unless its data set is left out.
         """
         numbers = self.index.get(position, [])
         if policy_version is None:
@@ -238,13 +238,13 @@ class RolloutReader:
         on disk that is made when it is first used.
 
         Args:
-          group_id: the group's identifier.
-          question: the question's identifier, or the prompt's text for groups without one.
-          task: the task's name.
-          policy_version: one that generated a completion of the group.
+            group_id: the group's identifier.
+            question: the question's identifier, or the prompt's text for groups without one.
+            task: the task's name.
+            policy_version: one that generated a completion of the group.
 
         Raises:
-          DataError: the index cannot be written. Damaged groups are left out, with a warning.
+            DataError: the index cannot be written. Damaged groups are left out, with a warning.
         """
         return self.groups_index.numbers(
             group_id=group_id, question=question, task=task, policy_version=policy_version
@@ -254,7 +254,7 @@ class RolloutReader:
         """Returns the newest group of an identifier.
 
         Raises:
-          DataError: the group does not exist, or is damaged.
+            DataError: the group does not exist, or is damaged.
         """
         for _ in range(2):
             numbers = self.lookup(group_id=group_id)
@@ -270,11 +270,11 @@ class RolloutReader:
         """Returns the group at a position of the prompt stream that `find` finds.
 
         Args:
-          position: in the prompt stream.
-          policy_version: only groups of data sets of this policy version, if given.
+            position: in the prompt stream.
+            policy_version: only groups of data sets of this policy version, if given.
 
         Raises:
-          DataError: the group does not exist, or is damaged.
+            DataError: the group does not exist, or is damaged.
         """
         number = self.find(position, policy_version)
         if number is None:

@@ -99,43 +99,44 @@ class Group:
     group.
 
     Attributes:
-      group_id: identifier of the group.
-      prompt: the prompt's text.
-      texts: text of each completion (K).
-      rewards: reward of each completion [K].
-      position: place in the prompt stream, -1 for imported groups.
-      attempt: which sampling of that position, from 0.
-      task, question_id, answer: the question's task, its identifier there and its true answer.
-      prompt_tokens: token ids of the prompt [P]; empty in a text-only record, which the learner
-          tokenises.
-      lengths: tokens of each completion, EOS included [K]; zeros in a text-only record.
-      tokens: token ids of the completions, one after the other [T].
-      mask: 1 where the policy generated the token [T].
-      components: reward components by name, each [K].
-      finish_reasons: one of FINISH_REASONS per completion (K).
-      behavior_logprobs: at the sampling temperature, full vocabulary [T], or None: importance
-          ratios use it.
-      sampling_logprobs: in the distribution drawn from, after temperature and truncation [T], or
-          None.
-      policy_logprobs: at temperature 1, full vocabulary [T], or None.
-      ref_logprobs, prox_logprobs: as behavior_logprobs, but under a reference and a proximal policy
-          that the data set's `history` names [T], or None.
-      policy_version: version of the policy that generated each completion [K] (that began it), -1
-          when unknown.
-      token_versions: policy version of each token [T], or empty unless the weights changed within a
-          completion.
-      sources: who generated each completion (K), "" for the run's own policy.
-      is_expert: 1 for each completion that demonstrates what to imitate [K].
-      temperature, top_k, top_p, min_p, seed: the sampling settings (top_k 0: none; top_p 1: none;
-          min_p 0: none; seed -1: unknown).
-      logprob_dtype, engine: the dtype that the sampler computed log-probs in, and its name, "" when
-          unknown.
-      extra: any other JSON value.
-      unknown: serialised features of a newer minor schema version by name, carried along untouched.
+        group_id: identifier of the group.
+        prompt: the prompt's text.
+        texts: text of each completion (K).
+        rewards: reward of each completion [K].
+        position: place in the prompt stream, -1 for imported groups.
+        attempt: which sampling of that position, from 0.
+        task, question_id, answer: the question's task, its identifier there and its true answer.
+        prompt_tokens: token ids of the prompt [P]; empty in a text-only record, which the learner
+            tokenises.
+        lengths: tokens of each completion, EOS included [K]; zeros in a text-only record.
+        tokens: token ids of the completions, one after the other [T].
+        mask: 1 where the policy generated the token [T].
+        components: reward components by name, each [K].
+        finish_reasons: one of FINISH_REASONS per completion (K).
+        behavior_logprobs: at the sampling temperature, full vocabulary [T], or None: importance
+            ratios use it.
+        sampling_logprobs: in the distribution drawn from, after temperature and truncation [T], or
+            None.
+        policy_logprobs: at temperature 1, full vocabulary [T], or None.
+        ref_logprobs, prox_logprobs: as behavior_logprobs, but under a reference and a proximal
+            policy that the data set's `history` names [T], or None.
+        policy_version: version of the policy that generated each completion [K] (that began it), -1
+            when unknown.
+        token_versions: policy version of each token [T], or empty unless the weights changed within
+            a completion.
+        sources: who generated each completion (K), "" for the run's own policy.
+        is_expert: 1 for each completion that demonstrates what to imitate [K].
+        temperature, top_k, top_p, min_p, seed: the sampling settings (top_k 0: none; top_p 1: none;
+            min_p 0: none; seed -1: unknown).
+        logprob_dtype, engine: the dtype that the sampler computed log-probs in, and its name, ""
+            when unknown.
+        extra: any other JSON value.
+        unknown: serialised features of a newer minor schema version by name, carried along
+            untouched.
 
     Raises:
-      DataError: a field is missing, misshapen or out of its domain; the message names group, field,
-          value and fix.
+        DataError: a field is missing, misshapen or out of its domain; the message names group,
+            field, value and fix.
     """
 
     group_id: str
@@ -225,7 +226,7 @@ class Group:
         """Checks every field's shape and domain.
 
         Raises:
-          DataError: naming group, field, value and fix.
+            DataError: naming group, field, value and fix.
         """
         self.validate_shapes()
         self._validate_texts()
@@ -281,7 +282,7 @@ class Group:
         repeats).
 
         Raises:
-          DataError: naming group, field, value and fix.
+            DataError: naming group, field, value and fix.
         """
         count, total = len(self.texts), len(self.tokens)
         if count == 0:

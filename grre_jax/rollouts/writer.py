@@ -48,12 +48,12 @@ class DataSet:
     """One data set to be sealed.
 
     Attributes:
-      groups: groups, or pairs of a group and its record, which is then copied byte for byte.
-          Iterated once.
-      writer, policy_version, metadata: as for `write`.
-      schema_version: of its records.
-      features: content of its features.json; that of this version's schema if None.
-      unknown: fields of its manifest entry from a newer minor version.
+        groups: groups, or pairs of a group and its record, which is then copied byte for byte.
+            Iterated once.
+        writer, policy_version, metadata: as for `write`.
+        schema_version: of its records.
+        features: content of its features.json; that of this version's schema if None.
+        unknown: fields of its manifest entry from a newer minor version.
     """
 
     groups: Iterable[schema.Group | tuple[schema.Group, bytes]]
@@ -83,21 +83,21 @@ def write(
     fit in memory.
 
     Args:
-      folder: the rollout folder: a path, or the URL of one in an object store (s3://, gs://).
-      groups: at least one group.
-      writer: who writes: letters, digits, dot, dash and underscore.
-      policy_version: version of the policy that sampled them, -1 when unknown or mixed.
-      metadata: provenance, as JSON can hold it: task, model and tokenizer fingerprint, `contains`
-          (benchmark splits that the questions come from, as ["gsm8k/test"]), and so on.
-          `created_by`, this package's version, is added.
+        folder: the rollout folder: a path, or the URL of one in an object store (s3://, gs://).
+        groups: at least one group.
+        writer: who writes: letters, digits, dot, dash and underscore.
+        policy_version: version of the policy that sampled them, -1 when unknown or mixed.
+        metadata: provenance, as JSON can hold it: task, model and tokenizer fingerprint, `contains`
+            (benchmark splits that the questions come from, as ["gsm8k/test"]), and so on.
+            `created_by`, this package's version, is added.
 
     Returns:
-      The data set's name: its folder's name.
+        The data set's name: its folder's name.
 
     Raises:
-      UsageError: a writer name, policy version, metadata or folder that cannot be used.
-      DataError: no groups, a malformed group, a group of another policy version, or no space left.
-          Nothing is sealed then.
+        UsageError: a writer name, policy version, metadata or folder that cannot be used.
+        DataError: no groups, a malformed group, a group of another policy version, or no space
+            left. Nothing is sealed then.
     """
     about = {"writer": writer, "policy_version": int(policy_version), "metadata": metadata}
     return write_all(folder, [DataSet(groups=groups, **about)])[0]
@@ -107,14 +107,14 @@ def write_all(folder: str | os.PathLike[str], datasets: Iterable[DataSet]) -> li
     """Seals several data sets together: the manifest gets the lines of all in one write, or none.
 
     Args:
-      folder: the rollout folder, made when it does not exist.
-      datasets: at least one; iterated once, each after the last was written.
+        folder: the rollout folder, made when it does not exist.
+        datasets: at least one; iterated once, each after the last was written.
 
     Returns:
-      The data sets' names.
+        The data sets' names.
 
     Raises:
-      UsageError, DataError: as for `write`.
+        UsageError, DataError: as for `write`.
     """
     storage = local.open_storage(folder)
     try:
@@ -180,7 +180,7 @@ def check_version(group: schema.Group, policy_version: int) -> None:
     """Refuses a group of another policy version than its data set's, unless that is -1.
 
     Raises:
-      DataError: naming the group and its versions.
+        DataError: naming the group and its versions.
     """
     if policy_version >= 0 and not np.isin(group.policy_version, (policy_version, -1)).all():
         raise DataError(

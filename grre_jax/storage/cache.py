@@ -24,9 +24,10 @@ class Cache:
     Processes and threads may share a folder.
 
     Args:
-      folder: of the files; made when it is first needed.
-      limit_bytes: size of all files; a single file may be larger.
-      among: the folder that the limit applies to, if it contains several caches; `folder` if None.
+        folder: of the files; made when it is first needed.
+        limit_bytes: size of all files; a single file may be larger.
+        among: the folder that the limit applies to, if it contains several caches; `folder` if
+            None.
     """
 
     def __init__(
@@ -41,16 +42,16 @@ class Cache:
         first asked for.
 
         Args:
-          key: path below the cache's folder.
-          sha256: digest of the content, hexadecimal.
-          size: of the content, in bytes.
-          fetch: writes the file to a path.
+            key: path below the cache's folder.
+            sha256: digest of the content, hexadecimal.
+            size: of the content, in bytes.
+            fetch: writes the file to a path.
 
         Returns:
-          The path; None if what `fetch` wrote has another digest (it is not kept).
+            The path; None if what `fetch` wrote has another digest (it is not kept).
 
         Raises:
-          OSError: the file cannot be fetched or kept.
+            OSError: the file cannot be fetched or kept.
         """
         path = self.folder / key
         with self._lock:
@@ -101,7 +102,7 @@ def standard(name: str) -> Cache:
     $GRRE_CACHE_BYTES together with all others there.
 
     Raises:
-      UsageError: $GRRE_CACHE_BYTES is not a number of bytes.
+        UsageError: $GRRE_CACHE_BYTES is not a number of bytes.
     """
     limit = os.environ.get(LIMIT_VARIABLE) or str(LIMIT_BYTES)
     if not limit.isdecimal():

@@ -14,7 +14,7 @@ def sha256(path: Path) -> str:
     """Returns the SHA-256 of a file, hexadecimal.
 
     Raises:
-      OSError: it cannot be read.
+        OSError: it cannot be read.
     """
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
@@ -32,11 +32,11 @@ def replace(path: Path, content: bytes | str) -> None:
     content, never a part.
 
     Args:
-      path: in a folder that exists.
-      content: text is written as UTF-8.
+        path: in a folder that exists.
+        content: text is written as UTF-8.
 
     Raises:
-      OSError: it cannot be written; the old file stays.
+        OSError: it cannot be written; the old file stays.
     """
     partial = path.with_name(f".{path.name}.partial")
     try:
@@ -52,11 +52,11 @@ def write_whole(file: Any, text: str) -> None:
     """Writes a small file whole or not at all.
 
     Args:
-      file: a `Path`, or a `StorePath`, whose objects are always whole.
-      text: written as UTF-8.
+        file: a `Path`, or a `StorePath`, whose objects are always whole.
+        text: written as UTF-8.
 
     Raises:
-      OSError: it cannot be written.
+        OSError: it cannot be written.
     """
     if isinstance(file, Path):
         replace(file, text)

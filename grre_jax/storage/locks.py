@@ -12,15 +12,15 @@ def locked(descriptor: int, operation: int) -> bool:
     """Locks an open file or folder. The kernel drops the lock when the process ends, in any way.
 
     Args:
-      descriptor: of the file.
-      operation: as for `fcntl.flock`.
+        descriptor: of the file.
+        operation: as for `fcntl.flock`.
 
     Returns:
-      False when its file system has no locks.
+        False when its file system has no locks.
 
     Raises:
-      BlockingIOError: another holds it, with LOCK_NB.
-      OSError: anything else that is wrong with the file.
+        BlockingIOError: another holds it, with LOCK_NB.
+        OSError: anything else that is wrong with the file.
     """
     try:
         fcntl.flock(descriptor, operation)

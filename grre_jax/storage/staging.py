@@ -26,7 +26,7 @@ def remove_leftovers(folder: str | os.PathLike[str]) -> list[str]:
     """Removes the folders of killed writers under `.incomplete`; those that are being written stay.
 
     Returns:
-      Names of the removed folders.
+        Names of the removed folders.
     """
     removed = []
     for path in (Path(folder) / INCOMPLETE).glob("*"):
@@ -47,7 +47,7 @@ def staging(root: Path) -> Iterator[Path]:
     the end with the files left in it.
 
     Raises:
-      OSError: it cannot be made.
+        OSError: it cannot be made.
     """
     while True:
         folder = root / INCOMPLETE / f"{own_prefix()}{uuid.uuid4().hex}"

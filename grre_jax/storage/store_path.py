@@ -43,7 +43,7 @@ def remove_tree(path: "Path | StorePath") -> None:
     """Removes a file, or a folder with all files below it.
 
     Raises:
-      OSError: it cannot be removed.
+        OSError: it cannot be removed.
     """
     if isinstance(path, StorePath):
         path.remove_all()
@@ -66,15 +66,15 @@ def upload_files(
     """Uploads files of a local folder, a few at a time.
 
     Args:
-      source: the local folder.
-      target: the folder in the store.
-      names: paths of the files below both.
+        source: the local folder.
+        target: the folder in the store.
+        names: paths of the files below both.
 
     Returns:
-      Size in bytes and SHA-256 of each file.
+        Size in bytes and SHA-256 of each file.
 
     Raises:
-      OSError: a file cannot be uploaded; others may have been.
+        OSError: a file cannot be uploaded; others may have been.
     """
 
     def send(name: str) -> tuple[str, tuple[int, str]]:
@@ -91,12 +91,12 @@ class StorePath:
     """A path in an object store, which is not accessed before it is needed.
 
     Args:
-      url: such as s3://bucket/run.
+        url: such as s3://bucket/run.
 
     Raises:
-      OSError: from every method that accesses the store, if it cannot; FileNotFoundError if the
-          object to be read or removed does not exist.
-      UsageError: as `file_system`.
+        OSError: from every method that accesses the store, if it cannot; FileNotFoundError if the
+            object to be read or removed does not exist.
+        UsageError: as `file_system`.
     """
 
     def __init__(self, url: str) -> None:
@@ -156,7 +156,7 @@ class StorePath:
         """Returns fsspec's file system of the URL, and the path in it.
 
         Raises:
-          UsageError: fsspec does not know the URL's scheme, or lacks the package for it.
+            UsageError: fsspec does not know the URL's scheme, or lacks the package for it.
         """
         return self._opened
 
@@ -218,7 +218,7 @@ class StorePath:
         """Makes the object if it does not exist, which the store decides for all writers.
 
         Returns:
-          True if the object now has this text.
+            True if the object now has this text.
         """
         try:
             self._call("pipe_file", text.encode(), mode="create")

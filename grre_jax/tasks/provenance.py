@@ -16,10 +16,10 @@ def reward_name(task: tasks.Task) -> str:
     follow its file: `grre_jax.tasks.gsm8k:GSM8K.verify`.
 
     Args:
-      task: a task, built in or not.
+        task: a task, built in or not.
 
     Returns:
-      The name and the task's `reward_version`, or this package's version where the task has none.
+        The name and the task's `reward_version`, or this package's version where the task has none.
     """
     kind = type(task)
     module = kind.__module__.replace("grre_jax.tasks.datasets.", "grre_jax.tasks.")

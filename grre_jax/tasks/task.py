@@ -56,11 +56,11 @@ class Question:
     """One question, as text.
 
     Attributes:
-      question_id: names the question for good, whichever source, order or run it came through
-          ("arithmetic/3+5*2-1").
-      prompt: what the model is asked, before any chat template.
-      answer: the right answer, as the task's verifier reads it.
-      demonstration: a completion to imitate in supervised training, where the task has one.
+        question_id: names the question for good, whichever source, order or run it came through
+            ("arithmetic/3+5*2-1").
+        prompt: what the model is asked, before any chat template.
+        answer: the right answer, as the task's verifier reads it.
+        demonstration: a completion to imitate in supervised training, where the task has one.
     """
 
     question_id: str
@@ -82,10 +82,10 @@ class Verdict:
     rewards are 0 or 1.
 
     Attributes:
-      reward: what the policy is trained on.
-      components: the parts the reward is made of, by name; the same names for every completion of a
-          task.
-      correct: whether the completion is right; None if the task does not say.
+        reward: what the policy is trained on.
+        components: the parts the reward is made of, by name; the same names for every completion of
+            a task.
+        correct: whether the completion is right; None if the task does not say.
     """
 
     reward: float
@@ -146,15 +146,15 @@ def build(name: str, seed: int = 0, **options: Any) -> Task:
     """Makes a task from its name.
 
     Args:
-      name: a built-in task (`names()`), or one's own as "package.module:function" or
-          "path/to/file.py:function". The function is called with the options, and with `seed` if it
-          takes one, and returns the task.
-      seed: orders the training stream; the held-out questions do not depend on it.
-      options: the task's own options.
+        name: a built-in task (`names()`), or one's own as "package.module:function" or
+            "path/to/file.py:function". The function is called with the options, and with `seed` if
+            it takes one, and returns the task.
+        seed: orders the training stream; the held-out questions do not depend on it.
+        options: the task's own options.
 
     Raises:
-      UsageError: an unknown task, an option it does not have, a hook that cannot be loaded or
-          returns no task.
+        UsageError: an unknown task, an option it does not have, a hook that cannot be loaded or
+            returns no task.
     """
     if ":" not in name and name not in _BUILT_IN:
         raise UsageError(
@@ -201,7 +201,7 @@ def choice(field_name: str, value: Any, known: Iterable[str]) -> str:
     """`value` if it is one of the known ones.
 
     Raises:
-      UsageError: it is not; the message names the field, the value and the nearest known ones.
+        UsageError: it is not; the message names the field, the value and the nearest known ones.
     """
     known = list(known)
     if value not in known:
@@ -216,7 +216,7 @@ def probability(field_name: str, value: Any) -> float:
     """`value` as a float if it is a number from 0 to 1.
 
     Raises:
-      UsageError: it is not; the message names the field and the value.
+        UsageError: it is not; the message names the field and the value.
     """
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
         raise UsageError(f"{field_name}={value!r} is no probability: give a number from 0 to 1.")
@@ -227,7 +227,7 @@ def whole_number(field_name: str, value: Any, low: int, high: int | None = None)
     """`value` if it is an integer from `low` to `high`.
 
     Raises:
-      UsageError: it is not; the message names the field, the value and the bounds.
+        UsageError: it is not; the message names the field, the value and the bounds.
     """
     bounds = f"from {low} to {high}" if high is not None else f"of at least {low}"
     if type(value) is not int or value < low or (high is not None and value > high):

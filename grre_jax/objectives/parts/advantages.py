@@ -31,12 +31,12 @@ def group_mean_advantages(
     """Computes A_i = r_i - mean(r), group-relative REINFORCE (https://arxiv.org/abs/2509.24203).
 
     Args:
-      rewards: [responses].
-      groups: which responses share a baseline.
-      singleton_baseline: "mean" or "none".
+        rewards: [responses].
+        groups: which responses share a baseline.
+        singleton_baseline: "mean" or "none".
 
     Returns:
-      [responses] advantages.
+        [responses] advantages.
     """
     centred = rewards - groups.min(rewards)
     advantages = jnp.where(groups.alike(rewards), 0, centred - groups.mean(centred))
@@ -56,15 +56,16 @@ def group_std_advantages(
     (https://arxiv.org/abs/2402.03300).
 
     Args:
-      rewards: [responses].
-      groups: which responses share a baseline and a scale.
-      std_epsilon: added to the standard deviation; 1e-6 in the REC paper's code and verl, 1e-4 in
-          TRL.
-      sample: False divides the squares by K (population), True by K - 1 (sample, as TRL and verl).
-      singleton_baseline: "mean" or "none"; an advantage that is the reward is divided by nothing.
+        rewards: [responses].
+        groups: which responses share a baseline and a scale.
+        std_epsilon: added to the standard deviation; 1e-6 in the REC paper's code and verl, 1e-4 in
+            TRL.
+        sample: False divides the squares by K (population), True by K - 1 (sample, as TRL and
+            verl).
+        singleton_baseline: "mean" or "none"; an advantage that is the reward is divided by nothing.
 
     Returns:
-      [responses] advantages.
+        [responses] advantages.
     """
     deviations = group_mean_advantages(rewards, groups, singleton_baseline)
     freedom = jnp.maximum(groups.sizes - 1 if sample else groups.sizes, 1).astype(rewards.dtype)
@@ -85,13 +86,13 @@ def asymre_advantages(
     gets +beta: by construction, not zero.
 
     Args:
-      rewards: [responses].
-      groups: which responses share a baseline.
-      beta: how far the baseline is lowered, in units of reward.
-      singleton_baseline: "mean" or "none", before the shift.
+        rewards: [responses].
+        groups: which responses share a baseline.
+        beta: how far the baseline is lowered, in units of reward.
+        singleton_baseline: "mean" or "none", before the shift.
 
     Returns:
-      [responses] advantages.
+        [responses] advantages.
     """
     return jnp.where(
         groups.live, group_mean_advantages(rewards, groups, singleton_baseline) + beta, 0
@@ -108,14 +109,14 @@ def log_mean_exp_advantages(
     (https://arxiv.org/abs/2505.17826).
 
     Args:
-      rewards: [responses].
-      groups: which responses share a baseline.
-      tau: temperature, in units of reward; the baseline goes from the mean (tau -> inf) to the
-          largest reward (tau -> 0).
-      singleton_baseline: "mean" or "none".
+        rewards: [responses].
+        groups: which responses share a baseline.
+        tau: temperature, in units of reward; the baseline goes from the mean (tau -> inf) to the
+            largest reward (tau -> 0).
+        singleton_baseline: "mean" or "none".
 
     Returns:
-      [responses] advantages.
+        [responses] advantages.
     """
     below = jnp.where(
         groups.live, rewards - groups.max(rewards), 0
@@ -140,14 +141,15 @@ def red_drop_advantages(
     two.
 
     Args:
-      rewards: [responses].
-      groups: which responses share a baseline.
-      key: one PRNG key (response i then draws from `fold_in(key, i)`, so padding the batch changes
-          no draw), or [responses] keys, for draws that do not depend on the order of the batch.
-      singleton_baseline: "mean" or "none".
+        rewards: [responses].
+        groups: which responses share a baseline.
+        key: one PRNG key (response i then draws from `fold_in(key, i)`, so padding the batch
+            changes no draw), or [responses] keys, for draws that do not depend on the order of the
+            batch.
+        singleton_baseline: "mean" or "none".
 
     Returns:
-      [responses] advantages (0 where dropped), [responses] True where dropped.
+        [responses] advantages (0 where dropped), [responses] True where dropped.
     """
     positive = (group_mean_advantages(rewards, groups) >= 0) | (
         rewards == groups.max(rewards)

@@ -71,14 +71,14 @@ def response_scale(
     """Computes the factor of each response's sum of terms.
 
     Args:
-      objective: its `aggregation`, and its `denominator`: "all", or "kept" to count only responses
-          that were not dropped.
-      batch: its `expert` and `dropped` responses.
-      stats: counts of the global batch.
-      dtype: of the result.
+        objective: its `aggregation`, and its `denominator`: "all", or "kept" to count only
+            responses that were not dropped.
+        batch: its `expert` and `dropped` responses.
+        stats: counts of the global batch.
+        dtype: of the result.
 
     Returns:
-      [responses] factors.
+        [responses] factors.
     """
 
     def scale(counts: Counts) -> Float[Array, " responses"]:

@@ -39,13 +39,13 @@ def one_side_mask(
     M = 1[A >= 0 and rho <= 1 + epsilon_high] or 1[A <= 0 and rho >= 1 - epsilon_low].
 
     Args:
-      ratio: [tokens] rho.
-      advantages: [tokens] A of each token's response.
-      epsilon_low: in [0, 1].
-      epsilon_high: at least 0.
+        ratio: [tokens] rho.
+        advantages: [tokens] A of each token's response.
+        epsilon_low: in [0, 1].
+        epsilon_high: at least 0.
 
     Returns:
-      [tokens] True where the gradient passes.
+        [tokens] True where the gradient passes.
     """
     return ((advantages >= 0) & (ratio <= 1 + epsilon_high)) | (
         (advantages <= 0) & (ratio >= 1 - epsilon_low)
@@ -77,15 +77,15 @@ def ring_mask(
     epsilon_high_prime).
 
     Args:
-      ratio: [tokens] rho.
-      advantages: [tokens] A of each token's response.
-      epsilon_low: in [0, 1], the inner bound below.
-      epsilon_high: at least 0, the inner bound above.
-      epsilon_low_prime: in [epsilon_low, 1], the outer bound below.
-      epsilon_high_prime: at least epsilon_high, the outer bound above.
+        ratio: [tokens] rho.
+        advantages: [tokens] A of each token's response.
+        epsilon_low: in [0, 1], the inner bound below.
+        epsilon_high: at least 0, the inner bound above.
+        epsilon_low_prime: in [epsilon_low, 1], the outer bound below.
+        epsilon_high_prime: at least epsilon_high, the outer bound above.
 
     Returns:
-      [tokens] True where the gradient passes.
+        [tokens] True where the gradient passes.
     """
     inner = two_side_mask(ratio, advantages, epsilon_low, epsilon_high)
     return (
@@ -104,14 +104,14 @@ def total_variation_mask(
     M = 1[pi - pi_b <= high] where A > 0, else 1[pi - pi_b >= -low].
 
     Args:
-      logprobs: [tokens] l.
-      old_logprobs: [tokens] q.
-      advantages: [tokens] A of each token's response.
-      low: how far a token's probability may fall.
-      high: how far it may rise.
+        logprobs: [tokens] l.
+        old_logprobs: [tokens] q.
+        advantages: [tokens] A of each token's response.
+        low: how far a token's probability may fall.
+        high: how far it may rise.
 
     Returns:
-      [tokens] True where the gradient passes.
+        [tokens] True where the gradient passes.
     """
     moved = _probability(logprobs) - _probability(old_logprobs)
     return jnp.where(advantages > 0, moved <= high, moved >= -low)

@@ -19,12 +19,12 @@ def squared_log_ratio(logprobs: Tokens, old_logprobs: Tokens, coefficient: Scala
     https://arxiv.org/abs/2509.24203 (the usual 1/2 is absorbed in c).
 
     Args:
-      logprobs: [tokens] l under the policy.
-      old_logprobs: [tokens] l_old, data.
-      coefficient: c, at least 0.
+        logprobs: [tokens] l under the policy.
+        old_logprobs: [tokens] l_old, data.
+        coefficient: c, at least 0.
 
     Returns:
-      [tokens] the penalty.
+        [tokens] the penalty.
     """
     return coefficient * (logprobs - jax.lax.stop_gradient(old_logprobs)) ** 2
 
@@ -34,12 +34,12 @@ def squared_response_log_ratio(log_ratio_sums: Responses, tau: Scalar) -> Respon
     Kimi k1.5 (https://arxiv.org/abs/2501.12599).
 
     Args:
-      log_ratio_sums: [responses] S_i, the sum of l - l_old over a response's tokens (0 for a
-          response with none here).
-      tau: the temperature of the surrogate it derives from, positive, in units of reward.
+        log_ratio_sums: [responses] S_i, the sum of l - l_old over a response's tokens (0 for a
+            response with none here).
+        tau: the temperature of the surrogate it derives from, positive, in units of reward.
 
     Returns:
-      [responses] the penalty.
+        [responses] the penalty.
     """
     return tau / 2 * log_ratio_sums**2
 
@@ -58,13 +58,13 @@ def kl_penalty(
     bounded by `ratios.LOG_RATIO_LIMIT`.
 
     Args:
-      logprobs: [tokens] log policy.
-      reference_logprobs: [tokens] log reference, data.
-      estimator: "k1", "k2", "k3" or "k3_is".
-      old_logprobs: [tokens] log-probs under the policy that sampled, for "k3_is".
+        logprobs: [tokens] log policy.
+        reference_logprobs: [tokens] log reference, data.
+        estimator: "k1", "k2", "k3" or "k3_is".
+        old_logprobs: [tokens] log-probs under the policy that sampled, for "k3_is".
 
     Returns:
-      [tokens] the estimates.
+        [tokens] the estimates.
     """
     gap = jax.lax.stop_gradient(reference_logprobs - logprobs)
     if estimator == "k1":

@@ -71,10 +71,10 @@ def limit_log_ratio(log_ratio: Tokens) -> tuple[Tokens, Gate]:
     """Bounds log-ratios by `LOG_RATIO_LIMIT`.
 
     Args:
-      log_ratio: [tokens] d = log pi - log q.
+        log_ratio: [tokens] d = log pi - log q.
 
     Returns:
-      [tokens] the bounded log-ratios, [tokens] True where the bound acted.
+        [tokens] the bounded log-ratios, [tokens] True where the bound acted.
     """
     limit = LOG_RATIO_LIMIT[jnp.finfo(log_ratio.dtype).bits]
     return jnp.clip(log_ratio, -limit, limit), jnp.abs(log_ratio) > limit
@@ -85,11 +85,11 @@ def limited_exp(exponent: Tokens, advantages: Tokens) -> tuple[Tokens, Gate]:
     exp(`LOG_WEIGHT_LIMIT`).
 
     Args:
-      exponent: [tokens] or [responses].
-      advantages: A of each.
+        exponent: [tokens] or [responses].
+        advantages: A of each.
 
     Returns:
-      The exponentials, and True where the limit acted.
+        The exponentials, and True where the limit acted.
     """
     limit = LOG_WEIGHT_LIMIT[jnp.finfo(exponent.dtype).bits] - jnp.log(
         jnp.maximum(jnp.abs(advantages), 1)

@@ -47,15 +47,15 @@ def clipped_term(
     low, high) A), and with a cap the dual clip.
 
     Args:
-      advantages: [tokens] A.
-      ratio: [tokens] rho.
-      unclipped: [tokens] the one-side mask at the bounds.
-      low: lower bound of the ratio.
-      high: upper bound.
-      cap: where A < 0 the loss is at most -cap A (https://arxiv.org/abs/1912.09729).
+        advantages: [tokens] A.
+        ratio: [tokens] rho.
+        unclipped: [tokens] the one-side mask at the bounds.
+        low: lower bound of the ratio.
+        high: upper bound.
+        cap: where A < 0 the loss is at most -cap A (https://arxiv.org/abs/1912.09729).
 
     Returns:
-      The contribution.
+        The contribution.
     """
     reached = jnp.where(unclipped, ratio, jnp.clip(ratio, low, high))
     reached = jnp.where(advantages < 0, jnp.minimum(reached, cap), reached)

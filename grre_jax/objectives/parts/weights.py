@@ -22,12 +22,12 @@ def exponential_weight(advantages: Tokens, tau: Scalar) -> tuple[Tokens, Gate]:
     """Computes w = exp(A / tau) of RED-Weight (https://arxiv.org/abs/2509.24203).
 
     Args:
-      advantages: [tokens] or [responses] A = r - mean(r).
-      tau: temperature, in units of reward.
+        advantages: [tokens] or [responses] A = r - mean(r).
+        tau: temperature, in units of reward.
 
     Returns:
-      w, limited so that w |A| <= exp(`LOG_WEIGHT_LIMIT`) and w itself too; True where that limit
-      acted.
+        w, limited so that w |A| <= exp(`LOG_WEIGHT_LIMIT`) and w itself too; True where that limit
+        acted.
     """
     return limited_exp(advantages / tau, advantages)
 
@@ -37,12 +37,12 @@ def tapered_weight(log_ratio: Tokens, advantages: Tokens) -> Tokens:
     (https://arxiv.org/abs/2503.14286).
 
     Args:
-      log_ratio: [tokens] log-ratio at the objective's level; the paper's is that of the whole
-          response.
-      advantages: [tokens] A; the paper's are rewards of +1 and -1 without a baseline.
+        log_ratio: [tokens] log-ratio at the objective's level; the paper's is that of the whole
+            response.
+        advantages: [tokens] A; the paper's are rewards of +1 and -1 without a baseline.
 
     Returns:
-      [tokens].
+        [tokens].
     """
     return jnp.where(advantages > 0, 1, jnp.exp(jnp.minimum(log_ratio, 0)))
 
@@ -57,13 +57,13 @@ def gamma_weight(
     both sides (https://arxiv.org/abs/2602.10693).
 
     Args:
-      log_ratio: [tokens] log W of the token's response.
-      advantages: [tokens] A.
-      positive: k and lambda where A >= 0.
-      negative: k and lambda where A < 0.
+        log_ratio: [tokens] log W of the token's response.
+        advantages: [tokens] A.
+        positive: k and lambda where A >= 0.
+        negative: k and lambda where A < 0.
 
     Returns:
-      [tokens], and True where a bound of `ratios` acted.
+        [tokens], and True where a bound of `ratios` acted.
     """
     k, rate = (jnp.where(advantages >= 0, *pair) for pair in zip(positive, negative, strict=True))
     whole, _ = limited_exp(

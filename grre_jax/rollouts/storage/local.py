@@ -23,13 +23,13 @@ def open_storage(
     """Returns the storage of a rollout folder.
 
     Args:
-      folder: a path, or the URL of a folder in an object store (s3://, gs://, or any other scheme
-          that fsspec knows).
-      copies: folder for this machine's copies of an object store's files, of which only the newest
-          is kept; the cache that readers share if None.
+        folder: a path, or the URL of a folder in an object store (s3://, gs://, or any other scheme
+            that fsspec knows).
+        copies: folder for this machine's copies of an object store's files, of which only the
+            newest is kept; the cache that readers share if None.
 
     Raises:
-      UsageError: a URL that cannot be used.
+        UsageError: a URL that cannot be used.
     """
     text = os.fspath(folder)
     return ObjectStorage(text, copies) if "://" in text else LocalStorage(Path(text).expanduser())
@@ -39,7 +39,7 @@ class LocalStorage:
     """A rollout folder on a disk, which machines may share. `ObjectStorage` has the same methods.
 
     Attributes:
-      root: its path.
+        root: its path.
     """
 
     def __init__(self, root: Path) -> None:
@@ -49,7 +49,7 @@ class LocalStorage:
         """Checks that the folder is a rollout folder, or empty.
 
         Raises:
-          DataError: it is neither, or cannot be read.
+            DataError: it is neither, or cannot be read.
         """
         if not self.root.is_dir():
             raise DataError(f"Rollout folder {self.root} does not exist; check the path.")
@@ -69,8 +69,8 @@ class LocalStorage:
         """Returns the path on this machine of a data set's file, which has the listed size.
 
         Raises:
-          CorruptShard: the file is missing, or has another size.
-          DataError: the store cannot be read.
+            CorruptShard: the file is missing, or has another size.
+            DataError: the store cannot be read.
         """
         path, expected = self.root / entry.name / name, entry.files[name].bytes
         try:
@@ -94,7 +94,7 @@ class LocalStorage:
         written.
 
         Args:
-          entries: the listed data sets by name.
+            entries: the listed data sets by name.
         """
         ignored = [
             f"{name}/{path.name}"
@@ -119,7 +119,7 @@ class LocalStorage:
         nothing is sealed in it.
 
         Raises:
-          OSError, UsageError: the folder cannot be made.
+            OSError, UsageError: the folder cannot be made.
         """
         if self.root.exists() and not self.root.is_dir():
             raise UsageError(f"Rollout folder {self.root} is a file; name a folder.")
@@ -142,14 +142,14 @@ class LocalStorage:
         """Stores data sets and enters them in the manifest, all or none.
 
         Args:
-          staged: folders with the files of data sets, and the entry of each, whose name is made
-              unique.
+            staged: folders with the files of data sets, and the entry of each, whose name is made
+                unique.
 
         Returns:
-          Their names.
+            Their names.
 
         Raises:
-          OSError: they cannot be stored.
+            OSError: they cannot be stored.
         """
         entries: list[manifest.Entry] = []
         try:

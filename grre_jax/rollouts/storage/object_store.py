@@ -31,11 +31,11 @@ class ObjectStorage:
     """The rollout folder at a URL, with the methods of `LocalStorage`.
 
     Args:
-      url: of the folder.
-      copies: as for `open_storage`.
+        url: of the folder.
+        copies: as for `open_storage`.
 
     Raises:
-      UsageError: fsspec does not know the URL's scheme, or lacks the package for it.
+        UsageError: fsspec does not know the URL's scheme, or lacks the package for it.
     """
 
     def __init__(self, url: str, copies: Path | None = None) -> None:
@@ -135,7 +135,7 @@ class ObjectTail(manifest.Tail):
     """Reads the entries of an object store's manifest from where the last reading stopped.
 
     Args:
-      folder: the folder of the manifest's objects.
+        folder: the folder of the manifest's objects.
     """
 
     unfinished = False  # an object is there whole or not at all
@@ -147,7 +147,7 @@ class ObjectTail(manifest.Tail):
         """Returns the numbers of the manifest's objects, in order.
 
         Raises:
-          OSError: they cannot be listed.
+            OSError: they cannot be listed.
         """
         return [int(path.stem) for path in self._folder.glob("*.jsonl") if path.stem.isdigit()]
 
@@ -155,7 +155,7 @@ class ObjectTail(manifest.Tail):
         """Yields new entries, and the error of a damaged line in its place.
 
         Raises:
-          DataError: the store cannot be read.
+            DataError: the store cannot be read.
         """
         files, path = self._folder.file_system()
         try:

@@ -23,7 +23,7 @@ class Shards:
     """The data files of a rollout folder. The most recently used ones are kept open.
 
     Args:
-      storage: of the folder.
+        storage: of the folder.
     """
 
     def __init__(self, storage: Any) -> None:
@@ -35,12 +35,12 @@ class Shards:
         """Returns a group of a data set, and its record as it is stored.
 
         Args:
-          entry: the data set's.
-          number: of the record in the data set.
+            entry: the data set's.
+            number: of the record in the data set.
 
         Raises:
-          CorruptShard, CorruptRecord: it cannot be read as it was written; the message names file
-              and record.
+            CorruptShard, CorruptRecord: it cannot be read as it was written; the message names file
+                and record.
         """
         path = entry.location(self.storage.root, entry.data_file)
         try:
@@ -92,13 +92,13 @@ def using(storage: Any, entry: manifest.Entry, name: str, use: Callable[[Path], 
     it was opened, as another reader made room.
 
     Args:
-      storage: of the rollout folder.
-      entry: the data set's.
-      name: of the file in the data set.
-      use: takes the path on this machine.
+        storage: of the rollout folder.
+        entry: the data set's.
+        name: of the file in the data set.
+        use: takes the path on this machine.
 
     Raises:
-      CorruptShard: the file is missing or damaged.
+        CorruptShard: the file is missing or damaged.
     """
     for more in reversed(range(TRIES)):
         local = storage.file(entry, name)

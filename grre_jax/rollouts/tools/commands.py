@@ -32,12 +32,12 @@ def info(
     """Prints totals and provenance of a rollout folder, and its newest data sets.
 
     Args:
-      folder: the rollout folder.
-      last: number of data sets to list, the newest ones.
-      console: the console; standard output if None.
+        folder: the rollout folder.
+        last: number of data sets to list, the newest ones.
+        console: the console; standard output if None.
 
     Raises:
-      DataError: the folder cannot be read.
+        DataError: the folder cannot be read.
     """
     from rich.table import Table
     from rich.text import Text
@@ -71,12 +71,12 @@ def verify(
     otherwise.
 
     Args:
-      folder: the rollout folder.
-      deep: also look for log-probs that no policy can have given.
-      console: the console; standard output if None.
+        folder: the rollout folder.
+        deep: also look for log-probs that no policy can have given.
+        console: the console; standard output if None.
 
     Raises:
-      DataError: the folder does not exist or is not a rollout folder.
+        DataError: the folder does not exist or is not a rollout folder.
     """
     console = console or make_console()
     report = verify_folder(folder, deep=deep)
@@ -120,19 +120,19 @@ def import_(
     """Imports a file into a rollout folder and prints the number of groups and completions.
 
     Args:
-      kind: the file's format: a name in FORMATS.
-      path: the file.
-      folder: the rollout folder, made when it does not exist.
-      mapping: the file's own column names by the importer's.
-      task: the task's name where rows have none.
-      contains: benchmark splits that the questions come from.
-      tokenizer: the policy's, which renders chat messages and made the tokens that rows have.
-      console: the console; standard output if None.
+        kind: the file's format: a name in FORMATS.
+        path: the file.
+        folder: the rollout folder, made when it does not exist.
+        mapping: the file's own column names by the importer's.
+        task: the task's name where rows have none.
+        contains: benchmark splits that the questions come from.
+        tokenizer: the policy's, which renders chat messages and made the tokens that rows have.
+        console: the console; standard output if None.
 
     Raises:
-      UsageError: an unknown format, an option that it does not take, or a file that is already in
-          the folder.
-      DataError: the file is missing or a line is wrong; nothing is imported then.
+        UsageError: an unknown format, an option that it does not take, or a file that is already in
+            the folder.
+        DataError: the file is missing or a line is wrong; nothing is imported then.
     """
     console = console or make_console()
     if kind not in FORMATS:
@@ -170,7 +170,7 @@ def read_mapping(path: str | os.PathLike[str]) -> dict[str, str | None]:
     """Returns the mapping of a JSON file: an object of the file's column names by field.
 
     Raises:
-      UsageError: the file cannot be read, or has another type.
+        UsageError: the file cannot be read, or has another type.
     """
     try:
         mapping = json.loads(Path(path).expanduser().read_text(encoding="utf-8"))
@@ -226,7 +226,7 @@ def nonempty(folder: str | os.PathLike[str]) -> RolloutReader:
     """Opens a rollout folder that has at least one data set.
 
     Raises:
-      DataError: it does not, or cannot be read.
+        DataError: it does not, or cannot be read.
     """
     reader = read(folder)
     if not reader.datasets:

@@ -35,12 +35,12 @@ class CopyReport:
     """The result of a copy.
 
     Attributes:
-      folder: the new folder.
-      datasets, groups: their numbers in it.
-      read: groups that were read.
-      duplicates: groups left out because the same record was copied before.
-      damaged: errors of groups left out because they cannot be read.
-      replaced: errors of features.json files that were replaced by this version's.
+        folder: the new folder.
+        datasets, groups: their numbers in it.
+        read: groups that were read.
+        duplicates: groups left out because the same record was copied before.
+        damaged: errors of groups left out because they cannot be read.
+        replaced: errors of features.json files that were replaced by this version's.
     """
 
     folder: Path | str
@@ -62,16 +62,16 @@ def merge(
     """Copies all groups of several folders, folder by folder, into a new one.
 
     Args:
-      folders: rollout folders; one is enough, to make few large data sets of many small ones.
-      into: the new folder.
-      skip_damaged: leave out groups that cannot be read, and report them; of a data set without a
-          readable features.json, which no group needs, write this version's.
-      keep_duplicates: copy records that were already copied, too.
+        folders: rollout folders; one is enough, to make few large data sets of many small ones.
+        into: the new folder.
+        skip_damaged: leave out groups that cannot be read, and report them; of a data set without a
+            readable features.json, which no group needs, write this version's.
+        keep_duplicates: copy records that were already copied, too.
 
     Raises:
-      UsageError: the new folder exists and holds something.
-      DataError: a folder cannot be read, or holds no groups; a group is damaged. Nothing is written
-          then.
+        UsageError: the new folder exists and holds something.
+        DataError: a folder cannot be read, or holds no groups; a group is damaged. Nothing is
+            written then.
     """
     step = {"operation": "merge", "folders": [Path(folder).name for folder in folders]}
     return copy(folders, into, step, skip_damaged=skip_damaged, keep_duplicates=keep_duplicates)
@@ -86,13 +86,13 @@ def filter(
     """Copies the groups for which `keep` is True into a new folder.
 
     Args:
-      folder: the rollout folder.
-      into: the new folder.
-      keep: the predicate.
-      described: the predicate as text, for the copies' history.
+        folder: the rollout folder.
+        into: the new folder.
+        keep: the predicate.
+        described: the predicate as text, for the copies' history.
 
     Raises:
-      UsageError, DataError: as for `merge`; also when no group is kept.
+        UsageError, DataError: as for `merge`; also when no group is kept.
     """
     return copy(
         [folder], into, {"operation": "filter", "kept": described}, keep, keep_duplicates=True
@@ -113,15 +113,15 @@ def split(
     draws meet them.
 
     Args:
-      folder: the rollout folder.
-      parts: share of each new folder; they are divided by their sum.
-      by: "question", so that no question is in two parts, or "group".
-      seed: another seed draws another split.
+        folder: the rollout folder.
+        parts: share of each new folder; they are divided by their sum.
+        by: "question", so that no question is in two parts, or "group".
+        seed: another seed draws another split.
 
     Raises:
-      UsageError: fewer than two parts, a share that is not positive, two names of one folder, or as
-          for `merge`.
-      DataError: as for `merge`; also when a part remains empty. No part stays then.
+        UsageError: fewer than two parts, a share that is not positive, two names of one folder, or
+            as for `merge`.
+        DataError: as for `merge`; also when a part remains empty. No part stays then.
     """
     if by not in ("question", "group"):
         raise UsageError(f"Cannot split by {by!r}; split by 'question' or by 'group'.")
@@ -161,9 +161,9 @@ def draw(group: Group, by: str, seed: int) -> float:
     """Returns a group's number from 0 to 1 in a split, uniform over questions or groups.
 
     Args:
-      group: whose question or identifier is hashed.
-      by: "question" or "group".
-      seed: of the split.
+        group: whose question or identifier is hashed.
+        by: "question" or "group".
+        seed: of the split.
     """
     name = [group.task, group.question_id or group.prompt] if by == "question" else [group.group_id]
     digest = hashlib.blake2b(json.dumps([seed, by, *name]).encode(), digest_size=8).digest()
@@ -269,7 +269,7 @@ def features_of(opened: reader.RolloutReader, entry: manifest.Entry) -> bytes:
     """Returns the content of a data set's features.json.
 
     Raises:
-      CorruptShard: it is missing or damaged.
+        CorruptShard: it is missing or damaged.
     """
     name = writer.FEATURES_FILE
     features = using(opened.storage, entry, name, Path.read_bytes)

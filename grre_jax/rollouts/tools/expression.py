@@ -63,12 +63,12 @@ def predicate(text: str) -> Callable[[Group], bool]:
     """Returns the function that evaluates an expression for a group.
 
     Args:
-      text: the expression.
+        text: the expression.
 
     Raises:
-      UsageError: it is not an expression, or uses more than SCALARS and FUNCTIONS; the message
-          names the part. The function raises it for values that do not fit together (`prompt > 3`,
-          a division by zero), with the name of the group.
+        UsageError: it is not an expression, or uses more than SCALARS and FUNCTIONS; the message
+            names the part. The function raises it for values that do not fit together (`prompt >
+            3`, a division by zero), with the name of the group.
     """
     if len(text) > LONGEST:
         raise UsageError(f"The expression has {len(text):,} characters; {LONGEST:,} are the most.")

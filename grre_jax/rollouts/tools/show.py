@@ -36,22 +36,22 @@ def show(
     """Prints groups: prompt, answer, and the completions with their rewards, best first.
 
     Args:
-      folder: the rollout folder.
-      count: number of groups; by "prompt", of prompts.
-      start: number of the first group; negative counts from the end.
-      by: "stored", the order in which they were sealed; "reward", the highest mean reward first;
-          "worst", the lowest first; "prompt": all groups of a prompt together, oldest policy first,
-          under a line with the mean reward of each policy version.
-      position: only groups at this position of the prompt stream.
-      group_id: only groups of this identifier.
-      question: only groups whose question id or prompt contains this.
-      keep: only groups for which this is True.
-      width: characters of a text shown; the rest is cut.
-      console: the console; standard output if None.
+        folder: the rollout folder.
+        count: number of groups; by "prompt", of prompts.
+        start: number of the first group; negative counts from the end.
+        by: "stored", the order in which they were sealed; "reward", the highest mean reward first;
+            "worst", the lowest first; "prompt": all groups of a prompt together, oldest policy
+            first, under a line with the mean reward of each policy version.
+        position: only groups at this position of the prompt stream.
+        group_id: only groups of this identifier.
+        question: only groups whose question id or prompt contains this.
+        keep: only groups for which this is True.
+        width: characters of a text shown; the rest is cut.
+        console: the console; standard output if None.
 
     Raises:
-      UsageError: a count or width below 1, or an unknown order.
-      DataError: the folder cannot be read, or no group fits.
+        UsageError: a count or width below 1, or an unknown order.
+        DataError: the folder cannot be read, or no group fits.
     """
     if count < 1 or width < 1:
         raise UsageError(

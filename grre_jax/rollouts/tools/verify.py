@@ -20,16 +20,16 @@ class VerifyReport:
     """The findings of `verify`.
 
     Attributes:
-      folder: the rollout folder.
-      datasets, groups, bytes: their numbers in the manifest.
-      intact_groups: number of groups that are as they were written.
-      problems: errors that name file, record if it is known, and fix.
-      duplicates: groups that were sealed before (same task, seed, position, attempt and policy
-          version): the first one counts.
-      ignored: files and folders beside the data sets, which do not count (foreign ones, and data
-          sets that no manifest line lists).
-      incomplete: data sets that are being written, or that killed writers left; a later writer
-          removes the latter.
+        folder: the rollout folder.
+        datasets, groups, bytes: their numbers in the manifest.
+        intact_groups: number of groups that are as they were written.
+        problems: errors that name file, record if it is known, and fix.
+        duplicates: groups that were sealed before (same task, seed, position, attempt and policy
+            version): the first one counts.
+        ignored: files and folders beside the data sets, which do not count (foreign ones, and data
+            sets that no manifest line lists).
+        incomplete: data sets that are being written, or that killed writers left; a later writer
+            removes the latter.
     """
 
     folder: Path | str
@@ -52,11 +52,12 @@ def verify(folder: str | os.PathLike[str], *, deep: bool = False) -> VerifyRepor
     """Reads a rollout folder in full and reports all that is not as it was written.
 
     Args:
-      folder: the rollout folder.
-      deep: also report log-probs that no policy can have given (`logprobs.Checks`).
+        folder: the rollout folder.
+        deep: also report log-probs that no policy can have given (`logprobs.Checks`).
 
     Raises:
-      DataError: the folder does not exist or holds something else. Damage is reported, not raised.
+        DataError: the folder does not exist or holds something else. Damage is reported, not
+            raised.
     """
     with DigestSet() as seen, tempfile.TemporaryDirectory(prefix="grre-rollouts-") as copies:
         storage = local.open_storage(folder, Path(copies))

@@ -56,11 +56,11 @@ class Arithmetic:
     positions and answer in kind, and can be jitted.
 
     Attributes:
-      name: "arithmetic".
-      tokenizer: the character tokenizer whose ids the token arrays hold; digit d has id d.
-      prompt_length, answer_length: tokens in every prompt, and in every well-formed answer with its
-          `$`.
-      training_source, evaluation_source: names for provenance.
+        name: "arithmetic".
+        tokenizer: the character tokenizer whose ids the token arrays hold; digit d has id d.
+        prompt_length, answer_length: tokens in every prompt, and in every well-formed answer with
+            its `$`.
+        training_source, evaluation_source: names for provenance.
     """
 
     name = "arithmetic"
@@ -80,17 +80,17 @@ class Arithmetic:
         """Makes the task.
 
         Args:
-          seed: orders the training stream and draws the errors of the demonstrations.
-          answers: "short" for running results, "full" for equations.
-          operands: digits in a question, 2 to 6.
-          corruption: probability with which each step of a training demonstration is replaced by a
-              uniform digit; 0 is clean.
-          flaw: probability with which a step of a training demonstration follows the wrong rule;
-              0 is clean.
-          precedence: True if multiplications are worked before additions and subtractions.
+            seed: orders the training stream and draws the errors of the demonstrations.
+            answers: "short" for running results, "full" for equations.
+            operands: digits in a question, 2 to 6.
+            corruption: probability with which each step of a training demonstration is replaced by
+                a uniform digit; 0 is clean.
+            flaw: probability with which a step of a training demonstration follows the wrong rule;
+                0 is clean.
+            precedence: True if multiplications are worked before additions and subtractions.
 
         Raises:
-          UsageError: an option out of its domain.
+            UsageError: an option out of its domain.
         """
         random_streams.root_key(seed)
         self.seed = seed
@@ -143,7 +143,7 @@ class Arithmetic:
         each.
 
         Raises:
-          UsageError: a position is negative or 2**32 or more (not checked for jax arrays).
+            UsageError: a position is negative or 2**32 or more (not checked for jax arrays).
         """
         positions = random_streams.check_positions(positions)
         block, member = random_streams.fold_in(
@@ -161,7 +161,7 @@ class Arithmetic:
         ids, `answer_length` each, `$` last.
 
         Raises:
-          UsageError: a position is negative or 2**32 or more (not checked for jax arrays).
+            UsageError: a position is negative or 2**32 or more (not checked for jax arrays).
         """
         positions = random_streams.check_positions(positions)
         return self._write(self._steps(self.questions_batch(positions), positions))
@@ -182,16 +182,16 @@ class Arithmetic:
         """`verify`, for token arrays: of numpy or jax, the latter also under jit and vmap.
 
         Args:
-          prompt_tokens: prompts, each from column 0 on; what lies at or beyond its length is never
-              looked at.
-          prompt_lengths: tokens of each prompt. A row whose length is not `prompt_length` (padding)
-              gets 0.
-          tokens: completions, from column 0 on; what lies at or beyond its length is never looked
-              at, so pad may equal `$`.
-          lengths: tokens of each completion, `$` included.
+            prompt_tokens: prompts, each from column 0 on; what lies at or beyond its length is
+                never looked at.
+            prompt_lengths: tokens of each prompt. A row whose length is not `prompt_length`
+                (padding) gets 0.
+            tokens: completions, from column 0 on; what lies at or beyond its length is never looked
+                at, so pad may equal `$`.
+            lengths: tokens of each completion, `$` included.
 
         Returns:
-          Float32 rewards, 0 or 1.
+            Float32 rewards, 0 or 1.
         """
         xp = tokens.__array_namespace__()
         if tokens.shape[1] == 0 or prompt_tokens.shape[1] < self.prompt_length:

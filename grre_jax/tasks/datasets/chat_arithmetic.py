@@ -28,10 +28,10 @@ class ChatArithmetic:
     """The task; see the module's text.
 
     Attributes:
-      name: "chat_arithmetic".
-      training_source, evaluation_source: names for provenance.
-      training_size, evaluation_size: distinct questions in training and held out: 80 and 20
-          one-digit sums.
+        name: "chat_arithmetic".
+        training_source, evaluation_source: names for provenance.
+        training_size, evaluation_size: distinct questions in training and held out: 80 and 20
+            one-digit sums.
     """
 
     name = "chat_arithmetic"
@@ -50,15 +50,15 @@ class ChatArithmetic:
         """Makes the task.
 
         Args:
-          seed: orders the epochs of training.
-          operands: numbers in a question, at least 2.
-          digits: of the largest operand: operands run from 0 to 10**digits - 1.
-          operation: "+", "-" or "*" between all operands.
-          template: the prompt, with {expression} where "3 + 5" goes.
+            seed: orders the epochs of training.
+            operands: numbers in a question, at least 2.
+            digits: of the largest operand: operands run from 0 to 10**digits - 1.
+            operation: "+", "-" or "*" between all operands.
+            template: the prompt, with {expression} where "3 + 5" goes.
 
         Raises:
-          UsageError: an option out of its domain, a template without {expression}, or more than a
-              million questions.
+            UsageError: an option out of its domain, a template without {expression}, or more than a
+                million questions.
         """
         self.operands = whole_number("operands", operands, 2, 6)
         self.digits = whole_number("digits", digits, 1, 3)

@@ -26,12 +26,12 @@ class Mathematics(StoredQuestions):
     """A task whose answers are judged as a mathematician reads them.
 
     Args:
-      template: the prompt, with {question} where the record's own goes.
-      refuse_copies: whether an answer that is an expression of the question is refused, unless the
-          right one is written so.
+        template: the prompt, with {question} where the record's own goes.
+        refuse_copies: whether an answer that is an expression of the question is refused, unless
+            the right one is written so.
 
     Raises:
-      UsageError: an option out of its domain, or math-verify is not installed.
+        UsageError: an option out of its domain, or math-verify is not installed.
     """
 
     template: str = "{question}"
@@ -64,11 +64,11 @@ class CompetitionMath(Mathematics):
     """The task; see the module's text.
 
     Args:
-      levels: of 1 to 5, those that are asked; None for all.
-      subjects: such as ["Algebra", "Geometry"]; None for all.
+        levels: of 1 to 5, those that are asked; None for all.
+        subjects: such as ["Algebra", "Geometry"]; None for all.
 
     Attributes:
-      name: "math".
+        name: "math".
     """
 
     name = "math"

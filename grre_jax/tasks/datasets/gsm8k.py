@@ -31,16 +31,17 @@ class GSM8K(StoredQuestions):
     """The task; see the module's text. Nothing is held out of one file to train on.
 
     Args:
-      path: a folder with train.jsonl and test.jsonl, or with Parquet files such as
-          main/train-00000-of-00001.parquet, or one file to train on. None: tensorflow-datasets.
-      data_dir: where tensorflow-datasets keeps (or puts) its data; None for its own default. Only
-          without `path`.
-      template: the prompt, with {question} where the question goes, for instance
-          "{question}\\nThink step by step, and give the final number after ####."
-      annotations: whether demonstrations keep GSM8K's calculator annotations, such as <<48/2=24>>.
+        path: a folder with train.jsonl and test.jsonl, or with Parquet files such as
+            main/train-00000-of-00001.parquet, or one file to train on. None: tensorflow-datasets.
+        data_dir: where tensorflow-datasets keeps (or puts) its data; None for its own default. Only
+            without `path`.
+        template: the prompt, with {question} where the question goes, for instance
+            "{question}\\nThink step by step, and give the final number after ####."
+        annotations: whether demonstrations keep GSM8K's calculator annotations, such as
+            <<48/2=24>>.
 
     Attributes:
-      name: "gsm8k".
+        name: "gsm8k".
     """
 
     name = "gsm8k"

@@ -25,7 +25,7 @@ class GuruMath(Mathematics):
     """The task; see the module's text. Its options are those of `Mathematics`.
 
     Attributes:
-      name: "guru_math".
+        name: "guru_math".
     """
 
     name = "guru_math"

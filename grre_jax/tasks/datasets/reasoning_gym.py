@@ -45,10 +45,10 @@ class ReasoningGym:
     """The task; see the module's text.
 
     Attributes:
-      name: "reasoning_gym".
-      dataset: the data set's name.
-      training_source, evaluation_source: "reasoning_gym/DATASET/train" and
-          "reasoning_gym/DATASET/held-out", for provenance.
+        name: "reasoning_gym".
+        dataset: the data set's name.
+        training_source, evaluation_source: "reasoning_gym/DATASET/train" and
+            "reasoning_gym/DATASET/held-out", for provenance.
     """
 
     name = "reasoning_gym"
@@ -65,20 +65,20 @@ class ReasoningGym:
         """Makes the task.
 
         Args:
-          seed: orders the epochs of training.
-          dataset: the name of one of the package's data sets.
-          config: that data set's own options.
-          size: entries of it that there are, held-out ones included; some data sets have an upper
-              limit.
-          template: the prompt, with {question} where the entry's question goes.
-          partial_credit: whether the reward is the package's own score, part marks included.
-              Correctness stays as it is. Many scorers then pay constant answers, some of them in
-              full.
+            seed: orders the epochs of training.
+            dataset: the name of one of the package's data sets.
+            config: that data set's own options.
+            size: entries of it that there are, held-out ones included; some data sets have an upper
+                limit.
+            template: the prompt, with {question} where the entry's question goes.
+            partial_credit: whether the reward is the package's own score, part marks included.
+                Correctness stays as it is. Many scorers then pay constant answers, some of them in
+                full.
 
         Raises:
-          UsageError: reasoning-gym is not installed, an unknown data set, options that it refuses,
-              a number out of its domain, a template without {question}, a partial_credit that is
-              neither true nor false.
+            UsageError: reasoning-gym is not installed, an unknown data set, options that it
+                refuses, a number out of its domain, a template without {question}, a partial_credit
+                that is neither true nor false.
         """
         check_template(template, "question")
         self.seed, self.dataset, self.template = seed, dataset, template
@@ -94,8 +94,8 @@ class ReasoningGym:
         """The question at a position of the training stream.
 
         Raises:
-          UsageError: a position that is no place of a stream.
-          DataError: the data set has too few questions that differ.
+            UsageError: a position that is no place of a stream.
+            DataError: the data set has too few questions that differ.
         """
         number = self._order[position]
         for _ in range(_MOST_TRIES):
@@ -136,9 +136,9 @@ class ReasoningGym:
         tags, where the right one is empty.
 
         Raises:
-          DataError: the question is none of this data set with these options.
-          Exception: what the package's scorer raises, if it raises on the data set's own answer
-              too.
+            DataError: the question is none of this data set with these options.
+            Exception: what the package's scorer raises, if it raises on the data set's own answer
+                too.
         """
         entry = self._entry_of(question)
         given = _answer(completion)

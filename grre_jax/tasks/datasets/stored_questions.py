@@ -42,25 +42,25 @@ class StoredQuestions(abc.ABC):
     question is asked.
 
     Args:
-      seed: orders the epochs of training.
-      path: a folder with the files of train and perhaps test, or one file to train on. None: as
-          published, downloaded.
-      test_path: a file to evaluate on, or a folder of such.
-      held_out: questions held out where there is no test split, at least.
-      most_prompt_characters: longer prompts are left out, of training and evaluation; 0 for no
-          limit.
+        seed: orders the epochs of training.
+        path: a folder with the files of train and perhaps test, or one file to train on. None: as
+            published, downloaded.
+        test_path: a file to evaluate on, or a folder of such.
+        held_out: questions held out where there is no test split, at least.
+        most_prompt_characters: longer prompts are left out, of training and evaluation; 0 for no
+            limit.
 
     Attributes:
-      name: the task's.
-      hub: (name, file or None) of the data set on Hugging Face for training, read where there is no
-          `path`.
-      hub_test: the split of `hub` to evaluate on, None where it has none.
-      holds_out: whether questions are held out where there is no test split.
-      training_source, evaluation_source: names for provenance.
-      unusable: records and turns left out so far because they give no answer to judge by.
+        name: the task's.
+        hub: (name, file or None) of the data set on Hugging Face for training, read where there is
+            no `path`.
+        hub_test: the split of `hub` to evaluate on, None where it has none.
+        holds_out: whether questions are held out where there is no test split.
+        training_source, evaluation_source: names for provenance.
+        unusable: records and turns left out so far because they give no answer to judge by.
 
     Raises:
-      UsageError: an option out of its domain, or `test_path` without `path`.
+        UsageError: an option out of its domain, or `test_path` without `path`.
     """
 
     name: ClassVar[str]
@@ -101,8 +101,8 @@ class StoredQuestions(abc.ABC):
         """The question at a position of the training stream.
 
         Raises:
-          UsageError: a position that is no place of a stream.
-          DataError: the data cannot be read; the message says what to pass.
+            UsageError: a position that is no place of a stream.
+            DataError: the data cannot be read; the message says what to pass.
         """
         return self._training[self._order[position]]
 
@@ -111,7 +111,7 @@ class StoredQuestions(abc.ABC):
         there are fewer.
 
         Raises:
-          DataError: the data cannot be read; the message says what to pass.
+            DataError: the data cannot be read; the message says what to pass.
         """
         return self._evaluation[: whole_number("count", count, 1)]
 

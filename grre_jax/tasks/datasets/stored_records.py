@@ -65,8 +65,8 @@ def read_records(file: Path) -> Iterator[Record]:
     .json (or the one object that it is).
 
     Raises:
-      DataError: the file is missing, damaged, or holds something else; the message says what.
-      UsageError: the file's name has another ending.
+        DataError: the file is missing, damaged, or holds something else; the message says what.
+        UsageError: the file's name has another ending.
     """
     if file.suffix == ".jsonl":
         try:
@@ -91,13 +91,14 @@ def from_hub(name: str, split: str, ways: str, data_files: str | None = None) ->
     keeps what it downloads.
 
     Args:
-      name: the data set, "Team-ACE/ToolACE".
-      split: as the data set names it.
-      ways: what else the user can do, for messages.
-      data_files: the files of the split, where it is not by name.
+        name: the data set, "Team-ACE/ToolACE".
+        split: as the data set names it.
+        ways: what else the user can do, for messages.
+        data_files: the files of the split, where it is not by name.
 
     Raises:
-      DataError: the library is not installed, or the data set is neither kept nor to be downloaded.
+        DataError: the library is not installed, or the data set is neither kept nor to be
+            downloaded.
     """
     try:
         import datasets
@@ -121,12 +122,12 @@ def downloaded(
     a network the libraries' own retries take minutes.
 
     Args:
-      what: is not there yet, for the message.
-      ways: what else the user can do.
-      *failures: of the library, besides OSError and ValueError.
+        what: is not there yet, for the message.
+        ways: what else the user can do.
+        *failures: of the library, besides OSError and ValueError.
 
     Raises:
-      DataError: the download failed.
+        DataError: the download failed.
     """
 
     def check_network(host: str) -> None:

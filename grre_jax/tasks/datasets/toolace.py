@@ -29,12 +29,12 @@ class ToolACE(StoredQuestions):
     """The task; see the module's text.
 
     Args:
-      turns: which turns of the assistant's are asked: "calls" (those that call), "first" (the first
-          of each conversation, if it calls), or "all" (also those that only speak: there the right
-          answer is to call nothing).
+        turns: which turns of the assistant's are asked: "calls" (those that call), "first" (the
+            first of each conversation, if it calls), or "all" (also those that only speak: there
+            the right answer is to call nothing).
 
     Attributes:
-      name: "toolace".
+        name: "toolace".
     """
 
     name = "toolace"

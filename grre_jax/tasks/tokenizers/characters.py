@@ -30,14 +30,14 @@ class CharTokenizer:
         """Makes a tokenizer.
 
         Args:
-          characters: the vocabulary, without repetition.
-          eos: the character that ends a completion, one of `characters`.
-          pad: the character of padding; the end character by default, and put last in the
-              vocabulary if it is a new one.
+            characters: the vocabulary, without repetition.
+            eos: the character that ends a completion, one of `characters`.
+            pad: the character of padding; the end character by default, and put last in the
+                vocabulary if it is a new one.
 
         Raises:
-          UsageError: a repeated character, or an end or pad that is no single character (or no end
-              in the vocabulary).
+            UsageError: a repeated character, or an end or pad that is no single character (or no
+                end in the vocabulary).
         """
         if len(set(characters)) != len(characters):
             repeated = next(
@@ -88,7 +88,7 @@ class CharTokenizer:
         `load_tokenizer` read.
 
         Raises:
-          UsageError: the `tokenizers` library is not installed.
+            UsageError: the `tokenizers` library is not installed.
         """
         library = import_library("tokenizers")
         from tokenizers import decoders, models, pre_tokenizers

@@ -72,16 +72,16 @@ class ChatTokenizer:
         """Loads a tokenizer.
 
         Args:
-          folder: holds tokenizer.json (or tokenizer.model, or vocab.json), and perhaps
-              generation_config.json and config.json.
-          system_prompt: replaces what the template says of its own accord; None leaves that as it
-              is.
+            folder: holds tokenizer.json (or tokenizer.model, or vocab.json), and perhaps
+                generation_config.json and config.json.
+            system_prompt: replaces what the template says of its own accord; None leaves that as it
+                is.
 
         Raises:
-          DataError: the folder, its tokenizer files or an end-of-text token are missing, or a file
-              cannot be read.
-          UsageError: transformers is not installed, or a system prompt is asked of a tokenizer that
-              has no template.
+            DataError: the folder, its tokenizer files or an end-of-text token are missing, or a
+                file cannot be read.
+            UsageError: transformers is not installed, or a system prompt is asked of a tokenizer
+                that has no template.
         """
         self.folder = Path(folder)
         require_tokenizer_files(self.folder)
@@ -149,7 +149,7 @@ class ChatTokenizer:
         where there is none.
 
         Raises:
-          UsageError: the template refuses the conversation (some take no system prompt).
+            UsageError: the template refuses the conversation (some take no system prompt).
         """
         prompt = question.prompt if isinstance(question, Question) else question
         return self._render([{"role": "user", "content": prompt}]) if self.has_template else prompt
@@ -166,10 +166,10 @@ class ChatTokenizer:
         The system prompt, if there is one, goes before it unless it begins with its own.
 
         Args:
-          messages: {"role": "system", "user" or "assistant", "content": text} each.
+            messages: {"role": "system", "user" or "assistant", "content": text} each.
 
         Raises:
-          UsageError: there is no template, or it refuses the conversation.
+            UsageError: there is no template, or it refuses the conversation.
         """
         self._require_template()
         return self._plain_ids(self._render(messages))
@@ -189,17 +189,17 @@ class ChatTokenizer:
         text between turns) is an observation.
 
         Args:
-          prompt: messages before the completion.
-          completion: messages that begin with the assistant's.
-          cut: the last message was cut at a token limit, so it gets no end token.
-          tools: definitions for the template, as transformers takes them.
+            prompt: messages before the completion.
+            completion: messages that begin with the assistant's.
+            cut: the last message was cut at a token limit, so it gets no end token.
+            tools: definitions for the template, as transformers takes them.
 
         Returns:
-          Ids of the prompt, ids of the completion, and its mask: 1 for the assistant's tokens.
+            Ids of the prompt, ids of the completion, and its mask: 1 for the assistant's tokens.
 
         Raises:
-          UsageError: no template, or one that refuses the conversation, rewrites earlier turns,
-              marks no end of a turn, or omits a field of a message or the tools.
+            UsageError: no template, or one that refuses the conversation, rewrites earlier turns,
+                marks no end of a turn, or omits a field of a message or the tools.
         """
         self._require_template()
         messages = [*prompt, *completion]
@@ -391,9 +391,9 @@ def load_tokenizer(
     Face tokenizer.
 
     Raises:
-      DataError: the folder or its tokenizer files are missing or unreadable.
-      UsageError: a system prompt for a tokenizer that has no chat template, or transformers is
-          needed and not installed.
+        DataError: the folder or its tokenizer files are missing or unreadable.
+        UsageError: a system prompt for a tokenizer that has no chat template, or transformers is
+            needed and not installed.
     """
     folder = Path(folder)
     require_tokenizer_files(folder)

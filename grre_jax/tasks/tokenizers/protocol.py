@@ -19,10 +19,10 @@ class Tokenizer(Protocol):
     """Text to token ids and back.
 
     Attributes:
-      vocab_size: number of ids; a model's embedding may have more rows.
-      eos_ids: the ids that end a completion; the first is the one `encode_completion` writes.
-      pad_id: the id that fills rows up; may equal an end id, for no mask is ever made from it.
-      fingerprint: 16 hexadecimal digits, equal when texts become the same ids.
+        vocab_size: number of ids; a model's embedding may have more rows.
+        eos_ids: the ids that end a completion; the first is the one `encode_completion` writes.
+        pad_id: the id that fills rows up; may equal an end id, for no mask is ever made from it.
+        fingerprint: 16 hexadecimal digits, equal when texts become the same ids.
     """
 
     vocab_size: int

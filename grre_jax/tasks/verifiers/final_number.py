@@ -207,17 +207,17 @@ def final_number_is(
     """Returns True if a completion's final number is the right answer.
 
     Args:
-      completion: what a model wrote.
-      answer: the right answer, such as "18", "1,080" or "1/2".
-      tolerance: relative, 0 for exact equality.
-      question: what was asked. Where it speaks of millions, "3 million" is right for 3 as well as
-          for 3,000,000, and where it speaks of percent, "0.5%" for 0.5.
+        completion: what a model wrote.
+        answer: the right answer, such as "18", "1,080" or "1/2".
+        tolerance: relative, 0 for exact equality.
+        question: what was asked. Where it speaks of millions, "3 million" is right for 3 as well as
+            for 3,000,000, and where it speaks of percent, "0.5%" for 0.5.
 
     Returns:
-      True if it is; False if it is not or the completion gives no number.
+        True if it is; False if it is not or the completion gives no number.
 
     Raises:
-      ValueError: `answer` holds no number, so nothing could be right.
+        ValueError: `answer` holds no number, so nothing could be right.
     """
     truth = parse_number(answer)
     if truth is None:

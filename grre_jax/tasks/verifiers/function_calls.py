@@ -88,8 +88,8 @@ class Call:
     """One call.
 
     Attributes:
-      name: of the function.
-      arguments: values by name; positional ones by their place, "0", "1", ...
+        name: of the function.
+        arguments: values by name; positional ones by their place, "0", "1", ...
     """
 
     name: str
@@ -100,8 +100,8 @@ def read_calls(text: str) -> list[Call]:
     """The calls that a text makes, in order; [] for a text that makes none.
 
     Raises:
-      NotCalls: something in it begins as a list of calls and is broken, or the text is out of
-          bounds.
+        NotCalls: something in it begins as a list of calls and is broken, or the text is out of
+            bounds.
     """
     text = after_thinking(text)
     if len(text) > _MOST_CHARACTERS:

@@ -74,12 +74,13 @@ class Answer:
     """The answer that a text gives.
 
     Attributes:
-      value: the number, exactly.
-      form: how it was said: "hashes", "boxed", "phrase", "heading", or "number" for the last number
-          of a text without any of these.
-      text: the number as it was written, after LaTeX's spaces and escapes were taken out.
-      scale: what is behind the number multiplied it by: 10**6 for "3 million", whose value is
-          3,000,000; 1/100 for "0.5%", whose value is 0.005 (from 1 on percent signs do not count).
+        value: the number, exactly.
+        form: how it was said: "hashes", "boxed", "phrase", "heading", or "number" for the last
+            number of a text without any of these.
+        text: the number as it was written, after LaTeX's spaces and escapes were taken out.
+        scale: what is behind the number multiplied it by: 10**6 for "3 million", whose value is
+            3,000,000; 1/100 for "0.5%", whose value is 0.005 (from 1 on percent signs do not
+            count).
     """
 
     value: Fraction

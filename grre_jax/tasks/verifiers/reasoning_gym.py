@@ -98,10 +98,10 @@ def may_be_scored(answer: str, entry: dict[str, Any], name: str, dataset: type) 
     run code nor take long there.
 
     Args:
-      answer: what a model gave.
-      entry: the question, as the package made it.
-      name: of the data set that made it.
-      dataset: its class.
+        answer: what a model gave.
+        entry: the question, as the package made it.
+        name: of the data set that made it.
+        dataset: its class.
     """
     if answer == str(entry["answer"]).strip():
         return True
@@ -243,11 +243,11 @@ def is_right(answer: str, score: float, entry: dict[str, Any], name: str, datase
     """Returns True if an answer is right.
 
     Args:
-      answer: what a model gave, without white space around it, of which `may_be_scored` is true.
-      score: what the data set's scorer gives for it.
-      entry: the question, as the package made it.
-      name: of the data set that made it.
-      dataset: its class.
+        answer: what a model gave, without white space around it, of which `may_be_scored` is true.
+        score: what the data set's scorer gives for it.
+        entry: the question, as the package made it.
+        name: of the data set that made it.
+        dataset: its class.
     """
     if entry["answer"] == "":
         return answer in _NOTHING and name in _MAY_BE_EMPTY

@@ -34,17 +34,17 @@ def gathered(
     `names` calls "group".
 
     Args:
-      path: the file, for messages.
-      found: the rows with their locations.
-      names: the file's own name of each field.
-      trl: columns of numbers that are neither TRL's own nor a record's fields are reward
-          components, and the reward their sum.
+        path: the file, for messages.
+        found: the rows with their locations.
+        names: the file's own name of each field.
+        trl: columns of numbers that are neither TRL's own nor a record's fields are reward
+            components, and the reward their sum.
 
     Yields:
-      The fields that the group's rows agree in, and the other fields of each.
+        The fields that the group's rows agree in, and the other fields of each.
 
     Raises:
-      DataError: a row is not an object, or lacks the reward or the column that groups rows.
+        DataError: a row is not an object, or lacks the reward or the column that groups rows.
     """
     if trl and names["components"] != "components":
         raise UsageError(

@@ -22,17 +22,17 @@ def export(folder: str | os.PathLike[str], path: str | os.PathLike[str], kind: s
     """Writes all groups of a rollout folder to one file, one row each (see `rows`).
 
     Args:
-      folder: the rollout folder.
-      path: the file, which must not exist.
-      kind: "jsonl" or "parquet"; by the file's ending if empty.
+        folder: the rollout folder.
+        path: the file, which must not exist.
+        kind: "jsonl" or "parquet"; by the file's ending if empty.
 
     Returns:
-      The number of groups.
+        The number of groups.
 
     Raises:
-      UsageError: an unknown format, or a file that exists.
-      DataError: the folder cannot be read or holds no groups, a group is damaged, or no space is
-          left. No file remains then.
+        UsageError: an unknown format, or a file that exists.
+        DataError: the folder cannot be read or holds no groups, a group is damaged, or no space is
+            left. No file remains then.
     """
     path = Path(path).expanduser()
     kind = kind or path.suffix.lstrip(".")

@@ -59,26 +59,26 @@ def import_rows(
     become the data sets that they were, provenance included.
 
     Args:
-      kind: jsonl, parquet (a file, or a folder of them), huggingface (a folder of
-          `datasets.save_to_disk`) or trl (completions that its trainers logged: the reward is the
-          sum of the reward columns, which become components).
-      path: the file or folder.
-      folder: the rollout folder, made when it does not exist.
-      mapping: the file's own names of fields, {"prompt": "question", "text": "response"}. A name
-          that maps to None is not read: the column is something else, and is kept in `extra`.
-      task: task name for rows that give none.
-      contains: benchmark splits that the questions come from, as ("gsm8k/test",), so that
-          evaluations on them are recognised.
-      metadata: further provenance.
-      tokenizer: the policy's. It renders chat messages, and made the tokens that rows have.
+        kind: jsonl, parquet (a file, or a folder of them), huggingface (a folder of
+            `datasets.save_to_disk`) or trl (completions that its trainers logged: the reward is the
+            sum of the reward columns, which become components).
+        path: the file or folder.
+        folder: the rollout folder, made when it does not exist.
+        mapping: the file's own names of fields, {"prompt": "question", "text": "response"}. A name
+            that maps to None is not read: the column is something else, and is kept in `extra`.
+        task: task name for rows that give none.
+        contains: benchmark splits that the questions come from, as ("gsm8k/test",), so that
+            evaluations on them are recognised.
+        metadata: further provenance.
+        tokenizer: the policy's. It renders chat messages, and made the tokens that rows have.
 
     Returns:
-      The names of the sealed data sets.
+        The names of the sealed data sets.
 
     Raises:
-      UsageError: a name in `mapping` that is no field, or a file that is already in the folder.
-      DataError: the file is missing or empty, or a row is wrong; the message names line, field and
-          fix, and nothing is sealed.
+        UsageError: a name in `mapping` that is no field, or a file that is already in the folder.
+        DataError: the file is missing or empty, or a row is wrong; the message names line, field
+            and fix, and nothing is sealed.
     """
     path, names = Path(path).expanduser(), _names(mapping or {})
     source = _source(path, kind, folder)
@@ -132,12 +132,12 @@ def import_gsm8k_solutions(path: str | os.PathLike[str], folder: str | os.PathLi
     contains=["gsm8k/test"].
 
     Returns:
-      The name of the sealed data set.
+        The name of the sealed data set.
 
     Raises:
-      UsageError: the file is already in the folder.
-      DataError: the file is missing or empty, or a line is wrong; the message names line, field and
-          fix, and nothing is sealed.
+        UsageError: the file is already in the folder.
+        DataError: the file is missing or empty, or a line is wrong; the message names line, field
+            and fix, and nothing is sealed.
     """
 
     def group(line: Line, number: int) -> Group:

@@ -17,17 +17,18 @@ def texts(
     """Returns the fields of a group that follow from its texts or messages.
 
     Args:
-      line: the row.
-      parts: its completions.
-      fields: those of the group so far, with its tokens if the row has them.
-      tokenizer: the policy's, whose chat template renders messages.
+        line: the row.
+        parts: its completions.
+        fields: those of the group so far, with its tokens if the row has them.
+        tokenizer: the policy's, whose chat template renders messages.
 
     Returns:
-      `prompt` and `texts`; for messages also their tokens and mask, and `extra` with the messages.
+        `prompt` and `texts`; for messages also their tokens and mask, and `extra` with the
+            messages.
 
     Raises:
-      DataError: the row needs a chat template, or the template does not show which tokens the
-          policy generated.
+        DataError: the row needs a chat template, or the template does not show which tokens the
+            policy generated.
     """
     prompt = _messages(line, "prompt", "user")
     completions = [_messages(part, "text", "assistant") for part in parts]

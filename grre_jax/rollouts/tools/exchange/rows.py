@@ -110,16 +110,16 @@ def to_group(
     """Returns the group of a row with a list of completions.
 
     Args:
-      line: the row.
-      stem: begins the identifiers of groups and questions that have none.
-      task: the task's name where the row has none.
-      tokenizer: renders chat messages.
+        line: the row.
+        stem: begins the identifiers of groups and questions that have none.
+        task: the task's name where the row has none.
+        tokenizer: renders chat messages.
 
     Returns:
-      The group, with its record where the row has that.
+        The group, with its record where the row has that.
 
     Raises:
-      DataError: a field is missing or wrong; the message names file, line, field and fix.
+        DataError: a field is missing or wrong; the message names file, line, field and fix.
     """
     if (stored := line.take("record", (str, bytes), None)) is not None:
         try:
@@ -219,8 +219,8 @@ def _extra(line: Line, parts: list[Line], own: dict[str, Any]) -> dict[str, Any]
     object.
 
     Args:
-      line, parts: of which everything that is read was taken.
-      own: what the import itself adds.
+        line, parts: of which everything that is read was taken.
+        own: what the import itself adds.
     """
     extra = line.take("extra", dict, {})
     for part in (line, *parts):

@@ -29,18 +29,18 @@ class Line:
     """One object of a file, whose fields are taken one by one; errors name file, line and field.
 
     Args:
-      path: the file.
-      location: of the object in the file, such as "line 3".
-      value: the object.
-      prefix: of the names of its fields in messages, such as "completions[0].".
-      names: the file's own name of each field, None for one that the file does not have; fields
-          that are not there have their own.
+        path: the file.
+        location: of the object in the file, such as "line 3".
+        value: the object.
+        prefix: of the names of its fields in messages, such as "completions[0].".
+        names: the file's own name of each field, None for one that the file does not have; fields
+            that are not there have their own.
 
     Attributes:
-      rest: the fields that were not taken.
+        rest: the fields that were not taken.
 
     Raises:
-      DataError: the value is not an object.
+        DataError: the value is not an object.
     """
 
     def __init__(
@@ -63,15 +63,15 @@ class Line:
         """Removes a field from `rest`; a whole number may be written as 4.0.
 
         Args:
-          name: the field's.
-          kinds: types that its value may have.
-          default: its value where it is absent or null; without one it must be there.
+            name: the field's.
+            kinds: types that its value may have.
+            default: its value where it is absent or null; without one it must be there.
 
         Returns:
-          The value.
+            The value.
 
         Raises:
-          DataError: it is missing and has no default, or is of another kind.
+            DataError: it is missing and has no default, or is of another kind.
         """
         column = self.names.get(name, name)
         value = ... if column is None else self.rest.pop(column, ...)
@@ -107,15 +107,15 @@ class Line:
         """Removes a list of numbers from `rest`.
 
         Args:
-          name: the field's.
-          kinds: types of the numbers; without float they are whole. With str a text may give the
-              bits of a float32 that JSON does not have.
+            name: the field's.
+            kinds: types of the numbers; without float they are whole. With str a text may give the
+                bits of a float32 that JSON does not have.
 
         Returns:
-          The list, None where it is absent or null.
+            The list, None where it is absent or null.
 
         Raises:
-          DataError: it is not a list, or has another value; the message names its index.
+            DataError: it is not a list, or has another value; the message names its index.
         """
         values = self.take(name, list, None)
         if values is None or set(map(type, values)) <= set(kinds) - {str}:
@@ -144,7 +144,7 @@ def json_lines(path: Path) -> Rows:
     """Yields the objects of a JSONL file.
 
     Raises:
-      DataError: a line is not JSON.
+        DataError: a line is not JSON.
     """
     with open(path, "rb") as file:
         for number, data in enumerate(file, start=1):
@@ -189,7 +189,7 @@ def parquet(path: Path) -> Rows:
     """Yields the rows of a Parquet file, or of the .parquet files of a folder by name.
 
     Raises:
-      DataError: a file is not Parquet, or damaged.
+        DataError: a file is not Parquet, or damaged.
     """
     from pyarrow import parquet as format_
 
@@ -206,7 +206,7 @@ def huggingface(path: Path) -> Rows:
     DatasetDict, give the folder of a split.
 
     Raises:
-      DataError: it is not a folder, or a file is missing or damaged.
+        DataError: it is not a folder, or a file is missing or damaged.
     """
     import pyarrow
 
@@ -245,7 +245,7 @@ def files(path: Path, kind: str) -> list[Path]:
     """Returns the files of a source of this kind, in order.
 
     Raises:
-      DataError: there are none.
+        DataError: there are none.
     """
     if kind == "huggingface":
         return _arrow_files(path)

@@ -195,9 +195,9 @@ def is_copy(given: str, truth: str, question: str) -> bool:
     multiplication, 60/12 for \frac{60}{12}, 5.0 for 5.
 
     Args:
-      given: what `final_expression` found.
-      truth: the right answer.
-      question: what the model was asked.
+        given: what `final_expression` found.
+        truth: the right answer.
+        question: what the model was asked.
     """
     if words(normalised(given)) is not None:
         return False
@@ -213,8 +213,8 @@ def _writings(text: str, last_sides: int = 0) -> set[str]:
     percent sign, and as a choice's letter or value.
 
     Args:
-      text: the answer, normalised.
-      last_sides: how many of its sides count, from the last; 0 for all.
+        text: the answer, normalised.
+        last_sides: how many of its sides count, from the last; 0 for all.
     """
     choice = re.fullmatch(
         r"\\text\s?\{\s?\(?([A-J])\)?[.:]?\s?\}(.+)|\(?([A-J])[).:](.+)", text, re.DOTALL

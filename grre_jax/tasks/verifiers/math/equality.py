@@ -384,9 +384,9 @@ def _right_hand(text: str, of_expressions: bool = False) -> str:
     + 3 = 5".
 
     Args:
-      text: an answer; one that says nothing of the kind is returned as it is.
-      of_expressions: also the value of "x + y = 7": not that of "x^2 = 2", which is no solution,
-          nor of "x + y = 0", a way to write an equation.
+        text: an answer; one that says nothing of the kind is returned as it is.
+        of_expressions: also the value of "x + y = 7": not that of "x^2 = 2", which is no solution,
+            nor of "x + y = 0", a way to write an equation.
     """
     sides = sides_of(text)
     if "=" in sides and _contradicts(sides):

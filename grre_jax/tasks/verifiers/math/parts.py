@@ -114,11 +114,11 @@ def evaluated(text: str) -> str:
     three rows.
 
     Args:
-      text: an answer, normalised.
+        text: an answer, normalised.
 
     Returns:
-      One matrix or tuple, or the terms of the determinant; the text itself where it is nothing of
-      these.
+        One matrix or tuple, or the terms of the determinant; the text itself where it is nothing of
+        these.
     """
     rest, transposed = _TRANSPOSED.subn("", text)
     place = min(

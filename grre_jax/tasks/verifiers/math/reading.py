@@ -58,7 +58,7 @@ def parsed(latex: str) -> Any:
     """Returns the SymPy expression of a LaTeX text.
 
     Raises:
-      NotComparable: the text is beyond what is read.
+        NotComparable: the text is beyond what is read.
     """
     _check_bounds(latex)
     reader = _reader()  # before the `try`: what it raises is of the installation

@@ -182,9 +182,9 @@ def readings_of_truth(truth: str, stated: bool) -> list[str]:
     value and both sides count.
 
     Args:
-      truth: the right answer.
-      stated: whether the given answer is a statement, which the right one is then compared with as
-          one.
+        truth: the right answer.
+        stated: whether the given answer is a statement, which the right one is then compared with
+            as one.
     """
     sides = sides_of(truth)
     several = len(cut_at(truth, ",")) > 1 or AND.search(truth)
@@ -288,8 +288,8 @@ def as_interval(parts: list[str], text: str) -> str | None:
     several; None where it is something else.
 
     Args:
-      parts: the inequalities.
-      text: what they are the parts of, which says how they go together.
+        parts: the inequalities.
+        text: what they are the parts of, which says how they go together.
     """
     names, bounds = set(), []
     if parts and all(

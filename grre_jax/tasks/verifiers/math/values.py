@@ -48,7 +48,7 @@ def prepare() -> None:
     """Loads the parser, which takes a second or two the first time.
 
     Raises:
-      UsageError: math-verify is not installed.
+        UsageError: math-verify is not installed.
     """
     try:
         _values("1+x")
@@ -63,10 +63,10 @@ def same_value(first: str, second: str) -> bool:
     """Returns True if two normalised LaTeX expressions have the same values everywhere.
 
     Args:
-      first, second: what `math_notation.normalised` made of them.
+        first, second: what `math_notation.normalised` made of them.
 
     Raises:
-      NotComparable: one of them is beyond what is read or has no finite value.
+        NotComparable: one of them is beyond what is read or has no finite value.
     """
     exact_first, exact_second = _exact_value(first), _exact_value(second)
     if exact_first is not None and exact_second is not None:
@@ -90,10 +90,10 @@ def real_number(text: str) -> Any:
     """The value of an expression without variables, as an mpmath number.
 
     Args:
-      text: as for `same_value`.
+        text: as for `same_value`.
 
     Returns:
-      The number, or None where the expression is not read, has variables, or is not real.
+        The number, or None where the expression is not read, has variables, or is not real.
     """
     try:
         values = _values(text)
@@ -108,12 +108,12 @@ def rounds_to(text: str, rounded: Fraction, places: int) -> bool | None:
     is a number.
 
     Args:
-      text: as for `same_value`.
-      rounded: the number.
-      places: its decimal places.
+        text: as for `same_value`.
+        rounded: the number.
+        places: its decimal places.
 
     Returns:
-      None where the expression has no real value here.
+        None where the expression has no real value here.
     """
     from mpmath import mpf, workdps
 
@@ -129,11 +129,11 @@ def proportional(first: str, second: str, positive: bool = False) -> bool:
     """Returns True if one expression, not a constant, is the other times a constant that is not 0.
 
     Args:
-      first, second: as for `same_value`.
-      positive: whether the constant must be above 0.
+        first, second: as for `same_value`.
+        positive: whether the constant must be above 0.
 
     Raises:
-      NotComparable: as `same_value`.
+        NotComparable: as `same_value`.
     """
     ones, others, digits = _both(first, second)
     if _is_constant(ones) or not _proportional(ones, others, digits, positive):
