@@ -17,7 +17,7 @@ from grre_jax.cli.entry import make_parser
 from grre_jax.config import Config
 from grre_jax.objectives.named_parts import hyperparameters
 from grre_jax.objectives.table import NOTATION
-from grre_jax.reporting.metric_names import METRIC_NAMES
+from grre_jax.reporting.metric_names import METRIC_NAMES, ROW_FIELDS
 from grre_jax.training.config.fields import fields
 
 KINDS = {"train": "training steps", "warm_start": "steps of the warm start", "eval": "evaluations"}
@@ -83,7 +83,7 @@ def metrics() -> str:
             " ".join(f"`{kind}`" for kind in row.kinds),
             *map(text, (row.unit, row.meaning, row.advice)),
         )
-        for row in METRIC_NAMES
+        for row in (*ROW_FIELDS, *METRIC_NAMES)
     )
     lines += table(("name", "rows", "unit", "meaning", "when it looks wrong"), cells)
     return "\n".join(lines) + "\n"

@@ -62,9 +62,9 @@ class Completion:
 
         Returns:
             text (before the stop string, if one ends it), tokens, finish_reason, stop_string (null
-            if none ends it) and, one number per token, logprobs (at the sampling temperature over
-            the full vocabulary), sampling_logprobs (of the truncated distribution drawn from) and
-            policy_logprobs (at temperature 1).
+            if none ends it) and, one number per token (null if not finite), logprobs (at the
+            sampling temperature over the full vocabulary), sampling_logprobs (of the truncated
+            distribution drawn from) and policy_logprobs (at temperature 1).
         """
         text, stop = stops.cut(decode(self.tokens))
         scores = {LOGPROBS[name]: values for name, values in self.logprobs.items()}
@@ -238,7 +238,9 @@ def _json(line: dict[str, Any], out: TextIO) -> str:
 
 
 def printable(text: str, out: TextIO) -> str:
-    """Returns the text without what the file's encoding lacks or would move a cursor."""
+    """Returns the text with the characters that the file's encoding lacks replaced and, on a
+    terminal, control characters too.
+    """
     if out.isatty():
         text = _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
     encoding = out.encoding or "utf-8"

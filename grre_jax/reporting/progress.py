@@ -140,7 +140,7 @@ class TrainingProgress:
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def seconds_left(self) -> float | None:
-        """Returns the seconds to the end at the pace since the first update; None without one."""
+        """Returns the seconds to the end at the pace of the last hour; None without an update."""
         return self._bar.tasks[0].time_remaining
 
     def _due(self, now: float) -> bool:
@@ -186,7 +186,6 @@ def _make_bar(console, live: bool):
             return text
 
     unicode = speaks_unicode(console)
-    dots, done = ("dots", "✓") if unicode else ("line", "ok")
     return progress.Progress(
         progress.SpinnerColumn(
             "dots" if unicode else "line", finished_text="✓" if unicode else "ok"

@@ -205,12 +205,13 @@ class RolloutReader:
         return datasets[which], wanted - (ends[which] - datasets[which].groups)
 
     def find(self, position: int, policy_version: int | None = None) -> int | None:
-        """Returns the number of the newest group at a position of the prompt stream, or None.
+        """Returns the number of the newest group at a position of the prompt stream, or of the
+        first one of a policy version; None if there is none.
 
         Args:
             position: in the prompt stream.
             policy_version: only groups of data sets of this policy version, if given. The first
-                that was sealed counts (a learner may have trained on it before the others came),
+                that was sealed is found (a learner may have trained on it before the others came),
                 unless its data set is left out.
         """
         numbers = self.index.get(position, [])

@@ -60,12 +60,14 @@ def stream(
         **options: group_size, prompt_lengths, eos_ids, positions, attempt and limits, as for
             `sample`.
 
-    Yields:
-        The pieces of each program, in the order of the decode slots; none is empty.
+    Returns:
+        An iterator over the pieces of each program, in the order of the decode slots; none is
+        empty.
 
     Raises:
-        ValueError: as `sample`.
+        ValueError: as for `sample`, or `steps` is below 1.
     """
+    # Not a generator itself: a bad argument raises at the call.
     if steps < 1:
         raise ValueError(f"steps must be at least 1, got {steps}")
     check_decode(params, decode)

@@ -98,8 +98,8 @@ class Cache:
 
 
 def standard(name: str) -> Cache:
-    """Returns the cache of a name below $GRRE_CACHE (or the user's cache folder), of at most
-    $GRRE_CACHE_BYTES together with all others there.
+    """Returns the cache of a rollout folder, $GRRE_CACHE/rollouts/NAME. All caches below
+    $GRRE_CACHE/rollouts share the limit $GRRE_CACHE_BYTES.
 
     Raises:
         UsageError: $GRRE_CACHE_BYTES is not a number of bytes.
@@ -114,8 +114,8 @@ def standard(name: str) -> Cache:
 
 
 def user_folder() -> Path:
-    """Returns the folder of this machine's copies: $GRRE_CACHE, or `grre_jax` in the user's cache
-    folder.
+    """Returns the cache folder: $GRRE_CACHE, else $XDG_CACHE_HOME/grre_jax, else
+    ~/.cache/grre_jax.
     """
     user = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "grre_jax"
     return Path(os.environ.get(FOLDER_VARIABLE) or user).expanduser()

@@ -16,7 +16,6 @@ their own all the same, which is the default.
 """
 
 import hashlib
-from functools import cached_property
 from typing import Any
 
 from grre_jax import random_streams
@@ -67,13 +66,13 @@ class ReasoningGym:
         Args:
             seed: orders the epochs of training.
             dataset: the name of one of the package's data sets.
-            config: that data set's own options.
+            config: that data set's own options, but `seed` and `size`.
             size: entries of it that there are, held-out ones included; some data sets have an upper
                 limit.
             template: the prompt, with {question} where the entry's question goes.
-            partial_credit: whether the reward is the package's own score, part marks included.
-                Correctness stays as it is. Many scorers then pay constant answers, some of them in
-                full.
+            partial_credit: True if the reward is the package's own score, partial credit included.
+                Correctness stays as it is. Many scorers then pay constant answers, some of them
+                the full score.
 
         Raises:
             UsageError: reasoning-gym is not installed, an unknown data set, options that it
@@ -84,8 +83,13 @@ class ReasoningGym:
         self.seed, self.dataset, self.template = seed, dataset, template
         self.partial_credit = check_flag("partial_credit", partial_credit)
         self.size = whole_number("size", size, 20, 2**31 - 1)
+        if taken := {"seed", "size"} & set(config or {}):
+            name = min(taken)
+            raise UsageError(f"config.{name}: the task sets it; give the task's own {name} instead")
         self._order = random_streams.EpochStream(seed, self.size)
-        self._entries = _made(dataset, {"seed": _SOURCE_SEED, "size": size, **(config or {})})
+        self._held_out: dict[str, Question] = {}  # by prompt, of the entries scanned so far
+        self._scanned = 0
+        self._entries = _made(dataset, {"seed": _SOURCE_SEED, "size": self.size, **(config or {})})
         self.training_source, self.evaluation_source = (
             f"reasoning_gym/{dataset}/{side}" for side in ("train", "held-out")
         )
@@ -95,7 +99,7 @@ class ReasoningGym:
 
         Raises:
             UsageError: a position that is no place of a stream.
-            DataError: the data set has too few questions that differ.
+            DataError: none of 1,000 consecutive entries is a training question.
         """
         number = self._order[position]
         for _ in range(_MOST_TRIES):
@@ -108,13 +112,18 @@ class ReasoningGym:
         )
 
     def evaluation(self, count: int) -> list[Question]:
-        """The first `count` held-out questions that differ, by their numbers, or all of them."""
+        """Returns the first `count` held-out questions with distinct prompts, or all if fewer.
+
+        Raises:
+            UsageError: count is no whole number from 1 on.
+            DataError: the data set has no held-out question.
+        """
         count = whole_number("count", count, 1)
-        while len(self._held_out) < count and self._looked_at < self.size:
-            if _is_held_out(self._entry(self._looked_at)):
-                question = self._question(self._looked_at)
+        while len(self._held_out) < count and self._scanned < self.size:
+            if _is_held_out(self._entry(self._scanned)):
+                question = self._question(self._scanned)
                 self._held_out.setdefault(question.prompt, question)
-            self._looked_at += 1
+            self._scanned += 1
         if not self._held_out:
             raise DataError(
                 f"the data set {self.dataset} has no held-out question among {self.size}: raise"
@@ -168,15 +177,10 @@ class ReasoningGym:
         part = entry["metadata"]["source_dataset"]
         return part, type(self._entries.datasets[part])
 
-    @cached_property
-    def _held_out(self) -> dict[str, Question]:
-        self._looked_at = 0
-        return {}
-
     def _entry(self, number: int) -> dict[str, Any]:
         try:
             return self._entries[number]
-        # The package checks not all of its options.
+        # The package does not check all of its options when it makes a data set.
         except (ArithmeticError, LookupError, TypeError, ValueError) as error:
             raise UsageError(
                 f"reasoning-gym's {self.dataset} cannot make entry {number} with these options:"

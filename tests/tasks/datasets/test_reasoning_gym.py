@@ -107,6 +107,9 @@ def test_what_is_refused():
         tasks.build("reasoning_gym", dataset="chain_sums")
     with pytest.raises(UsageError, match="chain_sum refuses the options"):
         tasks.build("reasoning_gym", config={"digits": 2})
+    for option in ("seed", "size"):
+        with pytest.raises(UsageError, match=f"^config.{option}: "):
+            tasks.build("reasoning_gym", config={option: 50})
     with pytest.raises(UsageError, match="has no {question}"):
         tasks.build("reasoning_gym", template="x")
     late = tasks.build(

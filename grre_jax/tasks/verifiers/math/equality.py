@@ -1,6 +1,6 @@
 r"""Is this answer the same as that one, as a mathematician would read them?
 
-Notation does not count (`math_notation`): `\dfrac`, spaces, `\left`, dollar signs, `\text`,
+Notation does not count (`notation`): `\dfrac`, spaces, `\left`, dollar signs, `\text`,
 Unicode. What is compared, in this order:
 
 - **Numbers**, exactly: 1,234.50 = 1234.5, 1/2 = 0.5, -0.0 = 0, 1.5e3 = 1500, 3\frac12 = 3.5,

@@ -63,7 +63,7 @@ def same_value(first: str, second: str) -> bool:
     """Returns True if two normalised LaTeX expressions have the same values everywhere.
 
     Args:
-        first, second: what `math_notation.normalised` made of them.
+        first, second: what `notation.normalised` made of them.
 
     Raises:
         NotComparable: one of them is beyond what is read or has no finite value.
