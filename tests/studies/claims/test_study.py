@@ -21,6 +21,7 @@ from grre_jax.studies.in_graph import campaign as in_graph_campaign
 from grre_jax.studies.in_graph.batch import Scale
 from grre_jax.studies.runs import Entry, Ledger
 from tests.studies.claims.again import verdicts_again
+from tests.studies.tiny import TINY
 
 
 def curve(greedy, sampled=None):
@@ -366,20 +367,6 @@ def test_wrong_options_are_refused_by_name(tmp_path, options, message):
     with pytest.raises(UsageError, match=message):
         claims_study.run(tmp_path / "study", **options)
     assert not (tmp_path / "study").exists()
-
-
-TINY = Scale(
-    task_options=(("operands", 2), ("answers", "short")),
-    hidden_size=16,
-    intermediate_size=16,
-    num_layers=1,
-    num_heads=2,
-    groups=2,
-    samples=2,
-    questions=4,
-    every=2,
-    imitation_steps=4,
-)
 
 
 def test_a_study_of_six_runs_end_to_end(tmp_path):

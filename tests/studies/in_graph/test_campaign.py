@@ -21,24 +21,12 @@ from grre_jax.studies.entrants import strangers
 from grre_jax.studies.in_graph import campaign as in_graph_campaign
 from grre_jax.studies.in_graph import warm_start
 from grre_jax.studies.in_graph import workers as in_graph_workers
-from grre_jax.studies.in_graph.batch import Scale
 from grre_jax.studies.in_graph.campaign import Campaign
 from grre_jax.studies.in_graph.worker import Menu
 from grre_jax.studies.runs import Entry, Ledger, Run
 from grre_jax.training.data.regime import Regime
+from tests.studies.tiny import TINY
 
-SCALE = Scale(
-    task_options=(("operands", 2), ("answers", "short")),
-    hidden_size=16,
-    intermediate_size=16,
-    num_layers=1,
-    num_heads=2,
-    groups=2,
-    samples=2,
-    questions=4,
-    every=2,
-    imitation_steps=4,
-)
 ENTRIES = (
     Entry("a", "reinforce"),
     Entry("b", "rec_oneside_nois"),
@@ -123,46 +111,46 @@ def test_algorithms_of_one_structure_share_an_index():
 
 def test_a_folder_whose_first_run_failed_to_begin_is_of_no_scale(tmp_path):
     console = make_console(quiet=True)
-    Campaign(tmp_path, SCALE, ENTRIES, 1, console)
-    other = dataclasses.replace(SCALE, task_options=(("operands", 3),))
+    Campaign(tmp_path, TINY, ENTRIES, 1, console)
+    other = dataclasses.replace(TINY, task_options=(("operands", 3),))
     Campaign(tmp_path, other, ENTRIES, 1, console)
     (tmp_path / "warm-1.npz").write_bytes(b"")  # made at the scale
     with pytest.raises(UsageError, match="another scale"):
-        Campaign(tmp_path, SCALE, ENTRIES, 1, console)
+        Campaign(tmp_path, TINY, ENTRIES, 1, console)
 
 
 def test_a_folder_is_of_one_scale_and_a_label_of_one_algorithm(tmp_path):
     console = make_console(quiet=True)
-    Campaign(tmp_path, SCALE, ENTRIES, 1, console).ledger.add(a_run(), {"accuracy": [0.5]})
-    Campaign(tmp_path, SCALE, ENTRIES[:1], 1, console)
+    Campaign(tmp_path, TINY, ENTRIES, 1, console).ledger.add(a_run(), {"accuracy": [0.5]})
+    Campaign(tmp_path, TINY, ENTRIES[:1], 1, console)
     with pytest.raises(UsageError, match="another scale .*settings.json differs in task_options"):
         Campaign(
             tmp_path,
-            dataclasses.replace(SCALE, task_options=(("operands", 3),)),
+            dataclasses.replace(TINY, task_options=(("operands", 3),)),
             ENTRIES,
             1,
             console,
         )
     with pytest.raises(UsageError, match="another 'a' .it is .*grpo.* and was .*reinforce"):
-        Campaign(tmp_path, SCALE, (Entry("a", "grpo"),), 1, console)
+        Campaign(tmp_path, TINY, (Entry("a", "grpo"),), 1, console)
 
 
 def test_a_loss_may_be_mended_until_it_has_a_finished_run(tmp_path):
     console, file = make_console(quiet=True), tmp_path / "own.py"
     for power in (1, 2):
         file.write_text(f"def mine(x):\n    return -x.advantages * x.log_ratio**{power}\n")
-        campaign = Campaign(tmp_path, SCALE, (Entry("mine", f"{file}:mine"),), 1, console)
+        campaign = Campaign(tmp_path, TINY, (Entry("mine", f"{file}:mine"),), 1, console)
     campaign.ledger.add(a_run("mine"), {"accuracy": [0.5]})
     file.write_text("def mine(x):\n    return -x.advantages * x.log_ratio**3\n")
     with pytest.raises(UsageError, match="another 'mine' .its file was edited since"):
-        Campaign(tmp_path, SCALE, (Entry("mine", f"{file}:mine"),), 1, console)
+        Campaign(tmp_path, TINY, (Entry("mine", f"{file}:mine"),), 1, console)
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "{}", '{"scale": 3, "entries": {}}'])
 def test_settings_that_cannot_be_read_are_named(tmp_path, text):
     (tmp_path / "settings.json").write_text(text)
     with pytest.raises(DataError, match="settings.json cannot be read .*: restore it"):
-        Campaign(tmp_path, SCALE, ENTRIES, 1, make_console(quiet=True))
+        Campaign(tmp_path, TINY, ENTRIES, 1, make_console(quiet=True))
     assert (tmp_path / "settings.json").read_text() == text
 
 
@@ -172,20 +160,20 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path):
         with pytest.raises(
             UsageError, match=f"--output {folder}: it cannot be written .*: name a folder"
         ):
-            Campaign(folder, SCALE, ENTRIES, 1, make_console(quiet=True))
+            Campaign(folder, TINY, ENTRIES, 1, make_console(quiet=True))
 
 
 @pytest.mark.parametrize("workers", [0, -3])
 def test_there_is_a_worker(tmp_path, workers):
     with pytest.raises(UsageError, match=f"--workers {workers}: at least 1"):
-        Campaign(tmp_path / "study", SCALE, ENTRIES, workers, make_console(quiet=True))
+        Campaign(tmp_path / "study", TINY, ENTRIES, workers, make_console(quiet=True))
     assert not (tmp_path / "study").exists()
 
 
 def test_the_end_says_which_algorithms_diverged(tmp_path):
     said = io.StringIO()
     runs = [a_run(label, seed) for label in "ab" for seed in range(3)]
-    with Campaign(tmp_path, SCALE, ENTRIES, 1, Console(file=said, width=200)) as campaign:
+    with Campaign(tmp_path, TINY, ENTRIES, 1, Console(file=said, width=200)) as campaign:
         for run in runs:
             campaign.ledger.add(
                 run, {"kl": [0.1, None if run.algorithm == "b" and run.seed else 0.2]}
@@ -198,7 +186,7 @@ def test_the_end_says_which_algorithms_diverged(tmp_path):
 
 
 def test_the_budget_counts_what_is_missing(tmp_path):
-    campaign = Campaign(tmp_path, SCALE, ENTRIES, 2, make_console(quiet=True))
+    campaign = Campaign(tmp_path, TINY, ENTRIES, 2, make_console(quiet=True))
     campaign.ledger.add(a_run(), {"accuracy": [0.5]})
     shown = campaign.budget([a_run(), a_run(), a_run("b"), a_run("b", seed=1)])
     assert shown.startswith("runs 2 to do, 1 done, 8 steps, warm starts 2 to make, expected ")
@@ -241,8 +229,8 @@ def test_the_folder_names_the_machines_that_computed_it(tmp_path, monkeypatch):
         monkeypatch.setattr(
             in_graph_campaign, "Workers", lambda *_, name=machine: SimpleNamespace(machine=name)
         )
-        Campaign(tmp_path, SCALE, ENTRIES, 1, console)._start()
-    assert Campaign(tmp_path, SCALE, ENTRIES, 1, console).machines == ["a", "b"]
+        Campaign(tmp_path, TINY, ENTRIES, 1, console)._start()
+    assert Campaign(tmp_path, TINY, ENTRIES, 1, console).machines == ["a", "b"]
 
 
 def test_a_strangers_loss_is_named_by_its_file(tmp_path):
@@ -367,9 +355,9 @@ import sys
 from pathlib import Path
 from grre_jax.console import make_console
 from grre_jax.studies.in_graph.campaign import Campaign
-from tests.studies.in_graph.test_campaign import ENTRIES, SCALE, a_run
+from tests.studies.in_graph.test_campaign import ENTRIES, TINY, a_run
 
-with Campaign(Path(sys.argv[1]), SCALE, ENTRIES, 2, make_console()) as campaign:
+with Campaign(Path(sys.argv[1]), TINY, ENTRIES, 2, make_console()) as campaign:
     runs = [a_run(entry.label, seed, regime=regime) for entry in ENTRIES for seed in range(8) for regime in (a_run().regime, a_run().regime.__class__())]
     campaign.complete(runs, "test")
 """
@@ -403,8 +391,6 @@ def test_a_killed_study_ends_with_the_same_numbers(tmp_path):
 def test_a_worker_that_ends_is_named_with_what_it_said(tmp_path):
     with (
         pytest.raises(DataError, match="unknown algorithm 'nothing'"),
-        Campaign(
-            tmp_path, SCALE, (Entry("a", "nothing"),), 1, make_console(quiet=True)
-        ) as campaign,
+        Campaign(tmp_path, TINY, (Entry("a", "nothing"),), 1, make_console(quiet=True)) as campaign,
     ):
         campaign.complete([a_run()], "test")

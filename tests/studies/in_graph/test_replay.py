@@ -16,11 +16,12 @@ from grre_jax.studies.in_graph import replay as in_graph_replay
 from grre_jax.studies.in_graph import warm_start, worker
 from grre_jax.studies.in_graph.campaign import Campaign
 from grre_jax.studies.in_graph.replay import replay
+from tests.studies.tiny import TINY
 
-from .test_campaign import ENTRIES, SCALE, a_run
+from .test_campaign import ENTRIES, a_run
 
 LEARNING = dataclasses.replace(
-    SCALE,
+    TINY,
     task_options=(("operands", 3), ("answers", "short")),
     questions=64,
     imitation_steps=300,
@@ -139,7 +140,7 @@ def test_a_start_over_its_bound_stops_the_study_before_its_first_run(
         warm_start, "load", lambda path: ({}, dict(zip(names, figures, strict=True)))
     )
     computed = []
-    scale = dataclasses.replace(SCALE, task_name=task)
+    scale = dataclasses.replace(TINY, task_name=task)
     campaign = Campaign(tmp_path, scale, ENTRIES, 1, CONSOLE, greedy_bound=bound)
     campaign._workers = SimpleNamespace(platform="cpu")
     monkeypatch.setattr(campaign, "_compute", lambda tasks, what, *_: computed.append(what))
@@ -153,6 +154,6 @@ def test_a_start_over_its_bound_stops_the_study_before_its_first_run(
 
 def test_a_bound_that_is_no_share_is_refused(tmp_path):
     with pytest.raises(UsageError, match="greedy_bound=1.5 is no probability"):
-        Campaign(tmp_path, SCALE, ENTRIES, 1, CONSOLE, greedy_bound=1.5)
+        Campaign(tmp_path, TINY, ENTRIES, 1, CONSOLE, greedy_bound=1.5)
     with pytest.raises(UsageError, match="--task precedance: .*did you mean 'precedence'"):
-        Campaign(tmp_path, dataclasses.replace(SCALE, task_name="precedance"), ENTRIES, 1, CONSOLE)
+        Campaign(tmp_path, dataclasses.replace(TINY, task_name="precedance"), ENTRIES, 1, CONSOLE)

@@ -15,26 +15,16 @@ from grre_jax.random_streams import Purpose, run_key
 from grre_jax.rollouts.schema import Group
 from grre_jax.studies.in_graph import batch as graph_data
 from grre_jax.studies.in_graph import run as graph_run
-from grre_jax.studies.in_graph.batch import STREAM, Scale
+from grre_jax.studies.in_graph.batch import STREAM
 from grre_jax.studies.in_graph.run import Inputs, Schedule
 from grre_jax.tasks import Question
 from grre_jax.training.data import pack
 from grre_jax.training.data.regime import Regime
 from grre_jax.training.optimizer import OptimizerConfig, make_optimizer
 from grre_jax.training.step import loss_and_gradient
+from tests.studies.tiny import TINY
 
-SCALE = Scale(
-    task_options=(("operands", 2), ("answers", "short")),
-    hidden_size=16,
-    intermediate_size=16,
-    num_layers=1,
-    num_heads=2,
-    groups=3,
-    samples=4,
-    questions=12,
-    every=2,
-    imitation_steps=4,
-)
+SCALE = dataclasses.replace(TINY, groups=3, samples=4, questions=12)
 STEPS, FILL, RING, RATE, SEED = 3, 2, 3, 1e-2, 5
 MENU = tuple(
     jax.tree.map(jnp.float32, objectives.algorithm(name, **options))

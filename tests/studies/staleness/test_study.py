@@ -10,6 +10,7 @@ from grre_jax.studies.runs import Ledger
 from grre_jax.studies.staleness import report as staleness_report
 from grre_jax.studies.staleness import study as staleness_study
 from grre_jax.studies.staleness.study import REGIMES, Grid
+from tests.studies.tiny import TINY
 
 GRID = Grid(Scale(), ENTRIES[:2], ("sync 1, offset 0", "offline"), (0, 1, 2, 3, 4))
 
@@ -66,20 +67,8 @@ def test_the_ranking_is_over_seeds(ledger, tmp_path):
 def test_the_benchmark_end_to_end_with_a_strangers_loss(tmp_path):
     file = tmp_path / "own.py"
     file.write_text("def mine(x, *, width=0.5):\n    return -x.advantages * x.log_ratio * width\n")
-    scale = Scale(
-        task_options=(("operands", 2), ("answers", "short")),
-        hidden_size=16,
-        intermediate_size=16,
-        num_layers=1,
-        num_heads=2,
-        groups=2,
-        samples=2,
-        questions=4,
-        every=2,
-        imitation_steps=4,
-    )
     entries = (*ENTRIES[:1], *strangers((f"{file}:mine",)))
-    grid = Grid(scale, entries, ("staleness 8", "reuse 4"), (200, 201, 202), steps=12)
+    grid = Grid(TINY, entries, ("staleness 8", "reuse 4"), (200, 201, 202), steps=12)
     found = staleness_study.complete(grid, tmp_path / "study", 1, make_console(quiet=True))
     assert {row["algorithm"] for row in found["ranking"]} == {"REINFORCE", "mine"}
     assert len((tmp_path / "study" / "runs.jsonl").read_text().splitlines()) == 12
