@@ -19,11 +19,13 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 from jaxtyping import Array, Bool, Float, Integer
 
+from grre_jax.errors import UsageError
 from grre_jax.models.blocked_attention import ATTENDED, NEVER, Visibility
 
 LANES = 128
 KEYS = 512  # the largest block of keys
 SCORES = 512 * 1024  # the most scores of a block, of all heads of a group
+VISITS = 192 * 1024  # the most pairs of blocks: their list lies in 1 MiB of scalar memory
 # The maximum of no scores: above NEVER, so that a hidden key has weight zero, and below any score.
 LOWEST = -1e20
 
@@ -58,6 +60,7 @@ def prefix_attention(
 
     Raises:
         ValueError: the number of queries or of keys is not a multiple of the lanes.
+        UsageError: so many and so long rows that the list of their blocks exceeds scalar memory.
     """
     if q.shape[1] % LANES or k.shape[1] % LANES:
         raise ValueError(
@@ -69,6 +72,13 @@ def prefix_attention(
     of = jnp.stack([seen.segment_ids, seen.columns, seen.positions], axis=1)
     queries = (q * scale).astype(q.dtype).transpose(0, 2, 3, 1, 4)
     keys, values = (x.transpose(0, 2, 1, 3) for x in (k, v))
+    sizes = _sizes(queries, keys)
+    if q.shape[0] * (q.shape[1] // sizes[0]) * (k.shape[1] // sizes[1]) > VISITS:
+        raise UsageError(
+            f"{q.shape[0]} rows of {k.shape[1]} tokens on a device are too many for attention to"
+            " shared prompts on TPU: lower training.packs_per_microbatch or training.pack_length,"
+            " or set training.share_prompts false"
+        )
     limit = jnp.asarray(window, jnp.int32).reshape(1)
     out = _attend(queries, keys, values, by, of, limit, softcap, interpret)
     return out.transpose(0, 3, 1, 2, 4)

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from grre_jax.errors import UsageError
 from grre_jax.models import attention as attentions
 from grre_jax.models import prefix_attention as prefixes
 from grre_jax.models.attention import attention
@@ -226,6 +227,20 @@ def test_the_kernel_on_tpu_is_chosen_by_the_rows(monkeypatch, length, shared, ke
     seen = seen if shared else Visibility.of(seen.segment_ids, seen.positions)
     attention(q, k, v, seen, scale=1.0)
     assert called == [kernel]
+
+
+def test_prefix_attention_refuses_more_blocks_than_scalar_memory_lists():
+    q, k, ids = (
+        jax.ShapeDtypeStruct((1, 131072, *rest), kind)
+        for rest, kind in (((1, 8, 128), float), ((1, 128), float), ((), int))
+    )
+
+    def attend(q, k, ids):
+        seen = Visibility.of(ids, ids, ids)
+        return prefixes.prefix_attention(q, k, k, seen, seen, scale=1.0)
+
+    with pytest.raises(UsageError, match="131072 tokens .* training.packs_per_microbatch"):
+        jax.eval_shape(attend, q, k, ids)
 
 
 def test_prefix_attention_refuses_rows_that_blocks_do_not_divide():
