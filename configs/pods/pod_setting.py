@@ -2,8 +2,7 @@
 1,024 tokens per step, in rows of 1,280 tokens.
 
 Parameters, gradients and optimizer state are stored in float32 over the chips, the products run in
-bfloat16. Each completion has a row with its own copy of the prompt, so that attention is the TPU's
-kernel.
+bfloat16. A row holds one completion of full length, so prompts are not shared.
 """
 
 from grre_jax import config as c

@@ -1,10 +1,11 @@
 """Attention of packed rows, by the fastest kernel of each platform.
 
-- TPU: splash attention (`jax.experimental.pallas.ops.tpu.splash_attention`), where rows share no
-  prefix and are a multiple of its lanes.
-- NVIDIA: cuDNN's, through `jax.nn.dot_product_attention`, in half precision.
-- CPU, and the cases that the other two do not support (shared prefixes on TPU, float32 or a soft
-  cap on NVIDIA): `blocked_attention`.
+- TPU: splash attention (`jax.experimental.pallas.ops.tpu.splash_attention`) for whole rows without
+  shared prefixes, else `prefix_attention`.
+- NVIDIA: cuDNN's, through `jax.nn.dot_product_attention`, in half precision, a block of queries at
+  a time.
+- CPU, and the cases that the others do not support (rows that are no multiple of the lanes on TPU,
+  float32 or a soft cap on NVIDIA): `blocked_attention`.
 
 Under a mesh each device attends for its own rows, its own heads and its own part of the queries;
 keys and values are whole along the row.
@@ -21,10 +22,11 @@ from jax.sharding import PartitionSpec as P
 from jaxtyping import Array, Float, Integer
 
 from grre_jax.models.blocked_attention import ATTENDED, Visibility, blocked_attention
+from grre_jax.models.prefix_attention import LANES, prefix_attention
 from grre_jax.parallel import mesh as meshes
 
-SPLASH_LANES = 128
 SPLASH_BLOCK = 1024  # the largest block of queries or keys
+CUDNN_BLOCK = 1024  # queries whose mask is stored at once
 
 
 def attention(
@@ -81,13 +83,16 @@ def _local(
 ):
     """Computes one device's attention; `whole` if its queries are those of the whole row."""
     platform = meshes.platform()
-    if platform == "tpu" and whole and seen.prefix_ids is None and k.shape[1] % SPLASH_LANES == 0:
+    tpu = platform == "tpu" and q.shape[1] % LANES == 0 == k.shape[1] % LANES
+    if tpu and whole and seen.prefix_ids is None:
         return _splash(q, k, v, seen.segment_ids, window, windowed, scale, softcap)
     limit = None
     if windowed is not False and window:
         limit = (
             window if windowed is True else jnp.where(windowed, window, jnp.iinfo(jnp.int32).max)
         )
+    if tpu:
+        return prefix_attention(q, k, v, seen_by, seen, window=limit, scale=scale, softcap=softcap)
     if platform == "gpu" and q.dtype in (jnp.bfloat16, jnp.float16) and not softcap:
         return _cudnn(q, k, v, seen_by, seen, limit, scale)
     return blocked_attention(
@@ -95,26 +100,49 @@ def _local(
     )
 
 
-def _cudnn(q, k, v, seen_by: Visibility, seen: Visibility, limit, scale: float):
+def _cudnn(
+    q, k, v, seen_by: Visibility, seen: Visibility, limit, scale: float, implementation="cudnn"
+):
+    """Computes cuDNN's attention. It takes a mask as an array, so longer rows go a block of queries
+    at a time, whose mask is computed again in the backward pass.
+    """
     rows, queries, kv, group, dim = q.shape
-    mask = seen.mask(seen_by, limit)[:, None]
-    out = jax.nn.dot_product_attention(
-        q.reshape(rows, queries, kv * group, dim),
-        k,
-        v,
-        mask=mask,
-        scale=scale,
-        implementation="cudnn",
+
+    def attend(q, k, v, seen_by):
+        return jax.nn.dot_product_attention(
+            q.reshape(rows, -1, kv * group, dim),
+            k,
+            v,
+            mask=seen.mask(seen_by, limit)[:, None],
+            scale=scale,
+            implementation=implementation,
+        ).reshape(q.shape)
+
+    if queries <= CUDNN_BLOCK:
+        return attend(q, k, v, seen_by)
+
+    def blocks(x, fill):
+        x = jnp.pad(
+            x,
+            [(0, 0), (0, -queries % CUDNN_BLOCK)] + [(0, 0)] * (x.ndim - 2),
+            constant_values=fill,
+        )
+        return jnp.moveaxis(x.reshape(rows, -1, CUDNN_BLOCK, *x.shape[2:]), 1, 0)
+
+    # In float32 outside, so that the blocks' gradients of keys and values are added in float32.
+    keys, values = k.astype(jnp.float32), v.astype(jnp.float32)
+    out = jax.lax.map(
+        jax.checkpoint(lambda x: attend(x[0], keys.astype(k.dtype), values.astype(v.dtype), x[1])),
+        # A segment that no key has: the padding of the last block sees nothing.
+        (blocks(q, 0), jax.tree.map(lambda x: blocks(x, -1), seen_by)),
     )
-    return out.reshape(q.shape)
+    return jnp.moveaxis(out, 0, 1).reshape(rows, -1, kv, group, dim)[:, :queries]
 
 
 def _splash_block(length: int) -> int:
     """Returns the largest block size that divides the row."""
     return max(
-        size
-        for size in range(SPLASH_LANES, min(length, SPLASH_BLOCK) + 1, SPLASH_LANES)
-        if length % size == 0
+        size for size in range(LANES, min(length, SPLASH_BLOCK) + 1, LANES) if length % size == 0
     )
 
 
@@ -169,7 +197,7 @@ def _splash(
     from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as kernel
 
     rows, length, kv, group, dim = q.shape
-    fill = [(0, 0)] * 3 + [(0, -dim % SPLASH_LANES)]
+    fill = [(0, 0)] * 3 + [(0, -dim % LANES)]
     queries = (q * scale).astype(q.dtype).reshape(rows, length, kv * group, dim)
     queries, keys, values = (jnp.pad(x, fill).transpose(0, 2, 1, 3) for x in (queries, k, v))
 

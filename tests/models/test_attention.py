@@ -5,7 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from grre_jax.errors import UsageError
 from grre_jax.models import attention as attentions
+from grre_jax.models import prefix_attention as prefixes
 from grre_jax.models.attention import attention
 from grre_jax.models.blocked_attention import Visibility, blocked_attention
 
@@ -125,17 +127,126 @@ def test_a_query_that_sees_nothing_gives_zeros_and_no_gradient():
     assert not np.any(out) and not any(np.any(g) for g in grads)
 
 
-def test_memory_grows_with_the_length_and_not_with_its_square():
+def cudnn(q, k, v, seen, window=None, scale=1.0):
+    """What NVIDIA computes, with XLA's attention in cuDNN's place."""
+    return attentions._cudnn(q, k, v, seen, seen, window, scale, implementation="xla")
+
+
+@pytest.mark.parametrize("kernel", ["blocks", "cudnn"])
+def test_memory_grows_with_the_length_and_not_with_its_square(kernel):
+    def attend(q, k, v, seen):
+        if kernel == "cudnn":
+            return cudnn(q, k, v, seen)
+        return blocked_attention(q, k, v, seen, seen, scale=1.0)
+
     def temporary(length):
         q, k, v, seen = draw(length, rows=1, kv=1, group=1, dim=4)
-        step = jax.jit(
-            jax.grad(
-                lambda q, k, v: blocked_attention(q, k, v, seen, seen, scale=1.0).sum(), (0, 1, 2)
-            )
-        )
+        step = jax.jit(jax.grad(lambda q, k, v: attend(q, k, v, seen).sum(), (0, 1, 2)))
         return step.lower(q, k, v).compile().memory_analysis().temp_size_in_bytes
 
     assert temporary(16384) < 5 * temporary(4096)  # its square would be 16 times
+
+
+def test_blocks_of_queries_for_cudnn_equal_the_definition(monkeypatch):
+    q, k, v, seen = draw(40)
+    monkeypatch.setattr(attentions, "CUDNN_BLOCK", 16)  # the last block has padding
+    ours = gradients(lambda q, k, v: cudnn(q, k, v, seen, 5, 0.3), q, k, v)
+    assert_same(ours, gradients(lambda q, k, v: dense(q, k, v, seen, 5, 0.3, 0.0), q, k, v))
+
+
+def groups_in_blocks(length=384):
+    """Queries, keys, values and two rows: a prompt and two completions of 128 tokens each, and
+    segments that start anywhere.
+    """
+    q, k, v, seen = draw(length, kv=1, group=2)
+    ids = jnp.arange(length) // 128
+    positions = jnp.where(ids == 2, seen.columns[0] - 128, seen.columns[0])
+    first = Visibility.of(*(x[None] for x in (ids + 1, positions, jnp.ones_like(ids))))
+    return q, k, v, jax.tree.map(lambda x, y: jnp.concatenate([x, y[1:]]), first, seen)
+
+
+@pytest.mark.parametrize(
+    "start, window, softcap", [(128, 200, 3.0), pytest.param(0, None, 0.0, marks=pytest.mark.slow)]
+)
+def test_prefix_attention_equals_blocks(monkeypatch, start, window, softcap):
+    """TPU's kernel in interpretation, on shared prompts; a part of the queries, or all. Some see
+    nothing.
+    """
+    monkeypatch.setattr(prefixes, "KEYS", 128)  # hence three blocks of each
+    q, k, v, seen = groups_in_blocks()
+    part = jax.tree.map(lambda x: x[:, start:].at[1, -9:].set(-1), seen)
+
+    def compare(attend, **options):
+        return gradients(
+            lambda q, k, v: attend(
+                q[:, start:], k, v, part, seen, scale=0.3, softcap=softcap, **options
+            ),
+            q,
+            k,
+            v,
+        )
+
+    traced = None if window is None else jnp.asarray(window)
+    ours = compare(prefixes.prefix_attention, window=traced, interpret=True)
+    assert_same(ours, compare(blocked_attention, window=window, whole=False), atol=1e-5)
+
+
+def test_a_completion_visits_its_prompt_and_itself():
+    *_, seen = groups_in_blocks()
+    seen = jax.tree.map(lambda x: x[:1], seen)
+    by = [seen.segment_ids, seen.prefix_ids, seen.columns, seen.positions]
+    of = jnp.stack([seen.segment_ids, seen.columns, seen.positions], 1)
+
+    def visits(window):
+        limit = jnp.full(1, window)
+        return prefixes._visible(jnp.stack(by, -1), of, limit, (128, 128)).astype(int)
+
+    assert visits(1000).tolist() == [[[1, 0, 0], [1, 1, 0], [1, 0, 1]]]
+    assert visits(1).tolist() == [[[1, 0, 0], [0, 1, 0], [0, 0, 1]]]
+    order, count = prefixes._visits(visits(1000) > 0)
+    assert count.tolist() == [1, 2, 2] and order.tolist() == [0, 0, 0, 0, 1, 1, 0, 2, 2]
+
+
+@pytest.mark.parametrize(
+    "length, shared, kernel",
+    [
+        (128, True, "prefix_attention"),
+        (128, False, "_splash"),
+        (100, True, "blocked_attention"),
+        (100, False, "blocked_attention"),
+    ],
+)
+def test_the_kernel_on_tpu_is_chosen_by_the_rows(monkeypatch, length, shared, kernel):
+    called = []
+    for name in ("prefix_attention", "_splash", "blocked_attention"):
+        monkeypatch.setattr(
+            attentions, name, lambda q, *a, name=name, **k: called.append(name) or q
+        )
+    monkeypatch.setattr(attentions.meshes, "platform", lambda: "tpu")
+    q, k, v, seen = draw(length)
+    seen = seen if shared else Visibility.of(seen.segment_ids, seen.positions)
+    attention(q, k, v, seen, scale=1.0)
+    assert called == [kernel]
+
+
+def test_prefix_attention_refuses_more_blocks_than_scalar_memory_lists():
+    q, k, ids = (
+        jax.ShapeDtypeStruct((1, 131072, *rest), kind)
+        for rest, kind in (((1, 8, 128), float), ((1, 128), float), ((), int))
+    )
+
+    def attend(q, k, ids):
+        seen = Visibility.of(ids, ids, ids)
+        return prefixes.prefix_attention(q, k, k, seen, seen, scale=1.0)
+
+    with pytest.raises(UsageError, match="131072 tokens .* training.packs_per_microbatch"):
+        jax.eval_shape(attend, q, k, ids)
+
+
+def test_prefix_attention_refuses_rows_that_blocks_do_not_divide():
+    q, k, v, seen = draw(100)
+    with pytest.raises(ValueError, match="100 queries and 100 keys: .* multiple of 128"):
+        prefixes.prefix_attention(q, k, v, seen, seen, scale=1.0)
 
 
 @pytest.mark.parametrize("windowed", [False, True, "traced"])

@@ -6,7 +6,9 @@ Splash attention (`jax.experimental.pallas.ops.tpu.splash_attention`) visits the
 causal triangle: with T tokens and blocks of b, a share of (T / b + 1) / (2 T / b) of the square.
 Forward there are two products of [T, T] by the width of a head, in the fused backward kernel five.
 It reads its operands and writes its results; keys and values are read once for every block of
-queries on the way.
+queries on the way. `models.prefix_attention` visits no more than that, and fewer where completions
+do not see each other, which depends on the data; its backward pass is two kernels, of three and
+four products.
 """
 
 from __future__ import annotations
@@ -28,22 +30,18 @@ FREE = frozenset(
 # Custom calls that rewrite an array: they read their operands and write their results, at most.
 MOVING = frozenset({"ZeroCrop"})
 
-SPLASH_BLOCK = 1024  # what `models.attention` takes where it divides the row
+# What `models.attention` and `models.prefix_attention` take where it divides the row.
+SPLASH_BLOCK, PREFIX_BLOCK = 1024, 512
 
 Cost = tuple[float, float]  # FLOPs, bytes
 
 
-def _splash_block(length: int) -> int:
-    return max(
-        size for size in range(128, min(length, SPLASH_BLOCK) + 1, 128) if length % size == 0
-    )
-
-
-def _splash(products: int) -> Callable[[list[Shape], list[Shape]], Cost]:
+def _triangle(products: int, largest: int) -> Callable[[list[Shape], list[Shape]], Cost]:
     def cost(operands: list[Shape], results: list[Shape]) -> Cost:
         queries = max((s for s in operands if len(s.dims) >= 3), key=lambda s: s.elements)
         *batch, length, width = queries.dims
-        blocks = length // _splash_block(length)
+        sizes = range(128, min(length, largest) + 1, 128)
+        blocks = length // max(size for size in sizes if length % size == 0)
         share = (blocks + 1) / (2 * blocks)
         moved = sum(s.hbm_bytes for s in operands + results)
         keys = sum(
@@ -60,9 +58,12 @@ def _splash(products: int) -> Callable[[list[Shape], list[Shape]], Cost]:
 
 # Name of the kernel, as a pattern, to its cost by the shapes of operands and results.
 REGISTRY: dict[str, Callable[[list[Shape], list[Shape]], Cost]] = {
-    r"splash_m[hq]a_fwd": _splash(2),
-    r"splash_m[hq]a_dkv": _splash(5),
-    r"splash_m[hq]a_dq": _splash(3),
+    r"splash_m[hq]a_fwd": _triangle(2, SPLASH_BLOCK),
+    r"splash_m[hq]a_dkv": _triangle(5, SPLASH_BLOCK),
+    r"splash_m[hq]a_dq": _triangle(3, SPLASH_BLOCK),
+    r"prefix_attention_fwd": _triangle(2, PREFIX_BLOCK),
+    r"prefix_attention_dkv": _triangle(4, PREFIX_BLOCK),
+    r"prefix_attention_dq": _triangle(3, PREFIX_BLOCK),
 }
 
 

@@ -21,8 +21,7 @@ class TrainingConfig:
         packs_per_microbatch (at least 0): rows whose gradient is computed at once; 0 for the whole
             step.
         share_prompts: completions of a group that lie in one row share one copy of their prompt,
-            which saves work where prompts are long. False gives each its own copy, as TPU's
-            attention kernel needs.
+            which saves work where prompts are long. False gives each its own copy.
     """
 
     steps: int = 100

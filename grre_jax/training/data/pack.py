@@ -8,8 +8,8 @@ a prompt is computed once for its K completions, and rows are filled with as man
 Shapes depend on the limits of the run and never on the data: a run compiles one step. Empty rows
 are the last ones, and the step skips micro-batches without tokens.
 
-If a platform's attention kernel supports segments only (TPU), prompts need not be shared: each
-completion then has a copy of its prompt in its own segment.
+Where a row holds one completion there is nothing to share: `share_prompts` False gives each
+completion a copy of its prompt in its own segment, and attention needs no prefixes.
 """
 
 from __future__ import annotations

@@ -6,10 +6,10 @@ import dataclasses
 
 import pytest
 
-from grre_jax.models import attention
+from grre_jax.models import attention, prefix_attention
 from grre_jax.planner.hardware.chips import CHIPS
 from grre_jax.planner.hardware.interconnect import Torus
-from grre_jax.planner.program import kernels, roofline
+from grre_jax.planner.program import roofline
 
 CHIP = dataclasses.replace(CHIPS["v5e"], peak_flops=1.0, hbm_bandwidth=1.0, link_bandwidth=1.0)
 TORUS = Torus(CHIP, (2, 1), ((0, 0), (1, 0)))  # one link between two chips
@@ -231,18 +231,24 @@ def test_a_kernel_that_is_not_known_is_a_problem_and_not_nothing():
     )
 
 
-def test_splash_attention_costs_the_blocks_of_the_causal_triangle():
+@pytest.mark.parametrize(
+    "name, block, products",
+    [
+        ("splash_mha_fwd_residuals", attention.SPLASH_BLOCK, 2),
+        ("prefix_attention_dkv", prefix_attention.KEYS, 4),
+    ],
+)
+def test_attention_on_tpu_costs_the_blocks_of_the_causal_triangle(name, block, products):
     heads, length, width = 4, 2048, 128
     array = f"bf16[{heads},{length},{width}]{{2,1,0:T(8,128)(2,1)S(1)}}"
     call = (
         f'%s = {array} custom-call(%q, %k, %v), custom_call_target="tpu_custom_call",'
-        ' metadata={op_name="jit(f)/splash_mha_fwd_residuals"}'
+        f' metadata={{op_name="jit(f)/{name}"}}'
     )
     inputs = "\n".join(f"  %{name} = {array} parameter({8 + i})" for i, name in enumerate("qkv"))
-    square = 2 * 2 * heads * length * length * width
-    assert kernels.SPLASH_BLOCK == attention.SPLASH_BLOCK
-    blocks = length // kernels.SPLASH_BLOCK
-    assert cost(inputs, call).flops == square * (blocks + 1) / (2 * blocks) == 0.75 * square
+    square = products * 2 * heads * length * length * width
+    blocks = length // block
+    assert cost(inputs, call).flops == square * (blocks + 1) / (2 * blocks)
 
 
 def test_an_instruction_in_a_loop_without_a_known_count_is_named():

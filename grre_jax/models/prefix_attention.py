@@ -1,0 +1,360 @@
+"""Attention of packed rows that knows shared prompts, as a Pallas kernel for TPU.
+
+The kernels compute flash attention (arXiv 2205.14135) in blocks: a block of queries of all heads of
+a key-value group visits the blocks of keys that any of its queries may see, and only those. Which
+blocks these are is computed from the rows' ids and prefetched as scalars, so a completion visits
+its prompt and itself and not the completions between them. The rule of `Visibility` is computed
+within a block, hence no mask is stored; sliding windows count positions.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+from jaxtyping import Array, Bool, Float, Integer
+
+from grre_jax.errors import UsageError
+from grre_jax.models.blocked_attention import ATTENDED, NEVER, Visibility
+
+LANES = 128
+KEYS = 512  # the largest block of keys
+SCORES = 512 * 1024  # the most scores of a block, of all heads of a group
+VISITS = 192 * 1024  # the most pairs of blocks: their list lies in 1 MiB of scalar memory
+# The maximum of no scores: above NEVER, so that a hidden key has weight zero, and below any score.
+LOWEST = -1e20
+
+
+def prefix_attention(
+    q: Float[Array, "rows queries kv group dim"],
+    k: Float[Array, "rows keys kv dim"],
+    v: Float[Array, "rows keys kv dim"],
+    seen_by: Visibility,
+    seen: Visibility,
+    *,
+    window: Integer[Array, ""] | int | None = None,
+    scale: float,
+    softcap: float = 0.0,
+    interpret: bool = False,
+) -> Float[Array, "rows queries kv group dim"]:
+    """Computes softmax attention with grouped queries; scores and softmax are in float32.
+
+    Args:
+        q: [rows, queries, kv, group, dim] queries, by key-value group.
+        k: [rows, keys, kv, dim] keys.
+        v: [rows, keys, kv, dim] values.
+        seen_by: of the queries.
+        seen: of the keys.
+        window: sliding window in positions, an int or traced; None for none.
+        scale: factor of the scores.
+        softcap: scores become softcap * tanh(scores / softcap); 0 for none.
+        interpret: run the kernels in interpretation, on any backend.
+
+    Returns:
+        [rows, queries, kv, group, dim], in the dtype of `q`.
+
+    Raises:
+        ValueError: the number of queries or of keys is not a multiple of the lanes.
+        UsageError: so many and so long rows that the list of their blocks exceeds scalar memory.
+    """
+    if q.shape[1] % LANES or k.shape[1] % LANES:
+        raise ValueError(
+            f"{q.shape[1]} queries and {k.shape[1]} keys: both must be a multiple of {LANES}"
+        )
+    window = jnp.iinfo(jnp.int32).max if window is None else window
+    prefixes = seen_by.segment_ids if seen_by.prefix_ids is None else seen_by.prefix_ids
+    by = jnp.stack([seen_by.segment_ids, prefixes, seen_by.columns, seen_by.positions], axis=-1)
+    of = jnp.stack([seen.segment_ids, seen.columns, seen.positions], axis=1)
+    queries = (q * scale).astype(q.dtype).transpose(0, 2, 3, 1, 4)
+    keys, values = (x.transpose(0, 2, 1, 3) for x in (k, v))
+    sizes = _sizes(queries, keys)
+    if q.shape[0] * (q.shape[1] // sizes[0]) * (k.shape[1] // sizes[1]) > VISITS:
+        raise UsageError(
+            f"{q.shape[0]} rows of {k.shape[1]} tokens on a device are too many for attention to"
+            " shared prompts on TPU: lower training.packs_per_microbatch or training.pack_length,"
+            " or set training.share_prompts false"
+        )
+    limit = jnp.asarray(window, jnp.int32).reshape(1)
+    out = _attend(queries, keys, values, by, of, limit, softcap, interpret)
+    return out.transpose(0, 3, 1, 2, 4)
+
+
+def _block(length: int, most: int) -> int:
+    """Returns the largest multiple of the lanes up to `most` that divides the row."""
+    return max(b for b in range(LANES, max(most, LANES) + 1, LANES) if length % b == 0)
+
+
+def _sizes(q: Float[Array, "rows kv group queries dim"], k: Array) -> tuple[int, int]:
+    keys = _block(k.shape[2], KEYS)
+    return _block(q.shape[3], min(KEYS, SCORES // (keys * q.shape[2]))), keys
+
+
+def _visible(
+    by: Integer[Array, "rows queries 4"],
+    of: Integer[Array, "rows 3 keys"],
+    window: Integer[Array, "1"],
+    sizes: tuple[int, int],
+) -> Bool[Array, "rows i j"]:
+    """Computes which blocks of keys may hold one that a query of each block attends to, by the
+    least and largest ids of the blocks.
+    """
+
+    def bounds(x: Integer[Array, "rows length"], size: int) -> tuple[Array, Array]:
+        blocks = x.reshape(x.shape[0], -1, size)
+        return blocks.min(-1), blocks.max(-1)
+
+    segment, prefix, column, position = (bounds(by[..., n], sizes[0]) for n in range(4))
+    key_segment, key_column, key_position = (bounds(of[:, n], sizes[1]) for n in range(3))
+
+    def meet(a: tuple[Array, Array], b: tuple[Array, Array]) -> Bool[Array, "rows i j"]:
+        return (a[0][:, :, None] <= b[1][:, None]) & (a[1][:, :, None] >= b[0][:, None])
+
+    return (
+        (meet(segment, key_segment) | meet(prefix, key_segment))
+        & (column[1][:, :, None] >= key_column[0][:, None])
+        & (position[0][:, :, None] - key_position[1][:, None] < window[0])
+    )
+
+
+def _visits(visible: Bool[Array, "rows i j"]) -> tuple[Integer[Array, " n"], Integer[Array, " m"]]:
+    """Returns the visible j of each i first, in order, the last one repeated; and their number."""
+    count = visible.sum(-1, dtype=jnp.int32)
+    order = jnp.argsort(~visible, axis=-1, stable=True).astype(jnp.int32)
+    at = jnp.minimum(jnp.arange(visible.shape[-1]), jnp.maximum(count - 1, 0)[..., None])
+    return jnp.take_along_axis(order, at, axis=-1).reshape(-1), count.reshape(-1)
+
+
+def _product(a: Array, b: Array, axis: int, other: int) -> Float[Array, "m n"]:
+    """Contracts an axis of each of two matrices, in float32."""
+    return jax.lax.dot_general(
+        a, b, (((axis,), (other,)), ((), ())), preferred_element_type=jnp.float32
+    )
+
+
+def _masked(
+    q: Float[Array, "m dim"],
+    k: Float[Array, "keys dim"],
+    by: Integer[Array, "block 4"],
+    of: Integer[Array, "3 keys"],
+    window: Integer[Array, ""],
+    softcap: float,
+) -> tuple[Float[Array, "m keys"], Float[Array, "m keys"] | None]:
+    """Computes the masked scores of a block, and the derivative of the cap or None."""
+    scores = _product(q, k, 1, 1)
+    derivative = None
+    if softcap:
+        capped = jnp.tanh(scores / softcap)
+        scores, derivative = softcap * capped, 1 - capped * capped
+    segment, prefix, column, position = (by[:, n : n + 1] for n in range(4))
+    mask = (segment == of[:1]) | (prefix == of[:1])
+    mask &= (column >= of[1:2]) & (position - of[2:] < window)
+    grouped = scores.reshape(-1, *mask.shape)
+    return jnp.where(mask[None], grouped, NEVER).reshape(scores.shape), derivative
+
+
+def _flat(x: Float[Array, "group block dim"]) -> Float[Array, "m dim"]:
+    return x.reshape(-1, x.shape[-1])
+
+
+def _wide(x: Float[Array, "m lanes"], width: int) -> Float[Array, "m width"]:
+    """Returns as many columns of an array whose columns are equal."""
+    return jnp.tile(x, (1, -(-width // LANES)))[:, :width]
+
+
+def _visiting(counts, start, visit, finish) -> None:
+    """Runs a kernel, whose innermost axis of the grid visits blocks: `start` before the first one,
+    `visit` on each, `finish` after the last.
+    """
+    at = pl.program_id(3)
+    pl.when(at == 0)(start)
+    pl.when(at < counts[pl.program_id(0) * pl.num_programs(2) + pl.program_id(2)])(visit)
+    pl.when(at == pl.num_programs(3) - 1)(finish)
+
+
+def _forward_kernel(
+    visits, counts, window, q, k, v, by, of, out, logsum, top, total, sums, *, softcap
+):
+    """Attends for a block of queries."""
+
+    def start():
+        top[...] = jnp.full_like(top, LOWEST)
+        total[...] = jnp.zeros_like(total)
+        sums[...] = jnp.zeros_like(sums)
+
+    def visit():
+        scores, _ = _masked(_flat(q[...]), k[...], by[...], of[...], window[0], softcap)
+        highest = jnp.maximum(top[...], scores.max(-1, keepdims=True))
+        weights = jnp.exp(scores - _wide(highest, scores.shape[-1]))
+        shrink = jnp.exp(top[...] - highest)
+        total[...] = shrink * total[...] + weights.sum(-1, keepdims=True)
+        added = _product(weights.astype(v.dtype), v[...], 1, 0)
+        sums[...] = _wide(shrink, sums.shape[-1]) * sums[...] + added
+        top[...] = highest
+
+    def finish():
+        positive = jnp.maximum(total[...], 1e-30)
+        result = sums[...] / _wide(positive, sums.shape[-1])
+        out[...] = result.astype(out.dtype).reshape(out.shape)
+        logsum[...] = (top[...] + jnp.log(positive))[:, :1].reshape(logsum.shape)
+
+    _visiting(counts, start, visit, finish)
+
+
+def _gradient_kernel(
+    visits, counts, window, q, k, v, by, of, out, d_out, logsum, *refs, softcap, products
+):
+    """Sums `products` of (q, k, d_out, weights, gradient of the scores) over the blocks visited;
+    `refs` are the results and as many sums.
+    """
+    results, sums = refs[: len(refs) // 2], refs[len(refs) // 2 :]
+
+    def start():
+        for total in sums:
+            total[...] = jnp.zeros_like(total)
+
+    def visit():
+        queries, d_block = _flat(q[...]), _flat(d_out[...])
+        scores, derivative = _masked(queries, k[...], by[...], of[...], window[0], softcap)
+        weights = jnp.exp(scores - _flat(logsum[...]))
+        delta = _flat(out[...]).astype(jnp.float32) * d_block.astype(jnp.float32)
+        d_scores = weights * (_product(d_block, v[...], 1, 1) - delta.sum(-1, keepdims=True))
+        d_scores = d_scores if derivative is None else d_scores * derivative
+        weights, d_scores = (x.astype(queries.dtype) for x in (weights, d_scores))
+        added = products(queries, k[...], d_block, weights, d_scores)
+        for total, x in zip(sums, added, strict=True):
+            total[...] += x
+
+    def finish():
+        for result, total in zip(results, sums, strict=True):
+            result[...] = total[...].astype(result.dtype).reshape(result.shape)
+
+    _visiting(counts, start, visit, finish)
+
+
+def _call(kernel, name, inputs, results, scratch, visible, window, sizes, interpret):
+    """Runs a kernel over rows, key-value heads, blocks and the blocks that each one visits.
+
+    Args:
+        kernel: of the refs of the scalars, inputs, results and scratch.
+        name: of the kernel.
+        inputs: (kind, array) of each: "queries" [rows, kv, group, queries, ...] first, "keys"
+            [rows, kv, keys, dim], "by" or "of".
+        results: (kind, shape and dtype) of each.
+        scratch: shapes of sums in float32.
+        visible: [rows, i, j]; the grid is over i and visits the j. i are blocks of the kind of the
+            first result.
+        window: [1] length of the sliding window.
+        sizes: of a block of queries and of keys.
+        interpret: as of `prefix_attention`.
+    """
+    by_keys = results[0][0] == "keys"
+    rows, outer, inner = visible.shape
+    heads, group = inputs[0][1].shape[1:3]
+
+    def spec(kind: str, shape: tuple[int, ...]) -> pl.BlockSpec:
+        own, width = (kind in ("keys", "of")) == by_keys, shape[-1]
+
+        def index(row, head, i, j, visits, *_):
+            at = i if own else visits[(row * outer + i) * inner + j]
+            return {
+                "queries": (row, head, 0, at, 0),
+                "keys": (row, head, at, 0),
+                "by": (row, at, 0),
+                "of": (row, 0, at),
+            }[kind]
+
+        block = {
+            "queries": (None, None, group, sizes[0], width),
+            "keys": (None, None, sizes[1], width),
+            "by": (None, sizes[0], width),
+            "of": (None, shape[1], sizes[1]),
+        }[kind]
+        return pl.BlockSpec(block, index)
+
+    with jax.named_scope(name):
+        return pl.pallas_call(
+            kernel,
+            grid_spec=pltpu.PrefetchScalarGridSpec(
+                num_scalar_prefetch=3,
+                grid=(rows, heads, outer, inner),
+                in_specs=[spec(kind, x.shape) for kind, x in inputs],
+                out_specs=[spec(kind, x.shape) for kind, x in results],
+                scratch_shapes=[pltpu.VMEM(shape, jnp.float32) for shape in scratch],
+            ),
+            out_shape=[x for _, x in results],
+            compiler_params=pltpu.CompilerParams(
+                dimension_semantics=("parallel", "parallel", "parallel", "arbitrary")
+            ),
+            name=name,
+            interpret=interpret,
+        )(*_visits(visible), window, *(x for _, x in inputs))
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(6, 7))
+def _attend(q, k, v, by, of, window, softcap, interpret):
+    return _forward(q, k, v, by, of, window, softcap, interpret)[0]
+
+
+def _forward(q, k, v, by, of, window, softcap, interpret):
+    sizes, shape = _sizes(q, k), jax.ShapeDtypeStruct
+    m = q.shape[2] * sizes[0]
+    out, logsum = _call(
+        partial(_forward_kernel, softcap=softcap),
+        "prefix_attention_fwd",
+        [("queries", q), ("keys", k), ("keys", v), ("by", by), ("of", of)],
+        [
+            ("queries", shape(q.shape, q.dtype)),
+            ("queries", shape((*q.shape[:-1], 1), jnp.float32)),
+        ],
+        [(m, LANES), (m, LANES), (m, q.shape[-1])],
+        _visible(by, of, window, sizes),
+        window,
+        sizes,
+        interpret,
+    )
+    # Without its last axis, which would be stored as a whole tile.
+    out, logsum = (checkpoint_name(x, ATTENDED) for x in (out, logsum[..., 0]))
+    return out, (q, k, v, by, of, window, out, logsum)
+
+
+def _backward(softcap, interpret, residuals, d_out):
+    q, k, v, by, of, window, out, logsum = residuals
+    sizes, dim = _sizes(q, k), q.shape[-1]
+    visible = _visible(by, of, window, sizes)
+    inputs: list[tuple[str, Any]] = [("queries", q), ("keys", k), ("keys", v)]
+    inputs += [("by", by), ("of", of), ("queries", out), ("queries", d_out)]
+    inputs += [("queries", logsum[..., None])]
+
+    def gradients(name, products, kind, like, scratch, visible):
+        kernel = partial(_gradient_kernel, softcap=softcap, products=products)
+        results = [(kind, jax.ShapeDtypeStruct(x.shape, x.dtype)) for x in like]
+        return _call(kernel, name, inputs, results, scratch, visible, window, sizes, interpret)
+
+    (d_q,) = gradients(
+        "prefix_attention_dq",
+        lambda q, k, d_out, weights, d_scores: [_product(d_scores, k, 1, 0)],
+        "queries",
+        [q],
+        [(q.shape[2] * sizes[0], dim)],
+        visible,
+    )
+    d_k, d_v = gradients(
+        "prefix_attention_dkv",
+        lambda q, k, d_out, weights, d_scores: [
+            _product(d_scores, q, 0, 0),
+            _product(weights, d_out, 0, 0),
+        ],
+        "keys",
+        [k, v],
+        [(sizes[1], dim)] * 2,
+        visible.swapaxes(1, 2),
+    )
+    return d_q, d_k, d_v, None, None, None
+
+
+_attend.defvjp(_forward, _backward)
