@@ -8,6 +8,8 @@ time apart.
     5 --output benchmarks/results/sample_h200.json python benchmarks/sample.py --sizes 1.5B-2-layers
     --bf16 --rows 4 --samples 2 --prompt 16 --new 8 --repeats 2    # the same, small, on a CPU
 
+    python benchmarks/sample.py --weights float32 bfloat16 int8    # rounded weights, in turns
+
 The one of 256 rows is for an accelerator: Qwen2.5-1.5B's shape in bfloat16, to be held against
 `memory floor / decode`; most of its minutes go into compiling.
 
@@ -17,13 +19,14 @@ rows. In the same round the same programs are run with a clock between them: `pr
 passes until the first token of every row is drawn, `decode` the steps after it. Counted are
 
 - tokens: those generated;
+- bytes of the weights: of the layers and the head, as they are stored between calls (on a CPU the
+  programs of rounded weights convert them once before their loop, so a step reads the wide ones);
 - FLOPs: `ModelConfig.flops_per_token` of every prompt token (the head only on the last) and of
   every token decoded, at its context;
 - the fraction of peak: those FLOPs a second over what a large square product reached right before,
   in the same round;
 - the floor, a prediction of the least time: the prefill's FLOPs at that peak, then for each decode
-  step the larger of its FLOPs at the peak and its bytes (all weights in the dtype of the products,
-  and the filled part of the KV cache) at the bandwidth of a copy as large as the weights. Weights
+  step the larger of its FLOPs at the peak and its bytes (the weights as stored, and the filled part of the KV cache) at the bandwidth of a copy as large as the weights. Weights
   that fit a cache are copied there too. Reading alone may be faster than copying, so a share above
   100% is possible.
 """
@@ -47,6 +50,7 @@ from grre_jax import sampling
 from grre_jax.console import make_console
 from grre_jax.errors import DataError
 from grre_jax.models import Transformer
+from grre_jax.sampling.config import WEIGHT_DTYPES
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,6 +76,7 @@ class Workload:
         name: for the table.
         model: the policy.
         data: what is sampled.
+        weight_dtype: as for `sampling.prepared`; weights are prepared before the clock.
 
     Attributes:
         call: samples once.
@@ -79,11 +84,11 @@ class Workload:
         tokens, prefill_flops, step_flops, step_bytes: as counted above; a step is one decode step
             of all rows.
         steps: decode steps; the first token comes from the prefill.
-        weight_bytes: of all parameters, as the products take them.
+        weight_bytes: of the layers and the head, as stored.
         first_call_seconds: of the call that traces and compiles.
     """
 
-    def __init__(self, name: str, model: Transformer, data: Data):
+    def __init__(self, name: str, model: Transformer, data: Data, weight_dtype: str = ""):
         config, prompts = model.config, data.rows // data.samples
         self.name, self.config, self.data = f"{name}, K={data.samples}", config, data
         self.tokens, self.steps = data.rows * data.new_tokens, data.new_tokens - 1
@@ -97,7 +102,8 @@ class Workload:
         self.step_flops = data.rows * config.flops_per_token(data.prompt_tokens + filled)
         width = (model.compute_dtype or model.embed[...].dtype).itemsize
         token_bytes = 2 * config.num_layers * config.num_kv_heads * config.head_dim * width
-        self.weight_bytes = config.num_parameters * width
+        weights = sampling.prepared(model, weight_dtype)
+        self.weight_bytes = sum(weights.bytes_by_dtype.values())
         self.step_bytes = self.weight_bytes + token_bytes * (
             prompts * data.prompt_tokens + data.rows * filled
         )
@@ -108,7 +114,7 @@ class Workload:
 
         def call():
             samples = sampling.sample(
-                model,
+                weights,
                 tokens,
                 sampling.SamplingParams(max_new_tokens=data.new_tokens),
                 key=key,
@@ -120,7 +126,9 @@ class Workload:
 
         self.call, self.apart = (
             call,
-            partial(taken, model, tokens, group_size=data.samples, max_new_tokens=data.new_tokens),
+            partial(
+                taken, weights, tokens, group_size=data.samples, max_new_tokens=data.new_tokens
+            ),
         )
         self.first_call_seconds = machine.first_call(call)
 
@@ -170,6 +178,7 @@ def _record(
         "prefill_flops": work.prefill_flops,
         "decode_step_flops": work.step_flops,
         "decode_step_bytes": work.step_bytes,
+        "weight_bytes": work.weight_bytes,
         "compile_seconds": work.first_call_seconds - float(np.median(times)),
         "call_seconds": report.spread(times),
         "prefill_seconds": report.spread(prefills),
@@ -194,6 +203,7 @@ LINES = {
         f"{r['rows']} x ({r['prompt_tokens']} + {r['new_tokens']})"
     ),
     "MFLOPs a decode step": lambda r: f"{r['decode_step_flops'] / 1e6:,.1f}",
+    "MB of weights": lambda r: f"{r['weight_bytes'] / 1e6:,.1f}",
     "MB a decode step": lambda r: f"{r['decode_step_bytes'] / 1e6:,.1f}",
     "compile s (first call less a later one)": lambda r: f"{r['compile_seconds']:.1f}",
     "call ms": report.written("call_seconds", ".1f", 1e3),
@@ -248,6 +258,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         metavar="TOKENS",
         help="length of the completions, at least 2 (default 64)",
     )
+    parser.add_argument(
+        "--weights",
+        nargs="+",
+        choices=["float32", "bfloat16", *WEIGHT_DTYPES],
+        help="activations in float32 or bfloat16, or rounded weights under --bf16's activations"
+        " (default: --bf16's)",
+    )
     options = parser.parse_args(arguments)
     if any(k < 1 or options.rows % k for k in options.samples):
         parser.error(
@@ -258,22 +275,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"--prompt {options.prompt} --new {options.new}: at least 1 and 2")
     console, about = make_console(), machine.describe()
     console.print(machine.headline(about), highlight=False)
+    activations = "bfloat16" if options.bf16 else "float32"
+    policies = []
     try:
-        loaded = (
-            [(options.model.resolve().name, sizes.load(options.model, options.bf16))]
-            if options.model
-            else []
-        )
+        for weights in options.weights or [activations]:
+            rounded = weights if weights in WEIGHT_DTYPES else ""
+            bf16 = (activations if rounded else weights) == "bfloat16"
+            made = [(name, sizes.build(name, bf16)) for name in options.sizes]
+            if options.model:
+                made += [(options.model.resolve().name, sizes.load(options.model, bf16))]
+            policies += [
+                (f"{name}, {weights}" if options.weights else name, model, rounded)
+                for name, model in made
+            ]
     except DataError as error:
         console.print(f"error: {error}", highlight=False)
         return error.exit_status
-    policies = [(name, sizes.build(name, options.bf16)) for name in options.sizes] + loaded
     data = [Data(options.rows, k, options.prompt, options.new) for k in options.samples]
-    workloads = [Workload(name, model, of) for name, model in policies for of in data]
-    dtype, size = (
-        jnp.dtype("bfloat16" if options.bf16 else "float32"),
-        options.matmul or machine.default_matmul_size(),
-    )
+    workloads = [
+        Workload(name, model, of, rounded) for name, model, rounded in policies for of in data
+    ]
+    dtype, size = jnp.dtype(activations), options.matmul or machine.default_matmul_size()
     company = machine.Company()
     records = measure(
         workloads,

@@ -35,7 +35,7 @@ class Taken:
 
 
 def taken(
-    model: Transformer,
+    model: Transformer | sampling.Weights,
     prompts: np.ndarray,
     *,
     group_size: int,
@@ -46,14 +46,14 @@ def taken(
     """Makes the call that `sampling.sample` makes of these arguments.
 
     Args:
-        model: the policy.
+        model: the policy, or its prepared weights.
         prompts: [prompts, length], none padded; nothing ends a completion but its limit.
         group_size, max_new_tokens, limits, max_concurrent: as for `sampling.sample`.
     """
     start = time.perf_counter()
     lengths = np.full(len(prompts), prompts.shape[1], np.int32)
     prepared = sampling.prepare_call(
-        sampling.prepared(model),
+        model if isinstance(model, sampling.Weights) else sampling.prepared(model),
         prompts,
         sampling.SamplingParams(max_new_tokens=max_new_tokens),
         key=jax.random.key(0),

@@ -28,11 +28,15 @@ from grre_jax.models.config import ModelConfig
 from grre_jax.models.embedding import embed
 from grre_jax.models.lora import Factors, LoraConfig, initial, joined_term, sizes, terms
 from grre_jax.models.products import product, swiglu
+from grre_jax.models.quantised import quantise, scaled_product
 from grre_jax.models.rotary import Rotary, rotate_groups
 from grre_jax.parallel import mesh as meshes
 
 # Models up to this depth are unrolled on CPU; beyond it compile time costs more than the loop.
 UNROLL_LAYERS_ON_CPU = 32
+
+# Matrices of a block; gate and up may be joined.
+MATRICES = ("qkv_proj", "o_proj", "gate_proj", "up_proj", "gate_up_proj", "down_proj")
 
 # Activations of a block that the backward pass keeps besides its input; None keeps all.
 REMAT: dict[str, tuple[str, ...] | None] = {
@@ -143,6 +147,17 @@ class Block(nnx.Module):
         )
         del self.gate_proj, self.up_proj
 
+    def quantise(self, dtype: str) -> None:
+        """Replaces each matrix of a projection by its entries in `dtype` ("int8" or "fp8") and a
+        parameter `..._scale`, one float32 per output. Norms, biases and low-rank terms stay.
+
+        Not for training: a rounded number has no useful gradient.
+        """
+        for name in (name for name in MATRICES if hasattr(self, name)):
+            values, scale = quantise(getattr(self, name)[...], dtype)
+            setattr(self, name, nnx.Param(values))
+            setattr(self, f"{name}_scale", nnx.Param(scale))
+
     def _factors(self, projections: tuple[str, ...], dtype: Any) -> dict[str, Factors]:
         present = [p for p in projections if self.lora is not None and self.lora.has(p)]
         return {
@@ -150,13 +165,19 @@ class Block(nnx.Module):
             for p in present
         }
 
+    def _product(self, h: Float[Array, "n in"], name: str) -> Float[Array, "n out"]:
+        if not hasattr(self, f"{name}_scale"):
+            return product(h, self._weight(name, h.dtype))
+        values, scale = getattr(self, name)[...], getattr(self, f"{name}_scale")[...]
+        return scaled_product(h, values, scale).astype(h.dtype)
+
     def _project(self, h: Float[Array, "n in"], *projections: str) -> list[Float[Array, "n out"]]:
         """Applies separate projections ("o"; "gate" and "up"; "down") and their low-rank terms."""
         if projections == ("gate", "up") and hasattr(self, "gate_up_proj"):
-            y = product(h, self._weight("gate_up_proj", h.dtype))
+            y = self._product(h, "gate_up_proj")
             ys = dict(zip(projections, jnp.split(y, 2, axis=-1), strict=True))
         else:
-            ys = {p: product(h, self._weight(f"{p}_proj", h.dtype)) for p in projections}
+            ys = {p: self._product(h, f"{p}_proj") for p in projections}
         if self.lora is None:
             return list(ys.values())
         added = terms(self.lora, h, self._factors(projections, h.dtype))
@@ -183,7 +204,7 @@ class Block(nnx.Module):
         group = c.num_heads // c.num_kv_heads
         # Two dimensions: the fast path of every backend's product.
         h = self._norm(x, "attn_norm").reshape(rows * length, -1)
-        y = product(h, self._weight("qkv_proj", h.dtype))
+        y = self._product(h, "qkv_proj")
         factors = self._factors(("q", "k", "v"), h.dtype)
         if self.lora is not None and factors:
             y = y + joined_term(
@@ -433,7 +454,10 @@ class Transformer(nnx.Module):
         return jax.lax.scan(step, x, params)[0]
 
     def logits(
-        self, hidden: Float[Array, "*batch width"], head: Float[Array, "width vocab"] | None = None
+        self,
+        hidden: Float[Array, "*batch width"],
+        head: Array | None = None,
+        scale: Float[Array, " vocab"] | None = None,
     ) -> Float[Array, "*batch vocab"]:
         """Computes logits in float32, for small inputs (training uses `models.logprobs`).
 
@@ -441,8 +465,13 @@ class Transformer(nnx.Module):
             hidden: [..., width] final hidden states.
             head: [width, vocab], `gathered_head(dtype).T` computed once for a loop; None computes
                 it.
+            scale: [vocab] scale of each token's column in a quantised head.
         """
         head = self.gathered_head(hidden.dtype).T if head is None else head
-        logits = jnp.einsum("...d,dv->...v", hidden, head, preferred_element_type=jnp.float32)
+        logits = (
+            jnp.einsum("...d,dv->...v", hidden, head, preferred_element_type=jnp.float32)
+            if scale is None
+            else scaled_product(hidden, head, scale)
+        )
         cap = self.config.logit_softcap
         return cap * jnp.tanh(logits / cap) if cap else logits

@@ -8,6 +8,8 @@ functions of the data and are not differentiated.
 
 from __future__ import annotations
 
+import math
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
@@ -121,6 +123,8 @@ def clip_metrics(
 QUANTILES = {"q01": 0.01, "q50": 0.5, "q99": 0.99}
 # Lower ends of the histogram's bins, in policy versions; the last is open.
 STALENESS_BINS = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256)
+# Nats beyond which a token's ratio is outside [0.8, 1.25]; log 1.25 = -log 0.8.
+TAIL = math.log(1.25)
 
 
 def batch_diagnostics(logprobs: Float[Array, "..."], batch: Batch) -> dict[str, Scalar]:
@@ -140,14 +144,12 @@ def batch_diagnostics(logprobs: Float[Array, "..."], batch: Batch) -> dict[str, 
         log_ratio_q01, log_ratio_q50, log_ratio_q99: quantiles of d over tokens, before any limit or
             truncation.
         And where the batch says how stale its responses are, for each bin of the histogram, named
-            by
-        its first and last version (staleness_0, staleness_1, staleness_2_3, ..., staleness_256_up),
-        the share of tokens in it, and kl_behavior_k3_staleness_... the mean of rho - 1 - d over
-            them,
-        0 where there is none; and sampler_gap_mean, sampler_gap_max of |d| over the tokens of the
-        policy itself (staleness 0), which only
-        differ by how the sampler and the learner compute: rounding, and what a narrower dtype
-            loses.
+        by its first and last version (staleness_0, staleness_1, staleness_2_3, ...,
+        staleness_256_up), the share of tokens in it, and kl_behavior_k3_staleness_... the mean of
+        rho - 1 - d over them, 0 where there is none; and over the tokens of the policy itself
+        (staleness 0), which only differ by how the sampler and the learner compute (rounding, and
+        what a narrower dtype loses): sampler_gap_mean and sampler_gap_max of |d|; sampler_gap_kl,
+        the mean of rho - 1 - d; and sampler_gap_tail, the share with |d| above `TAIL`.
     """
     if batch.old_logprobs is None:
         return {}
@@ -199,6 +201,8 @@ def _by_staleness(
     metrics = {
         "sampler_gap_mean": jnp.sum(gap) / jnp.maximum(counts[0], 1),
         "sampler_gap_max": jnp.max(gap, initial=0),
+        "sampler_gap_tail": jnp.sum(gap > TAIL) / jnp.maximum(counts[0], 1),
+        "sampler_gap_kl": divergences[0] / jnp.maximum(counts[0], 1),
     }
     for index, first in enumerate(STALENESS_BINS):
         following = STALENESS_BINS[index + 1] if index + 1 < len(STALENESS_BINS) else None

@@ -36,6 +36,10 @@ RULES: dict[str, tuple[str | None, ...]] = {
     "gate_proj": (None, "fsdp", "tensor"),
     "up_proj": (None, "fsdp", "tensor"),
     "down_proj": (None, "tensor", "fsdp"),
+    # Scales of quantised matrices, [layers, out] and [vocab].
+    **{f"{p}_proj_scale": (None, "tensor") for p in ("qkv", "gate", "up")},
+    **{f"{p}_proj_scale": (None, "fsdp") for p in ("o", "down")},
+    "head_scale": ("tensor",),
     # Low-rank terms [layers, in, rank] and [layers, rank, out]: cut where their projection is.
     **{f"{p}_lora_a": (None, "fsdp", None) for p in ("q", "k", "v", "gate", "up")},
     **{f"{p}_lora_b": (None, None, "tensor") for p in ("q", "k", "v", "gate", "up")},

@@ -34,7 +34,7 @@ class SamplerCall:
         batch: the prompts.
         distribution: of each token.
         max_concurrent: largest number of completions decoded side by side; all if None.
-        cache_dtype: dtype of keys and values; the head's if None.
+        cache_dtype: dtype of keys and values; the activations' if None.
         steps: most decode steps of one program.
 
     Attributes:
@@ -69,7 +69,7 @@ class SamplerCall:
             max_concurrent=max_concurrent,
             max_new_tokens=batch.max_new_tokens,
             prompt_tokens=batch.prompts.shape[1],
-            cache_dtype=cache_dtype or str(weights.head.dtype),
+            cache_dtype=cache_dtype or str(weights.dtype),
             steps=steps,
         )
         self.columns = min(FIRST_COLUMNS, bucket(batch.max_new_tokens))

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 
+import grre_jax
 from grre_jax.domains import one_of
 from grre_jax.sampling.params import SamplingParams, number
 
 CACHE_DTYPES = ("float32", "bfloat16", "int8")
+WEIGHT_DTYPES = ("int8", "fp8")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,6 +27,9 @@ class SamplingConfig(SamplingParams):
             the next takes its place. 0 for all of a call.
         cache_dtype ("float32", "bfloat16", "int8" or empty): type of the cached keys and values;
             that of the activations if empty.
+        weight_dtype ("int8", "fp8" or empty): rounds the matrices that sample, with a scale per
+            output, from the policy's weights whenever they change; not rounded if empty. The
+            rounded policy is another behaviour policy: its own log-probs are stored.
     """
 
     max_new_tokens: int = number(8, 1)
@@ -33,7 +38,14 @@ class SamplingConfig(SamplingParams):
     prompts_per_call: int = number(16, 1)
     max_concurrent: int = number(0, 0)
     cache_dtype: str = ""
+    weight_dtype: str = ""
 
     def __post_init__(self):
         super().__post_init__()
-        one_of(self, cache_dtype=("", *CACHE_DTYPES))
+        one_of(self, cache_dtype=("", *CACHE_DTYPES), weight_dtype=("", *WEIGHT_DTYPES))
+
+    @property
+    def engine(self) -> str:
+        """Name of the sampler, as rollouts record it: with version and dtype of rounded weights."""
+        rounded = f" weights={self.weight_dtype}" if self.weight_dtype else ""
+        return f"grre_jax.sampling {grre_jax.__version__}{rounded}"

@@ -14,7 +14,6 @@ import jax.numpy as jnp
 from flax import nnx
 from jax.sharding import Mesh
 
-import grre_jax
 from grre_jax import models, objectives, parallel, tasks
 from grre_jax.errors import DataError, UsageError
 from grre_jax.models.checkpoints import adapters
@@ -107,7 +106,7 @@ class Parts:
             "model": self.config.model.path or "new",
             "checkpoint": "",
             "reward": reward_name(self.task),
-            "engine": f"grre_jax.sampling {grre_jax.__version__}",
+            "engine": self.config.sampling.engine,
             "dtype": self.config.model.compute_dtype or self.config.model.dtype,
             "run": self.config.name,
             "contains": [source] if (source := getattr(self.task, "training_source", None)) else [],

@@ -135,11 +135,16 @@ def test_diagnostics_of_the_whole_batch(example):
         sum(value for name, value in metrics.items() if name.startswith("staleness")), 1
     )
     gap = np.abs(tokens[ages == 0])
-    np.testing.assert_allclose(
-        [metrics["sampler_gap_mean"], metrics["sampler_gap_max"]],
-        [gap.mean(), gap.max()],
-        rtol=1e-10,
-    )
+    fresh = tokens[ages == 0]
+    expected = {
+        "mean": gap.mean(),
+        "max": gap.max(),
+        "kl": np.mean(np.exp(fresh) - 1 - fresh),
+        "tail": np.mean((np.exp(fresh) < 0.8) | (np.exp(fresh) > 1.25)),
+    }
+    assert 0 < expected["tail"] < 1
+    for name, value in expected.items():
+        np.testing.assert_allclose(metrics[f"sampler_gap_{name}"], value, rtol=1e-10)
 
 
 def test_diagnostics_of_an_empty_batch_and_of_one_without_behavior_logprobs():

@@ -54,7 +54,7 @@ from grre_jax.sampling.distributions.distribution import SamplingDistribution
 def new_state(shape: Shape, weights: Weights, columns: int) -> State:
     """Returns a state without prompts: idle decode slots and empty caches of `columns` tokens."""
     model = weights.model
-    c, dtype = model.config, model.compute_dtype or weights.head.dtype
+    c, dtype = model.config, weights.dtype
     size = (shape.shards, shape.prompt_slots)
 
     def integers(value, *more):
@@ -191,8 +191,8 @@ def advance(
             decode slots; 0 for none, and if all are resident.
         first: make a single step, which draws the first token of every completion.
     """
-    model = weights.model
-    blocks, steps = weights.blocks, 1 if first else shape.steps
+    weights = weights.before_loop()
+    model, blocks, steps = weights.model, weights.blocks, 1 if first else shape.steps
     trace = _no_draws(shape, steps)
     # Before the loop, which would compute the cosines again for every layer and head.
     columns = state.own[0].tokens - shape.prompt_columns
@@ -210,7 +210,7 @@ def advance(
             hidden = _hidden_at_slots(state).reshape(-1, state.hidden.shape[-1])
         else:
             state, hidden = _decoded(shape, model, blocks, rotary, state)
-        logits = model.logits(hidden, weights.head)
+        logits = model.logits(hidden, weights.head, weights.head_scale)
         uniforms = (
             _uniforms(shape, state, jnp.zeros(1, jnp.int32))[0] if ahead is None else ahead[n]
         )

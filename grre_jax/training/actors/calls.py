@@ -74,11 +74,14 @@ def call_of(settings: SamplingConfig, questions: int) -> Call:
 
 
 def evaluation_settings(config: Config) -> SamplingConfig:
-    """Returns the settings of an evaluation: its own, and sampling's for the others."""
+    """Returns the settings of an evaluation: its own, and sampling's for the others, but weights
+    that are not rounded: the policy that is trained is measured.
+    """
     evaluation = config.evaluation
     own = {name: getattr(evaluation, name) for name in SamplingParams.names()}
     own["max_new_tokens"] = evaluation.max_new_tokens or config.sampling.max_new_tokens
-    return dataclasses.replace(config.sampling, group_size=evaluation.num_samples, **own)
+    own |= {"group_size": evaluation.num_samples, "weight_dtype": ""}
+    return dataclasses.replace(config.sampling, **own)
 
 
 def greedy_settings(settings: SamplingConfig) -> SamplingConfig:

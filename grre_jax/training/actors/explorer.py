@@ -8,12 +8,10 @@ from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 from jax.sharding import Mesh
 
-import grre_jax
 from grre_jax import sampling
 from grre_jax.errors import DataError
 from grre_jax.parallel import mesh as meshes
@@ -27,7 +25,6 @@ from grre_jax.tasks import Question, Task, Tokenizer
 from grre_jax.tasks.judging import InProcess, Judge, Judged
 from grre_jax.training.actors.calls import Call, call_of
 
-ENGINE = f"grre_jax.sampling {grre_jax.__version__}"
 FINISH_NAMES = {sampling.FINISH_STOP: "stop", sampling.FINISH_LENGTH: "length"}
 
 
@@ -155,10 +152,9 @@ class Explorer:
             return []
         size = Call(size, self.config).filled(meshes.row_devices(self.mesh))
         model = nnx.merge(self.graph, params)
-        dtype = str(jnp.dtype(model.compute_dtype or model.embed[...].dtype))
         with meshes.use(self.mesh):
-            weights = sampling.prepared(model)
-        groups = []
+            weights = sampling.prepared(model, self.config.weight_dtype)
+        groups, dtype = [], str(weights.dtype)
         for questions, positions in calls:
             drawn = self._draw(weights, list(questions), list(positions), size, attempt)
             groups += self._groups(drawn, policy_version, attempt, dtype)
@@ -240,7 +236,7 @@ class Explorer:
             "policy_version": np.full(count, policy_version),
             "seed": self.seed,
             "logprob_dtype": dtype,
-            "engine": ENGINE,
+            "engine": self.config.engine,
         }
         groups = []
         for i, words, verdicts in zip(drawn.recorded, texts, judged, strict=True):

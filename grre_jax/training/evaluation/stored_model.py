@@ -116,6 +116,11 @@ def _configuration(path: Path, overrides: Sequence[str]) -> Config:
             f"an evaluation does not use {', '.join(f'sampling.{name}' for name in drawn)}: give"
             f" evaluation.{', evaluation.'.join(REPLACED[name] for name in drawn)}"
         )
+    if config.sampling.weight_dtype:
+        raise UsageError(
+            "an evaluation uses the model's own weights: leave out sampling.weight_dtype, or give"
+            " model.dtype"
+        )
     return config
 
 

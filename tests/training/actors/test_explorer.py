@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from grre_jax import rollouts
+from grre_jax import objectives, rollouts
 from grre_jax.errors import DataError
 from grre_jax.random_streams import Purpose
 from grre_jax.tasks import Verdict
@@ -99,6 +99,28 @@ def test_log_probs_mean_what_they_say(explorer, groups):
             group.sampling_logprobs >= group.behavior_logprobs - 1e-5
         ).all()  # top_k makes what it keeps likelier
     assert max((g.sampling_logprobs - g.behavior_logprobs).max() for g in groups) > 1e-3
+
+
+@pytest.mark.parametrize("dtype", ["", "int8"])
+def test_rounded_weights_are_another_behaviour_policy(explorer, dtype):
+    explorer, params = explorer
+    settings = dataclasses.replace(explorer.config, weight_dtype=dtype)
+    sampler = dataclasses.replace(explorer, config=settings)
+    found = sampler.groups(params, [explorer.task.question(0)], [0], policy_version=0)
+    (learner,) = score_groups(explorer.graph, params, found, explorer.mesh, temperature=0.9)
+    batch = objectives.padded_batch(
+        advantages=np.zeros(1),
+        mask=np.ones((1, learner.size)),
+        groups=np.zeros(1, int),
+        old_logprobs=found[0].behavior_logprobs[None],
+        staleness=np.zeros(1),
+    )
+    gap = objectives.batch_diagnostics(learner[None], batch)
+    assert found[0].engine == settings.engine and settings.engine.endswith("int8") == bool(dtype)
+    if dtype:
+        assert gap["sampler_gap_mean"] > 1e-4 and gap["sampler_gap_kl"] > 1e-8
+    else:
+        assert gap["sampler_gap_max"] < 1e-5 and gap["sampler_gap_tail"] == 0
 
 
 def test_min_p_leaves_out_what_is_unlikely(explorer):

@@ -111,6 +111,7 @@ def test_greedy_answers_agree(model):
             ["--sampling.temperature", "0.5"],
             r"sampling\.temperature: give evaluation\.temperature",
         ),
+        (["--sampling.weight-dtype", "int8"], r"leave out sampling\.weight_dtype"),
         (
             ["--evaluation.max-new-tokens", "3000"],
             "the longest question has 4 tokens, .* more than the 2048 that the model was made for",

@@ -1,0 +1,96 @@
+"""A sampler with rounded weights is a policy of its own."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+from flax import nnx
+
+from grre_jax import sampling
+from grre_jax.models.quantised import quantise
+from grre_jax.sampling import SamplingConfig, SamplingParams
+from grre_jax.sampling.decoding.weights import Weights
+
+PROMPTS, TIME = [[1, 2, 3], [4, 6], [7]], 6
+
+
+@pytest.fixture(scope="module")
+def model(tiny):
+    return tiny(tie_embeddings=False, eos_ids=())
+
+
+def rounded(model, name):
+    """The model with matrices that went through `quantise`; the embedding is not among them."""
+    graph, params = nnx.split(model)
+
+    def one(path, x):
+        names = {str(getattr(entry, "key", "")) for entry in path}
+        if x.ndim != 3 and "head" not in names:
+            return x
+        axis = -1 if "head" in names else -2
+        values, scale = quantise(x, name, axis)
+        return values.astype(x.dtype) * np.expand_dims(scale, axis)
+
+    return nnx.merge(graph, jax.tree_util.tree_map_with_path(one, params))
+
+
+def drawn(weights):
+    options = dict(key=jax.random.key(2), group_size=2)
+    return sampling.sample(weights, PROMPTS, SamplingParams(max_new_tokens=TIME), **options)
+
+
+def scored(model, samples):
+    """[prompts, samples, time] log-probs of the completions, from whole rows without a cache."""
+    found = np.zeros(samples.tokens.shape, np.float32)
+    for i, prompt in enumerate(PROMPTS):
+        rows = np.concatenate(
+            [np.tile(prompt, (2, 1)), np.asarray(samples.tokens[i])], axis=1
+        ).astype(np.int32)
+        logprobs = jax.nn.log_softmax(model.logits(model(rows)), axis=-1)[:, len(prompt) - 1 : -1]
+        found[i] = np.take_along_axis(logprobs, rows[:, len(prompt) :, None], -1)[..., 0]
+    return found
+
+
+@pytest.mark.parametrize("name", ["int8", "fp8"])
+def test_log_probs_are_those_of_the_rounded_policy(model, name):
+    samples = drawn(sampling.prepared(model, name))
+    own, learner = scored(rounded(model, name), samples), scored(model, samples)
+    np.testing.assert_allclose(samples.behavior_logprobs, own, atol=1e-5)
+    gap = np.abs(samples.behavior_logprobs - learner).max()
+    assert 1e-3 < gap < (0.2 if name == "int8" else 0.8)
+
+
+def test_a_loop_that_reads_the_stored_numbers_draws_the_same(model, monkeypatch):
+    weights = sampling.prepared(model, "int8")
+    expected = drawn(weights)
+    assert weights.before_loop().head.dtype == np.float32  # on a CPU
+    monkeypatch.setattr(Weights, "before_loop", lambda self: self)
+    sampling.decoding.engine.advance.clear_cache()
+    got = drawn(weights)
+    assert (got.tokens == expected.tokens).all()
+    np.testing.assert_allclose(got.behavior_logprobs, expected.behavior_logprobs, atol=1e-5)
+
+
+def test_matrices_alone_are_rounded(model):
+    weights, float32 = sampling.prepared(model, "int8"), sampling.prepared(model)
+    vectors = sum(x.nbytes for x in jax.tree.leaves(float32.layers) if x.ndim == 1)
+    columns = sum(x.shape[1] for x in jax.tree.leaves((float32.layers, float32.head)) if x.ndim > 1)
+    matrices = float32.bytes_by_dtype["float32"] - vectors
+    assert weights.bytes_by_dtype == {"int8": matrices // 4, "float32": vectors + 4 * columns}
+    assert weights.dtype == np.float32 and weights.params is not None
+
+
+@pytest.mark.parametrize("name", ["int4", "float32", None])
+def test_unknown_dtypes_are_refused(model, name):
+    with pytest.raises(ValueError, match=f"weight_dtype: expected .*int8, fp8.*{name}"):
+        sampling.prepared(model, name)
+    with pytest.raises(ValueError, match=f"weight_dtype: expected .*int8, fp8.*{name}"):
+        SamplingConfig(weight_dtype=name)
+
+
+def test_rollouts_name_the_dtype():
+    plain = SamplingConfig().engine
+    assert (
+        dataclasses.replace(SamplingConfig(), weight_dtype="fp8").engine == f"{plain} weights=fp8"
+    )
