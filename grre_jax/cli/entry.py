@@ -139,6 +139,7 @@ def _add_training(commands: argparse._SubParsersAction) -> None:
         """
         --topology SLICE!: generation and sizes of a slice: v5e:16x16, v5p:4x4x4
         --program step|sampler|evaluation: only this one; all programs of the run if not given
+        --verify-seconds X [0]: time that judging one completion takes a process, for the whole step
         --json: print one JSON object
         """,
         description="Compiles the train step and the calls of the sampler, training's and"
@@ -220,9 +221,9 @@ def _compile(known: argparse.Namespace, rest: list[str]) -> int:
     programs = {"step": ("train step",), None: ()}.get(known.program, (known.program,))
     found = compiler.compile_run(configured(known, rest), known.topology, programs=programs)
     if known.json:
-        print(json.dumps(compile_report.as_dict(*found), indent=2))
+        print(json.dumps(compile_report.as_dict(*found, known.verify_seconds), indent=2))
     else:
-        print(compile_report.as_text(*found))
+        print(compile_report.as_text(*found, known.verify_seconds))
     return 0 if all(report.fits for report in found[-1]) else 1
 
 

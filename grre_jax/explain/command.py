@@ -56,7 +56,8 @@ def explanation(config: Config, steps: int) -> dict[str, Any]:
 
     Returns:
         "run"; "step", the composition of one; "rows", `timeline.Stretch`es; "sampling_versions";
-        "calls" of the sampler on one device ("training", its different sizes, and "evaluation");
+        "calls" of the sampler on one device of unknown memory ("training", its different sizes,
+        and "evaluation"); "version", the calls of one and the steps that they serve;
         "staleness", {"fresh" and "replayed": {age: groups}, "unknown": groups}; "objective", an
         `ObjectiveReport`; "warnings".
 
@@ -64,6 +65,7 @@ def explanation(config: Config, steps: int) -> dict[str, Any]:
         UsageError: an objective that cannot be used with the run's data.
     """
     from grre_jax.planner.compile import call_summary
+    from grre_jax.planner.rl_step import VersionCalls
     from grre_jax.training.actors.calls import evaluation_calls, training_calls
     from grre_jax.training.build import build_objective
 
@@ -94,6 +96,7 @@ def explanation(config: Config, steps: int) -> dict[str, Any]:
             kind: [call_summary(call, 1, "float32") for call in some]
             for kind, some in calls.items()
         },
+        "version": dataclasses.asdict(VersionCalls.of(config)) if config.samples else None,
         "staleness": staleness | {"unknown": steps * unknown},
         "objective": dataclasses.asdict(objective_report(config, objective, first_stale)),
         "warnings": run_warnings(config, objective, first_stale),
@@ -127,6 +130,17 @@ def _parts(report: dict[str, Any]) -> Iterator[Any]:
     if report["rows"]:
         yield make_table(_COLUMNS, _stretches(report["rows"]), "What each step trains on")
         yield f"{report['sampling_versions']} of {run['steps']} policy versions sample."
+    if version := report["version"]:
+        side = (
+            f"explorers sample {version['ahead']} steps ahead, beside the learner"
+            if version["ahead"]
+            else "sampling and training take turns"
+        )
+        share = version["calls"] / version["steps"]
+        yield (
+            f"A version samples {version['positions']:,} prompts in {version['calls']} calls for"
+            f" {version['steps']} steps, {share:.3g} calls a step; {side}."
+        )
     for kind, calls in report["calls"].items():
         yield from (f"{kind.title()} samples in {described(call)}." for call in calls)
     ages = list(_ages(report["staleness"]))

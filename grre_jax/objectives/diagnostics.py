@@ -108,8 +108,7 @@ def clip_metrics(
 
     Returns:
         clip_fraction, and its two parts clip_fraction_positive and clip_fraction_negative by the
-            sign
-        of A (a zero advantage is never clipped).
+        sign of A (a zero advantage is never clipped).
     """
     positive = masked_share((~unclipped & (advantages > 0)).astype(tokens.dtype), mask, tokens)
     negative = masked_share((~unclipped & (advantages < 0)).astype(tokens.dtype), mask, tokens)

@@ -20,7 +20,9 @@ from grre_jax.parallel.mesh import row_devices
 from grre_jax.planner.abstract import AbstractRun, abstract_run, bytes_a_device
 from grre_jax.planner.hardware.topology import Topology, topology
 from grre_jax.planner.program import costs, roofline
-from grre_jax.training.actors.calls import Call, evaluation_calls, training_calls
+from grre_jax.sampling.distributions.distribution import idle_scopes
+from grre_jax.sampling.memory import USABLE
+from grre_jax.training.actors.calls import Call, evaluation_calls, fitting, training_calls
 from grre_jax.training.config.run import Config
 
 # What the runtime keeps of a chip's memory: the compiler calls 15.75 GiB of v5e's 16 available.
@@ -127,6 +129,7 @@ def compile_run(
         raise UsageError(_WHY_NOT[missing[0]])
     slice_ = topology(name)
     run = abstract_run(config, slice_.devices)
+    known = {program: call and call_on(run, slice_, call) for program, call in known.items()}
     shapes = {program: run.shape_of(call) if call else None for program, call in known.items()}
     if not programs:  # an evaluation that samples in training's shape is training's program
         known = {
@@ -139,6 +142,13 @@ def compile_run(
         run,
         [_report(program, run, slice_, known[program]) for program in programs or known],
     )
+
+
+def call_on(run: AbstractRun, slice_: Topology, call: Call) -> Call:
+    """Returns a call as the run makes it on the slice: with as many rows as fit."""
+    capacity = USABLE * (slice_.chip.hbm_bytes - RESERVED_BYTES)
+    rows = fitting(run.config, call.settings, run.model, run.mesh, capacity)
+    return dataclasses.replace(call, rows=rows)
 
 
 _WHY_NOT = {
@@ -193,7 +203,8 @@ def _report(program: str, run: AbstractRun, slice_: Topology, call: Call | None 
         )
     seconds = time.perf_counter() - start
     memory = _memory(run, program, compiled.memory_analysis())
-    cost = roofline.analyse(compiled.as_text(), slice_.torus(run.mesh))
+    idle = idle_scopes(call.settings) if call else ()
+    cost = roofline.analyse(compiled.as_text(), slice_.torus(run.mesh), idle)
     mfu = model_flops / (cost.seconds * len(slice_.devices) * slice_.chip.peak_flops)
     fits = memory.total <= capacity
     words = () if fits else advice(run, program, memory, call)
@@ -308,8 +319,9 @@ def advice(
             " parameters and optimiser state cut over all chips"
         )
     if call:
-        if (prompts := call.filled(ways)) > ways:
-            found.append(f"--sampling.prompts_per_call {max(ways, prompts // 2)}: half the caches")
+        shape = run.shape_of(call)
+        if (rows := shape.decode_slots * shape.shards) > ways:
+            found.append(f"--sampling.max_concurrent {max(ways, rows // 2)}: half the caches")
         return (
             *found,
             f"--mesh.tensor {2 * mesh['tensor']}: weights, heads and caches cut further",

@@ -6,15 +6,21 @@ import dataclasses
 from typing import Any
 
 from grre_jax.planner.abstract import AbstractRun
-from grre_jax.planner.compile import ASSUMPTIONS, Report
+from grre_jax.planner.compile import ASSUMPTIONS, RESERVED_BYTES, Report, call_on
 from grre_jax.planner.hardware.topology import Topology
 from grre_jax.planner.program.costs import BOUNDS
+from grre_jax.planner.rl_step import RLStep, of_reports
+from grre_jax.planner.sampler_curve import Point, best, curve
+from grre_jax.training.actors.calls import training_calls
 
 PLACES = 12  # how many places of the program are listed
 
 
-def as_dict(slice_: Topology, run: AbstractRun, reports: list[Report]) -> dict[str, Any]:
+def as_dict(
+    slice_: Topology, run: AbstractRun, reports: list[Report], verify_seconds: float = 0.0
+) -> dict[str, Any]:
     """The whole result in plain types: bytes, seconds, FLOPs."""
+    step = of_reports(run, slice_, reports, verify_seconds)
     return {
         "config": run.config.name,
         "topology": slice_.name,
@@ -23,7 +29,19 @@ def as_dict(slice_: Topology, run: AbstractRun, reports: list[Report]) -> dict[s
         "parameters": run.model.num_parameters,
         "assumptions": list(ASSUMPTIONS),
         "programs": [_program(report, slice_) for report in reports],
+        "step": step.as_dict() if step else None,
+        "sampler_curve": [dataclasses.asdict(point) for point in _curve(slice_, run)],
     }
+
+
+def _curve(slice_: Topology, run: AbstractRun) -> list[Point]:
+    """Returns the curve of the run's largest call; empty if the run samples nothing."""
+    capacity = int(slice_.chip.hbm_bytes) - RESERVED_BYTES
+    return [
+        point
+        for call in training_calls(run.config)[:1]
+        for point in curve(run, slice_, call_on(run, slice_, call), capacity)
+    ]
 
 
 def _program(report: Report, slice_: Topology) -> dict[str, Any]:
@@ -57,7 +75,9 @@ def _program(report: Report, slice_: Topology) -> dict[str, Any]:
     }
 
 
-def as_text(slice_: Topology, run: AbstractRun, reports: list[Report]) -> str:
+def as_text(
+    slice_: Topology, run: AbstractRun, reports: list[Report], verify_seconds: float = 0.0
+) -> str:
     """The result for a reader."""
     chip, shape = slice_.chip, run.shape
     axes = (
@@ -77,6 +97,9 @@ def as_text(slice_: Topology, run: AbstractRun, reports: list[Report]) -> str:
     ]
     for report in reports:
         lines += ["", *_lines(report, slice_)]
+    step, points = of_reports(run, slice_, reports, verify_seconds), _curve(slice_, run)
+    lines += ["", *_step_lines(step)] if step else []
+    lines += ["", *_curve_lines(points)] if points else []
     return "\n".join([*lines, "", "assumed: " + "; ".join(ASSUMPTIONS) + "."])
 
 
@@ -122,6 +145,44 @@ def _lines(report: Report, slice_: Topology) -> list[str]:
         f"  {_seconds(seconds):>9}  {where}" for where, seconds in cost.where.most_common(PLACES)
     ]
     lines += [f"  NOT COSTED: {problem}" for problem in sorted(cost.problems)]
+    return lines
+
+
+def _step_lines(step: RLStep) -> list[str]:
+    """A whole step: its parts, and what it costs in turn and overlapped."""
+
+    def cost(name: str, values: dict[str, float]) -> str:
+        return (
+            f"{name}: {_seconds(values['seconds'])} a step, {values['chip_seconds']:,.0f}"
+            f" chip-seconds, {values['tokens_per_second_per_chip']:,.0f} tokens/s a chip, MFU"
+            f" {100 * values['mfu']:.1f}%"
+        )
+
+    lines = [
+        cost("whole step, sampling and training in turn on these chips", step.summary()),
+        f"  sampling {_seconds(step.sampling)}, training {_seconds(step.training)}; a version"
+        f" samples for {step.interval} steps",
+        *(
+            f"  {_seconds(part.seconds):>9}  {part.name}, bound by {part.resource}"
+            for part in step.parts
+        ),
+    ]
+    if step.ahead:
+        name = "overlapped, the learner and explorers on a slice each"
+        lines.append(cost(name, step.summary(overlapped=True)))
+    return lines
+
+
+def _curve_lines(points: list[Point]) -> list[str]:
+    """The curve as a table, with its best point."""
+    chosen = best(points)
+    lines = ["sampler by rows a device, by arithmetic: tokens/s a chip, memory a chip, bound by"]
+    for point in points:
+        mark = " <- best" if point is chosen else "" if point.fits else " does not fit"
+        lines.append(
+            f"  {point.rows:>6,} rows {point.tokens_per_second_per_chip:>10,.0f}"
+            f" {_bytes(point.bytes):>11}  {point.resource}{mark}"
+        )
     return lines
 
 

@@ -124,8 +124,10 @@ class SamplerCall:
             )
             self._state = state = engine.compact_slots(shape, self.shape, state)
         if report.generated > self.columns:
-            own = engine.grow_ring(self.shape, state.own)
-            self._state, self.columns = dataclasses.replace(state, own=own), self.columns * 2
+            # Layer by layer, so that only one layer's old and new buffers exist at once.
+            for layer, own in enumerate(state.own):
+                state.own[layer] = engine.grow_ring(self.shape, own)
+            self.columns *= 2
         elif (
             not shape.resident
             and self.columns > FIRST_COLUMNS

@@ -21,10 +21,12 @@ class SamplingConfig(SamplingParams):
             same temperature. Ratios use untruncated log-probs in any case.
         group_size (at least 1): completions per prompt (K).
         max_prompt_tokens (at least 1): longest prompt; a longer one is an error.
-        prompts_per_call (at least 1): prompts sampled at once; their completions are decoded side
-            by side.
-        max_concurrent (at least 0): most completions decoded side by side; when one ends,
-            the next takes its place. 0 for all of a call.
+        prompts_per_call (at least 0): prompts of one call of the sampler; 0 for all that a policy
+            version samples, at most 2,048.
+        max_concurrent (at least 0): most completions of a call decoded side by side, over all
+            devices; when one ends, the next takes its place. 0 for as many as fit in the devices'
+            memory beside the weights and the train state, and 256 a device where that is not
+            known, as on a CPU.
         cache_dtype ("float32", "bfloat16", "int8" or empty): type of the cached keys and values;
             that of the activations if empty.
         weight_dtype ("int8", "fp8" or empty): rounds the matrices that sample, with a scale per
@@ -35,7 +37,7 @@ class SamplingConfig(SamplingParams):
     max_new_tokens: int = number(8, 1)
     group_size: int = number(8, 1)
     max_prompt_tokens: int = number(16, 1)
-    prompts_per_call: int = number(16, 1)
+    prompts_per_call: int = number(0, 0)
     max_concurrent: int = number(0, 0)
     cache_dtype: str = ""
     weight_dtype: str = ""

@@ -26,6 +26,7 @@ from grre_jax.training import build, run_folder
 from grre_jax.training import optimizer as training_optimizer
 from grre_jax.training import state as training_state
 from grre_jax.training.actors import registry
+from grre_jax.training.actors.calls import fitting
 from grre_jax.training.actors.explorer import Explorer
 from grre_jax.training.actors.lease import Lease
 from grre_jax.training.actors.supply import (
@@ -190,7 +191,9 @@ def _plan(config: Config, role: Role, *, resume: bool) -> _Plan:
 def make_explorer(parts: build.Parts, graph: Any) -> Explorer:
     """Returns the explorer that samples a run's training data; `graph` is of its model."""
     config, of_run = parts.config, (parts.task, parts.tokenizer)
-    return Explorer(graph, *of_run, config.sampling, parts.mesh, config.seed, judge=parts.judge)
+    rows = fitting(config, config.sampling, parts.model.config, parts.mesh)
+    options = {"judge": parts.judge, "rows": rows}
+    return Explorer(graph, *of_run, config.sampling, parts.mesh, config.seed, **options)
 
 
 def _own_rollouts(config: Config) -> Source | None:

@@ -12,6 +12,7 @@ from grre_jax.parallel import processes
 from grre_jax.storage.store_path import StorePath
 from grre_jax.tasks import Question
 from grre_jax.training import build
+from grre_jax.training.actors.calls import call_of
 from grre_jax.training.actors.explorer import encoded_prompt
 from grre_jax.training.config.run import Config
 from grre_jax.training.evaluation.evaluate import check_best, refuse_contaminated
@@ -88,7 +89,7 @@ def check_prompts(parts: build.Parts, questions: Iterable[Question] | None = Non
     config, limit = parts.config, parts.config.sampling.max_prompt_tokens
     if questions is None and config.samples:
         first = config.schedule.sampled(0, config.training.steps)
-        questions = map(parts.task.question, first[: config.sampling.prompts_per_call])
+        questions = map(parts.task.question, first[: call_of(config.sampling, len(first)).prompts])
     for question in questions or ():
         encoded_prompt(question, parts.tokenizer, limit, parts.model.config.vocab_size)
 

@@ -127,6 +127,7 @@ def explore_run(config: Config, role: ExplorerRole, *, console: Any = None) -> i
     first = processes.is_first()
     console = console if console and first else make_console(quiet=not first)
     check_roles(config, role.free)
+    _require_shares(config, role.count)
     parts = build.build(config)
     preflight.check_prompts(parts)  # before the wait for a learner
     if role.free:
@@ -161,6 +162,16 @@ def explore_run(config: Config, role: ExplorerRole, *, console: Any = None) -> i
             f" {work.parts.config.training.steps} steps: {sealed} groups sealed by this process"
         )
     return sealed
+
+
+def _require_shares(config: Config, count: int) -> None:
+    """Raises UsageError if several explorers would share calls of whole versions."""
+    if count > 1 and not config.sampling.prompts_per_call:
+        raise UsageError(
+            "sampling.prompts_per_call: 0 makes one call of all that a version samples, which"
+            f" --explorers {count} cannot share: give the learner and all explorers a number of"
+            f" prompts, such as {max(config.training.prompts_per_step // count, 1)}"
+        )
 
 
 class _Explorer:

@@ -270,7 +270,7 @@ def test_advice_names_fields_with_values(run):
         line.startswith("--model.remat projections") for line in found
     )
     assert any(
-        line.startswith("--sampling.prompts_per_call 8")
+        line.startswith("--sampling.max_concurrent 64")
         for line in compile.advice(run, "sampler", memory, training_calls(run.config)[0])
     )
     state = compile.Memory(40, 40, 1, 10, 10, 0, 101)

@@ -10,6 +10,8 @@ from collections import Counter
 
 from grre_jax.planner.program.hlo import Instruction
 
+# The programs that a call of the sampler is made of, by the name that JAX gives their instructions.
+_PROGRAMS = {"jit(_taken_apart)": "weights", "jit(prefill)": "prefill", "jit(advance)": "decode"}
 BOUNDS = ("products", "memory", "kernels", "interconnect", "copies")
 
 
@@ -26,6 +28,7 @@ class Cost:
         collectives: kind -> (count, bytes of the whole arrays, seconds on the links).
         cycles: the compiler's own estimate of all but collectives and kernels.
         where: seconds by place in the program.
+        phases: seconds by (phase of the place, what binds).
         problems: what could not be costed.
     """
 
@@ -36,6 +39,7 @@ class Cost:
     collectives: dict[str, tuple[int, float, float]] = dataclasses.field(default_factory=dict)
     cycles: float = 0.0
     where: Counter = dataclasses.field(default_factory=Counter)
+    phases: Counter = dataclasses.field(default_factory=Counter)
     problems: set[str] = dataclasses.field(default_factory=set)
 
     def add(self, other: Cost, times: int = 1) -> None:
@@ -44,8 +48,9 @@ class Cost:
         self.flops += times * other.flops
         self.hbm_bytes += times * other.hbm_bytes
         self.cycles += times * other.cycles
-        for mine, others in ((self.bound, other.bound), (self.where, other.where)):
-            for key, value in others.items():
+        for name in ("bound", "where", "phases"):
+            mine = getattr(self, name)
+            for key, value in getattr(other, name).items():
                 mine[key] += times * value
         for kind, entry in other.collectives.items():
             self._count(kind, *(times * x for x in entry))
@@ -90,11 +95,15 @@ class Queue:
 
 
 def place(instruction: Instruction) -> str:
-    """Returns the place of an instruction in the program: the pass and the last words of its
-    name, with the shape of a product's result.
+    """Returns the place of an instruction in the program: the phase and the last words of its
+    name, with the shape of a product's result. The phase is a pass of the train step, or a program
+    of the sampler.
     """
     name = instruction.op_name
-    if "rematted_computation" in name:
+    program = next((of for inside, of in _PROGRAMS.items() if inside in name), None)
+    if program:
+        phase = program
+    elif "rematted_computation" in name:
         phase = "recomputed"
     elif "transpose(" in name:
         phase = "backward"
@@ -109,3 +118,8 @@ def place(instruction: Instruction) -> str:
     largest = max(leaves, key=lambda leaf: leaf.bytes, default=None)
     shape = f" {largest.dtype}[{','.join(map(str, largest.dims))}]" if largest is not None else ""
     return f"{phase}: {'/'.join(tail[-2:]) or instruction.opcode}{shape}"
+
+
+def phase_of(where: str) -> str:
+    """Returns the phase of a place, or of a wait for it."""
+    return where.removeprefix("waiting: ").removeprefix("copy for ").partition(": ")[0]

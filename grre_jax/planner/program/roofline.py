@@ -9,7 +9,7 @@ The model, on the optimised and scheduled HLO text of one chip's program:
 - Custom kernels cost what `kernels` knows of them; one that is not known makes the report
   incomplete and is listed.
 - A loop's body counts as often as it runs (`loops`), of a conditional's branches the dearest
-  counts.
+  counts, or the cheapest if the run is known not to take the other.
 - Collectives take what `interconnect` says. Those that the compiler made asynchronous run beside
   what is scheduled between their start and their end, one after the other in the order of their
   starts; what is left at their end is waited for. The others are waited for at once.
@@ -30,7 +30,7 @@ from collections import Counter
 from grre_jax.planner.hardware import interconnect
 from grre_jax.planner.hardware.interconnect import Torus
 from grre_jax.planner.program import flops, hlo, kernels
-from grre_jax.planner.program.costs import Cost, Queue, place
+from grre_jax.planner.program.costs import Cost, Queue, phase_of, place
 from grre_jax.planner.program.hlo import Computation, Instruction
 from grre_jax.planner.program.loops import Trips
 from grre_jax.planner.program.traffic import VIEWS, Traffic
@@ -46,9 +46,11 @@ COLLECTIVES = (
 )
 
 
-def analyse(text: str, torus: Torus) -> Cost:
-    """The cost of the program of an HLO text on one chip of the torus."""
-    return Roofline(hlo.parse(text), torus).program()
+def analyse(text: str, torus: Torus, idle: tuple[str, ...] = ()) -> Cost:
+    """The cost of the program of an HLO text on one chip of the torus; of conditionals within the
+    scopes `idle` the cheapest branch counts.
+    """
+    return Roofline(hlo.parse(text), torus, idle).program()
 
 
 class Roofline:
@@ -57,10 +59,11 @@ class Roofline:
     Args:
         module: an optimised, scheduled module.
         torus: where it runs.
+        idle: scopes of conditionals whose dear branch is not taken.
     """
 
-    def __init__(self, module: hlo.Module, torus: Torus):
-        self.module, self.torus = module, torus
+    def __init__(self, module: hlo.Module, torus: Torus, idle: tuple[str, ...] = ()):
+        self.module, self.torus, self.idle = module, torus, idle
         self.traffic, self.trips = Traffic(module.computations), Trips(module.computations)
         self._costs: dict[str, Cost] = {}
 
@@ -113,12 +116,9 @@ class _Schedule:
                 if branches
                 else [instruction.called(f"{side}_computation") for side in ("true", "false")]
             )
-            self._part(
-                max(
-                    (self.roofline.computation(n.strip().lstrip("%")) for n in names),
-                    key=lambda c: c.seconds,
-                )
-            )
+            idle = any(scope in instruction.op_name for scope in self.roofline.idle)
+            parts = [self.roofline.computation(n.strip().lstrip("%")) for n in names]
+            self._part((min if idle else max)(parts, key=lambda c: c.seconds))
         elif opcode == "call":
             self._part(self.roofline.computation(instruction.called("to_apply")))
         elif opcode.endswith("-start"):
@@ -152,6 +152,7 @@ class _Schedule:
     def _spend(self, seconds: float, bound: str, where: str, **others: float) -> None:
         self.cost.bound[bound] += seconds
         self.cost.where[where] += seconds
+        self.cost.phases[phase_of(where), bound] += seconds
         self._pass(seconds, **others)
 
     def _wait_for_links(self, seconds: float, where: str) -> None:
@@ -253,7 +254,14 @@ class _Schedule:
         name = "calls" if instruction.attribute("calls") else "to_apply"
         part = self.roofline.computation(instruction.called(name))
         self.cost.add(
-            dataclasses.replace(part, seconds=0.0, bound=Counter(), where=Counter(), cycles=0.0)
+            dataclasses.replace(
+                part,
+                seconds=0.0,
+                bound=Counter(),
+                where=Counter(),
+                phases=Counter(),
+                cycles=0.0,
+            )
         )
         if part.collectives:
             self.links.pending[instruction.name] = part.link_seconds

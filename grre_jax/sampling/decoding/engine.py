@@ -358,9 +358,9 @@ def _drawn(
 
 
 @partial(jax.jit, static_argnums=0)
-def grow_ring(shape: Shape, own: list[Cache]) -> list[Cache]:
-    """Returns ring buffers of twice the length."""
-    return [_on_mesh(cache.grown(shape.prompt_columns)) for cache in own]
+def grow_ring(shape: Shape, own: Cache) -> Cache:
+    """Returns a layer's ring buffers of twice the length."""
+    return _on_mesh(own.grown(shape.prompt_columns))
 
 
 @jax.jit

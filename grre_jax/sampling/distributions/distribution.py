@@ -25,6 +25,16 @@ from grre_jax.sampling.distributions.truncation import Temperature, Truncation
 from grre_jax.sampling.distributions.vocabulary import invert
 from grre_jax.sampling.params import SamplingParams
 
+# Scopes of the conditionals that a draw computes only for some settings.
+TRUNCATION, PLAIN_SCORE = "truncation", "plain_score"
+
+
+def idle_scopes(params: SamplingParams) -> tuple[str, ...]:
+    """Returns the scopes whose conditionals compute nothing under these settings."""
+    cuts = params.truncated or params.temperature == 0
+    plain = params.temperature not in (0, 1)
+    return (() if cuts else (TRUNCATION,)) + (() if plain else (PLAIN_SCORE,))
+
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
@@ -141,9 +151,10 @@ class SamplingDistribution:
 
         active = [part.active(blocks.vocab) for part in self.truncations]
         everything = jnp.full_like(top, -jnp.inf), masses
-        threshold, kept_masses = jax.lax.cond(
-            jnp.stack([greedy, *active]).any(), cut, lambda: everything
-        )
+        with jax.named_scope(TRUNCATION):
+            threshold, kept_masses = jax.lax.cond(
+                jnp.stack([greedy, *active]).any(), cut, lambda: everything
+            )
         uniforms = jnp.where(greedy, 0.0, uniforms)
         block = invert(uniforms[:, 0], kept_masses)
         inside = blocks.take(logits, block)
@@ -167,9 +178,10 @@ class SamplingDistribution:
                 )
             )
 
-        policy = jax.lax.cond(
-            (jnp.asarray(self.temperature.value) == 1.0) | greedy, lambda: behavior, plain
-        )
+        with jax.named_scope(PLAIN_SCORE):
+            policy = jax.lax.cond(
+                (jnp.asarray(self.temperature.value) == 1.0) | greedy, lambda: behavior, plain
+            )
         scores = {
             "sampling": jnp.where(greedy, 0.0, sampling),
             "behavior": jnp.where(greedy, 0.0, behavior),

@@ -7,11 +7,32 @@ from __future__ import annotations
 
 import dataclasses
 
+import jax.numpy as jnp
+from jax.sharding import Mesh
+
+from grre_jax.models.config import ModelConfig
+from grre_jax.parallel import processes
 from grre_jax.sampling.call import call_shape
 from grre_jax.sampling.config import SamplingConfig
 from grre_jax.sampling.decoding.state import Shape
+from grre_jax.sampling.memory import (
+    ROWS_WITHOUT_LIMIT,
+    USABLE,
+    device_bytes,
+    fitting_rows,
+    row_bytes,
+    weights_bytes,
+)
 from grre_jax.sampling.params import SamplingParams
+from grre_jax.training import build
 from grre_jax.training.config.run import Config
+
+# Prompts of a call if sampling.prompts_per_call is 0. What is sealed together bounds the groups
+# that a crash can lose and that memory holds.
+MOST_PROMPTS = 2048
+# Copies of the parameters that training keeps: theirs, those that the run started from, and two
+# moments.
+STATE_COPIES = 4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,10 +42,17 @@ class Call:
     Attributes:
         prompts: questions of the call, before padding to as many on every device.
         settings: sampling settings.
+        rows: completions decoded side by side on each device that rows are cut over, if
+            sampling.max_concurrent is 0.
     """
 
     prompts: int
     settings: SamplingConfig
+    rows: int = ROWS_WITHOUT_LIMIT
+
+    def concurrent(self, devices: int) -> int:
+        """Returns the most completions decoded side by side, over all devices."""
+        return self.settings.max_concurrent or self.rows * devices
 
     def filled(self, devices: int) -> int:
         """Returns the prompts that are computed: `prompts`, or the next multiple of the devices
@@ -56,21 +84,69 @@ class Call:
             shards=devices,
             prompts=self.filled(devices) // devices,
             samples=settings.group_size,
-            max_concurrent=settings.max_concurrent or None,
+            max_concurrent=self.concurrent(devices),
             max_new_tokens=settings.max_new_tokens,
             prompt_tokens=settings.max_prompt_tokens,
             cache_dtype=settings.cache_dtype or activations,
         )
 
 
-def call_of(settings: SamplingConfig, questions: int) -> Call:
+def fitting(
+    config: Config,
+    settings: SamplingConfig,
+    model: ModelConfig,
+    mesh: Mesh,
+    capacity: float | None = None,
+) -> int:
+    """Returns the completions that a device, with those that share its rows, decodes side by side
+    if sampling.max_concurrent is 0: as many as fit beside the weights and the train state.
+
+    It depends on the configuration and the devices' memory alone, so that it is the same in a
+    resumed run and in a run split over processes.
+
+    Args:
+        config: of the run.
+        settings: of the call.
+        model: shape of the model.
+        mesh: of the run.
+        capacity: bytes of a device that can be used; of this machine's if None.
+    """
+    if capacity is None:
+        capacity = USABLE * 2**20 * processes.gather_ints((device_bytes() or 0) >> 20).min()
+    if not capacity:
+        return ROWS_WITHOUT_LIMIT
+    stored, compute = (str(jnp.dtype(x)) if x else "" for x in build.dtypes(config.model))
+    activations, tensor = compute or stored, mesh.shape["tensor"]
+    row = row_bytes(
+        model,
+        samples=settings.group_size,
+        prompt_tokens=settings.max_prompt_tokens,
+        max_new_tokens=settings.max_new_tokens,
+        cache_dtype=settings.cache_dtype or activations,
+        tensor=tensor,
+    )
+    free = capacity - state_bytes(config, model, mesh) - weights_bytes(model, activations, tensor)
+    return fitting_rows(free, row, settings.group_size)
+
+
+def state_bytes(config: Config, model: ModelConfig, mesh: Mesh) -> float:
+    """Bytes on a device of what training keeps while it samples: the parameters, those that the
+    run started from, and the optimizer's moments; of a model with low-rank terms the parameters.
+    """
+    size = model.num_parameters * build.dtypes(config.model)[0].itemsize
+    copies = 1 if build.lora_config(config.model) else STATE_COPIES
+    return size * copies / (mesh.shape["fsdp"] * mesh.shape["tensor"])
+
+
+def call_of(settings: SamplingConfig, questions: int, rows: int = ROWS_WITHOUT_LIMIT) -> Call:
     """Returns the sampler call for `questions` prompts: at most `sampling.prompts_per_call` per
-    call. A shorter last call is padded to the same shape.
+    call, or MOST_PROMPTS if that is 0. A shorter last call is padded to the same shape.
 
     The call is the same on any number of devices, so that all explorers of a run cut its questions
     into the same calls.
     """
-    return Call(max(min(settings.prompts_per_call, questions), 1), settings)
+    prompts = max(min(settings.prompts_per_call or MOST_PROMPTS, questions), 1)
+    return Call(prompts, settings, rows)
 
 
 def evaluation_settings(config: Config) -> SamplingConfig:

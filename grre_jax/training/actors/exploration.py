@@ -12,13 +12,13 @@ import jax
 from grre_jax import rollouts
 from grre_jax.errors import DataError
 from grre_jax.parallel import processes
+from grre_jax.training.actors.calls import MOST_PROMPTS
 from grre_jax.training.actors.explorer import Explorer
 from grre_jax.training.checkpoints import integrity
 from grre_jax.training.data.dynamic_sampling import refill_position
 
-# Bounds the groups that a crash can lose and that memory holds; a policy version may fill several
-# data sets.
-GROUPS_PER_DATASET = 2048
+# Prompts from which on a call that has fewer is sampled in a quarter of its shape.
+LEAST_PROMPTS = 64
 # A network file system may show a new file only after its caches have expired.
 SHARED_FOLDER_SECONDS = 90
 
@@ -56,9 +56,11 @@ class _Sealing:
         absent = {p for call in calls for p in call if self.reader.find(p, version) is None}
         due = [call for call in calls if not absent.isdisjoint(call)]
         prepared = [([self.explorer.task.question(p) for p in call], call) for call in due]
-        groups = self.explorer.sample_calls(
-            self.params, prepared, self.call_size, policy_version=version
-        )
+        # Few prompts, such as refills, are sampled in a smaller shape, one of a few.
+        most, size = max(map(len, due), default=0), self.call_size
+        while size >= LEAST_PROMPTS and 4 * most <= size:
+            size = -(-size // 4)
+        groups = self.explorer.sample_calls(self.params, prepared, size, policy_version=version)
         groups = [group for group in groups if group.position in absent]
         self.check()
         if groups:
@@ -133,7 +135,7 @@ def explore(
     writer = f"{writer}-{jax.process_index()}" if processes.many() else writer
     described = {"writer": writer, "metadata": metadata}
     sealing = _Sealing(explorer, params, reader, policy_version, size, keep, check, described)
-    at_once = max(GROUPS_PER_DATASET * jax.process_count() // size, 1)
+    at_once = max(MOST_PROMPTS * jax.process_count() // size, 1)
     sealed = 0
     for start in range(0, len(calls), at_once):
         sealed += sealing.rounds(calls[start : start + at_once], rounds, between)

@@ -19,6 +19,7 @@ from grre_jax.parallel import processes
 from grre_jax.random_streams import Purpose, run_key
 from grre_jax.rollouts import Group, encoding
 from grre_jax.sampling.config import SamplingConfig
+from grre_jax.sampling.memory import ROWS_WITHOUT_LIMIT
 from grre_jax.sampling.params import SamplingParams
 from grre_jax.sampling.text.stop_strings import StopStrings
 from grre_jax.tasks import Question, Task, Tokenizer
@@ -83,6 +84,8 @@ class Explorer:
         purpose: purpose of the draws among the run's.
         judge: of completions whose reward is not computed on the device; the task's own verifier in
             this process if None.
+        rows: completions decoded side by side on each device that prompts are cut over, if
+            sampling.max_concurrent is 0.
     """
 
     graph: Any
@@ -93,6 +96,7 @@ class Explorer:
     seed: int
     purpose: Purpose = Purpose.EXPLORE
     judge: Judge | None = None
+    rows: int = ROWS_WITHOUT_LIMIT
 
     def groups(
         self,
@@ -207,7 +211,9 @@ class Explorer:
                 eos_ids=self.tokenizer.eos_ids,
                 positions=arrays[2],
                 attempt=attempt,
-                max_concurrent=config.max_concurrent or None,
+                max_concurrent=Call(size, config, self.rows).concurrent(
+                    meshes.row_devices(self.mesh)
+                ),
                 cache_dtype=config.cache_dtype or None,
             )
         own, host = processes.own_rows(cut, (size,)), processes.fetch_rows(samples, cut)

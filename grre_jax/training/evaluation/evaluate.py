@@ -22,7 +22,7 @@ from grre_jax.tasks import Question
 from grre_jax.tasks.judging import count_failures
 from grre_jax.tasks.task import CORRECT
 from grre_jax.training import build
-from grre_jax.training.actors.calls import evaluation_settings, greedy_settings
+from grre_jax.training.actors.calls import evaluation_settings, fitting, greedy_settings
 from grre_jax.training.actors.explorer import Explorer
 from grre_jax.training.config.run import Config
 from grre_jax.training.evaluation.completion_logprobs import score_groups
@@ -65,12 +65,15 @@ def make_evaluator(parts: build.Parts, graph: Any) -> Evaluator:
         config.seed,
         Purpose.EVALUATE,
         parts.judge,
+        fitting(config, settings, parts.model.config, parts.mesh),
     )
     if not config.evaluation.greedy:
         return Evaluator(sampled, None)
     if settings.temperature == 0:
         return Evaluator(sampled, sampled)
-    return Evaluator(sampled, dataclasses.replace(sampled, config=greedy_settings(settings)))
+    greedy = greedy_settings(settings)
+    rows = fitting(config, greedy, parts.model.config, parts.mesh)
+    return Evaluator(sampled, dataclasses.replace(sampled, config=greedy, rows=rows))
 
 
 def evaluate(

@@ -8,8 +8,13 @@ from grre_jax.errors import UsageError
 from grre_jax.explain.command import explanation
 from grre_jax.planner import abstract, compile
 from grre_jax.sampling.decoding import engine
-from grre_jax.training import loop
-from grre_jax.training.actors.calls import evaluation_calls, training_calls
+from grre_jax.training import loop, roles
+from grre_jax.training.actors.calls import (
+    ROWS_WITHOUT_LIMIT,
+    evaluation_calls,
+    fitting,
+    training_calls,
+)
 from grre_jax.training.config.run import (
     Config,
     DataConfig,
@@ -108,7 +113,7 @@ def test_a_refilled_call_costs_its_waves_and_fills():
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [
-        ({}, {"train step": None, "sampler": 16, "evaluation": 16}),
+        ({}, {"train step": None, "sampler": 16, "evaluation": 256}),
         (
             {"regime": Regime(sync_interval=20), "sampling": SamplingConfig(prompts_per_call=1920)},
             {"sampler": 320, "evaluation": 256},
@@ -117,10 +122,11 @@ def test_a_refilled_call_costs_its_waves_and_fills():
             {"regime": Regime(offline=True), "sampling": SamplingConfig(prompts_per_call=4000)},
             {"sampler": 1600},
         ),
-        ({"data": DataConfig(path="p")}, {"sampler": "absent", "evaluation": 16}),
+        ({"regime": Regime(offline=True)}, {"sampler": 1600, "evaluation": 256}),
+        ({"data": DataConfig(path="p")}, {"sampler": "absent", "evaluation": 256}),
         (
             {"training": TrainingConfig(steps=0)},
-            {"train step": "absent", "sampler": "absent", "evaluation": 16},
+            {"train step": "absent", "sampler": "absent", "evaluation": 256},
         ),
         ({"evaluation": EvaluationConfig(questions=0)}, {"evaluation": "absent"}),
     ],
@@ -133,8 +139,34 @@ def test_the_programs_of_a_run(fields, expected):
     } == expected
 
 
+def test_rows_fill_the_memory_beside_weights_and_state():
+    """A model of 4.2 M parameters in float32: 4 copies of the state cut in two, one of weights."""
+    import jax
+
+    from grre_jax.models.config import ModelConfig
+
+    model = ModelConfig(4096, 256, 768, 4, 8, 4, 32)
+    mesh = jax.sharding.AbstractMesh((1, 2, 1, 1), ("data", "fsdp", "tensor", "sequence"))
+    config = Config("x", sampling=SamplingConfig(max_prompt_tokens=64, max_new_tokens=128))
+    used = model.num_parameters * 4 * (4 / 2 + 1)
+    # Keys and values of 128 tokens and of half of a prompt's 64, and four copies of the logits.
+    row = 2 * 4 * 4 * 32 * 4 * (128 + 32) + 4 * 4 * 4096
+    for rows, expected in ((20, 16), (7, 7), (0.5, 1)):
+        found = fitting(config, config.sampling, model, mesh, used + row * rows + 1)
+        assert found == expected
+    assert fitting(config, config.sampling, model, mesh, 0) == ROWS_WITHOUT_LIMIT
+    (call,) = training_calls(config)
+    assert dataclasses.replace(call, rows=16).shape(2, "float32").decode_slots == 16
+
+
 def test_a_program_that_the_run_does_not_call_is_refused():
     with pytest.raises(UsageError, match="samples nothing of its own"):
         compile.compile_run(
             Config("x", data=DataConfig(path="p")), "v5e:2x2", programs=("sampler",)
         )
+
+
+def test_several_explorers_need_calls_that_they_can_share():
+    role = roles.ExplorerRole("a", 0, 2)
+    with pytest.raises(UsageError, match="prompts_per_call: 0 .* such as 8"):
+        roles.explore_run(Config("x"), role)

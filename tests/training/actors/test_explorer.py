@@ -16,7 +16,7 @@ from grre_jax.training import state as training_state
 from grre_jax.training.actors import exploration
 from grre_jax.training.actors import explorer as explorers
 from grre_jax.training.actors.calls import call_of
-from grre_jax.training.actors.exploration import GROUPS_PER_DATASET, explore, shared_calls
+from grre_jax.training.actors.exploration import MOST_PROMPTS, explore, shared_calls
 from grre_jax.training.actors.explorer import Explorer
 from grre_jax.training.config.run import SamplingConfig
 from grre_jax.training.data import dynamic_sampling
@@ -283,7 +283,7 @@ def seal(explorer, folder, positions, share=(0, 1), wanted=None, **options):
 
 
 def test_only_what_is_missing_is_sampled_and_sealed(explorer, groups, tmp_path, monkeypatch):
-    monkeypatch.setattr("grre_jax.training.actors.exploration.GROUPS_PER_DATASET", 4)
+    monkeypatch.setattr("grre_jax.training.actors.exploration.MOST_PROMPTS", 4)
     assert [g.position for g in seal(explorer, tmp_path / "r", range(4))] == [0, 1, 2, 3]
     before = (tmp_path / "r" / "manifest.jsonl").read_bytes()
     reader = seal(explorer, tmp_path / "r", range(12))
@@ -292,7 +292,7 @@ def test_only_what_is_missing_is_sampled_and_sealed(explorer, groups, tmp_path, 
     } == {3}
     assert (tmp_path / "r" / "manifest.jsonl").read_bytes().startswith(before)
     assert [group.texts for group in reader][:10] == [group.texts for group in groups]
-    assert len(seal(explorer, tmp_path / "r", range(12))) == 12 and GROUPS_PER_DATASET > 1000
+    assert len(seal(explorer, tmp_path / "r", range(12))) == 12 and MOST_PROMPTS > 1000
 
 
 def test_shares_are_whole_calls_dealt_out_in_turn():
@@ -378,7 +378,7 @@ def test_places_without_signal_are_refilled_by_the_same_explorer(explorer, group
 
 
 def test_a_stop_between_data_sets_keeps_what_is_sealed(explorer, groups, tmp_path, monkeypatch):
-    monkeypatch.setattr("grre_jax.training.actors.exploration.GROUPS_PER_DATASET", 4)
+    monkeypatch.setattr("grre_jax.training.actors.exploration.MOST_PROMPTS", 4)
 
     def stop():
         raise KeyError
