@@ -99,6 +99,8 @@ def _add_compare(studies: argparse._SubParsersAction) -> None:
             those of --algorithm
         --seeds N: number of seeds; 1 if not given
         --first-seed N [0]: the first of the seeds
+        --greedy-bound X [0.4]: greedy accuracy that a pretrained model may not exceed before the
+            first run
         """,
         _RUNS,
         description="Continues where it was stopped. Fields of the configuration are overridden as"
@@ -142,7 +144,7 @@ def _compare(known: argparse.Namespace, rest: list[str]) -> int:
 
     config = configured(known, rest)
     given = {"regimes": known.regime, "algorithms": known.algorithm, "only": known.only}
-    given |= {"seeds": known.seeds, "first_seed": known.first_seed}
+    given |= {name: getattr(known, name) for name in ("seeds", "first_seed", "greedy_bound")}
     output = Path(known.output or f"runs/compare-{config.name}")
     return until_stopped(
         lambda: compare_study.run(config, output, **given), then=": the same command continues"

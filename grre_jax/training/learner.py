@@ -47,6 +47,7 @@ class Learner:
         stop: of signals.
         lease: on the run's folder; None except in the first process.
         console: for the first process.
+        start_scores: the figures of the policy before the first step; None to evaluate it.
     """
 
     parts: build.Parts
@@ -59,6 +60,7 @@ class Learner:
     stop: StopRequest
     lease: Lease | None
     console: Any
+    start_scores: dict[str, float] | None = None
 
     def __post_init__(self):
         config, parts = self.parts.config, self.parts
@@ -214,9 +216,11 @@ class Learner:
 
     def _evaluate(self, state: states.TrainState, step: int, bar: Any) -> None:
         if self.questions:
-            bar.phase("evaluating" if step else "compiling, evaluating")
-            policies = map(self.parts.full, (state.params, self.start_params))
-            scalars = evaluate(self.evaluator, *policies, self.questions, step=step)
+            scalars = None if step else self.start_scores
+            if scalars is None:
+                bar.phase("evaluating" if step else "compiling, evaluating")
+                policies = map(self.parts.full, (state.params, self.start_params))
+                scalars = evaluate(self.evaluator, *policies, self.questions, step=step)
             self.log.write("eval", step, scalars)
             require_best(self.parts.config, scalars)
             self.scores = scalars

@@ -56,7 +56,12 @@ from grre_jax.training.warm_start import warm_start
 
 
 def train(
-    config: Config, *, resume: bool = False, overwrite: bool = False, console: Any = None
+    config: Config,
+    *,
+    resume: bool = False,
+    overwrite: bool = False,
+    start_scores: dict[str, float] | None = None,
+    console: Any = None,
 ) -> Path | StorePath:
     """Runs a configuration to its end, or resumes it: explores and learns in turn.
 
@@ -68,6 +73,7 @@ def train(
         config: the run.
         resume: continue the run in the folder from its last checkpoint.
         overwrite: replace the run in the folder.
+        start_scores: as of `Role`.
         console: a rich console; standard output if None.
 
     Returns:
@@ -80,7 +86,8 @@ def train(
         DataError: a file that is missing or damaged.
         Stopped: after SIGTERM or SIGINT, once a checkpoint is saved.
     """
-    return run(config, Role(), resume=resume, overwrite=overwrite, console=console)
+    role = Role(start_scores=start_scores)
+    return run(config, role, resume=resume, overwrite=overwrite, console=console)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,10 +98,13 @@ class Role:
         samples: the learner samples its own data; otherwise explorers do.
         free: the learner takes explorers' groups that are recent enough
             (`training.data.choose.Newest`) rather than those that the schedule names.
+        start_scores: figures of the policy before the first step, where they are known; it is
+            evaluated if None.
     """
 
     samples: bool = True
     free: bool = False
+    start_scores: dict[str, float] | None = None
 
 
 def run(
@@ -144,9 +154,8 @@ def run(
             supply = LocalSupply(parts, make_explorer(parts, graph), own, checkpoints)
         else:
             supply = ExplorerSupply(parts, folder, choose, own, checkpoints)
-        learner = Learner(
-            parts, graph, choose, supply, log, checkpoints, start_params, stop, held, console
-        )
+        own_parts = (parts, graph, choose, supply, log, checkpoints, start_params, stop, held)
+        learner = Learner(*own_parts, console, role.start_scores)
         before = plan.ranking(graph, start_params)
         step = make_train_step(graph, optimizer, config.optimizer.schedule(), parts.mesh)
         state = learner.learn(state, step)

@@ -515,6 +515,15 @@ def test_learning_from_stored_text_and_ranking_what_was_held_out(make_config, tm
     assert models.load(tmp_path / "run" / "model").config.num_layers == 2
 
 
+def test_a_start_whose_scores_are_known_is_not_evaluated(make_config, tmp_path):
+    fields = {"warm_start": WarmStartConfig(), "training": TrainingConfig(1, 4)}
+    scores = {"reward": 0.5, "accuracy": 0.25, "response_length": 2.0}
+    run = train(make_config(tmp_path / "run", **fields), start_scores=scores)
+    first, last = (row for row in log(run) if row["kind"] == "eval")
+    assert scores.items() <= first.items() and (first["step"], last["step"]) == (0, 1)
+    assert "kl_to_start" in last and "kl_to_start" not in first
+
+
 def test_the_console_says_each_thing_once(make_config, tmp_path):
     """Off a terminal: what is compiled, every evaluation, and training lines with the figures of
     their own steps.

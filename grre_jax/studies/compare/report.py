@@ -12,6 +12,7 @@ import numpy as np
 
 import grre_jax
 from grre_jax.errors import DataError
+from grre_jax.studies.compare import start
 from grre_jax.studies.curve_statistics import drawdown, last, mean
 from grre_jax.studies.entrants import REINFORCE
 from grre_jax.studies.report_parts import as_json, markdown_table, page, png, styles, write_files
@@ -30,7 +31,7 @@ PAGE = """
 grre_jax {version} on {machines}.
 
 Accuracy is the share of correct answers, {samples} sampled to each of {questions} held-out
-questions.{greedy} {intervals}{lost}
+questions.{greedy} {intervals}{lost}{start}
 
 ![Accuracy by step, a panel a regime](compare.png)
 
@@ -44,6 +45,7 @@ LOST = (
     " A run that diverged had no finite number left in its policy from that step on; its cell has"
     " no means."
 )
+START = " The start, the same policy in all runs, was measured once: {told}."
 SEVERAL_SEEDS = (
     f"In brackets are 95% intervals over seeds. What an algorithm has over {REINFORCE} in the same"
     " regime is taken seed by seed, since seeds share questions and draws; each interval speaks for"
@@ -63,19 +65,21 @@ def diverged(result: Result) -> int | None:
 
 def results(
     config: Mapping[str, Any],
+    begun: dict[str, Any] | None,
     regimes: Mapping[str, Regime],
     entries: Sequence[Entry],
     cells: Mapping[tuple[str, str], Sequence[Run]],
     ledger: Ledger,
     machines: Sequence[str],
 ) -> dict[str, Any]:
-    """Returns the content of compare.json: package version and machines, the settings, and each
-    cell's curves, one list per seed.
+    """Returns the content of compare.json: package version and machines, the settings, the figures
+    of a shared start (None for others), and each cell's curves, one list per seed.
     """
     return {
         "version": grre_jax.__version__,
         "machines": list(machines),
         "configuration": dict(config),
+        "start": begun,
         "regimes": {name: dataclasses.asdict(regime) for name, regime in regimes.items()},
         "algorithms": {entry.label: entry.identity for entry in entries},
         "cells": [
@@ -148,6 +152,7 @@ def table(found: Mapping[str, Any]) -> str:
         greedy=GREEDY if greedy else "",
         intervals=SEVERAL_SEEDS if seeds > 1 else ONE_SEED.format(several=several),
         lost=LOST if any(any(_diverged(cell)) for cell in found["cells"]) else "",
+        start=START.format(told=start.told(found["start"])) if found.get("start") else "",
         table=markdown_table(columns, rows),
     )
 

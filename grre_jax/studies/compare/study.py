@@ -5,6 +5,9 @@ A cell is an algorithm in a regime. Its runs are computed one after the other, s
 accelerator has one owner, in OUTPUT/runs. A run that was stopped or killed continues from its last
 checkpoint. The checkpoints of a finished one are removed, for those of a real model are large; the
 rest stays. A run whose policy stops being finite is a result too: its curves end there.
+
+A pretrained start is measured once, before the first run; where it has solved the task, nothing is
+run.
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ from grre_jax.machine import machine_line
 from grre_jax.reporting.metrics import accuracy_known
 from grre_jax.reporting.progress import compact_duration
 from grre_jax.studies.compare import report as compare_report
+from grre_jax.studies.compare import start
 from grre_jax.studies.entrants import (
     ASYMRE,
     ENTRIES,
@@ -38,6 +42,7 @@ from grre_jax.studies.entrants import (
     strangers,
 )
 from grre_jax.studies.runs import Entry, Ledger, Result, Run, Settings, seeds_of
+from grre_jax.tasks.task import probability
 from grre_jax.training import loop
 from grre_jax.training.checkpoints.folder import listed
 from grre_jax.training.config.run import Config
@@ -47,6 +52,7 @@ from grre_jax.training.runtime.delayed_metrics import Diverged
 
 LABELS = (REINFORCE, GRPO, NARROW, WIDE, WEIGHT, ASYMRE)
 REGIMES = ("on-policy", "sync 20", "offline")
+GREEDY_BOUND = 0.4  # of a pretrained start
 # What a finished run need not keep: a checkpoint of a real model takes gigabytes. Its rollouts take
 # little, and `grre report` shows completions from them.
 NOT_KEPT = ("checkpoints", "tensorboard")
@@ -86,6 +92,7 @@ def run(
     only: Sequence[str] = (),
     seeds: int | None = None,
     first_seed: int = 0,
+    greedy_bound: float = GREEDY_BOUND,
     console: Any = None,
 ) -> dict[str, Any]:
     """Does the missing runs of the comparison, and writes its results.
@@ -98,21 +105,22 @@ def run(
         algorithms: names or FILE.py:FUNCTION of further ones, besides `LABELS`.
         only: labels of the algorithms that take part, besides `algorithms`; all if none is given.
         seeds, first_seed: number of seeds per cell (1 if None), and the first of them.
+        greedy_bound: greedy accuracy that a pretrained start may not exceed.
         console: to print on; standard output if None.
 
     Returns:
         The content of compare.json.
 
     Raises:
-        UsageError: a name or number is out of its domain, the configuration cannot be compared, or
-            the folder has runs of another one.
+        UsageError: a name or number is out of its domain, the configuration cannot be compared,
+            the folder has runs of another one, or the start is over its bound.
         DataError: as `grre train`, or a file of the folder cannot be read.
     """
     console = console or make_console()
     entries = _entries(algorithms, only)
     named = {name: regime_of(name) for name in regimes or REGIMES}
     judged = seeds_of(seeds, 1, first_seed, least=1)
-    _check(config)
+    _check(config, greedy_bound)
     ledger = Ledger(output / "runs.jsonl")
     settings = Settings(output, {"configuration": _shared(config)}, entries, ledger)
     cells = {
@@ -121,21 +129,44 @@ def run(
         for entry in entries
     }
     missing = [one for row in zip(*cells.values(), strict=True) for one in row if one not in ledger]
-    algorithms_in = f"{config.name}: {len(entries)} algorithms in {len(named)} regimes"
-    done = f"{len(cells) * len(judged) - len(missing)} done, {config.training.steps} steps each"
+    _print_plan(config, cells, missing, output, console)
+    if missing:
+        settings.add_machine(machine_line())
+    begun = _begun(dataclasses.replace(config, seed=judged[0]), output, greedy_bound, console)
+    _complete(config, missing, entries, ledger, output / "runs", begun, console)
+    shared, machines = _shared(config), settings.machines
+    found = compare_report.results(shared, begun, named, entries, cells, ledger, machines)
+    compare_report.write(output, found)
+    console.print(f"wrote {output}/compare.json, compare.md and compare.png", highlight=False)
+    return found
+
+
+def _print_plan(
+    config: Config,
+    cells: dict[tuple[str, str], list[Run]],
+    missing: Sequence[Run],
+    output: Path,
+    console: Any,
+) -> None:
+    regimes, labels = (len({cell[i] for cell in cells}) for i in (0, 1))
+    seeds = [run.seed for run in next(iter(cells.values()))]
+    plan = f"{labels} algorithms in {regimes} regimes, seeds {seeds[0]} to {seeds[-1]}"
+    done = len(cells) * len(seeds) - len(missing)
     header = {
-        "study": f"{algorithms_in}, seeds {judged[0]} to {judged[-1]}",
-        "runs": f"{len(missing)} to do, {done}",
+        "study": f"{config.name}: {plan}",
+        "runs": f"{len(missing)} to do, {done} done, {config.training.steps} steps each",
         "folder": str(output),
     }
     reporting.print_header(header, title="grre study compare", console=console)
-    if missing:
-        settings.add_machine(machine_line())
-        _complete(config, missing, entries, ledger, output / "runs", console)
-    shared = _shared(config)
-    found = compare_report.results(shared, named, entries, cells, ledger, settings.machines)
-    compare_report.write(output, found)
-    console.print(f"wrote {output}/compare.json, compare.md and compare.png", highlight=False)
+
+
+def _begun(config: Config, output: Path, bound: float, console: Any) -> dict[str, Any] | None:
+    """The figures of the start that all runs share, within its bound; None if they share none."""
+    if not start.is_shared(config):
+        return None
+    found = start.measure(config, output / "start.json")
+    console.print(f"start    {start.told(found)}", highlight=False)
+    start.check(found, bound)
     return found
 
 
@@ -145,15 +176,17 @@ def _complete(
     entries: Sequence[Entry],
     ledger: Ledger,
     folder: Path,
+    begun: dict[str, Any] | None,
     console: Any,
 ) -> None:
-    """Does the missing runs, one after the other."""
+    """Does the missing runs, one after the other; `begun` is the start that they share, if any."""
+    scores = begun and begun["scores"]
     by_label, began = {entry.label: entry for entry in entries}, time.monotonic()
     for number, one in enumerate(missing, start=1):
         console.print(f"run {number} of {len(missing)}: {one.key}", highlight=False, markup=False)
         entry = by_label[one.algorithm]
         own = folder / _folder_name(one, entry)
-        ledger.add(one, _trained(config, one, entry, own, console))
+        ledger.add(one, _trained(config, one, entry, own, scores, console))
         for name in NOT_KEPT:
             shutil.rmtree(own / name, ignore_errors=True)
         each, left = (time.monotonic() - began) / number, len(missing) - number
@@ -185,8 +218,9 @@ def _entries(algorithms: Sequence[str], only: Sequence[str]) -> tuple[Entry, ...
     )
 
 
-def _check(config: Config) -> None:
-    """UsageError if a configuration cannot be compared."""
+def _check(config: Config, greedy_bound: float) -> None:
+    """UsageError if a configuration cannot be compared, or a bound is no probability."""
+    probability("greedy_bound", greedy_bound)
     if not config.evaluation.every or not config.evaluation.questions:
         raise UsageError(
             "the comparison is of evaluations: set --evaluation.every and --evaluation.questions"
@@ -223,7 +257,14 @@ def _run(config: Config, regime: Regime, entry: Entry, seed: int) -> Run:
     return Run(entry.label, regime, config.optimizer.learning_rate, seed, config.training.steps)
 
 
-def _trained(config: Config, one: Run, entry: Entry, folder: Path, console: Any) -> Result:
+def _trained(
+    config: Config,
+    one: Run,
+    entry: Entry,
+    folder: Path,
+    scores: dict[str, float] | None,
+    console: Any,
+) -> Result:
     """Trains a run to its end; returns its curves."""
     own = dataclasses.replace(
         config,
@@ -236,7 +277,8 @@ def _trained(config: Config, one: Run, entry: Entry, folder: Path, console: Any)
     # Before its first checkpoint, a run that was killed begins again.
     begun = bool(listed(folder / "checkpoints"))
     try:
-        loop.train(own, resume=begun, overwrite=not begun, console=console)
+        options = {"resume": begun, "overwrite": not begun, "console": console}
+        loop.train(own, **options, start_scores=scores)
     except DataError as error:
         logged = (folder / "metrics.jsonl").exists()
         updates = reporting.read_metrics(folder).get("train", []) if logged else []
@@ -253,10 +295,7 @@ def _curves(config: Config, folder: Path, diverged: int | None = None) -> Result
     """
     metrics = reporting.read_metrics(folder)
     if not accuracy_known(metrics):
-        raise DataError(
-            f"{folder}: the comparison is of accuracy, and verdicts of task {config.task.name} do"
-            " not say what is correct: return Verdict(reward, correct=...)"
-        )
+        raise start.unknown(config)
     rows = {row["step"]: row for row in metrics["eval"]}
     if diverged is not None:
         planned = {*range(0, config.training.steps, config.evaluation.every), config.training.steps}

@@ -46,15 +46,17 @@ class ChatArithmetic:
         digits: int = 1,
         operation: str = "+",
         template: str = "What is {expression}? Answer with just the number.",
+        below: int = 0,
     ):
         """Makes the task.
 
         Args:
             seed: orders the epochs of training.
             operands: numbers in a question, at least 2.
-            digits: of the largest operand: operands run from 0 to 10**digits - 1.
+            digits: of the largest operand: operands run from 0 to 10**digits - 1, or `below` - 1.
             operation: "+", "-" or "*" between all operands.
             template: the prompt, with {expression} where "3 + 5" goes.
+            below: the smallest number that is no operand; 0 for 10**digits.
 
         Raises:
             UsageError: an option out of its domain, a template without {expression}, or more than a
@@ -63,14 +65,16 @@ class ChatArithmetic:
         self.operands = whole_number("operands", operands, 2, 6)
         self.digits = whole_number("digits", digits, 1, 3)
         self.operation = choice("operation", operation, ("+", "-", "*"))
-        if 10 ** (digits * operands) > _MOST_QUESTIONS:
+        self.values = whole_number("below", below, 2, 10**digits) if below else 10**digits
+        if self.values**operands > _MOST_QUESTIONS:
             raise UsageError(
-                f"operands={operands} with digits={digits} makes 10**{digits * operands} questions,"
-                f" more than the {_MOST_QUESTIONS:,} this task keeps in memory: lower one of them."
+                f"operands={operands} with digits={digits} makes {self.values}**{operands}"
+                f" questions, more than the {_MOST_QUESTIONS:,} this task keeps in memory: lower"
+                " one of them."
             )
         check_template(template, "expression")
         self.seed, self.template = seed, template
-        self._training, self._held_out = _split(operands, digits, operation)
+        self._training, self._held_out = _split(operands, digits, self.values, operation)
         self.training_size, self.evaluation_size = len(self._training), len(self._held_out)
         self._order = random_streams.EpochStream(seed, self.training_size)
 
@@ -97,7 +101,7 @@ class ChatArithmetic:
 
     def _as_question(self, number: int) -> Question:
         values = [
-            int(value) for value in _operands(np.array([number]), self.operands, self.digits)[0]
+            int(value) for value in _operands(np.array([number]), self.operands, self.values)[0]
         ]
         result = values[0]
         for value in values[1:]:
@@ -113,24 +117,23 @@ class ChatArithmetic:
 
 
 def _operands(
-    numbers: Int[np.ndarray, "questions"], operands: int, digits: int
+    numbers: Int[np.ndarray, "questions"], operands: int, base: int
 ) -> Int[np.ndarray, "questions operands"]:
-    base = 10**digits
     return np.stack([numbers // base**place % base for place in range(operands)], axis=1)
 
 
 @lru_cache(maxsize=4)
 def _split(
-    operands: int, digits: int, operation: str
+    operands: int, digits: int, base: int, operation: str
 ) -> tuple[Int[np.ndarray, "training"], Int[np.ndarray, "held_out"]]:
     """Numbers of the training questions in order, and of the held-out ones by their hash."""
-    numbers = np.arange(10 ** (digits * operands))
-    values = _operands(numbers, operands, digits)
+    numbers = np.arange(base**operands)
+    values = _operands(numbers, operands, base)
     if operation != "-":
         values = np.sort(values, axis=1)
     # Questions that are one question but for the order of their operands share their smallest
     # number, and with it their hash.
-    siblings = values[:, ::-1] @ (10 ** (digits * np.arange(operands)))
+    siblings = values[:, ::-1] @ (base ** np.arange(operands))
     key = random_streams.fold_in(
         random_streams.purpose_key(digits, random_streams.Purpose.SPLIT),
         random_streams.address(ord(operation)),
@@ -143,6 +146,8 @@ def _split(
     last = rank[siblings[order[wanted - 1]]]
     held_out = order[rank[siblings[order]] <= last]
     training = np.sort(order[len(held_out) :])
+    # Not family by family: the first of them are to be of many.
+    held_out = held_out[np.argsort(rank[held_out])]
     # Cached: every task of the process shares them.
     training.flags.writeable = held_out.flags.writeable = False
     return training, held_out

@@ -10,14 +10,15 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from grre_jax.config import EvaluationConfig, ObjectiveConfig
+from grre_jax.config import EvaluationConfig, ModelSource, ObjectiveConfig, WarmStartConfig
 from grre_jax.errors import DataError, UsageError
 from grre_jax.reporting import MetricsLog
 from grre_jax.studies.compare import report as compare_report
-from grre_jax.studies.compare import study
+from grre_jax.studies.compare import start, study
 from grre_jax.studies.entrants import GRPO, NARROW, REINFORCE
 from grre_jax.studies.statistics import estimate
 from grre_jax.training.data.regime import Regime
+from grre_jax.training.evaluation import finished
 from grre_jax.training.runtime.delayed_metrics import Diverged
 
 
@@ -50,7 +51,7 @@ def trained(monkeypatch):
     """
     found = []
 
-    def train(config, *, resume, overwrite, console):
+    def train(config, *, resume, overwrite, start_scores, console):
         found.append((config, resume, overwrite))
         falls = config.objective.name == "reinforce" and config.regime != Regime()
         leave_curves(Path(config.run_dir), (0.4, 0.6, 0.1 if falls else 0.9 + 0.01 * config.seed))
@@ -237,6 +238,57 @@ def test_another_error_of_a_run_ends_the_comparison(
     with pytest.raises(DataError, match=str(error)):
         compare(make_config(tmp_path / "unused"), tmp_path / "out", only=[NARROW])
     assert not (tmp_path / "out" / "runs.jsonl").exists()
+
+
+@pytest.fixture
+def pretrained(make_config, tmp_path):
+    return make_config(
+        tmp_path / "unused",
+        model=ModelSource(path=str(tmp_path / "model")),
+        warm_start=WarmStartConfig(),
+    )
+
+
+def test_a_pretrained_start_is_measured_once_and_is_that_of_every_run(
+    pretrained, tiny_run, tmp_path, trained, monkeypatch
+):
+    finished.export(tiny_run, tmp_path / "model", 0)
+    given, plain = [], study.loop.train
+
+    def train(config, *, start_scores, **options):
+        given.append(start_scores)
+        return plain(config, start_scores=start_scores, **options)
+
+    monkeypatch.setattr(study.loop, "train", train)
+    options = {"regimes": ["offline"], "only": [NARROW, REINFORCE], "greedy_bound": 1}
+    found = compare(pretrained, tmp_path / "out", **options)["start"]
+    scores, answers = found["scores"], 12 * 8
+    assert given == [scores] * 2 and scores["kl_to_start"] == 0
+    assert found["samples"] == 8 and (scores["accuracy"] * answers).is_integer()
+    assert scores["accuracy"] < found["pass_at_8"] <= 1 and 0 <= found["cut_off"] <= 1
+    monkeypatch.setattr(start, "_measured", None)
+    compare(pretrained, tmp_path / "out", **options | {"seeds": 2})
+    assert given == [scores] * 4
+    text = (tmp_path / "out" / "compare.md").read_text()
+    assert f"measured once: greedy accuracy {scores['greedy_accuracy']:.3f}" in text
+    (tmp_path / "out" / "start.json").write_text("{")
+    with pytest.raises(DataError, match="start.json cannot be read"):
+        compare(pretrained, tmp_path / "out", **options)
+
+
+def test_a_start_that_has_solved_the_task_stops_the_comparison(pretrained, tmp_path, trained):
+    (tmp_path / "out").mkdir()
+    scores = {"greedy_accuracy": 0.65, "accuracy": 0.12, "response_length": 9.0}
+    found = {"scores": scores, "samples": 8, "pass_at_8": 0.7, "cut_off": 0.0}
+    (tmp_path / "out" / "start.json").write_text(json.dumps(found))
+    options = {"regimes": ["offline"], "only": [NARROW]}
+    with pytest.raises(UsageError, match="greedy accuracy 0.650 .* over the bound of 0.4"):
+        compare(pretrained, tmp_path / "out", **options)
+    assert not trained and not (tmp_path / "out" / "compare.json").exists()
+    with pytest.raises(UsageError, match="greedy_bound=2 is no probability"):
+        compare(pretrained, tmp_path / "out", **options, greedy_bound=2)
+    assert compare(pretrained, tmp_path / "out", **options, greedy_bound=0.65)["start"] == found
+    assert len(trained) == 1
 
 
 def test_a_loss_that_was_edited_is_another_one(make_config, tmp_path, trained):

@@ -13,6 +13,7 @@ OPTIONS = [
     {"operation": "*"},
     {"digits": 2},
     {"operands": 3},
+    {"operands": 3, "digits": 2, "below": 16},
     {"operands": 4, "operation": "-"},
     {"digits": 2, "operation": "*"},
 ]
@@ -25,7 +26,8 @@ def expression(question: tasks.Question) -> str:
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_questions_are_right_and_split_once_for_all_seeds(options):
     task = tasks.build("chat_arithmetic", seed=3, **options)
-    size = 10 ** (options.get("digits", 1) * options.get("operands", 2))
+    values = options.get("below", 10 ** options.get("digits", 1))
+    size = values ** options.get("operands", 2)
     held_out = task.evaluation(10**6)
     assert task.training_size + task.evaluation_size == size
     assert len(held_out) == task.evaluation_size
@@ -34,6 +36,7 @@ def test_questions_are_right_and_split_once_for_all_seeds(options):
     )  # a family of four operands in all their orders is the most it goes beyond
     drawn = [task.question(position) for position in range(min(task.training_size, 3000))]
     for question in held_out[:500] + drawn[:500]:
+        assert all(int(number) < values for number in re.findall("[0-9]+", expression(question)))
         assert int(question.answer) == eval(expression(question))
         assert question.question_id == "chat_arithmetic/" + expression(question).replace(" ", "")
         assert task.verify(question, question.demonstration).reward == 1
@@ -48,6 +51,12 @@ def test_the_default_split():
     task = tasks.build("chat_arithmetic")
     assert (task.training_size, task.evaluation_size) == (80, 20)
     assert task.evaluation(5) == task.evaluation(20)[:5]
+
+
+def test_a_few_held_out_questions_are_of_many_families():
+    found = tasks.build("chat_arithmetic", operands=3).evaluation(50)
+    families = {tuple(sorted(expression(question).split(" + "))) for question in found}
+    assert len(families) > 25
 
 
 @pytest.mark.parametrize("operation", ["+", "*"])
