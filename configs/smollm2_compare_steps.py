@@ -16,7 +16,9 @@ Hardware:
 Time:
     Not measured. Predicted: 10 minutes a run on two cores, 54 runs (docs/studies.md).
 Result:
-    None yet. The learning rate was not tuned: try it with --only GRPO --regime on-policy first.
+    None yet, and the learning rate was not tuned. A probe of the start with 24 questions: greedy
+    accuracy 0.17, sampled 0.07, pass@4 0.25 (4 samples a question), 51 tokens a sampled answer, 57%
+    of which are cut off at 64.
 """
 
 from grre_jax import config as c
@@ -29,6 +31,8 @@ Calculate 2 + 6 + 3.
 First, 2 + 6 = 8. Then, 8 + 3 = 11. The answer is 11.
 
 Calculate {expression}."""
+# What the model goes on with after an answer.
+STOP = ("\n\nCalculate", "\n\nIn this example")
 
 
 def config() -> c.Config:
@@ -40,10 +44,10 @@ def config() -> c.Config:
         task=c.TaskConfig("chat_arithmetic", task),
         objective=c.ObjectiveConfig("reinforce"),
         sampling=c.SamplingConfig(
-            group_size=8, max_prompt_tokens=120, max_new_tokens=64, prompts_per_call=32
+            group_size=8, max_prompt_tokens=120, max_new_tokens=64, prompts_per_call=32, stop=STOP
         ),
         training=c.TrainingConfig(steps=30, prompts_per_step=3),
         optimizer=c.OptimizerConfig(learning_rate=2e-4, warmup_steps=5),
-        evaluation=c.EvaluationConfig(every=30, questions=300),
+        evaluation=c.EvaluationConfig(every=30, questions=300, stop=STOP),
         checkpoint=c.CheckpointConfig(every=10),
     )
