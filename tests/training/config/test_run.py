@@ -329,6 +329,7 @@ def test_every_field_survives_json():
             "model.lora_targets": "v_proj",
             "model.remat": "full",
             "sampling.cache_dtype": "int8",
+            "sampling.weight_dtype": "int8",
             "mesh.data": "1",
             "optimizer.name": "lion",
             "warm_start.optimizer.name": "lion",
