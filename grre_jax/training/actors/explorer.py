@@ -27,6 +27,7 @@ from grre_jax.sampling.text.stop_strings import StopStrings
 from grre_jax.tasks import Question, Task, Tokenizer
 from grre_jax.tasks.judging import InProcess, Judge, Judged
 from grre_jax.training.actors.calls import Call, call_of
+from grre_jax.training.runtime.stopwatch import Stopwatch
 
 ENGINE = f"grre_jax.sampling {grre_jax.__version__}"
 FINISH_NAMES = {sampling.FINISH_STOP: "stop", sampling.FINISH_LENGTH: "length"}
@@ -87,6 +88,7 @@ class Explorer:
         purpose: purpose of the draws among the run's.
         judge: of completions whose reward is not computed on the device; the task's own verifier in
             this process if None.
+        watch: counts the seconds of preparing weights, of drawing and of verification.
         rows: completions decoded side by side on each device that prompts are cut over, if
             sampling.max_concurrent is 0.
     """
@@ -100,6 +102,7 @@ class Explorer:
     purpose: Purpose = Purpose.EXPLORE
     judge: Judge | None = None
     rows: int = ROWS_WITHOUT_LIMIT
+    watch: Stopwatch = dataclasses.field(default_factory=Stopwatch, compare=False)
 
     def groups(
         self,
@@ -160,12 +163,14 @@ class Explorer:
         size = Call(size, self.config).filled(meshes.row_devices(self.mesh))
         model = nnx.merge(self.graph, params)
         dtype = str(jnp.dtype(model.compute_dtype or model.embed[...].dtype))
-        with meshes.use(self.mesh):
-            weights = sampling.prepared(model)
+        with self.watch("weights"), meshes.use(self.mesh):
+            weights = jax.block_until_ready(sampling.prepared(model))
         groups = []
         for questions, positions in calls:
-            drawn = self._draw(weights, list(questions), list(positions), size, attempt)
-            groups += self._groups(drawn, policy_version, attempt, dtype)
+            with self.watch("sampling"):
+                drawn = self._draw(weights, list(questions), list(positions), size, attempt)
+            with self.watch("verification"):
+                groups += self._groups(drawn, policy_version, attempt, dtype)
         return groups
 
     def groups_on_all(
