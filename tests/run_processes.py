@@ -34,7 +34,7 @@ def config():
         evaluation=EvaluationConfig(every=0, questions=4, num_samples=4),
         checkpoint=CheckpointConfig(every=4), logging=LoggingConfig(tensorboard=False))
 """
-CLOCKED = ("time", "elapsed", "tokens_per_second")
+CLOCKED = ("time", "elapsed", "tokens_per_second", "seconds_")
 ROOT = Path(__file__).resolve().parents[1]
 STARTED: list[subprocess.Popen] = []
 # `python -m grre_jax`, without the report at the end of a run: a quarter of a short one's time.
@@ -102,7 +102,10 @@ def kill_all() -> None:
 def log(run) -> list[dict]:
     """The log's rows in order, without what a clock says."""
     found = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    return [{name: value for name, value in row.items() if name not in CLOCKED} for row in found]
+    return [
+        {name: value for name, value in row.items() if not name.startswith(CLOCKED)}
+        for row in found
+    ]
 
 
 def rows(run: Path) -> dict:

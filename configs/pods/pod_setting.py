@@ -2,7 +2,8 @@
 1,024 tokens per step, in rows of 1,280 tokens.
 
 Parameters, gradients and optimizer state are stored in float32 over the chips, the products run in
-bfloat16. A row holds one completion of full length, so prompts are not shared.
+bfloat16. A row holds one completion of full length, so prompts are not shared. A policy samples for
+20 steps, in one call as wide as memory allows.
 """
 
 from grre_jax import config as c
@@ -13,7 +14,6 @@ def setting(
     model: c.ModelSource,
     mesh: c.MeshConfig,
     *,
-    prompts_per_call: int = 96,
     packs_per_microbatch: int = 0,
 ) -> c.Config:
     """Returns the setting for a model on a mesh.
@@ -22,7 +22,6 @@ def setting(
         name: name of the configuration.
         model: the checkpoint and its published shape.
         mesh: the devices.
-        prompts_per_call: prompts that one call of the sampler completes, 8 times each.
         packs_per_microbatch: rows of a micro-batch; 0 for the whole batch at once.
     """
     return c.Config(
@@ -34,7 +33,6 @@ def setting(
             group_size=8,
             max_prompt_tokens=256,
             max_new_tokens=1024,
-            prompts_per_call=prompts_per_call,
         ),
         training=c.TrainingConfig(
             steps=200,
@@ -43,6 +41,7 @@ def setting(
             packs_per_microbatch=packs_per_microbatch,
             share_prompts=False,
         ),
+        regime=c.Regime(sync_interval=20),
         optimizer=c.OptimizerConfig(learning_rate=1e-6, warmup_steps=10),
         mesh=mesh,
     )

@@ -20,6 +20,8 @@ READINGS: dict[str, dict[str, Form]] = {
         "accuracy": "acc {:.1%}".format,
         "clip_fraction": "clip {:.1%}".format,
         "tokens_per_second": _rate,
+        "seconds_sampling": "sampling {:.2g}s".format,
+        "seconds_training": "training {:.2g}s".format,
     },
     "eval": {
         "accuracy": "acc {:.1%}".format,

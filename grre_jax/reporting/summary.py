@@ -20,6 +20,8 @@ from grre_jax.reporting.metrics import (
 from grre_jax.reporting.outcome import WORSE, Evaluation, Outcome, outcome, sentences
 from grre_jax.reporting.progress import compact_duration, compact_number, speaks_unicode
 
+# Scalars of a train row that are seconds of work.
+SECONDS = "seconds_"
 SPARKS = "▁▂▃▄▅▆▇█"
 
 
@@ -72,6 +74,8 @@ class RunSummary:
             if the run did not record it.
         discarded: groups that were too old for their step; None if that cannot be.
         components: of the reward.
+        seconds: (work, seconds) of the steps, the most first: sampling, training and others; empty
+            if the run did not record them.
         outcome: whether the run got better or worse; None without two evaluations that have
             intervals.
     """
@@ -104,6 +108,7 @@ class RunSummary:
     greedy_accuracy_first: Evaluation | None = None
     greedy_accuracy_last: Evaluation | None = None
     greedy_accuracy_best: Evaluation | None = None
+    seconds: tuple[tuple[str, float], ...] = ()
 
     def as_json(self) -> dict[str, object]:
         """Returns the summary as `json.dumps` writes it as valid JSON: NaN is null."""
@@ -146,6 +151,7 @@ def summarise(name: str, folder: str, metrics: Metrics) -> RunSummary:
         response_length=_tenth(train, "response_length"),
         tokens=_total(train, "tokens"),
         wall_seconds=_wall_seconds(metrics),
+        seconds=_split(train),
         not_finite_steps=sum(
             not all(math.isfinite(value) for value in row.values() if isinstance(value, float))
             for row in train
@@ -328,6 +334,10 @@ def table_rows(summaries: Sequence[RunSummary], unicode: bool) -> list[tuple[str
         "groups too old, discarded": _number("discarded", "{:,}".format),
         "tokens trained on": _number("tokens", compact_number),
         "time": _number("wall_seconds", compact_duration),
+        "time of the steps": lambda summary: ", ".join(
+            f"{name} {value / (sum(dict(summary.seconds).values()) or 1):.0%}"
+            for name, value in summary.seconds
+        ),
         "steps with NaN or infinity": lambda summary: (
             f"[bold red]{summary.not_finite_steps}[/]" if summary.not_finite_steps else ""
         ),
@@ -452,6 +462,13 @@ def _total(rows: list[Row], name: str) -> int | None:
 def _mean(values: np.ndarray) -> float | None:
     finite = values[np.isfinite(values)]
     return float(finite.mean()) if finite.size else None
+
+
+def _split(rows: list[Row]) -> tuple[tuple[str, float], ...]:
+    """Returns the seconds of the steps by work, the most first."""
+    names = {name for row in rows for name in row if name.startswith(SECONDS)}
+    sums = {name.removeprefix(SECONDS): float(sum(series(rows, name)[1])) for name in names}
+    return tuple(sorted(sums.items(), key=lambda item: (-item[1], item[0])))
 
 
 def _wall_seconds(metrics: Metrics) -> float | None:

@@ -32,6 +32,7 @@ from grre_jax.training.evaluation.evaluate import (
 )
 from grre_jax.training.runtime.delayed_metrics import DelayedMetrics, age_scalars
 from grre_jax.training.runtime.stopping import StopRequest
+from grre_jax.training.runtime.stopwatch import Stopwatch
 
 
 @dataclasses.dataclass
@@ -69,6 +70,8 @@ class Learner:
         self.questions = parts.task.evaluation(count) if count else []
         self.scores: dict[str, float] = {}  # of the newest evaluation
         self.discarded = 0
+        local = isinstance(self.supply, LocalSupply)
+        self.watch = self.supply.explorer.watch if local else Stopwatch()
 
     def learn(self, state: states.TrainState, step_fn: Callable) -> states.TrainState:
         """Takes the steps from the state's to the end of the run.
@@ -96,7 +99,9 @@ class Learner:
             if first == 0:
                 self._evaluate(state, 0, bar)
             warn = partial(self.console.print, "warning ", style="yellow", markup=False)
-            pending = DelayedMetrics(self.log, time.monotonic(), bar.update, warn=warn)
+            pending = DelayedMetrics(
+                self.log, time.monotonic(), bar.update, warn=warn, watch=self.watch
+            )
             for step in range(first, steps):
                 choice, groups, batch = self._data_of(step, state, prefetcher, bar, pending)
                 if step == first:
@@ -164,9 +169,12 @@ class Learner:
         while True:
             prefetcher.settle()
             try:
-                if self.supply:
+                if isinstance(self.supply, LocalSupply):
                     self.supply.ensure(step, state, bar, between, publish)
-                return prefetcher.take(step)
+                with self.watch("waiting"):
+                    if self.supply and not isinstance(self.supply, LocalSupply):
+                        self.supply.ensure(step, state, bar, between, publish)
+                    return prefetcher.take(step)
             except (rollouts.CorruptRecord, rollouts.CorruptShard) as error:
                 if not isinstance(self.supply, LocalSupply):
                     raise

@@ -64,9 +64,10 @@ class _Sealing:
         groups = [group for group in groups if group.position in absent]
         self.check()
         if groups:
-            name = rollouts.write(
-                self.reader.folder, groups, policy_version=version, **self.described
-            )
+            with self.explorer.watch("sampling"):
+                name = rollouts.write(
+                    self.reader.folder, groups, policy_version=version, **self.described
+                )
             self.reader.keep(name, groups if self.keep else ())
         return len(groups)
 
@@ -131,7 +132,10 @@ def explore(
     Raises:
         DataError: a data set cannot be written, or the processes do not find each other's.
     """
-    metadata = metadata | {"weights": integrity.digest(params)} if calls else metadata
+    if calls:
+        jax.block_until_ready(params)  # of a step that still computes: training's time
+        with explorer.watch("weights"):
+            metadata = metadata | {"weights": integrity.digest(params)}
     writer = f"{writer}-{jax.process_index()}" if processes.many() else writer
     described = {"writer": writer, "metadata": metadata}
     sealing = _Sealing(explorer, params, reader, policy_version, size, keep, check, described)

@@ -25,6 +25,7 @@ from grre_jax.sampling.text.stop_strings import StopStrings
 from grre_jax.tasks import Question, Task, Tokenizer
 from grre_jax.tasks.judging import InProcess, Judge, Judged
 from grre_jax.training.actors.calls import Call, call_of
+from grre_jax.training.runtime.stopwatch import Stopwatch
 
 FINISH_NAMES = {sampling.FINISH_STOP: "stop", sampling.FINISH_LENGTH: "length"}
 
@@ -84,6 +85,7 @@ class Explorer:
         purpose: purpose of the draws among the run's.
         judge: of completions whose reward is not computed on the device; the task's own verifier in
             this process if None.
+        watch: counts the seconds of preparing weights, of drawing and of verification.
         rows: completions decoded side by side on each device that prompts are cut over, if
             sampling.max_concurrent is 0.
     """
@@ -97,6 +99,7 @@ class Explorer:
     purpose: Purpose = Purpose.EXPLORE
     judge: Judge | None = None
     rows: int = ROWS_WITHOUT_LIMIT
+    watch: Stopwatch = dataclasses.field(default_factory=Stopwatch, compare=False)
 
     def groups(
         self,
@@ -156,12 +159,15 @@ class Explorer:
             return []
         size = Call(size, self.config).filled(meshes.row_devices(self.mesh))
         model = nnx.merge(self.graph, params)
-        with meshes.use(self.mesh):
+        with self.watch("weights"), meshes.use(self.mesh):
             weights = sampling.prepared(model, self.config.weight_dtype)
+            weights = jax.block_until_ready(weights)
         groups, dtype = [], str(weights.dtype)
         for questions, positions in calls:
-            drawn = self._draw(weights, list(questions), list(positions), size, attempt)
-            groups += self._groups(drawn, policy_version, attempt, dtype)
+            with self.watch("sampling"):
+                drawn = self._draw(weights, list(questions), list(positions), size, attempt)
+            with self.watch("verification"):
+                groups += self._groups(drawn, policy_version, attempt, dtype)
         return groups
 
     def groups_on_all(

@@ -17,6 +17,7 @@ from jaxtyping import Float
 
 from grre_jax.errors import DataError
 from grre_jax.objectives.diagnostics import OUT_OF_BOUNDS, WARNED_SHARE
+from grre_jax.training.runtime.stopwatch import Stopwatch
 
 
 class Diverged(DataError):
@@ -32,6 +33,7 @@ class DelayedMetrics:
         clock: start of the newest step, by `time.monotonic`.
         show: called with the step and the scalars of each row.
         warn: called once with a text, if behavior log-probs cannot be the data's.
+        watch: of the work between two steps, for the rows; None to leave it out.
         kind: of the rows.
     """
 
@@ -43,6 +45,7 @@ class DelayedMetrics:
     extra: Mapping[str, float] = dataclasses.field(default_factory=dict)
     kind: str = "train"
     warn: Callable[[str], None] | None = None
+    watch: Stopwatch | None = None
 
     def swap(
         self, step: int, metrics: Any, extra: Mapping[str, float] = MappingProxyType({})
@@ -64,6 +67,8 @@ class DelayedMetrics:
             scalars["tokens"] = int(scalars.pop("response_tokens"))
             scalars["tokens_per_second"] = scalars["tokens"] / max(now - self.clock, 1e-9)
             scalars |= self.extra
+            if self.watch:
+                scalars |= self.watch.take(now - self.clock)
             self.clock = now
             self.log.write(self.kind, self.step, scalars)
             self.show(self.step, scalars)

@@ -52,6 +52,11 @@ def test_a_run_in_wide_calls_is_that_in_narrow_ones(make_config, tmp_path, inter
     )
     np.testing.assert_allclose(losses, others, rtol=1e-3, atol=1e-6)
 
+    rows = read_metrics(tmp_path / "wide")["train"]
+    sampled = ["seconds_sampling" in row for row in rows]
+    assert sampled == [step % interval == 0 for step in range(4)]
+    assert all(row["seconds_training"] > 0 for row in rows)
+
     # ---- resumed within the interval, or between two
     for step in (3, 4):
         shutil.rmtree(tmp_path / "wide" / "checkpoints" / str(step))

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from grre_jax.training.runtime.delayed_metrics import DelayedMetrics, Diverged, age_scalars
+from grre_jax.training.runtime.stopwatch import Stopwatch
 
 
 class Log:
@@ -104,3 +105,29 @@ def test_impossible_behaviour_log_probs_are_told_once_with_share_step_and_fix():
     assert [row["ratio_out_of_bounds"] for _, _, row in log.rows] == pytest.approx(
         [0.0, 0.01, 0.875, 1.0]
     )
+
+
+def test_a_row_has_the_seconds_of_each_work_and_training_has_the_rest(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    watch, log = Stopwatch(), Log()
+    pending = DelayedMetrics(log, 100.0, watch=watch)
+
+    def work(name, seconds):
+        with watch(name):
+            now[0] += seconds
+
+    work("sampling", 4.0)
+    work("verification", 1.0)
+    pending.swap(1, metrics(0.5))
+    work("sampling", 2.0)
+    now[0] += 3.0
+    row = pending.swap(2, metrics(0.5))
+    assert {name: row[name] for name in row if name.startswith("seconds_")} == {
+        "seconds_sampling": 6.0,
+        "seconds_verification": 1.0,
+        "seconds_training": 3.0,
+    }
+    now[0] += 5.0
+    row = pending.swap(2, None)
+    assert row["seconds_training"] == 5.0 and "seconds_sampling" not in row
