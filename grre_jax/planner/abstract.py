@@ -104,7 +104,9 @@ class AbstractRun:
         columns = prompt_batch.bucket(settings.max_new_tokens)
         lead, rows = (fills, shape.shards, shape.prefill_batch), meshes.rows(self.mesh, axis=1)
         with meshes.use(self.mesh):
-            return jax.jit(partial(_whole_call, self.graph, shape, columns)).lower(
+            return jax.jit(
+                partial(_whole_call, self.graph, shape, columns, settings.weight_dtype)
+            ).lower(
                 training_state.full(self.state.params, self.frozen),
                 array((*lead, settings.max_prompt_tokens), jnp.int32, rows),
                 array(lead, jnp.int32, rows),
@@ -217,6 +219,7 @@ def _whole_call(
     graph: Any,
     shape: Shape,
     columns: int,
+    weight_dtype: str,
     params: Any,
     prompts: Any,
     lengths: Any,
@@ -226,7 +229,7 @@ def _whole_call(
     eos: Any,
 ) -> Any:
     """Fills the prompt slots, [fills, ...] times, and decodes until every completion has ended."""
-    weights = prepared(nnx.merge(graph, params))
+    weights = prepared(nnx.merge(graph, params), weight_dtype)
     state = engine.new_state(shape, weights, columns)
     rotary = engine.prompt_rotary(weights.model.config, shape.prompt_tokens)
     index = jnp.broadcast_to(jnp.arange(shape.prefill_batch, dtype=jnp.int32), lengths.shape[1:])

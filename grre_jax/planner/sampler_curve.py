@@ -59,7 +59,7 @@ def decode_seconds(run: AbstractRun, slice_: Topology, shape: Shape, rows: int) 
     held = shape.prompt_slots / shape.decode_slots * shape.prompt_tokens
     cached = bucket(settings.max_new_tokens) + held
     flops = rows * model.flops_per_token(0) / tensor / chip.peak_flops
-    weights = weights_bytes(model, dtype, tensor) / chip.hbm_bandwidth
+    weights = weights_bytes(model, settings.weight_dtype or dtype, tensor) / chip.hbm_bandwidth
     moved = rows * cached * token_bytes(model, shape.cache_dtype, tensor)
     moved += rows * model.vocab_size / tensor * 4 * LOGIT_PASSES
     links = 0.0
@@ -107,7 +107,8 @@ def point(run: AbstractRun, slice_: Topology, call: Call, rows: int, capacity: f
         tensor=tensor,
     )
     needed = state_bytes(run.config, run.model, run.mesh) + rows * row
-    needed += weights_bytes(run.model, str(run.model_dtype()), tensor)
+    dtype = call.settings.weight_dtype or str(run.model_dtype())
+    needed += weights_bytes(run.model, dtype, tensor)
     total, chips = sum(seconds.values()), len(slice_.devices) / devices
     return Point(
         rows, total, rows / total / chips, needed, needed <= capacity, max(seconds, key=seconds.get)

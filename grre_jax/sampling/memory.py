@@ -68,4 +68,4 @@ def device_bytes() -> int | None:
 
 
 def _size(dtype: str) -> int:
-    return 2 if dtype == "bfloat16" else np.dtype(dtype).itemsize
+    return {"bfloat16": 2, "fp8": 1}.get(dtype) or np.dtype(dtype).itemsize

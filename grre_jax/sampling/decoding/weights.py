@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float
 
@@ -108,7 +109,7 @@ def _formed(model: Transformer, joined: bool, weight_dtype: str) -> Transformer:
 
 
 def _activations(model: Transformer) -> Any:
-    return model.compute_dtype or model.embed[...].dtype
+    return jnp.dtype(model.compute_dtype or model.embed[...].dtype)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -160,7 +160,7 @@ def draw(
         steps=limit - 1,
         resident=True,
         prompt_tokens=prompt_tokens,
-        cache_dtype=str(weights.head.dtype),
+        cache_dtype=str(weights.dtype),
     )
     every_slot = np.arange(groups, dtype=np.int32)[None]
     slots, padded = batch.prompt_slots(every_slot, 0)

@@ -125,7 +125,8 @@ def fitting(
         cache_dtype=settings.cache_dtype or activations,
         tensor=tensor,
     )
-    free = capacity - state_bytes(config, model, mesh) - weights_bytes(model, activations, tensor)
+    read = weights_bytes(model, settings.weight_dtype or activations, tensor)
+    free = capacity - state_bytes(config, model, mesh) - read
     return fitting_rows(free, row, settings.group_size)
 
 
