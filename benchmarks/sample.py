@@ -26,9 +26,9 @@ passes until the first token of every row is drawn, `decode` the steps after it.
 - the fraction of peak: those FLOPs a second over what a large square product reached right before,
   in the same round;
 - the floor, a prediction of the least time: the prefill's FLOPs at that peak, then for each decode
-  step the larger of its FLOPs at the peak and its bytes (the weights as stored, and the filled part of the KV cache) at the bandwidth of a copy as large as the weights. Weights
-  that fit a cache are copied there too. Reading alone may be faster than copying, so a share above
-  100% is possible.
+  step the larger of its FLOPs at the peak and its bytes (the weights as stored, and the filled part
+  of the KV cache) at the bandwidth of a copy as large as the weights. Weights that fit a cache are
+  copied there too. Reading alone may be faster than copying, so a share above 100% is possible.
 """
 
 from __future__ import annotations

@@ -116,7 +116,6 @@ def test_purposes_keep_their_numbers():
         "STUDY": 13,
         "STUDY_START": 14,
         "FLAW": 15,
-        "CHAIN": 16,
     }
 
 

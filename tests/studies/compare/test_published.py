@@ -47,6 +47,8 @@ def test_the_runs_had_the_shipped_configuration(found):
     shared = compare_study._shared(config)
     if "greedy" not in found["configuration"]["evaluation"]:  # computed before there was one
         del shared["evaluation"]["greedy"]
+    if "weight_dtype" not in found["configuration"]["sampling"]:
+        del shared["sampling"]["weight_dtype"]
     assert shared == found["configuration"]
 
 
