@@ -25,8 +25,8 @@ class SamplingConfig(SamplingParams):
             version samples, at most 2,048.
         max_concurrent (at least 0): most completions of a call decoded side by side, over all
             devices; when one ends, the next takes its place. 0 for as many as fit in the devices'
-            memory beside the weights and the train state, and 256 a device where that is not
-            known, as on a CPU.
+            memory (on a CPU half of the machine's) beside the weights and the train state, and 256
+            a device where that is not known.
         cache_dtype ("float32", "bfloat16", "int8" or empty): type of the cached keys and values;
             that of the activations if empty.
         weight_dtype ("int8", "fp8" or empty): rounds the matrices that sample, with a scale per

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import jax
 import numpy as np
 
@@ -12,7 +14,7 @@ from grre_jax.sampling.prompt_batch import bucket
 LOGIT_COPIES = 4
 # Prompts held per completion decoded, times the completions of a prompt: `call.prompt_slots_for`.
 HELD_PROMPTS = 4
-# Completions decoded side by side on a device whose memory is not known, such as a CPU.
+# Completions decoded side by side on a device whose memory is not known.
 ROWS_WITHOUT_LIMIT = 256
 # Share of a device's memory that is planned with; the rest is for programs and fragmentation.
 USABLE = 0.9
@@ -62,8 +64,17 @@ def fitting_rows(free: float, row: float, samples: int) -> int:
 
 
 def device_bytes() -> int | None:
-    """Returns the memory of this process's smallest device that JAX may use; None if not known."""
-    stats = [device.memory_stats() or {} for device in jax.local_devices()]
+    """Returns the memory of this process's smallest device that JAX may use; of a CPU half of the
+    machine's, divided among its devices. None if not known.
+    """
+    devices = jax.local_devices()
+    if devices[0].platform == "cpu":
+        try:
+            machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        except (AttributeError, OSError, ValueError):  # a system without these
+            return None
+        return machine // 2 // len(devices)
+    stats = [device.memory_stats() or {} for device in devices]
     return min((found.get("bytes_limit", 0) for found in stats), default=0) or None
 
 
