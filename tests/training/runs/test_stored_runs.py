@@ -91,7 +91,7 @@ def test_killed_and_resumed_elsewhere(undisturbed, store, tmp_path, capsys):
     of_the_run = (run / "report.html").read_text()
     assert entry.main(["report", str(run)]) == 0 and "accuracy" in capsys.readouterr().out
     assert all(
-        "sampled by policy version" in page
+        '<span class="note">policy version ' in page
         for page in (of_the_run, (run / "report.html").read_text())
     )
     assert (
