@@ -14,7 +14,7 @@ keys and values are whole along the row.
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -101,7 +101,14 @@ def _local(
 
 
 def _cudnn(
-    q, k, v, seen_by: Visibility, seen: Visibility, limit, scale: float, implementation="cudnn"
+    q,
+    k,
+    v,
+    seen_by: Visibility,
+    seen: Visibility,
+    limit,
+    scale: float,
+    implementation: Literal["cudnn", "xla"] = "cudnn",
 ):
     """Computes cuDNN's attention. It takes a mask as an array, so longer rows go a block of queries
     at a time, whose mask is computed again in the backward pass.
