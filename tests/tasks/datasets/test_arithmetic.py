@@ -189,7 +189,7 @@ def test_a_flawed_step_of_precedence_works_the_last_operation():
         "arithmetic", operands=5, answers="full", corruption=0, flaw=0.7, precedence=True
     )
     wrong = decided = 0
-    for position in range(2_000):
+    for position in range(400):
         question = task.question(position)
         values, operations = list(question.prompt[:-1:2]), list(question.prompt[1:-1:2])
         for step in question.demonstration.removesuffix("$").split(","):
@@ -202,7 +202,7 @@ def test_a_flawed_step_of_precedence_works_the_last_operation():
             decided, wrong = decided + (right != other), wrong + (step[:3] != right)
             at = first if step[:3] == right else last
             values[at : at + 2], operations[at : at + 1] = [step[4]], []
-    assert abs(wrong / decided - 0.7) < 0.02
+    assert abs(wrong / decided - 0.7) < 0.05
 
 
 def test_precedence_is_the_same_in_a_graph():
