@@ -1,4 +1,5 @@
 import dataclasses
+import gc
 import json
 import tracemalloc
 
@@ -200,13 +201,16 @@ def _feature(value):
 
 
 def test_memory_does_not_grow_with_the_folder(tmp_path, make_group, monkeypatch):
-    """Peak of Python's and NumPy's memory in a copy, an export, an import and a check: six times
-    the data, about the same peak.
+    """Peak of Python's and NumPy's memory in a copy, an export, an import and a check: eight
+    times the data, about the same peak.
     """
     monkeypatch.setattr("grre_jax.rollouts.tools.exchange.exporters.ROWS_AT_ONCE", 4)
     monkeypatch.setattr("grre_jax.rollouts.tools.exchange.sources.BATCH", 4)
+    threads = writer.concurrent.futures.ThreadPoolExecutor
+    # How many buffers of 256 KiB a data set's digests have at once depends on the machine's load.
+    monkeypatch.setattr(writer.concurrent.futures, "ThreadPoolExecutor", lambda count: threads(1))
     peaks = {}
-    for run, count in enumerate((8, 8, 48)):  # the first time imports and caches, too
+    for run, count in enumerate((8, 8, 64)):  # the first time imports and caches, too
         place = tmp_path / str(run)
         rollouts.write(place / "r", (make_group(i, longest=200) for i in range(count)), writer="w")
         steps = {
@@ -219,13 +223,18 @@ def test_memory_does_not_grow_with_the_folder(tmp_path, make_group, monkeypatch)
             ),
             "verify": lambda place: rollouts.verify(place / "r"),
         }
+        # Objects of earlier tests would delay the collection of cycles, whose memory then grows.
+        gc.collect()
+        gc.freeze()
         for name, step in steps.items():
+            gc.collect()
             tracemalloc.start()
             step(place)
             peaks[name, count] = tracemalloc.get_traced_memory()[1]
             tracemalloc.stop()
+        gc.unfreeze()
     for name in steps:
-        assert peaks[name, 48] < 2 * peaks[name, 8] + 200_000, (name, peaks)
+        assert peaks[name, 64] < peaks[name, 8] + 600_000, (name, peaks)
 
 
 def test_the_manifest_gets_all_lines_or_none(folder, tmp_path, monkeypatch):

@@ -290,7 +290,7 @@ def digest(paths: list[Path]) -> str:
     total = hashlib.sha256()
     for path in paths:
         with open(path, "rb") as file:
-            while block := file.read(1 << 20):
+            while block := file.read(1 << 16):
                 total.update(block)
     return total.hexdigest()
 
