@@ -15,6 +15,8 @@ Predicted by grre compile (jax 0.10.2, libtpu 0.0.42), not run:
     steps in one call of 192 rows a chip (--sampling.max_concurrent 768). The train step fits, 13.6
     of 15.75 GiB a chip, MFU 61.0% by the roofline and 43.5% by the compiler's own cycle
     estimates. By default 168 rows a chip fit beside the train state (14.2 GiB, by arithmetic).
+    With --sampling.weight_dtype int8 --sampling.cache_dtype int8: 8.6 s of sampling a step, 172 s
+    for the same prompts in one call of 384 rows a chip (12.6 GiB without optimizer state).
 """
 
 from pod_setting import setting
