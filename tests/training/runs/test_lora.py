@@ -272,9 +272,6 @@ def train(config, **options):
     return loop.train(config, console=Console(file=io.StringIO()), **options)
 
 
-TERMS = dict(lora_rank=2, lora_alpha=4.0, lora_targets=("q_proj", "v_proj", "down_proj"))
-
-
 @pytest.fixture(scope="module")
 def make_lora_config(make_config, tmp_path_factory):
     base = tmp_path_factory.mktemp("base") / "model"
@@ -284,7 +281,10 @@ def make_lora_config(make_config, tmp_path_factory):
     def make(folder, steps=4, **model):
         source = ModelSource(
             path=str(base),
-            **(TERMS | model),
+            **(
+                dict(lora_rank=2, lora_alpha=4.0, lora_targets=("q_proj", "v_proj", "down_proj"))
+                | model
+            ),
         )
         config = make_config(
             folder,
@@ -381,10 +381,10 @@ def test_the_next_run_starts_from_the_adapter(run, make_lora_config, tmp_path):
 def test_adapters_that_cannot_be_written(tiny_run, make_config, tmp_path):
     with pytest.raises(UsageError, match="trains all weights .*export it without --adapter"):
         finished.export(tiny_run, tmp_path / "out", adapter=True)
+    source = dataclasses.replace(make_config("x").model, lora_rank=2)
     config = make_config(
         tmp_path / "new",
-        model=dataclasses.replace(make_config("x").model, **TERMS),
-        objective=ObjectiveConfig("grpo", {"kl_coef": 0.01}),
+        model=source,
         training=TrainingConfig(1, prompts_per_step=4),
         warm_start=WarmStartConfig(steps=0),
     )
