@@ -3,6 +3,10 @@ PYTHON ?= python3
 VENV ?= .venv
 RUN ?= runs/demo
 
+# pip compiles no bytecode: most of what is installed is never imported. Python keeps what it compiles at the first import, for the tests' workers and the processes that they start.
+unexport PYTHONDONTWRITEBYTECODE
+INSTALL = $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile
+
 .PHONY: check demo format test venv setup setup-test
 
 venv:
@@ -11,10 +15,10 @@ venv:
 	@$(VENV)/bin/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "grre_jax needs Python 3.11 or newer: make demo PYTHON=python3.12" >&2; exit 2; }
 
 setup: venv
-	@$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -e .
+	@$(INSTALL) -e .
 
 setup-test: venv
-	@$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[test]'
+	@$(INSTALL) -e '.[test]'
 
 demo: setup
 	@echo "== Training the embedded default (configs/arithmetic.py) off-policy into $(RUN), replacing an earlier run there: about 4 minutes on 2 cores"

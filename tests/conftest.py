@@ -4,6 +4,7 @@ it.
 
 import dataclasses
 import fcntl
+import gc
 import importlib.metadata
 import os
 import pathlib
@@ -71,6 +72,11 @@ def pytest_configure(config):
 def pytest_ignore_collect(collection_path, config):
     """Importing torch and transformers takes seconds; None leaves the choice to others."""
     return (collection_path.name == "parity" and "not parity" in config.option.markexpr) or None
+
+
+def pytest_collection_finish():
+    """What is collected stays to the end: the garbage collector need not look at it again."""
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(items):

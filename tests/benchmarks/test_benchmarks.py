@@ -58,6 +58,7 @@ def test_train_step_counts_what_it_says_and_prints_it(measured):
         assert words in text
 
 
+@pytest.mark.slow
 def test_packing_leaves_out_what_padding_computes(measured):
     _, result = measured("train_step.py", *QUICK, "--sizes", "tiny-ragged", "tiny-padded")
     packed, padded = result["results"]
@@ -147,6 +148,7 @@ def test_results_in_the_repository_are_readable(name):
         check_spreads(record)
 
 
+@pytest.mark.slow
 def test_compile_time_compares_depths(measured):
     text, result = measured("compile_time.py", *QUICK[2:], "--repeats", "1", "--layers", "1", "2")
     assert [record["layers"] for record in result["results"]] == [1, 2]

@@ -62,7 +62,10 @@ def assert_same(a, b, atol=2e-5):
         np.testing.assert_allclose(x, y, atol=atol)
 
 
-@pytest.mark.parametrize("length, block", [(1, 0), (7, 4), (64, 0), (65, 8), (70, 4), (200, 8)])
+@pytest.mark.parametrize(
+    "length, block",
+    [(1, 0), (7, 4), (64, 0), (65, 8), pytest.param(70, 4, marks=pytest.mark.slow), (200, 8)],
+)
 @pytest.mark.parametrize(
     "window, softcap",
     [

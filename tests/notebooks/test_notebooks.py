@@ -1,7 +1,9 @@
 """The shorter notebooks, executed from their first cell to their last, at the setting that each
-names in its first cell; and what all five install.
+names in its first cell (by hand, but for the shortest: their names of the package are looked up in
+every run); and what all five install.
 """
 
+import ast
 import importlib.util
 import json
 import os
@@ -86,7 +88,13 @@ def made(name, folder):
     return {"CONFIG": str(config), "MODEL": str(model), "DATA": str(data)}
 
 
-@pytest.fixture(scope="module", params=FEW)
+@pytest.fixture(
+    scope="module",
+    params=[
+        "derivation",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in FEW if name != "derivation"),
+    ],
+)
 def executed(request, tmp_path_factory):
     """A notebook after a run with its few steps, and the folder it ran in."""
     folder, notebook = tmp_path_factory.mktemp(request.param), read(request.param)
@@ -222,6 +230,28 @@ def tpu_gsm8k(said, notebook, runs):
 
 
 CHECKS = {check.__name__: check for check in (derivation, your_own, off_policy, tpu_gsm8k)}
+
+
+@pytest.mark.parametrize("name", FEW)
+def test_every_name_of_the_package_is_there(name):
+    """Those that are imported, and attributes of what was imported; in cells that are written to
+    files too.
+    """
+    found = {}
+    for cell in read(name).cells:
+        if cell.cell_type == "code":
+            source = cell.source.partition("\n")[2] if cell.source[:2] == "%%" else cell.source
+            tree = ast.parse(TransformerManager().transform_cell(source))
+            for node in ast.walk(tree):
+                if isinstance(node, ast.ImportFrom) and (
+                    str(node.module).split(".")[0] == "grre_jax"
+                ):
+                    exec(ast.unparse(node), found)
+            for node in ast.walk(tree):
+                if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+                    if node.value.id in found:
+                        getattr(found[node.value.id], node.attr)
+    assert found
 
 
 @pytest.mark.parametrize("name", FEW)

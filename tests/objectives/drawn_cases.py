@@ -203,11 +203,16 @@ def _cases(draw, groups=GROUPS, time=TIME, domain: Domain = Domain()):
 
 @dataclass(frozen=True)
 class Strategies:
-    """The strategies of cases by shape, and of float32's domain."""
+    """The strategies of cases by shape, of responses whose ratios are no larger than those of the
+    wide shape, and of float32's domain.
+    """
 
     small: st.SearchStrategy = field(default_factory=_cases)
     wide: st.SearchStrategy = field(default_factory=lambda: _cases(WIDE_GROUPS, WIDE_TIME))
     long: st.SearchStrategy = field(default_factory=lambda: _cases(LONG_GROUPS, LONG_TIME))
+    long_steady: st.SearchStrategy = field(
+        default_factory=lambda: _cases(LONG_GROUPS, LONG_TIME, Domain(total=240.0))
+    )
     long_single: st.SearchStrategy = field(
         default_factory=lambda: _cases(
             LONG_GROUPS,

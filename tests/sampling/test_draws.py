@@ -76,7 +76,11 @@ def logits_of(shape, vocab):
     return logits.astype(np.float32)
 
 
-@jax.jit
+# Two programs that run for long: here the compiler's work pays.
+OPTIMISED = {"xla_backend_optimization_level": 3, "xla_llvm_disable_expensive_passes": False}
+
+
+@functools.partial(jax.jit, compiler_options=OPTIMISED)
 def drawn(distribution, logits, uniforms):
     """Tokens [draws] of one row of logits, a slice at a time: what does not depend on the
     uniforms is computed once a slice.
@@ -198,11 +202,7 @@ def draw_cut(draws, folder):
     middle of a block where it has 151,936 tokens.
     """
     draws = json.dumps({str(vocab): count for vocab, count in draws.items()})
-    # Two programs that run for long: here the compiler's work pays.
-    flags = (
-        f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=2"
-        " --xla_backend_optimization_level=3"
-    )
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=2"
     path = str(folder / "tokens.npz")
     subprocess.run(
         [sys.executable, "-c", TWO, __file__, path, draws],

@@ -194,10 +194,10 @@ def test_a_step_trains_on_its_own_places_of_the_stream(tiny_run):
     "point",
     [
         ("row", "warm_start", 3),
-        ("seal", 0),
+        pytest.param(("seal", 0), marks=pytest.mark.slow),
         ("row", "train", 2),
         ("seal", 3),
-        ("row", "train", 7),
+        pytest.param(("row", "train", 7), marks=pytest.mark.slow),
         "report",
     ],
     ids=str,
@@ -219,7 +219,11 @@ def test_interrupted_and_resumed(tiny_run, make_config, tmp_path, interrupt, mon
 
 @pytest.mark.parametrize(
     "point, step",
-    [(("seal", 3), 3), (("row", "train", 4), 4), (("row", "warm_start", 2), None)],
+    [
+        (("seal", 3), 3),
+        pytest.param(("row", "train", 4), 4, marks=pytest.mark.slow),
+        (("row", "warm_start", 2), None),
+    ],
     ids=str,
 )
 def test_a_signal_saves_and_stops(

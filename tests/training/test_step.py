@@ -140,8 +140,8 @@ GRPO = {
 # first phase is a forward pass of its own.
 WHOLE_STEP = [
     ("m2po", {"m2_threshold": 0.05}),
-    ("bapo", {}),
-    ("gvpo", {"gvpo_beta": 0.1}),
+    pytest.param("bapo", {}, marks=pytest.mark.slow),
+    pytest.param("gvpo", {"gvpo_beta": 0.1}, marks=pytest.mark.slow),
     ("clip_cov", {"covariance_fraction": 0.2}),
 ]
 
@@ -170,9 +170,9 @@ def test_micro_batches_give_the_step_of_one_batch(name, options, groups, compute
     "name, options",
     [
         ("grpo", GRPO),
-        ("opmd", {"tau": 0.5}),
+        pytest.param("opmd", {"tau": 0.5}, marks=pytest.mark.slow),
         ("red_drop", {"denominator": "kept"}),
-        ("opo", {}),
+        pytest.param("opo", {}, marks=pytest.mark.slow),
         *WHOLE_STEP[:2],
     ],
 )

@@ -40,16 +40,28 @@ def drawn(weights):
     return sampling.sample(weights, PROMPTS, SamplingParams(max_new_tokens=TIME), **options)
 
 
+@nnx.jit
+def forward(model, rows):
+    return jax.nn.log_softmax(model.logits(model(rows)), axis=-1)
+
+
 def scored(model, samples):
     """[prompts, samples, time] log-probs of the completions, from whole rows without a cache."""
-    found = np.zeros(samples.tokens.shape, np.float32)
+    rows = np.zeros((len(PROMPTS), 2, max(map(len, PROMPTS)) + TIME), np.int32)
     for i, prompt in enumerate(PROMPTS):
-        rows = np.concatenate(
-            [np.tile(prompt, (2, 1)), np.asarray(samples.tokens[i])], axis=1
-        ).astype(np.int32)
-        logprobs = jax.nn.log_softmax(model.logits(model(rows)), axis=-1)[:, len(prompt) - 1 : -1]
-        found[i] = np.take_along_axis(logprobs, rows[:, len(prompt) :, None], -1)[..., 0]
-    return found
+        rows[i, :, : len(prompt)] = prompt
+        rows[i, :, len(prompt) : len(prompt) + TIME] = samples.tokens[i]
+    logprobs = np.asarray(forward(model, rows.reshape(-1, rows.shape[-1]))).reshape(*rows.shape, -1)
+    return np.stack(
+        [
+            np.take_along_axis(
+                logprobs[i, :, len(prompt) - 1 : len(prompt) + TIME - 1],
+                np.asarray(samples.tokens[i])[..., None],
+                -1,
+            )[..., 0]
+            for i, prompt in enumerate(PROMPTS)
+        ]
+    )
 
 
 @pytest.mark.parametrize("name", ["int8", "fp8"])

@@ -46,7 +46,7 @@ def same(got, expected):
 
 @pytest.mark.parametrize(
     "slots",
-    [1, pytest.param(7, marks=pytest.mark.slow), SLOTS, pytest.param(16, marks=pytest.mark.slow)],
+    [SLOTS, *(pytest.param(slots, marks=pytest.mark.slow) for slots in (1, 7, 16))],
 )
 def test_refilled_rows_give_the_same_completions(weights, together, slots):
     same(jax.device_get(sample(weights, PROMPTS, max_concurrent=slots, **OPTIONS)), together)

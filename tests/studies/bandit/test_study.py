@@ -26,25 +26,9 @@ PULL = BEHAVIOR * (
 )  # (-.174, .132, .042): what plain REINFORCE adds to the logits
 
 
-# Those whose ends are known, and those that are walked to another way. The others take a minute
-# more.
-KNOWN = (
-    "reinforce",
-    "rec_oneside_nois",
-    "red_drop",
-    "asymre",
-    "opmd",
-    bandit.SURROGATE,
-    "red_weight",
-    "raft",
-    "topr",
-    "ipo",
-    "dpo",
-    "pass_at_k",
-    "grpo",
-    "dapo",
-)
-KNOWN += ("truncated_is", "dr_grpo", "gvpo", "dro", "rec_ring_is", "bapo")
+# One of every kind of end, and what is walked to another way. All others are slow.
+KNOWN = ("reinforce", "rec_oneside_nois", "red_drop", "asymre", "opmd", bandit.SURROGATE)
+KNOWN += ("red_weight", "raft", "ipo", "pass_at_k", "grpo", "gvpo", "rec_ring_is")
 
 
 @pytest.fixture(
@@ -159,25 +143,22 @@ def test_red_weight(study):
 # ---- ends worked out by hand
 
 
-@pytest.mark.parametrize(
-    "label, policy",
-    [
-        ("raft", (0, 6 / 7, 1 / 7)),  # imitation of arms 2 and 3
-        ("topr", (0, 6 / 7, 1 / 7)),
-        (
-            "ipo",
-            np.array([0.3, 0.6 * np.exp(4.5), 0.1 * np.exp(8)])
-            / (0.3 + 0.6 * np.exp(4.5) + 0.1 * np.exp(8)),
-        ),
-        ("dpo", (0, 0, 1)),  # its gradient never ends
-        ("pass_at_k", (0, 0, 1)),  # only the best response of a group is pushed
-        ("grpo", (0.16, 0.72, 0.12)),
-        ("dapo", (0.232 - 0.128, 0.768, 0.128)),
-        ("truncated_is", (0, *PULL[1:] / PULL[1:].sum())),
-    ],
-)
-def test_other_ends(study, label, policy):
-    np.testing.assert_allclose(end(study, label), policy, atol=5e-4)
+def test_other_ends(study):
+    stiff = np.array([0.3, 0.6 * np.exp(4.5), 0.1 * np.exp(8)])
+    ends = {
+        "raft": (0, 6 / 7, 1 / 7),  # imitation of arms 2 and 3
+        "topr": (0, 6 / 7, 1 / 7),
+        "ipo": stiff / stiff.sum(),
+        "dpo": (0, 0, 1),  # its gradient never ends
+        "pass_at_k": (0, 0, 1),  # only the best response of a group is pushed
+        "grpo": (0.16, 0.72, 0.12),
+        "dapo": (0.232 - 0.128, 0.768, 0.128),
+        "truncated_is": (0, *PULL[1:] / PULL[1:].sum()),
+    }
+    found = {label: end(study, label) for label in ends if label in study[0]}
+    assert len(found) in (4, len(ends))
+    for label, policy in found.items():
+        np.testing.assert_allclose(policy, ends[label], atol=5e-4, err_msg=label)
 
 
 def test_equals_on_one_token(study):
@@ -197,7 +178,8 @@ def test_equals_on_one_token(study):
     np.testing.assert_allclose(
         end(study, "gvpo gvpo_beta=0.1"), end(study, "surrogate variance tau=0.1"), atol=1e-6
     )
-    np.testing.assert_allclose(end(study, "dro dro_beta=0.1"), end(study, "opmd"), atol=1e-6)
+    if "dro dro_beta=0.1" in study[0]:
+        np.testing.assert_allclose(end(study, "dro dro_beta=0.1"), end(study, "opmd"), atol=1e-6)
 
 
 # ---- what holds of any algorithm

@@ -54,7 +54,7 @@ def study(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(in_graph_campaign, "Workers", HereAndNow)
         patch.setattr(worker, "_benches", [])
-        with Campaign(folder, LEARNING, ENTRIES, 1, CONSOLE) as campaign:
+        with Campaign(folder, LEARNING, ENTRIES[:1], 1, CONSOLE) as campaign:
             campaign.complete([run], "test")
             assert campaign.starts([run])[0]["seed"] == run.seed
     return folder, run

@@ -6,7 +6,7 @@ from grre_jax import tasks
 
 from . import published_samples
 
-POSITIONS = 1000
+POSITIONS = 400
 
 MADE = {
     "arithmetic": [{}, {"operands": 2}, {"operands": 3, "answers": "full"}],

@@ -45,7 +45,7 @@ def shapes(monkeypatch):
     return found
 
 
-@pytest.mark.parametrize("slots", [0, 10])
+@pytest.mark.parametrize("slots", [pytest.param(0, marks=pytest.mark.slow), 10])
 def test_what_is_compiled_ahead_is_what_a_run_dispatches(make_config, tmp_path, shapes, slots):
     """An interval of three steps samples 12 places at once, whatever a step trains on; its end
     cuts the second one short.

@@ -1,5 +1,5 @@
-"""A run that is stopped, and killed, for real, and resumed: the same numbers as the run that was
-not, and no shard lost.
+"""A run that is killed for real, and resumed: the same numbers as the run that was not, and no
+shard lost.
 """
 
 import signal
@@ -26,7 +26,7 @@ SETTINGS += (
     "--evaluation.every",
     "10",
     "--evaluation.questions",
-    "12",
+    "4",
     "--checkpoint.export",
     "true",
 )
@@ -46,18 +46,24 @@ def undisturbed(tmp_path_factory):
     return folder / "small.py", folder / "run"
 
 
-def test_stopped_killed_and_resumed(undisturbed, tmp_path):
+# A signal that asks the run to stop is sent within the tests' process too (test_loop).
+@pytest.mark.parametrize("stopped", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_stopped_killed_and_resumed(undisturbed, tmp_path, stopped):
     config, expected = undisturbed
     run = tmp_path / "run"
-    process = start(config, run, *SETTINGS)
-    wait_for_step([process], run, 3)
-    process.send_signal(signal.SIGTERM)  # saves first
-    (said,) = finish(process, status=128 + signal.SIGTERM)
-    assert "stopped by SIGTERM at step" in said and "--resume" in said and "Traceback" not in said
-    step = int(said.split("at step ")[1].split(",")[0])
-    assert (run / "checkpoints" / str(step)).is_dir() and 3 <= step < 10
+    resume = ()
+    if stopped:
+        process = start(config, run, *SETTINGS)
+        wait_for_step([process], run, 3)
+        process.send_signal(signal.SIGTERM)  # saves first
+        (said,) = finish(process, status=128 + signal.SIGTERM)
+        assert "stopped by SIGTERM at step" in said and "--resume" in said
+        assert "Traceback" not in said
+        step = int(said.split("at step ")[1].split(",")[0])
+        assert (run / "checkpoints" / str(step)).is_dir() and 3 <= step < 10
+        resume = ("--resume",)
 
-    process = start(config, run, *SETTINGS, "--resume")
+    process = start(config, run, *SETTINGS, *resume)
     wait_for_step([process], run, 23)
     process.send_signal(signal.SIGKILL)
     process.communicate()
