@@ -64,6 +64,7 @@ from grre_jax.training.config.overrides import override
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
 LARGE = ("1.5B", "0.5B")  # in rows of 2,048 tokens
 STATE_BYTES = 20  # a parameter: itself, its gradient, two moments, the model that it came from
+PARITY = 4.0  # times the error of blocks, whose arithmetic is plain JAX in the same dtype
 REMAT = "projections"  # keeps the products' results: (3 hidden + qkv + 2 intermediate) a token
 DECODED = (256, 64)  # tokens of a prompt, of a completion
 DECODE_FIGURES = (
@@ -146,7 +147,8 @@ def attend(
     kernels = Kernels(sizes.SHAPES[shape], rows, dtype_of(options))
     own, blocks = kernels.errors()
     times = rounds(options, own=kernels.own, blocks=kernels.blocks)
-    return {
+    apart = {} if own <= PARITY * blocks else {"status": "failed", "reason": "no parity"}
+    return apart | {
         "kernel": kernels.name,
         "error": own,
         "error_of_blocks": blocks,
@@ -267,6 +269,7 @@ FIGURES: dict[str, Callable[[Any], str]] = {
     "bytes_per_second": spread(",.1f", "GB/s", 1e-9),
     "kernel": "kernel: {}".format,
     "error": "largest error {:.1e}".format,
+    "error_of_blocks": "that of blocks {:.1e}".format,
     "seconds": spread(",.3f", "ms", 1e3),
     "fraction_of_product": spread(".1%", "of the product"),
     "speed_over_blocks": spread(".2f", "times as fast as blocks"),

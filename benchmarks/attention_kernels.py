@@ -16,7 +16,6 @@ from grre_jax.models import ModelConfig
 from grre_jax.models.attention import attention
 from grre_jax.models.blocked_attention import Visibility, blocked_attention
 
-PARITY = 4.0  # times the error of blocks, whose arithmetic is plain JAX in the same dtype
 NAMES = {"cudnn": "cuDNN", "tpu_custom_call": "Pallas"}  # by a word of the lowered program
 
 
@@ -76,11 +75,7 @@ class Kernels:
         self.flops = 12.0 * float(seen.mask(seen).sum()) * heads * dim
 
     def errors(self) -> tuple[float, float]:
-        """Largest error over the largest entry, of output and gradients: of the kernel, of blocks.
-
-        Raises:
-            ArithmeticError: the kernel is further from the definition than rounding explains.
-        """
+        """Largest error over the largest entry, of output and gradients: of the kernel, of blocks."""
         wanted = self._dense(*self._arrays)
 
         def error(found: Any) -> float:
@@ -89,12 +84,7 @@ class Kernels:
                 float(jnp.abs(x.astype(jnp.float32) - y).max() / jnp.abs(y).max()) for x, y in pairs
             )
 
-        own, blocks = error(self.own()), error(self.blocks())
-        if not own <= PARITY * blocks:
-            raise ArithmeticError(
-                f"{self.name}: error {own:.2e}, of blocks {blocks:.2e}: no parity with the definition"
-            )
-        return own, blocks
+        return error(self.own()), error(self.blocks())
 
 
 def _both_ways(call: Callable[..., jax.Array]) -> Any:

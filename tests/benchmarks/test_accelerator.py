@@ -58,7 +58,8 @@ def test_a_kernel_without_parity_fails_its_case_alone(answered, imported, monkey
 
     monkeypatch.setattr(kernels, "attention", first_wrong)
     shared, apart = answered("attention")
-    assert shared["status"] == "failed" and "no parity" in shared["reason"]
+    assert (shared["status"], shared["reason"]) == ("failed", "no parity")
+    assert shared["error"] > 4 * shared["error_of_blocks"] and positive(shared["seconds"])
     assert apart["status"] == "done" and set(wrong) == {True, False}
 
 
