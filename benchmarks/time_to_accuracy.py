@@ -68,9 +68,10 @@ ARMS = (*OURS, "trl", "tunix")
 
 def words_of(options: argparse.Namespace) -> list[str]:
     """What the arms and the start have in common, as on the command line of `grre train`."""
+    asked = load_file(CONFIG).task.options | {"operands": options.operands}
     return [
-        f"--task.name={HERE / 'padded_arithmetic.py'}:task",
-        f"--task.options.operands={options.operands}",
+        f"--task.name={HERE / 'padded_arithmetic.py'}:task",  # which leaves no option as it was
+        *(f"--task.options.{name}={value}" for name, value in asked.items()),
         f"--sampling.max_prompt_tokens={2 * options.operands}",
         f"--sampling.max_new_tokens={6 * (options.operands - 1)}",
         "--sampling.prompts_per_call=0",
@@ -302,7 +303,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with tempfile.TemporaryDirectory() as made:
             start = make_start(options, Path(made))
             held_out = HeldOut(options, start)
-            result |= {"settings": kept, "start_accuracy": held_out.accuracy(start)}
+            known = held_out.accuracy(start)
+            if known >= min(options.levels):
+                raise peers.WorkerError(f"the start already answers {known:.1%}: raise --levels")
+            result |= {"settings": kept, "start_accuracy": known}
             for seed in range(options.rounds):
                 for name in options.only:
                     folder = Path(made, f"{name}-{seed}")

@@ -67,6 +67,19 @@ def test_the_task_pads_with_a_token_of_its_own(imported):
     assert {c: ids[c] for c in plain.tokenizer.ids} == plain.tokenizer.ids
 
 
+def test_all_options_of_the_default_reach_the_arms(race):
+    words = race.words_of(race.options_of(["--operands", "3"]))
+    config = race.override(race.load_file(race.CONFIG), words)
+    made = race.task(0, **config.task.options)
+    assert (made.operands, made.answers, made.flaw, made.corruption) == (3, "full", 0.6, 0.0)
+    assert config.sampling.max_prompt_tokens == made.prompt_length
+    assert config.sampling.max_new_tokens == made.answer_length
+    on, off = (race.override(config, race.OURS[name]) for name in ("on-policy", "off-policy"))
+    assert (on.objective.name, on.regime.sync_interval) == ("grpo", 1)
+    assert on.objective.options == {"epsilon_low": 0.2, "epsilon_high": 0.2}
+    assert (off.objective.options, off.regime.sync_interval) == (config.objective.options, 20)
+
+
 def steps(*whole):
     found = [{"sampling": x / 4, "training": x / 2, "whole": x, "reward": 0.5} for x in whole]
     del found[-1]["sampling"]  # off-policy, most steps sample nothing
@@ -138,6 +151,14 @@ def test_every_arm_runs_in_every_round_and_the_file_is_kept(race, measured, monk
         assert record["name"] == name and len(record["rounds"]) == 2
         assert record["seconds_to"]["0.5"]["seconds"]["median"] == 2
     assert "s to 50%" in text and "2 of 2" in text
+
+
+def test_a_start_that_has_nothing_to_learn_is_refused(race, run, monkeypatch):
+    known = type("Known", (), {"__init__": lambda *_: None, "accuracy": lambda *_: 0.9})
+    monkeypatch.setattr(race, "HeldOut", known)
+    monkeypatch.setattr(race, "make_start", lambda options, folder: folder)
+    done = run("time_to_accuracy.py", "--only", "on-policy")
+    assert done.returncode == 1 and "already answers 90.0%: raise --levels" in done.stdout
 
 
 def test_an_arm_that_fails_is_named_with_what_it_said(race, tmp_path):
