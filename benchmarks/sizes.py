@@ -44,8 +44,9 @@ SHAPES = {
         num_kv_heads=2,
         head_dim=64,
     ),
-    # Qwen2.5-1.5B.
+    # Qwen2.5's.
     "1.5B": published("qwen2.5-1.5b"),
+    "0.5B": published("qwen2.5-0.5b"),
     # Its width and heads, small enough for a CPU: to see the benchmark of the accelerator run.
     "1.5B-2-layers": dataclasses.replace(published("qwen2.5-1.5b"), num_layers=2, vocab_size=8192),
     # For the benchmarks' own tests.

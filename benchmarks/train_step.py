@@ -190,10 +190,11 @@ class Workload:
         name: for the table.
         model: the policy; its parameters are copied.
         data: what it trains on.
+        bare: whether the step without metrics is compiled too, which needs a second train state.
 
     Attributes:
         call: makes one update.
-        bare: the same without metrics.
+        bare: the same without metrics; None if not asked for.
         rows: (micro-batches, rows, tokens a row).
         tokens, completion_tokens, context, flops: of one update, as counted above.
         sequence_tokens: tokens of the completions, each with its own prompt, without padding.
@@ -202,7 +203,7 @@ class Workload:
         compile_seconds: tracing and compiling.
     """
 
-    def __init__(self, name: str, model: Transformer, data: Data):
+    def __init__(self, name: str, model: Transformer, data: Data, bare: bool = True):
         self.name, self.config = name, model.config
         shape, groups = data.shape(), synthetic_groups(data, self.config.vocab_size)
         packed = data.pack(groups)
@@ -240,7 +241,10 @@ class Workload:
             .compile()
         )
         self.compile_seconds = time.perf_counter() - start
-        self.call = _updates(step, state, arguments)
+        self.call, self.bare = _updates(step, state, arguments), None
+        machine.first_call(self.call)
+        if not bare:
+            return
         update = make_train_step(graph, optimizer, settings.schedule())
 
         def without_metrics(state, *arguments):
@@ -249,7 +253,6 @@ class Workload:
 
         _, state = training_state.create(model, optimizer, mesh)
         self.bare = _updates(jax.jit(without_metrics, donate_argnums=0), state, arguments)
-        machine.first_call(self.call)
         machine.first_call(self.bare)
 
 

@@ -1,0 +1,342 @@
+"""Seconds until a model answers 80% and 95% of the held-out questions, beside TRL and Tunix.
+
+    python benchmarks/time_to_accuracy.py                       # all four arms, three rounds
+    python benchmarks/time_to_accuracy.py --only on-policy,off-policy --rounds 1 --steps 40
+    python benchmarks/time_to_accuracy.py --output benchmarks/results/time_to_accuracy.json
+
+Every arm trains the same weights, a warm start of the embedded default whose demonstrations are
+mostly wrong, on the same questions in the same order, with AdamW at the same learning rate, clipped
+gradients, the same batch, group and limit, each as its users would write it (peer_rl_trl.py,
+peer_rl_tunix.py):
+
+- on-policy: `grre train` with GRPO, new weights every step;
+- off-policy: `grre train` as the embedded default is, REC-OneSide-NoIS, new weights every 20 steps,
+  one call of the sampler for all prompts in between;
+- trl: GRPOTrainer with a reward function; tunix: GRPOLearner with its sampler. Both on-policy.
+
+The arms run in turns, a process a run; a round has its own questions, and its own draws where the
+library takes a seed. Every arm leaves a snapshot every `--every` steps, and this library decodes
+the held-out questions greedily with each: seconds count to the first snapshot that reaches the
+level. They count from the start of the training loop (ours from the opening of the log) and include
+compiling. Snapshots of the peers and all evaluations are left out, checkpoints of ours are counted.
+Seconds a step are means over the last half of the steps. Of the C library's allocator each takes
+what its users get; `--keep-memory` gives the peers the settings that `grre train` makes for itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import machine
+import numpy as np
+import peers
+import report
+from padded_arithmetic import task
+
+from grre_jax import models
+from grre_jax.config import Config, load_file
+from grre_jax.console import make_console
+from grre_jax.reporting import read_metrics
+from grre_jax.storage.files import replace
+from grre_jax.training import build
+from grre_jax.training import state as training_state
+from grre_jax.training.config.overrides import override
+from grre_jax.training.evaluation import finished
+from grre_jax.training.evaluation.evaluate import answer, figures, make_evaluator
+
+HERE = Path(__file__).resolve().parent
+CONFIG = HERE.parent / "configs" / "arithmetic.py"
+OURS = {
+    "on-policy": (
+        "--objective.name=grpo",
+        "--objective.options.epsilon_low=0.2",
+        "--objective.options.epsilon_high=0.2",
+        "--regime.sync_interval=1",
+    ),
+    "off-policy": ("--regime.sync_interval=20",),
+}
+ARMS = (*OURS, "trl", "tunix")
+
+
+def words_of(options: argparse.Namespace) -> list[str]:
+    """What the arms and the start have in common, as on the command line of `grre train`."""
+    asked = load_file(CONFIG).task.options | {"operands": options.operands}
+    return [
+        f"--task.name={HERE / 'padded_arithmetic.py'}:task",  # which leaves no option as it was
+        *(f"--task.options.{name}={value}" for name, value in asked.items()),
+        f"--sampling.max_prompt_tokens={2 * options.operands}",
+        f"--sampling.max_new_tokens={6 * (options.operands - 1)}",
+        "--sampling.prompts_per_call=0",
+        f"--optimizer.learning_rate={options.learning_rate}",
+        "--logging.tensorboard=false",
+    ]
+
+
+def called(command: Sequence[str | Path], log: Path, settings: dict[str, str]) -> None:
+    """Runs a process to its end.
+
+    Raises:
+        WorkerError: it fails; the message ends with what it printed.
+    """
+    with log.open("w") as printed:
+        done = subprocess.run([*map(str, command)], stdout=printed, stderr=printed, env=settings)
+    if done.returncode:
+        said = log.read_text(errors="replace").strip()[-2000:]
+        raise peers.WorkerError(f"{log.stem} ended with status {done.returncode}:\n{said}")
+
+
+def trained(name: str, words: Sequence[str], folder: Path) -> Path:
+    """A run of `grre train` in a process of its own; its folder."""
+    run = folder / name
+    command = [sys.executable, "-m", "grre_jax", "train", CONFIG, f"--run_dir={run}", *words]
+    called(command, folder / f"{name}.log", dict(os.environ))
+    return run
+
+
+def make_start(options: argparse.Namespace, folder: Path) -> Path:
+    """The warm start as a Transformers folder."""
+    warm, steps = load_file(CONFIG).warm_start, options.warm_start
+    words = ["--training.steps=0", "--checkpoint.export=true", f"--warm_start.steps={steps}"]
+    demonstrations = min(warm.demonstrations, warm.batch_size * steps)  # none that is not read
+    words += [f"--warm_start.demonstrations={demonstrations}"]
+    words += ["--evaluation.questions=1"]  # a run that has no row at all does not end well
+    return trained("start", [*words_of(options), *words], folder) / "model"
+
+
+def ours(name: str, options: argparse.Namespace, start: Path, seed: int, folder: Path) -> Any:
+    """An arm of this library: steps as the peers write them, and its snapshots in `folder`."""
+    every, steps = options.every, options.steps
+    words = [f"--model.path={start}", "--warm_start.steps=0", f"--seed={seed}", *OURS[name]]
+    words += [f"--training.steps={steps}", f"--checkpoint.every={every}"]
+    words += [f"--checkpoint.keep={steps}", "--evaluation.questions=0"]
+    run = trained(name, [*words_of(options), *words], folder)
+    for step in range(every, steps + 1, every):
+        finished.export(run, folder / f"step-{step}", step)
+    return {"steps": steps_of(run), "versions": f"grre_jax, jax {machine.describe()['jax']}"}
+
+
+def steps_of(run: Path) -> list[dict[str, float]]:
+    """Seconds and mean reward of a finished run's steps."""
+    steps, before = [], 0.0
+    for row in read_metrics(run)["train"]:
+        parts = {k.removeprefix("seconds_"): v for k, v in row.items() if k.startswith("seconds_")}
+        whole, before = row["elapsed"] - before, row["elapsed"]
+        rest = whole - sum(parts.values())  # loading, compiling and checkpoints
+        steps.append(parts | {"rest": rest, "whole": whole, "reward": row["reward"]})
+    return steps
+
+
+def peer(
+    name: str, python: Path, options: argparse.Namespace, start: Path, seed: int, folder: Path
+) -> Any:
+    """An arm of a peer; its snapshots are in `folder`."""
+    config = override(load_file(CONFIG), words_of(options))
+    asked = task(seed, **config.task.options)
+    size = config.training.prompts_per_step
+    questions = [asked.question(position) for position in range(options.steps * size)]
+    names = {"prompts": "prompt", "answers": "answer"}
+    written = {key: [getattr(q, name) for q in questions] for key, name in names.items()}
+    (folder / "questions.json").write_text(json.dumps(written))
+    job = {
+        "start": str(start),
+        "questions": str(folder / "questions.json"),
+        "snapshots": str(folder),
+        "output": str(folder / "output.json"),
+        "samples": config.sampling.group_size,
+        "prompts_per_step": size,
+        "prompt_tokens": config.sampling.max_prompt_tokens,
+        "new_tokens": config.sampling.max_new_tokens,
+        "seed": seed,
+        **{key: getattr(options, key) for key in ("steps", "every", "learning_rate")},
+    }
+    (folder / "job.json").write_text(json.dumps(job))
+    settings = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    settings |= {"HF_HUB_OFFLINE": "1"} | (peers.KEPT_MEMORY if options.keep_memory else {})
+    command = [python, HERE / f"peer_rl_{name}.py", folder / "job.json"]
+    called(command, folder / f"{name}.log", settings)
+    return json.loads((folder / "output.json").read_text())
+
+
+class HeldOut:
+    """Greedy accuracy on the held-out questions.
+
+    Args:
+        options: of the benchmark.
+        start: the model that the arms begin with.
+    """
+
+    def __init__(self, options: argparse.Namespace, start: Path):
+        words = [*words_of(options), f"--model.path={start}", "--evaluation.temperature=0"]
+        config: Config = override(load_file(CONFIG), words)
+        self._parts = build.build(config)
+        graph, *_ = training_state.split(self._parts.model)
+        self._evaluator = make_evaluator(self._parts, graph)
+        self._questions = self._parts.task.evaluation(options.questions)
+
+    def accuracy(self, folder: Path) -> float:
+        """That of a Transformers folder's weights."""
+        model = models.load(folder, dtype=np.float32)
+        training_state.place(model, self._parts.mesh)
+        params = training_state.full(*training_state.split(model)[1:])
+        groups, greedy = answer(self._evaluator, params, self._questions, step=0)
+        return figures(self._evaluator, groups, greedy)["accuracy"]
+
+
+def one_round(found: Any, every: int, accuracies: Sequence[float]) -> report.Record:
+    """What an arm did in a round: seconds at its snapshots and their accuracy, seconds a step."""
+    steps = found["steps"]
+    ends = np.cumsum([step["whole"] for step in steps])[every - 1 :: every]
+    late = steps[len(steps) // 2 :]
+    names = dict.fromkeys(name for step in late for name in step if name != "reward")
+    return {
+        "seconds": [round(float(x), 3) for x in ends],
+        "accuracy": list(accuracies),
+        "first_step_seconds": steps[0]["whole"],
+        "first_reward": steps[0]["reward"],
+        "step_seconds": {n: float(np.mean([s.get(n, 0.0) for s in late])) for n in names},
+    }
+
+
+def seconds_to(level: float, found: report.Record) -> float | None:
+    """Seconds to the first snapshot of a round that reaches the level; None if none does."""
+    curve = zip(found["seconds"], found["accuracy"], strict=True)
+    return next((seconds for seconds, accuracy in curve if accuracy >= level), None)
+
+
+def records_of(rounds: dict[str, list[report.Record]], levels: Sequence[float]) -> list[Any]:
+    """A record an arm: its rounds, and spreads over those that reach a level."""
+    records = []
+    for name, found in rounds.items():
+        record: report.Record = {"name": name, "seconds_to": {}, "rounds": found}
+        for level in levels:
+            reached = [x for x in (seconds_to(level, one) for one in found) if x is not None]
+            record["seconds_to"][f"{level:g}"] = {
+                "reached": len(reached),
+                "of": len(found),
+                "seconds": report.spread(reached) if reached else None,
+            }
+        parts = dict.fromkeys(part for one in found for part in one["step_seconds"])
+        record["step_seconds"] = {
+            part: report.spread(one["step_seconds"].get(part, 0.0) for one in found)
+            for part in parts
+        }
+        record["last_accuracy"] = report.spread(one["accuracy"][-1] for one in found)
+        records.append(record)
+    return records
+
+
+def lines_of(records: Sequence[report.Record], levels: Sequence[float]) -> dict[str, Any]:
+    """The lines of the table."""
+
+    def reached(level: float):
+        def line(record: report.Record) -> str:
+            found = record["seconds_to"][f"{level:g}"]
+            if found["seconds"] is None:
+                return f"not in {found['of']}"
+            told = report.Spread(**found["seconds"]).written(",.0f")
+            return f"{told}, {found['reached']} of {found['of']}"
+
+        return line
+
+    def part(name: str):
+        def line(record: report.Record) -> str:
+            found = record["step_seconds"].get(name)
+            return report.Spread(**found).written(",.0f", 1e3) if found else ""
+
+        return line
+
+    names = dict.fromkeys(name for record in records for name in record["step_seconds"])
+    return {
+        **{f"*s to {level:.0%}, rounds that reach it": reached(level) for level in levels},
+        "accuracy at the end": report.written("last_accuracy", ".1%"),
+        **{f"ms a step, {name}": part(name) for name in names},
+    }
+
+
+def options_of(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """What is asked; ends with a message where it makes no sense."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--environments", type=Path, default=Path(".peers"), metavar="DIR", help="as of peers.py")
+    add("--only", default=",".join(ARMS), metavar="NAMES", help=f"some of {','.join(ARMS)}")
+    add("--rounds", type=int, default=3, help="runs of every arm (default 3)")
+    add("--steps", type=int, default=320, help="of a run (default 320)")
+    add("--every", type=int, default=20, help="steps between snapshots (default 20)")
+    add("--operands", type=int, default=4, help="digits of a question (default 4)")
+    add("--questions", type=int, default=256, help="held out (default 256)")
+    add("--warm-start", type=int, default=600, help="steps of the start (default 600)")
+    add("--learning-rate", type=float, default=3e-4, help="of all arms (default 3e-4)")
+    add("--levels", type=float, nargs="+", default=[0.8, 0.95], help="(default 0.8 0.95)")
+    add("--keep-memory", action="store_true", help="peers keep freed memory too")
+    add("--output", type=Path, metavar="FILE", help="write the result as JSON here")
+    options = parser.parse_args(arguments)
+    options.only = [name for name in options.only.split(",") if name]
+    if wrong := [name for name in options.only if name not in ARMS]:
+        parser.error(f"--only has {', '.join(wrong)}: take some of {','.join(ARMS)}")
+    if min(options.rounds, options.steps, options.every) < 1 or options.steps % options.every:
+        parser.error("--rounds must be at least 1, and --every must divide --steps")
+    return options
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measures round by round, writes the JSON after each arm, prints the table; exit status."""
+    options, console, about = options_of(arguments), make_console(), machine.describe()
+    console.print(machine.headline(about), highlight=False)
+    company, rounds, result = machine.Company(), {}, {"benchmark": "time_to_accuracy"}
+    kept = {k: v for k, v in vars(options).items() if k not in ("environments", "output")}
+    try:
+        pythons = {
+            name: peers.environment(options.environments, name)
+            for name in options.only
+            if name not in OURS
+        }
+        with tempfile.TemporaryDirectory() as made:
+            start = make_start(options, Path(made))
+            held_out = HeldOut(options, start)
+            known = held_out.accuracy(start)
+            if known >= min(options.levels):
+                raise peers.WorkerError(f"the start already answers {known:.1%}: raise --levels")
+            result |= {"settings": kept, "start_accuracy": known}
+            for seed in range(options.rounds):
+                for name in options.only:
+                    folder = Path(made, f"{name}-{seed}")
+                    folder.mkdir()
+                    run = (ours, (name,)) if name in OURS else (peer, (name, pythons[name]))
+                    found = run[0](*run[1], options, start, seed, folder)
+                    snapshots = range(options.every, options.steps + 1, options.every)
+                    accuracies = [held_out.accuracy(folder / f"step-{step}") for step in snapshots]
+                    of_round = one_round(found, options.every, accuracies)
+                    rounds.setdefault(name, []).append(of_round)
+                    console.print(f"round {seed + 1}, {name}: {accuracies}", highlight=False)
+                    about |= {name: found["versions"], "used_by_others": company.share()}
+                    result |= {"machine": about, "results": records_of(rounds, options.levels)}
+                    write(options.output, result)
+    except peers.WorkerError as error:
+        console.print(f"error: {error}", highlight=False, markup=False)
+        return 1
+    title = f"Arithmetic of {options.operands} digits, start {result['start_accuracy']:.1%}"
+    lines = lines_of(result["results"], options.levels)
+    console.print(report.table(title, result["results"], lines))
+    console.print(machine.company_line(about), highlight=False)
+    return 0
+
+
+def write(path: Path | None, result: report.Record) -> None:
+    """Writes the result so far."""
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace(path, json.dumps(result, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

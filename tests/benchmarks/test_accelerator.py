@@ -1,0 +1,199 @@
+"""The accelerator in minutes: every part at a tiny size, and what becomes of parts that fail."""
+
+import argparse
+import json
+import subprocess
+import sys
+
+import jax.numpy as jnp
+import pytest
+
+SMALL = ("--shape", "tiny", "--rows", "4", "--repeats", "2", "--seconds", "0.01", "--matmul", "64")
+
+
+@pytest.fixture
+def accelerator(imported):
+    return imported("accelerator")
+
+
+@pytest.fixture
+def answered(accelerator, imported, tmp_path):
+    """`answered(part, *arguments)`: the records of a part's process, made in this one."""
+
+    def call(part, *arguments, left=1e9):
+        options, answers = accelerator.options_of([*SMALL, *arguments]), tmp_path / part
+        cases = accelerator.PARTS[part][0]
+        imported("parts").work(part, lambda: cases(options), answers, left)
+        about, *records = map(json.loads, answers.read_text().splitlines())
+        assert about["machine"]["backend"] == "cpu" and about["machine"]["memory_bytes"] > 0
+        assert {record["part"] for record in records} == {part}
+        return records
+
+    return call
+
+
+def positive(spread):
+    return 0 < spread["low"] <= spread["median"] <= spread["high"]
+
+
+def test_a_kernel_without_parity_fails_its_case_alone(answered, imported, monkeypatch):
+    kernels = imported("attention_kernels")
+
+    def wrong_if_shared(q, k, v, seen, **options):
+        out = kernels.blocked_attention(q, k, v, seen, seen, **options)
+        return out if seen.prefix_ids is None else out * 1.001
+
+    monkeypatch.setattr(kernels, "attention", wrong_if_shared)
+    shared, apart = answered("attention")
+    assert shared["name"].startswith("prompt shared") and apart["name"].startswith("sequences")
+    assert (shared["status"], shared["reason"]) == ("failed", "no parity")
+    assert shared["error"] > 4 * shared["error_of_blocks"]
+    assert apart["status"] == "done" and apart["kernel"] == "blocks"
+    assert 0 < apart["error"] == apart["error_of_blocks"] < 1e-5
+    for record in (shared, apart):
+        assert positive(record["seconds"]) and positive(record["speed_over_blocks"])
+
+
+def test_rows_see_their_prompt_or_themselves_alone(imported):
+    make = imported("attention_kernels").visibility
+    shared, apart = (make(2, 2, 2, 1, shared=shared) for shared in (True, False))
+    assert shared.positions.tolist() == 2 * [[0, 1, 2, 2]]
+    assert apart.positions.tolist() == 2 * [[0, 1, 0, 0]] and apart.prefix_ids is None
+    assert jnp.sum(shared.mask(shared)[0], -1).tolist() == [1, 2, 3, 3]
+    assert jnp.sum(apart.mask(apart)[0], -1).tolist() == [1, 2, 1, 1]
+
+
+def test_training_and_decoding_are_held_against_the_machine(answered):
+    (step,) = answered("train")
+    assert step["rows"] == [1, 2, 7] and positive(step["fraction_of_product"])
+
+
+def test_decoding_takes_weights_of_both_kinds(answered):
+    plain, rounded = answered("decode")
+    assert plain["name"] == "tiny, 4 rows, float32 weights"
+    assert rounded["name"] == "tiny, 4 rows, int8 weights"
+    assert rounded["weight_bytes"] < plain["weight_bytes"]
+    for record in (plain, rounded):
+        assert positive(record["decode_fraction_of_memory_floor"])
+
+
+def test_a_run_is_whole_and_split(answered, accelerator, tiny_run, monkeypatch):
+    configs = []
+    monkeypatch.setattr(
+        accelerator.loop, "train", lambda config: configs.append(config) or tiny_run
+    )
+    (record,) = answered("run", "--steps", "2")
+    (config,) = configs
+    assert (config.name, config.training.steps, config.warm_start.steps) == ("arithmetic", 2, 2)
+    assert record["steps"] == 8 and 0 <= record["greedy_accuracy"] <= 1
+    by_part = record["seconds_by_part"]
+    assert {"sampling", "training", "rest"} <= by_part.keys()
+    assert sum(by_part.values()) == pytest.approx(record["whole_seconds"])
+    (record,) = answered("run-model", "--model", "models/some")
+    assert record["name"].endswith(", some") and configs[1].model.path.endswith("models/some")
+    assert configs[1].training.steps == 24
+
+
+def test_cases_go_on_after_a_failure_and_stop_when_time_is_short(imported, tmp_path, monkeypatch):
+    parts, clock = imported("parts"), iter([0.0, 0.0, 30.0, 30.0, 40.0, 60.0, 95.0, 95.0])
+    monkeypatch.setattr(parts.time, "monotonic", lambda: next(clock))
+
+    def fails():
+        raise MemoryError("out of memory")
+
+    cases = [("a", fails), ("b", lambda: {"figure": 1}), ("c", fails), ("d", fails)]
+    parts.work("some", lambda: cases, tmp_path / "answers", 100.0)
+    records = list(map(json.loads, (tmp_path / "answers").read_text().splitlines()))[1:]
+    assert [record["status"] for record in records] == ["failed", "done", "failed", "skipped"]
+    assert records[0]["reason"] == "MemoryError: out of memory" and records[1]["figure"] == 1
+
+
+@pytest.mark.parametrize(
+    ("ends", "status", "words"),
+    [
+        ("sys.exit('no device')", "failed", "status 1: no device"),
+        ("os.kill(os.getpid(), 9)", "failed", "status -9"),
+        ("pass", None, ""),
+    ],
+)
+def test_a_process_that_ends_leaves_its_finished_cases(imported, ends, status, words):
+    program = (
+        "import os, sys\npart, answers, left = sys.argv[1:]\n"
+        "open(answers, 'w').write('{\"part\": \"' + part + '\"}\\n{\"par')\n" + ends
+    )
+    finished, *end = imported("parts").launched([sys.executable, "-c", program], "some", 60.0)
+    assert finished == {"part": "some"}
+    assert [record["status"] for record in end] == [status] * bool(status)
+    assert all(words in record["reason"] for record in end)
+
+
+def test_a_process_is_stopped_when_the_minutes_are_over(imported, monkeypatch):
+    def too_long(command, timeout, **_):
+        with open(command[-2], "w") as answers:
+            answers.write('{"part": "some", "status": "done"}\n')
+        raise subprocess.TimeoutExpired(command, timeout)
+
+    monkeypatch.setattr(subprocess, "run", too_long)
+    done, end = imported("parts").launched(["never"], "some", 7.0)
+    assert done["status"] == "done"
+    assert end["status"] == "skipped" and "stopped after 7 s" in end["reason"]
+
+
+def test_the_file_has_every_finished_part_and_the_exit_status_tells(
+    accelerator, run, tmp_path, monkeypatch
+):
+    output = tmp_path / "new" / "result.json"
+    states = {"machine": "done", "train": "failed", "decode": "skipped"}
+
+    def launched(command, part, left):
+        assert 0 < left <= 60 and command[-1] == "--part"
+        if part != "machine":
+            assert json.loads(output.read_text())["results"]
+        return [{"machine": {"backend": "cpu"}}, {"part": part, "name": "", "status": states[part]}]
+
+    monkeypatch.setattr(accelerator, "launched", launched)
+    for parts, status in ((["machine"], 0), (["machine", "decode"], 3), (list(states), 1)):
+        done = run("accelerator.py", "--minutes", "1", "--output", str(output), "--parts", *parts)
+        result = json.loads(output.read_text())
+        assert done.returncode == status and result["machine"]["backend"] == "cpu"
+        assert [record["part"] for record in result["results"]] == parts
+
+
+def test_a_part_that_does_not_fit_is_skipped(run, tmp_path):
+    output = tmp_path / "result.json"
+    done = run("accelerator.py", "--minutes", "0.1", "--output", str(output))
+    records = json.loads(output.read_text())["results"]
+    assert done.returncode == 3 and len(records) == 5
+    assert {record["status"] for record in records} == {"skipped"}
+    assert "it needs 10" in records[0]["reason"] and "it needs 10" in done.stdout
+
+
+def test_a_part_in_a_process_of_its_own(measured):
+    text, result = measured("accelerator.py", *SMALL, "--parts", "machine", "--minutes", "60")
+    product, copy = result["results"]
+    assert positive(product["flops_per_second"]) and positive(copy["bytes_per_second"])
+    assert result["machine"]["cores"] >= 1 and "GFLOP/s" in text
+
+
+@pytest.mark.parametrize(
+    ("gigabytes", "shape", "rows"), [(77, "1.5B", 8), (16.9, "0.5B", 3), (8, "4M", None)]
+)
+def test_the_shape_is_chosen_by_the_memory(accelerator, monkeypatch, gigabytes, shape, rows):
+    monkeypatch.setattr(accelerator, "device_bytes", lambda: gigabytes * 1e9)
+    monkeypatch.setattr(accelerator.jax, "default_backend", lambda: "gpu")
+    found, data = accelerator.fitted(argparse.Namespace(shape=None))
+    assert found == shape
+    if rows:
+        assert data.shape().pack_length == 2048 and data.groups == rows
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--parts", "run-model"), "add --model FOLDER"),
+        (("--minutes", "0"), "--minutes must be above 0"),
+    ],
+)
+def test_what_is_asked_wrong_ends_in_one_sentence(run, arguments, words):
+    done = run("accelerator.py", *arguments)
+    assert done.returncode == 2 and words in done.stderr

@@ -1,0 +1,179 @@
+"""The race to an accuracy: what the peers share, how rounds are counted, and what fails."""
+
+import json
+import sys
+
+import pytest
+
+QUESTIONS = {"prompts": ["1+2*3>", "4-5-6>"], "answers": ["9", "3"]}
+
+
+@pytest.fixture
+def race(imported):
+    return imported("time_to_accuracy")
+
+
+@pytest.fixture
+def peer_run(imported, tmp_path):
+    """A peer's run of four steps with a snapshot every other."""
+    (tmp_path / "questions.json").write_text(json.dumps(QUESTIONS))
+    job = {"questions": str(tmp_path / "questions.json"), "new_tokens": 4, "every": 2}
+    files = {"snapshots": str(tmp_path), "output": str(tmp_path / "output.json")}
+    return imported("peer_rl").Run(job | files)
+
+
+def test_a_completion_is_right_if_it_ended_on_the_answer(peer_run):
+    completions, answers = ["8,9", "9", "1119", "8,8", ""], ["9", "9", "9", "9", "9"]
+    assert peer_run.reward(["?"] * 5, completions, answers, other=1) == [1, 1, 0, 0, 0]
+    assert (peer_run.prompts, peer_run.answers) == (QUESTIONS["prompts"], QUESTIONS["answers"])
+
+
+def test_steps_are_timed_by_part_without_their_snapshots(peer_run, imported, monkeypatch, tmp_path):
+    clock, saved = [0.0], []
+    monkeypatch.setattr(imported("peer_rl").time, "perf_counter", lambda: clock[0])
+
+    def passes(seconds):
+        clock[0] += seconds
+        return seconds
+
+    def save(folder):
+        saved.append(folder.name)
+        passes(1000.0)
+
+    sample = peer_run.timed("sampling", passes)
+    passes(50.0)  # before the first step
+    peer_run.start()
+    for _ in range(4):
+        assert sample(2.0) == 2.0
+        peer_run.reward(["a", "b"], ["1", "2"], ["1", "1"])
+        sample(1.0)
+        passes(5.0)
+        peer_run.step_ended(save)
+    peer_run.write(versions="some 1.0")
+    found = json.loads((tmp_path / "output.json").read_text())
+    step = {"sampling": 3.0, "verification": 0.0, "training": 5.0, "whole": 8.0, "reward": 0.5}
+    assert found == {"steps": [step] * 4, "versions": "some 1.0"}
+    assert saved == ["step-2", "step-4"]
+
+
+def test_the_task_pads_with_a_token_of_its_own(imported):
+    from grre_jax.tasks.datasets.arithmetic import Arithmetic
+
+    padded, plain = imported("padded_arithmetic").task(3, operands=3), Arithmetic(3, operands=3)
+    assert padded.question(5) == plain.question(5)
+    assert padded.evaluation(4) == plain.evaluation(4)
+    ids = padded.tokenizer.ids
+    assert padded.tokenizer.pad_id not in {*padded.tokenizer.eos_ids, *plain.tokenizer.ids.values()}
+    assert {c: ids[c] for c in plain.tokenizer.ids} == plain.tokenizer.ids
+
+
+def test_all_options_of_the_default_reach_the_arms(race):
+    words = race.words_of(race.options_of(["--operands", "3"]))
+    config = race.override(race.load_file(race.CONFIG), words)
+    made = race.task(0, **config.task.options)
+    assert (made.operands, made.answers, made.flaw, made.corruption) == (3, "full", 0.6, 0.0)
+    assert config.sampling.max_prompt_tokens == made.prompt_length
+    assert config.sampling.max_new_tokens == made.answer_length
+    on, off = (race.override(config, race.OURS[name]) for name in ("on-policy", "off-policy"))
+    assert (on.objective.name, on.regime.sync_interval) == ("grpo", 1)
+    assert on.objective.options == {"epsilon_low": 0.2, "epsilon_high": 0.2}
+    assert (off.objective.options, off.regime.sync_interval) == (config.objective.options, 20)
+
+
+def steps(*whole):
+    found = [{"sampling": x / 4, "training": x / 2, "whole": x, "reward": 0.5} for x in whole]
+    del found[-1]["sampling"]  # off-policy, most steps sample nothing
+    return {"steps": found}
+
+
+def test_seconds_count_to_the_first_snapshot_at_the_level(race):
+    found = race.one_round(steps(10, 2, 2, 4), 2, [0.8, 0.9])
+    assert (found["seconds"], found["accuracy"]) == ([12, 18], [0.8, 0.9])
+    assert (found["first_step_seconds"], found["first_reward"]) == (10, 0.5)
+    # Means over the last two steps, of 2 and 4 seconds.
+    assert found["step_seconds"] == {"sampling": 0.25, "training": 1.5, "whole": 3.0}
+    reached = [race.seconds_to(level, found) for level in (0.5, 0.8, 0.81, 0.95)]
+    assert reached == [12, 12, 18, None]
+
+
+def test_rounds_that_do_not_reach_a_level_are_counted_apart(race):
+    rounds = {
+        "trl": [
+            race.one_round(steps(*whole), 1, accuracy)
+            for whole, accuracy in (((1, 1), (0.7, 0.9)), ((2, 4), (0.7, 0.8)), ((3, 3), (0, 0.1)))
+        ]
+    }
+    (record,) = race.records_of(rounds, [0.8, 0.95])
+    spread = {"low": 2, "median": 4, "high": 6}
+    assert record["seconds_to"]["0.8"] == {"reached": 2, "of": 3, "seconds": spread}
+    assert record["seconds_to"]["0.95"] == {"reached": 0, "of": 3, "seconds": None}
+    assert record["last_accuracy"] == {"low": 0.1, "median": 0.8, "high": 0.9}
+    assert record["step_seconds"]["whole"] == {"low": 1, "median": 3, "high": 4}
+    lines = race.lines_of([record], [0.8, 0.95])
+    assert lines["*s to 80%, rounds that reach it"](record) == "4 (2 - 6), 2 of 3"
+    assert lines["*s to 95%, rounds that reach it"](record) == "not in 3"
+
+
+def test_steps_of_our_own_run_come_from_its_log(race, tiny_run):
+    found = race.steps_of(tiny_run)
+    assert len(found) == 8
+    for step in found:
+        whole, reward = step.pop("whole"), step.pop("reward")
+        assert sum(step.values()) == pytest.approx(whole) and 0 <= reward <= 1
+    assert {"sampling", "verification", "training", "rest"} <= found[0].keys()
+
+
+def test_every_arm_runs_in_every_round_and_the_file_is_kept(race, measured, monkeypatch):
+    asked = []
+
+    class Accuracy:
+        def __init__(self, options, start):
+            pass
+
+        def accuracy(self, folder):
+            return 0.25 if folder.name == "start" else int(folder.name[5:]) / 4
+
+    def arm(name, *rest):
+        seed, folder = rest[-2:]
+        asked.append((seed, name, folder.is_dir()))
+        return steps(1, 1, 1, 1) | {"versions": name}
+
+    monkeypatch.setattr(race, "HeldOut", Accuracy)
+    monkeypatch.setattr(race, "make_start", lambda options, folder: folder / "start")
+    monkeypatch.setattr(race, "ours", arm)
+    monkeypatch.setattr(race, "peer", arm)
+    monkeypatch.setattr(race.peers, "environment", lambda folder, name: folder / name)
+    arguments = ("--rounds", "2", "--steps", "4", "--every", "2", "--only", "off-policy,trl")
+    text, result = measured("time_to_accuracy.py", *arguments, "--levels", "0.5")
+    assert asked == [(s, name, True) for s in (0, 1) for name in ("off-policy", "trl")]
+    assert result["start_accuracy"] == 0.25 and result["machine"]["trl"] == "trl"
+    for record, name in zip(result["results"], ("off-policy", "trl"), strict=True):
+        assert record["name"] == name and len(record["rounds"]) == 2
+        assert record["seconds_to"]["0.5"]["seconds"]["median"] == 2
+    assert "s to 50%" in text and "2 of 2" in text
+
+
+def test_a_start_that_has_nothing_to_learn_is_refused(race, run, monkeypatch):
+    known = type("Known", (), {"__init__": lambda *_: None, "accuracy": lambda *_: 0.9})
+    monkeypatch.setattr(race, "HeldOut", known)
+    monkeypatch.setattr(race, "make_start", lambda options, folder: folder)
+    done = run("time_to_accuracy.py", "--only", "on-policy")
+    assert done.returncode == 1 and "already answers 90.0%: raise --levels" in done.stdout
+
+
+def test_an_arm_that_fails_is_named_with_what_it_said(race, tmp_path):
+    with pytest.raises(race.peers.WorkerError, match="trl ended with status 1:\nno such package"):
+        command = [sys.executable, "-c", "raise SystemExit('no such package')"]
+        race.called(command, tmp_path / "trl.log", {})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--only", "ours"), "--only has ours: take some of on-policy,off-policy,trl,tunix"),
+        (("--steps", "30"), "--every must divide --steps"),
+    ],
+)
+def test_what_is_asked_wrong_ends_in_one_sentence(run, arguments, words):
+    done = run("time_to_accuracy.py", *arguments)
+    assert done.returncode == 2 and words in done.stderr
