@@ -155,6 +155,8 @@ def _print_group(console: "Console", number: int, entry: Entry, group: Group, wi
     facts = [f"group {number}: {group.group_id}", f"data set {entry.name}"]
     facts += [f"question {group.question_id or '?'}"]
     facts += [f"position {group.position}"] if group.position >= 0 else []
+    played = f"{group.environment} {group.environment_version}".strip()
+    facts += [f"environment {played}, seed {group.environment_seed}"] if played else []
     facts += [f"log-probs: {', '.join(name.removesuffix('_logprobs') for name in known) or 'none'}"]
     print_plain(console, " · ".join(facts), "bold")
     print_plain(console, f"prompt: {_cut(group.prompt, width)}")
@@ -172,7 +174,24 @@ def _print_group(console: "Console", number: int, entry: Entry, group: Group, wi
         }
         shown = ", ".join(f"{name} {value}" for name, value in said.items() if value)
         print_plain(console, f"completion: {shown}", "dim")
-        console.print(Padding(plain(_cut(group.texts[k], width)), (0, 0, 0, 2)))
+        for text in _pieces(group, k):
+            console.print(Padding(plain(_cut(text, width)), (0, 0, 0, 2)))
+
+
+def _pieces(group: Group, k: int) -> list[str]:
+    """Returns a completion's text; of a trajectory its turns with their rewards, and what the
+    environment wrote between them.
+    """
+    text, spans = group.texts[k], group.turns(k, "turn_texts")
+    if not spans:
+        return [text]
+    rewards, pieces, last = group.turn_rewards[int(group.turn_counts[:k].sum()) :], [], 0
+    for turn, (start, end) in enumerate(spans):
+        pieces += [f"environment: {text[last:start]}"] if start > last else []
+        gained = f" (reward {rewards[turn]:g})" if rewards[turn] else ""
+        pieces.append(f"turn {turn}{gained}: {text[start:end]}")
+        last = end
+    return pieces + ([f"environment: {text[last:]}"] if last < len(text) else [])
 
 
 def _cut(text: str, width: int) -> str:
