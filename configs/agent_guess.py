@@ -16,7 +16,7 @@ def config() -> c.Config:
     """Returns the configuration."""
     return c.Config(
         name="agent_guess",
-        task=c.TaskConfig("guess_number", {"numbers": 10}),
+        task=c.TaskConfig("guess_number"),
         objective=c.ObjectiveConfig("rec_oneside_nois", {"epsilon_low": 0.6, "epsilon_high": 2.0}),
         regime=c.Regime(sync_interval=20),
         sampling=c.SamplingConfig(

@@ -1,6 +1,8 @@
 """Trajectories of scripted policies: their tokens, rewards and turns, and environments that fail."""
 
 import collections
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -195,3 +197,17 @@ def test_prompts_of_tasks_with_environments_and_without():
         assert [question for question, _ in found] == questions
         shown = [task.tokenizer.decode(tokens) for _, tokens in found]
         assert shown == [q.prompt.removesuffix(">") + ">" for q in questions]
+
+
+def test_the_agent_of_the_page_walks_to_its_room(tmp_path):
+    page = (Path(__file__).parents[3] / "docs" / "environments.md").read_text()
+    source = re.search(r"```python\n(.*?)```", page, re.DOTALL)[1]
+    (tmp_path / "corridor.py").write_text(source)
+    assert len(source.splitlines()) <= 60
+    task = tasks.build(f"{tmp_path / 'corridor.py'}:build", seed=1, rooms=4)
+    question = task.question(0)
+    made = group(playing(task, 2), question, 0, [["r"] * 4, ["l"] * 4], ended=False)
+    goal, room = map(int, made.prompt.split("#"))
+    assert goal == int(question.answer) != room
+    assert made.rewards.tolist() == [float(goal > room), float(goal < room)]
+    assert made.turn_counts.max() == 4 and made.turn_counts.min() == abs(goal - room)
