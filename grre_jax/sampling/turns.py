@@ -523,7 +523,7 @@ class _Call:
                 running.scores.append(scored[:count, :, i].T)
                 running.filled = len(running.tokens)
                 if code != RUNNING:
-                    self._end_turn(shard, running, code == STOPPED)
+                    self._end_turn(shard, running, bool(code == STOPPED))
                     shard.rows[i] = None
 
     def _end_turn(self, shard: _Shard, running: _Running, stopped: bool) -> None:
