@@ -27,6 +27,7 @@ from grre_jax.domains import at_least
 from grre_jax.models.config import ModelConfig
 from grre_jax.models.transformer import Transformer
 from grre_jax.parallel import mesh as meshes
+from grre_jax.sampling.call import LEAST_SLOTS, SHRINK
 from grre_jax.sampling.decoding import trajectories as programs
 from grre_jax.sampling.decoding.slots import KEY_WORDS, NONE
 from grre_jax.sampling.decoding.state import RUNNING, SCORES, STOPPED
@@ -50,7 +51,8 @@ SLOTS_PER_ROW = 4
 FIRST_COLUMNS = 256  # own tokens that a slot has room for at first
 # Lengths that observations are padded to, longer ones being cut, and observations of one program.
 PIECES, TOGETHER = (16, 64, 256), (1, 8)
-# While others wait for a row, decoding stops once this share of the rows has ended.
+# One of so many rows that are decoded: once these have ended their turns, decoding stops, so that
+# environments are asked and others take their rows.
 ENDED_SHARE = 8
 
 
@@ -309,14 +311,14 @@ class _Shard:
     Attributes:
         starts: prompts with samples that have not begun.
         slots, prompt_slots: free ones.
-        rows: the trajectories that are decoded; None for idle rows.
+        rows: the trajectories that are decoded.
         ready: those that could be.
     """
 
     starts: collections.deque[_Start]
     slots: list[int]
     prompt_slots: list[int]
-    rows: list[_Running | None]
+    rows: list[_Running] = dataclasses.field(default_factory=list)
     ready: collections.deque[_Running] = dataclasses.field(default_factory=collections.deque)
 
     def begin(self) -> list[_Start]:
@@ -366,15 +368,15 @@ class _Call:
         rows, slots = (min(-(-count // shards), most) for count in (rows, slots))
         # Enough that prompts whose last samples still run do not keep others waiting.
         prompts = min(each, slots, -(-4 * slots * each // most))
-        self.shards = [
-            _Shard(
-                collections.deque(starts[s::shards]),
-                list(range(slots)),
-                list(range(prompts)),
-                [None] * rows,
-            )
-            for s in range(shards)
-        ]
+        self.rows, self.shards = (
+            rows,
+            [
+                _Shard(
+                    collections.deque(starts[s::shards]), list(range(slots)), list(range(prompts))
+                )
+                for s in range(shards)
+            ],
+        )
         columns = min(FIRST_COLUMNS, bucket(self.limits.tokens + PIECES[0]))
         self.prompts = programs.empty(config, shards * prompts, prompt_tokens, dtype)
         self.own = programs.empty(config, shards * slots, columns, dtype)
@@ -388,11 +390,10 @@ class _Call:
             self._store_prompts([shard.begin() for shard in self.shards])
             self._store_observations()
             for shard in self.shards:
-                for i, row in enumerate(shard.rows):
-                    if row is None and shard.ready:
-                        shard.rows[i] = shard.ready.popleft()
-            running = sum(row is not None for shard in self.shards for row in shard.rows)
-            drawn = self._decode(steps, running) if running else None
+                while shard.ready and len(shard.rows) < self.rows:
+                    shard.rows.append(shard.ready.popleft())
+            running = [shard.rows for shard in self.shards]
+            drawn = self._decode(steps, running) if any(running) else None
             yield from finished  # while the device decodes
             if drawn is not None:
                 self._take(*jax.device_get(drawn))
@@ -472,11 +473,13 @@ class _Call:
                     self.weights, self.prompts, self.own, rows, tokens
                 )
 
-    def _decode(self, steps: int, running: int) -> Any:
-        """Decodes the rows; returns what was drawn, on the device."""
-        wanted = any(shard.ready for shard in self.shards)
-        enough = np.int32(max(1, running // ENDED_SHARE) if wanted else running)
-        rows = self._rows([shard.rows for shard in self.shards], steps)
+    def _decode(self, steps: int, running: list[list[_Running]]) -> Any:
+        """Decodes some steps; returns what was drawn, on the device."""
+        most, width = max(map(len, running)), self.rows
+        while width >= LEAST_SLOTS and most <= width // SHRINK:
+            width //= SHRINK  # a step of many rows costs as much if few of them still decode
+        rows = self._rows([some + [None] * (width - len(some)) for some in running], steps)
+        enough = np.int32(max(1, sum(map(len, running)) // ENDED_SHARE))
         self.own, *drawn = programs.decode(
             steps, self.weights, self.prompts, self.own, rows, self.distribution, self.eos, enough
         )
@@ -508,9 +511,8 @@ class _Call:
         for shard, drawn, scored in zip(
             self.shards, np.moveaxis(integers, 2, 0), np.moveaxis(scores, 2, 0), strict=True
         ):
-            for i, running in enumerate(shard.rows):
-                if running is None:
-                    continue
+            decoded, shard.rows = shard.rows, []
+            for i, running in enumerate(decoded):
                 count = int((drawn[:, 1, i] != NONE).sum())
                 tokens, code = drawn[:count, 0, i].tolist(), drawn[count - 1, 1, i]
                 turn = running.tokens[running.turn_start :] + tokens
@@ -523,8 +525,9 @@ class _Call:
                 running.scores.append(scored[:count, :, i].T)
                 running.filled = len(running.tokens)
                 if code != RUNNING:
-                    self._end_turn(shard, running, code == STOPPED)
-                    shard.rows[i] = None
+                    self._end_turn(shard, running, bool(code == STOPPED))
+                else:
+                    shard.rows.append(running)
 
     def _end_turn(self, shard: _Shard, running: _Running, stopped: bool) -> None:
         start, end = running.turn_start, len(running.tokens)

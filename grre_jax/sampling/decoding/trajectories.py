@@ -39,11 +39,12 @@ class Kept:
     """Keys and values of one layer, by slot, from which programs gather what they read.
 
     Attributes:
-        keys, values: [slots, tokens, kv heads, head_dim], the slots of all shards.
+        keys, values: [slots, tokens, kv heads x head_dim], the slots of all shards. Heads are not
+            an axis of their own: a TPU would pad them.
     """
 
-    keys: Float[Array, "slots tokens kv dim"]
-    values: Float[Array, "slots tokens kv dim"]
+    keys: Float[Array, "slots tokens kv_x_dim"]
+    values: Float[Array, "slots tokens kv_x_dim"]
 
     @property
     def tokens(self) -> int:
@@ -61,14 +62,14 @@ class Kept:
         takes none. The slots must have room.
         """
         at = jnp.stack([jnp.where(slot == NONE, self.keys.shape[0], slot), start], axis=-1)
-        numbers = jax.lax.ScatterDimensionNumbers((1, 2, 3), (0,), (0, 1))
+        numbers = jax.lax.ScatterDimensionNumbers((1, 2), (0,), (0, 1))
 
         def one(part, at, new):
             mode = jax.lax.GatherScatterMode.FILL_OR_DROP
             return jax.lax.scatter(part, at, new.astype(part.dtype), numbers, mode=mode)
 
         def put(x, new):
-            parts, new = (y.reshape(slot.shape[0], -1, *y.shape[1:]) for y in (x, new))
+            parts, new = (y.reshape(slot.shape[0], -1, y.shape[1], x.shape[2]) for y in (x, new))
             return _on_mesh(jax.vmap(one)(parts, at, new).reshape(x.shape))
 
         return Kept(put(self.keys, keys), put(self.values, values))
@@ -104,14 +105,15 @@ class Rows:
         return (self.before + self.filled).reshape(-1)
 
     def stored(
-        self, prompts: Kept, own: Kept
+        self, prompts: Kept, own: Kept, heads: int
     ) -> tuple[Float[Array, "rows columns kv dim"], Float[Array, "rows columns kv dim"]]:
         """Returns keys and values of each row's prompt and of its own tokens behind it."""
         found = [
             (taken(a, jnp.maximum(self.prompt_slot, 0)), taken(b, jnp.maximum(self.slot, 0)))
             for a, b in ((prompts.keys, own.keys), (prompts.values, own.values))
         ]
-        keys, values = (meshes.constrain(jnp.concatenate(x, axis=1), "keys") for x in found)
+        joined = (jnp.concatenate(x, axis=1) for x in found)
+        keys, values = (_on_mesh(x.reshape(*x.shape[:2], heads, -1)) for x in joined)
         return keys, values
 
     def columns(
@@ -137,7 +139,7 @@ class Rows:
 @partial(jax.jit, static_argnums=(0, 1, 2, 3))
 def empty(config: ModelConfig, slots: int, tokens: int, dtype: str) -> list[Kept]:
     """Returns the stored keys and values of every layer, all zero."""
-    shape = (slots, tokens, config.num_kv_heads, config.head_dim)
+    shape = (slots, tokens, config.num_kv_heads * config.head_dim)
     zeros = [_on_mesh(jnp.zeros(shape, dtype)) for _ in range(2 * config.num_layers)]
     return [Kept(*pair) for pair in zip(zeros[::2], zeros[1::2], strict=True)]
 
@@ -145,7 +147,7 @@ def empty(config: ModelConfig, slots: int, tokens: int, dtype: str) -> list[Kept
 @partial(jax.jit, static_argnums=1)
 def grown(own: Kept, tokens: int) -> Kept:
     """Returns a layer's keys and values with room for more tokens."""
-    more = ((0, 0), (0, tokens - own.tokens), (0, 0), (0, 0))
+    more = ((0, 0), (0, tokens - own.tokens), (0, 0))
     return jax.tree.map(lambda x: _on_mesh(jnp.pad(x, more)), own)
 
 
@@ -213,7 +215,7 @@ def prefill_observations(
         kept.append(held.put(rows.slot, rows.filled, k, v))
         keys, values = (
             jnp.concatenate([old.astype(new.dtype), new], axis=1)
-            for old, new in zip(rows.stored(before, held), (k, v), strict=True)
+            for old, new in zip(rows.stored(before, held, c.num_kv_heads), (k, v), strict=True)
         )
         window = c.sliding_window if slides else None
         options = {"window": window, "scale": c.attention_scale, "softcap": c.attention_softcap}
@@ -238,8 +240,8 @@ def decode(
     """Decodes rows until `enough` of them have ended, at most `steps` steps.
 
     Returns:
-        Every layer's own keys and values; [steps, 2, shards, rows] tokens, and RUNNING, STOPPED or
-        CUT, or NONE where nothing was drawn; [steps, 3, shards, rows] log-probs in nats, as SCORES.
+        Own keys and values; [steps, 2, shards, rows] tokens, and RUNNING, STOPPED or CUT, or NONE
+        where nothing was drawn; [steps, 3, shards, rows] log-probs in nats, as SCORES.
     """
     weights = weights.before_loop()
     model, blocks, c, size = weights.model, weights.blocks, weights.model.config, rows.slot.shape
@@ -251,28 +253,28 @@ def decode(
 
     def body(carry):
         n, token, running, caches, integers, scores = carry
-        newest = rows.first + n
+        newest, no_prompts = rows.first + n, SlotAddresses(None, None)
         visible = VisibleTokens(index[:, :0], newest[:, None] - positions, index <= n, newest)
-        addresses = SlotAddresses(None, None)
         caches, hidden = computed_tokens(
-            model, blocks, rotary, token, visible, [], caches, before + n, addresses
+            model, blocks, rotary, token, visible, [], caches, before + n, no_prompts
         )
         logits = model.logits(hidden, weights.head, weights.head_scale)
         token, drawn = distribution.sample(uniforms[n], logits)
-        stopped = (token[:, None] == eos).any(-1).reshape(size)
+        token, stopped = token.astype(jnp.int32), (token[:, None] == eos).any(-1).reshape(size)
         code = jnp.where(stopped, STOPPED, jnp.where(n + 1 >= rows.allowed, CUT, RUNNING))
         code = jnp.where(running, code, NONE)
-        step = jnp.stack([token.reshape(size).astype(jnp.int32), code])
-        drawn = jnp.stack([drawn[name].reshape(size) for name in SCORES])
-        token, running = token.astype(jnp.int32), code == RUNNING
-        return n + 1, token, running, caches, integers.at[n].set(step), scores.at[n].set(drawn)
+        integers = integers.at[n].set(jnp.stack([token.reshape(size), code]))
+        scores = scores.at[n].set(jnp.stack([drawn[name].reshape(size) for name in SCORES]))
+        return n + 1, token, code == RUNNING, caches, integers, scores
 
     def goes_on(carry):
         n, _, running, *_ = carry
         ended = (rows.slot != NONE).sum() - running.sum()
         return (n < steps) & running.any() & (ended < enough)
 
-    caches = [_gathered(rows, *pair, steps) for pair in zip(prompts, own, strict=True)]
+    caches = [
+        _gathered(rows, *pair, c.num_kv_heads, steps) for pair in zip(prompts, own, strict=True)
+    ]
     carry: Any = (jnp.int32(0), rows.token.reshape(-1), rows.slot != NONE, caches)
     nothing = jnp.full((steps, 2, *size), NONE, jnp.int32), jnp.zeros((steps, 3, *size))
     _, _, _, caches, *drawn = jax.lax.while_loop(goes_on, body, (*carry, *nothing))
@@ -284,9 +286,9 @@ def decode(
     return kept, integers, scores
 
 
-def _gathered(rows: Rows, prompts: Kept, own: Kept, steps: int) -> Cache:
+def _gathered(rows: Rows, prompts: Kept, own: Kept, heads: int, steps: int) -> Cache:
     """Returns a layer's cache of the rows, with room for `steps` new tokens behind the stored."""
     before, room = prompts.tokens + own.tokens, ((0, 0), (0, steps), (0, 0), (0, 0))
-    keys, values = (jnp.pad(x, room) for x in rows.stored(prompts, own))
+    keys, values = (jnp.pad(x, room) for x in rows.stored(prompts, own, heads))
     cache = Cache.of(keys, values, keys.dtype, width_for(before + steps, before))
     return jax.tree.map(lambda x: meshes.constrain(x, "cached"), cache)
