@@ -12,6 +12,7 @@ from grre_jax.rollouts.manifest import Entry
 from grre_jax.rollouts.reader import RolloutReader
 from grre_jax.rollouts.schema import LOGPROB_FIELDS, Group
 from grre_jax.rollouts.tools.commands import nonempty, plain, print_plain, version_name
+from grre_jax.rollouts.views import pieces
 from grre_jax.tasks.task import CORRECT
 
 if TYPE_CHECKING:
@@ -174,24 +175,8 @@ def _print_group(console: "Console", number: int, entry: Entry, group: Group, wi
         }
         shown = ", ".join(f"{name} {value}" for name, value in said.items() if value)
         print_plain(console, f"completion: {shown}", "dim")
-        for text in _pieces(group, k):
+        for text in pieces(group, k):
             console.print(Padding(plain(_cut(text, width)), (0, 0, 0, 2)))
-
-
-def _pieces(group: Group, k: int) -> list[str]:
-    """Returns a completion's text; of a trajectory its turns with their rewards, and what the
-    environment wrote between them.
-    """
-    text, spans = group.texts[k], group.turns(k, "turn_texts")
-    if not spans:
-        return [text]
-    rewards, pieces, last = group.turn_rewards[int(group.turn_counts[:k].sum()) :], [], 0
-    for turn, (start, end) in enumerate(spans):
-        pieces += [f"environment: {text[last:start]}"] if start > last else []
-        gained = f" (reward {rewards[turn]:g})" if rewards[turn] else ""
-        pieces.append(f"turn {turn}{gained}: {text[start:end]}")
-        last = end
-    return pieces + ([f"environment: {text[last:]}"] if last < len(text) else [])
 
 
 def _cut(text: str, width: int) -> str:
