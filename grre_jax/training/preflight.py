@@ -94,14 +94,25 @@ def check_prompts(parts: build.Parts, questions: Iterable[Question] | None = Non
         first = config.schedule.sampled(0, config.training.steps)
         questions = map(parts.task.question, first[: call_of(config.sampling, len(first)).prompts])
     vocab = parts.model.config.vocab_size
-    if is_environment(parts.task) and processes.many():
-        raise UsageError(
-            f"task {parts.task.name} has environments, in which several processes cannot sample"
-            " together: use one process, or one for grre learn and one for each grre explore"
-        )
+    if is_environment(parts.task):
+        _check_trajectories(config)
     of_task = (parts.task, parts.tokenizer, parts.judge, config.seed)
     for question, tokens in prompts(*of_task, questions or ()):
         check_prompt(question.question_id, tokens, limit, vocab)
+
+
+def _check_trajectories(config: Config) -> None:
+    """Raises UsageError for what trajectories cannot be sampled with."""
+    if processes.many():
+        raise UsageError(
+            f"task {config.task.name} has environments, in which several processes cannot sample"
+            " together: use one process, or one for grre learn and one for each grre explore"
+        )
+    if config.sampling.cache_dtype == "int8":
+        raise UsageError(
+            f"sampling.cache_dtype int8 is not supported for task {config.task.name}, which has"
+            " environments: leave it empty, or set bfloat16"
+        )
 
 
 def sinks(config: Config) -> dict[str, Any]:
