@@ -49,8 +49,8 @@ CACHE_DTYPES = ("float32", "bfloat16")
 # Slots per row if not given: three of four trajectories may wait for their environments.
 SLOTS_PER_ROW = 4
 FIRST_COLUMNS = 256  # own tokens that a slot has room for at first
-# Lengths that observations are padded to, longer ones being cut, and observations of one program.
-PIECES, TOGETHER = (16, 64, 256), (1, 8)
+# Lengths that observations are padded to; longer ones are prefilled in pieces.
+PIECES = (16, 64, 256)
 # One of so many rows that are decoded: once these have ended their turns, decoding stops, so that
 # environments are asked and others take their rows.
 ENDED_SHARE = 8
@@ -368,15 +368,11 @@ class _Call:
         rows, slots = (min(-(-count // shards), most) for count in (rows, slots))
         # Enough that prompts whose last samples still run do not keep others waiting.
         prompts = min(each, slots, -(-4 * slots * each // most))
-        self.rows, self.shards = (
-            rows,
-            [
-                _Shard(
-                    collections.deque(starts[s::shards]), list(range(slots)), list(range(prompts))
-                )
-                for s in range(shards)
-            ],
-        )
+        self.rows, self.vocab = rows, config.vocab_size
+        self.shards = [
+            _Shard(collections.deque(starts[s::shards]), list(range(slots)), list(range(prompts)))
+            for s in range(shards)
+        ]
         columns = min(FIRST_COLUMNS, bucket(self.limits.tokens + PIECES[0]))
         self.prompts = programs.empty(config, shards * prompts, prompt_tokens, dtype)
         self.own = programs.empty(config, shards * slots, columns, dtype)
@@ -388,10 +384,10 @@ class _Call:
         while True:
             finished = list(self._answers())
             self._store_prompts([shard.begin() for shard in self.shards])
-            self._store_observations()
             for shard in self.shards:
                 while shard.ready and len(shard.rows) < self.rows:
                     shard.rows.append(shard.ready.popleft())
+            self._store_observations()
             running = [shard.rows for shard in self.shards]
             drawn = self._decode(steps, running) if any(running) else None
             yield from finished  # while the device decodes
@@ -425,7 +421,7 @@ class _Call:
                 shard.ready.append(running)
 
     def _checked(self, running: _Running, tokens: Sequence[int]) -> list[int]:
-        vocab, found = self.weights.model.config.vocab_size, np.asarray(tokens)
+        vocab, found = self.vocab, np.asarray(tokens)
         if len(found) and not (
             found.ndim == 1
             and found.dtype.kind in "iu"
@@ -441,7 +437,7 @@ class _Call:
 
     def _store_prompts(self, new: list[list[_Start]]) -> None:
         """Prefills prompts, by shard."""
-        for some in _together(new):
+        for some in self._together(new):
             shape = (len(some), len(some[0]))
             tokens = np.zeros((*shape, self.prompts[0].tokens), np.int32)
             lengths, slots = np.zeros(shape, np.int32), np.full(shape, NONE, np.int32)
@@ -453,16 +449,16 @@ class _Call:
             )
 
     def _store_observations(self) -> None:
-        """Prefills what trajectories that are ready have not stored, a piece at a time."""
+        """Prefills what the rows have not stored, a piece at a time."""
         while True:
-            left = [[r for r in shard.ready if r.filled < len(r.tokens)] for shard in self.shards]
+            left = [[r for r in shard.rows if r.filled < len(r.tokens)] for shard in self.shards]
             if not any(left):
                 return
             most = max(len(r.tokens) - r.filled for some in left for r in some)
             length = next((size for size in PIECES if size >= most), PIECES[-1])
             shorter = max((size for size in PIECES if size < length), default=0)
             left = [[r for r in some if len(r.tokens) - r.filled > shorter] for some in left]
-            for some in _together(left):
+            for some in self._together(left):
                 rows = self._rows(some, length)
                 tokens = np.zeros((*rows.slot.shape, length), np.int32)
                 for at, running in _entries(some):
@@ -472,6 +468,14 @@ class _Call:
                 self.own = programs.prefill_observations(
                     self.weights, self.prompts, self.own, rows, tokens
                 )
+
+    def _together(self, by_shard: list[list[Any]]) -> Iterator[list[list[Any]]]:
+        """Yields parts of every shard's list, of 1 or as many as end together, padded with None."""
+        many = max(4, self.rows // ENDED_SHARE)
+        for first in range(0, max(map(len, by_shard)), many):
+            some = [items[first : first + many] for items in by_shard]
+            size = 1 if max(map(len, some)) == 1 else many
+            yield [items + [None] * (size - len(items)) for items in some]
 
     def _decode(self, steps: int, running: list[list[_Running]]) -> Any:
         """Decodes some steps; returns what was drawn, on the device."""
@@ -535,15 +539,6 @@ class _Call:
         tokens, turn = running.tokens[start:], len(running.turns) - 1
         future = self.respond(running.start.address, running.sample, turn, tokens)
         self.waiting.append((future, shard, running))
-
-
-def _together(by_shard: list[list[Any]]) -> Iterator[list[list[Any]]]:
-    """Yields parts of every shard's list, of one length, padded with None."""
-    most = max(map(len, by_shard))
-    for first in range(0, most, TOGETHER[-1]):
-        some = [items[first : first + TOGETHER[-1]] for items in by_shard]
-        size = next(size for size in TOGETHER if size >= max(map(len, some)))
-        yield [items + [None] * (size - len(items)) for items in some]
 
 
 def _entries(by_shard: list[list[Any]]) -> Iterator[tuple[tuple[int, int], Any]]:

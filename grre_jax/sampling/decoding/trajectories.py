@@ -18,7 +18,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, UInt32
+from jaxtyping import Array, Bool, Float, Int, UInt32
 
 from grre_jax.models.blocked_attention import Visibility, blocked_attention
 from grre_jax.models.config import ModelConfig
@@ -104,6 +104,11 @@ class Rows:
         """Position of each row's next token in its sequence."""
         return (self.before + self.filled).reshape(-1)
 
+    def uniforms(self, steps: int) -> Float[Array, "steps rows two"]:
+        """Returns the random numbers of each row's next draws."""
+        words, filled = self.keys.reshape(-1, self.keys.shape[-1]), self.filled.reshape(-1)
+        return jax.vmap(lambda n: uniforms_at(words, filled + n))(jnp.arange(steps))
+
     def stored(
         self, prompts: Kept, own: Kept, heads: int
     ) -> tuple[Float[Array, "rows columns kv dim"], Float[Array, "rows columns kv dim"]]:
@@ -117,23 +122,16 @@ class Rows:
         return keys, values
 
     def columns(
-        self, prompt_tokens: int, tokens: int, new: int
-    ) -> tuple[Int[Array, "rows columns"], Int[Array, "rows columns"]]:
-        """Returns the position of each column's token in its row's sequence, and its index among
-        the row's new ones: below 0 for stored ones, `new` for columns that hold none.
-
-        Args:
-            prompt_tokens, tokens, new: columns of prompts, of stored own tokens and of new ones.
+        self, prompts: Kept, own: Kept, new: int = 0
+    ) -> tuple[Int[Array, "rows columns"], Bool[Array, "rows columns"]]:
+        """Returns the position of each stored column's token in its row's sequence, and True for
+        columns that hold one, if `new` tokens follow `filled`.
         """
         before, filled = self.before.reshape(-1, 1), self.filled.reshape(-1, 1)
-        prompt, own, news = (jnp.arange(n, dtype=jnp.int32) for n in (prompt_tokens, tokens, new))
-        index = (
-            jnp.where(prompt < before, -1, new),
-            jnp.where(own < filled, -1, new),
-            jnp.broadcast_to(news, (before.shape[0], new)),
-        )
-        positions = jnp.broadcast_to(prompt, index[0].shape), before + own, before + filled + news
-        return jnp.concatenate(positions, axis=1), jnp.concatenate(index, axis=1)
+        prompt, tokens = (jnp.arange(kept.tokens, dtype=jnp.int32) for kept in (prompts, own))
+        there = jnp.concatenate([prompt < before, tokens < filled + new], axis=1)
+        prompt = jnp.broadcast_to(prompt, (before.shape[0], prompts.tokens))
+        return jnp.concatenate([prompt, before + tokens], axis=1), there
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2, 3))
@@ -203,20 +201,18 @@ def prefill_observations(
     """
     model, c = weights.model, weights.model.config
     flat, kept = tokens.reshape(-1, tokens.shape[-1]), []
-    positions, index = rows.columns(prompts[0].tokens, own[0].tokens, flat.shape[1])
-    segments = (index < flat.shape[1]).astype(jnp.int32)
+    positions, there = rows.columns(prompts[0], own[0], flat.shape[1])
+    new = rows.first[:, None] + jnp.arange(flat.shape[1], dtype=jnp.int32)
     # A key is hidden from a query before it, so the columns are the positions.
-    seen = Visibility(segments, None, positions, positions)
-    seen_by = jax.tree.map(lambda x: x[:, -flat.shape[1] :], seen)
+    seen = Visibility(there.astype(jnp.int32), None, positions, positions)
+    seen_by = Visibility(jnp.ones_like(new), None, new, new)
     rotary, x = Rotary.of(c, seen_by.positions), model.embed_tokens(flat)
     for i, (block, before, held) in enumerate(zip(weights.blocks, prompts, own, strict=True)):
         slides = c.slides(i)
         q, k, v = block.qkv(x, *rotary.tables(slides))
         kept.append(held.put(rows.slot, rows.filled, k, v))
-        keys, values = (
-            jnp.concatenate([old.astype(new.dtype), new], axis=1)
-            for old, new in zip(rows.stored(before, held, c.num_kv_heads), (k, v), strict=True)
-        )
+        # With the new ones: a store that is read before it is written is copied.
+        keys, values = (x.astype(k.dtype) for x in rows.stored(before, kept[-1], c.num_kv_heads))
         window = c.sliding_window if slides else None
         options = {"window": window, "scale": c.attention_scale, "softcap": c.attention_softcap}
         attended = blocked_attention(q, keys, values, seen_by, seen, whole=False, **options)
@@ -246,15 +242,19 @@ def decode(
     weights = weights.before_loop()
     model, blocks, c, size = weights.model, weights.blocks, weights.model.config, rows.slot.shape
     before = prompts[0].tokens + own[0].tokens
-    positions, index = rows.columns(prompts[0].tokens, own[0].tokens, steps)
+    positions, there = rows.columns(prompts[0], own[0])
+    new = jnp.broadcast_to(jnp.arange(steps, dtype=jnp.int32), (rows.slot.size, steps))
+    positions = jnp.concatenate([positions, rows.first[:, None] + new], axis=1)
+    since = jnp.concatenate(
+        [jnp.where(there, 0, steps), new], axis=1
+    )  # the step that first sees it
     rotary = Rotary.of(c, jnp.arange(before + steps, dtype=jnp.int32))
-    words, filled = rows.keys.reshape(-1, rows.keys.shape[-1]), rows.filled.reshape(-1)
-    uniforms = jax.vmap(lambda n: uniforms_at(words, filled + n))(jnp.arange(steps))
+    uniforms = rows.uniforms(steps)
 
     def body(carry):
         n, token, running, caches, integers, scores = carry
         newest, no_prompts = rows.first + n, SlotAddresses(None, None)
-        visible = VisibleTokens(index[:, :0], newest[:, None] - positions, index <= n, newest)
+        visible = VisibleTokens(there[:, :0], newest[:, None] - positions, since <= n, newest)
         caches, hidden = computed_tokens(
             model, blocks, rotary, token, visible, [], caches, before + n, no_prompts
         )
@@ -272,9 +272,7 @@ def decode(
         ended = (rows.slot != NONE).sum() - running.sum()
         return (n < steps) & running.any() & (ended < enough)
 
-    caches = [
-        _gathered(rows, *pair, c.num_kv_heads, steps) for pair in zip(prompts, own, strict=True)
-    ]
+    caches = [_gathered(rows, *pair, c, steps) for pair in zip(prompts, own, strict=True)]
     carry: Any = (jnp.int32(0), rows.token.reshape(-1), rows.slot != NONE, caches)
     nothing = jnp.full((steps, 2, *size), NONE, jnp.int32), jnp.zeros((steps, 3, *size))
     _, _, _, caches, *drawn = jax.lax.while_loop(goes_on, body, (*carry, *nothing))
@@ -282,13 +280,12 @@ def decode(
         held.put(rows.slot, rows.filled, *cache.newest(steps))
         for held, cache in zip(own, caches, strict=True)
     ]
-    integers, scores = (meshes.constrain(x, "whole") for x in drawn)
-    return kept, integers, scores
+    return kept, *(meshes.constrain(x, "whole") for x in drawn)
 
 
-def _gathered(rows: Rows, prompts: Kept, own: Kept, heads: int, steps: int) -> Cache:
+def _gathered(rows: Rows, prompts: Kept, own: Kept, config: ModelConfig, steps: int) -> Cache:
     """Returns a layer's cache of the rows, with room for `steps` new tokens behind the stored."""
     before, room = prompts.tokens + own.tokens, ((0, 0), (0, steps), (0, 0), (0, 0))
-    keys, values = (jnp.pad(x, room) for x in rows.stored(prompts, own, heads))
+    keys, values = (jnp.pad(x, room) for x in rows.stored(prompts, own, config.num_kv_heads))
     cache = Cache.of(keys, values, keys.dtype, width_for(before + steps, before))
     return jax.tree.map(lambda x: meshes.constrain(x, "cached"), cache)
