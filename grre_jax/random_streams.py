@@ -48,6 +48,7 @@ class Purpose(enum.IntEnum):
     STUDY = 13  # runs of the studies that compute in one graph, by their seed
     STUDY_START = 14  # warm starts of these studies, by their number
     FLAW = 15  # steps of demonstrations that follow a wrong rule
+    ENVIRONMENT = 16  # seeds of environments, by position and attempt
 
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))

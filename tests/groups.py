@@ -76,3 +76,26 @@ def text_group(
         rewards=list(rewards),
         **fields,
     )
+
+
+def played_group(number, **fields) -> rollouts.Group:
+    """Two trajectories of a guessing game: found in the second turn, and ended at two turns."""
+    defaults = dict(
+        group_id=f"g{number}",
+        prompt="?",
+        prompt_tokens=[10],
+        texts=["5<3", "1>2>"],
+        tokens=[5, 11, 3, 1, 12, 2, 12],
+        mask=[1, 0, 1, 1, 0, 1, 0],
+        lengths=[3, 4],
+        rewards=[1, 0],
+        finish_reasons=["done", "turns"],
+        environment="guess_number",
+        environment_version="1",
+        environment_seed=17,
+        turn_counts=[2, 2],
+        turn_tokens=[0, 1, 2, 3, 0, 1, 2, 3],
+        turn_texts=[0, 1, 2, 3, 0, 1, 2, 3],
+        turn_rewards=[0, 1, 0, 0],
+    )
+    return rollouts.Group(**(defaults | fields))

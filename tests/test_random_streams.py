@@ -116,6 +116,7 @@ def test_purposes_keep_their_numbers():
         "STUDY": 13,
         "STUDY_START": 14,
         "FLAW": 15,
+        "ENVIRONMENT": 16,
     }
 
 

@@ -117,6 +117,7 @@ def _reverify(known: argparse.Namespace, rest: list[str]) -> int:
     from grre_jax import rollouts, tasks
     from grre_jax.rollouts.tools.reverify import reverify
     from grre_jax.tasks.config import TaskConfig
+    from grre_jax.tasks.environments import is_environment
     from grre_jax.tasks.pool import TaskSpec, make_judge
     from grre_jax.tasks.provenance import reward_name
     from grre_jax.training.config.overrides import override
@@ -133,6 +134,11 @@ def _reverify(known: argparse.Namespace, rest: list[str]) -> int:
             f" {', '.join(other)}"
         )
     task = tasks.build(config.task.name, seed=config.seed, **config.task.options)
+    if is_environment(task):
+        raise UsageError(
+            f"task {task.name} has environments: they give rewards while a trajectory is sampled,"
+            " and none to a text that is stored; name a task with a verifier"
+        )
     judge = make_judge(
         task,
         TaskSpec(config.task.name, config.seed, config.task.options),

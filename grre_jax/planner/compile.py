@@ -15,13 +15,15 @@ from typing import Any
 
 import jax
 
-from grre_jax.errors import UsageError
+from grre_jax import tasks
+from grre_jax.errors import DataError, UsageError
 from grre_jax.parallel.mesh import row_devices
 from grre_jax.planner.abstract import AbstractRun, abstract_run, bytes_a_device
 from grre_jax.planner.hardware.topology import Topology, topology
 from grre_jax.planner.program import costs, roofline
 from grre_jax.sampling.distributions.distribution import idle_scopes
 from grre_jax.sampling.memory import USABLE
+from grre_jax.tasks.environments import is_environment
 from grre_jax.training.actors.calls import Call, evaluation_calls, fitting, training_calls
 from grre_jax.training.config.run import Config
 
@@ -127,6 +129,12 @@ def compile_run(
     known = dispatched(config)
     if missing := [program for program in programs if program not in known]:
         raise UsageError(_WHY_NOT[missing[0]])
+    if _has_environments(config):
+        if sampling := [program for program in programs or known if known[program]]:
+            raise UsageError(
+                f"task {config.task.name} has environments, and the programs that sample"
+                f" trajectories ({', '.join(sampling)}) are not predicted: give --program step"
+            )
     slice_ = topology(name)
     run = abstract_run(config, slice_.devices)
     known = {program: call and call_on(run, slice_, call) for program, call in known.items()}
@@ -142,6 +150,15 @@ def compile_run(
         run,
         [_report(program, run, slice_, known[program]) for program in programs or known],
     )
+
+
+def _has_environments(config: Config) -> bool:
+    """True for a task that has environments; False if the task's data is not here to tell."""
+    try:
+        task = tasks.build(config.task.name, seed=config.seed, **config.task.options)
+    except (DataError, UsageError):
+        return False
+    return is_environment(task)
 
 
 def call_on(run: AbstractRun, slice_: Topology, call: Call) -> Call:

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from grre_jax.rollouts.views import pieces
+
 COMPLETIONS = 200  # embedded of a run, unless another number is given
 OF_A_GROUP = 32  # most of one group: the best and the worst
 
@@ -71,14 +73,17 @@ def _shown(group, most: int) -> dict[str, Any]:
 
     def shown(number: int) -> dict[str, Any]:
         tokens = slice(*group.offsets[number : number + 2])
-        known = group.behavior_logprobs is not None and tokens.stop > tokens.start
+        generated = group.mask[tokens] != 0
+        known = group.behavior_logprobs is not None and generated.any()
         components = (group.components or {}).items()
         return {
-            "text": group.texts[number],
+            "text": "\n".join(pieces(group, number)),
             "reward": float(rewards[number]),
             "advantage": float(rewards[number] - group.rewards.mean()),
             "length": float(group.lengths[number]) if len(group.tokens) else math.nan,
-            "logprob": float(np.mean(group.behavior_logprobs[tokens])) if known else math.nan,
+            "logprob": float(np.mean(group.behavior_logprobs[tokens][generated]))
+            if known
+            else math.nan,
             "components": [(name, float(values[number])) for name, values in components],
         }
 

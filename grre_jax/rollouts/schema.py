@@ -25,9 +25,10 @@ from grre_jax.errors import DataError
 from grre_jax.tasks.task import CORRECT
 
 # A reader of 1.x reads every 1.y, keeping fields that it does not know; 2.0.0 would be refused.
-SCHEMA_VERSION = "1.1.0"
-# Ended with an EOS token; cut at the token limit; unknown, as the completion is imported.
-FINISH_REASONS = ("stop", "length", "imported")
+SCHEMA_VERSION = "1.2.0"
+# Ended with an EOS token; cut at the token limit; unknown, as the completion is imported. Of a
+# trajectory: ended by its environment; at the limit of turns or of tokens; the environment failed.
+FINISH_REASONS = ("stop", "length", "imported", "done", "turns", "tokens", "failed")
 # In `extra`: chat messages whose tokens the text alone does not give.
 MESSAGE_FIELDS = ("prompt_messages", "completion_messages")
 LOGPROB_FIELDS = (
@@ -57,7 +58,8 @@ text_lengths | int32 | Bytes of each completion's text.
 rewards | float32 | Reward of each completion.
 component_names | text | JSON list: names of the reward components.
 components | float32 | Reward components, one completion-long row per name.
-finish_reasons | text | JSON list: why each completion ended (stop, length, imported).
+finish_reasons | text | JSON list: why each completion ended (stop, length, imported; since 1.2 \
+done, turns, tokens, failed).
 behavior_logprobs | float32 | Log-prob of each token at the sampling temperature over the full \
 vocabulary; empty when unknown.
 sampling_logprobs | float32 | Log-prob of each token in the distribution drawn from, truncation \
@@ -83,6 +85,15 @@ seed | int | Seed that the random draws were addressed from, -1 when unknown.
 logprob_dtype | text | Dtype that the sampler computed log-probs in (float32, bfloat16), empty \
 when unknown. Since 1.1.
 engine | text | What sampled the completions, empty when unknown. Since 1.1.
+environment | text | Name of the environment that the completions are trajectories of, empty for \
+none. Since 1.2.
+environment_version | text | Its version, empty when unknown. Since 1.2.
+environment_seed | int | Its seed, the same for the whole group, -1 for none. Since 1.2.
+turn_counts | int32 | Turns of each completion; empty unless they are trajectories. Since 1.2.
+turn_tokens | int32 | First token of each turn that the policy sampled and the one after its last, \
+counted in its completion. Since 1.2.
+turn_texts | int32 | As turn_tokens, in characters of the completion's text. Since 1.2.
+turn_rewards | float32 | Reward of each turn. Since 1.2.
 extra | text | JSON object: whatever else the record's source said."""
 FIELDS: tuple[tuple[str, str, str], ...] = tuple(
     (name, kind, meaning)
@@ -130,6 +141,14 @@ class Group:
             min_p 0: none; seed -1: unknown).
         logprob_dtype, engine: the dtype that the sampler computed log-probs in, and its name, ""
             when unknown.
+        environment, environment_version, environment_seed: of the environment that the completions
+            are trajectories of; "", "" and -1 for none.
+        turn_counts: turns of each completion [K]; empty, as the other three, unless they are
+            trajectories.
+        turn_tokens: first token of each turn that the policy sampled and the one after its last, in
+            its completion, turn after turn [2N].
+        turn_texts: the same in characters of the completion's text [2N].
+        turn_rewards: of each turn [N].
         extra: any other JSON value.
         unknown: serialised features of a newer minor schema version by name, carried along
             untouched.
@@ -172,6 +191,13 @@ class Group:
     seed: int = -1
     logprob_dtype: str = ""
     engine: str = ""
+    environment: str = ""
+    environment_version: str = ""
+    environment_seed: int = -1
+    turn_counts: Int[np.ndarray, " completions"] | None = None
+    turn_tokens: Int[np.ndarray, " turns_times_2"] | None = None
+    turn_texts: Int[np.ndarray, " turns_times_2"] | None = None
+    turn_rewards: Float[np.ndarray, " turns"] | None = None
     extra: dict[str, Any] = dataclasses.field(default_factory=dict)
     unknown: dict[str, bytes] = dataclasses.field(default_factory=dict)
 
@@ -186,6 +212,8 @@ class Group:
             ("policy_version", np.int32, np.full(count, -1, np.int32)),
             ("token_versions", np.int32, ()),
             ("is_expert", np.uint8, np.zeros(count, np.uint8)),
+            *((name, np.int32, ()) for name in ("turn_counts", "turn_tokens", "turn_texts")),
+            ("turn_rewards", np.float32, ()),
         ):
             values = getattr(self, name)
             setattr(self, name, self._array(name, absent if values is None else values, dtype))
@@ -199,7 +227,7 @@ class Group:
             ["imported"] * count if self.finish_reasons is None else list(self.finish_reasons)
         )
         self.sources = [""] * count if self.sources is None else list(self.sources)
-        for name in ("position", "attempt", "top_k", "seed"):
+        for name in ("position", "attempt", "top_k", "seed", "environment_seed"):
             setattr(self, name, self._number(name, getattr(self, name), np.int64))
         for name in ("temperature", "top_p", "min_p"):
             setattr(self, name, self._number(name, getattr(self, name), np.float64))
@@ -231,6 +259,7 @@ class Group:
         self.validate_shapes()
         self._validate_texts()
         self._validate_arrays()
+        self._validate_turns()
         for name, right, fix in (
             ("temperature", 0 <= self.temperature < math.inf, "give a finite number of at least 0"),
             ("top_p", 0 < self.top_p <= 1, "give a number above 0 and at most 1 (no truncation)"),
@@ -243,6 +272,7 @@ class Group:
 
     def _validate_texts(self) -> None:
         texts = ("group_id", "prompt", "answer", "task", "question_id", "logprob_dtype", "engine")
+        texts += ("environment", "environment_version")
         for name in texts:
             value = getattr(self, name)
             self._check(isinstance(value, str), name, value, "give a string")
@@ -254,8 +284,9 @@ class Group:
             self._check(reason in FINISH_REASONS, "finish_reasons", reason, fix)
 
     def _validate_arrays(self) -> None:
+        rewards = {"rewards": self.rewards, "turn_rewards": self.turn_rewards}
         components = {f"components[{name!r}]": row for name, row in self.components.items()}
-        for name, row in {"rewards": self.rewards, **components}.items():
+        for name, row in {**rewards, **components}.items():
             self._check(np.isfinite(row).all(), name, row, "give finite numbers")
         for name, least, most, fix in (
             ("prompt_tokens", 0, None, "give values of at least 0"),
@@ -276,6 +307,21 @@ class Group:
                 fix = "log-probabilities of generated tokens are finite and at most 0"
                 if wrong.size:
                     self._fail(name, repr(wrong[0].item()), fix)
+
+    def _validate_turns(self) -> None:
+        """Checks that the turns are where the policy generated, one after the other."""
+        sampled = np.zeros(len(self.tokens), np.uint8)
+        for k in range(len(self.turn_counts)):
+            start, end = self.offsets[k : k + 2]
+            for name, most in (("turn_tokens", end - start), ("turn_texts", len(self.texts[k]))):
+                ends = [end for turn in self.turns(k, name) for end in turn]
+                right = ends == sorted(ends) and (not ends or (ends[0] >= 0 and ends[-1] <= most))
+                self._check(right, name, ends, f"give ascending numbers from 0 to {most}")
+            for first, last in self.turns(k):
+                sampled[start + first : start + last] = 1
+        if len(self.turn_counts):
+            fix = "its turns are the tokens that the policy generated"
+            self._check((sampled == self.mask).all(), "turn_tokens", self.turn_tokens, fix)
 
     def validate_shapes(self) -> None:
         """Checks that the arrays fit each other (the part of `validate` that reading from disk
@@ -303,6 +349,13 @@ class Group:
             row = getattr(self, name)
             if row is not None and len(row) != total and (name != "token_versions" or len(row)):
                 self._fail(name, f"{len(row)} values", f"give one per token: {total}")
+        turns = int(self.turn_counts.sum())
+        if len(self.turn_counts) not in (0, count):
+            self._fail("turn_counts", f"{len(self.turn_counts)} values", f"give none or {count}")
+        for name, most in (("turn_tokens", 2 * turns), ("turn_texts", 2 * turns)):
+            self._check(len(getattr(self, name)) == most, name, getattr(self, name), f"give {most}")
+        fix = f"give one per turn: {turns}"
+        self._check(len(self.turn_rewards) == turns, "turn_rewards", self.turn_rewards, fix)
 
     @property
     def num_completions(self) -> int:
@@ -313,6 +366,16 @@ class Group:
     def offsets(self) -> Int[np.ndarray, " completions_plus_1"]:
         """Start of each completion in the token arrays, and the end of the last [K + 1]."""
         return np.concatenate([[0], np.cumsum(self.lengths, dtype=np.int64)])
+
+    def turns(self, k: int, unit: str = "turn_tokens") -> list[tuple[int, int]]:
+        """Returns start and end of each turn of completion `k`, in tokens or (`turn_texts`) in
+        characters of its text; none unless it is a trajectory.
+        """
+        first, last = (int(self.turn_counts[:end].sum()) for end in (k, k + 1))
+        return [
+            tuple(turn)
+            for turn in getattr(self, unit)[2 * first : 2 * last].reshape(-1, 2).tolist()
+        ]
 
     @property
     def has_reward_variance(self) -> bool:

@@ -1,4 +1,4 @@
-"""Groups of a rollout folder in a tokenizer's own tokens, within the limits of a run."""
+"""Groups of a rollout folder: in tokens of a tokenizer, within the limits of a run, and as text."""
 
 from __future__ import annotations
 
@@ -76,6 +76,22 @@ def within_limits(group: Group, max_prompt_tokens: int, max_new_tokens: int) -> 
     return (
         len(group.prompt_tokens) <= max_prompt_tokens and int(group.lengths.max()) <= max_new_tokens
     )
+
+
+def pieces(group: Group, k: int) -> list[str]:
+    """Returns the text of completion `k`; of a trajectory its turns with their rewards, and the
+    environment's texts between them.
+    """
+    text, spans = group.texts[k], group.turns(k, "turn_texts")
+    if not spans:
+        return [text]
+    rewards, found, last = group.turn_rewards[int(group.turn_counts[:k].sum()) :], [], 0
+    for turn, (start, end) in enumerate(spans):
+        found += [f"environment: {text[last:start]}"] if start > last else []
+        gained = f" (reward {rewards[turn]:g})" if rewards[turn] else ""
+        found.append(f"turn {turn}{gained}: {text[start:end]}")
+        last = end
+    return found + ([f"environment: {text[last:]}"] if last < len(text) else [])
 
 
 def _from_text(group: Group, tokenizer: Tokenizer) -> Group:

@@ -18,3 +18,10 @@ from .sampler import prepare_call as prepare_call
 from .sampler import sample as sample
 from .streaming import Piece as Piece
 from .streaming import stream as stream
+from .turns import Address as Address
+from .turns import Limits as Limits
+from .turns import Observation as Observation
+from .turns import Opening as Opening
+from .turns import Trajectory as Trajectory
+from .turns import Turn as Turn
+from .turns import sample_trajectories as sample_trajectories

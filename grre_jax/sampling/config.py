@@ -21,6 +21,9 @@ class SamplingConfig(SamplingParams):
             same temperature. Ratios use untruncated log-probs in any case.
         group_size (at least 1): completions per prompt (K).
         max_prompt_tokens (at least 1): longest prompt; a longer one is an error.
+        max_turns (at least 1): most turns of a trajectory, of tasks that have environments. There
+            max_new_tokens is the limit of a whole trajectory, observations included.
+        max_turn_tokens (at least 0): longest turn, in tokens; 0 for that of a trajectory.
         prompts_per_call (at least 0): prompts of one call of the sampler; 0 for all that a policy
             version samples, at most 2,048.
         max_concurrent (at least 0): most completions of a call decoded side by side, over all
@@ -37,6 +40,8 @@ class SamplingConfig(SamplingParams):
     max_new_tokens: int = number(8, 1)
     group_size: int = number(8, 1)
     max_prompt_tokens: int = number(16, 1)
+    max_turns: int = number(8, 1)
+    max_turn_tokens: int = number(0, 0)
     prompts_per_call: int = number(0, 0)
     max_concurrent: int = number(0, 0)
     cache_dtype: str = ""
@@ -45,6 +50,11 @@ class SamplingConfig(SamplingParams):
     def __post_init__(self):
         super().__post_init__()
         one_of(self, cache_dtype=("", *CACHE_DTYPES), weight_dtype=("", *WEIGHT_DTYPES))
+
+    @property
+    def of_turn(self) -> SamplingConfig:
+        """The settings of one turn of a trajectory: its own limit in place of the trajectory's."""
+        return dataclasses.replace(self, max_new_tokens=self.max_turn_tokens or self.max_new_tokens)
 
     @property
     def engine(self) -> str:

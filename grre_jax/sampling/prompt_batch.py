@@ -109,7 +109,7 @@ def make_prompt_batch(
         prompts = np.pad(prompts, ((0, 0), (0, bucket(prompts.shape[1]) - prompts.shape[1])))
     group_size = whole("group_size", group_size, 1)
     max_new_tokens = whole("max_new_tokens", max_new_tokens, 1)
-    _check(prompts, prompt_lengths, config.vocab_size, key)
+    check_prompts(prompts, prompt_lengths, config.vocab_size, key)
     given = len(prompt_lengths)
     limits = _limits(limits, given, group_size, max_new_tokens)
     positions = _positions(positions, given)
@@ -131,8 +131,8 @@ def make_prompt_batch(
         lengths=jnp.asarray(prompt_lengths, jnp.int32),
         counts=jnp.asarray(counts),
         limits=jnp.asarray(limits),
-        keys=completion_keys(_of_kind(key), jnp.asarray(positions), attempt, group_size),
-        eos=_ends(config.eos_ids if eos_ids is None else eos_ids),
+        keys=completion_keys(of_kind(key), jnp.asarray(positions), attempt, group_size),
+        eos=padded_ends(config.eos_ids if eos_ids is None else eos_ids),
         samples=group_size,
         max_new_tokens=max_new_tokens,
         shards=shards,
@@ -211,14 +211,19 @@ def whole(name: str, value: Any, least: int) -> int:
     return found
 
 
-def _of_kind(key: Array) -> Array:
+def of_kind(key: Array) -> Array:
     """Returns the key, or one of KEY_KIND made of its bits."""
     if str(jax.random.key_impl(key)) == KEY_KIND:
         return key
     return jax.random.wrap_key_data(jax.random.bits(key, KEY_WORDS, jnp.uint32), impl=KEY_KIND)
 
 
-def _ends(ids: Sequence[int]) -> Int[Array, " ends"]:
+def padded_ends(ids: Sequence[int]) -> Int[Array, " ends"]:
+    """Returns the tokens that end a completion, padded with NONE.
+
+    Raises:
+        ValueError: something else than token ids.
+    """
     found = np.asarray(list(dict.fromkeys(np.ravel(ids).tolist())))
     if len(found) and (
         found.dtype.kind not in "iu" or not ((found >= -INT32) & (found < INT32)).all()
@@ -242,7 +247,12 @@ def _positions(positions: Any, given: int) -> Any:
     return found
 
 
-def _check(prompts, prompt_lengths, vocab, key):
+def check_prompts(prompts: Any, prompt_lengths: Any, vocab: int, key: Any) -> None:
+    """Checks padded prompts, their lengths and the key.
+
+    Raises:
+        ValueError: an argument outside its domain; the message names it.
+    """
     if getattr(prompts, "ndim", 0) != 2 or prompts.shape[0] != len(prompt_lengths):
         found = getattr(prompts, "shape", type(prompts).__name__)
         raise ValueError(

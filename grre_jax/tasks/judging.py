@@ -110,7 +110,7 @@ def verdict_of(task: Task, question: Question, completion: str) -> Verdict | Fai
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # a verifier may run what a model wrote, SystemExit included
-        return Failure("error", _words(error))
+        return Failure("error", error_words(error))
 
 
 class Report:
@@ -166,36 +166,37 @@ def count_failures(extras: Iterable[dict[str, Any]]) -> dict[str, int]:
 
 def _checked(verdict: Any) -> Verdict | Failure:
     if not isinstance(verdict, Verdict):
-        return _invalid(f"verify returned {_shown(verdict)}, which is no Verdict")
-    reward, given = _number(verdict.reward), verdict.components
+        return invalid(f"verify returned {shown(verdict)}, which is no Verdict")
+    reward, given = finite_number(verdict.reward), verdict.components
     if reward is None:
-        return _invalid(f"the reward is {_shown(verdict.reward)}, which is no finite number")
+        return invalid(f"the reward is {shown(verdict.reward)}, which is no finite number")
     if not isinstance(given, dict) or not all(isinstance(name, str) for name in given):
-        return _invalid(
-            f"the components are {_shown(given)}, which is no dictionary of numbers by name"
+        return invalid(
+            f"the components are {shown(given)}, which is no dictionary of numbers by name"
         )
-    components = {name: _number(value) for name, value in given.items()}
+    components = {name: finite_number(value) for name, value in given.items()}
     if wrong := [name for name, value in components.items() if value is None]:
-        shown = _shown(given[wrong[0]])
-        return _invalid(f"component {wrong[0]!r} is {shown}, which is no finite number")
+        value = shown(given[wrong[0]])
+        return invalid(f"component {wrong[0]!r} is {value}, which is no finite number")
     if (correct := components.get(CORRECT, 0.0)) not in (0, 1):
-        return _invalid(
+        return invalid(
             f"the correctness is {correct:g}, and must be 0 or 1: give a share of it another"
             " component's name"
         )
     if verdict.correct is not None and verdict.correct != correct:
-        return _invalid(
-            f"correct is {_shown(verdict.correct)}, and the component {CORRECT!r} is {correct:g}:"
+        return invalid(
+            f"correct is {shown(verdict.correct)}, and the component {CORRECT!r} is {correct:g}:"
             " give one of them"
         )
     return Verdict(reward, components)
 
 
-def _invalid(reason: str) -> Failure:
+def invalid(reason: str) -> Failure:
+    """A failure of the kind "invalid"."""
     return Failure("invalid", reason)
 
 
-def _number(value: Any) -> float | None:
+def finite_number(value: Any) -> float | None:
     """A float of float32's range, or None; text is not taken, nor are arrays."""
     if not hasattr(type(value), "__float__") or getattr(value, "ndim", 0):
         return None
@@ -210,16 +211,18 @@ def _with_names(outcome: Verdict | Failure, names: list[str]) -> Verdict | Failu
     if isinstance(outcome, Failure) or set(outcome.components) == set(names):
         return outcome
     own, usual = (", ".join(some) or "none" for some in (outcome.components, names))
-    return _invalid(
+    return invalid(
         f"the components are {own}, and those of the question's other completions {usual}"
     )
 
 
-def _words(error: BaseException) -> str:
+def error_words(error: BaseException) -> str:
+    """An error's class and the first line of its message."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
+    """A value for a message, cut to 80 characters."""
     text = repr(value)
     return text if len(text) <= 80 else text[:77] + "..."

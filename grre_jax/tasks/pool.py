@@ -25,6 +25,7 @@ import threading
 import time
 import weakref
 from collections import deque
+from collections.abc import Sequence
 from multiprocessing.connection import Pipe, wait
 from typing import Any
 
@@ -110,21 +111,36 @@ class VerifierPool:
             UsageError: the task cannot be built in another process.
             DataError: the workers do not start.
         """
+        texts = [(question, text) for question, completions in asked for text in completions]
+        asked_for = [(pair, f"question {pair[0].question_id}") for pair in texts]
+        outcomes = iter(map(_verdict, self.answers(asked_for, self._timeout)))
+        return [
+            self._report.judged(question, [next(outcomes) for _ in completions])
+            for question, completions in asked
+        ]
+
+    def answers(
+        self, asked: Sequence[tuple[tuple, str]], timeout: float
+    ) -> list[dict[str, Any] | Failure]:
+        """Asks the worker processes.
+
+        Args:
+            asked: arguments for what the worker makes of the task, each with its name for messages.
+            timeout: seconds that each may take.
+
+        Returns:
+            Their answers, in order.
+
+        Raises:
+            UsageError, DataError: as for a call.
+        """
         try:
-            jobs = [
-                _Job(_sent((question, text), f"question {question.question_id}"))
-                for question, texts in asked
-                for text in texts
-            ]
+            jobs = [_Job(_sent(*one), timeout) for one in asked]
             self._run(jobs)
         except BaseException:
             self.close()  # what is under way would answer somebody else's question
             raise
-        outcomes = iter(jobs)
-        return [
-            self._report.judged(question, [next(outcomes).outcome for _ in completions])
-            for question, completions in asked
-        ]
+        return [job.outcome for job in jobs]
 
     def close(self) -> None:
         """Ends the workers; they are started again when needed."""
@@ -143,7 +159,7 @@ class VerifierPool:
             while len(self._workers) < min(self._processes, wanted):
                 self._workers.append(_Worker(self._built_from))
             for worker in [worker for worker in self._workers if worker.idle][: len(left)]:
-                if worker.take(left[0], self._timeout):
+                if worker.take(left[0]):
                     left.popleft()
                 else:
                     self._drop(worker)  # it ended while nobody used it: nobody's fault
@@ -183,10 +199,8 @@ class VerifierPool:
                 )
             worker.starting, self._failed_starts = False, 0
             return
-        if "kind" in said:
-            worker.job.outcome = Failure(said["kind"], said["reason"])
-        else:
-            worker.job.outcome = Verdict(said["reward"], said["components"])
+        failed = "kind" in said
+        worker.job.outcome = Failure(said["kind"], said["reason"]) if failed else said["answer"]
         worker.job = None
 
     def _ended(self, worker: _Worker, left: deque[_Job], what: str) -> None:
@@ -206,7 +220,7 @@ class VerifierPool:
         if worker.starting:
             self._count_start(f"did not start within {START_SECONDS} s")
         else:
-            worker.job.outcome = Failure("timeout", f"no verdict within {self._timeout:g} s")
+            worker.job.outcome = Failure("timeout", f"no answer within {worker.job.timeout:g} s")
 
     def _count_start(self, what: str) -> None:
         self._failed_starts += 1
@@ -223,10 +237,11 @@ class VerifierPool:
 
 @dataclasses.dataclass(eq=False)
 class _Job:
-    """One completion, with its question in `asked`. `tried`: a worker has ended under it once."""
+    """One question for a worker. `tried`: one has ended under it once."""
 
     asked: bytes
-    outcome: Verdict | Failure | None = None
+    timeout: float
+    outcome: dict[str, Any] | Failure | None = None
     tried: bool = False
 
 
@@ -259,13 +274,13 @@ class _Worker:
     def idle(self) -> bool:
         return not self.starting and self.job is None
 
-    def take(self, job: _Job, timeout: float) -> bool:
+    def take(self, job: _Job) -> bool:
         """Gives it a job; False if it has ended meanwhile."""
         try:
             self.connection.send_bytes((self._jobs + 1).to_bytes(NUMBER_BYTES) + job.asked)
         except OSError:
             return False
-        self.job, self._jobs, self.deadline = job, self._jobs + 1, time.monotonic() + timeout
+        self.job, self._jobs, self.deadline = job, self._jobs + 1, time.monotonic() + job.timeout
         return True
 
     def asked_for(self, said: Any) -> bool:
@@ -275,7 +290,7 @@ class _Worker:
         if self.starting:
             return "failed" in said or "ready" in said
         return said.get("n") == self._jobs and (
-            {"kind", "reason"} <= said.keys() or {"reward", "components"} <= said.keys()
+            {"kind", "reason"} <= said.keys() or isinstance(said.get("answer"), dict)
         )
 
     def kill(self) -> str:
@@ -290,6 +305,10 @@ class _Worker:
         with contextlib.suppress(OSError):
             os.close(self._alive)
         return f"signal {-ended}" if ended is not None and ended < 0 else f"status {ended}"
+
+
+def _verdict(answer: dict[str, Any] | Failure) -> Verdict | Failure:
+    return answer if isinstance(answer, Failure) else Verdict(**answer)
 
 
 def _sent(values: tuple, what: str) -> bytes:

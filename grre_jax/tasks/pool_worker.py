@@ -1,5 +1,5 @@
-"""One process of a verifier pool: builds the task, then judges what it is sent, one completion
-at a time, until the pool lets go of it.
+"""One process of a verifier pool: builds the task, then judges the completions that it is sent, or
+steps environments, one at a time, until the pool lets go of it.
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ import pickle
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
 
+from grre_jax.tasks.environments.environment import Environments, is_environment
 from grre_jax.tasks.judging import Failure, verdict_of
-from grre_jax.tasks.task import build
+from grre_jax.tasks.task import Question, Task, build
 
 NUMBER_BYTES = 8  # a job's number comes before what is asked, and its answer says it again
 _PR_SET_PDEATHSIG = 1  # of Linux's prctl
@@ -44,7 +46,7 @@ def _serve(pipe: Connection) -> None:
     try:
         # The pool's own words: nothing that a verifier returned is unpickled anywhere.
         name, seed, options = pickle.loads(pipe.recv_bytes())
-        task = build(name, seed, **options)
+        respond = _responder(build(name, seed, **options))
     except EOFError:
         raise
     except BaseException as error:
@@ -56,18 +58,32 @@ def _serve(pipe: Connection) -> None:
     while True:
         asked = pipe.recv_bytes()
         number = int.from_bytes(asked[:NUMBER_BYTES])
-        signal.alarm(0)  # of the completion before
+        signal.alarm(0)  # of the job before
         try:
-            question, completion = pickle.loads(asked[NUMBER_BYTES:])
+            arguments = pickle.loads(asked[NUMBER_BYTES:])
         except Exception as error:  # of a class of one's own, which is not to be found here
             outcome = Failure("error", f"{type(error).__name__}: {error}")
         else:
-            outcome = verdict_of(task, question, completion)
+            outcome = respond(*arguments)
         _only_in(me)
         if isinstance(outcome, Failure):
             _send(pipe, {"n": number, "kind": outcome.kind, "reason": outcome.reason})
         else:
-            _send(pipe, {"n": number, "reward": outcome.reward, "components": outcome.components})
+            _send(pipe, {"n": number, "answer": outcome})
+
+
+def _responder(task: Task) -> Callable[..., dict[str, Any] | Failure]:
+    """Returns what answers the pool's questions about a task."""
+    if is_environment(task):
+        return Environments(task)
+
+    def judge(question: Question, completion: str) -> dict[str, Any] | Failure:
+        outcome = verdict_of(task, question, completion)
+        if isinstance(outcome, Failure):
+            return outcome
+        return {"reward": outcome.reward, "components": outcome.components}
+
+    return judge
 
 
 def _only_in(process: int) -> None:
@@ -79,7 +95,7 @@ def _only_in(process: int) -> None:
 def _send(pipe: Connection, message: dict[str, Any]) -> None:
     data = json.dumps(message).encode()
     if len(data) > _MOST_BYTES:
-        reason = f"a verdict of {len(data):,} bytes"
+        reason = f"an answer of {len(data):,} bytes"
         data = json.dumps({"n": message.get("n"), "kind": "invalid", "reason": reason}).encode()
     pipe.send_bytes(data)
 

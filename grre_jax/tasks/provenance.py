@@ -7,6 +7,7 @@ import json
 
 import grre_jax
 from grre_jax import tasks
+from grre_jax.tasks.environments.environment import is_environment
 
 
 def reward_name(task: tasks.Task) -> str:
@@ -24,7 +25,7 @@ def reward_name(task: tasks.Task) -> str:
     kind = type(task)
     module = kind.__module__.replace("grre_jax.tasks.datasets.", "grre_jax.tasks.")
     return (
-        f"{module}:{kind.__qualname__}.verify"
+        f"{module}:{kind.__qualname__}.{'environment' if is_environment(task) else 'verify'}"
         f" {getattr(task, 'reward_version', grre_jax.__version__)}"
     )
 

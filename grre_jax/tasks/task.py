@@ -41,14 +41,16 @@ from grre_jax.errors import UsageError
 # Imported when asked for, so that naming the tasks costs nothing.
 _BUILT_IN = {
     "arithmetic": "grre_jax.tasks.datasets.arithmetic:Arithmetic",
+    "calculator": "grre_jax.tasks.environments.calculator:Calculator",
     "chat_arithmetic": "grre_jax.tasks.datasets.chat_arithmetic:ChatArithmetic",
+    "guess_number": "grre_jax.tasks.environments.guess_number:GuessNumber",
     "gsm8k": "grre_jax.tasks.datasets.gsm8k:GSM8K",
     "guru_math": "grre_jax.tasks.datasets.guru_math:GuruMath",
     "math": "grre_jax.tasks.datasets.competition_math:CompetitionMath",
     "reasoning_gym": "grre_jax.tasks.datasets.reasoning_gym:ReasoningGym",
     "toolace": "grre_jax.tasks.datasets.toolace:ToolACE",
 }
-_NEEDED = ("question", "evaluation", "verify")
+_NEEDED = ("question", "evaluation")
 
 
 @dataclass(frozen=True)
@@ -165,6 +167,8 @@ def build(name: str, seed: int = 0, **options: Any) -> Task:
     factory = _load(_BUILT_IN.get(name, name))
     task = factory(**_arguments(name, factory, seed, options))
     missing = [attribute for attribute in _NEEDED if not callable(getattr(task, attribute, None))]
+    if not any(callable(getattr(task, either, None)) for either in ("verify", "environment")):
+        missing.append("verify (or environment)")
     if not isinstance(getattr(task, "name", None), str):
         missing.insert(0, "name")
     if missing:

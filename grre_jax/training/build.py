@@ -23,6 +23,7 @@ from grre_jax.models.lora import LoraConfig, initial
 from grre_jax.models.source import ModelSource
 from grre_jax.models.transformer import Transformer
 from grre_jax.random_streams import Purpose, run_key
+from grre_jax.tasks.environments import Runner, is_environment, make_runner
 from grre_jax.tasks.judging import Judge
 from grre_jax.tasks.pool import TaskSpec, make_judge
 from grre_jax.tasks.provenance import reward_name, template_digest
@@ -84,12 +85,15 @@ class Parts:
         return state.frozen(self.model, self.mesh)
 
     @cached_property
-    def judge(self) -> Judge:
-        """The judge of completions by `config.task`; processes that it starts end with it."""
+    def judge(self) -> Judge | Runner:
+        """The judge of completions by `config.task`, or the runner of its environments; processes
+        that it starts end with it.
+        """
         task = self.config.task
         spec = TaskSpec(task.name, self.config.seed, task.options)
         limits = {"processes": task.verify_processes, "timeout": task.verify_timeout}
-        return make_judge(self.task, spec, **limits)
+        make = make_runner if is_environment(self.task) else make_judge
+        return make(self.task, spec, **limits)
 
     def full(self, params: Any) -> Any:
         """Returns all parameters of a policy from its trained ones."""

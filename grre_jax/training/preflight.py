@@ -7,13 +7,16 @@ from pathlib import Path
 from typing import Any
 
 from grre_jax import reporting
+from grre_jax.errors import UsageError
 from grre_jax.machine import devices_line
 from grre_jax.parallel import processes
 from grre_jax.storage.store_path import StorePath
 from grre_jax.tasks import Question
+from grre_jax.tasks.environments import is_environment
 from grre_jax.training import build
 from grre_jax.training.actors.calls import call_of
-from grre_jax.training.actors.explorer import encoded_prompt
+from grre_jax.training.actors.prompts import check_prompt
+from grre_jax.training.actors.trajectories import prompts
 from grre_jax.training.config.run import Config
 from grre_jax.training.evaluation.evaluate import check_best, refuse_contaminated
 from grre_jax.training.warm_start import check_demonstrations
@@ -90,8 +93,26 @@ def check_prompts(parts: build.Parts, questions: Iterable[Question] | None = Non
     if questions is None and config.samples:
         first = config.schedule.sampled(0, config.training.steps)
         questions = map(parts.task.question, first[: call_of(config.sampling, len(first)).prompts])
-    for question in questions or ():
-        encoded_prompt(question, parts.tokenizer, limit, parts.model.config.vocab_size)
+    vocab = parts.model.config.vocab_size
+    if is_environment(parts.task):
+        _check_trajectories(config)
+    of_task = (parts.task, parts.tokenizer, parts.judge, config.seed)
+    for question, tokens in prompts(*of_task, questions or ()):
+        check_prompt(question.question_id, tokens, limit, vocab)
+
+
+def _check_trajectories(config: Config) -> None:
+    """Raises UsageError for what trajectories cannot be sampled with."""
+    if processes.many():
+        raise UsageError(
+            f"task {config.task.name} has environments, in which several processes cannot sample"
+            " together: use one process, or one for grre learn and one for each grre explore"
+        )
+    if config.sampling.cache_dtype == "int8":
+        raise UsageError(
+            f"sampling.cache_dtype int8 is not supported for task {config.task.name}, which has"
+            " environments: leave it empty, or set bfloat16"
+        )
 
 
 def sinks(config: Config) -> dict[str, Any]:

@@ -17,10 +17,13 @@ from grre_jax.parallel import processes
 from grre_jax.random_streams import Purpose, run_key
 from grre_jax.rollouts import Group
 from grre_jax.rollouts.views import check_limits
+from grre_jax.tasks import Question
+from grre_jax.tasks.environments import is_environment
 from grre_jax.training import build
 from grre_jax.training import optimizer as training_optimizer
 from grre_jax.training import state as training_state
 from grre_jax.training.actors.exploration import refresh_together
+from grre_jax.training.actors.trajectories import Play, environment_seed
 from grre_jax.training.data.choose import Chooser, one_folder, read
 from grre_jax.training.data.pack import BatchShape
 from grre_jax.training.data.prefetch import place
@@ -120,24 +123,36 @@ def check_demonstrations(parts: build.Parts) -> None:
 
 
 def _demonstration_group(parts: build.Parts, position: int) -> Group:
-    question, tokenizer = parts.task.question(position), parts.tokenizer
-    if question.demonstration is None:
+    task, tokenizer, question = parts.task, parts.tokenizer, parts.task.question(position)
+    if (shown := _shown(parts, question, position)) is None:
         raise UsageError(
-            f"task {parts.task.name} has no demonstrations to start from: set warm_start.steps to 0"
+            f"task {task.name} has no demonstrations to start from: set warm_start.steps to 0"
         )
-    tokens = tokenizer.encode_completion(question.demonstration)
+    if is_environment(task):
+        play = Play(task, tokenizer, parts.judge, parts.config.seed, 1)
+        fields = play.demonstration(question, position, shown)
+    else:
+        tokens = tokenizer.encode_completion(shown)
+        prompt = {"prompt": question.prompt, "prompt_tokens": tokenizer.encode_prompt(question)}
+        fields = {"lengths": [len(tokens)], "tokens": tokens, "texts": [shown]} | prompt
     return Group(
         group_id=f"demonstration:{position}",
         position=position,
-        task=parts.task.name,
+        task=task.name,
         question_id=question.question_id,
-        prompt=question.prompt,
         answer=question.answer,
-        prompt_tokens=tokenizer.encode_prompt(question),
-        lengths=[len(tokens)],
-        tokens=tokens,
-        texts=[question.demonstration],
-        rewards=[1.0],
         sources=["demonstration"],
         seed=parts.config.seed,
+        **(fields | {"rewards": [1.0]}),
     )
+
+
+def _shown(parts: build.Parts, question: Question, position: int) -> Any:
+    """Returns a question's demonstration, the turns of a task that has environments; None for
+    none.
+    """
+    if not is_environment(parts.task):
+        return question.demonstration
+    demonstrate = getattr(parts.task, "demonstration", None)
+    seed = environment_seed(parts.config.seed, position, 0)
+    return demonstrate(question, seed) if demonstrate else None

@@ -205,3 +205,14 @@ def test_a_shared_prompt_is_cached_once(measured):
     assert shared["decode_seconds"]["low"] > 0 and shared["decode_ratio"]["median"] == 1
     for words in ("KV, shared / this", "decode time, shared / this", "2 x 4", "8 x 1"):
         assert words in text
+
+
+def test_turns_measures_conversations_kept_and_sampled_again(measured):
+    sizes = {"rows": 1, "turns": 2, "prompt": 8, "new": 4, "observation": 3, "repeats": 1}
+    given = [word for name, value in sizes.items() for word in (f"--{name}", str(value))]
+    text, result = measured("turns.py", "--size", "tiny", *given, "--longest", "0.01")
+    kept, again, answers = result["results"]
+    assert len(kept["turns"]) == len(again["turns"]) == 2
+    assert kept["ratio"]["median"] == 1 and again["ratio"]["median"] > 0
+    assert 0 < answers["idle"]["median"] < 1 and 0 <= answers["empty_rows"]["median"] < 1
+    assert "kept / this" in text and "time without a program" in text

@@ -12,6 +12,8 @@ from grre_jax.errors import DataError
 from grre_jax.rollouts import encoding, schema
 from grre_jax.rollouts import encoding as record
 
+from ..groups import played_group
+
 
 def test_a_record_survives(make_group):
     group = make_group(4)
@@ -178,3 +180,14 @@ def test_a_record_of_an_older_minor_version_gets_defaults(make_group):
     group = rollouts.from_record(record)
     assert (group.seed, group.attempt, group.sources, group.components) == (-1, 0, [""] * 4, {})
     assert group.policy_version.tolist() == [-1] * 4
+
+
+def test_trajectories_are_read_as_they_were_written_and_older_records_have_no_turns(make_group):
+    group = played_group(1)
+    again = record.decode(record.encode(group))
+    assert again == group and again.turns(1) == [(0, 1), (2, 3)]
+    fields = rollouts.to_record(make_group(1))
+    for name in [name for name in fields if name.startswith(("turn_", "environment"))]:
+        del fields[name]
+    older = rollouts.from_record(fields)
+    assert older == make_group(1) and older.turns(0) == []

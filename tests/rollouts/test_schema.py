@@ -9,6 +9,8 @@ import pytest
 from grre_jax import rollouts
 from grre_jax.errors import DataError
 
+from ..groups import played_group
+
 
 def test_text_only_group_has_the_defaults_of_unknown_origin():
     group = rollouts.Group(group_id="a", prompt="2+2=", texts=["4", "5"], rewards=[1, 0])
@@ -164,3 +166,22 @@ def test_correctness_is_the_component_or_rewards_of_0_and_1(rewards, components,
     assert (
         found is None if expected is None else [row.tolist() for row in found] == [[True], expected]
     )
+
+
+@pytest.mark.parametrize(
+    ("change", "names"),
+    [
+        ({"turn_counts": [4]}, ("turn_counts", "1 values")),
+        ({"turn_counts": [2, 1]}, ("turn_tokens", "give 6")),
+        ({"turn_rewards": [0.0]}, ("turn_rewards", "one per turn: 4")),
+        ({"turn_tokens": [0, 1, 1, 3, 0, 1, 2, 3]}, ("turn_tokens", "policy generated")),
+        ({"turn_tokens": [0, 1, 3, 2, 0, 1, 2, 3]}, ("turn_tokens", "ascending")),
+        ({"turn_texts": [0, 1, 2, 4, 0, 1, 2, 3]}, ("turn_texts", "from 0 to 3")),
+        ({"turn_rewards": [0, float("nan"), 0, 0]}, ("turn_rewards", "finite")),
+        ({"environment": 1}, ("environment", "string")),
+    ],
+)
+def test_turns_that_do_not_fit_their_completions_are_named(change, names):
+    with pytest.raises(DataError) as error:
+        played_group(1, **change)
+    assert all(name in str(error.value) for name in names)

@@ -65,7 +65,7 @@ class Troubled:
         if os.fork() == 0: sys.exit(0)
         return Verdict(0.25, {"own": 1.0})
     def forge_text(self): return self.writes(b"3")
-    def forge_verdict(self): return self.writes(b'{"n": 0, "reward": 9.0, "components": {"own": 1.0}}')
+    def forge_verdict(self): return self.writes(b'{"n": 0, "answer": {"reward": 9.0, "components": {"own": 1.0}}}')
     def writes(self, text):
         os.write(int(sys.argv[2]), len(text).to_bytes(4, "big") + text)
         return Verdict(0.75, {"own": 1.0})

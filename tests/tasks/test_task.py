@@ -7,6 +7,7 @@ import pytest
 
 from grre_jax import tasks
 from grre_jax.errors import UsageError
+from grre_jax.tasks.environments import is_environment
 
 COIN = """
 from dataclasses import dataclass
@@ -48,15 +49,17 @@ def test_every_name_builds(name):
     if name in NEEDS:
         pytest.importorskip(NEEDS[name])
     task = tasks.build(name, seed=1)
-    assert task.name == name and isinstance(task, tasks.Task)
+    assert task.name == name and isinstance(task, tasks.Task) != is_environment(task)
     assert task.training_source != task.evaluation_source
 
 
 def test_built_in_names():
     assert tasks.names() == [
         "arithmetic",
+        "calculator",
         "chat_arithmetic",
         "gsm8k",
+        "guess_number",
         "guru_math",
         "math",
         "reasoning_gym",
@@ -72,8 +75,8 @@ def test_built_in_names():
             "zzz",
             {},
             (
-                "no task 'zzz': choose one of arithmetic, chat_arithmetic, gsm8k,"
-                " guru_math, math, reasoning_gym, toolace"
+                "no task 'zzz': choose one of arithmetic, calculator, chat_arithmetic, gsm8k,"
+                " guess_number, guru_math, math, reasoning_gym, toolace"
             ),
         ),
         (

@@ -12,6 +12,7 @@ from grre_jax.rollouts.manifest import Entry
 from grre_jax.rollouts.reader import RolloutReader
 from grre_jax.rollouts.schema import LOGPROB_FIELDS, Group
 from grre_jax.rollouts.tools.commands import nonempty, plain, print_plain, version_name
+from grre_jax.rollouts.views import pieces
 from grre_jax.tasks.task import CORRECT
 
 if TYPE_CHECKING:
@@ -155,6 +156,8 @@ def _print_group(console: "Console", number: int, entry: Entry, group: Group, wi
     facts = [f"group {number}: {group.group_id}", f"data set {entry.name}"]
     facts += [f"question {group.question_id or '?'}"]
     facts += [f"position {group.position}"] if group.position >= 0 else []
+    played = f"{group.environment} {group.environment_version}".strip()
+    facts += [f"environment {played}, seed {group.environment_seed}"] if played else []
     facts += [f"log-probs: {', '.join(name.removesuffix('_logprobs') for name in known) or 'none'}"]
     print_plain(console, " · ".join(facts), "bold")
     print_plain(console, f"prompt: {_cut(group.prompt, width)}")
@@ -172,7 +175,8 @@ def _print_group(console: "Console", number: int, entry: Entry, group: Group, wi
         }
         shown = ", ".join(f"{name} {value}" for name, value in said.items() if value)
         print_plain(console, f"completion: {shown}", "dim")
-        console.print(Padding(plain(_cut(group.texts[k], width)), (0, 0, 0, 2)))
+        for text in pieces(group, k):
+            console.print(Padding(plain(_cut(text, width)), (0, 0, 0, 2)))
 
 
 def _cut(text: str, width: int) -> str:

@@ -186,6 +186,17 @@ class Cache:
             keys, later(self.values, 2), later(self.key_scales, 2), later(self.value_scales, 2)
         )
 
+    def newest(
+        self, count: int
+    ) -> tuple[Float[Array, "slots count kv dim"], Float[Array, "slots count kv dim"]]:
+        """Returns keys and values of the last columns, which blocks of keys must divide."""
+        slots, kv, _, dim = self.values.shape
+        width = min(self.width, count)
+        keys = self.keys[:, :, -(count // width) * dim :, -width:]
+        by_block = jnp.swapaxes(keys.reshape(slots, kv, count // width, dim, width), 3, 4)
+        keys, values = by_block.reshape(slots, kv, count, dim), self.values[:, :, -count:]
+        return jnp.moveaxis(keys, 1, 2), jnp.moveaxis(values, 1, 2)
+
     def _whole_keys(self) -> Float[Array, "slots kv dim tokens"]:
         slots, kv, _, width = self.keys.shape
         by_block = self.keys.reshape(slots, kv, self.tokens // width, -1, width)

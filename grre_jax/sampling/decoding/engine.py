@@ -14,7 +14,7 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, UInt32
 
 from grre_jax.models.blocked_attention import Visibility
 from grre_jax.models.config import ModelConfig
@@ -280,7 +280,7 @@ def _decoded(
     """Computes the last token of every decode slot; returns the state with its keys and values,
     and its hidden state.
     """
-    c, slots, prompts = model.config, state.decode_slots, state.prompt_slots
+    slots, prompts = state.decode_slots, state.prompt_slots
     columns = state.own[0].tokens - shape.prompt_columns
     lengths = at_decode_slots(prompts.length, slots).reshape(-1)
     generated = slots.generated.reshape(-1)
@@ -295,21 +295,55 @@ def _decoded(
         )
         own = jnp.concatenate([in_prompt, own], axis=1)
     visible = VisibleTokens(prefix=in_prompt, own_age=ago, own=own, positions=positions)
-    tokens = slots.token.reshape(-1, 1)
-    rotary, x, caches = rotary.at(visible.positions[:, None]), model.embed_tokens(tokens), []
-    for i, (block, prefix, held) in enumerate(
-        zip(blocks, state.prefix or [None] * len(blocks), state.own, strict=True)
-    ):
-        q, k, v = block.qkv(x, *rotary.tables(c.slides(i)))
-        caches.append(held.write(shape.prompt_columns + column, k, v))
-        attended = attend(q[:, 0], prefix, caches[-1], visible, state.addresses, c, c.slides(i))
-        x = block.finish(x, attended[:, None])
-    hidden = model.final(x)[:, 0]
+    caches, hidden = computed_tokens(
+        model,
+        blocks,
+        rotary,
+        slots.token.reshape(-1),
+        visible,
+        state.prefix,
+        state.own,
+        shape.prompt_columns + column,
+        state.addresses,
+    )
     state = dataclasses.replace(state, step=state.step + 1, own=caches)
     # A completion that begins had nothing to decode: it continues its prompt's last token.
     return state, jnp.where(
         (generated == 0)[:, None], _hidden_at_slots(state).reshape(hidden.shape), hidden
     )
+
+
+def computed_tokens(
+    model: Transformer,
+    blocks: list[Block],
+    rotary: Rotary,
+    tokens: Int[Array, " slots"],
+    visible: VisibleTokens,
+    prefix: list[Cache],
+    own: list[Cache],
+    column: Int[Array, ""],
+    addresses: SlotAddresses,
+) -> tuple[list[Cache], Float[Array, "slots width"]]:
+    """Computes one token of every slot; returns the slots' caches with it and its hidden state.
+
+    Args:
+        model, blocks, rotary: the policy, its layers, and the tables of positions 0, 1, 2, ...
+        tokens: [slots] the tokens.
+        visible: what they attend to.
+        prefix, own: caches of each layer; no prefix if `own` begins with the prompts.
+        column: of the tokens in `own`.
+        addresses: prompt of each slot.
+    """
+    c, caches = model.config, []
+    rotary, x = rotary.at(visible.positions[:, None]), model.embed_tokens(tokens[:, None])
+    for i, (block, before, held) in enumerate(
+        zip(blocks, prefix or [None] * len(blocks), own, strict=True)
+    ):
+        q, k, v = block.qkv(x, *rotary.tables(c.slides(i)))
+        caches.append(held.write(column, k, v))
+        attended = attend(q[:, 0], before, caches[-1], visible, addresses, c, c.slides(i))
+        x = block.finish(x, attended[:, None])
+    return caches, model.final(x)[:, 0]
 
 
 def _uniforms(
@@ -320,9 +354,19 @@ def _uniforms(
     """
     slots = state.decode_slots
     words = at_completions(state.prompt_slots.keys, slots).reshape(slots.generated.size, -1)
+    return jax.vmap(lambda step: uniforms_at(words, slots.generated.reshape(-1) + step))(ahead)
+
+
+def uniforms_at(
+    words: UInt32[Array, "rows words"], index: Int[Array, " rows"]
+) -> Float[Array, "rows 2"]:
+    """Returns the random numbers of a draw per row, addressed by the words of the row's key and
+    the index of the token.
+    """
     keys = jax.random.wrap_key_data(words, impl=KEY_KIND)
-    one = jax.vmap(lambda key, index: jax.random.uniform(jax.random.fold_in(key, index), (2,)))
-    return jax.vmap(lambda step: one(keys, slots.generated.reshape(-1) + step))(ahead)
+    return jax.vmap(lambda key, at: jax.random.uniform(jax.random.fold_in(key, at), (2,)))(
+        keys, index
+    )
 
 
 def _drawn(

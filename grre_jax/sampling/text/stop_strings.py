@@ -8,7 +8,7 @@ string (they were drawn, and their log-probs remain valid); its text ends before
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 
 import numpy as np
 from jaxtyping import Int
@@ -48,13 +48,15 @@ class StopStrings:
         self.stops = tuple(stops)
         self._decode = decode
         self._tail = max(map(len, self.stops), default=1) - 1
-        self._progress: dict[tuple[int, int], _Progress] = {}
+        self._progress: dict[tuple[Hashable, int], _Progress] = {}
 
-    def __call__(self, prompt: int, sample: int, tokens: Int[np.ndarray, " tokens"]) -> int | None:
+    def __call__(
+        self, prompt: Hashable, sample: int, tokens: Int[np.ndarray, " tokens"]
+    ) -> int | None:
         """Returns the number of tokens to keep if a stop string is complete in them, else None.
 
         Args:
-            prompt, sample: indices of the completion.
+            prompt, sample: which completion it is.
             tokens: all its tokens so far; those of earlier calls come first.
         """
         done = self._progress.get((prompt, sample))

@@ -160,19 +160,61 @@ class ChatTokenizer:
         # A template writes the beginning-of-text token itself.
         return self._plain_ids(text) if self.has_template else self.encode_text(text)
 
-    def encode_messages(self, messages: list[Message]) -> list[int]:
+    def encode_messages(
+        self, messages: list[Message], tools: list[dict[str, Any]] | None = None
+    ) -> list[int]:
         """The ids of a conversation, up to where the assistant begins to speak.
 
         The system prompt, if there is one, goes before it unless it begins with its own.
 
         Args:
             messages: {"role": "system", "user" or "assistant", "content": text} each.
+            tools: definitions for the template, as transformers takes them.
 
         Raises:
-            UsageError: there is no template, or it refuses the conversation.
+            UsageError: there is no template, or it refuses the conversation or leaves out the
+                tools.
         """
         self._require_template()
-        return self._plain_ids(self._render(messages))
+        if tools:
+            self._require_written(messages, tools)
+        return self._plain_ids(self._render(messages, tools=tools))
+
+    def encode_observation(
+        self,
+        messages: list[Message],
+        *,
+        tools: list[dict[str, Any]] | None = None,
+        ended: bool = True,
+    ) -> list[int]:
+        """The ids between an assistant's turn and its next: what the template writes there.
+
+        Args:
+            messages: the conversation, of which the last message is the observation and the one
+                before it the assistant's. Only the template's text around the assistant's turns is
+                read, not theirs.
+            tools: definitions for the template.
+            ended: the turn has its end token already.
+
+        Raises:
+            UsageError: the template rewrites earlier turns, marks no end of a turn, or leaves out
+                the observation.
+        """
+        before = self._render(messages[:-2], tools=tools) + messages[-2]["content"]
+        whole = self._render(messages, tools=tools)
+        text = whole.removeprefix(before)
+        if not whole.startswith(before):
+            raise UsageError(
+                f"The chat template in {self.folder} rewrites earlier turns once later ones follow,"
+                " so that it would not show the policy what it sampled: choose one that appends."
+            )
+        if messages[-1]["content"].strip() not in text:
+            raise UsageError(
+                f"The chat template in {self.folder} leaves out a message of role"
+                f" {messages[-1]['role']!r}: choose one that writes it."
+            )
+        ids = self._plain_ids(text)
+        return ids[self._end_of_turn(ids) if ended else 0 :]
 
     def encode_conversation(
         self,
@@ -279,6 +321,10 @@ class ChatTokenizer:
                 f" where the message begins {content[:40]!r}, so that the tokens that were sampled"
                 " cannot be told: give the tokens, with a mask."
             )
+        return self._end_of_turn(ids)
+
+    def _end_of_turn(self, ids: list[int]) -> int:
+        """Number of leading ids up to and with the first end token."""
         ends = [place for place, token in enumerate(ids, 1) if token in self.eos_ids]
         if not ends:
             raise UsageError(
@@ -310,9 +356,11 @@ class ChatTokenizer:
             if token.special and token.content in rendered
         ]
 
-    def encode_text(self, text: str) -> list[int]:
-        """Ids of a text without the template, after the beginning-of-text token if there is one."""
-        ids = self._plain_ids(text, special=True)
+    def encode_text(self, text: str, *, special: bool = True) -> list[int]:
+        """Ids of a text without the template, after the beginning-of-text token if there is one;
+        without it if not `special`.
+        """
+        ids = self._plain_ids(text, special=special)
         # A tokenizer set up to end every text would have the model continue after the end.
         while ids and ids[-1] in self.eos_ids and len(ids) > len(self._plain_ids(text)):
             ids.pop()

@@ -13,7 +13,6 @@ from flax import nnx
 from jax.sharding import Mesh
 
 from grre_jax import sampling
-from grre_jax.errors import DataError
 from grre_jax.parallel import mesh as meshes
 from grre_jax.parallel import processes
 from grre_jax.random_streams import Purpose, run_key
@@ -23,40 +22,14 @@ from grre_jax.sampling.memory import ROWS_WITHOUT_LIMIT
 from grre_jax.sampling.params import SamplingParams
 from grre_jax.sampling.text.stop_strings import StopStrings
 from grre_jax.tasks import Question, Task, Tokenizer
+from grre_jax.tasks.environments import InProcessEnvironments, Runner, is_environment
 from grre_jax.tasks.judging import InProcess, Judge, Judged
 from grre_jax.training.actors.calls import Call, call_of
+from grre_jax.training.actors.prompts import check_prompt, encoded_prompt
+from grre_jax.training.actors.trajectories import Play
 from grre_jax.training.runtime.stopwatch import Stopwatch
 
 FINISH_NAMES = {sampling.FINISH_STOP: "stop", sampling.FINISH_LENGTH: "length"}
-
-
-def encoded_prompt(question: Question, tokenizer: Tokenizer, limit: int, vocab: int) -> list[int]:
-    """Returns a question's prompt as token ids.
-
-    Args:
-        question: the question.
-        tokenizer: the model's.
-        limit: longest prompt, in tokens.
-        vocab: tokens of the model's vocabulary.
-
-    Raises:
-        DataError: the prompt is empty, longer than the limit, or has a token outside the
-            vocabulary.
-    """
-    tokens = tokenizer.encode_prompt(question)
-    if not tokens:
-        raise DataError(f"prompt {question.question_id} is empty: leave the question out")
-    if len(tokens) > limit:
-        raise DataError(
-            f"prompt {question.question_id} has {len(tokens)} tokens, over"
-            f" sampling.max_prompt_tokens = {limit}: raise the limit or leave the question out"
-        )
-    if max(tokens) >= vocab:
-        raise DataError(
-            f"prompt {question.question_id} has token {max(tokens)}, and the model's are 0 to"
-            f" {vocab - 1}: the tokenizer is not the model's"
-        )
-    return tokens
 
 
 class _Drawn(NamedTuple):
@@ -83,8 +56,8 @@ class Explorer:
         mesh: prompts are cut over its data and fsdp axes.
         seed: the run's.
         purpose: purpose of the draws among the run's.
-        judge: of completions whose reward is not computed on the device; the task's own verifier in
-            this process if None.
+        judge: of completions whose reward is not computed on the device, or what runs the task's
+            environments; the task's own, in this process, if None.
         watch: counts the seconds of preparing weights, of drawing and of verification.
         rows: completions decoded side by side on each device that prompts are cut over, if
             sampling.max_concurrent is 0.
@@ -97,7 +70,7 @@ class Explorer:
     mesh: Mesh
     seed: int
     purpose: Purpose = Purpose.EXPLORE
-    judge: Judge | None = None
+    judge: Judge | Runner | None = None
     rows: int = ROWS_WITHOUT_LIMIT
     watch: Stopwatch = dataclasses.field(default_factory=Stopwatch, compare=False)
 
@@ -164,6 +137,10 @@ class Explorer:
             weights = jax.block_until_ready(weights)
         groups, dtype = [], str(weights.dtype)
         for questions, positions in calls:
+            if is_environment(self.task):
+                with self.watch("sampling"):
+                    groups += self._play(weights, questions, positions, policy_version, attempt)
+                continue
             with self.watch("sampling"):
                 drawn = self._draw(weights, list(questions), list(positions), size, attempt)
             with self.watch("verification"):
@@ -229,10 +206,9 @@ class Explorer:
     def _groups(self, drawn: _Drawn, policy_version: int, attempt: int, dtype: str) -> list[Group]:
         """Returns the judged groups of a call."""
         host, count = drawn.samples, self.config.group_size
-        stops = StopStrings(self.config.stop, self.tokenizer.decode)
 
         def text(i: int, k: int) -> str:
-            return stops.cut(self.tokenizer.decode(host.tokens[i, k, : host.lengths[i, k]]))[0]
+            return self._cut(self.tokenizer.decode(host.tokens[i, k, : host.lengths[i, k]]))
 
         texts = [[text(i, k) for k in range(count)] for i in drawn.recorded]
         rewards = self._in_graph_rewards(drawn)
@@ -241,15 +217,7 @@ class Explorer:
             judged = self._judge(list(zip(asked, texts, strict=True)))
         else:
             judged = [Judged(rewards[i], {}, [""] * count) for i in drawn.recorded]
-        settings, others = stored_settings(self.config)
-        common = settings | {
-            "attempt": attempt,
-            "task": self.task.name,
-            "policy_version": np.full(count, policy_version),
-            "seed": self.seed,
-            "logprob_dtype": dtype,
-            "engine": self.config.engine,
-        }
+        common, others = self._common(policy_version, attempt, dtype)
         groups = []
         for i, words, verdicts in zip(drawn.recorded, texts, judged, strict=True):
             question, position = drawn.questions[i], int(drawn.positions[i])
@@ -275,6 +243,86 @@ class Explorer:
             )
             groups.append(group)
         return groups
+
+    def _common(
+        self, policy_version: int, attempt: int, dtype: str
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Returns the fields that all groups of a call share, and those of their `extra`."""
+        settings, others = stored_settings(self.config)
+        return settings | {
+            "attempt": attempt,
+            "task": self.task.name,
+            "policy_version": np.full(self.config.group_size, policy_version),
+            "seed": self.seed,
+            "logprob_dtype": dtype,
+            "engine": self.config.engine,
+        }, others
+
+    @cached_property
+    def _stops(self) -> StopStrings:
+        return StopStrings(self.config.stop, self.tokenizer.decode)
+
+    def _cut(self, text: str) -> str:
+        """Returns a text up to its first stop string."""
+        return self._stops.cut(text)[0]
+
+    def _play(
+        self,
+        weights: sampling.Weights,
+        questions: Sequence[Question],
+        positions: Sequence[int],
+        policy_version: int,
+        attempt: int,
+    ) -> list[Group]:
+        """Samples trajectories in the task's environments; returns their groups."""
+        config, asked = self.config, dict(zip(positions, questions, strict=True))
+        openings, prompts, vocab = [], {}, weights.model.config.vocab_size
+        for position, question in asked.items():
+            prompts[position] = prompt = self.play.open(question, position, attempt)
+            check_prompt(question.question_id, prompt, config.max_prompt_tokens, vocab)
+            address = sampling.Address(position, attempt)
+            openings.append(sampling.Opening(address, prompt, range(config.group_size)))
+        with meshes.use(self.mesh):
+            rows = Call(len(questions), config, self.rows).concurrent(meshes.row_devices(self.mesh))
+            found: dict[int, list] = {position: [None] * config.group_size for position in asked}
+            for trajectory in sampling.sample_trajectories(
+                weights,
+                openings,
+                self.play.respond,
+                sampling.Limits(config.max_turns, config.max_new_tokens),
+                config.of_turn,
+                key=run_key(self.seed, self.purpose),
+                rows=min(rows, len(questions) * config.group_size),
+                eos_ids=self.tokenizer.eos_ids,
+                cache_dtype=config.cache_dtype or None,
+                decode=self.tokenizer.decode,
+                prompt_tokens=config.max_prompt_tokens,
+            ):
+                found[trajectory.address.position][trajectory.sample] = trajectory
+        common, others = self._common(policy_version, attempt, str(weights.dtype))
+        groups = []
+        for position, question in asked.items():
+            fields = common | self.play.fields(question, position, found[position])
+            for name in ("behavior", "sampling", "policy"):
+                row = [trajectory.logprobs[name] for trajectory in found[position]]
+                fields[f"{name}_logprobs"] = np.concatenate(row)
+            fields["extra"] |= others
+            group = Group(
+                group_id=f"{policy_version}:{position}:{attempt}",
+                position=position,
+                question_id=question.question_id,
+                answer=question.answer,
+                prompt_tokens=prompts[position],
+                **fields,
+            )
+            groups.append(group)
+        return groups
+
+    @cached_property
+    def play(self) -> Play:
+        """The trajectories that are under way, of a task that has environments."""
+        runner = self.judge or InProcessEnvironments(self.task)
+        return Play(self.task, self.tokenizer, runner, self.seed, self.config.group_size, self._cut)
 
     @cached_property
     def _judge(self) -> Judge:

@@ -144,7 +144,7 @@ def figures(
         accuracy: share of correct sampled completions (`rollouts.correctness`), with its 95% Wilson
             interval accuracy_low and accuracy_high; absent if the verdicts have no correctness.
         component_NAME: mean of each component of the verdicts.
-        response_length: tokens per completion.
+        response_length: generated tokens per completion.
         kl_to_start: the k3 estimate of KL(policy || start), nats per token. It is valid for draws
             of the policy itself, and absent at another temperature than 1 or with truncation.
         greedy_reward, greedy_accuracy, greedy_accuracy_low, greedy_accuracy_high: of the greedy
@@ -163,11 +163,13 @@ def figures(
         low, high = wilson_interval(float(right.sum()), right.size)
         result |= {"accuracy": float(right.mean()), "accuracy_low": low, "accuracy_high": high}
     result |= component_means(sampled)
-    result["response_length"] = float(np.concatenate([g.lengths for g in sampled]).mean())
+    generated = np.concatenate([g.mask for g in sampled]) != 0
+    result["response_length"] = float(generated.sum() / rewards.size)
     explorer = evaluator.sampled
     if start_params is not None and explorer.config.draws_from_policy:
         start = np.concatenate(score_groups(explorer.graph, start_params, sampled, explorer.mesh))
         log_ratio = start - np.concatenate([g.policy_logprobs for g in sampled])  # log start/policy
+        log_ratio = log_ratio[generated]
         result["kl_to_start"] = float(np.mean(np.expm1(log_ratio) - log_ratio))
     result |= _greedy_figures(greedy, known is not None)
     return result | failure_scalars(sampled if greedy is sampled else [*sampled, *greedy])

@@ -44,10 +44,9 @@ def ranking(
     scores = score_groups(graph, params, groups, mesh)
     shares = np.zeros(len(groups))
     for i, (group, logprobs) in enumerate(zip(groups, scores, strict=True)):
-        bounds = group.offsets
-        means = np.array(
-            [logprobs[a:b].mean() for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
-        )
+        cuts = group.offsets[1:-1]
+        parts = zip(np.split(logprobs, cuts), np.split(group.mask != 0, cuts), strict=True)
+        means = np.array([row[generated].mean() for row, generated in parts])
         correct = _correct(group)
         right, wrong = means[correct], means[~correct]
         if not len(right) or not len(wrong):

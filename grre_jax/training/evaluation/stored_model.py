@@ -17,6 +17,7 @@ from grre_jax.sampling.params import SamplingParams
 from grre_jax.tasks import Question
 from grre_jax.training import build, state
 from grre_jax.training.actors.calls import evaluation_settings
+from grre_jax.training.actors.trajectories import prompts
 from grre_jax.training.config.overrides import override
 from grre_jax.training.config.run import Config, differences
 from grre_jax.training.evaluation.evaluate import (
@@ -131,7 +132,8 @@ def _with_room(parts: build.Parts, questions: Sequence[Question]) -> build.Parts
         UsageError: the model is too small for the longest question with its completion.
     """
     config = parts.config
-    longest = max(len(parts.tokenizer.encode_prompt(question)) for question in questions)
+    of_task = (parts.task, parts.tokenizer, parts.judge, config.seed)
+    longest = max(len(tokens) for _, tokens in prompts(*of_task, questions))
     new, room = evaluation_settings(config).max_new_tokens, parts.model.config.max_positions
     if longest + new > room:
         raise UsageError(

@@ -7,6 +7,8 @@ from grre_jax import rollouts
 from grre_jax.errors import DataError, UsageError
 from grre_jax.rollouts.tools import show
 
+from ...groups import played_group
+
 
 @pytest.fixture
 def console():
@@ -108,3 +110,16 @@ def test_texts_stand_below_their_numbers_at_any_width(tmp_path, make_group):
     lines = {line.rstrip() for line in printed(narrow).splitlines()}
     (group,) = rollouts.RolloutReader(tmp_path)
     assert {f"  {text}".rstrip() for text in group.texts} <= lines
+
+
+def test_trajectories_are_shown_by_their_turns(tmp_path, console):
+    rollouts.write(tmp_path, [played_group(1)], writer="w")
+    show.show(tmp_path, console=console)
+    lines = [line.strip() for line in printed(console).splitlines()]
+    assert "environment guess_number 1, seed 17" in lines[0]
+    first = next(i for i, line in enumerate(lines) if line.startswith("completion: reward 1"))
+    assert lines[first + 1 :] == [
+        *("turn 0: 5", "environment: <", "turn 1 (reward 1): 3"),
+        next(line for line in lines[first + 1 :] if line.startswith("completion: reward 0")),
+        *("turn 0: 1", "environment: >", "turn 1: 2", "environment: >"),
+    ]

@@ -10,6 +10,8 @@ POSITIONS = 400
 
 MADE = {
     "arithmetic": [{}, {"operands": 2}, {"operands": 3, "answers": "full"}],
+    "calculator": [{}, {"operands": 2, "digits": 1}],
+    "guess_number": [{}],
     "chat_arithmetic": [{}, {"operation": "*"}, {"operation": "-"}, {"operands": 3}],
     "reasoning_gym": [{"size": 200}, {"dataset": "spell_backward", "size": 100}],
 }
@@ -27,7 +29,7 @@ CASES = [(name, options) for name, some in MADE.items() for options in some] + [
 def names_of(questions):
     """Ids, and prompts without their spacing: a model reads one question in both."""
     return {question.question_id for question in questions}, {
-        " ".join(question.prompt.split()) for question in questions
+        " ".join(question.prompt.split()) for question in questions if question.prompt
     }
 
 

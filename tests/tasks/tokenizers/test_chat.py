@@ -2,6 +2,7 @@
 missing.
 """
 
+import dataclasses
 import json
 import math
 
@@ -11,6 +12,8 @@ from hypothesis import strategies as st
 
 from grre_jax import tasks
 from grre_jax.errors import DataError, UsageError
+from grre_jax.tasks.environments import Opening, Reply
+from grre_jax.tasks.environments.dialogue import observation_tokens, opening_tokens
 
 CHARACTERS = "0123456789+-*=,>$"
 CHATML = (
@@ -431,3 +434,77 @@ def test_a_character_folder_is_no_chat_folder(tmp_path):
         tasks.ChatTokenizer(tmp_path)
     with pytest.raises(UsageError, match="no chat template"):
         tasks.load_tokenizer(tmp_path, system_prompt="Think.")
+
+
+# -- trajectories
+# ------------------------------------------------------------
+
+ASKED = Opening([{"role": "user", "content": "What is 3 + 5?"}], None)
+TOOLS = [{"type": "function", "function": {"name": "add"}}]
+WITH_TOOLS = "{% if tools %}[{{ tools[0]['function']['name'] }}]{% endif %}" + CHATML
+DROPS = CHATML.replace(
+    "{{ message['content'] }}", "{{ message['content'].split('</think>')[-1] if not loop.last }}"
+)
+
+
+def reply(text, called=False):
+    return Reply(text, 0.0, False, {}, called)
+
+
+@pytest.mark.parametrize("tools", [None, TOOLS])
+def test_a_trajectory_has_the_tokens_of_its_conversation(make_folder, tools):
+    tokenizer = tasks.ChatTokenizer(make_folder(WITH_TOOLS))
+    opening, called = dataclasses.replace(ASKED, tools=tools), bool(tools)
+    spoken, replies = ["call <3+5>", "", "8"], [reply("8", called), reply("go on")]
+    ids = opening_tokens(tokenizer, opening)
+    for turn, text in enumerate(spoken):
+        ids = ids + tokenizer.encode_completion(text)
+        if turn < 2:
+            ids = ids + observation_tokens(tokenizer, opening, replies[: turn + 1])
+    answers = [{"role": "tool" if r.called else "user", "content": r.observation} for r in replies]
+    told = [{"role": "assistant", "content": text} for text in spoken]
+    conversation = [*opening.messages, told[0], answers[0], told[1], answers[1], told[2]]
+    whole = tokenizer.tokenizer.apply_chat_template(conversation, tools=tools, tokenize=False)
+    assert tokenizer.tokenizer.decode(ids) + "\n" == whole
+    assert ids == tokenizer.tokenizer.encode(whole)[: len(ids)]
+    cut = observation_tokens(tokenizer, opening, replies[:1], ended=False)
+    assert cut[1:] == observation_tokens(tokenizer, opening, replies[:1])
+    assert cut[0] == tokenizer.eos_ids[0]
+
+
+@pytest.mark.parametrize(
+    ("template", "tools", "message"),
+    [
+        (DROPS, None, "rewrites earlier turns"),
+        (
+            CHATML.replace("message['content']", "message['content'] | trim | upper"),
+            None,
+            "rewrite",
+        ),
+        (CHATML.replace("<|im_end|>", ""), None, "none of the end tokens"),
+        (CHATML.replace("{% endfor", "{% break %}{% endfor"), None, "refuses|rewrites"),
+        (CHATML, TOOLS, "leaves out the tools"),
+        (
+            WITH_TOOLS.replace(
+                "{{ message['content'] }}",
+                "{{ message['content'] if message['role'] != 'tool' else '' }}",
+            ),
+            TOOLS,
+            "leaves out a message of role 'tool'",
+        ),
+    ],
+)
+def test_templates_that_cannot_go_on_are_refused(make_folder, template, tools, message):
+    tokenizer = tasks.ChatTokenizer(make_folder(template))
+    with pytest.raises(UsageError, match=message):
+        opening_tokens(tokenizer, dataclasses.replace(ASKED, tools=tools))
+
+
+def test_tokenizers_without_a_template_have_the_separator(make_folder):
+    characters, plain = tasks.CharTokenizer(), tasks.ChatTokenizer(make_folder(bos=True))
+    opening = Opening([{"role": "user", "content": "3+5"}], None)
+    for tokenizer, start in ((characters, 0), (plain, 1)):
+        first = opening_tokens(tokenizer, opening, ">")
+        between = observation_tokens(tokenizer, opening, [reply("1"), reply("8")], ">")
+        assert (len(first), tokenizer.decode(first)) == (4 + start, "3+5>")
+        assert (len(between), tokenizer.decode(between)) == (2, "8>")

@@ -26,6 +26,7 @@ def _rows():
 
 ROWS = _rows()
 NAMES = sorted({row["task"] for row in ROWS})
+JUDGED = [name for name in tasks.names() if name not in ("calculator", "guess_number")]
 
 
 def _built(name, **options):
@@ -44,7 +45,7 @@ def _asked(row):
 
 
 def test_the_table_is_large_and_covers_every_task():
-    assert len(ROWS) >= 300 and NAMES == tasks.names()
+    assert len(ROWS) >= 300 and NAMES == JUDGED
     assert all(row["reward"] in ("0", "1") and row["note"] for row in ROWS)
     keys = [(row["task"], row["truth"], row["completion"]) for row in ROWS]
     assert len(set(keys)) == len(keys)
@@ -272,7 +273,7 @@ HOSTILE = {
 
 
 def test_hostile_texts_are_tried_on_every_task():
-    assert sorted(HOSTILE) == tasks.names()
+    assert sorted(HOSTILE) == JUDGED
 
 
 @pytest.mark.parametrize("name", HOSTILE)

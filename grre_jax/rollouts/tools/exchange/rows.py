@@ -5,8 +5,8 @@
 
 A row that this package exported also has `data_set`, the provenance of the group in the manifest,
 and every field of the record: exporting and importing it is the identity, bit for bit. If the
-columns cannot express a record (features of a newer minor version), the row has the whole `record`
-too, which takes precedence.
+columns cannot express a record (turns; features of a newer minor version), the row has the whole
+`record` too, which takes precedence.
 """
 
 import base64
@@ -61,7 +61,8 @@ def of_group(group: Group, data_set: dict[str, Any]) -> dict[str, Any]:
         row["prompt_tokens"] = group.prompt_tokens.tolist()
     row["completions"] = [_completion(group, k, has_tokens) for k in range(group.num_completions)]
     row["data_set"] = data_set
-    if group.unknown or not set(group.finish_reasons) <= set(FINISH_REASONS):
+    unwritten = group.unknown or len(group.turn_counts)
+    if unwritten or not set(group.finish_reasons) <= set(FINISH_REASONS):
         row["record"] = encoding.encode(group)
     return row
 

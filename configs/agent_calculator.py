@@ -1,0 +1,38 @@
+"""Chained arithmetic with a calculator, learned off-policy from stored trajectories.
+
+A warm start shows how the calculator is called, and in four of five demonstrations a wrong answer
+that is given at once. Rewards then teach to call it. The sampler's weights are refreshed every 20
+steps only.
+
+Command:
+    grre train configs/agent_calculator.py
+Hardware:
+    2 CPU cores, float32.
+"""
+
+from grre_jax import config as c
+
+
+def config() -> c.Config:
+    """Returns the configuration."""
+    return c.Config(
+        name="agent_calculator",
+        task=c.TaskConfig("calculator", {"operands": 3, "digits": 1, "flaw": 0.8}),
+        objective=c.ObjectiveConfig("rec_oneside_nois", {"epsilon_low": 0.6, "epsilon_high": 2.0}),
+        regime=c.Regime(sync_interval=20),
+        sampling=c.SamplingConfig(
+            group_size=8, max_prompt_tokens=6, max_new_tokens=32, max_turns=4, max_turn_tokens=10
+        ),
+        training=c.TrainingConfig(steps=200, prompts_per_step=16),
+        optimizer=c.OptimizerConfig(learning_rate=3e-4),
+        warm_start=c.WarmStartConfig(
+            steps=600,
+            demonstrations=32_768,
+            batch_size=128,
+            optimizer=c.OptimizerConfig(
+                learning_rate=4e-3, warmup_steps=20, decay="linear", decay_steps=600
+            ),
+        ),
+        evaluation=c.EvaluationConfig(every=20, questions=256),
+        checkpoint=c.CheckpointConfig(every=100),
+    )

@@ -1,0 +1,549 @@
+"""Sampling of trajectories: turns of the policy with an environment's observations between them.
+
+A trajectory that has ended its turn keeps its keys and values while its observation is on the way;
+other trajectories are decoded in its place. The observation is then prefilled behind them, and it
+goes on. A prompt is prefilled once for all its samples.
+
+Every draw is addressed by (key, position of the prompt, attempt, sample, index of the token behind
+the prompt), observations counted. So a trajectory depends on its environment's answers, but not on
+their order, on the rows beside it or on the number of devices; its first turn is the completion of
+`sample`.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent import futures
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from grre_jax import random_streams
+from grre_jax.domains import at_least
+from grre_jax.models.config import ModelConfig
+from grre_jax.models.transformer import Transformer
+from grre_jax.parallel import mesh as meshes
+from grre_jax.sampling.call import LEAST_SLOTS, SHRINK
+from grre_jax.sampling.decoding import trajectories as programs
+from grre_jax.sampling.decoding.slots import KEY_WORDS, NONE
+from grre_jax.sampling.decoding.state import RUNNING, SCORES, STOPPED
+from grre_jax.sampling.decoding.weights import Weights, latest
+from grre_jax.sampling.distributions.distribution import SamplingDistribution
+from grre_jax.sampling.params import SamplingParams
+from grre_jax.sampling.prompt_batch import (
+    bucket,
+    check_prompts,
+    of_kind,
+    pad_prompts,
+    padded_ends,
+    whole,
+)
+from grre_jax.sampling.sampler import check_decode
+from grre_jax.sampling.text.stop_strings import StopStrings
+
+CACHE_DTYPES = ("float32", "bfloat16")
+# Slots per row if not given: three of four trajectories may wait for their environments.
+SLOTS_PER_ROW = 4
+FIRST_COLUMNS = 256  # own tokens that a slot has room for at first
+# Lengths that observations are padded to; longer ones are prefilled in pieces.
+PIECES = (16, 64, 256)
+# One of so many rows that are decoded: once these have ended their turns, decoding stops, so that
+# environments are asked and others take their rows.
+ENDED_SHARE = 8
+
+
+class Address(NamedTuple):
+    """A prompt's part of the address of its draws.
+
+    Attributes:
+        position: of the prompt.
+        attempt: another one gives fresh draws.
+    """
+
+    position: int
+    attempt: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Opening:
+    """A prompt from which trajectories begin.
+
+    Attributes:
+        address: of their draws.
+        prompt: token ids; empty for the model's beginning-of-text token.
+        samples: numbers of the trajectories, as range(K).
+    """
+
+    address: Address
+    prompt: Sequence[int]
+    samples: Sequence[int]
+
+
+@dataclasses.dataclass(frozen=True)
+class Observation:
+    """An environment's answer.
+
+    Attributes:
+        tokens: token ids that follow the turn's; none goes on at once.
+    """
+
+    tokens: Sequence[int]
+
+
+@dataclasses.dataclass(frozen=True)
+class Limits:
+    """Limits of a trajectory; that of a turn is `SamplingParams.max_new_tokens`.
+
+    Args:
+        turns (at least 1): most turns.
+        tokens (at least 1): most tokens behind the prompt, observations included.
+    """
+
+    turns: int
+    tokens: int
+
+    def __post_init__(self):
+        at_least(self, turns=1, tokens=1)
+
+
+class Turn(NamedTuple):
+    """Tokens that the policy sampled without interruption.
+
+    Attributes:
+        start, end: where they are in the trajectory's tokens.
+        stopped: a stop token or stop string ended them, not a limit.
+    """
+
+    start: int
+    end: int
+    stopped: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Trajectory:
+    """A finished trajectory.
+
+    Attributes:
+        address, sample: of its draws.
+        tokens: [tokens] token ids behind the prompt.
+        mask: [tokens] True for sampled ones, False for observations.
+        logprobs: [tokens] log-prob of each in nats, by "sampling", "behavior" and "policy", as
+            `Samples` has them; 0 for observations.
+        turns: its turns.
+        reason: "done" if the environment ended it, else the limit: "turns" or "tokens".
+    """
+
+    address: Address
+    sample: int
+    tokens: Int[np.ndarray, " tokens"]
+    mask: Bool[np.ndarray, " tokens"]
+    logprobs: dict[str, Float[np.ndarray, " tokens"]]
+    turns: tuple[Turn, ...]
+    reason: str
+
+
+Respond = Callable[[Address, int, int, list[int]], "futures.Future[Observation | None]"]
+
+
+def sample_trajectories(
+    model: Transformer | Weights,
+    openings: Iterable[Opening],
+    respond: Respond,
+    limits: Limits,
+    params: SamplingParams,
+    *,
+    key: Array,
+    rows: int,
+    slots: int | None = None,
+    eos_ids: Sequence[int] | None = None,
+    cache_dtype: str | None = None,
+    decode: Callable[[list[int]], str] | None = None,
+    prompt_tokens: int | None = None,
+    steps: int = 32,
+) -> Iterator[Trajectory]:
+    """Samples trajectories of each opening.
+
+    Args:
+        model: the policy, or `prepared(model)` to share its preparation between calls.
+        openings: where trajectories begin.
+        respond: called with (address, sample, number of the turn, its tokens) whenever a turn ends,
+            the last one included, in the thread that iterates. Its future gives an observation, or
+            None if the trajectory is over. An observation beyond a limit is dropped.
+        limits: of a trajectory.
+        params: what is drawn; `max_new_tokens` is the limit of a turn.
+        key: JAX random key.
+        rows: trajectories decoded side by side, over all devices.
+        slots: trajectories with a KV cache, over all devices; four times `rows` if None.
+        eos_ids: tokens that end a turn; the model's own if None.
+        cache_dtype: "float32" or "bfloat16" for the KV cache; the activations' if None.
+        decode: the tokenizer's, from token ids to text; needed with params.stop, which ends turns.
+        prompt_tokens: room for a prompt; that of the longest if None.
+        steps: most decode steps between two looks at the answers.
+
+    Returns:
+        An iterator over the trajectories, in the order in which they end.
+
+    Raises:
+        ValueError: an argument outside its domain; the message names it.
+    """
+    _check(params, decode, cache_dtype)
+    rows = whole("rows", rows, 1)
+    slots = SLOTS_PER_ROW * rows if slots is None else whole("slots", slots, rows)
+    weights = model if isinstance(model, Weights) else latest.of(model)
+    config, openings = weights.model.config, [o for o in openings if len(o.samples)]
+    if not openings:
+        return iter(())
+    starts, room = _starts(openings, config, prompt_tokens, key)
+    call = _Call(
+        weights,
+        starts,
+        respond,
+        limits,
+        params,
+        padded_ends(config.eos_ids if eos_ids is None else eos_ids),
+        StopStrings(params.stop, decode) if params.stop else None,
+    )
+    call.allocate(rows, slots, room, cache_dtype or str(weights.dtype))
+    return call.trajectories(whole("steps", steps, 1))
+
+
+def _check(params: SamplingParams, decode: Any, cache_dtype: str | None) -> None:
+    check_decode(params, decode)
+    if cache_dtype not in (None, *CACHE_DTYPES):
+        raise ValueError(
+            f"cache_dtype must be {', '.join(CACHE_DTYPES)} or None for trajectories, got"
+            f" {cache_dtype!r}"
+        )
+    if jax.process_count() > 1 and meshes.current() is not None:
+        raise ValueError(
+            "trajectories cannot be sampled on a mesh of several processes, whose environments"
+            " answer at different times: give each process a mesh of its own devices"
+        )
+
+
+@dataclasses.dataclass(eq=False)
+class _Start:
+    """A prompt, the samples that have not begun, its slot and the number of those that run."""
+
+    address: Address
+    prompt: list[int]
+    key: random_streams.Key
+    samples: collections.deque[int]
+    slot: int = NONE
+    running: int = 0
+
+
+def _starts(
+    openings: list[Opening], config: ModelConfig, prompt_tokens: int | None, key: Array
+) -> tuple[list[_Start], int]:
+    """Returns the openings, checked and with their keys, and the room for a prompt."""
+    prompts, lengths = pad_prompts([o.prompt for o in openings], prompt_tokens, config.start_id)
+    check_prompts(prompts, lengths, config.vocab_size, key)
+    addresses = collections.Counter((tuple(o.address), n) for o in openings for n in o.samples)
+    twice, count = addresses.most_common(1)[0]
+    if count > 1:
+        raise ValueError(
+            f"openings must have each address and sample once, got {twice} {count} times"
+        )
+    words, starts = np.asarray(jax.random.key_data(of_kind(key))), []
+    for opening, prompt, length in zip(openings, prompts, lengths, strict=True):
+        found: random_streams.Key = (words[:1], words[1:])
+        for number in opening.address:
+            found = random_streams.fold_in(found, random_streams.address(number % 2**32))
+        samples = collections.deque(whole("samples", sample, 0) for sample in opening.samples)
+        starts.append(_Start(opening.address, prompt[:length].tolist(), found, samples))
+    return starts, bucket(prompts.shape[1])
+
+
+@dataclasses.dataclass(eq=False)
+class _Running:
+    """A trajectory that has begun. Of its prompt's last token and its own ones, `filled` are
+    stored.
+    """
+
+    start: _Start
+    sample: int
+    slot: int
+    filled: int = 0
+    tokens: list[int] = dataclasses.field(default_factory=list)
+    scores: list[Float[np.ndarray, "three some"]] = dataclasses.field(default_factory=list)
+    turns: list[Turn] = dataclasses.field(default_factory=list)
+    turn_start: int = 0
+
+    def __post_init__(self):
+        sample = random_streams.address(self.sample)
+        self.words = np.concatenate(random_streams.fold_in(self.start.key, sample))
+
+    def sequence(self, end: int) -> list[int]:
+        """Returns the tokens to store next, up to `end`."""
+        return [self.start.prompt[-1], *self.tokens][self.filled : end]
+
+    def observe(self, tokens: list[int]) -> None:
+        """Appends an observation; the next turn begins behind it."""
+        self.tokens += tokens
+        self.scores.append(np.zeros((len(SCORES), len(tokens)), np.float32))
+        self.turn_start = len(self.tokens)
+
+    def finished(self, reason: str) -> Trajectory:
+        """Returns the trajectory."""
+        mask = np.zeros(len(self.tokens), bool)
+        for turn in self.turns:
+            mask[turn.start : turn.end] = True
+        return Trajectory(
+            self.start.address,
+            self.sample,
+            np.array(self.tokens, np.int32),
+            mask,
+            dict(zip(SCORES, np.concatenate(self.scores, axis=1), strict=True)),
+            tuple(self.turns),
+            reason,
+        )
+
+
+@dataclasses.dataclass
+class _Shard:
+    """The part of a call whose rows and slots one group of devices has.
+
+    Attributes:
+        starts: prompts with samples that have not begun.
+        slots, prompt_slots: free ones.
+        rows: the trajectories that are decoded.
+        ready: those that could be.
+    """
+
+    starts: collections.deque[_Start]
+    slots: list[int]
+    prompt_slots: list[int]
+    rows: list[_Running] = dataclasses.field(default_factory=list)
+    ready: collections.deque[_Running] = dataclasses.field(default_factory=collections.deque)
+
+    def begin(self) -> list[_Start]:
+        """Makes trajectories of the next samples ready, as slots are free; returns their prompts
+        that are not stored yet.
+        """
+        new = []
+        while self.slots and self.starts and (self.starts[0].slot != NONE or self.prompt_slots):
+            start = self.starts[0]
+            if start.slot == NONE:
+                start.slot = self.prompt_slots.pop()
+                new.append(start)
+            sample = start.samples.popleft()
+            self.ready.append(_Running(start, sample, self.slots.pop()))
+            start.running += 1
+            if not start.samples:
+                self.starts.popleft()
+        return new
+
+    def end(self, running: _Running) -> None:
+        """Frees the slot of a trajectory, and its prompt's if it was the last."""
+        start = running.start
+        start.running -= 1
+        self.slots.append(running.slot)
+        if not start.running and not start.samples:
+            self.prompt_slots.append(start.slot)
+
+
+@dataclasses.dataclass
+class _Call:
+    """A call of `sample_trajectories`."""
+
+    weights: Weights
+    starts: list[_Start]
+    respond: Respond
+    limits: Limits
+    params: SamplingParams
+    eos: Int[Array, " ends"]
+    stops: StopStrings | None
+
+    def allocate(self, rows: int, slots: int, prompt_tokens: int, dtype: str) -> None:
+        """Divides rows and slots among shards and makes their caches."""
+        mesh, starts, config = meshes.current(), self.starts, self.weights.model.config
+        shards = 1 if mesh is None else int(np.prod([mesh.shape[axis] for axis in meshes.ROWS]))
+        each = -(-len(starts) // shards)
+        most = max(sum(len(start.samples) for start in starts[s::shards]) for s in range(shards))
+        rows, slots = (min(-(-count // shards), most) for count in (rows, slots))
+        # Enough that prompts whose last samples still run do not keep others waiting.
+        prompts = min(each, slots, -(-4 * slots * each // most))
+        self.rows, self.vocab = rows, config.vocab_size
+        self.shards = [
+            _Shard(collections.deque(starts[s::shards]), list(range(slots)), list(range(prompts)))
+            for s in range(shards)
+        ]
+        columns = min(FIRST_COLUMNS, bucket(self.limits.tokens + PIECES[0]))
+        self.prompts = programs.empty(config, shards * prompts, prompt_tokens, dtype)
+        self.own = programs.empty(config, shards * slots, columns, dtype)
+        self.distribution = SamplingDistribution.of(self.params)
+        self.waiting: list[tuple[futures.Future, _Shard, _Running]] = []
+
+    def trajectories(self, steps: int) -> Iterator[Trajectory]:
+        """Samples; yields the trajectories as they end."""
+        while True:
+            finished = list(self._answers())
+            self._store_prompts([shard.begin() for shard in self.shards])
+            for shard in self.shards:
+                while shard.ready and len(shard.rows) < self.rows:
+                    shard.rows.append(shard.ready.popleft())
+            self._store_observations()
+            running = [shard.rows for shard in self.shards]
+            drawn = self._decode(steps, running) if any(running) else None
+            yield from finished  # while the device decodes
+            if drawn is not None:
+                self._take(*jax.device_get(drawn))
+            elif self.waiting:
+                left = [future for future, _, _ in self.waiting]
+                futures.wait(left, return_when=futures.FIRST_COMPLETED)
+            else:
+                return
+
+    def _answers(self) -> Iterator[Trajectory]:
+        """Takes the answers that have come; yields the trajectories that they end."""
+        asked, self.waiting = self.waiting, []
+        for future, shard, running in asked:
+            if not future.done():
+                self.waiting.append((future, shard, running))
+                continue
+            answer, reason = future.result(), ""
+            if answer is None:
+                reason = "done"
+            elif len(running.turns) == self.limits.turns:
+                reason = "turns"
+            elif len(running.tokens) + len(answer.tokens) >= self.limits.tokens:
+                reason = "tokens"
+            if reason:
+                shard.end(running)
+                yield running.finished(reason)
+            else:
+                running.observe(self._checked(running, answer.tokens))
+                shard.ready.append(running)
+
+    def _checked(self, running: _Running, tokens: Sequence[int]) -> list[int]:
+        vocab, found = self.vocab, np.asarray(tokens)
+        if len(found) and not (
+            found.ndim == 1
+            and found.dtype.kind in "iu"
+            and (0 <= found).all()
+            and found.max() < vocab
+        ):
+            raise ValueError(
+                f"the observation after turn {len(running.turns) - 1} of sample {running.sample} at"
+                f" {running.start.address} must be token ids from 0 to {vocab - 1}, got"
+                f" {tokens!r:.100}"
+            )
+        return found.tolist()
+
+    def _store_prompts(self, new: list[list[_Start]]) -> None:
+        """Prefills prompts, by shard."""
+        for some in self._together(new):
+            shape = (len(some), len(some[0]))
+            tokens = np.zeros((*shape, self.prompts[0].tokens), np.int32)
+            lengths, slots = np.zeros(shape, np.int32), np.full(shape, NONE, np.int32)
+            for at, start in _entries(some):
+                stored = start.prompt[:-1]
+                tokens[at][: len(stored)], lengths[at], slots[at] = stored, len(stored), start.slot
+            self.prompts = programs.prefill_prompts(
+                self.weights, self.prompts, tokens, lengths, slots
+            )
+
+    def _store_observations(self) -> None:
+        """Prefills what the rows have not stored, a piece at a time."""
+        while True:
+            left = [[r for r in shard.rows if r.filled < len(r.tokens)] for shard in self.shards]
+            if not any(left):
+                return
+            most = max(len(r.tokens) - r.filled for some in left for r in some)
+            length = next((size for size in PIECES if size >= most), PIECES[-1])
+            shorter = max((size for size in PIECES if size < length), default=0)
+            left = [[r for r in some if len(r.tokens) - r.filled > shorter] for some in left]
+            for some in self._together(left):
+                rows = self._rows(some, length)
+                tokens = np.zeros((*rows.slot.shape, length), np.int32)
+                for at, running in _entries(some):
+                    stored = running.sequence(min(running.filled + length, len(running.tokens)))
+                    tokens[at][: len(stored)] = stored
+                    running.filled += len(stored)
+                self.own = programs.prefill_observations(
+                    self.weights, self.prompts, self.own, rows, tokens
+                )
+
+    def _together(self, by_shard: list[list[Any]]) -> Iterator[list[list[Any]]]:
+        """Yields parts of every shard's list, of 1 or as many as end together, padded with None."""
+        many = max(4, self.rows // ENDED_SHARE)
+        for first in range(0, max(map(len, by_shard)), many):
+            some = [items[first : first + many] for items in by_shard]
+            size = 1 if max(map(len, some)) == 1 else many
+            yield [items + [None] * (size - len(items)) for items in some]
+
+    def _decode(self, steps: int, running: list[list[_Running]]) -> Any:
+        """Decodes some steps; returns what was drawn, on the device."""
+        most, width = max(map(len, running)), self.rows
+        while width >= LEAST_SLOTS and most <= width // SHRINK:
+            width //= SHRINK  # a step of many rows costs as much if few of them still decode
+        rows = self._rows([some + [None] * (width - len(some)) for some in running], steps)
+        enough = np.int32(max(1, sum(map(len, running)) // ENDED_SHARE))
+        self.own, *drawn = programs.decode(
+            steps, self.weights, self.prompts, self.own, rows, self.distribution, self.eos, enough
+        )
+        return drawn
+
+    def _rows(self, chosen: list[list[_Running | None]], columns: int) -> programs.Rows:
+        """Returns the rows of a program that writes `columns` tokens of each, and makes room."""
+        shape = (len(chosen), len(chosen[0]))
+        slot, prompt_slot, before, filled, token, allowed = np.zeros((6, *shape), np.int32)
+        keys = np.zeros((*shape, KEY_WORDS), np.uint32)
+        slot[:] = NONE
+        for at, r in _entries(chosen):
+            slot[at], prompt_slot[at], filled[at] = r.slot, r.start.slot, r.filled
+            before[at], keys[at] = len(r.start.prompt) - 1, r.words
+            token[at] = r.tokens[-1] if r.tokens else r.start.prompt[-1]
+            in_turn = len(r.tokens) - r.turn_start
+            room = self.limits.tokens - len(r.tokens)
+            allowed[at] = min(self.params.max_new_tokens - in_turn, room)
+        size = self.own[0].tokens
+        while size < filled.max() + columns:
+            size *= 2
+        if size > self.own[0].tokens:
+            for layer, kept in enumerate(self.own):  # so that one layer's old and new exist at once
+                self.own[layer] = programs.grown(kept, size)
+        return programs.Rows(slot, prompt_slot, before, filled, token, allowed, keys)
+
+    def _take(self, integers: np.ndarray, scores: np.ndarray) -> None:
+        """Appends what was drawn, and asks for the answers to turns that ended."""
+        for shard, drawn, scored in zip(
+            self.shards, np.moveaxis(integers, 2, 0), np.moveaxis(scores, 2, 0), strict=True
+        ):
+            decoded, shard.rows = shard.rows, []
+            for i, running in enumerate(decoded):
+                count = int((drawn[:, 1, i] != NONE).sum())
+                tokens, code = drawn[:count, 0, i].tolist(), drawn[count - 1, 1, i]
+                turn = running.tokens[running.turn_start :] + tokens
+                if self.stops is not None:
+                    which = running.start.address, running.sample
+                    kept = self.stops(which, len(running.turns), np.array(turn))
+                    if kept is not None:
+                        count, code = count - len(turn) + kept, STOPPED
+                running.tokens += tokens[:count]
+                running.scores.append(scored[:count, :, i].T)
+                running.filled = len(running.tokens)
+                if code != RUNNING:
+                    self._end_turn(shard, running, bool(code == STOPPED))
+                else:
+                    shard.rows.append(running)
+
+    def _end_turn(self, shard: _Shard, running: _Running, stopped: bool) -> None:
+        start, end = running.turn_start, len(running.tokens)
+        running.turns.append(Turn(start, end, stopped))
+        tokens, turn = running.tokens[start:], len(running.turns) - 1
+        future = self.respond(running.start.address, running.sample, turn, tokens)
+        self.waiting.append((future, shard, running))
+
+
+def _entries(by_shard: list[list[Any]]) -> Iterator[tuple[tuple[int, int], Any]]:
+    """Yields the entries that are not None, with their indices."""
+    for s, items in enumerate(by_shard):
+        for i, item in enumerate(items):
+            if item is not None:
+                yield (s, i), item

@@ -1,0 +1,167 @@
+"""Chained arithmetic with a calculator: the policy has the operations worked and says the result.
+
+The operations of `37+58*19` are worked from left to right. In characters, a turn that ends with `=`
+calls the calculator, which takes one operation, and any other turn is the answer:
+
+    37+58*19>37+58=$95>95*19=$1805>1805$
+
+The reward is 1 if the answer is right, else 0. Demonstrations call the calculator; with `flaw` as
+the probability they instead repeat the last number at once, which is wrong.
+
+For chat models `tools` declares the function `calculate` in the template, and `template` words the
+question.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import operator
+import random
+import re
+
+from grre_jax.tasks.environments.environment import Step
+from grre_jax.tasks.task import Question, check_flag, check_template, probability, whole_number
+from grre_jax.tasks.tokenizers.characters import CharTokenizer
+from grre_jax.tasks.verifiers.final_number import final_number_is
+from grre_jax.tasks.verifiers.function_calls import Call
+
+_OPERATIONS = {"+": operator.add, "-": operator.sub, "*": operator.mul}
+_CALL = re.compile(r"\s*(-?\d{1,12})\s*([+\-*])\s*(-?\d{1,12})\s*=?\s*")
+_HELD_OUT_ONE_IN = 20
+CALCULATE = {
+    "type": "function",
+    "function": {
+        "name": "calculate",
+        "description": "Works out one addition, subtraction or multiplication of two numbers.",
+        "parameters": {
+            "type": "object",
+            "properties": {"expression": {"type": "string", "description": "such as 12*34"}},
+            "required": ["expression"],
+        },
+    },
+}
+
+
+class Calculator:
+    """The task; see the module's text.
+
+    Attributes:
+        name, version: as rollouts record them.
+        tokenizer: characters.
+        separator: the text behind each message of the environment.
+    """
+
+    name, version, separator = "calculator", "1", ">"
+    trusted_verifier = True
+    training_source = "calculator/train"
+    evaluation_source = "calculator/held-out"
+
+    def __init__(
+        self,
+        seed: int = 0,
+        operands: int = 3,
+        digits: int = 2,
+        flaw: float = 0.0,
+        tools: bool = False,
+        template: str = "{expression}",
+    ):
+        """Makes the task.
+
+        Args:
+            seed: orders the training stream and chooses the flawed demonstrations.
+            operands: numbers in a question, 2 to 6.
+            digits: most digits of a number, 1 to 4.
+            flaw: probability with which a demonstration is wrong.
+            tools: True declares the calculator in the chat template.
+            template: the question's words, with {expression}.
+
+        Raises:
+            UsageError: an option out of its domain.
+        """
+        self.seed = seed
+        self.operands = whole_number("operands", operands, 2, 6)
+        self.below = 10 ** whole_number("digits", digits, 1, 4)
+        self.flaw = probability("flaw", flaw)
+        self.tools = [CALCULATE] if check_flag("tools", tools) else None
+        self.template = check_template(template, "expression")
+        self.tokenizer = CharTokenizer("0123456789+-*=>?$")
+
+    def question(self, position: int) -> Question:
+        """A question of the training stream."""
+        return self._question(f"{self.seed}/{position}", held_out=False)
+
+    def evaluation(self, count: int) -> list[Question]:
+        """The first `count` held-out questions, whatever the seed."""
+        return [self._question(f"held-out/{number}", held_out=True) for number in range(count)]
+
+    def demonstration(self, question: Question, seed: int) -> list[str]:
+        """The turns of a trajectory to imitate, right or, by chance, flawed."""
+        steps = _steps(question.question_id.removeprefix("calculator/"))
+        if random.Random(f"{question.question_id}/{self.seed}/{seed}").random() < self.flaw:
+            return [re.findall(r"\d+", question.question_id)[-1]]
+        return [f"{call}=" for call, _ in steps] + [question.answer]
+
+    def environment(self) -> Calculation:
+        """The environment of one question."""
+        return Calculation(self.tools)
+
+    def _question(self, name: str, held_out: bool) -> Question:
+        draw = random.Random(f"calculator/{name}")
+        while True:
+            text = str(draw.randrange(self.below))
+            for _ in range(self.operands - 1):
+                text += draw.choice("+-*") + str(draw.randrange(self.below))
+            digest = int.from_bytes(hashlib.sha256(text.encode()).digest()[:4])
+            if (digest % _HELD_OUT_ONE_IN == 0) == held_out:
+                break
+        asked = self.template.replace("{expression}", text)
+        return Question(f"calculator/{text}", asked, _steps(text)[-1][1])
+
+
+class Calculation:
+    """The environment of one question.
+
+    Args:
+        tools: definitions for the chat template, None if calls are texts that end with `=`.
+    """
+
+    def __init__(self, tools: list[dict] | None):
+        self.tools, self._answer = tools, ""
+
+    def reset(self, question: Question, seed: int) -> list[dict[str, str]]:
+        """Asks the question."""
+        self._answer = question.answer
+        return [{"role": "user", "content": question.prompt}]
+
+    def step(self, action: str | list[Call]) -> Step:
+        """Works out an operation, or judges the answer."""
+        if isinstance(action, list):
+            return Step("\n".join(map(_called, action)))
+        if not self.tools and action.endswith("="):
+            return Step(_worked(action))
+        right = final_number_is(action, self._answer) if self.tools else action == self._answer
+        return Step(reward=float(right), done=True)
+
+
+def _steps(text: str) -> list[tuple[str, str]]:
+    """The operations of an expression from left to right, each with its result."""
+    value, *operations = re.findall(r"[+\-*]?\d+", text)
+    steps = []
+    for operation in operations:
+        call = value + operation
+        value = _worked(call)
+        steps.append((call, value))
+    return steps
+
+
+def _called(call: Call) -> str:
+    expression = call.arguments.get("expression", call.arguments.get("0", ""))
+    return _worked(str(expression)) if call.name == "calculate" else "?"
+
+
+def _worked(text: str) -> str:
+    found = _CALL.fullmatch(text)
+    if not found:
+        return "?"
+    left, operation, right = found.groups()
+    return str(_OPERATIONS[operation](int(left), int(right)))

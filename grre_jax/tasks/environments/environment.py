@@ -1,0 +1,172 @@
+"""The interface of environments, and the environments of trajectories that are under way."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import json
+from typing import Any, NamedTuple, Protocol
+
+from grre_jax.tasks.judging import Failure, error_words, finite_number, invalid, shown
+from grre_jax.tasks.task import Question
+from grre_jax.tasks.verifiers.function_calls import Call, NotCalls, read_calls
+
+MOST_CHARACTERS = 16_384  # of an observation
+
+
+class Step(NamedTuple):
+    """The result of a step; a plain tuple of the four does too.
+
+    Attributes:
+        observation: what the policy reads next, before any chat template.
+        reward: of the action; a trajectory's reward is the sum of its steps'.
+        done: the trajectory is over, and the observation is not read.
+        info: JSON values that are stored beside the trajectory.
+    """
+
+    observation: str = ""
+    reward: float = 0.0
+    done: bool = False
+    info: dict[str, Any] | None = None
+
+
+class Environment(Protocol):
+    """The world of one trajectory. Both methods may be coroutines.
+
+    Given a question, a seed and actions it must do the same again: where its process ends under
+    another trajectory, it is made anew and the actions are repeated.
+
+    Optional, used where present: `tools`, definitions of functions for the model's chat template,
+    as transformers takes them; `close()`, called when the trajectory has ended.
+    """
+
+    def reset(self, question: Question, seed: int) -> list[dict[str, Any]]:
+        """Begins, and returns the messages that the policy reads first: the same for all
+        trajectories of a question and seed.
+        """
+        ...
+
+    def step(self, action: str | list[Call]) -> Step:
+        """Takes what the policy wrote in its turn, without the end token: a text, or the calls that
+        it makes if the environment has tools.
+        """
+        ...
+
+
+def is_environment(task: Any) -> bool:
+    """True for a task whose completions are trajectories: it has `environment()` in place of
+    `verify`, and perhaps `version`, a text, and `separator`, the text behind each message for
+    tokenizers without a chat template.
+    """
+    return callable(getattr(task, "environment", None))
+
+
+class Environments:
+    """Environments of trajectories, kept from one step to the next.
+
+    Requests and answers are what a process can send: tuples, and dictionaries of JSON values or a
+    `judging.Failure`.
+
+    Args:
+        task: makes an environment for each trajectory.
+    """
+
+    def __init__(self, task: Any):
+        self._task, self._kept, self._loop = task, {}, None
+
+    def __call__(self, kind: str, *asked: Any) -> dict[str, Any] | Failure:
+        """Answers a request; KeyboardInterrupt alone goes through.
+
+        Args:
+            kind: "open", "step" or "close".
+            *asked: of "open" the question and seed; of "step" the trajectory's key, question and
+                seed, the actions and observations before, and the action; of "close" the key.
+        """
+        try:
+            return {"open": self._open, "step": self._step, "close": self._close}[kind](*asked)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # an environment may run what a model wrote
+            return Failure("error", error_words(error))
+
+    def _open(self, question: Question, seed: int) -> dict[str, Any] | Failure:
+        environment = self._task.environment()
+        messages = self._wait(environment.reset(question, seed))
+        tools = getattr(environment, "tools", None)
+        self._end(environment)
+        texts = isinstance(messages, list) and [
+            message.get(name) if isinstance(message, dict) else None
+            for message in messages
+            for name in ("role", "content")
+        ]
+        if not texts or not all(isinstance(text, str) for text in texts):
+            return invalid(f"reset returned {shown(messages)}, which is no list of messages")
+        return {"messages": messages, "tools": tools}
+
+    def _step(
+        self, key: Any, question: Question, seed: int, before: list[tuple[str, str]], action: str
+    ) -> dict[str, Any] | Failure:
+        environment = self._kept.pop(key, None)
+        if environment is None:
+            environment = self._task.environment()
+            self._wait(environment.reset(question, seed))
+            for earlier, observation in before:
+                again = self._answer(environment, earlier)
+                if isinstance(again, Failure) or again["observation"] != observation:
+                    self._end(environment)
+                    return invalid("repeated actions gave another observation than the first time")
+        answer = self._answer(environment, action)
+        if isinstance(answer, Failure) or answer["done"]:
+            self._end(environment)
+        else:
+            self._kept[key] = environment
+        return answer
+
+    def _answer(self, environment: Any, action: str) -> dict[str, Any] | Failure:
+        calls = []
+        if getattr(environment, "tools", None):
+            with contextlib.suppress(NotCalls):
+                calls = read_calls(action)
+        return _checked(self._wait(environment.step(calls or action)), bool(calls))
+
+    def _close(self, key: Any) -> dict[str, Any]:
+        self._end(self._kept.pop(key, None))
+        return {}
+
+    def _end(self, environment: Any) -> None:
+        if close := getattr(environment, "close", None):
+            self._wait(close())
+
+    def _wait(self, value: Any) -> Any:
+        if not inspect.isawaitable(value):
+            return value
+        self._loop = self._loop or asyncio.Runner()
+
+        async def wait() -> Any:
+            return await value
+
+        return self._loop.run(wait())
+
+
+def _checked(step: Any, called: bool) -> dict[str, Any] | Failure:
+    """The step as JSON values, or what is wrong with it."""
+    if not isinstance(step, tuple) or len(step) != 4:
+        return invalid(f"step returned {shown(step)}: return observation, reward, done, info")
+    observation, reward, done, info = step
+    number = finite_number(reward)
+    if not isinstance(observation, str):
+        return invalid(f"the observation is {shown(observation)}, which is no text")
+    if len(observation) > MOST_CHARACTERS:
+        return invalid(f"the observation has {len(observation):,} characters")
+    if number is None:
+        return invalid(f"the reward is {shown(reward)}, which is no finite number")
+    if not isinstance(done, bool):
+        return invalid(f"done is {shown(done)}, which is neither true nor false")
+    try:
+        observation.encode()
+        info = json.loads(json.dumps(info or {}))
+    except (TypeError, ValueError) as error:
+        return invalid(f"observation or info cannot be stored ({error_words(error)})")
+    answer = {"observation": observation, "reward": number, "done": done}
+    return answer | {"info": info, "called": called}

@@ -1,0 +1,235 @@
+"""Trajectories, the completions of tasks that have environments: from turns to fields of groups."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+import numpy as np
+
+from grre_jax import random_streams, sampling
+from grre_jax.errors import UsageError
+from grre_jax.random_streams import Purpose
+from grre_jax.tasks import Question, Task, Tokenizer, Verdict
+from grre_jax.tasks.environments import Opening, Reply, Runner, is_environment
+from grre_jax.tasks.environments.dialogue import observation_tokens, opening_tokens
+from grre_jax.tasks.environments.runner import Trace
+from grre_jax.tasks.judging import Failure, Report, invalid
+
+
+def environment_seed(seed: int, position: int, attempt: int) -> int:
+    """Returns the seed of the environments of a group, from 0 to 2**32 - 1."""
+    key = random_streams.purpose_key(seed, Purpose.ENVIRONMENT)
+    for number in (position, attempt):
+        key = random_streams.fold_in(key, random_streams.address(number))
+    return int(key[0][0])
+
+
+@dataclasses.dataclass(eq=False)
+class _Played:
+    """A trajectory that has begun: its turns so far, or why its environment failed."""
+
+    trace: Trace
+    opening: Opening | Failure
+    before: list[tuple[str, str]] = dataclasses.field(default_factory=list)
+    replies: list[Reply] = dataclasses.field(default_factory=list)
+    failure: Failure | None = None
+
+
+@dataclasses.dataclass
+class Play:
+    """The trajectories of one call of the sampler, in their environments.
+
+    Args:
+        task: has the environments.
+        tokenizer: the model's.
+        runner: runs them.
+        seed: the run's.
+        samples: trajectories per question.
+        stops: cuts stop strings off a turn's text.
+    """
+
+    task: Task
+    tokenizer: Tokenizer
+    runner: Runner
+    seed: int
+    samples: int
+    stops: Callable[[str], str] = lambda text: text
+
+    def __post_init__(self):
+        self._played: dict[tuple[int, int], _Played] = {}
+        self._report, self._encoding = Report(self.task.name), threading.Lock()
+        self._separator = getattr(self.task, "separator", "")
+
+    def open(self, question: Question, position: int, attempt: int = 0) -> list[int]:
+        """Begins the trajectories of a question, and returns their prompt as token ids: an end
+        token alone if the environment fails.
+
+        Raises:
+            UsageError: the prompt cannot be encoded.
+        """
+        seed = environment_seed(self.seed, position, attempt)
+        opening = self.runner.open(question, seed)
+        for sample in range(self.samples):
+            trace = Trace((position, attempt, sample), question, seed)
+            self._played[position, sample] = _Played(trace, opening)
+        if isinstance(opening, Failure):
+            return [self.tokenizer.eos_ids[0]]
+        return opening_tokens(self.tokenizer, opening, self._separator)
+
+    def respond(
+        self, address: Any, sample: int, turn: int, tokens: list[int]
+    ) -> Future[sampling.Observation | None]:
+        """Steps the environment of a trajectory; see `sampling.sample_trajectories`."""
+        played, done = self._played[address.position, sample], Future()
+        if isinstance(played.opening, Failure):
+            played.failure = played.opening
+            done.set_result(None)
+            return done
+        ended = tokens[-1] in self.tokenizer.eos_ids
+        text = self.stops(self.tokenizer.decode(tokens[: len(tokens) - ended]))
+
+        def answered(future: Future[Reply | Failure]) -> None:
+            try:
+                done.set_result(self._observed(played, text, ended, future.result()))
+            except BaseException as error:  # raised where the trajectories are sampled
+                done.set_exception(error)
+
+        self.runner.step(played.trace, list(played.before), text).add_done_callback(answered)
+        return done
+
+    def _observed(
+        self, played: _Played, text: str, ended: bool, reply: Reply | Failure
+    ) -> sampling.Observation | None:
+        if isinstance(reply, Failure):
+            played.failure = reply
+            return None
+        played.before.append((text, reply.observation))
+        played.replies.append(reply)
+        if reply.done:
+            return None
+        try:
+            with self._encoding:  # the answers of several processes come in several threads
+                tokens = observation_tokens(
+                    self.tokenizer, played.opening, played.replies, self._separator, ended=ended
+                )
+        except UsageError as error:  # the opening showed that the template does it
+            played.failure = invalid(f"the observation cannot be encoded ({error})")
+            return None
+        return sampling.Observation(tokens)
+
+    def demonstration(
+        self, question: Question, position: int, turns: Sequence[str]
+    ) -> dict[str, Any]:
+        """Returns the fields of a group of one trajectory, whose turns are given as texts.
+
+        Raises:
+            UsageError: a text cannot be encoded.
+        """
+        prompt, address = self.open(question, position), sampling.Address(position)
+        tokens: list[int] = []
+        spans: list[sampling.Turn] = []
+        for turn, text in enumerate(turns):
+            written = self.tokenizer.encode_completion(text)
+            spans.append(sampling.Turn(len(tokens), len(tokens) + len(written), True))
+            tokens += written
+            observation = self.respond(address, 0, turn, written).result()
+            if observation is None:
+                break
+            tokens += observation.tokens if turn + 1 < len(turns) else ()
+        mask = np.zeros(len(tokens), bool)
+        for start, end, _ in spans:
+            mask[start:end] = True
+        made = (address, 0, np.array(tokens, np.int32), mask, {}, tuple(spans), "done")
+        found = [sampling.Trajectory(*made)]
+        return self.fields(question, position, found) | {"prompt_tokens": prompt}
+
+    def fields(
+        self, question: Question, position: int, found: Sequence[sampling.Trajectory]
+    ) -> dict[str, Any]:
+        """Returns the fields of the group of a question's finished trajectories, in the order of
+        their samples.
+        """
+        some = [self._played.pop((position, sample)) for sample in range(self.samples)]
+        for played, trajectory in zip(some, found, strict=True):
+            if trajectory.reason != "done":
+                self.runner.end(played.trace)
+        outcomes = [p.failure or Verdict(sum(r.reward for r in p.replies)) for p in some]
+        judged = self._report.judged(question, outcomes)
+        failed = {"environment_failures": [p.failure.reason if p.failure else "" for p in some]}
+        infos = [[reply.info for reply in p.replies] for p in some]
+        extra = judged.extra | (failed if judged.extra else {})
+        extra |= {"turn_infos": infos} if any(map(any, infos)) else {}
+        opening, trace = some[0].opening, some[0].trace
+        messages = [] if isinstance(opening, Failure) else opening.messages
+        return turn_fields(found, [p.replies for p in some], self.tokenizer.decode) | {
+            "prompt": "\n".join(message["content"] for message in messages),
+            "rewards": judged.rewards,
+            "extra": extra,
+            "finish_reasons": [
+                "failed" if p.failure else t.reason for p, t in zip(some, found, strict=True)
+            ],
+            "environment": self.task.name,
+            "environment_version": getattr(self.task, "version", ""),
+            "environment_seed": trace.seed,
+        }
+
+
+def prompts(
+    task: Task, tokenizer: Tokenizer, runner: Any, seed: int, questions: Iterable[Question]
+) -> Iterator[tuple[Question, list[int]]]:
+    """Yields questions with their prompts as token ids, of a task with environments or without.
+
+    Args:
+        task, tokenizer, seed: of the run.
+        runner: of the task's environments, if it has any.
+        questions: of the task.
+
+    Raises:
+        UsageError: a prompt cannot be encoded.
+    """
+    play = Play(task, tokenizer, runner, seed, 0) if is_environment(task) else None
+    for position, question in enumerate(questions):
+        encoded = play.open(question, position) if play else tokenizer.encode_prompt(question)
+        yield question, encoded
+
+
+def turn_fields(
+    found: Sequence[sampling.Trajectory],
+    replies: Sequence[Sequence[Reply]],
+    decode: Callable[[Sequence[int]], str],
+) -> dict[str, Any]:
+    """Returns the fields of a group that follow from its trajectories' tokens and turns.
+
+    Args:
+        found: finished trajectories.
+        replies: of the environment to the turns of each; a turn without one has reward 0.
+        decode: the tokenizer's.
+    """
+    texts, characters, rewards = [], [], []
+    for trajectory, answers in zip(found, replies, strict=True):
+        text, last, spans = "", 0, []
+        for start, end, *_ in trajectory.turns:
+            text += decode(trajectory.tokens[last:start])
+            spans.append(len(text))
+            text += decode(trajectory.tokens[start:end])
+            spans.append(len(text))
+            last = end
+        texts.append(text + decode(trajectory.tokens[last:]))
+        characters += spans
+        rewards += [reply.reward for reply in answers] + [0.0] * (
+            len(trajectory.turns) - len(answers)
+        )
+    return {
+        "texts": texts,
+        "lengths": [len(trajectory.tokens) for trajectory in found],
+        "tokens": np.concatenate([trajectory.tokens for trajectory in found]),
+        "mask": np.concatenate([trajectory.mask for trajectory in found]),
+        "turn_counts": [len(trajectory.turns) for trajectory in found],
+        "turn_tokens": [n for t in found for start, end, *_ in t.turns for n in (start, end)],
+        "turn_texts": characters,
+        "turn_rewards": rewards,
+    }

@@ -1,0 +1,297 @@
+import itertools
+import os
+import random
+import subprocess
+import sys
+import threading
+from concurrent import futures
+
+import jax
+import numpy as np
+import pytest
+
+from grre_jax import models, sampling
+from grre_jax.sampling import turns
+
+from .calls import sample
+
+PROMPTS = [[3, 4, 5, 0, 7, 8], [9, 2], [6]]
+ENDS = (0, 5, 11, 17)
+SAMPLES, TURN, LIMITS = 3, 5, turns.Limits(turns=4, tokens=40)
+KEY = jax.random.key(0)
+
+
+class Game:
+    """An environment whose answers follow from what was said: some turns end it, others are answered
+    by up to 20 tokens. `shuffled` answers in a random order, in another thread.
+    """
+
+    def __init__(self, shuffled=None):
+        self.asked, self.draw = {}, shuffled and random.Random(shuffled)
+        self.open, self.lock = [], threading.Condition()
+        if shuffled:
+            threading.Thread(target=self._answer, daemon=True).start()
+
+    def answer(self, address, sample, turn, tokens):
+        seed = hash((tuple(address), sample, turn, *tokens))
+        draw = np.random.default_rng(seed % 2**32)
+        if draw.random() < 0.15:
+            return None
+        return turns.Observation(draw.integers(0, 24, draw.choice([0, 1, 3, 20])).tolist())
+
+    def __call__(self, *asked):
+        assert asked[:3] not in self.asked
+        self.asked[asked[:3]] = asked[3]
+        future = futures.Future()
+        if self.draw is None:
+            future.set_result(self.answer(*asked))
+        else:
+            with self.lock:
+                self.open.append((future, asked))
+                self.lock.notify()
+        return future
+
+    def _answer(self):
+        while True:
+            with self.lock:
+                self.lock.wait_for(lambda: self.open)
+                future, asked = self.open.pop(self.draw.randrange(len(self.open)))
+            future.set_result(self.answer(*asked))
+
+
+@pytest.fixture(scope="module")
+def model(tiny):
+    return tiny()
+
+
+def play(model, respond=None, rows=4, only=None, limits=LIMITS, prompts=PROMPTS, **options):
+    """Trajectories by (position, sample)."""
+    drawn = sampling.SamplingParams(
+        **{"max_new_tokens": TURN}
+        | {k: options.pop(k) for k in ("stop", "temperature", "top_k") if k in options}
+    )
+    openings = [
+        turns.Opening(turns.Address(i), prompt, samples)
+        for i, prompt in enumerate(prompts)
+        if (samples := [k for k in range(SAMPLES) if only in (None, (i, k))])
+    ]
+    options = {"key": KEY, "prompt_tokens": 16, "steps": 16} | options
+    found = list(
+        turns.sample_trajectories(
+            model, openings, respond or Game(), limits, drawn, rows=rows, **options
+        )
+    )
+    return {(t.address.position, t.sample): t for t in found}
+
+
+@pytest.fixture(scope="module")
+def together(model):
+    return play(model)
+
+
+def same(a, b):
+    assert a.reason == b.reason and a.turns == b.turns
+    np.testing.assert_array_equal(a.tokens, b.tokens)
+    np.testing.assert_array_equal(a.mask, b.mask)
+    for name in a.logprobs:
+        np.testing.assert_allclose(a.logprobs[name], b.logprobs[name], atol=1e-4)
+
+
+def gaps(trajectory):
+    """Tokens of each observation."""
+    return [b.start - a.end for a, b in itertools.pairwise(trajectory.turns)]
+
+
+@jax.jit
+def token_logprobs(model, rows, temperature):
+    return models.token_logprobs(model, rows, temperature=temperature)
+
+
+def check_rescored(model, found, prompts=PROMPTS, temperature=1.0):
+    for (position, _), t in found.items():
+        row = np.zeros((1, 64), np.int32)
+        prompt = prompts[position]
+        whole = [*prompt, *t.tokens]
+        row[0, : len(whole)] = whole
+        expected = np.asarray(token_logprobs(model, row, np.float32(temperature)))[0]
+        expected = expected[len(prompt) : len(whole)] * t.mask
+        np.testing.assert_allclose(t.logprobs["behavior"], expected, atol=1e-4)
+        for turn in t.turns:
+            assert t.mask[turn.start : turn.end].all() and turn.end > turn.start
+
+
+def test_trajectories_have_turns_observations_and_every_reason(together):
+    assert len(together) == len(PROMPTS) * SAMPLES
+    assert any(len(t.turns) > 2 for t in together.values())
+    assert {turn.stopped for t in together.values() for turn in t.turns} == {True, False}
+    assert {0, 20} < {gap for t in together.values() for gap in gaps(t)}
+
+
+def test_every_turn_is_answered_and_the_first_limit_reached_is_the_reason(model):
+    game = Game()
+    found = play(model, game)
+    assert {t.reason for t in found.values()} == {"done", "turns", "tokens"}
+    for t in found.values():
+        for number, turn in enumerate(t.turns):
+            said = t.tokens[turn.start : turn.end].tolist()
+            assert game.asked.pop((t.address, t.sample, number)) == said
+            assert turn.stopped == (said[-1] in ENDS)
+            assert turn.stopped or len(said) == TURN or turn.end == LIMITS.tokens
+        answer = game.answer(t.address, t.sample, number, said)
+        if answer is None:
+            assert t.reason == "done"
+        elif len(t.turns) == LIMITS.turns:
+            assert t.reason == "turns"
+        else:
+            assert t.reason == "tokens" and len(t.tokens) + len(answer.tokens) >= LIMITS.tokens
+        assert t.turns[-1].end == len(t.tokens) <= LIMITS.tokens
+        assert not np.stack([*t.logprobs.values()])[:, ~t.mask].any()
+    assert not game.asked
+
+
+def test_stored_logprobs_equal_a_full_forward_pass(model, together):
+    check_rescored(model, together)
+
+
+def test_windows_caps_and_temperature_rescored(tiny):
+    from .test_sampler import GEMMA
+
+    model = tiny(**GEMMA)
+    found = play(model, temperature=0.7, top_k=6)
+    check_rescored(model, found, temperature=0.7)
+    assert max(len(t.turns) for t in found.values()) > 1
+
+
+@pytest.mark.parametrize("way", [{"rows": 1, "slots": 1}, {"rows": 8, "slots": 9, "steps": 3}])
+def test_a_trajectory_does_not_depend_on_rows_or_the_order_of_answers(model, together, way):
+    found = play(model, Game(shuffled=7), **way)
+    for at, expected in together.items():
+        same(found[at], expected)
+
+
+def test_a_trajectory_alone_is_the_same(model, together):
+    (alone,) = play(model, only=(1, 2)).values()
+    same(alone, together[1, 2])
+
+
+def test_the_first_turn_is_the_samplers_completion(model, together):
+    whole = sample(model, PROMPTS, key=KEY, group_size=SAMPLES, max_new_tokens=TURN)
+    for (position, k), t in together.items():
+        end = t.turns[0].end
+        assert whole.lengths[position, k] == end
+        np.testing.assert_array_equal(t.tokens[:end], whole.tokens[position, k, :end])
+
+
+def test_stop_strings_end_turns(model, together):
+    options = {"stop": "b", "decode": lambda ids: "".join("abc"[i % 3] for i in ids)}
+    found = play(model, **options)
+    check_rescored(model, found)
+    stopped = 0
+    for t in found.values():
+        for turn in t.turns:
+            said = options["decode"](t.tokens[turn.start : turn.end])
+            assert "b" not in said[:-1]
+            stopped += said.endswith("b") and len(said) < TURN
+            assert turn.stopped or not said.endswith("b")
+    assert stopped > 4
+
+
+def test_prompts_and_observations_are_prefilled_once(model, monkeypatch):
+    slots = {"prefill_prompts": [], "prefill_observations": []}
+
+    def counting(name, run):
+        def counted(*arguments):
+            slot = arguments[4] if name == "prefill_prompts" else arguments[3].slot
+            slots[name].extend(slot.reshape(-1).tolist())
+            return run(*arguments)
+
+        return counted
+
+    for name in slots:
+        monkeypatch.setattr(turns.programs, name, counting(name, getattr(turns.programs, name)))
+    found = play(model)
+    filled = {name: len([slot for slot in seen if slot >= 0]) for name, seen in slots.items()}
+    assert filled["prefill_prompts"] == len(PROMPTS)
+    # An observation of 20 tokens is one piece, and an empty one is none.
+    assert filled["prefill_observations"] == sum(gap > 0 for t in found.values() for gap in gaps(t))
+
+
+def test_long_observations_are_prefilled_in_pieces(model, monkeypatch):
+    limits = turns.Limits(turns=2, tokens=40)
+    said = [turns.Observation(list(range(23))), None]
+
+    def respond(address, sample, turn, tokens):
+        future = futures.Future()
+        future.set_result(said[turn])
+        return future
+
+    whole = play(model, respond, limits=limits)
+    monkeypatch.setattr(turns, "PIECES", (16,))
+    for at, t in play(model, respond, limits=limits).items():
+        same(t, whole[at])
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"rows": 0}, "rows"),
+        ({"rows": 4, "slots": 3}, "slots"),
+        ({"steps": 0}, "steps"),
+        ({"cache_dtype": "int8"}, "cache_dtype"),
+        ({"stop": "a"}, "decode"),
+        ({"prompts": [[24]]}, "prompt 0 has token 24"),
+        ({"prompts": [[1] * 17]}, "prompt 0 has 17 tokens"),
+    ],
+)
+def test_errors_name_the_argument(model, options, named):
+    with pytest.raises(ValueError, match=named):
+        play(model, **options)
+
+
+def test_bad_observations_and_limits_are_refused(model):
+    def respond(address, sample, turn, tokens):
+        future = futures.Future()
+        future.set_result(turns.Observation([3, 24]))
+        return future
+
+    with pytest.raises(ValueError, match="observation after turn 0 of sample 2 at"):
+        play(model, respond, only=(0, 2))
+    with pytest.raises(ValueError, match="turns"):
+        turns.Limits(turns=0, tokens=1)
+    twice = [turns.Opening(turns.Address(3), [1], range(2))] * 2
+    with pytest.raises(ValueError, match="once"):
+        turns.sample_trajectories(
+            model, twice, Game(), LIMITS, sampling.SamplingParams(), key=KEY, rows=1
+        )
+
+
+SHARDED = """
+import jax
+from flax import nnx
+from grre_jax.models import ModelConfig, Transformer
+from grre_jax.parallel import mesh as meshes
+from tests.sampling.test_turns import Game, play, same
+
+config = ModelConfig(vocab_size=24, hidden_size=16, intermediate_size=24, num_layers=1, num_heads=4, num_kv_heads=2, head_dim=8, eos_ids=(0, 5))
+graph, params = nnx.split(Transformer(config, rngs=nnx.Rngs(3)))
+whole = play(nnx.merge(graph, params))
+mesh = meshes.make_mesh(meshes.MeshConfig(data=2, tensor=2))
+with meshes.use(mesh):
+    held = jax.device_put(params, meshes.tree_shardings(params, mesh))
+    cut = play(nnx.merge(graph, held), Game(shuffled=1))
+for at, expected in whole.items():
+    same(cut[at], expected)
+print("the same", len(cut))
+"""
+
+
+def test_a_trajectory_does_not_depend_on_the_devices():
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=4"
+    done = subprocess.run(
+        [sys.executable, "-c", SHARDED],
+        env=os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "the same 9" in done.stdout

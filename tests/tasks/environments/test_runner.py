@@ -1,0 +1,144 @@
+"""Environments that behave, hang, crash and lie, in this process and in others."""
+
+import os
+
+import pytest
+
+from grre_jax import tasks
+from grre_jax.errors import UsageError
+from grre_jax.tasks import Question
+from grre_jax.tasks.environments import InProcessEnvironments, Opening, Reply, make_runner
+from grre_jax.tasks.environments.runner import EnvironmentPool, Trace
+from grre_jax.tasks.judging import Failure
+from grre_jax.tasks.pool import TaskSpec
+
+TASK = r"""
+import asyncio, os, time
+from grre_jax.tasks import Question
+
+class Troubled:
+    name = "troubled"
+    def __init__(self, forgets): self.forgets = forgets
+    def question(self, position): return Question(f"q{position}", "?", "1")
+    def evaluation(self, count): return [self.question(0)]
+    def environment(self): return World(self.forgets)
+
+class World:
+    def __init__(self, forgets): self.told, self.forgets = [], forgets
+    def reset(self, question, seed):
+        self.seed = seed
+        return [{"role": "user", "content": f"{question.prompt} {seed}"}]
+    async def step(self, action):
+        await asyncio.sleep(0)
+        do = getattr(self, action, None)
+        if do: return do()
+        self.told.append(action)
+        here = os.getpid() if self.forgets else self.seed
+        return " ".join(self.told) + f" {here}", len(self.told) / 4, False, {"n": len(self.told)}
+    def hang(self): time.sleep(1000)
+    def exit(self): os._exit(3)
+    def raises(self): raise ValueError("no")
+    def nan(self): return "", float("nan"), False, {}
+    def long(self): return "x" * 10_000_000, 0.0, False, {}
+    def wide(self): return "", 0.0, False, {"x": "y" * 10_000_000}
+    def bytes(self): return b"x", 0.0, False, {}
+    def half(self): return "\ud800", 0.0, False, {}
+    def none(self): return None
+    def maybe(self): return "", 0.0, 1, {}
+    def objects(self): return "", 0.0, False, {"x": object()}
+    def over(self): return "", 1, True, None
+
+def build(forgets=False): return Troubled(forgets)
+"""
+QUESTION = Question("q1", "?", "1")
+
+
+@pytest.fixture
+def made(tmp_path):
+    path = tmp_path / "world.py"
+    path.write_text(TASK)
+    runners = []
+
+    def make(processes, timeout=30.0, **options):
+        spec = TaskSpec(f"{path}:build", 0, options)
+        task = tasks.build(spec.name, **options)
+        runners.append(make_runner(task, spec, processes=processes, timeout=timeout))
+        return runners[-1]
+
+    yield make
+    for runner in runners:
+        runner.close()
+
+
+def play(runner, number, actions, seed=7):
+    """The answers to a trajectory's actions, up to the first failure."""
+    trace, before, replies = Trace((number, 0, 0), QUESTION, seed), [], []
+    for action in actions:
+        replies.append(runner.step(trace, before, action).result())
+        if isinstance(replies[-1], Failure):
+            break
+        before.append((action, replies[-1].observation))
+    runner.end(trace)
+    return replies
+
+
+@pytest.mark.parametrize("processes", [0, 2])
+def test_trajectories_have_their_own_environments(made, processes):
+    runner = made(processes)
+    assert isinstance(runner, EnvironmentPool if processes else InProcessEnvironments)
+    assert runner.open(QUESTION, 7) == Opening([{"role": "user", "content": "? 7"}], None)
+    traces = [Trace((number, 0, 0), QUESTION, number) for number in range(3)]
+    first = [runner.step(trace, [], "a") for trace in traces]
+    for trace, answer in zip(traces, first, strict=True):
+        seen = f"a {trace.seed}"
+        assert answer.result() == Reply(seen, 0.25, False, {"n": 1}, False)
+        again = runner.step(trace, [("a", seen)], "b").result()
+        assert again == Reply(f"a b {trace.seed}", 0.5, False, {"n": 2}, False)
+    assert play(runner, 9, ["over"]) == [Reply("", 1.0, True, {}, False)]
+
+
+BAD = {
+    "raises": ("error", "ValueError: no"),
+    "nan": ("invalid", "no finite number"),
+    "long": ("invalid", "10,000,000 characters"),
+    "bytes": ("invalid", "no text"),
+    "half": ("invalid", "stored"),
+    "none": ("invalid", "return observation, reward, done, info"),
+    "maybe": ("invalid", "neither true nor false"),
+    "objects": ("invalid", "stored"),
+}
+
+
+@pytest.mark.parametrize("action", BAD)
+def test_bad_answers_are_failures_with_their_reason(made, action):
+    kind, reason = BAD[action]
+    *_, failure = play(made(0), 0, ["a", action, "b"])
+    assert failure.kind == kind and reason in failure.reason
+
+
+def test_an_environment_that_ends_its_process_costs_its_own_trajectory(made):
+    runner = made(1, timeout=1.0)
+    good, bad = Trace((1, 0, 0), QUESTION, 1), Trace((2, 0, 0), QUESTION, 2)
+    assert runner.step(good, [], "a").result().observation == "a 1"
+    crash, hang = runner.step(bad, [], "exit").result(), runner.step(bad, [], "hang").result()
+    assert (crash.kind, hang.kind) == ("crash", "timeout")
+    (wide,) = play(runner, 3, ["wide"])
+    assert wide.kind == "invalid" and "bytes" in wide.reason
+    assert runner.step(good, [("a", "a 1")], "b").result().observation == "a b 1"
+
+
+def test_an_environment_that_does_something_else_again_is_lost(made):
+    runner = made(1, forgets=True)
+    good = Trace((1, 0, 0), QUESTION, 1)
+    seen = runner.step(good, [], "a").result().observation
+    assert seen != f"a {os.getpid()}"
+    play(runner, 2, ["exit"])
+    lost = runner.step(good, [("a", seen)], "b").result()
+    assert lost.kind == "invalid" and "repeated actions" in lost.reason
+
+
+def test_a_task_judges_or_has_environments(tmp_path):
+    path = tmp_path / "neither.py"
+    path.write_text(TASK.replace("def environment", "def surroundings"))
+    with pytest.raises(UsageError, match=r"lacks verify \(or environment\)"):
+        tasks.build(f"{path}:build")

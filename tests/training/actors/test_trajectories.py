@@ -1,0 +1,213 @@
+"""Trajectories of scripted policies: their tokens, rewards and turns, and environments that fail."""
+
+import collections
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from grre_jax import rollouts, sampling, tasks
+from grre_jax.tasks import Question
+from grre_jax.tasks.environments import InProcessEnvironments, Step, make_runner
+from grre_jax.tasks.pool import TaskSpec
+from grre_jax.training.actors.trajectories import Play, environment_seed, prompts
+
+LIMITS = sampling.Limits(turns=4, tokens=64)
+
+
+def sampled(play, prompt, position, scripts, ended=True):
+    """Finished trajectories of a question, of a policy that writes these texts."""
+    address, found = sampling.Address(position), []
+    for sample, script in enumerate(scripts):
+        tokens, spans, reason = [], [], "turns"
+        for turn, text in enumerate(script):
+            written = play.tokenizer.encode_completion(text)[: None if ended else -1]
+            spans.append(sampling.Turn(len(tokens), len(tokens) + len(written), ended))
+            tokens += written
+            observation = play.respond(address, sample, turn, written).result(120)
+            if observation is None:
+                reason = "done"
+                break
+            tokens += observation.tokens if turn + 1 < len(script) else ()
+        mask = np.zeros(len(tokens), bool)
+        for start, end, _ in spans:
+            mask[start:end] = True
+        tokens = np.array(tokens, np.int32)
+        found.append(sampling.Trajectory(address, sample, tokens, mask, {}, tuple(spans), reason))
+    return found
+
+
+def group(play, question, position, scripts, **options):
+    prompt = play.open(question, position)
+    found = sampled(play, prompt, position, scripts, **options)
+    fields = play.fields(question, position, found)
+    return rollouts.Group(group_id="g", prompt_tokens=prompt, **fields)
+
+
+def playing(task, samples, runner=None):
+    return Play(task, task.tokenizer, runner or InProcessEnvironments(task), 3, samples)
+
+
+def test_a_group_of_trajectories_of_different_lengths():
+    task = tasks.build("calculator")
+    question = Question("calculator/37+58*19", "37+58*19", "1805")
+    right, wrong, cut = ["37+58=", "95*19=", "1805"], ["1805="], ["7", "8"]
+    made = group(playing(task, 3), question, 5, [right, wrong, cut])
+    assert made.prompt == "37+58*19"
+    assert task.tokenizer.decode(made.prompt_tokens) == "37+58*19>"
+    assert made.texts == ["37+58=$95>95*19=$1805>1805$", "1805=$", "7$"]
+    assert [task.tokenizer.decode(part) for part in np.split(made.tokens, made.offsets[1:-1])] == (
+        made.texts
+    )
+    assert made.rewards.tolist() == [1, 0, 0] and made.correct.tolist() == [True, False, False]
+    assert made.finish_reasons == ["done", "turns", "done"]
+    assert made.turns(0) == made.turns(0, "turn_texts") == [(0, 7), (10, 17), (22, 27)]
+    assert made.turn_rewards.tolist() == [0, 0, 1, 0, 0]
+    assert (made.environment, made.environment_version) == ("calculator", "1")
+    assert made.environment_seed == environment_seed(3, 5, 0) != environment_seed(3, 5, 1)
+    assert "".join(np.array(list(made.texts[0]))[made.mask[:27] != 0]) == "37+58=$95*19=$1805$"
+
+
+def test_turns_that_were_cut_have_no_end_token():
+    task = tasks.build("guess_number")
+    question, game = task.question(0), task.environment()
+    game.reset(question, environment_seed(3, 0, 0))
+    guesses = ["?", str(game.hidden), "1"]
+    made = group(playing(task, 1), question, 0, [guesses], ended=False)
+    assert made.texts == [f"??{game.hidden}"] and made.rewards.tolist() == [1]
+    assert made.turns(0) == [(0, 1), (2, 3)] and made.mask.tolist() == [1, 0, 1]
+
+
+def test_halving_finds_every_number_in_four_guesses():
+    """The game's bound, and that its number depends on the seed alone."""
+    task, hidden = tasks.build("guess_number"), collections.Counter()
+    for position in range(40):
+        question, seed = task.question(position), environment_seed(0, position, 0)
+        games = [task.environment(), task.environment()]
+        assert games[0].reset(question, seed) == games[1].reset(question, seed)
+        low, high = 0, 9
+        for _ in range(4):
+            guess = (low + high) // 2
+            said = games[0].step(str(guess))
+            assert said == games[1].step(str(guess))
+            if said.done:
+                break
+            low, high = (low, guess - 1) if said.observation == "<" else (guess + 1, high)
+        assert said == Step(reward=1.0, done=True)
+        hidden[guess] += 1
+    assert len(hidden) > 7
+
+
+def test_a_demonstration_is_the_trajectory_of_its_turns():
+    task = tasks.build("calculator", flaw=0.5)
+    play, right = playing(task, 1), 0
+    for position in range(20):
+        question = task.question(position)
+        turns = task.demonstration(question, environment_seed(3, position, 0))
+        fields = play.demonstration(question, position, turns)
+        again = group(play, question, position, [turns])
+        assert rollouts.Group(group_id="g", **fields) == again
+        right += int(again.rewards[0])
+        assert (again.rewards[0] == 1) == (len(turns) == 3)
+    assert 0 < right < 20
+
+
+BAD = """
+import os, time
+from grre_jax.tasks import CharTokenizer, Question
+
+class Bad:
+    name, tokenizer = "bad", CharTokenizer("abcdefghijklmnopqrstuvwxyz?!$")
+    def question(self, position): return Question(f"q{position}", "?", "1")
+    def evaluation(self, count): return [self.question(0)]
+    def environment(self): return World()
+
+class World:
+    def reset(self, question, seed):
+        if question.prompt == "!": raise ValueError("no beginning")
+        return [{"role": "user", "content": question.prompt}]
+    def step(self, action): return getattr(self, action)()
+    def good(self): return "go", 0.5, False, {"n": 1}
+    def over(self): return "", 1.0, True, {}
+    def unknown(self): return "A", 0.0, False, {}
+    def raises(self): raise ValueError("no")
+    def nan(self): return "", float("nan"), False, {}
+    def long(self): return "x" * 10_000_000, 0.0, False, {}
+    def bytes(self): return b"x", 0.0, False, {}
+    def hang(self): time.sleep(1000)
+    def exit(self): os._exit(3)
+
+def build(): return Bad()
+"""
+KINDS = {
+    **dict.fromkeys(("raises",), ("error", "ValueError: no")),
+    "unknown": ("invalid", "cannot be encoded"),
+    "nan": ("invalid", "finite"),
+    "long": ("invalid", "10,000,000 characters"),
+    "bytes": ("invalid", "no text"),
+    "hang": ("timeout", "no answer within"),
+    "exit": ("crash", "status 3"),
+}
+
+
+@pytest.fixture
+def bad(tmp_path):
+    path = tmp_path / "bad.py"
+    path.write_text(BAD)
+    return TaskSpec(f"{path}:build")
+
+
+def test_a_thousand_bad_environments_cost_their_trajectories_alone(bad):
+    task = tasks.build(bad.name)
+    runner = make_runner(task, bad, processes=1, timeout=2.0)
+    often = [name for name in KINDS if name not in ("hang", "exit")]
+    try:
+        play = playing(task, 8, runner)
+        for position in range(125):
+            worst = ["hang", "exit"] if position == 60 else []
+            names = (often * 2)[: 6 - len(worst)] + worst
+            scripts = [["good", name] for name in names] + [["good", "over"], ["over"]]
+            made = group(play, task.question(position), position, scripts)
+            assert made.finish_reasons == ["failed"] * 6 + ["done"] * 2
+            assert made.rewards.tolist() == [0] * 6 + [1.5, 1]
+            assert made.turn_rewards.tolist() == [0.5, 0] * 6 + [0.5, 1, 1]
+            kinds, reasons = made.extra["verify_failures"], made.extra["environment_failures"]
+            assert kinds == [KINDS[name][0] for name in names] + ["", ""]
+            assert all(KINDS[n][1] in r for n, r in zip(names, reasons, strict=False))
+            assert made.extra["turn_infos"][-2] == [{"n": 1}, {}]
+        assert not play._played
+    finally:
+        runner.close()
+
+
+def test_an_environment_that_does_not_begin_fails_its_group(bad):
+    task = tasks.build(bad.name)
+    made = group(playing(task, 2), Question("q", "!", ""), 0, [["good"], ["over"]])
+    assert made.prompt_tokens.tolist() == [task.tokenizer.eos_ids[0]] and made.prompt == ""
+    assert made.finish_reasons == ["failed"] * 2 and made.rewards.tolist() == [0, 0]
+    assert made.extra["environment_failures"] == ["ValueError: no beginning"] * 2
+
+
+def test_prompts_of_tasks_with_environments_and_without():
+    for name in ("calculator", "arithmetic"):
+        task = tasks.build(name)
+        questions = [task.question(position) for position in range(2)]
+        found = list(prompts(task, task.tokenizer, InProcessEnvironments(task), 0, questions))
+        assert [question for question, _ in found] == questions
+        shown = [task.tokenizer.decode(tokens) for _, tokens in found]
+        assert shown == [q.prompt.removesuffix(">") + ">" for q in questions]
+
+
+def test_the_agent_of_the_page_walks_to_its_room(tmp_path):
+    page = (Path(__file__).parents[3] / "docs" / "environments.md").read_text()
+    source = re.search(r"```python\n(.*?)```", page, re.DOTALL)[1]
+    (tmp_path / "corridor.py").write_text(source)
+    assert len(source.splitlines()) <= 60
+    task = tasks.build(f"{tmp_path / 'corridor.py'}:build", seed=1, rooms=4)
+    question = task.question(0)
+    made = group(playing(task, 2), question, 0, [["r"] * 4, ["l"] * 4], ended=False)
+    goal, room = map(int, made.prompt.split("#"))
+    assert goal == int(question.answer) != room
+    assert made.rewards.tolist() == [float(goal > room), float(goal < room)]
+    assert made.turn_counts.max() == 4 and made.turn_counts.min() == abs(goal - room)

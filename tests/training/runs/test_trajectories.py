@@ -1,0 +1,118 @@
+"""A run whose completions are trajectories: sampled, stored, trained on, resumed, and split into
+roles.
+"""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from grre_jax import config as c
+from grre_jax import rollouts
+from grre_jax.cli.entry import main
+from grre_jax.errors import UsageError
+from grre_jax.planner.compile import compile_run
+from grre_jax.training.evaluation.load_scorer import find_scorer
+from grre_jax.training.loop import train
+from grre_jax.training.roles import ExplorerRole, explore_run, learn
+
+from ...run_processes import bits, log
+from ..test_roles import groups, quiet, together
+
+pytestmark = pytest.mark.usefixtures("no_reports")
+
+
+@pytest.fixture(scope="module")
+def config(make_config, tmp_path_factory):
+    return make_config(
+        tmp_path_factory.mktemp("trajectories"),
+        task=c.TaskConfig("calculator", {"operands": 2, "digits": 1, "flaw": 0.5}),
+        sampling=c.SamplingConfig(
+            group_size=4,
+            max_prompt_tokens=4,
+            max_new_tokens=12,
+            max_turns=3,
+            max_turn_tokens=5,
+            prompts_per_call=4,
+        ),
+        regime=c.Regime(sync_interval=2),
+        training=c.TrainingConfig(steps=4, prompts_per_step=4),
+        evaluation=c.EvaluationConfig(every=2, questions=4, num_samples=4, greedy=False),
+        checkpoint=c.CheckpointConfig(every=2),
+    )
+
+
+@pytest.fixture(scope="module")
+def run(config):
+    return train(config)
+
+
+def test_groups_are_trajectories_with_the_log_probs_of_their_policy(run):
+    found = [g for g in rollouts.read(run / "rollouts") if g.policy_version.max() == 0]
+    assert len(found) == 8 and all(g.environment == "calculator" for g in found)
+    assert max(g.turn_counts.max() for g in found) > 1
+    assert all(g.lengths.max() <= 12 and g.turn_counts.max() <= 3 for g in found)
+    assert {r for g in found for r in g.finish_reasons} <= {"done", "turns", "tokens"}
+    scores = find_scorer(f"{run}:0").score(found, 1.0)
+    for group, score in zip(found, scores, strict=True):
+        assert np.abs(np.where(group.mask, score - group.behavior_logprobs, 0)).max() < 1e-4
+        assert not group.behavior_logprobs[group.mask == 0].any()
+
+
+def test_warm_start_trajectories_have_their_observations_masked(run):
+    found = list(rollouts.read(run / "warm_start"))
+    called = [g for g in found if g.turn_counts[0] == 2]
+    assert 0 < len(called) < len(found)
+    assert all(("=$" in g.texts[0]) == (not g.mask.all()) == (g in called) for g in found)
+
+
+def test_a_run_that_was_stopped_goes_on_with_the_same_trajectories(config, run, tmp_path):
+    half = dataclasses.replace(config, run_dir=str(tmp_path))
+    train(dataclasses.replace(half, training=dataclasses.replace(half.training, steps=2)))
+    again = train(half, resume=True)
+    assert groups(again) == groups(run)
+    assert (log(again), bits(again)) == (log(run), bits(run))
+
+
+def test_a_learner_and_two_explorers_are_the_run_of_one_process(config, run, tmp_path):
+    config = dataclasses.replace(config, run_dir=str(tmp_path))
+    together(
+        lambda: learn(config, console=quiet()),
+        lambda: explore_run(config, ExplorerRole("a", 0, 2), console=quiet()),
+        lambda: explore_run(config, ExplorerRole("b", 1, 2), console=quiet()),
+    )
+    split = config.folder
+    assert groups(split) == groups(run)
+    assert (log(split), bits(split)) == (log(run), bits(run))
+
+
+def test_environments_in_processes_give_the_same_trajectories(config, run, tmp_path):
+    """The order of their answers changes which rows decode together, and so rounding alone."""
+    pooled = dataclasses.replace(
+        config,
+        run_dir=str(tmp_path),
+        task=dataclasses.replace(config.task, verify_processes=2),
+        training=dataclasses.replace(config.training, steps=1),
+    )
+    for address, group in groups(train(pooled)).items():
+        other = groups(run)[address]
+        assert group.tokens.tolist() == other.tokens.tolist() and group.texts == other.texts
+        assert group.rewards.tolist() == other.rewards.tolist()
+        assert np.abs(group.behavior_logprobs - other.behavior_logprobs).max() < 1e-5
+
+
+def test_what_cannot_be_done_with_trajectories_is_named(config, run, capsys):
+    with pytest.raises(UsageError, match="sampler, evaluation.*--program step"):
+        compile_run(config, "v5e:2x2")
+    sampling = dataclasses.replace(config.sampling, cache_dtype="int8")
+    with pytest.raises(UsageError, match="sampling.cache_dtype int8 is not supported"):
+        train(dataclasses.replace(config, sampling=sampling, run_dir=str(run / "int8")))
+    folders = [str(run / "rollouts"), "--output", str(run / "judged")]
+    assert main(["rollouts", "reverify", *folders, "--task", "calculator"]) != 0
+    assert "has environments" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["agent_calculator", "agent_guess"])
+def test_shipped_agents_are_explained(name, capsys):
+    assert main(["explain", f"configs/{name}.py"]) == 0
+    assert "18 to 19" in capsys.readouterr().out
