@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
@@ -59,16 +60,32 @@ def encoded_prompt(question: Question, tokenizer: Tokenizer, limit: int, vocab: 
     return tokens
 
 
-class _Drawn(NamedTuple):
-    """One call's completions on the host; the call is padded to its shape."""
+class Drawn(NamedTuple):
+    """One call's completions on the host, not yet judged; the call is padded to its shape.
+
+    Attributes:
+        questions: of the call.
+        positions: in the prompt stream.
+        prompts: [questions, max_prompt_tokens] token ids.
+        lengths: [questions] tokens of each prompt.
+        samples: as drawn, not yet cut at stop strings; zeros for rows of other processes.
+        own: rows of this process, padding included.
+        recorded: those of them that become groups.
+        attempt: of the draws.
+        dtype: of the log-probs.
+        rewards: [questions, samples], zeros for rows of other processes; None for a judge's.
+    """
 
     questions: list[Question]
     positions: list[int]
-    prompts: np.ndarray  # [questions, max_prompt_tokens] token ids
-    lengths: np.ndarray  # [questions]
-    samples: sampling.Samples  # zeros for rows of other processes
-    own: np.ndarray  # rows of this process, padding included
-    recorded: np.ndarray  # those of them that become groups
+    prompts: np.ndarray
+    lengths: np.ndarray
+    samples: sampling.Samples
+    own: np.ndarray
+    recorded: np.ndarray
+    attempt: int
+    dtype: str
+    rewards: np.ndarray | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,7 +102,8 @@ class Explorer:
         purpose: purpose of the draws among the run's.
         judge: of completions whose reward is not computed on the device; the task's own verifier in
             this process if None.
-        watch: counts the seconds of preparing weights, of drawing and of verification.
+        watch: counts the seconds of preparing weights, of drawing, and of waiting for
+            verification.
         rows: completions decoded side by side on each device that prompts are cut over, if
             sampling.max_concurrent is 0.
     """
@@ -110,7 +128,8 @@ class Explorer:
         policy_version: int,
         attempt: int = 0,
     ) -> list[Group]:
-        """Samples, verifies and records one group per question.
+        """Samples, verifies and records one group per question. A call is verified while the next
+        one is sampled.
 
         The processes of a run sample together. Each encodes, verifies and returns its own rows of
         every call.
@@ -134,41 +153,40 @@ class Explorer:
         size = call_of(self.config, len(questions)).filled(meshes.row_devices(self.mesh))
         cuts = [slice(start, start + size) for start in range(0, len(questions), size)]
         calls = [(questions[cut], positions[cut]) for cut in cuts]
-        return self.sample_calls(
-            params, calls, size, policy_version=policy_version, attempt=attempt
-        )
+        with ThreadPoolExecutor(1) as verifier:
+            drawn = self.draw(params, calls, size, attempt)
+            judged = [verifier.submit(self.judged, call, policy_version) for call in drawn]
+            with self.watch("verification"):
+                return [group for call in judged for group in call.result()]
 
-    def sample_calls(
+    def draw(
         self,
         params: Any,
         calls: Sequence[tuple[Sequence[Question], Sequence[int]]],
         size: int,
-        *,
-        policy_version: int,
         attempt: int = 0,
-    ) -> list[Group]:
-        """Samples, verifies and records groups as `groups` does, for questions and positions that
-        are already cut into calls.
+    ) -> Iterator[Drawn]:
+        """Samples calls, each when it is asked for.
 
         Args:
-            params, policy_version, attempt: as for `groups`.
+            params, attempt: as for `groups`.
             calls: questions and positions of each call, at most `size`.
             size: shape of every call; padded to as many on every device.
+
+        Yields:
+            The completions of each call.
         """
         if not calls:
-            return []
+            return
         size = Call(size, self.config).filled(meshes.row_devices(self.mesh))
         model = nnx.merge(self.graph, params)
         with self.watch("weights"), meshes.use(self.mesh):
             weights = sampling.prepared(model, self.config.weight_dtype)
             weights = jax.block_until_ready(weights)
-        groups, dtype = [], str(weights.dtype)
         for questions, positions in calls:
             with self.watch("sampling"):
                 drawn = self._draw(weights, list(questions), list(positions), size, attempt)
-            with self.watch("verification"):
-                groups += self._groups(drawn, policy_version, attempt, dtype)
-        return groups
+            yield drawn
 
     def groups_on_all(
         self, params: Any, questions: Sequence[Question], positions: Sequence[int], **options: int
@@ -191,7 +209,7 @@ class Explorer:
         positions: list[int],
         size: int,
         attempt: int,
-    ) -> _Drawn:
+    ) -> Drawn:
         """Samples one call, padded to `size` questions."""
         config, cut, live = self.config, meshes.rows(self.mesh), len(questions)
         # A short call is padded with its own last prompt, so that it compiles nothing new.
@@ -223,31 +241,32 @@ class Explorer:
                 cache_dtype=config.cache_dtype or None,
             )
         own, host = processes.own_rows(cut, (size,)), processes.fetch_rows(samples, cut)
-        host = sampling.cut_at_stops(host, config.stop, self.tokenizer.decode)
-        return _Drawn(questions, positions, prompts, lengths, host, own, own[own < live])
+        asked = (questions, positions, prompts, lengths, host, own, own[own < live])
+        drawn = Drawn(*asked, attempt, str(weights.dtype))
+        return drawn._replace(rewards=self._in_graph_rewards(drawn))
 
-    def _groups(self, drawn: _Drawn, policy_version: int, attempt: int, dtype: str) -> list[Group]:
-        """Returns the judged groups of a call."""
-        host, count = drawn.samples, self.config.group_size
-        stops = StopStrings(self.config.stop, self.tokenizer.decode)
+    def judged(self, drawn: Drawn, policy_version: int) -> list[Group]:
+        """Returns the judged groups of a call; runs nothing on the devices, in any thread."""
+        decode, count = self.tokenizer.decode, self.config.group_size
+        host = sampling.cut_at_stops(drawn.samples, self.config.stop, decode)
+        stops = StopStrings(self.config.stop, decode)
 
         def text(i: int, k: int) -> str:
-            return stops.cut(self.tokenizer.decode(host.tokens[i, k, : host.lengths[i, k]]))[0]
+            return stops.cut(decode(host.tokens[i, k, : host.lengths[i, k]]))[0]
 
         texts = [[text(i, k) for k in range(count)] for i in drawn.recorded]
-        rewards = self._in_graph_rewards(drawn)
-        if rewards is None:
+        if drawn.rewards is None:
             asked = [drawn.questions[i] for i in drawn.recorded]
             judged = self._judge(list(zip(asked, texts, strict=True)))
         else:
-            judged = [Judged(rewards[i], {}, [""] * count) for i in drawn.recorded]
+            judged = [Judged(drawn.rewards[i], {}, [""] * count) for i in drawn.recorded]
         settings, others = stored_settings(self.config)
         common = settings | {
-            "attempt": attempt,
+            "attempt": drawn.attempt,
             "task": self.task.name,
             "policy_version": np.full(count, policy_version),
             "seed": self.seed,
-            "logprob_dtype": dtype,
+            "logprob_dtype": drawn.dtype,
             "engine": self.config.engine,
         }
         groups = []
@@ -255,7 +274,7 @@ class Explorer:
             question, position = drawn.questions[i], int(drawn.positions[i])
             keep = np.arange(host.tokens.shape[-1]) < host.lengths[i][:, None]
             group = Group(
-                group_id=f"{policy_version}:{position}:{attempt}",
+                group_id=f"{policy_version}:{position}:{drawn.attempt}",
                 position=position,
                 question_id=question.question_id,
                 prompt=question.prompt,
@@ -290,7 +309,7 @@ class Explorer:
             return None
         return _compiled(reward)
 
-    def _in_graph_rewards(self, drawn: _Drawn) -> np.ndarray | None:
+    def _in_graph_rewards(self, drawn: Drawn) -> np.ndarray | None:
         """Returns [questions, samples] rewards of the own rows (0 elsewhere) computed on the
         device; None if the task has no such reward, or stop strings cut the text.
         """
