@@ -3,7 +3,7 @@
 """
 
 from grre_jax.models.source import ModelSource
-from grre_jax.parallel.mesh import MeshConfig
+from grre_jax.parallel.mesh import MeshConfig, SamplerMeshConfig
 from grre_jax.reporting.config import LoggingConfig
 from grre_jax.sampling.config import SamplingConfig
 from grre_jax.tasks.config import TaskConfig
@@ -34,6 +34,7 @@ __all__ = [
     "parse_range",
     "Regime",
     "RESUMABLE_FIELDS",
+    "SamplerMeshConfig",
     "SamplingConfig",
     "Schedule",
     "TaskConfig",

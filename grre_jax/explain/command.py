@@ -88,6 +88,7 @@ def explanation(config: Config, steps: int) -> dict[str, Any]:
             "steps": steps,
             "regime": config.regime.described if config.samples else None,
             "samples": config.samples,
+            "sampler_devices": config.mesh.sampler.devices,
         },
         "step": _composition(config),
         "rows": [dataclasses.asdict(row) for row in rows],
@@ -131,8 +132,9 @@ def _parts(report: dict[str, Any]) -> Iterator[Any]:
         yield make_table(_COLUMNS, _stretches(report["rows"]), "What each step trains on")
         yield f"{report['sampling_versions']} of {run['steps']} policy versions sample."
     if version := report["version"]:
+        who = f"{run['sampler_devices']} devices" if run["sampler_devices"] else "explorers"
         side = (
-            f"explorers sample {version['ahead']} steps ahead, beside the learner"
+            f"{who} sample {version['ahead']} steps ahead, beside the learner"
             if version["ahead"]
             else "sampling and training take turns"
         )

@@ -11,6 +11,7 @@ from grre_jax.explain.objective_report import acts_off_policy, moves_without_rew
 from grre_jax.objectives import Objective
 from grre_jax.objectives.parts import advantages, ratios
 from grre_jax.rollouts import logprob_checks
+from grre_jax.training.actors.calls import idle_sampler
 from grre_jax.training.config.run import Config
 from grre_jax.training.data.checks import leaked
 from grre_jax.training.data.regime import Regime
@@ -38,6 +39,8 @@ def run_warnings(config: Config, objective: Objective, first_stale: int | None) 
 
 def _regime(config: Config) -> Iterator[str]:
     regime, steps = config.regime, config.training.steps
+    if idle := idle_sampler(config, 1):
+        yield idle
     if not config.samples:
         if regime != Regime():
             yield (

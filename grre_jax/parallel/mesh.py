@@ -11,7 +11,7 @@ import contextlib
 import contextvars
 import dataclasses
 from collections.abc import Iterator
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import jax
@@ -66,6 +66,33 @@ _PLATFORM: contextvars.ContextVar[str | None] = contextvars.ContextVar("platform
 
 
 @dataclasses.dataclass(frozen=True)
+class SamplerMeshConfig:
+    """Sizes of the axes of a mesh of the sampler's own. Their product is the number of devices that
+    sample while the others train; `MeshConfig` has those of the others.
+
+    Args:
+        data (at least 0): parts of a call's rows, each with its own copy of the parameters; 0: the
+            devices that train sample too, in turn.
+        fsdp (at least 1): devices over which parameters and rows are both cut.
+        tensor (at least 1): devices over which heads, hidden units and vocabulary are cut.
+    """
+
+    data: int = 0
+    fsdp: int = 1
+    tensor: int = 1
+
+    def __post_init__(self):
+        at_least(self, data=0, fsdp=1, tensor=1)
+        if not self.data and self.fsdp * self.tensor > 1:
+            raise unexpected("data", "at least 1 for a mesh of the sampler's own", self.data)
+
+    @property
+    def devices(self) -> int:
+        """Number of devices."""
+        return self.data * self.fsdp * self.tensor
+
+
+@dataclasses.dataclass(frozen=True)
 class MeshConfig:
     """Sizes of the axes of the device mesh; their product is the number of devices.
 
@@ -81,6 +108,7 @@ class MeshConfig:
     fsdp: int = 1
     tensor: int = 1
     sequence: int = 1
+    sampler: SamplerMeshConfig = SamplerMeshConfig()
 
     def __post_init__(self):
         at_least(self, fsdp=1, tensor=1, sequence=1)
@@ -89,26 +117,76 @@ class MeshConfig:
 
 
 def make_mesh(config: MeshConfig, devices: list[jax.Device] | None = None) -> Mesh:
-    """Returns the device mesh.
+    """Returns the device mesh: of the learner, if the sampler has one of its own.
 
     Args:
         config: sizes of the axes.
-        devices: all visible devices if None.
+        devices: all visible devices if None. The sampler's are the last of them.
 
     Raises:
         ValueError: the axes do not multiply to the number of devices.
     """
-    devices = jax.devices() if devices is None else devices
+    devices, own = jax.devices() if devices is None else devices, config.sampler
+    count = len(devices) - own.devices
+    if count < 1:
+        raise ValueError(
+            f"mesh.sampler: expected fewer than the {len(devices)} visible devices, got data="
+            f"{own.data} x fsdp={own.fsdp} x tensor={own.tensor}: lower mesh.sampler.data"
+        )
     others = config.fsdp * config.tensor * config.sequence
-    data = len(devices) // others if config.data == -1 else config.data
+    data = count // others if config.data == -1 else config.data
     shape = (data, config.fsdp, config.tensor, config.sequence)
-    if np.prod(shape) != len(devices):
+    if np.prod(shape) != count:
+        left = f" less the {own.devices} of mesh.sampler" if own.devices else ""
         raise ValueError(
             f"mesh data={data} x fsdp={config.fsdp} x tensor={config.tensor} x"
-            f" sequence={config.sequence} does not make the {len(devices)} visible devices: change"
-            " the mesh fields"
+            f" sequence={config.sequence} does not make the {len(devices)} visible devices{left}:"
+            " change the mesh fields"
         )
+    return _mesh(shape, devices[:count])
+
+
+def sampler_mesh(
+    config: MeshConfig, learner: Mesh, devices: list[jax.Device] | None = None
+) -> Mesh:
+    """Returns the mesh of the sampler's own devices; `learner`, their mesh, without any.
+
+    Args:
+        config: sizes of the axes.
+        learner: result of `make_mesh`.
+        devices: all visible devices if None.
+
+    Raises:
+        ValueError: neither side's devices can hold the other's layout of the parameters.
+    """
+    own = config.sampler
+    if not own.devices:
+        return learner
+    devices = jax.devices() if devices is None else devices
+    mesh = _mesh((own.data, own.fsdp, own.tensor, 1), devices[-own.devices :])
+    if not (_holds(mesh, learner) or _holds(learner, mesh)):
+        raise ValueError(
+            f"mesh.sampler: expected devices in multiples of {config.fsdp * config.tensor}, the"
+            f" learner's fsdp x tensor, or an fsdp x tensor that divides its {learner.size}"
+            f" devices, got data={own.data} x fsdp={own.fsdp} x tensor={own.tensor}: change"
+            " mesh.sampler"
+        )
+    return mesh
+
+
+def _mesh(shape: tuple[int, ...], devices: list[jax.Device]) -> Mesh:
     return jax.make_mesh(shape, AXES, devices=devices, axis_types=(AxisType.Auto,) * len(AXES))
+
+
+def _holds(mesh: Mesh, other: Mesh) -> bool:
+    """True if parameters can be laid out over the devices of a mesh as they are over another."""
+    return mesh.size % (other.shape["fsdp"] * other.shape["tensor"]) == 0
+
+
+def _like(mesh: Mesh, other: Mesh) -> Mesh:
+    """The devices of a mesh, with the layout of parameters that another one has."""
+    cut = (other.shape["fsdp"], other.shape["tensor"], 1)
+    return Mesh(mesh.devices.reshape(-1, *cut), AXES, axis_types=(AxisType.Auto,) * len(AXES))
 
 
 def row_devices(mesh: Mesh) -> int:
@@ -172,6 +250,45 @@ def tree_shardings(tree: Any, mesh: Mesh) -> Any:
         )
 
     return jax.tree_util.tree_map_with_path(one, tree)
+
+
+def laid_out(tree: Any, mesh: Mesh) -> Any:
+    """Returns a tree of parameters laid out over the mesh; arrays that are so already are not
+    copied.
+    """
+    leaves, structure = jax.tree.flatten(tree)
+    shardings = jax.tree.leaves(tree_shardings(tree, mesh))
+    away = [i for i, x in enumerate(leaves) if x.sharding != shardings[i]]
+    if away:
+        move = _mover(tuple(shardings[i] for i in away))
+        for i, x in zip(away, move(*(leaves[i] for i in away)), strict=True):
+            leaves[i] = x
+    return jax.tree.unflatten(structure, leaves)
+
+
+@lru_cache(maxsize=8)
+def _mover(shardings: tuple[NamedSharding, ...]) -> Any:
+    return jax.jit(lambda *xs: xs, out_shardings=shardings)
+
+
+def sent(tree: Any, learner: Mesh, sampler: Mesh) -> Any:
+    """Copies parameters to the sampler's devices, from device to device: in the learner's layout,
+    or in the sampler's if those devices cannot hold that. `laid_out` does the rest; this runs no
+    program on the sampler's devices, whose programs another thread starts.
+
+    Args:
+        tree: parameters, laid out over the learner's mesh.
+        learner, sampler: meshes without a device in common, from `make_mesh` and `sampler_mesh`.
+
+    Returns:
+        The tree on the sampler's devices.
+    """
+    wanted = sampler
+    if _holds(sampler, learner):
+        wanted = _like(sampler, learner)
+    else:
+        tree = laid_out(tree, _like(learner, sampler))
+    return jax.device_put(tree, tree_shardings(tree, wanted))
 
 
 @contextlib.contextmanager

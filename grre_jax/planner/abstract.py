@@ -30,7 +30,7 @@ from grre_jax.sampling.params import SamplingParams
 from grre_jax.training import build
 from grre_jax.training import optimizer as training_optimizer
 from grre_jax.training import state as training_state
-from grre_jax.training.actors.calls import Call
+from grre_jax.training.actors.calls import SAMPLER_COPIES, STATE_COPIES, Call
 from grre_jax.training.config.run import Config
 from grre_jax.training.data.pack import BatchShape, PackedBatch, pack
 from grre_jax.training.step import make_train_step
@@ -50,6 +50,8 @@ class AbstractRun:
         objective: as in a run.
         model: shape of the model.
         frozen: parameters that are not trained, as those of the state.
+        sampler_mesh: devices that sample; `mesh` unless they are the sampler's own.
+        copies: of the parameters that `mesh` holds while it samples.
     """
 
     config: Config
@@ -61,6 +63,19 @@ class AbstractRun:
     objective: objectives.Objective
     model: models.ModelConfig
     frozen: Any
+    sampler_mesh: Mesh
+    copies: int = STATE_COPIES
+
+    @property
+    def sampler(self) -> AbstractRun:
+        """The run as it is on the devices that sample."""
+        if self.sampler_mesh is self.mesh:
+            return self
+        mesh, of_run = self.sampler_mesh, (self.state.params, self.frozen)
+        params, frozen = (placed(tree, mesh) for tree in of_run)
+        state = dataclasses.replace(self.state, params=params)
+        own = {"mesh": mesh, "state": state, "frozen": frozen, "copies": SAMPLER_COPIES}
+        return dataclasses.replace(self, **own)
 
     def lower_step(self) -> jax.stages.Lowered:
         """The train step of the run, lowered for the mesh."""
@@ -134,6 +149,7 @@ def abstract_run(config: Config, devices: list[Any]) -> AbstractRun:
     objective = build.build_objective(config)
     try:
         mesh = parallel.make_mesh(config.mesh, devices)
+        sampler_mesh = parallel.sampler_mesh(config.mesh, mesh, devices)
         shape = build.batch_shape(config, mesh)
     except ValueError as error:
         raise UsageError(str(error)) from error
@@ -167,6 +183,7 @@ def abstract_run(config: Config, devices: list[Any]) -> AbstractRun:
         objective,
         model.config,
         frozen,
+        sampler_mesh,
     )
 
 

@@ -24,7 +24,13 @@ from grre_jax.planner.program import costs, roofline
 from grre_jax.sampling.distributions.distribution import idle_scopes
 from grre_jax.sampling.memory import USABLE
 from grre_jax.tasks.environments import is_environment
-from grre_jax.training.actors.calls import Call, evaluation_calls, fitting, training_calls
+from grre_jax.training.actors.calls import (
+    Call,
+    evaluation_calls,
+    fitting,
+    idle_sampler,
+    training_calls,
+)
 from grre_jax.training.config.run import Config
 
 # What the runtime keeps of a chip's memory: the compiler calls 15.75 GiB of v5e's 16 available.
@@ -136,9 +142,16 @@ def compile_run(
                 f" trajectories ({', '.join(sampling)}) are not predicted: give --program step"
             )
     slice_ = topology(name)
+    # One process has a host, of v5e up to eight chips, which this compiler calls two.
+    hosts = {device.process_index for device in slice_.devices} if len(slice_.devices) > 8 else {0}
+    if idle := idle_sampler(config, len(hosts)):
+        raise UsageError(idle)
     run = abstract_run(config, slice_.devices)
-    known = {program: call and call_on(run, slice_, call) for program, call in known.items()}
-    shapes = {program: run.shape_of(call) if call else None for program, call in known.items()}
+    on = {program: run.sampler if program == "sampler" else run for program in known}
+    known = {name: call and call_on(on[name], slice_, call) for name, call in known.items()}
+    shapes = {
+        name: (on[name].mesh, call and on[name].shape_of(call)) for name, call in known.items()
+    }
     if not programs:  # an evaluation that samples in training's shape is training's program
         known = {
             program: call
@@ -148,7 +161,7 @@ def compile_run(
     return (
         slice_,
         run,
-        [_report(program, run, slice_, known[program]) for program in programs or known],
+        [_report(name, on[name], slice_, known[name]) for name in programs or known],
     )
 
 
@@ -164,7 +177,7 @@ def _has_environments(config: Config) -> bool:
 def call_on(run: AbstractRun, slice_: Topology, call: Call) -> Call:
     """Returns a call as the run makes it on the slice: with as many rows as fit."""
     capacity = USABLE * (slice_.chip.hbm_bytes - RESERVED_BYTES)
-    rows = fitting(run.config, call.settings, run.model, run.mesh, capacity)
+    rows = fitting(run.config, call.settings, run.model, run.mesh, capacity, run.copies)
     return dataclasses.replace(call, rows=rows)
 
 
@@ -222,7 +235,7 @@ def _report(program: str, run: AbstractRun, slice_: Topology, call: Call | None 
     memory = _memory(run, program, compiled.memory_analysis())
     idle = idle_scopes(call.settings) if call else ()
     cost = roofline.analyse(compiled.as_text(), slice_.torus(run.mesh), idle)
-    mfu = model_flops / (cost.seconds * len(slice_.devices) * slice_.chip.peak_flops)
+    mfu = model_flops / (cost.seconds * run.mesh.devices.size * slice_.chip.peak_flops)
     fits = memory.total <= capacity
     words = () if fits else advice(run, program, memory, call)
     return Report(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from jax.sharding import Mesh
+
 from grre_jax.planner.abstract import AbstractRun
 from grre_jax.planner.compile import ASSUMPTIONS, RESERVED_BYTES, Report, call_on
 from grre_jax.planner.hardware.topology import Topology
@@ -26,6 +28,7 @@ def as_dict(
         "topology": slice_.name,
         "chips": len(slice_.devices),
         "mesh": dict(run.mesh.shape),
+        "sampler_mesh": dict(run.sampler_mesh.shape),
         "parameters": run.model.num_parameters,
         "assumptions": list(ASSUMPTIONS),
         "programs": [_program(report, slice_) for report in reports],
@@ -40,7 +43,7 @@ def _curve(slice_: Topology, run: AbstractRun) -> list[Point]:
     return [
         point
         for call in training_calls(run.config)[:1]
-        for point in curve(run, slice_, call_on(run, slice_, call), capacity)
+        for point in curve(run.sampler, slice_, call_on(run.sampler, slice_, call), capacity)
     ]
 
 
@@ -80,10 +83,9 @@ def as_text(
 ) -> str:
     """The result for a reader."""
     chip, shape = slice_.chip, run.shape
-    axes = (
-        " x ".join(f"{axis} {size}" for axis, size in run.mesh.shape.items() if size > 1)
-        or "one device"
-    )
+    axes = _axes(run.mesh)
+    if run.sampler_mesh is not run.mesh:
+        axes += f", the sampler's {_axes(run.sampler_mesh)}"
     lines = [
         (
             f"{run.config.name} on {slice_.name}: {len(slice_.devices)} chips of"
@@ -101,6 +103,10 @@ def as_text(
     lines += ["", *_step_lines(step)] if step else []
     lines += ["", *_curve_lines(points)] if points else []
     return "\n".join([*lines, "", "assumed: " + "; ".join(ASSUMPTIONS) + "."])
+
+
+def _axes(mesh: Mesh) -> str:
+    return " x ".join(f"{axis} {n}" for axis, n in mesh.shape.items() if n > 1) or "one device"
 
 
 def _lines(report: Report, slice_: Topology) -> list[str]:
@@ -158,8 +164,9 @@ def _step_lines(step: RLStep) -> list[str]:
             f" {100 * values['mfu']:.1f}%"
         )
 
+    in_turn = "whole step, sampling and training in turn"
     lines = [
-        cost("whole step, sampling and training in turn on these chips", step.summary()),
+        cost(in_turn if step.apart else f"{in_turn} on these chips", step.summary()),
         f"  sampling {_seconds(step.sampling)}, training {_seconds(step.training)}; a version"
         f" samples for {step.interval} steps",
         *(
@@ -168,7 +175,11 @@ def _step_lines(step: RLStep) -> list[str]:
         ),
     ]
     if step.ahead:
-        name = "overlapped, the learner and explorers on a slice each"
+        name = "overlapped, " + (
+            "the learner and the sampler on chips of their own of this slice"
+            if step.apart
+            else "the learner and explorers on a slice each"
+        )
         lines.append(cost(name, step.summary(overlapped=True)))
     return lines
 

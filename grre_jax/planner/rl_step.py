@@ -55,6 +55,7 @@ class RLStep:
         tokens: that the train step computes, over all chips.
         model_flops: of sampling and training, without recomputation, over all chips.
         peak_flops: of a chip.
+        apart: the sampler has chips of its own among these (mesh.sampler).
     """
 
     parts: tuple[Part, ...]
@@ -64,6 +65,7 @@ class RLStep:
     tokens: int
     model_flops: float
     peak_flops: float
+    apart: bool = False
 
     @property
     def sampling(self) -> float:
@@ -82,7 +84,8 @@ class RLStep:
 
     @property
     def overlapped(self) -> float:
-        """Seconds where a learner and explorers have a slice each (`grre learn`, `grre explore`).
+        """Seconds where a learner and explorers have a slice each (`grre learn`, `grre explore`),
+        or the sampler chips of its own (mesh.sampler).
 
         A version samples for m steps (mS seconds) while the learner takes the n steps that do not
         need these samples (nT); the other m - n wait for them. So m steps take max(nT, mS) +
@@ -92,11 +95,11 @@ class RLStep:
         return (max(n * self.training, m * self.sampling) + (m - n) * self.training) / m
 
     def summary(self, *, overlapped: bool = False) -> dict[str, float]:
-        """Returns seconds, chip-seconds, tokens a second and chip, and MFU, in turn or overlapped
-        on twice the chips.
+        """Returns seconds, chip-seconds, tokens a second and chip, and MFU, in turn or overlapped:
+        on twice the chips, unless the sampler has chips of its own among these.
         """
         seconds = self.overlapped if overlapped else self.in_turn
-        spent = seconds * self.chips * (2 if overlapped else 1)
+        spent = seconds * self.chips * (2 if overlapped and not self.apart else 1)
         return {
             "seconds": seconds,
             "chip_seconds": spent,
@@ -158,6 +161,7 @@ def rl_step(
     sampler_flops: float,
     trainer_flops: float,
     verification: float = 0.0,
+    apart: bool = False,
 ) -> RLStep:
     """Joins the costs of a call of the sampler and of a train step.
 
@@ -168,6 +172,7 @@ def rl_step(
         tokens: of the train step.
         sampler_flops, trainer_flops: model FLOPs of a call and of a train step, over all chips.
         verification: seconds of the host for the completions of a step.
+        apart: the sampler has chips of its own among these.
     """
     share = made.calls / made.steps
     found: dict[str, Counter] = {name: Counter() for name in SAMPLING[:-1]}
@@ -186,7 +191,8 @@ def rl_step(
     ]
     parts.insert(-1, Part("verification", verification, "host"))
     flops = share * sampler_flops + trainer_flops
-    return RLStep(tuple(parts), made.steps, made.ahead, chips, tokens, flops, peak_flops)
+    times = (made.steps, made.ahead)
+    return RLStep(tuple(parts), *times, chips, tokens, flops, peak_flops, apart)
 
 
 def of_reports(
@@ -216,4 +222,5 @@ def of_reports(
         sampler_flops=sampler.model_flops,
         trainer_flops=trainer.model_flops,
         verification=completions * verify_seconds / judges,
+        apart=run.sampler_mesh is not run.mesh,
     )

@@ -106,10 +106,10 @@ def point(run: AbstractRun, slice_: Topology, call: Call, rows: int, capacity: f
         cache_dtype=shape.cache_dtype,
         tensor=tensor,
     )
-    needed = state_bytes(run.config, run.model, run.mesh) + rows * row
+    needed = state_bytes(run.config, run.model, run.mesh, run.copies) + rows * row
     dtype = call.settings.weight_dtype or str(run.model_dtype())
     needed += weights_bytes(run.model, dtype, tensor)
-    total, chips = sum(seconds.values()), len(slice_.devices) / devices
+    total, chips = sum(seconds.values()), run.mesh.devices.size / devices
     return Point(
         rows, total, rows / total / chips, needed, needed <= capacity, max(seconds, key=seconds.get)
     )

@@ -26,6 +26,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Pipe, wait
 from typing import Any
 
@@ -82,7 +83,8 @@ def make_judge(task: Task, spec: TaskSpec, *, processes: int = -1, timeout: floa
 
 
 class VerifierPool:
-    """Judges completions in several processes, which start when the first completion comes.
+    """Judges completions in several processes, which start when the first completion comes. Threads
+    may share it: one after the other is served.
 
     Args:
         spec: the task.
@@ -101,6 +103,10 @@ class VerifierPool:
         self._report = Report(spec.name)
         self._workers: list[_Worker] = []
         self._failed_starts = 0
+        self._turn = threading.Lock()
+        # What a parent's death signals is the end of the thread that started the child: this one
+        # lasts as long as the pool.
+        self._starter = ThreadPoolExecutor(1, thread_name_prefix="verifiers")
         # At the latest when this process ends.
         self._finalizer = weakref.finalize(self, _kill_all, self._workers, os.getpid())
 
@@ -134,12 +140,13 @@ class VerifierPool:
         Raises:
             UsageError, DataError: as for a call.
         """
-        try:
-            jobs = [_Job(_sent(*one), timeout) for one in asked]
-            self._run(jobs)
-        except BaseException:
-            self.close()  # what is under way would answer somebody else's question
-            raise
+        with self._turn:
+            try:
+                jobs = [_Job(_sent(*one), timeout) for one in asked]
+                self._run(jobs)
+            except BaseException:
+                self.close()  # what is under way would answer somebody else's question
+                raise
         return [job.outcome for job in jobs]
 
     def close(self) -> None:
@@ -157,7 +164,8 @@ class VerifierPool:
         while left or any(worker.job for worker in self._workers):
             wanted = len(left) + sum(worker.job is not None for worker in self._workers)
             while len(self._workers) < min(self._processes, wanted):
-                self._workers.append(_Worker(self._built_from))
+                started = self._starter.submit(_Worker, self._built_from)
+                self._workers.append(started.result())
             for worker in [worker for worker in self._workers if worker.idle][: len(left)]:
                 if worker.take(left[0]):
                     left.popleft()
@@ -252,11 +260,10 @@ class _Worker:
         self.connection, theirs = Pipe()
         lifeline, self._alive = os.pipe()  # closed by the system when this process ends
         with theirs, os.fdopen(lifeline, "rb", buffering=0):
-            # What a parent's death signals is the end of the thread that started the child.
-            parent = os.getpid() if threading.current_thread() is threading.main_thread() else 0
             fds = (theirs.fileno(), lifeline)
+            numbers = map(str, (*fds, os.getpid()))
             self.process = subprocess.Popen(
-                [sys.executable, "-c", _START, json.dumps(sys.path), *map(str, fds), str(parent)],
+                [sys.executable, "-c", _START, json.dumps(sys.path), *numbers],
                 pass_fds=fds,
                 stdin=subprocess.DEVNULL,
                 # Ctrl-C is not for it, and what it starts is killed with it.

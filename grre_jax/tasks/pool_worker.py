@@ -33,7 +33,7 @@ def main(connection: int, lifeline: int, parent: int) -> None:
     Args:
         connection: file descriptor of the two-way connection.
         lifeline: file descriptor of a pipe that ends when the pool's process does.
-        parent: the pool's process, if it is to take this one with it however it ends; 0 if not.
+        parent: the pool's process, which takes this one with it however it ends.
     """
     _end_with(lifeline, parent)
     pipe = Connection(connection)
@@ -113,7 +113,7 @@ def _end_with(lifeline: int, parent: int) -> None:
         # the first to be ended.
         with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
             file.write("1000")
-        if parent:  # the thread above cannot run while a verifier hangs in C code
-            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-            if os.getppid() != parent:
-                os._exit(1)
+        # The thread above cannot run while a verifier hangs in C code.
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(1)

@@ -69,7 +69,9 @@ DTYPES = ("float32", "bfloat16", "float16")  # of parameters and activations
 
 @dataclasses.dataclass(frozen=True)
 class Parts:
-    """The parts of a run, built from its configuration."""
+    """The parts of a run, built from its configuration; `sampler_mesh` is `mesh` itself unless the
+    sampler has devices of its own.
+    """
 
     config: Config
     task: tasks.Task
@@ -78,6 +80,7 @@ class Parts:
     objective: objectives.Objective
     mesh: Mesh
     shape: BatchShape
+    sampler_mesh: Mesh
 
     @cached_property
     def frozen(self) -> Any:
@@ -134,11 +137,12 @@ def build(config: Config) -> Parts:
     tokenizer = build_tokenizer(config, task)
     try:
         mesh = parallel.make_mesh(config.mesh)
+        sampler = parallel.sampler_mesh(config.mesh, mesh)
         shape = batch_shape(config, mesh)
     except ValueError as error:
         raise UsageError(str(error)) from error
     model = build_model(config, tokenizer, mesh)
-    return Parts(config, task, tokenizer, model, objective, mesh, shape)
+    return Parts(config, task, tokenizer, model, objective, mesh, shape, sampler)
 
 
 def build_objective(config: Config) -> objectives.Objective:

@@ -71,7 +71,7 @@ class Learner:
         self.scores: dict[str, float] = {}  # of the newest evaluation
         self.discarded = 0
         local = isinstance(self.supply, LocalSupply)
-        self.watch = self.supply.explorer.watch if local else Stopwatch()
+        self.watch = self.supply.watch if local else Stopwatch()
 
     def learn(self, state: states.TrainState, step_fn: Callable) -> states.TrainState:
         """Takes the steps from the state's to the end of the run.
@@ -164,7 +164,11 @@ class Learner:
 
         A damaged data set that this run sampled is sampled again first.
         """
-        between = partial(self._stop_if_asked, state, pending)
+
+        def between() -> None:
+            self._stop_if_asked(state, pending)
+            prefetcher.begin(step)  # once it is sealed, while later calls are sampled
+
         publish = partial(self._publish, state, pending)
         while True:
             prefetcher.settle()
@@ -209,6 +213,8 @@ class Learner:
         # The rows come first: a run killed after the checkpoint resumes beyond this step, and would
         # not write them again.
         pending.swap(int(state.step), None)
+        if isinstance(self.supply, LocalSupply):
+            self.supply.settle(int(state.step))
         processes.on_first(self.lease.check if self.lease else lambda: None)
         self.checkpoints.save(state, **options)
 

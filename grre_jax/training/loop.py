@@ -26,7 +26,7 @@ from grre_jax.training import build, run_folder
 from grre_jax.training import optimizer as training_optimizer
 from grre_jax.training import state as training_state
 from grre_jax.training.actors import registry
-from grre_jax.training.actors.calls import fitting
+from grre_jax.training.actors.calls import SAMPLER_COPIES, STATE_COPIES, fitting
 from grre_jax.training.actors.explorer import Explorer
 from grre_jax.training.actors.lease import Lease
 from grre_jax.training.actors.supply import (
@@ -152,6 +152,7 @@ def run(
             supply = None
         elif role.samples:
             supply = LocalSupply(parts, make_explorer(parts, graph), own, checkpoints)
+            stack.callback(supply.close)
         else:
             supply = ExplorerSupply(parts, folder, choose, own, checkpoints)
         own_parts = (parts, graph, choose, supply, log, checkpoints, start_params, stop, held)
@@ -200,9 +201,10 @@ def _plan(config: Config, role: Role, *, resume: bool) -> _Plan:
 def make_explorer(parts: build.Parts, graph: Any) -> Explorer:
     """Returns the explorer that samples a run's training data; `graph` is of its model."""
     config, of_run = parts.config, (parts.task, parts.tokenizer)
-    rows = fitting(config, config.sampling, parts.model.config, parts.mesh)
-    options = {"judge": parts.judge, "rows": rows}
-    return Explorer(graph, *of_run, config.sampling, parts.mesh, config.seed, **options)
+    mesh, of_call = parts.sampler_mesh, (config, config.sampling, parts.model.config)
+    copies = STATE_COPIES if mesh is parts.mesh else SAMPLER_COPIES
+    options = {"judge": parts.judge, "rows": fitting(*of_call, mesh, copies=copies)}
+    return Explorer(graph, *of_run, config.sampling, mesh, config.seed, **options)
 
 
 def _own_rollouts(config: Config) -> Source | None:
@@ -248,11 +250,12 @@ def _conclude(
 
 def _keep(parts: build.Parts, own: Source | None, role: Role) -> Keep:
     """Returns which checkpoints the run keeps: those of the configuration, and those that
-    explorers still need to sample the versions that the schedule names.
+    explorers, or devices of the sampler's own, still need to sample the versions that the schedule
+    names.
     """
     c = parts.config.checkpoint
     keep = Keep(c.keep, c.best, c.best_metric, c.best_smallest, c.keep_every)
-    if own is None or role.samples or role.free:
+    if own is None or role.free or (role.samples and parts.sampler_mesh is parts.mesh):
         return keep
     return dataclasses.replace(keep, needed=PendingVersions(parts, own).needs_checkpoint)
 

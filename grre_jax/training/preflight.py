@@ -6,6 +6,8 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
+import jax
+
 from grre_jax import reporting
 from grre_jax.errors import UsageError
 from grre_jax.machine import devices_line
@@ -14,7 +16,7 @@ from grre_jax.storage.store_path import StorePath
 from grre_jax.tasks import Question
 from grre_jax.tasks.environments import is_environment
 from grre_jax.training import build
-from grre_jax.training.actors.calls import call_of
+from grre_jax.training.actors.calls import call_of, idle_sampler
 from grre_jax.training.actors.prompts import check_prompt
 from grre_jax.training.actors.trajectories import prompts
 from grre_jax.training.config.run import Config
@@ -75,6 +77,8 @@ def check(parts: build.Parts, *, samples: bool, contains: Collection[str]) -> No
     check_best(config)
     processes.on_first(lambda: reporting.check_loggers(**sinks(config)))
     if samples:
+        if idle := idle_sampler(config, jax.process_count()):
+            raise UsageError(idle)
         check_prompts(parts)
     if config.evaluation.questions:
         check_prompts(parts, task.evaluation(config.evaluation.questions))

@@ -56,7 +56,7 @@ def create(
     """
     graph, params, _ = split(model)
     if donate:
-        return graph, fresh(laid_out(params, mesh), optimizer, mesh)
+        return graph, fresh(meshes.laid_out(params, mesh), optimizer, mesh)
     # A copy even where the layout does not change: the step donates the state, and must not take
     # the caller's model with it.
     params = jax.jit(
@@ -65,24 +65,9 @@ def create(
     return graph, fresh(params, optimizer, mesh)
 
 
-def laid_out(tree: Any, mesh: Mesh) -> Any:
-    """Returns a tree of parameters laid out over the mesh; arrays that are so already are not
-    copied.
-    """
-    leaves, structure = jax.tree.flatten(tree)
-    shardings = jax.tree.leaves(meshes.tree_shardings(tree, mesh))
-    pairs = enumerate(zip(leaves, shardings, strict=True))
-    away = [i for i, (x, wanted) in pairs if x.sharding != wanted]
-    if away:
-        move = jax.jit(lambda *xs: xs, out_shardings=tuple(shardings[i] for i in away))
-        for i, x in zip(away, move(*(leaves[i] for i in away)), strict=True):
-            leaves[i] = x
-    return jax.tree.unflatten(structure, leaves)
-
-
 def place(model: Transformer, mesh: Mesh) -> None:
     """Lays out a model's parameters over the mesh, in the model itself."""
-    nnx.update(model, laid_out(nnx.state(model), mesh))
+    nnx.update(model, meshes.laid_out(nnx.state(model), mesh))
 
 
 def release(tree: Any) -> Any:
@@ -121,7 +106,7 @@ def frozen(model: Transformer, mesh: Mesh) -> Any:
     _, _, params = split(model)
     shardings = meshes.tree_shardings(params, mesh)
     there = jax.tree.map(lambda x, s: x.sharding.is_equivalent_to(s, x.ndim), params, shardings)
-    return params if all(jax.tree.leaves(there)) else laid_out(params, mesh)
+    return params if all(jax.tree.leaves(there)) else meshes.laid_out(params, mesh)
 
 
 def full(params: Any, frozen: Any) -> Any:

@@ -10,6 +10,8 @@ from grre_jax.config import (
     Config,
     DataConfig,
     EvaluationConfig,
+    MeshConfig,
+    SamplerMeshConfig,
     SamplingConfig,
     TaskConfig,
     TrainingConfig,
@@ -63,6 +65,12 @@ def told(objective, first_stale=None, **fields):
             None,
             {"regime": Regime(sync_interval=4), "data": DataConfig(path="p")},
             "regime (sync_interval 4, sync_offset 0) has no effect",
+        ),
+        (
+            "grpo",
+            None,
+            {"mesh": MeshConfig(sampler=SamplerMeshConfig(2))},
+            "mesh.sampler.data: expected 0, got 2: with sync_interval 1",
         ),
         (
             "grpo",

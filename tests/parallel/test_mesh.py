@@ -18,20 +18,23 @@ from grre_jax.parallel.mesh import AXES, RULES
 
 EIGHT = """
 import json
-import jax, jax.numpy as jnp, optax
-from grre_jax.parallel import MeshConfig, make_mesh, row_devices, rows, tree_shardings
+import jax, jax.numpy as jnp, numpy as np, optax
+from grre_jax.parallel import MeshConfig, SamplerMeshConfig, make_mesh, row_devices, rows, sampler_mesh, tree_shardings
+from grre_jax.parallel.mesh import laid_out, sent
 out = {}
 out["default"] = dict(make_mesh(MeshConfig()).shape)
 mesh = make_mesh(MeshConfig(fsdp=2, tensor=2))
 out["cut"], out["row_devices"] = dict(mesh.shape), row_devices(mesh)
 out["some"] = dict(make_mesh(MeshConfig(tensor=2), devices=jax.devices()[:4]).shape)
-for name, config in {"three": MeshConfig(fsdp=3), "four": MeshConfig(data=4), "sixteen": MeshConfig(data=1, fsdp=16)}.items():
+for name, config in {"three": MeshConfig(fsdp=3), "four": MeshConfig(data=4), "sixteen": MeshConfig(data=1, fsdp=16),
+                     "all": MeshConfig(sampler=SamplerMeshConfig(4, 2)), "left": MeshConfig(fsdp=4, sampler=SamplerMeshConfig(2)),
+                     "neither": MeshConfig(fsdp=5, sampler=SamplerMeshConfig(1, 3))}.items():
     try:
-        make_mesh(config)
+        sampler_mesh(config, make_mesh(config))
     except ValueError as error:
         out[name] = str(error)
 params = {
-    "embed": jnp.zeros((16, 8)),
+    "embed": jnp.arange(128.0).reshape(16, 8),
     "layers": {"qkv_proj": jnp.zeros((3, 8, 4)), "o_proj": jnp.zeros((3, 4, 8)), "attn_norm": jnp.zeros((3, 8)), "down_proj": jnp.zeros((3, 7, 4))},
     "head": jnp.zeros((17, 8)),
 }
@@ -43,6 +46,21 @@ out["state"] = specs(state)
 placed = jax.device_put(params, tree_shardings(params, mesh))
 out["pieces"] = [list(s.data.shape) for s in placed["layers"]["qkv_proj"].addressable_shards]
 out["rows"] = [list(s.data.shape) for s in jax.device_put(jnp.zeros((3, 8, 5)), rows(mesh, axis=1)).addressable_shards]
+# From the learner's devices to the sampler's: (fsdp, tensor) and (data, fsdp, tensor).
+value, hosts = type(jnp.zeros(1))._value, []
+type(jnp.zeros(1))._value = property(lambda x: hosts.append(x.shape) or value.fget(x))
+out["sent"] = []
+for (fsdp, tensor), own in (((1, 1), (4, 1, 1)), ((2, 2), (2, 1, 2)), ((4, 1), (1, 1, 4)), ((3, 1), (1, 1, 2)), ((1, 2), (6, 1, 1))):
+    config = MeshConfig(fsdp=fsdp, tensor=tensor, sampler=SamplerMeshConfig(*own))
+    learner = make_mesh(config)
+    sampler = sampler_mesh(config, learner)
+    there, counts = laid_out(params, learner), []
+    for move in (lambda: laid_out(sent(there, learner, sampler), sampler), lambda: jax.device_put(there, tree_shardings(there, sampler))):
+        hosts.clear()
+        moved = move()
+        counts.append(len(hosts))
+    same = jax.tree.map(lambda x, y: bool((np.asarray(x) == np.asarray(y)).all()) and x.sharding == y.sharding, laid_out(sent(there, learner, sampler), sampler), moved)
+    out["sent"].append((counts, all(jax.tree.leaves(same)), len(learner.device_ids.flat), len({*learner.device_ids.flat} | {*sampler.device_ids.flat})))
 print(json.dumps(out))
 """
 
@@ -124,8 +142,12 @@ def test_eight_devices_refuse_other_products(eight):
         "three": "data=2 x fsdp=3 x tensor=1",
         "four": "data=4 x fsdp=1 x tensor=1",
         "sixteen": "data=1 x fsdp=16",
+        "all": "mesh.sampler: expected fewer than the 8 visible devices, got data=4 x fsdp=2",
+        "left": "does not make the 8 visible devices less the 2 of mesh.sampler",
+        "neither": "mesh.sampler: expected devices in multiples of 5, the learner's",
     }.items():
-        assert shape in eight[name] and "the 8 visible devices" in eight[name]
+        assert shape in eight[name]
+        assert "mesh.sampler" in shape or "the 8 visible devices" in eight[name]
 
 
 def test_parameters_are_cut_by_the_rules(eight):
@@ -146,3 +168,18 @@ def test_a_dimension_that_does_not_divide_stays_whole(eight):
 def test_the_optimiser_is_cut_like_its_parameters(eight):
     moments = {name: spec for name, spec in eight["state"].items() if "qkv_proj" in name}
     assert len(moments) == 2 and set(moments.values()) == {str(P(None, "fsdp", "tensor"))}
+
+
+def test_a_policy_comes_to_the_samplers_devices_without_the_host(eight):
+    """And is laid out there as if it had been through the host."""
+    for (copies, through_host), same, learner, together in eight["sent"]:
+        assert copies == 0 and same and together == 8 and learner < 8, (through_host, learner)
+    assert [through_host > 0 for (_, through_host), *_ in eight["sent"]] == [False] + [True] * 4
+
+
+def test_a_mesh_of_the_samplers_own_has_devices():
+    with pytest.raises(ValueError, match="^data: expected at least 1 for a mesh of the sampler"):
+        parallel.SamplerMeshConfig(tensor=2)
+    with pytest.raises(ValueError, match="^data: expected at least 0, got -1"):
+        parallel.SamplerMeshConfig(data=-1)
+    assert parallel.SamplerMeshConfig(2, 3, 4).devices == 24

@@ -51,6 +51,8 @@ def test_a_step_costs_its_chips_for_its_seconds():
     }
     overlapped = step(1, 1).summary(overlapped=True)
     assert (overlapped["seconds"], overlapped["chip_seconds"]) == (6.0, 48.0)
+    apart = dataclasses.replace(step(1, 1), apart=True).summary(overlapped=True)
+    assert (apart["seconds"], apart["chip_seconds"]) == (6.0, 24.0)  # on the same four chips
     assert "overlapped" in step(1, 1).as_dict() and "overlapped" not in step(20, 0).as_dict()
 
 

@@ -253,17 +253,19 @@ def test_what_cannot_be_sent_is_named(pool, spec):
 
 def test_workers_end_with_a_pool_that_is_killed(spec):
     """kill -9 of the process that has the pool, while one worker hangs in C code with signals
-    blocked and the other waits.
+    blocked and the other waits. A thread that has ended since started them.
     """
     hanging = Path(spec.options["folder"], "hanging")
     hanging.unlink(missing_ok=True)
     script = (
-        "import threading, time, sys\n"
+        "import threading\n"
         "from grre_jax.tasks import Question\n"
         "from grre_jax.tasks.pool import TaskSpec, VerifierPool\n"
         f"pool = VerifierPool(TaskSpec({spec.name!r}, 0, {spec.options!r}), 2, 1000.0)\n"
         "q = Question('q', '?', '')\n"
-        "pool([(q, ['slow', 'slow'])])\n"
+        "first = threading.Thread(target=pool, args=([(q, ['slow', 'slow'])],))\n"
+        "first.start()\n"
+        "first.join()\n"
         "print(*pool.pids, flush=True)\n"
         "pool([(q, ['hang_in_c'])])\n"
     )

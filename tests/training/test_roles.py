@@ -322,7 +322,7 @@ def test_an_explorer_of_a_run_that_was_replaced_seals_nothing_more(
     """
     if not last:
         shutil.rmtree(finished / "rollouts")
-    called, created = Explorer.sample_calls, state.create
+    called, created = Explorer.judged, state.create
 
     def replace():
         (finished / "run.json").write_text(json.dumps({"id": "another"}))
@@ -330,7 +330,7 @@ def test_an_explorer_of_a_run_that_was_replaced_seals_nothing_more(
 
     monkeypatch.setattr(
         Explorer,
-        "sample_calls",
+        "judged",
         lambda self, *some, **options: (called(self, *some, **options), replace())[0],
     )
     if last:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import queue
+import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import jax
@@ -19,6 +24,8 @@ from grre_jax.training.data.dynamic_sampling import refill_position
 
 # Prompts from which on a call that has fewer is sampled in a quarter of its shape.
 LEAST_PROMPTS = 64
+MOST_DRAWN = 2  # calls that wait to be verified; the sampler waits at more
+PAUSE = 0.25  # seconds between two calls of `between` while nothing is sealed
 # A network file system may show a new file only after its caches have expired.
 SHARED_FOLDER_SECONDS = 90
 
@@ -35,9 +42,71 @@ def shared_calls(
     return [call for call in cut if call[0] // size % count == index]
 
 
+class Backlog:
+    """Drawn calls that are not sealed yet. One thread verifies and another seals, in the order of
+    the draws, so that the sampler waits for neither. A context manager, which ends the threads once
+    all is sealed.
+    """
+
+    def __init__(self) -> None:
+        self._verifier, self._sealer = ThreadPoolExecutor(1), ThreadPoolExecutor(1)
+        self._room = threading.Semaphore(MOST_DRAWN)
+        self._ended: queue.SimpleQueue[Future] = queue.SimpleQueue()
+        self._open: set[Future] = set()
+
+    def __enter__(self) -> Backlog:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._verifier.shutdown()
+        self._sealer.shutdown()
+
+    def verify(self, judge: Callable[[], list[rollouts.Group]]) -> Future[list[rollouts.Group]]:
+        """Verifies a call next; returns once at most MOST_DRAWN calls wait for it."""
+        verified = self._verifier.submit(judge)
+        verified.add_done_callback(lambda _: self._room.release())
+        self._room.acquire()
+        return verified
+
+    def seal(self, write: Callable[[], int]) -> Future[int]:
+        """Seals a data set next."""
+        return self.follow(self._sealer.submit(write))
+
+    def follow(self, work: Future) -> Future:
+        """Makes `wait` wait for other work too; returns it."""
+        self._open.add(work)
+        work.add_done_callback(self._ended.put)
+        return work
+
+    def wait(
+        self, until: Callable[[], bool] = lambda: False, between: Callable[[], None] = lambda: None
+    ) -> None:
+        """Returns once a condition holds or nothing is under way.
+
+        Args:
+            until: the condition; looked at again whenever something is sealed.
+            between: called whenever something is sealed, and now and then; it may raise to stop.
+
+        Raises:
+            Exception: of what failed, in a call or a data set.
+        """
+        done = False
+        while self._open and not done:
+            done = until()
+            with contextlib.suppress(queue.Empty):
+                self._end(self._ended.get(timeout=0 if done else PAUSE))
+            while not self._ended.empty():
+                self._end(self._ended.get())
+            between()
+
+    def _end(self, work: Future) -> None:
+        self._open.discard(work)
+        work.result()
+
+
 @dataclasses.dataclass(frozen=True)
 class _Sealing:
-    """Sampling of calls under one policy version into a rollout folder; fields as for `explore`."""
+    """Sampling of calls under one policy version into a rollout folder; fields as for `begin`."""
 
     explorer: Explorer
     params: Any
@@ -45,13 +114,14 @@ class _Sealing:
     policy_version: int
     call_size: int
     keep: bool
+    each: bool
+    between: Callable[[], None]
     check: Callable[[], None]
+    backlog: Backlog
     described: dict[str, Any]  # writer and metadata of the data sets
 
-    def seal(self, calls: Sequence[Sequence[int]]) -> int:
-        """Samples the calls of which a group is missing and seals the missing groups; returns their
-        number.
-        """
+    def seal(self, calls: Sequence[Sequence[int]]) -> list[Future[int]]:
+        """Samples the calls of which a group is missing; the missing groups are being sealed."""
         version = self.policy_version
         absent = {p for call in calls for p in call if self.reader.find(p, version) is None}
         due = [call for call in calls if not absent.isdisjoint(call)]
@@ -60,28 +130,39 @@ class _Sealing:
         most, size = max(map(len, due), default=0), self.call_size
         while size >= LEAST_PROMPTS and 4 * most <= size:
             size = -(-size // 4)
-        groups = self.explorer.sample_calls(self.params, prepared, size, policy_version=version)
-        groups = [group for group in groups if group.position in absent]
+        sealed: list[Future[int]] = []
+        judged: list[Future[list[rollouts.Group]]] = []
+        for drawn in self.explorer.draw(self.params, prepared, size):
+            judged.append(self.backlog.verify(partial(self.explorer.judged, drawn, version)))
+            if self.each or len(judged) == len(due):
+                sealed.append(self.backlog.seal(partial(self._write, judged, absent)))
+                judged = []
+                if processes.many():  # `check` and the sampler exchange something in one order
+                    self.backlog.wait()
+                self.between()
+        return sealed
+
+    def _write(self, judged: list[Future[list[rollouts.Group]]], absent: set[int]) -> int:
+        groups = [group for call in judged for group in call.result() if group.position in absent]
         self.check()
         if groups:
-            with self.explorer.watch("sampling"):
-                name = rollouts.write(
-                    self.reader.folder, groups, policy_version=version, **self.described
-                )
+            folder, version = self.reader.folder, self.policy_version
+            name = rollouts.write(folder, groups, policy_version=version, **self.described)
             self.reader.keep(name, groups if self.keep else ())
+            if not processes.many():  # they look at the folder together
+                self.reader.refresh()
         return len(groups)
 
-    def rounds(
-        self, calls: Sequence[Sequence[int]], rounds: int, between: Callable[[], None]
-    ) -> int:
+    def rounds(self, calls: Sequence[Sequence[int]], rounds: int) -> list[Future[int]]:
         """Seals the calls, and then in up to `rounds` rounds the refills of their places without
-        signal; returns the number of groups.
+        signal.
         """
-        sealed, places = 0, calls
+        sealed, places = [], calls
         for round_ in range(rounds + 1):
             sealed += self.seal([[refill_position(p, round_) for p in call] for call in places])
-            between()
             if round_ < rounds:
+                for data_set in sealed:
+                    data_set.result()
                 refresh_together(self.reader)
                 left = ([p for p in call if not self.has_signal(p, round_)] for call in places)
                 places = [call for call in left if call]
@@ -94,6 +175,28 @@ class _Sealing:
 
 
 def explore(
+    explorer: Explorer, params: Any, *, reader: rollouts.RolloutReader, **options: Any
+) -> int:
+    """Samples the groups that are missing from the rollout folder and seals them in data sets.
+
+    Args:
+        explorer, params, reader, options: as of `begin`.
+
+    Returns:
+        The number of groups that this process sealed.
+
+    Raises:
+        DataError: a data set cannot be written, or the processes do not find each other's.
+    """
+    with Backlog() as backlog:
+        sealed = begin(explorer, params, reader=reader, backlog=backlog, **options)
+        with explorer.watch("verification"):
+            count = sum(groups.result() for groups in sealed)
+    refresh_together(reader)
+    return count
+
+
+def begin(
     explorer: Explorer,
     params: Any,
     *,
@@ -102,13 +205,16 @@ def explore(
     size: int,
     policy_version: int,
     metadata: dict[str, Any],
+    backlog: Backlog,
     writer: str = "explorer",
     rounds: int = 0,
     keep: bool = False,
+    each: bool = False,
     between: Callable[[], None] = lambda: None,
     check: Callable[[], None] = lambda: None,
-) -> int:
-    """Samples the groups that are missing from the rollout folder and seals them in data sets.
+) -> list[Future[int]]:
+    """Samples the groups that are missing from the rollout folder, and leaves the last of them to
+    be verified and sealed.
 
     Draws are addressed, so groups that a killed run had sealed are kept. A call with a missing
     group is sampled whole. Each process of a run seals the missing groups that it sampled; the
@@ -120,17 +226,16 @@ def explore(
         calls: positions in the prompt stream of each call, from `shared_calls`.
         size: positions per call.
         policy_version, metadata: of the data; a digest of the parameters is added to the metadata.
+        backlog: verifies and seals.
         writer: of the data sets; letters, digits, dot, dash and underscore.
         rounds: most refills of a position without signal (`training.data.dynamic_sampling`).
         keep: the reader keeps the sealed groups until they are read, for training on them next.
-        between: called after each sealed data set; it may raise to stop.
+        each: every call becomes a data set as soon as it is verified.
+        between: called after the calls of each data set; it may raise to stop.
         check: called by all processes before a data set is written; raises if it must not be.
 
     Returns:
-        The number of groups that this process sealed.
-
-    Raises:
-        DataError: a data set cannot be written, or the processes do not find each other's.
+        The number of groups in each data set, once it is sealed.
     """
     if calls:
         jax.block_until_ready(params)  # of a step that still computes: training's time
@@ -138,12 +243,12 @@ def explore(
             metadata = metadata | {"weights": integrity.digest(params)}
     writer = f"{writer}-{jax.process_index()}" if processes.many() else writer
     described = {"writer": writer, "metadata": metadata}
-    sealing = _Sealing(explorer, params, reader, policy_version, size, keep, check, described)
+    of_version = (reader, policy_version, size, keep, each)
+    sealing = _Sealing(explorer, params, *of_version, between, check, backlog, described)
     at_once = max(MOST_PROMPTS * jax.process_count() // size, 1)
-    sealed = 0
+    sealed: list[Future[int]] = []
     for start in range(0, len(calls), at_once):
-        sealed += sealing.rounds(calls[start : start + at_once], rounds, between)
-    refresh_together(reader)
+        sealed += sealing.rounds(calls[start : start + at_once], rounds)
     return sealed
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
@@ -32,16 +33,48 @@ from grre_jax.training.runtime.stopwatch import Stopwatch
 FINISH_NAMES = {sampling.FINISH_STOP: "stop", sampling.FINISH_LENGTH: "length"}
 
 
-class _Drawn(NamedTuple):
-    """One call's completions on the host; the call is padded to its shape."""
+class Drawn(NamedTuple):
+    """One call's completions on the host, not yet judged; the call is padded to its shape.
+
+    Attributes:
+        questions: of the call.
+        positions: in the prompt stream.
+        prompts: [questions, max_prompt_tokens] token ids.
+        lengths: [questions] tokens of each prompt.
+        samples: as drawn, not yet cut at stop strings; zeros for rows of other processes.
+        own: rows of this process, padding included.
+        recorded: those of them that become groups.
+        attempt: of the draws.
+        dtype: of the log-probs.
+        rewards: [questions, samples], zeros for rows of other processes; None for a judge's.
+    """
 
     questions: list[Question]
     positions: list[int]
-    prompts: np.ndarray  # [questions, max_prompt_tokens] token ids
-    lengths: np.ndarray  # [questions]
-    samples: sampling.Samples  # zeros for rows of other processes
-    own: np.ndarray  # rows of this process, padding included
-    recorded: np.ndarray  # those of them that become groups
+    prompts: np.ndarray
+    lengths: np.ndarray
+    samples: sampling.Samples
+    own: np.ndarray
+    recorded: np.ndarray
+    attempt: int
+    dtype: str
+    rewards: np.ndarray | None = None
+
+
+class Played(NamedTuple):
+    """One call's trajectories.
+
+    Attributes:
+        fields: of each group, but for those of the call and the policy version.
+        positions: in the prompt stream.
+        attempt: of the draws.
+        dtype: of the log-probs.
+    """
+
+    fields: list[dict[str, Any]]
+    positions: list[int]
+    attempt: int
+    dtype: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +91,8 @@ class Explorer:
         purpose: purpose of the draws among the run's.
         judge: of completions whose reward is not computed on the device, or what runs the task's
             environments; the task's own, in this process, if None.
-        watch: counts the seconds of preparing weights, of drawing and of verification.
+        watch: counts the seconds of preparing weights, of drawing, and of waiting for
+            verification.
         rows: completions decoded side by side on each device that prompts are cut over, if
             sampling.max_concurrent is 0.
     """
@@ -83,7 +117,8 @@ class Explorer:
         policy_version: int,
         attempt: int = 0,
     ) -> list[Group]:
-        """Samples, verifies and records one group per question.
+        """Samples, verifies and records one group per question. A call is verified while the next
+        one is sampled.
 
         The processes of a run sample together. Each encodes, verifies and returns its own rows of
         every call.
@@ -107,45 +142,41 @@ class Explorer:
         size = call_of(self.config, len(questions)).filled(meshes.row_devices(self.mesh))
         cuts = [slice(start, start + size) for start in range(0, len(questions), size)]
         calls = [(questions[cut], positions[cut]) for cut in cuts]
-        return self.sample_calls(
-            params, calls, size, policy_version=policy_version, attempt=attempt
-        )
+        with ThreadPoolExecutor(1) as verifier:
+            drawn = self.draw(params, calls, size, attempt)
+            judged = [verifier.submit(self.judged, call, policy_version) for call in drawn]
+            with self.watch("verification"):
+                return [group for call in judged for group in call.result()]
 
-    def sample_calls(
+    def draw(
         self,
         params: Any,
         calls: Sequence[tuple[Sequence[Question], Sequence[int]]],
         size: int,
-        *,
-        policy_version: int,
         attempt: int = 0,
-    ) -> list[Group]:
-        """Samples, verifies and records groups as `groups` does, for questions and positions that
-        are already cut into calls.
+    ) -> Iterator[Drawn | Played]:
+        """Samples calls, each when it is asked for.
 
         Args:
-            params, policy_version, attempt: as for `groups`.
+            params, attempt: as for `groups`.
             calls: questions and positions of each call, at most `size`.
             size: shape of every call; padded to as many on every device.
+
+        Yields:
+            The completions or trajectories of each call.
         """
         if not calls:
-            return []
+            return
         size = Call(size, self.config).filled(meshes.row_devices(self.mesh))
         model = nnx.merge(self.graph, params)
         with self.watch("weights"), meshes.use(self.mesh):
             weights = sampling.prepared(model, self.config.weight_dtype)
             weights = jax.block_until_ready(weights)
-        groups, dtype = [], str(weights.dtype)
         for questions, positions in calls:
-            if is_environment(self.task):
-                with self.watch("sampling"):
-                    groups += self._play(weights, questions, positions, policy_version, attempt)
-                continue
+            draw = self._play if is_environment(self.task) else self._draw
             with self.watch("sampling"):
-                drawn = self._draw(weights, list(questions), list(positions), size, attempt)
-            with self.watch("verification"):
-                groups += self._groups(drawn, policy_version, attempt, dtype)
-        return groups
+                drawn = draw(weights, list(questions), list(positions), size, attempt)
+            yield drawn
 
     def groups_on_all(
         self, params: Any, questions: Sequence[Question], positions: Sequence[int], **options: int
@@ -168,7 +199,7 @@ class Explorer:
         positions: list[int],
         size: int,
         attempt: int,
-    ) -> _Drawn:
+    ) -> Drawn:
         """Samples one call, padded to `size` questions."""
         config, cut, live = self.config, meshes.rows(self.mesh), len(questions)
         # A short call is padded with its own last prompt, so that it compiles nothing new.
@@ -200,30 +231,33 @@ class Explorer:
                 cache_dtype=config.cache_dtype or None,
             )
         own, host = processes.own_rows(cut, (size,)), processes.fetch_rows(samples, cut)
-        host = sampling.cut_at_stops(host, config.stop, self.tokenizer.decode)
-        return _Drawn(questions, positions, prompts, lengths, host, own, own[own < live])
+        asked = (questions, positions, prompts, lengths, host, own, own[own < live])
+        drawn = Drawn(*asked, attempt, str(weights.dtype))
+        return drawn._replace(rewards=self._in_graph_rewards(drawn))
 
-    def _groups(self, drawn: _Drawn, policy_version: int, attempt: int, dtype: str) -> list[Group]:
-        """Returns the judged groups of a call."""
-        host, count = drawn.samples, self.config.group_size
+    def judged(self, drawn: Drawn | Played, policy_version: int) -> list[Group]:
+        """Returns the judged groups of a call; runs nothing on the devices, in any thread."""
+        if isinstance(drawn, Played):
+            return self._played_groups(drawn, policy_version)
+        decode, count = self.tokenizer.decode, self.config.group_size
+        host = sampling.cut_at_stops(drawn.samples, self.config.stop, decode)
 
         def text(i: int, k: int) -> str:
-            return self._cut(self.tokenizer.decode(host.tokens[i, k, : host.lengths[i, k]]))
+            return self._cut(decode(host.tokens[i, k, : host.lengths[i, k]]))
 
         texts = [[text(i, k) for k in range(count)] for i in drawn.recorded]
-        rewards = self._in_graph_rewards(drawn)
-        if rewards is None:
+        if drawn.rewards is None:
             asked = [drawn.questions[i] for i in drawn.recorded]
             judged = self._judge(list(zip(asked, texts, strict=True)))
         else:
-            judged = [Judged(rewards[i], {}, [""] * count) for i in drawn.recorded]
-        common, others = self._common(policy_version, attempt, dtype)
+            judged = [Judged(drawn.rewards[i], {}, [""] * count) for i in drawn.recorded]
+        common, others = self._common(policy_version, drawn.attempt, drawn.dtype)
         groups = []
         for i, words, verdicts in zip(drawn.recorded, texts, judged, strict=True):
             question, position = drawn.questions[i], int(drawn.positions[i])
             keep = np.arange(host.tokens.shape[-1]) < host.lengths[i][:, None]
             group = Group(
-                group_id=f"{policy_version}:{position}:{attempt}",
+                group_id=f"{policy_version}:{position}:{drawn.attempt}",
                 position=position,
                 question_id=question.question_id,
                 prompt=question.prompt,
@@ -258,23 +292,19 @@ class Explorer:
             "engine": self.config.engine,
         }, others
 
-    @cached_property
-    def _stops(self) -> StopStrings:
-        return StopStrings(self.config.stop, self.tokenizer.decode)
-
     def _cut(self, text: str) -> str:
         """Returns a text up to its first stop string."""
-        return self._stops.cut(text)[0]
+        return StopStrings(self.config.stop, self.tokenizer.decode).cut(text)[0]
 
     def _play(
         self,
         weights: sampling.Weights,
-        questions: Sequence[Question],
-        positions: Sequence[int],
-        policy_version: int,
+        questions: list[Question],
+        positions: list[int],
+        _: int,
         attempt: int,
-    ) -> list[Group]:
-        """Samples trajectories in the task's environments; returns their groups."""
+    ) -> Played:
+        """Samples trajectories in the task's environments."""
         config, asked = self.config, dict(zip(positions, questions, strict=True))
         openings, prompts, vocab = [], {}, weights.model.config.vocab_size
         for position, question in asked.items():
@@ -299,24 +329,32 @@ class Explorer:
                 prompt_tokens=config.max_prompt_tokens,
             ):
                 found[trajectory.address.position][trajectory.sample] = trajectory
-        common, others = self._common(policy_version, attempt, str(weights.dtype))
-        groups = []
+        fields = []
         for position, question in asked.items():
-            fields = common | self.play.fields(question, position, found[position])
+            group = self.play.fields(question, position, found[position])
             for name in ("behavior", "sampling", "policy"):
                 row = [trajectory.logprobs[name] for trajectory in found[position]]
-                fields[f"{name}_logprobs"] = np.concatenate(row)
-            fields["extra"] |= others
-            group = Group(
-                group_id=f"{policy_version}:{position}:{attempt}",
-                position=position,
-                question_id=question.question_id,
-                answer=question.answer,
-                prompt_tokens=prompts[position],
-                **fields,
+                group[f"{name}_logprobs"] = np.concatenate(row)
+            fields.append(
+                group
+                | {
+                    "question_id": question.question_id,
+                    "answer": question.answer,
+                    "prompt_tokens": prompts[position],
+                }
             )
-            groups.append(group)
-        return groups
+        return Played(fields, positions, attempt, str(weights.dtype))
+
+    def _played_groups(self, played: Played, policy_version: int) -> list[Group]:
+        common, others = self._common(policy_version, played.attempt, played.dtype)
+        return [
+            Group(
+                group_id=f"{policy_version}:{position}:{played.attempt}",
+                position=position,
+                **common | fields | {"extra": fields["extra"] | others},
+            )
+            for position, fields in zip(played.positions, played.fields, strict=True)
+        ]
 
     @cached_property
     def play(self) -> Play:
@@ -338,7 +376,7 @@ class Explorer:
             return None
         return _compiled(reward)
 
-    def _in_graph_rewards(self, drawn: _Drawn) -> np.ndarray | None:
+    def _in_graph_rewards(self, drawn: Drawn) -> np.ndarray | None:
         """Returns [questions, samples] rewards of the own rows (0 elsewhere) computed on the
         device; None if the task has no such reward, or stop strings cut the text.
         """

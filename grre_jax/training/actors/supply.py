@@ -6,30 +6,39 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import jax
+
 from grre_jax import rollouts
 from grre_jax.errors import DataError, UsageError
+from grre_jax.parallel import mesh as meshes
+from grre_jax.parallel import processes
 from grre_jax.storage.store_path import StorePath
 from grre_jax.training import build
 from grre_jax.training.actors import lease
-from grre_jax.training.actors.calls import call_of
-from grre_jax.training.actors.exploration import explore, refresh_together, shared_calls
+from grre_jax.training.actors.calls import SAMPLER_COPIES, call_of
+from grre_jax.training.actors.exploration import Backlog, begin, refresh_together, shared_calls
 from grre_jax.training.actors.explorer import Explorer
 from grre_jax.training.checkpoints.contents import listed
 from grre_jax.training.config.run import Config
 from grre_jax.training.data import dynamic_sampling
 from grre_jax.training.data.choose import Chooser
 from grre_jax.training.data.sources import Source
+from grre_jax.training.runtime.stopwatch import Stopwatch
 from grre_jax.training.runtime.waiting import wait_until
-from grre_jax.training.state import TrainState
+from grre_jax.training.state import TrainState, full
 
 
 @dataclasses.dataclass
 class LocalSupply:
     """Samples in this process: the policy of a step samples all positions that the schedule
-    assigns to it, and the learner waits.
+    assigns to it. The learner waits for those that it trains on next.
+
+    With a mesh of the sampler's own a thread samples beside the learner. It starts every program
+    on that mesh; the learner's thread starts the others, and copies the policies.
 
     Args:
         parts, checkpoints: of the run.
@@ -43,6 +52,16 @@ class LocalSupply:
     checkpoints: Any
     _begun: bool = dataclasses.field(default=False, init=False)
     _again: set[tuple[int, int]] = dataclasses.field(default_factory=set, init=False)
+
+    def __post_init__(self):
+        self.apart = self.parts.sampler_mesh is not self.parts.mesh
+        self.watch = Stopwatch() if self.apart else self.explorer.watch
+        self._backlog, self._thread = Backlog(), ThreadPoolExecutor(1)
+        self._asked: list[Future] = []  # versions for the thread
+        self._closing, self._unsure = False, PendingVersions(self.parts, self.source)
+        self._sampled: set[int] = set()  # versions that may not be sealed yet
+        if self.apart:
+            self._frozen = self._sent(self.parts.frozen)
 
     def ensure(
         self,
@@ -64,6 +83,8 @@ class LocalSupply:
         # A resumed run may lack batches that earlier policies were to sample (explorers were
         # stopped, a shard was lost): they can be drawn as long as those policies' checkpoints
         # exist.
+        if not self._begun:
+            self._wait(between=between)
         earlier = () if self._begun else (v for v in self.checkpoints.steps if v < step)
         phase = "sampling" if self._begun else "compiling, sampling"
         self._begun = True
@@ -78,23 +99,85 @@ class LocalSupply:
             params = state.params
             if version != step:
                 params = self.checkpoints.restore_params(params, version)
-            checkpoint = f"checkpoints/{version}" if version in self.checkpoints.steps else ""
-            positions, needed = schedule.sampled(version, steps), frozenset(wanted)
-            size = call_of(config.sampling, len(positions)).prompts
-            calls = shared_calls(positions, size)
-            explore(
-                self.explorer,
-                self.parts.full(params),
-                reader=self.source.reader,
-                calls=[call for call in calls if not needed.isdisjoint(call)],
-                size=size,
-                policy_version=version,
-                metadata=self.parts.provenance() | {"checkpoint": checkpoint},
-                rounds=rounds,
-                keep=True,
-                between=between,
-            )
-            bar.phase("")
+            self._sample(version, params, frozenset(wanted), between)
+        this_step = schedule(step).samples
+        self._wait(lambda: not dynamic_sampling.missing(self.source, this_step, rounds), between)
+        bar.phase("")
+
+    def settle(self, step: int) -> None:
+        """Returns once a run that is continued from a checkpoint of `step` lacks nothing: all that
+        earlier policies sample is sealed, or they have checkpoints of their own, which are kept.
+        """
+        kept = {*self.checkpoints.steps} if self.apart else set()
+
+        def settled() -> bool:
+            self._sampled = {v for v in self._sampled if self._unsure.needs_checkpoint(v)}
+            return not {v for v in self._sampled if v < step} - kept
+
+        self._wait(settled)
+
+    def close(self) -> None:
+        """Ends the threads, the sampler's after the call that it makes."""
+        self._closing = True
+        self._thread.shutdown(cancel_futures=True)
+        self._backlog.__exit__()
+
+    def _wait(self, until: Callable[[], bool] = lambda: False, between=lambda: None) -> None:
+        with self.watch("waiting" if self.apart else "verification"):
+            self._backlog.wait(until, between)
+
+    def _sample(
+        self, version: int, params: Any, wanted: frozenset[int], between: Callable[[], None]
+    ) -> None:
+        """Samples the calls of a version that have positions of `wanted`, or has the thread do it
+        once it has at most one version before.
+        """
+        config, schedule = self.parts.config, self.parts.config.schedule
+        positions = schedule.sampled(version, config.training.steps)
+        size = call_of(config.sampling, len(positions)).prompts
+        calls = shared_calls(positions, size)
+        checkpoint = f"checkpoints/{version}" if version in self.checkpoints.steps else ""
+        options = {
+            "reader": self.source.reader,
+            "calls": [call for call in calls if not wanted.isdisjoint(call)],
+            "size": size,
+            "policy_version": version,
+            "metadata": self.parts.provenance() | {"checkpoint": checkpoint},
+            "backlog": self._backlog,
+            "rounds": config.data.dynamic_sampling,
+            "keep": True,
+            "each": self.apart,
+        }
+        self._sampled.add(version)
+        if not self.apart:
+            begin(self.explorer, self.parts.full(params), between=between, **options)
+            if processes.many():
+                self._wait()
+                refresh_together(self.source.reader)
+            return
+
+        def room() -> bool:
+            self._asked = [work for work in self._asked if not work.done()]
+            return len(self._asked) < SAMPLER_COPIES
+
+        self._wait(room, between)
+        work = self._thread.submit(self._beside, self._sent(params), options)
+        self._asked.append(self._backlog.follow(work))
+
+    def _sent(self, params: Any) -> Any:
+        return meshes.sent(params, self.parts.mesh, self.parts.sampler_mesh)
+
+    def _beside(self, params: Any, options: dict[str, Any]) -> None:
+        """Samples a version in the thread of the sampler's own."""
+        mesh = self.parts.sampler_mesh
+        with jax.default_device(mesh.devices.flat[0]):
+            self._frozen = meshes.laid_out(self._frozen, mesh)
+            params = full(meshes.laid_out(params, mesh), self._frozen)
+            begin(self.explorer, params, between=self._go_on, **options)
+
+    def _go_on(self) -> None:
+        if self._closing:
+            raise CancelledError
 
     def leave_out(self, error: rollouts.CorruptRecord | rollouts.CorruptShard, step: int) -> None:
         """Leaves a damaged data set out, so that `ensure` samples its groups again.

@@ -197,12 +197,18 @@ def check_roles(config: Config, free: bool) -> None:
     for one whose data needs a known version at every position.
 
     Raises:
-        UsageError: all data is stored; or the run has replay, dynamic sampling or a mix.
+        UsageError: all data is stored; a mesh of the sampler's own is asked for; or the run has
+            replay, dynamic sampling or a mix.
     """
     if not config.samples:
         raise UsageError(
             "this run samples nothing of its own (data.path or data.mix gives all of its data):"
             " start it with grre train"
+        )
+    if sampler := config.mesh.sampler.data:
+        raise UsageError(
+            f"mesh.sampler.data: expected 0 for grre learn and grre explore, which are programs of"
+            f" their own, got {sampler}: leave it out"
         )
     for name, value in (
         ("regime.replay_ratio", config.regime.replay_ratio),

@@ -117,9 +117,11 @@ class Prefetcher:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def begin(self, step: int) -> None:
-        """Prepares a step in the background if its data is ready. The step begun before is
-        dropped unless it was taken.
+        """Prepares a step in the background if its data is ready, unless it did already. Another
+        step that was begun before is dropped unless it was taken.
         """
+        if self._made is not None and self._step == step:
+            return
         self.settle()
         self._step = step
         self._made = self._pool.submit(self._prepare, step) if self._ready(step) else None

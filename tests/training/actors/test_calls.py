@@ -1,18 +1,21 @@
 """The calls of the sampler that are predicted are those that a run makes."""
 
 import dataclasses
+from types import SimpleNamespace
 
 import pytest
 
+from grre_jax.config import MeshConfig, SamplerMeshConfig
 from grre_jax.errors import UsageError
 from grre_jax.explain.command import explanation
 from grre_jax.planner import abstract, compile
 from grre_jax.sampling.decoding import engine
-from grre_jax.training import loop, roles
+from grre_jax.training import loop, preflight, roles
 from grre_jax.training.actors.calls import (
     ROWS_WITHOUT_LIMIT,
     evaluation_calls,
     fitting,
+    idle_sampler,
     training_calls,
 )
 from grre_jax.training.config.run import (
@@ -170,3 +173,36 @@ def test_several_explorers_need_calls_that_they_can_share():
     role = roles.ExplorerRole("a", 0, 2)
     with pytest.raises(UsageError, match="prompts_per_call: 0 .* such as 8"):
         roles.explore_run(Config("x"), role)
+
+
+APART = MeshConfig(sampler=SamplerMeshConfig(4))
+
+
+@pytest.mark.parametrize(
+    ("fields", "processes", "reason"),
+    [
+        ({}, 1, "got 4: with sync_interval 1, sync_offset 0 every step waits"),
+        ({"regime": Regime(reuse=3)}, 1, "each batch trained on 3 times every step waits"),
+        ({"regime": Regime(sync_interval=20)}, 1, "raise regime.sync_offset"),
+        ({"regime": Regime(offline=True)}, 1, "with offline every step waits"),
+        ({"data": DataConfig(path="p")}, 1, "got 4: all data is stored already"),
+        ({"regime": Regime(sync_offset=1)}, 2, "several processes needs grre learn"),
+        ({"regime": Regime(sync_offset=1)}, 1, ""),
+        ({"regime": Regime(staleness=1)}, 1, ""),
+        ({"regime": Regime(sync_interval=20, sync_offset=1)}, 1, ""),
+        ({"regime": Regime(sync_interval=20)} | {"sampling": SamplingConfig(prompts_per_call=16)}, 1, ""),
+        ({"mesh": MeshConfig()}, 1, ""),
+    ],
+)  # fmt: skip
+def test_devices_of_the_samplers_own_are_refused_where_they_would_wait(fields, processes, reason):
+    training = TrainingConfig(steps=40, prompts_per_step=16)
+    config = Config("x", training=training, **{"mesh": APART} | fields)
+    found = idle_sampler(config, processes)
+    assert reason in found and bool(reason) == bool(found)
+    assert not found or found.startswith("mesh.sampler.data: expected 0, got 4: ")
+
+
+def test_a_run_whose_devices_would_wait_does_not_begin():
+    parts = SimpleNamespace(config=Config("x", mesh=APART), task=None)
+    with pytest.raises(UsageError, match=r"mesh\.sampler\.data: expected 0, got 4"):
+        preflight.check(parts, samples=True, contains=())

@@ -2,10 +2,13 @@
 cannot come any more.
 """
 
+import collections
 import dataclasses
 import shutil
+import threading
 from types import SimpleNamespace
 
+import jax
 import numpy as np
 import pytest
 
@@ -23,6 +26,7 @@ from grre_jax.training.data.choose import make_chooser
 from grre_jax.training.data.regime import Regime
 from grre_jax.training.data.sources import Source
 from grre_jax.training.runtime import waiting
+from grre_jax.training.runtime.stopwatch import Stopwatch
 
 
 class Checkpoints:
@@ -73,6 +77,12 @@ def store(make_config, make_group, tmp_path):
 def supply(store, checkpoints):
     choose = make_chooser(store.parts.config, store.source, ())
     return ExplorerSupply(store.parts, store.folder, choose, store.source, checkpoints)
+
+
+def one_mesh(config):
+    """Parts of a run that samples on the mesh that it trains on; a policy is its own version."""
+    of_policy = {"full": lambda params: params, "provenance": dict}
+    return SimpleNamespace(config=config, mesh=None, sampler_mesh=None, **of_policy)
 
 
 def test_a_version_that_samples_is_published_and_its_step_waited_for(store, monkeypatch):
@@ -131,18 +141,104 @@ def test_a_resumed_run_samples_what_explorers_left_with_every_policy_that_is_the
     sampled = []
     monkeypatch.setattr(
         supply_module,
-        "explore",
+        "begin",
         lambda explorer, params, **options: sampled.append((params, {*sum(options["calls"], [])})),
     )
     config = make_config(store.folder, regime=Regime(staleness=2))
-    parts = SimpleNamespace(config=config, full=lambda params: params, provenance=dict)
+    parts = one_mesh(config)
     for version in range(3):
         store.seal(version, config.schedule.sampled(version, 8))
     store.reader.refresh()
     checkpoints = SimpleNamespace(steps=[0, 2, 3, 4], restore_params=lambda like, version: version)
-    here = LocalSupply(parts, None, store.source, checkpoints)
+    here = LocalSupply(parts, SimpleNamespace(watch=Stopwatch()), store.source, checkpoints)
     here.ensure(4, SimpleNamespace(params=4), Bar(), lambda: None, lambda: None)
     assert sampled == [(3, set(range(20, 24))), (4, set(range(24, 28)))]
+
+
+# ---- a sampler beside the learner
+
+
+@pytest.fixture
+def beside(store, make_config, monkeypatch):
+    """A supply whose sampler has devices of its own, one step ahead of the learner; what it was
+    asked to sample, and gates that its versions wait for before they are sealed.
+    """
+    config = make_config(store.folder, regime=Regime(sync_offset=1))
+    own = SimpleNamespace(devices=np.array(jax.devices()[:1]))
+    parts = one_mesh(config)
+    parts.sampler_mesh, parts.frozen = own, {}
+    gates, asked = collections.defaultdict(threading.Event), []
+
+    def begin(explorer, params, *, calls, policy_version, backlog, **options):
+        asked.append((policy_version, params, threading.current_thread().name))
+
+        def write():
+            assert gates[policy_version].wait(60)
+            store.seal(policy_version, sum(calls, []))
+            store.reader.refresh()
+
+        backlog.seal(write)
+
+    monkeypatch.setattr(supply_module, "begin", begin)
+    monkeypatch.setattr(supply_module.meshes, "sent", lambda tree, *meshes: tree)
+    monkeypatch.setattr(supply_module.meshes, "laid_out", lambda tree, mesh: tree)
+    checkpoints = Checkpoints()
+    here = LocalSupply(parts, SimpleNamespace(watch=Stopwatch()), store.source, checkpoints)
+
+    def ensure(step):
+        state = SimpleNamespace(params={"version": step})
+        here.ensure(step, state, Bar(), lambda: None, lambda: None)
+
+    yield SimpleNamespace(
+        here=here, ensure=ensure, asked=asked, gates=gates, checkpoints=checkpoints
+    )
+    for gate in [gates[version] for version in range(8)]:
+        gate.set()
+    here.close()
+
+
+def test_a_step_waits_for_its_own_groups_and_not_for_what_its_policy_samples(beside):
+    beside.gates[0].set()
+    beside.ensure(0)
+    beside.ensure(1)  # of version 0; version 1 samples for step 2
+    beside.gates[1].set()
+    beside.ensure(2)
+    assert [(version, params) for version, params, _ in beside.asked] == [
+        (version, {"version": version}) for version in range(3)
+    ]
+    assert threading.current_thread().name not in {name for *_, name in beside.asked}
+
+
+def test_a_checkpoint_waits_for_what_earlier_policies_sample(beside):
+    """Unless they have checkpoints: a run that is resumed could not sample it."""
+    beside.gates[0].set()
+    beside.ensure(0)
+    beside.ensure(1)
+    beside.here.settle(1)  # version 1 is the one that is saved
+    beside.checkpoints.steps = [1]
+    beside.here.settle(2)  # version 1 can be sampled with again
+    beside.checkpoints.steps = []
+    found = []
+
+    def save():
+        beside.here.settle(2)
+        found.append(beside.here.source.find(8, 1))
+
+    saver = threading.Thread(target=save)
+    saver.start()
+    assert not found
+    beside.gates[1].set()
+    saver.join()
+    assert found == [8]
+
+
+def test_the_learner_is_told_what_failed_in_the_samplers_thread(beside, monkeypatch):
+    def fails(*some, **options):
+        raise DataError("no memory")
+
+    monkeypatch.setattr(supply_module, "begin", fails)
+    with pytest.raises(DataError, match="no memory"):
+        beside.ensure(0)
 
 
 @pytest.fixture
@@ -264,15 +360,15 @@ def damaged(store, monkeypatch):
     sampled = []
     monkeypatch.setattr(
         supply_module,
-        "explore",
+        "begin",
         lambda explorer, params, **options: sampled.append((params, {*sum(options["calls"], [])})),
     )
     entry = store.reader.datasets[0]
     path = store.folder / "rollouts" / entry.name / entry.data_file
     path.write_bytes(path.read_bytes()[:-5])
-    store.parts.full, store.parts.provenance = (lambda params: params), dict
     checkpoints = SimpleNamespace(steps=[0, 3], restore_params=lambda like, version: version)
-    here = LocalSupply(store.parts, None, store.source, checkpoints)
+    parts = one_mesh(store.parts.config)
+    here = LocalSupply(parts, SimpleNamespace(watch=Stopwatch()), store.source, checkpoints)
 
     def ensure():
         here.ensure(1, SimpleNamespace(params="now"), Bar(), lambda: None, lambda: None)

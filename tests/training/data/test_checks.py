@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from grre_jax import objectives
-from grre_jax.config import DataConfig
+from grre_jax.config import DataConfig, MeshConfig, SamplerMeshConfig
 from grre_jax.errors import DataError, UsageError
 from grre_jax.training.data import checks
 from grre_jax.training.data.regime import Regime
@@ -115,3 +115,9 @@ def test_free_running_is_refused_what_needs_known_versions(make_config, fields, 
     with pytest.raises(UsageError, match=message):
         checks.check_roles(make_config("run", **fields), True)
     checks.check_roles(make_config("run", regime=Regime(reuse=2)), True)
+
+
+def test_a_learner_and_explorers_have_no_mesh_for_the_other(make_config):
+    mesh = MeshConfig(sampler=SamplerMeshConfig(2))
+    with pytest.raises(UsageError, match=r"mesh\.sampler\.data: expected 0 .* got 2: leave it out"):
+        checks.check_roles(make_config("run", mesh=mesh), False)

@@ -4,7 +4,11 @@ import threading
 
 import pytest
 
+from grre_jax.training.actors.supply import LocalSupply
 from grre_jax.training.data.prefetch import Prefetcher
+from grre_jax.training.learner import Learner
+from grre_jax.training.runtime.stopping import StopRequest
+from grre_jax.training.runtime.stopwatch import Stopwatch
 
 
 class Prepare:
@@ -67,3 +71,43 @@ def test_an_error_is_that_of_its_step():
         ahead.begin(1)
         raise KeyError
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("data")]
+
+
+def test_a_step_that_was_begun_is_not_begun_again():
+    prepare, ready = Prepare(), [False]
+    with Prefetcher(prepare, lambda step: ready[0]) as ahead:
+        ahead.begin(1)
+        assert not prepare.calls  # and asks again whether it is ready
+        ready[0] = True
+        ahead.begin(1)
+        ahead.begin(1)
+        assert ahead.take(1) == 10
+    assert prepare.calls == [(1, False)]
+
+
+def test_a_step_is_packed_while_later_calls_are_sampled():
+    """Once its groups are sealed: neither the sampler nor the packing goes on before the other has
+    begun.
+    """
+    packing, sampled, sealed = threading.Event(), threading.Event(), []
+
+    class Sampling(LocalSupply):
+        def __init__(self):
+            pass
+
+        def ensure(self, step, state, bar, between, publish):
+            between()
+            sealed.append(step)
+            between()
+            assert packing.wait(60)
+            sampled.set()
+
+    def pack(step):
+        packing.set()
+        assert sampled.wait(60)
+        return 10 * step
+
+    learner = object.__new__(Learner)
+    learner.supply, learner.stop, learner.watch = Sampling(), StopRequest(), Stopwatch()
+    with Prefetcher(pack, lambda step: step in sealed) as ahead:
+        assert learner._data_of(3, None, ahead, None, None) == 30

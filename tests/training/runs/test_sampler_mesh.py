@@ -1,0 +1,142 @@
+"""Devices of the sampler's own: a run samples and trains at the same time, and its numbers are
+those of a run that does so in turn. Eight devices of one process, in a process of its own.
+"""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from grre_jax.config import MeshConfig
+
+from ...run_processes import CONFIG, bits, finish, groups, kill_all, rows, start, wait_for_step
+
+# Runs `FOLDER MODE STEPS FSDP DATA TENSOR` of two steps ahead: sampling beside training, the two in
+# turn on the same devices, or both on the first four.
+EIGHT = """
+import sys, threading
+from concurrent.futures import Future
+import jax
+from grre_jax import config as c, parallel, reporting
+from grre_jax.console import make_console
+from grre_jax.training import loop
+from grre_jax.training.actors import supply
+from grre_jax.training.actors.explorer import Explorer
+
+reporting.report = lambda *_, **__: None
+together = threading.Barrier(2, timeout=300)  # a draw and a step that begin at once, or none does
+make_mesh, make_step, draw = parallel.make_mesh, loop.make_train_step, Explorer._draw
+
+class InTurn:
+    def __init__(self, _): pass
+    def submit(self, work, *given):
+        done = Future()
+        done.set_result(work(*given))
+        return done
+    def shutdown(self, **_): pass
+
+def run(folder, mode, *numbers):
+    steps, fsdp, data, tensor = map(int, numbers)
+    begun = []
+
+    def drawn(*given):
+        begun.append("draw")
+        if begun.count("draw") > 1:  # version 0 comes before the first step
+            together.wait()
+        return draw(*given)
+
+    def step_like(*given):
+        step = make_step(*given)
+        def taken(state, *rest):
+            begun.append("step")
+            if 1 < begun.count("step") < steps:
+                together.wait()
+            return step(state, *rest)
+        return taken
+
+    Explorer._draw, loop.make_train_step = (drawn, step_like) if mode == "beside" else (draw, make_step)
+    supply.ThreadPoolExecutor = InTurn if mode == "turns" else threads
+    first = jax.devices()[:4] if mode == "shared" else jax.devices()
+    parallel.make_mesh = lambda config, devices=None: make_mesh(config, first)
+    own = c.SamplerMeshConfig(data, 1, tensor) if mode != "shared" else c.SamplerMeshConfig()
+    loop.train(c.Config(
+        name=mode, run_dir=folder + "/" + mode, objective=c.ObjectiveConfig("asymre", {"beta": 1.0}),
+        model=c.ModelSource(hidden_size=16, intermediate_size=32, num_layers=1, num_heads=2, num_kv_heads=2, head_dim=8),
+        task=c.TaskConfig("arithmetic", {"operands": 2}), regime=c.Regime(sync_offset=1),
+        sampling=c.SamplingConfig(group_size=4, max_prompt_tokens=4, max_new_tokens=3),
+        training=c.TrainingConfig(steps=steps, prompts_per_step=4), optimizer=c.OptimizerConfig(learning_rate=1e-2),
+        evaluation=c.EvaluationConfig(questions=0), checkpoint=c.CheckpointConfig(every=2),
+        logging=c.LoggingConfig(tensorboard=False), mesh=c.MeshConfig(fsdp=fsdp, sampler=own)), console=make_console(quiet=True))
+
+threads = supply.ThreadPoolExecutor
+for words in sys.argv[2:]:
+    run(sys.argv[1], *words.split())
+"""
+
+
+def run_eight(folder, *runs):
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"
+    env = os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
+    words = [sys.executable, "-c", EIGHT, str(folder), *runs]
+    done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=2000)
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+def same(one, other):
+    """Compares two runs: every row, every group that was sampled, and the last state, bit by
+    bit.
+    """
+    assert rows(one) == rows(other) and groups(one) == groups(other)
+    assert bits(one, mesh=MeshConfig()) == bits(other, mesh=MeshConfig())
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nothing_is_left():
+    yield
+    kill_all()
+
+
+def test_a_step_is_taken_while_the_next_batch_is_drawn_and_no_number_differs(tmp_path):
+    run_eight(tmp_path, "beside 4 1 4 1", "shared 4 1 4 1")
+    same(tmp_path / "beside", tmp_path / "shared")
+    losses = {row["loss"] for (kind, _), row in rows(tmp_path / "beside").items()}
+    assert len(losses) == 4
+
+
+@pytest.mark.slow
+def test_another_layout_has_the_numbers_of_the_same_devices_in_turn(tmp_path):
+    """The learner's parameters are cut in two over fsdp, the sampler's over tensor."""
+    run_eight(tmp_path, "beside 12 2 2 2", "turns 12 2 2 2")
+    same(tmp_path / "beside", tmp_path / "turns")
+
+
+LONG = ("--training.steps", "50", "--mesh.sampler.data", "4")
+REGIMES = {
+    "ahead": ("--regime.sync_interval", "1", "--regime.sync_offset", "3"),
+    "wide": ("--regime.sync_interval", "4", "--regime.sync_offset", "4"),
+    "within": ("--regime.sync_interval", "4", "--regime.sync_offset", "0"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("regime", REGIMES)
+def test_fifty_steps_beside_the_sampler_are_those_in_turn_also_after_kills(tmp_path, regime):
+    """Killed at three moments, of which no test run repeats any."""
+    config, words = tmp_path / "small.py", (*LONG, *REGIMES[regime], "--checkpoint.every", "3")
+    config.write_text(CONFIG)
+    in_turn = (*words[:2], *words[4:])
+    finish(start(config, tmp_path / "turn", *in_turn, devices=4))
+    finish(start(config, tmp_path / "beside", *words, devices=8))
+    same(tmp_path / "turn", tmp_path / "beside")
+    resumed = ()
+    for after in (3, 17, 34):
+        process = start(config, tmp_path / "killed", *words, *resumed, devices=8)
+        wait_for_step([process], tmp_path / "killed", after + random.randrange(10))
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        resumed = ("--resume",)
+    finish(start(config, tmp_path / "killed", *words, *resumed, devices=8))
+    same(tmp_path / "turn", tmp_path / "killed")
