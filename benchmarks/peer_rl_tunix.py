@@ -129,7 +129,7 @@ def main() -> None:
         algo_config=GRPOConfig(num_generations=job["samples"], beta=0.0, epsilon=0.2),
     )
     run.start()
-    with jax.set_mesh(mesh):
+    with mesh:  # under jax.set_mesh Tunix 0.1.7 cannot lay out its optimizer
         learner.train(batches(run, [learner]))
     ended(run, learner)
     run.write(
