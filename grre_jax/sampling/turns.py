@@ -208,7 +208,7 @@ def sample_trajectories(
         StopStrings(params.stop, decode) if params.stop else None,
     )
     call.allocate(rows, slots, room, cache_dtype or str(weights.dtype))
-    return call.trajectories(whole("steps", steps, 1))
+    return call.trajectories(min(whole("steps", steps, 1), bucket(params.max_new_tokens)))
 
 
 def _check(params: SamplingParams, decode: Any, cache_dtype: str | None) -> None:

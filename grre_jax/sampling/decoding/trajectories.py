@@ -230,9 +230,7 @@ def decode(
     distribution: SamplingDistribution,
     eos: Int[Array, " ends"],
     enough: Int[Array, ""],
-) -> tuple[
-    list[Kept], Int[Array, "steps two shards rows"], Float[Array, "steps three shards rows"]
-]:
+) -> tuple[list[Kept], Int[Array, "steps 2 shards rows"], Float[Array, "steps 3 shards rows"]]:
     """Decodes rows until `enough` of them have ended, at most `steps` steps.
 
     Returns:
