@@ -58,6 +58,7 @@ def test_the_same_as_json(explain):
         "steps": 50,
         "regime": "staleness 4, 25% replayed",
         "samples": True,
+        "sampler_devices": 0,
     }
     assert [(row["first"], row["last"], row["version"], row["moving"]) for row in told["rows"]] == [
         (0, 4, 0, False),
