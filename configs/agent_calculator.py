@@ -8,6 +8,11 @@ Command:
     grre train configs/agent_calculator.py
 Hardware:
     2 CPU cores, float32.
+Time:
+    37 minutes (measured, on cores that had far more other work: 8 minutes of processor time).
+Result:
+    On 256 held-out questions, seed 0: right in 23.4% after the warm start (greedy 7.4%), 75.0%
+    after 20 steps, 90.6% after 80 and 94.5% at the end (greedy 98.0%).
 """
 
 from grre_jax import config as c
@@ -23,7 +28,7 @@ def config() -> c.Config:
         sampling=c.SamplingConfig(
             group_size=8, max_prompt_tokens=6, max_new_tokens=32, max_turns=4, max_turn_tokens=10
         ),
-        training=c.TrainingConfig(steps=200, prompts_per_step=16),
+        training=c.TrainingConfig(steps=120, prompts_per_step=16),
         optimizer=c.OptimizerConfig(learning_rate=3e-4),
         warm_start=c.WarmStartConfig(
             steps=600,
@@ -34,5 +39,5 @@ def config() -> c.Config:
             ),
         ),
         evaluation=c.EvaluationConfig(every=20, questions=256),
-        checkpoint=c.CheckpointConfig(every=100),
+        checkpoint=c.CheckpointConfig(every=60),
     )

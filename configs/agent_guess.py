@@ -7,6 +7,11 @@ Command:
     grre train configs/agent_guess.py
 Hardware:
     2 CPU cores, float32.
+Time:
+    31 minutes (measured, on cores that had far more other work; 96% of it sampling).
+Result:
+    On 256 held-out games, seed 0: found in 17.6% at the start, 42% after 40 steps, 80% after 160,
+    91.4% after 280 and 90.6% at the end (greedy 7.8% and 91.0%).
 """
 
 from grre_jax import config as c
