@@ -103,7 +103,7 @@ def answers(weights: Any, prompts: np.ndarray, options: argparse.Namespace) -> d
             out = jax.block_until_ready(run(*arguments))
             busy[0] += time.perf_counter() - start
             if name == "decode":
-                busy[1] += int((np.asarray(out[1])[:, 1] >= 0).any((1, 2)).sum())
+                busy[1] += int((np.asarray(out[2])[:, 1] >= 0).any((1, 2)).sum())
             return out
 
         return timed
@@ -112,7 +112,7 @@ def answers(weights: Any, prompts: np.ndarray, options: argparse.Namespace) -> d
         sampling.Opening(sampling.Address(i), prompts[i % len(prompts)], [0])
         for i in range(engine.SLOTS_PER_ROW * options.rows)
     ]
-    names = ("prefill_prompts", "prefill_observations", "decode")
+    names = ("prefill_prompts", "prefill_observations", "gathered", "replaced", "decode")
     whole = {name: getattr(engine.programs, name) for name in names}
     try:
         for name, run in whole.items():

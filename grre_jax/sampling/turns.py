@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent import futures
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, UInt32
 
 from grre_jax import random_streams
 from grre_jax.domains import at_least
@@ -48,6 +49,8 @@ from grre_jax.sampling.text.stop_strings import StopStrings
 CACHE_DTYPES = ("float32", "bfloat16")
 # Slots per row if not given: three of four trajectories may wait for their environments.
 SLOTS_PER_ROW = 4
+# Columns for new tokens behind what rows were gathered with, times the steps of a program.
+ROOM = 4
 FIRST_COLUMNS = 256  # own tokens that a slot has room for at first
 # Lengths that observations are padded to; longer ones are prefilled in pieces.
 PIECES = (16, 64, 256)
@@ -227,12 +230,11 @@ def _check(params: SamplingParams, decode: Any, cache_dtype: str | None) -> None
 
 @dataclasses.dataclass(eq=False)
 class _Start:
-    """A prompt, the samples that have not begun, its slot and the number of those that run."""
+    """A prompt, the samples that have not begun with their keys, its slot, and how many run."""
 
     address: Address
     prompt: list[int]
-    key: random_streams.Key
-    samples: collections.deque[int]
+    samples: collections.deque[tuple[int, UInt32[np.ndarray, " words"]]]
     slot: int = NONE
     running: int = 0
 
@@ -249,13 +251,14 @@ def _starts(
         raise ValueError(
             f"openings must have each address and sample once, got {twice} {count} times"
         )
-    words, starts = np.asarray(jax.random.key_data(of_kind(key))), []
+    root, starts = np.asarray(jax.random.key_data(of_kind(key))), []
     for opening, prompt, length in zip(openings, prompts, lengths, strict=True):
-        found: random_streams.Key = (words[:1], words[1:])
-        for number in opening.address:
-            found = random_streams.fold_in(found, random_streams.address(number % 2**32))
-        samples = collections.deque(whole("samples", sample, 0) for sample in opening.samples)
-        starts.append(_Start(opening.address, prompt[:length].tolist(), found, samples))
+        samples = np.array([whole("samples", sample, 0) for sample in opening.samples], np.uint32)
+        words: random_streams.Key = (root[:1], root[1:])
+        for data in (*(random_streams.address(n % 2**32) for n in opening.address), samples):
+            words = random_streams.fold_in(words, data)
+        keyed = collections.deque(zip(samples.tolist(), np.stack(words, axis=1), strict=True))
+        starts.append(_Start(opening.address, prompt[:length].tolist(), keyed))
     return starts, bucket(prompts.shape[1])
 
 
@@ -267,16 +270,15 @@ class _Running:
 
     start: _Start
     sample: int
+    words: UInt32[np.ndarray, " words"]
     slot: int
     filled: int = 0
     tokens: list[int] = dataclasses.field(default_factory=list)
     scores: list[Float[np.ndarray, "three some"]] = dataclasses.field(default_factory=list)
     turns: list[Turn] = dataclasses.field(default_factory=list)
     turn_start: int = 0
-
-    def __post_init__(self):
-        sample = random_streams.address(self.sample)
-        self.words = np.concatenate(random_streams.fold_in(self.start.key, sample))
+    row: int = NONE
+    joined: int = 0
 
     def sequence(self, end: int) -> list[int]:
         """Returns the tokens to store next, up to `end`."""
@@ -331,8 +333,7 @@ class _Shard:
             if start.slot == NONE:
                 start.slot = self.prompt_slots.pop()
                 new.append(start)
-            sample = start.samples.popleft()
-            self.ready.append(_Running(start, sample, self.slots.pop()))
+            self.ready.append(_Running(start, *start.samples.popleft(), self.slots.pop()))
             start.running += 1
             if not start.samples:
                 self.starts.popleft()
@@ -368,7 +369,8 @@ class _Call:
         rows, slots = (min(-(-count // shards), most) for count in (rows, slots))
         # Enough that prompts whose last samples still run do not keep others waiting.
         prompts = min(each, slots, -(-4 * slots * each // most))
-        self.rows, self.vocab = rows, config.vocab_size
+        self.rows, self.config = rows, config
+        self.gathered, self.start, self.caches = (0, 0), 0, []
         self.shards = [
             _Shard(collections.deque(starts[s::shards]), list(range(slots)), list(range(prompts)))
             for s in range(shards)
@@ -421,7 +423,7 @@ class _Call:
                 shard.ready.append(running)
 
     def _checked(self, running: _Running, tokens: Sequence[int]) -> list[int]:
-        vocab, found = self.vocab, np.asarray(tokens)
+        vocab, found = self.config.vocab_size, np.asarray(tokens)
         if len(found) and not (
             found.ndim == 1
             and found.dtype.kind in "iu"
@@ -459,7 +461,8 @@ class _Call:
             shorter = max((size for size in PIECES if size < length), default=0)
             left = [[r for r in some if len(r.tokens) - r.filled > shorter] for some in left]
             for some in self._together(left):
-                rows = self._rows(some, length)
+                self._make_room(max(r.filled for _, r in _entries(some)) + length)
+                rows = self._rows(some)
                 tokens = np.zeros((*rows.slot.shape, length), np.int32)
                 for at, running in _entries(some):
                     stored = running.sequence(min(running.filled + length, len(running.tokens)))
@@ -479,44 +482,76 @@ class _Call:
 
     def _decode(self, steps: int, running: list[list[_Running]]) -> Any:
         """Decodes some steps; returns what was drawn, on the device."""
-        most, width = max(map(len, running)), self.rows
+        most, width, room = max(map(len, running)), self.rows, ROOM * steps
         while width >= LEAST_SLOTS and most <= width // SHRINK:
             width //= SHRINK  # a step of many rows costs as much if few of them still decode
-        rows = self._rows([some + [None] * (width - len(some)) for some in running], steps)
-        enough = np.int32(max(1, sum(map(len, running)) // ENDED_SHARE))
-        self.own, *drawn = programs.decode(
-            steps, self.weights, self.prompts, self.own, rows, self.distribution, self.eos, enough
+        self._make_room(max(r.filled for some in running for r in some) + steps)
+        shape = width, self.own[0].tokens
+        afresh = shape != self.gathered or self.start + steps > room
+        if afresh:
+            self.gathered, self.start, self.caches = shape, 0, []
+            for r in itertools.chain(*running):
+                r.row = NONE
+        new = [_seated(some, width, self.start) for some in running]
+        seats = [{r.row: r for r in some} for some in running]
+        rows = self._rows([[some.get(i) for i in range(width)] for some in seats])
+        if afresh:
+            self.caches = programs.gathered(self.config, room, self.prompts, self.own, rows)
+        elif any(new):
+            for some in self._together(new):
+                at = np.full((len(some), len(some[0])), width, np.int32)
+                for where, r in _entries(some):
+                    at[where] = r.row
+                stored = self.prompts, self.own, self._rows(some)
+                self.caches = programs.replaced(self.config, room, self.caches, *stored, at)
+        self.own, self.caches, *drawn = programs.decode(
+            steps,
+            room,
+            self.weights,
+            self.prompts,
+            self.own,
+            self.caches,
+            rows,
+            np.int32(self.start),
+            self.distribution,
+            self.eos,
+            np.int32(max(1, sum(map(len, running)) // ENDED_SHARE)),
         )
         return drawn
 
-    def _rows(self, chosen: list[list[_Running | None]], columns: int) -> programs.Rows:
-        """Returns the rows of a program that writes `columns` tokens of each, and makes room."""
+    def _make_room(self, tokens: int) -> None:
+        """Makes slots long enough for so many tokens."""
+        size = self.own[0].tokens
+        while size < tokens:
+            size *= 2
+        if size > self.own[0].tokens:
+            for layer, kept in enumerate(self.own):  # so that one layer's old and new exist at once
+                self.own[layer] = programs.grown(kept, size)
+
+    def _rows(self, chosen: list[list[_Running | None]]) -> programs.Rows:
+        """Returns the rows of a program."""
         shape = (len(chosen), len(chosen[0]))
-        slot, prompt_slot, before, filled, token, allowed = np.zeros((6, *shape), np.int32)
+        slot, prompt_slot, before, filled, token, allowed, joined = np.zeros((7, *shape), np.int32)
         keys = np.zeros((*shape, KEY_WORDS), np.uint32)
         slot[:] = NONE
         for at, r in _entries(chosen):
             slot[at], prompt_slot[at], filled[at] = r.slot, r.start.slot, r.filled
             before[at], keys[at] = len(r.start.prompt) - 1, r.words
             token[at] = r.tokens[-1] if r.tokens else r.start.prompt[-1]
-            in_turn = len(r.tokens) - r.turn_start
+            in_turn, joined[at] = len(r.tokens) - r.turn_start, r.joined
             room = self.limits.tokens - len(r.tokens)
             allowed[at] = min(self.params.max_new_tokens - in_turn, room)
-        size = self.own[0].tokens
-        while size < filled.max() + columns:
-            size *= 2
-        if size > self.own[0].tokens:
-            for layer, kept in enumerate(self.own):  # so that one layer's old and new exist at once
-                self.own[layer] = programs.grown(kept, size)
-        return programs.Rows(slot, prompt_slot, before, filled, token, allowed, keys)
+        return programs.Rows(slot, prompt_slot, before, filled, token, allowed, joined, keys)
 
     def _take(self, integers: np.ndarray, scores: np.ndarray) -> None:
         """Appends what was drawn, and asks for the answers to turns that ended."""
+        self.start += int((integers[:, 1] != NONE).any((1, 2)).sum())
         for shard, drawn, scored in zip(
             self.shards, np.moveaxis(integers, 2, 0), np.moveaxis(scores, 2, 0), strict=True
         ):
             decoded, shard.rows = shard.rows, []
-            for i, running in enumerate(decoded):
+            for running in decoded:
+                i = running.row
                 count = int((drawn[:, 1, i] != NONE).sum())
                 tokens, code = drawn[:count, 0, i].tolist(), drawn[count - 1, 1, i]
                 turn = running.tokens[running.turn_start :] + tokens
@@ -534,11 +569,20 @@ class _Call:
                     shard.rows.append(running)
 
     def _end_turn(self, shard: _Shard, running: _Running, stopped: bool) -> None:
-        start, end = running.turn_start, len(running.tokens)
+        start, end, running.row = running.turn_start, len(running.tokens), NONE
         running.turns.append(Turn(start, end, stopped))
         tokens, turn = running.tokens[start:], len(running.turns) - 1
         future = self.respond(running.start.address, running.sample, turn, tokens)
         self.waiting.append((future, shard, running))
+
+
+def _seated(running: list[_Running], width: int, start: int) -> list[_Running]:
+    """Gives free rows to trajectories without one, which join at `start`; returns these."""
+    free = sorted(set(range(width)) - {r.row for r in running})
+    new = [r for r in running if r.row == NONE]
+    for r, row in zip(new, free, strict=False):
+        r.row, r.joined = row, start
+    return new
 
 
 def _entries(by_shard: list[list[Any]]) -> Iterator[tuple[tuple[int, int], Any]]:

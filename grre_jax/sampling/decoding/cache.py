@@ -186,16 +186,14 @@ class Cache:
             keys, later(self.values, 2), later(self.key_scales, 2), later(self.value_scales, 2)
         )
 
-    def newest(
-        self, count: int
-    ) -> tuple[Float[Array, "slots count kv dim"], Float[Array, "slots count kv dim"]]:
-        """Returns keys and values of the last columns, which blocks of keys must divide."""
+    def column(
+        self, column: Int[Array, ""]
+    ) -> tuple[Float[Array, "slots kv dim"], Float[Array, "slots kv dim"]]:
+        """Returns keys and values of one column, as they are stored."""
         slots, kv, _, dim = self.values.shape
-        width = min(self.width, count)
-        keys = self.keys[:, :, -(count // width) * dim :, -width:]
-        by_block = jnp.swapaxes(keys.reshape(slots, kv, count // width, dim, width), 3, 4)
-        keys, values = by_block.reshape(slots, kv, count, dim), self.values[:, :, -count:]
-        return jnp.moveaxis(keys, 1, 2), jnp.moveaxis(values, 1, 2)
+        where = (0, 0, column // self.width * dim, column % self.width)
+        keys = jax.lax.dynamic_slice(self.keys, where, (slots, kv, dim, 1))[..., 0]
+        return keys, jax.lax.dynamic_index_in_dim(self.values, column, 2, keepdims=False)
 
     def _whole_keys(self) -> Float[Array, "slots kv dim tokens"]:
         slots, kv, _, width = self.keys.shape

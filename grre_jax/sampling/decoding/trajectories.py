@@ -1,9 +1,10 @@
 """The compiled programs of trajectories: prefill prompts, prefill observations, decode some steps.
 
 A trajectory has a slot with its keys and values whether it is decoded or waits for an answer; those
-of its prompt are stored once for all samples. `decode` gathers both for the rows that it decodes,
-so its steps read contiguous memory and all rows write the same column; the new columns are put back
-behind each row's own. All else is on the host and comes with each call, a few integers a row.
+of its prompt are stored once for all samples. Both are gathered when it gets a row, so that steps
+read contiguous memory and all rows write the same column, in the room behind what was gathered;
+`decode` puts the new columns into the slots too. All else is on the host, and comes with each call
+as a few integers a row.
 
 The last token of a sequence is never in a cache: the next step of `decode` computes it and draws
 from it. So prompts, samples and observations are continued alike, and a sequence that is cut needs
@@ -14,7 +15,6 @@ from __future__ import annotations
 
 import dataclasses
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -88,6 +88,7 @@ class Rows:
             also the index of the next token that is drawn.
         token: [shards, rows] the token after these.
         allowed: [shards, rows] most tokens that may be drawn.
+        joined: [shards, rows] column of the room that was the next when the row was gathered.
         keys: [shards, rows, words] random key of the trajectory, as words.
     """
 
@@ -97,6 +98,7 @@ class Rows:
     filled: Int[Array, "shards rows"]
     token: Int[Array, "shards rows"]
     allowed: Int[Array, "shards rows"]
+    joined: Int[Array, "shards rows"]
     keys: UInt32[Array, "shards rows words"]
 
     @property
@@ -195,7 +197,7 @@ def prefill_observations(
 
     Args:
         weights, prompts, own: the policy, the prompts' storage, and the donated own storage.
-        rows: where the tokens go; `token`, `allowed` and `keys` are not used.
+        rows: where the tokens go; only slots, `before` and `filled` are used.
         tokens: [shards, some, length] right-padded token ids. The padding is stored too, beyond
             what the trajectory sees.
     """
@@ -220,70 +222,116 @@ def prefill_observations(
     return kept
 
 
-@partial(jax.jit, static_argnums=0, donate_argnums=3)
-def decode(
-    steps: int,
-    weights: Weights,
+@partial(jax.jit, static_argnums=(0, 1))
+def gathered(
+    config: ModelConfig, room: int, prompts: list[Kept], own: list[Kept], rows: Rows
+) -> list[Cache]:
+    """Returns every layer's cache of the rows: prompts, own tokens, and room for new ones."""
+    return [_gathered(config, room, *pair, rows) for pair in zip(prompts, own, strict=True)]
+
+
+@partial(jax.jit, static_argnums=(0, 1), donate_argnums=2)
+def replaced(
+    config: ModelConfig,
+    room: int,
+    caches: list[Cache],
     prompts: list[Kept],
     own: list[Kept],
     rows: Rows,
+    at: Int[Array, "shards some"],
+) -> list[Cache]:
+    """Returns the caches with other trajectories in some rows; `at` is out of range for none."""
+    new = [_gathered(config, room, *pair, rows) for pair in zip(prompts, own, strict=True)]
+    return [_cached(held.put_slots(at, some)) for held, some in zip(caches, new, strict=True)]
+
+
+def _gathered(config: ModelConfig, room: int, prompts: Kept, own: Kept, rows: Rows) -> Cache:
+    before, more = prompts.tokens + own.tokens, ((0, 0), (0, room), (0, 0), (0, 0))
+    keys, values = (jnp.pad(x, more) for x in rows.stored(prompts, own, config.num_kv_heads))
+    return _cached(Cache.of(keys, values, keys.dtype, width_for(before + room, before)))
+
+
+def _cached(cache: Cache) -> Cache:
+    return jax.tree.map(lambda x: meshes.constrain(x, "cached"), cache)
+
+
+@partial(jax.jit, static_argnums=(0, 1), donate_argnums=(4, 5))
+def decode(
+    steps: int,
+    room: int,
+    weights: Weights,
+    prompts: list[Kept],
+    own: list[Kept],
+    caches: list[Cache],
+    rows: Rows,
+    start: Int[Array, ""],
     distribution: SamplingDistribution,
     eos: Int[Array, " ends"],
     enough: Int[Array, ""],
-) -> tuple[list[Kept], Int[Array, "steps 2 shards rows"], Float[Array, "steps 3 shards rows"]]:
-    """Decodes rows until `enough` of them have ended, at most `steps` steps.
+) -> tuple[list[Kept], list[Cache], Int[Array, "steps 2 shards rows"], Float[Array, "steps 3 *n"]]:
+    """Decodes rows until `enough` of them have ended, at most `steps` steps, which write the room's
+    columns from `start` on.
 
     Returns:
-        Own keys and values; [steps, 2, shards, rows] tokens, and RUNNING, STOPPED or CUT, or NONE
-        where nothing was drawn; [steps, 3, shards, rows] log-probs in nats, as SCORES.
+        Own keys and values; the rows' caches; [steps, 2, shards, rows] tokens, and RUNNING, STOPPED
+        or CUT, or NONE for nothing drawn; [steps, 3, shards, rows] log-probs in nats, as SCORES.
     """
     weights = weights.before_loop()
-    model, blocks, c, size = weights.model, weights.blocks, weights.model.config, rows.slot.shape
-    before = prompts[0].tokens + own[0].tokens
-    positions, there = rows.columns(prompts[0], own[0])
-    new = jnp.broadcast_to(jnp.arange(steps, dtype=jnp.int32), (rows.slot.size, steps))
-    positions = jnp.concatenate([positions, rows.first[:, None] + new], axis=1)
-    since = jnp.concatenate(
-        [jnp.where(there, 0, steps), new], axis=1
-    )  # the step that first sees it
-    rotary = Rotary.of(c, jnp.arange(before + steps, dtype=jnp.int32))
-    uniforms = rows.uniforms(steps)
+    model, c, size = weights.model, weights.model.config, rows.slot.shape
+    blocks, before = weights.blocks, prompts[0].tokens + own[0].tokens
+    positions, since = _columns(rows, prompts[0], own[0], room, start)
+    rotary, uniforms = Rotary.of(c, jnp.arange(before + room)), rows.uniforms(steps)
 
     def body(carry):
-        n, token, running, caches, integers, scores = carry
+        n, token, running, caches, new, integers, scores = carry
         newest, no_prompts = rows.first + n, SlotAddresses(None, None)
-        visible = VisibleTokens(there[:, :0], newest[:, None] - positions, since <= n, newest)
+        seen = since <= start + n
+        visible = VisibleTokens(seen[:, :0], newest[:, None] - positions, seen, newest)
+        column = before + start + n
         caches, hidden = computed_tokens(
-            model, blocks, rotary, token, visible, [], caches, before + n, no_prompts
+            model, blocks, rotary, token, visible, [], caches, column, no_prompts
         )
+        found = [cache.column(column) for cache in caches]
+        new = jax.tree.map(lambda x, y: x.at[n].set(y), new, found)
         logits = model.logits(hidden, weights.head, weights.head_scale)
         token, drawn = distribution.sample(uniforms[n], logits)
-        token, stopped = token.astype(jnp.int32), (token[:, None] == eos).any(-1).reshape(size)
-        code = jnp.where(stopped, STOPPED, jnp.where(n + 1 >= rows.allowed, CUT, RUNNING))
-        code = jnp.where(running, code, NONE)
-        integers = integers.at[n].set(jnp.stack([token.reshape(size), code]))
+        code = jnp.where(running, _codes(rows, token, n, eos), NONE)
+        integers = integers.at[n].set(jnp.stack([token.reshape(size).astype(jnp.int32), code]))
         scores = scores.at[n].set(jnp.stack([drawn[name].reshape(size) for name in SCORES]))
-        return n + 1, token, code == RUNNING, caches, integers, scores
+        running, token = code == RUNNING, token.astype(jnp.int32)
+        return n + 1, token, running, caches, new, integers, scores
 
     def goes_on(carry):
         n, _, running, *_ = carry
-        ended = (rows.slot != NONE).sum() - running.sum()
-        return (n < steps) & running.any() & (ended < enough)
+        return (n < steps) & running.any() & ((rows.slot != NONE).sum() - running.sum() < enough)
 
-    caches = [_gathered(rows, *pair, c, steps) for pair in zip(prompts, own, strict=True)]
-    carry: Any = (jnp.int32(0), rows.token.reshape(-1), rows.slot != NONE, caches)
+    empty = (steps, rows.slot.size, c.num_kv_heads, c.head_dim)
+    new = [(jnp.zeros(empty, held.keys.dtype),) * 2 for held in own]
     nothing = jnp.full((steps, 2, *size), NONE, jnp.int32), jnp.zeros((steps, 3, *size))
-    _, _, _, caches, *drawn = jax.lax.while_loop(goes_on, body, (*carry, *nothing))
-    kept = [
-        held.put(rows.slot, rows.filled, *cache.newest(steps))
-        for held, cache in zip(own, caches, strict=True)
-    ]
-    return kept, *(meshes.constrain(x, "whole") for x in drawn)
+    carry = (jnp.int32(0), rows.token.reshape(-1), rows.slot != NONE, caches, new, *nothing)
+    *_, caches, new, integers, scores = jax.lax.while_loop(goes_on, body, carry)
+    new = [(jnp.moveaxis(keys, 0, 1), jnp.moveaxis(values, 0, 1)) for keys, values in new]
+    kept = [held.put(rows.slot, rows.filled, *x) for held, x in zip(own, new, strict=True)]
+    return kept, caches, *(meshes.constrain(x, "whole") for x in (integers, scores))
 
 
-def _gathered(rows: Rows, prompts: Kept, own: Kept, config: ModelConfig, steps: int) -> Cache:
-    """Returns a layer's cache of the rows, with room for `steps` new tokens behind the stored."""
-    before, room = prompts.tokens + own.tokens, ((0, 0), (0, steps), (0, 0), (0, 0))
-    keys, values = (jnp.pad(x, room) for x in rows.stored(prompts, own, config.num_kv_heads))
-    cache = Cache.of(keys, values, keys.dtype, width_for(before + steps, before))
-    return jax.tree.map(lambda x: meshes.constrain(x, "cached"), cache)
+def _codes(
+    rows: Rows, token: Int[Array, " rows"], n: Int[Array, ""], eos: Int[Array, " ends"]
+) -> Int[Array, "shards rows"]:
+    """Returns what each row's n-th token does to its turn."""
+    stopped = (token[:, None] == eos).any(-1).reshape(rows.slot.shape)
+    return jnp.where(stopped, STOPPED, jnp.where(n + 1 >= rows.allowed, CUT, RUNNING))
+
+
+def _columns(
+    rows: Rows, prompts: Kept, own: Kept, room: int, start: Int[Array, ""]
+) -> tuple[Int[Array, "rows columns"], Int[Array, "rows columns"]]:
+    """Returns the position of each column's token in its row's sequence, and the column of the room
+    whose step is the first to see it: 0 if it was gathered, `room` if it is none of the row's.
+    """
+    before_joined = rows.filled - (start - rows.joined)
+    positions, there = dataclasses.replace(rows, filled=before_joined).columns(prompts, own)
+    column = jnp.broadcast_to(jnp.arange(room, dtype=jnp.int32), (rows.slot.size, room))
+    since = jnp.where(column >= rows.joined.reshape(-1, 1), column, room)
+    positions = jnp.concatenate([positions, rows.first[:, None] + column - start], axis=1)
+    return positions, jnp.concatenate([jnp.where(there, 0, room), since], axis=1)
