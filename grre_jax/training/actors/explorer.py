@@ -22,6 +22,7 @@ from grre_jax.sampling.config import SamplingConfig
 from grre_jax.sampling.memory import ROWS_WITHOUT_LIMIT
 from grre_jax.sampling.params import SamplingParams
 from grre_jax.sampling.text.stop_strings import StopStrings
+from grre_jax.sampling.turns import SLOTS_PER_ROW
 from grre_jax.tasks import Question, Task, Tokenizer
 from grre_jax.tasks.environments import InProcessEnvironments, Runner, is_environment
 from grre_jax.tasks.judging import InProcess, Judge, Judged
@@ -313,7 +314,9 @@ class Explorer:
             address = sampling.Address(position, attempt)
             openings.append(sampling.Opening(address, prompt, range(config.group_size)))
         with meshes.use(self.mesh):
-            rows = Call(len(questions), config, self.rows).concurrent(meshes.row_devices(self.mesh))
+            # A row that is decoded has a copy of what its slot keeps.
+            fitting = max(self.rows // (1 + SLOTS_PER_ROW), 1) * meshes.row_devices(self.mesh)
+            rows = config.max_concurrent or fitting
             found: dict[int, list] = {position: [None] * config.group_size for position in asked}
             for trajectory in sampling.sample_trajectories(
                 weights,
