@@ -117,7 +117,7 @@ def test_bad_answers_are_failures_with_their_reason(made, action):
 
 
 def test_an_environment_that_ends_its_process_costs_its_own_trajectory(made):
-    runner = made(1, timeout=1.0)
+    runner = made(1, timeout=10.0)
     good, bad = Trace((1, 0, 0), QUESTION, 1), Trace((2, 0, 0), QUESTION, 2)
     assert runner.step(good, [], "a").result().observation == "a 1"
     crash, hang = runner.step(bad, [], "exit").result(), runner.step(bad, [], "hang").result()

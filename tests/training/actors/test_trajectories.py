@@ -160,7 +160,7 @@ def bad(tmp_path):
 
 def test_a_thousand_bad_environments_cost_their_trajectories_alone(bad):
     task = tasks.build(bad.name)
-    runner = make_runner(task, bad, processes=1, timeout=2.0)
+    runner = make_runner(task, bad, processes=1, timeout=10.0)
     often = [name for name in KINDS if name not in ("hang", "exit")]
     try:
         play = playing(task, 8, runner)
