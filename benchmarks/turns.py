@@ -9,8 +9,8 @@ waits for environments.
 the same length, all rows in step, with environments that answer at once; a turn's seconds are from
 the last answer to the end of its last token. `answers` has four times more trajectories than rows,
 turns that end at a random token, twice the length at most, and environments that take 10 ms to 1 s
-(`--longest`; uniform in the logarithm): its idle share is the time in which no program of the sampler runs, the
-host's work included.
+(`--longest`; uniform in the logarithm): its idle share is the time in which no program of the
+sampler runs, the host's work included.
 """
 
 from __future__ import annotations
@@ -54,21 +54,31 @@ def kept(weights: Any, prompts: np.ndarray, options: argparse.Namespace) -> list
         ends[turn] = time.perf_counter()
         return answered(observation)
 
-    openings = [sampling.Opening(sampling.Address(i), p, [0]) for i, p in enumerate(prompts)]
-    total = options.turns * (options.new + options.observation)
-    list(
-        sampling.sample_trajectories(
-            weights,
-            openings,
-            respond,
-            sampling.Limits(options.turns, total),
-            sampling.SamplingParams(max_new_tokens=options.new),
-            key=KEY,
-            rows=options.rows,
-            eos_ids=(),
-        )
-    )
+    sample(weights, prompts, respond, options, new=options.new)
     return np.diff([start, *ends.values()]).tolist()
+
+
+def sample(
+    weights: Any,
+    prompts: np.ndarray,
+    respond: Callable,
+    options: argparse.Namespace,
+    new: int,
+    ends: Sequence[int] = (),
+) -> None:
+    """Samples a trajectory from each prompt, with at most `new` tokens a turn."""
+    openings = [sampling.Opening(sampling.Address(i), p, [0]) for i, p in enumerate(prompts)]
+    found = sampling.sample_trajectories(
+        weights,
+        openings,
+        respond,
+        sampling.Limits(options.turns, options.turns * (new + options.observation)),
+        sampling.SamplingParams(max_new_tokens=new),
+        key=KEY,
+        rows=options.rows,
+        eos_ids=ends,
+    )
+    list(found)
 
 
 def again(weights: Any, prompts: np.ndarray, options: argparse.Namespace) -> list[float]:
@@ -86,9 +96,8 @@ def again(weights: Any, prompts: np.ndarray, options: argparse.Namespace) -> lis
 
 def answers(weights: Any, prompts: np.ndarray, options: argparse.Namespace) -> dict[str, float]:
     """Shares of the time without a program, and of rows without a token in what was decoded."""
-    draw, total = random.Random(0), options.turns * (2 * options.new + options.observation)
-    observation, asked = np.zeros(options.observation, np.int32), [0]
-    busy = [0.0, 0]
+    draw, observation = random.Random(0), np.zeros(options.observation, np.int32)
+    asked, busy = [0], [0.0, 0]
 
     def respond(address, sample, turn, tokens):
         future, seconds = futures.Future(), options.longest * 10 ** draw.uniform(-2, 0)
@@ -108,28 +117,15 @@ def answers(weights: Any, prompts: np.ndarray, options: argparse.Namespace) -> d
 
         return timed
 
-    openings = [
-        sampling.Opening(sampling.Address(i), prompts[i % len(prompts)], [0])
-        for i in range(engine.SLOTS_PER_ROW * options.rows)
-    ]
+    several = np.tile(prompts, (engine.SLOTS_PER_ROW, 1))
+    ends = range(-(-weights.model.config.vocab_size // options.new))
     names = ("prefill_prompts", "prefill_observations", "gathered", "replaced", "decode")
     whole = {name: getattr(engine.programs, name) for name in names}
     try:
         for name, run in whole.items():
             setattr(engine.programs, name, timed(name, run))
         start = time.perf_counter()
-        list(
-            sampling.sample_trajectories(
-                weights,
-                openings,
-                respond,
-                sampling.Limits(options.turns, total),
-                sampling.SamplingParams(max_new_tokens=2 * options.new),
-                key=KEY,
-                rows=options.rows,
-                eos_ids=range(-(-weights.model.config.vocab_size // options.new)),
-            )
-        )
+        sample(weights, several, respond, options, new=2 * options.new, ends=ends)
         seconds = time.perf_counter() - start
     finally:
         for name, run in whole.items():

@@ -154,24 +154,24 @@ class _Sealing:
         return len(groups)
 
     def rounds(self, calls: Sequence[Sequence[int]], rounds: int) -> list[Future[int]]:
-        """Seals the calls, and then in up to `rounds` rounds the refills of their places without
-        signal.
+        """Seals the calls, and then in up to `rounds` rounds the refills of their zero-variance
+        groups.
         """
-        sealed, places = [], calls
+        sealed, left = [], calls
         for round_ in range(rounds + 1):
-            sealed += self.seal([[refill_position(p, round_) for p in call] for call in places])
+            sealed += self.seal([[refill_position(p, round_) for p in call] for call in left])
             if round_ < rounds:
                 for data_set in sealed:
                     data_set.result()
                 refresh_together(self.reader)
-                left = ([p for p in call if not self.has_signal(p, round_)] for call in places)
-                places = [call for call in left if call]
+                again = ([p for p in call if not self.has_signal(p, round_)] for call in left)
+                left = [call for call in again if call]
         return sealed
 
-    def has_signal(self, place: int, round_: int) -> bool:
-        """True if the rewards of a place's group of a round differ."""
-        position = refill_position(place, round_)
-        return self.reader.at(position, self.policy_version).has_reward_variance
+    def has_signal(self, position: int, round_: int) -> bool:
+        """True if the rewards of a position's group of a round differ."""
+        group = self.reader.at(refill_position(position, round_), self.policy_version)
+        return group.has_reward_variance
 
 
 def explore(
@@ -228,7 +228,8 @@ def begin(
         policy_version, metadata: of the data; a digest of the parameters is added to the metadata.
         backlog: verifies and seals.
         writer: of the data sets; letters, digits, dot, dash and underscore.
-        rounds: most refills of a position without signal (`training.data.dynamic_sampling`).
+        rounds: most refills of a position whose group has zero variance
+            (`training.data.dynamic_sampling`).
         keep: the reader keeps the sealed groups until they are read, for training on them next.
         each: every call becomes a data set as soon as it is verified.
         between: called after the calls of each data set; it may raise to stop.

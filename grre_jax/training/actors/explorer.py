@@ -173,10 +173,13 @@ class Explorer:
         with self.watch("weights"), meshes.use(self.mesh):
             weights = sampling.prepared(model, self.config.weight_dtype)
             weights = jax.block_until_ready(weights)
-        for questions, positions in calls:
-            draw = self._play if is_environment(self.task) else self._draw
+        for call in calls:
+            questions, positions = map(list, call)
             with self.watch("sampling"):
-                drawn = draw(weights, list(questions), list(positions), size, attempt)
+                if is_environment(self.task):
+                    drawn = self._play(weights, questions, positions, attempt)
+                else:
+                    drawn = self._draw(weights, questions, positions, size, attempt)
             yield drawn
 
     def groups_on_all(
@@ -293,16 +296,11 @@ class Explorer:
             "engine": self.config.engine,
         }, others
 
-    def _cut(self, text: str) -> str:
-        """Returns a text up to its first stop string."""
-        return StopStrings(self.config.stop, self.tokenizer.decode).cut(text)[0]
-
     def _play(
         self,
         weights: sampling.Weights,
         questions: list[Question],
         positions: list[int],
-        _: int,
         attempt: int,
     ) -> Played:
         """Samples trajectories in the task's environments."""
@@ -364,6 +362,14 @@ class Explorer:
         """The trajectories that are under way, of a task that has environments."""
         runner = self.judge or InProcessEnvironments(self.task)
         return Play(self.task, self.tokenizer, runner, self.seed, self.config.group_size, self._cut)
+
+    def _cut(self, text: str) -> str:
+        """Returns a text up to its first stop string."""
+        return self._stops.cut(text)[0]
+
+    @cached_property
+    def _stops(self) -> StopStrings:
+        return StopStrings(self.config.stop, self.tokenizer.decode)
 
     @cached_property
     def _judge(self) -> Judge:
