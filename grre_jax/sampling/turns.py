@@ -138,6 +138,8 @@ class Trajectory:
             `Samples` has them; 0 for observations.
         turns: its turns.
         reason: "done" if the environment ended it, else the limit: "turns" or "tokens".
+        versions: [tokens] version of the policy that sampled each, or that was newest when an
+            observation came.
     """
 
     address: Address
@@ -147,9 +149,11 @@ class Trajectory:
     logprobs: dict[str, Float[np.ndarray, " tokens"]]
     turns: tuple[Turn, ...]
     reason: str
+    versions: Int[np.ndarray, " tokens"]
 
 
 Respond = Callable[[Address, int, int, list[int]], "futures.Future[Observation | None]"]
+Newer = Callable[[int], tuple[Transformer | Weights, int] | None]
 
 
 def sample_trajectories(
@@ -167,6 +171,8 @@ def sample_trajectories(
     decode: Callable[[list[int]], str] | None = None,
     prompt_tokens: int | None = None,
     steps: int = 32,
+    version: int = 0,
+    newer: Newer = lambda version: None,
 ) -> Iterator[Trajectory]:
     """Samples trajectories of each opening.
 
@@ -186,6 +192,10 @@ def sample_trajectories(
         decode: the tokenizer's, from token ids to text; needed with params.stop, which ends turns.
         prompt_tokens: room for a prompt; that of the longest if None.
         steps: most decode steps between two looks at the answers.
+        version: of the policy.
+        newer: called between decode steps with the version that samples. It returns a model of the
+            same shape to go on with and its version, or None. Trajectories under way go on under it
+            with the keys and values that they have.
 
     Returns:
         An iterator over the trajectories, in the order in which they end.
@@ -209,6 +219,8 @@ def sample_trajectories(
         params,
         padded_ends(config.eos_ids if eos_ids is None else eos_ids),
         StopStrings(params.stop, decode) if params.stop else None,
+        version,
+        newer,
     )
     call.allocate(rows, slots, room, cache_dtype or str(weights.dtype))
     return call.trajectories(min(whole("steps", steps, 1), bucket(params.max_new_tokens)))
@@ -275,6 +287,7 @@ class _Running:
     filled: int = 0
     tokens: list[int] = dataclasses.field(default_factory=list)
     scores: list[Float[np.ndarray, "three some"]] = dataclasses.field(default_factory=list)
+    versions: list[int] = dataclasses.field(default_factory=list)
     turns: list[Turn] = dataclasses.field(default_factory=list)
     turn_start: int = 0
     row: int = NONE
@@ -284,11 +297,11 @@ class _Running:
         """Returns the tokens to store next, up to `end`."""
         return [self.start.prompt[-1], *self.tokens][self.filled : end]
 
-    def observe(self, tokens: list[int]) -> None:
-        """Appends an observation; the next turn begins behind it."""
+    def append(self, tokens: list[int], scores: np.ndarray, version: int) -> None:
+        """Appends tokens with their log-probs and the version of the policy."""
         self.tokens += tokens
-        self.scores.append(np.zeros((len(SCORES), len(tokens)), np.float32))
-        self.turn_start = len(self.tokens)
+        self.scores.append(scores)
+        self.versions += [version] * len(tokens)
 
     def finished(self, reason: str) -> Trajectory:
         """Returns the trajectory."""
@@ -303,6 +316,7 @@ class _Running:
             dict(zip(SCORES, np.concatenate(self.scores, axis=1), strict=True)),
             tuple(self.turns),
             reason,
+            np.array(self.versions, np.int32),
         )
 
 
@@ -359,6 +373,8 @@ class _Call:
     params: SamplingParams
     eos: Int[Array, " ends"]
     stops: StopStrings | None
+    version: int
+    newer: Newer
 
     def allocate(self, rows: int, slots: int, prompt_tokens: int, dtype: str) -> None:
         """Divides rows and slots among shards and makes their caches."""
@@ -385,6 +401,9 @@ class _Call:
         """Samples; yields the trajectories as they end."""
         while True:
             finished = list(self._answers())
+            if found := self.newer(self.version):
+                model, self.version = found
+                self.weights = model if isinstance(model, Weights) else latest.of(model)
             self._store_prompts([shard.begin() for shard in self.shards])
             for shard in self.shards:
                 while shard.ready and len(shard.rows) < self.rows:
@@ -419,7 +438,10 @@ class _Call:
                 shard.end(running)
                 yield running.finished(reason)
             else:
-                running.observe(self._checked(running, answer.tokens))
+                tokens = self._checked(running, answer.tokens)
+                none = np.zeros((len(SCORES), len(tokens)), np.float32)
+                running.append(tokens, none, self.version)
+                running.turn_start = len(running.tokens)
                 shard.ready.append(running)
 
     def _checked(self, running: _Running, tokens: Sequence[int]) -> list[int]:
@@ -560,8 +582,7 @@ class _Call:
                     kept = self.stops(which, len(running.turns), np.array(turn))
                     if kept is not None:
                         count, code = count - len(turn) + kept, STOPPED
-                running.tokens += tokens[:count]
-                running.scores.append(scored[:count, :, i].T)
+                running.append(tokens[:count], scored[:count, :, i].T, self.version)
                 running.filled = len(running.tokens)
                 if code != RUNNING:
                     self._end_turn(shard, running, bool(code == STOPPED))

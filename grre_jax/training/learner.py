@@ -224,8 +224,11 @@ class Learner:
         """
         scalars = age_scalars(choice.ages)
         if choice.discarded is not None:
-            scalars["stale_groups_discarded"] = choice.discarded
-            self.discarded += choice.discarded
+            scalars["stale_groups_discarded"] = len(choice.discarded)
+            self.discarded += len(choice.discarded)
+            if choice.discarded:
+                lengths = [pick.source.reader[pick.index].lengths for pick in choice.discarded]
+                scalars["stale_response_length"] = float(np.concatenate(lengths).mean())
         return scalars
 
     def _evaluate(self, state: states.TrainState, step: int, bar: Any) -> None:

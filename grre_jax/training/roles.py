@@ -13,6 +13,7 @@ import contextlib
 import dataclasses
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from grre_jax.training import state as states
 from grre_jax.training.actors import lease, registry
 from grre_jax.training.actors.calls import call_of
 from grre_jax.training.actors.exploration import explore, shared_calls
+from grre_jax.training.actors.newer import NewerPolicies
 from grre_jax.training.checkpoints.contents import CheckpointGone, listed
 from grre_jax.training.checkpoints.folder import read_params
 from grre_jax.training.config.run import Config
@@ -77,6 +79,7 @@ class ExplorerRole:
             schedule names.
         ahead: with `free`, also sample while no policy is recent enough; the learner discards
             groups that are too old, and they are sampled again.
+        swap: with `free`, go on under newer policies within a call.
 
     Raises:
         UsageError: a value outside its domain.
@@ -87,6 +90,7 @@ class ExplorerRole:
     count: int = 1
     free: bool = False
     ahead: bool = False
+    swap: bool = False
 
     def __post_init__(self):
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,49}", self.name):
@@ -102,6 +106,11 @@ class ExplorerRole:
         if self.ahead and not self.free:
             raise UsageError(
                 "--allow-stale goes with --free-running: without it nothing is sampled too early"
+            )
+        if self.swap and not self.free:
+            raise UsageError(
+                "--swap-weights goes with --free-running: without it the schedule names the one"
+                " version that samples a call"
             )
 
 
@@ -128,6 +137,11 @@ def explore_run(config: Config, role: ExplorerRole, *, console: Any = None) -> i
     console = console if console and first else make_console(quiet=not first)
     check_roles(config, role.free)
     _require_shares(config, role.count)
+    if role.swap and (processes.many() or config.sampling.cache_dtype == "int8"):
+        raise UsageError(
+            "--swap-weights: an explorer of several processes, and sampling.cache_dtype int8, are"
+            " not supported: use one process for each explorer, and bfloat16 or float32"
+        )
     parts = build.build(config)
     preflight.check_prompts(parts)  # before the wait for a learner
     if role.free:
@@ -281,14 +295,21 @@ class _Explorer:
                         params = self._read(version)
                     except CheckpointGone:
                         continue  # a newer one exists
-                    sealed += self._sample(params, version, [call], size)
+                    with NewerPolicies(partial(self._last, allowed), self._read) as newer:
+                        if self.role.swap:
+                            self.explorer = dataclasses.replace(self.explorer, newer=newer)
+                        sealed += self._sample(params, version, [call], size)
         return sealed
+
+    def _last(self, allowed: range) -> int:
+        """Returns the newest version that is not newer than allowed, -1 if there is none."""
+        return max((v for v in self._listed() if v < allowed.stop), default=-1)
 
     def _newest(self, call: list[int], allowed: range) -> int:
         """Waits for a version to sample a call with, and returns it."""
 
         def found() -> int:
-            newest = max((v for v in self._listed() if v < allowed.stop), default=-1)
+            newest = self._last(allowed)
             if newest in allowed or newest < 0 or not self.role.ahead:
                 return newest if newest in allowed else -1
             return newest if any(self.reader.find(p, newest) is None for p in call) else -1

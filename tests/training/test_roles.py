@@ -165,15 +165,19 @@ def test_through_an_object_store_it_is_the_same_run(tiny_run, make_config, store
         loop.train(config, console=quiet())
 
 
-@pytest.mark.parametrize("ahead", [False, True], ids=["waiting", "discarding"])
-def test_free_running_keeps_the_bound(make_config, tmp_path, ahead):
+@pytest.mark.parametrize(
+    ("ahead", "swap"),
+    [(False, False), (True, False), (False, True)],
+    ids=["waiting", "discarding", "swapping"],
+)
+def test_free_running_keeps_the_bound(make_config, tmp_path, ahead, swap):
     fields = dict(
         regime=Regime(staleness=1),
         evaluation=EvaluationConfig(questions=0),
         checkpoint=CheckpointConfig(every=3),
     )
     config, said = make_config(tmp_path / "run", **fields), quiet()
-    role = ExplorerRole("a", free=True, ahead=ahead)
+    role = ExplorerRole("a", free=True, ahead=ahead, swap=swap)
     together(
         lambda: learn(config, free=True, console=quiet()),
         lambda: explore_run(config, role, console=said),
@@ -188,6 +192,9 @@ def test_free_running_keeps_the_bound(make_config, tmp_path, ahead):
     older = {
         position for position, _, version in groups(tmp_path / "run") if version < position // 4 - 1
     }
+    assert all(
+        (row["stale_groups_discarded"] > 0) == ("stale_response_length" in row) for row in trained
+    )
     assert sum(row["stale_groups_discarded"] for row in trained) == len(
         [k for k in groups(tmp_path / "run") if k[2] < k[0] // 4 - 1]
     )

@@ -132,7 +132,7 @@ class _Sealing:
             size = -(-size // 4)
         sealed: list[Future[int]] = []
         judged: list[Future[list[rollouts.Group]]] = []
-        for drawn in self.explorer.draw(self.params, prepared, size):
+        for drawn in self.explorer.draw(self.params, prepared, size, version=version):
             judged.append(self.backlog.verify(partial(self.explorer.judged, drawn, version)))
             if self.each or len(judged) == len(due):
                 sealed.append(self.backlog.seal(partial(self._write, judged, absent)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
@@ -22,13 +22,13 @@ from grre_jax.sampling.config import SamplingConfig
 from grre_jax.sampling.memory import ROWS_WITHOUT_LIMIT
 from grre_jax.sampling.params import SamplingParams
 from grre_jax.sampling.text.stop_strings import StopStrings
-from grre_jax.sampling.turns import SLOTS_PER_ROW
+from grre_jax.sampling.turns import SLOTS_PER_ROW, Respond
 from grre_jax.tasks import Question, Task, Tokenizer
 from grre_jax.tasks.environments import InProcessEnvironments, Runner, is_environment
 from grre_jax.tasks.judging import InProcess, Judge, Judged
 from grre_jax.training.actors.calls import Call, call_of
 from grre_jax.training.actors.prompts import check_prompt, encoded_prompt
-from grre_jax.training.actors.trajectories import Play
+from grre_jax.training.actors.trajectories import Play, as_samples
 from grre_jax.training.runtime.stopwatch import Stopwatch
 
 FINISH_NAMES = {sampling.FINISH_STOP: "stop", sampling.FINISH_LENGTH: "length"}
@@ -48,6 +48,8 @@ class Drawn(NamedTuple):
         attempt: of the draws.
         dtype: of the log-probs.
         rewards: [questions, samples], zeros for rows of other processes; None for a judge's.
+        versions: [questions, samples, tokens] of the policy that sampled each; None if one policy
+            sampled all.
     """
 
     questions: list[Question]
@@ -60,6 +62,7 @@ class Drawn(NamedTuple):
     attempt: int
     dtype: str
     rewards: np.ndarray | None = None
+    versions: np.ndarray | None = None
 
 
 class Played(NamedTuple):
@@ -96,6 +99,8 @@ class Explorer:
             verification.
         rows: completions decoded side by side on each device that prompts are cut over, if
             sampling.max_concurrent is 0.
+        newer: called while a call is sampled, with the policy version that samples; returns the
+            parameters to go on with and their version, or None. If None, a call has one policy.
     """
 
     graph: Any
@@ -108,6 +113,7 @@ class Explorer:
     judge: Judge | Runner | None = None
     rows: int = ROWS_WITHOUT_LIMIT
     watch: Stopwatch = dataclasses.field(default_factory=Stopwatch, compare=False)
+    newer: Callable[[int], tuple[Any, int] | None] | None = None
 
     def groups(
         self,
@@ -144,7 +150,7 @@ class Explorer:
         cuts = [slice(start, start + size) for start in range(0, len(questions), size)]
         calls = [(questions[cut], positions[cut]) for cut in cuts]
         with ThreadPoolExecutor(1) as verifier:
-            drawn = self.draw(params, calls, size, attempt)
+            drawn = self.draw(params, calls, size, attempt, policy_version)
             judged = [verifier.submit(self.judged, call, policy_version) for call in drawn]
             with self.watch("verification"):
                 return [group for call in judged for group in call.result()]
@@ -155,6 +161,7 @@ class Explorer:
         calls: Sequence[tuple[Sequence[Question], Sequence[int]]],
         size: int,
         attempt: int = 0,
+        version: int = 0,
     ) -> Iterator[Drawn | Played]:
         """Samples calls, each when it is asked for.
 
@@ -162,6 +169,7 @@ class Explorer:
             params, attempt: as for `groups`.
             calls: questions and positions of each call, at most `size`.
             size: shape of every call; padded to as many on every device.
+            version: of the policy.
 
         Yields:
             The completions or trajectories of each call.
@@ -169,18 +177,22 @@ class Explorer:
         if not calls:
             return
         size = Call(size, self.config).filled(meshes.row_devices(self.mesh))
-        model = nnx.merge(self.graph, params)
         with self.watch("weights"), meshes.use(self.mesh):
-            weights = sampling.prepared(model, self.config.weight_dtype)
-            weights = jax.block_until_ready(weights)
+            weights = self._prepared(params)
         for call in calls:
             questions, positions = map(list, call)
             with self.watch("sampling"):
                 if is_environment(self.task):
-                    drawn = self._play(weights, questions, positions, attempt)
+                    drawn = self._play(weights, questions, positions, attempt, version)
+                elif self.newer:
+                    drawn = self._draw_on(weights, questions, positions, attempt, version)
                 else:
                     drawn = self._draw(weights, questions, positions, size, attempt)
             yield drawn
+
+    def _prepared(self, params: Any) -> sampling.Weights:
+        model = nnx.merge(self.graph, params)
+        return jax.block_until_ready(sampling.prepared(model, self.config.weight_dtype))
 
     def groups_on_all(
         self, params: Any, questions: Sequence[Question], positions: Sequence[int], **options: int
@@ -239,6 +251,75 @@ class Explorer:
         drawn = Drawn(*asked, attempt, str(weights.dtype))
         return drawn._replace(rewards=self._in_graph_rewards(drawn))
 
+    def _draw_on(
+        self,
+        weights: sampling.Weights,
+        questions: list[Question],
+        positions: list[int],
+        attempt: int,
+        version: int,
+    ) -> Drawn:
+        """Samples one call, whose completions go on under newer policies as they come: each is a
+        trajectory of one turn.
+        """
+        config, vocab = self.config, weights.model.config.vocab_size
+        limit, time = config.max_prompt_tokens, config.max_new_tokens
+        encoded = [encoded_prompt(q, self.tokenizer, limit, vocab) for q in questions]
+        over: Future[None] = Future()
+        over.set_result(None)
+        asked = dict(zip(positions, encoded, strict=True))
+        of_call = (weights, asked, lambda *_: over, sampling.Limits(1, time), config)
+        found = self._trajectories(*of_call, attempt, version)
+        samples, versions = as_samples(list(found.values()), time)
+        prompts, lengths = sampling.pad_prompts(encoded, limit)
+        own = np.arange(len(questions))
+        drawn = (questions, positions, prompts, lengths, samples, own, own, attempt)
+        drawn = Drawn(*drawn, str(weights.dtype), versions=versions)
+        return drawn._replace(rewards=self._in_graph_rewards(drawn))
+
+    def _trajectories(
+        self,
+        weights: sampling.Weights,
+        prompts: dict[int, list[int]],
+        respond: Respond,
+        limits: sampling.Limits,
+        params: SamplingParams,
+        attempt: int,
+        version: int,
+    ) -> dict[int, list[sampling.Trajectory]]:
+        """Returns the trajectories of a call by position, in the order of their samples."""
+        config, samples = self.config, range(self.config.group_size)
+        # A row that is decoded has a copy of what its slot keeps.
+        fitting = max(self.rows // (1 + SLOTS_PER_ROW), 1) * meshes.row_devices(self.mesh)
+        found: dict[int, list] = {position: [None] * len(samples) for position in prompts}
+        with meshes.use(self.mesh):
+            for trajectory in sampling.sample_trajectories(
+                weights,
+                [
+                    sampling.Opening(sampling.Address(position, attempt), prompt, samples)
+                    for position, prompt in prompts.items()
+                ],
+                respond,
+                limits,
+                params,
+                key=run_key(self.seed, self.purpose),
+                rows=min(config.max_concurrent or fitting, len(prompts) * len(samples)),
+                eos_ids=self.tokenizer.eos_ids,
+                cache_dtype=config.cache_dtype or None,
+                decode=self.tokenizer.decode,
+                prompt_tokens=config.max_prompt_tokens,
+                version=version,
+                newer=self._newer,
+            ):
+                found[trajectory.address.position][trajectory.sample] = trajectory
+        return found
+
+    def _newer(self, version: int) -> tuple[sampling.Weights, int] | None:
+        if not self.newer or (found := self.newer(version)) is None:
+            return None
+        params, version = found
+        return self._prepared(params), version
+
     def judged(self, drawn: Drawn | Played, policy_version: int) -> list[Group]:
         """Returns the judged groups of a call; runs nothing on the devices, in any thread."""
         if isinstance(drawn, Played):
@@ -279,6 +360,8 @@ class Explorer:
                 policy_logprobs=host.policy_logprobs[i][keep],
                 **common,
             )
+            if drawn.versions is not None:
+                group.token_versions = _if_swapped(drawn.versions[i][keep], policy_version)
             groups.append(group)
         return groups
 
@@ -302,46 +385,31 @@ class Explorer:
         questions: list[Question],
         positions: list[int],
         attempt: int,
+        version: int,
     ) -> Played:
         """Samples trajectories in the task's environments."""
         config, asked = self.config, dict(zip(positions, questions, strict=True))
-        openings, prompts, vocab = [], {}, weights.model.config.vocab_size
+        prompts, vocab = {}, weights.model.config.vocab_size
         for position, question in asked.items():
             prompts[position] = prompt = self.play.open(question, position, attempt)
             check_prompt(question.question_id, prompt, config.max_prompt_tokens, vocab)
-            address = sampling.Address(position, attempt)
-            openings.append(sampling.Opening(address, prompt, range(config.group_size)))
-        with meshes.use(self.mesh):
-            # A row that is decoded has a copy of what its slot keeps.
-            fitting = max(self.rows // (1 + SLOTS_PER_ROW), 1) * meshes.row_devices(self.mesh)
-            rows = config.max_concurrent or fitting
-            found: dict[int, list] = {position: [None] * config.group_size for position in asked}
-            for trajectory in sampling.sample_trajectories(
-                weights,
-                openings,
-                self.play.respond,
-                sampling.Limits(config.max_turns, config.max_new_tokens),
-                config.of_turn,
-                key=run_key(self.seed, self.purpose),
-                rows=min(rows, len(questions) * config.group_size),
-                eos_ids=self.tokenizer.eos_ids,
-                cache_dtype=config.cache_dtype or None,
-                decode=self.tokenizer.decode,
-                prompt_tokens=config.max_prompt_tokens,
-            ):
-                found[trajectory.address.position][trajectory.sample] = trajectory
+        limits = sampling.Limits(config.max_turns, config.max_new_tokens)
+        of_call = (weights, prompts, self.play.respond, limits, config.of_turn)
+        found = self._trajectories(*of_call, attempt, version)
         fields = []
         for position, question in asked.items():
             group = self.play.fields(question, position, found[position])
             for name in ("behavior", "sampling", "policy"):
                 row = [trajectory.logprobs[name] for trajectory in found[position]]
                 group[f"{name}_logprobs"] = np.concatenate(row)
+            versions = np.concatenate([trajectory.versions for trajectory in found[position]])
             fields.append(
                 group
                 | {
                     "question_id": question.question_id,
                     "answer": question.answer,
                     "prompt_tokens": prompts[position],
+                    "token_versions": _if_swapped(versions, version),
                 }
             )
         return Played(fields, positions, attempt, str(weights.dtype))
@@ -400,6 +468,11 @@ class Explorer:
             found = self._reward(prompts, lengths, tokens, sizes)
             rewards[own] = np.asarray(found).reshape(-1, count)
         return rewards
+
+
+def _if_swapped(versions: np.ndarray, version: int) -> np.ndarray:
+    """Returns the versions of tokens; none if all are the version that began."""
+    return versions if (versions != version).any() else versions[:0]
 
 
 @lru_cache(maxsize=8)

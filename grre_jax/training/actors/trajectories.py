@@ -13,6 +13,7 @@ import numpy as np
 from grre_jax import random_streams, sampling
 from grre_jax.errors import UsageError
 from grre_jax.random_streams import Purpose
+from grre_jax.sampling.decoding.state import SCORES
 from grre_jax.tasks import Question, Task, Tokenizer, Verdict
 from grre_jax.tasks.environments import Opening, Reply, Runner, is_environment
 from grre_jax.tasks.environments.dialogue import observation_tokens, opening_tokens
@@ -144,7 +145,7 @@ class Play:
         for start, end, _ in spans:
             mask[start:end] = True
         made = (address, 0, np.array(tokens, np.int32), mask, {}, tuple(spans), "done")
-        found = [sampling.Trajectory(*made)]
+        found = [sampling.Trajectory(*made, np.full(len(tokens), -1))]
         return self.fields(question, position, found) | {"prompt_tokens": prompt}
 
     def fields(
@@ -233,3 +234,38 @@ def turn_fields(
         "turn_texts": characters,
         "turn_rewards": rewards,
     }
+
+
+def as_samples(
+    groups: Sequence[Sequence[sampling.Trajectory]], time: int
+) -> tuple[sampling.Samples, np.ndarray]:
+    """Returns trajectories of one turn as the samples of a call.
+
+    Args:
+        groups: [prompts][samples] trajectories.
+        time: tokens to pad to.
+
+    Returns:
+        The samples, on the host; and the [prompts, samples, time] versions of the policies, 0
+        behind a completion.
+    """
+    flat = [trajectory for group in groups for trajectory in group]
+
+    def padded(rows: Sequence[np.ndarray]) -> np.ndarray:
+        found = np.zeros((len(rows), time), rows[0].dtype)
+        for row, values in zip(found, rows, strict=True):
+            row[: len(values)] = values
+        return found.reshape(len(groups), -1, time)
+
+    ends = {
+        "lengths": [len(t.tokens) for t in flat],
+        "finish_reasons": [
+            sampling.FINISH_STOP if t.turns[0].stopped else sampling.FINISH_LENGTH for t in flat
+        ],
+    }
+    samples = sampling.Samples(
+        padded([t.tokens for t in flat]),
+        **{name: np.reshape(found, (len(groups), -1)) for name, found in ends.items()},
+        **{f"{name}_logprobs": padded([t.logprobs[name] for t in flat]) for name in SCORES},
+    )
+    return samples, padded([t.versions for t in flat])

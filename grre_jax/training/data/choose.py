@@ -51,13 +51,12 @@ class Choice:
     Attributes:
         step: the training step.
         picks: its groups, in order.
-        discarded: number of sealed groups that were too old for the step, with --free-running;
-            else None.
+        discarded: sealed groups that were too old for the step, with --free-running; else None.
     """
 
     step: int
     picks: tuple[Pick, ...]
-    discarded: int | None = None
+    discarded: tuple[Pick, ...] | None = None
 
     @property
     def ages(self) -> Float[np.ndarray, " groups"]:
@@ -158,13 +157,14 @@ class Newest:
         found = [p for p in self.schedule(step).fresh if self.index(p, step) is None]
         return {self.schedule.regime.window(step, self.steps).start: found} if found else {}
 
-    def discarded(self, step: int) -> int:
-        """Returns the number of groups at the step's positions that are too old for it."""
+    def discarded(self, step: int) -> tuple[Pick, ...]:
+        """Returns the groups at the step's positions that are too old for it."""
         oldest = self.schedule.regime.window(step, self.steps).start
-        return sum(
-            self.source.version(index) < oldest
+        return tuple(
+            Pick(self.source, index, version)
             for position in self.schedule(step).fresh
             for index in self.source.reader.index.get(position, ())
+            if (version := self.source.version(index)) < oldest
         )
 
 

@@ -48,8 +48,8 @@ class PackedBatch:
         ref_logprobs: log-probs under the reference policy, or None; the step fills them in.
         prox_logprobs: log-probs under the proximal policy, or None if that is the policy at the
             start of the update.
-        staleness: [responses] age in versions of the policy that sampled, or None if any is
-            unknown.
+        staleness: [responses] age in versions of the policy that sampled, the mean over the tokens
+            of several; None if any is unknown.
         expert: [responses] True for an expert's, or None if the objective does not use it.
         components: [responses] each, the components of the reward that the objective reads.
     """
@@ -236,12 +236,23 @@ def _staleness(
     """Returns the age of each response in versions, 0 on padding; None if the version of the
     learner or of any response is unknown.
     """
-    versions = _joined([group.policy_version for group in groups])
+    versions = _joined([_versions(group) for group in groups])
     if learner_version is None or (versions < 0).any():
         return None
     ages = np.zeros(responses, np.float32)
     ages[: versions.size] = learner_version - versions
     return ages
+
+
+def _versions(group: Group) -> Float[np.ndarray, " completions"]:
+    """Returns the policy version of each completion: the mean over its sampled tokens if they have
+    versions of their own.
+    """
+    if not len(group.token_versions) or (group.token_versions < 0).any():
+        return group.policy_version
+    starts = np.append(0, np.cumsum(group.lengths)[:-1])
+    sums = np.add.reduceat(group.token_versions * group.mask, starts)
+    return sums / np.maximum(np.add.reduceat(group.mask, starts, dtype=np.int64), 1)
 
 
 class _Pieces(NamedTuple):

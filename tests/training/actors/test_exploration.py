@@ -23,7 +23,7 @@ def explored(tmp_path, make_group):
     """
 
     def run(calls, run=explore, at=lambda *event: None, **options):
-        def draw(params, prepared, size):
+        def draw(params, prepared, size, version):
             for _, positions in prepared:
                 at("draw", positions[0])
                 yield positions

@@ -34,7 +34,10 @@ def sampled(play, prompt, position, scripts, ended=True):
         for start, end, _ in spans:
             mask[start:end] = True
         tokens = np.array(tokens, np.int32)
-        found.append(sampling.Trajectory(address, sample, tokens, mask, {}, tuple(spans), reason))
+        spans, versions = tuple(spans), np.zeros(len(tokens), np.int32)
+        found.append(
+            sampling.Trajectory(address, sample, tokens, mask, {}, spans, reason, versions)
+        )
     return found
 
 

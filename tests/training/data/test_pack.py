@@ -15,6 +15,8 @@ from grre_jax.rollouts import Group
 from grre_jax.training.data.pack import BatchShape, pack
 from grre_jax.training.data.row_filling import Filling
 
+from ...groups import packed_group
+
 
 @st.composite
 def steps(draw):
@@ -332,3 +334,15 @@ def test_logprobs_of_packed_rows_equal_those_of_separate_rows(make_group):
         mine = batch.mask[0] & (batch.response_ids[0] == response)
         np.testing.assert_allclose(packed[mine], alone[response, span], atol=1e-5)
     assert not packed[batch.segment_ids[0] == 0].any()
+
+
+def test_the_age_of_a_response_is_the_mean_over_its_sampled_tokens():
+    lengths = (2, 4, 1)
+    of_tokens = [3, 2, 4, 4, 5, 9, 2]
+    swapped = packed_group(0, lengths=lengths, policy_version=np.full(3, 2))
+    swapped.token_versions = np.array(of_tokens, np.int32)
+    swapped.mask = np.array([1, 1, 1, 1, 1, 0, 1], bool)
+    whole = packed_group(1, lengths=lengths, policy_version=np.full(3, 4))
+    shape = BatchShape.of_run(2, 3, 3, 4, 0, 0, 1)
+    ages = pack([swapped, whole], shape, learner_version=10).staleness
+    np.testing.assert_allclose(ages[:6], [7.5, 10 - 13 / 3, 8, 6, 6, 6])
