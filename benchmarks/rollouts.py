@@ -156,7 +156,7 @@ def many_data_sets(folder: Path, group: rollouts.Group, count: int) -> None:
     files.
     """
     rollouts.write(folder, [group], writer="sampler", policy_version=0)
-    (first,) = manifest.load(folder)
+    (first,) = manifest.Tail(folder).new()
     entries = [
         dataclasses.replace(first, name=f"{first.name}-{i}", positions=((i, 1),))
         for i in range(1, count)

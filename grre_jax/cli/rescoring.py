@@ -1,4 +1,4 @@
-"""`grre rollouts rescore`, `reverify` and `verify --model` on the command line."""
+"""`grre rollouts rescore`, `reverify` and the comparison of `verify --model`."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ import argparse
 import contextlib
 import dataclasses
 import os
-import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from grre_jax.cli.parsing import add_command, add_options
+from grre_jax.cli.parsing import add_command
 from grre_jax.console import make_console, make_table, progress_bar
 from grre_jax.errors import UsageError
 
@@ -25,16 +23,7 @@ MOST_ROWS = 20  # of the table of changes
 
 
 def add_parsers(actions: argparse._SubParsersAction) -> None:
-    """Adds `rescore`, `reverify` and `verify --model` to the actions of `grre rollouts`."""
-    verify = actions.choices["verify"]
-    verify.set_defaults(run=_verify, computes=True)
-    add_options(
-        verify,
-        """
-        --model MODEL|RUN[:STEP]: with --deep: also compare the behaviour log-probs with those of
-            the policy that sampled, or one near it
-        """,
-    )
+    """Adds `rescore` and `reverify` to the actions of `grre rollouts`."""
     add_command(
         actions,
         "rescore",
@@ -93,23 +82,15 @@ def _rescore(known: argparse.Namespace, _: list[str]) -> int:
     return 0
 
 
-def _verify(known: argparse.Namespace, _: list[str]) -> int:
-    from grre_jax.rollouts.tools import commands
-
-    if known.model and not known.deep:
-        raise UsageError("--model compares log-probs, which only --deep reads: give both")
-    status = commands.verify(known.folder, deep=known.deep)
-    if status or not known.model:
-        return status
+def compared(folder: str, model: str) -> int:
+    """Prints how far a folder's log-probs are from a model's; returns 0 if they may be its own."""
     from grre_jax import rollouts
     from grre_jax.rollouts.tools.rescore import compare
     from grre_jax.training.evaluation.load_scorer import find_scorer
 
-    with progress_bar(len(rollouts.read(known.folder)), "groups") as done:
-        found = compare(known.folder, find_scorer(known.model), done=done)
-    print(
-        f"{found.tokens:,} tokens of {found.groups:,} groups under {known.model}: {found.described}"
-    )
+    with progress_bar(len(rollouts.read(folder)), "groups") as done:
+        found = compare(folder, find_scorer(model), done=done)
+    print(f"{found.tokens:,} tokens of {found.groups:,} groups under {model}: {found.described}")
     return 0 if found.plausible else 1
 
 
@@ -186,7 +167,7 @@ def print_changes(changes: Changes, console: Console) -> None:
 
 @contextlib.contextmanager
 def _opened(path: str | None) -> Iterator:
-    """Opens a temporary file that becomes the file at a path at the end; None without a path.
+    """Opens a hidden file that becomes the file at a path at the end; None without a path.
 
     A command that is killed leaves no file that would stop the next try.
 
@@ -198,17 +179,16 @@ def _opened(path: str | None) -> Iterator:
         return
     if os.path.lexists(path):
         raise UsageError(f"--list {path} exists: choose another file, or remove it")
-    whole = Path(path)
-    partial = whole.with_name(f".{whole.name}.partial")
-    try:  # without a name; closed below
-        file = tempfile.TemporaryFile("w+", encoding="utf-8", dir=whole.parent)  # noqa: SIM115
+    partial = Path(path).with_name(f".{Path(path).name}.partial")
+    try:
+        file = open(partial, "w", encoding="utf-8")  # noqa: SIM115  (closed below)
     except OSError as error:
         raise UsageError(
             f"--list {path} cannot be written ({error}): choose another file"
         ) from error
-    with file:
-        yield file
-        file.seek(0)
-        with open(partial, "w", encoding="utf-8") as copy:
-            shutil.copyfileobj(file, copy)
-        os.replace(partial, whole)
+    try:
+        with file:
+            yield file
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)

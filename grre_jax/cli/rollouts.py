@@ -30,7 +30,7 @@ def add_parser(commands: argparse._SubParsersAction) -> argparse._SubParsersActi
     )
     actions = rollouts.add_subparsers(dest="action", required=True, metavar="ACTION")
     for name, (run, help, *options) in _ACTIONS.items():
-        parser = add_command(actions, name, run, help, *options)
+        parser = add_command(actions, name, run, help, *options, computes=run is _verify)
         if run in (_show, _filter):
             _add_selection(parser)
     actions.choices["import"].description = (
@@ -109,9 +109,7 @@ def _range(flag: str, text: str) -> list[str]:
 def _info(known: argparse.Namespace, _: list[str]) -> int:
     from grre_jax.rollouts.tools import commands
 
-    if known.last < 1:
-        raise UsageError(f"--last: expected 1 or more, got {known.last}.")
-    return commands.info(known.folder, last=known.last)
+    return commands.info(known.folder, known.last)
 
 
 def _show(known: argparse.Namespace, _: list[str]) -> int:
@@ -123,9 +121,13 @@ def _show(known: argparse.Namespace, _: list[str]) -> int:
 
 
 def _verify(known: argparse.Namespace, _: list[str]) -> int:
+    from grre_jax.cli.rescoring import compared
     from grre_jax.rollouts.tools import commands
 
-    return commands.verify(known.folder, deep=known.deep)
+    if known.model and not known.deep:
+        raise UsageError("--model compares log-probs, which only --deep reads: give both")
+    status = commands.verify(known.folder, deep=known.deep)
+    return status if status or not known.model else compared(known.folder, known.model)
 
 
 def _merge(known: argparse.Namespace, _: list[str]) -> int:
@@ -219,7 +221,11 @@ _ACTIONS = {
         _verify,
         "check every checksum and record; ends with status 1 if something is damaged",
         _FOLDER,
-        "--deep: also find log-probs that no policy can have given, by their values and relations",
+        """
+        --deep: also find log-probs that no policy can have given, by their values and relations
+        --model MODEL|RUN[:STEP]: with --deep: also compare the behaviour log-probs with those of
+            the policy that sampled, or one near it
+        """,
     ),
     "merge": (
         _merge,

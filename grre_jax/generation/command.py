@@ -12,7 +12,6 @@ from grre_jax.generation import outputs, prompts
 from grre_jax.generation.options import STANDARD, Options
 from grre_jax.generation.prompts import Request
 from grre_jax.random_streams import Purpose, run_key
-from grre_jax.sampling.text.stop_strings import StopStrings
 from grre_jax.tasks import Tokenizer
 
 # Completions per call of the sampler, whose prompts are held together. With this many the slots are
@@ -33,24 +32,20 @@ def run(options: Options) -> int:
     policy = prompts.find(options)
     requests = prompts.read(options, policy)
     tokenizer, total = policy.tokenizer, len(requests) * options.num_samples
+    kind = outputs.OneText if total == 1 else outputs.Texts
     with outputs.opened(options.output) as out:
         model, step = policy.load()
         described = {"path": options.model, "step": step}
-        made = (tokenizer.decode, out, StopStrings(options.params.stop, tokenizer.decode))
-        if options.output:
-            writer = outputs.JsonLines(*made, options=options, model=described)
-        elif total == 1:
-            writer = outputs.OneText(*made)
-        else:
-            writer = outputs.Texts(*made, prompts=len(requests), samples=options.num_samples)
+        writer = (outputs.JsonLines if options.output else kind)(
+            tokenizer.decode, out, options, len(requests), described
+        )
         weights, tokens = sampling.prepared(model), 0
-        steps = SHOWN_STEPS if isinstance(writer, outputs.OneText) else STEPS
         try:
             with progress_bar(total, "completions", bool(options.output)) as ended:
                 size = max(1, COMPLETIONS_PER_CALL // options.num_samples)
                 for start in range(0, len(requests), size):
                     some = requests[start : start + size]
-                    tokens += _draw(weights, some, options, tokenizer, writer, ended, steps)
+                    tokens += _draw(weights, some, options, tokenizer, writer, ended)
         finally:
             writer.close()
     if options.output not in ("", STANDARD):
@@ -68,7 +63,6 @@ def _draw(
     tokenizer: Tokenizer,
     writer: outputs.OutputWriter,
     ended: Callable[[], None],
-    steps: int,
 ) -> int:
     """Draws the completions of some prompts and writes them; returns the number of their tokens."""
     drawn, running = 0, collections.defaultdict(outputs.Completion)
@@ -82,7 +76,7 @@ def _draw(
         positions=[request.position for request in requests],
         max_concurrent=options.max_concurrent,
         cache_dtype=options.cache_dtype,
-        steps=steps,
+        steps=SHOWN_STEPS if isinstance(writer, outputs.OneText) else STEPS,
         decode=tokenizer.decode,
     )
     for some in pieces:

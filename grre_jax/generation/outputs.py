@@ -9,7 +9,7 @@ import dataclasses
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TextIO
@@ -83,11 +83,22 @@ class OutputWriter:
     Args:
         decode: the tokenizer's, from token ids to text.
         out: the open file.
-        stops: the stop strings.
+        options: of the command.
+        prompts: number of prompts.
+        model: field "model" of JSON lines.
     """
 
-    def __init__(self, decode: Callable[[list[int]], str], out: TextIO, stops: StopStrings):
-        self._decode, self._out, self._stops = decode, out, stops
+    def __init__(
+        self,
+        decode: Callable[[list[int]], str],
+        out: TextIO,
+        options: Options,
+        prompts: int = 1,
+        model: Mapping[str, Any] | None = None,
+    ):
+        self._decode, self._out, self._options = decode, out, options
+        self._prompts, self._model = prompts, model
+        self._stops = StopStrings(options.params.stop, decode)
 
     def piece(self, tokens: list[int]) -> None:
         """Takes new tokens of a completion."""
@@ -140,22 +151,13 @@ class OneText(OutputWriter):
 
 
 class Texts(OutputWriter):
-    """Writes the text of several completions, each whole and with its number, as they end.
-
-    Args:
-        *writer: as for `OutputWriter`.
-        prompts: number of prompts.
-        samples: completions per prompt.
-    """
-
-    def __init__(self, *writer: Any, prompts: int, samples: int):
-        super().__init__(*writer)
-        self._prompts, self._samples = prompts, samples
+    """Writes the text of several completions, each whole and with its number, as they end."""
 
     def ended(self, request: Request, sample: int, completion: Completion) -> None:
         """Writes a header and the text."""
+        samples = self._options.num_samples
         which = [f"prompt {request.position + 1} of {self._prompts}"] * (self._prompts > 1)
-        which += [f"sample {sample + 1} of {self._samples}"] * (self._samples > 1)
+        which += [f"sample {sample + 1} of {samples}"] * (samples > 1)
         count = len(completion.tokens)
         header = f"--- {', '.join(which)}: {count} token{'s' * (count != 1)}, {completion.finish}"
         console = make_console(file=self._out)
@@ -169,35 +171,26 @@ class JsonLines(OutputWriter):
     input line's fields, then `prompts.WRITTEN_FIELDS`.
 
     With a reward added to each completion, `grre rollouts import jsonl` reads it.
-
-    Args:
-        *writer: as for `OutputWriter`.
-        options: of the command.
-        model: field "model" of the lines.
     """
 
-    def __init__(self, *writer: Any, options: Options, model: dict[str, Any]):
+    def __init__(self, *writer: Any):
         super().__init__(*writer)
-        self._options, self._model, self._next = options, model, 0
-        self._ended: dict[int, dict[int, dict[str, Any]]] = {}
-        self._lines: dict[int, str] = {}
+        self._next = 0
+        self._ended: dict[int, tuple[Request, dict[int, dict[str, Any]]]] = {}
 
     def ended(self, request: Request, sample: int, completion: Completion) -> None:
         """Writes the lines that are now complete and next in order."""
-        found = self._ended.setdefault(request.position, {})
+        _, found = self._ended.setdefault(request.position, (request, {}))
         found[sample] = completion.as_json(self._decode, self._stops)
-        if len(found) < self._options.num_samples:
-            return
-        line = request.fields | {
-            "completions": [found[number] for number in sorted(found)],
-            "prompt_tokens": request.tokens,
-            "position": request.position,
-            "model": self._model,
-        }
-        del self._ended[request.position]
-        self._lines[request.position] = _json(line | self._options.settings(), self._out)
-        while self._next in self._lines:
-            self._write(self._lines.pop(self._next) + "\n")
+        while len(self._ended.get(self._next, ((), ()))[1]) == self._options.num_samples:
+            request, found = self._ended.pop(self._next)
+            line = request.fields | {
+                "completions": [found[number] for number in sorted(found)],
+                "prompt_tokens": request.tokens,
+                "position": request.position,
+                "model": self._model,
+            }
+            self._write(_json(line | self._options.settings(), self._out) + "\n")
             self._next += 1
 
 

@@ -6,7 +6,6 @@ Matplotlib, rich, tensorboardX and wandb are imported when they are used, not he
 
 from grre_jax.reporting.figures import draw_curves, overview_figure, panel_figure
 from grre_jax.reporting.loggers import (
-    MetricLogger,
     RunLog,
     TensorBoardLogger,
     WandbLogger,
@@ -23,7 +22,6 @@ from grre_jax.reporting.summary import RunSummary, print_summaries, summarise, w
 __all__ = [
     "PANELS",
     "Evaluation",
-    "MetricLogger",
     "MetricsLog",
     "Panel",
     "Report",

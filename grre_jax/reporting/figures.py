@@ -36,15 +36,11 @@ TICKS = (1, 2, 5, 10)
 SMOOTHED_FROM = 30  # fewer points than this are joined, not smoothed
 MOST_POINTS = 1200  # of a smoothed curve: the smooth line costs the square of its points
 LABEL_GAP = 0.075  # least distance between the labels of two ends, in heights of the axis
+DPI = 160  # pixels per inch of the files; the overview is 12 inches wide
 
 
 def draw_curves(
-    runs: Mapping[str, Metrics],
-    folder: str | os.PathLike,
-    *,
-    panels: Sequence[Panel] | None = None,
-    subtitle: str = "",
-    dpi: int = 160,
+    runs: Mapping[str, Metrics], folder: str | os.PathLike, *, subtitle: str = ""
 ) -> list[Path]:
     """Draws the overview and a picture of each panel that has data, over earlier ones of the
     same name.
@@ -52,10 +48,7 @@ def draw_curves(
     Args:
         runs: run name to its metrics, as `read_metrics` gives them.
         folder: where the pictures go; made when missing.
-        panels: what to draw; by default `panels.overview_panels`, and beside the overview
-            `panels.further_panels`.
         subtitle: a line under the overview.
-        dpi: pixels per inch; the overview is 12 inches wide.
 
     Returns:
         The files written: `overview.png` first, then `<panel name>.png`, and `staleness.png` if a
@@ -64,15 +57,15 @@ def draw_curves(
     Raises:
         DataError: no run has any of the scalars; names the runs.
     """
-    further = further_panels(runs.values()) if panels is None else ()
-    panels = overview_panels(runs.values()) if panels is None else panels
-    drawn = [panel for panel in (*panels, *further) if _any_has(runs, panel)]
+    panels = overview_panels(runs.values())
+    some = (*panels, *further_panels(runs.values()))
+    drawn = [panel for panel in some if any(has_data(m, panel) for m in runs.values())]
     if not drawn:
         raise DataError(
             f"nothing to draw: no row of {', '.join(runs)} has any of"
             f" {', '.join(panel.key for panel in panels)}; train for a step first"
         )
-    figures = {"overview": overview_figure(runs, panels=panels, subtitle=subtitle)}
+    figures = {"overview": overview_figure(runs, subtitle)}
     figures |= {panel.name: panel_figure(runs, panel) for panel in drawn}
     if any(map(staleness_histogram, runs.values())):
         figures["staleness"] = staleness_figure(runs)
@@ -80,41 +73,27 @@ def draw_curves(
     folder.mkdir(parents=True, exist_ok=True)
     for name, figure in figures.items():
         content = io.BytesIO()
-        figure.savefig(content, dpi=dpi, format="png")
+        figure.savefig(content, dpi=DPI, format="png")
         files.replace(folder / f"{name}.png", content.getvalue())
     return [folder / f"{name}.png" for name in figures]
 
 
-def overview_figure(
-    runs: Mapping[str, Metrics],
-    *,
-    panels: Sequence[Panel] | None = None,
-    title: str | None = None,
-    subtitle: str = "",
-):
-    """Draws all panels on one figure, three per row.
+def overview_figure(runs: Mapping[str, Metrics], subtitle: str = ""):
+    """Draws the overview's panels on one figure, three per row, under the run's name or "n runs".
 
     Args:
-        runs: run name to its metrics.
-        panels: what to draw, by default `panels.overview_panels`; a panel without data is labelled
-            so.
-        title: the heading; the run's name or "n runs" by default.
+        runs: run name to its metrics; a panel without data is labelled so.
         subtitle: a line under the panels.
 
     Returns:
         A `matplotlib.figure.Figure`.
     """
-    panels = overview_panels(runs.values()) if panels is None else panels
-    columns = min(3, len(panels))
-    rows = math.ceil(len(panels) / columns)
-    title = _heading(runs) if title is None else title
-    size = 4.0 * columns, 2.9 * rows + 1
-    figure = _figure(runs, size, (rows, columns), panels, title, subtitle)
+    panels = overview_panels(runs.values())
+    rows = math.ceil(len(panels) / 3)
+    figure = _figure(runs, (12.0, 2.9 * rows + 1), (rows, 3), panels, _heading(runs), subtitle)
     with _styled():
-        for axis, panel in zip(figure.axes, panels, strict=False):
+        for axis, panel in zip(figure.axes, panels, strict=True):
             draw_panel(axis, runs, panel, last_step(runs, panels), panel.title, panel.note)
-        for axis in figure.axes[len(panels) :]:
-            axis.set_visible(False)
     return figure
 
 
@@ -271,11 +250,9 @@ def _draw_run(axis, metrics: Metrics, panel: Panel, look: dict, alone: bool) -> 
         return extent
     width = smoothing_width(steps)
     steps, values = steps[finite], values[finite]
-    if len(steps) <= 60:
-        dots = {"marker": "o", "markersize": 3.6, "markeredgewidth": 0.6, "clip_on": False}
-    else:
-        dots = {}
-    if _smooths(panel, values):
+    dots = {"marker": "o", "markersize": 3.6, "markeredgewidth": 0.6, "clip_on": False}
+    smoothed = _smooths(panel, values)
+    if smoothed:
         groups = np.array_split(np.arange(len(steps)), min(len(steps), MOST_POINTS))
         steps, values = (np.array([some[g].mean() for g in groups]) for some in (steps, values))
         alpha = 0.28 if alone else 0.13
@@ -283,7 +260,7 @@ def _draw_run(axis, metrics: Metrics, panel: Panel, look: dict, alone: bool) -> 
         # Spikes may leave the axis; the line may not, nor may the bulk of the steps.
         extent += list(np.quantile(values, [0.01, 0.99]))
         values = smooth(steps, values, width)
-    shown = dots if len(steps) <= 60 and not _smooths(panel, values) else {}
+    shown = dots if len(steps) <= 60 and not smoothed else {}
     axis.plot(steps, values, **look, linewidth=1.9, markeredgecolor="white", **shown)
     _draw_end(axis, steps, values, look["color"])
     return [*extent, *values]
@@ -391,10 +368,6 @@ def _styled():
     from matplotlib import style
 
     return style.context(["default", STYLE])
-
-
-def _any_has(runs: Mapping[str, Metrics], panel: Panel) -> bool:
-    return any(has_data(metrics, panel) for metrics in runs.values())
 
 
 def _heading(runs: Mapping[str, Metrics]) -> str:

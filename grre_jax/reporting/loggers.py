@@ -13,23 +13,14 @@ import time
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
 
 from grre_jax.errors import UsageError, naming
+from grre_jax.reporting.config import LoggingConfig
 from grre_jax.reporting.metrics import HEADER, MetricsLog, Row, json_safe
 
 TENSORBOARD_FOLDER = "tensorboard"
 WANDB_ID_FILE = "wandb_run_id"
-
-
-class MetricLogger(Protocol):
-    """A destination of rows beside `metrics.jsonl`."""
-
-    def write(self, row: Row) -> None:
-        """Writes one row."""
-
-    def close(self) -> None:
-        """Writes what is buffered and closes; more closes do nothing."""
+FLUSH_SECONDS = 10  # the longest time that a row of TensorBoard's stays in memory
 
 
 class TensorBoardLogger:
@@ -40,20 +31,16 @@ class TensorBoardLogger:
     shows as a run of its own.
     """
 
-    def __init__(
-        self, run_folder: str | os.PathLike, resume_step: int | None = None, flush_seconds: int = 10
-    ):
+    def __init__(self, run_folder: str | os.PathLike, resume_step: int | None = None):
         """Opens no file yet: each is opened by its first row.
 
         Args:
             run_folder: the run's folder.
             resume_step: on resume, the step of the checkpoint: TensorBoard then hides what the
                 killed run wrote beyond it.
-            flush_seconds: the longest time that a row stays in memory.
         """
         self._folder = Path(run_folder) / TENSORBOARD_FOLDER
-        self._resume_step = resume_step
-        self._flush_seconds, self._flush_at = flush_seconds, 0.0
+        self._resume_step, self._flush_at = resume_step, 0.0
         self._writers = {}
 
     def write(self, row: Row) -> None:
@@ -71,7 +58,7 @@ class TensorBoardLogger:
             for writer in self._writers.values():
                 with naming(writer.path):
                     writer.flush()
-            self._flush_at = time.monotonic() + self._flush_seconds
+            self._flush_at = time.monotonic() + FLUSH_SECONDS
 
     def close(self) -> None:
         """Writes what is buffered and closes the files; more closes do nothing.
@@ -129,10 +116,9 @@ class WandbLogger:
     def __init__(
         self,
         run_folder: str | os.PathLike,
-        project: str = "grre_jax",
+        project: str,
         config: Mapping[str, object] | None = None,
-        *,
-        name: str | None = None,
+        name: str = "",
     ):
         """Starts or resumes the W&B run.
 
@@ -140,7 +126,7 @@ class WandbLogger:
             run_folder: the run's folder; W&B's own files go to its subfolder `wandb`.
             project: W&B project.
             config: shown as the run's configuration.
-            name: the run's name; the folder's by default.
+            name: the run's name; the folder's if empty.
 
         Raises:
             UsageError: wandb is not installed, or W&B refuses to start (no API key, no network).
@@ -194,9 +180,12 @@ class RunLog(contextlib.AbstractContextManager):
         loggers: the views.
     """
 
-    def __init__(self, metrics: MetricsLog | None = None, loggers: Sequence[MetricLogger] = ()):
-        self.metrics = metrics
-        self.loggers = list(loggers)
+    def __init__(
+        self,
+        metrics: MetricsLog | None = None,
+        loggers: Sequence[TensorBoardLogger | WandbLogger] = (),
+    ):
+        self.metrics, self.loggers = metrics, loggers
 
     def write(self, kind: str, step: int, scalars: Mapping[str, object]) -> Row | None:
         """Writes one row everywhere, first to `metrics.jsonl`; see `MetricsLog.write`."""
@@ -217,18 +206,18 @@ class RunLog(contextlib.AbstractContextManager):
         self.close()
 
 
-def check_loggers(*, tensorboard: bool = True, wandb: Mapping[str, object] | None = None) -> None:
+def check_loggers(logging: LoggingConfig) -> None:
     """Imports the packages that the loggers need, and writes nothing.
 
     Args:
-        tensorboard, wandb: as for `open_log`.
+        logging: the loggers.
 
     Raises:
         UsageError: a package is missing or broken; names the field.
     """
-    if wandb is not None:
+    if logging.wandb_project:
         _wandb()
-    if tensorboard:
+    if logging.tensorboard:
         try:
             importlib.import_module("tensorboardX.proto.event_pb2")
         except Exception as error:  # of a broken installation: protobuf raises TypeError
@@ -250,21 +239,20 @@ def _wandb():
 
 def open_log(
     run_folder: str | os.PathLike,
+    logging: LoggingConfig,
     *,
-    resume_step: int | Mapping[str, int] | None = None,
-    tensorboard: bool = True,
-    wandb: Mapping[str, object] | None = None,
+    resume_steps: Mapping[str, int] | None = None,
     config: Mapping[str, object] | None = None,
+    name: str = "",
 ) -> RunLog:
     """Opens everything that a run's scalars are written to.
 
     Args:
         run_folder: the run's folder.
-        resume_step: as in `MetricsLog`.
-        tensorboard: whether to write TensorBoard event files.
-        wandb: None for no Weights & Biases; else keyword arguments of `WandbLogger` (project, name;
-            `{}` for all defaults).
+        logging: the loggers beside `metrics.jsonl`.
+        resume_steps: as in `MetricsLog`.
         config: the run's configuration, shown by W&B.
+        name: of the run in W&B; the folder's if empty.
 
     Returns:
         The log.
@@ -273,13 +261,12 @@ def open_log(
         UsageError, DataError: as `MetricsLog` and `WandbLogger`. Weights & Biases is started first,
             so that its refusal leaves the run folder's log as it was.
     """
-    views: list[MetricLogger] = []
-    if wandb is not None:
-        views.append(WandbLogger(run_folder, config=config, **wandb))
-    if tensorboard:
-        step = resume_step.get("train") if isinstance(resume_step, Mapping) else resume_step
-        views.append(TensorBoardLogger(run_folder, resume_step=step))
-    return RunLog(MetricsLog(run_folder, resume_step), views)
+    views: list[TensorBoardLogger | WandbLogger] = []
+    if logging.wandb_project:
+        views.append(WandbLogger(run_folder, logging.wandb_project, config, name))
+    if logging.tensorboard:
+        views.append(TensorBoardLogger(run_folder, (resume_steps or {}).get("train")))
+    return RunLog(MetricsLog(run_folder, resume_steps), views)
 
 
 def _scalars(row: Row) -> dict[str, int | float]:

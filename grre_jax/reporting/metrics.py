@@ -51,24 +51,20 @@ class MetricsLog(contextlib.AbstractContextManager):
 
     Attributes:
         path: the log's file.
-        superseded: how many rows this opening moved aside.
-        last_row: the last row that was kept on resume, or None.
     """
 
     def __init__(
-        self, run_folder: str | os.PathLike, resume_step: int | Mapping[str, int] | None = None
+        self, run_folder: str | os.PathLike, resume_steps: Mapping[str, int] | None = None
     ):
         """Opens the log, in a new run or at the step a checkpoint was taken.
 
         Args:
             run_folder: the run's folder; made when missing.
-            resume_step: None in a new run. An int s on resume: training and evaluation rows with
-                step > s move aside; the warm start has its own count of steps, came before, and
-                stays. A mapping from kind to the last step to keep says it kind by kind (-1 keeps
-                none); kinds it does not name stay whole.
+            resume_steps: None in a new run. On resume the last step to keep by the kind of rows
+                (-1 keeps none): later rows move aside. Kinds that it does not name stay whole.
 
         Raises:
-            UsageError: the log already has rows and resume_step is None, or run_folder is a URL.
+            UsageError: the log already has rows and resume_steps is None, or run_folder is a URL.
             DataError: a line of the log that is to be resumed is not a row.
         """
         if "://" in os.fspath(run_folder):
@@ -78,20 +74,18 @@ class MetricsLog(contextlib.AbstractContextManager):
             )
         folder = Path(run_folder)
         self.path = folder / FILE_NAME
-        self.superseded = 0
-        self.last_row: Row | None = None
         folder.mkdir(parents=True, exist_ok=True)
-        if resume_step is not None:
-            self._rewind(resume_step)
+        # Seconds of running, not of being switched off: a resumed run goes on counting where the
+        # kept rows end.
+        self._elapsed_before = 0.0
+        if resume_steps is not None:
+            self._rewind(resume_steps)
         elif self.path.exists() and self.path.stat().st_size > 0:
             raise UsageError(
                 f"{self.path} already holds the metrics of a run: resume that run, or choose"
                 " another folder"
             )
         self._file = open(self.path, "ab")
-        # Seconds of running, not of being switched off: a resumed run goes on counting where the
-        # kept rows end.
-        self._elapsed_before = float(self.last_row.get("elapsed", 0.0)) if self.last_row else 0.0
         self._opened = time.monotonic()
 
     def write(self, kind: str, step: int, scalars: Mapping[str, object]) -> Row:
@@ -143,22 +137,20 @@ class MetricsLog(contextlib.AbstractContextManager):
     def __exit__(self, *exception) -> None:
         self.close()
 
-    def _rewind(self, resume_step: int | Mapping[str, int]) -> None:
-        """Moves the rows beyond the resumed step to the side file, and shortens the log."""
-        kept, moved, trained = [], [], 0
+    def _rewind(self, resume_steps: Mapping[str, int]) -> None:
+        """Moves the rows beyond the resumed steps to the side file, and shortens the log."""
+        kept, moved, trained, wanted = [], [], 0, resume_steps.get("train", 0)
         for row, line in _parse(self.path) if self.path.exists() else ():
             # A torn line (row is None) carries no number that the resumed run will not compute
             # again; its bytes are kept all the same.
             if row is None:
                 moved.append(json.dumps({"torn": line.decode("utf-8", "replace")}).encode())
-            elif row["step"] > _last_kept_step(row["kind"], resume_step):
+            elif row["step"] > resume_steps.get(row["kind"], math.inf):
                 moved.append(line)
             else:
                 kept.append(line)
                 trained = max(trained, row["step"]) if row["kind"] == "train" else trained
-                self.last_row = row
-        self.superseded = len(moved)
-        wanted = resume_step.get("train", 0) if isinstance(resume_step, Mapping) else resume_step
+                self._elapsed_before = float(row.get("elapsed", 0.0))
         if trained < wanted:  # every step writes a row
             warnings.warn(
                 f"{self.path} has no training rows after step {trained}, and the run goes on"
@@ -242,6 +234,12 @@ def series(rows: list[Row], name: str) -> tuple[Int[np.ndarray, "n"], Float[np.n
     points = sorted({row["step"]: row[name] for row in rows if name in row}.items())
     steps, values = zip(*points, strict=True) if points else ((), ())
     return np.array(steps, dtype=np.int64), np.array(values, dtype=np.float64)
+
+
+def not_finite_rows(rows: list[Row]) -> int:
+    """Returns the number of rows with a NaN or an infinity among their scalars."""
+    floats = ([value for value in row.values() if isinstance(value, float)] for row in rows)
+    return sum(not all(map(math.isfinite, row)) for row in floats)
 
 
 def accuracy_known(metrics: Metrics, name: str = "accuracy") -> bool:
@@ -353,9 +351,3 @@ def _decode(line: bytes, where: str) -> Row:
         elif name != "kind":
             require(value, _SCALAR, where, name)
     return row
-
-
-def _last_kept_step(kind: str, resume_step: int | Mapping[str, int]) -> float:
-    if isinstance(resume_step, Mapping):
-        return resume_step.get(kind, math.inf)
-    return math.inf if kind == "warm_start" else resume_step

@@ -7,7 +7,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from grre_jax.reporting.metrics import Metrics, Row, series
+from grre_jax.reporting.metrics import Metrics, Row, not_finite_rows, series
 
 BETTER, WORSE, UNCLEAR = "better", "worse", "no clear change"
 POINTS = " points"  # of percent
@@ -165,8 +165,7 @@ def _signs(metrics: Metrics, best: int, last: int) -> tuple[str, ...]:
             found.append(
                 f"{label} {form.format(then)} around step {best:,}, {form.format(now)} at the end"
             )
-    numbers = [[value for value in row.values() if isinstance(value, float)] for row in train]
-    if lost := sum(not all(map(math.isfinite, row)) for row in numbers):
+    if lost := not_finite_rows(train):
         found.append(f"{lost} steps with NaN or infinity")
     return tuple(found)
 

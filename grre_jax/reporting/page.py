@@ -6,7 +6,6 @@ import base64
 import hashlib
 import io
 import json
-import math
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -19,7 +18,7 @@ from grre_jax.reporting.figures import draw_panel, last_step, staleness_figure
 from grre_jax.reporting.metric_names import described
 from grre_jax.reporting.metrics import HEADER, STALENESS, Metrics, series, staleness_histogram
 from grre_jax.reporting.panels import EDGE, GRID, INK, MUTED, PALETTE, STYLE, Panel, page_panels
-from grre_jax.reporting.summary import RunSummary, outcomes, table_rows
+from grre_jax.reporting.summary import RunSummary, outcomes, table_rows, tenth
 from grre_jax.storage import files
 
 PAGE_NAME = "report.html"
@@ -152,19 +151,14 @@ def _diagnostics(metrics: Metrics) -> list[tuple[str, list[dict[str, object]]]]:
             _, values = series(rows, name)
             finite = values[np.isfinite(values)]
             if finite.size:
-                tenth = max(len(values) // 10, 1)
-                ends = [_mean(values[:tenth]), _mean(values[-tenth:])]
-                cells = [f"{cell:.4g}" for cell in (*ends, finite.min(), finite.max())]
+                ends = [tenth(rows, name, last) for last in (False, True)]
+                numbers = (*ends, finite.min(), finite.max())
+                cells = ["nan" if cell is None else f"{cell:.4g}" for cell in numbers]
                 cells.append(str(len(values) - len(finite) or ""))
                 lines.append({"name": name, "entry": described(kind, name), "cells": cells})
         if lines:
             found.append((kind, lines))
     return found
-
-
-def _mean(values: np.ndarray) -> float:
-    finite = values[np.isfinite(values)]
-    return float(finite.mean()) if finite.size else math.nan
 
 
 def _cut(text: str) -> str:

@@ -18,7 +18,6 @@ from grre_jax.reporting.completions import COMPLETIONS, shown_groups
 from grre_jax.reporting.figures import draw_curves
 from grre_jax.reporting.metrics import FILE_NAME, Metrics, read_metrics
 from grre_jax.reporting.page import PAGE_NAME, write_page
-from grre_jax.reporting.panels import run_colours
 from grre_jax.reporting.progress import compact_duration, compact_number
 from grre_jax.reporting.summary import RunSummary, print_summaries, summarise
 from grre_jax.storage import files, store_path, workspaces
@@ -143,7 +142,7 @@ def _report(
         run["samples"] = _samples(run["summary"].name, folder, completions, console)
     summary_path = write_summary(target, summaries)
     page_path = write_page(target / PAGE_NAME, shown, note)
-    print_summaries(summaries, console, run_colours(names))
+    print_summaries(summaries, console)
     paths = {"curves": plots[0].parent, "summary": summary_path, "page": page_path}
     for label, path in paths.items():
         console.print(f"{label:<8} {path}", markup=False, highlight=False, soft_wrap=True)

@@ -1,5 +1,6 @@
 """A run in a dozen numbers, as a table on the console and as rows of `summary.json`."""
 
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -14,15 +15,17 @@ from grre_jax.reporting.metrics import (
     accuracy_known,
     component_names,
     json_safe,
+    not_finite_rows,
     series,
     staleness_histogram,
 )
 from grre_jax.reporting.outcome import WORSE, Evaluation, Outcome, outcome, sentences
+from grre_jax.reporting.panels import run_colours
 from grre_jax.reporting.progress import compact_duration, compact_number, speaks_unicode
 
 # Scalars of a train row that are seconds of work.
 SECONDS = "seconds_"
-SPARKS = "▁▂▃▄▅▆▇█"
+SPARKS, SPARK_WIDTH = "▁▂▃▄▅▆▇█", 16
 
 
 @dataclass(frozen=True)
@@ -143,27 +146,24 @@ def summarise(name: str, folder: str, metrics: Metrics) -> RunSummary:
         **ends,
         accuracy_first_quarter=_first_quarter_mean(evaluations),
         largest_drawdown=largest_drawdown([evaluation.value for evaluation in evaluations]),
-        reward_first=_tenth(train, "reward", last=False),
-        reward_last=_tenth(train, "reward"),
+        reward_first=tenth(train, "reward", last=False),
+        reward_last=tenth(train, "reward"),
         kl_to_start=_last(held_out, "kl_to_start"),
-        entropy=_tenth(train, "entropy"),
+        entropy=tenth(train, "entropy"),
         clip_fraction=_mean(series(train, "clip_fraction")[1]),
-        response_length=_tenth(train, "response_length"),
+        response_length=tenth(train, "response_length"),
         tokens=_total(train, "tokens"),
         wall_seconds=_wall_seconds(metrics),
         seconds=_split(train),
-        not_finite_steps=sum(
-            not all(math.isfinite(value) for value in row.values() if isinstance(value, float))
-            for row in train
-        ),
+        not_finite_steps=not_finite_rows(train),
         accuracy_curve=tuple((evaluation.step, evaluation.value) for evaluation in evaluations),
         staleness=tuple(staleness_histogram(metrics).items()),
         discarded=_total(train, "stale_groups_discarded"),
         components=tuple(
             Component(
                 key.removeprefix(COMPONENT),
-                _tenth(train, key, last=False),
-                _tenth(train, key),
+                tenth(train, key, last=False),
+                tenth(train, key),
                 _last(held_out, key),
             )
             for key in component_names(metrics)
@@ -172,8 +172,8 @@ def summarise(name: str, folder: str, metrics: Metrics) -> RunSummary:
     )
 
 
-def wilson_interval(successes: float, n: int, confidence: float = 0.95) -> tuple[float, float]:
-    """Returns the score interval of a proportion.
+def wilson_interval(successes: float, n: int) -> tuple[float, float]:
+    """Returns the 95% score interval of a proportion.
 
     E. B. Wilson, "Probable inference, the law of succession, and statistical inference", JASA 22
     (1927), https://doi.org/10.1080/01621459.1927.10502953. Never leaves [0, 1] and has a width at 0
@@ -183,7 +183,6 @@ def wilson_interval(successes: float, n: int, confidence: float = 0.95) -> tuple
     Args:
         successes: number of trials that succeeded, 0 ≤ successes ≤ n.
         n: number of trials; the interval of 0 trials is (0, 1).
-        confidence: in (0, 1).
 
     Returns:
         low, high.
@@ -193,11 +192,9 @@ def wilson_interval(successes: float, n: int, confidence: float = 0.95) -> tuple
     """
     if not 0 <= successes <= n:
         raise ValueError(f"successes must be between 0 and n, got {successes} of {n}")
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence must be between 0 and 1, got {confidence}")
     if n == 0:
         return 0.0, 1.0
-    z = NormalDist().inv_cdf(0.5 + confidence / 2)
+    z = NormalDist().inv_cdf(0.975)
     share = successes / n
     centre = (share + z * z / (2 * n)) / (1 + z * z / n)
     half = z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
@@ -214,17 +211,16 @@ def largest_drawdown(values: Sequence[float]) -> float | None:
     return float(np.max(np.maximum.accumulate(finite) - finite)) if finite.size else None
 
 
-def sparkline(
-    values: Sequence[float], width: int = 16, bounds: tuple[float, float] | None = None
-) -> str:
-    """Returns values, evenly resampled to at most `width`, as a row of blocks between the bounds
-    (their minimum and maximum by default).
+def sparkline(values: Sequence[float], bounds: tuple[float, float] | None = None) -> str:
+    """Returns values, evenly resampled to at most SPARK_WIDTH, as a row of blocks between the
+    bounds (their minimum and maximum by default).
     """
     picked = [value for value in values if math.isfinite(value)]
     if not picked:
         return ""
-    if len(picked) > width:
-        picked = [picked[round(i * (len(picked) - 1) / (width - 1))] for i in range(width)]
+    if len(picked) > SPARK_WIDTH:
+        last = len(picked) - 1
+        picked = [picked[round(i * last / (SPARK_WIDTH - 1))] for i in range(SPARK_WIDTH)]
     low, high = bounds or (min(picked), max(picked))
     shares = [min(max((value - low) / (high - low or 1.0), 0.0), 1.0) for value in picked]
     return "".join(SPARKS[round(share * (len(SPARKS) - 1))] for share in shares)
@@ -236,23 +232,21 @@ def shortened(name: str, longest: int, gap: str = "…") -> str:
     return name if len(name) <= longest else name[: kept // 2] + gap + name[kept // 2 - kept :]
 
 
-def print_summaries(
-    summaries: Sequence[RunSummary], console, colours: Mapping[str, str] | None = None
-) -> None:
-    """Prints the runs side by side, as many at a time as the console is wide.
+def print_summaries(summaries: Sequence[RunSummary], console) -> None:
+    """Prints the runs side by side, as many at a time as the console is wide, each marked with its
+    colour in the plots.
 
     Args:
         summaries: the runs, in order.
         console: the rich console.
-        colours: run name to "#rrggbb", to mark each run as in the plots.
     """
     from rich.measure import Measurement
 
     endless = console.options.update(max_width=10_000)
-    rest = list(summaries)
+    rest, colours = list(summaries), run_colours([summary.name for summary in summaries])
     while rest:
         for count in range(len(rest), 0, -1):
-            table = summary_table(rest[:count], console, colours)
+            table = _table(rest[:count], console, colours)
             if Measurement.get(console, endless, table).maximum <= console.width or count == 1:
                 break
         console.print(table)
@@ -271,10 +265,8 @@ def outcomes(summaries: Sequence[RunSummary]) -> list[str]:
     ]
 
 
-def summary_table(
-    summaries: Sequence[RunSummary], console, colours: Mapping[str, str] | None = None
-):
-    """Returns a `rich.table.Table` of a row per number; arguments as `print_summaries`."""
+def _table(summaries: Sequence[RunSummary], console, colours: Mapping[str, str]):
+    """Returns a `rich.table.Table` of a row per number."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -284,8 +276,7 @@ def summary_table(
     table = Table(box=frame, header_style="bold", pad_edge=not unicode)
     table.add_column("", style="dim", no_wrap=True)
     for summary in summaries:
-        colour = (colours or {}).get(summary.name) if unicode else None
-        dot = Text("● ", style=colour) if colour else Text("")
+        dot = Text("● " if unicode else "", style=colours[summary.name])
         name = shortened(summary.name, 30, "…" if unicode else "..")
         table.add_column(dot + Text(name), justify="right")
     for label, cells in table_rows(summaries, unicode):
@@ -398,20 +389,14 @@ def _outcome_cell(summary: RunSummary) -> str:
 def _component_rows(summaries: Sequence[RunSummary]) -> dict[str, Cell]:
     """A row per component of the reward, in order of appearance."""
 
-    def row(name: str) -> Cell:
-        def cell(summary: RunSummary) -> str:
-            found = next((one for one in summary.components if one.name == name), None)
-            if found is None:
-                return ""
-            ends = [] if found.last is None else [f"{found.first:.3f} to {found.last:.3f}"]
-            if found.evaluation is not None:
-                ends.append(f"held-out {found.evaluation:.3f}")
-            return ", ".join(ends)
-
-        return cell
+    def cell(name: str, summary: RunSummary) -> str:
+        found = [one for one in summary.components if one.name == name]
+        ends = [f"{one.first:.3f} to {one.last:.3f}" for one in found if one.last is not None]
+        ends += [f"held-out {one.evaluation:.3f}" for one in found if one.evaluation is not None]
+        return ", ".join(ends)
 
     names = dict.fromkeys(one.name for summary in summaries for one in summary.components)
-    return {f"component {shortened(name, 40)}": row(name) for name in names}
+    return {f"component {shortened(name, 40)}": functools.partial(cell, name) for name in names}
 
 
 def _ends(evaluations: Sequence[Evaluation]) -> tuple[Evaluation | None, ...]:
@@ -443,7 +428,10 @@ def _first_quarter_mean(evaluations: Sequence[Evaluation]) -> float | None:
     return float(np.trapezoid(np.interp(grid, steps, values), grid) / (end - steps[0]))
 
 
-def _tenth(rows: list[Row], name: str, last: bool = True) -> float | None:
+def tenth(rows: list[Row], name: str, last: bool = True) -> float | None:
+    """Returns the mean of a scalar's finite values over the last, or first, tenth of its rows; None
+    without one.
+    """
     _, values = series(rows, name)
     count = max(1, len(values) // 10)
     return _mean(values[-count:] if last else values[:count])

@@ -17,7 +17,7 @@ from grre_jax.rollouts.schema import Group
 ORDERS = ("shuffled", "stored", "newest")
 PREFERENCES = ("", "newest", "reward", "spread")
 MOST_OFTEN = 8  # times per epoch of the most preferred group; the least preferred has one
-
+STEPS_AHEAD = 4  # that `TrainingOrder.batches` reads
 
 # A rollout folder, and numbers of its groups.
 Source = tuple[RolloutReader, Sequence[int]]
@@ -81,19 +81,9 @@ def arranged(
         "reward": lambda i: rewards[i].mean(),
         "spread": lambda i: rewards[i].std(),
     }[prefer]
-    times = _times([value(i) for i in kept])
-    return [numbers[i] for i, count in zip(kept, times, strict=True) for _ in range(count)]
-
-
-def _times(values: Sequence[float]) -> Int[np.ndarray, " groups"]:
-    """Returns how often an epoch has each group: 1 for the least value to MOST_OFTEN for the
-    largest, linear between.
-    """
-    values = np.array(values, float)
-    span = np.ptp(values)
-    if not span:
-        return np.ones(len(values), int)
-    return 1 + np.rint((MOST_OFTEN - 1) * (values - values.min()) / span).astype(int)
+    values = np.array([value(i) for i in kept], float)
+    times = 1 + np.rint((MOST_OFTEN - 1) * (values - values.min()) / (np.ptp(values) or 1.0))
+    return np.repeat([numbers[i] for i in kept], times.astype(int)).tolist()
 
 
 def _epochs(which: int, numbers: Sequence[int], seed: int, shuffle: bool, uses: int) -> Any:
@@ -192,21 +182,14 @@ class TrainingOrder:
     def _read(self, groups: Sequence[tuple[int, int]]) -> list[Group]:
         return [self._readers[which][number] for which, number in groups]
 
-    def batches(
-        self, start: int = 0, stop: int | None = None, *, prefetch: int = 4, threads: int = 1
-    ) -> Iterator[list[Group]]:
-        """Returns the groups of the steps from `start` (to before `stop`), read ahead by threads.
+    def batches(self, start: int = 0, stop: int | None = None) -> Iterator[list[Group]]:
+        """Returns the groups of the steps from `start` (to before `stop`), read ahead by a thread.
 
         Args:
             start: first step; on resume, the number of steps done.
             stop: the step after the last; None never ends.
-            prefetch: steps read ahead; 0 for none.
-            threads: threads that read.
         """
         import grain
 
-        ahead = grain.ReadOptions(
-            num_threads=threads if prefetch else 0, prefetch_buffer_size=prefetch
-        )
-        steps = self._steps[start:] if stop is None else self._steps[start:stop]
-        return iter(steps.map(self._read).to_iter_dataset(ahead))
+        ahead = grain.ReadOptions(num_threads=1, prefetch_buffer_size=STEPS_AHEAD)
+        return iter(self._steps[start:stop].map(self._read).to_iter_dataset(ahead))

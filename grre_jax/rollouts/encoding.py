@@ -30,7 +30,8 @@ def to_record(group: schema.Group) -> dict[str, Any]:
             field's dtype.
     """
     texts = [text.encode("utf-8", "surrogatepass") for text in group.texts]
-    record = {name: getattr(group, name) for name, _, _ in schema.FIELDS if name not in _DERIVED}
+    names = (name for name, _, _ in schema.FIELDS if name not in schema.ENCODED)
+    record = {name: getattr(group, name) for name in names}
     for name in schema.LOGPROB_FIELDS:
         record[name] = _EMPTY if record[name] is None else record[name]
     record["texts"] = np.frombuffer(b"".join(texts), np.uint8)
@@ -93,9 +94,6 @@ def from_record(record: dict[str, Any], unknown: dict[str, bytes] | None = None)
 
 
 _EMPTY = np.zeros(0, np.float32)
-_DERIVED = frozenset(
-    "texts text_lengths component_names components finish_reasons sources extra".split()
-)
 
 
 def _plain(kind: str, value: Any) -> Any:

@@ -12,6 +12,7 @@ import hashlib
 import sqlite3
 import threading
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -51,26 +52,17 @@ class GroupIndex:
         self._database: sqlite3.Connection | None = None
         self._damaged: set[int] = set()  # groups that this reader has found damaged
 
-    def numbers(
-        self,
-        *,
-        group_id: str | None = None,
-        question: str | None = None,
-        task: str | None = None,
-        policy_version: int | None = None,
-    ) -> list[int]:
-        """Returns the numbers of the groups that match all arguments, oldest first.
+    def numbers(self, wanted: Mapping[str, str | int | None]) -> list[int]:
+        """Returns the numbers of the groups that match all values, oldest first.
 
         Args:
-            group_id, question, task, policy_version: as of `RolloutReader.lookup`.
+            wanted: value by column: group_id, question, task and version; None for any.
 
         Raises:
             DataError: the index cannot be written, or a store cannot be reached.
         """
-        wanted = {"group_id": group_id, "question": question, "task": task}
-        wanted["version"] = policy_version
         given = {column: value for column, value in wanted.items() if value is not None}
-        tables = "groups" + " join versions using (number)" * (policy_version is not None)
+        tables = "groups" + " join versions using (number)" * ("version" in given)
         where = " and ".join(f"{column} = ?" for column in given) or "true"
         values = [_bytes(value) if isinstance(value, str) else value for value in given.values()]
         query = f"select number from {tables} where {where} and number < ? order by number"

@@ -253,15 +253,6 @@ def _checked(line: bytes) -> dict[str, Any]:
     return json.loads(body)
 
 
-def load(folder: str | os.PathLike[str]) -> list[Entry]:
-    """Returns all entries, in the order in which they were sealed.
-
-    Raises:
-        CorruptManifest: a finished line is damaged; the message names file, line and fix.
-    """
-    return Tail(folder).new()
-
-
 def runs(positions: list[int]) -> tuple[tuple[int, int], ...]:
     """Returns positions in record order as runs (first, count) of consecutive ones, or of -1."""
     found: list[list[int]] = []

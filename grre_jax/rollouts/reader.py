@@ -60,14 +60,14 @@ class RolloutReader:
         self._kept: dict[tuple[str, int], schema.Group] = {}
         self._kept_tokens = 0
         self._keeping = threading.Lock()  # of the two lines above
-        self.groups_index = GroupIndex(self)
+        self._groups = GroupIndex(self)
         self.refresh()
 
     def first(self, count: int) -> "RolloutReader":
         """Returns a reader of the first `count` data sets, to which no others are added."""
         reader = copy.copy(self)
         reader._listed = self._listed[0][:count], self._listed[1][:count]
-        reader._index, reader._indexed, reader.groups_index = {}, 0, GroupIndex(reader)
+        reader._index, reader._indexed, reader._groups = {}, 0, GroupIndex(reader)
         reader._tail = None
         return reader
 
@@ -172,14 +172,8 @@ class RolloutReader:
         """Returns the data set with a data file, as `CorruptShard.file` and `CorruptRecord.file`
         name it; None if the file is in another folder.
         """
-        return next(
-            (
-                entry
-                for entry in self.datasets
-                if entry.location(self.folder, entry.data_file) == file
-            ),
-            None,
-        )
+        files = {entry.location(self.folder, entry.data_file): entry for entry in self.datasets}
+        return files.get(file)
 
     def leave_out(self, entry: manifest.Entry) -> None:
         """Ignores a data set in `find` and `at` with a policy version: it is damaged, and its
@@ -217,15 +211,11 @@ class RolloutReader:
         numbers = self.index.get(position, [])
         if policy_version is None:
             return numbers[-1] if numbers else None
-        return next(
-            (
-                number
-                for number in numbers
-                if (entry := self.locate(number)[0]).policy_version == policy_version
-                and entry.name not in self._left_out
-            ),
-            None,
-        )
+        for number in numbers:
+            entry = self.locate(number)[0]
+            if entry.policy_version == policy_version and entry.name not in self._left_out:
+                return number
+        return None
 
     def lookup(
         self,
@@ -247,9 +237,8 @@ class RolloutReader:
         Raises:
             DataError: the index cannot be written. Damaged groups are left out, with a warning.
         """
-        return self.groups_index.numbers(
-            group_id=group_id, question=question, task=task, policy_version=policy_version
-        )
+        wanted = {"group_id": group_id, "question": question, "task": task}
+        return self._groups.numbers(wanted | {"version": policy_version})
 
     def by_id(self, group_id: str) -> schema.Group:
         """Returns the newest group of an identifier.
@@ -264,7 +253,7 @@ class RolloutReader:
                 return group
             if group is None:
                 break
-            self.groups_index.remake()  # it differs from the records
+            self._groups.remake()  # it differs from the records
         raise DataError(f"Rollout folder {self.folder} has no group {group_id!r}.")
 
     def at(self, position: int, policy_version: int | None = None) -> schema.Group:

@@ -99,6 +99,10 @@ FIELDS: tuple[tuple[str, str, str], ...] = tuple(
     (name, kind, meaning)
     for name, kind, meaning in (line.split(" | ") for line in _TABLE.splitlines())
 )
+# Fields of a record that a `Group` has in another form.
+ENCODED = frozenset(
+    "texts text_lengths component_names components finish_reasons sources extra".split()
+)
 
 
 @dataclasses.dataclass(kw_only=True, eq=False)
@@ -204,38 +208,30 @@ class Group:
     def __post_init__(self) -> None:
         self.texts = list(self.texts)
         count = len(self.texts)
-        self.rewards = self._array("rewards", self.rewards, np.float32)
-        for name, dtype, absent in (
-            ("prompt_tokens", np.int32, ()),
-            ("tokens", np.int32, ()),
-            ("lengths", np.int32, np.zeros(count, np.int32)),
-            ("policy_version", np.int32, np.full(count, -1, np.int32)),
-            ("token_versions", np.int32, ()),
-            ("is_expert", np.uint8, np.zeros(count, np.uint8)),
-            *((name, np.int32, ()) for name in ("turn_counts", "turn_tokens", "turn_texts")),
-            ("turn_rewards", np.float32, ()),
-        ):
-            values = getattr(self, name)
-            setattr(self, name, self._array(name, absent if values is None else values, dtype))
-        mask = np.ones(len(self.tokens), np.uint8) if self.mask is None else self.mask
-        self.mask = self._array("mask", mask, np.uint8)
+        absent = {"lengths": [0] * count, "policy_version": [-1] * count, "is_expert": [0] * count}
+        for name, kind, _ in FIELDS:
+            if kind == "text" or name in ENCODED:
+                continue
+            value = getattr(self, name)
+            if kind in ("int", "float"):
+                value = self._number(name, value, np.dtype(f"{kind}64"))
+            elif name in LOGPROB_FIELDS:
+                # An empty array says nothing that None does not: on disk "none" is an empty array.
+                none = value is None or (np.size(value) == 0 and not len(self.tokens))
+                value = None if none else self._array(name, value, np.float32)
+            else:
+                value = absent.get(name, ()) if value is None else value
+                value = self._array(name, value, np.dtype(kind))
+            setattr(self, name, value)
+            if name == "tokens":
+                absent["mask"] = np.ones(len(value), np.uint8)
         self.components = {
             str(name): self._array(f"components[{name!r}]", row, np.float32)
             for name, row in self.components.items()
         }
-        self.finish_reasons = (
-            ["imported"] * count if self.finish_reasons is None else list(self.finish_reasons)
-        )
-        self.sources = [""] * count if self.sources is None else list(self.sources)
-        for name in ("position", "attempt", "top_k", "seed", "environment_seed"):
-            setattr(self, name, self._number(name, getattr(self, name), np.int64))
-        for name in ("temperature", "top_p", "min_p"):
-            setattr(self, name, self._number(name, getattr(self, name), np.float64))
-        for name in LOGPROB_FIELDS:
+        for name, unknown in (("finish_reasons", "imported"), ("sources", "")):
             values = getattr(self, name)
-            # An empty array says nothing that None does not, and on disk "none" is an empty array.
-            absent = values is None or (np.size(values) == 0 and not len(self.tokens))
-            setattr(self, name, None if absent else self._array(name, values, np.float32))
+            setattr(self, name, [unknown] * count if values is None else list(values))
         self.validate()
 
     @property
@@ -271,11 +267,10 @@ class Group:
             self._check(right, name, getattr(self, name), fix)
 
     def _validate_texts(self) -> None:
-        texts = ("group_id", "prompt", "answer", "task", "question_id", "logprob_dtype", "engine")
-        texts += ("environment", "environment_version")
-        for name in texts:
-            value = getattr(self, name)
-            self._check(isinstance(value, str), name, value, "give a string")
+        for name, kind, _ in FIELDS:
+            if kind == "text" and name not in ENCODED:
+                value = getattr(self, name)
+                self._check(isinstance(value, str), name, value, "give a string")
         for name in ("texts", "sources"):
             for value in getattr(self, name):
                 self._check(isinstance(value, str), name, value, "give one string per completion")

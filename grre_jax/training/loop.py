@@ -49,7 +49,7 @@ from grre_jax.training.data.sources import (
 from grre_jax.training.evaluation.ranking import held_out_groups, ranking, save_ranking
 from grre_jax.training.export import write_model
 from grre_jax.training.learner import Learner
-from grre_jax.training.preflight import check, header, sinks
+from grre_jax.training.preflight import check, header
 from grre_jax.training.runtime.stopping import Stopped, StopRequest
 from grre_jax.training.step import make_train_step
 from grre_jax.training.warm_start import warm_start
@@ -273,8 +273,8 @@ def _open_log(
     def open_() -> reporting.RunLog:
         if resume:
             work.pull()
-        options = {"config": dataclasses.asdict(config)} | sinks(config)
-        return reporting.open_log(work.folder, resume_step=kept_rows, **options)
+        about = {"config": dataclasses.asdict(config), "name": config.name}
+        return reporting.open_log(work.folder, config.logging, resume_steps=kept_rows, **about)
 
     log = processes.on_first(open_)
     return log or reporting.RunLog()

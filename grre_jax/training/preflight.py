@@ -75,7 +75,7 @@ def check(parts: build.Parts, *, samples: bool, contains: Collection[str]) -> No
     """
     config, task = parts.config, parts.task
     check_best(config)
-    processes.on_first(lambda: reporting.check_loggers(**sinks(config)))
+    processes.on_first(lambda: reporting.check_loggers(config.logging))
     if samples:
         if idle := idle_sampler(config, jax.process_count()):
             raise UsageError(idle)
@@ -117,10 +117,3 @@ def _check_trajectories(config: Config) -> None:
             f"sampling.cache_dtype int8 is not supported for task {config.task.name}, which has"
             " environments: leave it empty, or set bfloat16"
         )
-
-
-def sinks(config: Config) -> dict[str, Any]:
-    """Returns the arguments of `reporting.open_log` that choose the sinks."""
-    project = config.logging.wandb_project
-    wandb = {"project": project, "name": config.name} if project else None
-    return {"tensorboard": config.logging.tensorboard, "wandb": wandb}

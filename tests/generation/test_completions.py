@@ -79,8 +79,7 @@ def test_what_is_not_finite_is_null():
 def test_a_line_keeps_its_own_fields_and_rollouts_take_it(tmp_path):
     params = SamplingParams(temperature=0.5, top_k=3, top_p=0.9)
     options, out = Options("m", ("x",), params=params, num_samples=2), io.StringIO()
-    model, stops = {"path": "m", "step": None}, StopStrings([], decode)
-    writer = JsonLines(decode, out, stops, options=options, model=model)
+    writer = JsonLines(decode, out, options, 1, {"path": "m", "step": None})
     writer._next = 4  # of the prompts before it
     request = Request(4, [113], {"prompt": "q", "answer": 3, "id": "seven"})
     for sample, text in enumerate(("ab", "cde")):

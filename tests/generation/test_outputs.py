@@ -9,7 +9,7 @@ from grre_jax.errors import UsageError
 from grre_jax.generation import outputs
 from grre_jax.generation.options import Options
 from grre_jax.generation.prompts import Request
-from grre_jax.sampling.text.stop_strings import StopStrings
+from grre_jax.sampling.params import SamplingParams
 
 REQUEST = Request(0, [1], {"prompt": "q"})
 
@@ -25,10 +25,14 @@ def decode(tokens):
     return bytes(tokens).decode("utf-8", errors="replace")
 
 
+def stopping(*stops, **options):
+    return Options("m", ("a",), params=SamplingParams(stop=stops), **options)
+
+
 def shown(text, step, stops=(), out=None):
     """What has been written after each piece of `step` bytes, and in the end."""
-    out, stops = out or io.StringIO(), StopStrings(stops, decode)
-    sink, tokens, states = outputs.OneText(decode, out, stops), list(text.encode()), []
+    out, options = out or io.StringIO(), stopping(*stops)
+    sink, tokens, states = outputs.OneText(decode, out, options), list(text.encode()), []
     for start in range(0, len(tokens), step):
         sink.piece(tokens[start : start + step])
         states.append(out.getvalue())
@@ -69,13 +73,13 @@ def test_what_may_be_a_stop_string_waits():
 
 def test_where_nothing_was_drawn_nothing_is_shown():
     out = io.StringIO()
-    outputs.OneText(decode, out, StopStrings((), decode)).close()
+    outputs.OneText(decode, out, stopping()).close()
     assert out.getvalue() == ""
 
 
 def test_a_character_that_never_ends_is_shown_at_the_end():
-    out, stops = io.StringIO(), StopStrings((), decode)
-    sink = outputs.OneText(decode, out, stops)
+    out = io.StringIO()
+    sink = outputs.OneText(decode, out, stopping())
     sink.piece(list("a中".encode())[:-1])
     assert out.getvalue() == "a"
     sink.ended(REQUEST, 0, outputs.Completion())
@@ -90,14 +94,14 @@ def test_a_terminal_gets_no_control_characters():
 
 def test_an_encoding_without_the_character():
     out = io.TextIOWrapper(io.BytesIO(), encoding="ascii", newline="\n")
-    sink = outputs.Texts(decode, out, StopStrings((), decode), prompts=1, samples=2)
+    sink = outputs.Texts(decode, out, stopping(num_samples=2))
     sink.ended(REQUEST, 0, outputs.Completion(list("é".encode()), finish="stop"))
     assert out.buffer.getvalue() == b"--- sample 1 of 2: 2 tokens, stop\n?\n"
 
 
 def test_several_are_shown_whole_with_their_numbers():
-    out, stops = io.StringIO(), StopStrings(["."], decode)
-    sink = outputs.Texts(decode, out, stops, prompts=2, samples=3)
+    out = io.StringIO()
+    sink = outputs.Texts(decode, out, stopping(".", num_samples=3), 2)
     sink.piece(list(b"[b]8"))
     assert out.getvalue() == ""
     sink.ended(REQUEST, 1, outputs.Completion(list(b"[b]8."), finish="stop"))
@@ -111,9 +115,8 @@ def test_several_are_shown_whole_with_their_numbers():
 
 
 def test_lines_are_in_the_order_of_the_prompts():
-    out, stops = io.StringIO(), StopStrings((), decode)
-    options, model = Options("m", ("a", "b"), num_samples=2), {"path": "m", "step": 4}
-    sink = outputs.JsonLines(decode, out, stops, options=options, model=model)
+    out, model = io.StringIO(), {"path": "m", "step": 4}
+    sink = outputs.JsonLines(decode, out, Options("m", ("a", "b"), num_samples=2), 2, model)
     for position, sample in ((1, 1), (0, 1), (1, 0)):
         sink.ended(
             Request(position, [7], {"prompt": "é"}),
@@ -133,8 +136,7 @@ def test_lines_are_in_the_order_of_the_prompts():
 
 def test_lines_in_an_encoding_without_the_character():
     out = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
-    stops, options = StopStrings((), decode), Options("m", ("a",))
-    sink = outputs.JsonLines(decode, out, stops, options=options, model={})
+    sink = outputs.JsonLines(decode, out, stopping())
     sink.ended(
         Request(0, [7], {"prompt": "é"}),
         0,

@@ -5,6 +5,7 @@ import types
 import pytest
 
 from grre_jax.errors import UsageError
+from grre_jax.reporting.config import LoggingConfig
 from grre_jax.reporting.loggers import RunLog, TensorBoardLogger, WandbLogger, open_log
 from grre_jax.reporting.metrics import read_metrics
 
@@ -63,7 +64,7 @@ def wandb(monkeypatch):
 
 
 def test_tensorboard_files_hold_every_scalar(tmp_path):
-    with open_log(tmp_path) as log:
+    with open_log(tmp_path, LoggingConfig()) as log:
         log.write("train", 1, {"reward": 0.25, "loss": float("nan")})
         log.write("eval", 2, {"accuracy": 0.5})
         log.write("warm_start", 70, {"loss": 2.0})
@@ -97,7 +98,7 @@ def test_resumed_tensorboard_hides_the_killed_runs_future(tmp_path):
 
 
 def test_without_loggers_only_the_log_is_written(tmp_path):
-    with open_log(tmp_path / "run", tensorboard=False) as log:
+    with open_log(tmp_path / "run", LoggingConfig(tensorboard=False)) as log:
         log.write("train", 1, {"reward": 0.5})
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["metrics.jsonl"]
     assert len(read_metrics(tmp_path / "run")["train"]) == 1
@@ -105,12 +106,7 @@ def test_without_loggers_only_the_log_is_written(tmp_path):
 
 def test_wandb_gets_names_axes_and_configuration(tmp_path, wandb):
     run = tmp_path / "my-run"
-    with open_log(
-        run,
-        tensorboard=False,
-        wandb={"project": "p"},
-        config={"lr": 1e-3},
-    ) as log:
+    with open_log(run, LoggingConfig(False, "p"), config={"lr": 1e-3}) as log:
         log.write("train", 3, {"reward": 0.5})
         log.write("train", 4, {"reward": 0.6})
     (init,) = wandb.inits
@@ -125,8 +121,8 @@ def test_wandb_gets_names_axes_and_configuration(tmp_path, wandb):
 
 
 def test_wandb_goes_on_in_the_same_run_and_leaves_the_rest_to_the_environment(tmp_path, wandb):
-    WandbLogger(tmp_path).close()
-    WandbLogger(tmp_path).close()
+    WandbLogger(tmp_path, "p").close()
+    WandbLogger(tmp_path, "p").close()
     first, second = wandb.inits
     assert first["id"] == second["id"] and second["resume"] == "allow"
     assert not {"mode", "entity", "tags"} & set(first)  # the environment decides
@@ -135,14 +131,14 @@ def test_wandb_goes_on_in_the_same_run_and_leaves_the_rest_to_the_environment(tm
 def test_wandb_missing_names_the_extra_and_touches_nothing(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "wandb", None)
     with pytest.raises(UsageError, match=r"grre-jax\[wandb\]"):
-        open_log(tmp_path / "run", wandb={})
+        open_log(tmp_path / "run", LoggingConfig(wandb_project="p"))
     assert not (tmp_path / "run").exists()
 
 
 def test_wandb_refusing_to_start_is_one_sentence(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "wandb", FakeWandb(refuse=True))
     with pytest.raises(UsageError, match="no API key.*WANDB_MODE=offline"):
-        open_log(tmp_path / "run", wandb={})
+        open_log(tmp_path / "run", LoggingConfig(wandb_project="p"))
     assert not (tmp_path / "run" / "metrics.jsonl").exists()
     assert not (tmp_path / "run" / "wandb_run_id").exists()
 

@@ -105,9 +105,7 @@ def test_resume_moves_the_killed_runs_future_aside(tmp_path):
             log.write("train", step, {"reward": float(step)})
         log.write("eval", 3, {"accuracy": 0.3})
         log.write("eval", 5, {"accuracy": 0.5})
-    with MetricsLog(tmp_path, resume_step=3) as log:
-        assert log.superseded == 3
-        assert log.last_row["kind"] == "eval" and log.last_row["step"] == 3
+    with MetricsLog(tmp_path, {"train": 3, "eval": 3}) as log:
         log.write("train", 4, {"reward": 40.0})
     metrics = read_metrics(tmp_path)
     assert [row["reward"] for row in metrics["train"]] == [1.0, 2.0, 3.0, 40.0]
@@ -127,9 +125,9 @@ def test_a_second_resume_adds_to_what_was_moved(tmp_path):
     with MetricsLog(tmp_path) as log:
         log.write("train", 1, {"try": 1})
         log.write("train", 2, {"try": 1})
-    with MetricsLog(tmp_path, resume_step=1) as log:
+    with MetricsLog(tmp_path, {"train": 1}) as log:
         log.write("train", 2, {"try": 2})
-    MetricsLog(tmp_path, resume_step=1).close()
+    MetricsLog(tmp_path, {"train": 1}).close()
     assert [row["try"] for row in lines(tmp_path / "metrics.superseded.jsonl")] == [1, 2]
     assert [row["step"] for row in read_metrics(tmp_path)["train"]] == [1]
 
@@ -142,7 +140,7 @@ def test_rows_moved_just_before_a_kill_are_not_moved_twice(tmp_path):
     (tmp_path / "metrics.superseded.jsonl").write_text(
         last + "\n"
     )  # written, and then killed before the log was shortened
-    MetricsLog(tmp_path, resume_step=1).close()
+    MetricsLog(tmp_path, {"train": 1}).close()
     assert len(lines(tmp_path / "metrics.superseded.jsonl")) == 1
 
 
@@ -151,7 +149,7 @@ def test_resume_kind_by_kind(tmp_path):
         for kind in ("warm_start", "train", "eval"):
             for step in (1, 2, 3):
                 log.write(kind, step, {})
-    MetricsLog(tmp_path, resume_step={"warm_start": 2, "train": -1}).close()
+    MetricsLog(tmp_path, {"warm_start": 2, "train": -1}).close()
     metrics = read_metrics(tmp_path)
     assert {kind: [row["step"] for row in rows] for kind, rows in metrics.items()} == {
         "warm_start": [1, 2],
@@ -160,7 +158,7 @@ def test_resume_kind_by_kind(tmp_path):
 
 
 def test_resume_in_an_empty_folder_starts_a_log(tmp_path):
-    with MetricsLog(tmp_path / "new", resume_step=5) as log:
+    with MetricsLog(tmp_path / "new", {"train": 5}) as log:
         log.write("train", 6, {})
     assert len(read_metrics(tmp_path / "new")["train"]) == 1
 
@@ -170,7 +168,7 @@ def test_elapsed_counts_running_time_over_a_resume(tmp_path):
         log.write("train", 1, {})
     row = json.loads((tmp_path / "metrics.jsonl").read_text()) | {"elapsed": 100.0, "time": 1.0}
     (tmp_path / "metrics.jsonl").write_text(json.dumps(row) + "\n")
-    with MetricsLog(tmp_path, resume_step=1) as log:
+    with MetricsLog(tmp_path, {"train": 1}) as log:
         assert 100.0 <= log.write("train", 2, {})["elapsed"] < 160.0
 
 
@@ -182,7 +180,7 @@ def test_a_torn_last_line_is_tolerated_and_kept_aside_on_resume(tmp_path, torn):
     with open(tmp_path / "metrics.jsonl", "a") as file:
         file.write(torn)
     assert [row["step"] for row in read_metrics(tmp_path)["train"]] == [1, 2]
-    with MetricsLog(tmp_path, resume_step=2) as log:
+    with MetricsLog(tmp_path, {"train": 2}) as log:
         log.write("train", 3, {})
     assert [row["step"] for row in read_metrics(tmp_path)["train"]] == [1, 2, 3]
     assert lines(tmp_path / "metrics.superseded.jsonl") == [{"torn": torn}]
@@ -208,7 +206,7 @@ def test_a_broken_line_is_named(tmp_path, line, reason):
         read_metrics(tmp_path)
     before = (tmp_path / "metrics.jsonl").read_bytes()
     with pytest.raises(DataError, match="line 2"):
-        MetricsLog(tmp_path, resume_step=1)
+        MetricsLog(tmp_path, {"train": 1})
     assert (tmp_path / "metrics.jsonl").read_bytes() == before
 
 

@@ -45,7 +45,7 @@ def test_the_table_and_the_picture_tell_it(tmp_path):
     print_summaries([summary], console)
     assert "0: 50%, 1: 50%" in console.file.getvalue()
     assert "groups too old, discarded" in console.file.getvalue()
-    assert draw_curves({"run": metrics}, tmp_path, dpi=40)[-1].name == "staleness.png"
+    assert draw_curves({"run": metrics}, tmp_path)[-1].name == "staleness.png"
 
 
 def test_a_run_that_did_not_record_it(tmp_path):
@@ -55,6 +55,4 @@ def test_a_run_that_did_not_record_it(tmp_path):
     console = Console(file=io.StringIO(), width=100)
     print_summaries([summarise("run", "folder", metrics)], console)
     assert "staleness" not in console.file.getvalue()
-    assert "staleness.png" not in [
-        path.name for path in draw_curves({"run": metrics}, tmp_path, dpi=40)
-    ]
+    assert "staleness.png" not in [path.name for path in draw_curves({"run": metrics}, tmp_path)]

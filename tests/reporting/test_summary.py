@@ -41,11 +41,9 @@ def test_wilson_interval_published_values(successes, n, low, high):
 
 @pytest.mark.parametrize("successes, n", [(0, 1), (1, 1), (5, 10), (37, 512), (511, 512)])
 def test_wilson_interval_equals_scipys(successes, n):
-    for confidence in (0.8, 0.95, 0.999):
-        expected = binomtest(successes, n).proportion_ci(confidence, method="wilson")
-        assert wilson_interval(successes, n, confidence) == pytest.approx(
-            (expected.low, expected.high), abs=1e-12
-        )
+    expected = binomtest(successes, n).proportion_ci(method="wilson")
+    found = wilson_interval(successes, n)
+    assert found == pytest.approx((expected.low, expected.high), abs=1e-12)
 
 
 @settings(max_examples=200, deadline=None)
@@ -61,12 +59,9 @@ def test_wilson_interval_holds_the_share_within_bounds(a, b):
 
 def test_wilson_interval_without_trials_and_out_of_range():
     assert wilson_interval(0, 0) == (0.0, 1.0)
-    assert wilson_interval(5, 10, confidence=0.5)[0] > wilson_interval(5, 10)[0]
     for arguments in ((3, 2), (-1, 2), (0, -1)):
         with pytest.raises(ValueError):
             wilson_interval(*arguments)
-    with pytest.raises(ValueError):
-        wilson_interval(1, 2, confidence=95)
 
 
 @pytest.mark.parametrize(
@@ -136,7 +131,7 @@ def test_a_run_that_recorded_nothing_else_has_its_steps():
 
 def test_sparkline():
     assert sparkline([0, 1]) == "▁█" and sparkline([]) == "" and sparkline([0.5]) == "▁"
-    assert len(sparkline(range(1000), width=16)) == 16
+    assert len(sparkline(range(1000))) == 16
     assert sparkline(range(1000))[0] == "▁"
     assert sparkline(range(1000))[-1] == "█"
     assert sparkline([0.0, 1.0, 2.0], bounds=(0.0, 1.0)) == "▁██"
@@ -151,11 +146,7 @@ def test_shortened_names_fit(name, longest):
 
 def printed(summaries, width=120, encoding="utf-8"):
     buffer = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
-    print_summaries(
-        summaries,
-        Console(file=buffer, width=width),
-        {summary.name: "#0072B2" for summary in summaries},
-    )
+    print_summaries(summaries, Console(file=buffer, width=width))
     buffer.seek(0)
     return buffer.read()
 

@@ -32,14 +32,14 @@ def test_entries_survive_in_order(tmp_path):
     entries = [entry(f"d{i}", policy_version=i) for i in range(5)]
     for one in entries:
         manifest.append(tmp_path, one)
-    assert manifest.load(tmp_path) == entries
+    assert manifest.Tail(tmp_path).new() == entries
     assert entries[0].bytes == 20 and entries[0].data_file == "x.array_record-0"
     lines = (tmp_path / manifest.FILENAME).read_text().splitlines()
     assert [json.loads(line)["name"] for line in lines] == [f"d{i}" for i in range(5)]
 
 
 def test_a_folder_without_manifest_has_no_entries(tmp_path):
-    assert manifest.load(tmp_path) == []
+    assert manifest.Tail(tmp_path).new() == []
 
 
 def test_a_tail_reads_on_where_it_stopped(tmp_path):
@@ -67,16 +67,16 @@ def test_a_torn_last_line_says_nothing_and_is_replaced(tmp_path, removed):
     assert tail.unfinished != finished
     manifest.append(tmp_path, entry("d2"))
     assert [one.name for one in tail.new()] == ["d2"]
-    assert [one.name for one in manifest.load(tmp_path)] == (
+    assert [one.name for one in manifest.Tail(tmp_path).new()] == (
         ["d0", "d1", "d2"] if finished else ["d0", "d2"]
     )
 
 
 def test_a_manifest_of_nothing_but_a_torn_line(tmp_path):
     (tmp_path / manifest.FILENAME).write_bytes(b'{"name": "d' + b"x" * 10000)
-    assert manifest.load(tmp_path) == []
+    assert manifest.Tail(tmp_path).new() == []
     manifest.append(tmp_path, entry("d0"))
-    assert [one.name for one in manifest.load(tmp_path)] == ["d0"]
+    assert [one.name for one in manifest.Tail(tmp_path).new()] == ["d0"]
 
 
 def offsets(whole):
@@ -99,7 +99,7 @@ def three(tmp_path):
 
 
 def test_every_flipped_bit_is_refused_by_line_and_the_other_lines_are_read(three, flip):
-    whole, expected = three.read_bytes(), manifest.load(three.parent)
+    whole, expected = three.read_bytes(), manifest.Tail(three.parent).new()
     for offset in offsets(whole):
         line = whole[:offset].count(b"\n")
         for bit in {offset % 8, 5, 6}:  # of these two one makes J or * a newline
@@ -110,7 +110,7 @@ def test_every_flipped_bit_is_refused_by_line_and_the_other_lines_are_read(three
             with pytest.raises(
                 manifest.CorruptManifest, match=rf"{manifest.FILENAME}, line {line + 1}: damaged"
             ):
-                manifest.load(three.parent)
+                manifest.Tail(three.parent).new()
             read = [
                 one for one in manifest.Tail(three.parent).scan() if isinstance(one, manifest.Entry)
             ]
@@ -132,11 +132,11 @@ def test_a_damaged_last_newline_is_not_cut_off_by_the_next_writer(tmp_path, flip
 def test_fields_of_a_newer_minor_version_survive_and_a_newer_major_version_is_refused(tmp_path):
     newer = entry("d0", schema_version="1.9.0", unknown={"verifier": {"name": "v"}})
     manifest.append(tmp_path, newer)
-    (read,) = manifest.load(tmp_path)
+    (read,) = manifest.Tail(tmp_path).new()
     assert read == newer
     manifest.append(tmp_path, entry("d1", schema_version="2.0.0"))
     with pytest.raises(manifest.CorruptManifest, match="line 2.*2.0.0"):
-        manifest.load(tmp_path)
+        manifest.Tail(tmp_path).new()
 
 
 @pytest.mark.parametrize(
@@ -198,4 +198,4 @@ def test_without_locks_it_is_read_and_written_all_the_same(tmp_path, monkeypatch
 
     monkeypatch.setattr(fcntl, "flock", flock)
     manifest.append(tmp_path, entry("d0"))
-    assert [one.name for one in manifest.load(tmp_path)] == ["d0"]
+    assert [one.name for one in manifest.Tail(tmp_path).new()] == ["d0"]

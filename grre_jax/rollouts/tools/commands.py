@@ -18,7 +18,6 @@ from grre_jax.rollouts.tools.verify import verify as verify_folder
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.text import Text
 
     from grre_jax.tasks import Tokenizer
 
@@ -26,29 +25,28 @@ FORMATS = (*sources.READERS, "gsm8k-solutions")
 MOST_DUPLICATES = 20  # that are listed
 
 
-def info(
-    folder: str | os.PathLike[str], *, last: int = 10, console: "Console | None" = None
-) -> int:
+def info(folder: str | os.PathLike[str], last: int = 10) -> int:
     """Prints totals and provenance of a rollout folder, and its newest data sets.
 
     Args:
         folder: the rollout folder.
         last: number of data sets to list, the newest ones.
-        console: the console; standard output if None.
 
     Raises:
+        UsageError: `last` is below 1.
         DataError: the folder cannot be read.
     """
     from rich.table import Table
     from rich.text import Text
 
-    console = console or make_console()
-    entries = nonempty(folder).datasets
+    if last < 1:
+        raise UsageError(f"--last: expected 1 or more, got {last}.")
+    console, entries = make_console(), nonempty(folder).datasets
     totals = Table.grid(padding=(0, 2))
     totals.add_column(no_wrap=True)
     totals.add_column(overflow="fold")
     for name, value in _totals(entries):
-        totals.add_row(Text(name, style="bold"), plain(value))
+        totals.add_row(Text(name, style="bold"), Text(value))
     console.print(totals)
     console.print()
     title = f"newest of {len(entries):,} data sets" if len(entries) > last else "data sets"
@@ -59,51 +57,42 @@ def info(
         table.add_column(name, justify="right", overflow="fold")
     for entry in entries[-last:]:
         numbers = f"{entry.groups:,}", f"{entry.tokens:,}", f"{entry.reward_mean:.3f}"
-        table.add_row(plain(entry.name), *numbers, _time(entry))
+        table.add_row(Text(entry.name), *numbers, _time(entry))
     console.print(table)
     return 0
 
 
-def verify(
-    folder: str | os.PathLike[str], *, deep: bool = False, console: "Console | None" = None
-) -> int:
+def verify(folder: str | os.PathLike[str], *, deep: bool = False) -> int:
     """Reads a rollout folder in full, prints its damage, and returns 0 if there is no damage, 1
     otherwise.
 
     Args:
         folder: the rollout folder.
         deep: also look for log-probs that no policy can have given.
-        console: the console; standard output if None.
 
     Raises:
         DataError: the folder does not exist or is not a rollout folder.
     """
-    console = console or make_console()
-    report = verify_folder(folder, deep=deep)
+    console, report = make_console(), verify_folder(folder, deep=deep)
     for problem in report.problems:
         print_plain(console, f"damaged: {problem}", "red")
     more = len(report.duplicates) - MOST_DUPLICATES
     said = [f"{name} was sealed before; the first one counts" for name in report.duplicates]
-    said = said[:MOST_DUPLICATES] + [f"{more:,} more"] * (more > 0)
     left = "being written, or left by a killed writer: a later writer removes it"
     for kind, lines in (
-        ("duplicate", said),
+        ("duplicate", said[:MOST_DUPLICATES] + [f"{more:,} more"] * (more > 0)),
         ("ignored", [f"{name} (not in the manifest)" for name in report.ignored]),
         ("incomplete", [f"{name} ({left})" for name in report.incomplete]),
     ):
         for line in lines:
             print_plain(console, f"{kind}: {line}", "yellow")
-    verdict = (
-        "all intact"
-        if report.ok
-        else f"{len(report.problems)} problem(s), {report.intact_groups:,} groups intact"
-    )
+    damage = f"{len(report.problems)} problem(s), {report.intact_groups:,} groups intact"
     print_plain(
         console,
         f"{report.folder}: {report.datasets:,} data sets, {report.groups:,} groups,"
-        f" {_size(report.bytes)}: {verdict}",
+        f" {_size(report.bytes)}: {damage if report.problems else 'all intact'}",
     )
-    return 0 if report.ok else 1
+    return 1 if report.problems else 0
 
 
 def import_(
@@ -115,7 +104,6 @@ def import_(
     task: str = "",
     contains: tuple[str, ...] = (),
     tokenizer: "Tokenizer | None" = None,
-    console: "Console | None" = None,
 ) -> int:
     """Imports a file into a rollout folder and prints the number of groups and completions.
 
@@ -127,14 +115,12 @@ def import_(
         task: the task's name where rows have none.
         contains: benchmark splits that the questions come from.
         tokenizer: the policy's, which renders chat messages and made the tokens that rows have.
-        console: the console; standard output if None.
 
     Raises:
         UsageError: an unknown format, an option that it does not take, or a file that is already in
             the folder.
         DataError: the file is missing or a line is wrong; nothing is imported then.
     """
-    console = console or make_console()
     if kind not in FORMATS:
         raise UsageError(f"Unknown format {kind!r}; import one of {', '.join(sorted(FORMATS))}.")
     if kind == "gsm8k-solutions":
@@ -151,6 +137,7 @@ def import_(
     entries = [entry for entry in read(folder).datasets if entry.name in names]
     total = dict(_totals(tuple(entries)))
     what = f"data set {names[0]}" if len(names) == 1 else f"{len(names):,} data sets"
+    console = make_console()
     print_plain(
         console,
         f"Imported {total['groups']} groups, {total['completions']} completions, mean reward"
@@ -184,32 +171,22 @@ def read_mapping(path: str | os.PathLike[str]) -> dict[str, str | None]:
     return mapping
 
 
-def export(
-    folder: str | os.PathLike[str],
-    path: str | os.PathLike[str],
-    kind: str = "",
-    *,
-    console: "Console | None" = None,
-) -> int:
+def export(folder: str | os.PathLike[str], path: str | os.PathLike[str], kind: str = "") -> int:
     """Writes a rollout folder to a file, and prints its size.
 
     See `exporters.export` for arguments and errors.
     """
-    console = console or make_console()
     groups = exporters.export(folder, path, kind)
-    print_plain(
-        console,
-        f"Wrote {groups:,} groups to {path} ({_size(Path(path).expanduser().stat().st_size)}).",
-    )
+    size = _size(Path(path).expanduser().stat().st_size)
+    print_plain(make_console(), f"Wrote {groups:,} groups to {path} ({size}).")
     return 0
 
 
-def print_copy(report: copying.CopyReport, console: "Console | None" = None) -> int:
+def print_copy(report: copying.CopyReport) -> int:
     """Prints the report of a copy; returns 0, or 1 if something was damaged."""
-    console = console or make_console()
-    left_out = (
-        f", {report.duplicates:,} left out that were there before" if report.duplicates else ""
-    )
+    console, left_out = make_console(), ""
+    if report.duplicates:
+        left_out = f", {report.duplicates:,} left out that were there before"
     print_plain(
         console,
         f"{report.folder}: {report.groups:,} of {report.read:,} groups, in {report.datasets:,}"
@@ -269,16 +246,9 @@ def _time(entry: Entry) -> str:
     return entry.created[:19].replace("T", " ")
 
 
-def plain(text: str) -> "Text":
-    """Returns text that rich prints unchanged: completions are full of square brackets."""
-    from rich.text import Text
-
-    return Text(text)
-
-
 def print_plain(console: "Console", text: str, style: str = "") -> None:
     """Prints a text unchanged, in a style."""
-    console.print(plain(text), style=style)
+    console.print(text, style=style, markup=False, highlight=False)
 
 
 def _text(value: object) -> str:

@@ -11,7 +11,7 @@ from grre_jax.errors import DataError, UsageError
 from grre_jax.rollouts.manifest import Entry
 from grre_jax.rollouts.reader import RolloutReader
 from grre_jax.rollouts.schema import LOGPROB_FIELDS, Group
-from grre_jax.rollouts.tools.commands import nonempty, plain, print_plain, version_name
+from grre_jax.rollouts.tools.commands import nonempty, print_plain, version_name
 from grre_jax.rollouts.views import pieces
 from grre_jax.tasks.task import CORRECT
 
@@ -32,7 +32,6 @@ def show(
     question: str | None = None,
     keep: Callable[[Group], bool] | None = None,
     width: int = 300,
-    console: "Console | None" = None,
 ) -> int:
     """Prints groups: prompt, answer, and the completions with their rewards, best first.
 
@@ -48,7 +47,6 @@ def show(
         question: only groups whose question id or prompt contains this.
         keep: only groups for which this is True.
         width: characters of a text shown; the rest is cut.
-        console: the console; standard output if None.
 
     Raises:
         UsageError: a count or width below 1, or an unknown order.
@@ -60,7 +58,6 @@ def show(
         )
     if by not in ORDERS:
         raise UsageError(f"Cannot show groups by {by!r}; use one of {', '.join(ORDERS)}.")
-    console = console or make_console()
     reader = nonempty(folder)
 
     def fits(group: Group) -> bool:
@@ -70,10 +67,14 @@ def show(
     numbers = _numbers(reader, start, position, group_id)
     found = ((number, group) for number in numbers if fits(group := reader[number]))
     if by == "prompt":
-        shown = _show_prompts(console, reader, found, fits, count, width)
+        shown = itertools.islice(_prompts(reader, found, fits), count)
+    elif by == "stored":
+        shown = [("", itertools.islice(found, count))]
     else:
-        shown = _show_groups(console, reader, _ordered(found, by, count), width)
-    if not shown:
+        sign = 1 if by == "worst" else -1
+        best = heapq.nsmallest(count, found, lambda item: (sign * item[1].rewards.mean(), item[0]))
+        shown = [("", best)]
+    if not _print_groups(reader, shown, width):
         raise DataError(
             f"No group of {reader.folder} matches; it has {len(reader):,}: loosen the filters."
         )
@@ -87,70 +88,50 @@ def _numbers(
         return reader.lookup(group_id=group_id)
     if position is not None:
         return reader.index.get(position, [])
-    return range(max(0, start + len(reader) if start < 0 else start), len(reader))
+    return range(len(reader))[start:]
 
 
-def _ordered(
-    found: Iterator[tuple[int, Group]], by: str, count: int
-) -> Iterable[tuple[int, Group]]:
-    if by == "stored":
-        return itertools.islice(found, count)
-    sign = 1 if by == "worst" else -1
-    return heapq.nsmallest(count, found, key=lambda item: (sign * item[1].rewards.mean(), item[0]))
+def _print_groups(
+    reader: RolloutReader, shown: Iterable[tuple[str, Iterable[tuple[int, Group]]]], width: int
+) -> bool:
+    """Prints groups with their numbers under titles; True if there were any."""
+    console, some = make_console(), False
+    for title, groups in shown:
+        if title:
+            print_plain(console, title, "bold")
+        for number, group in groups:
+            some = True
+            _print_group(console, number, reader.locate(number)[0], group, width)
+    return some
 
 
-def _show_groups(
-    console: "Console", reader: RolloutReader, found: Iterable[tuple[int, Group]], width: int
-) -> int:
-    """Prints groups with their numbers; returns how many there were."""
-    shown = 0
-    for number, group in found:
-        _print_group(console, number, reader.locate(number)[0], group, width)
-        shown += 1
-    return shown
-
-
-def _show_prompts(
-    console: "Console",
-    reader: RolloutReader,
-    found: Iterator[tuple[int, Group]],
-    fits: Callable[[Group], bool],
-    count: int,
-    width: int,
-) -> int:
-    """Prints all groups of the first prompts; returns how many prompts there were."""
+def _prompts(
+    reader: RolloutReader, found: Iterable[tuple[int, Group]], fits: Callable[[Group], bool]
+) -> Iterator[tuple[str, list[tuple[int, Group]]]]:
+    """Yields all groups of each prompt, oldest policy first, after a title."""
     seen: set[tuple[str, str]] = set()
     for _, first in found:
         name = (first.task, first.question_id or first.prompt)
         if name in seen:
             continue
         seen.add(name)
-        of_prompt = (
-            (number, reader[number]) for number in reader.lookup(task=name[0], question=name[1])
-        )
-        groups = sorted(
-            (item for item in of_prompt if fits(item[1])),
-            key=lambda item: (int(item[1].policy_version.min()), item[0]),
-        )
+        alike = [(n, reader[n]) for n in reader.lookup(task=name[0], question=name[1])]
+        aged = [(int(group.policy_version.min()), n, group) for n, group in alike if fits(group)]
+        aged.sort(key=lambda item: item[:2])
         rewards = [
-            f"{version_name(int(group.policy_version.min()))}: {float(group.rewards.mean()):.3f}"
-            for _, group in groups
+            f"{version_name(age)}: {float(group.rewards.mean()):.3f}" for age, _, group in aged
         ]
-        print_plain(
-            console,
-            f"{len(groups)} groups of question {name[1]}; mean reward by policy version:"
+        yield (
+            f"{len(aged)} groups of question {name[1]}; mean reward by policy version:"
             f" {', '.join(rewards)}",
-            "bold",
+            [item[1:] for item in aged],
         )
-        _show_groups(console, reader, groups, width)
-        if len(seen) == count:
-            break
-    return len(seen)
 
 
 def _print_group(console: "Console", number: int, entry: Entry, group: Group, width: int) -> None:
     """Prints one group."""
     from rich.padding import Padding
+    from rich.text import Text
 
     known = [name for name in LOGPROB_FIELDS if getattr(group, name) is not None]
     facts = [f"group {number}: {group.group_id}", f"data set {entry.name}"]
@@ -176,7 +157,7 @@ def _print_group(console: "Console", number: int, entry: Entry, group: Group, wi
         shown = ", ".join(f"{name} {value}" for name, value in said.items() if value)
         print_plain(console, f"completion: {shown}", "dim")
         for text in pieces(group, k):
-            console.print(Padding(plain(_cut(text, width)), (0, 0, 0, 2)))
+            console.print(Padding(Text(_cut(text, width)), (0, 0, 0, 2)))
 
 
 def _cut(text: str, width: int) -> str:

@@ -1,8 +1,6 @@
-import io
 import json
 
 import pytest
-from rich.console import Console
 
 from grre_jax import rollouts
 from grre_jax.errors import DataError, UsageError
@@ -10,20 +8,24 @@ from grre_jax.rollouts.tools import commands
 
 
 @pytest.fixture
-def console():
-    return Console(file=io.StringIO(), width=220)
+def printed(capsys, monkeypatch):
+    """All that was printed, on lines of 220 columns."""
+    monkeypatch.setenv("COLUMNS", "220")
+    text = []
+
+    def read():
+        text.append(capsys.readouterr().out)
+        return "".join(text)
+
+    return read
 
 
-def printed(console):
-    return console.file.getvalue()
-
-
-def test_info(folder, console, make_group):
+def test_info(folder, printed, make_group):
     rollouts.write(
         folder, [make_group(-1, version=-1)], writer="import", metadata={"contains": ["gsm8k/test"]}
     )
-    assert commands.info(folder, last=2, console=console) == 0
-    text = printed(console)
+    assert commands.info(folder, last=2) == 0
+    text = printed()
     for part in (
         "groups",
         "13",
@@ -38,20 +40,20 @@ def test_info(folder, console, make_group):
     assert "sampler-v000002" in text and "sampler-v000000" not in text
 
 
-def test_info_says_what_was_done_to_a_copy(folder, tmp_path, console):
+def test_info_says_what_was_done_to_a_copy(folder, tmp_path, printed):
     rollouts.filter(folder, tmp_path / "f", rollouts.predicate("position < 3"), "position < 3")
-    commands.info(tmp_path / "f", console=console)
-    assert "filter (kept position < 3)" in printed(console)
+    commands.info(tmp_path / "f")
+    assert "filter (kept position < 3)" in printed()
 
 
-def test_verify(folder, console, flip):
-    assert commands.verify(folder, console=console) == 0
-    assert "3 data sets, 12 groups" in printed(console) and "all intact" in printed(console)
+def test_verify(folder, printed, flip):
+    assert commands.verify(folder) == 0
+    assert "3 data sets, 12 groups" in printed() and "all intact" in printed()
     entry = rollouts.read(folder).datasets[1]
     flip(folder / entry.name / entry.data_file, 65600)
     (folder / "foreign").touch()
-    assert commands.verify(folder, console=console) == 1
-    text = printed(console)
+    assert commands.verify(folder) == 1
+    text = printed()
     assert (
         "damaged" in text
         and entry.data_file in text
@@ -60,16 +62,14 @@ def test_verify(folder, console, flip):
     )
 
 
-def test_import(tmp_path, console):
+def test_import(tmp_path, printed):
     line = {"prompt": "p", "completions": [{"text": "t", "reward": 1}]}
     (tmp_path / "a.jsonl").write_text(json.dumps(line))
     assert (
-        commands.import_(
-            "jsonl", tmp_path / "a.jsonl", tmp_path / "r", contains=("gsm8k/test",), console=console
-        )
+        commands.import_("jsonl", tmp_path / "a.jsonl", tmp_path / "r", contains=("gsm8k/test",))
         == 0
     )
-    assert "Imported 1 groups" in printed(console) and "gsm8k/test" in printed(console)
+    assert "Imported 1 groups" in printed() and "gsm8k/test" in printed()
     with pytest.raises(
         UsageError, match="Unknown format 'csv'; import one of gsm8k-solutions, huggingface, jsonl"
     ):
@@ -83,10 +83,10 @@ def test_an_empty_folder_is_named(tmp_path):
         commands.info(tmp_path)
 
 
-def test_an_import_of_several_data_sets_and_an_export(folder, tmp_path, console):
-    assert commands.export(folder, tmp_path / "e.jsonl", console=console) == 0
-    assert commands.import_("jsonl", tmp_path / "e.jsonl", tmp_path / "r", console=console) == 0
-    text = printed(console)
+def test_an_import_of_several_data_sets_and_an_export(folder, tmp_path, printed):
+    assert commands.export(folder, tmp_path / "e.jsonl") == 0
+    assert commands.import_("jsonl", tmp_path / "e.jsonl", tmp_path / "r") == 0
+    text = printed()
     assert (
         "Wrote 12 groups to" in text
         and "Imported 12 groups, 48 completions" in text
@@ -104,13 +104,13 @@ def test_a_mapping_file(tmp_path):
         commands.read_mapping(tmp_path / "nowhere.json")
 
 
-def test_a_copy_that_left_something_out_says_so(console):
+def test_a_copy_that_left_something_out_says_so(printed):
     report = rollouts.CopyReport(
         "x", datasets=1, groups=3, read=6, duplicates=2, damaged=["a [file] is damaged"]
     )
-    assert commands.print_copy(report, console) == 1
+    assert commands.print_copy(report) == 1
     assert (
-        "3 of 6 groups" in printed(console)
-        and "2 left out" in printed(console)
-        and "left out: a [file]" in printed(console)
+        "3 of 6 groups" in printed()
+        and "2 left out" in printed()
+        and "left out: a [file]" in printed()
     )

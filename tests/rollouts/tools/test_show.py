@@ -1,7 +1,4 @@
-import io
-
 import pytest
-from rich.console import Console
 
 from grre_jax import rollouts
 from grre_jax.errors import DataError, UsageError
@@ -11,74 +8,79 @@ from ...groups import played_group
 
 
 @pytest.fixture
-def console():
-    return Console(file=io.StringIO(), width=220)
+def printed(capsys, monkeypatch):
+    """All that was printed, on lines of 220 columns."""
+    monkeypatch.setenv("COLUMNS", "220")
+    text = []
+
+    def read():
+        text.append(capsys.readouterr().out)
+        return "".join(text)
+
+    return read
 
 
-def printed(console):
-    return console.file.getvalue()
-
-
-def order(console):
+def order(text):
     return [
         int(line.split(":")[0].split()[1])
-        for line in printed(console).splitlines()
+        for line in text.splitlines()
         if line.startswith("group ")
     ]
 
 
-def test_show(folder, console):
-    assert show.show(folder, 2, start=-3, width=5, console=console) == 0
-    text = printed(console)
+def test_show(folder, printed):
+    assert show.show(folder, 2, start=-3, width=5) == 0
+    text = printed()
     assert "group 9: g9" in text and "group 10: g10" in text and "group 11" not in text
     assert "position 9" in text and "behavior, sampling, policy" in text and "é3 [b… (" in text
 
 
-def test_show_filters(folder, console):
-    show.show(folder, 5, position=7, console=console)
-    show.show(folder, 5, question="q10", console=console)
-    text = printed(console)
+def test_show_filters(folder, printed):
+    show.show(folder, 5, position=7)
+    show.show(folder, 5, question="q10")
+    text = printed()
     assert "group 7:" in text and "group 10:" in text and "group 0:" not in text
     with pytest.raises(DataError, match="No group .* matches"):
-        show.show(folder, question="nobody asked this", console=console)
+        show.show(folder, question="nobody asked this")
     with pytest.raises(UsageError, match="Cannot show 0"):
-        show.show(folder, 0, console=console)
+        show.show(folder, 0)
 
 
-def test_show_prints_square_brackets_as_they_are(folder, console):
-    show.show(folder, 1, width=1000, console=console)
-    assert "[bold]" in printed(console)
+def test_show_prints_square_brackets_as_they_are(folder, printed):
+    show.show(folder, 1, width=1000)
+    assert "[bold]" in printed()
 
 
-def test_show_by_reward(tmp_path, console, make_group):
+def test_show_by_reward(tmp_path, printed, make_group):
     means = [0.25, 1.0, 0.0, 0.5, 0.75]
     rollouts.write(
         tmp_path, [make_group(i, rewards=[mean] * 4) for i, mean in enumerate(means)], writer="w"
     )
-    show.show(tmp_path, 3, by="reward", console=console)
-    assert order(console) == [1, 4, 3]
-    show.show(tmp_path, 2, by="worst", console=console)
-    assert order(console)[3:] == [2, 0]
-    show.show(tmp_path, 5, by="worst", keep=lambda group: group.rewards[0] > 0.3, console=console)
-    assert order(console)[5:] == [3, 4, 1]
+    show.show(tmp_path, 3, by="reward")
+    assert order(printed()) == [1, 4, 3]
+    show.show(tmp_path, 2, by="worst")
+    assert order(printed())[3:] == [2, 0]
+    show.show(tmp_path, 5, by="worst", keep=lambda group: group.rewards[0] > 0.3)
+    assert order(printed())[5:] == [3, 4, 1]
 
 
-def test_show_by_prompt(folder, console, make_group):
+def test_show_by_prompt(folder, printed, make_group):
     rollouts.write(
         folder,
         [make_group(1, version=9, rewards=[1, 1, 1, 1]), make_group(0, version=8)],
         writer="w",
     )
-    show.show(folder, 2, by="prompt", console=console)
-    assert order(console) == [0, 13, 1, 12]
-    assert "2 groups of question q1; mean reward by policy version: 0: " in printed(
-        console
-    ) and ", 9: 1.000" in printed(console)
+    show.show(folder, 2, by="prompt")
+    assert order(printed()) == [0, 13, 1, 12]
+    assert (
+        "2 groups of question q1; mean reward by policy version: 0: " in printed()
+        and ", 9: 1.000" in printed()
+    )
 
 
-def test_show_by_identifier(folder, console):
-    show.show(folder, 5, group_id="g7", console=console)
-    assert order(console) == [7]
+def test_show_by_identifier(folder, printed):
+    show.show(folder, 5, group_id="g7")
+    assert order(printed()) == [7]
     with pytest.raises(UsageError, match="Cannot show groups by 'size'"):
         show.show(folder, by="size")
 
@@ -88,13 +90,13 @@ def test_an_empty_folder_is_named(tmp_path):
         show.show(tmp_path)
 
 
-def test_correctness_and_components_stand_beside_the_reward(tmp_path, console, make_group):
+def test_correctness_and_components_stand_beside_the_reward(tmp_path, printed, make_group):
     group = make_group(
         1, rewards=[-1, 2, 0, 0], components={"format": [0.25, 0.5, 0, 0], "correct": [0, 1, 0, 0]}
     )
     rollouts.write(tmp_path, [group], writer="w")
-    show.show(tmp_path, console=console)
-    said = [line for line in printed(console).splitlines() if line.startswith("completion: ")]
+    show.show(tmp_path)
+    said = [line for line in printed().splitlines() if line.startswith("completion: ")]
     assert [line.split(", ")[:3] for line in said] == [
         ["completion: reward 2", "correct yes", "format 0.5"],
         *[["completion: reward 0", "correct no", "format 0"]] * 2,
@@ -103,19 +105,19 @@ def test_correctness_and_components_stand_beside_the_reward(tmp_path, console, m
     assert said[0].endswith("ended length, tokens 2, version 3, source policy (expert)")
 
 
-def test_texts_stand_below_their_numbers_at_any_width(tmp_path, make_group):
+def test_texts_stand_below_their_numbers_at_any_width(tmp_path, make_group, printed, monkeypatch):
     rollouts.write(tmp_path, [make_group(1)], writer="w")
-    narrow = Console(file=io.StringIO(), width=80)
-    show.show(tmp_path, console=narrow)
-    lines = {line.rstrip() for line in printed(narrow).splitlines()}
+    monkeypatch.setenv("COLUMNS", "80")
+    show.show(tmp_path)
+    lines = {line.rstrip() for line in printed().splitlines()}
     (group,) = rollouts.RolloutReader(tmp_path)
     assert {f"  {text}".rstrip() for text in group.texts} <= lines
 
 
-def test_trajectories_are_shown_by_their_turns(tmp_path, console):
+def test_trajectories_are_shown_by_their_turns(tmp_path, printed):
     rollouts.write(tmp_path, [played_group(1)], writer="w")
-    show.show(tmp_path, console=console)
-    lines = [line.strip() for line in printed(console).splitlines()]
+    show.show(tmp_path)
+    lines = [line.strip() for line in printed().splitlines()]
     assert "environment guess_number 1, seed 17" in lines[0]
     first = next(i for i, line in enumerate(lines) if line.startswith("completion: reward 1"))
     assert lines[first + 1 :] == [
