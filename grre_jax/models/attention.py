@@ -14,12 +14,12 @@ keys and values are whole along the row.
 from __future__ import annotations
 
 import functools
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
-from jaxtyping import Array, Float, Integer
+from jaxtyping import Array, Float
 
 from grre_jax.models.blocked_attention import ATTENDED, Visibility, blocked_attention
 from grre_jax.models.prefix_attention import LANES, prefix_attention
@@ -88,9 +88,8 @@ def _local(
         return _splash(q, k, v, seen.segment_ids, window, windowed, scale, softcap)
     limit = None
     if windowed is not False and window:
-        limit = (
-            window if windowed is True else jnp.where(windowed, window, jnp.iinfo(jnp.int32).max)
-        )
+        never = jnp.iinfo(jnp.int32).max
+        limit = window if windowed is True else jnp.where(windowed, window, never)
     if tpu:
         return prefix_attention(q, k, v, seen_by, seen, window=limit, scale=scale, softcap=softcap)
     if platform == "gpu" and q.dtype in (jnp.bfloat16, jnp.float16) and not softcap:
@@ -100,16 +99,7 @@ def _local(
     )
 
 
-def _cudnn(
-    q,
-    k,
-    v,
-    seen_by: Visibility,
-    seen: Visibility,
-    limit,
-    scale: float,
-    implementation: Literal["cudnn", "xla"] = "cudnn",
-):
+def _cudnn(q, k, v, seen_by, seen, limit, scale: float, implementation: Any = "cudnn"):
     """Computes cuDNN's attention. It takes a mask as an array, so longer rows go a block of queries
     at a time, whose mask is computed again in the backward pass.
     """
@@ -129,11 +119,8 @@ def _cudnn(
         return attend(q, k, v, seen_by)
 
     def blocks(x, fill):
-        x = jnp.pad(
-            x,
-            [(0, 0), (0, -queries % CUDNN_BLOCK)] + [(0, 0)] * (x.ndim - 2),
-            constant_values=fill,
-        )
+        widths = [(0, 0), (0, -queries % CUDNN_BLOCK)] + [(0, 0)] * (x.ndim - 2)
+        x = jnp.pad(x, widths, constant_values=fill)
         return jnp.moveaxis(x.reshape(rows, -1, CUDNN_BLOCK, *x.shape[2:]), 1, 0)
 
     # In float32 outside, so that the blocks' gradients of keys and values are added in float32.
@@ -159,21 +146,11 @@ def _splash_kernel(length: int, heads: int, window: int, softcap: float, interpr
     from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
 
     # Keys up to window - 1 before the query, none after it.
-    mask = (
-        masks.LocalMask((length, length), (window - 1, 0), 0)
-        if window
-        else masks.CausalMask((length, length))
-    )
-    b = _splash_block(length)
-    blocks = kernel.BlockSizes(
-        block_q=b,
-        block_kv=b,
-        block_kv_compute=b,
-        block_q_dkv=b,
-        block_kv_dkv=b,
-        block_kv_dkv_compute=b,
-        use_fused_bwd_kernel=True,
-    )
+    square = (length, length)
+    mask = masks.LocalMask(square, (window - 1, 0), 0) if window else masks.CausalMask(square)
+    names = "block_q block_kv block_kv_compute block_q_dkv block_kv_dkv block_kv_dkv_compute"
+    sizes = dict.fromkeys(names.split(), _splash_block(length))
+    blocks = kernel.BlockSizes(**sizes, use_fused_bwd_kernel=True)
     with jax.ensure_compile_time_eval():
         return kernel.make_splash_mha(
             masks.MultiHeadMask([mask] * heads),
@@ -186,17 +163,7 @@ def _splash_kernel(length: int, heads: int, window: int, softcap: float, interpr
         )
 
 
-def _splash(
-    q,
-    k,
-    v,
-    segment_ids: Integer[Array, "rows length"],
-    window: int,
-    windowed: Any,
-    scale: float,
-    softcap: float,
-    interpret: bool = False,
-):
+def _splash(q, k, v, segment_ids, window, windowed: Any, scale, softcap, interpret=False):
     """Computes splash attention, by the windowed or the full kernel as the layer requires.
 
     Heads whose width is not a multiple of the lanes are padded with zeros.
@@ -210,9 +177,8 @@ def _splash(
 
     def run(window):
         attend = _splash_kernel(length, kv * group, window, softcap, interpret)
-        return jax.vmap(
-            lambda q, k, v, s: attend(q, k, v, segment_ids=kernel.SegmentIds(q=s, kv=s))
-        )(queries, keys, values, segment_ids)
+        ids = kernel.SegmentIds(q=segment_ids, kv=segment_ids)
+        return jax.vmap(attend)(queries, keys, values, ids)
 
     if isinstance(windowed, bool):
         out = run(window if windowed else 0)

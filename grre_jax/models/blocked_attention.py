@@ -60,12 +60,9 @@ class Visibility:
         prefix_ids: Integer[Array, "rows length"] | None = None,
     ) -> Visibility:
         """Returns the visibility of whole rows, whose columns are 0, 1, 2, ..."""
-        return cls(
-            segment_ids,
-            prefix_ids,
-            positions,
-            jnp.broadcast_to(jnp.arange(segment_ids.shape[1], dtype=jnp.int32), segment_ids.shape),
-        )
+        columns = jnp.arange(segment_ids.shape[1], dtype=jnp.int32)
+        columns = jnp.broadcast_to(columns, segment_ids.shape)
+        return cls(segment_ids, prefix_ids, positions, columns)
 
     def part(self, start: Any, size: int) -> Visibility:
         """Returns `size` columns from `start`, which may be traced."""
@@ -107,9 +104,8 @@ def _spans(queries: int, keys: int, block: int, whole: bool) -> list[_Span]:
     spans = []
     for first in range(0, count, each):
         blocks = min(each, count - first)
-        spans.append(
-            _Span(first * size, blocks, size, min((first + blocks) * size, keys) if whole else keys)
-        )
+        seen = min((first + blocks) * size, keys) if whole else keys
+        spans.append(_Span(first * size, blocks, size, seen))
     return spans
 
 
@@ -167,9 +163,8 @@ def blocked_attention(
     if extra:
         q = jnp.pad(q, [(0, 0), (0, extra)] + [(0, 0)] * (q.ndim - 2))
         # A segment that no key has: the padding of the last block sees nothing.
-        seen_by = jax.tree.map(
-            lambda x: jnp.pad(x, [(0, 0), (0, extra)], constant_values=-1), seen_by
-        )
+        pad = partial(jnp.pad, pad_width=[(0, 0), (0, extra)], constant_values=-1)
+        seen_by = jax.tree.map(pad, seen_by)
     return _attend(q, k, v, seen_by, seen, window, spans, scale, softcap)[:, :queries]
 
 
@@ -201,9 +196,8 @@ def _ungroup(
 def _mask(
     seen_by: Visibility, seen: Visibility, start: Any, span: _Span, window: Any, group: int
 ) -> Bool[Array, "rows 1 m keys"]:
-    return jnp.tile(
-        seen.part(0, span.keys).mask(seen_by.part(start, span.size), window), (1, group, 1)
-    )[:, None]
+    mask = seen.part(0, span.keys).mask(seen_by.part(start, span.size), window)
+    return jnp.tile(mask, (1, group, 1))[:, None]
 
 
 def _starts(span: _Span) -> Integer[Array, " blocks"]:
@@ -215,22 +209,14 @@ def _forward(q, k, v, seen_by, seen, window, spans, scale, softcap):
 
     def attend(start, span):
         mask = _mask(seen_by, seen, start, span, window, group)
-        scores, _ = _scores(
-            _block_queries(q, start, span.size), keys[:, :, : span.keys], mask, scale, softcap
-        )
+        queries = _block_queries(q, start, span.size)
+        scores, _ = _scores(queries, keys[:, :, : span.keys], mask, scale, softcap)
         top = scores.max(-1, keepdims=True)
         weights = jnp.where(mask, jnp.exp(scores - top), 0.0)
         total = jnp.maximum(weights.sum(-1, keepdims=True), 1e-30)
-        out = (
-            jnp.einsum(
-                "bnmk,bnkd->bnmd",
-                weights.astype(v.dtype),
-                values[:, :, : span.keys],
-                preferred_element_type=jnp.float32,
-            )
-            / total
-        )
-        return _ungroup(out.astype(q.dtype), group), (top + jnp.log(total))[..., 0]
+        weights, own = weights.astype(v.dtype), values[:, :, : span.keys]
+        out = jnp.einsum("bnmk,bnkd->bnmd", weights, own, preferred_element_type=jnp.float32)
+        return _ungroup((out / total).astype(q.dtype), group), (top + jnp.log(total))[..., 0]
 
     outs, sums = [], []
     for span in spans:
@@ -242,10 +228,7 @@ def _forward(q, k, v, seen_by, seen, window, spans, scale, softcap):
             out, total = jax.lax.map(partial(attend, span=span), _starts(span))
             outs.append(jnp.moveaxis(out, 0, 1).reshape(q.shape[0], -1, *q.shape[2:]))
             sums.append(total)
-    out, sums = (
-        checkpoint_name(jnp.concatenate(outs, axis=1), ATTENDED),
-        [checkpoint_name(x, ATTENDED) for x in sums],
-    )
+    out, *sums = (checkpoint_name(x, ATTENDED) for x in (jnp.concatenate(outs, axis=1), *sums))
     return out, (q, k, v, seen_by, seen, window, out, tuple(sums))
 
 
@@ -255,14 +238,10 @@ def _backward(spans, scale, softcap, residuals, d_out):
 
     def gradients(start, total, span):
         mask = _mask(seen_by, seen, start, span, window, group)
-        block_q, block_d = (
-            _block_queries(q, start, span.size),
-            _block_queries(d_out, start, span.size),
-        )
+        block_q, block_d, block_out = (_block_queries(x, start, span.size) for x in (q, d_out, out))
         block_k, block_v = keys[:, :, : span.keys], values[:, :, : span.keys]
-        delta = (
-            _block_queries(out, start, span.size).astype(jnp.float32) * block_d.astype(jnp.float32)
-        ).sum(-1, keepdims=True)
+        delta = block_out.astype(jnp.float32) * block_d.astype(jnp.float32)
+        delta = delta.sum(-1, keepdims=True)
         scores, derivative = _scores(block_q, block_k, mask, scale, softcap)
         weights = jnp.where(mask, jnp.exp(scores - total[..., None]), 0.0)
         d_weights = jnp.einsum(
@@ -281,10 +260,8 @@ def _backward(spans, scale, softcap, residuals, d_out):
 
         def add(carry, at, span=span):
             d_q, d_k, d_v = gradients(*at, span)
-            return (
-                carry[0].at[:, :, : span.keys].add(d_k),
-                carry[1].at[:, :, : span.keys].add(d_v),
-            ), d_q
+            pairs = zip(carry, (d_k, d_v), strict=True)
+            return tuple(total.at[:, :, : span.keys].add(x) for total, x in pairs), d_q
 
         if span.blocks == 1:
             (d_keys, d_values), d_q = add((d_keys, d_values), (span.start, total[0]))
@@ -293,14 +270,8 @@ def _backward(spans, scale, softcap, residuals, d_out):
             (d_keys, d_values), d_q = jax.lax.scan(add, (d_keys, d_values), (_starts(span), total))
             d_queries.append(jnp.moveaxis(d_q, 0, 1).reshape(q.shape[0], -1, *q.shape[2:]))
     d_q = jnp.concatenate(d_queries, axis=1)
-    return (
-        d_q,
-        _heads_first(d_keys).astype(k.dtype),
-        _heads_first(d_values).astype(v.dtype),
-        None,
-        None,
-        None,
-    )
+    d_k, d_v = _heads_first(d_keys).astype(k.dtype), _heads_first(d_values).astype(v.dtype)
+    return d_q, d_k, d_v, None, None, None
 
 
 _attend.defvjp(_forward, _backward)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import math
+
+from grre_jax.domains import at_least, between, one_of
 
 ACTIVATIONS = ("silu", "gelu_tanh")
 ROPE_SCALINGS = ("linear", "llama3")
@@ -32,15 +33,9 @@ class RopeScaling:
     original_positions: int = 8192
 
     def __post_init__(self):
-        if self.kind not in ROPE_SCALINGS:
-            raise ValueError(
-                f"rope scaling must be one of {', '.join(ROPE_SCALINGS)}, got {self.kind!r}"
-            )
-        if not self.factor > 0 or self.original_positions < 1:
-            raise ValueError(
-                f"rope scaling needs factor > 0 and original_positions >= 1, got {self.factor} and"
-                f" {self.original_positions}"
-            )
+        one_of(self, kind=ROPE_SCALINGS)
+        between(self, factor="(0, inf]")
+        at_least(self, original_positions=1)
         if self.kind == "llama3" and not 0 < self.low_freq_factor < self.high_freq_factor:
             raise ValueError(
                 "rope scaling needs 0 < low_freq_factor < high_freq_factor, got"
@@ -120,41 +115,18 @@ class ModelConfig:
     bos_id: int | None = None
 
     def __post_init__(self):
-        for field in (
-            "vocab_size",
-            "hidden_size",
-            "intermediate_size",
-            "num_layers",
-            "num_heads",
-            "num_kv_heads",
-            "head_dim",
-        ):
-            if getattr(self, field) < 1:
-                raise ValueError(f"{field} must be at least 1, got {getattr(self, field)}")
+        at_least(self, vocab_size=1, hidden_size=1, intermediate_size=1, num_layers=1)
+        at_least(self, num_heads=1, num_kv_heads=1, head_dim=1)
         if self.num_heads % self.num_kv_heads:
             raise ValueError(
                 f"num_kv_heads={self.num_kv_heads} must divide num_heads={self.num_heads}"
             )
         if self.head_dim % 2:
             raise ValueError(f"head_dim must be even for rotary embeddings, got {self.head_dim}")
-        if self.activation not in ACTIVATIONS:
-            raise ValueError(
-                f"activation must be one of {', '.join(ACTIVATIONS)}, got {self.activation!r}"
-            )
-        for field in (
-            "query_scale",
-            "attention_softcap",
-            "logit_softcap",
-            "sliding_window",
-            "local_rope_theta",
-        ):
-            if not 0 <= getattr(self, field) < math.inf:
-                raise ValueError(
-                    f"{field} must be at least 0 and finite, got {getattr(self, field)}"
-                )
-        for field in ("rope_theta", "rms_norm_eps", "max_positions"):
-            if not 0 < getattr(self, field) < math.inf:
-                raise ValueError(f"{field} must be above 0 and finite, got {getattr(self, field)}")
+        one_of(self, activation=ACTIVATIONS)
+        scales = ("query_scale", "attention_softcap", "logit_softcap", "sliding_window")
+        between(self, **dict.fromkeys((*scales, "local_rope_theta"), "[0, inf)"))
+        between(self, **dict.fromkeys(("rope_theta", "rms_norm_eps", "max_positions"), "(0, inf)"))
         if self.sliding_layers and len(self.sliding_layers) != self.num_layers:
             raise ValueError(
                 f"sliding_layers must name all {self.num_layers} layers or none, got"
@@ -182,22 +154,9 @@ class ModelConfig:
     @property
     def num_parameters(self) -> int:
         """Number of parameters; a tied head is counted once."""
-        d, q, kv = (
-            self.hidden_size,
-            self.num_heads * self.head_dim,
-            self.num_kv_heads * self.head_dim,
-        )
-        layer = (
-            (4 if self.post_norms else 2) * d
-            + d * (q + 2 * kv)
-            + q * d
-            + 3 * d * self.intermediate_size
-        )
-        layer += (
-            (q + 2 * kv) * self.qkv_bias
-            + d * self.attention_out_bias
-            + 2 * self.head_dim * self.qk_norm
-        )
+        d, qkv, matrices = self._layer
+        layer = matrices + (4 if self.post_norms else 2) * d + 2 * self.head_dim * self.qk_norm
+        layer += qkv * self.qkv_bias + d * self.attention_out_bias
         return self.vocab_size * d * (1 if self.tie_embeddings else 2) + self.num_layers * layer + d
 
     def flops_per_token(self, context: float) -> float:
@@ -208,10 +167,13 @@ class ModelConfig:
         Args:
             context: tokens that the token attends to.
         """
-        d, q, kv = (
-            self.hidden_size,
-            self.num_heads * self.head_dim,
-            self.num_kv_heads * self.head_dim,
-        )
-        layer = d * (q + 2 * kv) + q * d + 3 * d * self.intermediate_size
-        return 2.0 * (self.num_layers * (layer + 2 * q * context) + self.vocab_size * d)
+        d, _, layer = self._layer
+        attended = 2 * self.num_heads * self.head_dim * context
+        return 2.0 * (self.num_layers * (layer + attended) + self.vocab_size * d)
+
+    @property
+    def _layer(self) -> tuple[int, int, int]:
+        """Width, features of queries, keys and values, and parameters of a layer's matrices."""
+        d, q = self.hidden_size, self.num_heads * self.head_dim
+        qkv = q + 2 * self.num_kv_heads * self.head_dim
+        return d, qkv, d * (qkv + q + 3 * self.intermediate_size)

@@ -46,13 +46,10 @@ def embed(
             x = jnp.where(here[..., None], jnp.take(table, jnp.where(here, index, 0), axis=0), 0)
             x = jax.lax.psum(x, part[0])
         x = x.astype(dtype)
-        return (
-            jax.lax.all_to_all(x, part[1], split_axis=0, concat_axis=2, tiled=True) if swaps else x
-        )
+        if not swaps:
+            return x
+        return jax.lax.all_to_all(x, part[1], split_axis=0, concat_axis=2, tiled=True)
 
-    width = None if swaps else part[1]
-    out = P(*ids, width)
-    x = jax.shard_map(local, mesh=mesh, in_specs=(part, ids), out_specs=out, check_vma=False)(
-        table, tokens
-    )
-    return meshes.constrain(x, "stream")
+    out = P(*ids, None if swaps else part[1])
+    look = jax.shard_map(local, mesh=mesh, in_specs=(part, ids), out_specs=out, check_vma=False)
+    return meshes.constrain(look(table, tokens), "stream")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from functools import partial
-from typing import Any, Literal, overload
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -64,10 +64,8 @@ def _pick(
 ) -> Float[Array, " n"]:
     local = targets - start
     inside = (local >= seen) & (local < logits.shape[1])
-    value = jnp.take_along_axis(logits, jnp.clip(local, 0, logits.shape[1] - 1)[:, None], axis=1)[
-        :, 0
-    ]
-    return jnp.where(inside, value, 0.0)
+    index = jnp.clip(local, 0, logits.shape[1] - 1)[:, None]
+    return jnp.where(inside, jnp.take_along_axis(logits, index, axis=1)[:, 0], 0.0)
 
 
 def _local_targets(
@@ -93,11 +91,8 @@ def _local_forward(hidden, head, targets, temperature, options: _Options):
         logits = logits_of(head)
         top = logits.max(axis=1)
         kept = jnp.exp(logits - top[:, None])
-        total, weighted, chosen = (
-            kept.sum(axis=1),
-            (kept * logits).sum(axis=1),
-            _pick(logits, targets, 0, 0),
-        )
+        total, weighted = kept.sum(axis=1), (kept * logits).sum(axis=1)
+        chosen = _pick(logits, targets, 0, 0)
     else:
 
         def step(carry, at):
@@ -108,22 +103,16 @@ def _local_forward(hidden, head, targets, temperature, options: _Options):
             new_top = jnp.maximum(top, shown.max(axis=1))
             scale = jnp.exp(top - new_top)
             e = jnp.exp(shown - new_top[:, None])
-            value = _pick(logits, targets, start, seen)
-            return (
-                new_top,
-                total * scale + e.sum(axis=1),
-                weighted * scale + (e * logits).sum(axis=1),
-                chosen + value,
-            ), None
+            total, weighted = total * scale + e.sum(axis=1), weighted * scale + (e * logits).sum(1)
+            return (new_top, total, weighted, chosen + _pick(logits, targets, start, seen)), None
 
         carry = (jnp.full(n, -jnp.inf, jnp.float32), *(jnp.zeros(n, jnp.float32) for _ in range(3)))
         (top, total, weighted, chosen), _ = jax.lax.scan(step, carry, _blocks(head.shape[0], block))
     if options.axis is not None:
         own_top, top = top, jax.lax.pmax(top, options.axis)
         scale = jnp.exp(own_top - top)
-        total, weighted, chosen = jax.lax.psum(
-            (total * scale, weighted * scale, chosen), options.axis
-        )
+        sums = (total * scale, weighted * scale, chosen)
+        total, weighted, chosen = jax.lax.psum(sums, options.axis)
         kept = None if kept is None else kept * scale[:, None]
     normaliser = top + jnp.log(total)
     if kept is not None:
@@ -148,9 +137,8 @@ def _local_backward(hidden, head, targets, temperature, normaliser, kept, g, opt
         d_weight = left_transposed_product(d_logits, hidden)
         # The rows that an earlier block has too are written again with the same values; their part
         # of the hidden states' gradient counts once.
-        weight = (
-            weight if seen is None else jnp.where((jnp.arange(block) >= seen)[:, None], weight, 0)
-        )
+        if seen is not None:
+            weight = jnp.where((jnp.arange(block) >= seen)[:, None], weight, 0)
         d_hidden = jax.lax.dot_general(
             d_logits,
             weight.astype(hidden.dtype),
@@ -160,9 +148,8 @@ def _local_backward(hidden, head, targets, temperature, normaliser, kept, g, opt
         return d_hidden, d_weight.astype(head.dtype)
 
     def probability_of(weight):
-        return jnp.exp(
-            _block_logits(hidden, weight, options.softcap) / temperature - normaliser[:, None]
-        )
+        logits = _block_logits(hidden, weight, options.softcap) / temperature
+        return jnp.exp(logits - normaliser[:, None])
 
     if block == head.shape[0]:
         return products(head, 0, probability_of(head) if kept is None else kept, None)
@@ -171,10 +158,8 @@ def _local_backward(hidden, head, targets, temperature, normaliser, kept, g, opt
         start, seen = at
         weight = jax.lax.dynamic_slice_in_dim(head, start, block)
         d_hidden, d_weight = products(weight, start, probability_of(weight), seen)
-        return (
-            carry[0] + d_hidden,
-            jax.lax.dynamic_update_slice_in_dim(carry[1], d_weight, start, 0),
-        ), None
+        d_head = jax.lax.dynamic_update_slice_in_dim(carry[1], d_weight, start, 0)
+        return (carry[0] + d_hidden, d_head), None
 
     carry = (jnp.zeros(hidden.shape, jnp.float32), jnp.zeros_like(head))
     return jax.lax.scan(step, carry, _blocks(head.shape[0], block))[0]
@@ -185,11 +170,8 @@ def _cut(hidden: Array, head: Array) -> tuple[Any, P, P]:
     mesh = meshes.current()
     if mesh is None:
         return None, P(), P()
-    return (
-        mesh,
-        meshes.spec(hidden.shape, meshes.ACTIVATIONS["flat"], mesh),
-        meshes.spec(head.shape, meshes.RULES["head"], mesh),
-    )
+    tokens = meshes.spec(hidden.shape, meshes.ACTIVATIONS["flat"], mesh)
+    return mesh, tokens, meshes.spec(head.shape, meshes.RULES["head"], mesh)
 
 
 def _axes(entry: Any) -> tuple[str, ...]:
@@ -283,25 +265,14 @@ def _backward(block, softcap, residuals, cotangents):
             return d_hidden.astype(hidden.dtype), jax.lax.psum(d_head.astype(head.dtype), others)
 
         flat = P(tokens[0])
-        specs = (
-            tokens,
-            rows,
-            flat,
-            P(),
-            flat,
-            None if kept is None else P(tokens[0], rows[0]),
-            flat,
-        )
+        cut = None if kept is None else P(tokens[0], rows[0])
+        specs = (tokens, rows, flat, P(), flat, cut, flat)
         run = jax.shard_map(
             local, mesh=mesh, in_specs=specs, out_specs=(tokens, rows), check_vma=False
         )
         d_hidden, d_head = run(hidden, head, targets, temperature, normaliser, kept, cotangents[0])
-    return (
-        d_hidden.astype(hidden.dtype),
-        d_head.astype(head.dtype),
-        None,
-        jnp.zeros_like(temperature),
-    )
+    d_hidden, d_head = d_hidden.astype(hidden.dtype), d_head.astype(head.dtype)
+    return d_hidden, d_head, None, jnp.zeros_like(temperature)
 
 
 head_logprobs.defvjp(_forward, _backward)
@@ -327,33 +298,6 @@ def _at_sources(
     )(hidden, sources)
 
 
-@overload
-def token_logprobs(
-    model: Transformer,
-    tokens: Integer[Array, "rows length"],
-    positions: Integer[Array, "rows length"] | None = None,
-    segment_ids: Integer[Array, "rows length"] | None = None,
-    prefix_ids: Integer[Array, "rows length"] | None = None,
-    sources: Integer[Array, "rows length"] | None = None,
-    temperature: Float[Array, ""] | float = 1.0,
-    with_entropy: Literal[False] = False,
-) -> Float[Array, "rows length"]: ...
-
-
-@overload
-def token_logprobs(
-    model: Transformer,
-    tokens: Integer[Array, "rows length"],
-    positions: Integer[Array, "rows length"] | None = None,
-    segment_ids: Integer[Array, "rows length"] | None = None,
-    prefix_ids: Integer[Array, "rows length"] | None = None,
-    sources: Integer[Array, "rows length"] | None = None,
-    temperature: Float[Array, ""] | float = 1.0,
-    *,
-    with_entropy: bool,
-) -> Any: ...
-
-
 def token_logprobs(
     model: Transformer,
     tokens: Integer[Array, "rows length"],
@@ -363,7 +307,7 @@ def token_logprobs(
     sources: Integer[Array, "rows length"] | None = None,
     temperature: Float[Array, ""] | float = 1.0,
     with_entropy: bool = False,
-) -> Float[Array, "rows length"] | tuple[Float[Array, "rows length"], Float[Array, "rows length"]]:
+) -> Any:
     """Computes the log-probability of every token given the preceding ones, in float32 nats.
 
     Args:
@@ -393,9 +337,7 @@ def token_logprobs(
         hidden, model.head_weight(), tokens.reshape(-1), temperature, VOCAB_BLOCK, softcap
     )
     scored = sources != columns
-    logprobs = jnp.where(scored, logprobs.reshape(rows, length), 0.0)
-    return (
-        (logprobs, jnp.where(scored, entropy.reshape(rows, length), 0.0))
-        if with_entropy
-        else logprobs
+    logprobs, entropy = (
+        jnp.where(scored, x.reshape(rows, length), 0.0) for x in (logprobs, entropy)
     )
+    return (logprobs, entropy) if with_entropy else logprobs

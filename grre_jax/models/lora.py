@@ -69,22 +69,14 @@ def sizes(config: ModelConfig, projection: str) -> tuple[int, int]:
     """Returns the (in, out) features of a projection ("q", "gate", ...)."""
     d, f = config.hidden_size, config.intermediate_size
     q, kv = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
-    return {
-        "q": (d, q),
-        "k": (d, kv),
-        "v": (d, kv),
-        "o": (q, d),
-        "gate": (d, f),
-        "up": (d, f),
-        "down": (f, d),
-    }[projection]
+    found = {"q": (d, q), "k": (d, kv), "v": (d, kv), "o": (q, d)}
+    return (found | {"gate": (d, f), "up": (d, f), "down": (f, d)})[projection]
 
 
 def parameter_names(lora: LoraConfig) -> list[str]:
     """Returns the names of all A and B of a block: q_lora_a, q_lora_b, ..."""
-    return [
-        f"{target.removesuffix('_proj')}_lora_{half}" for target in lora.targets for half in "ab"
-    ]
+    names = (target.removesuffix("_proj") for target in lora.targets)
+    return [f"{name}_lora_{half}" for name in names for half in "ab"]
 
 
 def is_lora(name: str) -> bool:
@@ -112,9 +104,8 @@ def initial(config: ModelConfig, lora: LoraConfig, rngs: Any, dtype: Any) -> dic
         fan_in, fan_out = sizes(config, projection)
         if half == "a":
             bound = fan_in**-0.5
-            values[name] = jax.random.uniform(
-                rngs.params(), (config.num_layers, fan_in, lora.rank), dtype, -bound, bound
-            )
+            shape = (config.num_layers, fan_in, lora.rank)
+            values[name] = jax.random.uniform(rngs.params(), shape, dtype, -bound, bound)
         else:
             values[name] = jnp.zeros((config.num_layers, lora.rank, fan_out), dtype)
     return values
@@ -136,10 +127,8 @@ def terms(
     if not factors:
         return {}
     inner = _inner(lora, h, [a for a, _ in factors.values()])
-    parts = jnp.split(inner, len(factors), axis=1)
-    return {
-        name: product(part, b) for part, (name, (_, b)) in zip(parts, factors.items(), strict=True)
-    }
+    parts = zip(jnp.split(inner, len(factors), axis=1), factors.items(), strict=True)
+    return {name: product(part, b) for part, (name, (_, b)) in parts}
 
 
 def joined_term(

@@ -30,11 +30,8 @@ def rope_frequencies(
         return frequency / scaling.factor
     # Waves per original length: few are all stretched, many are kept.
     waves = scaling.original_positions * frequency / (2 * math.pi)
-    kept = jnp.clip(
-        (waves - scaling.low_freq_factor) / (scaling.high_freq_factor - scaling.low_freq_factor),
-        0.0,
-        1.0,
-    )
+    low, high = scaling.low_freq_factor, scaling.high_freq_factor
+    kept = jnp.clip((waves - low) / (high - low), 0.0, 1.0)
     return frequency * (kept + (1 - kept) / scaling.factor)
 
 
@@ -59,9 +56,8 @@ class Rotary:
         """Computes the tables of the positions."""
 
         def tables(theta, scaling):
-            angle = positions[..., None].astype(jnp.float32) * rope_frequencies(
-                config.head_dim, theta, scaling
-            )
+            frequencies = rope_frequencies(config.head_dim, theta, scaling)
+            angle = positions[..., None].astype(jnp.float32) * frequencies
             return jnp.cos(angle), jnp.sin(angle)
 
         local = tables(config.local_rope_theta, None) if config.local_rope_theta else None
@@ -69,15 +65,7 @@ class Rotary:
 
     def at(self, index: Integer[Array, "*some"]) -> Rotary:
         """Returns the tables of some entries of one axis of positions."""
-        full, local = (
-            (
-                None
-                if tables is None
-                else tuple(jnp.take(x, index, axis=0, mode="clip") for x in tables)
-            )
-            for tables in (self.full, self.local)
-        )
-        return Rotary(full, local)
+        return jax.tree.map(lambda x: jnp.take(x, index, axis=0, mode="clip"), self)
 
     def tables(self, slides: Any) -> Tables:
         """Returns cosines and sines of a layer; `slides` is a bool or traced."""
@@ -85,10 +73,8 @@ class Rotary:
             return self.full
         if slides is True:
             return self.local
-        return tuple(
-            jnp.where(slides, local, full)
-            for local, full in zip(self.local, self.full, strict=True)
-        )
+        pairs = zip(self.local, self.full, strict=True)
+        return tuple(jnp.where(slides, local, full) for local, full in pairs)
 
 
 def rotate(
@@ -131,14 +117,10 @@ def rotate_groups(
 def _rotate_groups_backward(tables, cotangents):
     cos, sin = tables
     d_q, d_k, d_v = cotangents
-    turned = rotate(
-        jnp.concatenate([d_q, d_k[..., None, :]], axis=-2), cos[..., None, :], -sin[..., None, :]
-    )
-    return (
-        jnp.concatenate([turned, d_v[..., None, :]], axis=-2),
-        jnp.zeros_like(cos),
-        jnp.zeros_like(sin),
-    )
+    d_qk = jnp.concatenate([d_q, d_k[..., None, :]], axis=-2)
+    turned = rotate(d_qk, cos[..., None, :], -sin[..., None, :])
+    d_y = jnp.concatenate([turned, d_v[..., None, :]], axis=-2)
+    return d_y, jnp.zeros_like(cos), jnp.zeros_like(sin)
 
 
 rotate_groups.defvjp(

@@ -95,9 +95,8 @@ class Block(nnx.Module):
         q, kv, f = config.num_heads * hd, config.num_kv_heads * hd, config.intermediate_size
 
         def matrix(fan_in, fan_out, scale=1.0):
-            return jax.nn.initializers.normal(scale * fan_in**-0.5)(
-                rngs.params(), (*stack, fan_in, fan_out), dtype
-            )
+            normal = jax.nn.initializers.normal(scale * fan_in**-0.5)
+            return normal(rngs.params(), (*stack, fan_in, fan_out), dtype)
 
         def vector(fill, size):
             return nnx.Param(jnp.full((*stack, size), fill, dtype))
@@ -142,9 +141,8 @@ class Block(nnx.Module):
 
         For one device, and not for training: the parameter has another name.
         """
-        self.gate_up_proj = nnx.Param(
-            jnp.concatenate([self.gate_proj[...], self.up_proj[...]], axis=-1)
-        )
+        both = [self.gate_proj[...], self.up_proj[...]]
+        self.gate_up_proj = nnx.Param(jnp.concatenate(both, axis=-1))
         del self.gate_proj, self.up_proj
 
     def quantise(self, dtype: str) -> None:
@@ -184,9 +182,8 @@ class Block(nnx.Module):
         return [y + added[p] if p in added else y for p, y in ys.items()]
 
     def _norm(self, x: Array, name: str) -> Array:
-        return rms_norm(
-            x, getattr(self, name)[...], self.config.rms_norm_eps, self.config.unit_offset_norms
-        )
+        c = self.config
+        return rms_norm(x, getattr(self, name)[...], c.rms_norm_eps, c.unit_offset_norms)
 
     def qkv(
         self,
@@ -207,15 +204,12 @@ class Block(nnx.Module):
         y = self._product(h, "qkv_proj")
         factors = self._factors(("q", "k", "v"), h.dtype)
         if self.lora is not None and factors:
-            y = y + joined_term(
-                self.lora, h, factors, {p: sizes(c, p)[1] for p in "qkv"}, partial(join_groups, c)
-            )
+            outputs = {p: sizes(c, p)[1] for p in "qkv"}
+            y = y + joined_term(self.lora, h, factors, outputs, partial(join_groups, c))
         if c.qkv_bias:
             y = y + self.qkv_bias[...].astype(y.dtype)
-        y = meshes.constrain(
-            y.reshape(rows, length, c.num_kv_heads, group + 2, c.head_dim), "heads"
-        )
-        y = checkpoint_name(y, "qkv")
+        y = y.reshape(rows, length, c.num_kv_heads, group + 2, c.head_dim)
+        y = checkpoint_name(meshes.constrain(y, "heads"), "qkv")
         if c.qk_norm:
             q = self._norm(y[..., :group, :], "q_norm")
             k = self._norm(y[..., group : group + 1, :], "k_norm")
@@ -240,16 +234,8 @@ class Block(nnx.Module):
             slides: True if this layer has the sliding window; a bool or traced.
         """
         c = self.config
-        return attention(
-            q,
-            k,
-            v,
-            visibility,
-            window=c.sliding_window,
-            windowed=slides,
-            scale=c.attention_scale,
-            softcap=c.attention_softcap,
-        )
+        options = {"scale": c.attention_scale, "softcap": c.attention_softcap}
+        return attention(q, k, v, visibility, window=c.sliding_window, windowed=slides, **options)
 
     def finish(
         self,
@@ -265,9 +251,8 @@ class Block(nnx.Module):
         x = checkpoint_name(meshes.constrain(x + y.reshape(shape), "stream"), "mid")
         h = self._norm(x, "mlp_norm").reshape(-1, shape[-1])
         gate, up = (checkpoint_name(y, "gate_up") for y in self._project(h, "gate", "up"))
-        gated = (
-            swiglu(gate, up) if c.activation == "silu" else jax.nn.gelu(gate, approximate=True) * up
-        )
+        silu = c.activation == "silu"
+        gated = swiglu(gate, up) if silu else jax.nn.gelu(gate, approximate=True) * up
         (y,) = self._project(gated, "down")
         y = self._norm(y, "post_mlp_norm") if c.post_norms else y
         return meshes.constrain(x + y.reshape(shape), "stream")
@@ -295,10 +280,8 @@ def split_groups(config: ModelConfig, qkv: Any) -> tuple[Any, Any, Any]:
     """Splits [..., q + 2 kv] features into those of queries, keys and values."""
     lead, kv, hd = qkv.shape[:-1], config.num_kv_heads, config.head_dim
     grouped = qkv.reshape(*lead, kv, -1, hd)
-    return tuple(
-        x.reshape(*lead, -1)
-        for x in (grouped[..., :-2, :], grouped[..., -2, :], grouped[..., -1, :])
-    )
+    parts = (grouped[..., :-2, :], grouped[..., -2, :], grouped[..., -1, :])
+    return tuple(x.reshape(*lead, -1) for x in parts)
 
 
 class Transformer(nnx.Module):
@@ -340,17 +323,13 @@ class Transformer(nnx.Module):
         self.config, self.remat, self.unroll = config, remat, unroll
         self.compute_dtype = None if compute_dtype is None else jnp.dtype(compute_dtype)
         normal = jax.nn.initializers.normal(config.hidden_size**-0.5)
-        self.embed = nnx.Param(
-            normal(rngs.params(), (config.vocab_size, config.hidden_size), dtype)
-        )
+        table = (config.vocab_size, config.hidden_size)
+        self.embed = nnx.Param(normal(rngs.params(), table, dtype))
         self.layers = Block(config, rngs=rngs, dtype=dtype, stack=(config.num_layers,))
-        self.final_norm = nnx.Param(
-            jnp.full((config.hidden_size,), 0 if config.unit_offset_norms else 1, dtype)
-        )
+        one = 0 if config.unit_offset_norms else 1
+        self.final_norm = nnx.Param(jnp.full((config.hidden_size,), one, dtype))
         if not config.tie_embeddings:
-            self.head = nnx.Param(
-                normal(rngs.params(), (config.vocab_size, config.hidden_size), dtype)
-            )
+            self.head = nnx.Param(normal(rngs.params(), table, dtype))
         if lora is not None:
             self.layers.add_lora(lora, initial(config, lora, rngs, dtype))
 
@@ -379,9 +358,8 @@ class Transformer(nnx.Module):
 
     def final(self, x: Float[Array, "rows length width"]) -> Float[Array, "rows length width"]:
         """Applies the last norm."""
-        return rms_norm(
-            x, self.final_norm[...], self.config.rms_norm_eps, self.config.unit_offset_norms
-        )
+        c = self.config
+        return rms_norm(x, self.final_norm[...], c.rms_norm_eps, c.unit_offset_norms)
 
     def blocks(self) -> list[Block]:
         """Returns the layers as separate blocks (slices of the stacked parameters), for loops with
@@ -468,10 +446,9 @@ class Transformer(nnx.Module):
             scale: [vocab] scale of each token's column in a quantised head.
         """
         head = self.gathered_head(hidden.dtype).T if head is None else head
-        logits = (
-            jnp.einsum("...d,dv->...v", hidden, head, preferred_element_type=jnp.float32)
-            if scale is None
-            else scaled_product(hidden, head, scale)
-        )
+        if scale is None:
+            logits = jnp.einsum("...d,dv->...v", hidden, head, preferred_element_type=jnp.float32)
+        else:
+            logits = scaled_product(hidden, head, scale)
         cap = self.config.logit_softcap
         return cap * jnp.tanh(logits / cap) if cap else logits

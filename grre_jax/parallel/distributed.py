@@ -9,7 +9,8 @@ computation:
   they lost a process, and end with status 1.
 
 JAX reports a lost process by aborting the program from its own thread, where no Python code can
-run. `join` therefore takes the abort signal, so that the last line of the output names the remedy.
+run. `joined` therefore takes the abort signal, so that the last line of the output names the
+remedy.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import sys
 import time
 import traceback
 from collections.abc import Iterator
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import jax
 from jax.experimental import multihost_utils
@@ -72,7 +73,7 @@ def joined(
         UsageError: arguments that cannot be used, a cluster that JAX does not understand, or no
             coordinator at the address in time.
     """
-    join(coordinator, num_processes, process_id, timeout=timeout)
+    _join(coordinator, num_processes, process_id, timeout)
     if not jax.distributed.is_initialized() or jax.process_count() == 1:
         yield
         return
@@ -89,83 +90,55 @@ def joined(
         raise together
 
 
-def join(
-    coordinator: str | None,
-    num_processes: int | None,
-    process_id: int | None,
-    *,
-    timeout: int = 300,
+def _join(
+    coordinator: str | None, num_processes: int | None, process_id: int | None, timeout: int
 ) -> None:
-    """Joins the other processes; must precede every other use of JAX.
-
-    Args:
-        coordinator: as of `joined`.
-        num_processes: as of `joined`.
-        process_id: as of `joined`.
-        timeout: as of `joined`.
-
-    Raises:
-        UsageError: as of `joined`.
-    """
+    """Joins the other processes, by the arguments of `joined`; precedes every use of JAX."""
     if num_processes == 1 and coordinator is None and process_id in (None, 0):
         return
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
-    settings = {
+    settings: dict[str, Any] = {
         "initialization_timeout": timeout,
         "heartbeat_timeout_seconds": HEARTBEAT_SECONDS,
         "shutdown_timeout_seconds": SHUTDOWN_SECONDS,
     }
     given = (coordinator, num_processes, process_id)
     if given == (None, None, None):
-        if not _initialize_in_cluster(settings, timeout):
+        if not _initialize_in_cluster(settings):
             return
     else:
         _check(*given)
         with _aborting_with(JOINING.format(timeout=timeout)):
             _reach(coordinator, process_id, timeout)
-            jax.distributed.initialize(
-                coordinator,
-                num_processes,
-                process_id,
-                cluster_detection_method="deactivate",
-                **settings,
-            )
+            settings["cluster_detection_method"] = "deactivate"
+            jax.distributed.initialize(*given, **settings)
             jax.devices()  # the processes exchange their devices here
     _on_abort(LOST.format(index=jax.process_index(), count=jax.process_count()))
 
 
-def _initialize_in_cluster(settings: dict[str, int], timeout: int) -> bool:
+def _initialize_in_cluster(settings: dict[str, Any]) -> bool:
     """Joins the processes of a cluster that JAX finds itself in; returns False without one."""
     try:
-        with _aborting_with(JOINING.format(timeout=timeout)):
+        with _aborting_with(JOINING.format(timeout=settings["initialization_timeout"])):
             jax.distributed.initialize(**settings)
             jax.devices()
-    except ValueError as error:
-        if "coordinator_address" in str(error):  # JAX knows no cluster
+    except (ValueError, RuntimeError) as error:
+        # JAX knows no cluster; or this is a Python session that has computed already.
+        known = "coordinator_address" if isinstance(error, ValueError) else "must be called before"
+        if known in str(error):
             return False
-        raise UsageError(_unclear(error)) from error
-    except RuntimeError as error:
-        if "must be called before" in str(error):  # a Python session that has computed already
-            return False
-        raise UsageError(_unclear(error)) from error
+        raise UsageError(
+            f"this looks like a cluster, but JAX cannot find its processes ({error}): give"
+            " --coordinator HOST:PORT --num-processes N --process-id I, or --num-processes 1 to"
+            " run alone"
+        ) from error
     return True
 
 
-def _unclear(error: Exception) -> str:
-    return (
-        f"this looks like a cluster, but JAX cannot find its processes ({error}): give"
-        " --coordinator HOST:PORT --num-processes N --process-id I, or --num-processes 1 to run"
-        " alone"
-    )
-
-
 def _check(coordinator: str | None, num_processes: int | None, process_id: int | None) -> None:
-    flags = {
-        "--coordinator": coordinator,
-        "--num-processes": num_processes,
-        "--process-id": process_id,
-    }
-    if missing := [name for name, value in flags.items() if value is None]:
+    given = (coordinator, num_processes, process_id)
+    flags = zip(("--coordinator", "--num-processes", "--process-id"), given, strict=True)
+    if missing := [name for name, value in flags if value is None]:
         raise UsageError(
             f"{' and '.join(missing)} missing: several processes need --coordinator HOST:PORT,"
             " --num-processes N and --process-id I together"

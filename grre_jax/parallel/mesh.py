@@ -225,12 +225,12 @@ def spec(shape: tuple[int, ...], rule: tuple[Any, ...], mesh: Any) -> P:
     )
 
 
-def _rule(path: Any, leaf: Any) -> tuple[Any, ...] | None:
-    """Returns the rule of the array at `path` of a tree, by the last name that has one."""
+def _spec(path: Any, leaf: Any, mesh: Any) -> P | None:
+    """Returns the partition of the array at `path` of a tree, by the last name that has a rule."""
     for entry in reversed(path):
         rule = RULES.get(str(getattr(entry, "key", getattr(entry, "name", ""))))
         if rule is not None and len(rule) == np.ndim(leaf):
-            return rule
+            return spec(np.shape(leaf), rule, mesh)
     return None
 
 
@@ -241,15 +241,9 @@ def tree_shardings(tree: Any, mesh: Mesh) -> Any:
     A dimension that its mesh axis does not divide stays whole, and so do arrays without a rule.
     """
 
-    def one(path, leaf):
-        rule = _rule(path, leaf)
-        return (
-            replicated(mesh)
-            if rule is None
-            else NamedSharding(mesh, spec(np.shape(leaf), rule, mesh))
-        )
-
-    return jax.tree_util.tree_map_with_path(one, tree)
+    return jax.tree_util.tree_map_with_path(
+        lambda path, leaf: NamedSharding(mesh, _spec(path, leaf, mesh) or P()), tree
+    )
 
 
 def laid_out(tree: Any, mesh: Mesh) -> Any:
@@ -324,11 +318,9 @@ def current() -> Any:
 def constrain(x: Array, kind: str) -> Array:
     """Returns an activation laid out over the mesh in use, by its kind in `ACTIVATIONS`."""
     mesh = current()
-    return (
-        x
-        if mesh is None
-        else jax.lax.with_sharding_constraint(x, spec(x.shape, ACTIVATIONS[kind], mesh))
-    )
+    if mesh is None:
+        return x
+    return jax.lax.with_sharding_constraint(x, spec(x.shape, ACTIVATIONS[kind], mesh))
 
 
 def constrain_parameters(tree: Any) -> Any:
@@ -340,12 +332,8 @@ def constrain_parameters(tree: Any) -> Any:
         return tree
 
     def one(path, leaf):
-        rule = _rule(path, leaf)
-        return (
-            leaf
-            if rule is None
-            else jax.lax.with_sharding_constraint(leaf, spec(leaf.shape, rule, mesh))
-        )
+        part = _spec(path, leaf, mesh)
+        return leaf if part is None else jax.lax.with_sharding_constraint(leaf, part)
 
     return jax.tree_util.tree_map_with_path(one, tree)
 

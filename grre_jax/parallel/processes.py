@@ -141,12 +141,8 @@ def records(mine: Sequence[bytes]) -> list[list[bytes]]:
     found = []
     for i, count in enumerate(counts):
         ends = np.cumsum(lengths[i, :count], dtype=np.int64)
-        found.append(
-            [
-                everyone[i, end - length : end].tobytes()
-                for end, length in zip(ends, lengths[i, :count], strict=True)
-            ]
-        )
+        parts = zip(ends - lengths[i, :count], ends, strict=True)
+        found.append([everyone[i, start:end].tobytes() for start, end in parts])
     return found
 
 
@@ -169,7 +165,7 @@ class LargestOf:
             return value
         previous, sharding = self._pending, NamedSharding(_all_devices(), P("devices"))
         mine = put(np.full(jax.device_count(), value, np.int32), sharding)
-        self._pending = _largest(replicated(sharding))(mine)
+        self._pending = _largest(NamedSharding(sharding.mesh, P()))(mine)
         return 0 if previous is None else int(jax.device_get(previous))
 
 
@@ -183,11 +179,6 @@ def _all_devices() -> Mesh:
 @cache
 def _largest(sharding: Sharding) -> Callable[[jax.Array], jax.Array]:
     return jax.jit(lambda x: x.max(), out_shardings=sharding)
-
-
-def replicated(sharding: NamedSharding) -> NamedSharding:
-    """Returns the sharding of arrays that are whole on every device of the same mesh."""
-    return NamedSharding(sharding.mesh, P())
 
 
 # ---- arrays over the devices of several processes
@@ -218,9 +209,8 @@ def fetch(x: jax.Array) -> np.ndarray:
 
     Every device holds all of it for a moment.
     """
-    return np.asarray(
-        multihost_utils.process_allgather(x, tiled=True) if not x.is_fully_addressable else x
-    )
+    whole = x if x.is_fully_addressable else multihost_utils.process_allgather(x, tiled=True)
+    return np.asarray(whole)
 
 
 def held_rows(sharding: Sharding, shape: tuple[int, ...]) -> Bool[np.ndarray, " rows"]:

@@ -5,6 +5,7 @@ ahead-of-time compilation compiles.
 from __future__ import annotations
 
 import dataclasses
+import math
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -133,8 +134,8 @@ class AbstractRun:
 
     def model_dtype(self) -> Any:
         """Of the activations."""
-        compute = build.dtypes(self.config.model)[1]
-        return compute or build.dtypes(self.config.model)[0]
+        dtype, compute = build.dtypes(self.config.model)
+        return compute or dtype
 
 
 def abstract_run(config: Config, devices: list[Any]) -> AbstractRun:
@@ -223,13 +224,10 @@ def placed(tree: Any, mesh: Mesh) -> Any:
 
 def bytes_a_device(tree: Any) -> int:
     """Bytes of a tree's arrays on one device, by their shardings."""
-    total = 0
-    for leaf in jax.tree.leaves(tree):
-        size = 1
-        for length in leaf.sharding.shard_shape(leaf.shape):
-            size *= length
-        total += size * leaf.dtype.itemsize
-    return total
+    return sum(
+        math.prod(leaf.sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize
+        for leaf in jax.tree.leaves(tree)
+    )
 
 
 def _whole_call(

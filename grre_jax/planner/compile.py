@@ -15,15 +15,18 @@ from typing import Any
 
 import jax
 
-from grre_jax import tasks
 from grre_jax.errors import DataError, UsageError
+from grre_jax.models.config import ModelConfig
+from grre_jax.models.transformer import REMAT
 from grre_jax.parallel.mesh import row_devices
 from grre_jax.planner.abstract import AbstractRun, abstract_run, bytes_a_device
 from grre_jax.planner.hardware.topology import Topology, topology
 from grre_jax.planner.program import costs, roofline
 from grre_jax.sampling.distributions.distribution import idle_scopes
 from grre_jax.sampling.memory import USABLE
+from grre_jax.sampling.params import SamplingParams
 from grre_jax.tasks.environments import is_environment
+from grre_jax.tasks.task import build, factory
 from grre_jax.training.actors.calls import (
     Call,
     evaluation_calls,
@@ -166,12 +169,15 @@ def compile_run(
 
 
 def _has_environments(config: Config) -> bool:
-    """True for a task that has environments; False if the task's data is not here to tell."""
+    """True for a task that has environments; False if its module or data is not here to tell."""
+    task = config.task
     try:
-        task = tasks.build(config.task.name, seed=config.seed, **config.task.options)
+        made = factory(task.name)
+        if not isinstance(made, type):  # a function, whose tasks are known once it has made one
+            made = build(task.name, seed=config.seed, **task.options)
     except (DataError, UsageError):
         return False
-    return is_environment(task)
+    return is_environment(made)
 
 
 def call_on(run: AbstractRun, slice_: Topology, call: Call) -> Call:
@@ -211,61 +217,46 @@ def _report(program: str, run: AbstractRun, slice_: Topology, call: Call | None 
     summary = call_summary(call, row_devices(run.mesh), str(run.model_dtype())) if call else None
     start = time.perf_counter()
     capacity = int(slice_.chip.hbm_bytes) - RESERVED_BYTES
+    cost, mfu = None, 0.0
     try:
         compiled = lowered.compile()
     except jax.errors.JaxRuntimeError as error:
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise
-        memory, seconds = _exhausted(run, program, str(error)), time.perf_counter() - start
-        words = advice(run, program, memory, call)
-        return Report(
-            program,
-            memory,
-            capacity,
-            False,
-            None,
-            tokens,
-            model_flops,
-            0.0,
-            seconds,
-            words,
-            summary,
-        )
-    seconds = time.perf_counter() - start
-    memory = _memory(run, program, compiled.memory_analysis())
-    idle = idle_scopes(call.settings) if call else ()
-    cost = roofline.analyse(compiled.as_text(), slice_.torus(run.mesh), idle)
-    mfu = model_flops / (cost.seconds * run.mesh.devices.size * slice_.chip.peak_flops)
-    fits = memory.total <= capacity
+        seconds = time.perf_counter() - start
+        memory, fits = _exhausted(run, program, str(error)), False
+    else:
+        seconds = time.perf_counter() - start
+        memory = _memory(run, program, compiled.memory_analysis())
+        idle = idle_scopes(call.settings) if call else ()
+        cost = roofline.analyse(compiled.as_text(), slice_.torus(run.mesh), idle)
+        mfu = model_flops / (cost.seconds * run.mesh.devices.size * slice_.chip.peak_flops)
+        fits = memory.total <= capacity
     words = () if fits else advice(run, program, memory, call)
     return Report(
         program, memory, capacity, fits, cost, tokens, model_flops, mfu, seconds, words, summary
     )
 
 
-def _arguments(run: AbstractRun, program: str) -> tuple[int, int, int]:
-    """Bytes of parameters, optimiser state and batch on one chip."""
+def _known(run: AbstractRun, program: str) -> Memory:
+    """What a program needs for certain: its arguments, and the gradients of what is trained."""
+    of_step = (run.state.opt_state, run.batch, run.state.params) if program == "train step" else ()
+    optimizer, batch, gradients = map(bytes_a_device, of_step or ((), (), ()))
     parameters = bytes_a_device((run.state.params, run.frozen))
-    if program != "train step":
-        return parameters, 0, 0
-    return parameters, bytes_a_device(run.state.opt_state), bytes_a_device(run.batch)
-
-
-def _gradients(run: AbstractRun, program: str) -> int:
-    """Bytes on one chip of the gradients of what is trained."""
-    return bytes_a_device(run.state.params) if program == "train step" else 0
+    return Memory(
+        parameters, optimizer, batch, 0, gradients, 0, total=parameters + optimizer + batch
+    )
 
 
 def _memory(run: AbstractRun, program: str, stats: Any) -> Memory:
-    parameters, optimizer, batch = _arguments(run, program)
-    program_bytes, temporaries = stats.generated_code_size_in_bytes, stats.temp_size_in_bytes
+    known, arguments = _known(run, program), stats.argument_size_in_bytes
+    code, temporaries = stats.generated_code_size_in_bytes, stats.temp_size_in_bytes
     new = stats.output_size_in_bytes - stats.alias_size_in_bytes
-    total = stats.argument_size_in_bytes + new + temporaries + program_bytes
-    batch += (
-        max(0, stats.argument_size_in_bytes - parameters - optimizer - batch) + new
-    )  # the padding of tiles, keys, numbers, results
-    return Memory(
-        parameters, optimizer, batch, temporaries, _gradients(run, program), program_bytes, total
+    # With the padding of tiles, keys, numbers and results.
+    batch = known.batch + max(0, arguments - known.total) + new
+    total = arguments + new + temporaries + code
+    return dataclasses.replace(
+        known, batch=batch, temporaries=temporaries, program=code, total=total
     )
 
 
@@ -279,27 +270,28 @@ def _exhausted(run: AbstractRun, program: str, message: str) -> Memory:
     """Returns the known figures of a compilation that ran out of memory: the compiler's message
     contains the memory it needed.
     """
-    parameters, optimizer, batch = _arguments(run, program)
-    known, temporaries = parameters + optimizer + batch, 0
-    for pattern, included in ((_TEMPORARIES, 0), (_EVERYTHING, known)):
-        found = pattern.search(message)
-        if found:
+    known, temporaries = _known(run, program), 0
+    for pattern, included in ((_TEMPORARIES, 0), (_EVERYTHING, known.total)):
+        if found := pattern.search(message):
             temporaries = max(0, int(float(found.group(1)) * _UNITS[found.group(2)]) - included)
             break
     words = next(
         (line.strip() for line in message.splitlines() if "hbm" in line.lower()),
         message.splitlines()[0],
     )
-    return Memory(
-        parameters,
-        optimizer,
-        batch,
-        temporaries,
-        _gradients(run, program),
-        0,
-        known + temporaries,
-        words,
+    total = known.total + temporaries
+    return dataclasses.replace(known, temporaries=temporaries, total=total, message=words)
+
+
+def _forward_flops(
+    model: ModelConfig, settings: SamplingParams, prompts: int, completions: int
+) -> float:
+    """FLOPs of the forward pass of as many prompts and completions of full length."""
+    prompt, new = settings.max_prompt_tokens, settings.max_new_tokens
+    first, later = (
+        model.flops_per_token(seen) for seen in ((prompt + 1) / 2, prompt + (new + 1) / 2)
     )
+    return prompts * prompt * first + completions * new * later
 
 
 def step_work(run: AbstractRun) -> tuple[int, float]:
@@ -312,10 +304,7 @@ def step_work(run: AbstractRun) -> tuple[int, float]:
     shared = 1 if shape.pack_length >= prompt + samples * new else -(-samples // per_row)
     copies = shared if shape.share_prompts else samples
     groups = shape.responses // samples
-    model = run.model
-    flops = prompt * copies * model.flops_per_token(
-        (prompt + 1) / 2
-    ) + samples * new * model.flops_per_token(prompt + (new + 1) / 2)
+    flops = _forward_flops(run.model, settings, copies, samples)
     # Of the backward pass, weights that are not trained take the half that goes through them.
     return groups * (prompt * copies + samples * new), (2.0 if run.frozen else 3.0) * groups * flops
 
@@ -324,12 +313,10 @@ def call_work(run: AbstractRun, call: Call) -> tuple[int, float]:
     """(new tokens, model FLOPs) of a call of the sampler in which every completion reaches its
     limit.
     """
-    settings, model, prompts = call.settings, run.model, call.filled(row_devices(run.mesh))
-    prompt, new = settings.max_prompt_tokens, settings.max_new_tokens
-    tokens = prompts * settings.group_size * new
-    return tokens, prompts * prompt * model.flops_per_token(
-        (prompt + 1) / 2
-    ) + tokens * model.flops_per_token(prompt + (new + 1) / 2)
+    settings, prompts = call.settings, call.filled(row_devices(run.mesh))
+    completions = prompts * settings.group_size
+    tokens = completions * settings.max_new_tokens
+    return tokens, _forward_flops(run.model, settings, prompts, completions)
 
 
 def advice(
@@ -361,15 +348,10 @@ def advice(
             f"--training.packs_per_microbatch {max(ways, run.shape.rows // 2 // ways * ways)}: half"
             " the activations"
         )
-    stronger = {
-        "none": "projections",
-        "projections": "attention",
-        "attention": "attended",
-        "attended": "full",
-    }.get(config.model.remat)
+    stronger = list(REMAT)[list(REMAT).index(config.model.remat) + 1 :]
     if stronger:
         found.append(
-            f"--model.remat {stronger} (then {'full'}): the backward pass computes more again and"
+            f"--model.remat {stronger[0]} (then full): the backward pass computes more again and"
             " keeps less"
         )
     smallest = config.sampling.max_prompt_tokens + config.sampling.max_new_tokens

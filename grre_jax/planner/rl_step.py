@@ -14,7 +14,6 @@ from typing import Any
 from grre_jax.planner.abstract import AbstractRun
 from grre_jax.planner.compile import Report
 from grre_jax.planner.hardware.topology import Topology
-from grre_jax.planner.program.costs import Cost
 from grre_jax.training.actors.calls import call_of
 from grre_jax.training.config.run import Config
 
@@ -152,14 +151,11 @@ class VersionCalls:
 
 def rl_step(
     made: VersionCalls,
-    sampler: Cost,
-    trainer: Cost,
+    sampler: Report,
+    trainer: Report,
     *,
     chips: int,
     peak_flops: float,
-    tokens: int,
-    sampler_flops: float,
-    trainer_flops: float,
     verification: float = 0.0,
     apart: bool = False,
 ) -> RLStep:
@@ -167,30 +163,28 @@ def rl_step(
 
     Args:
         made: calls of a version.
-        sampler, trainer: on one chip.
+        sampler, trainer: programs that fit.
         chips, peak_flops: of the slice, and of a chip.
-        tokens: of the train step.
-        sampler_flops, trainer_flops: model FLOPs of a call and of a train step, over all chips.
         verification: seconds of the host for the completions of a step.
         apart: the sampler has chips of its own among these.
     """
     share = made.calls / made.steps
     found: dict[str, Counter] = {name: Counter() for name in SAMPLING[:-1]}
-    for (phase, bound), seconds in sampler.phases.items():
+    for (phase, bound), seconds in sampler.cost.phases.items():
         part = phase if phase in found else "decode"
         # A version's weights are gathered once for all of its calls.
         found[part][RESOURCES[bound]] += seconds * (
             share if part != "weights" else share / made.calls
         )
     found["training"] = Counter()
-    for bound, seconds in trainer.bound.items():
+    for bound, seconds in trainer.cost.bound.items():
         found["training"][RESOURCES[bound]] += seconds
     parts = [
         Part(name, sum(counts.values()), max(counts, key=counts.get, default="HBM"))
         for name, counts in found.items()
     ]
     parts.insert(-1, Part("verification", verification, "host"))
-    flops = share * sampler_flops + trainer_flops
+    flops, tokens = share * sampler.model_flops + trainer.model_flops, trainer.tokens
     times = (made.steps, made.ahead)
     return RLStep(tuple(parts), *times, chips, tokens, flops, peak_flops, apart)
 
@@ -214,13 +208,10 @@ def of_reports(
     judges = hosts * max(run.config.task.verify_processes, 1)
     return rl_step(
         made,
-        sampler.cost,
-        trainer.cost,
+        sampler,
+        trainer,
         chips=len(slice_.devices),
         peak_flops=slice_.chip.peak_flops,
-        tokens=trainer.tokens,
-        sampler_flops=sampler.model_flops,
-        trainer_flops=trainer.model_flops,
         verification=completions * verify_seconds / judges,
         apart=run.sampler_mesh is not run.mesh,
     )

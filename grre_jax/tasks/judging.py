@@ -15,6 +15,7 @@ import logging
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -89,10 +90,9 @@ class InProcess:
 
     def __call__(self, asked: Asked) -> list[Judged]:
         """Judges completions; see `Judge`."""
+        verdict = partial(verdict_of, self._task)
         return [
-            self._report.judged(
-                question, [verdict_of(self._task, question, text) for text in completions]
-            )
+            self._report.judged(question, [verdict(question, text) for text in completions])
             for question, completions in asked
         ]
 

@@ -158,14 +158,8 @@ def build(name: str, seed: int = 0, **options: Any) -> Task:
         UsageError: an unknown task, an option it does not have, a hook that cannot be loaded or
             returns no task.
     """
-    if ":" not in name and name not in _BUILT_IN:
-        raise UsageError(
-            f"There is no task {name!r}{nearest(name, _BUILT_IN)}: choose one of"
-            f" {', '.join(names())}, or name your own as module:function or"
-            " path/to/file.py:function."
-        )
-    factory = _load(_BUILT_IN.get(name, name))
-    task = factory(**_arguments(name, factory, seed, options))
+    make = factory(name)
+    task = make(**_arguments(name, make, seed, options))
     missing = [attribute for attribute in _NEEDED if not callable(getattr(task, attribute, None))]
     if not any(callable(getattr(task, either, None)) for either in ("verify", "environment")):
         missing.append("verify (or environment)")
@@ -266,7 +260,22 @@ def _arguments(name: str, factory: Callable, seed: int, options: dict[str, Any])
     return arguments
 
 
-def _load(reference: str) -> Callable:
+def factory(name: str) -> Callable:
+    """Returns what makes a task: the class of a built-in one, one's own class or function.
+
+    Args:
+        name: as of `build`.
+
+    Raises:
+        UsageError: an unknown task, or a hook that cannot be loaded.
+    """
+    if ":" not in name and name not in _BUILT_IN:
+        raise UsageError(
+            f"There is no task {name!r}{nearest(name, _BUILT_IN)}: choose one of"
+            f" {', '.join(names())}, or name your own as module:function or"
+            " path/to/file.py:function."
+        )
+    reference = _BUILT_IN.get(name, name)
     location, _, attribute = reference.rpartition(":")
     if not location or not attribute:
         raise UsageError(

@@ -44,7 +44,7 @@ def test_flops_are_those_of_the_matrices():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (dict(num_layers=0), "num_layers must be at least 1, got 0"),
+        (dict(num_layers=0), "num_layers: expected at least 1, got 0"),
         (dict(num_kv_heads=3), "num_kv_heads=3 must divide num_heads=4"),
         (dict(head_dim=5), "head_dim must be even"),
     ],

@@ -169,7 +169,7 @@ def test_nobody_at_the_address():
     with pytest.raises(
         UsageError, match=f"no coordinator at {address} within 1 s .*: start process 0 on that host"
     ):
-        distributed.join(address, 2, 1, timeout=1)
+        distributed._join(address, 2, 1, 1)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", ""])
@@ -180,7 +180,7 @@ def test_a_port_that_is_taken(host):
             UsageError,
             match=f"process 0 cannot listen on port {port} .*: choose another in --coordinator",
         ):
-            distributed.join(f"127.0.0.1:{port}", 2, 0, timeout=1)
+            distributed._join(f"127.0.0.1:{port}", 2, 0, 1)
 
 
 def test_without_a_cluster_a_process_is_alone():
@@ -205,5 +205,5 @@ def test_the_abort_signal_is_given_back():
     with distributed.joined():
         assert handler() == before
     with pytest.raises(UsageError):
-        distributed.join(free_address(), 2, 1, timeout=1)
+        distributed._join(free_address(), 2, 1, 1)
     assert handler() == before

@@ -176,8 +176,8 @@ def test_of_a_model_with_low_rank_terms_only_those_have_an_optimiser_state(run):
         0 < trained < 4 * 494_032_768 / 50
         and abstract.bytes_a_device(small.state.opt_state) == 2 * trained + 2 * 4
     )
-    assert compile._gradients(small, "train step") == trained
-    assert compile._arguments(small, "train step")[0] == trained + 4 * 494_032_768
+    assert compile._known(small, "train step").gradients == trained
+    assert compile._known(small, "train step").parameters == trained + 4 * 494_032_768
 
 
 def test_work_of_a_step_counts_the_copies_of_prompts_that_the_rows_hold(run):
@@ -216,6 +216,22 @@ def test_what_the_compiler_says_when_memory_runs_out(run, message, temporaries):
     everything = temporaries * 2**30 + (0 if "Used" in message else arguments)
     assert memory.total == pytest.approx(everything, rel=0.01) and memory.message in message
     assert memory.parameters == memory.gradients == 4 * run.model.num_parameters
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"), [("Talk", True), ("Ask", False), ("ask", False), ("Missing", False)]
+)
+def test_a_task_that_is_a_class_is_not_built_to_see_if_it_has_environments(
+    tmp_path, kind, expected
+):
+    """Building it may read or download a data set."""
+    (tmp_path / "own.py").write_text(
+        "class Ask:\n    def __init__(self):\n        raise AssertionError\n"
+        "class Talk(Ask):\n    def environment(self): ...\n"
+        "def ask():\n    from grre_jax import tasks\n    return tasks.build('arithmetic')\n"
+    )
+    task = TaskConfig(name=f"{tmp_path}/own.py:{kind}")
+    assert compile._has_environments(Config("x", task=task)) is expected
 
 
 @pytest.mark.parametrize(("temporaries", "fits"), [(15, True), (16, False)])

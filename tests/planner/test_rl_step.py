@@ -1,6 +1,7 @@
 """The arithmetic of a whole step, on made-up parts; the curve against its own formulas."""
 
 import dataclasses
+from types import SimpleNamespace
 
 import pytest
 
@@ -71,13 +72,10 @@ def test_a_step_has_its_share_of_the_calls_it_is_in():
     trainer.bound.update({"products": 3.0, "kernels": 1.0, "interconnect": 3.5})
     found = rl_step(
         VersionCalls(positions=8, calls=2, steps=4, ahead=0),
-        sampler,
-        trainer,
+        SimpleNamespace(cost=sampler, model_flops=4.0),
+        SimpleNamespace(cost=trainer, model_flops=8.0, tokens=10),
         chips=2,
         peak_flops=1.0,
-        tokens=10,
-        sampler_flops=4.0,
-        trainer_flops=8.0,
         verification=0.5,
     )
     assert found.parts == (
@@ -87,7 +85,7 @@ def test_a_step_has_its_share_of_the_calls_it_is_in():
         Part("verification", 0.5, "host"),
         Part("training", 7.5, "FLOPs"),
     )
-    assert found.model_flops == 10.0 and found.sampling == 6.5
+    assert (found.model_flops, found.tokens) == (10.0, 10) and found.sampling == 6.5
 
 
 @pytest.mark.parametrize(

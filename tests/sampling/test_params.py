@@ -80,7 +80,8 @@ try:
     refused = ""
 except ValueError as error:
     refused = str(error)
-log_prob = SamplingDistribution.of(config.sampling).log_prob(np.float32([[0, 1, 2, 3]]))
+scaled = np.float32([[0, 1, 2, 3]])
+threshold = SamplingDistribution.of(config.sampling).keep_threshold(scaled)
 print(json.dumps({
     "helps": helps,
     "reference": sorted(f.name for f in fields(config) if f.name.endswith("skip_top") and f.meaning),
@@ -91,7 +92,7 @@ print(json.dumps({
     "line": [options.settings()["skip_top"], "skip_top" in WRITTEN_FIELDS],
     "refused": refused,
     "group": [extra, group.truncated, plain.truncated],
-    "kept": int(np.isfinite(np.asarray(log_prob)).sum()),
+    "kept": int((scaled >= threshold).sum()),
 }))
 """
 

@@ -75,7 +75,7 @@ HARMLESS = {
 }
 FIELDS = _READ | dict.fromkeys(" ".join(HARMLESS.values()).split(), ANY)
 _TENSOR = re.compile(
-    r"base_model\.model\.model\.layers\.(\d+)\.(?:self_attn|mlp)\.(\w+)\.lora_([AB])\.weight"
+    r"base_model\.model\.model\.layers\.\d+\.(?:self_attn|mlp)\.(\w+)\.lora_[AB]\.weight"
 )
 
 
@@ -98,32 +98,25 @@ def save_adapter(model: Transformer, path: str | os.PathLike, *, base: str) -> P
     if model.lora is None:
         raise UsageError("the model has no LoRA weights to write apart: write the whole model")
     tensors: dict[str, np.ndarray] = {}
-    for target in model.lora.targets:
-        for half in "ab":
-            values = processes.fetch(
-                getattr(model.layers, f"{target.removesuffix('_proj')}_lora_{half}")[...]
-            )
-            for layer, value in enumerate(values):
-                tensors[_tensor_name(target, layer, half)] = np.ascontiguousarray(value.T)
+    for name in lora.parameter_names(model.lora):
+        for layer, value in enumerate(processes.fetch(getattr(model.layers, name)[...])):
+            tensors[_tensor_name(name, layer)] = np.ascontiguousarray(value.T)
 
     def write() -> None:
         with new_folder(path) as temporary:
-            safetensors.numpy.save_file(
-                tensors, temporary / WEIGHTS_FILE, metadata={"format": "pt"}
-            )
-            (temporary / CONFIG_FILE).write_text(
-                json.dumps(_written_config(model.lora, base), indent=2) + "\n", encoding="utf-8"
-            )
+            file = temporary / WEIGHTS_FILE
+            safetensors.numpy.save_file(tensors, file, metadata={"format": "pt"})
+            text = json.dumps(_written_config(model.lora, base), indent=2) + "\n"
+            (temporary / CONFIG_FILE).write_text(text, encoding="utf-8")
 
     processes.on_first(write)
     return Path(path)
 
 
-def _tensor_name(target: str, layer: int, half: str) -> str:
-    return (
-        f"base_model.model.{families.tensor_name(target, layer).removesuffix('.weight')}.lora"
-        f"_{half.upper()}.weight"
-    )
+def _tensor_name(parameter: str, layer: int) -> str:
+    projection, _, half = parameter.split("_")
+    module = families.tensor_name(f"{projection}_proj", layer).removesuffix(".weight")
+    return f"base_model.model.{module}.lora_{half.upper()}.weight"
 
 
 def _written_config(config: LoraConfig, base: str) -> dict[str, Any]:
@@ -173,13 +166,12 @@ def load_adapter_config(path: str | os.PathLike) -> LoraConfig:
         if name not in values:
             raise DataError(f"{file}: the field {name} is missing: restore the adapter's own file")
     tensors = sorted(_open(folder).names())
-    targets = {_parsed(name, folder)[1] for name in tensors}
+    targets = {_projection(name, folder) for name in tensors}
     _check_targets(values["target_modules"], tensors, targets, file)
     rank, alpha = values["r"], float(values.get("lora_alpha", 8))
+    alpha = alpha * rank**0.5 if values.get("use_rslora") else alpha
     try:
-        return LoraConfig(
-            rank, alpha * rank**0.5 if values.get("use_rslora") else alpha, tuple(targets)
-        )
+        return LoraConfig(rank, alpha, tuple(targets))
     except ValueError as error:
         raise DataError(f"{folder}: {error}") from error
 
@@ -192,11 +184,10 @@ def _check_targets(
         module = tensor.removeprefix("base_model.model.").rsplit(".", 2)[0]
         try:
             # PEFT matches a pattern with the whole name, or names with its last parts.
-            found = (
-                named == "all-linear" or re.fullmatch(named, module)
-                if isinstance(named, str)
-                else any(module == name or module.endswith(f".{name}") for name in named)
-            )
+            if isinstance(named, str):
+                found = named == "all-linear" or re.fullmatch(named, module)
+            else:
+                found = any(f".{module}".endswith(f".{name}") for name in named)
         except re.error as error:
             raise DataError(
                 f"{file}: the field target_modules: expected a regular expression or a list of"
@@ -207,12 +198,8 @@ def _check_targets(
                 f"{file}: the field target_modules = {shown(named)} leaves out tensor {tensor}, and"
                 " so would PEFT: name it there"
             )
-    missing = (
-        [name for name in named if name.rsplit(".", 1)[-1] not in targets]
-        if isinstance(named, list)
-        else []
-    )
-    if missing:
+    names = named if isinstance(named, list) else []
+    if missing := [name for name in names if name.rsplit(".", 1)[-1] not in targets]:
         raise DataError(
             f"{file}: the field target_modules names {missing[0]!r}, of which {WEIGHTS_FILE} has no"
             " tensor: use the whole adapter"
@@ -243,9 +230,7 @@ def add_adapter(model: Transformer, path: str | os.PathLike) -> None:
         projection, _, half = name.split("_")
         fan_in, fan_out = lora.sizes(model.config, projection)
         shape = (config.rank, fan_in) if half == "a" else (fan_out, config.rank)
-        layers = [
-            _tensor_name(f"{projection}_proj", i, half) for i in range(model.config.num_layers)
-        ]
+        layers = [_tensor_name(name, layer) for layer in range(model.config.num_layers)]
         expected |= set(layers)
         for tensor in layers:
             found = weights.shape(tensor) if tensor in weights.names() else "none"
@@ -280,13 +265,13 @@ def _open(folder: Path) -> SafetensorsSource:
     return SafetensorsSource(folder, WEIGHTS_FILE)
 
 
-def _parsed(name: str, folder: Path) -> tuple[int, str, str]:
-    """Returns the (layer, projection, half) of a tensor."""
+def _projection(name: str, folder: Path) -> str:
+    """Returns the projection of a tensor."""
     found = _TENSOR.fullmatch(name)
-    if found is None or found.group(2) not in lora.TARGETS:
+    if found is None or found[1] not in lora.TARGETS:
         known = ", ".join(lora.TARGETS)
         raise DataError(
             f"{folder / WEIGHTS_FILE}: expected the A and B of projections, got tensor {name}: use"
             f" an adapter on some of {known} alone"
         )
-    return int(found.group(1)), found.group(2), found.group(3).lower()
+    return found[1]

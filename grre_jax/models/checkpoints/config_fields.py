@@ -39,22 +39,15 @@ DEFAULTS = {
         "tie_word_embeddings": True,
     },
 }
-REQUIRED = (
-    "vocab_size",
-    "hidden_size",
-    "intermediate_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-)
+_SIZES = ("vocab_size", "hidden_size", "intermediate_size", "num_attention_heads")
+REQUIRED = (*_SIZES, "num_hidden_layers")
 
 _SIZE = integer(1)
 # Domains of the fields that determine a model: of all families, then of each.
 READ = {
     "architectures": list_of(TEXT, "a list of names") | NULL,
     "model_type": TEXT,
-    **dict.fromkeys(
-        ("vocab_size", "hidden_size", "intermediate_size", "num_attention_heads", "head_dim"), _SIZE
-    ),
+    **dict.fromkeys((*_SIZES, "head_dim"), _SIZE),
     **dict.fromkeys(("num_key_value_heads", "max_position_embeddings"), _SIZE),
     "num_hidden_layers": integer(1, 10_000),
     "rms_norm_eps": number(above=0),

@@ -22,16 +22,9 @@ from grre_jax.models.transformer import Transformer
 from grre_jax.parallel import processes
 
 TOKENIZER_FILES = (
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.json",
-    "merges.txt",
-    "tokenizer.model",
-    "chat_template.jinja",
-    "chat_template.json",
-)
+    "tokenizer.json tokenizer_config.json special_tokens_map.json added_tokens.json vocab.json"
+    " merges.txt tokenizer.model chat_template.jinja chat_template.json"
+).split()
 MAX_FILE_BYTES = 5 << 30
 
 
@@ -67,16 +60,11 @@ def save(
     """
     model = merged(model)
     values, failure = streaming.stored_tensors(model.config, parameters(model)), None
+    options = {"tokenizer_from": tokenizer_from, "max_file_bytes": max_file_bytes}
     if processes.is_first():
         try:
             with new_folder(path) as temporary:
-                write(
-                    model,
-                    temporary,
-                    tokenizer_from=tokenizer_from,
-                    max_file_bytes=max_file_bytes,
-                    stored=values,
-                )
+                write(model, temporary, stored=values, **options)
         except Exception as error:
             failure = error
     for _ in values if processes.many() else ():
@@ -119,16 +107,15 @@ def write(
     order = streaming.order(model.config, {name: array.shape for name, array in arrays.items()})
     tensors = [
         Tensor(name, shape, arrays[parameter].dtype)
-        for parameter, _, stored in order
-        for name, shape in stored.items()
+        for parameter, _, pieces in order
+        for name, shape in pieces.items()
     ]
     if stored is None:
         stored = streaming.stored_tensors(model.config, arrays)
     write_files(folder, tensors, stored, max_file_bytes)
-    (folder / "config.json").write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
-    (folder / "generation_config.json").write_text(
-        json.dumps(generation, indent=2) + "\n", encoding="utf-8"
-    )
+    for name, content in (("config", values), ("generation_config", generation)):
+        text = json.dumps(content, indent=2) + "\n"
+        (folder / f"{name}.json").write_text(text, encoding="utf-8")
 
 
 def _copy_tokenizer(source: Path, folder: Path) -> dict[str, Any]:

@@ -82,8 +82,7 @@ def _family(values: dict[str, Any], where: Path) -> str:
         DataError: one of the two fields is malformed or not supported, or they contradict.
     """
     fields = ("architectures", "model_type")
-    read = {name: values[name] for name in fields if name in values}
-    check(read, config_fields.READ, where)
+    check({name: values[name] for name in fields if name in values}, config_fields.READ, where)
     supported = ", ".join(ARCHITECTURES)
     named, kind = values.get("architectures") or [], values.get("model_type")
     if named and (len(named) > 1 or named[0] not in ARCHITECTURES):
@@ -124,9 +123,8 @@ def _sliding(values: dict[str, Any], family: str, where: Path) -> tuple[int, tup
     elif family == "gemma3":
         slides = tuple(bool((i + 1) % values["sliding_window_pattern"]) for i in range(count))
     else:
-        slides = tuple(
-            window is not None and i >= values["max_window_layers"] for i in range(count)
-        )
+        first = values["max_window_layers"] if window is not None else count
+        slides = tuple(i >= first for i in range(count))
     if any(slides) and not window:
         hint = "" if family == "gemma3" else " and use_sliding_window to true"
         raise DataError(
@@ -209,9 +207,7 @@ def config_from_dict(
     """
     family = _family(values, where)
     _check_fields(values, family, where)
-    stored = values
-    defaults: dict[str, Any] = config_fields.DEFAULTS[family]
-    values = defaults | values
+    stored, values = values, config_fields.DEFAULTS[family] | values
     heads, kv_heads, head_dim = _head_sizes(values, where)
     window, slides = _sliding(values, family, where)
     theta, scaling, local_theta = rope_fields.read(stored, layered=family == "gemma3", where=where)
@@ -245,20 +241,11 @@ def config_from_dict(
         raise DataError(f"{where}: {error}") from error
 
 
-# Options of the architectures for which `_FIXED` has no value.
-_PLAIN = {
-    "qk_norm": False,
-    "activation": "silu",
-    "unit_offset_norms": False,
-    "post_norms": False,
-    "scale_embeddings": False,
-}
-
-
 def _check_expressible(config: ModelConfig, architecture: str) -> None:
     """Raises UsageError for the first option that the architecture does not have."""
     family, out = config.family, config.attention_out_bias
-    wanted: dict[str, Any] = {**_PLAIN, **_FIXED[family], "attention_softcap": 0.0}
+    plain = {name: getattr(ModelConfig, name) for name in _FIXED["gemma3"]}
+    wanted: dict[str, Any] = {**plain, **_FIXED[family], "attention_softcap": 0.0}
     wanted |= (
         {"qkv_bias": True, "attention_out_bias": False} if family == "qwen2" else {"qkv_bias": out}
     )

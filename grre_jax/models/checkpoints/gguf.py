@@ -53,13 +53,11 @@ _LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_positions"
 _SIZE = integer(1)
 _FIELDS = {
     **dict.fromkeys(
-        ("vocab_size", "context_length", "embedding_length", "feed_forward_length"), _SIZE
+        "vocab_size context_length embedding_length feed_forward_length attention.head_count"
+        " attention.head_count_kv attention.key_length attention.value_length".split(),
+        _SIZE,
     ),
     "block_count": integer(1, 10_000),
-    **{
-        f"attention.{name}": _SIZE
-        for name in ("head_count", "head_count_kv", "key_length", "value_length")
-    },
     "attention.layer_norm_rms_epsilon": number(above=0),
     "attention.causal": off(True),
     "rope.dimension_count": _SIZE,
@@ -170,10 +168,8 @@ class GGUFFile:
         """Shape of the model."""
         family = self._check_metadata()
         prefix, names = f"{family}.", self._tensors
-        hidden, heads = (
-            self._required(f"{prefix}{name}")
-            for name in ("embedding_length", "attention.head_count")
-        )
+        hidden = self._required(f"{prefix}embedding_length")
+        heads = self._required(f"{prefix}attention.head_count")
         head_dim = self.field(f"{prefix}attention.key_length", hidden // heads)
         for name in (f"{prefix}attention.value_length", f"{prefix}rope.dimension_count"):
             if self.field(name, head_dim) != head_dim:
@@ -247,9 +243,8 @@ class GGUFFile:
         if (divisors == 1).all():
             return None
         scaling = RopeScaling("llama3", _shortest(divisors.max()), **_LLAMA3)
-        expected = np.asarray(
-            rope_frequencies(head_dim, theta) / rope_frequencies(head_dim, theta, scaling)
-        )
+        scaled = rope_frequencies(head_dim, theta, scaling)
+        expected = np.asarray(rope_frequencies(head_dim, theta) / scaled)
         if divisors.shape != expected.shape or not np.allclose(divisors, expected, rtol=1e-3):
             raise DataError(
                 f"{self.path}: tensor {_ROPE_FREQS} is not Llama 3's scaling of the rotary"
@@ -390,15 +385,11 @@ def byte_level_bpe(tokens: list[str], types: list[int], merges: list[str]) -> An
     from tokenizers import decoders, models, pre_tokenizers
 
     pairs = [(left, right) for left, right in (merge.split(" ") for merge in merges)]
-    tokenizer = tokenizers.Tokenizer(
-        models.BPE(vocab={token: i for i, token in enumerate(tokens)}, merges=pairs)
-    )
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Digits(individual_digits=True),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True),
-        ]
-    )
+    vocabulary = {token: i for i, token in enumerate(tokens)}
+    tokenizer = tokenizers.Tokenizer(models.BPE(vocab=vocabulary, merges=pairs))
+    digits = pre_tokenizers.Digits(individual_digits=True)
+    words = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([digits, words])
     tokenizer.decoder = decoders.ByteLevel()
     added = [
         tokenizers.AddedToken(token, normalized=False, special=kind == _CONTROL)

@@ -155,12 +155,9 @@ def locate(path: Path) -> tuple[Path, Path | None]:
         )
     if ADAPTER_CONFIG in found:
         # transformers would load the base that the adapter names, and add the adapter to it.
-        remedy = (
-            "give a folder with the base model alone, and the adapter in a separate one as"
-            " --model.adapter"
-        )
         raise DataError(
-            f"{path} contains {ADAPTER_CONFIG}, so it is an adapter, not a model: {remedy}"
+            f"{path} contains {ADAPTER_CONFIG}, so it is an adapter, not a model: give a folder"
+            " with the base model alone, and the adapter in a separate one as --model.adapter"
         )
     if "config.json" in found:
         return path, None
@@ -199,15 +196,14 @@ def _check(
             f"{folder}: tensor {missing[0]}{others} is missing from the weights, the configuration"
             f" requires it: {_REMEDY}"
         )
-    for tensor in sorted(expected):
-        if source.shape(tensor) != expected[tensor]:
-            shapes_differ = (
-                f"has shape {source.shape(tensor)}, the configuration requires {expected[tensor]}"
+    for tensor, shape in sorted(expected.items()):
+        if source.shape(tensor) != shape:
+            raise DataError(
+                f"{source.file(tensor)}: tensor {tensor} has shape {source.shape(tensor)}, the"
+                f" configuration requires {shape}: {_REMEDY}"
             )
-            raise DataError(f"{source.file(tensor)}: tensor {tensor} {shapes_differ}: {_REMEDY}")
-    extra = sorted(
-        name for name in present - expected.keys() if not families.IGNORED.fullmatch(name)
-    )
+    unknown = sorted(present - expected.keys())
+    extra = [name for name in unknown if not families.IGNORED.fullmatch(name)]
     if config.tie_embeddings and families.TOP_NAMES["head"] in extra:
         # A tied checkpoint may store the head too, if it is the embedding.
         head, embed = families.TOP_NAMES["head"], families.TOP_NAMES["embed"]
@@ -217,11 +213,10 @@ def _check(
         extra.remove(head)
     if extra:
         others = f" (and {len(extra) - 1} more)" if len(extra) > 1 else ""
-        unexpected = (
-            f"tensor {extra[0]}{others} is unexpected, the configuration describes a model"
-            " without it"
+        raise DataError(
+            f"{source.file(extra[0])}: tensor {extra[0]}{others} is unexpected, the configuration"
+            f" describes a model without it: {_REMEDY}"
         )
-        raise DataError(f"{source.file(extra[0])}: {unexpected}: {_REMEDY}")
 
 
 def _equal(source: streaming.TensorSource, one: str, other: str) -> bool:
@@ -230,9 +225,8 @@ def _equal(source: streaming.TensorSource, one: str, other: str) -> bool:
         return False
     count, width = source.shape(one)
     rows = max(1, COMPARED_BYTES // (4 * width))
-    parts = [
-        (slice(start, min(start + rows, count)), slice(None)) for start in range(0, count, rows)
-    ]
+    starts = range(0, count, rows)
+    parts = [(slice(start, min(start + rows, count)), slice(None)) for start in starts]
     return all(np.array_equal(source.read(one, part), source.read(other, part)) for part in parts)
 
 

@@ -178,13 +178,12 @@ def write(config: ModelConfig, *, layered: bool) -> dict[str, Any]:
     scaling: dict[str, Any] = {}
     if config.rope_scaling is not None:
         s = config.rope_scaling
-        scaling = {"rope_type": s.kind, "factor": s.factor}
+        scaling = {
+            "rope_type": s.kind,
+            **{n: getattr(s, n) for n in _OF_KIND[s.kind] if n != ORIGINAL},
+        }
         if s.kind == "llama3":
-            scaling |= {
-                "low_freq_factor": s.low_freq_factor,
-                "high_freq_factor": s.high_freq_factor,
-            }
-            scaling["original_max_position_embeddings"] = s.original_positions
+            scaling[ORIGINAL] = s.original_positions
     old = {"rope_theta": config.rope_theta} | ({"rope_scaling": scaling} if scaling else {})
     full = {"rope_type": "default", "rope_theta": config.rope_theta} | scaling
     if not layered:

@@ -131,16 +131,16 @@ def _weight_map(index: Path) -> dict[str, str]:
 def _weight_files(folder: Path) -> list[str]:
     """Returns the single file, else all safetensors files."""
     found = sorted(path.name for path in folder.iterdir())
-    single = [name for name in found if name == SINGLE_FILE] or [
-        name for name in found if name.endswith(".safetensors")
-    ]
-    if not single:
+    if SINGLE_FILE in found:
+        return [SINGLE_FILE]
+    files = [name for name in found if name.endswith(".safetensors")]
+    if not files:
         pickled = [name for name in found if name.endswith((".bin", ".pth"))]
         reason = f"its weights are pickled ({pickled[0]})" if pickled else "it contains no weights"
         raise DataError(
             f"{folder}: {reason}: put the checkpoint's .safetensors files into the folder"
         )
-    return single
+    return files
 
 
 @dataclasses.dataclass(frozen=True)
@@ -195,11 +195,8 @@ def _write_file(path: Path, tensors: list[Tensor], values: Iterator[np.ndarray])
     end = 0
     for tensor in tensors:
         start, end = end, end + tensor.nbytes
-        header[tensor.name] = {
-            "dtype": _DTYPES[tensor.dtype],
-            "shape": tensor.shape,
-            "data_offsets": [start, end],
-        }
+        of = {"dtype": _DTYPES[tensor.dtype], "shape": tensor.shape}
+        header[tensor.name] = of | {"data_offsets": [start, end]}
     encoded = json.dumps(header).encode()
     encoded += b" " * (-(8 + len(encoded)) % _ALIGNMENT)
     with open(path, "wb") as handle:

@@ -8,7 +8,7 @@ has all layers in memory. Export takes the same way back.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -54,13 +54,8 @@ def tensors_of(
     parameter, layered = _split_name(name)
     pieces = layout.stored_shapes(config, parameter, shape[1:] if layered else shape)
     layers = range(config.num_layers) if layered else [None]
-    return [
-        {
-            families.tensor_name(p, i, post_norms=config.post_norms): stored
-            for p, stored in pieces.items()
-        }
-        for i in layers
-    ]
+    named = partial(families.tensor_name, post_norms=config.post_norms)
+    return [{named(p, i): stored for p, stored in pieces.items()} for i in layers]
 
 
 def _split_name(name: str) -> tuple[str, bool]:
@@ -121,18 +116,13 @@ def _not_finite(
     """Returns the message that names the first tensor that is not finite, as stored or as cast."""
     for tensor in (tensor for layer in tensors_of(config, name, shape) for tensor in layer):
         stored = source.read(tensor, (slice(None),) * len(source.shape(tensor)))
+        found = f"{source.file(tensor)}: tensor {tensor} contains values"
         if not np.isfinite(stored).all():
-            return (
-                f"{source.file(tensor)}: tensor {tensor} contains values that are not finite: copy"
-                " or download the file again"
-            )
+            return f"{found} that are not finite: copy or download the file again"
         with np.errstate(over="ignore"):
             fits = np.isfinite(stored.astype(dtype)).all()
         if not fits:
-            return (
-                f"{source.file(tensor)}: tensor {tensor} contains values beyond"
-                f" {jnp.dtype(dtype).name}: load the model in float32"
-            )
+            return f"{found} beyond {jnp.dtype(dtype).name}: load the model in float32"
     return f"parameter {name} contains values that are not finite: load the model again"
 
 

@@ -52,11 +52,8 @@ class Topology:
         """Returns the coordinates of a mesh's devices, in the order in which a program compiled
         for the mesh numbers them.
         """
-        return Torus(
-            self.chip,
-            self.sizes,
-            tuple(tuple(device.coords[: len(self.sizes)]) for device in mesh.devices.flat),
-        )
+        places = (tuple(device.coords[: len(self.sizes)]) for device in mesh.devices.flat)
+        return Torus(self.chip, self.sizes, tuple(places))
 
 
 def parse_name(name: str) -> tuple[Chip, tuple[int, ...]]:
@@ -101,11 +98,7 @@ def topology(name: str) -> Topology:
     from jax.experimental import topologies
 
     options: dict[str, Any] = {"chip_config_name": "megacore"} if kind.name == "v4" else {}
-    bounds = (
-        [*(min(2, size) for size in sizes), 1, 1][:3]
-        if len(sizes) == 2
-        else [*(min(2, size) for size in sizes[:2]), 1]
-    )
+    bounds = [*(min(2, size) for size in sizes[:2]), 1]
     if math.prod(bounds) < 4:
         options["chips_per_host_bounds"] = bounds
     try:
@@ -113,13 +106,10 @@ def topology(name: str) -> Topology:
             platform="tpu", topology_name=name, **options
         ).devices
     except jax.errors.JaxRuntimeError as error:
+        reason = str(error).splitlines()[0]
+        message = f"--topology {name} is no slice that the TPU compiler knows: {reason}"
         if "INVALID_ARGUMENT" not in str(error):
-            raise UsageError(
-                f"the TPU compiler cannot be started ({str(error).splitlines()[0]}): install it"
-                " anew, pip install 'grre-jax[tpu]'"
-            ) from error
-        raise UsageError(
-            f"--topology {name} is no slice that the TPU compiler knows:"
-            f" {str(error).splitlines()[0]}"
-        ) from error
+            remedy = "install it anew, pip install 'grre-jax[tpu]'"
+            message = f"the TPU compiler cannot be started ({reason}): {remedy}"
+        raise UsageError(message) from error
     return Topology(name, kind, sizes, list(devices))

@@ -53,14 +53,11 @@ class Cost:
             for key, value in getattr(other, name).items():
                 mine[key] += times * value
         for kind, entry in other.collectives.items():
-            self._count(kind, *(times * x for x in entry))
+            self.collective(kind, *(times * x for x in entry))
         self.problems |= other.problems
 
-    def collective(self, kind: str, size: float, seconds: float) -> None:
-        """Counts one collective."""
-        self._count(kind, 1, size, seconds)
-
-    def _count(self, kind: str, count: int, size: float, seconds: float) -> None:
+    def collective(self, kind: str, count: int, size: float, seconds: float) -> None:
+        """Counts collectives of a kind."""
         old = self.collectives.get(kind, (0, 0.0, 0.0))
         self.collectives[kind] = (old[0] + count, old[1] + size, old[2] + seconds)
 

@@ -46,38 +46,18 @@ def _convolution(instruction: Instruction, left: Shape, kernel: Shape) -> float:
         match = re.search(rf"\b{name}=(\S+)", window)
         return match.group(1).split("x") if match else [default] * spatial
 
-    stride, pad, size = numbers("stride", "1"), numbers("pad", "0_0"), numbers("size", "1")
-    left_dilation, kernel_dilation = numbers("lhs_dilate", "1"), numbers("rhs_dilate", "1")
+    names = {"size": "1", "stride": "1", "pad": "0_0", "lhs_dilate": "1", "rhs_dilate": "1"}
+    windows = zip(*(numbers(*item) for item in names.items()), strict=True)
     pairs = 1
-    for i in range(spatial):
-        pairs *= _valid_pairs(
-            left.dims[at_left.index(str(i))],
-            instruction.shape.dims[at_out.index(str(i))],
-            int(size[i]),
-            int(stride[i]),
-            int(pad[i].split("_")[0]),
-            int(left_dilation[i]),
-            int(kernel_dilation[i]),
-        )
+    for i, numerals in enumerate(windows):
+        sizes = left.dims[at_left.index(str(i))], instruction.shape.dims[at_out.index(str(i))]
+        pairs *= _valid_pairs(*sizes, *(int(numeral.split("_")[0]) for numeral in numerals))
     out = instruction.shape.dims
-    return (
-        2.0
-        * out[at_out.index("b")]
-        * out[at_out.index("f")]
-        * kernel.dims[at_kernel.index("i")]
-        * pairs
-    )
+    sizes = out[at_out.index("b")], out[at_out.index("f")], kernel.dims[at_kernel.index("i")]
+    return 2.0 * math.prod(sizes) * pairs
 
 
-def _valid_pairs(
-    length: int,
-    out: int,
-    size: int,
-    stride: int,
-    low: int,
-    left_dilation: int,
-    kernel_dilation: int,
-) -> int:
+def _valid_pairs(length, out, size, stride, low, left_dilation, kernel_dilation) -> int:
     """Pairs of an output position and a window position that meet an element of the input, along
     one spatial dimension.
     """
@@ -89,14 +69,8 @@ def _valid_pairs(
         first = max(0, math.ceil(-shift / stride))
         last = min(out - 1, (reach - shift) // stride)
         step = left_dilation // math.gcd(stride, left_dilation)
-        count += next(
-            (
-                1 + (last - o) // step
-                for o in range(first, min(first + step, last + 1))
-                if (o * stride + shift) % left_dilation == 0
-            ),
-            0,
-        )
+        met = (o for o in range(first, first + step) if (o * stride + shift) % left_dilation == 0)
+        count += len(range(next(met, last + 1), last + 1, step))
     return count
 
 

@@ -16,29 +16,17 @@ from functools import cached_property
 import numpy as np
 
 # Bits of an element.
-BITS = {"pred": 8, "token": 0, "opaque": 0} | {
-    f"{kind}{bits}": bits
-    for kind, sizes in {
-        "s": (2, 4, 8, 16, 32, 64),
-        "u": (2, 4, 8, 16, 32, 64),
-        "f": (16, 32, 64),
-    }.items()
-    for bits in sizes
+BITS = {f"{kind}{bits}": bits for kind in "su" for bits in (2, 4, 8, 16, 32, 64)}
+_OTHERS = {
+    0: "token opaque",
+    4: "f4e2m1fn",
+    8: "pred f8e5m2 f8e4m3 f8e4m3fn f8e4m3b11fnuz f8e3m4 f8e5m2fnuz f8e4m3fnuz f8e8m0fnu",
+    16: "f16 bf16",
+    32: "f32",
+    64: "f64 c64",
+    128: "c128",
 }
-BITS |= {"bf16": 16, "c64": 64, "c128": 128, "f4e2m1fn": 4}
-BITS |= {
-    name: 8
-    for name in (
-        "f8e5m2",
-        "f8e4m3",
-        "f8e4m3fn",
-        "f8e4m3b11fnuz",
-        "f8e3m4",
-        "f8e5m2fnuz",
-        "f8e4m3fnuz",
-        "f8e8m0fnu",
-    )
-}
+BITS |= {name: bits for bits, names in _OTHERS.items() for name in names.split()}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,11 +60,8 @@ class Shape:
         """Bytes in memory, the padding of the tiles included; of a tuple, the sum."""
         if self.parts is not None:
             return sum(part.bytes for part in self.parts)
-        sizes = (
-            [self.dims[i] for i in self.order]
-            if len(self.order) == len(self.dims)
-            else list(reversed(self.dims))
-        )
+        given = len(self.order) == len(self.dims)
+        sizes = [self.dims[i] for i in (self.order if given else reversed(range(len(self.dims))))]
         for i, tile in enumerate(reversed(self.tile)):
             if i < len(sizes):
                 sizes[i] = math.ceil(sizes[i] / tile) * tile
@@ -91,11 +76,9 @@ class Shape:
 
     def leaves(self) -> list[Shape]:
         """The arrays, in order."""
-        return (
-            [self]
-            if self.parts is None
-            else [leaf for part in self.parts for leaf in part.leaves()]
-        )
+        if self.parts is None:
+            return [self]
+        return [leaf for part in self.parts for leaf in part.leaves()]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -278,17 +261,13 @@ def replica_groups(instruction: Instruction, devices: int) -> list[list[int]]:
     rest = instruction.attributes[match.end() :] if match else "{}"
     if rest.startswith("{"):
         inner = rest[1 : _closing(rest, 0)]
-        groups = [
-            [int(i) for i in group.split(",")] for group in re.findall(r"\{([\d, ]+)\}", inner)
-        ]
+        found = re.findall(r"\{([\d, ]+)\}", inner)
+        groups = [[int(i) for i in group.split(",")] for group in found]
         return groups or [list(range(devices))]
     if rest.startswith("["):
         form = re.match(r"\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?", rest)
-        return (
-            _iota(form.group(2), form.group(3))
-            .reshape([int(d) for d in form.group(1).split(",")])
-            .tolist()
-        )
+        sizes = [int(d) for d in form.group(1).split(",")]
+        return _iota(form.group(2), form.group(3)).reshape(sizes).tolist()
     return _mesh_groups(rest)
 
 
@@ -303,23 +282,16 @@ def _mesh_groups(text: str) -> list[list[int]]:
     a part (before, size) of one.
     """
     end = _closing(text, 4)
-    names, sizes = zip(
-        *((n, int(s)) for n, s in re.findall(r"'([^']+)'=(\d+)", text[4:end])), strict=True
-    )
+    sizes = {n: int(s) for n, s in re.findall(r"'([^']+)'=(\d+)", text[4:end])}
     rest = text[end + 1 :]
     axes = rest[rest.index("{") :]
     axes = axes[: _closing(axes, 0)]
     order = re.match(r"[^{]*?\(\[([\d,]+)\](?:T\(([\d,]+)\))?\)", rest)
-    numbers = (
-        _iota(order.group(1), order.group(2)).reshape(-1) if order else np.arange(math.prod(sizes))
-    )
-    shape, chosen, parts = (
-        [],
-        [],
-        {n: (int(b), int(s)) for n, b, s in re.findall(r"'([^']+)':\((\d+)\)(\d+)", axes)},
-    )
+    numbers = _iota(*order.groups()) if order else np.arange(math.prod(sizes.values()))
+    found = re.findall(r"'([^']+)':\((\d+)\)(\d+)", axes)
+    shape, chosen, parts = [], [], {n: (int(b), int(s)) for n, b, s in found}
     whole = set(re.findall(r"'([^']+)'(?!:)", axes))
-    for name, size in zip(names, sizes, strict=True):
+    for name, size in sizes.items():
         before, inside = parts.get(name, (1, size))
         shape += [before, inside, size // before // inside]
         chosen += [False, name in whole or name in parts, False]

@@ -49,9 +49,8 @@ def _triangle(products: int, largest: int) -> Callable[[list[Shape], list[Shape]
             for s in operands
             if len(s.dims) >= 3 and s.dims[-2:] == (length, width) and s is not queries
         )
-        return products * 2.0 * math.prod(
-            batch
-        ) * length * length * width * share, moved + keys * max(0.0, (blocks + 1) / 2 - 1)
+        flops = products * 2.0 * math.prod(batch) * length * length * width * share
+        return flops, moved + keys * max(0.0, (blocks + 1) / 2 - 1)
 
     return cost
 
@@ -88,8 +87,5 @@ def kernel_cost(
         return 0.0, float(sum(shape.hbm_bytes for shape in operands + results))
     for pattern, cost in REGISTRY.items():
         if re.search(pattern, f"{name} {instruction.op_name} {instruction.name}"):
-            return cost(
-                [leaf for shape in operands for leaf in shape.leaves()],
-                [leaf for shape in results for leaf in shape.leaves()],
-            )
+            return cost(*(Shape(parts=tuple(shapes)).leaves() for shapes in (operands, results)))
     return None

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Collection
 
 from grre_jax.planner.program.hlo import Computation, Instruction
 
@@ -29,11 +30,9 @@ class Trips:
         match = re.search(r'known_trip_count":\{"n":"(\d+)"', loop.attributes)
         if match:
             return int(match.group(1))
-        body = self._computations[loop.called("body")]
+        body, condition = (self._computations[loop.called(name)] for name in ("body", "condition"))
         counts = []
-        for direction, element, limit in self._bounds(
-            self._computations[loop.called("condition")], computation, loop
-        ):
+        for direction, element, limit in self._bounds(condition, computation, loop):
             start, step = self._start(computation, loop, element), self._step(body, element)
             if None not in (start, step, limit) and step:
                 span = (limit - start) / step + (1 / abs(step) if direction in ("LE", "GE") else 0)
@@ -50,11 +49,7 @@ class Trips:
         for where, instruction, bindings in self._comparisons(condition):
             sides = [self._value(where, name, bindings) for name in instruction.operands]
             direction = instruction.attribute("direction")
-            if (
-                sides[0] is None
-                or sides[1] is None
-                or direction not in ("LT", "LE", "GT", "GE", "NE")
-            ):
+            if None in sides or direction not in ("LT", "LE", "GT", "GE", "NE"):
                 continue
             (kind, value), (other_kind, other) = sides
             if kind == "element" and other_kind == "element":
@@ -73,22 +68,21 @@ class Trips:
             if instruction.opcode == "compare":
                 yield condition, instruction, {}
             elif instruction.opcode == "fusion":
-                inner = self._computations[instruction.called("calls")]
-                bound = {
-                    p.name: self._value(condition, o, {})
-                    for p, o in zip(inner.parameters, instruction.operands, strict=True)
-                }
-                yield from (
-                    (inner, i, bound) for i in inner.instructions.values() if i.opcode == "compare"
-                )
+                inner, bound = self._inside(condition, instruction)
+                found = (i for i in inner.instructions.values() if i.opcode == "compare")
+                yield from ((inner, i, bound) for i in found)
+
+    def _inside(self, computation: Computation, fusion: Instruction) -> tuple[Computation, dict]:
+        """Returns a fusion's computation, and the values that its parameters are bound to."""
+        inner = self._computations[fusion.called("calls")]
+        pairs = zip(inner.parameters, fusion.operands, strict=True)
+        return inner, {p.name: self._value(computation, operand, {}) for p, operand in pairs}
 
     def _value(self, computation: Computation, name: str, bindings: dict) -> tuple[str, int] | None:
         """Returns the definition of a scalar: ("constant", its value), ("element", its index in
         the loop's tuple), or None.
         """
-        instruction = computation.instructions[name]
-        while instruction.opcode in _THROUGH:
-            instruction = computation.instructions[instruction.operands[0]]
+        instruction = _source(computation, name)
         if instruction.name in bindings:
             return bindings[instruction.name]
         if instruction.opcode == "constant" and re.fullmatch(r"-?\d+", instruction.literal.strip()):
@@ -102,9 +96,7 @@ class Trips:
 
     def _start(self, computation: Computation, loop: Instruction, element: int) -> int | None:
         """The number that an element of the loop's tuple starts as."""
-        source = computation.instructions[loop.operands[0]]
-        while source.opcode in ("copy", "opt-barrier"):
-            source = computation.instructions[source.operands[0]]
+        source = _source(computation, loop.operands[0], ("copy", "opt-barrier"))
         if source.opcode != "tuple":
             return None
         value = self._value(computation, source.operands[element], {})
@@ -115,25 +107,28 @@ class Trips:
         root = body.instructions[body.root]
         if root.opcode != "tuple":
             return None
-        name, computation, bindings = root.operands[element], body, {}
-        instruction = computation.instructions[name]
-        while instruction.opcode in _THROUGH:
-            instruction = computation.instructions[instruction.operands[0]]
-        index = 0
+        computation, bindings, index = body, {}, 0
+        instruction = _source(body, root.operands[element])
         if instruction.opcode == "get-tuple-element":
             index = int(instruction.attribute("index"))
-            instruction = computation.instructions[instruction.operands[0]]
+            instruction = body.instructions[instruction.operands[0]]
         if instruction.opcode == "fusion":
-            inner = self._computations[instruction.called("calls")]
-            bindings = {
-                p.name: self._value(computation, o, {})
-                for p, o in zip(inner.parameters, instruction.operands, strict=True)
-            }
-            computation, instruction = inner, inner.instructions[inner.root]
+            computation, bindings = self._inside(body, instruction)
+            instruction = computation.instructions[computation.root]
             if instruction.opcode == "tuple":
-                instruction = inner.instructions[instruction.operands[index]]
+                instruction = computation.instructions[instruction.operands[index]]
         if instruction.opcode not in ("add", "subtract"):
             return None
         sides = [self._value(computation, operand, bindings) for operand in instruction.operands]
         steps = [side[1] for side in sides if side and side[0] == "constant"]
         return (steps[0] if instruction.opcode == "add" else -steps[0]) if steps else None
+
+
+def _source(
+    computation: Computation, name: str, through: Collection[str] = _THROUGH
+) -> Instruction:
+    """Returns the instruction that a value comes from through those of some opcodes."""
+    instruction = computation.instructions[name]
+    while instruction.opcode in through:
+        instruction = computation.instructions[instruction.operands[0]]
+    return instruction

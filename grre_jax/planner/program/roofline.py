@@ -111,11 +111,8 @@ class _Schedule:
             self._loop(instruction)
         elif opcode == "conditional":
             branches = instruction.attribute("branch_computations")
-            names = (
-                branches.split(",")
-                if branches
-                else [instruction.called(f"{side}_computation") for side in ("true", "false")]
-            )
+            sides = ("true_computation", "false_computation")
+            names = branches.split(",") if branches else map(instruction.called, sides)
             idle = any(scope in instruction.op_name for scope in self.roofline.idle)
             parts = [self.roofline.computation(n.strip().lstrip("%")) for n in names]
             self._part((min if idle else max)(parts, key=lambda c: c.seconds))
@@ -211,7 +208,7 @@ class _Schedule:
         if known is None:
             self.cost.problems.add(
                 f"custom kernel {kernels.kernel_name(instruction)!r} has no known cost (add it to"
-                " grre_jax/parallel/kernels.py); counted as its memory alone"
+                " grre_jax/planner/program/kernels.py); counted as its memory alone"
             )
             known = (0.0, sum(s.hbm_bytes for s in operands) + instruction.shape.hbm_bytes)
         count, moved = known
@@ -253,16 +250,8 @@ class _Schedule:
         """
         name = "calls" if instruction.attribute("calls") else "to_apply"
         part = self.roofline.computation(instruction.called(name))
-        self.cost.add(
-            dataclasses.replace(
-                part,
-                seconds=0.0,
-                bound=Counter(),
-                where=Counter(),
-                phases=Counter(),
-                cycles=0.0,
-            )
-        )
+        timeless = {name: Counter() for name in ("bound", "where", "phases")}
+        self.cost.add(dataclasses.replace(part, seconds=0.0, cycles=0.0, **timeless))
         if part.collectives:
             self.links.pending[instruction.name] = part.link_seconds
         else:
@@ -322,21 +311,18 @@ class _Schedule:
     ) -> None:
         torus, size = self.roofline.torus, float(whole.bytes)
         if kind == "collective-permute":
-            pairs = re.findall(
-                r"\{(\d+),(\d+)\}", instruction.attribute("source_target_pairs") or ""
-            )
-            seconds = interconnect.permute_seconds(
-                size, [(int(a), int(b)) for a, b in pairs], torus
-            )
+            written = instruction.attribute("source_target_pairs") or ""
+            pairs = [(int(a), int(b)) for a, b in re.findall(r"\{(\d+),(\d+)\}", written)]
+            seconds = interconnect.permute_seconds(size, pairs, torus)
         elif kind in ("all-gather", "all-reduce", "reduce-scatter", "all-to-all"):
+            group = hlo.replica_groups(instruction, len(torus.coordinates))[0]
             if kind == "reduce-scatter" and instruction.opcode.startswith(kind):
-                size *= len(hlo.replica_groups(instruction, len(torus.coordinates))[0])
-            groups = hlo.replica_groups(instruction, len(torus.coordinates))
-            seconds = interconnect.seconds(kind, size, groups[0], torus)
+                size *= len(group)
+            seconds = interconnect.seconds(kind, size, group, torus)
         else:
             self.cost.problems.add(f"collective {kind} has no known cost; counted as nothing")
             seconds = 0.0
-        self.cost.collective(kind, size, seconds)
+        self.cost.collective(kind, 1, size, seconds)
         if asynchronous:
             self.links.pending[key or instruction.name] = seconds
         else:

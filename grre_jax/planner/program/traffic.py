@@ -73,28 +73,20 @@ class Traffic:
     def _use(self, computation: Computation, name: str, user: Instruction) -> float:
         """Elements of a value that one of its users reads."""
         whole = computation.instructions[name].shape.elements
-        first = user.operands[0] == name
+        first = user.operands[0] == name and name not in user.operands[1:]
         if user.opcode in ("tuple", "get-tuple-element") or (
             user.opcode == "bitcast" and user.name == computation.root
         ):
             return 0.0  # handed on as it is
         if user.opcode in _ELEMENTWISE_VIEWS:
             inner = self._elements(computation, user.name)
-            return (
-                whole
-                if user.name == computation.root and user.opcode != "bitcast"
-                else min(whole, inner)
-            )
-        if (
-            user.opcode in ("slice", "dynamic-slice", "gather")
-            and first
-            and name not in user.operands[1:]
-        ):
+            copied = user.name == computation.root and user.opcode != "bitcast"
+            return whole if copied else min(whole, inner)
+        if first and user.opcode in ("slice", "dynamic-slice", "gather"):
             return user.shape.elements
-        if user.opcode == "dynamic-update-slice" and first and name not in user.operands[1:]:
-            return self._elements(
-                computation, user.name
-            )  # none, if the updated array is only handed on
+        if first and user.opcode == "dynamic-update-slice":
+            # None, if the updated array is only handed on.
+            return self._elements(computation, user.name)
         if user.opcode == "fusion":
             inner = self._computations[user.called("calls")]
             places = [
@@ -102,9 +94,8 @@ class Traffic:
                 for at, parameter in zip(user.operands, inner.parameters, strict=True)
                 if at == name
             ]
-            return sum(self._elements(inner, place) for place in places) + self._handed_on(
-                computation, user, inner, places
-            )
+            read = sum(self._elements(inner, place) for place in places)
+            return read + self._handed_on(computation, user, inner, places)
         if (
             user.opcode in ("all-gather", "custom-call")
             and "AsyncCollective" in user.attributes + computation.instructions[name].attributes
@@ -133,22 +124,14 @@ class Traffic:
         """Bytes that a fusion writes; `shape` is the fusion's own result, which says where it
         lies.
         """
-        names = _results(computation)
-        parts = (
-            shape.parts
-            if computation.instructions[computation.root].opcode == "tuple"
-            else (shape,)
-        )
-        return sum(
-            self._result(computation, name, part) for name, part in zip(names, parts, strict=True)
-        )
+        several = computation.instructions[computation.root].opcode == "tuple"
+        pairs = zip(_results(computation), shape.parts if several else (shape,), strict=True)
+        return sum(self._result(computation, name, part) for name, part in pairs)
 
     def _result(self, computation: Computation, name: str, shape: Shape) -> float:
         where, instruction = self._producer(computation, name)
-        if (
-            instruction.opcode in ("parameter", "all-gather")
-            or "AsyncCollective" in instruction.attributes
-        ):
+        begun = "AsyncCollective" in instruction.attributes
+        if begun or instruction.opcode in ("parameter", "all-gather"):
             return 0.0
         if instruction.opcode == "dynamic-update-slice" and shape.space == 0:
             return where.instructions[instruction.operands[1]].shape.bytes

@@ -11,8 +11,6 @@ over tensor, as the head's output is. No device ever holds another's columns of 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -55,22 +53,13 @@ class SamplingDistribution:
     @classmethod
     def of(cls, params: SamplingParams) -> SamplingDistribution:
         """Returns the distribution of the parameters, with every number as an array."""
-        parts = [
-            getattr(truncation, field.metadata["part"])(
-                (jnp.int32 if isinstance(field.default, int) else jnp.float32)(
-                    getattr(params, field.name)
-                )
-            )
-            for field in dataclasses.fields(SamplingParams)
-            if "part" in field.metadata
-        ]
+        parts = []
+        for field in dataclasses.fields(SamplingParams):
+            if "part" in field.metadata:
+                kind = jnp.int32 if isinstance(field.default, int) else jnp.float32
+                made = getattr(truncation, field.metadata["part"])
+                parts.append(made(kind(getattr(params, field.name))))
         return cls(parts[0], tuple(parts[1:]))
-
-    def scaled(
-        self, logits: Float[Array, "*shape"], top: Float[Array, "*shape"] | float = 0.0
-    ) -> Float[Array, "*shape"]:
-        """Returns (logits - top) / temperature in float32; see `Temperature.scaled`."""
-        return self.temperature.scaled(logits, top)
 
     def keep_threshold(
         self, scaled: Float[Array, "*batch vocab"], axis: str | None = None
@@ -78,7 +67,7 @@ class SamplingDistribution:
         """Returns [...] the least scaled logit of a kept token; -inf if nothing is cut.
 
         Args:
-            scaled: [..., vocab] result of `scaled`.
+            scaled: [..., vocab] result of `Temperature.scaled`.
             axis: mesh axis that the vocabulary is cut over, inside `jax.shard_map`; None if it is
                 whole.
         """
@@ -86,13 +75,6 @@ class SamplingDistribution:
         for part in self.truncations:
             threshold = part.threshold(scaled, threshold, axis)
         return threshold
-
-    def log_prob(self, logits: Float[Array, "*batch vocab"]) -> Float[Array, "*batch vocab"]:
-        """Returns [..., vocab] the log-prob of every token; -inf for tokens that were cut."""
-        flat = logits.reshape(-1, logits.shape[-1])
-        return _on_mesh(SamplingDistribution._log_prob, flat, (), keeps_vocab=True)(
-            self, flat
-        ).reshape(logits.shape)
 
     def sample(
         self, uniforms: Float[Array, "rows 2"], logits: Float[Array, "rows vocab"]
@@ -114,54 +96,49 @@ class SamplingDistribution:
             vocabulary: what importance ratios use) and "policy" (the plain policy, temperature 1).
             Greedy decoding has no meaningful ratio: its "sampling" and "behavior" are 0.
         """
-        return _on_mesh(SamplingDistribution._sample, logits, (uniforms,), keeps_vocab=False)(
-            self, logits, uniforms
-        )
+        mesh = meshes.current()
+        if mesh is None:
+            return self._sample(logits, uniforms, None)
+        # Rows or a vocabulary that the mesh's axes do not divide stay whole, as the head does.
+        cut = meshes.spec(logits.shape, (meshes.ROWS, "tensor"), mesh)
+        axis, rows = cut[1] if mesh.shape["tensor"] > 1 else None, P(cut[0])
 
-    def _log_prob(self, axis, logits):
-        blocks, top = (
-            vocabulary.Blocks.of(logits, axis),
-            vocabulary.largest(logits, axis).astype(jnp.float32)[:, None],
-        )
-        scaled = self.scaled(logits, top)
-        shifted = jnp.where(scaled >= self.keep_threshold(scaled, axis)[:, None], scaled, -jnp.inf)
-        columns = vocabulary.first_column(scaled, axis) + jnp.arange(scaled.shape[-1])
-        first = -vocabulary.largest(jnp.where(scaled == 0.0, -columns, -blocks.vocab), axis)
-        greedy = jnp.where(columns == first[:, None], 0.0, -jnp.inf)
-        normaliser = jnp.log(blocks.masses(jnp.exp(shifted)).sum(axis=-1, keepdims=True))
-        return jnp.where(self.temperature.greedy, greedy, shifted - normaliser)
+        def local(distribution, logits, uniforms):
+            return distribution._sample(logits, uniforms, axis)
 
-    def _sample(self, axis, logits, uniforms):
+        specs = (P(), cut, rows)
+        run = jax.shard_map(local, mesh=mesh, in_specs=specs, out_specs=rows, check_vma=False)
+        return run(self, logits, uniforms)
+
+    def _sample(self, logits, uniforms, axis):
+        """Draws and scores on each device's own part; `axis` is that of the vocabulary, or None."""
         blocks, greedy = vocabulary.Blocks.of(logits, axis), self.temperature.greedy
         top = vocabulary.largest(logits, axis).astype(jnp.float32)
-        masses = blocks.masses(jnp.exp(self.scaled(logits, top[:, None])))
+        masses = blocks.masses(jnp.exp(self.temperature.scaled(logits, top[:, None])))
         total = masses.sum(axis=-1)
 
         def cut():
-            scaled = self.scaled(logits, top[:, None])
+            scaled = self.temperature.scaled(logits, top[:, None])
             # Greedy decoding keeps only the tokens at the top; a uniform of 0 draws the first.
             threshold = jax.lax.cond(
                 greedy,
                 lambda: vocabulary.largest(scaled, axis),
                 lambda: self.keep_threshold(scaled, axis),
             )
-            return threshold, blocks.masses(
-                jnp.where(scaled >= threshold[:, None], jnp.exp(scaled), 0.0)
-            )
+            weights = jnp.where(scaled >= threshold[:, None], jnp.exp(scaled), 0.0)
+            return threshold, blocks.masses(weights)
 
         active = [part.active(blocks.vocab) for part in self.truncations]
         everything = jnp.full_like(top, -jnp.inf), masses
         with jax.named_scope(TRUNCATION):
-            threshold, kept_masses = jax.lax.cond(
-                jnp.stack([greedy, *active]).any(), cut, lambda: everything
-            )
+            cuts = jnp.stack([greedy, *active]).any()
+            threshold, kept_masses = jax.lax.cond(cuts, cut, lambda: everything)
         uniforms = jnp.where(greedy, 0.0, uniforms)
         block = invert(uniforms[:, 0], kept_masses)
         inside = blocks.take(logits, block)
-        scaled = self.scaled(inside, top[:, None])
-        within = invert(
-            uniforms[:, 1], jnp.where(scaled >= threshold[:, None], jnp.exp(scaled), 0.0)
-        )
+        scaled = self.temperature.scaled(inside, top[:, None])
+        weights = jnp.where(scaled >= threshold[:, None], jnp.exp(scaled), 0.0)
+        within = invert(uniforms[:, 1], weights)
 
         def chosen(x):
             return jnp.take_along_axis(x, within[:, None], axis=-1)[:, 0]
@@ -170,54 +147,15 @@ class SamplingDistribution:
         behavior, sampling = score - jnp.log(total), score - jnp.log(kept_masses.sum(axis=-1))
 
         def plain():
-            return (
-                chosen(inside)
-                - top
-                - jnp.log(
-                    blocks.masses(jnp.exp(logits.astype(jnp.float32) - top[:, None])).sum(axis=-1)
-                )
-            )
+            masses = blocks.masses(jnp.exp(logits.astype(jnp.float32) - top[:, None]))
+            return chosen(inside) - top - jnp.log(masses.sum(axis=-1))
 
         with jax.named_scope(PLAIN_SCORE):
-            policy = jax.lax.cond(
-                (jnp.asarray(self.temperature.value) == 1.0) | greedy, lambda: behavior, plain
-            )
+            same = (jnp.asarray(self.temperature.value) == 1.0) | greedy
+            policy = jax.lax.cond(same, lambda: behavior, plain)
         scores = {
             "sampling": jnp.where(greedy, 0.0, sampling),
             "behavior": jnp.where(greedy, 0.0, behavior),
             "policy": policy,
         }
         return block * blocks.width + within, scores
-
-
-def _on_mesh(
-    run: Callable,
-    logits: Float[Array, "rows vocab"],
-    others: tuple[Array, ...],
-    *,
-    keeps_vocab: bool,
-) -> Callable:
-    """Returns `run(distribution, axis, logits, *others)` as a function of all but the axis, in
-    which each device of the current mesh works on its own part of the logits.
-
-    Args:
-        run: takes the mesh axis that the vocabulary is cut over, or None.
-        logits: only their shape matters: rows or a vocabulary that the mesh's axes do not divide
-            stay whole, as the head does.
-        others: arrays [rows, ...].
-        keeps_vocab: True if the result is [rows, vocab] rather than arrays [rows].
-    """
-    mesh = meshes.current()
-    if mesh is None:
-        return lambda distribution, *arrays: run(distribution, None, *arrays)
-    cut = meshes.spec(logits.shape, (meshes.ROWS, "tensor"), mesh)
-    axis = cut[1] if mesh.shape["tensor"] > 1 else None
-
-    def local(distribution: SamplingDistribution, *arrays: Array) -> Any:
-        return run(distribution, axis, *arrays)
-
-    rows = P(cut[0])
-    specs = (P(), cut, *(rows for _ in others))
-    return jax.shard_map(
-        local, mesh=mesh, in_specs=specs, out_specs=cut if keeps_vocab else rows, check_vma=False
-    )

@@ -109,9 +109,8 @@ class TopK:
             return vocabulary.total(jnp.where(scaled > x[..., None], 1.0, 0.0), axis)
 
         def cut():
-            return _least_with_less_above(
-                above, jnp.asarray(self.k, jnp.float32), floor, vocabulary.largest(scaled, axis)
-            )
+            target, top = jnp.asarray(self.k, jnp.float32), vocabulary.largest(scaled, axis)
+            return _least_with_less_above(above, target, floor, top)
 
         floor = jnp.broadcast_to(jnp.float32(floor), scaled.shape[:-1])
         return jax.lax.cond(self.active(vocabulary.size(scaled, axis)), cut, lambda: floor)
@@ -143,9 +142,8 @@ class TopP:
             def above(x):
                 return vocabulary.total(jnp.where(scaled > x[..., None], weights, 0.0), axis)
 
-            return _least_with_less_above(
-                above, jnp.float32(self.p) * vocabulary.total(weights, axis), floor, top
-            )
+            target = jnp.float32(self.p) * vocabulary.total(weights, axis)
+            return _least_with_less_above(above, target, floor, top)
 
         floor = jnp.broadcast_to(jnp.float32(floor), scaled.shape[:-1])
         return jax.lax.cond(self.active(scaled.shape[-1]), cut, lambda: floor)
@@ -209,9 +207,8 @@ def _least_with_less_above(
         middle = low + (high - low) // 2
         less = above(_float(middle)) < target
         # Once low and high are neighbours the middle is low itself, which is known to be below x.
-        return jnp.where(less & (middle > low), low, middle), jnp.where(
-            less & (middle > low), middle, high
-        )
+        lower = less & (middle > low)
+        return jnp.where(lower, low, middle), jnp.where(lower, middle, high)
 
     bounds = _ordered(floor) - 1, jnp.maximum(_ordered(top), _ordered(floor))
     return _float(jax.lax.fori_loop(0, 32, halve, bounds)[1])

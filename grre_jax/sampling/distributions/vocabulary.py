@@ -110,20 +110,16 @@ class Blocks:
         pieces = weights.reshape(-1, columns // piece, piece).sum(axis=-1)
         first, each = first_column(weights, self.axis), self.width // piece
         touched = -(-(columns + (0 if self.axis is None else self.width - piece)) // self.width)
-        own = (
-            _placed(pieces, first % self.width // piece, touched * each)
-            .reshape(-1, touched, each)
-            .sum(axis=-1)
-        )
+        own = _placed(pieces, first % self.width // piece, touched * each)
+        own = own.reshape(-1, touched, each).sum(axis=-1)
         if self.axis is None:
             # Separates this sum from the sum of the masses: XLA would merge them, write the weights
             # to memory and read them twice.
             return jax.lax.optimization_barrier(own)
         # The last device may touch one block less than there is room for, so the blocks are laid
         # out with this room and cut afterwards.
-        return jax.lax.psum(
-            _placed(own, first // self.width, self.count + touched)[:, : self.count], self.axis
-        )
+        masses = _placed(own, first // self.width, self.count + touched)[:, : self.count]
+        return jax.lax.psum(masses, self.axis)
 
     def take(
         self, logits: Float[Array, "rows columns"], block: Int[Array, " rows"]
@@ -135,9 +131,8 @@ class Blocks:
             logits: [rows, columns] of this device's columns.
             block: [rows] index of the block.
         """
-        columns = (
-            (block * self.width)[:, None] + jnp.arange(self.width) - first_column(logits, self.axis)
-        )
+        columns = (block * self.width)[:, None] + jnp.arange(self.width)
+        columns = columns - first_column(logits, self.axis)
         values = jnp.take_along_axis(logits, columns, axis=1, mode="clip").astype(jnp.float32)
         own = jnp.where((columns >= 0) & (columns < logits.shape[-1]), values, -jnp.inf)
         return own if self.axis is None else jax.lax.pmax(own, self.axis)

@@ -85,14 +85,10 @@ class StopStrings:
         must not be shown yet.
         """
         longest = min(self._tail, len(text))
-        return next(
-            (
-                n
-                for n in range(longest, 0, -1)
-                if any(stop.startswith(text[-n:]) for stop in self.stops)
-            ),
-            0,
-        )
+        for n in range(longest, 0, -1):
+            if any(stop.startswith(text[-n:]) for stop in self.stops):
+                return n
+        return 0
 
     def _completed_by(self, reader: IncrementalText, text: str, new: list[int]) -> int:
         """Returns the number of new tokens that complete a stop string."""

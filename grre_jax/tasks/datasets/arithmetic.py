@@ -26,6 +26,7 @@ operands), chosen by a hash, whatever the seed: runs of different seeds are eval
 questions, and none of them trains on one.
 """
 
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -34,20 +35,14 @@ from jaxtyping import Bool, Float, Int, UInt32
 
 from grre_jax import random_streams
 from grre_jax.random_streams import Purpose
-from grre_jax.tasks.task import (
-    Question,
-    Verdict,
-    check_flag,
-    choice,
-    probability,
-    whole_number,
-)
+from grre_jax.tasks.task import Question, Verdict, check_flag, choice, probability, whole_number
 from grre_jax.tasks.tokenizers.characters import CharTokenizer
 
 _OPERATIONS = "+-*"
 _HELD_OUT_ONE_IN = 20  # divides the number of questions whatever the operands
 
 
+@dataclass(eq=False, repr=False)
 class Arithmetic:
     """The task; see the module's text for what it asks and how it judges.
 
@@ -55,12 +50,25 @@ class Arithmetic:
     methods that end in `_batch` give the same as the others as token arrays, take numpy or jax
     positions and answer in kind, and can be jitted.
 
+    Args:
+        seed: orders the training stream and draws the errors of the demonstrations.
+        answers: "short" for running results, "full" for equations.
+        operands: digits in a question, 2 to 6.
+        corruption: probability with which each step of a training demonstration is replaced by a
+            uniform digit; 0 is clean.
+        flaw: probability with which a step of a training demonstration follows the wrong rule; 0 is
+            clean.
+        precedence: True if multiplications are worked before additions and subtractions.
+
     Attributes:
         name: "arithmetic".
         tokenizer: the character tokenizer whose ids the token arrays hold; digit d has id d.
         prompt_length, answer_length: tokens in every prompt, and in every well-formed answer with
             its `$`.
         training_source, evaluation_source: names for provenance.
+
+    Raises:
+        UsageError: an option out of its domain.
     """
 
     name = "arithmetic"
@@ -68,46 +76,27 @@ class Arithmetic:
     training_source = "arithmetic/train"
     evaluation_source = "arithmetic/held-out"
 
-    def __init__(
-        self,
-        seed: int = 0,
-        answers: str = "short",
-        operands: int = 4,
-        corruption: float = 0.35,
-        flaw: float = 0.0,
-        precedence: bool = False,
-    ):
-        """Makes the task.
+    seed: int = 0
+    answers: str = "short"
+    operands: int = 4
+    corruption: float = 0.35
+    flaw: float = 0.0
+    precedence: bool = False
 
-        Args:
-            seed: orders the training stream and draws the errors of the demonstrations.
-            answers: "short" for running results, "full" for equations.
-            operands: digits in a question, 2 to 6.
-            corruption: probability with which each step of a training demonstration is replaced by
-                a uniform digit; 0 is clean.
-            flaw: probability with which a step of a training demonstration follows the wrong rule;
-                0 is clean.
-            precedence: True if multiplications are worked before additions and subtractions.
-
-        Raises:
-            UsageError: an option out of its domain.
-        """
-        random_streams.root_key(seed)
-        self.seed = seed
-        self.answers = choice("answers", answers, ("short", "full"))
-        self.operands = whole_number("operands", operands, 2, 6)
-        self.corruption = probability("corruption", corruption)
-        self.flaw = probability("flaw", flaw)
-        self.precedence = check_flag("precedence", precedence)
+    def __post_init__(self):
+        random_streams.root_key(self.seed)
+        choice("answers", self.answers, ("short", "full"))
+        whole_number("operands", self.operands, 2, 6)
+        self.corruption = probability("corruption", self.corruption)
+        self.flaw = probability("flaw", self.flaw)
+        check_flag("precedence", self.precedence)
         self.tokenizer = CharTokenizer()
-        self.prompt_length = 2 * operands
-        self.answer_length = (operands - 1) * (2 if answers == "short" else 6)
+        self.prompt_length = 2 * self.operands
+        self.answer_length = (self.operands - 1) * (2 if self.answers == "short" else 6)
         # Ids of the characters the formats use, looked up once: inside a graph there is only
         # arithmetic on ids.
         ids = self.tokenizer.ids
-        self._operation_ids = np.array(
-            [ids[character] for character in _OPERATIONS], dtype=np.int32
-        )
+        self._operation_ids = np.array([ids[c] for c in _OPERATIONS], dtype=np.int32)
         self._equals, self._comma, self._prompt_end, self._eos = (ids[c] for c in "=,>$")
 
     def question(self, position: int) -> Question:
@@ -119,10 +108,7 @@ class Arithmetic:
         """The first `count` held-out questions, or all, with clean demonstrations."""
         prompts = self.evaluation_batch(count)
         answers = self._write(self._steps(prompts, None))
-        return [
-            self._as_question(prompt, answer)
-            for prompt, answer in zip(prompts, answers, strict=True)
-        ]
+        return list(map(self._as_question, prompts, answers))
 
     def verify(self, question: Question, completion: str) -> Verdict:
         """Reward 1 if the character before the first `$` is the answer's digit, else 0."""
@@ -146,9 +132,8 @@ class Arithmetic:
             UsageError: a position is negative or 2**32 or more (not checked for jax arrays).
         """
         positions = random_streams.check_positions(positions)
-        block, member = random_streams.fold_in(
-            random_streams.purpose_key(self.seed, random_streams.Purpose.QUESTION), positions
-        )
+        key = random_streams.purpose_key(self.seed, Purpose.QUESTION)
+        block, member = random_streams.fold_in(key, positions)
         block, member = block % np.uint32(self._blocks), member % np.uint32(_HELD_OUT_ONE_IN - 1)
         member = member + (member >= self._held_out(block))
         xp = positions.__array_namespace__()
@@ -201,12 +186,8 @@ class Arithmetic:
         ends = (tokens == self._eos) & (column < lengths[:, None])
         first_end = xp.argmax(ends, axis=1)
         before = xp.take_along_axis(tokens, xp.maximum(first_end - 1, 0)[:, None], axis=1)[:, 0]
-        right = (
-            xp.any(ends, axis=1)
-            & (first_end > 0)
-            & (before == answer)
-            & (prompt_lengths == self.prompt_length)
-        )
+        ended = xp.any(ends, axis=1) & (first_end > 0)
+        right = ended & (before == answer) & (prompt_lengths == self.prompt_length)
         return right.astype(np.float32)
 
     # -- the format
@@ -219,7 +200,7 @@ class Arithmetic:
 
     def _held_out(self, block: UInt32[Any, "batch"]) -> UInt32[Any, "batch"]:
         """The place of each block's held-out question."""
-        key = random_streams.purpose_key(self.operands, random_streams.Purpose.SPLIT)
+        key = random_streams.purpose_key(self.operands, Purpose.SPLIT)
         return random_streams.fold_in(key, block)[1] % np.uint32(_HELD_OUT_ONE_IN)
 
     def _prompts(self, index: Int[Any, "batch"], xp: Any) -> Int[Any, "batch prompt"]:
@@ -302,9 +283,8 @@ class Arithmetic:
     ) -> Question:
         text = self.tokenizer.decode(prompt)
         answer = str(int(self._steps(prompt[None], None)[-1][-1][0]))
-        return Question(
-            f"arithmetic/{text[:-1]}", text, answer, self.tokenizer.decode(demonstration)
-        )
+        shown = self.tokenizer.decode(demonstration)
+        return Question(f"arithmetic/{text[:-1]}", text, answer, shown)
 
 
 def _at(columns: Int[Any, "batch columns"], place: Int[Any, "batch"]) -> Int[Any, "batch"]:
@@ -316,7 +296,7 @@ def _at(columns: Int[Any, "batch columns"], place: Int[Any, "batch"]) -> Int[Any
 @lru_cache(maxsize=8)
 def _order(operands: int, blocks: int) -> UInt32[np.ndarray, "blocks"]:
     """The blocks in the order in which their held-out questions are asked."""
-    key = random_streams.purpose_key(operands, random_streams.Purpose.SPLIT)
+    key = random_streams.purpose_key(operands, Purpose.SPLIT)
     order = random_streams.shuffled(key, blocks).astype(np.uint32)
     order.flags.writeable = False  # cached: every task of the process shares it
     return order

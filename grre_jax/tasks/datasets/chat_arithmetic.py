@@ -10,7 +10,9 @@ operands does not matter (+ and *), 3 + 5 and 5 + 3 are on the same side: a mode
 trained on the mirror image of what it is evaluated on.
 """
 
-from functools import lru_cache
+import operator
+from dataclasses import dataclass
+from functools import lru_cache, reduce
 
 import numpy as np
 from jaxtyping import Int
@@ -24,14 +26,27 @@ _MOST_QUESTIONS = 10**6
 _HELD_OUT_ONE_IN = 5
 
 
+@dataclass(eq=False, repr=False)
 class ChatArithmetic:
     """The task; see the module's text.
+
+    Args:
+        seed: orders the epochs of training.
+        operands: numbers in a question, at least 2.
+        digits: of the largest operand: operands run from 0 to 10**digits - 1, or `below` - 1.
+        operation: "+", "-" or "*" between all operands.
+        template: the prompt, with {expression} where "3 + 5" goes.
+        below: the smallest number that is no operand; 0 for 10**digits.
 
     Attributes:
         name: "chat_arithmetic".
         training_source, evaluation_source: names for provenance.
         training_size, evaluation_size: distinct questions in training and held out: 80 and 20
             one-digit sums.
+
+    Raises:
+        UsageError: an option out of its domain, a template without {expression}, or more than a
+            million questions.
     """
 
     name = "chat_arithmetic"
@@ -39,44 +54,29 @@ class ChatArithmetic:
     training_source = "chat_arithmetic/train"
     evaluation_source = "chat_arithmetic/held-out"
 
-    def __init__(
-        self,
-        seed: int = 0,
-        operands: int = 2,
-        digits: int = 1,
-        operation: str = "+",
-        template: str = "What is {expression}? Answer with just the number.",
-        below: int = 0,
-    ):
-        """Makes the task.
+    seed: int = 0
+    operands: int = 2
+    digits: int = 1
+    operation: str = "+"
+    template: str = "What is {expression}? Answer with just the number."
+    below: int = 0
 
-        Args:
-            seed: orders the epochs of training.
-            operands: numbers in a question, at least 2.
-            digits: of the largest operand: operands run from 0 to 10**digits - 1, or `below` - 1.
-            operation: "+", "-" or "*" between all operands.
-            template: the prompt, with {expression} where "3 + 5" goes.
-            below: the smallest number that is no operand; 0 for 10**digits.
-
-        Raises:
-            UsageError: an option out of its domain, a template without {expression}, or more than a
-                million questions.
-        """
-        self.operands = whole_number("operands", operands, 2, 6)
-        self.digits = whole_number("digits", digits, 1, 3)
-        self.operation = choice("operation", operation, ("+", "-", "*"))
-        self.values = whole_number("below", below, 2, 10**digits) if below else 10**digits
-        if self.values**operands > _MOST_QUESTIONS:
+    def __post_init__(self):
+        whole_number("operands", self.operands, 2, 6)
+        most = 10 ** whole_number("digits", self.digits, 1, 3)
+        choice("operation", self.operation, ("+", "-", "*"))
+        self.values = whole_number("below", self.below, 2, most) if self.below else most
+        if self.values**self.operands > _MOST_QUESTIONS:
             raise UsageError(
-                f"operands={operands} with digits={digits} makes {self.values}**{operands}"
-                f" questions, more than the {_MOST_QUESTIONS:,} this task keeps in memory: lower"
-                " one of them."
+                f"operands={self.operands} with digits={self.digits} makes"
+                f" {self.values}**{self.operands} questions, more than the {_MOST_QUESTIONS:,} this"
+                " task keeps in memory: lower one of them."
             )
-        check_template(template, "expression")
-        self.seed, self.template = seed, template
-        self._training, self._held_out = _split(operands, digits, self.values, operation)
-        self.training_size, self.evaluation_size = len(self._training), len(self._held_out)
-        self._order = random_streams.EpochStream(seed, self.training_size)
+        check_template(self.template, "expression")
+        sides = _split(self.operands, self.digits, self.values, self.operation)
+        self._training, self._held_out = sides
+        self.training_size, self.evaluation_size = map(len, sides)
+        self._order = random_streams.EpochStream(self.seed, self.training_size)
 
     def question(self, position: int) -> Question:
         """The question at a position of the training stream; UsageError for a bad position."""
@@ -84,10 +84,7 @@ class ChatArithmetic:
 
     def evaluation(self, count: int) -> list[Question]:
         """The first `count` held-out questions, in the order of their hash, or all of them."""
-        return [
-            self._as_question(number)
-            for number in self._held_out[: whole_number("count", count, 1)]
-        ]
+        return list(map(self._as_question, self._held_out[: whole_number("count", count, 1)]))
 
     def verify(self, question: Question, completion: str) -> Verdict:
         """Reward 1 if the final number of the completion is the answer, else 0."""
@@ -100,20 +97,13 @@ class ChatArithmetic:
         return None if answer is None else str(answer.value)
 
     def _as_question(self, number: int) -> Question:
-        values = [
-            int(value) for value in _operands(np.array([number]), self.operands, self.values)[0]
-        ]
-        result = values[0]
-        for value in values[1:]:
-            result = {"+": result + value, "-": result - value, "*": result * value}[self.operation]
+        values = _operands(np.array([number]), self.operands, self.values)[0].tolist()
+        work = {"+": operator.add, "-": operator.sub, "*": operator.mul}[self.operation]
+        result = str(reduce(work, values))
         expression = f" {self.operation} ".join(map(str, values))
         identity = expression.replace(" ", "")
-        return Question(
-            f"chat_arithmetic/{identity}",
-            self.template.replace("{expression}", expression),
-            str(result),
-            str(result),
-        )
+        prompt = self.template.replace("{expression}", expression)
+        return Question(f"chat_arithmetic/{identity}", prompt, result, result)
 
 
 def _operands(
@@ -134,10 +124,8 @@ def _split(
     # Questions that are one question but for the order of their operands share their smallest
     # number, and with it their hash.
     siblings = values[:, ::-1] @ (base ** np.arange(operands))
-    key = random_streams.fold_in(
-        random_streams.purpose_key(digits, random_streams.Purpose.SPLIT),
-        random_streams.address(ord(operation)),
-    )
+    key = random_streams.purpose_key(digits, random_streams.Purpose.SPLIT)
+    key = random_streams.fold_in(key, random_streams.address(ord(operation)))
     rank = np.empty_like(numbers)
     rank[random_streams.shuffled(key, len(numbers))] = numbers
     order = np.argsort(rank[siblings], kind="stable")

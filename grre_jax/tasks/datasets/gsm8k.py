@@ -13,12 +13,7 @@ from pathlib import Path
 
 from grre_jax.errors import DataError, UsageError
 from grre_jax.tasks.datasets.stored_questions import Entry, StoredQuestions
-from grre_jax.tasks.datasets.stored_records import (
-    Record,
-    downloaded,
-    files_of,
-    kinds_of,
-)
+from grre_jax.tasks.datasets.stored_records import Record, downloaded, files_of, kinds_of
 from grre_jax.tasks.task import Question, Verdict
 from grre_jax.tasks.verifiers import final_number
 

@@ -16,18 +16,12 @@ their own all the same, which is the default.
 """
 
 import hashlib
+from dataclasses import dataclass
 from typing import Any
 
 from grre_jax import random_streams
 from grre_jax.errors import DataError, UsageError
-from grre_jax.tasks.task import (
-    Question,
-    Verdict,
-    check_flag,
-    check_template,
-    nearest,
-    whole_number,
-)
+from grre_jax.tasks.task import Question, Verdict, check_flag, check_template, nearest, whole_number
 from grre_jax.tasks.verifiers.final_number import after_thinking
 from grre_jax.tasks.verifiers.reasoning_gym import is_right, may_be_scored
 
@@ -40,58 +34,55 @@ _INSTRUCTION = (
 )
 
 
+@dataclass(eq=False, repr=False)
 class ReasoningGym:
     """The task; see the module's text.
 
+    Args:
+        seed: orders the epochs of training.
+        dataset: the name of one of the package's data sets.
+        config: that data set's own options, but `seed` and `size`.
+        size: entries of it that there are, held-out ones included; some data sets have an upper
+            limit.
+        template: the prompt, with {question} where the entry's question goes.
+        partial_credit: True if the reward is the package's own score, partial credit included.
+            Correctness stays as it is. Many scorers then pay constant answers, some of them the
+            full score.
+
     Attributes:
         name: "reasoning_gym".
-        dataset: the data set's name.
         training_source, evaluation_source: "reasoning_gym/DATASET/train" and
             "reasoning_gym/DATASET/held-out", for provenance.
+
+    Raises:
+        UsageError: reasoning-gym is not installed, an unknown data set, options that it refuses, a
+            number out of its domain, a template without {question}, a partial_credit that is
+            neither true nor false.
     """
 
     name = "reasoning_gym"
 
-    def __init__(
-        self,
-        seed: int = 0,
-        dataset: str = "chain_sum",
-        config: dict[str, Any] | None = None,
-        size: int = 10_000,
-        template: str = "{question}" + _INSTRUCTION,
-        partial_credit: bool = False,
-    ):
-        """Makes the task.
+    seed: int = 0
+    dataset: str = "chain_sum"
+    config: dict[str, Any] | None = None
+    size: int = 10_000
+    template: str = "{question}" + _INSTRUCTION
+    partial_credit: bool = False
 
-        Args:
-            seed: orders the epochs of training.
-            dataset: the name of one of the package's data sets.
-            config: that data set's own options, but `seed` and `size`.
-            size: entries of it that there are, held-out ones included; some data sets have an upper
-                limit.
-            template: the prompt, with {question} where the entry's question goes.
-            partial_credit: True if the reward is the package's own score, partial credit included.
-                Correctness stays as it is. Many scorers then pay constant answers, some of them
-                the full score.
-
-        Raises:
-            UsageError: reasoning-gym is not installed, an unknown data set, options that it
-                refuses, a number out of its domain, a template without {question}, a partial_credit
-                that is neither true nor false.
-        """
-        check_template(template, "question")
-        self.seed, self.dataset, self.template = seed, dataset, template
-        self.partial_credit = check_flag("partial_credit", partial_credit)
-        self.size = whole_number("size", size, 20, 2**31 - 1)
-        if taken := {"seed", "size"} & set(config or {}):
+    def __post_init__(self):
+        check_template(self.template, "question")
+        check_flag("partial_credit", self.partial_credit)
+        whole_number("size", self.size, 20, 2**31 - 1)
+        if taken := {"seed", "size"} & set(self.config or {}):
             name = min(taken)
             raise UsageError(f"config.{name}: the task sets it; give the task's own {name} instead")
-        self._order = random_streams.EpochStream(seed, self.size)
+        self._order = random_streams.EpochStream(self.seed, self.size)
         self._held_out: dict[str, Question] = {}  # by prompt, of the entries scanned so far
         self._scanned = 0
-        self._entries = _made(dataset, {"seed": _SOURCE_SEED, "size": self.size, **(config or {})})
+        options = {"seed": _SOURCE_SEED, "size": self.size, **(self.config or {})}
+        self._entries = _made(self.dataset, options)
         self.training_source, self.evaluation_source = (
-            f"reasoning_gym/{dataset}/{side}" for side in ("train", "held-out")
+            f"reasoning_gym/{self.dataset}/{side}" for side in ("train", "held-out")
         )
 
     def question(self, position: int) -> Question:

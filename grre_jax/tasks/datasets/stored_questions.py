@@ -21,14 +21,8 @@ from typing import ClassVar
 
 from grre_jax import random_streams
 from grre_jax.errors import DataError, UsageError
-from grre_jax.tasks.datasets.stored_records import (
-    Record,
-    data_files,
-    files_of,
-    from_hub,
-    read_records,
-    refuse_missing,
-)
+from grre_jax.tasks.datasets import stored_records
+from grre_jax.tasks.datasets.stored_records import Record
 from grre_jax.tasks.task import Question, check_template, whole_number
 
 _log = logging.getLogger(__name__)
@@ -127,12 +121,11 @@ class StoredQuestions(abc.ABC):
     def _leave_out(self, where: str, why: str) -> None:
         self.unusable += 1
         self._first_unusable = self._first_unusable or f"{where}: {why}"
-        _log.log(
-            logging.WARNING if self.unusable == 1 else logging.DEBUG,
-            "%s: %s: it is left out, as are others like it (the task's `unusable` counts them)",
-            where,
-            why,
+        level = logging.WARNING if self.unusable == 1 else logging.DEBUG
+        message = (
+            "%s: %s: it is left out, as are others like it (the task's `unusable` counts them)"
         )
+        _log.log(level, message, where, why)
 
     @property
     def _ways(self) -> str:
@@ -221,7 +214,7 @@ class StoredQuestions(abc.ABC):
         """Names and records of a split's files; None for a test split that there is not."""
         if self.path is None:
             return self._published("train" if split == "train" else self.hub_test)
-        refuse_missing(
+        stored_records.refuse_missing(
             f"a file or folder that does, with {self.name}'s Parquet, JSON or JSON-lines files",
             path=self.path,
             test_path=self.test_path,
@@ -232,7 +225,7 @@ class StoredQuestions(abc.ABC):
             files = [folder] if own or split == "train" else None
         else:
             files = self._files_of(folder, split)
-            lone = data_files(folder)
+            lone = stored_records.data_files(folder)
             if not files and own:
                 files = lone
             elif not files and split == "test":
@@ -246,14 +239,18 @@ class StoredQuestions(abc.ABC):
                 f"{folder} holds no {split} files (such as {split}.parquet, {split}.jsonl or"
                 f" {split}/*.json): {self._ways}."
             )
-        return [(str(file), read_records(file)) for file in files]
+        return [(str(file), stored_records.read_records(file)) for file in files]
 
     def _published(self, split: str | None) -> list[tuple[str, Iterable[Record]]] | None:
         name, file = self.hub
-        return None if split is None else [(name, from_hub(name, split, self._ways, file))]
+        return (
+            None
+            if split is None
+            else [(name, stored_records.from_hub(name, split, self._ways, file))]
+        )
 
     def _files_of(self, folder: Path, split: str) -> list[Path]:
-        return files_of(folder, split)
+        return stored_records.files_of(folder, split)
 
 
 def digest(text: str) -> str:

@@ -32,11 +32,7 @@ def data_files(path: Path) -> list[Path]:
     as macOS's "._1.json", are none.
     """
     found = {file for ending in _ENDINGS for file in path.rglob(f"*{ending}") if file.is_file()}
-    return sorted(
-        file
-        for file in found
-        if not any(part.startswith(".") for part in file.relative_to(path).parts)
-    )
+    return sorted(file for file in found if "/." not in f"/{file.relative_to(path).as_posix()}")
 
 
 def files_of(path: Path, split: str) -> list[Path]:
@@ -50,11 +46,8 @@ def files_of(path: Path, split: str) -> list[Path]:
 
     def of_split(file: Path) -> bool:
         stem, folders = file.name.removesuffix(file.suffix), file.relative_to(path).parts[:-1]
-        return (
-            stem == split
-            or (file.suffix == ".parquet" and stem.startswith(f"{split}-"))
-            or split in folders
-        )
+        shard = file.suffix == ".parquet" and stem.startswith(f"{split}-")
+        return stem == split or shard or split in folders
 
     found = data_files(path)
     return [file for file in found if of_split(file)] or (found if path.name == split else [])

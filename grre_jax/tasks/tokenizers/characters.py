@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 
 from grre_jax.errors import DataError, UsageError
@@ -40,11 +41,7 @@ class CharTokenizer:
                 end in the vocabulary).
         """
         if len(set(characters)) != len(characters):
-            repeated = next(
-                character
-                for place, character in enumerate(characters)
-                if character in characters[:place]
-            )
+            repeated = next(c for c in characters if characters.count(c) > 1)
             raise UsageError(
                 f"characters={characters!r} holds {repeated!r} twice: give every character once."
             )
@@ -98,12 +95,8 @@ class CharTokenizer:
             pattern=library.Regex(r"[\s\S]"), behavior="isolated"
         )
         backend.decoder = decoders.Fuse()
-        backend.add_special_tokens(
-            [
-                library.AddedToken(text, special=True, normalized=False)
-                for text in sorted({self.eos, self.pad})
-            ]
-        )
+        special = partial(library.AddedToken, special=True, normalized=False)
+        backend.add_special_tokens([special(text) for text in sorted({self.eos, self.pad})])
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         backend.save(str(folder / "tokenizer.json"))
@@ -123,16 +116,11 @@ class CharTokenizer:
         """Reads what `save` wrote; DataError if the folder holds no character tokenizer."""
         path = Path(folder) / "tokenizer_config.json"
         settings = read_object(path)
-        characters = settings.get(_CHARACTERS_KEY)
-        eos = settings.get("eos_token")
-        pad = settings.get("pad_token")
-        if not all(isinstance(value, str) for value in (characters, eos, pad)):
-            raise DataError(
-                f"{path} describes no character tokenizer: point at a folder that"
-                " CharTokenizer.save wrote."
-            )
+        texts = [settings.get(name) for name in (_CHARACTERS_KEY, "eos_token", "pad_token")]
         try:
-            return cls(characters, eos, pad)
+            if not all(isinstance(text, str) for text in texts):
+                raise UsageError("its characters, eos_token and pad_token must be texts")
+            return cls(*texts)
         except UsageError as error:
             raise DataError(
                 f"{path} describes no character tokenizer ({error}): point at a folder that"

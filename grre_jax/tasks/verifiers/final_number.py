@@ -44,27 +44,19 @@ Digits glued to a letter before them (x2, H2O) are no number, nor are numerals l
 characters.
 
 **When two are equal.** Numbers are exact fractions and compared exactly: 0.50 = 1/2, -0.0 = 0,
-18.00 = 18, and 0.333 is not 1/3 unless a relative tolerance allows it.
+18.00 = 18, and 0.333 is not 1/3.
 
 Everything is a few linear scans of at most the last 500,000 characters, so no completion, however
 long or deeply nested, takes long or raises.
 """
 
+import itertools
 import re
 from collections import deque
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
-from grre_jax.tasks.verifiers.number_context import (
-    GOES_ON,
-    GOES_ON_IN_A_BOX,
-    NEAR,
-    is_bound,
-    is_denied,
-    is_denied_form,
-    is_part,
-    is_passed_over,
-)
+from grre_jax.tasks.verifiers import number_context as context
 from grre_jax.tasks.verifiers.numerals import (
     LONGEST_NUMERAL,
     NUMBER,
@@ -157,7 +149,7 @@ def extract_answer(text: str) -> Answer | None:
     forms, denied = _forms(text), False
     try:
         for place, (start, stop, form) in enumerate(forms):
-            if form in ("phrase", "heading") and is_denied_form(text, start):
+            if form in ("phrase", "heading") and context.is_denied_form(text, start):
                 denied = True
                 continue
             found = _said_by(text, start, stop, form)
@@ -177,7 +169,7 @@ def after_thinking(text: str) -> str:
 
 def parse_number(text: str) -> Fraction | None:
     """The first number of a short text, units and currency apart ("$1,234.50"), or None."""
-    text = _SPACED_GROUPS.sub(_without_spaces, normalised(text[: 2 * LONGEST_NUMERAL]), count=1)
+    text = _without_spaces(normalised(text[: 2 * LONGEST_NUMERAL]))
     found = as_answer(NUMBER.search(text), "number")
     if found is None:
         return None
@@ -196,20 +188,12 @@ def exact_number(text: str) -> Fraction | None:
     return found.value if found is not None else None
 
 
-def numbers_equal(value: Fraction, truth: Fraction, tolerance: Fraction | float = 0) -> bool:
-    """Returns True if |value - truth| <= tolerance * |truth|."""
-    return abs(value - truth) <= Fraction(tolerance) * abs(truth)
-
-
-def final_number_is(
-    completion: str, answer: str, tolerance: Fraction | float = 0, question: str = ""
-) -> bool:
+def final_number_is(completion: str, answer: str, question: str = "") -> bool:
     """Returns True if a completion's final number is the right answer.
 
     Args:
         completion: what a model wrote.
         answer: the right answer, such as "18", "1,080" or "1/2".
-        tolerance: relative, 0 for exact equality.
         question: what was asked. Where it speaks of millions, "3 million" is right for 3 as well as
             for 3,000,000, and where it speaks of percent, "0.5%" for 0.5.
 
@@ -229,12 +213,12 @@ def final_number_is(
     asked_in = {scale for word, scale in SCALES.items() if word in question}
     if "%" in question or "percent" in question:
         asked_in.add(Fraction(1, 100))
-    values = [given.value, given.value / given.scale] if given.scale in asked_in else [given.value]
-    return any(numbers_equal(value, truth, tolerance) for value in values)
+    return given.value == truth or (given.scale in asked_in and given.value / given.scale == truth)
 
 
-def _without_spaces(found: re.Match) -> str:
-    return found[0].replace(" ", "")
+def _without_spaces(text: str) -> str:
+    """The text with the first number of thousands apart (1 000 000) in one piece."""
+    return _SPACED_GROUPS.sub(lambda found: found[0].replace(" ", ""), text, count=1)
 
 
 def _forms(text: str) -> list[tuple[int, int, str]]:
@@ -290,7 +274,7 @@ def _said_by(text: str, start: int, stop: int, form: str) -> Answer | None:
             stop = _line_end(text, start)
     elif stop - start > _REACH:
         return None
-    said = _SPACED_GROUPS.sub(_without_spaces, text[start:stop], count=1)
+    said = _without_spaces(text[start:stop])
     if form == "boxed":  # - 5: elsewhere such a dash is a list's or a subtraction's
         said = re.sub(r"^\s*([-−])\s+", r"\1", said)
     else:
@@ -301,29 +285,29 @@ def _said_by(text: str, start: int, stop: int, form: str) -> Answer | None:
     if not numbers:
         return None
     chosen = numbers[0]
-    directly = _BETWEEN.fullmatch(said, 0, chosen.start()) is not None and not is_passed_over(
-        said, chosen
-    )
-    if not directly or GOES_ON.match(said, chosen.end()) or is_bound(said, chosen):
+    directly = _BETWEEN.fullmatch(
+        said, 0, chosen.start()
+    ) is not None and not context.is_passed_over(said, chosen)
+    if not directly or context.GOES_ON.match(said, chosen.end()) or context.is_bound(said, chosen):
         if form == "heading" or next_line or (form == "hashes" and not directly):
             return None
         end = None if form == "boxed" else _SENTENCE_END.search(said, chosen.end())
         numbers = [number for number in numbers if end is None or number.end() <= end.start()]
-        counted = [number for number in numbers if not is_passed_over(said, number)]
+        counted = [number for number in numbers if not context.is_passed_over(said, number)]
         if not counted and form == "boxed":
             raise _NoOneNumber
         if not counted:
             return None
         equals = said.rfind("=", 0, end.start() if end else len(said))
         chosen = next((number for number in counted if number.start() > equals >= 0), counted[-1])
-    if is_part(said, chosen) or (form == "boxed" and GOES_ON_IN_A_BOX.match(said, chosen.end())):
+    if context.is_part(said, chosen) or (
+        form == "boxed" and context.GOES_ON_IN_A_BOX.match(said, chosen.end())
+    ):
         raise _NoOneNumber
     place = numbers.index(chosen)
-    for one, other in zip(
-        numbers[max(0, place - 1) : place + 1], numbers[max(1, place) : place + 2], strict=False
-    ):
-        if _are_several(said, one, other, directly):
-            raise _NoOneNumber
+    beside = itertools.pairwise(numbers[max(0, place - 1) : place + 2])
+    if any(_are_several(said, one, other, directly) for one, other in beside):
+        raise _NoOneNumber
     return as_answer(chosen, form)
 
 
@@ -338,14 +322,14 @@ def _last_number(text: str) -> Answer | None:
     if len(numbers) < 2 * _MOST_DENIED:  # the first of them may be the rest of a longer one
         numbers = NUMBER.finditer(text)
     last, denied = deque(numbers, maxlen=_MOST_DENIED), set()
-    while last and is_passed_over(text, last[-1]):
+    while last and context.is_passed_over(text, last[-1]):
         number = last.pop()
-        if is_denied(text, number):
+        if context.is_denied(text, number):
             denied.add(_value_of(number))
     if not last:
         return None
     several = len(last) > 1 and _are_several(text, last[-2], last[-1], False)
-    if several or is_part(text, last[-1]) or _are_a_list(text, last):
+    if several or context.is_part(text, last[-1]) or _are_a_list(text, last):
         raise _NoOneNumber
     found = as_answer(last[-1], "number")
     return None if found is None or found.value in denied else found
@@ -354,15 +338,13 @@ def _last_number(text: str) -> Answer | None:
 def _denied_values(text: str, start: int) -> set[Fraction | None]:
     """Values of the numbers near the end of a text that it denies after a place."""
     numbers = deque(NUMBER.finditer(text, max(start, len(text) - _END)), maxlen=_MOST_DENIED)
-    return {_value_of(number) for number in numbers if is_denied(text, number)}
+    return {_value_of(number) for number in numbers if context.is_denied(text, number)}
 
 
 def _are_a_list(text: str, numbers: Sequence[re.Match]) -> bool:
     """True if the last of three numbers or more, or of two alone, ends a list without words."""
-    first = len(numbers) - 1
-    while first > 0 and _SEPARATORS.fullmatch(
-        text, numbers[first - 1].end(), numbers[first].start()
-    ):
+    first, ends = len(numbers) - 1, [0, *(number.end() for number in numbers)]
+    while first > 0 and _SEPARATORS.fullmatch(text, ends[first], numbers[first].start()):
         first -= 1
     alone = first == 0 and _SEPARATORS.fullmatch(text, 0, numbers[0].start()) is not None
     listed = {_value_of(numbers[place]) for place in range(first, len(numbers))}
@@ -379,14 +361,13 @@ def _link(between: str) -> re.Match | None:
 def _are_several(text: str, one: re.Match, other: re.Match, directly: bool) -> bool:
     """True for two answers or parts of one; `directly` if no words precede, whose list it is."""
     between = text[one.end() : other.start()]
-    if len(between) > NEAR or is_denied(text, other):
+    if len(between) > context.NEAR or context.is_denied(text, other):
         return False
     link = _link(between)
     if link is None:
-        side_by_side = not _MARKUP.sub("", between).strip() and not text.startswith(
-            "-", other.end()
-        )  # 12 20-cent coins
-        return directly and (side_by_side or _COMPOUND.fullmatch(between.strip() + " ") is not None)
+        # But 12 20-cent coins.
+        beside = not _MARKUP.sub("", between).strip() and not text.startswith("-", other.end())
+        return directly and (beside or _COMPOUND.fullmatch(between.strip() + " ") is not None)
     how, unit = link["link"].lower().split()[-1], link["unit"]
     if how in _RANGES:
         if unit or not directly:
@@ -402,20 +383,18 @@ def _are_several(text: str, one: re.Match, other: re.Match, directly: bool) -> b
 
 def _are_the_same_amount(text: str, one: re.Match, other: re.Match, how: str) -> bool:
     """True if equal, also in two units (5 dollars, 500 cents), or a sum and its result."""
-    if how == "or" and is_part(text, one):  # 30 + 160 or 190
+    if how == "or" and context.is_part(text, one):  # 30 + 160 or 190
         return True
-    values = [
-        found.value for found in (as_answer(one, ""), as_answer(other, "")) if found is not None
-    ]
-    if len(values) < 2 or values[0] == values[1]:
-        return len(values) == 2
+    values = [_value_of(one), _value_of(other)]
+    if None in values or values[0] == values[1]:
+        return None not in values
     units = {_unit(text, one), _unit(text, other)}
     named = len(units) == 2 and ("" not in units or units & _PARTS_OF_ONE)
     return bool(named) and how != "and" and min(values) > 0 and max(values) / min(values) in _RATIOS
 
 
 def _unit(text: str, number: re.Match) -> str:
-    found = _UNIT.match(text, number.end(), number.end() + NEAR)
+    found = _UNIT.match(text, number.end(), number.end() + context.NEAR)
     if found:
         return found[1].lower().removesuffix("s")
     return "$" if re.search("[$€£¥₹]", number[0]) else ""
@@ -426,11 +405,8 @@ def _boxed_with_another(
 ) -> bool:
     r"""True if a box and another number are one answer: \boxed{18} or \boxed{19}."""
     start, stop, form = forms[place + 1] if place + 1 < len(forms) else (0, -1, "")
-    if (
-        form != "boxed"
-        or not 0 <= forms[place][0] - stop <= NEAR
-        or _link(text[stop : forms[place][0]]) is None
-    ):
+    end = forms[place][0]
+    if form != "boxed" or not 0 <= end - stop <= context.NEAR or _link(text[stop:end]) is None:
         return False
     another = _said_by(text, start, stop, form)
     return another is not None and another.value != found.value

@@ -21,7 +21,6 @@ linear scans, `ast.parse` for single values of bounded depth, and `json`.
 
 import ast
 import json
-import math
 import re
 import warnings
 from collections.abc import Iterator
@@ -117,30 +116,25 @@ def same_calls(given: list[Call], truth: list[Call]) -> bool:
     """Returns True if two lists hold the same calls, in any order."""
     left = list(truth)
     for call in given:
-        match = next((place for place, other in enumerate(left) if _same_call(call, other)), None)
-        if match is None:
+        for place, other in enumerate(left):
+            if call.name == other.name and _same(call.arguments, other.arguments):
+                del left[place]
+                break
+        else:
             return False
-        del left[match]
     return not left
-
-
-def _same_call(a: Call, b: Call) -> bool:
-    return a.name == b.name and _same(a.arguments, b.arguments)
 
 
 def _same(a: Any, b: Any) -> bool:
     if isinstance(a, bool) or isinstance(b, bool) or a is None or b is None:
         return a is b
     if isinstance(a, int | float) and isinstance(b, int | float):
-        return a == b or (
-            isinstance(a, float) and isinstance(b, float) and math.isnan(a) and math.isnan(b)
-        )
+        return a == b or (a != a and b != b)  # NaN
     if isinstance(a, list) and isinstance(b, list):
         return len(a) == len(b) and all(_same(one, other) for one, other in zip(a, b, strict=True))
     if isinstance(a, dict) and isinstance(b, dict):
-        return {(type(key) is bool, key) for key in a} == {
-            (type(key) is bool, key) for key in b
-        } and all(_same(a[key], b[key]) for key in a)
+        keys, others = ({(type(key) is bool, key) for key in dictionary} for dictionary in (a, b))
+        return keys == others and all(_same(a[key], b[key]) for key in a)
     return type(a) is type(b) and a == b
 
 
@@ -212,21 +206,15 @@ def _bare_row(text: str, start: int, block: bool) -> tuple[list[Call], int] | No
     place = gap.match(text, start).end()
     while name := names.match(text, place):
         stop = _closing(text, name.end())
-        named = _ARGUMENT.match(text, name.end() + 1) is not None
-        if not named and not (
-            block and stop is not None and not text[name.end() + 1 : stop].strip()
-        ):
+        empty = block and stop is not None and not text[name.end() + 1 : stop].strip()
+        if not empty and not _ARGUMENT.match(text, name.end() + 1):
             return None
         if stop is None:
             raise NotCalls("a call is not closed")
         calls.append(text[place : stop + 1])
         place = gap.match(text, stop + 1).end()
-    at_end = (
-        place == len(text)
-        or text[place] in "[{"
-        or _MARK.match(text, place)
-        or (not block and text[place] == "\n")
-    )
+    ends = "[{" if block else "[{\n"
+    at_end = place == len(text) or text[place] in ends or _MARK.match(text, place)
     return ([_python_call(call) for call in calls], place) if calls and at_end else None
 
 
@@ -348,18 +336,15 @@ def _json_calls(said: Any) -> list[Call] | None:
 def _json_call(entry: Any) -> Call | None:
     if isinstance(entry, dict) and isinstance(entry.get("function"), dict):
         entry = entry["function"]
-    if isinstance(entry, dict):
-        found = [key for key in ("arguments", "parameters", "args") if key in entry]
-    else:
-        found = []
+    entry = entry if isinstance(entry, dict) else {}
+    found = [key for key in ("arguments", "parameters", "args") if key in entry]
     if not found or not isinstance(entry.get("name"), str):
         return None
     arguments = entry[found[0]]
     if isinstance(arguments, str):
-        text = arguments.strip()
-        arguments = (
-            _json(text) if text.startswith("{") and _closing(text, 0) is not None else None
-        )  # of no more levels than elsewhere
+        text = arguments.strip()  # of no more levels than elsewhere
+        closed = text.startswith("{") and _closing(text, 0) is not None
+        arguments = _json(text) if closed else None
     if not isinstance(arguments, dict):
         raise NotCalls(f"the arguments {str(entry[found[0]])[:80]!r} are no object")
     return Call(entry["name"].strip(), arguments)

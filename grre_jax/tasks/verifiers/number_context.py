@@ -77,9 +77,6 @@ _BOUND_AFTER = re.compile(
     re.IGNORECASE,
 )
 
-# -- denials
-# ------------------------------------------------------------
-
 _DENIED_BEFORE = re.compile(
     r"(?:(?:(?<!\w)(?:not|never|cannot|neither|nor|no\slonger|rather\sthan|instead\sof|(?:any"
     r"|every)thing\sbut|other\sthan|except"

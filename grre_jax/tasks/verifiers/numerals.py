@@ -99,8 +99,7 @@ def normalised(text: str) -> str:
     text = _THIN_GROUPS.sub(lambda found: re.sub("[^0-9]", "", found[0]), text)
     text = text.replace("{,}", ",").replace("\\!", "").replace("\\,", "")
     text = text.replace("\\$", "$").replace("\\%", "%")
-    text = text.replace("\u00a0", " ").replace("\u202f", " ")
-    return text
+    return text.replace("\u00a0", " ").replace("\u202f", " ")
 
 
 def as_answer(match: re.Match | None, form: str) -> Answer | None:
@@ -108,7 +107,7 @@ def as_answer(match: re.Match | None, form: str) -> Answer | None:
     if match is None or len(match.group()) > LONGEST_NUMERAL:
         return None
     try:
-        value = _value(match)
+        value = _unscaled(match) * _scale(match)
     except ZeroDivisionError:
         return None
     negative = (match["sign"] or match["spaced_sign"] or "+") != "+"
@@ -118,11 +117,6 @@ def as_answer(match: re.Match | None, form: str) -> Answer | None:
     return Answer(value, form, match.group(), Fraction(_scale(match)))
 
 
-def _value(match: re.Match) -> Fraction:
-    """The value but for its sign; ZeroDivisionError for a denominator of 0."""
-    return _unscaled(match) * _scale(match)
-
-
 def _scale(match: re.Match) -> int:
     """Returns the factor of the words after a number: 1000 for "5 thousand"."""
     words = (match["scale"] or "").lower().split()
@@ -130,6 +124,7 @@ def _scale(match: re.Match) -> int:
 
 
 def _unscaled(match: re.Match) -> Fraction:
+    """The value but for sign and words; ZeroDivisionError for a denominator of 0."""
     if match["vulgar"]:
         return _vulgar(match["vulgar"])
     if match["decimal"] is None:

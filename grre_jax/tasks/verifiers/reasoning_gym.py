@@ -43,9 +43,8 @@ _CHARACTERS = {
     "rubiks_cube": r"(?:[123]?\D)*[123]?",  # repetitions of a move
     "propositional_logic": r"[\sA-Z()∨∧→↔¬]{0,300}",
     # These scorers read what they know out of any words: "5 weeks" as 5, "I cannot" as C A.
-    "rush_hour": (
-        r"[A-Z][+\-][0-9](?:[\s,]+[A-Z][+\-][0-9])*"
-    ),  # one digit: of more, a move takes long
+    # One digit: of more, a move takes long.
+    "rush_hour": r"[A-Z][+\-][0-9](?:[\s,]+[A-Z][+\-][0-9])*",
     "quantum_lock": r"[A-Ca-c\s,→>\-]*",
     "time_intervals": r"[0-9\s:.,\-]*(?:days?[0-9\s:.,]*)?",
     "kakurasu": r"[01\s,\[\]]*",
@@ -75,9 +74,8 @@ _NAMES: dict[str, tuple[Set[str], Set[str]]] = {
 }
 # These name such functions for texts of their own alone.
 _OWN_TEXTS = frozenset({"basic_arithmetic", "bitwise_arithmetic", "codeio"})
-_EVALUATORS = re.compile(
-    r"\b(?:eval|exec|literal_eval|parse_expr|sympify|lambdify)\s*\("
-)  # of data sets that nobody has read
+# Of data sets that nobody has read.
+_EVALUATORS = re.compile(r"\b(?:eval|exec|literal_eval|parse_expr|sympify|lambdify)\s*\(")
 _PLAIN_LIST = r"[0-9\s,.\[\]]*"
 _OPERATORS = {
     ast.Add: operator.add,
@@ -113,24 +111,20 @@ def may_be_scored(answer: str, entry: dict[str, Any], name: str, dataset: type) 
             return tree is not None
         # Sympy may take minutes to simplify a wrong answer: only what numbers say is right comes to
         # that.
-        return _is_antiderivative(
-            tree, _expression(integrand, *_NAMES[name]), entry["metadata"]["variable"]
-        )
+        wanted, variable = _expression(integrand, *_NAMES[name]), entry["metadata"]["variable"]
+        return _is_antiderivative(tree, wanted, variable)
     if name in _OWN_TEXTS or not _evaluates(dataset):
         return True
-    return (
-        re.fullmatch(_PLAIN_LIST, answer) is not None
-        or _expression(answer, _LETTERS, frozenset()) is not None
-    )
+    plain = re.fullmatch(_PLAIN_LIST, answer) or _expression(answer, _LETTERS, frozenset())
+    return plain is not None
 
 
 @functools.cache
 def _evaluates(dataset: type) -> bool:
     """Returns True if a data set's code names a function that runs texts."""
     try:
-        sources = [
-            inspect.getsource(inspect.getmodule(of)) for of in (dataset, dataset.score_answer)
-        ]
+        of = (dataset, dataset.score_answer)
+        sources = [inspect.getsource(inspect.getmodule(one)) for one in of]
     except (OSError, TypeError):  # there is no source to be read
         return True
     return any(_EVALUATORS.search(source) for source in sources)
@@ -138,11 +132,8 @@ def _evaluates(dataset: type) -> bool:
 
 def _expression(text: str, names: Set[str], functions: Set[str]) -> ast.expr | None:
     """Tree of numbers, names, functions, + - * / and small powers; None of anything else."""
-    if (
-        len(text) > _LONGEST_EXPRESSION
-        or not re.fullmatch(r"[A-Za-z0-9\s+\-*/().]*", text)
-        or _LARGE_FLOAT.search(text)
-    ):
+    plain = re.fullmatch(r"[A-Za-z0-9\s+\-*/().]*", text)
+    if len(text) > _LONGEST_EXPRESSION or not plain or _LARGE_FLOAT.search(text):
         return None
     try:
         tree = ast.parse(text.strip(), mode="eval").body
@@ -161,20 +152,16 @@ def _is_harmless(node: ast.expr, names: Set[str], functions: Set[str], largest: 
         case ast.UnaryOp(op=ast.UAdd() | ast.USub(), operand=inner):
             return _is_harmless(inner, names, functions, largest)
         case ast.Call(func=ast.Name(id=name), args=[inner], keywords=[]):
-            return name in functions and _is_harmless(
-                inner, names, functions - _LOGARITHMS if name == "exp" else functions, largest
-            )
+            inside = functions - _LOGARITHMS if name == "exp" else functions
+            return name in functions and _is_harmless(inner, names, inside, largest)
         case ast.BinOp(left=ast.Name(id="E"), op=ast.Pow(), right=right):
             return "E" in names and _is_harmless(right, names, functions - _LOGARITHMS, largest)
         case ast.BinOp(left=left, op=ast.Pow(), right=right):
             power = abs(_number(right))
-            return power <= largest and _is_harmless(
-                left, names, functions, largest / max(power, 1)
-            )
+            rest = largest / max(power, 1)
+            return power <= largest and _is_harmless(left, names, functions, rest)
         case ast.BinOp(left=left, op=ast.Add() | ast.Sub() | ast.Mult() | ast.Div(), right=right):
-            return _is_harmless(left, names, functions, largest) and _is_harmless(
-                right, names, functions, largest
-            )
+            return all(_is_harmless(side, names, functions, largest) for side in (left, right))
     return False
 
 
@@ -196,9 +183,8 @@ def _is_antiderivative(tree: ast.expr, integrand: ast.expr | None, variable: str
         return True
     for point in _POINTS:
         try:  # Cauchy's integral for the derivative, over a small circle
-            slope = sum(
-                _value(tree, variable, point + _RADIUS * turn) / turn for turn in _TURNS
-            ) / (len(_TURNS) * _RADIUS)
+            around = (_value(tree, variable, point + _RADIUS * turn) / turn for turn in _TURNS)
+            slope = sum(around) / (len(_TURNS) * _RADIUS)
             wanted = _value(integrand, variable, point)
         except (ArithmeticError, ValueError, RecursionError):
             continue
@@ -224,10 +210,9 @@ def _value(node: ast.expr, variable: str, at: complex) -> complex:
     raise ValueError("no expression")
 
 
-# -- what is right
-# ------------------------------------------------------------------------------------ In most data
-# sets what their scorer pays in full. Part marks are no measure: an answer that never changes gets
-# them for being a number, for a cell in four of a board, for a letter of the right answer.
+# What is right is in most data sets what their scorer pays in full. Part marks are no measure: an
+# answer that never changes gets them for being a number, for a cell in four of a board, for a
+# letter of the right answer.
 
 # These two pay so much for legal moves that solve nothing. A solution longer than the shortest,
 # which their questions do not ask for, gets more.

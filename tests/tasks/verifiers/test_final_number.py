@@ -321,13 +321,6 @@ def test_exact_numbers():
     assert {text: str(final_number.exact_number(text)) for text in written} == written
 
 
-def test_a_tolerance_is_relative_to_the_truth():
-    assert final_number.final_number_is("0.333", "1/3", tolerance=Fraction(1, 1000))
-    assert not final_number.final_number_is("0.333", "1/3", tolerance=0.0009)
-    assert final_number.final_number_is("-999", "-1000", tolerance=0.001)
-    assert not final_number.final_number_is("0.0001", "0", tolerance=0.5)
-
-
 def test_a_right_answer_without_a_number_is_refused():
     with pytest.raises(ValueError, match="'ninety' holds no number"):
         final_number.final_number_is("90", "ninety")
