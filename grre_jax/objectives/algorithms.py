@@ -5,29 +5,17 @@ user's own loss.
 import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import jax
 import numpy as np
 from jaxtyping import Array, Float
 
+from grre_jax.objectives import part as kinds
 from grre_jax.objectives.named_parts import named
 from grre_jax.objectives.objective import Label, Objective
 from grre_jax.objectives.own_loss import as_term, load_object, with_data
-from grre_jax.objectives.part import (
-    Advantage,
-    Aggregation,
-    Correction,
-    Filter,
-    Hyperparameter,
-    Level,
-    Mask,
-    Part,
-    Penalty,
-    RatioReference,
-    Shaping,
-    Term,
-    Weight,
-)
+from grre_jax.objectives.part import Hyperparameter, Part, Term
 from grre_jax.objectives.parts import ratios
 from grre_jax.objectives.parts.penalties import KL, KL_COEF, KL_ESTIMATORS, KL_REFERENCES
 from grre_jax.objectives.table import BASE, TABLE, Row
@@ -41,20 +29,20 @@ _WORDS: Mapping[str, tuple[str, ...]] = {
     "kl_reference": KL_REFERENCES,
 }
 _KINDS: Mapping[str, type[Part]] = {
-    "advantage": Advantage,
-    "aggregation": Aggregation,
-    "correction": Correction,
-    "filter": Filter,
+    "advantage": kinds.Advantage,
+    "aggregation": kinds.Aggregation,
+    "correction": kinds.Correction,
+    "filter": kinds.Filter,
 }
 # Those that a user's own loss does not take: what it computes, and other names that it may use.
 _KINDS_OF_ROWS: Mapping[str, type[Part]] = {
-    "term": Term,
-    "mask": Mask,
-    "weight": Weight,
-    "level": Level,
-    "ratio_reference": RatioReference,
-    "shaping": Shaping,
-    "penalty": Penalty,
+    "term": kinds.Term,
+    "mask": kinds.Mask,
+    "weight": kinds.Weight,
+    "level": kinds.Level,
+    "ratio_reference": kinds.RatioReference,
+    "shaping": kinds.Shaping,
+    "penalty": kinds.Penalty,
 }
 # Those that may choose several parts, with the fields that they add them to.
 _SEVERAL = {"shaping": "shaping", "penalty": "penalties"}
@@ -306,12 +294,17 @@ def _with_values(
 def _variant(name: str, row: Row, value: str | None) -> Mapping:
     if value is None:
         return next(iter(row.variants.values()))
-    if not isinstance(value, str) or value not in row.variants:
+    return _one_of(name, "variant", value, row.variants)
+
+
+def _one_of(name: str, option: str, value: object, known: Mapping) -> Any:
+    """Returns what the word of an option stands for."""
+    if not isinstance(value, str) or value not in known:
         raise ValueError(
-            f"{name}: variant must be one of {', '.join(row.variants)}, not"
-            f" {value!r}{_nearest(str(value), row.variants)}"
+            f"{name}: {option} must be one of {', '.join(known)}, not"
+            f" {value!r}{_nearest(str(value), known)}"
         )
-    return row.variants[value]
+    return known[value]
 
 
 def _each(values: str | Part | Sequence[str | Part]) -> Sequence[str | Part]:
@@ -334,21 +327,14 @@ def _names(name: str, values: str | Sequence[str]) -> tuple[str, ...]:
 def _choose(name: str, option: str, value: str | Part) -> str | Part | None:
     """Returns the word, or the part, that the value of an option names."""
     if option in _WORDS:
-        known = {word: word for word in _WORDS[option]}
-    else:
-        kind = {**_KINDS, **_KINDS_OF_ROWS}[option]
-        if isinstance(value, str) and ".py:" in value:
-            value = load_object(value, "a part of your own")
-        if isinstance(value, kind):
-            return value
-        known = {"none": None} if option in ("correction", "filter") else {}
-        known |= named(kind)
-    if not isinstance(value, str) or value not in known:
-        raise ValueError(
-            f"{name}: {option} must be one of {', '.join(known)}, not"
-            f" {value!r}{_nearest(str(value), known)}"
-        )
-    return known[value]
+        return _one_of(name, option, value, {word: word for word in _WORDS[option]})
+    kind = {**_KINDS, **_KINDS_OF_ROWS}[option]
+    if isinstance(value, str) and ".py:" in value:
+        value = load_object(value, "a part of your own")
+    if isinstance(value, kind):
+        return value
+    nothing = {"none": None} if option in ("correction", "filter") else {}
+    return _one_of(name, option, value, nothing | dict(named(kind)))
 
 
 def _checked(name: str, hyperparameter: Hyperparameter, value):

@@ -27,6 +27,7 @@ from grre_jax.objectives.part import (
     share,
     term,
 )
+from grre_jax.objectives.parts.masks import within_bounds
 from grre_jax.objectives.parts.ratios import (
     CLIP_RANGE,
     level_log_ratio,
@@ -176,10 +177,6 @@ def _balanced_bounds(x: LossInputs) -> dict[str, Array]:
     return {"ratio_low": low, "ratio_high": high}
 
 
-def _unclipped_between(advantages: Tokens, moved: Tokens, low: Tokens, high: Tokens) -> Gate:
-    return ((advantages >= 0) & (moved <= high)) | ((advantages <= 0) & (moved >= low))
-
-
 @term(
     hyperparameters=BALANCE,
     order=(
@@ -195,7 +192,7 @@ def balanced(x: LossInputs) -> Contribution:
     """
     low, high = x.stats.gathered["ratio_low"], x.stats.gathered["ratio_high"]
     moved, advantages = level_ratio(x), x.advantages
-    unclipped = _unclipped_between(advantages, moved, low, high)
+    unclipped = within_bounds(moved, advantages, low, high)
     return clipped_term(advantages, moved, unclipped, low, high)
 
 
@@ -236,7 +233,7 @@ def geometric_mean(x: LossInputs) -> Contribution:
     """
     advantages, moved = x.advantages, level_log_ratio(x)
     low, high = -x.hyperparameters["log_epsilon_low"], x.hyperparameters["log_epsilon_high"]
-    unclipped = _unclipped_between(advantages, moved, low, high)
+    unclipped = within_bounds(moved, advantages, low, high)
     clipped = jnp.where(advantages == 0, 0, jnp.where(unclipped, moved, jnp.clip(moved, low, high)))
     exponent, limited = limit_log_ratio(x.mean_over_response(clipped))
     value = -advantages * jnp.exp(exponent)
