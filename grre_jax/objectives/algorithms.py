@@ -84,15 +84,11 @@ def algorithm_table() -> list[AlgorithmRow]:
     for name, row in TABLE.items():
         variant = _variant(name, row, None)
         objective = _compose(name, row, variant, {})
-        defaults = {
-            hyperparameter.name: default
-            for hyperparameter, default in _defaults(objective, row, variant)
-        }
         rows.append(
             AlgorithmRow(
                 name,
                 row.formula,
-                {**defaults, "aggregation": objective.aggregation.name},
+                _defaults(objective, row, variant) | {"aggregation": objective.aggregation.name},
                 tuple(row.variants),
                 objective.requires,
                 *row.paper,
@@ -150,7 +146,7 @@ def algorithm(
     objective = _compose(name, row, variant, options)
     known = {*_KINDS_OF_ROWS, "variant"}
     known |= {each.name for parts in row.optional.values() for each in _declared(parts).values()}
-    return _with_values(objective, _defaults(objective, row, variant), options, known)
+    return _with_values(objective, row, variant, options, known)
 
 
 def _own(loss: Callable | Term, options: Mapping) -> Objective:
@@ -165,7 +161,7 @@ def _own(loss: Callable | Term, options: Mapping) -> Objective:
         raise ValueError(f"{own.name} is a term itself: leave the option term out")
     objective = _compose(own.name, row, {}, options)
     if not own.differentiated:
-        return _with_values(objective, _defaults(objective, row, {}), options, {*_KINDS_OF_ROWS})
+        return _with_values(objective, row, {}, options, {*_KINDS_OF_ROWS})
     others = _declared(part for part in objective.parts if part != own)
     taken = {*others, *_KINDS, *_WORDS, "variant", "kl_coef", "components"}
     if clash := sorted(taken & {*_declared([own])}):
@@ -173,7 +169,7 @@ def _own(loss: Callable | Term, options: Mapping) -> Objective:
             f"{own.name}: its hyperparameter {clash[0]} has the name of an option that every loss"
             " takes; call it otherwise"
         )
-    return with_data(_with_values(objective, _defaults(objective, row, {}), options, set()))
+    return with_data(_with_values(objective, row, {}, options, set()))
 
 
 def _compose(name: str, row: Row, variant: Mapping, options: Mapping) -> Objective:
@@ -250,31 +246,20 @@ def _declared(parts: Iterable[Part]) -> dict[str, Hyperparameter]:
     return declared
 
 
-def _defaults(
-    objective: Objective, row: Row, variant: Mapping
-) -> list[tuple[Hyperparameter, float | None]]:
-    """Lists the hyperparameters of an objective with their defaults in a row."""
+def _defaults(objective: Objective, row: Row, variant: Mapping) -> dict[str, float | None]:
+    """Returns the hyperparameters of an objective with their defaults in a row."""
     own = {**row.defaults, **variant.get("defaults", {})}
-    declared = _declared(objective.parts).values()
-    return [(each, own.get(each.name, each.default)) for each in declared]
+    return {name: own.get(name, each.default) for name, each in _declared(objective.parts).items()}
 
 
 def _with_values(
-    objective: Objective,
-    defaults: list[tuple[Hyperparameter, float | None]],
-    options: Mapping,
-    known: set[str],
+    objective: Objective, row: Row, variant: Mapping, options: Mapping, known: set[str]
 ) -> Objective:
-    """Adds the values of the hyperparameters, each checked against its domain.
-
-    Args:
-        objective: has none yet.
-        defaults: its hyperparameters, with the values that options replace.
-        options: of `algorithm`.
-        known: the options that it takes besides hyperparameters and those that every loss takes.
+    """Adds the values of the hyperparameters, each checked against its domain; `known` are the
+    options besides them and those that every loss takes.
     """
-    name = objective.name
-    known |= {each.name for each, _ in defaults} | {*_KINDS, *_WORDS, "kl_coef", "components"}
+    name, declared = objective.name, _declared(objective.parts)
+    known |= {*declared, *_KINDS, *_WORDS, "kl_coef", "components"}
     for option in options:
         if option not in known:
             raise ValueError(
@@ -282,8 +267,8 @@ def _with_values(
                 f" {', '.join(sorted(known))}"
             )
     values = {
-        each.name: _checked(name, each, options.get(each.name, default))
-        for each, default in defaults
+        each: _checked(name, declared[each], options.get(each, default))
+        for each, default in _defaults(objective, row, variant).items()
     }
     if "kl_coef" in options and "kl_coef" not in values:
         _checked(name, KL_COEF, options["kl_coef"])

@@ -12,6 +12,8 @@ that is n times the value's: under an aggregation by the mean over a response's 
 the response's own.
 """
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array
@@ -89,14 +91,8 @@ def ppo_token(x: LossInputs) -> Contribution:
     return _clipped(x)
 
 
-DUAL_CLIP = Hyperparameter(
-    "dual_clip",
-    "cap of the ratio where the advantage is negative",
-    3.0,
-    low=1,
-    above=True,
-    infinite=True,
-)
+_cap = partial(Hyperparameter, low=1, above=True, infinite=True)
+DUAL_CLIP = _cap("dual_clip", "cap of the ratio where the advantage is negative", 3.0)
 
 
 @term(hyperparameters=(*CLIP_RANGE, DUAL_CLIP), data=(RATIO,), uses=("mask",))
@@ -105,13 +101,7 @@ def dual_clipped(x: LossInputs) -> Contribution:
     return _clipped(x, x.hyperparameters["dual_clip"])
 
 
-DELTA = Hyperparameter(
-    "delta",
-    "cap of the ratio where the advantage is negative, above 1 + epsilon_high",
-    low=1,
-    above=True,
-    infinite=True,
-)
+DELTA = _cap("delta", "cap of the ratio where the advantage is negative, above 1 + epsilon_high")
 
 
 @term(
@@ -341,12 +331,15 @@ def _expert_mix(x: LossInputs, phi: Tokens) -> Contribution:
     return Contribution(value, derivative, own.unclipped | x.expert)
 
 
-@term(
+_mixed = term(
     hyperparameters=(*CLIP_RANGE, EXPERT_WEIGHT),
     data=(RATIO, "expert"),
     uses=("mask",),
     separates_experts=True,
 )
+
+
+@_mixed
 def expert_mix(x: LossInputs) -> Contribution:
     """CHORD (https://arxiv.org/abs/2508.11408): (1 - w) GRPO on the policy's own responses, w
     SFT on an expert's, each over its own count.
@@ -354,12 +347,7 @@ def expert_mix(x: LossInputs) -> Contribution:
     return _expert_mix(x, jnp.ones_like(x.logprobs))
 
 
-@term(
-    hyperparameters=(*CLIP_RANGE, EXPERT_WEIGHT),
-    data=(RATIO, "expert"),
-    uses=("mask",),
-    separates_experts=True,
-)
+@_mixed
 def expert_mix_phi(x: LossInputs) -> Contribution:
     """CHORD with phi: an expert's token counts with p (1 - p) of its probability p, a constant:
     least where the policy is sure either way.
