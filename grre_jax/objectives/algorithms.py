@@ -5,29 +5,17 @@ user's own loss.
 import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import jax
 import numpy as np
 from jaxtyping import Array, Float
 
+from grre_jax.objectives import part as kinds
 from grre_jax.objectives.named_parts import named
 from grre_jax.objectives.objective import Label, Objective
 from grre_jax.objectives.own_loss import as_term, load_object, with_data
-from grre_jax.objectives.part import (
-    Advantage,
-    Aggregation,
-    Correction,
-    Filter,
-    Hyperparameter,
-    Level,
-    Mask,
-    Part,
-    Penalty,
-    RatioReference,
-    Shaping,
-    Term,
-    Weight,
-)
+from grre_jax.objectives.part import Hyperparameter, Part, Term
 from grre_jax.objectives.parts import ratios
 from grre_jax.objectives.parts.penalties import KL, KL_COEF, KL_ESTIMATORS, KL_REFERENCES
 from grre_jax.objectives.table import BASE, TABLE, Row
@@ -41,20 +29,20 @@ _WORDS: Mapping[str, tuple[str, ...]] = {
     "kl_reference": KL_REFERENCES,
 }
 _KINDS: Mapping[str, type[Part]] = {
-    "advantage": Advantage,
-    "aggregation": Aggregation,
-    "correction": Correction,
-    "filter": Filter,
+    "advantage": kinds.Advantage,
+    "aggregation": kinds.Aggregation,
+    "correction": kinds.Correction,
+    "filter": kinds.Filter,
 }
 # Those that a user's own loss does not take: what it computes, and other names that it may use.
 _KINDS_OF_ROWS: Mapping[str, type[Part]] = {
-    "term": Term,
-    "mask": Mask,
-    "weight": Weight,
-    "level": Level,
-    "ratio_reference": RatioReference,
-    "shaping": Shaping,
-    "penalty": Penalty,
+    "term": kinds.Term,
+    "mask": kinds.Mask,
+    "weight": kinds.Weight,
+    "level": kinds.Level,
+    "ratio_reference": kinds.RatioReference,
+    "shaping": kinds.Shaping,
+    "penalty": kinds.Penalty,
 }
 # Those that may choose several parts, with the fields that they add them to.
 _SEVERAL = {"shaping": "shaping", "penalty": "penalties"}
@@ -96,15 +84,11 @@ def algorithm_table() -> list[AlgorithmRow]:
     for name, row in TABLE.items():
         variant = _variant(name, row, None)
         objective = _compose(name, row, variant, {})
-        defaults = {
-            hyperparameter.name: default
-            for hyperparameter, default in _defaults(objective, row, variant)
-        }
         rows.append(
             AlgorithmRow(
                 name,
                 row.formula,
-                {**defaults, "aggregation": objective.aggregation.name},
+                _defaults(objective, row, variant) | {"aggregation": objective.aggregation.name},
                 tuple(row.variants),
                 objective.requires,
                 *row.paper,
@@ -162,7 +146,7 @@ def algorithm(
     objective = _compose(name, row, variant, options)
     known = {*_KINDS_OF_ROWS, "variant"}
     known |= {each.name for parts in row.optional.values() for each in _declared(parts).values()}
-    return _with_values(objective, _defaults(objective, row, variant), options, known)
+    return _with_values(objective, row, variant, options, known)
 
 
 def _own(loss: Callable | Term, options: Mapping) -> Objective:
@@ -177,7 +161,7 @@ def _own(loss: Callable | Term, options: Mapping) -> Objective:
         raise ValueError(f"{own.name} is a term itself: leave the option term out")
     objective = _compose(own.name, row, {}, options)
     if not own.differentiated:
-        return _with_values(objective, _defaults(objective, row, {}), options, {*_KINDS_OF_ROWS})
+        return _with_values(objective, row, {}, options, {*_KINDS_OF_ROWS})
     others = _declared(part for part in objective.parts if part != own)
     taken = {*others, *_KINDS, *_WORDS, "variant", "kl_coef", "components"}
     if clash := sorted(taken & {*_declared([own])}):
@@ -185,7 +169,7 @@ def _own(loss: Callable | Term, options: Mapping) -> Objective:
             f"{own.name}: its hyperparameter {clash[0]} has the name of an option that every loss"
             " takes; call it otherwise"
         )
-    return with_data(_with_values(objective, _defaults(objective, row, {}), options, set()))
+    return with_data(_with_values(objective, row, {}, options, set()))
 
 
 def _compose(name: str, row: Row, variant: Mapping, options: Mapping) -> Objective:
@@ -262,31 +246,20 @@ def _declared(parts: Iterable[Part]) -> dict[str, Hyperparameter]:
     return declared
 
 
-def _defaults(
-    objective: Objective, row: Row, variant: Mapping
-) -> list[tuple[Hyperparameter, float | None]]:
-    """Lists the hyperparameters of an objective with their defaults in a row."""
+def _defaults(objective: Objective, row: Row, variant: Mapping) -> dict[str, float | None]:
+    """Returns the hyperparameters of an objective with their defaults in a row."""
     own = {**row.defaults, **variant.get("defaults", {})}
-    declared = _declared(objective.parts).values()
-    return [(each, own.get(each.name, each.default)) for each in declared]
+    return {name: own.get(name, each.default) for name, each in _declared(objective.parts).items()}
 
 
 def _with_values(
-    objective: Objective,
-    defaults: list[tuple[Hyperparameter, float | None]],
-    options: Mapping,
-    known: set[str],
+    objective: Objective, row: Row, variant: Mapping, options: Mapping, known: set[str]
 ) -> Objective:
-    """Adds the values of the hyperparameters, each checked against its domain.
-
-    Args:
-        objective: has none yet.
-        defaults: its hyperparameters, with the values that options replace.
-        options: of `algorithm`.
-        known: the options that it takes besides hyperparameters and those that every loss takes.
+    """Adds the values of the hyperparameters, each checked against its domain; `known` are the
+    options besides them and those that every loss takes.
     """
-    name = objective.name
-    known |= {each.name for each, _ in defaults} | {*_KINDS, *_WORDS, "kl_coef", "components"}
+    name, declared = objective.name, _declared(objective.parts)
+    known |= {*declared, *_KINDS, *_WORDS, "kl_coef", "components"}
     for option in options:
         if option not in known:
             raise ValueError(
@@ -294,8 +267,8 @@ def _with_values(
                 f" {', '.join(sorted(known))}"
             )
     values = {
-        each.name: _checked(name, each, options.get(each.name, default))
-        for each, default in defaults
+        each: _checked(name, declared[each], options.get(each, default))
+        for each, default in _defaults(objective, row, variant).items()
     }
     if "kl_coef" in options and "kl_coef" not in values:
         _checked(name, KL_COEF, options["kl_coef"])
@@ -306,12 +279,17 @@ def _with_values(
 def _variant(name: str, row: Row, value: str | None) -> Mapping:
     if value is None:
         return next(iter(row.variants.values()))
-    if not isinstance(value, str) or value not in row.variants:
+    return _one_of(name, "variant", value, row.variants)
+
+
+def _one_of(name: str, option: str, value: object, known: Mapping) -> Any:
+    """Returns what the word of an option stands for."""
+    if not isinstance(value, str) or value not in known:
         raise ValueError(
-            f"{name}: variant must be one of {', '.join(row.variants)}, not"
-            f" {value!r}{_nearest(str(value), row.variants)}"
+            f"{name}: {option} must be one of {', '.join(known)}, not"
+            f" {value!r}{_nearest(str(value), known)}"
         )
-    return row.variants[value]
+    return known[value]
 
 
 def _each(values: str | Part | Sequence[str | Part]) -> Sequence[str | Part]:
@@ -334,21 +312,14 @@ def _names(name: str, values: str | Sequence[str]) -> tuple[str, ...]:
 def _choose(name: str, option: str, value: str | Part) -> str | Part | None:
     """Returns the word, or the part, that the value of an option names."""
     if option in _WORDS:
-        known = {word: word for word in _WORDS[option]}
-    else:
-        kind = {**_KINDS, **_KINDS_OF_ROWS}[option]
-        if isinstance(value, str) and ".py:" in value:
-            value = load_object(value, "a part of your own")
-        if isinstance(value, kind):
-            return value
-        known = {"none": None} if option in ("correction", "filter") else {}
-        known |= named(kind)
-    if not isinstance(value, str) or value not in known:
-        raise ValueError(
-            f"{name}: {option} must be one of {', '.join(known)}, not"
-            f" {value!r}{_nearest(str(value), known)}"
-        )
-    return known[value]
+        return _one_of(name, option, value, {word: word for word in _WORDS[option]})
+    kind = {**_KINDS, **_KINDS_OF_ROWS}[option]
+    if isinstance(value, str) and ".py:" in value:
+        value = load_object(value, "a part of your own")
+    if isinstance(value, kind):
+        return value
+    nothing = {"none": None} if option in ("correction", "filter") else {}
+    return _one_of(name, option, value, nothing | dict(named(kind)))
 
 
 def _checked(name: str, hyperparameter: Hyperparameter, value):

@@ -141,6 +141,20 @@ class BatchStats:
         return replace(self, **summed, response_tokens=self.response_tokens + other.response_tokens)
 
 
+def flat_logprobs(logprobs: Float[Array, "..."], batch: Batch) -> Float[Array, " tokens"]:
+    """Returns log-probs as [tokens], in float32 at least.
+
+    Raises:
+        ValueError: they are not one for each token of the batch.
+    """
+    logprobs = jnp.asarray(logprobs).reshape(-1)
+    if logprobs.shape != batch.mask.shape:
+        raise ValueError(
+            f"logprobs has {logprobs.size} entries, but the batch has {batch.mask.size} tokens"
+        )
+    return logprobs.astype(jnp.promote_types(logprobs.dtype, jnp.float32))
+
+
 def live_tokens(batch: Batch) -> Bool[Array, " tokens"]:
     """Returns [tokens] True where the mask is True and the response is not padding."""
     return (
@@ -167,17 +181,10 @@ def padded_batch(
     `policy_loss` then takes log-probs of the same shape.
 
     Args:
-        advantages: [responses].
-        mask: [responses, time] True (or 1) on the tokens the policy generated.
-        groups: [responses] group ids, -1 on padding rows.
-        old_logprobs: [responses, time], or None where the data has none.
-        rewards: [responses], or None.
-        dropped: [responses] from `shape_data`, or None.
-        ref_logprobs: [responses, time], or None.
-        prox_logprobs: [responses, time], or None.
-        expert: [responses] True on responses of an expert, or None.
-        staleness: [responses] policy versions between the one that sampled and the learner's, or
-            None.
+        advantages, rewards, dropped, expert, staleness: [responses] fields of the `Batch`.
+        groups: [responses] its group_ids.
+        mask, old_logprobs, ref_logprobs, prox_logprobs: [responses, time] fields of it; the mask
+            may hold 0 and 1.
 
     Returns:
         The flat `Batch`.

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from grre_jax.objectives.batch import Batch, BatchStats, live_tokens
+from grre_jax.objectives.batch import Batch, BatchStats, flat_logprobs
 from grre_jax.objectives.diagnostics import (
     clip_metrics,
     masked_share,
@@ -199,16 +199,12 @@ def policy_loss(
     Raises:
         ValueError: if the batch lacks data that the objective requires, or shapes disagree.
     """
-    logprobs = jnp.asarray(logprobs)
-    logprobs = logprobs.reshape(-1).astype(jnp.promote_types(logprobs.dtype, jnp.float32))
-    _check_batch(objective, logprobs, batch)
+    logprobs = flat_logprobs(logprobs, batch)
+    _check_batch(objective, batch)
     stats = (
         batch_stats(batch, objective, logprobs) if stats is None else _gathered(objective, stats)
     )
-    # Zeros wherever the mask is False, before any arithmetic: garbage there reaches neither loss
-    # nor gradient.
-    mask = live_tokens(batch)
-    x = LossInputs.of(objective, jnp.where(mask, logprobs, 0), mask, batch, stats)
+    x = LossInputs.of(objective, logprobs, batch, stats)
 
     contribution = _contribution(objective, x)
     factor, limited, metrics = _factor(objective, x)
@@ -302,11 +298,7 @@ def _gathered(objective: Objective, stats: BatchStats) -> BatchStats:
     return stats
 
 
-def _check_batch(objective: Objective, logprobs: Array, batch: Batch) -> None:
-    if logprobs.shape != batch.mask.shape:
-        raise ValueError(
-            f"logprobs has {logprobs.size} entries, but the batch has {batch.mask.size} tokens"
-        )
+def _check_batch(objective: Objective, batch: Batch) -> None:
     for name in sorted(objective.requires):
         if getattr(batch, name) is None:
             raise ValueError(

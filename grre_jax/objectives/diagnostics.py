@@ -9,6 +9,7 @@ functions of the data and are not differentiated.
 from __future__ import annotations
 
 import math
+from itertools import zip_longest
 
 import jax
 import jax.numpy as jnp
@@ -177,13 +178,10 @@ def _share_that_counts(log_weights: Tokens, chosen: Bool[Array, " tokens"]) -> S
     that none overflows; 1 without any.
     """
     largest = jnp.max(jnp.where(chosen, log_weights, -jnp.inf), initial=-jnp.inf)
-    weights = jnp.where(
-        chosen, jnp.exp(log_weights - jnp.where(jnp.isfinite(largest), largest, 0)), 0
-    )
-    count = jnp.sum(chosen)
-    return jnp.where(
-        count > 0, jnp.sum(weights) ** 2 / jnp.maximum(count * jnp.sum(weights**2), 1e-30), 1
-    )
+    shifted = log_weights - jnp.where(jnp.isfinite(largest), largest, 0)
+    weights, count = jnp.where(chosen, jnp.exp(shifted), 0), jnp.sum(chosen)
+    share = jnp.sum(weights) ** 2 / jnp.maximum(count * jnp.sum(weights**2), 1e-30)
+    return jnp.where(count > 0, share, 1)
 
 
 def _by_staleness(
@@ -203,13 +201,9 @@ def _by_staleness(
         "sampler_gap_tail": jnp.sum(gap > TAIL) / jnp.maximum(counts[0], 1),
         "sampler_gap_kl": divergences[0] / jnp.maximum(counts[0], 1),
     }
-    for index, first in enumerate(STALENESS_BINS):
-        following = STALENESS_BINS[index + 1] if index + 1 < len(STALENESS_BINS) else None
-        name = (
-            f"staleness_{first}_up"
-            if following is None
-            else f"staleness_{first}" + (f"_{following - 1}" if following - 1 > first else "")
-        )
+    for index, (first, following) in enumerate(zip_longest(STALENESS_BINS, STALENESS_BINS[1:])):
+        last = "_up" if following is None else f"_{following - 1}" * (following - 1 > first)
+        name = f"staleness_{first}{last}"
         metrics[name] = counts[index] / tokens
         metrics[f"kl_behavior_k3_{name}"] = divergences[index] / jnp.maximum(counts[index], 1)
     return metrics

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from grre_jax.objectives.batch import Batch, BatchStats
+from grre_jax.objectives.batch import Batch, BatchStats, live_tokens
 from grre_jax.objectives.groups import Groups
 from grre_jax.objectives.objective import Objective
 
@@ -135,17 +135,14 @@ class LossInputs:
 
     @classmethod
     def of(
-        cls,
-        objective: Objective,
-        logprobs: Tokens,
-        mask: Gate,
-        batch: Batch,
-        stats: BatchStats | None,
+        cls, objective: Objective, logprobs: Tokens, batch: Batch, stats: BatchStats | None
     ) -> "LossInputs":
-        """Makes the inputs, with the objective's hyperparameters in the dtype of the log-probs."""
-        values = objective.hyperparameters.items()
+        """Makes the inputs: log-probs that are 0 where nothing counts, before any arithmetic, so
+        that garbage there reaches neither loss nor gradient, and hyperparameters of their dtype.
+        """
+        mask, values = live_tokens(batch), objective.hyperparameters.items()
         hyperparameters = {name: jnp.asarray(value, logprobs.dtype) for name, value in values}
-        return cls(objective, logprobs, mask, batch, stats, hyperparameters)
+        return cls(objective, jnp.where(mask, logprobs, 0), mask, batch, stats, hyperparameters)
 
     @property
     def old_logprobs(self) -> Tokens:

@@ -12,22 +12,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from grre_jax.objectives.part import (
-    RATIO,
-    Advantage,
-    Aggregation,
-    Correction,
-    Filter,
-    Level,
-    Mask,
-    Part,
-    Penalty,
-    RatioReference,
-    Shaping,
-    Statistic,
-    Term,
-    Weight,
-)
+from grre_jax.objectives import part as kinds
+from grre_jax.objectives.part import RATIO, Part
 
 
 def _static(**options):
@@ -80,17 +66,17 @@ class Objective:
     """
 
     label: Label = _static(default=Label(""))
-    advantage: Advantage = _static()
-    shaping: tuple[Shaping, ...] = _static(default=())
-    term: Term = _static()
-    level: Level = _static()
-    ratio_reference: RatioReference = _static()
-    weight: Weight = _static()
-    mask: Mask = _static()
-    correction: Correction | None = _static(default=None)
-    filter: Filter | None = _static(default=None)
-    penalties: tuple[Penalty, ...] = _static(default=())
-    aggregation: Aggregation = _static()
+    advantage: kinds.Advantage = _static()
+    shaping: tuple[kinds.Shaping, ...] = _static(default=())
+    term: kinds.Term = _static()
+    level: kinds.Level = _static()
+    ratio_reference: kinds.RatioReference = _static()
+    weight: kinds.Weight = _static()
+    mask: kinds.Mask = _static()
+    correction: kinds.Correction | None = _static(default=None)
+    filter: kinds.Filter | None = _static(default=None)
+    penalties: tuple[kinds.Penalty, ...] = _static(default=())
+    aggregation: kinds.Aggregation = _static()
     denominator: str = _static(default="all")
     singleton_baseline: str = _static(default="mean")
     components: tuple[str, ...] = _static(default=())
@@ -122,7 +108,7 @@ class Objective:
         return frozenset().union(*map(self.reads, self.parts))
 
     @property
-    def gathers(self) -> tuple[Statistic, ...]:
+    def gathers(self) -> tuple[kinds.Statistic, ...]:
         """The statistics of the whole batch that it decides by."""
         return tuple(dict.fromkeys(each for part in self.parts for each in part.gathers))
 

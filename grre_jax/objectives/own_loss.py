@@ -64,16 +64,9 @@ def _of_tokens(
     own: Term, values: object, logprobs: Float[Array, " tokens"]
 ) -> Float[Array, " tokens"]:
     """Checks that a user's function returned one loss per token."""
-    if (
-        not hasattr(values, "shape")
-        or values.shape != logprobs.shape
-        or not jnp.issubdtype(values.dtype, jnp.floating)
-    ):
-        got = (
-            f"an array of {values.dtype} of shape {values.shape}"
-            if hasattr(values, "shape")
-            else repr(values)
-        )
+    shape, dtype = getattr(values, "shape", None), getattr(values, "dtype", None)
+    if shape != logprobs.shape or not jnp.issubdtype(dtype, jnp.floating):
+        got = repr(values) if shape is None else f"an array of {dtype} of shape {shape}"
         raise ValueError(
             f"{own.name} must return a loss for each of the {logprobs.size} tokens, a"
             f" floating-point number, not {got}"
@@ -101,11 +94,8 @@ def as_term(function: OwnLoss) -> Term:
             positional.append(argument)
             continue
         default = None if parameter.default is parameter.empty else parameter.default
-        if default is not None and (
-            isinstance(default, bool)
-            or not isinstance(default, int | float)
-            or not math.isfinite(default)
-        ):
+        number = isinstance(default, int | float) and not isinstance(default, bool)
+        if default is not None and not (number and math.isfinite(default)):
             raise ValueError(
                 f"{name}: the default of {argument} must be a finite number, not {default!r}"
             )

@@ -13,7 +13,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from grre_jax.objectives.batch import Batch, BatchStats, Counts, check_shapes, live_tokens
+from grre_jax.objectives.batch import (
+    Batch,
+    BatchStats,
+    Counts,
+    check_shapes,
+    flat_logprobs,
+    live_tokens,
+)
 from grre_jax.objectives.groups import Groups, segment_groups
 from grre_jax.objectives.inputs import LossInputs
 from grre_jax.objectives.objective import Objective
@@ -67,25 +74,16 @@ def batch_stats(
     )
     if objective is None or not objective.gathers:
         return stats
-    return gather(objective, logprobs, batch, stats)
+    return replace(stats, gathered=_gathered(objective, logprobs, batch, stats))
 
 
-def gather(
+def _gathered(
     objective: Objective, logprobs: Float[Array, "..."] | None, batch: Batch, stats: BatchStats
-) -> BatchStats:
-    """Adds what the objective `gathers` to the stats of the global batch.
-
-    Args:
-        objective: has at least one statistic to gather.
-        logprobs: the policy's log-probs of all tokens, or None if no statistic needs them.
-        batch: the global batch.
-        stats: its counts.
-
-    Returns:
-        The `BatchStats` with `gathered`.
+) -> dict[str, Array]:
+    """Computes what the objective `gathers`, from the counts of the global batch.
 
     Raises:
-        ValueError: if log-probs are missing, or are not one per token.
+        ValueError: if log-probs that it needs are missing, or are not one per token.
     """
     if logprobs is None:
         if objective.needs_policy_stats:
@@ -94,18 +92,8 @@ def gather(
                 " its log-probs of all tokens, batch_stats(batch, objective, logprobs)"
             )
         logprobs = jnp.zeros(batch.mask.shape, jnp.result_type(float))
-    logprobs = jnp.asarray(logprobs).reshape(-1)
-    if logprobs.shape != batch.mask.shape:
-        raise ValueError(
-            f"logprobs has {logprobs.size} entries, but the batch has {batch.mask.size} tokens"
-        )
-    logprobs = jax.lax.stop_gradient(
-        logprobs.astype(jnp.promote_types(logprobs.dtype, jnp.float32))
-    )
-    mask = live_tokens(batch)
-    policy = jnp.where(mask, logprobs, 0)
-    x = LossInputs.of(objective, policy, mask, batch, stats)
-    gathered = {}
+    logprobs = jax.lax.stop_gradient(flat_logprobs(logprobs, batch))
+    x, gathered = LossInputs.of(objective, logprobs, batch, stats), {}
     for statistic in objective.gathers:
         gathered |= statistic.function(x)
-    return replace(stats, gathered=gathered)
+    return gathered

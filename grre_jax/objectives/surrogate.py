@@ -100,12 +100,7 @@ def consistency_values(
     """Computes a_i = r_i - tau (log pi(y_i) - log pi_t(y_i)), equal within each group at the
     optimum of the surrogate objective.
 
-    Args:
-        logprobs: [responses, ...] log pi of the tokens.
-        anchor_logprobs: [responses, ...] log pi_t of them, data.
-        rewards: [responses].
-        mask: [responses, ...] tokens the policy generated, or None for all.
-        tau: weight of the KL term, positive, in units of reward.
+    Arguments as `surrogate_loss`.
 
     Returns:
         [responses].
@@ -143,13 +138,7 @@ def consistency_residuals(
     """Computes a_i - a_j of every pair of a group, sampled by any policy: all 0 at the optimum of
     the surrogate objective.
 
-    Args:
-        logprobs: [responses, ...] log pi of the tokens.
-        anchor_logprobs: [responses, ...] log pi_t of them, data.
-        rewards: [responses].
-        groups: [responses] group ids, -1 on padding.
-        mask: [responses, ...] tokens the policy generated, or None for all.
-        tau: weight of the KL term, positive, in units of reward.
+    Arguments as `surrogate_loss`.
 
     Returns:
         [responses, responses], 0 between responses of different groups and on padding.
@@ -215,15 +204,11 @@ def weighted_surrogate_loss(
     With w_ij = w_i w_j its gradient at pi = pi_t is -2 tau (sum_j w_j) sum_i w_i (r_i - weighted
     mean(r)) grad log pi(y_i).
 
+    Further arguments as `surrogate_loss`.
+
     Args:
-        logprobs: [responses, ...] log pi of the tokens.
-        anchor_logprobs: [responses, ...] log pi_t of them, data.
-        rewards: [responses].
-        groups: [responses] group ids, -1 on padding.
         weights: [responses] w_i for w_ij = w_i w_j, or [responses, responses] w_ij (read as (w_ij +
             w_ji) / 2).
-        mask: [responses, ...] tokens the policy generated, or None for all.
-        tau: weight of the KL term, positive, in units of reward.
 
     Returns:
         [] the mean over groups.
@@ -239,12 +224,8 @@ def weighted_surrogate_loss(
             f" {values.size} responses"
         )
     pairs = weights[:, None] * weights[None, :] if weights.ndim == 1 else weights
-    terms = (
-        jnp.sum(
-            jnp.where(_same_group(partition), pairs, 0) * _pair_squares(values, partition), axis=1
-        )
-        / 2
-    )
+    pairs = jnp.where(_same_group(partition), pairs, 0)
+    terms = jnp.sum(pairs * _pair_squares(values, partition), axis=1) / 2
     return _mean_over_groups(terms, partition)
 
 

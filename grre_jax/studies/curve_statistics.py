@@ -53,11 +53,6 @@ def drawdown(result: Result, kind: Kind = "sampled") -> float:
     return float(((best - smooth) / np.maximum(best, 1e-9)).max())
 
 
-def collapsed(result: Result, kind: Kind = "sampled") -> float:
-    """Returns 1 if the run lost more than `COLLAPSED`, else 0."""
-    return float(drawdown(result, kind) > COLLAPSED)
-
-
 def stable_rates(drawdowns: Sequence[float]) -> int:
     """Returns how many learning rates, from the smallest on, a seed's runs bear before the first of
     them collapses.

@@ -105,12 +105,7 @@ def visible(spread: float, count: int, level: float = SIDE, power: float = POWER
         count: seeds, at least two.
         level: of the test.
         power: that probability.
-
-    Raises:
-        ValueError: for fewer than two seeds.
     """
-    if count < 2:
-        raise ValueError(f"an interval needs at least two seeds, got {count}")
     return float(_noncentrality(count, level, power) * spread / np.sqrt(count))
 
 

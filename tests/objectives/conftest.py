@@ -235,7 +235,7 @@ def perturb(monkeypatch):
     """`perturb(name, make)`: `name` is `make(original)` wherever the package has it: in any of
     its modules and their tables.
 
-    "Class.name" is the name of a class instead.
+    "Class.name" is the name of a class instead. Of a part it is the function that is replaced.
     """
 
     def apply(name, make):
@@ -251,6 +251,9 @@ def perturb(monkeypatch):
             places = [module for module in modules if attribute in vars(module)]
         assert places, f"nothing in grre_jax.objectives is called {name}"
         original = vars(places[0])[attribute]
+        if isinstance(original, objectives.Part):
+            monkeypatch.setitem(vars(original), "function", make(original.function))
+            return
         changed = make(original)
         for place in places:
             if vars(place)[attribute] is original:

@@ -73,32 +73,6 @@ def group_std_advantages(
     return jnp.where(groups.alike(rewards), deviations, deviations / (std + std_epsilon))
 
 
-def asymre_advantages(
-    rewards: Responses,
-    groups: Groups,
-    beta: Scalar,
-    singleton_baseline: str = "mean",
-) -> Responses:
-    """Computes A_i = r_i - (mean(r) - beta), Asymmetric REINFORCE for off-policy RL
-    (https://arxiv.org/abs/2506.20520).
-
-    Lowering the baseline by beta adds beta times imitation of the data, so a group of equal rewards
-    gets +beta: by construction, not zero.
-
-    Args:
-        rewards: [responses].
-        groups: which responses share a baseline.
-        beta: how far the baseline is lowered, in units of reward.
-        singleton_baseline: "mean" or "none", before the shift.
-
-    Returns:
-        [responses] advantages.
-    """
-    return jnp.where(
-        groups.live, group_mean_advantages(rewards, groups, singleton_baseline) + beta, 0
-    )
-
-
 def log_mean_exp_advantages(
     rewards: Responses,
     groups: Groups,
@@ -129,43 +103,10 @@ def log_mean_exp_advantages(
     return jnp.where(groups.live, advantages, 0)
 
 
-def red_drop_advantages(
-    rewards: Responses, groups: Groups, key: PRNGKeyArray, singleton_baseline: str = "mean"
-) -> tuple[Responses, Bool[Array, " responses"]]:
-    """RED-Drop: drops negatives at random until they no longer outnumber the positives
-    (https://arxiv.org/abs/2509.24203).
-
-    A response is positive when r >= mean(r). Where a group has more negatives than positives, the
-    extra negatives are dropped uniformly at random, and the rest is REINFORCE with the mean over
-    the kept. Nothing is dropped from a group of equal rewards; a group of two or more always keeps
-    two.
-
-    Args:
-        rewards: [responses].
-        groups: which responses share a baseline.
-        key: one PRNG key (response i then draws from `fold_in(key, i)`, so padding the batch
-            changes no draw), or [responses] keys, for draws that do not depend on the order of the
-            batch.
-        singleton_baseline: "mean" or "none".
-
-    Returns:
-        [responses] advantages (0 where dropped), [responses] True where dropped.
-    """
-    positive = (group_mean_advantages(rewards, groups) >= 0) | (
-        rewards == groups.max(rewards)
-    )  # a rounded mean may exceed the maximum
-    positives = groups.sum(positive.astype(jnp.int32))
-    excess = jnp.maximum(groups.sizes - 2 * positives, 0)
-    # Within a group, negatives first, in random order: the rank there is the rank among negatives.
-    order = jnp.lexsort((_uniform_by_response(key, rewards.size), positive, groups.segments))
-    position = jnp.zeros_like(order).at[order].set(jnp.arange(rewards.size, dtype=order.dtype))
-    rank = position - jax.ops.segment_min(position, groups.segments, rewards.size)[groups.segments]
-    dropped = groups.live & ~positive & (rank < excess)
-    kept = Groups(segments=groups.segments, live=groups.live & ~dropped)
-    return group_mean_advantages(rewards, kept, singleton_baseline), dropped
-
-
 def _uniform_by_response(key: PRNGKeyArray, responses: int) -> Responses:
+    """Draws [responses] numbers in [0, 1): of one key, response i draws from `fold_in(key, i)`, so
+    that padding the batch changes no draw.
+    """
     if not jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
         key = jax.random.wrap_key_data(key)
     if key.ndim == 0:
@@ -267,9 +208,12 @@ def pass_at_k(x: RewardInputs) -> Responses:
 
 @advantage(hyperparameters=(BETA,), acts_without_variance=True)
 def asymre(x: RewardInputs) -> Responses:
-    """A = r - (mean(r) - beta)."""
-    beta = x.hyperparameters["beta"]
-    return asymre_advantages(x.rewards, x.groups, beta, x.singleton_baseline)
+    """A = r - (mean(r) - beta).
+
+    Asymmetric REINFORCE for off-policy RL (https://arxiv.org/abs/2506.20520): lowering the baseline
+    by beta adds beta times imitation of the data, so a group of equal rewards gets +beta.
+    """
+    return jnp.where(x.groups.live, group_mean(x) + x.hyperparameters["beta"], 0)
 
 
 @advantage(hyperparameters=(TAU,))
@@ -349,8 +293,27 @@ def positives(x: RewardInputs) -> ShapedData:
 
 @advantage(random=True, drops="negatives in excess of the positives, drawn at random in each group")
 def red_drop(x: RewardInputs) -> ShapedData:
-    """RED-Drop."""
-    return ShapedData(*red_drop_advantages(x.rewards, x.groups, x.key, x.singleton_baseline))
+    """RED-Drop.
+
+    Drops negatives at random until they no longer outnumber the positives
+    (https://arxiv.org/abs/2509.24203). A response is positive when r >= mean(r). Where a group has
+    more negatives, the extra ones are dropped uniformly at random, and the rest is REINFORCE with
+    the mean over the kept. Nothing is dropped from a group of equal rewards; a group of two or more
+    always keeps two.
+    """
+    rewards, groups = x.rewards, x.groups
+    positive = (group_mean_advantages(rewards, groups) >= 0) | (
+        rewards == groups.max(rewards)
+    )  # a rounded mean may exceed the maximum
+    positives = groups.sum(positive.astype(jnp.int32))
+    excess = jnp.maximum(groups.sizes - 2 * positives, 0)
+    # Within a group, negatives first, in random order: the rank there is the rank among negatives.
+    order = jnp.lexsort((_uniform_by_response(x.key, rewards.size), positive, groups.segments))
+    position = jnp.zeros_like(order).at[order].set(jnp.arange(rewards.size, dtype=order.dtype))
+    rank = position - jax.ops.segment_min(position, groups.segments, rewards.size)[groups.segments]
+    dropped = groups.live & ~positive & (rank < excess)
+    kept = Groups(segments=groups.segments, live=groups.live & ~dropped)
+    return ShapedData(group_mean_advantages(rewards, kept, x.singleton_baseline), dropped)
 
 
 @shaping(

@@ -30,118 +30,6 @@ from grre_jax.objectives.parts.ratios import (
 )
 
 
-def one_side_mask(
-    ratio: Tokens, advantages: Tokens, epsilon_low: Scalar, epsilon_high: Scalar
-) -> Gate:
-    """REC-OneSide: stops a token that has already moved far enough in the direction its
-    advantage pushes.
-
-    M = 1[A >= 0 and rho <= 1 + epsilon_high] or 1[A <= 0 and rho >= 1 - epsilon_low].
-
-    Args:
-        ratio: [tokens] rho.
-        advantages: [tokens] A of each token's response.
-        epsilon_low: in [0, 1].
-        epsilon_high: at least 0.
-
-    Returns:
-        [tokens] True where the gradient passes.
-    """
-    return ((advantages >= 0) & (ratio <= 1 + epsilon_high)) | (
-        (advantages <= 0) & (ratio >= 1 - epsilon_low)
-    )
-
-
-def two_side_mask(
-    ratio: Tokens, advantages: Tokens, epsilon_low: Scalar, epsilon_high: Scalar
-) -> Gate:
-    """REC-TwoSide: M = 1[1 - epsilon_low <= rho <= 1 + epsilon_high], whatever the sign of A.
-
-    Arguments and result as `one_side_mask`.
-    """
-    return ((ratio >= 1 - epsilon_low) & (ratio <= 1 + epsilon_high)) | (advantages == 0)
-
-
-def ring_mask(
-    ratio: Tokens,
-    advantages: Tokens,
-    epsilon_low: Scalar,
-    epsilon_high: Scalar,
-    epsilon_low_prime: Scalar,
-    epsilon_high_prime: Scalar,
-) -> Gate:
-    """REC-Ring: the two-side mask, and beyond an outer ring the tokens whose advantage pulls
-    them back.
-
-    M = two-side or (A >= 0 and rho <= 1 - epsilon_low_prime) or (A <= 0 and rho >= 1 +
-    epsilon_high_prime).
-
-    Args:
-        ratio: [tokens] rho.
-        advantages: [tokens] A of each token's response.
-        epsilon_low: in [0, 1], the inner bound below.
-        epsilon_high: at least 0, the inner bound above.
-        epsilon_low_prime: in [epsilon_low, 1], the outer bound below.
-        epsilon_high_prime: at least epsilon_high, the outer bound above.
-
-    Returns:
-        [tokens] True where the gradient passes.
-    """
-    inner = two_side_mask(ratio, advantages, epsilon_low, epsilon_high)
-    return (
-        inner
-        | ((advantages >= 0) & (ratio <= 1 - epsilon_low_prime))
-        | ((advantages <= 0) & (ratio >= 1 + epsilon_high_prime))
-    )
-
-
-def total_variation_mask(
-    logprobs: Tokens, old_logprobs: Tokens, advantages: Tokens, low: Scalar, high: Scalar
-) -> Gate:
-    """DPPO-TV (https://arxiv.org/abs/2602.04879): stops a token whose probability, not its
-    ratio, has moved too far the harmful way.
-
-    M = 1[pi - pi_b <= high] where A > 0, else 1[pi - pi_b >= -low].
-
-    Args:
-        logprobs: [tokens] l.
-        old_logprobs: [tokens] q.
-        advantages: [tokens] A of each token's response.
-        low: how far a token's probability may fall.
-        high: how far it may rise.
-
-    Returns:
-        [tokens] True where the gradient passes.
-    """
-    moved = _probability(logprobs) - _probability(old_logprobs)
-    return jnp.where(advantages > 0, moved <= high, moved >= -low)
-
-
-def binary_kl_mask(
-    logprobs: Tokens, old_logprobs: Tokens, advantages: Tokens, low: Scalar, high: Scalar
-) -> Gate:
-    """DPPO-KL (https://arxiv.org/abs/2602.04879): the same with the KL of the two-way choice
-    between a token and all others.
-
-    Stops where KL(pi_b || pi) > high and pi > pi_b with A > 0, or KL > low and pi < pi_b otherwise.
-    Arguments and result as `total_variation_mask`; the probabilities of the others are kept above 0
-    by 1e-8, as in the public implementation.
-    """
-    policy, behavior = _probability(logprobs), _probability(old_logprobs)
-    # 1 - e^x by expm1: written out, the compiler may fold 1e-8 into the 1, and near 1 nothing else
-    # is left.
-    behavior_others, policy_others = (
-        -jnp.expm1(jnp.minimum(values, 0)) + 1e-8 for values in (old_logprobs, logprobs)
-    )
-    others = jnp.log(behavior_others / policy_others)
-    divergence = behavior * (old_logprobs - logprobs) + (1 - behavior) * others
-    return jnp.where(
-        advantages > 0,
-        (divergence <= high) | (policy <= behavior),
-        (divergence <= low) | (policy >= behavior),
-    )
-
-
 def trust_region_candidates(log_ratio: Tokens, advantages: Tokens) -> Gate:
     """Returns [tokens] True where M2PO's trust region looks: A > 0 and rho > 1, or A < 0 and
     rho < 1.
@@ -149,8 +37,17 @@ def trust_region_candidates(log_ratio: Tokens, advantages: Tokens) -> Gate:
     return ((advantages > 0) & (log_ratio > 0)) | ((advantages < 0) & (log_ratio < 0))
 
 
+def within_bounds(values: Tokens, advantages: Tokens, low: Scalar, high: Scalar) -> Gate:
+    """Returns [tokens] False where a value has passed its bound in the direction of A."""
+    return ((advantages >= 0) & (values <= high)) | ((advantages <= 0) & (values >= low))
+
+
 def _probability(logprobs: Tokens) -> Tokens:
     return jnp.exp(jnp.minimum(logprobs, 0))  # a log-prob that rounding left above 0 is 0
+
+
+def _range(x: LossInputs, name: str) -> tuple[Scalar, Scalar]:
+    return x.hyperparameters[f"{name}_low"], x.hyperparameters[f"{name}_high"]
 
 
 @mask(name="none")
@@ -159,22 +56,25 @@ def unmasked(x: LossInputs) -> Gate:
     return jnp.ones(x.mask.shape, bool)
 
 
-def _clip_range(x: LossInputs) -> tuple[Scalar, Scalar]:
-    return x.hyperparameters["epsilon_low"], x.hyperparameters["epsilon_high"]
-
-
 @mask(hyperparameters=CLIP_RANGE, data=(RATIO,))
 def one_side(x: LossInputs) -> Gate:
     """One-sided clip: a token that has moved past its bound in the direction of A gets no
     gradient.
+
+    M = 1[A >= 0 and rho <= 1 + epsilon_high] or 1[A <= 0 and rho >= 1 - epsilon_low].
     """
-    return one_side_mask(level_ratio(x), x.advantages, *_clip_range(x))
+    low, high = _range(x, "epsilon")
+    return within_bounds(level_ratio(x), x.advantages, 1 - low, 1 + high)
 
 
 @mask(hyperparameters=CLIP_RANGE, data=(RATIO,))
 def two_side(x: LossInputs) -> Gate:
-    """Two-sided clip: a token outside the bounds gets no gradient."""
-    return two_side_mask(level_ratio(x), x.advantages, *_clip_range(x))
+    """Two-sided clip: a token outside the bounds gets no gradient.
+
+    M = 1[1 - epsilon_low <= rho <= 1 + epsilon_high], whatever the sign of A.
+    """
+    ratio, (low, high) = level_ratio(x), _range(x, "epsilon")
+    return ((ratio >= 1 - low) & (ratio <= 1 + high)) | (x.advantages == 0)
 
 
 @mask(
@@ -185,9 +85,17 @@ def two_side(x: LossInputs) -> Gate:
 def ring(x: LossInputs) -> Gate:
     """Ring clip: a token between the rings gets no gradient, beyond the outer one only where A
     pulls it back.
+
+    M = two-side or (A >= 0 and rho <= 1 - epsilon_low_prime) or (A <= 0 and rho >= 1 +
+    epsilon_high_prime).
     """
-    outer = x.hyperparameters["epsilon_low_prime"], x.hyperparameters["epsilon_high_prime"]
-    return ring_mask(level_ratio(x), x.advantages, *_clip_range(x), *outer)
+    ratio, advantages = level_ratio(x), x.advantages
+    low, high = x.hyperparameters["epsilon_low_prime"], x.hyperparameters["epsilon_high_prime"]
+    return (
+        two_side(x)
+        | ((advantages >= 0) & (ratio <= 1 - low))
+        | ((advantages <= 0) & (ratio >= 1 + high))
+    )
 
 
 DIVERGENCE_RANGE = (
@@ -196,23 +104,39 @@ DIVERGENCE_RANGE = (
 )
 
 
-def _divergence_range(x: LossInputs) -> tuple[Scalar, Scalar]:
-    return x.hyperparameters["divergence_low"], x.hyperparameters["divergence_high"]
-
-
 @mask(hyperparameters=DIVERGENCE_RANGE, data=(RATIO,))
 def total_variation(x: LossInputs) -> Gate:
-    """A token whose probability has moved too far the way of A gets no gradient."""
-    return total_variation_mask(
-        x.logprobs, x.ratio_reference_logprobs, x.advantages, *_divergence_range(x)
-    )
+    """A token whose probability has moved too far the way of A gets no gradient.
+
+    DPPO-TV (https://arxiv.org/abs/2602.04879): M = 1[pi - pi_b <= divergence_high] where A > 0,
+    else 1[pi - pi_b >= -divergence_low].
+    """
+    low, high = _range(x, "divergence")
+    moved = _probability(x.logprobs) - _probability(x.ratio_reference_logprobs)
+    return jnp.where(x.advantages > 0, moved <= high, moved >= -low)
 
 
 @mask(hyperparameters=DIVERGENCE_RANGE, data=(RATIO,))
 def binary_kl(x: LossInputs) -> Gate:
-    """A token whose probability has diverged too far the way of A gets no gradient."""
-    return binary_kl_mask(
-        x.logprobs, x.ratio_reference_logprobs, x.advantages, *_divergence_range(x)
+    """A token whose probability has diverged too far the way of A gets no gradient.
+
+    DPPO-KL: the same with the KL of the two-way choice between a token and all others. Stops where
+    KL(pi_b || pi) > high and pi > pi_b with A > 0, or KL > low and pi < pi_b otherwise. The
+    probabilities of the others are kept above 0 by 1e-8, as in the public implementation.
+    """
+    (low, high), old_logprobs = _range(x, "divergence"), x.ratio_reference_logprobs
+    policy, behavior = _probability(x.logprobs), _probability(old_logprobs)
+    # 1 - e^x by expm1: written out, the compiler may fold 1e-8 into the 1, and near 1 nothing else
+    # is left.
+    behavior_others, policy_others = (
+        -jnp.expm1(jnp.minimum(values, 0)) + 1e-8 for values in (old_logprobs, x.logprobs)
+    )
+    others = jnp.log(behavior_others / policy_others)
+    divergence = behavior * (old_logprobs - x.logprobs) + (1 - behavior) * others
+    return jnp.where(
+        x.advantages > 0,
+        (divergence <= high) | (policy <= behavior),
+        (divergence <= low) | (policy >= behavior),
     )
 
 

@@ -12,6 +12,8 @@ that is n times the value's: under an aggregation by the mean over a response's 
 the response's own.
 """
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array
@@ -27,6 +29,7 @@ from grre_jax.objectives.part import (
     share,
     term,
 )
+from grre_jax.objectives.parts.masks import within_bounds
 from grre_jax.objectives.parts.ratios import (
     CLIP_RANGE,
     level_log_ratio,
@@ -88,14 +91,8 @@ def ppo_token(x: LossInputs) -> Contribution:
     return _clipped(x)
 
 
-DUAL_CLIP = Hyperparameter(
-    "dual_clip",
-    "cap of the ratio where the advantage is negative",
-    3.0,
-    low=1,
-    above=True,
-    infinite=True,
-)
+_cap = partial(Hyperparameter, low=1, above=True, infinite=True)
+DUAL_CLIP = _cap("dual_clip", "cap of the ratio where the advantage is negative", 3.0)
 
 
 @term(hyperparameters=(*CLIP_RANGE, DUAL_CLIP), data=(RATIO,), uses=("mask",))
@@ -104,13 +101,7 @@ def dual_clipped(x: LossInputs) -> Contribution:
     return _clipped(x, x.hyperparameters["dual_clip"])
 
 
-DELTA = Hyperparameter(
-    "delta",
-    "cap of the ratio where the advantage is negative, above 1 + epsilon_high",
-    low=1,
-    above=True,
-    infinite=True,
-)
+DELTA = _cap("delta", "cap of the ratio where the advantage is negative, above 1 + epsilon_high")
 
 
 @term(
@@ -176,10 +167,6 @@ def _balanced_bounds(x: LossInputs) -> dict[str, Array]:
     return {"ratio_low": low, "ratio_high": high}
 
 
-def _unclipped_between(advantages: Tokens, moved: Tokens, low: Tokens, high: Tokens) -> Gate:
-    return ((advantages >= 0) & (moved <= high)) | ((advantages <= 0) & (moved >= low))
-
-
 @term(
     hyperparameters=BALANCE,
     order=(
@@ -195,7 +182,7 @@ def balanced(x: LossInputs) -> Contribution:
     """
     low, high = x.stats.gathered["ratio_low"], x.stats.gathered["ratio_high"]
     moved, advantages = level_ratio(x), x.advantages
-    unclipped = _unclipped_between(advantages, moved, low, high)
+    unclipped = within_bounds(moved, advantages, low, high)
     return clipped_term(advantages, moved, unclipped, low, high)
 
 
@@ -236,7 +223,7 @@ def geometric_mean(x: LossInputs) -> Contribution:
     """
     advantages, moved = x.advantages, level_log_ratio(x)
     low, high = -x.hyperparameters["log_epsilon_low"], x.hyperparameters["log_epsilon_high"]
-    unclipped = _unclipped_between(advantages, moved, low, high)
+    unclipped = within_bounds(moved, advantages, low, high)
     clipped = jnp.where(advantages == 0, 0, jnp.where(unclipped, moved, jnp.clip(moved, low, high)))
     exponent, limited = limit_log_ratio(x.mean_over_response(clipped))
     value = -advantages * jnp.exp(exponent)
@@ -344,12 +331,15 @@ def _expert_mix(x: LossInputs, phi: Tokens) -> Contribution:
     return Contribution(value, derivative, own.unclipped | x.expert)
 
 
-@term(
+_mixed = term(
     hyperparameters=(*CLIP_RANGE, EXPERT_WEIGHT),
     data=(RATIO, "expert"),
     uses=("mask",),
     separates_experts=True,
 )
+
+
+@_mixed
 def expert_mix(x: LossInputs) -> Contribution:
     """CHORD (https://arxiv.org/abs/2508.11408): (1 - w) GRPO on the policy's own responses, w
     SFT on an expert's, each over its own count.
@@ -357,12 +347,7 @@ def expert_mix(x: LossInputs) -> Contribution:
     return _expert_mix(x, jnp.ones_like(x.logprobs))
 
 
-@term(
-    hyperparameters=(*CLIP_RANGE, EXPERT_WEIGHT),
-    data=(RATIO, "expert"),
-    uses=("mask",),
-    separates_experts=True,
-)
+@_mixed
 def expert_mix_phi(x: LossInputs) -> Contribution:
     """CHORD with phi: an expert's token counts with p (1 - p) of its probability p, a constant:
     least where the policy is sure either way.

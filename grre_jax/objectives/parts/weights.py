@@ -18,60 +18,6 @@ from grre_jax.objectives.parts.ratios import (
 )
 
 
-def exponential_weight(advantages: Tokens, tau: Scalar) -> tuple[Tokens, Gate]:
-    """Computes w = exp(A / tau) of RED-Weight (https://arxiv.org/abs/2509.24203).
-
-    Args:
-        advantages: [tokens] or [responses] A = r - mean(r).
-        tau: temperature, in units of reward.
-
-    Returns:
-        w, limited so that w |A| <= exp(`LOG_WEIGHT_LIMIT`) and w itself too; True where that limit
-        acted.
-    """
-    return limited_exp(advantages / tau, advantages)
-
-
-def tapered_weight(log_ratio: Tokens, advantages: Tokens) -> Tokens:
-    """Computes TOPR's weight: 1 where A > 0, else the ratio truncated to [0, 1]
-    (https://arxiv.org/abs/2503.14286).
-
-    Args:
-        log_ratio: [tokens] log-ratio at the objective's level; the paper's is that of the whole
-            response.
-        advantages: [tokens] A; the paper's are rewards of +1 and -1 without a baseline.
-
-    Returns:
-        [tokens].
-    """
-    return jnp.where(advantages > 0, 1, jnp.exp(jnp.minimum(log_ratio, 0)))
-
-
-def gamma_weight(
-    log_ratio: Tokens,
-    advantages: Tokens,
-    positive: tuple[Scalar, Scalar],
-    negative: tuple[Scalar, Scalar],
-) -> tuple[Tokens, Gate]:
-    """Computes VESPO's weight phi(W) = exp(lambda + k log W - lambda W), 1 at W = 1 and falling on
-    both sides (https://arxiv.org/abs/2602.10693).
-
-    Args:
-        log_ratio: [tokens] log W of the token's response.
-        advantages: [tokens] A.
-        positive: k and lambda where A >= 0.
-        negative: k and lambda where A < 0.
-
-    Returns:
-        [tokens], and True where a bound of `ratios` acted.
-    """
-    k, rate = (jnp.where(advantages >= 0, *pair) for pair in zip(positive, negative, strict=True))
-    whole, _ = limited_exp(
-        log_ratio, jnp.ones_like(log_ratio)
-    )  # where that is limited, e^(-lambda W) is 0 either way
-    return limited_exp(rate + k * log_ratio - rate * whole, advantages)
-
-
 @term(uses=("mask", "weight"))
 def score(x: LossInputs) -> Contribution:
     """The coefficient form g = -A W M grad(l), of value -A W M l: REINFORCE, the REC and RED
@@ -122,8 +68,12 @@ def ratio(x: LossInputs) -> tuple[Tokens, Gate]:
 
 @weight(hyperparameters=(TAU,))
 def exponential(x: LossInputs) -> tuple[Tokens, Gate]:
-    """exp(A / tau)."""
-    return exponential_weight(x.advantages, x.hyperparameters["tau"])
+    """exp(A / tau).
+
+    RED-Weight (https://arxiv.org/abs/2509.24203), limited so that neither w nor w |A| exceeds
+    exp(`LOG_WEIGHT_LIMIT`).
+    """
+    return limited_exp(x.advantages / x.hyperparameters["tau"], x.advantages)
 
 
 @weight(hyperparameters=(TAU,))
@@ -187,8 +137,13 @@ def capped(x: LossInputs) -> tuple[Tokens, Gate]:
 
 @weight(data=(RATIO,))
 def tapered(x: LossInputs) -> tuple[Tokens, Gate]:
-    """The gradient of negatives is multiplied by the ratio, at most 1."""
-    return _unlimited(tapered_weight(level_log_ratio(x), x.advantages))
+    """The gradient of negatives is multiplied by the ratio, at most 1.
+
+    TOPR (https://arxiv.org/abs/2503.14286), whose ratio is that of the whole response, and whose A
+    are rewards of +1 and -1.
+    """
+    truncated = jnp.exp(jnp.minimum(level_log_ratio(x), 0))
+    return _unlimited(jnp.where(x.advantages > 0, 1, truncated))
 
 
 GAMMA = (
@@ -201,14 +156,17 @@ GAMMA = (
 
 @weight(hyperparameters=GAMMA, data=(RATIO,))
 def gamma(x: LossInputs) -> tuple[Tokens, Gate]:
-    """The gradient is multiplied by a weight that falls as the ratio leaves 1."""
-    n = x.hyperparameters
-    return gamma_weight(
-        level_log_ratio(x),
-        x.advantages,
-        (n["k_positive"], n["lambda_positive"]),
-        (n["k_negative"], n["lambda_negative"]),
-    )
+    """The gradient is multiplied by a weight that falls as the ratio leaves 1.
+
+    VESPO (https://arxiv.org/abs/2602.10693): phi(W) = exp(lambda + k log W - lambda W), 1 at W = 1
+    and falling on both sides.
+    """
+    n, log_ratio, rewarded = x.hyperparameters, level_log_ratio(x), x.advantages >= 0
+    k = jnp.where(rewarded, n["k_positive"], n["k_negative"])
+    rate = jnp.where(rewarded, n["lambda_positive"], n["lambda_negative"])
+    # Where the ratio is limited, e^(-lambda W) is 0 either way.
+    whole, _ = limited_exp(log_ratio, jnp.ones_like(log_ratio))
+    return limited_exp(rate + k * log_ratio - rate * whole, x.advantages)
 
 
 WEIGHT_CAP = positive(

@@ -98,11 +98,8 @@ class Case:
     @property
     def label(self) -> str:
         """The name and what is not default."""
-        options = [
-            *self.structure.values(),
-            *(f"{number}={self.numbers[number]:g}" for number in self.given),
-        ]
-        return " ".join([self.name, *options])
+        given = (f"{number}={self.numbers[number]:g}" for number in self.given)
+        return " ".join([self.name, *self.structure.values(), *given])
 
     def accepts(self, number: str, value: float) -> bool:
         """True if the library accepts this value."""
@@ -161,14 +158,8 @@ def loss_of(case: Case) -> Loss:
     def surrogate(numbers, logits, arms, key):
         logprobs, behavior = jax.nn.log_softmax(logits)[arms], jnp.log(jnp.asarray(BEHAVIOR))[arms]
         groups = jnp.zeros(arms.shape, jnp.int32)
-        return objectives.surrogate_loss(
-            logprobs,
-            behavior,
-            jnp.asarray(REWARDS)[arms],
-            groups,
-            **case.structure,
-            tau=numbers["tau"],
-        )
+        data = (logprobs, behavior, jnp.asarray(REWARDS)[arms], groups)
+        return objectives.surrogate_loss(*data, **case.structure, tau=numbers["tau"])
 
     def policy(numbers, logits, arms, key):
         objective = objectives.algorithm(case.name, **case.structure, **numbers)
@@ -179,12 +170,7 @@ def loss_of(case: Case) -> Loss:
         rewards = jnp.asarray(REWARDS)[arms]
         behavior = jnp.log(jnp.asarray(BEHAVIOR))[arms][:, None]
         shaped = objectives.shape_data(
-            objective,
-            rewards,
-            groups,
-            key=key,
-            lengths=jnp.ones(arms.size),
-            components={"reward": rewards},
+            objective, rewards, groups, key, jnp.ones(arms.size), {"reward": rewards}
         )
         batch = objectives.padded_batch(
             advantages=shaped.advantages,
@@ -198,9 +184,8 @@ def loss_of(case: Case) -> Loss:
             expert=expert,
             staleness=jnp.ones(arms.size),
         )
-        return objectives.policy_loss(objective, jax.nn.log_softmax(logits)[arms][:, None], batch)[
-            0
-        ]
+        logprobs = jax.nn.log_softmax(logits)[arms][:, None]
+        return objectives.policy_loss(objective, logprobs, batch)[0]
 
     return surrogate if case.name == SURROGATE else policy
 
@@ -211,14 +196,6 @@ def update(case: Case) -> Loss:
     """
     gradient = jax.grad(loss_of(case), argnums=1)
     return lambda numbers, logits, arms, key: -gradient(numbers, logits, arms, key)
-
-
-def expected_update(case: Case) -> Callable[[Mapping[str, Array], Logits], Logits]:
-    """Returns the update on a group whose proportions are those of the behaviour policy: a function
-    of (numbers, logits) returning [3].
-    """
-    arms = jnp.repeat(jnp.arange(3), jnp.array(COUNTS), total_repeat_length=sum(COUNTS))
-    return lambda numbers, logits: update(case)(numbers, logits, arms, jax.random.key(0))
 
 
 def policies(points: Float[Array, "... 2"]) -> Float[np.ndarray, "... 3"]:

@@ -113,13 +113,9 @@ def study(case: Case, *, seed: int = 0) -> Result:
         grids = {number: _grid(case, number) for number in case.numbers if number not in RESCALING}
         first = settle([({}, start) for start in STARTS.values()])
         tried = [(number, value) for number, values in grids.items() for value in values]
-        ends = {number: {} for number in grids}
-        given_up = []
-        swept = settle([({number: value}, BEHAVIOR) for number, value in tried])
-        for (number, value), end, code in zip(
-            tried, policies(swept.points), swept.how, strict=True
-        ):
-            if flow.ENDS[code] in LOST:
+        ends, given_up = {number: {} for number in grids}, []
+        for number, value, end in _swept(settle, tried):
+            if end is None:
                 given_up.append((number, value))
             else:
                 ends[number][value] = end
@@ -135,6 +131,17 @@ def study(case: Case, *, seed: int = 0) -> Result:
                 case, pull, seed, FIRST_STEP / max(float(first.first_speed[0]), flow.NOTHING)
             ),
         )
+
+
+def _swept(
+    settle, tried: Sequence[tuple[str, float]]
+) -> list[tuple[str, float, np.ndarray | None]]:
+    """Pairs of a number and its value with the end from the behaviour policy; None for a flow that
+    has none.
+    """
+    found = settle([({number: value}, BEHAVIOR) for number, value in tried])
+    ends = zip(tried, policies(found.points), found.how, strict=True)
+    return [(*pair, None if flow.ENDS[code] in LOST else end) for pair, end, code in ends]
 
 
 def _grid(case: Case, number: str) -> list[float]:
@@ -169,28 +176,24 @@ def _settle(
     """The ends of pairs (numbers that differ from the case's, start), under the expected update."""
     arms = jax.device_put(np.tile(np.repeat(np.arange(3), COUNTS), (3 * TRAJECTORIES, 1)))
     keys = jax.random.split(jax.random.key(0), 3 * TRAJECTORIES)
-    nothing = flow.End(np.zeros((0, 2)), np.zeros(0, int), np.zeros(0), np.zeros((0, 0, 2)))
-    found = [] if pairs else [nothing]
-    for chunk in (
-        pairs[first : first + TRAJECTORIES] for first in range(0, len(pairs), TRAJECTORIES)
-    ):
+    ends = []
+    for first in range(0, len(pairs), TRAJECTORIES):
+        chunk = pairs[first : first + TRAJECTORIES]
         full = [*chunk, *[chunk[-1]] * (TRAJECTORIES - len(chunk))]
-        swept = {
-            number: np.tile([pair[0].get(number, value) for pair in full], 3)
-            for number, value in case.numbers.items()
-        }
-        numbers = jax.device_put(swept)
+        numbers = jax.device_put(
+            {
+                number: np.tile([given.get(number, value) for given, _ in full], 3)
+                for number, value in case.numbers.items()
+            }
+        )
         starts = np.log([start for _, start in full]) @ PLANE.T
-        end = flow.follow(
-            lambda points, numbers=numbers: pull(numbers, points, arms, keys), starts, _margin
+        ends.append(
+            flow.follow(lambda points, n=numbers: pull(n, points, arms, keys), starts, _margin)
         )
-        found.append(
-            flow.End(*(array[: len(chunk)] for array in end[:3]), end.path[:, : len(chunk)])
-        )
-    if len(found) == 1:
-        return found[0]
-    joined = [np.concatenate(arrays) for arrays in list(zip(*found, strict=True))[:3]]
-    return flow.End(*joined, found[0].path)
+    if not ends:
+        return flow.End(np.zeros((0, 2)), np.zeros(0, int), np.zeros(0), np.zeros((0, 0, 2)))
+    joined = (np.concatenate(arrays)[: len(pairs)] for arrays in list(zip(*ends, strict=True))[:3])
+    return flow.End(*joined, ends[0].path[:, : len(pairs)])
 
 
 def _bisect(settle, known: Mapping[str, dict[float, np.ndarray]]) -> dict[str, list[float]]:
@@ -211,11 +214,8 @@ def _bisect(settle, known: Mapping[str, dict[float, np.ndarray]]) -> dict[str, l
         tried = [
             (number, value) for number, low, high in brackets for value in _between(low, high, each)
         ][:TRAJECTORIES]
-        found = settle([({number: value}, BEHAVIOR) for number, value in tried])
-        for (number, value), end, code in zip(
-            tried, policies(found.points), found.how, strict=True
-        ):
-            if flow.ENDS[code] not in LOST:
+        for number, value, end in _swept(settle, tried):
+            if end is not None:
                 leads[number][value] = np.argmax(end) == BEST
     return {number: _bounds(values) for number, values in leads.items()}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -98,21 +99,15 @@ class Design:
 
     def tuning_runs(self) -> list[Run]:
         """Returns the runs of the tuning seeds: every cell at every rate."""
-        return [
-            self.run(*cell, rate, seed)
-            for seed in self.tuning
-            for cell in self.cells
-            for rate in self.rates
-        ]
+        return self._runs(self.tuning, self.cells)
 
     def axis_runs(self) -> list[Run]:
         """Returns the runs of the core's cells at every rate with the judged seeds."""
-        return [
-            self.run(*cell, rate, seed)
-            for seed in self.seeds
-            for cell in self.core
-            for rate in self.rates
-        ]
+        return self._runs(self.seeds, self.core)
+
+    def _runs(self, seeds: Sequence[int], cells: Sequence[tuple[str, str]]) -> list[Run]:
+        every = itertools.product(seeds, cells, self.rates)
+        return [self.run(*cell, rate, seed) for seed, cell, rate in every]
 
     def judged_runs(self, table: Table) -> list[Run]:
         """Returns the axis, and the runs at the rates at which comparisons are judged: of the core
@@ -144,14 +139,10 @@ class Design:
 
     def _points(self) -> list[tuple[Comparison, tuple[int, ...]]]:
         """The comparisons whose runs are not all on the axis, with their seeds."""
-        return [
-            pair
-            for claim in self.claims
-            for pair in (
-                *((one, self.again) for one in claim.core),
-                *((one, self.seeds) for one in claim.extensions),
-            )
+        parts = [
+            pair for c in self.claims for pair in ((c.core, self.again), (c.extensions, self.seeds))
         ]
+        return [(one, seeds) for part, seeds in parts for one in part]
 
     def table(self, ledger: Ledger) -> Table:
         """Returns the finished runs as cells."""

@@ -122,18 +122,14 @@ def table(found: Mapping[str, Any]) -> str:
     config, seeds = found["configuration"], len(found["cells"][0]["seeds"])
     evaluation = config["evaluation"]
     several = SEVERAL_ANSWERS if evaluation["num_samples"] > 1 else ""
-    columns = ["regime", "algorithm", "at the start", "mean over the run", "at the end"]
-    columns += [f"mean, over {REINFORCE}", f"end, over {REINFORCE}"] if seeds > 1 else []
     greedy = evaluation.get("greedy", False)  # absent in files of older versions
-    columns += ["greedy, at the start", "greedy, at the end"] if greedy else []
-    columns += ["largest share lost", "KL to the start (nats a token)", "tokens an answer"]
     values = {(cell["regime"], cell["algorithm"]): _values(cell) for cell in found["cells"]}
     rows = [
         _row(
             cell,
             values[cell["regime"], cell["algorithm"]],
             values.get((cell["regime"], REINFORCE)),
-            _greedy_ends(cell) if greedy else [],
+            greedy,
         )
         for cell in found["cells"]
     ]
@@ -153,7 +149,7 @@ def table(found: Mapping[str, Any]) -> str:
         intervals=SEVERAL_SEEDS if seeds > 1 else ONE_SEED.format(several=several),
         lost=LOST if any(any(_diverged(cell)) for cell in found["cells"]) else "",
         start=START.format(told=start.told(found["start"])) if found.get("start") else "",
-        table=markdown_table(columns, rows),
+        table=markdown_table(list(rows[0]), [list(row.values()) for row in rows]),
     )
 
 
@@ -161,35 +157,35 @@ def _row(
     cell: Mapping[str, Any],
     own: dict[str, np.ndarray],
     first: dict[str, np.ndarray] | None,
-    greedy: Sequence[str],
-) -> list[str]:
-    """A cell's row of the table; `first` are the values of REINFORCE in its regime, `greedy` the
-    cells of `_greedy_ends`.
-    """
+    greedy: bool,
+) -> dict[str, str]:
+    """A cell's row of the table by heading; `first` are the values of REINFORCE in its regime."""
     seeds, went = len(cell["seeds"]), _diverged(cell)
-    shown = [cell["regime"], cell["algorithm"], _number(own["start"], 3)]
+    row = {"regime": cell["regime"], "algorithm": cell["algorithm"]}
+    row["at the start"] = _number(own["start"], 3)
     if seeds > 1:
-        shown += [_estimate(own["mean"]), _estimate(own["end"])]
+        row |= {"mean over the run": _estimate(own["mean"]), "at the end": _estimate(own["end"])}
+        alone = first is None or cell["algorithm"] == REINFORCE
         for name in ("mean", "end"):
-            alone = first is None or cell["algorithm"] == REINFORCE
-            shown.append(NONE if alone else _estimate(own[name] - first[name], "+.3f"))
+            over = NONE if alone else _estimate(own[name] - first[name], "+.3f")
+            row[f"{name}, over {REINFORCE}"] = over
     else:
         low, high = (None if cell[end][0] is None else cell[end][0][-1] for end in ("low", "high"))
         known = low is not None and np.isfinite(own["end"]).all()
         interval = f" ({low:.3f} to {high:.3f})" if known else ""
-        shown += [_number(own["mean"], 3), _number(own["end"], 3) + interval]
+        row["mean over the run"] = _number(own["mean"], 3)
+        row["at the end"] = _number(own["end"], 3) + interval
     if any(went):
         at = ", ".join(str(step) for step in cell["diverged"] if step is not None)
-        shown[4] = f"diverged at step {at}"
-        shown[4] += f" ({sum(went)} of {seeds} seeds)" if seeds > 1 else ""
-    ends = (("drawdown", 2), ("kl", 3), ("length", 1))
-    return [*shown, *greedy, *(_number(own[name], digits) for name, digits in ends)]
-
-
-def _greedy_ends(cell: Mapping[str, Any]) -> list[str]:
-    """Greedy accuracy at the start and at the end, the mean over seeds."""
-    curves = np.array(cell["greedy_accuracy"], float)
-    return [_number(curves[:, end], 3) for end in (0, -1)]
+        row["at the end"] = f"diverged at step {at}"
+        row["at the end"] += f" ({sum(went)} of {seeds} seeds)" if seeds > 1 else ""
+    if greedy:
+        curves = np.array(cell["greedy_accuracy"], float)
+        for name, end in (("start", 0), ("end", -1)):
+            row[f"greedy, at the {name}"] = _number(curves[:, end], 3)
+    row["largest share lost"] = _number(own["drawdown"], 2)
+    row["KL to the start (nats a token)"] = _number(own["kl"], 3)
+    return row | {"tokens an answer": _number(own["length"], 1)}
 
 
 def _diverged(cell: Mapping[str, Any]) -> list[bool]:

@@ -219,9 +219,12 @@ def evaluated(scale: Scale, params: Any, start: Any, key: Array) -> dict[str, Ar
 
     Every evaluation of every run has the same questions; its draws are the key's.
     """
-    sampled, greedy = (
-        jax.tree.map(lambda x, i=i: x[i], _answers(scale, params, key)) for i in range(2)
+    prompts, positions = _held_out(scale)
+    answers = jax.lax.map(
+        lambda temperature: draw(scale, params, prompts, 1, key, positions, 0, temperature),
+        jnp.array([1.0, 0.0]),
     )
+    sampled, greedy = (jax.tree.map(lambda x, i=i: x[i], answers) for i in range(2))
     batch = pack(sampled)
     before = token_logprobs(nnx.merge(scale.graph, start), *_scored(batch))
     kl = jnp.where(batch.mask[0], batch.old_logprobs[0] - before, 0.0).sum() / sampled.lengths.size
@@ -231,15 +234,6 @@ def evaluated(scale: Scale, params: Any, start: Any, key: Array) -> dict[str, Ar
         "length": sampled.lengths.astype(jnp.float32).mean(),
         "kl": kl,
     }
-
-
-def _answers(scale: Scale, params: Any, key: Array) -> Drawn:
-    """One answer to each held-out question, at temperature 1 and at 0 along a leading axis."""
-    prompts, positions = _held_out(scale)
-    return jax.lax.map(
-        lambda temperature: draw(scale, params, prompts, 1, key, positions, 0, temperature),
-        jnp.array([1.0, 0.0]),
-    )
 
 
 def _held_out(scale: Scale) -> tuple[Array, Array]:

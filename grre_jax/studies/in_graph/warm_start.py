@@ -8,7 +8,7 @@ findings are not those of one model.
 
 from __future__ import annotations
 
-import os
+import io
 import zipfile
 from functools import lru_cache
 from pathlib import Path
@@ -20,9 +20,10 @@ import numpy as np
 from flax import traverse_util
 from jaxtyping import Array
 
-from grre_jax.errors import DataError, naming
+from grre_jax.errors import DataError
 from grre_jax.objectives import algorithm
 from grre_jax.random_streams import Purpose, run_key
+from grre_jax.storage import files
 from grre_jax.studies.in_graph.batch import Drawn, Scale
 from grre_jax.studies.in_graph.run import (
     evaluated,
@@ -94,12 +95,9 @@ def make(scale: Scale, number: int, path: Path) -> None:
     """
     params, figures = jax.device_get(_compiled(scale)(jnp.int32(number)))
     arrays = traverse_util.flatten_dict({"params": params, "figures": figures}, sep="/")
-    partial = path.with_name(f".{path.name}.partial")
-    with naming(path), partial.open("wb") as file:
-        np.savez(file, **arrays)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(partial, path)
+    content = io.BytesIO()
+    np.savez(content, **arrays)
+    files.replace(path, content.getvalue())
 
 
 @lru_cache(maxsize=16)

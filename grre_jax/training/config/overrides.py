@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from grre_jax.errors import UsageError
+from grre_jax.training.config.fields import fields
 from grre_jax.training.config.run import Config
 
 # Names of fields in TRL, verl and others, by their last part.
@@ -92,13 +93,9 @@ def override(config: Config, arguments: Sequence[str]) -> Config:
     return _apply(config, changes, "")
 
 
-def field_names(config: Any, prefix: str = "") -> list[str]:
+def field_names(config: Config) -> list[str]:
     """Returns the dotted names of all fields of a configuration."""
-    names = []
-    for field in dataclasses.fields(config):
-        value, name = getattr(config, field.name), prefix + field.name
-        names += field_names(value, f"{name}.") if dataclasses.is_dataclass(value) else [name]
-    return names
+    return [field.name for field in fields(config)]
 
 
 def similar_fields(config: Config, name: str) -> list[str]:
@@ -108,19 +105,19 @@ def similar_fields(config: Config, name: str) -> list[str]:
     Searched in this order: names of other libraries, fields that begin with the name, a field with
     a similar spelling, fields whose last part is the name's or has a similar spelling.
     """
-    fields, leaf = field_names(config), name.rpartition(".")[2]
+    known, leaf = field_names(config), name.rpartition(".")[2]
     if leaf in FOREIGN_NAMES:
-        known = FOREIGN_NAMES[leaf]
-        own = name.removesuffix(leaf) + known.rpartition(".")[2]
-        return [own if own in fields else known]
-    if begun := [field for field in fields if field.startswith(name + "_")]:
+        meant = FOREIGN_NAMES[leaf]
+        own = name.removesuffix(leaf) + meant.rpartition(".")[2]
+        return [own if own in known else meant]
+    if begun := [field for field in known if field.startswith(name + "_")]:
         return begun[:3]
-    if spelled := difflib.get_close_matches(name, fields, n=1, cutoff=0.8):
+    if spelled := difflib.get_close_matches(name, known, n=1, cutoff=0.8):
         return spelled
-    if same := [field for field in fields if field.rpartition(".")[2] == leaf]:
+    if same := [field for field in known if field.rpartition(".")[2] == leaf]:
         return difflib.get_close_matches(name, same, n=3, cutoff=0)
     leaves = {}
-    for field in fields:
+    for field in known:
         leaves.setdefault(field.rpartition(".")[2], field)
     return [leaves[near] for near in difflib.get_close_matches(leaf, leaves, n=1, cutoff=0.8)]
 

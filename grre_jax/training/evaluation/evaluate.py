@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from grre_jax.errors import UsageError
 from grre_jax.random_streams import Purpose
@@ -159,9 +159,7 @@ def figures(
     low, high = _mean_interval(rewards)
     result = {"reward": float(rewards.mean()), "reward_low": low, "reward_high": high}
     if (known := correctness(sampled)) is not None:
-        right = np.concatenate(known)
-        low, high = wilson_interval(float(right.sum()), right.size)
-        result |= {"accuracy": float(right.mean()), "accuracy_low": low, "accuracy_high": high}
+        result |= _accuracy(np.concatenate(known))
     result |= component_means(sampled)
     generated = np.concatenate([g.mask for g in sampled]) != 0
     result["response_length"] = float(generated.sum() / rewards.size)
@@ -186,10 +184,13 @@ def _greedy_figures(groups: Sequence[Group], judged: bool) -> dict[str, float]:
         return {}
     result = {"reward": float(np.mean([g.rewards[0] for g in groups], dtype=np.float64))}
     if judged and (known := correctness(groups)) is not None:
-        right = np.array([row[0] for row in known])
-        low, high = wilson_interval(float(right.sum()), right.size)
-        result |= {"accuracy": float(right.mean()), "accuracy_low": low, "accuracy_high": high}
+        result |= _accuracy(np.array([row[0] for row in known]))
     return {GREEDY + name: value for name, value in result.items()}
+
+
+def _accuracy(right: Bool[np.ndarray, " n"]) -> dict[str, float]:
+    low, high = wilson_interval(float(right.sum()), right.size)
+    return {"accuracy": float(right.mean()), "accuracy_low": low, "accuracy_high": high}
 
 
 def _mean_interval(values: Float[np.ndarray, " n"]) -> tuple[float, float]:

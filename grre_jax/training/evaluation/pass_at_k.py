@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Hashable, Sequence
 from typing import Any
@@ -18,20 +17,6 @@ from grre_jax.tasks import Task
 RESAMPLES = 4000
 _SEED = 0
 _AT_ONCE = 1 << 22  # drawn indices held at a time
-
-
-@dataclasses.dataclass(frozen=True)
-class Estimate:
-    """A share in [0, 1] with its 95% interval over questions."""
-
-    value: float
-    low: float
-    high: float
-
-
-def powers_up_to(n: int) -> list[int]:
-    """Returns 1, 2, 4, ... up to n."""
-    return [1 << power for power in range(n.bit_length())]
 
 
 def pass_at_k(
@@ -50,15 +35,7 @@ def pass_at_k(
 
     Returns:
         [questions] probabilities, float64.
-
-    Raises:
-        ValueError: a number outside its domain.
     """
-    correct = np.asarray(correct)
-    if not 1 <= k <= n:
-        raise ValueError(f"k must lie in 1..n={n}, got {k}")
-    if correct.size and not (0 <= correct.min() and correct.max() <= n):
-        raise ValueError(f"correct must lie in 0..n={n}, got {correct.min()} to {correct.max()}")
     # In Python's integers: binomials would overflow floating point.
     shares = np.array([1 - math.comb(n - c, k) / math.comb(n, k) for c in range(n + 1)])
     return shares[correct]
@@ -93,21 +70,13 @@ def majority_at_k(
         answers: as for `majority`.
         right: [samples] True for correct completions.
         k: voters, 1 to n.
-
-    Raises:
-        ValueError: k is outside its domain.
     """
-    n = len(right)
-    if len(answers) != n or not 1 <= k <= n:
-        raise ValueError(
-            f"answers and right must have one length n with k in 1..n, got {len(answers)}, {n} and"
-            f" k = {k}"
-        )
-    votes = [(start, majority(answers[start : start + k])) for start in range(0, n - k + 1, k)]
+    starts = range(0, len(right) - k + 1, k)
+    votes = [(start, majority(answers[start : start + k])) for start in starts]
     return float(np.mean([vote is not None and bool(right[start + vote]) for start, vote in votes]))
 
 
-def over_questions(values: Float[np.ndarray, " questions"]) -> Estimate:
+def over_questions(values: Float[np.ndarray, " questions"]) -> dict[str, float]:
     """Computes the mean of the questions' figures with its 95% interval.
 
     If every figure is 0 or 1 (one completion per question, or all of them in one draw or vote) the
@@ -117,17 +86,15 @@ def over_questions(values: Float[np.ndarray, " questions"]) -> Estimate:
     independent, so both intervals are over questions.
 
     Args:
-        values: [questions] figures in [0, 1].
+        values: [questions] figures in [0, 1], at least one.
 
-    Raises:
-        ValueError: there are no values, or one is outside [0, 1].
+    Returns:
+        value, and the ends low and high of its interval.
     """
-    values = np.asarray(values, float)
-    if values.size == 0 or not (values.min() >= 0 and values.max() <= 1):
-        raise ValueError(f"values must be at least one number, all in [0, 1], got {values!r}")
     mean = float(values.mean())
     if ((values == 0) | (values == 1)).all():
-        return Estimate(mean, *wilson_interval(float(values.sum()), values.size))
+        low, high = wilson_interval(float(values.sum()), values.size)
+        return {"value": mean, "low": low, "high": high}
     draw, means = np.random.default_rng(_SEED), []
     rows = max(1, _AT_ONCE // values.size)
     for start in range(0, RESAMPLES, rows):
@@ -135,7 +102,7 @@ def over_questions(values: Float[np.ndarray, " questions"]) -> Estimate:
         means.append(values[picked].mean(axis=1))
     low, high = np.quantile(np.concatenate(means), [0.025, 0.975])
     # Sums in another order are rounded differently, which must not put the mean outside.
-    return Estimate(mean, min(float(low), mean), max(float(high), mean))
+    return {"value": mean, "low": min(float(low), mean), "high": max(float(high), mean)}
 
 
 def pass_metrics(groups: Sequence[Group], task: Task) -> dict[str, Any]:
@@ -177,4 +144,4 @@ def pass_metrics(groups: Sequence[Group], task: Task) -> dict[str, Any]:
 
 
 def _for_each_k(n: int, values: Any) -> dict[str, dict[str, float]]:
-    return {str(k): dataclasses.asdict(over_questions(values(k))) for k in powers_up_to(n)}
+    return {str(1 << i): over_questions(values(1 << i)) for i in range(n.bit_length())}

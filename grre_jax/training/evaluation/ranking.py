@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,6 +19,8 @@ from grre_jax.training import build
 from grre_jax.training.data.config import parse_range
 from grre_jax.training.data.sources import limits
 from grre_jax.training.evaluation.completion_logprobs import score_groups
+
+RESAMPLES = 10_000  # of the bootstrap
 
 
 def ranking(
@@ -69,47 +70,22 @@ def _correct(group: Group) -> Bool[np.ndarray, " completions"]:
     return group.correct
 
 
-@dataclasses.dataclass(frozen=True)
-class PairedDifference:
-    """A mean difference over paired observations with its bootstrap interval."""
-
-    before: float
-    after: float
-    difference: float
-    low: float
-    high: float
-    pairs: int
-
-
 def paired_bootstrap(
-    before: Float[np.ndarray, " n"],
-    after: Float[np.ndarray, " n"],
-    *,
-    resamples: int = 10_000,
-    level: float = 0.95,
-    seed: int = 0,
-) -> PairedDifference:
+    before: Float[np.ndarray, " n"], after: Float[np.ndarray, " n"]
+) -> dict[str, float]:
     """Computes the percentile bootstrap of mean(after - before), resampling the pairs.
 
-    Raises:
-        ValueError: the lengths differ or are 0.
+    Returns:
+        before, after, difference: means.
+        low, high: ends of the 95% interval of the difference.
+        pairs: their number.
     """
-    if before.shape != after.shape or before.size == 0:
-        raise ValueError(
-            f"before and after must be equally long and not empty, got {before.shape} and"
-            f" {after.shape}"
-        )
-    difference = after - before
-    draws = np.random.default_rng(seed).integers(0, len(difference), (resamples, len(difference)))
-    low, high = np.quantile(difference[draws].mean(axis=1), [(1 - level) / 2, (1 + level) / 2])
-    return PairedDifference(
-        float(before.mean()),
-        float(after.mean()),
-        float(difference.mean()),
-        float(low),
-        float(high),
-        len(difference),
-    )
+    difference, count = after - before, len(before)
+    draws = np.random.default_rng(0).integers(0, count, (RESAMPLES, count))
+    low, high = np.quantile(difference[draws].mean(axis=1), [0.025, 0.975])
+    means = {"before": before, "after": after, "difference": difference}
+    found = {name: float(values.mean()) for name, values in means.items()}
+    return found | {"low": float(low), "high": float(high), "pairs": count}
 
 
 def held_out_groups(parts: build.Parts) -> list[Group]:
@@ -152,7 +128,7 @@ def save_ranking(
     prints the paired difference.
     """
     result = paired_bootstrap(before, after)
-    record = dataclasses.asdict(result) | {
+    record = result | {
         "measure": (
             "share of (correct, incorrect) pairs of a question whose mean token log-prob is ranked"
             " right; paired bootstrap over questions, 95%"
@@ -164,7 +140,7 @@ def save_ranking(
     }
     files.replace(folder / "ranking.json", json.dumps(record, indent=2) + "\n")
     console.print(
-        f"Ranking correct above incorrect on {result.pairs} held-out questions: {result.before:.4f}"
-        f" before, {result.after:.4f} after, difference {result.difference:+.4f} (95% interval"
-        f" {result.low:+.4f} to {result.high:+.4f})"
+        "Ranking correct above incorrect on {pairs} held-out questions: {before:.4f} before,"
+        " {after:.4f} after, difference {difference:+.4f} (95% interval {low:+.4f} to"
+        " {high:+.4f})".format(**result)
     )

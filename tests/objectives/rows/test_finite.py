@@ -16,6 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from grre_jax.objectives.parts.ratios import level_log_ratio
+
 from ..all_objectives import KINDS, Together
 
 examples = settings(max_examples=100, deadline=None, derandomize=True, database=None)
@@ -136,11 +138,11 @@ PERTURBATIONS = {
     ),
     "ratio of a response": (
         "vespo-default",
-        "gamma_weight",
+        "gamma",
         lambda original: (
-            lambda log_ratio, advantages, *pairs: (
-                jnp.exp(pairs[1][0] * log_ratio),
-                jnp.zeros(log_ratio.shape, bool),
+            lambda x: (
+                jnp.exp(x.hyperparameters["k_negative"] * level_log_ratio(x)),
+                jnp.zeros(x.mask.shape, bool),
             )
         ),
     ),

@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grre_jax import objectives
+from grre_jax.objectives.parts.ratios import level_ratio
 
 pytestmark = pytest.mark.usefixtures("float64")
 examples = settings(max_examples=100, deadline=None, derandomize=True, database=None)
@@ -286,32 +287,33 @@ def _uncentred(rewards, groups, singleton_baseline="mean"):
     return jnp.where(groups.live, rewards, 0)
 
 
-def _doubled_shift(rewards, groups, beta, singleton_baseline="mean"):
-    return jnp.where(groups.live, rewards - groups.mean(rewards) + 2 * beta, 0)
+def _doubled_shift(x):
+    shifted = x.rewards - x.groups.mean(x.rewards) + 2 * x.hyperparameters["beta"]
+    return jnp.where(x.groups.live, shifted, 0)
 
 
 def _drop_without_recentring(original):
-    def perturbed(rewards, groups, key, singleton_baseline="mean"):
-        advantages, dropped = original(rewards, groups, key, singleton_baseline)
-        return (
-            jnp.where(dropped, 0, jnp.where(groups.live, rewards - groups.mean(rewards), 0)),
-            dropped,
-        )
+    def perturbed(x):
+        dropped, mean = original(x).dropped, x.groups.mean(x.rewards)
+        kept = x.groups.live & ~dropped
+        return objectives.ShapedData(jnp.where(kept, x.rewards - mean, 0), dropped)
 
     return perturbed
 
 
-def _two_sided(ratio, advantages, epsilon_low, epsilon_high):
-    return (ratio >= 1 - epsilon_low) & (ratio <= 1 + epsilon_high)
+def _two_sided(x):
+    ratio, numbers = level_ratio(x), x.hyperparameters
+    return (ratio >= 1 - numbers["epsilon_low"]) & (ratio <= 1 + numbers["epsilon_high"])
 
 
-def _strict(ratio, advantages, epsilon_low, epsilon_high):
+def _strict(x):
+    ratio, advantages = level_ratio(x), x.advantages
     return ((advantages > 0) & (ratio < 1)) | ((advantages < 0) & (ratio > 1))
 
 
 def _normalised(original):
-    def perturbed(advantages, tau):
-        weights, limited = original(advantages, tau)
+    def perturbed(x):
+        weights, limited = original(x)
         return weights / weights.mean(), limited
 
     return perturbed
@@ -326,17 +328,17 @@ PERTURBATIONS = [
         lambda original: lambda logprobs, mask=None: original(logprobs),
     ),
     (check_i2, "_pair_squares", lambda original: lambda *arguments: 1.001 * original(*arguments)),
-    (check_i3, "squared_response_log_ratio", lambda original: lambda sums, tau: tau * sums**2),
-    (check_i4, "asymre_advantages", lambda original: _doubled_shift),
-    (check_i5, "exponential_weight", _normalised),
-    (check_i6, "red_drop_advantages", _drop_without_recentring),
-    (check_i7, "one_side_mask", lambda original: _two_sided),
+    (check_i3, "response_square", lambda original: lambda x: 2 * original(x)),
+    (check_i4, "asymre", lambda original: _doubled_shift),
+    (check_i5, "exponential", _normalised),
+    (check_i6, "red_drop", _drop_without_recentring),
+    (check_i7, "one_side", lambda original: _two_sided),
     (
         check_i7,
         "group_std_advantages",
         lambda original: lambda r, g, e, *rest: original(r, g, 1e-3, *rest),
     ),
-    (check_i8, "one_side_mask", lambda original: _strict),
+    (check_i8, "one_side", lambda original: _strict),
     (check_i8, "limit_log_ratio", lambda original: lambda d: original(d + 0.01)),
 ]
 

@@ -42,6 +42,12 @@ def study(request, tmp_path_factory):
     return {result.case.label: result for result in results}, console.export_text(), folder
 
 
+def expected_update(case):
+    """The update on a group whose proportions are those of the behaviour policy."""
+    arms = jnp.repeat(jnp.arange(3), jnp.array(bandit.COUNTS), total_repeat_length=10)
+    return lambda numbers, logits: bandit.update(case)(numbers, logits, arms, jax.random.key(0))
+
+
 def end(study, label):
     return study[0][label].end
 
@@ -87,7 +93,7 @@ def test_the_wide_range_creeps_to_an_edge(study):
     )
     with jax.enable_x64(True):
         pull = functools.partial(
-            bandit.expected_update(bandit.cases(["rec_oneside_nois"])[1]),
+            expected_update(bandit.cases(["rec_oneside_nois"])[1]),
             {"epsilon_low": 0.6, "epsilon_high": 2.0},
         )
         logits = jax.lax.fori_loop(
@@ -212,7 +218,7 @@ def test_the_ends_are_those_of_plain_small_steps(study):
     ):
         case = study[0][label].case
         with jax.enable_x64(True):
-            pull = jax.vmap(functools.partial(bandit.expected_update(case), dict(case.numbers)))
+            pull = jax.vmap(functools.partial(expected_update(case), dict(case.numbers)))
 
             def step(_, logits, pull=pull):
                 update = pull(logits)

@@ -10,13 +10,11 @@ import pytest
 from grre_jax.reporting import wilson_interval
 from grre_jax.rollouts import Group
 from grre_jax.training.evaluation.pass_at_k import (
-    Estimate,
     majority,
     majority_at_k,
     over_questions,
     pass_at_k,
     pass_metrics,
-    powers_up_to,
 )
 
 
@@ -53,24 +51,6 @@ def test_many_completions_do_not_overflow():
 
 
 @pytest.mark.parametrize(
-    ("n", "correct", "k"), [(4, [1], 0), (4, [1], 5), (4, [5], 1), (4, [-1], 1)]
-)
-def test_numbers_out_of_their_domain(n, correct, k):
-    with pytest.raises(ValueError, match="must lie in"):
-        pass_at_k(n, np.array(correct), k)
-
-
-def test_powers():
-    assert [powers_up_to(n) for n in (1, 2, 3, 8, 12)] == [
-        [1],
-        [1, 2],
-        [1, 2],
-        [1, 2, 4, 8],
-        [1, 2, 4, 8],
-    ]
-
-
-@pytest.mark.parametrize(
     ("answers", "place"),
     [
         (["8", "5", "5"], 1),
@@ -99,26 +79,23 @@ def test_majority_at_k_by_hand():
     assert majority_at_k([None] * 4, np.ones(4, bool), 2) == 0
 
 
-@pytest.mark.parametrize("k", [0, 3])
-def test_majority_at_k_out_of_its_domain(k):
-    with pytest.raises(ValueError, match="k in 1..n"):
-        majority_at_k(["a", "b"], np.ones(2, bool), k)
-
-
 def test_a_proportion_has_wilsons_interval():
-    assert over_questions(np.array([1.0, 0, 0, 1, 0])) == Estimate(0.4, *wilson_interval(2, 5))
+    assert tuple(over_questions(np.array([1.0, 0, 0, 1, 0])).values()) == (
+        0.4,
+        *wilson_interval(2, 5),
+    )
     assert (
-        over_questions(np.zeros(20)).high == pytest.approx(wilson_interval(0, 20)[1])
-        and over_questions(np.ones(3)).low < 0.5
+        over_questions(np.zeros(20))["high"] == pytest.approx(wilson_interval(0, 20)[1])
+        and over_questions(np.ones(3))["low"] < 0.5
     )
 
 
 def test_the_bootstrap_is_repeatable_and_as_wide_as_the_normal_interval():
     values = np.random.default_rng(1).binomial(8, 0.4, 400) / 8
     estimate = over_questions(values)
-    assert estimate == over_questions(values) and estimate.value == pytest.approx(values.mean())
+    assert estimate == over_questions(values) and estimate["value"] == pytest.approx(values.mean())
     half = 1.96 * values.std() / 20
-    assert (estimate.low, estimate.high) == pytest.approx(
+    assert (estimate["low"], estimate["high"]) == pytest.approx(
         (values.mean() - half, values.mean() + half), abs=0.1 * half
     )
 
@@ -131,14 +108,8 @@ def test_the_interval_holds_the_truth_as_often_as_it_says():
     for _ in range(200):
         chance = draw.beta(0.3, 0.3, 60)
         estimate = over_questions(draw.binomial(4, chance) / 4)
-        held += estimate.low <= truth <= estimate.high
+        held += estimate["low"] <= truth <= estimate["high"]
     assert 0.9 <= held / 200 <= 0.985
-
-
-@pytest.mark.parametrize("values", [[], [0.5, 1.5], [-0.1, 0.2], [float("nan"), 0.5]])
-def test_no_interval(values):
-    with pytest.raises(ValueError, match="at least one number, all in"):
-        over_questions(np.array(values))
 
 
 class Votes:
