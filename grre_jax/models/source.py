@@ -33,6 +33,8 @@ class ModelSource:
             more arithmetic.
         system_prompt (any text, or none): system message before every chat prompt; the chat
             template's own if None.
+        tools ("template" or "system"): what declares the functions that an environment offers: the
+            chat template, or a system message for templates that leave them out.
         lora_rank (at least 0): train low-rank terms (LoRA) of this rank in place of the weights; 0
             trains the weights.
         lora_alpha (above 0): scale of the LoRA terms, which are multiplied by lora_alpha /
@@ -55,13 +57,14 @@ class ModelSource:
     compute_dtype: str = ""
     remat: str = "none"
     system_prompt: str | None = None
+    tools: str = "template"
     lora_rank: int = 0
     lora_alpha: float = 16.0
     lora_targets: tuple[str, ...] = TARGETS
     adapter: str = ""
 
     def __post_init__(self):
-        one_of(self, remat=REMAT)
+        one_of(self, remat=REMAT, tools=("template", "system"))
         at_least(self, hidden_size=1, intermediate_size=1, num_layers=1, num_heads=1)
         at_least(self, num_kv_heads=1, head_dim=1, lora_rank=0)
         # Made even if it is not used, to check the names; a list comes from JSON.

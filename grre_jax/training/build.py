@@ -33,33 +33,33 @@ from grre_jax.training.data.pack import BatchShape
 
 
 def load_model_tokenizer(
-    path: str | os.PathLike, system_prompt: str | None = None
+    path: str | os.PathLike, system_prompt: str | None = None, tools: str = "template"
 ) -> tasks.Tokenizer:
     """Loads the tokenizer of a model folder or of a GGUF file.
 
     Args:
         path: a Hugging Face folder, a .gguf file, or a folder that contains one such file and no
             files of a tokenizer.
-        system_prompt: as of `tasks.load_tokenizer`.
+        system_prompt, tools: as of `tasks.ChatTokenizer`.
 
     Raises:
         DataError: the tokenizer is missing, damaged or of a kind that is not supported.
-        UsageError: a system prompt for a tokenizer without a chat template, or a required package
-            that is not installed.
+        UsageError: a system prompt or tools in a system message for a tokenizer without a chat
+            template, or a required package that is not installed.
     """
     path = Path(path)
     inside = path.suffix == ".gguf" or (
         path.is_dir() and not (path / "tokenizer_config.json").exists() and any(path.glob("*.gguf"))
     )
     if not inside:
-        return tasks.load_tokenizer(path, system_prompt=system_prompt)
+        return tasks.load_tokenizer(path, system_prompt, tools)
     from grre_jax.models.checkpoints.gguf import GGUFFile
 
     with tempfile.TemporaryDirectory(prefix="grre-tokenizer-") as work:
         folder = Path(work)
         generation = GGUFFile(locate(path)[1] or path).write_tokenizer(folder)
         (folder / "generation_config.json").write_text(json.dumps(generation), encoding="utf-8")
-        tokenizer = tasks.ChatTokenizer(folder, system_prompt)
+        tokenizer = tasks.ChatTokenizer(folder, system_prompt, tools)
     tokenizer.folder = path  # for its messages
     return tokenizer
 
@@ -215,7 +215,8 @@ def build_tokenizer(config: Config, task: tasks.Task) -> tasks.Tokenizer:
         UsageError: a new model, and a task without a tokenizer.
     """
     if config.model.path:
-        return load_model_tokenizer(config.model.path, config.model.system_prompt)
+        model = config.model
+        return load_model_tokenizer(model.path, model.system_prompt, model.tools)
     tokenizer = getattr(task, "tokenizer", None)
     if tokenizer is None:
         raise UsageError(

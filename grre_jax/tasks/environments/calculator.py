@@ -8,13 +8,14 @@ calls the calculator, which takes one operation, and any other turn is the answe
 The reward is 1 if the answer is right, else 0. Demonstrations call the calculator; with `flaw` as
 the probability they instead repeat the last number at once, which is wrong.
 
-For chat models `tools` declares the function `calculate` in the template, and `template` words the
-question.
+For chat models `tools` declares the function `calculate`, which demonstrations then call in
+<tool_call> tags, and `template` words the question.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import operator
 import random
 import re
@@ -72,7 +73,7 @@ class Calculator:
             operands: numbers in a question, 2 to 6.
             digits: most digits of a number, 1 to 4.
             flaw: probability with which a demonstration is wrong.
-            tools: True declares the calculator in the chat template.
+            tools: True declares the calculator for chat models.
             template: the question's words, with {expression}.
 
         Raises:
@@ -99,11 +100,17 @@ class Calculator:
         steps = _steps(question.question_id.removeprefix("calculator/"))
         if random.Random(f"{question.question_id}/{self.seed}/{seed}").random() < self.flaw:
             return [re.findall(r"\d+", question.question_id)[-1]]
-        return [f"{call}=" for call, _ in steps] + [question.answer]
+        return [self._call(expression) for expression, _ in steps] + [question.answer]
 
     def environment(self) -> Calculation:
         """The environment of one question."""
         return Calculation(self.tools)
+
+    def _call(self, expression: str) -> str:
+        if not self.tools:
+            return f"{expression}="
+        call = json.dumps({"name": "calculate", "arguments": {"expression": expression}})
+        return f"<tool_call>\n{call}\n</tool_call>"
 
     def _question(self, name: str, held_out: bool) -> Question:
         draw = random.Random(f"calculator/{name}")

@@ -7,6 +7,7 @@ theirs is loaded or saved, not before.
 """
 
 import itertools
+import json
 import os
 from collections.abc import Iterable
 from functools import cached_property
@@ -27,7 +28,7 @@ from grre_jax.json_files import (
     read_object,
     require,
 )
-from grre_jax.tasks.task import Question
+from grre_jax.tasks.task import Question, choice
 from grre_jax.tasks.tokenizers.characters import CharTokenizer, holds_characters
 from grre_jax.tasks.tokenizers.protocol import (
     Message,
@@ -40,6 +41,16 @@ from grre_jax.tasks.tokenizers.protocol import (
 # Fields of a message that templates may leave out: its text, whose absence is empty, and names that
 # lead back to a call.
 _UNWRITTEN = frozenset(("role", "content", "name", "id", "tool_call_id"))
+TOOLS = ("template", "system")  # what declares the functions of a conversation
+# The tags of Hermes and Qwen.
+_TOOLS_TOLD = """You can call functions. These are their definitions:
+<tools>
+{tools}
+</tools>
+To call one, write a JSON object with its name and arguments in tags:
+<tool_call>
+{"name": NAME, "arguments": {...}}
+</tool_call>"""
 # Enough text to tell apart tokenizers that share a vocabulary and merge or normalise differently.
 _PROBE = "The 3 répliques cost $1,234.50 — naïve 中文 😀\n\n  def f(x):\treturn x**2  # İstanbul"
 
@@ -68,7 +79,9 @@ class ChatTokenizer:
     outside the folder.
     """
 
-    def __init__(self, folder: str | Path, system_prompt: str | None = None):
+    def __init__(
+        self, folder: str | Path, system_prompt: str | None = None, tools: str = "template"
+    ):
         """Loads a tokenizer.
 
         Args:
@@ -76,12 +89,15 @@ class ChatTokenizer:
                 generation_config.json and config.json.
             system_prompt: replaces what the template says of its own accord; None leaves that as it
                 is.
+            tools: "template" if the chat template writes the definitions of functions, "system"
+                for templates that do not: a system message then holds them in <tools> tags, and
+                the answer to calls is a user's message in <tool_response> tags.
 
         Raises:
             DataError: the folder, its tokenizer files or an end-of-text token are missing, or a
                 file cannot be read.
-            UsageError: transformers is not installed, or a system prompt is asked of a tokenizer
-                that has no template.
+            UsageError: transformers is not installed, or a system prompt or tools in a system
+                message are asked of a tokenizer that has no template.
         """
         self.folder = Path(folder)
         require_tokenizer_files(self.folder)
@@ -97,12 +113,13 @@ class ChatTokenizer:
                 check(read_object(file), _TOKENIZER_FIELDS, file, closed=False)
         self.tokenizer, ids = self._loaded(transformers)
         self.has_template = bool(getattr(self.tokenizer, "chat_template", None))
-        if system_prompt is not None and not self.has_template:
+        given = _given(system_prompt, tools)
+        if given and not self.has_template:
             raise UsageError(
-                f"system_prompt is set, but the tokenizer in {self.folder} has no chat template to"
-                " put it in: leave it out."
+                f"{given} is set, but the tokenizer in {self.folder} has no chat template to put it"
+                " in: leave it out."
             )
-        self.system_prompt = system_prompt
+        self.system_prompt, self.tools = system_prompt, tools
         self.vocab_size = ids[-1] + 1  # ids may have gaps
         self.eos_ids = self._find_eos()
         pad = self.tokenizer.pad_token_id
@@ -291,8 +308,8 @@ class ChatTokenizer:
 
         if tools and text(messages, None) == text(messages, tools):
             raise UsageError(
-                f"The chat template in {self.folder} leaves out the tools: name them in a system"
-                " message."
+                f"The chat template in {self.folder} leaves out the tools: set model.tools to"
+                " system, which declares them in a system message."
             )
         for place, message in enumerate(messages):
             written = {key for key, value in message.items() if value}
@@ -403,6 +420,8 @@ class ChatTokenizer:
         """A conversation in the template, by default up to where the assistant begins."""
         if self.system_prompt is not None and messages[0]["role"] != "system":
             messages = [{"role": "system", "content": self.system_prompt}, *messages]
+        if tools and self.tools == "system":
+            messages, tools = _told(messages, tools), None
         try:
             return self.tokenizer.apply_chat_template(
                 messages, tools=tools, add_generation_prompt=generation, tokenize=False
@@ -432,24 +451,46 @@ class ChatTokenizer:
         return eos_ids
 
 
+def _told(messages: list[Message], tools: list[dict[str, Any]]) -> list[Message]:
+    """A conversation in which the tools stand in the system message, and their answers in the
+    user's.
+    """
+    system = _TOOLS_TOLD.replace("{tools}", json.dumps(tools, ensure_ascii=False))
+    if messages[0]["role"] == "system":
+        system, messages = f"{messages[0]['content']}\n\n{system}", messages[1:]
+    told = [{"role": "system", "content": system}]
+    for message in messages:
+        if message["role"] == "tool":
+            text = f"<tool_response>\n{message['content']}\n</tool_response>"
+            message = {"role": "user", "content": text}
+        told.append(message)
+    return told
+
+
+def _given(system_prompt: str | None, tools: str) -> str:
+    """The name of an argument that needs a chat template, or ""."""
+    choice("tools", tools, TOOLS)
+    return "system_prompt" if system_prompt is not None else "tools" if tools == "system" else ""
+
+
 def load_tokenizer(
-    folder: str | Path, system_prompt: str | None = None
+    folder: str | Path, system_prompt: str | None = None, tools: str = "template"
 ) -> CharTokenizer | ChatTokenizer:
     """The tokenizer of a model folder: a CharTokenizer where one was saved, else the Hugging
-    Face tokenizer.
+    Face tokenizer; arguments as of `ChatTokenizer`.
 
     Raises:
         DataError: the folder or its tokenizer files are missing or unreadable.
-        UsageError: a system prompt for a tokenizer that has no chat template, or transformers is
-            needed and not installed.
+        UsageError: a system prompt, or tools in a system message, for a tokenizer that has no chat
+            template, or transformers is needed and not installed.
     """
     folder = Path(folder)
     require_tokenizer_files(folder)
     if holds_characters(folder):
-        if system_prompt is not None:
+        if given := _given(system_prompt, tools):
             raise UsageError(
-                f"system_prompt is set, but {folder} holds a character tokenizer, which has no chat"
+                f"{given} is set, but {folder} holds a character tokenizer, which has no chat"
                 " template: leave it out."
             )
         return CharTokenizer.load(folder)
-    return ChatTokenizer(folder, system_prompt)
+    return ChatTokenizer(folder, system_prompt, tools)

@@ -137,6 +137,20 @@ def test_an_environment_that_does_something_else_again_is_lost(made):
     assert lost.kind == "invalid" and "repeated actions" in lost.reason
 
 
+def test_demonstrations_call_the_calculator_that_is_declared():
+    task = tasks.build("calculator", tools=True)
+    question = Question("calculator/37+58*19", "", "1805")
+    runner, trace = InProcessEnvironments(task), Trace((0, 0, 0), question, 0)
+    actions = task.demonstration(question, 0)
+    replies = [runner.step(trace, [], action).result() for action in actions]
+    assert replies == [
+        Reply("95", 0.0, False, {}, True),
+        Reply("1805", 0.0, False, {}, True),
+        Reply("", 1.0, True, {}, False),
+    ]
+    assert runner.open(question, 0).tools == task.tools
+
+
 def test_a_task_judges_or_has_environments(tmp_path):
     path = tmp_path / "neither.py"
     path.write_text(TASK.replace("def environment", "def surroundings"))

@@ -434,6 +434,8 @@ def test_a_character_folder_is_no_chat_folder(tmp_path):
         tasks.ChatTokenizer(tmp_path)
     with pytest.raises(UsageError, match="no chat template"):
         tasks.load_tokenizer(tmp_path, system_prompt="Think.")
+    with pytest.raises(UsageError, match="tools is set, but .* no chat template"):
+        tasks.load_tokenizer(tmp_path, tools="system")
 
 
 # -- trajectories
@@ -472,6 +474,26 @@ def test_a_trajectory_has_the_tokens_of_its_conversation(make_folder, tools):
     assert cut[0] == tokenizer.eos_ids[0]
 
 
+def test_a_system_message_has_the_tools_of_templates_that_leave_them_out(make_folder):
+    folder, opening = make_folder(CHATML), dataclasses.replace(ASKED, tools=TOOLS)
+    tokenizer = tasks.load_tokenizer(folder, tools="system")
+    prompt = tokenizer.tokenizer.decode(opening_tokens(tokenizer, opening))
+    first, asked = prompt.split("<|im_end|>\n<|im_start|>user\n")
+    declared = first.split("<tools>\n")[1].split("\n</tools>")[0]
+    assert json.loads(declared) == TOOLS and first.startswith("<|im_start|>system\nYou can call")
+    assert asked == "What is 3 + 5?<|im_end|>\n<|im_start|>assistant\n"
+    answer = observation_tokens(tokenizer, opening, [reply("8", called=True)])
+    assert tokenizer.tokenizer.decode(answer) == (
+        "\n<|im_start|>user\n<tool_response>\n8\n</tool_response><|im_end|>\n"
+        "<|im_start|>assistant\n"
+    )
+    given = tasks.load_tokenizer(folder, "Think.", "system")
+    assert given.tokenizer.decode(opening_tokens(given, opening)) == prompt.replace(
+        "system\nYou", "system\nThink.\n\nYou"
+    )
+    assert opening_tokens(tokenizer, ASKED) == opening_tokens(tasks.load_tokenizer(folder), ASKED)
+
+
 @pytest.mark.parametrize(
     ("template", "tools", "message"),
     [
@@ -483,7 +505,7 @@ def test_a_trajectory_has_the_tokens_of_its_conversation(make_folder, tools):
         ),
         (CHATML.replace("<|im_end|>", ""), None, "none of the end tokens"),
         (CHATML.replace("{% endfor", "{% break %}{% endfor"), None, "refuses|rewrites"),
-        (CHATML, TOOLS, "leaves out the tools"),
+        (CHATML, TOOLS, "leaves out the tools: set model.tools to system"),
         (
             WITH_TOOLS.replace(
                 "{{ message['content'] }}",
