@@ -35,8 +35,8 @@ def add_parser(commands: argparse._SubParsersAction) -> argparse._SubParsersActi
             _add_selection(parser)
     actions.choices["import"].description = (
         "jsonl, parquet: a group or a completion a row; huggingface: a folder of"
-        " datasets.save_to_disk; trl: completions that its trainers logged; gsm8k-solutions:"
-        " GSM8K's example_model_solutions.jsonl."
+        " datasets.save_to_disk; trl: completions that its trainers logged; toolace: its"
+        " data.json, as demonstrations; gsm8k-solutions: GSM8K's example_model_solutions.jsonl."
     )
     return actions
 
@@ -266,7 +266,7 @@ _ACTIONS = {
         _import,
         "make rollouts of foreign data",
         """
-        kind jsonl|parquet|huggingface|trl|gsm8k-solutions: what the file is, see above
+        kind jsonl|parquet|huggingface|trl|toolace|gsm8k-solutions: what the file is, see above
         path PATH: the file or folder
         folder FOLDER: the rollout folder to write
         --mapping FILE: JSON object of the columns' names: {"prompt": "question", "reward": "score"}

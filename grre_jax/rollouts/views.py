@@ -102,11 +102,12 @@ def _from_text(group: Group, tokenizer: Tokenizer) -> Group:
             made of several chat messages; or a text cannot be tokenised.
     """
     who = f"group {group.group_id} ({group.question_id})"
-    if not group.mask.all() or not group.extra.keys().isdisjoint(MESSAGE_FIELDS):
+    several = (group.turn_counts > 1).any() or not group.extra.keys().isdisjoint(MESSAGE_FIELDS)
+    if not group.mask.all() or several:
         what = (
             "has tokens that no policy generated"
             if not group.mask.all()
-            else "was made of several chat messages"
+            else "was made of several turns or chat messages"
         )
         raise DataError(
             f"{who} {what}, which its text does not mark, and its tokens are another"
@@ -133,10 +134,12 @@ def _from_text(group: Group, tokenizer: Tokenizer) -> Group:
     except UsageError as error:
         raise DataError(f"{who} cannot be tokenised: {error}") from error
     absent = dict.fromkeys(("mask", "token_versions", *LOGPROB_FIELDS))
+    ends = [end for ids in completions for end in (0, len(ids))]  # of a trajectory's one turn
     return dataclasses.replace(
         group,
         prompt_tokens=np.asarray(prompt_ids, np.int32),
         tokens=np.concatenate(completions),
         lengths=[len(c) for c in completions],
+        turn_tokens=ends if len(group.turn_counts) else None,
         **absent,
     )

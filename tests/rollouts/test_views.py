@@ -36,7 +36,16 @@ def test_a_completion_that_was_cut_gets_no_end_token():
     ("fields", "message"),
     [
         ({"mask": [1, 0, 1]}, "has tokens that no policy generated"),
-        ({"extra": {"prompt_messages": []}}, "was made of several chat messages"),
+        (
+            {
+                "turn_counts": [2, 1],
+                "turn_tokens": [0, 1, 1, 2, 0, 1],
+                "turn_texts": [0] * 6,
+                "turn_rewards": [0] * 3,
+            },
+            "was made of several turns or chat messages",
+        ),
+        ({"extra": {"prompt_messages": []}}, "was made of several turns or chat messages"),
     ],
 )
 def test_a_group_whose_text_does_not_say_its_tokens_is_not_tokenised_anew(
@@ -96,3 +105,14 @@ def test_an_empty_text_is_its_end_token():
         1,
         2,
     ]
+
+
+def test_a_turn_follows_the_tokens_of_another_tokenizer(tmp_path):
+    turn = {"turn_counts": [1, 1], "turn_tokens": [0, 2, 0, 1], "turn_texts": [0, 1, 0, 1]}
+    group = text_group(
+        0, prompt_tokens=[1], tokens=[3, 4, 5], lengths=[2, 1], **turn, turn_rewards=[1, 0]
+    )
+    rollouts.write(tmp_path / "r", [group], writer="w", metadata={"tokenizer": "another"})
+    again = read_tokenised(rollouts.read(tmp_path / "r"), 0, TOKENIZER)
+    assert [again.turns(k) for k in range(2)] == [[(0, 2)], [(0, 2)]]
+    assert again.lengths.tolist() == [2, 2] and again.turn_rewards.tolist() == [1, 0]

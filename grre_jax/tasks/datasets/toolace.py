@@ -70,16 +70,7 @@ class ToolACE(StoredQuestions):
         return Verdict(float(right), {"well_formed": 1.0}, correct=right)
 
     def _questions_of(self, split: str, record: Record, where: str) -> Iterable[Entry]:
-        system, turns = record.get("system"), record.get("conversations")
-        listed = turns if isinstance(turns, list) else []
-        wrong = [turn for turn in listed if not _is_turn(turn)]
-        if not isinstance(system, str) or listed is not turns or wrong:
-            found = f"the turn {str(wrong[0])[:80]!r}" if wrong else kinds_of(record)
-            raise DataError(
-                f"{where}: a ToolACE record needs the text 'system' and 'conversations', a list of"
-                f" {{'from': user, assistant or tool, 'value': text}}; this one has {found};"
-                " correct the record."
-            )
+        system, turns = _conversation(record, where)
         family, asked = digest(system + str(turns[:1])), []
         places = [place for place, turn in enumerate(turns) if turn["from"] == "assistant"]
         for place in places[:1] if self.turns == "first" else places:
@@ -98,6 +89,46 @@ class ToolACE(StoredQuestions):
             prompt = _prompt(system, turns[:place])
             asked.append(self._entry(split, prompt, answer, answer, family))
         return asked
+
+
+def demonstration(record: Record, where: str) -> Record:
+    """Returns a conversation as a row of `grre rollouts import`: its messages, with reward 1, to be
+    imitated. Its question is the task's about the first turn of the assistant's.
+
+    Args:
+        record: of data.json.
+        where: the record's place, for messages.
+
+    Raises:
+        DataError: the record is no conversation.
+    """
+    system, turns = _conversation(record, where)
+    said = [{"role": turn["from"], "content": turn["value"]} for turn in turns]
+    roles = [turn["from"] for turn in turns]
+    asked = turns[: roles.index("assistant") if "assistant" in roles else None]
+    return {
+        "question_id": f"{ToolACE.name}/train/{digest(_prompt(system, asked))}",
+        "messages": [{"role": "system", "content": system}, *said],
+        "reward": 1.0,
+        "is_expert": True,
+        "task": ToolACE.name,
+        "source": ToolACE.name,
+    }
+
+
+def _conversation(record: Record, where: str) -> tuple[str, list[dict[str, str]]]:
+    """Returns the system text and the turns of a record."""
+    system, turns = record.get("system"), record.get("conversations")
+    listed = turns if isinstance(turns, list) else []
+    wrong = [turn for turn in listed if not _is_turn(turn)]
+    if not isinstance(system, str) or listed is not turns or wrong:
+        found = f"the turn {str(wrong[0])[:80]!r}" if wrong else kinds_of(record)
+        raise DataError(
+            f"{where}: a ToolACE record needs the text 'system' and 'conversations', a list of"
+            f" {{'from': user, assistant or tool, 'value': text}}; this one has {found};"
+            " correct the record."
+        )
+    return system, turns
 
 
 def _is_turn(turn: Any) -> bool:

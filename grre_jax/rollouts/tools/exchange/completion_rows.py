@@ -21,8 +21,32 @@ def is_one(row: Any, names: Names) -> bool:
     return (
         isinstance(row, dict)
         and names["completions"] not in row
-        and _text_column(names, row) in row
+        and (_text_column(names, row) in row or names["tokens"] in row)
     )
+
+
+def of_messages(path: Path, found: sources.Rows, names: Names) -> sources.Rows:
+    """Yields rows, those with `messages` in place of prompt and completion with these: the
+    completion begins with the assistant's first message.
+
+    Raises:
+        DataError: the messages are no list with a message of the assistant's.
+    """
+    own = {names["prompt"], names["text"], names["completions"], "completion"}
+    for location, row in found:
+        if isinstance(row, dict) and "messages" in row and own.isdisjoint(row):
+            line = Line(path, location, row)
+            said = line.take("messages", list)
+            roles = [message.get("role") for message in said if isinstance(message, dict)]
+            if "assistant" not in roles or len(roles) < len(said):
+                line.fail(
+                    "messages",
+                    "has no message of the assistant's, or an item that is no message; give a list"
+                    " of objects with role and content",
+                )
+            first = roles.index("assistant")
+            row = line.rest | {names["prompt"]: said[:first], names["text"]: said[first:]}
+        yield location, row
 
 
 def gathered(

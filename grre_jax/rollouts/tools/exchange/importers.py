@@ -53,15 +53,16 @@ def import_rows(
 
     A row is a group with a list of completions, as `rows` shows it, or a single completion; then
     consecutive rows with the same prompt (and step, which TRL logs, and group_id), or the same
-    value of the column that the mapping calls `group`, are one group. docs/rollouts.md has the
+    value of the column that the mapping calls `group`, are one group. A completion may be a whole
+    conversation, `messages`. docs/rollouts.md has the
     fields of a row and their types; a field of another type, or in another object, is refused, and
     fields that no record has are kept in the group's `extra`. Rows that this package exported
     become the data sets that they were, provenance included.
 
     Args:
         kind: jsonl, parquet (a file, or a folder of them), huggingface (a folder of
-            `datasets.save_to_disk`) or trl (completions that its trainers logged: the reward is the
-            sum of the reward columns, which become components).
+            `datasets.save_to_disk`), toolace, or trl (completions that its trainers logged: the
+            reward is the sum of the reward columns, which become components).
         path: the file or folder.
         folder: the rollout folder, made when it does not exist.
         mapping: the file's own names of fields, {"prompt": "question", "text": "response"}. A name
@@ -82,7 +83,8 @@ def import_rows(
     """
     path, names = Path(path).expanduser(), _names(mapping or {})
     source = _source(path, kind, folder)
-    first, found = _present(path, sources.READERS[kind](path))
+    found = completion_rows.of_messages(path, sources.READERS[kind](path), names)
+    first, found = _present(path, found)
     if rows.is_own(first):
         if mapping or tokenizer is not None:
             raise UsageError(f"{path} is an export: leave out the mapping and the tokenizer.")

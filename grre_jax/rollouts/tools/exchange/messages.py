@@ -1,6 +1,8 @@
 """Chat messages of imported rows: texts, and the tokens that the policy's chat template renders."""
 
+import contextlib
 import itertools
+import json
 from typing import TYPE_CHECKING, Any
 
 from grre_jax.errors import DataError, UsageError
@@ -202,8 +204,30 @@ def _messages(line: Line, name: str, role: str) -> str | list[dict[str, Any]]:
                 f"is a list whose item {index} is not a chat message; give a string, or messages"
                 " with the texts role and content",
             )
+        if kept.get("weight") == 0:
+            line.fail(
+                name,
+                f"has weight 0 in item {index}, a turn that is not to be learned; give the tokens,"
+                " with a mask",
+            )
+        if isinstance(calls := kept.get("tool_calls"), list):
+            kept["tool_calls"] = [_with_arguments(call) for call in calls]
         found.append({"content": ""} | kept)
     return found
+
+
+def _with_arguments(call: Any) -> Any:
+    """Returns a call of a tool with its arguments as an object, which templates take; OpenAI's are
+    JSON text.
+    """
+    if not isinstance(call, dict):
+        return call
+    call = call | ({"function": _with_arguments(call["function"])} if "function" in call else {})
+    if isinstance(text := call.get("arguments"), str):
+        with contextlib.suppress(ValueError, RecursionError):
+            if isinstance(arguments := json.loads(text), dict):
+                call["arguments"] = arguments
+    return call
 
 
 def _plain(messages: str | list[dict[str, Any]], role: str) -> str | None:

@@ -11,6 +11,7 @@ columns cannot express a record (turns; features of a newer minor version), the 
 
 import base64
 import binascii
+import itertools
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ import numpy as np
 from grre_jax.errors import DataError
 from grre_jax.rollouts import encoding
 from grre_jax.rollouts.schema import FIELDS, FINISH_REASONS, LOGPROB_FIELDS, Group
-from grre_jax.rollouts.tools.exchange import messages
+from grre_jax.rollouts.tools.exchange import messages, turns
 from grre_jax.rollouts.tools.exchange.sources import Line
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ GROUP_COLUMNS = (
 COMPLETION_COLUMNS = (
     *("text", "reward", "tokens", "mask", *LOGPROB_COLUMNS.values()),
     *("finish_reason", "policy_version", "token_versions", "components", "source", "is_expert"),
+    "turn_rewards",
 )
 EXPORT_COLUMNS = ("data_set", "record")
 COLUMNS = (*GROUP_COLUMNS, *COMPLETION_COLUMNS, *EXPORT_COLUMNS)
@@ -169,9 +171,12 @@ def build(
         "engine": line.take("engine", str, ""),
     }
     fields |= _token_fields(line, parts)
+    turn_rewards = _all_or_none(parts, "turn_rewards", (int, float))
     _check_ids(line, parts, fields, tokenizer)
-    said = messages.texts(line, parts, fields, tokenizer)
-    return Group(extra=_extra(line, parts, said.pop("extra", {})), **(fields | said))
+    _decode_missing(line, parts, fields, tokenizer)
+    fields |= messages.texts(line, parts, fields, tokenizer)
+    fields |= turns.turn_fields(parts, fields, turn_rewards, tokenizer)
+    return Group(**fields | {"extra": _extra(line, parts, fields.get("extra", {}))})
 
 
 def _check_ids(
@@ -188,6 +193,21 @@ def _check_ids(
                     f"holds {found}, and the tokenizer has 0 to {tokenizer.vocab_size - 1}; name"
                     " the tokenizer that made it",
                 )
+
+
+def _decode_missing(
+    line: Line, parts: list[Line], fields: dict[str, Any], tokenizer: "Tokenizer | None"
+) -> None:
+    """Gives a prompt and completions that have tokens alone their texts."""
+    if tokenizer is None or fields["tokens"] is None:
+        return
+    starts = [0, *itertools.accumulate(fields["lengths"])]
+    ids = [fields["tokens"][start:end] for start, end in itertools.pairwise(starts)]
+    texts = [("text", part, tokens) for part, tokens in zip(parts, ids, strict=True)]
+    for name, part, tokens in [("prompt", line, fields["prompt_tokens"]), *texts]:
+        column = part.names.get(name) or name
+        if part.rest.get(column) is None:
+            part.rest[column] = tokenizer.decode(tokens)
 
 
 def _answer(line: Line) -> str:

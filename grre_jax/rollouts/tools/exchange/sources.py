@@ -233,11 +233,25 @@ def _of_files(
             raise DataError(f"{file}: not a readable {format_} file ({error}).") from error
 
 
+def toolace(path: Path) -> Rows:
+    """Yields the conversations of ToolACE's data.json as demonstrations, rows of messages.
+
+    Raises:
+        DataError: the file is missing or damaged, or a record is no conversation.
+    """
+    from grre_jax.tasks.datasets import stored_records
+    from grre_jax.tasks.datasets.toolace import demonstration
+
+    for number, record in enumerate(stored_records.read_records(path), start=1):
+        yield f"record {number}", demonstration(record, f"{path}, record {number}")
+
+
 READERS: dict[str, Callable[[Path], Rows]] = {
     "jsonl": json_lines,
     "parquet": parquet,
     "huggingface": huggingface,
     "trl": parquet,
+    "toolace": toolace,
 }
 
 

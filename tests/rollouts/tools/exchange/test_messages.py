@@ -14,6 +14,7 @@ from grre_jax.errors import DataError
 from grre_jax.rollouts import views
 from grre_jax.rollouts.tools.exchange import importers, rows, sources
 
+from ....tasks.datasets import published_samples
 from .test_json_walk import VALUES
 
 CHATML = (
@@ -80,7 +81,7 @@ def says(role, content, **more):
 TURNS = [says("assistant", "call"), says("tool", "42"), says("assistant", "so 42")]
 
 
-def imported(tmp_path, row, tokenizer=None, kind="jsonl"):
+def imported(tmp_path, row, tokenizer=None, kind="jsonl", **options):
     if kind == "jsonl":
         (tmp_path / "a.jsonl").write_text(json.dumps(row))
     else:
@@ -90,6 +91,7 @@ def imported(tmp_path, row, tokenizer=None, kind="jsonl"):
         tmp_path / f"a.{'parquet' if kind == 'trl' else kind}",
         tmp_path / "r",
         tokenizer=tokenizer,
+        **options,
     )
     reader = rollouts.read(tmp_path / "r")
     return reader[0], reader
@@ -106,6 +108,18 @@ def pieces(tokenizer, group, k):
             found.append(([], bit))
         found[-1][0].append(token)
     return [(tokenizer.tokenizer.decode(tokens), bit) for tokens, bit in found]
+
+
+def turns_of(group, tokenizer, k=0):
+    """Text and reward of each turn, after a check that its tokens have that text."""
+    first, tokens = int(group.turn_counts[:k].sum()), group.tokens[group.offsets[k] :]
+    spans = zip(group.turns(k), group.turns(k, "turn_texts"), strict=True)
+    texts = []
+    for (start, end), (begin, stop) in spans:
+        texts.append(group.texts[k][begin:stop])
+        assert tokenizer.decode(tokens[start:end]) == texts[-1]
+    rewards = group.turn_rewards[first : first + len(texts)].tolist()
+    return list(zip(texts, rewards, strict=True))
 
 
 OBSERVATION = f"\n{ROLE.format('tool')}42{END}\n{ROLE.format('assistant')}"
@@ -128,6 +142,7 @@ def test_a_tool_is_masked_and_the_end_of_a_turn_is_not(tmp_path, tokenizer, kind
     whole = tokenizer.tokenizer.apply_chat_template([says("user", "6*7?"), *TURNS], tokenize=False)
     assert tokenizer.tokenizer.decode([*group.prompt_tokens, *group.tokens]) + "\n" == whole
     assert group.prompt == "6*7?" and group.texts == [tokenizer.decode(group.tokens)]
+    assert turns_of(group, tokenizer) == [("call", 0.0), ("so 42", 1.0)]
     assert group.extra["prompt_messages"] == [says("user", "6*7?")] and group.extra[
         "completion_messages"
     ] == [TURNS]
@@ -445,3 +460,115 @@ def test_what_was_imported_is_exported_and_imported_again_as_it_was(tmp_path, to
             rollouts.read(tmp_path / kind).datasets[0].metadata["tokenizer"]
             == tokenizer.fingerprint
         )
+
+
+def test_a_conversation_is_a_completion_from_the_assistants_first_message_on(tmp_path, tokenizer):
+    call = {"id": "c1", "type": "function", "function": {"name": "calc", "arguments": '{"x": 6}'}}
+    asked = [says("system", "s"), says("user", "q")]
+    said = [says("assistant", None, tool_calls=[call]), says("tool", "42"), says("user", "so?")]
+    said.append(says("assistant", "42"))
+    template = CHATML.replace("[{{ call['name'] }}]", "{{ call.function.arguments | tojson }}")
+    tokenizer.tokenizer.chat_template, kept = template, tokenizer.tokenizer.chat_template
+    try:
+        row = {"messages": [*asked, *said], "reward": 0.5, "is_expert": True}
+        group, _ = imported(tmp_path, row, tokenizer)
+    finally:
+        tokenizer.tokenizer.chat_template = kept
+    assert turns_of(group, tokenizer) == [('{"x": 6}', 0.0), ("42", 0.5)]
+    assert group.is_expert.tolist() == [1] and group.mask.sum() < len(group.tokens)
+    assert group.extra["prompt_messages"] == asked
+    assert group.extra["completion_messages"][0][0]["tool_calls"][0]["function"] == {
+        "name": "calc",
+        "arguments": {"x": 6},
+    }
+
+
+@pytest.mark.parametrize("messages", [[says("user", "q")], [], [says("assistant", "a"), 3], "q"])
+def test_a_conversation_without_an_assistant_is_refused(tmp_path, tokenizer, messages):
+    with pytest.raises(DataError, match="line 1: field messages"):
+        imported(tmp_path, {"messages": messages, "reward": 1}, tokenizer)
+
+
+def test_a_turn_that_is_not_to_be_learned_is_refused(tmp_path, tokenizer):
+    said = [says("user", "q"), says("assistant", "a", weight=0)]
+    with pytest.raises(DataError, match="line 1: field completion has weight 0 in item 0|text has"):
+        imported(tmp_path, {"messages": said, "reward": 1}, tokenizer)
+
+
+def test_conversations_of_toolace_are_demonstrations(tmp_path, tokenizer):
+    record = published_samples.toolace_record(7)
+    path = published_samples.toolace(tmp_path, 8)
+    rollouts.import_rows("toolace", path, tmp_path / "r", tokenizer=tokenizer)
+    group = rollouts.read(tmp_path / "r")[7]
+    spoken = [turn["value"] for turn in record["conversations"] if turn["from"] == "assistant"]
+    assert turns_of(group, tokenizer) == [(spoken[0], 0.0), (spoken[1], 1.0)]
+    assert group.is_expert.tolist() == [1] and group.sources == ["toolace"]
+    task = tasks.build("toolace", path=path, held_out=8, turns="first")
+    assert group.question_id in {question.question_id for question in task.evaluation(8)}
+
+
+VERL = {
+    "prompt": "raw_prompt",
+    "prompt_tokens": "prompt_ids",
+    "tokens": "response_ids",
+    "mask": "response_mask",
+    "logprobs": "response_logprobs",
+    "reward": "reward_score",
+    "turn_rewards": "turn_scores",
+    "group": "uid",
+}
+
+
+@pytest.mark.parametrize(
+    ("scores", "rewards"), [([], [0, 0.75]), ([0.25], [0.25, 0.5]), ([0.25, 0.25], [0.25, 0.25])]
+)
+def test_trajectories_of_verl_are_read_under_its_names(tmp_path, tokenizer, scores, rewards):
+    written = [*tokenizer.encode_completion("ab"), *tokenizer.encode_text("\nx", special=False)]
+    ids = [*written, *tokenizer.encode_completion("c")]
+    row = {
+        "uid": "u",
+        "raw_prompt": [says("user", "q")],
+        "prompt_ids": tokenizer.encode_prompt("q"),
+        "response_ids": ids,
+        "response_mask": [1, 1, 1, 0, 0, 1, 1],
+        "response_logprobs": [-1.0, -1, -1, 0, 0, -1, -1],
+        "reward_score": 0.75,
+        "turn_scores": scores,
+        "num_turns": 4,
+    }
+    group, _ = imported(tmp_path, row, tokenizer, mapping=VERL)
+    assert turns_of(group, tokenizer) == [("ab", rewards[0]), ("c", rewards[1])]
+    assert group.texts == ["ab\nxc"] and group.prompt == "q" and group.extra["num_turns"] == 4
+    assert group.behavior_logprobs.tolist() == row["response_logprobs"]
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"turn_rewards": [1, 2, 3]}, "turn_rewards has 3 values, and the policy's turns are 2"),
+        ({"turn_rewards": [1, float("nan")]}, "turn_rewards is wrong"),
+        ({"turn_rewards": [1, 2], "text": "other"}, "text is not the text of the tokens"),
+        ({"turn_rewards": ["1"]}, "turn_rewards has a string at index 0"),
+    ],
+)
+def test_rewards_of_turns_that_do_not_fit_are_refused(tmp_path, tokenizer, more, message):
+    completion = {"text": "a\nb", "reward": 1, "tokens": [64, 188, 65], "mask": [1, 0, 1]}
+    ids = tokenizer.encode_text("a\nb", special=False)
+    row = {
+        "prompt": "q",
+        "prompt_tokens": ids,
+        "completions": [completion | {"tokens": ids} | more],
+    }
+    with pytest.raises(DataError, match=message):
+        imported(tmp_path, row, tokenizer)
+    if more["turn_rewards"] == [1, 2, 3]:
+        with pytest.raises(DataError, match="turn_rewards needs the tokens of the turns"):
+            imported(tmp_path, row)
+
+
+def test_turns_without_a_text_between_them_end_with_their_end_tokens(tmp_path, tokenizer):
+    ids = [*tokenizer.encode_completion("a"), *tokenizer.encode_completion("b")]
+    completion = {"reward": 1, "tokens": ids, "turn_rewards": [0.5, 0.25]}
+    row = {"prompt": "q", "prompt_tokens": ids[:1], "completions": [completion]}
+    group, _ = imported(tmp_path, row, tokenizer)
+    assert turns_of(group, tokenizer) == [("a", 0.5), ("b", 0.25)]
