@@ -206,24 +206,20 @@ def sample_trajectories(
     _check(params, decode, cache_dtype)
     rows = whole("rows", rows, 1)
     slots = SLOTS_PER_ROW * rows if slots is None else whole("slots", slots, rows)
-    weights = model if isinstance(model, Weights) else latest.of(model)
+    weights = _weights(model)
     config, openings = weights.model.config, [o for o in openings if len(o.samples)]
     if not openings:
         return iter(())
     starts, room = _starts(openings, config, prompt_tokens, key)
-    call = _Call(
-        weights,
-        starts,
-        respond,
-        limits,
-        params,
-        padded_ends(config.eos_ids if eos_ids is None else eos_ids),
-        StopStrings(params.stop, decode) if params.stop else None,
-        version,
-        newer,
-    )
+    ends = padded_ends(config.eos_ids if eos_ids is None else eos_ids)
+    stops = StopStrings(params.stop, decode) if params.stop else None
+    call = _Call(weights, starts, respond, limits, params, ends, stops, version, newer)
     call.allocate(rows, slots, room, cache_dtype or str(weights.dtype))
     return call.trajectories(min(whole("steps", steps, 1), bucket(params.max_new_tokens)))
+
+
+def _weights(model: Transformer | Weights) -> Weights:
+    return model if isinstance(model, Weights) else latest.of(model)
 
 
 def _check(params: SamplingParams, decode: Any, cache_dtype: str | None) -> None:
@@ -402,8 +398,7 @@ class _Call:
         while True:
             finished = list(self._answers())
             if found := self.newer(self.version):
-                model, self.version = found
-                self.weights = model if isinstance(model, Weights) else latest.of(model)
+                self.weights, self.version = _weights(found[0]), found[1]
             self._store_prompts([shard.begin() for shard in self.shards])
             for shard in self.shards:
                 while shard.ready and len(shard.rows) < self.rows:

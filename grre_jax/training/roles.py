@@ -136,12 +136,7 @@ def explore_run(config: Config, role: ExplorerRole, *, console: Any = None) -> i
     first = processes.is_first()
     console = console if console and first else make_console(quiet=not first)
     check_roles(config, role.free)
-    _require_shares(config, role.count)
-    if role.swap and (processes.many() or config.sampling.cache_dtype == "int8"):
-        raise UsageError(
-            "--swap-weights: an explorer of several processes, and sampling.cache_dtype int8, are"
-            " not supported: use one process for each explorer, and bfloat16 or float32"
-        )
+    _check_role(config, role)
     parts = build.build(config)
     preflight.check_prompts(parts)  # before the wait for a learner
     if role.free:
@@ -178,13 +173,20 @@ def explore_run(config: Config, role: ExplorerRole, *, console: Any = None) -> i
     return sealed
 
 
-def _require_shares(config: Config, count: int) -> None:
-    """Raises UsageError if several explorers would share calls of whole versions."""
-    if count > 1 and not config.sampling.prompts_per_call:
+def _check_role(config: Config, role: ExplorerRole) -> None:
+    """Raises UsageError if several explorers would share calls of whole versions, or weights cannot
+    be swapped.
+    """
+    if role.count > 1 and not config.sampling.prompts_per_call:
         raise UsageError(
             "sampling.prompts_per_call: 0 makes one call of all that a version samples, which"
-            f" --explorers {count} cannot share: give the learner and all explorers a number of"
-            f" prompts, such as {max(config.training.prompts_per_step // count, 1)}"
+            f" --explorers {role.count} cannot share: give the learner and all explorers a number"
+            f" of prompts, such as {max(config.training.prompts_per_step // role.count, 1)}"
+        )
+    if role.swap and (processes.many() or config.sampling.cache_dtype == "int8"):
+        raise UsageError(
+            "--swap-weights: an explorer of several processes, and sampling.cache_dtype int8, are"
+            " not supported: use one process for each explorer, and bfloat16 or float32"
         )
 
 

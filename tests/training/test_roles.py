@@ -378,3 +378,12 @@ def test_a_run_that_samples_nothing_has_no_roles(make_config, tmp_path):
     for role in (lambda: learn(config), lambda: explore_run(config, ExplorerRole("a"))):
         with pytest.raises(UsageError, match="samples nothing of its own"):
             role()
+
+
+def test_weights_are_not_swapped_over_an_int8_cache(make_config, tmp_path):
+    config = make_config(tmp_path / "run", regime=Regime(staleness=1))
+    sampling = dataclasses.replace(config.sampling, cache_dtype="int8")
+    role = ExplorerRole("a", free=True, swap=True)
+    with pytest.raises(UsageError, match=r"--swap-weights: .*sampling\.cache_dtype int8"):
+        explore_run(dataclasses.replace(config, sampling=sampling), role, console=quiet())
+    assert not (tmp_path / "run").exists()
