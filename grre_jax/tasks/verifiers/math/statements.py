@@ -109,22 +109,14 @@ def point_of(parts: list[str], other: str) -> str | None:
     each other there: of m and b nobody knows.
     """
     sides = sides_of(other)
+    names = None
     if len(sides) == 3 and sides[1] == "=" and NAME.fullmatch(sides[0].replace(" ", "")):
         names = re.findall("[A-Za-z]", sides[0])
-    else:
-        names = None
-    if (
-        len(sides) != 1
-        and names is None
-        or len(parts) < 2
-        or (tuple_of(sides[-1]) or "?")[0] != "()"
-    ):
+    known = len(sides) == 1 or names is not None
+    if not known or len(parts) < 2 or (tuple_of(sides[-1]) or "?")[0] != "()":
         return None
-    values = {
-        squeezed(sides_of(part)[0]): sides_of(part)[-1]
-        for part in parts
-        if sides_of(part)[1:2] == ["="]
-    }
+    equations = [sides for part in parts if (sides := sides_of(part))[1:2] == ["="]]
+    values = {squeezed(sides[0]): sides[-1] for sides in equations}
     if not len(values) == len(parts) or not all(re.fullmatch("[A-Za-z]", name) for name in values):
         return None
     if names is None:
@@ -144,9 +136,8 @@ def without_index(name: str) -> str:
 def turned(sides: list[str]) -> list[str]:
     """Reverses a chain of sides and signs: a < b is b > a."""
     signs = {"<": ">", ">": "<", "\\le": "\\ge", "\\ge": "\\le"}
-    return [
-        signs.get(side, side) if place % 2 else side for place, side in enumerate(reversed(sides))
-    ]
+    chain = enumerate(reversed(sides))
+    return [signs.get(side, side) if place % 2 else side for place, side in chain]
 
 
 def readings(given: str) -> list[str]:
@@ -159,12 +150,8 @@ def readings(given: str) -> list[str]:
     if "\\approx" not in sides:
         return [given]
     if len(cut_at(given, ",")) > 1 or AND.search(given):
-        return [
-            "".join(
-                _exact_piece(piece)
-                for piece in re.split(rf"({AND.pattern}|,)", given, flags=AND.flags)
-            )
-        ]
+        pieces = re.split(rf"({AND.pattern}|,)", given, flags=AND.flags)
+        return ["".join(map(_exact_piece, pieces))]
     place, value = sides.index("\\approx"), sides[-1]
     if not sides[0]:
         return [value]
@@ -188,14 +175,8 @@ def readings_of_truth(truth: str, stated: bool) -> list[str]:
     """
     sides = sides_of(truth)
     several = len(cut_at(truth, ",")) > 1 or AND.search(truth)
-    if (
-        len(sides) >= 3
-        and sides[-2] == "="
-        and not several
-        and not variables_of(sides[-3])
-        and _rounds_to(sides[-3], sides[-1])
-    ):
-        sides[-2] = "\\approx"
+    if len(sides) >= 3 and sides[-2] == "=" and not several and not variables_of(sides[-3]):
+        sides[-2] = "\\approx" if _rounds_to(sides[-3], sides[-1]) else "="
     if "\\approx" not in sides or several:
         return readings(truth)
     place, value = sides.index("\\approx"), sides[-1]
@@ -216,19 +197,16 @@ def _exact_piece(piece: str) -> str:
 def _rounds_to(exact: str, rounded: str) -> bool | None:
     """True if a decimal is a number rounded or cut off; None if that cannot be decided."""
     (exact, _), (rounded, _) = without_unit(exact), without_unit(rounded)
-    near = number(rounded)
-    return (
-        None if near is None else math_values.rounds_to(exact, near, len(rounded.partition(".")[2]))
-    )
+    near, places = number(rounded), len(rounded.partition(".")[2])
+    return None if near is None else math_values.rounds_to(exact, near, places)
 
 
 def region_of(text: str) -> tuple[str, str]:
     """("x", "S") of "x \\in S"; ("", text) of everything else."""
     sides = sides_of(text)
-    membership = (
-        len(sides) == 3 and sides[1] == "\\in" and NAME.fullmatch(sides[0].replace(" ", ""))
-    )
-    return (squeezed(sides[0]), sides[2]) if membership else ("", text)
+    if len(sides) == 3 and sides[1] == "\\in" and NAME.fullmatch(sides[0].replace(" ", "")):
+        return squeezed(sides[0]), sides[2]
+    return "", text
 
 
 def worked_out(text: str) -> str:
@@ -277,10 +255,8 @@ def variables_of(text: str) -> set[str]:
 
 def is_label(text: str) -> bool:
     r"""Returns True if a side of an equation names a value: x, f(2), |AB|, P(A), \text{area}."""
-    return (
-        bool(NAME.fullmatch(text.replace(" ", "")) or _LABEL.fullmatch(text))
-        or words(text) is not None
-    )
+    named = NAME.fullmatch(text.replace(" ", "")) or _LABEL.fullmatch(text)
+    return bool(named) or words(text) is not None
 
 
 def as_interval(parts: list[str], text: str) -> str | None:
@@ -291,20 +267,13 @@ def as_interval(parts: list[str], text: str) -> str | None:
         parts: the inequalities.
         text: what they are the parts of, which says how they go together.
     """
-    names, bounds = set(), []
-    if parts and all(
-        (sides := sides_of(part))[1::2] == ["\\ne"] and NAME.fullmatch(sides[0]) for part in parts
-    ):
-        names = {squeezed(sides_of(part)[0]) for part in parts}
-        return _all_but([sides_of(part)[2] for part in parts]) if len(names) == 1 else None
-    for part in parts:
-        sides = sides_of(part)
-        if (
-            len(sides) == 3
-            and not NAME.fullmatch(sides[0])
-            or len(sides) == 5
-            and set(sides[1::2]) <= {">", "\\ge"}
-        ):
+    names, bounds, chains = set(), [], [sides_of(part) for part in parts]
+    if parts and all(sides[1::2] == ["\\ne"] and NAME.fullmatch(sides[0]) for sides in chains):
+        names = {squeezed(sides[0]) for sides in chains}
+        return _all_but([sides[2] for sides in chains]) if len(names) == 1 else None
+    for sides in chains:
+        falls = len(sides) == 5 and set(sides[1::2]) <= {">", "\\ge"}
+        if falls or len(sides) == 3 and not NAME.fullmatch(sides[0]):
             sides = turned(sides)
         if len(sides) == 3:
             if sides[1] in ("<", "\\le"):
@@ -314,12 +283,8 @@ def as_interval(parts: list[str], text: str) -> str | None:
         if len(sides) != 5 or not set(sides[1::2]) <= {"<", "\\le"} or not NAME.fullmatch(sides[2]):
             return None
         names.add(squeezed(sides[2]))
-        bounds.append(
-            (
-                f"{'(' if sides[1] == '<' else '['}{sides[0]}",
-                f"{sides[4]}{')' if sides[3] == '<' else ']'}",
-            )
-        )
+        low, high = "(" if sides[1] == "<" else "[", ")" if sides[3] == "<" else "]"
+        bounds.append((low + sides[0], sides[4] + high))
     if len(names) != 1:
         return None
     said = [f"{low},{high}" for low, high in bounds]
@@ -327,9 +292,7 @@ def as_interval(parts: list[str], text: str) -> str | None:
     if len(bounds) == 2 and bounds[0][1] == "\\infty)" and bounds[1][0] == "(-\\infty":
         (low, _), (_, high) = bounds
         above, below = number(low[1:]), number(high[:-1])
-        overlap = (
-            above is not None and below is not None and above < below and not EITHER.search(text)
-        )
+        overlap = None not in (above, below) and above < below and not EITHER.search(text)
         if overlap or _TOGETHER.search(text):
             return f"{low},{high}"
     return None if len(said) > 1 and _TOGETHER.search(text) else "\\cup ".join(said)
