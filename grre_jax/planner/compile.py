@@ -108,9 +108,6 @@ class Report:
     call: dict[str, Any] | None = None
 
 
-PROGRAMS = ("train step", "sampler", "evaluation")
-
-
 def dispatched(config: Config) -> dict[str, Call | None]:
     """The programs that a run calls, with the call of those that sample: the largest of several
     sizes.
@@ -129,7 +126,8 @@ def compile_run(
     Args:
         config: the run.
         name: the slice, such as "v5e:16x16".
-        programs: which of `PROGRAMS`; if none, all that the run calls, those that are alike once.
+        programs: which of "train step", "sampler" and "evaluation"; if none, all that the run
+            calls, those that are alike once.
 
     Raises:
         UsageError: no TPU compiler, an unknown slice, a program that the run does not call, or a
@@ -156,16 +154,10 @@ def compile_run(
         name: (on[name].mesh, call and on[name].shape_of(call)) for name, call in known.items()
     }
     if not programs:  # an evaluation that samples in training's shape is training's program
-        known = {
-            program: call
-            for i, (program, call) in enumerate(known.items())
-            if shapes[program] not in list(shapes.values())[:i]
-        }
-    return (
-        slice_,
-        run,
-        [_report(name, on[name], slice_, known[name]) for name in programs or known],
-    )
+        alike = list(shapes.values())
+        programs = [name for i, name in enumerate(known) if alike[i] not in alike[:i]]
+    reports = [_report(name, on[name], slice_, known[name]) for name in programs]
+    return slice_, run, reports
 
 
 def _has_environments(config: Config) -> bool:
@@ -239,7 +231,7 @@ def _report(program: str, run: AbstractRun, slice_: Topology, call: Call | None 
 
 
 def _known(run: AbstractRun, program: str) -> Memory:
-    """What a program needs for certain: its arguments, and the gradients of what is trained."""
+    """The memory that is known before compilation: arguments, and gradients of what is trained."""
     of_step = (run.state.opt_state, run.batch, run.state.params) if program == "train step" else ()
     optimizer, batch, gradients = map(bytes_a_device, of_step or ((), (), ()))
     parameters = bytes_a_device((run.state.params, run.frozen))
