@@ -217,12 +217,8 @@ def spec(shape: tuple[int, ...], rule: tuple[Any, ...], mesh: Any) -> P:
         rule: mesh axes by dimension.
         mesh: a mesh or an abstract mesh.
     """
-    return P(
-        *(
-            axes if axes and shape[i] % _size(mesh, axes) == 0 else None
-            for i, axes in enumerate(rule)
-        )
-    )
+    pairs = zip(shape, rule, strict=False)
+    return P(*(axes if axes and n % _size(mesh, axes) == 0 else None for n, axes in pairs))
 
 
 def _spec(path: Any, leaf: Any, mesh: Any) -> P | None:

@@ -207,7 +207,8 @@ def config_from_dict(
     """
     family = _family(values, where)
     _check_fields(values, family, where)
-    stored, values = values, config_fields.DEFAULTS[family] | values
+    defaults: dict[str, Any] = config_fields.DEFAULTS[family]
+    stored, values = values, defaults | values
     heads, kv_heads, head_dim = _head_sizes(values, where)
     window, slides = _sliding(values, family, where)
     theta, scaling, local_theta = rope_fields.read(stored, layered=family == "gemma3", where=where)

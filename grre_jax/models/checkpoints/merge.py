@@ -31,12 +31,9 @@ def merged(model: Transformer) -> Transformer:
     layers, config = result.layers, model.config
     for parameter in ("qkv_proj", "o_proj", "gate_proj", "up_proj", "down_proj"):
         names = [piece.removesuffix("_proj") for piece in layout.pieces(parameter)]
-        factors = [
-            tuple(getattr(layers, f"{p}_lora_{half}")[...] for half in "ab")
-            if model.lora.has(p)
-            else None
-            for p in names
-        ]
+        pairs = {p: (f"{p}_lora_a", f"{p}_lora_b") for p in names if model.lora.has(p)}
+        pairs = {p: tuple(getattr(layers, half)[...] for half in pairs[p]) for p in pairs}
+        factors = [pairs.get(p) for p in names]
         if any(factors):
             weight = getattr(layers, parameter)[...]
             outputs = tuple(lora.sizes(config, p)[1] for p in names)
