@@ -27,13 +27,8 @@ from grre_jax.sampling.memory import USABLE
 from grre_jax.sampling.params import SamplingParams
 from grre_jax.tasks.environments import is_environment
 from grre_jax.tasks.task import build, factory
-from grre_jax.training.actors.calls import (
-    Call,
-    evaluation_calls,
-    fitting,
-    idle_sampler,
-    training_calls,
-)
+from grre_jax.training.actors import calls
+from grre_jax.training.actors.calls import Call, evaluation_calls, training_calls
 from grre_jax.training.config.run import Config
 
 # What the runtime keeps of a chip's memory: the compiler calls 15.75 GiB of v5e's 16 available.
@@ -145,7 +140,7 @@ def compile_run(
     slice_ = topology(name)
     # One process has a host, of v5e up to eight chips, which this compiler calls two.
     hosts = {device.process_index for device in slice_.devices} if len(slice_.devices) > 8 else {0}
-    if idle := idle_sampler(config, len(hosts)):
+    if idle := calls.idle_sampler(config, len(hosts)):
         raise UsageError(idle)
     run = abstract_run(config, slice_.devices)
     on = {program: run.sampler if program == "sampler" else run for program in known}
@@ -175,7 +170,7 @@ def _has_environments(config: Config) -> bool:
 def call_on(run: AbstractRun, slice_: Topology, call: Call) -> Call:
     """Returns a call as the run makes it on the slice: with as many rows as fit."""
     capacity = USABLE * (slice_.chip.hbm_bytes - RESERVED_BYTES)
-    rows = fitting(run.config, call.settings, run.model, run.mesh, capacity, run.copies)
+    rows = calls.fitting(run.config, call.settings, run.model, run.mesh, capacity, run.copies)
     return dataclasses.replace(call, rows=rows)
 
 

@@ -54,12 +54,9 @@ def _add(scale: float, outputs: tuple[int, ...], config: Any, sharding: Sharding
     """
 
     def add(weight: Array, factors: list[tuple[Array, Array] | None]) -> Array:
-        parts = []
-        for size, pair in zip(outputs, factors, strict=True):
-            if pair is None:
-                parts.append(jnp.zeros((*weight.shape[:2], size), jnp.float32))
-            else:
-                parts.append(jnp.matmul(*pair, precision="highest"))
+        none = [jnp.zeros((*weight.shape[:2], size), jnp.float32) for size in outputs]
+        pairs = zip(factors, none, strict=True)
+        parts = [zero if ab is None else jnp.matmul(*ab, precision="highest") for ab, zero in pairs]
         delta = parts[0] if config is None else join_groups(config, *parts)
         return (weight.astype(delta.dtype) + scale * delta).astype(weight.dtype)
 
