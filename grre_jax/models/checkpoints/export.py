@@ -65,13 +65,13 @@ def save(
             failure = error
     for _ in values if processes.many() else ():
         continue  # all processes put each together, also those that a failed write left
-    processes.on_first(lambda: _raise_if(failure))
+
+    def raise_failure() -> None:
+        if failure is not None:
+            raise failure
+
+    processes.on_first(raise_failure)
     return Path(path)
-
-
-def _raise_if(failure: Exception | None) -> None:
-    if failure is not None:
-        raise failure
 
 
 def write(

@@ -7,21 +7,10 @@ import re
 from fractions import Fraction
 
 from grre_jax.tasks.verifiers import final_number
-from grre_jax.tasks.verifiers.math import reading
+from grre_jax.tasks.verifiers.math import parts, reading
 from grre_jax.tasks.verifiers.math import values as math_values
 from grre_jax.tasks.verifiers.math.notation import squeezed, words
-from grre_jax.tasks.verifiers.math.parts import (
-    AND,
-    GROUPED,
-    RELATION,
-    alternatives_of,
-    bare,
-    cut_at,
-    evaluated,
-    in_braces,
-    sides_of,
-    tuple_of,
-)
+from grre_jax.tasks.verifiers.math.parts import AND, alternatives_of, cut_at, sides_of
 from grre_jax.tasks.verifiers.math.units import without_unit
 
 NAME = re.compile(
@@ -70,14 +59,14 @@ MOST_STATEMENTS = 32  # each compared with each
 
 def number(text: str) -> Fraction | None:
     """The exact value of a number, a fraction or a repeating decimal; None for any other."""
-    text = bare(text)
+    text = parts.bare(text)
     repeating = _REPEATING.fullmatch(text.replace(" ", ""))
     if repeating:
         sign, whole, fixed, cycle = repeating.groups()
         size = Fraction(int(whole or 0)) + Fraction(int(fixed or 0), 10 ** len(fixed))
         size += Fraction(int(cycle), (10 ** len(cycle) - 1) * 10 ** len(fixed))
         return -size if sign else size
-    if "," in text and not GROUPED.fullmatch(text.strip()):
+    if "," in text and not parts.GROUPED.fullmatch(text.strip()):
         return None
     fraction = re.fullmatch(r"([-+]?)\s*\\frac\{\s*([^{}]+?)\s*\}\{\s*([^{}]+?)\s*\}", text)
     if fraction:
@@ -91,16 +80,16 @@ def number(text: str) -> Fraction | None:
 
 def statements_of(text: str) -> list[str]:
     r"""The parts of several answers; "x = \pm 3" and "x = 3, -3" are "x = 3" and "x = -3"."""
-    parts = alternatives_of(text) if len(cut_at(text, ",")) > 1 or AND.search(text) else [text]
-    sides = sides_of(parts[0]) if parts else []
+    said = alternatives_of(text) if len(cut_at(text, ",")) > 1 or AND.search(text) else [text]
+    sides = sides_of(said[0]) if said else []
     if len(sides) == 3 and sides[1] in ("=", "\\in") and NAME.fullmatch(sides[0].replace(" ", "")):
-        values = alternatives_of(sides[2]) + parts[1:]
-        if len(values) > 1 and not any(RELATION.search(part) for part in parts[1:]):
+        values = alternatives_of(sides[2]) + said[1:]
+        if len(values) > 1 and not any(parts.RELATION.search(part) for part in said[1:]):
             return [f"{sides[0]} = {value}" for value in values]
-    return parts
+    return said
 
 
-def point_of(parts: list[str], other: str) -> str | None:
+def point_of(said: list[str], other: str) -> str | None:
     """(2,3) of "y = 3" and "x = 2" where the other answer is a point: "(2,3)" or "(x,y) = (2,3)".
 
     None of everything else.
@@ -113,11 +102,11 @@ def point_of(parts: list[str], other: str) -> str | None:
     if len(sides) == 3 and sides[1] == "=" and NAME.fullmatch(sides[0].replace(" ", "")):
         names = re.findall("[A-Za-z]", sides[0])
     known = len(sides) == 1 or names is not None
-    if not known or len(parts) < 2 or (tuple_of(sides[-1]) or "?")[0] != "()":
+    if not known or len(said) < 2 or (parts.tuple_of(sides[-1]) or "?")[0] != "()":
         return None
-    equations = [sides for part in parts if (sides := sides_of(part))[1:2] == ["="]]
+    equations = [sides for part in said if (sides := sides_of(part))[1:2] == ["="]]
     values = {squeezed(sides[0]): sides[-1] for sides in equations}
-    if not len(values) == len(parts) or not all(re.fullmatch("[A-Za-z]", name) for name in values):
+    if not len(values) == len(said) or not all(re.fullmatch("[A-Za-z]", name) for name in values):
         return None
     if names is None:
         names = sorted(values)
@@ -215,11 +204,11 @@ def worked_out(text: str) -> str:
         return "\\emptyset"
     base, *removed = cut_at(text, "\\setminus")
     if squeezed(base) in (*REALS, "(-\\infty,\\infty)"):
-        points = in_braces(removed[0].strip()) if len(removed) == 1 else None
+        points = parts.in_braces(removed[0].strip()) if len(removed) == 1 else None
         if not removed:
             return "(-\\infty,\\infty)"
         return (points and _all_but(alternatives_of(points))) or text
-    return _condition(evaluated(text))
+    return _condition(parts.evaluated(text))
 
 
 def _all_but(points: list[str]) -> str | None:
@@ -237,15 +226,13 @@ def _all_but(points: list[str]) -> str | None:
 
 def _condition(text: str) -> str:
     r"""The condition of a set of real numbers: 2 < x of \{x \mid 2 < x\}; else the text."""
-    found = _BUILDER.fullmatch(text) if in_braces(text) is not None else None
+    found = _BUILDER.fullmatch(text) if parts.in_braces(text) is not None else None
     return found[2].strip() if found and squeezed(found[1]) in squeezed(found[2]) else text
 
 
-def names_of(parts: list[str]) -> set[str]:
+def names_of(said: list[str]) -> set[str]:
     """The names that are sides of relations."""
-    return {
-        squeezed(side) for part in parts for side in sides_of(part)[::2] if NAME.fullmatch(side)
-    }
+    return {squeezed(side) for part in said for side in sides_of(part)[::2] if NAME.fullmatch(side)}
 
 
 def variables_of(text: str) -> set[str]:
@@ -259,16 +246,16 @@ def is_label(text: str) -> bool:
     return bool(named) or words(text) is not None
 
 
-def as_interval(parts: list[str], text: str) -> str | None:
+def as_interval(inequalities: list[str], text: str) -> str | None:
     """(2, \\infty) of "x > 2", [1, 3) of "1 <= x < 3" and of "x >= 1 and x < 3", a union of
     several; None where it is something else.
 
     Args:
-        parts: the inequalities.
+        inequalities: said of one name.
         text: what they are the parts of, which says how they go together.
     """
-    names, bounds, chains = set(), [], [sides_of(part) for part in parts]
-    if parts and all(sides[1::2] == ["\\ne"] and NAME.fullmatch(sides[0]) for sides in chains):
+    names, bounds, chains = set(), [], [sides_of(part) for part in inequalities]
+    if chains and all(sides[1::2] == ["\\ne"] and NAME.fullmatch(sides[0]) for sides in chains):
         names = {squeezed(sides[0]) for sides in chains}
         return _all_but([sides[2] for sides in chains]) if len(names) == 1 else None
     for sides in chains:
