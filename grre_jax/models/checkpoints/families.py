@@ -103,6 +103,14 @@ def _family(values: dict[str, Any], where: Path) -> str:
     return family or ARCHITECTURES[named[0]]
 
 
+def _check_fields(values: dict[str, Any], family: str, where: Path) -> None:
+    check(values, config_fields.FIELDS[family] | config_fields.UNUSED, where)
+    if missing := [name for name in config_fields.REQUIRED if name not in values]:
+        raise DataError(
+            f"{where}: the field {missing[0]} is missing: restore the checkpoint's own config.json"
+        )
+
+
 def _sliding(values: dict[str, Any], family: str, where: Path) -> tuple[int, tuple[bool, ...]]:
     """Returns the window's length and one flag per layer; (0, ()) if no layer slides."""
     count, kinds, window = values["num_hidden_layers"], values.get("layer_types"), None
@@ -197,11 +205,7 @@ def config_from_dict(
             other, or the model lacks the architecture or an option. Names the file and the field.
     """
     family = _family(values, where)
-    check(values, config_fields.FIELDS[family] | config_fields.UNUSED, where)
-    if missing := [name for name in config_fields.REQUIRED if name not in values]:
-        raise DataError(
-            f"{where}: the field {missing[0]} is missing: restore the checkpoint's own config.json"
-        )
+    _check_fields(values, family, where)
     defaults: dict[str, Any] = config_fields.DEFAULTS[family]
     stored, values = values, defaults | values
     heads, kv_heads, head_dim = _head_sizes(values, where)
