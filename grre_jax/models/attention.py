@@ -106,14 +106,10 @@ def _cudnn(q, k, v, seen_by, seen, limit, scale: float, implementation: Any = "c
     rows, queries, kv, group, dim = q.shape
 
     def attend(q, k, v, seen_by):
-        return jax.nn.dot_product_attention(
-            q.reshape(rows, -1, kv * group, dim),
-            k,
-            v,
-            mask=seen.mask(seen_by, limit)[:, None],
-            scale=scale,
-            implementation=implementation,
-        ).reshape(q.shape)
+        options = {"mask": seen.mask(seen_by, limit)[:, None], "implementation": implementation}
+        grouped = q.reshape(rows, -1, kv * group, dim)
+        out = jax.nn.dot_product_attention(grouped, k, v, scale=scale, **options)
+        return out.reshape(q.shape)
 
     if queries <= CUDNN_BLOCK:
         return attend(q, k, v, seen_by)
@@ -149,7 +145,7 @@ def _splash_kernel(length: int, heads: int, window: int, softcap: float, interpr
     square = (length, length)
     mask = masks.LocalMask(square, (window - 1, 0), 0) if window else masks.CausalMask(square)
     names = "block_q block_kv block_kv_compute block_q_dkv block_kv_dkv block_kv_dkv_compute"
-    sizes = dict.fromkeys(names.split(), _splash_block(length))
+    sizes: dict[str, Any] = dict.fromkeys(names.split(), _splash_block(length))
     blocks = kernel.BlockSizes(**sizes, use_fused_bwd_kernel=True)
     with jax.ensure_compile_time_eval():
         return kernel.make_splash_mha(

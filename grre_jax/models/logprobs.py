@@ -7,7 +7,6 @@ evaluation use these functions.
 
 from __future__ import annotations
 
-import dataclasses
 from functools import partial
 from typing import Any
 
@@ -21,21 +20,6 @@ from grre_jax.models.transformer import Transformer
 from grre_jax.parallel import mesh as meshes
 
 VOCAB_BLOCK = 8192
-
-
-@dataclasses.dataclass(frozen=True)
-class _Options:
-    """Static options of the computation.
-
-    Attributes:
-        block: rows of the head per block of logits.
-        softcap: logits become softcap * tanh(logits / softcap); 0 for none.
-        axis: mesh axis that the vocabulary is cut over; None if it is whole.
-    """
-
-    block: int
-    softcap: float
-    axis: str | None
 
 
 def _block_logits(
@@ -75,17 +59,17 @@ def _local_targets(
     return targets if axis is None else targets - rows * jax.lax.axis_index(axis)
 
 
-def _local_forward(hidden, head, targets, temperature, options: _Options):
+def _local_forward(hidden, head, targets, temperature, block, softcap, axis):
     """Returns ((log-probs, entropy), normaliser, probabilities or None) of this device's tokens.
 
     They are over all rows of the head, but the probabilities over this device's rows, and only if
-    these are one block and without a cap.
+    these are one block and without a cap. The vocabulary is cut over the mesh axis `axis`, if any.
     """
-    n, block = hidden.shape[0], min(options.block, head.shape[0])
-    targets, kept = _local_targets(targets, head.shape[0], options.axis), None
+    n, block = hidden.shape[0], min(block, head.shape[0])
+    targets, kept = _local_targets(targets, head.shape[0], axis), None
 
     def logits_of(weight):
-        return _block_logits(hidden, weight, options.softcap) / temperature
+        return _block_logits(hidden, weight, softcap) / temperature
 
     if block == head.shape[0]:
         logits = logits_of(head)
@@ -108,30 +92,30 @@ def _local_forward(hidden, head, targets, temperature, options: _Options):
 
         carry = (jnp.full(n, -jnp.inf, jnp.float32), *(jnp.zeros(n, jnp.float32) for _ in range(3)))
         (top, total, weighted, chosen), _ = jax.lax.scan(step, carry, _blocks(head.shape[0], block))
-    if options.axis is not None:
-        own_top, top = top, jax.lax.pmax(top, options.axis)
+    if axis is not None:
+        own_top, top = top, jax.lax.pmax(top, axis)
         scale = jnp.exp(own_top - top)
         sums = (total * scale, weighted * scale, chosen)
-        total, weighted, chosen = jax.lax.psum(sums, options.axis)
+        total, weighted, chosen = jax.lax.psum(sums, axis)
         kept = None if kept is None else kept * scale[:, None]
     normaliser = top + jnp.log(total)
     if kept is not None:
-        kept = None if options.softcap else kept / total[:, None]
+        kept = None if softcap else kept / total[:, None]
     return (chosen - normaliser, normaliser - weighted / total), normaliser, kept
 
 
-def _local_backward(hidden, head, targets, temperature, normaliser, kept, g, options: _Options):
+def _local_backward(hidden, head, targets, temperature, normaliser, kept, g, block, softcap, axis):
     """Returns the gradients of this device's hidden states (float32, over its own rows of the head
     only) and of its rows of the head.
     """
-    block = min(options.block, head.shape[0])
-    targets, g = _local_targets(targets, head.shape[0], options.axis), g / temperature
+    block = min(block, head.shape[0])
+    targets, g = _local_targets(targets, head.shape[0], axis), g / temperature
 
     def products(weight, start, probability, seen):
         onehot = (targets - start)[:, None] == jnp.arange(weight.shape[0])[None, :]
         d_logits = (onehot - probability) * g[:, None]
-        if options.softcap:
-            capped = _block_logits(hidden, weight, options.softcap) / options.softcap
+        if softcap:
+            capped = _block_logits(hidden, weight, softcap) / softcap
             d_logits = d_logits * (1 - capped * capped)
         d_logits = d_logits.astype(hidden.dtype)
         d_weight = left_transposed_product(d_logits, hidden)
@@ -139,16 +123,12 @@ def _local_backward(hidden, head, targets, temperature, normaliser, kept, g, opt
         # of the hidden states' gradient counts once.
         if seen is not None:
             weight = jnp.where((jnp.arange(block) >= seen)[:, None], weight, 0)
-        d_hidden = jax.lax.dot_general(
-            d_logits,
-            weight.astype(hidden.dtype),
-            (((1,), (0,)), ((), ())),
-            preferred_element_type=jnp.float32,
-        )
+        weight = weight.astype(hidden.dtype)
+        d_hidden = jnp.matmul(d_logits, weight, preferred_element_type=jnp.float32)
         return d_hidden, d_weight.astype(head.dtype)
 
     def probability_of(weight):
-        logits = _block_logits(hidden, weight, options.softcap) / temperature
+        logits = _block_logits(hidden, weight, softcap) / temperature
         return jnp.exp(logits - normaliser[:, None])
 
     if block == head.shape[0]:
@@ -220,16 +200,14 @@ def _forward(hidden, head, targets, temperature, block, softcap):
     mesh, tokens, rows = _cut(hidden, head)
     if mesh is None:
         outputs, normaliser, kept = _local_forward(
-            hidden, head, targets, temperature, _Options(block, softcap, None)
+            hidden, head, targets, temperature, block, softcap, None
         )
     else:
-        options = _Options(block, softcap, rows[0])
         keeps = not softcap and head.shape[0] // (mesh.shape[rows[0]] if rows[0] else 1) <= block
 
         def local(hidden, head, targets, temperature):
-            return _local_forward(
-                hidden, _whole_width(head, rows, hidden.dtype), targets, temperature, options
-            )
+            whole = _whole_width(head, rows, hidden.dtype)
+            return _local_forward(hidden, whole, targets, temperature, block, softcap, rows[0])
 
         flat = P(tokens[0])
         specs = ((flat, flat), flat, P(tokens[0], rows[0]) if keeps else None)
@@ -244,18 +222,14 @@ def _backward(block, softcap, residuals, cotangents):
     hidden, head, targets, temperature, normaliser, kept = residuals
     mesh, tokens, rows = _cut(hidden, head)
     if mesh is None:
-        options = _Options(block, softcap, None)
-        d_hidden, d_head = _local_backward(
-            hidden, head, targets, temperature, normaliser, kept, cotangents[0], options
-        )
+        saved = (hidden, head, targets, temperature, normaliser, kept)
+        d_hidden, d_head = _local_backward(*saved, cotangents[0], block, softcap, None)
     else:
-        options = _Options(block, softcap, rows[0])
 
         def local(hidden, head, targets, temperature, normaliser, kept, g):
             whole = _whole_width(head, rows, hidden.dtype)
-            d_hidden, d_head = _local_backward(
-                hidden, whole, targets, temperature, normaliser, kept, g, options
-            )
+            saved = (hidden, whole, targets, temperature, normaliser, kept)
+            d_hidden, d_head = _local_backward(*saved, g, block, softcap, rows[0])
             if rows[0] is not None:
                 d_hidden = jax.lax.psum(d_hidden, rows[0])
             scattered = rows[1] is not None

@@ -114,11 +114,9 @@ def _visible(
     def meet(a: tuple[Array, Array], b: tuple[Array, Array]) -> Bool[Array, "rows i j"]:
         return (a[0][:, :, None] <= b[1][:, None]) & (a[1][:, :, None] >= b[0][:, None])
 
-    return (
-        (meet(segment, key_segment) | meet(prefix, key_segment))
-        & (column[1][:, :, None] >= key_column[0][:, None])
-        & (position[0][:, :, None] - key_position[1][:, None] < window[0])
-    )
+    near = position[0][:, :, None] - key_position[1][:, None] < window[0]
+    near &= column[1][:, :, None] >= key_column[0][:, None]
+    return (meet(segment, key_segment) | meet(prefix, key_segment)) & near
 
 
 def _visits(visible: Bool[Array, "rows i j"]) -> tuple[Integer[Array, " n"], Integer[Array, " m"]]:
@@ -303,20 +301,13 @@ def _attend(q, k, v, by, of, window, softcap, interpret):
 def _forward(q, k, v, by, of, window, softcap, interpret):
     sizes, shape = _sizes(q, k), jax.ShapeDtypeStruct
     m = q.shape[2] * sizes[0]
-    out, logsum = _call(
-        partial(_forward_kernel, softcap=softcap),
-        "prefix_attention_fwd",
-        [("queries", q), ("keys", k), ("keys", v), ("by", by), ("of", of)],
-        [
-            ("queries", shape(q.shape, q.dtype)),
-            ("queries", shape((*q.shape[:-1], 1), jnp.float32)),
-        ],
-        [(m, LANES), (m, LANES), (m, q.shape[-1])],
-        _visible(by, of, window, sizes),
-        window,
-        sizes,
-        interpret,
-    )
+    kernel, scratch = partial(_forward_kernel, softcap=softcap), [(m, LANES)] * 2
+    inputs = [("queries", q), ("keys", k), ("keys", v), ("by", by), ("of", of)]
+    sums = shape((*q.shape[:-1], 1), jnp.float32)
+    results = [("queries", shape(q.shape, q.dtype)), ("queries", sums)]
+    scratch.append((m, q.shape[-1]))
+    visible, name = _visible(by, of, window, sizes), "prefix_attention_fwd"
+    out, logsum = _call(kernel, name, inputs, results, scratch, visible, window, sizes, interpret)
     # Without its last axis, which would be stored as a whole tile.
     out, logsum = (checkpoint_name(x, ATTENDED) for x in (out, logsum[..., 0]))
     return out, (q, k, v, by, of, window, out, logsum)
@@ -335,26 +326,17 @@ def _backward(softcap, interpret, residuals, d_out):
         results = [(kind, jax.ShapeDtypeStruct(x.shape, x.dtype)) for x in like]
         return _call(kernel, name, inputs, results, scratch, visible, window, sizes, interpret)
 
-    (d_q,) = gradients(
-        "prefix_attention_dq",
-        lambda q, k, d_out, weights, d_scores: [_product(d_scores, k, 1, 0)],
-        "queries",
-        [q],
-        [(q.shape[2] * sizes[0], dim)],
-        visible,
-    )
-    d_k, d_v = gradients(
-        "prefix_attention_dkv",
-        lambda q, k, d_out, weights, d_scores: [
-            _product(d_scores, q, 0, 0),
-            _product(weights, d_out, 0, 0),
-        ],
-        "keys",
-        [k, v],
-        [(sizes[1], dim)] * 2,
-        visible.swapaxes(1, 2),
-    )
-    return d_q, d_k, d_v, None, None, None
+    def of_queries(q, k, d_out, weights, d_scores):
+        return [_product(d_scores, k, 1, 0)]
+
+    def of_keys(q, k, d_out, weights, d_scores):
+        return [_product(d_scores, q, 0, 0), _product(weights, d_out, 0, 0)]
+
+    rows, columns = [(q.shape[2] * sizes[0], dim)], [(sizes[1], dim)] * 2
+    (d_q,) = gradients("prefix_attention_dq", of_queries, "queries", [q], rows, visible)
+    swapped = visible.swapaxes(1, 2)
+    d_kv = gradients("prefix_attention_dkv", of_keys, "keys", [k, v], columns, swapped)
+    return d_q, *d_kv, None, None, None
 
 
 _attend.defvjp(_forward, _backward)

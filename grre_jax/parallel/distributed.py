@@ -165,11 +165,8 @@ def _reach(coordinator: str, process_id: int, timeout: int) -> None:
     if process_id == 0:
         try:
             both = socket.has_dualstack_ipv6()
-            socket.create_server(
-                ("", int(port)),
-                family=socket.AF_INET6 if both else socket.AF_INET,
-                dualstack_ipv6=both,
-            ).close()
+            family = socket.AF_INET6 if both else socket.AF_INET
+            socket.create_server(("", int(port)), family=family, dualstack_ipv6=both).close()
             return
         except OSError as error:
             raise UsageError(

@@ -28,14 +28,10 @@ ROWS = ("data", "fsdp")
 # Mesh axes of each dimension, by name. Parameters: stacked layers have their (unsharded) layer axis
 # first.
 RULES: dict[str, tuple[str | None, ...]] = {
-    "embed": ("tensor", "fsdp"),
-    "head": ("tensor", "fsdp"),
-    "qkv_proj": (None, "fsdp", "tensor"),
+    **dict.fromkeys(("embed", "head"), ("tensor", "fsdp")),
+    **{f"{p}_proj": (None, "fsdp", "tensor") for p in ("qkv", "gate", "up")},
+    **{f"{p}_proj": (None, "tensor", "fsdp") for p in ("o", "down")},
     "qkv_bias": (None, "tensor"),
-    "o_proj": (None, "tensor", "fsdp"),
-    "gate_proj": (None, "fsdp", "tensor"),
-    "up_proj": (None, "fsdp", "tensor"),
-    "down_proj": (None, "tensor", "fsdp"),
     # Scales of quantised matrices, [layers, out] and [vocab].
     **{f"{p}_proj_scale": (None, "tensor") for p in ("qkv", "gate", "up")},
     **{f"{p}_proj_scale": (None, "fsdp") for p in ("o", "down")},
@@ -56,7 +52,6 @@ ACTIVATIONS: dict[str, tuple[Any, ...]] = {
     "whole_rows": (ROWS, None, None),
     "tokens": (ROWS, "sequence"),
     "flat": ((*ROWS, "sequence"), None),
-    "vocab_rows": ("tensor", None),
     "cached": (ROWS, "tensor"),  # [rows, kv heads, ...] keys and values
     "rows": (ROWS,),
     "whole": (),
@@ -217,12 +212,8 @@ def spec(shape: tuple[int, ...], rule: tuple[Any, ...], mesh: Any) -> P:
         rule: mesh axes by dimension.
         mesh: a mesh or an abstract mesh.
     """
-    return P(
-        *(
-            axes if axes and shape[i] % _size(mesh, axes) == 0 else None
-            for i, axes in enumerate(rule)
-        )
-    )
+    pairs = zip(shape, rule, strict=False)
+    return P(*(axes if axes and n % _size(mesh, axes) == 0 else None for n, axes in pairs))
 
 
 def _spec(path: Any, leaf: Any, mesh: Any) -> P | None:

@@ -80,15 +80,11 @@ class AbstractRun:
 
     def lower_step(self) -> jax.stages.Lowered:
         """The train step of the run, lowered for the mesh."""
-        config = self.config
-        step = make_train_step(
-            self.graph,
-            training_optimizer.make_optimizer(config.optimizer),
-            config.optimizer.schedule(),
-            self.mesh,
-        )
+        settings, seed = self.config.optimizer, self.config.seed
+        optimizer = training_optimizer.make_optimizer(settings)
+        step = make_train_step(self.graph, optimizer, settings.schedule(), self.mesh)
         reference = self.state.params if "ref_logprobs" in self.objective.requires else None
-        key = jax.eval_shape(lambda: run_key(config.seed, Purpose.SHAPE))
+        key = jax.eval_shape(lambda: run_key(seed, Purpose.SHAPE))
         temperature = jax.ShapeDtypeStruct((), jnp.float32)
         return step.lower(
             self.state, self.batch, self.objective, temperature, key, reference, self.frozen
@@ -107,29 +103,22 @@ class AbstractRun:
         shape, settings = self.shape_of(call), call.settings
         whole = meshes.replicated(self.mesh)
 
-        def array(shape, dtype, sharding):
-            return jax.ShapeDtypeStruct(shape, dtype, sharding=sharding)
-
         waves, fills = call.waves(shape), call.fills(shape)
         shape = dataclasses.replace(shape, steps=waves * settings.max_new_tokens)
-        distribution = jax.tree.map(
-            lambda x: array(x.shape, x.dtype, whole),
-            jax.eval_shape(lambda: SamplingDistribution.of(SamplingParams())),
-        )
-
+        distribution = jax.eval_shape(lambda: SamplingDistribution.of(SamplingParams()))
+        distribution = jax.tree.map(lambda x: _array(x.shape, x.dtype, whole), distribution)
         columns = prompt_batch.bucket(settings.max_new_tokens)
         lead, rows = (fills, shape.shards, shape.prefill_batch), meshes.rows(self.mesh, axis=1)
+        run = partial(_whole_call, self.graph, shape, columns, settings.weight_dtype)
         with meshes.use(self.mesh):
-            return jax.jit(
-                partial(_whole_call, self.graph, shape, columns, settings.weight_dtype)
-            ).lower(
+            return jax.jit(run).lower(
                 training_state.full(self.state.params, self.frozen),
-                array((*lead, settings.max_prompt_tokens), jnp.int32, rows),
-                array(lead, jnp.int32, rows),
-                array((*lead, settings.group_size), jnp.int32, rows),
-                array((*lead, settings.group_size, KEY_WORDS), jnp.uint32, rows),
+                _array((*lead, settings.max_prompt_tokens), jnp.int32, rows),
+                _array(lead, jnp.int32, rows),
+                _array((*lead, settings.group_size), jnp.int32, rows),
+                _array((*lead, settings.group_size, KEY_WORDS), jnp.uint32, rows),
                 distribution,
-                array((prompt_batch.ENDS,), jnp.int32, whole),
+                _array((prompt_batch.ENDS,), jnp.int32, whole),
             )
 
     def model_dtype(self) -> Any:
@@ -159,7 +148,7 @@ def abstract_run(config: Config, devices: list[Any]) -> AbstractRun:
     params, frozen = placed(params, mesh), placed(frozen, mesh)
     optimizer = training_optimizer.make_optimizer(config.optimizer)
     opt_state = placed(jax.eval_shape(optimizer.init, params), mesh)
-    step = jax.ShapeDtypeStruct((), jnp.int32, sharding=meshes.replicated(mesh))
+    step = _array((), jnp.int32, meshes.replicated(mesh))
     own = config.samples and not config.data.mix
     batch = pack(
         [],
@@ -170,21 +159,10 @@ def abstract_run(config: Config, devices: list[Any]) -> AbstractRun:
         components=objective.components,
     )
     cut, whole = meshes.rows(mesh, axis=1), meshes.replicated(mesh)
-    batch = jax.tree.map(
-        lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=cut if x.ndim == 3 else whole),
-        batch,
-    )
+    batch = jax.tree.map(lambda x: _array(x.shape, x.dtype, cut if x.ndim == 3 else whole), batch)
+    state = training_state.TrainState(params, opt_state, step)
     return AbstractRun(
-        config,
-        mesh,
-        graph,
-        training_state.TrainState(params, opt_state, step),
-        batch,
-        shape,
-        objective,
-        model.config,
-        frozen,
-        sampler_mesh,
+        config, mesh, graph, state, batch, shape, objective, model.config, frozen, sampler_mesh
     )
 
 
@@ -202,12 +180,8 @@ def abstract_model(config: Config) -> Transformer:
         tokenizer = build.build_tokenizer(config, task)
         return nnx.eval_shape(lambda: build.build_model(config, tokenizer))
     dtype, compute = build.dtypes(source)
-    options = {
-        "dtype": dtype,
-        "compute_dtype": compute,
-        "remat": source.remat,
-        "lora": build.lora_config(source),
-    }
+    options = {"dtype": dtype, "compute_dtype": compute, "remat": source.remat}
+    options["lora"] = build.lora_config(source)
     return nnx.eval_shape(
         lambda: Transformer(shape, rngs=nnx.Rngs(params=jax.random.key(0)), **options)
     )
@@ -215,11 +189,12 @@ def abstract_model(config: Config) -> Transformer:
 
 def placed(tree: Any, mesh: Mesh) -> Any:
     """Shapes with the shardings that a run gives to arrays under these names."""
-    return jax.tree.map(
-        lambda x, sharding: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding),
-        tree,
-        meshes.tree_shardings(tree, mesh),
-    )
+    shardings = meshes.tree_shardings(tree, mesh)
+    return jax.tree.map(lambda x, sharding: _array(x.shape, x.dtype, sharding), tree, shardings)
+
+
+def _array(shape: tuple[int, ...], dtype: Any, sharding: Any) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(shape, dtype, sharding=sharding)
 
 
 def bytes_a_device(tree: Any) -> int:

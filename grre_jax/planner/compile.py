@@ -27,13 +27,8 @@ from grre_jax.sampling.memory import USABLE
 from grre_jax.sampling.params import SamplingParams
 from grre_jax.tasks.environments import is_environment
 from grre_jax.tasks.task import build, factory
-from grre_jax.training.actors.calls import (
-    Call,
-    evaluation_calls,
-    fitting,
-    idle_sampler,
-    training_calls,
-)
+from grre_jax.training.actors import calls
+from grre_jax.training.actors.calls import Call, evaluation_calls, training_calls
 from grre_jax.training.config.run import Config
 
 # What the runtime keeps of a chip's memory: the compiler calls 15.75 GiB of v5e's 16 available.
@@ -108,9 +103,6 @@ class Report:
     call: dict[str, Any] | None = None
 
 
-PROGRAMS = ("train step", "sampler", "evaluation")
-
-
 def dispatched(config: Config) -> dict[str, Call | None]:
     """The programs that a run calls, with the call of those that sample: the largest of several
     sizes.
@@ -129,7 +121,8 @@ def compile_run(
     Args:
         config: the run.
         name: the slice, such as "v5e:16x16".
-        programs: which of `PROGRAMS`; if none, all that the run calls, those that are alike once.
+        programs: which of "train step", "sampler" and "evaluation"; if none, all that the run
+            calls, those that are alike once.
 
     Raises:
         UsageError: no TPU compiler, an unknown slice, a program that the run does not call, or a
@@ -147,7 +140,7 @@ def compile_run(
     slice_ = topology(name)
     # One process has a host, of v5e up to eight chips, which this compiler calls two.
     hosts = {device.process_index for device in slice_.devices} if len(slice_.devices) > 8 else {0}
-    if idle := idle_sampler(config, len(hosts)):
+    if idle := calls.idle_sampler(config, len(hosts)):
         raise UsageError(idle)
     run = abstract_run(config, slice_.devices)
     on = {program: run.sampler if program == "sampler" else run for program in known}
@@ -156,16 +149,10 @@ def compile_run(
         name: (on[name].mesh, call and on[name].shape_of(call)) for name, call in known.items()
     }
     if not programs:  # an evaluation that samples in training's shape is training's program
-        known = {
-            program: call
-            for i, (program, call) in enumerate(known.items())
-            if shapes[program] not in list(shapes.values())[:i]
-        }
-    return (
-        slice_,
-        run,
-        [_report(name, on[name], slice_, known[name]) for name in programs or known],
-    )
+        alike = list(shapes.values())
+        programs = [name for i, name in enumerate(known) if alike[i] not in alike[:i]]
+    reports = [_report(name, on[name], slice_, known[name]) for name in programs]
+    return slice_, run, reports
 
 
 def _has_environments(config: Config) -> bool:
@@ -183,7 +170,7 @@ def _has_environments(config: Config) -> bool:
 def call_on(run: AbstractRun, slice_: Topology, call: Call) -> Call:
     """Returns a call as the run makes it on the slice: with as many rows as fit."""
     capacity = USABLE * (slice_.chip.hbm_bytes - RESERVED_BYTES)
-    rows = fitting(run.config, call.settings, run.model, run.mesh, capacity, run.copies)
+    rows = calls.fitting(run.config, call.settings, run.model, run.mesh, capacity, run.copies)
     return dataclasses.replace(call, rows=rows)
 
 
@@ -239,7 +226,7 @@ def _report(program: str, run: AbstractRun, slice_: Topology, call: Call | None 
 
 
 def _known(run: AbstractRun, program: str) -> Memory:
-    """What a program needs for certain: its arguments, and the gradients of what is trained."""
+    """The memory that is known before compilation: arguments, and gradients of what is trained."""
     of_step = (run.state.opt_state, run.batch, run.state.params) if program == "train step" else ()
     optimizer, batch, gradients = map(bytes_a_device, of_step or ((), (), ()))
     parameters = bytes_a_device((run.state.params, run.frozen))

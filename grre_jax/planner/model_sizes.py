@@ -11,38 +11,23 @@ from grre_jax.errors import UsageError
 from grre_jax.models.checkpoints.families import config_from_dict
 from grre_jax.models.config import ModelConfig
 
-
-def _qwen2(
-    hidden: int, intermediate: int, layers: int, heads: int, kv: int, vocab: int, tied: bool
-) -> dict[str, Any]:
-    return {
-        "architectures": ["Qwen2ForCausalLM"],
-        "hidden_size": hidden,
-        "intermediate_size": intermediate,
-        "num_hidden_layers": layers,
-        "num_attention_heads": heads,
-        "num_key_value_heads": kv,
-        "vocab_size": vocab,
-        "tie_word_embeddings": tied,
-        "rope_theta": 1e6,
-        "rms_norm_eps": 1e-6,
-        "max_position_embeddings": 32768,
-        "eos_token_id": 151645,
-    }
+# Fields of a config.json whose values differ within a family, in the order of the rows below.
+_SIZES = (
+    "hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads"
+    " vocab_size tie_word_embeddings"
+).split()
+_QWEN2 = {
+    "architectures": ["Qwen2ForCausalLM"],
+    "rope_theta": 1e6,
+    "rms_norm_eps": 1e-6,
+    "max_position_embeddings": 32768,
+    "eos_token_id": 151645,
+}
 
 
-def _llama3(
-    hidden: int, intermediate: int, layers: int, heads: int, kv: int, tied: bool, factor: float
-) -> dict[str, Any]:
+def _llama3(factor: float) -> dict[str, Any]:
     return {
         "architectures": ["LlamaForCausalLM"],
-        "hidden_size": hidden,
-        "intermediate_size": intermediate,
-        "num_hidden_layers": layers,
-        "num_attention_heads": heads,
-        "num_key_value_heads": kv,
-        "vocab_size": 128256,
-        "tie_word_embeddings": tied,
         "rope_theta": 5e5,
         "rope_scaling": {
             "rope_type": "llama3",
@@ -60,13 +45,16 @@ def _llama3(
 # The config.json of the instruction-tuned checkpoints on the Hugging Face hub, in the fields that
 # fix a shape.
 PUBLISHED: dict[str, dict[str, Any]] = {
-    "qwen2.5-0.5b": _qwen2(896, 4864, 24, 14, 2, 151936, True),
-    "qwen2.5-1.5b": _qwen2(1536, 8960, 28, 12, 2, 151936, True),
-    "qwen2.5-3b": _qwen2(2048, 11008, 36, 16, 2, 151936, True),
-    "qwen2.5-7b": _qwen2(3584, 18944, 28, 28, 4, 152064, False),
-    "llama-3.2-1b": _llama3(2048, 8192, 16, 32, 8, True, 32.0),
-    "llama-3.2-3b": _llama3(3072, 8192, 28, 24, 8, True, 32.0),
-    "llama-3.1-8b": _llama3(4096, 14336, 32, 32, 8, False, 8.0),
+    name: family | dict(zip(_SIZES, sizes, strict=True))
+    for name, family, *sizes in (
+        ("qwen2.5-0.5b", _QWEN2, 896, 4864, 24, 14, 2, 151936, True),
+        ("qwen2.5-1.5b", _QWEN2, 1536, 8960, 28, 12, 2, 151936, True),
+        ("qwen2.5-3b", _QWEN2, 2048, 11008, 36, 16, 2, 151936, True),
+        ("qwen2.5-7b", _QWEN2, 3584, 18944, 28, 28, 4, 152064, False),
+        ("llama-3.2-1b", _llama3(32.0), 2048, 8192, 16, 32, 8, 128256, True),
+        ("llama-3.2-3b", _llama3(32.0), 3072, 8192, 28, 24, 8, 128256, True),
+        ("llama-3.1-8b", _llama3(8.0), 4096, 14336, 32, 32, 8, 128256, False),
+    )
 }
 
 

@@ -39,12 +39,9 @@ def as_dict(
 
 def _curve(slice_: Topology, run: AbstractRun) -> list[Point]:
     """Returns the curve of the run's largest call; empty if the run samples nothing."""
+    calls, sampler = training_calls(run.config), run.sampler
     capacity = int(slice_.chip.hbm_bytes) - RESERVED_BYTES
-    return [
-        point
-        for call in training_calls(run.config)[:1]
-        for point in curve(run.sampler, slice_, call_on(run.sampler, slice_, call), capacity)
-    ]
+    return curve(sampler, slice_, call_on(sampler, slice_, calls[0]), capacity) if calls else []
 
 
 def _program(report: Report, slice_: Topology) -> dict[str, Any]:
@@ -136,20 +133,13 @@ def _lines(report: Report, slice_: Topology) -> list[str]:
         f" roofline, but for kernels and interconnect, {_seconds(slower)}, MFU"
         f" {100 * report.mfu * cost.seconds / slower:.1f}%"
     )
-    lines.append(
-        "  bound by "
-        + ", ".join(
-            f"{name} {_seconds(cost.bound[name])}" for name in BOUNDS if cost.bound[name] > 0
-        )
-    )
+    bound = [f"{name} {_seconds(cost.bound[name])}" for name in BOUNDS if cost.bound[name] > 0]
+    lines.append("  bound by " + ", ".join(bound))
     lines.append(f"  a chip: {cost.flops / 1e12:.1f} TFLOPs, {_bytes(cost.hbm_bytes)} through HBM")
-    for kind, (count, size, seconds) in sorted(cost.collectives.items()):
-        lines.append(
-            f"  {kind}: {count} of {_bytes(size)} together, {_seconds(seconds)} on the links"
-        )
-    lines += [
-        f"  {_seconds(seconds):>9}  {where}" for where, seconds in cost.where.most_common(PLACES)
-    ]
+    for kind, (count, size, busy) in sorted(cost.collectives.items()):
+        lines.append(f"  {kind}: {count} of {_bytes(size)} together, {_seconds(busy)} on the links")
+    places = cost.where.most_common(PLACES)
+    lines += [f"  {_seconds(seconds):>9}  {where}" for where, seconds in places]
     lines += [f"  NOT COSTED: {problem}" for problem in sorted(cost.problems)]
     return lines
 
@@ -175,12 +165,9 @@ def _step_lines(step: RLStep) -> list[str]:
         ),
     ]
     if step.ahead:
-        name = "overlapped, " + (
-            "the learner and the sampler on chips of their own of this slice"
-            if step.apart
-            else "the learner and explorers on a slice each"
-        )
-        lines.append(cost(name, step.summary(overlapped=True)))
+        apart = "the learner and the sampler on chips of their own of this slice"
+        name = apart if step.apart else "the learner and explorers on a slice each"
+        lines.append(cost(f"overlapped, {name}", step.summary(overlapped=True)))
     return lines
 
 
@@ -200,11 +187,8 @@ def _curve_lines(points: list[Point]) -> list[str]:
 def described(call: dict[str, Any]) -> str:
     """A call of the sampler in words, from what `compile.call_summary` says of it."""
     completions = call["prompts"] * call["samples"]
-    rows = (
-        f"{call['rows']:,} at once, and rows that end take those that wait"
-        if call["refilled"]
-        else "all decoded side by side"
-    )
+    waiting = f"{call['rows']:,} at once, and rows that end take those that wait"
+    rows = waiting if call["refilled"] else "all decoded side by side"
     return (
         f"a call of {call['prompts']:,} prompts x {call['samples']} completions: {completions:,},"
         f" {rows}"
@@ -215,17 +199,14 @@ def _by_cycles(report: Report, slice_: Topology) -> float:
     """A second opinion in seconds: the compiler's cycle estimates, and our kernels and waits for
     the interconnect, of which it estimates nothing.
     """
-    return (
-        report.cost.cycles / slice_.chip.clock
-        + report.cost.bound["kernels"]
-        + report.cost.bound["interconnect"]
-    )
+    cost = report.cost
+    return cost.cycles / slice_.chip.clock + cost.bound["kernels"] + cost.bound["interconnect"]
 
 
 def _bytes(count: float) -> str:
     for unit, size in (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
         if count >= size:
-            return f"{count / size:.2f} {unit}" if unit == "GiB" else f"{count / size:.1f} {unit}"
+            return f"{count / size:.{2 if unit == 'GiB' else 1}f} {unit}"
     return f"{count:.0f} B"
 
 

@@ -119,7 +119,8 @@ class VerifierPool:
         """
         texts = [(question, text) for question, completions in asked for text in completions]
         asked_for = [(pair, f"question {pair[0].question_id}") for pair in texts]
-        outcomes = iter(map(_verdict, self.answers(asked_for, self._timeout)))
+        answers = self.answers(asked_for, self._timeout)
+        outcomes = (a if isinstance(a, Failure) else Verdict(**a) for a in answers)
         return [
             self._report.judged(question, [next(outcomes) for _ in completions])
             for question, completions in asked
@@ -312,10 +313,6 @@ class _Worker:
         with contextlib.suppress(OSError):
             os.close(self._alive)
         return f"signal {-ended}" if ended is not None and ended < 0 else f"status {ended}"
-
-
-def _verdict(answer: dict[str, Any] | Failure) -> Verdict | Failure:
-    return answer if isinstance(answer, Failure) else Verdict(**answer)
 
 
 def _sent(values: tuple, what: str) -> bytes:

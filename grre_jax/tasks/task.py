@@ -282,8 +282,16 @@ def factory(name: str) -> Callable:
             f"{reference!r} names no task function: write module:function or"
             " path/to/file.py:function."
         )
-    at_file = location.endswith(".py")
-    module = (_module_at if at_file else _module_named)(location, reference)
+    try:
+        module = (_module_at if location.endswith(".py") else _module_named)(location)
+    except (ImportError, SyntaxError, ValueError) as error:
+        reason = str(error)
+        if isinstance(error, SyntaxError):
+            reason = f"{error.msg} in line {error.lineno} of {error.filename}"
+        raise UsageError(
+            f"The module of the task {reference!r} cannot be loaded: {reason}; correct it or the"
+            " name."
+        ) from error
     function = getattr(module, attribute, None)
     if not callable(function):
         offered = [
@@ -296,29 +304,24 @@ def factory(name: str) -> Callable:
     return function
 
 
-def _module_at(location: str, reference: str) -> ModuleType:
+def _module_at(location: str) -> ModuleType:
     path = Path(location)
     if not path.is_file():
-        raise UsageError(
-            f"The task {reference!r} names the file {path}, which does not exist: correct the path."
-        )
+        raise ImportError(f"the file {path} does not exist")
     # Dataclasses look their module up in sys.modules, so the module goes there before it runs,
     # under a name no package can have.
     name = f"grre_task:{path.resolve()}"
     spec = importlib.util.spec_from_file_location(name, path)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
-    except (ImportError, SyntaxError) as error:
+    except BaseException:
         del sys.modules[name]
-        raise UsageError(
-            f"The task file {path} cannot be loaded: {_reason(error)}; correct it."
-        ) from error
+        raise
     return module
 
 
-def _module_named(location: str, reference: str) -> ModuleType:
+def _module_named(location: str) -> ModuleType:
     # A console script does not search the folder it is run in; someone who types mymodule:build
     # means the one lying there.
     here = str(Path.cwd())
@@ -327,17 +330,6 @@ def _module_named(location: str, reference: str) -> ModuleType:
         sys.path.append(here)
     try:
         return importlib.import_module(location)
-    except (ImportError, SyntaxError, ValueError) as error:
-        raise UsageError(
-            f"The module of the task {reference!r} cannot be imported: {_reason(error)}; correct"
-            " the name."
-        ) from error
     finally:
         if added and here in sys.path:
             sys.path.remove(here)
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, SyntaxError):
-        return f"{error.msg} in line {error.lineno} of {error.filename}"
-    return str(error)

@@ -9,6 +9,7 @@ import pytest
 from flax import nnx
 
 from grre_jax import models, sampling
+from grre_jax.models.checkpoints import export
 from grre_jax.models.checkpoints.families import MODEL_TYPES
 
 torch = pytest.importorskip("torch")
@@ -200,10 +201,13 @@ def test_logits_of_a_sharded_half_precision_checkpoint(theirs, tmp_path):
 @pytest.mark.parametrize(
     ("dtype", "max_file_bytes"), [(jnp.float32, 30_000), (jnp.bfloat16, 1 << 30)]
 )
-def test_transformers_loads_what_is_saved_here(theirs, tmp_path, dtype, max_file_bytes):
+def test_transformers_loads_what_is_saved_here(
+    theirs, tmp_path, monkeypatch, dtype, max_file_bytes
+):
+    monkeypatch.setattr(export, "MAX_FILE_BYTES", max_file_bytes)
     theirs.save_pretrained(tmp_path / "theirs")
     ours = models.load(tmp_path / "theirs", dtype=dtype)
-    models.save(ours, tmp_path / "ours", max_file_bytes=max_file_bytes)
+    models.save(ours, tmp_path / "ours")
     again, info = transformers.AutoModelForCausalLM.from_pretrained(
         tmp_path / "ours", output_loading_info=True
     )

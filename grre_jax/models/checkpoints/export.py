@@ -25,7 +25,7 @@ TOKENIZER_FILES = (
     "tokenizer.json tokenizer_config.json special_tokens_map.json added_tokens.json vocab.json"
     " merges.txt tokenizer.model chat_template.jinja chat_template.json"
 ).split()
-MAX_FILE_BYTES = 5 << 30
+MAX_FILE_BYTES = 5 << 30  # of tensors in one file
 
 
 def save(
@@ -33,7 +33,6 @@ def save(
     path: str | os.PathLike,
     *,
     tokenizer_from: str | os.PathLike | None = None,
-    max_file_bytes: int = MAX_FILE_BYTES,
 ) -> Path:
     """Writes a Hugging Face folder that `transformers.AutoModelForCausalLM` loads.
 
@@ -47,8 +46,6 @@ def save(
         path: the folder to create; it may exist if it is empty.
         tokenizer_from: a folder whose tokenizer files are copied, or a .gguf file (or a folder with
             one) whose tokenizer is written; None for none.
-        max_file_bytes: most bytes of tensors per file; larger models are written to several files
-            and an index, a larger tensor to a separate file.
 
     Returns:
         The folder.
@@ -60,22 +57,21 @@ def save(
     """
     model = merged(model)
     values, failure = streaming.stored_tensors(model.config, parameters(model)), None
-    options = {"tokenizer_from": tokenizer_from, "max_file_bytes": max_file_bytes}
     if processes.is_first():
         try:
             with new_folder(path) as temporary:
-                write(model, temporary, stored=values, **options)
+                write(model, temporary, tokenizer_from=tokenizer_from, stored=values)
         except Exception as error:
             failure = error
     for _ in values if processes.many() else ():
         continue  # all processes put each together, also those that a failed write left
-    processes.on_first(lambda: _raise_if(failure))
+
+    def raise_failure() -> None:
+        if failure is not None:
+            raise failure
+
+    processes.on_first(raise_failure)
     return Path(path)
-
-
-def _raise_if(failure: Exception | None) -> None:
-    if failure is not None:
-        raise failure
 
 
 def write(
@@ -83,7 +79,6 @@ def write(
     folder: Path,
     *,
     tokenizer_from: str | os.PathLike | None = None,
-    max_file_bytes: int = MAX_FILE_BYTES,
     stored: Iterator[np.ndarray] | None = None,
 ) -> None:
     """Writes the files of `save` into an existing folder, not atomically.
@@ -92,7 +87,6 @@ def write(
         model: without low-rank terms.
         folder: the folder.
         tokenizer_from: see `save`.
-        max_file_bytes: see `save`.
         stored: the model's `streaming.stored_tensors`; taken from the model if None.
     """
     generation: dict[str, Any] = {}
@@ -112,7 +106,7 @@ def write(
     ]
     if stored is None:
         stored = streaming.stored_tensors(model.config, arrays)
-    write_files(folder, tensors, stored, max_file_bytes)
+    write_files(folder, tensors, stored, MAX_FILE_BYTES)
     for name, content in (("config", values), ("generation_config", generation)):
         text = json.dumps(content, indent=2) + "\n"
         (folder / f"{name}.json").write_text(text, encoding="utf-8")

@@ -105,8 +105,7 @@ def _family(values: dict[str, Any], where: Path) -> str:
 
 def _check_fields(values: dict[str, Any], family: str, where: Path) -> None:
     check(values, config_fields.FIELDS[family] | config_fields.UNUSED, where)
-    missing = [name for name in config_fields.REQUIRED if name not in values]
-    if missing:
+    if missing := [name for name in config_fields.REQUIRED if name not in values]:
         raise DataError(
             f"{where}: the field {missing[0]} is missing: restore the checkpoint's own config.json"
         )
@@ -207,7 +206,8 @@ def config_from_dict(
     """
     family = _family(values, where)
     _check_fields(values, family, where)
-    stored, values = values, config_fields.DEFAULTS[family] | values
+    defaults: dict[str, Any] = config_fields.DEFAULTS[family]
+    stored, values = values, defaults | values
     heads, kv_heads, head_dim = _head_sizes(values, where)
     window, slides = _sliding(values, family, where)
     theta, scaling, local_theta = rope_fields.read(stored, layered=family == "gemma3", where=where)
@@ -312,7 +312,12 @@ def config_to_dict(config: ModelConfig, dtype: str = "float32") -> dict[str, Any
         values["attention_bias"] = config.attention_out_bias
     if config.family == "llama":
         values["mlp_bias"] = False
-    return values | _written_sliding(config) | (_written_gemma(config) if gemma else {})
+    values |= _written_sliding(config)
+    if gemma:
+        values["query_pre_attn_scalar"] = int(config.query_scale or config.head_dim)
+        values["final_logit_softcapping"] = config.logit_softcap or None
+        values["attn_logit_softcapping"] = None
+    return values
 
 
 def _written_sliding(config: ModelConfig) -> dict[str, Any]:
@@ -328,11 +333,3 @@ def _written_sliding(config: ModelConfig) -> dict[str, Any]:
     # transformers requires a window of a Gemma 3 even if no layer slides.
     window = config.sliding_window or config.max_positions
     return used | first | {"sliding_window": window, "layer_types": kinds}
-
-
-def _written_gemma(config: ModelConfig) -> dict[str, Any]:
-    return {
-        "query_pre_attn_scalar": int(config.query_scale or config.head_dim),
-        "final_logit_softcapping": config.logit_softcap or None,
-        "attn_logit_softcapping": None,
-    }

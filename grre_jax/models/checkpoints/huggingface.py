@@ -75,7 +75,6 @@ def load(
     dtype: Any = jnp.float32,
     compute_dtype: Any = None,
     remat: str = "none",
-    unroll: bool | None = None,
     mesh: Mesh | None = None,
 ) -> Transformer:
     """Loads a model from a checkpoint.
@@ -90,7 +89,6 @@ def load(
         dtype: of the parameters; the checkpoint's tensors are cast to it.
         compute_dtype: see `Transformer`.
         remat: see `Transformer`.
-        unroll: see `Transformer`.
         mesh: the parameters are sharded over it by the rules of `parallel.mesh`, and each process
             reads the shards of its devices; the default device if None.
 
@@ -103,15 +101,14 @@ def load(
             tensor.
     """
     folder, gguf_path = locate(Path(path))
-    source: streaming.TensorSource
     if gguf_path is not None:
         from grre_jax.models.checkpoints.gguf import GGUFFile
 
-        stored = GGUFFile(gguf_path)
-        config, source = stored.config, stored
+        source = GGUFFile(gguf_path)
+        config = source.config
     else:
         config, source = load_config(folder), SafetensorsSource(folder)
-    options = {"dtype": dtype, "compute_dtype": compute_dtype, "remat": remat, "unroll": unroll}
+    options = {"dtype": dtype, "compute_dtype": compute_dtype, "remat": remat}
     graph, state = nnx.split(
         nnx.eval_shape(lambda: Transformer(config, rngs=nnx.Rngs(0), **options))
     )

@@ -31,12 +31,9 @@ def merged(model: Transformer) -> Transformer:
     layers, config = result.layers, model.config
     for parameter in ("qkv_proj", "o_proj", "gate_proj", "up_proj", "down_proj"):
         names = [piece.removesuffix("_proj") for piece in layout.pieces(parameter)]
-        factors = [
-            tuple(getattr(layers, f"{p}_lora_{half}")[...] for half in "ab")
-            if model.lora.has(p)
-            else None
-            for p in names
-        ]
+        pairs = {p: (f"{p}_lora_a", f"{p}_lora_b") for p in names if model.lora.has(p)}
+        pairs = {p: tuple(getattr(layers, half)[...] for half in pairs[p]) for p in pairs}
+        factors = [pairs.get(p) for p in names]
         if any(factors):
             weight = getattr(layers, parameter)[...]
             outputs = tuple(lora.sizes(config, p)[1] for p in names)
@@ -57,12 +54,9 @@ def _add(scale: float, outputs: tuple[int, ...], config: Any, sharding: Sharding
     """
 
     def add(weight: Array, factors: list[tuple[Array, Array] | None]) -> Array:
-        parts = []
-        for size, pair in zip(outputs, factors, strict=True):
-            if pair is None:
-                parts.append(jnp.zeros((*weight.shape[:2], size), jnp.float32))
-            else:
-                parts.append(jnp.matmul(*pair, precision="highest"))
+        none = [jnp.zeros((*weight.shape[:2], size), jnp.float32) for size in outputs]
+        pairs = zip(factors, none, strict=True)
+        parts = [zero if ab is None else jnp.matmul(*ab, precision="highest") for ab, zero in pairs]
         delta = parts[0] if config is None else join_groups(config, *parts)
         return (weight.astype(delta.dtype) + scale * delta).astype(weight.dtype)
 

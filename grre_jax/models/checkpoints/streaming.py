@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import cache, partial
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -21,24 +20,9 @@ from jaxtyping import Array
 
 from grre_jax.errors import DataError
 from grre_jax.models.checkpoints import families, layout
-from grre_jax.models.checkpoints.safetensors_files import Index
 from grre_jax.models.config import ModelConfig
 
-
-class TensorSource(Protocol):
-    """Protocol of a checkpoint's tensors under their Hugging Face names."""
-
-    def names(self) -> set[str]:
-        """Returns the names of all tensors."""
-
-    def shape(self, name: str) -> tuple[int, ...]:
-        """Returns the shape of a tensor, [out, in] for a projection."""
-
-    def read(self, name: str, index: Index) -> np.ndarray:
-        """Reads a part of a tensor; `index` has one slice per dimension."""
-
-    def file(self, name: str) -> Path:
-        """Returns the file that contains a tensor, for messages."""
+TensorSource = Any  # of tensors by name: a `SafetensorsSource` or a `GGUFFile`
 
 
 def tensors_of(

@@ -205,13 +205,10 @@ def parse_shape(text: str) -> Shape:
         raise ValueError(f"element type {dtype!r} of {text[:80]!r} is not known")
     order, _, rest = (layout or "").partition(":")
     tile, space = re.search(r"T\(([\d,]*)\)", rest), re.search(r"S\((\d+)\)", rest)
-    return Shape(
-        dtype,
-        tuple(int(d.replace("<=", "")) for d in dims.split(",") if d.strip()),
-        tuple(int(d) for d in order.split(",") if d.strip().isdigit()),
-        tuple(int(t) for t in tile.group(1).split(",") if t) if tile else (),
-        int(space.group(1)) if space else 0,
-    )
+    dims = tuple(int(d.replace("<=", "")) for d in dims.split(",") if d.strip())
+    order = tuple(int(d) for d in order.split(",") if d.strip().isdigit())
+    tiles = tuple(int(t) for t in tile.group(1).split(",") if t) if tile else ()
+    return Shape(dtype, dims, order, tiles, int(space.group(1)) if space else 0)
 
 
 def _parse_instruction(name: str, text: str) -> Instruction:
@@ -219,14 +216,8 @@ def _parse_instruction(name: str, text: str) -> Instruction:
     opcode, start = text[end:].lstrip().split("(", 1)[0], text.index("(", end)
     stop = _closing(text, start)
     inside = text[start + 1 : stop]
-    return Instruction(
-        name,
-        opcode,
-        parse_shape(text[:end]),
-        tuple(_NAMES.findall(inside)),
-        inside,
-        text[stop + 1 :].lstrip(", "),
-    )
+    shape, operands = parse_shape(text[:end]), tuple(_NAMES.findall(inside))
+    return Instruction(name, opcode, shape, operands, inside, text[stop + 1 :].lstrip(", "))
 
 
 def parse(text: str) -> Module:

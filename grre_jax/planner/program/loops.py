@@ -87,11 +87,9 @@ class Trips:
             return bindings[instruction.name]
         if instruction.opcode == "constant" and re.fullmatch(r"-?\d+", instruction.literal.strip()):
             return "constant", int(instruction.literal)
-        if (
-            instruction.opcode == "get-tuple-element"
-            and computation.instructions[instruction.operands[0]].opcode == "parameter"
-        ):
-            return "element", int(instruction.attribute("index"))
+        if instruction.opcode == "get-tuple-element":
+            if computation.instructions[instruction.operands[0]].opcode == "parameter":
+                return "element", int(instruction.attribute("index"))
         return None
 
     def _start(self, computation: Computation, loop: Instruction, element: int) -> int | None:

@@ -35,14 +35,9 @@ from grre_jax.planner.program.hlo import Computation, Instruction
 from grre_jax.planner.program.loops import Trips
 from grre_jax.planner.program.traffic import VIEWS, Traffic
 
-COLLECTIVES = (
-    "all-gather",
-    "all-reduce",
-    "reduce-scatter",
-    "all-to-all",
-    "collective-permute",
-    "ragged-all-to-all",
-    "collective-broadcast",
+COLLECTIVES = frozenset(
+    "all-gather all-reduce reduce-scatter all-to-all collective-permute ragged-all-to-all"
+    " collective-broadcast".split()
 )
 
 
@@ -50,7 +45,8 @@ def analyse(text: str, torus: Torus, idle: tuple[str, ...] = ()) -> Cost:
     """The cost of the program of an HLO text on one chip of the torus; of conditionals within the
     scopes `idle` the cheapest branch counts.
     """
-    return Roofline(hlo.parse(text), torus, idle).program()
+    module = hlo.parse(text)
+    return Roofline(module, torus, idle).computation(module.entry)
 
 
 class Roofline:
@@ -67,25 +63,11 @@ class Roofline:
         self.traffic, self.trips = Traffic(module.computations), Trips(module.computations)
         self._costs: dict[str, Cost] = {}
 
-    def program(self) -> Cost:
-        """The whole program."""
-        return self.computation(self.module.entry)
-
     def computation(self, name: str) -> Cost:
         """One computation, run once."""
         if name not in self._costs:
             self._costs[name] = _Schedule(self, self.module.computations[name]).run()
         return self._costs[name]
-
-    def find(self, instruction: Instruction, what: str) -> Instruction | None:
-        """The first instruction within a fusion's computation whose attributes hold a text."""
-        if instruction.opcode != "fusion":
-            return None
-        inner = self.module.computations[instruction.called("calls")]
-        return next(
-            (i for i in inner.instructions.values() if what in i.attributes or i.opcode == what),
-            None,
-        )
 
 
 class _Schedule:
@@ -125,7 +107,7 @@ class _Schedule:
         elif opcode.endswith("-update"):
             self.links.pending[instruction.name] = 0.0
         elif opcode in COLLECTIVES:
-            self._collective(instruction, opcode, instruction.shape, asynchronous=False)
+            self._collective(instruction)
         elif opcode == "custom-call":
             self._kernel(instruction)
         elif opcode == "fusion" and self._collective_fusion(instruction):
@@ -195,12 +177,8 @@ class _Schedule:
         estimate = re.search(r'"estimated_cycles":"(\d+)"', instruction.attributes)
         self.cost.cycles += int(estimate.group(1)) if estimate else 0
         compute, memory = weighted / self.chip.peak_flops, moved / self.chip.hbm_bandwidth
-        self._spend(
-            max(compute, memory),
-            "products" if compute >= memory else "memory",
-            place(instruction),
-            hbm_bytes=moved,
-        )
+        bound = "products" if compute >= memory else "memory"
+        self._spend(max(compute, memory), bound, place(instruction), hbm_bytes=moved)
 
     def _kernel(self, instruction: Instruction) -> None:
         operands = self.computation.operand_shapes(instruction)
@@ -221,28 +199,21 @@ class _Schedule:
         kind = instruction.opcode.removesuffix("-start")
         if kind in COLLECTIVES:
             parts = instruction.shape.parts
-            self._collective(
-                instruction,
-                kind,
-                parts[1] if parts and kind != "all-reduce" else instruction.shape,
-                asynchronous=True,
-            )
+            whole = parts[1] if parts and kind != "all-reduce" else None
+            self._collective(instruction, kind=kind, whole=whole, key=instruction.name)
         elif kind == "copy":
-            self.copies.pending[instruction.name] = self._count_bytes(
-                sum(part.hbm_bytes for part in instruction.shape.parts[:2])
-            )
+            moved = sum(part.hbm_bytes for part in instruction.shape.parts[:2])
+            self._begin_copy(instruction, moved)
         elif kind in ("async", "call"):
             self._wrapped(instruction)
         else:  # slice-start and its like: a part of the operand is read
             out = instruction.shape.parts[1]
             source = instruction.shape.parts[0].leaves()[0]
-            self.copies.pending[instruction.name] = self._count_bytes(
-                (out.bytes if source.space == 0 else 0) + out.hbm_bytes
-            )
+            self._begin_copy(instruction, (0 if source.space else out.bytes) + out.hbm_bytes)
 
-    def _count_bytes(self, moved: float) -> float:
+    def _begin_copy(self, instruction: Instruction, moved: float) -> None:
         self.cost.hbm_bytes += moved
-        return moved
+        self.copies.pending[instruction.name] = moved
 
     def _wrapped(self, instruction: Instruction) -> None:
         """A computation that runs beside the others (on a SparseCore, say): the memory it moves
@@ -271,44 +242,36 @@ class _Schedule:
         """Collectives that the compiler put into fusions: a start, an end, a piece beside a
         product, or a whole reduce-scatter.
         """
-        if self.roofline.find(fusion, "AsyncCollectiveDone"):
-            self._done(_chain(self.roofline, fusion), fusion)
-            return True
         inner = self.roofline.module.computations[fusion.called("calls")]
         found = [i for i in inner.instructions.values() if i.opcode in COLLECTIVES]
-        if not found:
+        marks = " ".join(i.attributes for i in inner.instructions.values())
+        # The start and the end of one share this key.
+        key = f"channel {found[0].attribute('channel_id')}" if found else fusion.name
+        kind = "reduce-scatter" if "all-reduce-scatter" in inner.name else ""
+        if "AsyncCollectiveDone" in marks:
+            self._done(key, fusion)
+        elif not found:
             return False
-        if self.roofline.find(fusion, "AsyncCollectiveStart"):
-            self._collective(
-                found[0],
-                _kind(inner, found[0]),
-                found[0].shape,
-                asynchronous=True,
-                key=_chain(self.roofline, fusion),
-            )
-            return True
-        if "async_collective_fusion_config" in found[0].attributes:
+        elif "AsyncCollectiveStart" in marks:
+            self._collective(found[0], kind=kind, key=key)
+        elif "async_collective_fusion_config" in found[0].attributes:
             return False  # continued beside the fusion's own work
-        for collective in found:
-            self._collective(
-                collective,
-                _kind(inner, collective),
-                collective.shape,
-                asynchronous=False,
-                where=place(fusion),
-            )
+        else:
+            for collective in found:
+                self._collective(collective, kind=kind, where=place(fusion))
         return True
 
     def _collective(
         self,
         instruction: Instruction,
-        kind: str,
-        whole: hlo.Shape,
         *,
-        asynchronous: bool,
+        kind: str = "",
+        whole: hlo.Shape | None = None,
         key: str = "",
         where: str = "",
     ) -> None:
+        """Counts a collective: of a kind and an array if not its own, in flight under a key."""
+        kind, whole = kind or instruction.opcode, whole or instruction.shape
         torus, size = self.roofline.torus, float(whole.bytes)
         if kind == "collective-permute":
             written = instruction.attribute("source_target_pairs") or ""
@@ -323,18 +286,7 @@ class _Schedule:
             self.cost.problems.add(f"collective {kind} has no known cost; counted as nothing")
             seconds = 0.0
         self.cost.collective(kind, 1, size, seconds)
-        if asynchronous:
-            self.links.pending[key or instruction.name] = seconds
+        if key:
+            self.links.pending[key] = seconds
         else:
             self._spend(seconds, "interconnect", where or place(instruction), link_seconds=seconds)
-
-
-def _kind(inner: Computation, collective: Instruction) -> str:
-    return "reduce-scatter" if "all-reduce-scatter" in inner.name else collective.opcode
-
-
-def _chain(roofline: Roofline, fusion: Instruction) -> str:
-    """Returns the key that the start and the end of a collective cut into fusions share."""
-    inner = roofline.module.computations[fusion.called("calls")]
-    found = next((i for i in inner.instructions.values() if i.opcode in COLLECTIVES), None)
-    return f"channel {found.attribute('channel_id')}" if found else fusion.name

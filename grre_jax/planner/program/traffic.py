@@ -37,10 +37,8 @@ class Traffic:
         shapes = computation.operand_shapes(instruction)
         if instruction.opcode == "fusion":
             inner = self._computations[instruction.called("calls")]
-            read = sum(
-                shape.hbm_bytes * self._fraction(inner, parameter.name)
-                for shape, parameter in zip(shapes, inner.parameters, strict=True)
-            )
+            pairs = zip(shapes, inner.parameters, strict=True)
+            read = sum(shape.hbm_bytes * self._fraction(inner, p.name) for shape, p in pairs)
             return read + self._written(inner, instruction.shape)
         if instruction.opcode in ("slice", "dynamic-slice", "gather"):
             part = instruction.shape.bytes if shapes[0].space == 0 else 0
@@ -89,17 +87,12 @@ class Traffic:
             return self._elements(computation, user.name)
         if user.opcode == "fusion":
             inner = self._computations[user.called("calls")]
-            places = [
-                parameter.name
-                for at, parameter in zip(user.operands, inner.parameters, strict=True)
-                if at == name
-            ]
+            pairs = zip(user.operands, inner.parameters, strict=True)
+            places = [parameter.name for at, parameter in pairs if at == name]
             read = sum(self._elements(inner, place) for place in places)
             return read + self._handed_on(computation, user, inner, places)
-        if (
-            user.opcode in ("all-gather", "custom-call")
-            and "AsyncCollective" in user.attributes + computation.instructions[name].attributes
-        ):
+        attributes = user.attributes + computation.instructions[name].attributes
+        if user.opcode in ("all-gather", "custom-call") and "AsyncCollective" in attributes:
             return 0.0  # the transfer is counted where it starts
         return whole
 

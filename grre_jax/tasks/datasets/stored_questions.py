@@ -243,11 +243,9 @@ class StoredQuestions(abc.ABC):
 
     def _published(self, split: str | None) -> list[tuple[str, Iterable[Record]]] | None:
         name, file = self.hub
-        return (
-            None
-            if split is None
-            else [(name, stored_records.from_hub(name, split, self._ways, file))]
-        )
+        if split is None:
+            return None
+        return [(name, stored_records.from_hub(name, split, self._ways, file))]
 
     def _files_of(self, folder: Path, split: str) -> list[Path]:
         return stored_records.files_of(folder, split)

@@ -57,14 +57,8 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
 from grre_jax.tasks.verifiers import number_context as context
-from grre_jax.tasks.verifiers.numerals import (
-    LONGEST_NUMERAL,
-    NUMBER,
-    SCALES,
-    Answer,
-    as_answer,
-    normalised,
-)
+from grre_jax.tasks.verifiers import numerals
+from grre_jax.tasks.verifiers.numerals import NUMBER, Answer, as_answer
 
 # Of a completion's end: some times what the longest reasoning models write.
 _MOST_CHARACTERS = 500_000
@@ -143,7 +137,7 @@ class _NoOneNumber(Exception):
 
 def extract_answer(text: str) -> Answer | None:
     """The answer a text gives, or None if it gives none; see the module's text. Never raises."""
-    text = _TAG.sub(" ", normalised(after_thinking(text)[-_MOST_CHARACTERS:]))
+    text = _TAG.sub(" ", numerals.normalised(after_thinking(text)[-_MOST_CHARACTERS:]))
     text = _IN_ANGLES.sub(r" \1 ", text)
     text = _RATIO.sub("∶", _O_CLOCK.sub("", text))
     forms, denied = _forms(text), False
@@ -169,7 +163,7 @@ def after_thinking(text: str) -> str:
 
 def parse_number(text: str) -> Fraction | None:
     """The first number of a short text, units and currency apart ("$1,234.50"), or None."""
-    text = _without_spaces(normalised(text[: 2 * LONGEST_NUMERAL]))
+    text = _without_spaces(numerals.normalised(text[: 2 * numerals.LONGEST_NUMERAL]))
     found = as_answer(NUMBER.search(text), "number")
     if found is None:
         return None
@@ -178,9 +172,9 @@ def parse_number(text: str) -> Fraction | None:
 
 def exact_number(text: str) -> Fraction | None:
     """The value of a text that is one number and nothing but white space, or None."""
-    if len(text) > 2 * LONGEST_NUMERAL:
+    if len(text) > 2 * numerals.LONGEST_NUMERAL:
         return None
-    written = normalised(text.replace("\\%", "")).strip()
+    written = numerals.normalised(text.replace("\\%", "")).strip()
     match = NUMBER.fullmatch(re.sub(r"^([-−+])\s+", r"\1", written))
     if match is None or match["scale"] or match["letter"] or "and" in match[0]:
         return None
@@ -210,7 +204,7 @@ def final_number_is(completion: str, answer: str, question: str = "") -> bool:
     if given is None:
         return False
     question = question.lower()
-    asked_in = {scale for word, scale in SCALES.items() if word in question}
+    asked_in = {scale for word, scale in numerals.SCALES.items() if word in question}
     if "%" in question or "percent" in question:
         asked_in.add(Fraction(1, 100))
     return given.value == truth or (given.scale in asked_in and given.value / given.scale == truth)

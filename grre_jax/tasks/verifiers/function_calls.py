@@ -238,19 +238,14 @@ def _bracketed(text: str) -> list[Call] | None:
 def _is_call(text: str) -> bool:
     """True for name(...), unless the name is of words or a plural such as "name(s)"."""
     name = _NAME.match(text)
-    if (
-        not name
-        or not text.endswith(")")
-        or text[name.end() : name.end() + 1] != "("
-        or _closing(text, name.end()) != len(text) - 1
-    ):
+    if not name or text[name.end() : name.end() + 1] != "(":
+        return False
+    if not text.endswith(")") or _closing(text, name.end()) != len(text) - 1:
         return False
     inner = text[name.end() + 1 : -1]
-    return (
-        not inner.strip()
-        or _ARGUMENT.match(inner) is not None
-        or (re.fullmatch(r"[\w./\-]+", name[0]) is not None and not _PLURAL.fullmatch(text))
-    )
+    if not inner.strip() or _ARGUMENT.match(inner):
+        return True
+    return re.fullmatch(r"[\w./\-]+", name[0]) is not None and not _PLURAL.fullmatch(text)
 
 
 def _python_call(text: str) -> Call:

@@ -10,6 +10,7 @@ from safetensors.numpy import load_file
 
 from grre_jax import models
 from grre_jax.errors import DataError, UsageError
+from grre_jax.models.checkpoints import export
 from grre_jax.models.checkpoints.export import new_folder
 
 
@@ -34,9 +35,10 @@ def test_round_trip(case, tmp_path):
 
 
 @pytest.mark.parametrize("limit", [1, 3_000, 20_000])
-def test_files_are_cut_at_the_limit(small, tmp_path, limit):
+def test_files_are_cut_at_the_limit(small, tmp_path, monkeypatch, limit):
     model = small(tie_embeddings=False)
-    models.save(model, tmp_path / "out", max_file_bytes=limit)
+    monkeypatch.setattr(export, "MAX_FILE_BYTES", limit)
+    models.save(model, tmp_path / "out")
     files = sorted((tmp_path / "out").glob("*.safetensors"))
     for file in files:
         sizes = [tensor.nbytes for tensor in load_file(file).values()]

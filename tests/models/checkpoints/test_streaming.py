@@ -26,17 +26,18 @@ from pathlib import Path
 import jax, numpy as np
 from flax import nnx
 from grre_jax import models, parallel
-from grre_jax.models.checkpoints import streaming
+from grre_jax.models.checkpoints import export, streaming
 from grre_jax.parallel import mesh as meshes
 
 stored, output, tried = Path(sys.argv[1]), Path(sys.argv[2]), json.loads(sys.argv[3])
 M = parallel.MeshConfig
 MESHES = {"fsdp": M(fsdp=8), "tensor": M(tensor=8), "all": M(data=2, fsdp=2, tensor=2)}
 cut = {}
+export.MAX_FILE_BYTES = 9_000
 for folder, names in ((stored / name, names) for name, names in tried.items()):
     whole = models.load(folder)
     alone, fingerprint = models.parameters(whole), models.fingerprint(whole)
-    models.save(whole, output / folder.name / "alone", max_file_bytes=9_000)
+    models.save(whole, output / folder.name / "alone")
     for name in names:
         mesh = parallel.make_mesh(MESHES[name])
         model = models.load(folder, mesh=mesh)
@@ -52,7 +53,7 @@ for folder, names in ((stored / name, names) for name, names in tried.items()):
             if own != parameter:
                 assert streaming._write_layer(model.config, own, sharding)._cache_size() == 1, (folder, name, parameter)
         cut[f"{folder.name} {name}"] = {n: list(v.sharding.spec) for n, v in placed.items()}
-        models.save(model, output / folder.name / name, max_file_bytes=9_000)
+        models.save(model, output / folder.name / name)
         assert models.fingerprint(model) == fingerprint
         for file in (output / folder.name / "alone").iterdir():
             assert file.read_bytes() == (output / folder.name / name / file.name).read_bytes(), (folder, name, file.name)
@@ -118,6 +119,7 @@ import gc, json, resource, sys, tracemalloc
 from pathlib import Path
 import jax
 from grre_jax import models, parallel
+from grre_jax.models.checkpoints import export
 
 folder, output, cut, file_bytes = Path(sys.argv[1]), Path(sys.argv[2]), *sys.argv[3:]
 mesh = parallel.make_mesh(parallel.MeshConfig(fsdp=4, tensor=2)) if cut == "cut" else None
@@ -134,9 +136,10 @@ def traced(call):
     return result, peak
 
 found = {}
+export.MAX_FILE_BYTES = int(file_bytes)
 for weigh in (resident, traced):  # what a process had most of is seen once
     model, load = weigh(lambda: jax.block_until_ready(models.load(folder, dtype="bfloat16", mesh=mesh)))
-    _, save = weigh(lambda: models.save(model, output / weigh.__name__, max_file_bytes=int(file_bytes)))
+    _, save = weigh(lambda: models.save(model, output / weigh.__name__))
     found[weigh.__name__] = {"load": load, "save": save, "model": sum(x.nbytes for x in models.parameters(model).values())}
     del model
     gc.collect()

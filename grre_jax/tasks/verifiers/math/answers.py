@@ -146,12 +146,11 @@ def _said(text: str) -> str | None:
         said = text[start : start + _LONGEST_ANSWER]
         mathematics = _MATH_FIRST.match(said)
         if mathematics and not _GOES_ON.match(said, mathematics.end()):
-            return next(group for group in mathematics.groups() if group is not None)
+            return _inside(mathematics)
         line = _EMPHASIS.sub(r"\2", said.split("\n", 1)[0]).lstrip("=").strip(" \t*_:=`")
         if not line and form != "phrase":  # "Answer:" on a line of its own
-            line = _EMPHASIS.sub(r"\2", said.lstrip().lstrip("*_: \n").split("\n", 1)[0]).strip(
-                " \t*_:`"
-            )
+            line = said.lstrip().lstrip("*_: \n").split("\n", 1)[0]
+            line = _EMPHASIS.sub(r"\2", line).strip(" \t*_:`")
         end = _SENTENCE_END.search(line)
         line = line[: end.start()] if end else line
         aside = _ASIDE.search(line)
@@ -181,9 +180,14 @@ def _last_line(text: str) -> str | None:
             return None
         if first < mathematics.start():
             return end[first:].rstrip(" \t\n.*!")
-        return next(group for group in mathematics.groups() if group is not None)
+        return _inside(mathematics)
     alone = len(lines) == 1 and len(line) <= 60
     return line if alone or all(word in _FUNCTIONS for word in _WORD.findall(line)) else None
+
+
+def _inside(mathematics: re.Match) -> str:
+    """The text between dollar signs or their like."""
+    return next(group for group in mathematics.groups() if group is not None)
 
 
 def is_copy(given: str, truth: str, question: str) -> bool:
@@ -202,10 +206,10 @@ def is_copy(given: str, truth: str, question: str) -> bool:
     if words(normalised(given)) is not None:
         return False
     text = normalised(given)
+    if not _writings(text, 1).isdisjoint(_writings(normalised(truth))):
+        return False
     said = {_key(text), _key(sides_of(text)[-1]), _key(without_unit(text)[0])}
-    return _writings(text, 1).isdisjoint(_writings(normalised(truth))) and not said.isdisjoint(
-        _asked(question)
-    )
+    return not said.isdisjoint(_asked(question))
 
 
 def _writings(text: str, last_sides: int = 0) -> set[str]:
@@ -219,11 +223,8 @@ def _writings(text: str, last_sides: int = 0) -> set[str]:
     choice = re.fullmatch(
         r"\\text\s?\{\s?\(?([A-J])\)?[.:]?\s?\}(.+)|\(?([A-J])[).:](.+)", text, re.DOTALL
     )
-    pieces = [
-        text,
-        *sides_of(text)[-last_sides:],
-        *(part for part in (choice.groups() if choice else ()) if part),
-    ]
+    said = [part for part in choice.groups() if part] if choice else []
+    pieces = [text, *sides_of(text)[-last_sides:], *said]
     cores = (without_unit(piece.removesuffix("\\%"))[0] for piece in pieces)
     return {_key(piece) for piece in (*pieces, *cores)}
 
@@ -232,10 +233,7 @@ def _writings(text: str, last_sides: int = 0) -> set[str]:
 def _asked(question: str) -> frozenset[str]:
     """Expressions of a question: between dollar signs or words, lines, sides, parts of lists."""
     question = _ENVIRONMENT.sub(" ", question[-_MOST_CHARACTERS:])
-    found = [
-        next(group for group in match.groups() if group is not None)
-        for match in _MATHEMATICS.finditer(question)
-    ]
+    found = list(map(_inside, _MATHEMATICS.finditer(question)))
     found += [piece for expression in found for piece in _BETWEEN_PIECES.split(expression)]
     found += _PROSE.split(_MATHEMATICS.sub("\n", question))
     pieces: set[str] = set()
@@ -277,8 +275,7 @@ def _ordered(text: str) -> str:
 def _one_order(term: str) -> str:
     sign, product = ("-", term[1:]) if term.startswith("-") else ("", term)
     brackets = re.findall(r"\([^()]*\)", product)
-    factors = (
-        brackets if "".join(brackets) == product.replace(")*(", ")(") else cut_at(product, "*")
-    )
+    alone = "".join(brackets) == product.replace(")*(", ")(")
+    factors = brackets if alone else cut_at(product, "*")
     kept = sorted(factor for factor in factors if factor != "1") or factors
     return sign + "*".join(kept)

@@ -35,43 +35,11 @@ The answer's length (300 characters), its parts (64; 32 equations or inequalitie
 import itertools
 import re
 
-from grre_jax.tasks.verifiers.math import reading
+from grre_jax.tasks.verifiers.math import parts, reading, statements
 from grre_jax.tasks.verifiers.math import values as math_values
 from grre_jax.tasks.verifiers.math.notation import normalised, squeezed, words
-from grre_jax.tasks.verifiers.math.parts import (
-    RELATION,
-    alternatives_of,
-    bare,
-    cut_at,
-    deepest,
-    in_braces,
-    matrix_of,
-    nesting_of,
-    sides_of,
-    tuple_of,
-    ungrouped,
-    union_of,
-)
-from grre_jax.tasks.verifiers.math.statements import (
-    EITHER,
-    MOST_STATEMENTS,
-    NAME,
-    REALS,
-    SEGMENT,
-    as_interval,
-    is_label,
-    names_of,
-    number,
-    point_of,
-    readings,
-    readings_of_truth,
-    region_of,
-    statements_of,
-    turned,
-    variables_of,
-    without_index,
-    worked_out,
-)
+from grre_jax.tasks.verifiers.math.parts import alternatives_of, bare, in_braces, sides_of
+from grre_jax.tasks.verifiers.math.statements import number, variables_of
 from grre_jax.tasks.verifiers.math.units import conversion, units_differ, without_unit
 
 _MOST_CHARACTERS = 300
@@ -103,9 +71,11 @@ def same_answer(given: str, truth: str) -> bool:
         return False
     if squeezed(given) == squeezed(truth):
         return True
-    given, truth = ungrouped(given), ungrouped(truth)
+    given, truth = parts.ungrouped(given), parts.ungrouped(truth)
     stated = len(sides_of(given)) > 1
-    pairs = itertools.product(readings(given), readings_of_truth(truth, stated))
+    pairs = itertools.product(
+        statements.readings(given), statements.readings_of_truth(truth, stated)
+    )
     return any(_same(one, other) for one, other in pairs)
 
 
@@ -117,7 +87,7 @@ def canonical(answer: str) -> str:
 
 
 def _bounded(text: str) -> bool:
-    return len(text) <= _MOST_CHARACTERS and deepest(text) <= _MOST_DEPTH
+    return len(text) <= _MOST_CHARACTERS and parts.deepest(text) <= _MOST_DEPTH
 
 
 def _same(a: str, b: str, depth: int = 0) -> bool:
@@ -127,7 +97,7 @@ def _same(a: str, b: str, depth: int = 0) -> bool:
         return False
     if squeezed(a) == squeezed(b):
         return True
-    a, b = (worked_out(text) for text in (a, b))
+    a, b = (statements.worked_out(text) for text in (a, b))
     if squeezed(a) == squeezed(b):
         return True
     choice_a, choice_b = _LABELLED.fullmatch(a), _LABELLED.fullmatch(b)
@@ -156,7 +126,7 @@ def _same_choices(a: re.Match | str, b: re.Match | str, depth: int) -> bool:
 
 
 def _structures_same(a: str, b: str, depth: int) -> bool:
-    nested_a, nested_b = nesting_of(a), nesting_of(b)
+    nested_a, nested_b = parts.nesting_of(a), parts.nesting_of(b)
     if nested_a != nested_b and max(nested_a, nested_b) > 1:
         return False
     if ("\\cup" in a) != ("\\cup" in b):  # of intervals "or" is the union
@@ -164,17 +134,17 @@ def _structures_same(a: str, b: str, depth: int) -> bool:
     parts_a, parts_b = alternatives_of(a), alternatives_of(b)
     if len(parts_a) > 1 or len(parts_b) > 1 or in_braces(a) is not None or in_braces(b) is not None:
         return _same_sets(parts_a, parts_b, depth)
-    for split in (union_of, matrix_of, tuple_of):
+    for split in (parts.union_of, parts.matrix_of, parts.tuple_of):
         found_a, found_b = split(a), split(b)
         if found_a and found_b:
             (kind_a, inner_a), (kind_b, inner_b) = found_a, found_b
-            same = _same_sets if split is union_of else _same_lists
+            same = _same_sets if split is parts.union_of else _same_lists
             return kind_a == kind_b and same(inner_a, inner_b, depth)
         if found_a or found_b:
             return False
     if re.search(r"\\(?:pm|mp)(?![A-Za-z])", a + " " + b):
         return False
-    ratio_a, ratio_b = cut_at(a, ":"), cut_at(b, ":")
+    ratio_a, ratio_b = parts.cut_at(a, ":"), parts.cut_at(b, ":")
     if max(len(ratio_a), len(ratio_b)) > 2 or len(ratio_a) == len(ratio_b) == 2:
         return _same_ratios(ratio_a, ratio_b, depth)
     return _expressions_same(a, b)
@@ -207,15 +177,12 @@ def _same_ratios(a: list[str], b: list[str], depth: int) -> bool:
     """Of the terms of two ratios: the same but for a factor, which times of day do not have."""
     if _same_lists(a, b, depth):
         return True
-    if len(a) != len(b) or all(
-        _CLOCK.fullmatch(without_unit(":".join(terms))[0].replace(" ", "")) for terms in (a, b)
-    ):
+    times = (without_unit(":".join(terms))[0].replace(" ", "") for terms in (a, b))
+    if len(a) != len(b) or all(map(_CLOCK.fullmatch, times)):
         return False
+    ones, others = ([f"\\frac{{{term}}}{{{terms[-1]}}}" for term in terms] for terms in (a, b))
     try:
-        return all(
-            math_values.same_value(f"\\frac{{{one}}}{{{a[-1]}}}", f"\\frac{{{other}}}{{{b[-1]}}}")
-            for one, other in zip(a, b, strict=True)
-        )
+        return all(map(math_values.same_value, ones, others))
     except reading.NotComparable:
         return False
 
@@ -232,9 +199,8 @@ def _numbers_same(a: str, b: str) -> bool:
         percent, other = (value_a, value_b) if unit_a == "%" else (value_b, value_a)
         # 0.5\% of something is not half of it: such a percentage is given as one where the right
         # answer is.
-        return other == percent / 100 or (
-            other == percent and not (unit_a == "%" and abs(percent) < 1)
-        )
+        same = other == percent and not (unit_a == "%" and abs(percent) < 1)
+        return same or other == percent / 100
     return value_a == value_b
 
 
@@ -280,40 +246,41 @@ def _are_words(a: str, b: str) -> bool:
 def _based(text: str) -> re.Match | None:
     """1011_2 and the like: at least a digit, so that F_2 is none, and only digits of the base."""
     found = _BASE.fullmatch(text.replace(" ", ""))
-    fits = (
-        found
-        and re.search("[0-9]", found[1])
-        and len(found[2]) < 3
-        and all(int(digit, 16) < int(found[2]) for digit in found[1])
-    )
-    return found if fits else None
+    if not found or not re.search("[0-9]", found[1]) or len(found[2]) > 2:
+        return None
+    return found if all(int(digit, 16) < int(found[2]) for digit in found[1]) else None
 
 
 def _relations_same(a: str, b: str, depth: int) -> bool:
     """Of a given answer and the right one, at least one of them with a relation."""
-    many_a, many_b = statements_of(a), statements_of(b)
-    interval_a, interval_b = as_interval(many_a, a), as_interval(many_b, b)
+    many_a, many_b = statements.statements_of(a), statements.statements_of(b)
+    interval_a, interval_b = statements.as_interval(many_a, a), statements.as_interval(many_b, b)
     if (interval_a is None) != (interval_b is None):
-        ranges = ("(", "[", *REALS)
-        (name_a, region_a) = region_of(a)
-        (name_b, region_b) = region_of(b)
+        ranges = ("(", "[", *statements.REALS)
+        (name_a, region_a), (name_b, region_b) = statements.region_of(a), statements.region_of(b)
         if interval_a is not None and region_b.startswith(ranges):
-            return name_b in ("", *names_of(many_a)) and _same(interval_a, region_b, depth + 1)
+            return name_b in ("", *statements.names_of(many_a)) and _same(
+                interval_a, region_b, depth + 1
+            )
         if interval_b is not None and region_a.startswith(ranges):
-            return name_a in ("", *names_of(many_b)) and _same(region_a, interval_b, depth + 1)
+            return name_a in ("", *statements.names_of(many_b)) and _same(
+                region_a, interval_b, depth + 1
+            )
         if len(many_a) > 1 and len(many_b) > 1:  # of the same parts, one with "and"
             return False
     elif interval_a is not None and len(many_a) + len(many_b) > 2:
-        return names_of(many_a) == names_of(many_b) and _same(interval_a, interval_b, depth + 1)
+        return statements.names_of(many_a) == statements.names_of(many_b) and _same(
+            interval_a, interval_b, depth + 1
+        )
     if len(many_a) > 1 or len(many_b) > 1:
         point_a, point_b = (
-            point_of(many, other) if not EITHER.search(text) else None
+            statements.point_of(many, other) if not statements.EITHER.search(text) else None
             for many, text, other in ((many_a, a, b), (many_b, b, a))
         )
         if point_a is not None or point_b is not None:
             return _same(point_a or sides_of(a)[-1], point_b or sides_of(b)[-1], depth + 1)
         many_a, many_b = (
-            many if RELATION.search(text) else alternatives_of(text)
+            many if parts.RELATION.search(text) else alternatives_of(text)
             for text, many in ((a, many_a), (b, many_b))
         )
         return _statements_same(many_a, many_b, depth)
@@ -328,53 +295,53 @@ def _relations_same(a: str, b: str, depth: int) -> bool:
 
 def _statements_same(a: list[str], b: list[str], depth: int) -> bool:
     """In any order: names count where both give them, but x_1 and x_2 are x."""
-    if not 0 < len(a) <= MOST_STATEMENTS or not 0 < len(b) <= MOST_STATEMENTS:
+    if not 0 < len(a) <= statements.MOST_STATEMENTS or not 0 < len(b) <= statements.MOST_STATEMENTS:
         return False
     (names_a, values_a), (names_b, values_b) = _named(a), _named(b)
-    if not all(RELATION.search(part) for part in (*a, *b)):
+    if not all(parts.RELATION.search(part) for part in (*a, *b)):
         # Without names the order says which value is whose.
-        if any(len({without_index(name) for name in names}) > 1 for names in (names_a, names_b)):
+        if any(
+            len({statements.without_index(name) for name in names}) > 1
+            for names in (names_a, names_b)
+        ):
             return _same_lists(values_a, values_b, depth)
         names_a = names_b = [""] * _MOST_PARTS
     elif (len(set(names_a)) == 1) != (len(set(names_b)) == 1):
-        names_a, names_b = ([without_index(name) for name in names] for names in (names_a, names_b))
+        names_a, names_b = (
+            [statements.without_index(name) for name in names] for names in (names_a, names_b)
+        )
     pairs_a = list(zip(names_a, values_a, strict=False))
     pairs_b = list(zip(names_b, values_b, strict=False))
     same = [[m == n and _same(one, other, depth + 1) for n, other in pairs_b] for m, one in pairs_a]
     return all(map(any, same)) and all(map(any, zip(*same, strict=True)))
 
 
-def _named(parts: list[str]) -> tuple[list[str], list[str]]:
+def _named(said: list[str]) -> tuple[list[str], list[str]]:
     """The subject of each statement ("" for none) and the value that it is given."""
-    values = [_right_hand(part) for part in parts]
-    return [
-        "" if value == part else squeezed(sides_of(part)[0])
-        for value, part in zip(values, parts, strict=True)
-    ], values
+    values = [_right_hand(one) for one in said]
+    pairs = zip(values, said, strict=True)
+    return ["" if value == one else squeezed(sides_of(one)[0]) for value, one in pairs], values
 
 
 def _same_relation(a: list[str], b: list[str], depth: int) -> bool:
     """Of sides and signs in turn: ["x", "=", "5"]."""
     if len(a) != len(b):
         return False
-    a, b = ([SEGMENT.sub(r"\1", side) for side in sides] for sides in (a, b))
-    for order in (a, turned(a)):
-        if order[1::2] == b[1::2] and all(
-            _same(one, other, depth + 1) for one, other in zip(order[::2], b[::2], strict=True)
-        ):
+    a, b = ([statements.SEGMENT.sub(r"\1", side) for side in sides] for sides in (a, b))
+    for order in (a, statements.turned(a)):
+        pairs = zip(order[::2], b[::2], strict=True)
+        if order[1::2] == b[1::2] and all(_same(*pair, depth + 1) for pair in pairs):
             return True
     if len(a) != 3 or {a[1], b[1]} & {"\\in", "\\approx"}:
         return False
-    facing = turned(b) if a[1] != b[1] else b
-    solved = NAME.fullmatch(b[0].replace(" ", "")) and not variables_of(
-        b[2]
-    )  # which 2x = 10 is not for x = 5
+    facing = statements.turned(b) if a[1] != b[1] else b
+    # Which 2x = 10 is not for x = 5.
+    solved = statements.NAME.fullmatch(b[0].replace(" ", "")) and not variables_of(b[2])
     if a[1] != facing[1] or solved:
         return False
+    one, other = (f"{sides[0]}-({sides[2]})" for sides in (a, facing))
     try:
-        return math_values.proportional(
-            f"{a[0]}-({a[2]})", f"{facing[0]}-({facing[2]})", positive=a[1] not in ("=", "\\ne")
-        )
+        return math_values.proportional(one, other, positive=a[1] not in ("=", "\\ne"))
     except reading.NotComparable:
         return False
 
@@ -392,12 +359,9 @@ def _right_hand(text: str, of_expressions: bool = False) -> str:
     if "=" in sides and _contradicts(sides):
         return text
     signs = set(sides[1::2])
-    if (
-        signs
-        and signs <= {"=", "\\in"}
-        and (is_label(sides[0]) or (signs == {"="} and not variables_of(sides[0])))
-    ):
-        return sides[-1]
+    if signs and signs <= {"=", "\\in"}:
+        if statements.is_label(sides[0]) or (signs == {"="} and not variables_of(sides[0])):
+            return sides[-1]
     if of_expressions and signs == {"="} and len(sides) <= _MOST_SIDES and variables_of(sides[0]):
         if all(_expressions_same(one, other) for one, other in itertools.pairwise(sides[::2])):
             return sides[-1]  # "x^2-9 = (x-3)(x+3)" is true of every x
@@ -410,15 +374,10 @@ def _contradicts(sides: list[str]) -> bool:
     """Returns True if two sides of an equation are different numbers: 5 = 6."""
     if len(sides) > _MOST_SIDES:
         return True
-    constants = [
-        side
-        for side in sides[::2]
-        if side and words(side) is None and not variables_of(without_unit(side)[0])
-    ]
-    return any(
-        not _same(one, other, 5) and _comparable(one, other)
-        for one, other in itertools.pairwise(constants)
-    )
+    plain = (side for side in sides[::2] if side and words(side) is None)
+    constants = [side for side in plain if not variables_of(without_unit(side)[0])]
+    pairs = itertools.pairwise(constants)
+    return any(not _same(one, other, 5) and _comparable(one, other) for one, other in pairs)
 
 
 def _comparable(a: str, b: str) -> bool:
@@ -427,7 +386,7 @@ def _comparable(a: str, b: str) -> bool:
     try:
         math_values.same_value(core_a, core_b)
     except reading.NotComparable:
-        return None not in (tuple_of(a), tuple_of(b))
+        return None not in (parts.tuple_of(a), parts.tuple_of(b))
     return not units_differ(unit_a, unit_b)
 
 

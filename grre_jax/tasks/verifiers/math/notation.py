@@ -168,9 +168,7 @@ def normalised(text: str) -> str:
         lambda found: rf"\frac{{{found[1].translate(_PLAIN)}}}{{{found[2].translate(_PLAIN)}}}",
         text,
     )
-    text = "".join(
-        _character(character) for character in _UNICODE_METRES.sub(r" \\text{m}\1", text)
-    )
+    text = "".join(map(_character, _UNICODE_METRES.sub(r" \\text{m}\1", text)))
     text = re.sub(r"[⁰¹²³⁴⁵⁶⁷⁸⁹⁻ⁿ]+", lambda found: "^{" + found[0].translate(_PLAIN) + "}", text)
     text = re.sub(r"[₀₁₂₃₄₅₆₇₈₉]+", lambda found: "_{" + found[0].translate(_PLAIN) + "}", text)
     text = text.replace("\\\\", "\x01").replace("\\$", "\x00").replace("$$", "")
@@ -195,11 +193,8 @@ def normalised(text: str) -> str:
         lambda found: "^{" + (found[1] if found[1] is not None else found[2]) + "}", text
     )
     text = _PERCENT.sub(lambda found: found[0] if says_more(found[0]) else r"\%", text)
-    return (
-        " ".join(text.strip(" \x01").replace("\x01", r" \\ ").split())
-        .lstrip(" ,;:")
-        .rstrip(" .,;:")
-    )
+    text = " ".join(text.strip(" \x01").replace("\x01", r" \\ ").split())
+    return text.lstrip(" ,;:").rstrip(" .,;:")
 
 
 def squeezed(text: str) -> str:
@@ -219,16 +214,10 @@ def words(text: str) -> str | None:
     )
     if choice:
         return (choice[1] or choice[2]).lower()
-    plain = {
-        "dne": "does not exist",
-        "no solutions": "no solution",
-        "no real solutions": "no real solution",
-    }.get(plain.lower(), plain)
-    if re.fullmatch(r"[A-Za-z][A-Za-z\-, ]+", plain) and (
-        "\\text" in text or re.search(r"[A-Za-z]{3}", plain)
-    ):
-        return plain.lower()
-    return None
+    several = {"no solutions": "no solution", "no real solutions": "no real solution"}
+    plain = ({"dne": "does not exist"} | several).get(plain.lower(), plain)
+    marked = "\\text" in text or re.search(r"[A-Za-z]{3}", plain)
+    return plain.lower() if marked and re.fullmatch(r"[A-Za-z][A-Za-z\-, ]+", plain) else None
 
 
 def says_more(unit: str) -> bool:

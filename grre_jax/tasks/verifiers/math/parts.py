@@ -5,6 +5,7 @@ Text alone, nothing is computed.
 
 import itertools
 import re
+from collections.abc import Iterator
 
 _OPEN, _CLOSE = "([{", ")]}"
 RELATION = re.compile(r"\\(?:le|ge|ne|in|approx)(?![A-Za-z])|[=<>]")
@@ -48,9 +49,9 @@ AND = re.compile(
 
 def sides_of(text: str) -> list[str]:
     """["x", "=", "5"] of "x = 5"; [text] where there is no relation outside of brackets."""
-    sides, start = [], 0
+    sides, start, depths = [], 0, list(_depths(text))
     for found in RELATION.finditer(text):
-        if _depth_at(text, found.start()) == 0:
+        if depths[found.start()] == 0:
             sides += [text[start : found.start()].strip(), found[0]]
             start = found.end()
     return [*sides, text[start:].strip()]
@@ -63,15 +64,13 @@ def alternatives_of(text: str) -> list[str]:
     if inside is None and GROUPED.fullmatch(inner):
         return [inner]
     parts = [part for piece in cut_at(AND.sub(",", inner), ",") if (part := piece.strip())]
-    signs = [
-        (
-            [part.replace("\\pm", s).replace("\\mp", {"+": "-", "-": "+"}[s]) for s in "+-"]
-            if re.search(r"\\(?:pm|mp)(?![A-Za-z])", part)
-            else [part]
-        )
-        for part in parts
-    ]
-    return [part.removeprefix("+").strip() for part in itertools.chain.from_iterable(signs)]
+    found = []
+    for part in parts:
+        if re.search(r"\\(?:pm|mp)(?![A-Za-z])", part):
+            found += [part.replace("\\pm", s).replace("\\mp", t) for s, t in ("+-", "-+")]
+        else:
+            found.append(part)
+    return [part.removeprefix("+").strip() for part in found]
 
 
 def in_braces(text: str) -> str | None:
@@ -104,9 +103,8 @@ def matrix_of(text: str) -> tuple[str, list[str]] | None:
     determinant = found[1].startswith(("v", "V")) or text.startswith("|")
     rows = [row.split("&") for row in found[2].strip().removesuffix("\\\\").split("\\\\")]
     shape = "x".join(str(len(row)) for row in rows)
-    return ("determinant" if determinant else "matrix") + shape, [
-        cell.strip() for row in rows for cell in row
-    ]
+    kind = "determinant" if determinant else "matrix"
+    return kind + shape, [cell.strip() for row in rows for cell in row]
 
 
 def evaluated(text: str) -> str:
@@ -121,36 +119,27 @@ def evaluated(text: str) -> str:
         these.
     """
     rest, transposed = _TRANSPOSED.subn("", text)
-    place = min(
-        (at for mark in ("\\begin", "(", "[", "|") if (at := rest.find(mark)) >= 0), default=-1
-    )
+    found = [at for mark in ("\\begin", "(", "[", "|") if (at := rest.find(mark)) >= 0]
+    place = min(found, default=-1)
     if place < 0 or not _FACTOR.fullmatch(rest[:place]):
         return text
     factor = re.sub(r"\s?\\(?:cdot|times)\s?$", "", rest[:place].strip())
     inner = rest[place:].strip()
     found = matrix_of(inner) or (tuple_of(inner) if inner[0] == "(" else None)
-    if (
-        found is None
-        or _closes_at(inner) not in (-1, 0, len(inner) - 1)
-        or inner.count("\\begin") > 1
-        or len(found[1]) > _MOST_CELLS
-    ):
+    whole = _closes_at(inner) in (-1, 0, len(inner) - 1) and inner.count("\\begin") < 2
+    if found is None or not whole or len(found[1]) > _MOST_CELLS:
         return text
     kind, cells = found
     if not kind.startswith("matrix") and kind != "()":
         return _determinant(text, factor, kind, cells) if not transposed else text
     if not factor and not transposed:
         return text
-    cells = [
-        f"{factor if factor not in '+-' else factor + '1'}\\cdot ({cell})" if factor else cell
-        for cell in cells
-    ]
+    if factor:
+        factor = factor + "1" if factor in "+-" else factor
+        cells = [f"{factor}\\cdot ({cell})" for cell in cells]
     if kind == "()" and not transposed:
         return f"({', '.join(cells)})"
-    if kind == "()":
-        widths = [len(cells)]
-    else:
-        widths = [int(width) for width in kind.removeprefix("matrix").split("x")]
+    widths = [len(cells)] if kind == "()" else list(map(int, kind[len("matrix") :].split("x")))
     if len(set(widths)) > 1:
         return text
     rows = [cells[start : start + widths[0]] for start in range(0, len(cells), widths[0])]
@@ -204,37 +193,25 @@ def _list_like(text: str) -> bool:
     return len(cut_at(text, ",")) > 1 or re.fullmatch(r"\s*[A-Za-z]\s*", text) is not None
 
 
+def _depths(text: str) -> Iterator[int]:
+    """The number of open brackets after each character."""
+    return itertools.accumulate((letter in _OPEN) - (letter in _CLOSE) for letter in text)
+
+
 def _closes_at(text: str) -> int:
-    depth = 0
-    for place, character in enumerate(text):
-        depth += (character in _OPEN) - (character in _CLOSE)
-        if depth == 0:
-            return place
-    return -1
+    return next((place for place, depth in enumerate(_depths(text)) if depth == 0), -1)
 
 
 def cut_at(text: str, separator: str) -> list[str]:
     """The text cut at a separator outside of brackets."""
-    parts, depth, start, place = [], 0, 0, 0
-    while place < len(text):
-        depth += (text[place] in _OPEN) - (text[place] in _CLOSE)
-        if depth == 0 and text.startswith(separator, place):
-            parts.append(text[start:place])
-            place += len(separator)
-            start = place
-        else:
-            place += 1
+    parts, start, depths = [], 0, list(_depths(text))
+    for found in re.finditer(re.escape(separator), text):
+        if depths[found.start()] == 0:
+            parts.append(text[start : found.start()])
+            start = found.end()
     return [*parts, text[start:]]
-
-
-def _depth_at(text: str, place: int) -> int:
-    return sum((character in _OPEN) - (character in _CLOSE) for character in text[:place])
 
 
 def deepest(text: str) -> int:
     """Counts how many brackets are open at once, at most."""
-    depth = deepest = 0
-    for character in text:
-        depth += (character in _OPEN) - (character in _CLOSE)
-        deepest = max(deepest, depth)
-    return deepest
+    return max(0, *_depths(text)) if text else 0

@@ -7,9 +7,8 @@ from typing import Any
 _MOST_CHARACTERS = 120
 _MOST_DEPTH = 6
 _MOST_POWERS = 10  # and subscripts
-_MOST_FUNCTIONS = (
-    4  # sines, logarithms, ...: without parentheses the parser tries how far each reaches
-)
+# Sines, logarithms, ...: without parentheses the parser tries how far each reaches.
+_MOST_FUNCTIONS = 4
 _MOST_BARS = 4  # which open and which close is for the parser to try out
 GREEK = (
     "alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu nu xi"
@@ -39,11 +38,9 @@ _BASE_LETTER = re.compile(
 )
 _PI_TIMES = re.compile(r"(?<=\\pi)\s*(?=\()")  # which the parser takes for a function
 _FUNCTION = re.compile(r"\\(?:arc)?(?:sin|cos|tan|cot|sec|csc|ln|log|exp)")
-_CHAIN = re.compile(
-    r"(?:\^\s*[A-Za-z0-9]\s*){4}"
-    # X^x^x^x^x: LaTeX itself refuses powers of powers without braces, and the parser takes long
-    # over many.
-)
+# X^x^x^x^x: LaTeX itself refuses powers of powers without braces, and the parser takes long over
+# many.
+_CHAIN = re.compile(r"(?:\^\s*[A-Za-z0-9]\s*){4}")
 _COMMAND = re.compile(r"\\([A-Za-z]+)")
 _MIXED = re.compile(r"([0-9]+) \\frac\{([0-9]+)\}\{([0-9]*[1-9][0-9]*)\}")
 _APART = re.compile(r"[0-9.]+ [0-9.]")  # 3 4: neither a number nor a product
@@ -126,9 +123,8 @@ def _reader() -> Any:
 
         def convert_binom(self, binom: Any) -> Any:
             """Not computed, which takes sympy minutes for some."""
-            return binomial(
-                self.convert_expr(binom.upper), self.convert_expr(binom.lower), evaluate=False
-            )
+            above, below = (self.convert_expr(part) for part in (binom.upper, binom.lower))
+            return binomial(above, below, evaluate=False)
 
     return Reader
 
@@ -155,13 +151,10 @@ def _check_bounds(latex: str) -> None:
         or re.search(r"[0-9]\s*_", latex)  # a base, which the parser would drop
         or unknown
         or any(ord(character) > 126 for character in latex)
-        or (
-            ("!" in latex or "binom" in latex)
-            and (re.search("[0-9]{4}", latex) or latex.count("!") > 3)
-        )
-        or re.search(
-            r"!\s*!", latex
-        )  # the double factorial, which the parser takes for the factorial of one
+        or latex.count("!") > 3
+        or (("!" in latex or "binom" in latex) and re.search("[0-9]{4}", latex))
+        # The double factorial, which the parser takes for the factorial of one.
+        or re.search(r"!\s*!", latex)
         or "'" in latex  # a derivative, which the parser drops
     ):
         raise NotComparable(f"{latex[:80]!r} is beyond what is read")

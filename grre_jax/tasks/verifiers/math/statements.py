@@ -7,21 +7,10 @@ import re
 from fractions import Fraction
 
 from grre_jax.tasks.verifiers import final_number
-from grre_jax.tasks.verifiers.math import reading
+from grre_jax.tasks.verifiers.math import parts, reading
 from grre_jax.tasks.verifiers.math import values as math_values
 from grre_jax.tasks.verifiers.math.notation import squeezed, words
-from grre_jax.tasks.verifiers.math.parts import (
-    AND,
-    GROUPED,
-    RELATION,
-    alternatives_of,
-    bare,
-    cut_at,
-    evaluated,
-    in_braces,
-    sides_of,
-    tuple_of,
-)
+from grre_jax.tasks.verifiers.math.parts import AND, alternatives_of, cut_at, sides_of
 from grre_jax.tasks.verifiers.math.units import without_unit
 
 NAME = re.compile(
@@ -70,14 +59,14 @@ MOST_STATEMENTS = 32  # each compared with each
 
 def number(text: str) -> Fraction | None:
     """The exact value of a number, a fraction or a repeating decimal; None for any other."""
-    text = bare(text)
+    text = parts.bare(text)
     repeating = _REPEATING.fullmatch(text.replace(" ", ""))
     if repeating:
         sign, whole, fixed, cycle = repeating.groups()
         size = Fraction(int(whole or 0)) + Fraction(int(fixed or 0), 10 ** len(fixed))
         size += Fraction(int(cycle), (10 ** len(cycle) - 1) * 10 ** len(fixed))
         return -size if sign else size
-    if "," in text and not GROUPED.fullmatch(text.strip()):
+    if "," in text and not parts.GROUPED.fullmatch(text.strip()):
         return None
     fraction = re.fullmatch(r"([-+]?)\s*\\frac\{\s*([^{}]+?)\s*\}\{\s*([^{}]+?)\s*\}", text)
     if fraction:
@@ -91,16 +80,16 @@ def number(text: str) -> Fraction | None:
 
 def statements_of(text: str) -> list[str]:
     r"""The parts of several answers; "x = \pm 3" and "x = 3, -3" are "x = 3" and "x = -3"."""
-    parts = alternatives_of(text) if len(cut_at(text, ",")) > 1 or AND.search(text) else [text]
-    sides = sides_of(parts[0]) if parts else []
+    said = alternatives_of(text) if len(cut_at(text, ",")) > 1 or AND.search(text) else [text]
+    sides = sides_of(said[0]) if said else []
     if len(sides) == 3 and sides[1] in ("=", "\\in") and NAME.fullmatch(sides[0].replace(" ", "")):
-        values = alternatives_of(sides[2]) + parts[1:]
-        if len(values) > 1 and not any(RELATION.search(part) for part in parts[1:]):
+        values = alternatives_of(sides[2]) + said[1:]
+        if len(values) > 1 and not any(parts.RELATION.search(part) for part in said[1:]):
             return [f"{sides[0]} = {value}" for value in values]
-    return parts
+    return said
 
 
-def point_of(parts: list[str], other: str) -> str | None:
+def point_of(said: list[str], other: str) -> str | None:
     """(2,3) of "y = 3" and "x = 2" where the other answer is a point: "(2,3)" or "(x,y) = (2,3)".
 
     None of everything else.
@@ -109,23 +98,15 @@ def point_of(parts: list[str], other: str) -> str | None:
     each other there: of m and b nobody knows.
     """
     sides = sides_of(other)
+    names = None
     if len(sides) == 3 and sides[1] == "=" and NAME.fullmatch(sides[0].replace(" ", "")):
         names = re.findall("[A-Za-z]", sides[0])
-    else:
-        names = None
-    if (
-        len(sides) != 1
-        and names is None
-        or len(parts) < 2
-        or (tuple_of(sides[-1]) or "?")[0] != "()"
-    ):
+    known = len(sides) == 1 or names is not None
+    if not known or len(said) < 2 or (parts.tuple_of(sides[-1]) or "?")[0] != "()":
         return None
-    values = {
-        squeezed(sides_of(part)[0]): sides_of(part)[-1]
-        for part in parts
-        if sides_of(part)[1:2] == ["="]
-    }
-    if not len(values) == len(parts) or not all(re.fullmatch("[A-Za-z]", name) for name in values):
+    equations = [sides for part in said if (sides := sides_of(part))[1:2] == ["="]]
+    values = {squeezed(sides[0]): sides[-1] for sides in equations}
+    if not len(values) == len(said) or not all(re.fullmatch("[A-Za-z]", name) for name in values):
         return None
     if names is None:
         names = sorted(values)
@@ -144,9 +125,8 @@ def without_index(name: str) -> str:
 def turned(sides: list[str]) -> list[str]:
     """Reverses a chain of sides and signs: a < b is b > a."""
     signs = {"<": ">", ">": "<", "\\le": "\\ge", "\\ge": "\\le"}
-    return [
-        signs.get(side, side) if place % 2 else side for place, side in enumerate(reversed(sides))
-    ]
+    chain = enumerate(reversed(sides))
+    return [signs.get(side, side) if place % 2 else side for place, side in chain]
 
 
 def readings(given: str) -> list[str]:
@@ -159,12 +139,8 @@ def readings(given: str) -> list[str]:
     if "\\approx" not in sides:
         return [given]
     if len(cut_at(given, ",")) > 1 or AND.search(given):
-        return [
-            "".join(
-                _exact_piece(piece)
-                for piece in re.split(rf"({AND.pattern}|,)", given, flags=AND.flags)
-            )
-        ]
+        pieces = re.split(rf"({AND.pattern}|,)", given, flags=AND.flags)
+        return ["".join(map(_exact_piece, pieces))]
     place, value = sides.index("\\approx"), sides[-1]
     if not sides[0]:
         return [value]
@@ -188,14 +164,8 @@ def readings_of_truth(truth: str, stated: bool) -> list[str]:
     """
     sides = sides_of(truth)
     several = len(cut_at(truth, ",")) > 1 or AND.search(truth)
-    if (
-        len(sides) >= 3
-        and sides[-2] == "="
-        and not several
-        and not variables_of(sides[-3])
-        and _rounds_to(sides[-3], sides[-1])
-    ):
-        sides[-2] = "\\approx"
+    if len(sides) >= 3 and sides[-2] == "=" and not several and not variables_of(sides[-3]):
+        sides[-2] = "\\approx" if _rounds_to(sides[-3], sides[-1]) else "="
     if "\\approx" not in sides or several:
         return readings(truth)
     place, value = sides.index("\\approx"), sides[-1]
@@ -216,19 +186,16 @@ def _exact_piece(piece: str) -> str:
 def _rounds_to(exact: str, rounded: str) -> bool | None:
     """True if a decimal is a number rounded or cut off; None if that cannot be decided."""
     (exact, _), (rounded, _) = without_unit(exact), without_unit(rounded)
-    near = number(rounded)
-    return (
-        None if near is None else math_values.rounds_to(exact, near, len(rounded.partition(".")[2]))
-    )
+    near, places = number(rounded), len(rounded.partition(".")[2])
+    return None if near is None else math_values.rounds_to(exact, near, places)
 
 
 def region_of(text: str) -> tuple[str, str]:
     """("x", "S") of "x \\in S"; ("", text) of everything else."""
     sides = sides_of(text)
-    membership = (
-        len(sides) == 3 and sides[1] == "\\in" and NAME.fullmatch(sides[0].replace(" ", ""))
-    )
-    return (squeezed(sides[0]), sides[2]) if membership else ("", text)
+    if len(sides) == 3 and sides[1] == "\\in" and NAME.fullmatch(sides[0].replace(" ", "")):
+        return squeezed(sides[0]), sides[2]
+    return "", text
 
 
 def worked_out(text: str) -> str:
@@ -237,11 +204,11 @@ def worked_out(text: str) -> str:
         return "\\emptyset"
     base, *removed = cut_at(text, "\\setminus")
     if squeezed(base) in (*REALS, "(-\\infty,\\infty)"):
-        points = in_braces(removed[0].strip()) if len(removed) == 1 else None
+        points = parts.in_braces(removed[0].strip()) if len(removed) == 1 else None
         if not removed:
             return "(-\\infty,\\infty)"
         return (points and _all_but(alternatives_of(points))) or text
-    return _condition(evaluated(text))
+    return _condition(parts.evaluated(text))
 
 
 def _all_but(points: list[str]) -> str | None:
@@ -259,15 +226,13 @@ def _all_but(points: list[str]) -> str | None:
 
 def _condition(text: str) -> str:
     r"""The condition of a set of real numbers: 2 < x of \{x \mid 2 < x\}; else the text."""
-    found = _BUILDER.fullmatch(text) if in_braces(text) is not None else None
+    found = _BUILDER.fullmatch(text) if parts.in_braces(text) is not None else None
     return found[2].strip() if found and squeezed(found[1]) in squeezed(found[2]) else text
 
 
-def names_of(parts: list[str]) -> set[str]:
+def names_of(said: list[str]) -> set[str]:
     """The names that are sides of relations."""
-    return {
-        squeezed(side) for part in parts for side in sides_of(part)[::2] if NAME.fullmatch(side)
-    }
+    return {squeezed(side) for part in said for side in sides_of(part)[::2] if NAME.fullmatch(side)}
 
 
 def variables_of(text: str) -> set[str]:
@@ -277,34 +242,25 @@ def variables_of(text: str) -> set[str]:
 
 def is_label(text: str) -> bool:
     r"""Returns True if a side of an equation names a value: x, f(2), |AB|, P(A), \text{area}."""
-    return (
-        bool(NAME.fullmatch(text.replace(" ", "")) or _LABEL.fullmatch(text))
-        or words(text) is not None
-    )
+    named = NAME.fullmatch(text.replace(" ", "")) or _LABEL.fullmatch(text)
+    return bool(named) or words(text) is not None
 
 
-def as_interval(parts: list[str], text: str) -> str | None:
+def as_interval(inequalities: list[str], text: str) -> str | None:
     """(2, \\infty) of "x > 2", [1, 3) of "1 <= x < 3" and of "x >= 1 and x < 3", a union of
     several; None where it is something else.
 
     Args:
-        parts: the inequalities.
+        inequalities: said of one name.
         text: what they are the parts of, which says how they go together.
     """
-    names, bounds = set(), []
-    if parts and all(
-        (sides := sides_of(part))[1::2] == ["\\ne"] and NAME.fullmatch(sides[0]) for part in parts
-    ):
-        names = {squeezed(sides_of(part)[0]) for part in parts}
-        return _all_but([sides_of(part)[2] for part in parts]) if len(names) == 1 else None
-    for part in parts:
-        sides = sides_of(part)
-        if (
-            len(sides) == 3
-            and not NAME.fullmatch(sides[0])
-            or len(sides) == 5
-            and set(sides[1::2]) <= {">", "\\ge"}
-        ):
+    names, bounds, chains = set(), [], [sides_of(part) for part in inequalities]
+    if chains and all(sides[1::2] == ["\\ne"] and NAME.fullmatch(sides[0]) for sides in chains):
+        names = {squeezed(sides[0]) for sides in chains}
+        return _all_but([sides[2] for sides in chains]) if len(names) == 1 else None
+    for sides in chains:
+        falls = len(sides) == 5 and set(sides[1::2]) <= {">", "\\ge"}
+        if falls or len(sides) == 3 and not NAME.fullmatch(sides[0]):
             sides = turned(sides)
         if len(sides) == 3:
             if sides[1] in ("<", "\\le"):
@@ -314,12 +270,8 @@ def as_interval(parts: list[str], text: str) -> str | None:
         if len(sides) != 5 or not set(sides[1::2]) <= {"<", "\\le"} or not NAME.fullmatch(sides[2]):
             return None
         names.add(squeezed(sides[2]))
-        bounds.append(
-            (
-                f"{'(' if sides[1] == '<' else '['}{sides[0]}",
-                f"{sides[4]}{')' if sides[3] == '<' else ']'}",
-            )
-        )
+        low, high = "(" if sides[1] == "<" else "[", ")" if sides[3] == "<" else "]"
+        bounds.append((low + sides[0], sides[4] + high))
     if len(names) != 1:
         return None
     said = [f"{low},{high}" for low, high in bounds]
@@ -327,9 +279,7 @@ def as_interval(parts: list[str], text: str) -> str | None:
     if len(bounds) == 2 and bounds[0][1] == "\\infty)" and bounds[1][0] == "(-\\infty":
         (low, _), (_, high) = bounds
         above, below = number(low[1:]), number(high[:-1])
-        overlap = (
-            above is not None and below is not None and above < below and not EITHER.search(text)
-        )
+        overlap = None not in (above, below) and above < below and not EITHER.search(text)
         if overlap or _TOGETHER.search(text):
             return f"{low},{high}"
     return None if len(said) > 1 and _TOGETHER.search(text) else "\\cup ".join(said)

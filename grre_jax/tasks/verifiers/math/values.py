@@ -21,6 +21,7 @@ import functools
 import hashlib
 import math
 import re
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
@@ -80,10 +81,8 @@ def same_value(first: str, second: str) -> bool:
 
 
 def _agree(ones: "_Values", others: "_Values") -> bool:
-    return all(
-        bool(abs(a - b) <= noise_a + noise_b)
-        for (a, noise_a), (b, noise_b) in zip(ones, others, strict=True)
-    )
+    pairs = zip(ones, others, strict=True)
+    return all(bool(abs(a - b) <= noise + other) for (a, noise), (b, other) in pairs)
 
 
 def real_number(text: str) -> Any:
@@ -96,7 +95,7 @@ def real_number(text: str) -> Any:
         The number, or None where the expression is not read, has variables, or is not real.
     """
     try:
-        values = _values(text)
+        values = _values(text, _DIGITS[0])
     except NotComparable:
         return None
     value, noise = values[0]
@@ -153,17 +152,12 @@ def _proportional(ones: "_Values", others: "_Values", digits: int, positive: boo
         return False
     with workdps(digits):
         ratios = [a / b for (a, _), (b, _) in zip(ones, others, strict=True)]
-        noises = [
-            abs(r) * (n / abs(a) + m / abs(b))
-            for r, (a, n), (b, m) in zip(ratios, ones, others, strict=True)
-        ]
-        same = all(
-            abs(ratio - ratios[0]) <= noise + noises[0]
-            for ratio, noise in zip(ratios, noises, strict=True)
-        )
-    return bool(same) and (
-        not positive or bool(abs(ratios[0].imag) <= noises[0] and ratios[0].real > 0)
-    )
+        triples = zip(ratios, ones, others, strict=True)
+        noises = [abs(r) * (n / abs(a) + m / abs(b)) for r, (a, n), (b, m) in triples]
+        pairs = zip(ratios, noises, strict=True)
+        same = all(abs(ratio - ratios[0]) <= noise + noises[0] for ratio, noise in pairs)
+    above = abs(ratios[0].imag) <= noises[0] and ratios[0].real > 0
+    return bool(same) and (not positive or bool(above))
 
 
 class _TooFewDigits(NotComparable):
@@ -196,56 +190,50 @@ def _both_far(first: str, second: str) -> tuple[_Values, _Values]:
     return tuple(ones), tuple(others)
 
 
+def _kept(compute: Callable) -> Callable:
+    """Keeps the values of a function of LaTeX, and the reasons why there are none, since the parts
+    of a list are compared many times.
+    """
+
+    @functools.lru_cache(maxsize=4096)
+    def found(latex: str, *others: Any) -> Any:
+        try:
+            return compute(latex, *others)
+        except NotComparable as error:
+            return type(error)(*error.args)
+        except (ArithmeticError, ValueError, TypeError, RecursionError, MemoryError) as error:
+            return NotComparable(f"{latex[:80]!r} has no finite value: {error}")
+
+    def value(latex: str, *others: Any) -> Any:
+        result = found(latex, *others)
+        if isinstance(result, NotComparable):
+            raise type(result)(*result.args)
+        return result
+
+    value.cache_clear = found.cache_clear
+    return value
+
+
+@_kept
 def _values(latex: str, digits: int = _DIGITS[0], far_point: int | None = None) -> _Values:
-    found = _values_or_reason(latex, digits, far_point)
-    if isinstance(found, NotComparable):
-        raise type(found)(*found.args)
-    return found
-
-
-def _exact_value(latex: str) -> Fraction | None:
-    found = _exact_or_reason(latex)
-    if isinstance(found, NotComparable):
-        raise type(found)(*found.args)
-    return found
-
-
-# Values and the reasons why there are none are both kept, since the parts of a list are compared
-# many times.
-
-
-@functools.lru_cache(maxsize=4096)
-def _values_or_reason(latex: str, digits: int, far_point: int | None) -> _Values | NotComparable:
-    """The values at the points, or at a far one, or why there are none."""
+    """The values at the points, or at a far one."""
     from mpmath import isfinite, mpf, workdps
 
-    try:
-        tree = parsed(latex)
-        with workdps(digits):
-            values = tuple(
-                _value(tree, point, digits)
-                for point in (range(_POINTS) if far_point is None else (far_point,))
-            )
-            sure = all(
-                isfinite(value) and noise <= mpf(10) ** -_MOST_NOISE * max(1, abs(value))
-                for value, noise in values
-            )
-    except NotComparable as error:
-        return type(error)(*error.args)
-    except (ArithmeticError, ValueError, TypeError, RecursionError, MemoryError) as error:
-        return NotComparable(f"{latex[:80]!r} has no finite value: {error}")
-    return values if sure else NotComparable(f"{latex[:80]!r} has no finite value")
+    tree = parsed(latex)
+    with workdps(digits):
+        points = range(_POINTS) if far_point is None else (far_point,)
+        values = tuple(_value(tree, point, digits) for point in points)
+        least = mpf(10) ** -_MOST_NOISE
+        sure = all(isfinite(x) and noise <= least * max(1, abs(x)) for x, noise in values)
+    if not sure:
+        raise NotComparable(f"{latex[:80]!r} has no finite value")
+    return values
 
 
-@functools.lru_cache(maxsize=4096)
-def _exact_or_reason(latex: str) -> Fraction | None | NotComparable:
-    """The value of an expression of rationals, None of another, or why neither is known."""
-    try:
-        return _exact(parsed(latex))
-    except NotComparable as error:
-        return type(error)(*error.args)
-    except (ArithmeticError, ValueError, TypeError, RecursionError, MemoryError) as error:
-        return NotComparable(f"{latex[:80]!r} has no finite value: {error}")
+@_kept
+def _exact_value(latex: str) -> Fraction | None:
+    """The value of an expression of rationals, None of another."""
+    return _exact(parsed(latex))
 
 
 def _exact(node: Any) -> Fraction | None:
@@ -269,19 +257,15 @@ def _exact(node: Any) -> Fraction | None:
         return arguments[0]
     if name == "Abs":
         return abs(arguments[0])
-    if any(argument.denominator != 1 for argument in arguments[-1:] if node.is_Pow) or (
-        not node.is_Pow
-        and any(
-            argument.denominator != 1 or not 0 <= argument <= _MOST_FACTORIAL
-            for argument in arguments
-        )
-    ):
-        return None
     if node.is_Pow:
         base, exponent = arguments
+        if exponent.denominator != 1:
+            return None
         if abs(exponent) > _MOST_EXPONENT or _bits(base) * abs(exponent) > _MOST_BITS:
             raise ValueError("a power out of bounds")
         return base ** int(exponent)
+    if any(n.denominator != 1 or not 0 <= n <= _MOST_FACTORIAL for n in arguments):
+        return None
     return Fraction((math.factorial if name == "factorial" else math.comb)(*map(int, arguments)))
 
 
@@ -336,11 +320,8 @@ def _applied(node: Any, name: str, arguments: list[Any], point: int, digits: int
 
     if node.is_Mul:
         return mpmath.fprod(arguments)
-    if (
-        digits > _DIGITS[0]
-        and not (node.is_Pow and _exact(node.exp) is not None)
-        and name not in ("Abs", "UnevaluatedExpr")
-    ):
+    quick = name in ("Abs", "UnevaluatedExpr") or node.is_Pow and _exact(node.exp) is not None
+    if digits > _DIGITS[0] and not quick:
         raise ValueError(f"{name} to so many digits")  # would take too long in a list of them
     if node.is_Pow:
         return _power(*arguments, node.exp)
@@ -350,9 +331,8 @@ def _applied(node: Any, name: str, arguments: list[Any], point: int, digits: int
         return abs(arguments[0])
     if name == "UnevaluatedExpr":
         return arguments[0]
-    if name in ("factorial", "binomial") and all(
-        abs(argument) <= _MOST_FACTORIAL for argument in arguments
-    ):
+    small = all(abs(argument) <= _MOST_FACTORIAL for argument in arguments)
+    if small and name in ("factorial", "binomial"):
         return getattr(mpmath, name)(*arguments)
     if name in _FUNCTION_NAMES:
         if any(abs(argument) > _MOST_EXPONENT for argument in arguments):

@@ -176,7 +176,7 @@ def test_a_missing_package_is_named(monkeypatch):
             raise ImportError("no such package")
         return whole(name, *args, **options)
 
-    values._values_or_reason.cache_clear()
+    values._values.cache_clear()
     reading.parsed.cache_clear()
     reading._reader.cache_clear()
     monkeypatch.setattr(builtins, "__import__", without)
