@@ -136,7 +136,8 @@ def algorithm(
             "tis", "tis_sequence", "bounded" or "bounded_sequence" (see `parts.ratios`); ratios are
             then taken to the proximal policy. components: of the reward, by name
             ("correct,format"), where the advantage reads them (gdpo); all that are given otherwise.
-            filter: of whole responses, "opsm", "geometric" or "product" (see `parts.masks`).
+            filter: of responses, "opsm", "geometric" or "product", or of turns, "first_turns" (see
+            `parts.masks`).
             kl_coef, kl_estimator, kl_reference: a KL penalty, by default "k3" to the "reference"
             policy ("behavior": the data's). It is part of the structure if kl_estimator is given or
             kl_coef is not the number 0. Not of a user's own loss: term, mask, weight, level and

@@ -32,8 +32,8 @@ class Batch:
             arrays may be anything, NaN included.
         response_ids: [tokens] index of the token's response, in 0..responses-1 (any such value
             where the mask is False).
-        advantages: [responses], constant over a response's tokens; with `turns` [responses,
-            turns], constant over a turn's.
+        advantages: [responses], constant over a response's tokens, or [responses, turns],
+            constant over a turn's.
         group_ids: [responses] arbitrary integers, equal for the responses of one prompt; -1 on
             padding responses, which never count.
         old_logprobs: [tokens] log-probs under the policy that sampled, at the sampling temperature
@@ -46,7 +46,7 @@ class Batch:
         staleness: [responses] how many policy versions behind the learner the policy was that
             sampled, at least 0, or None.
         turns: [tokens] number of the token's turn in its response, from 0 (any turn where the mask
-            is False); None if advantages are of responses.
+            is False), or None.
     """
 
     mask: Bool[Array, " tokens"]
@@ -181,7 +181,7 @@ def padded_batch(
         ref_logprobs, prox_logprobs: [responses, time], or None.
         expert: [responses] True on responses of an expert, or None.
         staleness: [responses] policy versions from the one that sampled to the learner's, or None.
-        turns: [responses, time] the turn of a token, from 0, where advantages are of turns.
+        turns: [responses, time] the turn of each token, from 0, or None.
 
     Returns:
         The flat `Batch`.
@@ -268,8 +268,8 @@ def check_shapes(batch: Batch) -> None:
         expected = np.shape(getattr(batch, like))
         if len(expected) != 1:
             raise ValueError(f"{like} must be [{kind}], not {expected}")
-        if field.name == "advantages" and batch.turns is not None:
-            kind, expected = "responses, turns", (*expected, *np.shape(values)[-1:])
+        if field.name == "advantages" and batch.turns is not None and np.ndim(values) == 2:
+            kind, expected = "responses, turns", (*expected, np.shape(values)[1])
         if values is not None and np.shape(values) != expected:
             raise ValueError(
                 f"{field.name} must be [{kind}] = {expected} like {like}, not {np.shape(values)}"

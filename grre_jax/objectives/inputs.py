@@ -168,9 +168,10 @@ class LossInputs:
     @property
     def advantages(self) -> Tokens:
         """[tokens] A of the token's response, or of its turn."""
-        if self.batch.turns is None:
-            return self.at_tokens(self.batch.advantages)
-        found = jnp.asarray(self.batch.advantages)[self.batch.response_ids, self.batch.turns]
+        advantages = jnp.asarray(self.batch.advantages)
+        if advantages.ndim == 1:
+            return self.at_tokens(advantages)
+        found = advantages[self.batch.response_ids, self.batch.turns]
         return jnp.where(self.mask, found, 0).astype(self.logprobs.dtype)
 
     @property

@@ -207,7 +207,7 @@ class Correction(Part):
 
 @dataclass(frozen=True)
 class Filter(Part):
-    """Leaves out whole responses: `LossInputs` to [tokens], True where the response is kept."""
+    """Leaves out responses or turns: `LossInputs` to [tokens], True where these are kept."""
 
 
 @dataclass(frozen=True)

@@ -159,7 +159,7 @@ def loss_and_gradient(
         batch.rewards,
         batch.group_ids,
         key=key,
-        lengths=_lengths(batch),
+        lengths=_lengths(batch, bool(objective.returns)),
         components=dict(zip(objective.components, batch.components, strict=True)),
         turn_rewards=batch.turn_rewards,
     )
@@ -179,12 +179,10 @@ def loss_and_gradient(
     return loss, grads, metrics | objectives.batch_diagnostics(logprobs, _loss_batch(batch, shaped))
 
 
-def _lengths(batch: PackedBatch) -> Array:
-    """Returns the tokens of each response, [responses], or with turns of each turn, [responses,
-    turns].
-    """
+def _lengths(batch: PackedBatch, by_turn: bool) -> Array:
+    """Returns the tokens of each response, [responses], or of each turn, [responses, turns]."""
     shape, segments = batch.rewards.shape, batch.response_ids
-    if batch.turns is not None:
+    if by_turn:
         shape = batch.turn_rewards.shape
         segments = segments * shape[1] + batch.turns
     tokens = batch.mask.reshape(-1).astype(jnp.int32)

@@ -104,6 +104,27 @@ def test_tokens_have_the_advantage_of_their_turn_and_observations_none(data):
     np.testing.assert_allclose(slope, -expected, atol=1e-12)
 
 
+@pytest.mark.parametrize("options", [{}, {"returns": "turns"}])
+def test_turns_beyond_the_first_are_left_out(options):
+    turn = np.array([[0, 0, 1, 2], [0, 1, 1, 1]])
+    advantages = np.array([[1.0, 2, 3], [-1, -2, -3]])
+    batch = objectives.padded_batch(
+        advantages=advantages if options else advantages[:, 0],
+        mask=np.ones((2, 4)),
+        groups=np.zeros(2, int),
+        turns=turn,
+    )
+    objective = objectives.algorithm(
+        "reinforce", filter="first_turns", most_turns=2, aggregation="sum", **options
+    )
+    (_, metrics), slope = jax.value_and_grad(
+        lambda x: objectives.policy_loss(objective, x, batch), has_aux=True
+    )(-np.ones((2, 4)))
+    second = 2.0 if options else 1.0
+    np.testing.assert_allclose(slope, [[-1, -1, -second, 0], [1, second, second, second]])
+    assert float(metrics["filtered_fraction"]) == pytest.approx(1 / 8)
+
+
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
@@ -130,7 +151,5 @@ def test_missing_turns_are_named():
     batch = objectives.padded_batch(advantages=one, mask=np.ones((2, 2)), groups=groups)
     with pytest.raises(ValueError, match="needs turns, which this batch does not have"):
         objectives.policy_loss(objective, np.zeros((2, 2)), batch)
-    with pytest.raises(ValueError, match=r"advantages must be \[responses, turns\]"):
-        objectives.padded_batch(
-            advantages=one, mask=np.ones((2, 2)), groups=groups, turns=np.zeros((2, 2), int)
-        )
+    with pytest.raises(ValueError, match=r"advantages must be \[responses\] = \(2,\)"):
+        objectives.padded_batch(advantages=np.ones((2, 3)), mask=np.ones((2, 2)), groups=groups)

@@ -52,7 +52,7 @@ class PackedBatch:
             unknown.
         expert: [responses] True for an expert's, or None if the objective does not use it.
         components: [responses] each, the components of the reward that the objective reads.
-        turns: the turn that a token belongs to, from 0, or None if advantages are of responses.
+        turns: the turn that a token belongs to, from 0, or None if the objective reads none.
         turn_rewards: [responses, turns], NaN behind the last turn of each, or None.
     """
 
@@ -231,9 +231,9 @@ def _turn_rewards(
             if not group.mask.all():
                 raise DataError(
                     f"group {group.group_id} has observations and an empty field turn_counts, so"
-                    " that the turns that this objective's returns are of are unknown: import its"
-                    " source again with grre rollouts import --tokenizer, or leave"
-                    " objective.options.returns out"
+                    " that the turns that this objective needs are unknown: import its source again"
+                    " with grre rollouts import --tokenizer, or leave the option of turns out"
+                    " (objective.options.returns or filter)"
                 )
             counts, rewards = np.ones(group.num_completions, np.int32), group.rewards
         if counts.max() > shape.turns:
