@@ -80,9 +80,10 @@ def objective_report(
     """
     formulas = {row.name: row.formula for row in objectives.algorithm_table()}
     own = objective.term.description or "a loss of your own"
+    by_turn = f"; r: {_phrase(objective.returns)}" if objective.returns else ""
     return ObjectiveReport(
         objective.name,
-        formulas.get(objective.name, own),
+        formulas.get(objective.name, own) + by_turn,
         {name: float(value) for name, value in objective.hyperparameters.items()},
         {name: _source(name, config) for name in sorted(objective.requires)},
         _ratio(config, objective),
