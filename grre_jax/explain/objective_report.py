@@ -58,7 +58,8 @@ def acts_off_policy(objective: Objective) -> bool:
 
 def moves_without_reward_variance(objective: Objective) -> bool:
     """Returns True if a group whose rewards are all equal still moves the policy."""
-    return objective.advantage.acts_without_variance or bool(objective.penalties)
+    parts = (*objective.penalties, objective.returns)
+    return objective.advantage.acts_without_variance or any(parts)
 
 
 def stored_data(config: Config) -> bool:
@@ -79,9 +80,10 @@ def objective_report(
     """
     formulas = {row.name: row.formula for row in objectives.algorithm_table()}
     own = objective.term.description or "a loss of your own"
+    by_turn = f"; r: {_phrase(objective.returns)}" if objective.returns else ""
     return ObjectiveReport(
         objective.name,
-        formulas.get(objective.name, own),
+        formulas.get(objective.name, own) + by_turn,
         {name: float(value) for name, value in objective.hyperparameters.items()},
         {name: _source(name, config) for name in sorted(objective.requires)},
         _ratio(config, objective),
@@ -124,6 +126,10 @@ def _source(name: str, config: Config) -> str:
         "staleness": "the step less the version in each group's record",
         "expert": "the records' is_expert, and the folders that data.mix marks",
         "rewards": "each group's record",
+        "turns": (
+            "turns and their rewards, from each group's record; a completion without them is one"
+            " turn"
+        ),
     }.get(name, "the batch")
 
 

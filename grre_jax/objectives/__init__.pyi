@@ -30,6 +30,7 @@ from .part import Order as Order
 from .part import Part as Part
 from .part import Penalty as Penalty
 from .part import RatioReference as RatioReference
+from .part import Returns as Returns
 from .part import Shaping as Shaping
 from .part import Statistic as Statistic
 from .part import Term as Term
@@ -42,6 +43,7 @@ from .part import level as level
 from .part import mask as mask
 from .part import penalty as penalty
 from .part import ratio_reference as ratio_reference
+from .part import returns as returns
 from .part import shaping as shaping
 from .part import term as term
 from .part import weight as weight

@@ -30,6 +30,7 @@ _WORDS: Mapping[str, tuple[str, ...]] = {
 }
 _KINDS: Mapping[str, type[Part]] = {
     "advantage": kinds.Advantage,
+    "returns": kinds.Returns,
     "aggregation": kinds.Aggregation,
     "correction": kinds.Correction,
     "filter": kinds.Filter,
@@ -109,7 +110,8 @@ def algorithm(
             "path/to/file.py:name".
         **options: hyperparameters of the algorithm (see `algorithm_table()`), which may be traced,
             and its structure. variant: which of several implementations, where a row has them.
-            advantage: in place of the row's. aggregation: "token", "group", "response",
+            advantage: in place of the row's. returns: "turns" for advantages of turns in place of
+            responses. aggregation: "token", "group", "response",
             "response_sum", "constant" (then constant_length is needed) or "sum". denominator:
             "all", or "kept" to leave dropped responses out of the aggregation's counts.
             singleton_baseline: the baseline in a group of one, "mean" (the advantage is 0) or
@@ -117,7 +119,8 @@ def algorithm(
             "tis", "tis_sequence", "bounded" or "bounded_sequence" (see `parts.ratios`); ratios are
             then taken to the proximal policy. components: of the reward, by name
             ("correct,format"), where the advantage reads them (gdpo); all that are given otherwise.
-            filter: of whole responses, "opsm", "geometric" or "product" (see `parts.masks`).
+            filter: of responses, "opsm", "geometric" or "product", or of turns, "first_turns" (see
+            `parts.masks`).
             kl_coef, kl_estimator, kl_reference: a KL penalty, by default "k3" to the "reference"
             policy ("behavior": the data's). It is part of the structure if kl_estimator is given or
             kl_coef is not the number 0. Not of a user's own loss: term, mask, weight, level and
@@ -214,12 +217,18 @@ def _compose(name: str, row: Row, variant: Mapping, options: Mapping) -> Objecti
 def _check_structure(objective: Objective, chosen: Mapping) -> None:
     """Checks that every part acts on the term: those of the objective, and the options chosen."""
     name, term = objective.name, objective.term
-    for option in ("correction", "filter"):
+    for option in ("correction", "filter", "returns"):
         if getattr(objective, option) and term.of_responses:
             raise ValueError(
                 f"{name}: {option} does not apply to a regression on whole responses; leave it at"
                 " none"
             )
+    advantage = objective.advantage
+    if objective.returns and (advantage.drops or advantage.of_components):
+        raise ValueError(
+            f"{name}: returns={objective.returns.name} does not apply: the advantage"
+            f" {advantage.name} is of whole responses (it drops some, or reads components)"
+        )
     for option in ("mask", "weight"):
         if option in chosen and option not in term.uses:
             raise ValueError(f"{name}: {option} does not apply: the term {term.name} uses none")
@@ -318,7 +327,7 @@ def _choose(name: str, option: str, value: str | Part) -> str | Part | None:
         value = load_object(value, "a part of your own")
     if isinstance(value, kind):
         return value
-    nothing = {"none": None} if option in ("correction", "filter") else {}
+    nothing = {"none": None} if option in ("correction", "filter", "returns") else {}
     return _one_of(name, option, value, nothing | dict(named(kind)))
 
 

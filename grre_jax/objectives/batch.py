@@ -32,7 +32,8 @@ class Batch:
             arrays may be anything, NaN included.
         response_ids: [tokens] index of the token's response, in 0..responses-1 (any such value
             where the mask is False).
-        advantages: [responses], constant over a response's tokens.
+        advantages: [responses], constant over a response's tokens, or [responses, turns],
+            constant over a turn's.
         group_ids: [responses] arbitrary integers, equal for the responses of one prompt; -1 on
             padding responses, which never count.
         old_logprobs: [tokens] log-probs under the policy that sampled, at the sampling temperature
@@ -44,11 +45,13 @@ class Batch:
         expert: [responses] True on responses of an expert rather than the policy, or None.
         staleness: [responses] how many policy versions behind the learner the policy was that
             sampled, at least 0, or None.
+        turns: [tokens] number of the token's turn in its response, from 0 (any turn where the mask
+            is False), or None.
     """
 
     mask: Bool[Array, " tokens"]
     response_ids: Int[Array, " tokens"]
-    advantages: Float[Array, " responses"]
+    advantages: Float[Array, " responses"] | Float[Array, "responses turns"]
     group_ids: Int[Array, " responses"]
     old_logprobs: Float[Array, " tokens"] | None = None
     rewards: Float[Array, " responses"] | None = None
@@ -57,6 +60,7 @@ class Batch:
     prox_logprobs: Float[Array, " tokens"] | None = None
     expert: Bool[Array, " responses"] | None = None
     staleness: Float[Array, " responses"] | None = None
+    turns: Int[Array, " tokens"] | None = None
 
     def select_tokens(self, index) -> "Batch":
         """Takes a micro-batch: the token arrays indexed by `index` (a slice or an integer array),
@@ -70,7 +74,7 @@ class Batch:
         return replace(self, **chosen)
 
 
-TOKEN_FIELDS = ("mask", "response_ids", "old_logprobs", "ref_logprobs", "prox_logprobs")
+TOKEN_FIELDS = ("mask", "response_ids", "old_logprobs", "ref_logprobs", "prox_logprobs", "turns")
 
 
 @jax.tree_util.register_dataclass
@@ -165,7 +169,7 @@ def live_tokens(batch: Batch) -> Bool[Array, " tokens"]:
 
 def padded_batch(
     *,
-    advantages: Float[Array, " responses"],
+    advantages: Float[Array, " responses"] | Float[Array, "responses turns"],
     mask: Bool[Array, "responses time"],
     groups: Int[Array, " responses"],
     old_logprobs: Float[Array, "responses time"] | None = None,
@@ -175,16 +179,18 @@ def padded_batch(
     prox_logprobs: Float[Array, "responses time"] | None = None,
     expert: Bool[Array, " responses"] | None = None,
     staleness: Float[Array, " responses"] | None = None,
+    turns: Int[Array, "responses time"] | None = None,
 ) -> Batch:
     """Makes a `Batch` from [responses, time] arrays, one row a response.
 
     `policy_loss` then takes log-probs of the same shape.
 
     Args:
-        advantages, rewards, dropped, expert, staleness: [responses] fields of the `Batch`.
+        advantages: [responses], or [responses, turns].
+        rewards, dropped, expert, staleness: [responses] fields of the `Batch`.
         groups: [responses] its group_ids.
-        mask, old_logprobs, ref_logprobs, prox_logprobs: [responses, time] fields of it; the mask
-            may hold 0 and 1.
+        mask, old_logprobs, ref_logprobs, prox_logprobs, turns: [responses, time] fields of it; the
+            mask may hold 0 and 1.
 
     Returns:
         The flat `Batch`.
@@ -198,10 +204,10 @@ def padded_batch(
         "old_logprobs": old_logprobs,
         "ref_logprobs": ref_logprobs,
         "prox_logprobs": prox_logprobs,
+        "turns": turns,
     }
     _check_padded(advantages, mask, tokens)
     rows, time = np.shape(mask)
-    flat = {name: _array(values) for name, values in tokens.items() if values is not None}
     batch = Batch(
         mask=jnp.asarray(mask).astype(bool).reshape(-1),
         response_ids=jnp.repeat(jnp.arange(rows, dtype=jnp.int32), time),
@@ -211,7 +217,7 @@ def padded_batch(
         dropped=_array(dropped, bool),
         expert=_array(expert, bool),
         staleness=_array(staleness),
-        **{name: values.reshape(-1) for name, values in flat.items()},
+        **{name: _array(x).reshape(-1) for name, x in tokens.items() if x is not None},
     )
     check_shapes(batch)
     _check_values(groups, mask, advantages=advantages, rewards=rewards, staleness=staleness)
@@ -271,6 +277,8 @@ def check_shapes(batch: Batch) -> None:
         expected = np.shape(getattr(batch, like))
         if len(expected) != 1:
             raise ValueError(f"{like} must be [{kind}], not {expected}")
+        if field.name == "advantages" and batch.turns is not None and np.ndim(values) == 2:
+            kind, expected = "responses, turns", (*expected, np.shape(values)[1])
         if values is not None and np.shape(values) != expected:
             raise ValueError(
                 f"{field.name} must be [{kind}] = {expected} like {like}, not {np.shape(values)}"

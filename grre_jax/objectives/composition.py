@@ -25,6 +25,7 @@ from grre_jax.objectives.diagnostics import (
     reference_metrics,
 )
 from grre_jax.objectives.groups import (
+    Groups,
     check_finite,
     concrete,
     group_ids_array,
@@ -50,8 +51,9 @@ def shape_data(
     rewards: Responses,
     groups: Int[Array, " responses"],
     key: PRNGKeyArray | None = None,
-    lengths: Responses | None = None,
+    lengths: Responses | Float[Array, "responses turns"] | None = None,
     components: Mapping[str, Responses] | None = None,
+    turn_rewards: Float[Array, "responses turns"] | None = None,
 ) -> ShapedData:
     """Computes advantages of rewards, and which responses the objective leaves out.
 
@@ -61,8 +63,11 @@ def shape_data(
         groups: [responses] group ids: arbitrary integers, -1 on padding responses.
         key: needed where `objective.needs_key` (RED-Drop): one PRNG key, or [responses] keys.
         lengths: [responses] tokens of each response, for objectives that weigh or penalise by them
-            (opo, reinforce_pp, dapo's max_length).
+            (opo, reinforce_pp, dapo's max_length); [responses, turns] where the objective has
+            returns.
         components: [responses] each, by name, where `objective.needs_components` (gdpo).
+        turn_rewards: [responses, turns], where the objective has returns; NaN behind a response's
+            last turn.
 
     Returns:
         `ShapedData`: advantages, and `dropped` for `padded_batch`.
@@ -73,14 +78,22 @@ def shape_data(
     """
     groups = group_ids_array(groups)
     read = _components(objective, components)
+    by_turn, turn_rewards = _turns(objective, rewards, lengths, turn_rewards)
+    lengths = lengths if by_turn is None else jnp.sum(by_turn, axis=1)
     _check_rewards(objective, rewards, groups, key, lengths, read)
     rewards = _data(rewards)
     of_components = tuple(_data(values) for values in read.values())
-    x = RewardInputs(objective, rewards, segment_groups(groups), key, lengths, of_components)
+    x = RewardInputs(
+        objective, rewards, segment_groups(groups), key, lengths, of_components, turn_rewards
+    )
     dropped = None
     for part in objective.shaping:
         rewards, left_out = part(x)
         x, dropped = replace(x, rewards=rewards), _either(dropped, left_out)
+    if objective.returns:
+        turns = objective.advantage(_of_turns(objective, x, by_turn)).reshape(turn_rewards.shape)
+        gone = False if dropped is None else dropped[:, None]
+        return ShapedData(jnp.where(gone, 0, turns), dropped)
     shaped = objective.advantage(x)
     if not isinstance(shaped, ShapedData):
         shaped = ShapedData(shaped, None)
@@ -88,6 +101,34 @@ def shape_data(
         return shaped
     dropped = _either(dropped, shaped.dropped)
     return ShapedData(jnp.where(dropped, 0, shaped.advantages), dropped)
+
+
+def _turns(objective: Objective, rewards, lengths, turn_rewards) -> tuple[Array | None, ...]:
+    """Returns the lengths and the rewards of turns, None where there are none."""
+    if not objective.returns:
+        return None, None
+    shape = np.shape(turn_rewards)
+    if turn_rewards is None or len(shape) != 2 or shape[:1] != np.shape(rewards):
+        raise ValueError(
+            f"{objective.name} with returns={objective.returns.name} needs turn_rewards"
+            f" [responses, turns], NaN behind a response's last turn, not {shape or turn_rewards}"
+        )
+    if lengths is not None and np.shape(lengths) != shape:
+        raise ValueError(
+            f"lengths must be [responses, turns] = {shape} like turn_rewards, not"
+            f" {np.shape(lengths)}"
+        )
+    return None if lengths is None else jnp.asarray(lengths), _data(turn_rewards)
+
+
+def _of_turns(objective: Objective, x: RewardInputs, lengths: Array | None) -> RewardInputs:
+    """Makes a response of each turn, in a group with the same turn of its group's responses."""
+    returns, here = objective.returns(x), jnp.isfinite(x.turn_rewards)
+    numbers = jnp.arange(here.shape[1], dtype=x.groups.segments.dtype)
+    segments = x.groups.segments[:, None] * here.shape[1] + numbers
+    groups = Groups(segments.reshape(-1), (x.groups.live[:, None] & here).reshape(-1))
+    sizes = None if lengths is None else lengths.reshape(-1)
+    return replace(x, rewards=returns.reshape(-1), groups=groups, response_lengths=sizes)
 
 
 def _data(rewards: Responses) -> Responses:
@@ -162,11 +203,12 @@ def advantages(
     rewards: Responses,
     groups: Int[Array, " responses"],
     key: PRNGKeyArray | None = None,
-    lengths: Responses | None = None,
+    lengths: Responses | Float[Array, "responses turns"] | None = None,
     components: Mapping[str, Responses] | None = None,
-) -> Responses:
-    """Computes [responses] advantages: those of `shape_data`, with its arguments and errors."""
-    return shape_data(objective, rewards, groups, key, lengths, components).advantages
+    turn_rewards: Float[Array, "responses turns"] | None = None,
+) -> Responses | Float[Array, "responses turns"]:
+    """Computes advantages: those of `shape_data`, with its arguments and errors."""
+    return shape_data(objective, rewards, groups, key, lengths, components, turn_rewards).advantages
 
 
 def policy_loss(

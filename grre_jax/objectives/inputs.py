@@ -26,12 +26,12 @@ class ShapedData:
     """The result of data shaping.
 
     Attributes:
-        advantages: [responses].
+        advantages: [responses], or [responses, turns] where the objective has returns.
         dropped: [responses] True where the response was left out (its advantage is 0), or None
             where the objective drops none.
     """
 
-    advantages: Responses
+    advantages: Responses | Float[Array, "responses turns"]
     dropped: Bool[Array, " responses"] | None
 
 
@@ -46,6 +46,8 @@ class RewardInputs:
         key: one PRNG key, or [responses] keys, or None.
         response_lengths: [responses] in tokens, or None.
         components: [responses] each, the components of the reward that the objective reads, data.
+        turn_rewards: [responses, turns] as `shape_data` takes them, where the objective has
+            returns.
     """
 
     objective: Objective
@@ -54,6 +56,7 @@ class RewardInputs:
     key: PRNGKeyArray | None
     response_lengths: Responses | None
     components: tuple[Responses, ...] = ()
+    turn_rewards: Float[Array, "responses turns"] | None = None
 
     @property
     def lengths(self) -> Responses:
@@ -161,8 +164,12 @@ class LossInputs:
 
     @property
     def advantages(self) -> Tokens:
-        """[tokens] A of the token's response."""
-        return self.at_tokens(self.batch.advantages)
+        """[tokens] A of the token's response, or of its turn."""
+        advantages = jnp.asarray(self.batch.advantages)
+        if advantages.ndim == 1:
+            return self.at_tokens(advantages)
+        found = advantages[self.batch.response_ids, self.batch.turns]
+        return jnp.where(self.mask, found, 0).astype(self.logprobs.dtype)
 
     @property
     def rewards(self) -> Tokens:

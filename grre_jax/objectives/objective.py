@@ -47,6 +47,7 @@ class Objective:
         label: the algorithm's name.
         advantage: makes advantages of rewards.
         shaping: what changes rewards or drops responses before that, in order.
+        returns: what advantages are taken of turn by turn, or None for the rewards of responses.
         term: the policy-gradient term.
         level: over what log-ratios are taken.
         ratio_reference: the policy that they are taken to.
@@ -68,6 +69,7 @@ class Objective:
     label: Label = _static(default=Label(""))
     advantage: kinds.Advantage = _static()
     shaping: tuple[kinds.Shaping, ...] = _static(default=())
+    returns: kinds.Returns | None = _static(default=None)
     term: kinds.Term = _static()
     level: kinds.Level = _static()
     ratio_reference: kinds.RatioReference = _static()
@@ -91,7 +93,8 @@ class Objective:
     def parts(self) -> tuple[Part, ...]:
         """The parts whose hyperparameters, data and statistics the objective needs."""
         chosen = (self.level, self.weight, self.mask, self.term, self.correction, self.filter)
-        several = (self.advantage, *self.shaping, *chosen, self.aggregation, *self.penalties)
+        of_rewards = (self.advantage, *self.shaping, self.returns)
+        several = (*of_rewards, *chosen, self.aggregation, *self.penalties)
         parts = tuple(part for part in several if part is not None)
         takes_ratio = any(RATIO in part.data for part in parts)
         return (*parts, self.ratio_reference) if takes_ratio else parts

@@ -131,7 +131,7 @@ def with_data(objective: Objective) -> Objective:
             return super()._present(name)
 
     tokens, responses = jnp.zeros(4), jnp.zeros(2)
-    optional = {name: tokens for name in TOKEN_FIELDS if name not in ("mask", "response_ids")}
+    optional = {name: tokens for name in TOKEN_FIELDS if name.endswith("_logprobs")}
     batch = Batch(
         mask=tokens == 0,
         response_ids=jnp.array([0, 0, 1, 1]),

@@ -147,6 +147,13 @@ class Shaping(Part):
 
 
 @dataclass(frozen=True)
+class Returns(Part):
+    """Makes what advantages are taken of in place of rewards, turn by turn: `RewardInputs` to
+    [responses, turns].
+    """
+
+
+@dataclass(frozen=True)
 class Level(Part):
     """Takes log-ratios over tokens, responses or groups: `LossInputs` to [tokens].
 
@@ -200,7 +207,7 @@ class Correction(Part):
 
 @dataclass(frozen=True)
 class Filter(Part):
-    """Leaves out whole responses: `LossInputs` to [tokens], True where the response is kept."""
+    """Leaves out responses or turns: `LossInputs` to [tokens], True where these are kept."""
 
 
 @dataclass(frozen=True)
@@ -240,6 +247,7 @@ def _decorator(kind: type[Part]) -> Callable:
 # is the function's unless `name` is given.
 advantage = _decorator(Advantage)
 shaping = _decorator(Shaping)
+returns = _decorator(Returns)
 level = _decorator(Level)
 ratio_reference = _decorator(RatioReference)
 weight = _decorator(Weight)

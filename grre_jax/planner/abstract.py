@@ -157,6 +157,7 @@ def abstract_run(config: Config, devices: list[Any]) -> AbstractRun:
         learner_version=0 if own else None,
         expert="expert" in objective.requires,
         components=objective.components,
+        turns="turns" in objective.requires,
     )
     cut, whole = meshes.rows(mesh, axis=1), meshes.replicated(mesh)
     batch = jax.tree.map(lambda x: _array(x.shape, x.dtype, cut if x.ndim == 3 else whole), batch)

@@ -22,7 +22,8 @@ class SamplingConfig(SamplingParams):
         group_size (at least 1): completions per prompt (K).
         max_prompt_tokens (at least 1): longest prompt; a longer one is an error.
         max_turns (at least 1): most turns of a trajectory, of tasks that have environments. There
-            max_new_tokens is the limit of a whole trajectory, observations included.
+            max_new_tokens is the limit of a whole trajectory, observations included. Also the limit
+            of stored trajectories where the objective needs turns (its option returns).
         max_turn_tokens (at least 0): longest turn, in tokens; 0 for that of a trajectory.
         prompts_per_call (at least 0): prompts of one call of the sampler; 0 for all that a policy
             version samples, at most 2,048.

@@ -184,6 +184,7 @@ def batch_shape(config: Config, mesh: Mesh) -> BatchShape:
         config.training.packs_per_microbatch,
         parallel.row_devices(mesh),
         config.training.share_prompts,
+        config.sampling.max_turns,
     )
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -48,7 +49,7 @@ def _loss_batch(
     if batch.prox_logprobs is None and logprobs is not None:
         batch = dataclasses.replace(batch, prox_logprobs=jax.lax.stop_gradient(logprobs))
     flat = {
-        name: None if (x := getattr(batch, name)) is None else x.reshape(-1) for name in _LOGPROBS
+        name: None if (x := getattr(batch, name)) is None else x.reshape(-1) for name in _OPTIONAL
     }
     return objectives.Batch(
         mask=batch.mask.reshape(-1),
@@ -63,9 +64,9 @@ def _loss_batch(
     )
 
 
-_LOGPROBS = ("old_logprobs", "ref_logprobs", "prox_logprobs")
+_OPTIONAL = ("old_logprobs", "ref_logprobs", "prox_logprobs", "turns")
 _INPUTS = ("tokens", "positions", "segment_ids", "prefix_ids", "sources")  # of the model
-_TOKEN_FIELDS = (*_INPUTS, "mask", "response_ids", *_LOGPROBS)
+_TOKEN_FIELDS = (*_INPUTS, "mask", "response_ids", *_OPTIONAL)
 
 
 def _micro_batch(batch: PackedBatch, i: Any) -> PackedBatch:
@@ -153,14 +154,14 @@ def loss_and_gradient(
         batch = dataclasses.replace(
             batch, ref_logprobs=_all_logprobs(graph, full(reference, frozen), batch, temperature)
         )
-    lengths = jax.ops.segment_sum(
-        batch.mask.reshape(-1).astype(jnp.int32),
-        batch.response_ids.reshape(-1),
-        batch.group_ids.size,
-    )
-    components = dict(zip(objective.components, batch.components, strict=True))
     shaped = objectives.shape_data(
-        objective, batch.rewards, batch.group_ids, key=key, lengths=lengths, components=components
+        objective,
+        batch.rewards,
+        batch.group_ids,
+        key=key,
+        lengths=_lengths(batch, bool(objective.returns)),
+        components=dict(zip(objective.components, batch.components, strict=True)),
+        turn_rewards=batch.turn_rewards,
     )
     stats = _whole_batch_stats(graph, full(params, frozen), batch, shaped, objective, temperature)
     tokens = jnp.maximum(batch.mask.sum(), 1)
@@ -176,6 +177,16 @@ def loss_and_gradient(
 
     loss, grads, metrics, logprobs = _over_micro_batches(micro_loss, params, batch)
     return loss, grads, metrics | objectives.batch_diagnostics(logprobs, _loss_batch(batch, shaped))
+
+
+def _lengths(batch: PackedBatch, by_turn: bool) -> Array:
+    """Returns the tokens of each response, [responses], or of each turn, [responses, turns]."""
+    shape, segments = batch.rewards.shape, batch.response_ids
+    if by_turn:
+        shape = batch.turn_rewards.shape
+        segments = segments * shape[1] + batch.turns
+    tokens = batch.mask.reshape(-1).astype(jnp.int32)
+    return jax.ops.segment_sum(tokens, segments.reshape(-1), math.prod(shape)).reshape(shape)
 
 
 def _over_micro_batches(

@@ -119,6 +119,17 @@ def test_of_a_loss_of_ones_own_only_what_it_reads_is_told():
     )
 
 
+def test_advantages_of_turns_are_told():
+    objective = objectives.algorithm("reinforce", returns="turns", discount=0.9)
+    report = objective_report(CONFIG, objective, 1)
+    assert report.formula.endswith(
+        "r: returns of turns: G_t = sum over s >= t of discount^(s - t) r_s"
+    )
+    assert report.hyperparameters == {"discount": 0.9} and set(report.sources) == {"turns"}
+    assert moves_without_reward_variance(objective)
+    assert not any("equal" in line for line in report.dropped)
+
+
 def test_clipping_acts_where_data_is_stale():
     grpo = objectives.algorithm("grpo")
     assert (

@@ -27,8 +27,8 @@ TEMPERATURE = np.float32(0.8)
 KEY = jax.random.key(5)
 # The largest step (5 groups of 4 completions within 4 + 6 tokens), in one micro-batch and in
 # several, of which the last stay empty.
-WHOLE = BatchShape.of_run(5, 4, 4, 6, 28, rows=0)
-SPLIT = BatchShape.of_run(5, 4, 4, 6, 28, rows=1)
+WHOLE = BatchShape.of_run(5, 4, 4, 6, 28, rows=0, turns=3)
+SPLIT = BatchShape.of_run(5, 4, 4, 6, 28, rows=1, turns=3)
 
 
 @pytest.fixture(scope="module")
@@ -164,6 +164,23 @@ def test_micro_batches_give_the_step_of_one_batch(name, options, groups, compute
         assert float(split_metrics[metric]) == pytest.approx(float(metrics[metric]), abs=1e-5), (
             metric
         )
+
+
+def test_returns_of_turns_reach_the_tokens_of_their_turns(groups, compute):
+    """Completions of one turn give the step of their rewards, to the bit."""
+    objective = objectives.algorithm("grpo", returns="turns", discount=0.5, **GRPO)
+    plain = compute(pack(groups[:3], WHOLE), objectives.algorithm("grpo", **GRPO))
+    one = compute(pack(groups[:3], WHOLE, turns=True), objective)
+    for left, right in zip(jax.tree.leaves(one[:2]), jax.tree.leaves(plain[:2]), strict=True):
+        np.testing.assert_array_equal(left, right)
+    turns = {"turn_counts": [2, 1, 2, 1], "turn_tokens": [0, 2, 3, 5, 0, 2, 2, 3, 3, 6, 0, 1]}
+    turns |= {"turn_texts": [0] * 12, "turn_rewards": [0.5, 0, 0, 0, 0.25, 0]}
+    played = [*groups[:3], dataclasses.replace(groups[3], **turns)]
+    whole, split = (compute(pack(played, shape, turns=True), objective) for shape in (WHOLE, SPLIT))
+    assert_close(split[:2], whole[:2], 2e-6)
+    rewards = compute(pack(groups, WHOLE), objectives.algorithm("grpo", **GRPO))
+    with pytest.raises(AssertionError):
+        assert_close(whole[1], rewards[1], 1e-3)
 
 
 @pytest.mark.parametrize(

@@ -18,11 +18,19 @@ differentiated through them.
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from grre_jax.objectives.groups import Groups
 from grre_jax.objectives.inputs import Responses, RewardInputs, Scalar, ShapedData
-from grre_jax.objectives.part import Hyperparameter, Order, advantage, positive, shaping
+from grre_jax.objectives.part import (
+    Hyperparameter,
+    Order,
+    advantage,
+    positive,
+    returns,
+    shaping,
+    share,
+)
 
 
 def group_mean_advantages(
@@ -126,6 +134,7 @@ BETA_1 = positive("beta_1", "temperature of the optimal value, in units of rewar
 REWARD_THRESHOLD = Hyperparameter("reward_threshold", "a reward above it counts as positive", 0.0)
 MAX_LENGTH = positive("max_length", "longest response, in tokens")
 OVERLONG_BUFFER = positive("overlong_buffer", "how many tokens before it the penalty begins")
+DISCOUNT = share("discount", "weight of a turn's reward in the return of the turn before it", 1.0)
 
 
 @advantage
@@ -333,3 +342,27 @@ def zero_variance(x: RewardInputs) -> tuple[Responses, Bool[Array, " responses"]
     nothing from them.
     """
     return x.rewards, x.groups.live & x.groups.alike(x.rewards)
+
+
+@returns(hyperparameters=(DISCOUNT,), data=("turns",))
+def turns(x: RewardInputs) -> Float[Array, "responses turns"]:
+    """Returns of turns: G_t = sum over s >= t of discount^(s - t) r_s.
+
+    r of the last turn is what the response's reward has beyond the other turns' rewards. Shaped
+    rewards, failures and rewards without turns therefore count, and with discount 1 the first
+    turn's return is the response's reward, exactly. An advantage of returns compares each turn with
+    the same turn of the group's other responses: G_t less the mean of those that have turn t, as
+    the steps of GiGPO (https://arxiv.org/abs/2505.10978) with the turn's number as the state. A
+    turn that one response alone has is a group of one.
+    """
+    here = jnp.isfinite(x.turn_rewards)
+    more = jnp.pad(here[:, 1:], ((0, 0), (0, 1)))
+    earlier = jnp.where(here & more, x.turn_rewards, 0)
+    total = x.rewards[:, None]
+    rewards = jnp.where(more, earlier, total - jnp.sum(earlier, axis=1, keepdims=True))
+    # What discounting takes from the reward that is still to come: nothing, exactly, for 1.
+    ahead = jnp.arange(here.shape[1]) - jnp.arange(here.shape[1])[:, None]
+    lost = jnp.where(ahead > 0, 1 - x.hyperparameters["discount"] ** jnp.maximum(ahead, 0), 0)
+    taken = jnp.sum(lost * jnp.where(here, rewards, 0)[:, None, :], axis=2)
+    to_come = total - (jnp.cumsum(earlier, axis=1) - earlier)
+    return jnp.where(here, to_come - taken, 0)

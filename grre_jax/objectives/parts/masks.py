@@ -252,3 +252,12 @@ def divergences(x: LossInputs) -> Gate:
     moved = x.behavior_log_ratio
     mean = x.mean_over_response(jnp.expm1(limit_log_ratio(moved)[0]) - moved)
     return largest_divergence(x) & (mean <= x.hyperparameters["mean_divergence"])
+
+
+MOST_TURNS = positive("most_turns", "number of turns of a response that are kept")
+
+
+@filter_(hyperparameters=(MOST_TURNS,), data=("turns",))
+def first_turns(x: LossInputs) -> Gate:
+    """Keeps the first most_turns turns of each response."""
+    return x.batch.turns < x.hyperparameters["most_turns"]

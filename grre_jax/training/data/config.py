@@ -99,7 +99,8 @@ class DataConfig:
             these rollout folders, the rest from `path` or, where that is empty, from sampling. With
             ":expert" all completions of a folder count as an expert's, whatever its records say.
         drop_zero_variance: leave out stored groups whose rewards are all equal. Under asymre they
-            would still imitate; an expert's stay where the objective asks for experts.
+            would still imitate; an expert's stay where the objective asks for experts, and
+            trajectories where its option returns is "turns".
         drop_over_limit: leave out stored groups over sampling.max_prompt_tokens or
             sampling.max_new_tokens, which are an error otherwise.
         max_staleness (at least -1): largest age of the data: of stored groups in policy versions

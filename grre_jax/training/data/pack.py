@@ -52,6 +52,8 @@ class PackedBatch:
             of several; None if any is unknown.
         expert: [responses] True for an expert's, or None if the objective does not use it.
         components: [responses] each, the components of the reward that the objective reads.
+        turns: the turn that a token belongs to, from 0, or None if the objective reads none.
+        turn_rewards: [responses, turns], NaN behind the last turn of each, or None.
     """
 
     tokens: Int[np.ndarray, "micro rows length"]
@@ -69,6 +71,8 @@ class PackedBatch:
     staleness: Float[np.ndarray, " responses"] | None = None
     expert: Bool[np.ndarray, " responses"] | None = None
     components: tuple[Float[np.ndarray, " responses"], ...] = ()
+    turns: Int[np.ndarray, "micro rows length"] | None = None
+    turn_rewards: Float[np.ndarray, "responses turns"] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,6 +85,7 @@ class BatchShape:
         rows: rows per micro-batch; a multiple of the devices that rows are sharded over.
         micro_batches: micro-batches that the largest possible step needs.
         share_prompts: the completions of a group in one row share one copy of their prompt.
+        turns: largest number of turns of a response.
     """
 
     responses: int
@@ -88,6 +93,7 @@ class BatchShape:
     rows: int
     micro_batches: int
     share_prompts: bool = True
+    turns: int = 1
 
     @classmethod
     def of_run(
@@ -100,6 +106,7 @@ class BatchShape:
         rows: int,
         devices: int = 1,
         share_prompts: bool = True,
+        turns: int = 1,
     ) -> BatchShape:
         """Returns the shape that fits any step of `groups` groups of up to `samples` completions
         within the token limits.
@@ -113,7 +120,7 @@ class BatchShape:
                 are not shared).
             rows: rows per micro-batch; 0 for one micro-batch per step.
             devices: that rows are sharded over.
-            share_prompts: as the field.
+            share_prompts, turns: as the fields.
 
         Raises:
             ValueError: a row cannot take one prompt and completion.
@@ -135,7 +142,8 @@ class BatchShape:
         total_rows = math.ceil(groups / whole) if whole else groups * math.ceil(samples / per_row)
         rows = min(rows or total_rows, total_rows)
         rows = math.ceil(rows / devices) * devices
-        return cls(groups * samples, pack_length, rows, math.ceil(total_rows / rows), share_prompts)
+        micro_batches = math.ceil(total_rows / rows)
+        return cls(groups * samples, pack_length, rows, micro_batches, share_prompts, turns)
 
 
 def pack(
@@ -147,24 +155,24 @@ def pack(
     expert: bool = False,
     stored: Sequence[str] = (),
     components: Sequence[str] = (),
+    turns: bool = False,
 ) -> PackedBatch:
     """Packs the groups of one step.
 
     Args:
         groups: one step's groups, tokenised, every response with at least one token.
         shape: the run's batch shape.
-        behavior_logprobs: carry the stored log-probs; False leaves `old_logprobs` None, for
-            objectives that do not need them.
+        behavior_logprobs: carry the stored log-probs; False leaves `old_logprobs` None.
         learner_version: the version of the policy that trains, in the same count as the data's;
             None leaves `staleness` None.
         expert: mark the responses that are an expert's. A group of an expert's alone then needs no
             behaviour log-probs: no policy of this run sampled it.
         stored: the fields of the groups, of ref_logprobs and prox_logprobs, that the batch carries.
         components: of the reward that the batch carries, by name.
+        turns: carry the turns of tokens, and the rewards of turns.
 
     Raises:
-        DataError: naming the group, if it does not fit the shape or lacks log-probs or a reward
-            component that the batch carries.
+        DataError: naming the group, if it does not fit the shape or lacks what the batch carries.
     """
     rewards = np.zeros(shape.responses, np.float32)
     carried_components = tuple(np.zeros(shape.responses, np.float32) for _ in components)
@@ -181,7 +189,7 @@ def pack(
             values[response:end] = _component(group, name)
         response = end
     filling = Filling(shape.micro_batches * shape.rows, shape.pack_length, shape.share_prompts)
-    carried = ("behavior_logprobs",) * behavior_logprobs + tuple(stored)
+    carried = ("behavior_logprobs",) * behavior_logprobs + tuple(stored) + ("turns",) * turns
     tokens = {
         name: x.reshape(shape.micro_batches, shape.rows, shape.pack_length)
         for name, x in packed_rows(groups, filling, carried).items()
@@ -196,6 +204,7 @@ def pack(
         staleness=_staleness(groups, shape.responses, learner_version),
         expert=experts if expert else None,
         components=carried_components,
+        turn_rewards=_turn_rewards(groups, shape) if turns else None,
     )
 
 
@@ -207,6 +216,46 @@ def _component(group: Group, name: str) -> Float[np.ndarray, " completions"]:
             f" objective.options.components names; it has {has}"
         )
     return group.components[name]
+
+
+def _turn_rewards(
+    groups: Sequence[Group], shape: BatchShape
+) -> Float[np.ndarray, "responses turns"]:
+    """Returns the rewards of turns, NaN where there is none. A completion without turns or
+    observations is one turn.
+    """
+    found, first = np.full((shape.responses, shape.turns), np.nan, np.float32), 0
+    for group in groups:
+        counts, rewards = group.turn_counts, group.turn_rewards
+        if not len(counts):
+            if not group.mask.all():
+                raise DataError(
+                    f"group {group.group_id} has observations and an empty field turn_counts, so"
+                    " that the turns that this objective needs are unknown: import its source again"
+                    " with grre rollouts import --tokenizer, or leave the option of turns out"
+                    " (objective.options.returns or filter)"
+                )
+            counts, rewards = np.ones(group.num_completions, np.int32), group.rewards
+        if counts.max() > shape.turns:
+            raise DataError(
+                f"group {group.group_id} has a completion of {counts.max()} turns, over"
+                f" sampling.max_turns = {shape.turns}: raise the limit"
+            )
+        found[first + np.repeat(np.arange(len(counts)), counts), _counted(counts)] = rewards
+        first += len(counts)
+    return found
+
+
+def _turns_of(group: Group) -> Int[np.ndarray, " tokens"]:
+    """Returns the number of each token's turn in its completion, 0 outside of turns."""
+    found = np.zeros(len(group.tokens), np.int32)
+    if not len(group.turn_counts):
+        return found
+    starts, ends = group.turn_tokens.reshape(-1, 2).T
+    starts, sizes = starts + np.repeat(group.offsets[:-1], group.turn_counts), ends - starts
+    at = np.repeat(starts, sizes) + _counted(sizes)
+    found[at] = np.repeat(_counted(group.turn_counts), sizes)
+    return found
 
 
 def _check(
@@ -294,7 +343,8 @@ def packed_rows(
     Args:
         groups: one step's.
         filling: empty rows.
-        carried: log-probs of the groups to include; zeros for a group without, as an expert's.
+        carried: "turns" and log-probs of the groups to include; zeros for a group without, as an
+            expert's.
 
     Returns:
         tokens, positions, segment_ids, prefix_ids, response_ids, sources and mask, as in
@@ -334,7 +384,7 @@ def packed_rows(
     sources[start] = (prompt_end[piece] - 1) % length
     segments = np.repeat(prompt_segment, prompt_size)
     tokens, mask = _joined([group.tokens for group in groups]), [group.mask for group in groups]
-    logprobs = {name: _joined([_or_zeros(group, name) for group in groups]) for name in carried}
+    others = {name: _joined([_of_tokens(group, name) for group in groups]) for name in carried}
     return {
         "tokens": rows(np.int32, tokens[taken], _joined(prompts)),
         "positions": rows(np.int32, np.repeat(prompt_size[piece], size) + into, prompt_into),
@@ -343,8 +393,11 @@ def packed_rows(
         "response_ids": rows(np.int32, np.repeat(number, size)),
         "sources": sources.reshape(total, length),
         "mask": rows(bool, _joined(mask)[taken]),
-        **{name: rows(np.float32, values[taken]) for name, values in logprobs.items()},
+        **{name: rows(_DTYPES.get(name, np.float32), x[taken]) for name, x in others.items()},
     }
+
+
+_DTYPES = {"turns": np.int32}
 
 
 def _joined(arrays: Sequence[np.ndarray]) -> np.ndarray:
@@ -361,6 +414,6 @@ def _counted(sizes: Int[np.ndarray, " parts"]) -> Int[np.ndarray, " entries"]:
     return np.arange(int(sizes.sum()), dtype=np.int32) - np.repeat(_starts(sizes), sizes)
 
 
-def _or_zeros(group: Group, name: str) -> Float[np.ndarray, " tokens"]:
-    found = getattr(group, name)
+def _of_tokens(group: Group, name: str) -> Shaped[np.ndarray, " tokens"]:
+    found = _turns_of(group) if name == "turns" else getattr(group, name)
     return np.zeros(len(group.tokens), np.float32) if found is None else found

@@ -87,6 +87,7 @@ def place(
         expert="expert" in objective.requires,
         stored=stored,
         components=objective.components,
+        turns="turns" in objective.requires,
     )
     cut, whole = meshes.rows(mesh, axis=1), meshes.replicated(mesh)
     arrays, structure = jax.tree.flatten(batch)

@@ -254,6 +254,7 @@ def usable(parts: build.Parts, source: Source, indices: Sequence[int]) -> tuple[
         if config.data.drop_over_limit and not within_limits(group, *limits(config)):
             continue
         signal = group.has_reward_variance or is_expert_demonstration(group, parts.objective)
+        signal |= bool(parts.objective.returns and len(group.turn_counts))
         if config.data.drop_zero_variance and not signal:
             continue
         check_group(parts.objective, config.sampling.temperature, group, source.reader.folder)

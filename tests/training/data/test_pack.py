@@ -15,7 +15,7 @@ from grre_jax.rollouts import Group
 from grre_jax.training.data.pack import BatchShape, pack
 from grre_jax.training.data.row_filling import Filling
 
-from ...groups import packed_group
+from ...groups import packed_group, played_group
 
 
 @st.composite
@@ -346,3 +346,43 @@ def test_the_age_of_a_response_is_the_mean_over_its_sampled_tokens():
     shape = BatchShape.of_run(2, 3, 3, 4, 0, 0, 1)
     ages = pack([swapped, whole], shape, learner_version=10).staleness
     np.testing.assert_allclose(ages[:6], [7.5, 10 - 13 / 3, 8, 6, 6, 6])
+
+
+def test_turns_are_packed_with_their_rewards():
+    shape = BatchShape.of_run(2, 3, 4, 8, 0, 0, turns=3)
+    groups = [packed_group(0, prompt=3, lengths=(2, 1, 3)), played_group(1)]
+    batch = pack(groups, shape, behavior_logprobs=False, turns=True)
+    where = {}
+    for token, turn, response in zip(
+        batch.tokens[batch.mask],
+        batch.turns[batch.mask],
+        batch.response_ids[batch.mask],
+        strict=True,
+    ):
+        where.setdefault(int(response), []).append((int(token), int(turn)))
+    assert all(turn == 0 for k in range(3) for _, turn in where[k])
+    assert (where[3], where[4]) == ([(5, 0), (3, 1)], [(1, 0), (2, 1)])
+    assert np.isnan(batch.turn_rewards).tolist() == [
+        *([[False, True, True]] * 3),
+        *([[False, False, True]] * 2),
+        [True] * 3,
+    ]
+    assert batch.turn_rewards[3:5, :2].tolist() == [[0, 1], [0, 0]]
+    plain = pack(groups, shape, behavior_logprobs=False)
+    assert plain.turns is plain.turn_rewards is None
+
+
+@pytest.mark.parametrize(
+    ("group", "message"),
+    [
+        (played_group(1), "group g1 has a completion of 2 turns, over sampling.max_turns = 1"),
+        (
+            played_group(1, turn_counts=[], turn_tokens=[], turn_texts=[], turn_rewards=[]),
+            "group g1 has observations and an empty field turn_counts",
+        ),
+    ],
+)
+def test_turns_that_are_unknown_or_too_many_are_refused(group, message):
+    with pytest.raises(DataError, match=message):
+        shape = BatchShape.of_run(1, 2, 4, 8, 0, 0, turns=1)
+        pack([group], shape, behavior_logprobs=False, turns=True)

@@ -23,7 +23,7 @@ from grre_jax.training import build, loop
 from grre_jax.training.data import sources
 from grre_jax.training.data.choose import Chooser, read, stored_streams
 
-from ...groups import text_group
+from ...groups import played_group, text_group
 
 pytestmark = pytest.mark.usefixtures("no_reports")
 
@@ -45,7 +45,8 @@ def select(
         evaluation=EvaluationConfig(ranking_questions=ranking),
         training=TrainingConfig(steps=steps, prompts_per_step=prompts_per_step),
     )
-    parts = dataclasses.replace(built, config=config, objective=objectives.algorithm(objective))
+    objective = objectives.algorithm(objective) if isinstance(objective, str) else objective
+    parts = dataclasses.replace(built, config=config, objective=objective)
     return Chooser(None, stored_streams(parts, sources.open_folders(config, resume=False)))
 
 
@@ -95,6 +96,16 @@ def test_selection(built, folder):
         select(built, folder, questions="4:7", drop_zero_variance=False, prompts_per_step=3), 5
     ) == {"g4", "g5", "g6"}
     assert names(select(built, folder, questions="4:8", drop_over_limit=True), 5) == {"g4", "g5"}
+
+
+def test_turns_of_equal_rewards_may_differ(built, tmp_path):
+    groups = [played_group(number, rewards=[1, 1]) for number in range(2)]
+    rollouts.write(tmp_path / "r", groups, writer="w")
+    with pytest.raises(DataError, match="No group of .* is selected"):
+        select(built, tmp_path / "r")
+    objective = objectives.algorithm("reinforce", returns="turns")
+    chosen = select(built, tmp_path / "r", objective=objective)
+    assert {pick.index for pick in chosen(0).picks} == {0, 1}
 
 
 def test_a_group_over_the_limit_is_an_error(built, folder):

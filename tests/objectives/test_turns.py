@@ -1,0 +1,155 @@
+"""Advantages of turns: returns by hand, their groups, and the gradient that they give tokens."""
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from grre_jax import objectives
+
+NAN = np.nan
+pytestmark = pytest.mark.usefixtures("float64")
+
+
+def by_turn(turn_rewards, groups, rewards=None, name="reinforce", lengths=None, **options):
+    turn_rewards = np.array(turn_rewards)
+    objective = objectives.algorithm(name, returns="turns", **options)
+    rewards = np.nansum(turn_rewards, 1) if rewards is None else np.array(rewards)
+    return np.asarray(
+        objectives.advantages(
+            objective, rewards, np.array(groups), lengths=lengths, turn_rewards=turn_rewards
+        )
+    )
+
+
+def test_discounted_returns_less_the_mean_of_the_same_turn_by_hand():
+    played = [[1.0, 0.0, 4.0], [0.0, 2.0, NAN], [3.0, NAN, NAN], [5.0, 1.0, NAN], [NAN] * 3]
+    found = by_turn(played, [7, 7, 7, 2, -1], discount=0.5)
+    returns = np.array([[1 + 0 + 1, 0 + 2, 4], [0 + 1, 2, 0], [3, 0, 0]])
+    expected = np.zeros((5, 3))
+    expected[:3, 0] = returns[:3, 0] - 2
+    expected[:2, 1] = 0  # both have 2 to come
+    np.testing.assert_allclose(found, expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("discount", [0.0, 0.9, 1.0])
+def test_returns_are_those_of_the_definition(discount):
+    draw = np.random.default_rng(0)
+    counts = draw.integers(1, 6, 40)
+    rewards = np.where(np.arange(5) < counts[:, None], draw.normal(size=(40, 5)), NAN)
+    found = by_turn(rewards, np.arange(40), discount=discount, advantage="reward")
+    for row, got in zip(rewards, found, strict=True):
+        for turn in range(5):
+            ahead = [discount ** (s - turn) * row[s] for s in range(turn, 5) if row[s] == row[s]]
+            np.testing.assert_allclose(got[turn], sum(ahead), atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["reinforce", "grpo", "rloo", "opmd", "asymre", "opo", "maxrl"])
+def test_one_turn_is_the_advantage_of_the_response_to_the_bit(name):
+    rewards, groups = np.array([0.1, 1.0, 0.3, 0.7, 2.0]), np.array([0, 0, 0, 4, 4])
+    lengths = np.array([3, 1, 4, 1, 5])
+    plain = objectives.advantages(objectives.algorithm(name), rewards, groups, lengths=lengths)
+    turns = np.where([[True, False]], 0.0, NAN).repeat(5, 0)
+    sizes = np.stack([lengths, 0 * lengths], 1)
+    for discount in (0.0, 1.0):
+        found = by_turn(turns, groups, rewards, name, sizes, discount=discount)
+        np.testing.assert_array_equal(found, np.stack([plain, 0 * plain], 1))
+
+
+def test_equal_rewards_of_other_turns_are_equal_returns_of_the_first():
+    played = np.array([[0.1, 0.2, 0.4], [0.4, 0.1, 0.2], [0.2, 0.4, 0.1]], np.float32)
+    found = by_turn(played, [0, 0, 0], np.full(3, 0.7, np.float32), "grpo")
+    assert (found[:, 0] == 0).all() and (found[:, 1:] != 0).all()
+
+
+def test_the_last_turn_has_what_the_reward_has_beyond_the_others():
+    played = [[1.0, 1.0], [1.0, NAN]]
+    for discount in (1.0, 0.5):
+        options = {"advantage": "reward", "discount": discount}
+        failed = by_turn(played, [0, 0], rewards=[0.0, 3.0], **options)
+        np.testing.assert_allclose(failed, [[1 - discount, -1], [3, 0]])
+
+
+def test_dropped_responses_have_no_turns_and_penalties_of_length_are_the_last_turns():
+    played = [[1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [0.0, 0.0]]
+    objective = objectives.algorithm("dapo", returns="turns", max_length=6, overlong_buffer=4)
+    lengths = np.array([[1, 1], [1, 1], [4, 2], [1, 1]])
+    shaped = objectives.shape_data(
+        objective, np.array([1.0, 1, 2, 0]), np.array([0, 0, 1, 1]), None, lengths, None, played
+    )
+    np.testing.assert_array_equal(shaped.dropped, [True, True, False, False])
+    assert (np.asarray(shaped.advantages)[:2] == 0).all()
+    # Rewards 2 - 1 and 0: returns of the first turn are 1 and 0, of the second 0 and 0.
+    np.testing.assert_allclose(shaped.advantages[2:], [[1, 0], [-1, 0]], atol=1e-4)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.data())
+def test_tokens_have_the_advantage_of_their_turn_and_observations_none(data):
+    rows, time, turns = 3, 6, 2
+    numbers = st.lists(st.integers(-1, turns - 1), min_size=time, max_size=time)
+    turn = np.array([data.draw(numbers) for _ in range(rows)])
+    advantages = np.array(
+        [[data.draw(st.floats(-3, 3)) for _ in range(turns)] for _ in range(rows)]
+    )
+    batch = objectives.padded_batch(
+        advantages=advantages, mask=turn >= 0, groups=np.zeros(rows, int), turns=turn
+    )
+    objective = objectives.algorithm("reinforce", returns="turns", aggregation="sum")
+    logprobs = np.where(turn >= 0, -1.0, NAN)
+    slope = jax.grad(lambda x: objectives.policy_loss(objective, x, batch)[0])(logprobs)
+    assert (np.asarray(slope)[turn < 0] == 0).all()
+    expected = np.take_along_axis(advantages, np.maximum(turn, 0), 1) * (turn >= 0)
+    np.testing.assert_allclose(slope, -expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("options", [{}, {"returns": "turns"}])
+def test_turns_beyond_the_first_are_left_out(options):
+    turn = np.array([[0, 0, 1, 2], [0, 1, 1, 1]])
+    advantages = np.array([[1.0, 2, 3], [-1, -2, -3]])
+    batch = objectives.padded_batch(
+        advantages=advantages if options else advantages[:, 0],
+        mask=np.ones((2, 4)),
+        groups=np.zeros(2, int),
+        turns=turn,
+    )
+    objective = objectives.algorithm(
+        "reinforce", filter="first_turns", most_turns=2, aggregation="sum", **options
+    )
+    (_, metrics), slope = jax.value_and_grad(
+        lambda x: objectives.policy_loss(objective, x, batch), has_aux=True
+    )(-np.ones((2, 4)))
+    second = 2.0 if options else 1.0
+    np.testing.assert_allclose(slope, [[-1, -1, -second, 0], [1, second, second, second]])
+    assert float(metrics["filtered_fraction"]) == pytest.approx(1 / 8)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("red_drop", {}, "the advantage red_drop is of whole responses"),
+        ("gdpo", {}, "of whole responses"),
+        ("gvpo", {"gvpo_beta": 1.0}, "returns does not apply to a regression on whole responses"),
+        ("reinforce", {"discount": 1.5}, "discount must be >= 0 and <= 1"),
+        ("reinforce", {"returns": "turn"}, "returns must be one of none, turns"),
+    ],
+)
+def test_what_has_no_turns_is_refused(name, options, message):
+    with pytest.raises(ValueError, match=message):
+        objectives.algorithm(name, **{"returns": "turns"} | options)
+
+
+def test_missing_turns_are_named():
+    objective = objectives.algorithm("reinforce", returns="turns")
+    assert objective.requires == {"turns"}
+    one, groups = np.ones(2), np.zeros(2, int)
+    with pytest.raises(ValueError, match=r"needs turn_rewards \[responses, turns\].*not None"):
+        objectives.advantages(objective, one, groups)
+    with pytest.raises(ValueError, match=r"lengths must be \[responses, turns\] = \(2, 3\)"):
+        objectives.advantages(objective, one, groups, None, one, None, np.ones((2, 3)))
+    batch = objectives.padded_batch(advantages=one, mask=np.ones((2, 2)), groups=groups)
+    with pytest.raises(ValueError, match="needs turns, which this batch does not have"):
+        objectives.policy_loss(objective, np.zeros((2, 2)), batch)
+    with pytest.raises(ValueError, match=r"advantages must be \[responses\] = \(2,\)"):
+        objectives.padded_batch(advantages=np.ones((2, 3)), mask=np.ones((2, 2)), groups=groups)
