@@ -96,7 +96,7 @@ class StorePath:
     Raises:
         OSError: from every method that accesses the store, if it cannot; FileNotFoundError if the
             object to be read or removed does not exist.
-        UsageError: as `file_system`.
+        UsageError: as `opened`.
     """
 
     def __init__(self, url: str) -> None:
@@ -138,7 +138,12 @@ class StorePath:
         return StorePath(posixpath.dirname(self._url))
 
     @functools.cached_property
-    def _opened(self) -> tuple[Any, str]:
+    def opened(self) -> tuple[Any, str]:
+        """fsspec's file system of the URL, and the path in it.
+
+        Raises:
+            UsageError: fsspec does not know the URL's scheme, or lacks the package for it.
+        """
         from fsspec.core import url_to_fs
 
         try:
@@ -152,17 +157,9 @@ class StorePath:
         except ValueError as error:
             raise UsageError(f"{self}: {error}; use a path, s3:// or gs://.") from error
 
-    def file_system(self) -> tuple[Any, str]:
-        """Returns fsspec's file system of the URL, and the path in it.
-
-        Raises:
-            UsageError: fsspec does not know the URL's scheme, or lacks the package for it.
-        """
-        return self._opened
-
     def _call(self, method: str, *args: Any, **options: Any) -> Any:
         """Returns what a method of the file system returns for the path."""
-        files, path = self._opened
+        files, path = self.opened
         with as_os_error():
             return getattr(files, method)(path, *args, **options)
 
@@ -193,7 +190,7 @@ class StorePath:
             found = self._call("ls", detail=False)
         except FileNotFoundError:
             return
-        own = self._opened[1]
+        own = self.opened[1]
         names = {posixpath.basename(name.rstrip("/")) for name in found if name.rstrip("/") != own}
         for name in sorted(names):
             yield self / name
@@ -242,7 +239,7 @@ class StorePath:
 
     def upload(self, source: Path) -> None:
         """Makes or replaces the object from a local file, which may grow meanwhile."""
-        (files, path), size = self._opened, source.stat().st_size
+        (files, path), size = self.opened, source.stat().st_size
         with as_os_error():
             files.put_file(str(source), path)
         if (stored := self._call("info")["size"]) < size:

@@ -83,24 +83,24 @@ def _alone(output: str | Path) -> Iterator[None]:
     """Keeps other processes of this machine from writing to the output on a disk; an object store
     has no such lock.
     """
-    storage = local.open_storage(output)
-    with contextlib.ExitStack() as stack:
-        if isinstance(storage, local.LocalStorage) and not storage.root.is_file():
-            storage.root.mkdir(parents=True, exist_ok=True)
-            try:
-                stack.enter_context(staging.locked(storage.root))
-            except BlockingIOError as error:
-                raise UsageError(
-                    f"{output} is being written by another process: wait for it, or name another"
-                    " folder with --output"
-                ) from error
-            stack.callback(_remove_empty, storage.root)
+    root = local.open_storage(output).root
+    if not isinstance(root, Path) or root.is_file():
         yield
-
-
-def _remove_empty(folder: Path) -> None:
-    with contextlib.suppress(OSError):
-        folder.rmdir()
+        return
+    root.mkdir(parents=True, exist_ok=True)
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(staging.locked(root))
+        except BlockingIOError as error:
+            raise UsageError(
+                f"{output} is being written by another process: wait for it, or name another"
+                " folder with --output"
+            ) from error
+        try:
+            yield
+        finally:
+            with contextlib.suppress(OSError):  # it has groups
+                root.rmdir()
 
 
 def _about(
