@@ -172,7 +172,7 @@ def _filter(known: argparse.Namespace, _: list[str]) -> int:
 def _export(known: argparse.Namespace, _: list[str]) -> int:
     from grre_jax.rollouts.tools import commands
 
-    return commands.export(known.folder, known.path, known.format)
+    return commands.export(known.folder, known.path)
 
 
 def _import(known: argparse.Namespace, _: list[str]) -> int:
@@ -257,10 +257,7 @@ _ACTIONS = {
         _export,
         "write a folder as one JSONL or Parquet file, which imports again as it was",
         _FOLDER,
-        """
-        path PATH: the file to write, .jsonl or .parquet
-        --format jsonl|parquet []: of the file; by its suffix if not given
-        """,
+        "path PATH: the file to write, .jsonl or .parquet",
     ),
     "import": (
         _import,

@@ -84,9 +84,9 @@ def test_filter_split_and_merge(folder, tmp_path, run, capsys):
 
 
 def test_export_and_import(folder, tmp_path, run):
-    assert run("export", folder, tmp_path / "e.txt", "--format", "jsonl") == 0
+    assert run("export", folder, tmp_path / "e.jsonl") == 0
     assert (
-        run("import", "jsonl", tmp_path / "e.txt", tmp_path / "r", "--contains", "math/test") == 0
+        run("import", "jsonl", tmp_path / "e.jsonl", tmp_path / "r", "--contains", "math/test") == 0
     )
     assert list(rollouts.read(tmp_path / "r")) == list(rollouts.read(folder))
     assert rollouts.read(tmp_path / "r").contains == {"math/test"}
