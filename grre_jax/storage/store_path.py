@@ -6,6 +6,7 @@ refusal) raises OSError and never means "it does not exist", as fsspec's `isfile
 """
 
 import contextlib
+import dataclasses
 import fnmatch
 import functools
 import os
@@ -86,7 +87,7 @@ def upload_files(
         return dict(pool.map(send, names))
 
 
-@functools.total_ordering
+@dataclasses.dataclass(frozen=True, order=True)
 class StorePath:
     """A path in an object store, which is not accessed before it is needed.
 
@@ -99,33 +100,23 @@ class StorePath:
         UsageError: as `opened`.
     """
 
-    def __init__(self, url: str) -> None:
-        self._url = url.rstrip("/")
+    url: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "url", self.url.rstrip("/"))
 
     def __str__(self) -> str:
-        return self._url
+        return self.url
 
     __fspath__ = __str__
 
-    def __repr__(self) -> str:
-        return f"StorePath({self._url!r})"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, StorePath) and self._url == other._url
-
-    def __lt__(self, other: "StorePath") -> bool:
-        return self._url < other._url
-
-    def __hash__(self) -> int:
-        return hash(self._url)
-
     def __truediv__(self, name: str) -> "StorePath":
-        return StorePath(f"{self._url}/{name}")
+        return StorePath(f"{self.url}/{name}")
 
     @property
     def name(self) -> str:
         """The last part."""
-        return posixpath.basename(self._url)
+        return posixpath.basename(self.url)
 
     @property
     def stem(self) -> str:
@@ -135,7 +126,7 @@ class StorePath:
     @property
     def parent(self) -> "StorePath":
         """The path without its last part."""
-        return StorePath(posixpath.dirname(self._url))
+        return StorePath(posixpath.dirname(self.url))
 
     @functools.cached_property
     def opened(self) -> tuple[Any, str]:
@@ -148,7 +139,7 @@ class StorePath:
 
         try:
             # Without a cache of listings: other writers add to them.
-            return url_to_fs(self._url, use_listings_cache=False)
+            return url_to_fs(self.url, use_listings_cache=False)
         except ImportError as error:
             raise UsageError(
                 f"{self}: {error}; pip install 'grre-jax[s3]' for s3://, 'grre-jax[gs]' for gs://"
