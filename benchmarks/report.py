@@ -92,18 +92,8 @@ def parser(description: str) -> argparse.ArgumentParser:
             " products"
         ),
     )
-    result.add_argument(
-        "--repeats",
-        type=int,
-        default=7,
-        help="rounds; each times machine and workloads in turn (default 7)",
-    )
-    result.add_argument(
-        "--seconds",
-        type=float,
-        default=0.5,
-        help="shortest timing of each in a round (default 0.5)",
-    )
+    number(result, "--repeats", 7, "rounds; each times machine and workloads in turn")
+    number(result, "--seconds", 0.5, "shortest timing of each in a round")
     result.add_argument(
         "--matmul",
         type=int,
@@ -112,6 +102,17 @@ def parser(description: str) -> argparse.ArgumentParser:
     )
     result.add_argument("--output", type=Path, metavar="FILE", help="write the result as JSON here")
     return result
+
+
+def number(
+    to: argparse.ArgumentParser, flag: str, default: Any, meaning: str, metavar: str | None = None
+) -> None:
+    """Adds an option of a number, or of several if its default is a list; the help repeats it."""
+    several = default if isinstance(default, list) else [default]
+    options = {"nargs": "+"} if isinstance(default, list) else {}
+    text = f"{meaning} (default {' '.join(f'{one:g}' for one in several)})"
+    kind = type(several[0])
+    to.add_argument(flag, type=kind, default=default, metavar=metavar, help=text, **options)
 
 
 def write(path: Path | None, result: Record) -> None:

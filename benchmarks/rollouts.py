@@ -235,22 +235,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--groups", type=int, default=1024, help="groups a round (default 1024)")
-    parser.add_argument("--each", type=int, default=64, help="groups a data set (default 64)")
-    parser.add_argument(
-        "--completions", type=int, default=8, metavar="K", help="completions a group (default 8)"
-    )
-    parser.add_argument("--tokens", type=int, default=256, help="tokens a completion (default 256)")
-    parser.add_argument(
-        "--lookups", type=int, default=500, help="single groups a round (default 500)"
-    )
-    parser.add_argument(
-        "--data-sets",
-        type=int,
-        default=10_000,
-        help="data sets of the folder that is opened (default 10,000)",
-    )
-    parser.add_argument("--repeats", type=int, default=5, help="rounds (default 5)")
+    report.number(parser, "--groups", 1024, "groups a round")
+    report.number(parser, "--each", 64, "groups a data set")
+    report.number(parser, "--completions", 8, "completions a group", "K")
+    report.number(parser, "--tokens", 256, "tokens a completion")
+    report.number(parser, "--lookups", 500, "single groups a round")
+    report.number(parser, "--data-sets", 10_000, "data sets of the folder that is opened")
+    report.number(parser, "--repeats", 5, "rounds")
     parser.add_argument(
         "--folder",
         type=Path,

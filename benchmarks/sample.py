@@ -233,31 +233,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         default=["4M"],
         help="new models (default: 4M)",
     )
-    parser.add_argument(
-        "--rows", type=int, default=32, help="completions decoded side by side (default 32)"
-    )
-    parser.add_argument(
-        "--samples",
-        type=int,
-        nargs="+",
-        default=[1, 8],
-        metavar="K",
-        help="completions a prompt (default: 1 8)",
-    )
-    parser.add_argument(
-        "--prompt",
-        type=int,
-        default=64,
-        metavar="TOKENS",
-        help="length of the prompts (default 64)",
-    )
-    parser.add_argument(
-        "--new",
-        type=int,
-        default=64,
-        metavar="TOKENS",
-        help="length of the completions, at least 2 (default 64)",
-    )
+    report.number(parser, "--rows", 32, "completions decoded side by side")
+    report.number(parser, "--samples", [1, 8], "completions a prompt", "K")
+    report.number(parser, "--prompt", 64, "length of the prompts", "TOKENS")
+    report.number(parser, "--new", 64, "length of the completions, at least 2", "TOKENS")
     parser.add_argument(
         "--weights",
         nargs="+",

@@ -238,31 +238,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         metavar="FILE",
         help=f"the lengths (default {FILE.name})",
     )
-    parser.add_argument(
-        "--slots", type=int, default=32, help="completions side by side (default 32)"
-    )
-    parser.add_argument(
-        "--samples",
-        type=int,
-        nargs="+",
-        default=[1, 8],
-        metavar="K",
-        help="completions a prompt (default: 1 8)",
-    )
-    parser.add_argument(
-        "--prompt",
-        type=int,
-        default=64,
-        metavar="TOKENS",
-        help="length of the prompts (default 64)",
-    )
-    parser.add_argument("--repeats", type=int, default=5, help="rounds (default 5)")
-    parser.add_argument(
-        "--seconds",
-        type=float,
-        default=0.5,
-        help="shortest timing of each in a round (default 0.5)",
-    )
+    report.number(parser, "--slots", 32, "completions side by side")
+    report.number(parser, "--samples", [1, 8], "completions a prompt", "K")
+    report.number(parser, "--prompt", 64, "length of the prompts", "TOKENS")
+    report.number(parser, "--repeats", 5, "rounds")
+    report.number(parser, "--seconds", 0.5, "shortest timing of each in a round")
     parser.add_argument("--output", type=Path, metavar="FILE", help="write the result as JSON here")
     options = parser.parse_args(arguments)
     if options.draw:

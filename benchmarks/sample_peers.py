@@ -176,49 +176,19 @@ def options_of(arguments: Sequence[str] | None) -> argparse.Namespace:
         help=f"some of {','.join(ENVIRONMENTS)}",
     )
     parser.add_argument("--size", choices=list(MODELS), default="4M", help="the model (default 4M)")
-    parser.add_argument(
-        "--rows", type=int, default=32, help="completions decoded side by side (default 32)"
-    )
-    parser.add_argument(
-        "--samples",
-        type=int,
-        nargs="+",
-        default=[1, 16],
-        metavar="K",
-        help="completions a prompt (default: 1 16)",
-    )
-    parser.add_argument(
-        "--prompt",
-        type=int,
-        default=64,
-        metavar="TOKENS",
-        help="length of the prompts (default 64)",
-    )
-    parser.add_argument(
-        "--new",
-        type=int,
-        default=64,
-        metavar="TOKENS",
-        help="length of the completions (default 64)",
-    )
-    parser.add_argument(
-        "--limits",
-        type=int,
-        nargs="+",
-        default=[128, 2048],
-        metavar="TOKENS",
-        help="room for prompt and completion (default: 128 2048)",
-    )
+    report.number(parser, "--rows", 32, "completions decoded side by side")
+    report.number(parser, "--samples", [1, 16], "completions a prompt", "K")
+    report.number(parser, "--prompt", 64, "length of the prompts", "TOKENS")
+    report.number(parser, "--new", 64, "length of the completions", "TOKENS")
+    report.number(parser, "--limits", [128, 2048], "room for prompt and completion", "TOKENS")
     parser.add_argument(
         "--keep-memory",
         choices=("ours", "all", "none"),
         default="ours",
         help="whose malloc keeps freed memory (default ours)",
     )
-    parser.add_argument("--repeats", type=int, default=5, help="rounds (default 5)")
-    parser.add_argument(
-        "--seconds", type=float, default=1.0, help="shortest timing of each in a round (default 1)"
-    )
+    report.number(parser, "--repeats", 5, "rounds")
+    report.number(parser, "--seconds", 1.0, "shortest timing of each in a round")
     parser.add_argument("--output", type=Path, metavar="FILE", help="write the result as JSON here")
     options = parser.parse_args(arguments)
     asked = [name for name in options.only.split(",") if name]

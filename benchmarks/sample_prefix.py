@@ -107,25 +107,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--size", choices=list(sizes.SHAPES), default="4M", help="the model (default 4M)"
     )
-    parser.add_argument("--prompts", type=int, default=2, help="different prompts (default 2)")
-    parser.add_argument(
-        "--samples", type=int, default=16, metavar="K", help="completions a prompt (default 16)"
-    )
-    parser.add_argument(
-        "--prompt",
-        type=int,
-        default=1024,
-        metavar="TOKENS",
-        help="length of the prompts (default 1024)",
-    )
-    parser.add_argument(
-        "--new",
-        type=int,
-        default=64,
-        metavar="TOKENS",
-        help="length of the completions, at least 2 (default 64)",
-    )
-    parser.add_argument("--repeats", type=int, default=5, help="rounds (default 5)")
+    report.number(parser, "--prompts", 2, "different prompts")
+    report.number(parser, "--samples", 16, "completions a prompt", "K")
+    report.number(parser, "--prompt", 1024, "length of the prompts", "TOKENS")
+    report.number(parser, "--new", 64, "length of the completions, at least 2", "TOKENS")
+    report.number(parser, "--repeats", 5, "rounds")
     parser.add_argument("--output", type=Path, metavar="FILE", help="write the result as JSON here")
     options = parser.parse_args(arguments)
     if min(options.prompts, options.samples, options.prompt, options.repeats, options.new - 1) < 1:

@@ -2,43 +2,27 @@
 `from grre_jax import config as c`.
 """
 
-from grre_jax.models.source import ModelSource
-from grre_jax.parallel.mesh import MeshConfig, SamplerMeshConfig
-from grre_jax.reporting.config import LoggingConfig
-from grre_jax.sampling.config import SamplingConfig
-from grre_jax.tasks.config import TaskConfig
-from grre_jax.training.checkpoints.config import CheckpointConfig
-from grre_jax.training.config.run import RESUMABLE_FIELDS, Config, differences, from_dict, load_file
-from grre_jax.training.config.sections import ObjectiveConfig, TrainingConfig, WarmStartConfig
-from grre_jax.training.data.config import DataConfig, MixEntry, parse_mix, parse_range, total_share
-from grre_jax.training.data.regime import Regime
-from grre_jax.training.data.schedule import Schedule
-from grre_jax.training.evaluation.config import EvaluationConfig
-from grre_jax.training.optimizer import OptimizerConfig
-
-__all__ = [
-    "CheckpointConfig",
-    "Config",
-    "DataConfig",
-    "differences",
-    "EvaluationConfig",
-    "from_dict",
-    "load_file",
-    "LoggingConfig",
-    "MeshConfig",
-    "MixEntry",
-    "ModelSource",
-    "ObjectiveConfig",
-    "OptimizerConfig",
-    "parse_mix",
-    "parse_range",
-    "Regime",
-    "RESUMABLE_FIELDS",
-    "SamplerMeshConfig",
-    "SamplingConfig",
-    "Schedule",
-    "TaskConfig",
-    "total_share",
-    "TrainingConfig",
-    "WarmStartConfig",
-]
+from grre_jax.models.source import ModelSource as ModelSource
+from grre_jax.parallel.mesh import MeshConfig as MeshConfig
+from grre_jax.parallel.mesh import SamplerMeshConfig as SamplerMeshConfig
+from grre_jax.reporting.config import LoggingConfig as LoggingConfig
+from grre_jax.sampling.config import SamplingConfig as SamplingConfig
+from grre_jax.tasks.config import TaskConfig as TaskConfig
+from grre_jax.training.checkpoints.config import CheckpointConfig as CheckpointConfig
+from grre_jax.training.config.run import RESUMABLE_FIELDS as RESUMABLE_FIELDS
+from grre_jax.training.config.run import Config as Config
+from grre_jax.training.config.run import differences as differences
+from grre_jax.training.config.run import from_dict as from_dict
+from grre_jax.training.config.run import load_file as load_file
+from grre_jax.training.config.sections import ObjectiveConfig as ObjectiveConfig
+from grre_jax.training.config.sections import TrainingConfig as TrainingConfig
+from grre_jax.training.config.sections import WarmStartConfig as WarmStartConfig
+from grre_jax.training.data.config import DataConfig as DataConfig
+from grre_jax.training.data.config import MixEntry as MixEntry
+from grre_jax.training.data.config import parse_mix as parse_mix
+from grre_jax.training.data.config import parse_range as parse_range
+from grre_jax.training.data.config import total_share as total_share
+from grre_jax.training.data.regime import Regime as Regime
+from grre_jax.training.data.schedule import Schedule as Schedule
+from grre_jax.training.evaluation.config import EvaluationConfig as EvaluationConfig
+from grre_jax.training.optimizer import OptimizerConfig as OptimizerConfig

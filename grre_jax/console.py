@@ -71,13 +71,8 @@ def progress_bar(total: int, label: str, enabled: bool = True) -> Iterator[Calla
 
     console = make_console(stderr=True)
     columns = (progress.TextColumn(label), progress.BarColumn(), progress.MofNCompleteColumn())
-    shown = enabled and console.is_terminal
-    with progress.Progress(
-        *columns,
-        progress.TimeRemainingColumn(),
-        console=console,
-        transient=True,
-        disable=not shown,
-    ) as bar:
+    columns += (progress.TimeRemainingColumn(),)
+    hidden = not (enabled and console.is_terminal)
+    with progress.Progress(*columns, console=console, transient=True, disable=hidden) as bar:
         task = bar.add_task("", total=total)
         yield lambda steps=1: bar.advance(task, steps)

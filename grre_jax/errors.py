@@ -30,6 +30,7 @@ class DataError(Exception):
 
 # Cause and fix by the error number of the operating system.
 _ROOM = "make room there and start it again"
+_ACCESS = "give this user access to it, or name another place"
 _CAUSES = {
     errno.ENOSPC: ("no space is left on the device", _ROOM),
     errno.EDQUOT: ("the disk quota is used up", _ROOM),
@@ -37,11 +38,8 @@ _CAUSES = {
         "the file would be larger than the system allows",
         "raise the limit on file sizes (ulimit -f)",
     ),
-    errno.EACCES: ("permission denied", "give this user access to it, or name another place"),
-    errno.EPERM: (
-        "the operation is not permitted",
-        "give this user access to it, or name another place",
-    ),
+    errno.EACCES: ("permission denied", _ACCESS),
+    errno.EPERM: ("the operation is not permitted", _ACCESS),
     errno.EROFS: ("the file system is read-only", "name a place that can be written to"),
     errno.EIO: (
         "the device failed (input/output error)",
@@ -87,14 +85,8 @@ def system_failure(error: BaseException) -> str | None:
         number = errno.ENOSPC
     if number is None:
         return text.splitlines()[0] if isinstance(error, OSError) and text else None
-    quoted = re.search(r"""["'](/[^"']+)["']""", text)
-    file = (
-        os.fsdecode(found.filename)
-        if getattr(found, "filename", None)
-        else quoted[1]
-        if quoted
-        else ""
-    )
+    quoted, named = re.search(r"""["'](/[^"']+)["']""", text), getattr(found, "filename", None)
+    file = os.fsdecode(named) if named else quoted[1] if quoted else ""
     cause, fix = _CAUSES.get(number, (os.strerror(number), "check it and start again"))
     return f"{file or 'a file that the system does not name'}: {cause}; {fix}"
 

@@ -179,7 +179,7 @@ def make_config():
 def tiny_run(make_config, tmp_path_factory):
     """The folder of a finished run; only to be looked at."""
     from grre_jax import reporting
-    from grre_jax.reporting.report import report
+    from grre_jax.reporting.run_report import report
     from grre_jax.training import loop
 
     root = tmp_path_factory.getbasetemp()

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import grre_jax
 from grre_jax.allocation import keep_freed_memory
-from grre_jax.cli import evaluate, roles, sample, studies
+from grre_jax.cli import evaluate, rescoring, roles, rollouts, sample, studies
 from grre_jax.cli.algorithms import algorithms_command
 from grre_jax.cli.parsing import CONFIG, PROCESSES, add_command, configured, run_joined
 from grre_jax.errors import DataError, UsageError, naming, system_failure
@@ -24,7 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; returns the exit status."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in arguments
-    parser = make_parser(rollouts="rollouts" in arguments)
+    parser = make_parser()
     known, rest = parser.parse_known_args([word for word in arguments if word != "--debug"])
     if rest and not getattr(known, "takes_fields", False):
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
@@ -62,12 +62,8 @@ def _failed(error: Exception) -> int:
     return DataError.exit_status
 
 
-def make_parser(rollouts: bool = True) -> argparse.ArgumentParser:
-    """Returns the parser of every command.
-
-    Args:
-        rollouts: with the actions of `grre rollouts`, whose package loads numpy.
-    """
+def make_parser() -> argparse.ArgumentParser:
+    """Returns the parser of every command."""
     parser = argparse.ArgumentParser(
         prog="grre",
         description=(
@@ -85,15 +81,7 @@ def make_parser(rollouts: bool = True) -> argparse.ArgumentParser:
     _add_models_and_reports(commands)
     study = commands.add_parser("study", help="small studies of the objectives")
     studies.add_parsers(study.add_subparsers(dest="study", required=True, metavar="STUDY"))
-    if rollouts:  # left out of other commands: help should come at once
-        from grre_jax.cli import rescoring
-        from grre_jax.cli import rollouts as rollout_arguments
-
-        rescoring.add_parsers(rollout_arguments.add_parser(commands))
-    else:
-        commands.add_parser(
-            "rollouts", help="look at, check, copy, import and export rollout folders"
-        )
+    rescoring.add_parsers(rollouts.add_parser(commands))
     return parser
 
 

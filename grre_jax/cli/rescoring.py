@@ -15,8 +15,6 @@ from grre_jax.console import make_console, make_table, progress_bar
 from grre_jax.errors import UsageError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from grre_jax.rollouts.tools.reverify import Changes
 
 MOST_ROWS = 20  # of the table of changes
@@ -138,19 +136,16 @@ def _reverify(known: argparse.Namespace, rest: list[str]) -> int:
         progress_bar(total, "groups") as done,
     ):
         changes = reverify(known.folder, known.output, judge, described, listed=listed, done=done)
-    print_changes(changes, make_console())
+    _print_changes(changes)
     print(f"wrote {known.output}")
     return 0
 
 
-def print_changes(changes: Changes, console: Console) -> None:
-    """Prints the changed rewards with their numbers and examples, and the failures of the verifier.
-
-    Args:
-        changes: as `reverify` returned them.
-        console: where to print.
+def _print_changes(changes: Changes) -> None:
+    """Prints the changed rewards with their numbers and examples, and the failures of the
+    verifier.
     """
-    count = changes.counts.total()
+    console, count = make_console(), changes.counts.total()
     if count:
         rows = []
         for kind, number in changes.counts.most_common(MOST_ROWS):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from grre_jax.cli.parsing import add_command, add_options
 from grre_jax.errors import UsageError
@@ -47,8 +48,7 @@ def _add_selection(parser: argparse.ArgumentParser) -> None:
         "Groups are taken whole. A range is LOW:HIGH, both included; either may be left out.",
     )
     for flag, (_, _, meaning) in RANGES.items():
-        words = f"only groups with {meaning} in this range; below 0 write --{flag}=-1:0.5"
-        add_options(chosen, f"--{flag} RANGE: {words}")
+        add_options(chosen, f"--{flag} RANGE: only groups with {meaning} in this range")
     add_options(
         chosen,
         """
@@ -56,16 +56,8 @@ def _add_selection(parser: argparse.ArgumentParser) -> None:
         --where EXPR: only groups of which this holds: "reward_mean > 0.2 and length_max < 512"
         """,
     )
-    plain = parser.error
-
-    def error(message: str) -> NoReturn:
-        for flag in RANGES:
-            # argparse takes -1:0.5 for a flag.
-            if f"--{flag}:" in message and "expected one argument" in message:
-                message += f"; a range that begins below 0 is written --{flag}=-1:0.5"
-        plain(message)
-
-    parser.error = error  # type: ignore[method-assign]
+    # Else argparse takes a range that begins below 0, as in --reward -1:0.5, for a flag.
+    parser._negative_number_matcher = re.compile(r"-[\d.]")
 
 
 def selection(known: argparse.Namespace) -> tuple[Callable[[Group], bool] | None, str]:
@@ -172,7 +164,7 @@ def _filter(known: argparse.Namespace, _: list[str]) -> int:
 def _export(known: argparse.Namespace, _: list[str]) -> int:
     from grre_jax.rollouts.tools import commands
 
-    return commands.export(known.folder, known.path, known.format)
+    return commands.export(known.folder, known.path)
 
 
 def _import(known: argparse.Namespace, _: list[str]) -> int:
@@ -257,10 +249,7 @@ _ACTIONS = {
         _export,
         "write a folder as one JSONL or Parquet file, which imports again as it was",
         _FOLDER,
-        """
-        path PATH: the file to write, .jsonl or .parquet
-        --format jsonl|parquet []: of the file; by its suffix if not given
-        """,
+        "path PATH: the file to write, .jsonl or .parquet",
     ),
     "import": (
         _import,

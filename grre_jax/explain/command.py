@@ -20,16 +20,13 @@ _COLUMNS = ("steps", "sampled by version", "fresh batches", "fresh places", "upd
 _COLUMNS += ("replayed a step",)
 
 
-def run(
-    config: Config, *, steps: int | None = None, as_json: bool = False, console: Any = None
-) -> None:
+def run(config: Config, *, steps: int | None = None, as_json: bool = False) -> None:
     """Explains a configuration.
 
     Args:
         config: the run.
         steps: how many of the run's steps; all if None.
         as_json: print one JSON object.
-        console: a rich console; standard output if None.
 
     Raises:
         UsageError: a configuration or a number of steps that cannot be used.
@@ -40,7 +37,7 @@ def run(
     if as_json:
         print(json.dumps(report, indent=2))
         return
-    console = console or make_console()
+    console = make_console()
     for part in _parts(report):
         console.print(part, markup=False, highlight=False)
     for sentence in report["warnings"]:

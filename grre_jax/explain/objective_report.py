@@ -152,13 +152,13 @@ def _clipping(config: Config, objective: Objective, first_stale: int | None) -> 
             "cannot act: all data is on-policy, the ratio is 1 up to rounding, and every bound lets"
             " it through"
         )
-    else:
+    elif first_stale:
         when = (
             f"can act from step {first_stale} on; before, the data is on-policy and the ratio is 1"
             " up to rounding"
-            if first_stale
-            else "can act from the first step on"
         )
+    else:
+        when = "can act from the first step on"
     return f"{what}. It {when}."
 
 

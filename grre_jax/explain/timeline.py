@@ -14,6 +14,7 @@ from jaxtyping import Int
 from grre_jax.training.data.schedule import Schedule
 
 HEAD, TAIL = 8, 2  # rows shown at the beginning and the end of a long run without a simple pattern
+MOST_BINS = 12
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,18 +57,14 @@ def stretches(schedule: Schedule, steps: int) -> list[Stretch]:
     found, first = [], 0
     while first < steps:
         last, moving = max(int(held[first]), int(moved[first])), bool(moved[first] > held[first])
-        looked_at = (
-            range(first, last + 1) if schedule.max_staleness >= 0 else {first, last}
-        )  # an age limit may leave any step with fewer
-        replayed = [len(schedule(step).replayed) for step in looked_at]
-        ages = [step - versions[step] for step in (first, last)]
+        # An age limit may leave any step with fewer.
+        looked_at = range(first, last + 1) if schedule.max_staleness >= 0 else {first, last}
+        replayed = _span([len(schedule(step).replayed) for step in looked_at])
+        ages = _span([step - versions[step] for step in (first, last)])
         batches = schedule.regime.batch(first), schedule.regime.batch(last)
         places = schedule.positions(batches[0])[0], schedule.positions(batches[1])[-1]
-        found.append(
-            Stretch(
-                first, last, versions[first], moving, batches, places, _span(ages), _span(replayed)
-            )
-        )
+        spans = batches, places, ages, replayed
+        found.append(Stretch(first, last, versions[first], moving, *spans))
         first = last + 1
     return found
 
@@ -104,15 +101,15 @@ def ages(schedule: Schedule, steps: int) -> dict[str, collections.Counter[int]]:
 
 
 def bins(
-    counts: dict[str, collections.Counter[int]], most: int = 12
+    counts: dict[str, collections.Counter[int]],
 ) -> Iterator[tuple[int, int, dict[str, int]]]:
-    """Splits all ages into at most `most` intervals of equal width: (least age, largest age,
+    """Splits all ages into at most MOST_BINS intervals of equal width: (least age, largest age,
     groups of each kind) of those that are not empty.
     """
     every = sorted(set().union(*counts.values()))
     if not every:
         return
-    width = -(-(every[-1] + 1) // most)
+    width = -(-(every[-1] + 1) // MOST_BINS)
     for low in range(0, every[-1] + 1, width):
         held = {
             kind: sum(n for age, n in of.items() if low <= age < low + width)

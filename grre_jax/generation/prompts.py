@@ -102,20 +102,11 @@ def find(options: Options) -> Policy:
         tokenizer = build.build_tokenizer(
             run, tasks.build(run.task.name, seed=run.seed, **run.task.options)
         )
+    limits = ModelConfig.max_positions, tokenizer.vocab_size, tokenizer.eos_ids[0]
     if source.path:
         shape = models.load_config(source.path)
-        return Policy(
-            path, run, source, tokenizer, shape.max_positions, shape.vocab_size, shape.start_id
-        )
-    return Policy(
-        path,
-        run,
-        source,
-        tokenizer,
-        ModelConfig.max_positions,
-        tokenizer.vocab_size,
-        tokenizer.eos_ids[0],
-    )
+        limits = shape.max_positions, shape.vocab_size, shape.start_id
+    return Policy(path, run, source, tokenizer, *limits)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -298,14 +298,17 @@ def table_rows(summaries: Sequence[RunSummary], unicode: bool) -> list[tuple[str
     def course(summary: RunSummary) -> str:
         return sparkline([value for _, value in summary.accuracy_curve], bounds=bounds)
 
+    def share(field: str, **how: bool) -> Cell:
+        return _number(field, lambda one: _evaluated(one, "{:.1%}".format, dash, **how))
+
     rows: dict[str, Cell] = {
         "steps": lambda summary: f"{summary.steps:,}",
         "accuracy, course": course if unicode else lambda _: "",
-        "accuracy, first": lambda summary: _share(summary.accuracy_first, dash),
-        "accuracy, last": lambda summary: _share(summary.accuracy_last, dash, bold=True),
-        "accuracy, best": lambda summary: _share(summary.accuracy_best, dash, at_step=True),
-        "greedy accuracy, first": lambda summary: _share(summary.greedy_accuracy_first, dash),
-        "greedy accuracy, last": lambda summary: _share(summary.greedy_accuracy_last, dash),
+        "accuracy, first": share("accuracy_first"),
+        "accuracy, last": share("accuracy_last", bold=True),
+        "accuracy, best": share("accuracy_best", at_step=True),
+        "greedy accuracy, first": share("greedy_accuracy_first"),
+        "greedy accuracy, last": share("greedy_accuracy_last"),
         "accuracy, mean of the first quarter": _number("accuracy_first_quarter", "{:.1%}".format),
         "accuracy, largest drawdown": _number(
             "largest_drawdown", lambda value: f"{100 * value:.1f} points"
@@ -340,17 +343,6 @@ def _number(field: str, form: Callable[[float], str]) -> Cell:
     return lambda summary: "" if (value := getattr(summary, field)) is None else form(value)
 
 
-def _share(
-    evaluation: Evaluation | None, dash: str, bold: bool = False, at_step: bool = False
-) -> str:
-    """An accuracy in percent with its interval."""
-    if evaluation is None:
-        return ""
-    value, *bounds = (f"{100 * x:.1f}" for x in (evaluation.value, evaluation.low, evaluation.high))
-    value = f"[bold]{value}%[/]" if bold else f"{value}%"
-    return _evaluated(evaluation, value, dash.join(bounds), at_step)
-
-
 def _reward_cell(summary: RunSummary, which: str) -> str:
     """A mean reward with its interval; empty if it equals the accuracy (rewards 0 and 1)."""
     evaluation = getattr(summary, f"evaluation_reward_{which}")
@@ -360,14 +352,18 @@ def _reward_cell(summary: RunSummary, which: str) -> str:
     )
     if evaluation is None or rewards == accuracies:
         return ""
-    bounds = f"{evaluation.low:.3f} to {evaluation.high:.3f}"
-    return _evaluated(evaluation, f"{evaluation.value:.3f}", bounds, which == "best")
+    return _evaluated(evaluation, "{:.3f}".format, " to ", at_step=which == "best")
 
 
-def _evaluated(evaluation: Evaluation, text: str, bounds: str, at_step: bool) -> str:
-    if math.isfinite(evaluation.low) and math.isfinite(evaluation.high):
-        text += f" [dim]({bounds})[/]"
-    return text + (f" [dim]at {evaluation.step:,}[/]" if at_step else "")
+def _evaluated(
+    found: Evaluation, form: Callable[[float], str], gap: str, bold=False, at_step=False
+) -> str:
+    """A value with its interval, whose bounds have no percent sign."""
+    value, *bounds = map(form, (found.value, found.low, found.high))
+    text = f"[bold]{value}[/]" if bold else value
+    if math.isfinite(found.low) and math.isfinite(found.high):
+        text += f" [dim]({gap.join(bound.removesuffix('%') for bound in bounds)})[/]"
+    return text + (f" [dim]at {found.step:,}[/]" if at_step else "")
 
 
 def _ages(histogram: Sequence[tuple[int, int]], dash: str) -> str:

@@ -66,12 +66,8 @@ def arranged(
             " sampled it, so it has no age: leave data.max_staleness at -1, and take another"
             " data.order or data.prefer than newest"
         )
-    newest = versions.max(initial=newest)
-    kept = [
-        i
-        for i in range(len(numbers))
-        if max_staleness < 0 or without[i] or newest - versions[i] <= max_staleness
-    ]
+    young = versions.max(initial=newest) - versions <= max_staleness
+    kept = np.flatnonzero(young | without | (max_staleness < 0)).tolist()
     if order == "newest":
         kept.sort(key=lambda i: (-versions[i], -i))
     if not prefer or not kept:

@@ -98,9 +98,8 @@ class GroupIndex:
             Path(f"{self._path}{suffix}").unlink(missing_ok=True)
 
     def _updated(self) -> sqlite3.Connection:
-        if self._database is None and not self._opened():
-            self._forget()
-            self._opened()
+        if self._database is None:
+            self._open()
         while self._known() < len(self._reader.datasets):
             self._add()
         query = "select number from damaged where number < ?"
@@ -111,30 +110,28 @@ class GroupIndex:
                     self._add_group(number)
         return self._database
 
-    def _opened(self) -> bool:
-        """Opens the file; True if it is an intact index of the listed data sets, or is empty, and
-        gets its tables.
+    def _open(self) -> None:
+        """Opens the file; an empty one gets its tables.
+
+        Raises:
+            sqlite3.DatabaseError: it is no intact index of the listed data sets.
         """
         path = str(self._path or "")
         self._database = sqlite3.connect(path, check_same_thread=False, timeout=60)
-        try:
-            with self._database as database:
-                database.execute("begin immediate")
-                layout = database.execute("pragma user_version").fetchone()[0]
-                if layout == 0:
-                    for statement in filter(str.strip, _TABLES.split(";")):
-                        database.execute(statement)
-                    database.execute(f"pragma user_version = {LAYOUT}")
-                    return True
-                listed = dict(enumerate(map(_digest, self._reader.datasets)))
-                known = database.execute("select place, sha256 from datasets")
-                return layout == LAYOUT and all(
-                    listed.get(place, sha256) == sha256 for place, sha256 in known
-                )
-        except sqlite3.DatabaseError as error:
-            if isinstance(error, sqlite3.OperationalError):
-                raise
-            return False
+        with self._database as database:
+            database.execute("begin immediate")
+            layout = database.execute("pragma user_version").fetchone()[0]
+            if layout == 0:
+                for statement in filter(str.strip, _TABLES.split(";")):
+                    database.execute(statement)
+                database.execute(f"pragma user_version = {LAYOUT}")
+                return
+            if layout != LAYOUT:
+                raise sqlite3.DatabaseError(f"its layout is {layout}")
+            listed = dict(enumerate(map(_digest, self._reader.datasets)))
+            known = database.execute("select place, sha256 from datasets")
+            if any(listed.get(place, sha256) != sha256 for place, sha256 in known):
+                raise sqlite3.DatabaseError("it is of other data sets")
 
     def _known(self) -> int:
         return self._database.execute("select count(*) from datasets").fetchone()[0]

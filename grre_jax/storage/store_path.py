@@ -6,6 +6,7 @@ refusal) raises OSError and never means "it does not exist", as fsspec's `isfile
 """
 
 import contextlib
+import dataclasses
 import fnmatch
 import functools
 import os
@@ -86,7 +87,7 @@ def upload_files(
         return dict(pool.map(send, names))
 
 
-@functools.total_ordering
+@dataclasses.dataclass(frozen=True, order=True)
 class StorePath:
     """A path in an object store, which is not accessed before it is needed.
 
@@ -96,36 +97,26 @@ class StorePath:
     Raises:
         OSError: from every method that accesses the store, if it cannot; FileNotFoundError if the
             object to be read or removed does not exist.
-        UsageError: as `file_system`.
+        UsageError: as `opened`.
     """
 
-    def __init__(self, url: str) -> None:
-        self._url = url.rstrip("/")
+    url: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "url", self.url.rstrip("/"))
 
     def __str__(self) -> str:
-        return self._url
+        return self.url
 
     __fspath__ = __str__
 
-    def __repr__(self) -> str:
-        return f"StorePath({self._url!r})"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, StorePath) and self._url == other._url
-
-    def __lt__(self, other: "StorePath") -> bool:
-        return self._url < other._url
-
-    def __hash__(self) -> int:
-        return hash(self._url)
-
     def __truediv__(self, name: str) -> "StorePath":
-        return StorePath(f"{self._url}/{name}")
+        return StorePath(f"{self.url}/{name}")
 
     @property
     def name(self) -> str:
         """The last part."""
-        return posixpath.basename(self._url)
+        return posixpath.basename(self.url)
 
     @property
     def stem(self) -> str:
@@ -135,15 +126,20 @@ class StorePath:
     @property
     def parent(self) -> "StorePath":
         """The path without its last part."""
-        return StorePath(posixpath.dirname(self._url))
+        return StorePath(posixpath.dirname(self.url))
 
     @functools.cached_property
-    def _opened(self) -> tuple[Any, str]:
+    def opened(self) -> tuple[Any, str]:
+        """fsspec's file system of the URL, and the path in it.
+
+        Raises:
+            UsageError: fsspec does not know the URL's scheme, or lacks the package for it.
+        """
         from fsspec.core import url_to_fs
 
         try:
             # Without a cache of listings: other writers add to them.
-            return url_to_fs(self._url, use_listings_cache=False)
+            return url_to_fs(self.url, use_listings_cache=False)
         except ImportError as error:
             raise UsageError(
                 f"{self}: {error}; pip install 'grre-jax[s3]' for s3://, 'grre-jax[gs]' for gs://"
@@ -152,17 +148,9 @@ class StorePath:
         except ValueError as error:
             raise UsageError(f"{self}: {error}; use a path, s3:// or gs://.") from error
 
-    def file_system(self) -> tuple[Any, str]:
-        """Returns fsspec's file system of the URL, and the path in it.
-
-        Raises:
-            UsageError: fsspec does not know the URL's scheme, or lacks the package for it.
-        """
-        return self._opened
-
     def _call(self, method: str, *args: Any, **options: Any) -> Any:
         """Returns what a method of the file system returns for the path."""
-        files, path = self._opened
+        files, path = self.opened
         with as_os_error():
             return getattr(files, method)(path, *args, **options)
 
@@ -193,7 +181,7 @@ class StorePath:
             found = self._call("ls", detail=False)
         except FileNotFoundError:
             return
-        own = self._opened[1]
+        own = self.opened[1]
         names = {posixpath.basename(name.rstrip("/")) for name in found if name.rstrip("/") != own}
         for name in sorted(names):
             yield self / name
@@ -242,7 +230,7 @@ class StorePath:
 
     def upload(self, source: Path) -> None:
         """Makes or replaces the object from a local file, which may grow meanwhile."""
-        (files, path), size = self._opened, source.stat().st_size
+        (files, path), size = self.opened, source.stat().st_size
         with as_os_error():
             files.put_file(str(source), path)
         if (stored := self._call("info")["size"]) < size:

@@ -21,7 +21,7 @@ from grre_jax.errors import UsageError
 from grre_jax.reporting.completions import shown_groups
 from grre_jax.reporting.metric_names import described
 from grre_jax.reporting.page import LONGEST_TEXT, PANEL_INCHES
-from grre_jax.reporting.report import report
+from grre_jax.reporting.run_report import report
 from grre_jax.rollouts import Group
 
 from .conftest import write_run
@@ -88,7 +88,7 @@ def group(number, rewards, **fields):
 @pytest.fixture(autouse=True)
 def no_png_files(monkeypatch):
     """The page draws its own; those beside it are tested elsewhere."""
-    module = sys.modules["grre_jax.reporting.report"]
+    module = sys.modules["grre_jax.reporting.run_report"]
     monkeypatch.setattr(module, "draw_curves", lambda _, folder, subtitle: [folder / "o.png"])
 
 

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from grre_jax.errors import DataError, UsageError
 from grre_jax.reporting.metrics import MetricsLog
-from grre_jax.reporting.report import default_output, report, run_names
+from grre_jax.reporting.run_report import default_output, report, run_names
 
 
 @pytest.fixture

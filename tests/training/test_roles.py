@@ -19,7 +19,7 @@ from rich.console import Console
 from grre_jax import reporting, rollouts
 from grre_jax.config import CheckpointConfig, DataConfig, EvaluationConfig
 from grre_jax.errors import DataError, UsageError
-from grre_jax.reporting.report import report
+from grre_jax.reporting.run_report import report
 from grre_jax.storage.store_path import StorePath
 from grre_jax.training import loop, state
 from grre_jax.training.actors.explorer import Explorer

@@ -41,7 +41,7 @@ class ObjectStorage:
     def __init__(self, url: str, copies: Path | None = None) -> None:
         self.root: str = url.rstrip("/")
         self._folder = StorePath(self.root)
-        self._files, self._path = self._folder.file_system()
+        self._files, self._path = self._folder.opened
         name = hashlib.sha256(self.root.encode()).hexdigest()[:16]
         self._cache = cache.Cache(copies, limit_bytes=0) if copies else cache.standard(name)
 
@@ -157,7 +157,7 @@ class ObjectTail(manifest.Tail):
         Raises:
             DataError: the store cannot be read.
         """
-        files, path = self._folder.file_system()
+        files, path = self._folder.opened
         try:
             numbers = [number for number in self.numbers() if number > self._last]
             for start in range(0, len(numbers), AT_ONCE):

@@ -171,12 +171,12 @@ def read_mapping(path: str | os.PathLike[str]) -> dict[str, str | None]:
     return mapping
 
 
-def export(folder: str | os.PathLike[str], path: str | os.PathLike[str], kind: str = "") -> int:
+def export(folder: str | os.PathLike[str], path: str | os.PathLike[str]) -> int:
     """Writes a rollout folder to a file, and prints its size.
 
     See `exporters.export` for arguments and errors.
     """
-    groups = exporters.export(folder, path, kind)
+    groups = exporters.export(folder, path)
     size = _size(Path(path).expanduser().stat().st_size)
     print_plain(make_console(), f"Wrote {groups:,} groups to {path} ({size}).")
     return 0

@@ -74,7 +74,7 @@ def merge(
             written then.
     """
     step = {"operation": "merge", "folders": [Path(folder).name for folder in folders]}
-    return copy(folders, into, step, skip_damaged=skip_damaged, keep_duplicates=keep_duplicates)
+    return _copy(folders, into, step, skip_damaged=skip_damaged, keep_duplicates=keep_duplicates)
 
 
 def filter(
@@ -94,9 +94,8 @@ def filter(
     Raises:
         UsageError, DataError: as for `merge`; also when no group is kept.
     """
-    return copy(
-        [folder], into, {"operation": "filter", "kept": described}, keep, keep_duplicates=True
-    )
+    step = {"operation": "filter", "kept": described}
+    return _copy([folder], into, step, keep, keep_duplicates=True)
 
 
 def split(
@@ -137,7 +136,6 @@ def split(
             raise UsageError(
                 f"{spelled[where]} and {target} are one folder; give each part its own."
             )
-    for target in parts:
         _check_new(target)
     total = sum(parts.values())
     ends = [end / total for end in itertools.accumulate(parts.values())]
@@ -145,11 +143,11 @@ def split(
     for target, low, high in zip(parts, [0.0, *ends], [*ends[:-1], 1.0], strict=False):
 
         def within(group: Group, low: float = low, high: float = high) -> bool:
-            return low <= draw(group, by, seed) < high
+            return low <= _draw(group, by, seed) < high
 
         step = {"operation": "split", "by": by, "seed": seed, "share": [low, high]}
         try:
-            reports.append(copy([folder], target, step, within, keep_duplicates=True))
+            reports.append(_copy([folder], target, step, within, keep_duplicates=True))
         except BaseException:
             for report in reports:  # some of the parts are no split, and would stop the next try
                 store_path.remove_tree(store_path.of(report.folder))
@@ -157,20 +155,14 @@ def split(
     return reports
 
 
-def draw(group: Group, by: str, seed: int) -> float:
-    """Returns a group's number from 0 to 1 in a split, uniform over questions or groups.
-
-    Args:
-        group: whose question or identifier is hashed.
-        by: "question" or "group".
-        seed: of the split.
-    """
+def _draw(group: Group, by: str, seed: int) -> float:
+    """Returns a group's number from 0 to 1 in a split, uniform over questions or groups."""
     name = [group.task, group.question_id or group.prompt] if by == "question" else [group.group_id]
     digest = hashlib.blake2b(json.dumps([seed, by, *name]).encode(), digest_size=8).digest()
     return (int.from_bytes(digest, "big") >> 11) / 2**53
 
 
-def copy(
+def _copy(
     folders: Sequence[str | os.PathLike[str]],
     into: str | os.PathLike[str],
     step: dict[str, Any],
@@ -210,16 +202,12 @@ def copy(
 
 
 def _check_new(folder: str | os.PathLike[str]) -> None:
-    storage = local.open_storage(folder)
-    if isinstance(storage, local.LocalStorage):
-        path = storage.root
-        own = {manifest.FILENAME, INCOMPLETE}  # what is left where a copy failed before
-        used = path.exists() and (
-            not path.is_dir() or any(found.name not in own for found in path.iterdir())
-        )
-    else:
+    storage, used = local.open_storage(folder), False
+    if not isinstance(storage, local.LocalStorage):
         storage.check()
-        used = False
+    elif (path := storage.root).exists():
+        own = {manifest.FILENAME, INCOMPLETE}  # what is left where a copy failed before
+        used = not path.is_dir() or any(found.name not in own for found in path.iterdir())
     if used or storage.tail().new():
         raise UsageError(f"{storage.root} exists already; name a new folder to copy into.")
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -83,24 +82,24 @@ def _alone(output: str | Path) -> Iterator[None]:
     """Keeps other processes of this machine from writing to the output on a disk; an object store
     has no such lock.
     """
-    storage = local.open_storage(output)
-    with contextlib.ExitStack() as stack:
-        if isinstance(storage, local.LocalStorage) and not storage.root.is_file():
-            storage.root.mkdir(parents=True, exist_ok=True)
-            try:
-                stack.enter_context(staging.locked(storage.root))
-            except BlockingIOError as error:
-                raise UsageError(
-                    f"{output} is being written by another process: wait for it, or name another"
-                    " folder with --output"
-                ) from error
-            stack.callback(_remove_empty, storage.root)
+    root = local.open_storage(output).root
+    if not isinstance(root, Path) or root.is_file():
         yield
-
-
-def _remove_empty(folder: Path) -> None:
-    with contextlib.suppress(OSError):
-        folder.rmdir()
+        return
+    root.mkdir(parents=True, exist_ok=True)
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(staging.locked(root))
+        except BlockingIOError as error:
+            raise UsageError(
+                f"{output} is being written by another process: wait for it, or name another"
+                " folder with --output"
+            ) from error
+        try:
+            yield
+        finally:
+            with contextlib.suppress(OSError):  # it has groups
+                root.rmdir()
 
 
 def _about(
@@ -123,16 +122,11 @@ def _finished(source: RolloutReader, output: str | Path, step: dict[str, Any]) -
     """Returns the number of groups of the source that the output has already, from the same
     request.
     """
-    root = local.open_storage(output).root
-    if isinstance(root, Path) and (not root.exists() or (root.is_dir() and not os.listdir(root))):
-        return 0
     before = rollouts.read(output)
-    same = len(before) <= len(source) and all(
-        entry.metadata.get("history", [None])[-1] == step for entry in before.datasets
-    )
-    if not same or any(
-        before[n].group_id != source[n].group_id for n in {0, len(before) - 1} if len(before)
-    ):
+    steps = [entry.metadata.get("history", [None])[-1] for entry in before.datasets]
+    same = len(before) <= len(source) and all(found == step for found in steps)
+    ends = {0, len(before) - 1} if len(before) else ()
+    if not same or any(before[n].group_id != source[n].group_id for n in ends):
         raise UsageError(
             f"{output} has other groups than the beginning of this copy: name a new folder"
             " with --output"

@@ -145,15 +145,15 @@ class Comparison:
     @property
     def described(self) -> str:
         """In a sentence."""
-        wrong = (
-            ": they are not log-probs of a policy near this one; compute them again with `grre"
-            " rollouts rescore --replace`"
-        )
-        return (
+        found = (
             f"behaviour log-probs differ by {self.mean:.3g} nats in the mean and {self.largest:.3g}"
             f" at most, {self.out_of_bounds:.1%} of them by more than {OUT_OF_BOUNDS:g}"
-            + wrong
-            * (not self.plausible)
+        )
+        if self.plausible:
+            return found
+        return (
+            f"{found}: they are not log-probs of a policy near this one; compute them again with"
+            " `grre rollouts rescore --replace`"
         )
 
 
@@ -225,11 +225,8 @@ def _prepared(stored: Group, group: Group, scorer: Scorer, request: Request, fol
             f"{who} has {field} already: replace them with --replace, or score as another role with"
             " --as"
         )
-    if (
-        request.role != "behavior"
-        and stored.behavior_logprobs is not None
-        and group.behavior_logprobs is None
-    ):
+    lost = stored.behavior_logprobs is not None and group.behavior_logprobs is None
+    if request.role != "behavior" and lost:
         raise DataError(
             f"{who} has log-probs of another tokenizer's tokens, which {request.role} log-probs of"
             " this policy would lie beside: take a policy with that tokenizer"

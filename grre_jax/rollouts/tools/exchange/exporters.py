@@ -18,13 +18,12 @@ from grre_jax.rollouts.tools.exchange import rows
 ROWS_AT_ONCE = 64  # rows of a Parquet row group; they are in memory together
 
 
-def export(folder: str | os.PathLike[str], path: str | os.PathLike[str], kind: str = "") -> int:
+def export(folder: str | os.PathLike[str], path: str | os.PathLike[str]) -> int:
     """Writes all groups of a rollout folder to one file, one row each (see `rows`).
 
     Args:
         folder: the rollout folder.
-        path: the file, which must not exist.
-        kind: "jsonl" or "parquet"; by the file's ending if empty.
+        path: the file, which must not exist; its ending, .jsonl or .parquet, is its format.
 
     Returns:
         The number of groups.
@@ -35,7 +34,7 @@ def export(folder: str | os.PathLike[str], path: str | os.PathLike[str], kind: s
             left. No file remains then.
     """
     path = Path(path).expanduser()
-    kind = kind or path.suffix.lstrip(".")
+    kind = path.suffix.lstrip(".")
     if kind not in WRITERS:
         raise UsageError(
             f"Cannot export to {path}: its format is {kind!r}; use {' or '.join(WRITERS)}."

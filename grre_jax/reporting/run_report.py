@@ -121,26 +121,27 @@ def _report(
     rollouts: Mapping[Path, Any], output: str | os.PathLike | None, completions: int, console
 ) -> Report:
     """Reports on folders of this machine, with their rollout folders."""
-    folders = list(rollouts)
-    metrics = [_read(folder) for folder in folders]
+    folders, metrics = list(rollouts), [_read(folder) for folder in rollouts]
     target = Path(output) if output is not None else default_output(folders)
     called = f"--output {target}" if output is not None else f"the report's folder {target}"
     _refuse_foreign(target, called, folders)
     names = run_names(folders)
     summaries = tuple(map(summarise, names, map(str, folders), metrics))
-    shown = []
-    for folder, summary, rows in zip(folders, summaries, metrics, strict=True):
-        config = _json(folder / "config.json")
-        run = {"summary": summary, "metrics": rows, "config": config}
-        shown.append(run | {"header": _header(folder, config)})
+    configs = [_json(folder / "config.json") for folder in folders]
+    headers = list(map(_header, folders, configs))
     _make_writable(target, called)
     note = "" if len(summaries) > 1 else _subtitle(summaries[0])
     plots = draw_curves(
         dict(zip(names, metrics, strict=True)), target / PLOTS_FOLDER, subtitle=note
     )
-    for run, folder in zip(shown, rollouts.values(), strict=True):
-        run["samples"] = _samples(run["summary"].name, folder, completions, console)
-    summary_path = write_summary(target, summaries)
+    samples = [
+        _samples(name, folder, completions, console)
+        for name, folder in zip(names, rollouts.values(), strict=True)
+    ]
+    keys = ("summary", "metrics", "config", "header", "samples")
+    columns = zip(summaries, metrics, configs, headers, samples, strict=True)
+    shown = [dict(zip(keys, run, strict=True)) for run in columns]
+    summary_path = _write_summary(target / SUMMARY_NAME, summaries)
     page_path = write_page(target / PAGE_NAME, shown, note)
     print_summaries(summaries, console)
     paths = {"curves": plots[0].parent, "summary": summary_path, "page": page_path}
@@ -187,16 +188,8 @@ def _samples(name: str, folder, completions: int, console) -> dict[str, Any] | s
         return f"no completions: {error}"
 
 
-def write_summary(folder: str | os.PathLike, summaries: Sequence[RunSummary]) -> Path:
-    """Writes `summary.json`, `{"runs": [...]}`, in one rename; null for what was not recorded or
-    is not finite.
-
-    Returns:
-        The file's path.
-    """
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / SUMMARY_NAME
+def _write_summary(path: Path, summaries: Sequence[RunSummary]) -> Path:
+    """Writes `{"runs": [...]}`, null for what was not recorded or is not finite."""
     found = {"runs": [summary.as_json() for summary in summaries]}
     text = json.dumps(found, indent=2, ensure_ascii=False, allow_nan=False)
     files.replace(path, text + "\n")
