@@ -28,10 +28,10 @@ def styles(labels: Sequence[str]) -> dict[str, dict[str, Any]]:
     }
 
 
-def png(figure: Any) -> bytes:
+def png(figure: Any, dpi: int = 110) -> bytes:
     """Returns a matplotlib figure as PNG bytes."""
     content = BytesIO()
-    figure.savefig(content, dpi=110, format="png")
+    figure.savefig(content, dpi=dpi, format="png")
     return content.getvalue()
 
 

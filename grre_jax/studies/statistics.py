@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from functools import cache
 
 import numpy as np
 from jaxtyping import Float
@@ -84,18 +83,6 @@ def holm(chances: Sequence[float], level: float = SIDE) -> list[bool]:
     return stands
 
 
-@cache
-def _noncentrality(count: int, level: float, power: float) -> float:
-    """Standard errors between the true mean and the threshold at which the t test on one side finds
-    the difference with a probability.
-    """
-    freedom = count - 1
-    critical = stats.t.isf(level, freedom)
-    return float(
-        optimize.brentq(lambda shift: stats.nct.sf(critical, freedom, shift) - power, 0, 1000)
-    )
-
-
 def visible(spread: float, count: int, level: float = SIDE, power: float = POWER) -> float:
     """Returns the smallest distance of a true mean from a threshold that the t test on one side
     finds with a probability: the noncentral t distribution's (Cohen, 1988, chapter 2).
@@ -106,7 +93,10 @@ def visible(spread: float, count: int, level: float = SIDE, power: float = POWER
         level: of the test.
         power: that probability.
     """
-    return float(_noncentrality(count, level, power) * spread / np.sqrt(count))
+    freedom = count - 1
+    critical = stats.t.isf(level, freedom)
+    errors = optimize.brentq(lambda shift: stats.nct.sf(critical, freedom, shift) - power, 0, 1000)
+    return float(errors * spread / np.sqrt(count))
 
 
 def _checked(values: Float[np.ndarray, " seeds"]) -> Float[np.ndarray, " seeds"]:
