@@ -61,19 +61,18 @@ def markdown_table(headings: Sequence[str], rows: Iterable[Sequence[object]]) ->
 
 
 def cross_table(
-    cells: Sequence[Mapping[str, Any]], text: Callable[[Mapping[str, Any]], str], heading: str = ""
+    cells: Sequence[Mapping[str, Any]], text: Callable[[Mapping[str, Any]], str]
 ) -> list[str]:
     """Returns a Markdown table of algorithms against regimes.
 
     Args:
         cells: with "algorithm" and "regime", in the table's order.
         text: of a cell.
-        heading: after the name of each regime.
     """
     regimes = list(dict.fromkeys(cell["regime"] for cell in cells))
     texts = {(cell["algorithm"], cell["regime"]): text(cell) for cell in cells}
     return markdown_table(
-        ["algorithm", *(f"{regime}{heading}" for regime in regimes)],
+        ["algorithm", *regimes],
         [
             [label, *(texts.get((label, regime), "") for regime in regimes)]
             for label in dict.fromkeys(cell["algorithm"] for cell in cells)

@@ -66,18 +66,17 @@ def chance(values: Float[np.ndarray, " seeds"], threshold: float) -> float:
     return float(stats.t.sf(distance / error, values.size - 1))
 
 
-def holm(chances: Sequence[float], level: float = SIDE) -> list[bool]:
+def holm(chances: Sequence[float]) -> list[bool]:
     """Returns True for each of several findings that stands when their number is accounted for
-    (Holm, 1979): the probability that one or more of these is mere chance is at most `level`.
+    (Holm, 1979): the probability that one or more of these is mere chance is at most `SIDE`, half
+    of what a 95% interval leaves, for a finding lies on one side of a threshold.
 
     Args:
         chances: of each by itself, as `chance` gives them.
-        level: that probability; half of what a 95% interval leaves, for a finding lies on one side
-            of a threshold.
     """
     stands, left = [False] * len(chances), len(chances)
     for index in np.argsort(chances, kind="stable"):
-        if chances[index] > level / left:
+        if chances[index] > SIDE / left:
             break
         stands[index], left = True, left - 1
     return stands
