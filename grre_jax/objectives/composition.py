@@ -172,15 +172,12 @@ def _check_rewards(objective: Objective, rewards, groups, key, lengths, componen
             f"rewards and groups must both be [responses], not {np.shape(rewards)} and"
             f" {np.shape(groups)}"
         )
-    if lengths is not None and np.shape(lengths) != np.shape(rewards):
-        raise ValueError(
-            f"lengths must be [responses] = {np.shape(rewards)} like rewards, not"
-            f" {np.shape(lengths)}"
-        )
-    for name, values in components.items():
+    given = {f"component {name!r}": values for name, values in components.items()}
+    given |= {} if lengths is None else {"lengths": lengths}
+    for name, values in given.items():
         if np.shape(values) != np.shape(rewards):
             raise ValueError(
-                f"component {name!r} must be [responses] = {np.shape(rewards)} like rewards, not"
+                f"{name} must be [responses] = {np.shape(rewards)} like rewards, not"
                 f" {np.shape(values)}"
             )
     if objective.needs_key and not isinstance(key, jax.Array | np.ndarray):
@@ -190,10 +187,8 @@ def _check_rewards(objective: Objective, rewards, groups, key, lengths, componen
         )
     objective.check()
     known = concrete(groups)
-    named = {f"component {name!r}": values for name, values in components.items()}
-    for name, values in {"rewards": rewards, "lengths": lengths, **named}.items():
-        if values is not None:
-            check_finite(name, values, None if known is None else known >= 0)
+    for name, values in {"rewards": rewards, **given}.items():
+        check_finite(name, values, None if known is None else known >= 0)
     if (known_lengths := concrete(lengths)) is not None and (known_lengths < 0).any():
         raise ValueError(f"lengths must not be negative, but the least is {known_lengths.min()}")
 

@@ -98,7 +98,9 @@ _GRPO = {
 _STANDARDISED = {"advantage": advantages.group_std}
 _BY_RESPONSE = {"aggregation": aggregations.response}
 _PPO = {**_STANDARDISED, "term": terms.ppo, "mask": masks.one_side}
+_REC_SEQUENCE = {"level": ratios.sequence, "mask": masks.one_side, **_BY_RESPONSE}
 _SEQUENCE = {**_PPO, **_BY_RESPONSE, "level": ratios.sequence}
+_OPTIMAL = {"advantage": advantages.optimal_value, "aggregation": aggregations.response_sum}
 _NARROW = {"epsilon_low": 3e-4, "epsilon_high": 4e-4}
 
 _TWO_SIDE = "1[1 - e_low <= rho <= 1 + e_high]"
@@ -138,14 +140,14 @@ _PAPER = {
     "rec_sequence_is": Row(
         "g = -A s grad l M(one-side), decided on s",
         REC,
-        {"level": ratios.sequence, "mask": masks.one_side, "weight": weights.ratio, **_BY_RESPONSE},
+        {**_REC_SEQUENCE, "weight": weights.ratio},
         _NARROW,
         _STD,
     ),
     "rec_sequence_nois": Row(
         "g = -A grad l M(one-side), decided on s",
         REC,
-        {"level": ratios.sequence, "mask": masks.one_side, **_BY_RESPONSE},
+        _REC_SEQUENCE,
         _NARROW,
         _STD,
     ),
@@ -414,11 +416,7 @@ _CORRECTED_FAMILY = {
         "-A rho on responses without a token of d^2 / 2 > token_divergence (both: and with mean(rho"
         " - 1 - d) <= mean_divergence)",
         ("Trust Region Masking", "https://arxiv.org/abs/2512.23075"),
-        {
-            **_STANDARDISED,
-            "term": terms.importance,
-            "aggregation": aggregations.response_sum,
-        },
+        {**_STANDARDISED, "term": terms.importance, "aggregation": aggregations.response_sum},
         variants={
             "max": {"filter": masks.largest_divergence},
             "both": {"filter": masks.divergences, "defaults": {"token_divergence": 0.1}},
@@ -440,21 +438,13 @@ _REGRESSIONS = {
     "astar_po": Row(
         "(beta_2 sum(l - f) + V* - r)^2, V* = beta_1 log mean exp(r / beta_1)",
         ("A*-PO", "https://arxiv.org/abs/2505.20686"),
-        {
-            "advantage": advantages.optimal_value,
-            "term": response_terms.optimal_value_regression,
-            "aggregation": aggregations.response_sum,
-        },
+        {**_OPTIMAL, "term": response_terms.optimal_value_regression},
     ),
     "oapl": Row(
         "(beta_2 S + V* - r)^2, V* = beta_1 log mean exp(r / beta_1): astar_po to the policy that"
         " sampled",
         ("LLMs Can Learn to Reason Via Off-Policy RL", "https://arxiv.org/abs/2602.19362"),
-        {
-            "advantage": advantages.optimal_value,
-            "term": response_terms.behavior_regression,
-            "aggregation": aggregations.response_sum,
-        },
+        {**_OPTIMAL, "term": response_terms.behavior_regression},
         {"beta_1": 1.0},
     ),
     "chord": Row(

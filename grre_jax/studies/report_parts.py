@@ -28,10 +28,10 @@ def styles(labels: Sequence[str]) -> dict[str, dict[str, Any]]:
     }
 
 
-def png(figure: Any) -> bytes:
+def png(figure: Any, dpi: int = 110) -> bytes:
     """Returns a matplotlib figure as PNG bytes."""
     content = BytesIO()
-    figure.savefig(content, dpi=110, format="png")
+    figure.savefig(content, dpi=dpi, format="png")
     return content.getvalue()
 
 
@@ -61,19 +61,18 @@ def markdown_table(headings: Sequence[str], rows: Iterable[Sequence[object]]) ->
 
 
 def cross_table(
-    cells: Sequence[Mapping[str, Any]], text: Callable[[Mapping[str, Any]], str], heading: str = ""
+    cells: Sequence[Mapping[str, Any]], text: Callable[[Mapping[str, Any]], str]
 ) -> list[str]:
     """Returns a Markdown table of algorithms against regimes.
 
     Args:
         cells: with "algorithm" and "regime", in the table's order.
         text: of a cell.
-        heading: after the name of each regime.
     """
     regimes = list(dict.fromkeys(cell["regime"] for cell in cells))
     texts = {(cell["algorithm"], cell["regime"]): text(cell) for cell in cells}
     return markdown_table(
-        ["algorithm", *(f"{regime}{heading}" for regime in regimes)],
+        ["algorithm", *regimes],
         [
             [label, *(texts.get((label, regime), "") for regime in regimes)]
             for label in dict.fromkeys(cell["algorithm"] for cell in cells)

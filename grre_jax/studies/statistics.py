@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from functools import cache
 
 import numpy as np
 from jaxtyping import Float
@@ -67,33 +66,20 @@ def chance(values: Float[np.ndarray, " seeds"], threshold: float) -> float:
     return float(stats.t.sf(distance / error, values.size - 1))
 
 
-def holm(chances: Sequence[float], level: float = SIDE) -> list[bool]:
+def holm(chances: Sequence[float]) -> list[bool]:
     """Returns True for each of several findings that stands when their number is accounted for
-    (Holm, 1979): the probability that one or more of these is mere chance is at most `level`.
+    (Holm, 1979): the probability that one or more of these is mere chance is at most `SIDE`, half
+    of what a 95% interval leaves, for a finding lies on one side of a threshold.
 
     Args:
         chances: of each by itself, as `chance` gives them.
-        level: that probability; half of what a 95% interval leaves, for a finding lies on one side
-            of a threshold.
     """
     stands, left = [False] * len(chances), len(chances)
     for index in np.argsort(chances, kind="stable"):
-        if chances[index] > level / left:
+        if chances[index] > SIDE / left:
             break
         stands[index], left = True, left - 1
     return stands
-
-
-@cache
-def _noncentrality(count: int, level: float, power: float) -> float:
-    """Standard errors between the true mean and the threshold at which the t test on one side finds
-    the difference with a probability.
-    """
-    freedom = count - 1
-    critical = stats.t.isf(level, freedom)
-    return float(
-        optimize.brentq(lambda shift: stats.nct.sf(critical, freedom, shift) - power, 0, 1000)
-    )
 
 
 def visible(spread: float, count: int, level: float = SIDE, power: float = POWER) -> float:
@@ -106,7 +92,10 @@ def visible(spread: float, count: int, level: float = SIDE, power: float = POWER
         level: of the test.
         power: that probability.
     """
-    return float(_noncentrality(count, level, power) * spread / np.sqrt(count))
+    freedom = count - 1
+    critical = stats.t.isf(level, freedom)
+    errors = optimize.brentq(lambda shift: stats.nct.sf(critical, freedom, shift) - power, 0, 1000)
+    return float(errors * spread / np.sqrt(count))
 
 
 def _checked(values: Float[np.ndarray, " seeds"]) -> Float[np.ndarray, " seeds"]:

@@ -8,6 +8,7 @@ in several micro-batches.
 """
 
 from collections.abc import Callable
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -106,7 +107,12 @@ def behavior_regression(x: LossInputs) -> Contribution:
     return _regression(x, x.sum_by_response(x.behavior_log_ratio))
 
 
-PREFERENCES = (Statistic(("reference_log_ratio_sums",), _reference_log_ratio_sums),)
+_preference = partial(
+    term,
+    data=("ref_logprobs", "rewards"),
+    gathers=(Statistic(("reference_log_ratio_sums",), _reference_log_ratio_sums),),
+    of_responses=True,
+)
 
 
 def _preferences(
@@ -150,12 +156,7 @@ def _preferences(
     return response_contribution(x, values, derivatives)
 
 
-@term(
-    hyperparameters=(DPO_BETA,),
-    data=("ref_logprobs", "rewards"),
-    gathers=PREFERENCES,
-    of_responses=True,
-)
+@_preference(hyperparameters=(DPO_BETA,))
 def direct_preference(x: LossInputs) -> Contribution:
     """DPO (https://arxiv.org/abs/2305.18290) on every pair of a group: -log sigmoid(beta (D_i -
     D_j)).
@@ -168,12 +169,7 @@ def direct_preference(x: LossInputs) -> Contribution:
     )
 
 
-@term(
-    hyperparameters=(IPO_BETA,),
-    data=("ref_logprobs", "rewards"),
-    gathers=PREFERENCES,
-    of_responses=True,
-)
+@_preference(hyperparameters=(IPO_BETA,))
 def identity_preference(x: LossInputs) -> Contribution:
     """IPO (https://arxiv.org/abs/2310.12036) on every pair of a group: (D_i - D_j - 1/(2
     beta))^2.

@@ -38,28 +38,14 @@ from grre_jax.objectives.parts.ratios import (
 )
 
 
-def clipped_term(
-    advantages: Tokens,
-    ratio: Tokens,
-    unclipped: Gate,
-    low: Tokens,
-    high: Tokens,
-    cap: Tokens | float = jnp.inf,
+def _clipped_between(
+    x: LossInputs, unclipped: Gate, low: Tokens, high: Tokens, cap: Tokens | float = jnp.inf
 ) -> Contribution:
     """Computes PPO's clipped objective (https://arxiv.org/abs/1707.06347): -min(rho A, clip(rho,
-    low, high) A), and with a cap the dual clip.
-
-    Args:
-        advantages: [tokens] A.
-        ratio: [tokens] rho.
-        unclipped: [tokens] the one-side mask at the bounds.
-        low: lower bound of the ratio.
-        high: upper bound.
-        cap: where A < 0 the loss is at most -cap A (https://arxiv.org/abs/1912.09729).
-
-    Returns:
-        The contribution.
+    low, high) A), `unclipped` being the one-side mask at the bounds. Where A < 0 the loss is at
+    most -cap A (the dual clip, https://arxiv.org/abs/1912.09729).
     """
+    advantages, ratio = x.advantages, level_ratio(x)
     reached = jnp.where(unclipped, ratio, jnp.clip(ratio, low, high))
     reached = jnp.where(advantages < 0, jnp.minimum(reached, cap), reached)
     unclipped &= (advantages >= 0) | (ratio <= cap)
@@ -68,7 +54,7 @@ def clipped_term(
 
 def _clipped(x: LossInputs, cap: Tokens | float = jnp.inf) -> Contribution:
     low, high = 1 - x.hyperparameters["epsilon_low"], 1 + x.hyperparameters["epsilon_high"]
-    return clipped_term(x.advantages, level_ratio(x), x.objective.mask(x), low, high, cap)
+    return _clipped_between(x, x.objective.mask(x), low, high, cap)
 
 
 @term(hyperparameters=CLIP_RANGE, data=(RATIO,), uses=("mask",))
@@ -181,9 +167,8 @@ def balanced(x: LossInputs) -> Contribution:
     that balance the whole batch.
     """
     low, high = x.stats.gathered["ratio_low"], x.stats.gathered["ratio_high"]
-    moved, advantages = level_ratio(x), x.advantages
-    unclipped = within_bounds(moved, advantages, low, high)
-    return clipped_term(advantages, moved, unclipped, low, high)
+    unclipped = within_bounds(level_ratio(x), x.advantages, low, high)
+    return _clipped_between(x, unclipped, low, high)
 
 
 GATE_TEMPERATURES = (

@@ -8,7 +8,6 @@ import textwrap
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -18,9 +17,9 @@ from grre_jax.console import make_console
 from grre_jax.errors import UsageError
 from grre_jax.reporting.panels import INK, MUTED, PALETTE, STYLE
 from grre_jax.reporting.progress import speaks_unicode
-from grre_jax.storage import files
 from grre_jax.studies.bandit import cases as bandit
 from grre_jax.studies.bandit import study as bandit_study
+from grre_jax.studies.report_parts import png, write_files
 
 ARM_COLOURS = (PALETTE[6], PALETTE[0], PALETTE[1])
 CORNERS = np.array([[0.0, 0.0], [1.0, 0.0], [0.5, np.sqrt(3) / 2]])  # of the triangle, arm 1 to 3
@@ -76,8 +75,7 @@ def run(
             status.update(Text(f"three-arm bandit: {done}"))
     seconds = time.monotonic() - begun
     found = json.dumps(as_json(results, seed), indent=1, allow_nan=False)
-    files.replace(folder / "bandit.json", found + "\n")
-    draw(results, folder / "bandit.png")
+    write_files(folder, {"bandit.json": found + "\n", "bandit.png": draw(results)})
     console.print(table(results, console))
     for line in caption():
         console.print(line, style="dim", markup=False, highlight=False)
@@ -255,9 +253,12 @@ def _rounded(values: np.ndarray) -> list:
     return np.round(values, 6).tolist()
 
 
-def draw(results: Sequence[bandit_study.Result], path: Path) -> None:
+def draw(results: Sequence[bandit_study.Result]) -> bytes:
     """Draws `bandit.png`: all orbits from the behaviour policy on one simplex, and a small
     simplex for each result with those of every start.
+
+    Returns:
+        PNG bytes.
     """
     from matplotlib import style
     from matplotlib.figure import Figure
@@ -281,9 +282,7 @@ def draw(results: Sequence[bandit_study.Result], path: Path) -> None:
         _list(figure, groups, MARGIN + LARGE[0] + 0.2, height - 1.0)
         box = (left, 0.1 / height, 1 - 2 * MARGIN / WIDTH, small / height)
         _draw_each(figure.add_axes(box), results)
-        content = BytesIO()
-        figure.savefig(content, dpi=130, format="png")
-    files.replace(path, content.getvalue())
+        return png(figure, dpi=130)
 
 
 def _draw_all(axis, results: Sequence[bandit_study.Result]) -> list[list[bandit_study.Result]]:

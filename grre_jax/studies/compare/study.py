@@ -123,8 +123,9 @@ def run(
     _check(config, greedy_bound)
     ledger = Ledger(output / "runs.jsonl")
     settings = Settings(output, {"configuration": _shared(config)}, entries, ledger)
+    rate, steps = config.optimizer.learning_rate, config.training.steps
     cells = {
-        (name, entry.label): [_run(config, regime, entry, seed) for seed in judged]
+        (name, entry.label): [Run(entry.label, regime, rate, seed, steps) for seed in judged]
         for name, regime in named.items()
         for entry in entries
     }
@@ -251,10 +252,6 @@ def _folder_name(one: Run, entry: Entry) -> str:
     digest = zlib.crc32(json.dumps([one.key, entry.identity]).encode())
     version = "" if entry in ENTRIES else f"-{digest:08x}"
     return re.sub("[^A-Za-z0-9.]+", "-", one.key).strip("-").lower() + version
-
-
-def _run(config: Config, regime: Regime, entry: Entry, seed: int) -> Run:
-    return Run(entry.label, regime, config.optimizer.learning_rate, seed, config.training.steps)
 
 
 def _trained(

@@ -67,7 +67,7 @@ class Campaign:
             raise UsageError(f"--workers {workers}: at least 1 is needed")
         self.folder, self.count, self.console = folder, workers, console
         # A copy of the scale, without what it has computed of itself, is small to send.
-        self._setup = (dataclasses.replace(scale), tuple(entries), folder)
+        self._bench = worker.Bench(dataclasses.replace(scale), tuple(entries), folder)
         given = {}
         if greedy_bound is not None:
             given["greedy_accuracy"] = probability("greedy_bound", greedy_bound)
@@ -133,7 +133,7 @@ class Campaign:
             return
         if self._workers is None:
             self._workers = self._start()
-        warm = [(worker.make_warm_start, self._setup, number) for number in self._warm(missing)]
+        warm = [(self._bench.warm, number) for number in self._warm(missing)]
         if warm:
             self._compute(warm, "warm starts", len(warm))
         self._check_starts(runs)
@@ -146,9 +146,7 @@ class Campaign:
                 self.ledger.add(run, result, task[-2])
             return len(done)
 
-        tasks = [
-            (worker.make_runs, self._setup, *call) for call in _calls(missing, programs, width)
-        ]
+        tasks = [(self._bench.make_runs, *call) for call in _calls(missing, programs, width)]
         self._compute(tasks, description, len(runs), len(runs) - len(missing), keep)
 
     def _compute(

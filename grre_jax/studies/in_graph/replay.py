@@ -48,7 +48,7 @@ def replay(folder: Path, key: str, output: Path, console: Any) -> Result:
         )
     with Workers(1) as workers:
         runs = [run] * side_by_side(workers.platform)
-        task = (worker.save_policy, (scale, (entry,), folder), program, runs, output)
+        task = (worker.Bench(scale, (entry,), folder).save_policy, output, program, runs)
         ((_, found),) = workers.answers([task])
     _report(stored, found, output, scale, console)
     return found

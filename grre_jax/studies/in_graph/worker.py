@@ -58,8 +58,9 @@ class Menu:
         return index, tuple(objectives)
 
 
+@dataclasses.dataclass(frozen=True)
 class Bench:
-    """Everything that a worker needs to make runs.
+    """Everything that a worker needs to make runs; its methods are the tasks of a process pool.
 
     Args:
         scale: the sizes.
@@ -67,8 +68,9 @@ class Bench:
         folder: of the warm starts.
     """
 
-    def __init__(self, scale: Scale, entries: Sequence[Entry], folder: Path):
-        self.scale, self.menu, self.folder = scale, Menu.of(entries), folder
+    scale: Scale
+    entries: tuple[Entry, ...]
+    folder: Path
 
     def warm(self, number: int) -> tuple[Any, dict[str, float]]:
         """Returns the parameters and figures of a warm start, which is made if it does not
@@ -81,10 +83,9 @@ class Bench:
 
     def curves(self, program: Program, runs: Sequence[Run]) -> list[Curves]:
         """Returns the runs' curves; several are computed side by side."""
-        inputs = [self._inputs(run) for run in runs]
-        simulate = graph_run.compiled(
-            self.scale, program.steps, program.fill, program.ring, len(runs) if len(runs) > 1 else 0
-        )
+        menu, width = Menu.of(self.entries), len(runs) if len(runs) > 1 else 0
+        inputs = [self._inputs(run, menu) for run in runs]
+        simulate = graph_run.compiled(self.scale, program.steps, program.fill, program.ring, width)
         if len(runs) == 1:
             return [jax.device_get(simulate(inputs[0]))]
         curves = jax.device_get(simulate(jax.tree.map(lambda *x: jnp.stack(x), *inputs)))
@@ -107,8 +108,23 @@ class Bench:
             for name, values in kept.items()
         }
 
-    def _inputs(self, run: Run) -> Inputs:
-        choice, menu = self.menu.chosen(run.algorithm)
+    def make_runs(self, program: Program, runs: Sequence[Run]) -> list[Result]:
+        """Returns what the ledger keeps of the runs."""
+        pairs = zip(runs, self.curves(program, runs), strict=True)
+        return [self.result(run, curves) for run, curves in pairs]
+
+    def save_policy(self, output: Path, program: Program, runs: Sequence[Run]) -> Result:
+        """Computes the first of the runs again, writes its final policy as a Hugging Face folder,
+        and returns what the ledger would keep of it.
+        """
+        curves = self.curves(program, runs)[0]
+        params = jax.tree.map(jnp.asarray, curves.params)
+        models.save(nnx.merge(self.scale.graph, params), output)
+        self.scale.task.tokenizer.save(output)
+        return self.result(runs[0], curves)
+
+    def _inputs(self, run: Run, algorithms: Menu) -> Inputs:
+        choice, menu = algorithms.chosen(run.algorithm)
         plan = jax.tree.map(jnp.int32, Schedule.of(run.regime, run.stored))
         start, _ = self.warm(run.seed)
         start, rate = jax.tree.map(jnp.asarray, start), jnp.float32(run.learning_rate)
@@ -120,42 +136,6 @@ def warm_path(folder: Path, number: int) -> Path:
     return folder / f"start_{number}.npz"
 
 
-# ---- Tasks of a process pool. A process serves one study, and makes its bench for the first task.
-
-Setup = tuple[Scale, Sequence[Entry], Path]
-_benches: list[Bench] = []
-
-
-def _bench(setup: Setup) -> Bench:
-    if not _benches:
-        _benches.append(Bench(*setup))
-    return _benches[0]
-
-
 def describe() -> tuple[str, str]:
     """Returns the platform that the process computes on, as jax names it, and its machine."""
     return jax.default_backend(), machine_line()
-
-
-def make_warm_start(setup: Setup, number: int) -> None:
-    """Makes a warm start if it does not exist."""
-    _bench(setup).warm(number)
-
-
-def make_runs(setup: Setup, program: Program, runs: Sequence[Run]) -> list[Result]:
-    """Returns what the ledger keeps of the runs."""
-    bench = _bench(setup)
-    curves = bench.curves(program, runs)
-    return [bench.result(*pair) for pair in zip(runs, curves, strict=True)]
-
-
-def save_policy(setup: Setup, program: Program, runs: Sequence[Run], output: Path) -> Result:
-    """Computes the first of the runs again, writes its final policy as a Hugging Face folder, and
-    returns what the ledger would keep of it.
-    """
-    bench = _bench(setup)
-    curves = bench.curves(program, runs)[0]
-    params = jax.tree.map(jnp.asarray, curves.params)
-    models.save(nnx.merge(bench.scale.graph, params), output)
-    bench.scale.task.tokenizer.save(output)
-    return bench.result(runs[0], curves)

@@ -147,17 +147,13 @@ def _names(question_id: str, prompt: str) -> list[tuple[str, str]]:
     return [(kind, text) for kind, text in (("id", question_id), ("prompt", prompt)) if text]
 
 
-def leaked(
-    config: Config, task: Task, *, most: int = MOST_ASKED, seconds: float = MOST_SECONDS
-) -> str:
+def leaked(config: Config, task: Task) -> str:
     """Returns a warning if the evaluation shares questions with the run's training stream or its
-    warm start; "" if it does not.
+    warm start; "" if it does not. Looks at `MOST_ASKED` positions, for `MOST_SECONDS` at most.
 
     Args:
         config: of the run.
         task: its task.
-        most: largest number of positions of the prompt stream to look at.
-        seconds: time after which to stop, for a task that takes long to make a question.
     """
     held_out = HeldOut.of(config, task)
     if held_out is None:
@@ -167,12 +163,12 @@ def leaked(
         last = config.regime.batch(config.training.steps - 1)
         count = max(count, config.schedule.positions(last).stop)
     looked_at: Iterable[int] = range(count)
-    if count > most:
+    if count > MOST_ASKED:
         # The first positions have all questions of a small task. Some of the rest are drawn: equal
         # steps would miss questions of a stream that repeats.
-        rest = random.Random(0).sample(range(most // 2, count), most - most // 2)
-        looked_at = [*range(most // 2), *rest]
-    until = time.monotonic() + seconds
+        rest = random.Random(0).sample(range(MOST_ASKED // 2, count), MOST_ASKED - MOST_ASKED // 2)
+        looked_at = [*range(MOST_ASKED // 2), *rest]
+    until = time.monotonic() + MOST_SECONDS
     for number, position in enumerate(looked_at):
         if number and time.monotonic() > until:
             break

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import math
 from collections.abc import Hashable, Sequence
 from typing import Any
@@ -49,12 +50,8 @@ def majority(answers: Sequence[Hashable | None]) -> int | None:
         answers: of a question's completions; None for a completion without one, which does not
             vote.
     """
-    votes: dict[Hashable, list[int]] = {}
-    for index, answer in enumerate(answers):
-        if answer is not None:
-            votes.setdefault(answer, []).append(index)
-    # max takes the first of the longest, and a dictionary keeps the order of insertion.
-    return max(votes.values(), key=len)[0] if votes else None
+    votes = collections.Counter(answer for answer in answers if answer is not None)
+    return answers.index(votes.most_common(1)[0][0]) if votes else None
 
 
 def majority_at_k(

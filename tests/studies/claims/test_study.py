@@ -78,7 +78,7 @@ def test_holm_is_the_adjusted_chances_against_the_level():
         factors = chances.size - np.arange(chances.size)
         adjusted = np.empty(chances.size)
         adjusted[order] = np.maximum.accumulate(factors * chances[order])
-        assert statistics.holm(list(chances), 0.025) == list(adjusted <= 0.025)
+        assert statistics.holm(list(chances)) == list(adjusted <= statistics.SIDE)
 
 
 @pytest.mark.parametrize(("count", "level"), [(4, 0.025), (8, 0.025 / 6)])

@@ -13,7 +13,7 @@ from grre_jax.console import make_console
 from grre_jax.errors import DataError, UsageError
 from grre_jax.studies.in_graph import campaign as in_graph_campaign
 from grre_jax.studies.in_graph import replay as in_graph_replay
-from grre_jax.studies.in_graph import warm_start, worker
+from grre_jax.studies.in_graph import warm_start
 from grre_jax.studies.in_graph.campaign import Campaign
 from grre_jax.studies.in_graph.replay import replay
 from tests.studies.tiny import TINY
@@ -53,7 +53,6 @@ def study(tmp_path_factory):
     folder, run = tmp_path_factory.mktemp("study"), a_run(learning_rate=1e-2)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(in_graph_campaign, "Workers", HereAndNow)
-        patch.setattr(worker, "_benches", [])
         with Campaign(folder, LEARNING, ENTRIES[:1], 1, CONSOLE) as campaign:
             campaign.complete([run], "test")
             assert campaign.starts([run])[0]["seed"] == run.seed
@@ -63,7 +62,6 @@ def study(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def workers(monkeypatch):
     monkeypatch.setattr(in_graph_replay, "Workers", HereAndNow)
-    monkeypatch.setattr(worker, "_benches", [])
 
 
 def test_a_final_policy_has_the_stored_greedy_accuracy(study, tmp_path):

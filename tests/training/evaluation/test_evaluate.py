@@ -18,6 +18,7 @@ from grre_jax.tasks.judging import InProcess
 from grre_jax.training import build, loop, optimizer, run_folder
 from grre_jax.training import state as training_state
 from grre_jax.training.actors.explorer import Explorer
+from grre_jax.training.data import checks
 from grre_jax.training.data.checks import leaked
 from grre_jax.training.evaluation.completion_logprobs import score_groups
 from grre_jax.training.evaluation.evaluate import (
@@ -338,7 +339,7 @@ class Stream:
 
 
 def test_evaluation_questions_that_are_trained_on_are_counted_with_an_example(
-    make_config, tmp_path
+    make_config, tmp_path, monkeypatch
 ):
     config = make_config(tmp_path / "run", warm_start=WarmStartConfig())  # positions 0 to 31
     clean = [Question("q31a", "What is 31 a?", "?"), Question("q49", "What is 49?", "?")]
@@ -349,9 +350,10 @@ def test_evaluation_questions_that_are_trained_on_are_counted_with_an_example(
         "2 of the 4 evaluation questions are trained on (q3, at position 3 of the training stream)"
     )
     longer = dataclasses.replace(config, training=dataclasses.replace(config.training, steps=100))
-    assert "1 of the 2" in leaked(longer, Stream(clean)) and "1 of the 2" in leaked(
-        longer, Stream(clean), most=200
-    )
+    assert "1 of the 2" in leaked(longer, Stream(clean))
+    with monkeypatch.context() as patch:
+        patch.setattr(checks, "MOST_ASKED", 200)
+        assert "1 of the 2" in leaked(longer, Stream(clean))
     warm = dataclasses.replace(config, warm_start=WarmStartConfig(steps=1, demonstrations=50))
     assert "q49, at position 49" in leaked(warm, Stream(clean))
     for evaluation in (EvaluationConfig(questions=0), EvaluationConfig(allow_contaminated=True)):
