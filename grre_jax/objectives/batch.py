@@ -121,6 +121,29 @@ class BatchStats:
         """[] tokens that count."""
         return self.all.tokens
 
+    def __add__(self, other: "BatchStats") -> "BatchStats":
+        """Adds the counts of two disjoint sets of tokens of one batch: token counts add, response
+        counts are the same in both.
+
+        Raises:
+            ValueError: if either has gathered statistics, which do not add.
+        """
+        if self.gathered or other.gathered:
+            raise ValueError(
+                "statistics of the policy do not add up"
+                f" ({', '.join(self.gathered or other.gathered)}): gather them from the global"
+                " batch at once"
+            )
+
+        def plus(mine: Counts | None, others: Counts | None) -> Counts | None:
+            return None if mine is None else replace(mine, tokens=mine.tokens + others.tokens)
+
+        summed = {
+            name: plus(getattr(self, name), getattr(other, name))
+            for name in ("all", "kept", "expert", "own")
+        }
+        return replace(self, **summed, response_tokens=self.response_tokens + other.response_tokens)
+
 
 def flat_logprobs(logprobs: Float[Array, "..."], batch: Batch) -> Float[Array, " tokens"]:
     """Returns log-probs as [tokens], in float32 at least.

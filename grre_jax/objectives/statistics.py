@@ -32,7 +32,8 @@ def batch_stats(
     """Computes counts and statistics of the whole batch.
 
     Args:
-        batch: the global batch.
+        batch: the global batch. (For counts alone also the tokens of a micro-batch of it: then add
+            the results up.)
         objective: the loss that will be minimised, or None for the counts alone.
         logprobs: the policy's log-probs of all tokens, in any shape that flattens to [tokens];
             needed where `objective.needs_policy_stats`.

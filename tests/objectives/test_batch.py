@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import jax
 import numpy as np
 import pytest
 
@@ -65,6 +66,13 @@ def test_counts():
     np.testing.assert_array_equal(stats.response_tokens, [2, 1, 3, 0, 0])
     np.testing.assert_array_equal(stats.all.group_sizes, [2, 2, 2, 2, 0])
     np.testing.assert_array_equal(stats.kept.group_sizes, [1, 2, 1, 2, 0])
+
+
+def test_counts_of_micro_batches_add_up_under_jit():
+    whole = batch()
+    count = jax.jit(objectives.batch_stats)
+    added = count(whole.select_tokens(slice(0, 6))) + count(whole.select_tokens(slice(6, None)))
+    jax.tree.map(np.testing.assert_array_equal, added, count(whole))
 
 
 @pytest.mark.parametrize(

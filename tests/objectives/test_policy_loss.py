@@ -80,6 +80,8 @@ def test_decisions_are_those_of_the_whole_batch(gradient, assert_close, example,
     if objective.needs_policy_stats:
         with pytest.raises(ValueError, match="pass its log-probs of all tokens"):
             objectives.batch_stats(batch, objective)
+        with pytest.raises(ValueError, match="do not add up"):
+            stats + stats
 
 
 @pytest.mark.parametrize(
