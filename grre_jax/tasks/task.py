@@ -43,11 +43,13 @@ _BUILT_IN = {
     "arithmetic": "grre_jax.tasks.datasets.arithmetic:Arithmetic",
     "calculator": "grre_jax.tasks.environments.calculator:Calculator",
     "chat_arithmetic": "grre_jax.tasks.datasets.chat_arithmetic:ChatArithmetic",
+    "gymnasium": "grre_jax.tasks.environments.gymnasium:Gymnasium",
     "guess_number": "grre_jax.tasks.environments.guess_number:GuessNumber",
     "gsm8k": "grre_jax.tasks.datasets.gsm8k:GSM8K",
     "guru_math": "grre_jax.tasks.datasets.guru_math:GuruMath",
     "math": "grre_jax.tasks.datasets.competition_math:CompetitionMath",
     "reasoning_gym": "grre_jax.tasks.datasets.reasoning_gym:ReasoningGym",
+    "textarena": "grre_jax.tasks.environments.gymnasium:TextArena",
     "toolace": "grre_jax.tasks.datasets.toolace:ToolACE",
 }
 _NEEDED = ("question", "evaluation")
@@ -164,7 +166,7 @@ def build(name: str, seed: int = 0, **options: Any) -> Task:
             f" {', '.join(names())}, or name your own as module:function or"
             " path/to/file.py:function."
         )
-    factory = _load(_BUILT_IN.get(name, name))
+    factory = load_function(_BUILT_IN.get(name, name))
     task = factory(**_arguments(name, factory, seed, options))
     missing = [attribute for attribute in _NEEDED if not callable(getattr(task, attribute, None))]
     if not any(callable(getattr(task, either, None)) for either in ("verify", "environment")):
@@ -266,7 +268,12 @@ def _arguments(name: str, factory: Callable, seed: int, options: dict[str, Any])
     return arguments
 
 
-def _load(reference: str) -> Callable:
+def load_function(reference: str) -> Callable:
+    """Returns the function that "module:function" or "path/to/file.py:function" names.
+
+    Raises:
+        UsageError: there is none.
+    """
     location, _, attribute = reference.rpartition(":")
     if not location or not attribute:
         raise UsageError(
