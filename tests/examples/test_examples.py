@@ -4,6 +4,7 @@ import ast
 import importlib
 import re
 import runpy
+import subprocess
 import sys
 from pathlib import Path
 
@@ -11,6 +12,11 @@ import jax
 import numpy as np
 import pytest
 from flax import nnx
+
+from grre_jax import tasks
+from grre_jax.tasks.environments import make_runner
+from grre_jax.tasks.environments.runner import Trace
+from grre_jax.tasks.pool import TaskSpec
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
 SHORT = "--steps 2 --warm-start 1 --prompts 4 --group-size 2 --questions 4"
@@ -34,7 +40,7 @@ def run(monkeypatch, capsys):
 
 
 def test_every_example_is_run():
-    assert {path.stem for path in EXAMPLES} == set(FLAGS)
+    assert {path.stem for path in EXAMPLES} == {*FLAGS, "http_environment"}
 
 
 @pytest.mark.parametrize("name", ["grpo", "clipped_reinforce"])
@@ -56,6 +62,37 @@ def test_stored_completions_are_trained_on_by_their_path(run):
     tokens, mask = np.asarray(found["tokens"]), np.asarray(found["mask"])
     text = found["tokenizer"].decode(tokens[0][mask[0]])
     assert text in found["groups"][0].texts
+
+
+def test_an_environment_is_a_process_of_its_own():
+    (path,) = (path for path in EXAMPLES if path.stem == "http_environment")
+    server = subprocess.Popen(
+        [sys.executable, str(path), "--port", "0"], stdout=subprocess.PIPE, text=True
+    )
+    options = {"address": f"127.0.0.1:{int(server.stdout.readline())}"}
+    spec = TaskSpec(f"{path}:build", 0, options)
+    task = tasks.build(spec.name, **options)
+    runner = make_runner(task, spec, processes=2, timeout=60.0)
+    try:
+        for number in range(4):
+            trace, before = Trace((number, 0, 0), task.question(number), 7), []
+            start = pile = int(runner.open(trace.question, 7).messages[0]["content"])
+            while pile:
+                action = str(pile % 4 or 1)  # leaves a multiple of four, which is lost
+                reply = runner.step(trace, before, action).result()
+                before.append((action, reply.observation))
+                left = int(reply.observation)
+                assert reply.done == (left == 0) and pile - 6 <= left < pile
+                pile = left
+            assert start in range(5, 10) and (reply.reward == 1 or start % 4 == 0)
+        late = Trace((9, 0, 0), task.question(9), 7)
+        assert not runner.step(late, [], "1").result().done
+        server.kill()
+        server.wait()
+        assert runner.step(late, [], "1").result().kind == "error"
+    finally:
+        server.kill()
+        runner.close()
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)

@@ -42,9 +42,10 @@ NEEDS = {
     "guru_math": "math_verify",
     "reasoning_gym": "reasoning_gym",
 }  # packages of extras
+WORLDS = ("gymnasium", "textarena")  # which have an environment each that must be named
 
 
-@pytest.mark.parametrize("name", tasks.names())
+@pytest.mark.parametrize("name", [name for name in tasks.names() if name not in WORLDS])
 def test_every_name_builds(name):
     if name in NEEDS:
         pytest.importorskip(NEEDS[name])
@@ -61,8 +62,10 @@ def test_built_in_names():
         "gsm8k",
         "guess_number",
         "guru_math",
+        "gymnasium",
         "math",
         "reasoning_gym",
+        "textarena",
         "toolace",
     ]
 
@@ -76,7 +79,7 @@ def test_built_in_names():
             {},
             (
                 "no task 'zzz': choose one of arithmetic, calculator, chat_arithmetic, gsm8k,"
-                " guess_number, guru_math, math, reasoning_gym, toolace"
+                " guess_number, guru_math, gymnasium, math, reasoning_gym, textarena, toolace"
             ),
         ),
         (

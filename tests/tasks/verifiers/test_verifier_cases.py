@@ -26,7 +26,8 @@ def _rows():
 
 ROWS = _rows()
 NAMES = sorted({row["task"] for row in ROWS})
-JUDGED = [name for name in tasks.names() if name not in ("calculator", "guess_number")]
+WORLDS = ("calculator", "guess_number", "gymnasium", "textarena")
+JUDGED = [name for name in tasks.names() if name not in WORLDS]
 
 
 def _built(name, **options):

@@ -328,6 +328,7 @@ def test_every_field_survives_json():
         {
             "model.lora_targets": "v_proj",
             "model.remat": "full",
+            "model.tools": "system",
             "sampling.cache_dtype": "int8",
             "sampling.weight_dtype": "int8",
             "mesh.data": "1",

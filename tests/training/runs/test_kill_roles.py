@@ -4,6 +4,7 @@ was left alone. The long form is benchmarks/kills.py.
 
 import importlib.util
 import json
+import random
 import signal
 import subprocess
 import sys
@@ -110,6 +111,64 @@ def test_roles_stopped_by_a_signal_say_so_and_go_on(tmp_path):
     finish(start(config, tmp_path / "alone", *settings))
     assert rows(run) == rows(tmp_path / "alone") and groups(run) == groups(tmp_path / "alone")
     assert rollouts.verify(Path(run) / "rollouts").ok
+
+
+COUNTED = """
+from pathlib import Path
+from grre_jax.tasks.environments.calculator import Calculation, Calculator
+
+class Counted(Calculator):
+    def environment(self):
+        return Steps(self.tools)
+
+class Steps(Calculation):
+    def step(self, action):
+        with open(Path(__file__).with_name("steps"), "ab") as file:
+            file.write(b".")
+        return super().step(action)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_an_explorer_of_trajectories_killed_at_twenty_moments_changes_nothing(tmp_path):
+    """The moments come after so many changes of its environments or of its folder, as drawn."""
+    task, config, run = tmp_path / "counted.py", tmp_path / "small.py", tmp_path / "run"
+    task.write_text(COUNTED)
+    config.write_text(
+        CONFIG.replace(
+            'TaskConfig("arithmetic", {"operands": 2})',
+            f'TaskConfig("{task}:Counted", {{"operands": 2, "digits": 1, "flaw": 0.5}})',
+        ).replace("max_new_tokens=3", "max_new_tokens=12, max_turns=3, max_turn_tokens=5")
+    )
+    settings = ("--regime.sync_interval", "2", "--training.steps", "40")
+    explorer = (*settings, "--explorer-name", "a")
+    steps, store, draw = tmp_path / "steps", run / "rollouts", random.Random(5)
+
+    def stepped():
+        return steps.stat().st_size if steps.exists() else 0
+
+    def stored():
+        return {path for place in (store, store / ".incomplete") for path in place.glob("*")}
+
+    looks = [stepped, stored]
+    learner = start(config, run, *settings, command="learn")
+    for _ in range(20):
+        process, look = start(config, run, *explorer, command="explore"), draw.choice(looks)
+        wanted, before = draw.randrange(8), look()
+        while wanted:
+            assert process.poll() is None and learner.poll() is None
+            time.sleep(0.001)
+            now = look()
+            wanted, before = wanted - (now != before), now
+        process.kill()
+        assert process.wait() == -signal.SIGKILL
+    finish(learner, start(config, run, *explorer, command="explore"))
+    found = groups(run)
+    assert max(group.turn_counts.max() for group in found.values()) > 1
+    finish(start(config, tmp_path / "alone", *settings))
+    assert found == groups(tmp_path / "alone") and rows(run) == rows(tmp_path / "alone")
+    assert bits(run) == bits(tmp_path / "alone") and rollouts.verify(store).ok
 
 
 @pytest.mark.slow

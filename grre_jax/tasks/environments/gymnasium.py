@@ -1,0 +1,185 @@
+"""Environments of Gymnasium's interface that observe and take text, and TextArena's games for one
+player.
+
+    grre train CONFIG --task.name gymnasium --task.options.env maze:Maze-v0
+    grre train CONFIG --task.name gymnasium --task.options.env maze.py:make
+    grre train CONFIG --task.name textarena --task.options.env GuessTheNumber-v0
+
+The packages are imported where they are used. What follows the reset of a group's environment is
+decided by the question and the group's seed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from grre_jax.errors import UsageError
+from grre_jax.tasks.environments.environment import Step
+from grre_jax.tasks.judging import error_words, shown
+from grre_jax.tasks.task import Question, check_template, factory
+from grre_jax.tasks.tokenizers.characters import CharTokenizer
+from grre_jax.tasks.tokenizers.protocol import import_library
+
+END = "\x03"  # of a turn, in characters
+ASCII = "".join(map(chr, range(32, 127))) + "\n" + END
+
+
+class Gymnasium:
+    """The task; see the module's text.
+
+    Attributes:
+        name: as rollouts record it.
+        tokenizer: ASCII characters, for a new model.
+        separator: the end of the line behind each observation.
+    """
+
+    name, separator = "gymnasium", "\n"
+    tokenizer = CharTokenizer(ASCII, END)
+
+    def __init__(
+        self,
+        env: str = "",
+        arguments: dict[str, Any] | None = None,
+        template: str = "{observation}",
+    ):
+        """Makes the task, and an environment to try it.
+
+        Args:
+            env: a registered environment, behind its module if importing this registers it
+                ("maze:Maze-v0"), or path/to/file.py:function that returns one.
+            arguments: of the environment.
+            template: the first message, with {observation}.
+
+        Raises:
+            UsageError: the environment cannot be made, or its observation is no text; or the
+                package is not installed.
+        """
+        self.template = check_template(template, "observation")
+        self.training_source, self.evaluation_source = (
+            f"{self.name}/{env}/{part}" for part in ("train", "held-out")
+        )
+        self._make = functools.partial(self._maker(env), **(arguments or {}))
+        try:
+            with contextlib.closing(self._make()) as world:
+                observation, _ = world.reset(seed=0)
+        except Exception as error:  # the environment is a program of the user's own
+            raise UsageError(
+                f"env={env!r} with arguments={arguments} does not begin ({error_words(error)}):"
+                " correct one of them."
+            ) from error
+        if not isinstance(observation, str):
+            raise UsageError(
+                f"env={env!r} observes {shown(observation)}, which is no text: wrap it, say in"
+                " gymnasium.wrappers.TransformObservation."
+            )
+
+    def question(self, position: int) -> Question:
+        """A world of the training stream, which its id and the environment's seed decide."""
+        return Question(f"{self.training_source}/{position}", "", "")
+
+    def evaluation(self, count: int) -> list[Question]:
+        """The first `count` worlds that are held out."""
+        return [Question(f"{self.evaluation_source}/{number}", "", "") for number in range(count)]
+
+    def environment(self) -> World:
+        """An environment that has not begun."""
+        return World(self._make(), self.template)
+
+    def _maker(self, env: str) -> Callable:
+        if ".py:" in env:
+            return factory(env)
+        return functools.partial(import_library("gymnasium").make, env)
+
+
+class TextArena(Gymnasium):
+    """The task of a game of TextArena (Guertler et al., arXiv 2504.11442) for one player; `env` is
+    the game's name, such as "GuessTheNumber-v0". The reward is the game's, at its end.
+    """
+
+    name = "textarena"
+
+    def _maker(self, env: str) -> Callable:
+        # Without the wrappers that repeat earlier messages in each observation.
+        return functools.partial(Arena, import_library("textarena"), f"{env}-raw")
+
+
+class World:
+    """The environment of one trajectory.
+
+    Args:
+        world: has `reset`, `step` and `close` as gymnasium.Env.
+        template: the first message, with {observation}.
+    """
+
+    def __init__(self, world: Any, template: str):
+        self._world, self._template = world, template
+
+    def reset(self, question: Question, seed: int) -> list[dict[str, str]]:
+        """Begins."""
+        seed = random.Random(f"{question.question_id}/{seed}").getrandbits(31)
+        observation, _ = self._world.reset(seed=seed)
+        return [{"role": "user", "content": self._template.replace("{observation}", observation)}]
+
+    def step(self, action: str) -> Step:
+        """Takes a turn's text; texts and numbers of the step's info are stored."""
+        observation, reward, terminated, truncated, info = self._world.step(action)
+        kept = {name: value for name, value in info.items() if isinstance(value, str | int | float)}
+        return Step(observation, reward, bool(terminated or truncated), kept)
+
+    def close(self) -> None:
+        """Closes the environment."""
+        self._world.close()
+
+
+class Arena:
+    """A game of TextArena with Gymnasium's interface.
+
+    The games draw from Python's own generator, so each has a state of it to itself.
+
+    Args:
+        textarena: the package.
+        env: the game's name.
+        arguments: the game's.
+    """
+
+    def __init__(self, textarena: Any, env: str, **arguments: Any):
+        self._arena, self._draws = textarena, random.Random(0)
+        self._game = textarena.make(env, **arguments)
+
+    def reset(self, seed: int) -> tuple[str, dict]:
+        """Begins a game of one player; returns its rules."""
+        self._draws.seed(seed)
+        with self._drawing():
+            self._game.reset(num_players=1, seed=seed)
+            return self._said(), {}
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, dict]:
+        """Takes a move; returns what the game says to it."""
+        with self._drawing():
+            done, info = self._game.step(action)
+            if not done:
+                return self._said(), 0.0, False, False, info
+            rewards, infos = self._game.close()
+            return "", rewards[0], True, False, infos[0]
+
+    def close(self) -> None:
+        """There is nothing to let go of."""
+
+    def _said(self) -> str:
+        own = self._arena.ObservationType.PLAYER_ACTION
+        _, messages = self._game.get_observation()
+        return "\n".join(text for _, text, kind in messages if kind is not own)
+
+    @contextlib.contextmanager
+    def _drawing(self) -> Iterator[None]:
+        outer = random.getstate()
+        random.setstate(self._draws.getstate())
+        try:
+            yield
+        finally:
+            self._draws.setstate(random.getstate())
+            random.setstate(outer)

@@ -1,0 +1,173 @@
+"""Environments of Gymnasium's interface, by hand and of the package, and games of TextArena."""
+
+import random
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from grre_jax import tasks
+from grre_jax.errors import UsageError
+from grre_jax.tasks.environments import InProcessEnvironments, Reply, make_runner
+from grre_jax.tasks.environments.runner import Trace
+from grre_jax.tasks.judging import Failure
+from grre_jax.tasks.pool import TaskSpec
+
+WORLD = """
+import random
+
+class Corridor:
+    metadata, render_mode, spec, action_space, observation_space = {}, None, None, None, None
+    unwrapped = property(lambda self: self)
+    def __init__(self, rooms=5, **_): self.rooms = rooms
+    def reset(self, *, seed=None, options=None):
+        self.place, self.steps = random.Random(seed).randrange(1, self.rooms), 0
+        return f"room {self.place}", {}
+    def step(self, action):
+        self.place, self.steps = self.place + {"l": -1, "r": 1}[action], self.steps + 1
+        info = {"steps": self.steps, "wall": False, "odd": object()}
+        return f"room {self.place}", float(not self.place), not self.place, self.steps > 3, info
+    def close(self): pass
+
+class Numbers(Corridor):
+    def reset(self, *, seed=None, options=None): return 3, {}
+"""
+
+
+@pytest.fixture
+def world(tmp_path):
+    path = tmp_path / "world.py"
+    path.write_text(WORLD)
+    return f"{path}:Corridor"
+
+
+def play(task, question, actions, seed=7, runner=None):
+    """The opening's text, and the answers to the actions up to the last."""
+    runner, before, replies = runner or InProcessEnvironments(task), [], []
+    trace = Trace((seed, 0, 0), question, seed)
+    for action in actions:
+        replies.append(runner.step(trace, before, action).result())
+        if isinstance(replies[-1], Failure) or replies[-1].done:
+            break
+        before.append((action, replies[-1].observation))
+    return runner.open(question, seed).messages[0]["content"], replies
+
+
+def test_a_world_is_stepped_until_it_ends_or_is_cut(world):
+    task = tasks.build("gymnasium", env=world, template="Go!\n{observation}")
+    question = task.question(0)
+    said, replies = play(task, question, ["l"] * 9)
+    start = int(said.removeprefix("Go!\nroom "))
+    *on, last = replies
+    assert [reply.observation for reply in on] == [f"room {n}" for n in range(start - 1, 0, -1)]
+    info = {"steps": start, "wall": False}
+    assert last == Reply("room 0", 1.0, True, info, False) and not any(r.done for r in on)
+    assert play(task, question, ["r"] * 9)[1][-1] == Reply(
+        f"room {start + 4}", 0.0, True, {"steps": 4, "wall": False}, False
+    )
+    (failure,) = play(task, question, ["up"])[1]
+    assert (failure.kind, failure.reason) == ("error", "KeyError: 'up'")
+    assert task.tokenizer.decode(task.tokenizer.encode_prompt(said)) == said
+
+
+def test_worlds_differ_by_question_and_seed(world):
+    task = tasks.build("gymnasium", env=world, arguments={"rooms": 10**9})
+    asked = [*(task.question(n) for n in range(3)), *task.evaluation(3)]
+    begun = {play(task, question, [], seed)[0] for question in asked for seed in (1, 2)}
+    assert len(begun) == 12 and play(task, asked[0], [], 1)[0] in begun
+    assert not {q.question_id for q in asked[:3]} & {q.question_id for q in asked[3:]}
+
+
+def test_worlds_run_in_processes_of_their_own(world):
+    task = tasks.build("gymnasium", env=world)
+    runner = make_runner(task, TaskSpec("gymnasium", 0, {"env": world}), timeout=30.0)
+    try:
+        assert type(runner).__name__ == "EnvironmentPool"
+        assert play(task, task.question(0), ["l"] * 9, runner=runner) == play(
+            task, task.question(0), ["l"] * 9
+        )
+    finally:
+        runner.close()
+
+
+def test_what_is_no_world_of_text_is_refused(world, tmp_path, monkeypatch):
+    file = world.removesuffix(":Corridor")
+    for env, options, message in (
+        (f"{file}:Numbers", {}, "observes 3, which is no text"),
+        (f"{file}:Maze", {}, "has no function 'Maze'"),
+        (world, {"arguments": {"rooms": 1}}, r"does not begin \(ValueError: empty range"),
+        (world, {"template": "Go!"}, "has no {observation}"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            tasks.build("gymnasium", env=env, **options)
+    for name in ("gymnasium", "textarena"):
+        monkeypatch.setitem(sys.modules, name, None)
+        with pytest.raises(UsageError, match=f"pip install {name}"):
+            tasks.build(name, env="Maze-v0")
+
+
+def test_registered_worlds_are_found_by_name(world, tmp_path, monkeypatch):
+    gymnasium = pytest.importorskip("gymnasium", reason="extra gymnasium")
+    (tmp_path / "corridor_worlds.py").write_text(
+        "import gymnasium, world\n"
+        "class Corridor(world.Corridor, gymnasium.Env):\n"
+        "    action_space = gymnasium.spaces.Text(9)\n"
+        "    observation_space = gymnasium.spaces.Text(9, charset='room 0123456789')\n"
+        "gymnasium.register('Corridor-v0', Corridor, max_episode_steps=2)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    task = tasks.build("gymnasium", env="corridor_worlds:Corridor-v0", arguments={"rooms": 9})
+    assert len(play(task, task.question(0), ["r"] * 9)[1]) == 2
+    with pytest.raises(UsageError, match="NameNotFound"):
+        tasks.build("gymnasium", env="Corridors-v0")
+    del gymnasium.registry["Corridor-v0"]
+
+
+def test_the_frozen_lake_of_the_page_is_crossed(tmp_path):
+    pytest.importorskip("gymnasium", reason="extra gymnasium")
+    page = (Path(__file__).parents[3] / "docs" / "environments.md").read_text()
+    (source,) = re.findall(r"```python\n(import gymnasium\n.*?)```", page, re.DOTALL)
+    (tmp_path / "lake.py").write_text(source)
+    task = tasks.build("gymnasium", env=f"{tmp_path / 'lake.py'}:make")
+    said, replies = play(task, task.question(0), "ddrrdr")
+    assert said == "0" and [r.observation for r in replies] == ["4", "8", "9", "10", "14", "15"]
+    assert [r.reward for r in replies] == [0, 0, 0, 0, 0, 1] and replies[-1].done
+
+
+def test_a_game_of_textarena_is_won():
+    pytest.importorskip("textarena", reason="extra textarena")
+    task = tasks.build("textarena", env="GuessTheNumber-v0", arguments={"max_number": 8})
+    question, runner = task.question(0), InProcessEnvironments(task)
+    assert "between 1 and 8" in runner.open(question, 3).messages[0]["content"]
+    trace, before, low, high = Trace((0, 0, 0), question, 3), [], 1, 8
+    while True:
+        guess = (low + high) // 2
+        reply = runner.step(trace, before, f"I say [{guess}].").result()
+        if reply.done:
+            break
+        hint = f"The target number is {'lower' if 'lower' in reply.observation else 'higher'}."
+        assert (reply.observation, reply.reward) == (hint, 0.0)
+        low, high = (low, guess - 1) if "lower" in hint else (guess + 1, high)
+        before.append((f"I say [{guess}].", reply.observation))
+    assert reply.reward == 1.0 and reply.info["turn_count"] == len(before) + 1
+    with pytest.raises(UsageError, match="does not begin"):
+        tasks.build("textarena", env="TicTacToe-v0")  # for two
+
+
+def test_games_of_textarena_do_not_draw_from_each_other():
+    pytest.importorskip("textarena", reason="extra textarena")
+    task = tasks.build("textarena", env="2048-v0")
+    question, moves = task.question(0), [f"[{way}]" for way in ("left", "up", "right", "down") * 3]
+    alone = play(task, question, moves)
+    runner = InProcessEnvironments(task)
+    traces = [Trace((n, 0, 0), question, 7) for n in range(2)]
+    told = [[], []]
+    for move in moves:
+        for trace, said in zip(traces, told, strict=True):
+            before = list(zip(moves, (r.observation for r in said), strict=False))
+            random.seed(move)
+            state = random.getstate()
+            said.append(runner.step(trace, before, move).result())
+            assert random.getstate() == state
+    assert told == [alone[1]] * 2
