@@ -1,8 +1,8 @@
 """SmolLM2-135M-Instruct learns to call a calculator, from its own stale trajectories.
 
 The model does not call functions by itself, and its chat template leaves their definitions out, so
-a system message declares the calculator. A short warm start shows how it is called, and in half of
-the demonstrations a wrong answer that is given at once. Rewards then teach to call it. The
+a system message declares the calculator. A short warm start shows how it is called, and in four of
+five demonstrations a wrong answer that is given at once. Rewards then teach to call it. The
 sampler's weights are refreshed every 4 steps only.
 
 Commands:
@@ -25,7 +25,7 @@ def config() -> c.Config:
             {
                 "operands": 2,
                 "digits": 2,
-                "flaw": 0.5,
+                "flaw": 0.8,
                 "tools": True,
                 "template": "What is {expression}? Answer with just the number.",
             },
@@ -43,8 +43,8 @@ def config() -> c.Config:
         training=c.TrainingConfig(steps=20, prompts_per_step=8, packs_per_microbatch=4),
         optimizer=c.OptimizerConfig(learning_rate=1e-5, warmup_steps=5),
         warm_start=c.WarmStartConfig(
-            steps=12,
-            demonstrations=96,
+            steps=16,
+            demonstrations=128,
             batch_size=8,
             optimizer=c.OptimizerConfig(learning_rate=5e-5, warmup_steps=3),
         ),

@@ -59,7 +59,7 @@ class Nim(http.server.BaseHTTPRequestHandler):
         del self.games[game]
         return {}
 
-    def log_message(self, *_):
+    def log_message(self, format, *args):
         """Says nothing."""
 
 
