@@ -10,6 +10,12 @@ Commands:
     grre train configs/smollm2_calculator.py
 Hardware:
     2 CPU cores, float32, 10 GB of memory.
+Time:
+    55 minutes (measured; for the first 38 other work had both cores).
+Result:
+    On 32 held-out questions, 2 samples each, seed 0: right in 15.6% after the warm start (95%
+    interval 8.7 to 26.4; greedy 15.6%), 98.4% after 10 steps and at the end (91.7 to 99.7; greedy
+    100%).
 """
 
 from grre_jax import config as c

@@ -139,7 +139,7 @@ def test_what_is_asked_wrong_ends_in_one_sentence(run, arguments, status, words)
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("name", ["train_step", "sample"])
+@pytest.mark.parametrize("name", ["train_step", "sample", "turns"])
 def test_results_in_the_repository_are_readable(name):
     result = json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text())
     assert result["benchmark"] == name
