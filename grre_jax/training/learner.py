@@ -227,8 +227,11 @@ class Learner:
             scalars["stale_groups_discarded"] = len(choice.discarded)
             self.discarded += len(choice.discarded)
             if choice.discarded:
-                lengths = [pick.source.reader[pick.index].lengths for pick in choice.discarded]
-                scalars["stale_response_length"] = float(np.concatenate(lengths).mean())
+                # Of the manifest: what is not trained on is not read.
+                entries = [pick.source.reader.locate(pick.index)[0] for pick in choice.discarded]
+                completions = sum(entry.completions for entry in entries)
+                tokens = sum(entry.tokens for entry in entries)
+                scalars["stale_response_length"] = tokens / completions
         return scalars
 
     def _evaluate(self, state: states.TrainState, step: int, bar: Any) -> None:

@@ -24,7 +24,7 @@ class NewerPolicies:
         self._newest, self._read = newest, read
         self._thread = ThreadPoolExecutor(1)
         self._reading: Future[tuple[Any, int] | None] | None = None
-        self._looked = 0.0
+        self._looked = time.monotonic()  # the call begins with the newest
 
     def __enter__(self) -> NewerPolicies:
         return self

@@ -7,19 +7,6 @@ from grre_jax.errors import DataError, UsageError
 from grre_jax.rollouts.tools import commands
 
 
-@pytest.fixture
-def printed(capsys, monkeypatch):
-    """All that was printed, on lines of 220 columns."""
-    monkeypatch.setenv("COLUMNS", "220")
-    text = []
-
-    def read():
-        text.append(capsys.readouterr().out)
-        return "".join(text)
-
-    return read
-
-
 def test_info(folder, printed, make_group):
     rollouts.write(
         folder, [make_group(-1, version=-1)], writer="import", metadata={"contains": ["gsm8k/test"]}

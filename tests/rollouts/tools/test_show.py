@@ -7,19 +7,6 @@ from grre_jax.rollouts.tools import show
 from ...groups import played_group
 
 
-@pytest.fixture
-def printed(capsys, monkeypatch):
-    """All that was printed, on lines of 220 columns."""
-    monkeypatch.setenv("COLUMNS", "220")
-    text = []
-
-    def read():
-        text.append(capsys.readouterr().out)
-        return "".join(text)
-
-    return read
-
-
 def order(text):
     return [
         int(line.split(":")[0].split()[1])

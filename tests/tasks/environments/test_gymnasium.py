@@ -5,6 +5,7 @@ import re
 import sys
 from pathlib import Path
 
+import gymnasium
 import pytest
 
 from grre_jax import tasks
@@ -108,7 +109,6 @@ def test_what_is_no_world_of_text_is_refused(world, tmp_path, monkeypatch):
 
 
 def test_registered_worlds_are_found_by_name(world, tmp_path, monkeypatch):
-    gymnasium = pytest.importorskip("gymnasium", reason="extra gymnasium")
     (tmp_path / "corridor_worlds.py").write_text(
         "import gymnasium, world\n"
         "class Corridor(world.Corridor, gymnasium.Env):\n"
@@ -125,7 +125,6 @@ def test_registered_worlds_are_found_by_name(world, tmp_path, monkeypatch):
 
 
 def test_the_frozen_lake_of_the_page_is_crossed(tmp_path):
-    pytest.importorskip("gymnasium", reason="extra gymnasium")
     page = (Path(__file__).parents[3] / "docs" / "environments.md").read_text()
     (source,) = re.findall(r"```python\n(import gymnasium\n.*?)```", page, re.DOTALL)
     (tmp_path / "lake.py").write_text(source)
