@@ -299,7 +299,7 @@ def _versions(group: Group) -> Float[np.ndarray, " completions"]:
     """
     if not len(group.token_versions) or (group.token_versions < 0).any():
         return group.policy_version
-    starts = np.append(0, np.cumsum(group.lengths)[:-1])
+    starts = group.offsets[:-1]
     sums = np.add.reduceat(group.token_versions * group.mask, starts)
     return sums / np.maximum(np.add.reduceat(group.mask, starts, dtype=np.int64), 1)
 
