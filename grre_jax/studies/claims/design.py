@@ -41,7 +41,9 @@ REGIMES: dict[str, Regime] = {
 }
 STORED = 4  # batches of "finite"
 RATES = (6.25e-5, 1.25e-4, 2.5e-4, 5e-4, 1e-3, 2e-3)  # an octave apart
-SEEDS, AGAIN, TUNING = 6, 4, 3  # numbers of seeds
+# Numbers of seeds. With 18 the study of the first task sees every comparison of the cores: what the
+# spreads of its tuning runs ask for (`judging.power`).
+SEEDS, AGAIN, TUNING = 18, 6, 3
 AGAIN_FROM, TUNING_FROM = 5_000, 20_000  # added to the first judged seed
 # All claims are asked of the first task, these of another one.
 FIRST_TASK, SECOND_CLAIMS = "arithmetic", ("C2", "C3")
@@ -56,7 +58,8 @@ class Design:
         claims: those that are judged.
         seeds: numbers of the runs that are judged; each has a warm start of its own.
         again: of the second set, judged by itself.
-        tuning: of the runs that choose learning rates and give the spreads for the power.
+        tuning: of the runs at every learning rate, which choose rates and give the spreads for the
+            power.
         rates: the axis of learning rates, rising by octaves.
         steps: of a run.
         extra: further entries, in the tables alone.
@@ -99,29 +102,26 @@ class Design:
 
     def tuning_runs(self) -> list[Run]:
         """Returns the runs of the tuning seeds: every cell at every rate."""
-        return self._runs(self.tuning, self.cells)
-
-    def axis_runs(self) -> list[Run]:
-        """Returns the runs of the core's cells at every rate with the judged seeds."""
-        return self._runs(self.seeds, self.core)
-
-    def _runs(self, seeds: Sequence[int], cells: Sequence[tuple[str, str]]) -> list[Run]:
-        every = itertools.product(seeds, cells, self.rates)
+        every = itertools.product(self.tuning, self.cells, self.rates)
         return [self.run(*cell, rate, seed) for seed, cell, rate in every]
 
     def judged_runs(self, table: Table) -> list[Run]:
-        """Returns the axis, and the runs at the rates at which comparisons are judged: of the core
-        with the second set of seeds, of the extensions with the first.
+        """Returns the runs at the rates at which comparisons are judged, of the core with both sets
+        of seeds, of the extensions with the first; and of all in the core at its own best rate.
 
         Args:
             table: with the runs of the tuning seeds.
         """
-        runs = self.axis_runs()
-        for one, seeds in self._points():
-            regimes = one.regime, one.other_regime
-            for regime, (label, rate) in zip(regimes, table.points(one), strict=True):
-                rates = self.rates if one.measure == "rates" else (rate,)
-                runs += [self.run(regime, label, r, seed) for seed in seeds for r in rates]
+        points = [
+            (one.regime, *side, seeds)
+            for one, seeds in self._judged()
+            for side in table.points(one)
+        ]
+        points += [
+            (regime, label, table.best(regime, (label,))[1], self.seeds)
+            for regime, label in self.core
+        ]
+        runs = [self.run(*cell, rate, seed) for *cell, rate, seeds in points for seed in seeds]
         return list(dict.fromkeys(runs))
 
     @property
@@ -129,19 +129,17 @@ class Design:
         """The largest number of runs that the study can take, whatever rates tuning chooses."""
         points = {
             (cell, *chooser, seed)
-            for one, seeds in self._points()
-            if one.measure != "rates"
+            for one, seeds in self._judged()
             for cell, *chooser in _choosers(one)
             for seed in seeds
-            if not (cell in self.core and seed in self.seeds)
         }
-        return len(self.tuning_runs()) + len(self.axis_runs()) + len(points)
+        points |= {(cell, cell, False, seed) for cell in self.core for seed in self.seeds}
+        return len(self.tuning_runs()) + len(points)
 
-    def _points(self) -> list[tuple[Comparison, tuple[int, ...]]]:
-        """The comparisons whose runs are not all on the axis, with their seeds."""
-        parts = [
-            pair for c in self.claims for pair in ((c.core, self.again), (c.extensions, self.seeds))
-        ]
+    def _judged(self) -> list[tuple[Comparison, tuple[int, ...]]]:
+        """The comparisons with the seeds that judge them."""
+        both = (*self.seeds, *self.again)
+        parts = [pair for c in self.claims for pair in ((c.core, both), (c.extensions, self.seeds))]
         return [(one, seeds) for part, seeds in parts for one in part]
 
     def table(self, ledger: Ledger) -> Table:
@@ -205,21 +203,21 @@ def _cells(comparison: Comparison) -> list[tuple[str, str]]:
     if comparison.at == "coefficient":
         labels = arms(comparison.label)
     own = [(comparison.regime, label) for label in labels]
-    return [*own, (comparison.other_regime, comparison.against)]
+    return [*own, (comparison.regime, comparison.against)]
 
 
 def _choosers(comparison: Comparison) -> list[tuple[Any, ...]]:
     """(regime, algorithm) of both sides, each with what decides its rate."""
     first, second = _cells(comparison)[0], _cells(comparison)[-1]
-    decides = second if comparison.at in ("same", "fastest") else (first, comparison.at)
-    return [(first, decides), (second, second, comparison.at == "fastest")]
+    decides = {"own": first, "coefficient": (first, "coefficient")}.get(comparison.at, second)
+    return [(first, decides, False), (second, second, comparison.at == "fastest")]
 
 
 def _within(claim: Claim, labels: set[str] | None = None) -> Claim:
     """A claim in one regime, sync 20, with comparisons of these algorithms alone."""
 
     def kept(part: Sequence[Comparison]) -> tuple[Comparison, ...]:
-        known = (one for one in part if {one.regime, one.other_regime} == {SYNC})
+        known = (one for one in part if one.regime == SYNC)
         return tuple(one for one in known if labels in (None, {one.label, one.against}))
 
     return dataclasses.replace(claim, core=kept(claim.core), extensions=kept(claim.extensions))
@@ -250,8 +248,8 @@ def full(
 
 
 def quick(scale: Scale, count: int, first: int, extra: Sequence[Entry]) -> Design:
-    """Returns a study of minutes: of C2 one comparison of the core and one of the extensions, with
-    samples refreshed every 20 steps, at two rates, tuned by one seed.
+    """Returns a study of minutes: of C2 one comparison, with samples refreshed every 20 steps, at
+    two rates, tuned by one seed.
     """
     (claim,) = (claim for claim in CLAIMS if claim.name == "C2")
     return Design(

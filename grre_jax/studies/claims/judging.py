@@ -25,7 +25,7 @@ from grre_jax.studies.claims.claims import (
     Comparison,
     arms,
 )
-from grre_jax.studies.curve_statistics import CURVES, Kind, stable_rates
+from grre_jax.studies.curve_statistics import CURVES, Kind
 from grre_jax.studies.statistics import POWER, SIDE, chance, estimate, holm, visible
 
 HOLDS, FAILS, OPEN, NOT_ASKED = "holds", "fails", "open", "not asked"
@@ -62,14 +62,9 @@ class Table:
     ) -> Values:
         """Returns a measure of the cell's runs with these seeds.
 
-        Of "rates" it is the number of rates without a collapse, whatever `rate`.
-
         Raises:
             KeyError: one of the runs is missing.
         """
-        if measure == "rates":
-            lost = [self.values(regime, label, r, kind, "drawdown", seeds) for r in self.rates]
-            return np.array([stable_rates(own) for own in zip(*lost, strict=True)], float)
         cell = self.cell(regime, label, rate)
         known = dict(zip(cell["seeds"], cell[kind][measure] if seeds else (), strict=False))
         return np.array([known[seed] for seed in seeds], float)
@@ -89,7 +84,7 @@ class Table:
         """Returns for both sides of a comparison the algorithm and the rate it is judged at."""
         one, regime = comparison, comparison.regime
         first = self.best(regime, arms(one.label) if one.at == "coefficient" else (one.label,))
-        second = self.best(one.other_regime, (one.against,))
+        second = self.best(regime, (one.against,))
         if one.at in ("same", "fastest"):
             first = (one.label, second[1])
         if one.at == "fastest":
@@ -102,7 +97,7 @@ class Table:
         """Returns a measure of both sides of a comparison, each with a value per seed."""
         return (
             self.values(comparison.regime, *sides[0], kind, measure, seeds),
-            self.values(comparison.other_regime, *sides[1], kind, measure, seeds),
+            self.values(comparison.regime, *sides[1], kind, measure, seeds),
         )
 
     def difference(
@@ -231,8 +226,8 @@ def chances(
 
 
 def _measured(table: Table, comparison: Comparison, seeds: Sequence[int]) -> dict[str, Any]:
-    """A comparison with its figures for both kinds of accuracy, where it is judged and with both
-    sides at each rate that has the runs.
+    """A comparison with its figures for both kinds of accuracy: where it is judged, and by the
+    tuning seeds with both sides at each rate.
     """
     one, sides = comparison, table.points(comparison)
     row = dataclasses.asdict(one) | {"text": one.text}
@@ -244,12 +239,11 @@ def _measured(table: Table, comparison: Comparison, seeds: Sequence[int]) -> dic
         row[kind] = dataclasses.asdict(estimate(values)) | {"limit": limit}
         row[kind] |= {"p_holds": p_holds, "p_fails": p_fails}
     row["by_rate"] = {}
-    for rate in table.rates if one.measure != "rates" else ():
-        cells = table.cell(one.regime, one.label, rate), table.cell(one.regime, one.against, rate)
-        if all(set(seeds) <= set(cell["seeds"]) for cell in cells):
-            pair = (one.label, rate), (one.against, rate)
-            found = {kind: estimate(table.difference(one, pair, kind, seeds)) for kind in CURVES}
-            row["by_rate"][f"{rate:g}"] = {
-                kind: [own.mean, own.low, own.high] for kind, own in found.items()
-            }
+    tuning = table.tuning_seeds
+    for rate in table.rates if len(tuning) > 1 else ():
+        pair = (one.label, rate), (one.against, rate)
+        found = {kind: estimate(table.difference(one, pair, kind, tuning)) for kind in CURVES}
+        row["by_rate"][f"{rate:g}"] = {
+            kind: [own.mean, own.low, own.high] for kind, own in found.items()
+        }
     return row

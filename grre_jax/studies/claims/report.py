@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from grre_jax.studies.claims.judging import FAILS, HOLDS, NOT_ASKED, OPEN, Table
-from grre_jax.studies.curve_statistics import COLLAPSED, CURVES
+from grre_jax.studies.curve_statistics import COLLAPSED, CURVES, stable_rates
 from grre_jax.studies.report_parts import (
     as_json,
     cross_table,
@@ -60,7 +60,7 @@ where some fail and none holds.
 
 ## At each learning rate
 
-Both algorithms at the same rate; nothing is judged here.
+Both algorithms at the same rate, by the tuning seeds; nothing is judged here.
 
 {rate_table}
 
@@ -78,7 +78,7 @@ REGIME = """
 
 Best: the rate with the highest final greedy accuracy of the tuning seeds. Largest stable rate: up
 to which, from the smallest on, a seed's runs kept half of their greedy accuracy; median, and least
-to largest of the seeds.
+to largest of the tuning seeds.
 
 {best_table}
 
@@ -241,14 +241,12 @@ def _best(table: Table, regime: str, label: str, judged: set[int]) -> list[str]:
     for other in table.rates if len(tuning) > 1 else ():
         behind = estimate(best - table.values(regime, label, other, "greedy", "final", tuning))
         alike += [f"{other:g}"] * (other != rate and behind.low <= 0 <= behind.high)
-    # Cells of the extensions have all rates with the tuning seeds alone.
-    every = [table.cell(regime, label, one)["seeds"] for one in table.rates]
-    known = [seed for seed in judged if all(seed in one for one in every)] or tuning
     names = ["none", *(f"{one:g}" for one in table.rates)]
-    stable = np.sort(table.values(regime, label, rate, "greedy", "rates", known)).astype(int)
+    lost = [table.values(regime, label, one, "greedy", "drawdown", tuning) for one in table.rates]
+    stable = sorted(stable_rates(own) for own in zip(*lost, strict=True))
     middle, low, high = (names[stable[at]] for at in ((len(stable) - 1) // 2, 0, -1))
     row += [_mean_of(best), ", ".join(alike) or NONE]
-    return [*row, f"{middle} ({low} to {high}) of {len(known)}"]
+    return [*row, f"{middle} ({low} to {high}) of {len(tuning)}"]
 
 
 def _mean_of(values: np.ndarray) -> str:

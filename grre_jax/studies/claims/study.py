@@ -86,13 +86,12 @@ def complete(
     """Completes the study of a design; see `run`."""
     setup = (output, design.scale, design.entries, workers, console)
     with Campaign(*setup, greedy_bound=greedy_bound) as campaign:
-        tuning, axis = design.tuning_runs(), design.axis_runs()
+        tuning = design.tuning_runs()
         names, seeds = ", ".join(claim.name for claim in design.claims), len(design.seeds)
         header = {
             "study": f"claims {names} on {design.scale.task_name}",
             "seeds": f"{seeds}, and {len(design.again)} more that are judged by themselves",
             "tuning": campaign.budget(tuning),
-            "then": campaign.budget(axis),
             "in all": f"at most {design.most_runs} runs, the last at rates that tuning chooses",
             "folder": str(output),
         }

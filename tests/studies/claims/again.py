@@ -26,15 +26,14 @@ def verdicts_again(found, claims="claims"):
         return found["rates"][int(np.argmax(means))]
 
     def chances(row, kind):
-        regimes = row["regime"], row["against_regime"] or row["regime"]
-        labels = row["label"], row["against"]
-        rates = [best(r, label, "final") for r, label in zip(regimes, labels, strict=True)]
+        regime, labels = row["regime"], (row["label"], row["against"])
+        rates = [best(regime, label, "final") for label in labels]
         if row["at"] in ("same", "fastest"):
             rates[0] = rates[1]
         if row["at"] == "fastest":
-            rates[1] = best(regimes[1], labels[1], "early")
-        sides = list(zip(regimes, labels, rates, strict=True))
-        first, second = (values(*side, kind, row["measure"], seeds) for side in sides)
+            rates[1] = best(regime, labels[1], "early")
+        sides = list(zip(labels, rates, strict=True))
+        first, second = (values(regime, *side, kind, row["measure"], seeds) for side in sides)
         difference, limit = first - second, row["threshold"]
         assert np.isclose(difference.mean(), row[kind]["mean"], atol=1e-9), row["text"]
 
@@ -47,7 +46,7 @@ def verdicts_again(found, claims="claims"):
             outside = min(above(difference, limit), above(-difference, limit))
             return max(above(difference, -limit), above(-difference, -limit)), 2 * outside
         if row["relation"] == "beats":
-            ends = [values(*side, kind, "final", seeds).mean() for side in sides]
+            ends = [values(regime, *side, kind, "final", seeds).mean() for side in sides]
             limit = -MARGIN if min(ends) >= CEILING else limit
         return above(difference, limit), above(-difference, -limit)
 
