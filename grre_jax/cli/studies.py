@@ -51,8 +51,8 @@ def add_parsers(studies: argparse._SubParsersAction) -> None:
         "the paper's claims measured with tiny models: runs, verdicts, tables and figures",
         _TINY,
         """
-        --seeds N: number of seeds; 8, or 3 with --quick, if not given
-        --again N: number of seeds of a second set, judged beside the first; 4 if not given, 0 for
+        --seeds N: number of seeds; 18, or 3 with --quick, if not given
+        --again N: number of seeds of a second set, judged beside the first; 6 if not given, 0 for
             none
         --claim NAME...: only this claim, C1 to C7; those of the task if not given
         """,
