@@ -5,13 +5,13 @@
 
 A measured number is followed by a comment that says where it comes from, which no reader sees:
 
-    ends at 0.939<!--claims .cells/common/sync 20/REC-OneSide-NoIS (.6, 2)/.final-->
+    ends at 0.876<!--arithmetic .headlines/sync 20/GRPO/.judged/.greedy-->
 
 The first word names a file of `FILES`, the rest leads to the value: ".name" is a field, a number
-an element of a list, and other words choose, of a list of objects, those with such a value. A list
-of numbers stands for its mean; written as "3/10", for its sum of its count. The sign is given
-where the page gives one. A table between `<!--table NAME-->` and `<!--end-->` is the one of
-verdicts in that file.
+an element of a list, "*name" that field of each object of a list, and other words choose, of a list
+of objects, those with such a value. A list of numbers stands for its mean; written as "3/10", for
+its sum of its count. The sign is given where the page gives one. A table between
+`<!--table NAME-->` and `<!--end-->` is the one of verdicts in that file.
 """
 
 from __future__ import annotations
@@ -30,8 +30,6 @@ ROOT = Path(__file__).parents[1]
 # With the fewest digits after the point that a result has there; thresholds have two.
 PAGES = {"README.md": 2, "docs/which-algorithm.md": 2, "docs/studies.md": 3}
 FILES = {
-    "claims": "docs/claims/verdicts.json",
-    "again": "docs/claims/other_seeds.json",
     "staleness": "docs/staleness/staleness.json",
     "sums": "docs/compare/sums/compare.json",
     # "arithmetic" and so on: a study of the claims is named by its task.
@@ -43,7 +41,7 @@ FILES = {
 REFERENCE = re.compile(r"([+-]?\d+(?:\.\d+|/\d+))(\s?<!--(\w+) (.+?)-->)")
 TABLE = re.compile(r"(<!--table (\w+)-->\n\n)(.*?)(\n\n<!--end-->)", re.DOTALL)
 # What looks like a result: an accuracy, or a count of runs. Code and addresses are left out.
-RESULT = r"(?<![\w.])[+-]?(?:0\.\d{%d,3}|\d+/10)(?![\w%%])"
+RESULT = r"(?<![\w.])[+-]?(?:0\.\d{%d,3}|\d+/(?:10|18))(?![\w%%])"
 LEFT_OUT = re.compile(r"```.*?```|`[^`]*`|\]\([^)]*\)|JAX 0\.10|Adam \([^)]*\)", re.DOTALL)
 
 
@@ -60,6 +58,8 @@ def value(found: Any, path: str) -> Any:
                     raise KeyError(f"{path}: {len(found)} objects at {word}")
                 (found,) = found
             found = found[word[1:]]
+        elif word.startswith("*"):
+            found = [one[word[1:]] for one in found]
         elif re.fullmatch(r"-?\d+", word):
             found = found[int(word)]
         else:
@@ -89,7 +89,9 @@ def renewed(page: str, results: dict[str, Any]) -> str:
 
     def table(match: re.Match) -> str:
         begin, name, _, end = match.groups()
-        return begin + "\n".join(verdict_table(results[name])) + end
+        head, rule, *rows = verdict_table(results[name])
+        # As mdformat writes it.
+        return begin + "\n".join([head, rule.replace("---", " -- "), *rows]) + end
 
     return TABLE.sub(table, REFERENCE.sub(number, page))
 

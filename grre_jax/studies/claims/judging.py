@@ -25,7 +25,7 @@ from grre_jax.studies.claims.claims import (
     Comparison,
     arms,
 )
-from grre_jax.studies.curve_statistics import CURVES, Kind
+from grre_jax.studies.curve_statistics import COLLAPSED, CURVES, Kind, stable_rates
 from grre_jax.studies.statistics import POWER, SIDE, chance, estimate, holm, visible
 
 HOLDS, FAILS, OPEN, NOT_ASKED = "holds", "fails", "open", "not asked"
@@ -121,6 +121,38 @@ def tuned(table: Table) -> list[dict[str, Any]]:
         row = {"regime": regime, "algorithm": label, "best": best, "fastest": fastest}
         rows.append(row | {"final": [round(float(x), 6) for x in found]})
     return rows
+
+
+def headlines(table: Table, seeds: Sequence[int]) -> list[dict[str, Any]]:
+    """Returns of every algorithm in every regime its runs at its best rate with the judged seeds,
+    its runs at each rate with the tuning seeds, and of each of these the largest stable rate: the
+    last before the first at which a run collapses, 0 if there is none.
+
+    Runs are given by final accuracy, greedy and sampled, and 1 or 0 for a collapse, with a value
+    per seed; without any where not all judged seeds ran at the best rate.
+    """
+    rows = []
+    for regime, label in dict.fromkeys((one["regime"], one["algorithm"]) for one in table.cells):
+        best = table.best(regime, (label,))[1]
+        ran = set(seeds) <= set(table.cell(regime, label, best)["seeds"])
+        tuning = [_ends(table, regime, label, rate, table.tuning_seeds) for rate in table.rates]
+        stable = map(stable_rates, zip(*(one["collapsed"] for one in tuning), strict=True))
+        rows.append(
+            {"regime": regime, "algorithm": label, "best": best}
+            | {"judged": _ends(table, regime, label, best, seeds if ran else ())}
+            | {"by_rate": {f"{r:g}": one for r, one in zip(table.rates, tuning, strict=True)}}
+            | {"largest_stable": [(0.0, *table.rates)[count] for count in stable]}
+        )
+    return rows
+
+
+def _ends(
+    table: Table, regime: str, label: str, rate: float, seeds: Sequence[int]
+) -> dict[str, list[float]]:
+    cell = regime, label, rate
+    lost = table.values(*cell, "greedy", "drawdown", seeds)
+    ends = {kind: table.values(*cell, kind, "final", seeds).tolist() for kind in CURVES}
+    return ends | {"collapsed": [int(share > COLLAPSED) for share in lost]}
 
 
 def power(table: Table, claims: Sequence[Claim], count: int) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from grre_jax.studies.claims.judging import FAILS, HOLDS, NOT_ASKED, OPEN, Table
-from grre_jax.studies.curve_statistics import COLLAPSED, CURVES, stable_rates
+from grre_jax.studies.curve_statistics import CURVES
 from grre_jax.studies.report_parts import (
     as_json,
     cross_table,
@@ -82,8 +82,8 @@ to largest of the tuning seeds.
 
 {best_table}
 
-Final accuracy by learning rate, of all seeds that ran there; then how many of the runs lost over
-half of their greedy accuracy.
+Final accuracy by learning rate, of the tuning seeds; then how many of the runs lost over half of
+their greedy accuracy.
 
 {axis_table}
 """
@@ -121,7 +121,7 @@ def tables(found: Mapping[str, Any]) -> str:
         "power_table": _power(found["power"]),
     }
     table = Table(found["cells"], found["rates"], found["tuning_seeds"])
-    regimes = dict.fromkeys(cell["regime"] for cell in found["cells"])
+    regimes = dict.fromkeys(row["regime"] for row in found["headlines"])
     return "\n".join([page(PAGE, **values), *(_regime(found, table, one) for one in regimes)])
 
 
@@ -211,42 +211,37 @@ def _power(power: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _regime(found: Mapping[str, Any], table: Table, regime: str) -> str:
-    cells = [cell for cell in found["cells"] if cell["regime"] == regime]
-    judged = {*found["seeds"], *found["again"]}
+    rows = [row for row in found["headlines"] if row["regime"] == regime]
     shown = [
-        {"algorithm": cell["algorithm"], "regime": f"{cell['rate']:g}", "cell": cell}
-        for cell in cells
+        {"algorithm": row["algorithm"], "regime": rate, "ends": ends}
+        for row in rows
+        for rate, ends in row["by_rate"].items()
     ]
-    labels = dict.fromkeys(cell["algorithm"] for cell in cells)
-    best = [_best(table, regime, label, judged) for label in labels]
-    axis = cross_table(shown, lambda one: _cell(one["cell"]))
-    return page(REGIME, regime=regime, best_table=markdown_table(BEST, best), axis_table=axis)
+    best = markdown_table(BEST, [_best(table, row) for row in rows])
+    axis = cross_table(shown, lambda one: _ends(one["ends"]))
+    return page(REGIME, regime=regime, best_table=best, axis_table=axis)
 
 
-def _cell(cell: Mapping[str, Any]) -> str:
-    lost = sum(share > COLLAPSED for share in cell["greedy"]["drawdown"])
-    greedy, sampled = (np.mean(cell[kind]["final"]) for kind in ("greedy", "sampled"))
-    return f"{greedy:.3f} ({sampled:.3f}); {lost}/{len(cell['seeds'])}"
+def _ends(ends: Mapping[str, Sequence[float]]) -> str:
+    lost, (greedy, sampled) = ends["collapsed"], (np.mean(ends[kind]) for kind in CURVES)
+    return f"{greedy:.3f} ({sampled:.3f}); {sum(lost)}/{len(lost)}"
 
 
-def _best(table: Table, regime: str, label: str, judged: set[int]) -> list[str]:
+def _best(table: Table, row: Mapping[str, Any]) -> list[str]:
     """An algorithm's row: at its best rate with the judged seeds, and over all rates."""
-    rate, tuning = table.best(regime, (label,))[1], table.tuning_seeds
-    seeds = [seed for seed in table.cell(regime, label, rate)["seeds"] if seed in judged]
-    row = [label, f"{rate:g}"]
-    row += [_mean_of(table.values(regime, label, rate, kind, "final", seeds)) for kind in CURVES]
-    lost = table.values(regime, label, rate, "greedy", "drawdown", seeds)
-    row.append(f"{(lost > COLLAPSED).sum()}/{len(seeds)}")
-    best, alike = table.values(regime, label, rate, "greedy", "final", tuning), []
+    own, rate, tuning = (row["regime"], row["algorithm"]), row["best"], table.tuning_seeds
+    best, alike = table.values(*own, rate, "greedy", "final", tuning), []
     for other in table.rates if len(tuning) > 1 else ():
-        behind = estimate(best - table.values(regime, label, other, "greedy", "final", tuning))
+        behind = estimate(best - table.values(*own, other, "greedy", "final", tuning))
         alike += [f"{other:g}"] * (other != rate and behind.low <= 0 <= behind.high)
-    names = ["none", *(f"{one:g}" for one in table.rates)]
-    lost = [table.values(regime, label, one, "greedy", "drawdown", tuning) for one in table.rates]
-    stable = sorted(stable_rates(own) for own in zip(*lost, strict=True))
-    middle, low, high = (names[stable[at]] for at in ((len(stable) - 1) // 2, 0, -1))
-    row += [_mean_of(best), ", ".join(alike) or NONE]
-    return [*row, f"{middle} ({low} to {high}) of {len(tuning)}"]
+    judged, stable = row["judged"], sorted(row["largest_stable"])
+    middle, low, high = (f"{stable[at]:g}" for at in ((len(stable) - 1) // 2, 0, -1))
+    return [
+        *(row["algorithm"], f"{rate:g}", *(_mean_of(np.array(judged[kind])) for kind in CURVES)),
+        f"{sum(judged['collapsed'])}/{len(judged['collapsed'])}",
+        *(_mean_of(best), ", ".join(alike) or NONE),
+        f"{middle} ({low} to {high}) of {len(stable)}",
+    ]
 
 
 def _mean_of(values: np.ndarray) -> str:
@@ -306,29 +301,28 @@ def forest(claims: Sequence[Mapping[str, Any]]) -> bytes:
 
 
 def axes(found: Mapping[str, Any]) -> bytes:
-    """Draws final greedy accuracy by learning rate, a panel a regime: the mean of all seeds with
-    its standard error.
+    """Draws final greedy accuracy by learning rate, a panel a regime: the mean of the tuning seeds
+    with its standard error.
 
     Returns:
         PNG bytes.
     """
     from matplotlib.figure import Figure
 
-    cells = found["cells"]
-    regimes = list(dict.fromkeys(cell["regime"] for cell in cells))
-    lines = styles(list(dict.fromkeys(cell["algorithm"] for cell in cells)))
+    rows = found["headlines"]
+    regimes = list(dict.fromkeys(row["regime"] for row in rows))
+    lines = styles(list(dict.fromkeys(row["algorithm"] for row in rows)))
     figure = Figure(figsize=(5.2 * min(3, len(regimes)), 5.0 * -(-len(regimes) // 3)))
     figure.set_layout_engine("constrained")
     for number, regime in enumerate(regimes, start=1):
         axis = figure.add_subplot(-(-len(regimes) // 3), min(3, len(regimes)), number)
-        for label, line in lines.items():
-            own = [cell for cell in cells if (cell["regime"], cell["algorithm"]) == (regime, label)]
-            ends = [np.array(cell["greedy"]["final"]) for cell in own]
-            if own:
-                error = [x.std(ddof=1) / np.sqrt(x.size) if x.size > 1 else 0.0 for x in ends]
-                look = {"linewidth": 1.3, "markersize": 3, "marker": "o", "elinewidth": 0.8}
-                where = [cell["rate"] for cell in own], [x.mean() for x in ends]
-                axis.errorbar(*where, error, **look, **line, label=label)
+        for row in (row for row in rows if row["regime"] == regime):
+            ends = [np.array(one["greedy"]) for one in row["by_rate"].values()]
+            error = [x.std(ddof=1) / np.sqrt(x.size) if x.size > 1 else 0.0 for x in ends]
+            look = {"linewidth": 1.3, "markersize": 3, "marker": "o", "elinewidth": 0.8}
+            where = found["rates"], [x.mean() for x in ends]
+            label = row["algorithm"]
+            axis.errorbar(*where, error, **look, **lines[label], label=label)
         axis.set(title=regime, xlabel="learning rate", xscale="log", ylim=(0, 1.02))
         axis.grid(alpha=0.3)
     figure.axes[0].set_ylabel("final greedy accuracy (mean ± standard error)")

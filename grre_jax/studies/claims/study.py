@@ -17,7 +17,7 @@ from grre_jax.studies.claims import design as claims_design
 from grre_jax.studies.claims import report as claims_report
 from grre_jax.studies.claims.claims import CLAIMS
 from grre_jax.studies.claims.design import Design
-from grre_jax.studies.claims.judging import Table, judge, tuned
+from grre_jax.studies.claims.judging import Table, headlines, judge, tuned
 from grre_jax.studies.entrants import strangers
 from grre_jax.studies.in_graph.batch import Scale
 from grre_jax.studies.in_graph.campaign import Campaign
@@ -160,6 +160,7 @@ def results(design: Design, fixed: dict[str, Any], table: Table) -> dict[str, An
     return {
         **fixed,
         "tuning": tuned(table),
+        "headlines": headlines(table, design.seeds),
         "claims": [judge(table, claim, design.seeds, not_asked) for claim in design.claims],
         "claims_again": [judge(table, claim, design.again, not_asked) for claim in cores],
         "cells": list(table.cells),
