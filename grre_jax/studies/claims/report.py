@@ -288,8 +288,8 @@ def forest(claims: Sequence[Mapping[str, Any]]) -> bytes:
     axis.set_ylim(height, -1)
     axis.grid(axis="x", alpha=0.3)
     axis.set_xlabel(
-        "mean difference over seeds with its 95% interval, greedy and (thin) sampled; the black"
-        " mark is the threshold",
+        "mean difference over seeds with its 95% interval, greedy and (thin) sampled\n"
+        "the black mark is the threshold",
         fontsize=8,
     )
     axis.set_title(
