@@ -60,6 +60,7 @@ def test_a_number_that_is_not_that_of_its_file_is_named_and_replaced(numbers):
     assert numbers.unreferenced("0.91 and 3/10, `0.12`, 0.5, (.6, 2)", 2) == ["0.91", "3/10"]
     rates = {"cells": [{"rate": 1e-3, "mean": 0.1}, {"rate": 2e-3, "mean": 0.2}]}
     assert numbers.value(rates, ".cells/0.002/.mean") == 0.2
+    assert numbers.value(rates, ".cells/*mean") == [0.1, 0.2]
     with pytest.raises(KeyError, match="0 objects"):
         numbers.value(results["study"], ".cells/b/.final")
 
