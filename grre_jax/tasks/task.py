@@ -48,6 +48,7 @@ _BUILT_IN = {
     "gsm8k": "grre_jax.tasks.datasets.gsm8k:GSM8K",
     "guru_math": "grre_jax.tasks.datasets.guru_math:GuruMath",
     "math": "grre_jax.tasks.datasets.competition_math:CompetitionMath",
+    "questions": "grre_jax.tasks.datasets.questions:Questions",
     "reasoning_gym": "grre_jax.tasks.datasets.reasoning_gym:ReasoningGym",
     "textarena": "grre_jax.tasks.environments.gymnasium:TextArena",
     "toolace": "grre_jax.tasks.datasets.toolace:ToolACE",
@@ -65,12 +66,16 @@ class Question:
         prompt: what the model is asked, before any chat template.
         answer: the right answer, as the task's verifier reads it.
         demonstration: a completion to imitate in supervised training, where the task has one.
+        messages: the conversation that the policy reads in place of the prompt alone, {"role",
+            "content"} each, which ends with a user's; None for one user's turn. For tokenizers with
+            a chat template.
     """
 
     question_id: str
     prompt: str
     answer: str
     demonstration: str | None = None
+    messages: tuple[dict[str, str], ...] | None = None
 
 
 CORRECT = "correct"  # the component of a verdict's correctness, 0 or 1, also in stored records
