@@ -7,6 +7,8 @@ refuse the groups with that reason.
 
 import itertools
 import json
+import logging
+import math
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -23,6 +25,8 @@ from grre_jax.rollouts.tools.exchange.sources import Line
 
 if TYPE_CHECKING:
     from grre_jax.tasks import Tokenizer
+
+_log = logging.getLogger(__name__)
 
 Made = tuple[Group, bytes]  # a group and its record
 GSM8K_MODELS = ("6b_finetuning", "6b_verification", "175b_finetuning", "175b_verification")
@@ -43,7 +47,7 @@ def import_rows(
     path: str | os.PathLike[str],
     folder: str | os.PathLike[str],
     *,
-    mapping: Mapping[str, str | None] | None = None,
+    mapping: Mapping[str, Any] | None = None,
     task: str = "",
     contains: tuple[str, ...] = (),
     metadata: Mapping[str, Any] | None = None,
@@ -52,9 +56,9 @@ def import_rows(
     """Imports rows of any format in `sources.READERS`.
 
     A row is a group with a list of completions, as `rows` shows it, or a single completion; then
-    consecutive rows with the same prompt (and step, which TRL logs, and group_id), or the same
-    value of the column that the mapping calls `group`, are one group. A completion may be a whole
-    conversation, `messages`. docs/rollouts.md has the
+    the rows with the same prompt (and step, which TRL logs, and group_id), or the same value of the
+    column that the mapping calls `group` (and step), are one group, wherever in the file they are.
+    A completion may be a whole conversation, `messages`. docs/rollouts.md has the
     fields of a row and their types; a field of another type, or in another object, is refused, and
     fields that no record has are kept in the group's `extra`. Rows that this package exported
     become the data sets that they were, provenance included.
@@ -62,11 +66,14 @@ def import_rows(
     Args:
         kind: jsonl, parquet (a file, or a folder of them), huggingface (a folder of
             `datasets.save_to_disk`), toolace, or trl (completions that its trainers logged: the
-            reward is the sum of the reward columns, which become components).
+            reward is the sum of the reward columns, which become components: those that end in
+            "_reward", or that the mapping names).
         path: the file or folder.
         folder: the rollout folder, made when it does not exist.
         mapping: the file's own names of fields, {"prompt": "question", "text": "response"}. A name
             that maps to None is not read: the column is something else, and is kept in `extra`.
+            Of trl, {"components": {"accuracy": 1, "format": 0.5}} names the reward columns and
+            their weights.
         task: task name for rows that give none.
         contains: benchmark splits that the questions come from, as ("gsm8k/test",), so that
             evaluations on them are recognised.
@@ -81,7 +88,9 @@ def import_rows(
         DataError: the file is missing or empty, or a row is wrong; the message names line, field
             and fix, and nothing is sealed.
     """
-    path, names = Path(path).expanduser(), _names(mapping or {})
+    path, mapping = Path(path).expanduser(), dict(mapping or {})
+    weights = _weights(mapping.pop("components", {})) if kind == "trl" else None
+    names = _names(mapping)
     source = _source(path, kind, folder)
     found = completion_rows.of_messages(path, sources.READERS[kind](path), names)
     first, found = _present(path, found)
@@ -91,11 +100,13 @@ def import_rows(
         own = _own_datasets(path, found, source, {**(metadata or {})}, contains)
         return writer.write_all(folder, own)
     single = kind == "trl" or completion_rows.is_one(first, names)
-    groups = _groups(path, found, names, single, kind == "trl", path.stem, task, tokenizer)
+    groups = _groups(path, found, names, single, weights, path.stem, task, tokenizer)
     provenance = {"task": task, "contains": list(contains)}
     provenance |= {} if tokenizer is None else {"tokenizer": tokenizer.fingerprint}
     dataset = writer.DataSet(
-        groups=groups, writer=kind, metadata=provenance | dict(metadata or {}) | source
+        groups=_compared(path, groups),
+        writer=kind,
+        metadata=provenance | dict(metadata or {}) | source,
     )
     return writer.write_all(folder, [dataset])
 
@@ -105,12 +116,12 @@ def _groups(
     found: sources.Rows,
     names: dict[str, str | None],
     single: bool,
-    trl: bool,
+    weights: Mapping[str, float] | None,
     *how: Any,
 ) -> Iterator[Made]:
     """Yields the groups of rows that are groups, or with `single` completions."""
     if single:
-        for line, parts in completion_rows.gathered(path, found, names, trl=trl):
+        for line, parts in completion_rows.gathered(path, found, names, weights):
             yield _placed(path, line.location, rows.build, line, parts, *how)
         return
 
@@ -119,6 +130,20 @@ def _groups(
 
     for location, row in found:
         yield _placed(path, location, group, location, row)
+
+
+def _compared(path: Path, groups: Iterator[Made]) -> Iterator[Made]:
+    """Yields groups; warns after the last if none has completions to compare."""
+    compares = False
+    for made in groups:
+        compares = compares or made[0].num_completions > 1 or bool(made[0].is_expert.all())
+        yield made
+    if not compares:
+        _log.warning(
+            "%s: every group has one completion, so advantages relative to a group are all 0. If"
+            ' several rows are one group, name the column that they share: {"group": COLUMN}.',
+            path,
+        )
 
 
 def import_gsm8k_solutions(path: str | os.PathLike[str], folder: str | os.PathLike[str]) -> str:
@@ -189,6 +214,19 @@ def _kept(line: Line, own: dict[str, Any], parts: list[Line]) -> dict[str, Any]:
     for name in sorted(line.rest.keys() & (own | kept).keys()):
         line.fail(name, "is not a field of this format; rename it")
     return own | kept | line.rest
+
+
+def _weights(components: Any) -> dict[str, float]:
+    """Returns the weights of TRL's reward columns that a mapping gives under "components"."""
+    fits = isinstance(components, dict) and all(
+        type(weight) in (int, float) and math.isfinite(weight) for weight in components.values()
+    )
+    if not fits:
+        raise UsageError(
+            "The mapping of 'components': expected an object of the reward columns and their"
+            f' weights, {{"accuracy": 1, "format": 0.5}}, got {components!r}.'
+        )
+    return components
 
 
 def _names(mapping: Mapping[str, str | None]) -> dict[str, str | None]:

@@ -281,8 +281,8 @@ def _refuse_misplaced(part: Line, other: str) -> None:
         if name in EXPORT_COLUMNS:
             where = "is a field of exported rows, and these rows are not exported"
         elif other == "row" and not part.prefix:
-            where = "differs between the consecutive rows of one group"
-            fix = "give them one value, or name the column that tells groups apart as `group`"
+            where = "differs between the rows of one group"
+            fix = "give them one value, or name the column that identifies a group as `group`"
         raise DataError(
             f"{part.path}, {part.location}: field {part.prefix}{column} {where}; {fix}."
         )
