@@ -55,6 +55,38 @@ def of_messages(path: Path, found: sources.Rows, names: Names) -> sources.Rows:
         yield location, row
 
 
+def of_lists(path: Path, found: sources.Rows, names: Names) -> sources.Rows:
+    """Yields rows, those of parallel lists (`prompt`, `responses`, `rewards`) with a list of
+    completions.
+
+    Raises:
+        DataError: the lists of a row have other lengths.
+    """
+    texts = (names["text"], "responses", names["completions"])
+    for location, row in found:
+        fields = row if isinstance(row, dict) else {}
+        lists = {name: value for name, value in fields.items() if isinstance(value, list)}
+        reward = names["reward"] if names["reward"] in lists else "rewards"
+        text = next((name for name in texts if name in lists), None)
+        if reward in lists and text and not any(isinstance(item, dict) for item in lists[text]):
+            columns = {names[name]: names[name] for name in rows.COMPLETION_COLUMNS}
+            columns |= {names["text"]: text, names["reward"]: reward}
+            columns = {name: column for name, column in columns.items() if column in lists}
+            rest = {name: row[name] for name in row if name not in columns.values()}
+            for column in columns.values():
+                if len(lists[column]) != len(lists[text]):
+                    raise DataError(
+                        f"{path}, {location}: field {column}: expected {len(lists[text])} values,"
+                        f" one for each of {text}, got {len(lists[column])}. Correct the row."
+                    )
+            rest[names["completions"]] = [
+                {name: lists[column][k] for name, column in columns.items()}
+                for k in range(len(lists[text]))
+            ]
+            row = rest
+        yield location, row
+
+
 def gathered(
     path: Path, found: sources.Rows, names: Names, weights: Mapping[str, float] | None = None
 ) -> Iterator[tuple[Line, list[Line]]]:

@@ -93,6 +93,7 @@ def import_rows(
     names = _names(mapping)
     source = _source(path, kind, folder)
     found = completion_rows.of_messages(path, sources.READERS[kind](path), names)
+    found = completion_rows.of_lists(path, found, names)
     first, found = _present(path, found)
     if rows.is_own(first):
         if mapping or tokenizer is not None:

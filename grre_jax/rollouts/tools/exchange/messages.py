@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from grre_jax.errors import DataError, UsageError
+from grre_jax.json_files import message_text
 from grre_jax.rollouts.schema import MESSAGE_FIELDS
 from grre_jax.rollouts.tools.exchange.sources import Line, named
 
@@ -194,6 +195,9 @@ def _messages(line: Line, name: str, role: str) -> str | list[dict[str, Any]]:
             if isinstance(message, dict)
             else {}
         )
+        where = f"{line.path}, {line.location}: field {line.prefix}{line.names.get(name) or name}"
+        if "content" in kept:
+            kept["content"] = message_text(kept["content"], f"{where}, item {index}")
         fits = (
             all(isinstance(kept.get(key, ""), str) for key in ("role", "content"))
             and "role" in kept

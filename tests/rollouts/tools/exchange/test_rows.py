@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from grre_jax import rollouts
 from grre_jax.errors import DataError
 from grre_jax.rollouts.schema import FIELDS
 from grre_jax.rollouts.tools.exchange import completion_rows, rows, sources
@@ -220,3 +221,32 @@ def test_components_must_agree():
     ]
     with pytest.raises(DataError, match="field components has other names"):
         group_of({"prompt": "p", "completions": completions})
+
+
+LISTS = {"prompt": "p", "responses": ["a", "b"], "rewards": [1, 0], "answer": "4"}
+
+
+@pytest.mark.parametrize(
+    ("row", "mapping"),
+    [
+        (LISTS, None),
+        ({**LISTS, "completions": LISTS["responses"], "responses": "x"}, None),
+        (
+            {"prompt": "p", "texts": ["a", "b"], "scores": [1, 0], "answer": "4"},
+            {"text": "texts", "reward": "scores"},
+        ),
+        ({**LISTS, "finish_reason": ["stop", "length"]}, None),
+    ],
+)
+def test_a_row_of_parallel_lists_is_a_group(tmp_path, row, mapping):
+    (tmp_path / "a.jsonl").write_text(json.dumps(row) + "\n" + json.dumps(row | {"prompt": "q"}))
+    rollouts.import_rows("jsonl", tmp_path / "a.jsonl", tmp_path / "r", mapping=mapping)
+    group, _ = rollouts.read(tmp_path / "r")
+    assert (group.texts, group.rewards.tolist(), group.answer) == (["a", "b"], [1.0, 0.0], "4")
+    assert group.finish_reasons == row.get("finish_reason", ["imported"] * 2)
+
+
+def test_parallel_lists_have_one_length(tmp_path):
+    (tmp_path / "a.jsonl").write_text(json.dumps(LISTS | {"rewards": [1, 0, 1]}))
+    with pytest.raises(DataError, match="line 1: field rewards: expected 2 .* got 3"):
+        rollouts.import_rows("jsonl", tmp_path / "a.jsonl", tmp_path / "r")
