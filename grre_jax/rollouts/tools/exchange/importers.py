@@ -55,25 +55,21 @@ def import_rows(
 ) -> list[str]:
     """Imports rows of any format in `sources.READERS`.
 
-    A row is a group with a list of completions, as `rows` shows it, or a single completion; then
-    the rows with the same prompt (and step, which TRL logs, and group_id), or the same value of the
-    column that the mapping calls `group` (and step), are one group, wherever in the file they are.
-    A completion may be a whole conversation, `messages`. docs/rollouts.md has the
-    fields of a row and their types; a field of another type, or in another object, is refused, and
-    fields that no record has are kept in the group's `extra`. Rows that this package exported
-    become the data sets that they were, provenance included.
+    A row is a group with a list of completions, as `rows` shows it, or a single completion, which
+    `completion_rows.gathered` puts into groups; or a whole conversation, `messages`.
+    docs/rollouts.md has the fields of a row and their types; a field of another type, or in another
+    object, is refused, and fields that no record has are kept in the group's `extra`. Rows that
+    this package exported become the data sets that they were, provenance included.
 
     Args:
         kind: jsonl, parquet (a file, or a folder of them), huggingface (a folder of
             `datasets.save_to_disk`), toolace, or trl (completions that its trainers logged: the
-            reward is the sum of the reward columns, which become components: those that end in
-            "_reward", or that the mapping names).
+            reward columns, which end in "_reward", become components, and their sum the reward).
         path: the file or folder.
         folder: the rollout folder, made when it does not exist.
         mapping: the file's own names of fields, {"prompt": "question", "text": "response"}. A name
             that maps to None is not read: the column is something else, and is kept in `extra`.
-            Of trl, {"components": {"accuracy": 1, "format": 0.5}} names the reward columns and
-            their weights.
+            Of trl, {"components": {"accuracy": 1}} names reward columns with their weights.
         task: task name for rows that give none.
         contains: benchmark splits that the questions come from, as ("gsm8k/test",), so that
             evaluations on them are recognised.
@@ -88,27 +84,22 @@ def import_rows(
         DataError: the file is missing or empty, or a row is wrong; the message names line, field
             and fix, and nothing is sealed.
     """
-    path, mapping = Path(path).expanduser(), dict(mapping or {})
-    weights = _weights(mapping.pop("components", {})) if kind == "trl" else None
-    names = _names(mapping)
+    path = Path(path).expanduser()
+    names, weights = _names(mapping or {}, kind)
     source = _source(path, kind, folder)
     found = completion_rows.of_messages(path, sources.READERS[kind](path), names)
-    found = completion_rows.of_lists(path, found, names)
-    first, found = _present(path, found)
+    first, found = _present(path, completion_rows.of_lists(path, found, names))
     if rows.is_own(first):
         if mapping or tokenizer is not None:
             raise UsageError(f"{path} is an export: leave out the mapping and the tokenizer.")
-        own = _own_datasets(path, found, source, {**(metadata or {})}, contains)
-        return writer.write_all(folder, own)
+        more = dict(metadata or {})
+        return writer.write_all(folder, _own_datasets(path, found, source, more, contains))
     single = kind == "trl" or completion_rows.is_one(first, names)
     groups = _groups(path, found, names, single, weights, path.stem, task, tokenizer)
     provenance = {"task": task, "contains": list(contains)}
     provenance |= {} if tokenizer is None else {"tokenizer": tokenizer.fingerprint}
-    dataset = writer.DataSet(
-        groups=_compared(path, groups),
-        writer=kind,
-        metadata=provenance | dict(metadata or {}) | source,
-    )
+    provenance |= dict(metadata or {}) | source
+    dataset = writer.DataSet(groups=_compared(path, groups), writer=kind, metadata=provenance)
     return writer.write_all(folder, [dataset])
 
 
@@ -230,10 +221,15 @@ def _weights(components: Any) -> dict[str, float]:
     return components
 
 
-def _names(mapping: Mapping[str, str | None]) -> dict[str, str | None]:
-    """Returns the file's own name of each field; None if the mapping gives its column to another
-    field.
+def _names(
+    mapping: Mapping[str, Any], kind: str
+) -> tuple[dict[str, str | None], dict[str, float] | None]:
+    """Returns the file's own name of each field, None if the mapping gives its column to another
+    field; and the weights of TRL's reward columns, None of another kind of file.
     """
+    weights = _weights(mapping.get("components", {})) if kind == "trl" else None
+    if kind == "trl":
+        mapping = {name: mapping[name] for name in mapping if name != "components"}
     known = (*rows.COLUMNS, "group")
     taken: dict[str, str] = {}
     for name, column in mapping.items():
@@ -262,7 +258,7 @@ def _names(mapping: Mapping[str, str | None]) -> dict[str, str | None]:
                 f"The mapping takes column {name!r} for {taken[name]!r}; say too which column is"
                 f" the {name}."
             )
-    return names
+    return names, weights
 
 
 def _source(path: Path, kind: str, folder: str | os.PathLike[str]) -> dict[str, Any]:

@@ -274,29 +274,18 @@ def files(path: Path, kind: str) -> list[Path]:
 
 
 def _arrow_files(path: Path) -> list[Path]:
-    splits, state = path / "dataset_dict.json", path / "state.json"
-    several = splits.is_file()
+    from grre_jax.tasks.datasets import stored_records
+
+    splits = path / "dataset_dict.json"
+    if not splits.is_file():
+        return stored_records.saved_files(path)
     try:
-        if several:
-            named = ", ".join(
-                str(path / split) for split in json.loads(splits.read_text())["splits"]
-            )
-        else:
-            listed = json.loads(state.read_text())["_data_files"]
-            found = [path / file["filename"] for file in listed]
+        named = ", ".join(str(path / split) for split in json.loads(splits.read_text())["splits"])
     except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
         raise DataError(
             f"{splits} cannot be read ({error}); import the folder of one split."
-            if several
-            else f"{path} is not a folder of datasets.save_to_disk: its state.json cannot be read"
-            f" ({error})."
         ) from error
-    if several:
-        raise DataError(f"{path} has several splits; import one of them: {named}.")
-    for file in found:
-        if not file.is_file():
-            raise DataError(f"{file} is missing, which {state} lists; restore it from a copy.")
-    return found
+    raise DataError(f"{path} has several splits; import one of them: {named}.")
 
 
 def digest(paths: list[Path]) -> str:
