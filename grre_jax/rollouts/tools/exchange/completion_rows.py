@@ -6,6 +6,7 @@ import collections
 import hashlib
 import itertools
 import json
+import math
 import pickle
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -216,6 +217,9 @@ def _text_column(names: Names, row: Any) -> str | None:
 def _take_components(part: Line, weights: Mapping[str, float]) -> None:
     """Makes the row's reward columns its components, and their sum its reward if it has none.
 
+    A reward function that does not apply gives null or NaN: it is left out of the sum, as component
+    0, and a row without any other reward has none.
+
     Args:
         part: the row.
         weights: of the reward columns, by name; where it is empty, those that end in "_reward"
@@ -232,11 +236,11 @@ def _take_components(part: Line, weights: Mapping[str, float]) -> None:
             " rename it",
         )
     weights = weights or {name: 1.0 for name in part.rest if name.endswith("_reward")}
-    has_total = part.rest.get(reward) is not None
+    has_total = part.rest.get(reward) is not None or (reward != "reward" and reward in part.rest)
     said = Line(part.path, part.location, part.rest)
-    components = {name: said.number(name) for name in weights if name != reward}
+    components = {name: said.number_or_nan(name) for name in weights if name != reward}
     if has_total:
-        components[reward] = said.number(reward)
+        components[reward] = said.number_or_nan(reward)
     if not components:
         own = {part.names.get(name, name) for name in (*rows.COLUMNS, "group")} | {*TRL_COLUMNS}
         numbers = [
@@ -249,12 +253,13 @@ def _take_components(part: Line, weights: Mapping[str, float]) -> None:
             f" reward columns, of the columns of numbers {', '.join(numbers) or '(none)'}. Name"
             ' them with their weights: --mapping {"components": {"accuracy": 1, "format": 0.5}}.'
         )
-    total = components[reward] if has_total else _sum(components, weights)
+    applied = {name: value for name, value in components.items() if not math.isnan(value)}
+    if has_total:
+        total = components[reward]
+    else:
+        total = sum(weights[name] * applied[name] for name in applied) if applied else math.nan
+    components |= {name: 0.0 for name in components if name not in applied}
     part.rest = said.rest | {"components": components, reward: total}
-
-
-def _sum(components: Mapping[str, float], weights: Mapping[str, float]) -> float:
-    return sum(weights[name] * value for name, value in components.items())
 
 
 def _refuse_other_order(parts: list[Line]) -> None:
@@ -267,7 +272,7 @@ def _refuse_other_order(parts: list[Line]) -> None:
         return
     advantages = np.asarray(logged, float)
     above, higher = (
-        np.subtract.outer(values, values) > 1e-5 * max(1.0, np.abs(values).max())
+        np.subtract.outer(values, values) > 1e-5 * max(1.0, np.abs(np.nan_to_num(values)).max())
         for values in (rewards, advantages)
     )
     if (above & higher.T).any():

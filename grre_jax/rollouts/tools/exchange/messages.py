@@ -39,6 +39,13 @@ def texts(
     if templated and not has_tokens and isinstance(prompt, str):
         _refuse_rendered(line, prompt, tokenizer)
     tools = None if line.rest.get("tools") == [] else line.rest.get("tools")
+    if isinstance(tools, list):  # Parquet has null for a field of another tool
+        tools = [
+            {key: value for key, value in tool.items() if value is not None}
+            if isinstance(tool, dict)
+            else tool
+            for tool in tools
+        ]
     if all(isinstance(text, str) for text in (prompt, *completions)):
         # Beside texts `tools` may be something else, which the record's `extra` keeps.
         if has_tokens or not (

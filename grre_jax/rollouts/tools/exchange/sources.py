@@ -103,6 +103,15 @@ class Line:
             self.fail(name, f"is {short(str(value))}; give a finite number")
         return number
 
+    def number_or_nan(self, name: str, *, or_truth: bool = False) -> float:
+        """Returns `number`, or NaN where the field is null or NaN: nobody gave a number."""
+        column = self.names.get(name, name)
+        value = self.rest.get(column, ...)
+        if value is None or value != value:
+            del self.rest[column]
+            return math.nan
+        return self.number(name, or_truth=or_truth)
+
     def numbers(self, name: str, kinds: tuple[type, ...] = (int,)) -> list[Any] | None:
         """Removes a list of numbers from `rest`.
 
@@ -182,7 +191,7 @@ def _arrow_rows(batches: Iterable["pyarrow.RecordBatch"]) -> Iterator[dict[str, 
             raise ValueError(f"two columns are named {_repeated(batch.schema.names)}; rename one")
         for start in range(0, batch.num_rows, BATCH):
             for row in batch.slice(start, BATCH).to_pylist():
-                yield {str(name): _plain(value) for name, value in row.items()}
+                yield {str(name): _plain(value, items=True) for name, value in row.items()}
 
 
 def parquet(path: Path) -> Rows:
@@ -310,13 +319,21 @@ def _own(line: Line) -> dict[str, Any]:
     return line.rest
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any, *, items: bool = False) -> Any:
     """Returns an Arrow value with a type of JSON: maps arrive as lists of pairs, dates and decimals
     become text.
 
     A structure has the fields of all rows, null if a row had none: they are left out, as a tool's
-    call would be rendered with them.
+    call would be rendered with them. With `items` those of a list's items are kept, as the reward
+    of a completion may be null.
     """
+    if items and isinstance(value, list) and any(isinstance(item, dict) for item in value):
+        return [
+            {str(name): _plain(inner) for name, inner in item.items()}
+            if isinstance(item, dict)
+            else _plain(item)
+            for item in value
+        ]
     if isinstance(value, dict):
         return {str(name): _plain(inner) for name, inner in value.items() if inner is not None}
     if isinstance(value, list) and value and not isinstance(value[0], (int, float)):
