@@ -149,7 +149,7 @@ def _print_changes(changes: Changes) -> None:
     if count:
         rows = []
         for kind, number in changes.counts.most_common(MOST_ROWS):
-            before, now = (f"{value:g}" for value in kind) if kind else ("others", "others")
+            before, now = map(_reward, kind) if kind else ("others", "others")
             rows.append((before, now, f"{number:,}", ", ".join(changes.examples[kind])))
         titles = ("before", "now", "completions", "for instance")
         console.print(make_table(titles, rows, "changed rewards"))
@@ -158,6 +158,10 @@ def _print_changes(changes: Changes) -> None:
     for name, number in changes.failures.items():
         console.print(f"{name.replace('_', ' ')}: {number:,}", style="yellow")
     console.print(f"{count:,} of {changes.completions:,} rewards changed")
+
+
+def _reward(value: float | None) -> str:
+    return "no verdict" if value is None else f"{value:g}"
 
 
 @contextlib.contextmanager

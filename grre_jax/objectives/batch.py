@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from grre_jax.objectives.groups import check_finite, concrete, group_ids_array
+from grre_jax.objectives.groups import check_finite, concrete, group_ids_array, judged_groups
 
 
 @jax.tree_util.register_dataclass
@@ -187,7 +187,8 @@ def padded_batch(
 
     Args:
         advantages: [responses], or [responses, turns].
-        rewards, dropped, expert, staleness: [responses] fields of the `Batch`.
+        rewards, dropped, expert, staleness: [responses] fields of the `Batch`. A response whose
+            reward is NaN has no verdict: it is padding, as `shape_data` leaves it out.
         groups: [responses] its group_ids.
         mask, old_logprobs, ref_logprobs, prox_logprobs, turns: [responses, time] fields of it; the
             mask may hold 0 and 1.
@@ -220,7 +221,10 @@ def padded_batch(
         **{name: _array(x).reshape(-1) for name, x in tokens.items() if x is not None},
     )
     check_shapes(batch)
-    _check_values(groups, mask, advantages=advantages, rewards=rewards, staleness=staleness)
+    if batch.rewards is not None:
+        batch = replace(batch, group_ids=judged_groups(batch.rewards, groups))
+    known = {"advantages": advantages, "rewards": rewards, "staleness": staleness}
+    _check_values(batch.group_ids, mask, **known)
     return batch
 
 

@@ -29,6 +29,7 @@ from grre_jax.objectives.groups import (
     check_finite,
     concrete,
     group_ids_array,
+    judged_groups,
     segment_groups,
 )
 from grre_jax.objectives.inputs import (
@@ -59,7 +60,9 @@ def shape_data(
 
     Args:
         objective: from `algorithm(...)`.
-        rewards: [responses], any real dtype.
+        rewards: [responses], any real dtype; NaN for a response without a verdict, which is left
+            out of its group and has the advantage 0. A group with fewer than two verdicts because
+            of that has no signal: the others are left out too.
         groups: [responses] group ids: arbitrary integers, -1 on padding responses.
         key: needed where `objective.needs_key` (RED-Drop): one PRNG key, or [responses] keys.
         lengths: [responses] tokens of each response, for objectives that weigh or penalise by them
@@ -74,7 +77,7 @@ def shape_data(
 
     Raises:
         ValueError: if shapes differ, the key, lengths, components or a hyperparameter are missing,
-            or a live reward is not finite (unless it is traced).
+            or a live reward is infinite (unless it is traced).
     """
     groups = group_ids_array(groups)
     read = _components(objective, components)
@@ -82,6 +85,7 @@ def shape_data(
     lengths = lengths if by_turn is None else jnp.sum(by_turn, axis=1)
     _check_rewards(objective, rewards, groups, key, lengths, read)
     rewards = _data(rewards)
+    groups = judged_groups(rewards, groups)
     of_components = tuple(_data(values) for values in read.values())
     x = RewardInputs(
         objective, rewards, segment_groups(groups), key, lengths, of_components, turn_rewards
@@ -186,9 +190,12 @@ def _check_rewards(objective: Objective, rewards, groups, key, lengths, componen
             f" key=jax.random.key(seed), not {key!r}"
         )
     objective.check()
-    known = concrete(groups)
-    for name, values in {"rewards": rewards, **given}.items():
-        check_finite(name, values, None if known is None else known >= 0)
+    live = None if (known := concrete(groups)) is None else known >= 0
+    check_finite("rewards", rewards, live, nan=True)
+    if live is not None and (known_rewards := concrete(rewards)) is not None:
+        live = live & ~np.isnan(known_rewards.astype(np.float64))
+    for name, values in given.items():
+        check_finite(name, values, live)
     if (known_lengths := concrete(lengths)) is not None and (known_lengths < 0).any():
         raise ValueError(f"lengths must not be negative, but the least is {known_lengths.min()}")
 

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from grre_jax.objectives.batch import Batch, live_tokens
-from grre_jax.objectives.groups import segment_groups
+from grre_jax.objectives.groups import judged_groups, segment_groups
 from grre_jax.objectives.parts.ratios import limit_log_ratio
 
 Tokens = Float[Array, " tokens"]
@@ -216,15 +216,16 @@ def zero_variance_groups(
     nothing.
 
     Args:
-        rewards: [responses].
+        rewards: [responses], NaN without a verdict.
         groups: [responses] group ids, -1 on padding.
 
     Returns:
-        [] a share of the live groups (0 without any).
+        [] a share of the live groups with a signal to compare, as `shape_data` has them (0 without
+        any).
     """
-    partition = segment_groups(groups)
     rewards = jnp.asarray(rewards)
     rewards = rewards.astype(jnp.promote_types(rewards.dtype, jnp.float32))
+    partition = segment_groups(judged_groups(rewards, jnp.asarray(groups)))
     # Each group's responses share its one vote.
     vote = jnp.where(
         partition.live & partition.alike(rewards), 1 / jnp.maximum(partition.sizes, 1), 0

@@ -114,8 +114,28 @@ def group_ids_array(groups: Int[Array, " responses"]) -> Int[Array, " responses"
     return jnp.asarray(groups)
 
 
-def check_finite(name: str, values, live: np.ndarray | None = None) -> None:
-    """Checks that values that are not traced are finite real numbers, where `live`.
+def judged_groups(
+    rewards: Float[Array, " responses"], group_ids: Int[Array, " responses"]
+) -> Int[Array, " responses"]:
+    """Returns group ids in which responses without a verdict are padding.
+
+    Args:
+        rewards: [responses] NaN for a response without a verdict.
+        group_ids: [responses] negative on padding.
+
+    Returns:
+        [responses] -1 for those, and for the rest of a group that has fewer than two verdicts
+        because of them, since it then has no signal.
+    """
+    absent = jnp.isnan(rewards) & (group_ids >= 0)
+    groups = segment_groups(group_ids)
+    lost = groups.sum(absent.astype(jnp.int32))
+    return jnp.where(absent | ((lost > 0) & (groups.sizes - lost < 2)), -1, group_ids)
+
+
+def check_finite(name: str, values, live: np.ndarray | None = None, *, nan: bool = False) -> None:
+    """Checks that values that are not traced are finite real numbers, or NaN if `nan`, where
+    `live`.
 
     Raises:
         ValueError: naming the array, the index and the value.
@@ -127,7 +147,8 @@ def check_finite(name: str, values, live: np.ndarray | None = None) -> None:
         known
     ):
         raise ValueError(f"{name} must be real numbers, not {known.dtype}")
-    bad = ~np.isfinite(known.astype(np.float64))
+    numbers = known.astype(np.float64)
+    bad = ~(np.isfinite(numbers) | (nan & np.isnan(numbers)))
     if live is not None and live.shape == bad.shape:
         bad &= live
     if bad.any():

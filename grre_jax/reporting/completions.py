@@ -70,6 +70,7 @@ def _near(reader, number: int, after: int, far: int = 8) -> int:
 def _shown(group, most: int) -> dict[str, Any]:
     version = int(group.policy_version[0]) if len(group.policy_version) else -1
     rewards = group.rewards.astype(float)
+    mean = group.judged_rewards.mean() if group.judged.any() else math.nan
 
     def shown(number: int) -> dict[str, Any]:
         tokens = slice(*group.offsets[number : number + 2])
@@ -79,7 +80,7 @@ def _shown(group, most: int) -> dict[str, Any]:
         return {
             "text": "\n".join(pieces(group, number)),
             "reward": float(rewards[number]),
-            "advantage": float(rewards[number] - group.rewards.mean()),
+            "advantage": float(rewards[number] - mean),
             "length": float(group.lengths[number]) if len(group.tokens) else math.nan,
             "logprob": float(np.mean(group.behavior_logprobs[tokens][generated]))
             if known
@@ -98,7 +99,7 @@ def _shown(group, most: int) -> dict[str, Any]:
 
 
 def _ends(rewards: Sequence[float], most: int) -> list[int]:
-    """Indices of the rewards, the highest first; of many the highest and the lowest."""
-    order = sorted(range(len(rewards)), key=lambda k: (-rewards[k], k))
+    """Indices of the rewards, the highest first, NaN last; of many the highest and the lowest."""
+    order = np.argsort(-np.asarray(rewards), kind="stable").tolist()
     low = most // 2
     return order if len(order) <= most else order[: most - low] + order[len(order) - low :]

@@ -40,7 +40,7 @@ def arranged(
     Args:
         numbers: [groups] the groups' numbers.
         versions: [groups] the policy version that sampled each, -1 if unknown.
-        rewards: [groups] of the completions of each group.
+        rewards: [groups] of the completions of each group that have a verdict, at least one.
         order: one of ORDERS; "newest" puts the newest version first, and what was sealed later
             first within one.
         prefer: one of PREFERENCES: the quantity that decides how often a group occurs, 1 time for

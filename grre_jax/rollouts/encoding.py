@@ -20,6 +20,7 @@ import numpy as np
 
 from grre_jax.errors import DataError
 from grre_jax.rollouts import schema
+from grre_jax.tasks.judging import FAILED_REWARD, FIELD
 
 
 def to_record(group: schema.Group) -> dict[str, Any]:
@@ -90,6 +91,15 @@ def from_record(record: dict[str, Any], unknown: dict[str, bytes] | None = None)
     group = schema.Group.__new__(schema.Group)
     group.__dict__.update(values, unknown=dict(unknown or {}))
     group.validate_shapes()
+    failures = group.extra.get(FIELD)
+    if failures and FAILED_REWARD not in group.extra:
+        # Before 1.3 a completion without a verdict had the reward 0.
+        absent = [bool(failure) for failure in failures]
+        group.rewards = np.where(absent, np.float32(np.nan), group.rewards)
+        group.components = {
+            name: np.where(absent, np.float32(np.nan), row)
+            for name, row in group.components.items()
+        }
     return group
 
 

@@ -68,7 +68,7 @@ class Entry:
         writer: who wrote it.
         policy_version: version of the policy that sampled it, -1 when unknown or mixed.
         groups, completions, tokens: how many it holds.
-        reward_mean: mean reward over its completions.
+        reward_mean: mean reward over its completions that have a verdict; 0 without any.
         positions: places in the prompt stream, in record order, as runs (first, count) of
             consecutive places; imported groups, at -1, are runs of (-1, count).
         files: its files by name.
@@ -76,6 +76,7 @@ class Entry:
         metadata: provenance (task, model and tokenizer fingerprint, `contains`: benchmark splits
             its questions come from, ...).
         schema_version: version of the record schema.
+        failures: completions without a verdict.
         unknown: fields that a newer minor version wrote.
     """
 
@@ -91,6 +92,7 @@ class Entry:
     created: str
     metadata: dict[str, Any] = dataclasses.field(default_factory=dict)
     schema_version: str = schema.SCHEMA_VERSION
+    failures: int = 0
     unknown: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     @property

@@ -22,10 +22,11 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, UInt8
 
 from grre_jax.errors import DataError
+from grre_jax.tasks.judging import FIELD
 from grre_jax.tasks.task import CORRECT
 
 # A reader of 1.x reads every 1.y, keeping fields that it does not know; 2.0.0 would be refused.
-SCHEMA_VERSION = "1.2.0"
+SCHEMA_VERSION = "1.3.0"
 # Ended with an EOS token; cut at the token limit; unknown, as the completion is imported. Of a
 # trajectory: ended by its environment; at the limit of turns or of tokens; the environment failed.
 FINISH_REASONS = ("stop", "length", "imported", "done", "turns", "tokens", "failed")
@@ -55,9 +56,9 @@ tokens | int32 | Token ids of all completions, one after the other.
 mask | uint8 | 1 where the policy generated the token, 0 elsewhere (an observation).
 texts | uint8 | UTF-8 bytes of all completions' texts, one after the other.
 text_lengths | int32 | Bytes of each completion's text.
-rewards | float32 | Reward of each completion.
+rewards | float32 | Reward of each completion; NaN without a verdict, since 1.3.
 component_names | text | JSON list: names of the reward components.
-components | float32 | Reward components, one completion-long row per name.
+components | float32 | Reward components, one completion-long row per name; NaN without a verdict.
 finish_reasons | text | JSON list: why each completion ended (stop, length, imported; since 1.2 \
 done, turns, tokens, failed).
 behavior_logprobs | float32 | Log-prob of each token at the sampling temperature over the full \
@@ -117,7 +118,8 @@ class Group:
         group_id: identifier of the group.
         prompt: the prompt's text.
         texts: text of each completion (K).
-        rewards: reward of each completion [K].
+        rewards: reward of each completion [K]; NaN without a verdict, for the reason that
+            `extra["verify_failures"]` and `extra["verify_reasons"]` have.
         position: place in the prompt stream, -1 for imported groups.
         attempt: which sampling of that position, from 0.
         task, question_id, answer: the question's task, its identifier there and its true answer.
@@ -279,10 +281,17 @@ class Group:
             self._check(reason in FINISH_REASONS, "finish_reasons", reason, fix)
 
     def _validate_arrays(self) -> None:
-        rewards = {"rewards": self.rewards, "turn_rewards": self.turn_rewards}
+        failures = self.extra.get(FIELD) or [""] * self.num_completions
+        verdicts = np.array([not failure for failure in failures])
+        fix = "give one string per completion, empty for one with a verdict"
+        self._check(len(verdicts) == self.num_completions, f"extra[{FIELD!r}]", failures, fix)
         components = {f"components[{name!r}]": row for name, row in self.components.items()}
-        for name, row in {**rewards, **components}.items():
-            self._check(np.isfinite(row).all(), name, row, "give finite numbers")
+        for name, row in {"rewards": self.rewards, **components}.items():
+            right = np.isfinite(row) | (np.isnan(row) & ~verdicts)
+            fix = f"give finite numbers, or NaN where extra[{FIELD!r}] says why there is no verdict"
+            self._check(right.all(), name, row, fix)
+        turns = self.turn_rewards
+        self._check(np.isfinite(turns).all(), "turn_rewards", turns, "give finite numbers")
         for name, least, most, fix in (
             ("prompt_tokens", 0, None, "give values of at least 0"),
             ("tokens", 0, None, "give values of at least 0"),
@@ -373,19 +382,61 @@ class Group:
         ]
 
     @property
+    def judged(self) -> Bool[np.ndarray, " completions"]:
+        """True for each completion that has a verdict [K]."""
+        return ~np.isnan(self.rewards)
+
+    @property
+    def judged_rewards(self) -> Float[np.ndarray, " judged"]:
+        """Rewards of the completions that have a verdict [J]."""
+        return self.rewards[self.judged]
+
+    @property
     def has_reward_variance(self) -> bool:
         """True if the rewards differ: equal rewards have no group-relative advantage."""
-        return bool(self.rewards.max() != self.rewards.min())
+        return len(np.unique(self.judged_rewards)) > 1
 
     @property
     def correct(self) -> Bool[np.ndarray, " completions"] | None:
-        """Correctness of each completion [K]; None if it is unknown.
+        """Correctness of each completion [K], False without a verdict; None if it is unknown.
 
         The component "correct" decides; without one the rewards, if they are all 0 or 1. This is
         the one rule of the package: accuracy, pass@k, ranking and filters all follow it.
         """
         row = self.components.get(CORRECT, self.rewards)
-        return row == 1 if np.isin(row, (0, 1)).all() else None
+        return row == 1 if np.isin(row[self.judged], (0, 1)).all() else None
+
+    def with_verdicts(self) -> Group | None:
+        """Returns the group as it is trained on: without its completions that have no verdict.
+
+        Returns:
+            The group itself if every completion has a verdict; None if fewer than two have one,
+            since the group then has no signal.
+        """
+        judged = self.judged
+        if judged.all():
+            return self
+        return self._select(judged) if judged.sum() > 1 else None
+
+    def _select(self, chosen: Bool[np.ndarray, " completions"]) -> Group:
+        """Returns the group with some of its completions."""
+        at_tokens = np.repeat(chosen, self.lengths)
+        at_turns = np.repeat(chosen, self.turn_counts) if len(self.turn_counts) else None
+        fields = {name: getattr(self, name)[chosen] for name in _OF_COMPLETIONS}
+        for name in ("tokens", "mask", *LOGPROB_FIELDS, "token_versions"):
+            row = getattr(self, name)
+            fields[name] = row[at_tokens] if row is not None and len(row) else row
+        if at_turns is not None:
+            fields["turn_counts"] = self.turn_counts[chosen]
+            fields["turn_rewards"] = self.turn_rewards[at_turns]
+            for name in ("turn_tokens", "turn_texts"):
+                fields[name] = getattr(self, name)[np.repeat(at_turns, 2)]
+        for name in ("texts", "finish_reasons", "sources"):
+            fields[name] = [getattr(self, name)[k] for k in np.flatnonzero(chosen)]
+        components = {name: row[chosen] for name, row in self.components.items()}
+        # Lists are of the completions.
+        extra = {name: value for name, value in self.extra.items() if not isinstance(value, list)}
+        return dataclasses.replace(self, **fields, components=components, extra=extra)
 
     @property
     def kept_mass(self) -> Float[np.ndarray, " tokens"] | None:
@@ -445,12 +496,19 @@ class Group:
         raise DataError(f"Group {self.group_id!r}: field {name} is wrong ({shown}); {fix}.")
 
 
-def correctness(groups: Sequence[Group]) -> list[Bool[np.ndarray, " completions"]] | None:
-    """Returns `Group.correct` of each group; None if it is unknown for any group, as shares of the
-    others would mislead.
+def json_number(value: Any) -> float | None:
+    """Returns a reward or component as a value of JSON: None, which is null, for NaN."""
+    return None if np.isnan(value) else float(value)
+
+
+def correctness(groups: Sequence[Group]) -> list[Bool[np.ndarray, " judged"]] | None:
+    """Returns `Group.correct` of each group's completions that have a verdict; None if it is
+    unknown for any group, as shares of the others would mislead.
     """
-    found = [group.correct for group in groups]
-    return None if any(row is None for row in found) else found
+    rows = [group.correct for group in groups]
+    if any(row is None for row in rows):
+        return None
+    return [row[group.judged] for row, group in zip(rows, groups, strict=True)]
 
 
 def _same(left: Any, right: Any) -> bool:
@@ -465,5 +523,7 @@ def _same(left: Any, right: Any) -> bool:
     return type(left) is type(right) and left == right
 
 
+# Arrays with an entry for each completion.
+_OF_COMPLETIONS = ("lengths", "rewards", "policy_version", "is_expert")
 # Whose log-probs stored groups can carry besides the behaviour policy's, and in which field.
 STORED_FIELDS = {"reference": "ref_logprobs", "proximal": "prox_logprobs"}

@@ -194,7 +194,7 @@ def _write_records(staging: Path, dataset: DataSet) -> dict[str, Any]:
     """Writes the data file; returns the fields of the manifest entry that depend on its content."""
     from array_record.python import array_record_module
 
-    positions, completions, tokens, reward = [], 0, 0, 0.0
+    positions, completions, tokens, reward, judged = [], 0, 0, 0.0, 0
     with as_os_error():  # ArrayRecord reports a full disk, often at close only, as RuntimeError
         output = array_record_module.ArrayRecordWriter(str(staging / DATA_FILE), OPTIONS)
     try:
@@ -209,7 +209,8 @@ def _write_records(staging: Path, dataset: DataSet) -> dict[str, Any]:
             positions.append(group.position)
             completions += group.num_completions
             tokens += len(group.tokens)
-            reward += float(group.rewards.sum(dtype=np.float64))
+            reward += float(group.judged_rewards.sum(dtype=np.float64))
+            judged += int(group.judged.sum())
     finally:
         with as_os_error():
             output.close()
@@ -219,7 +220,8 @@ def _write_records(staging: Path, dataset: DataSet) -> dict[str, Any]:
         "groups": len(positions),
         "completions": completions,
         "tokens": tokens,
-        "reward_mean": reward / completions,
+        "reward_mean": reward / max(judged, 1),
+        "failures": completions - judged,
         "positions": manifest.runs(positions),
     }
 

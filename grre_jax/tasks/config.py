@@ -22,15 +22,23 @@ class TaskConfig:
             math, guru_math and reasoning_gym), and takes one process per core, at most 8, for
             others. Rewards that a task computes on the device need none.
         verify_timeout (above 0 and finite): seconds that judging one completion may take in such a
-            process. A completion without a verdict (the verifier hangs, crashes, raises, or returns
-            none) has reward 0.
+            process.
+        failed_reward (a finite number, or none): reward of a completion without a verdict (the
+            verifier or the environment hangs, crashes, raises, or returns none), which then counts
+            as any other. Without it the completion has no reward and is left out of its group.
+        max_failure_share (0 to 1): largest share of the run's completions of 20 steps that may be
+            without a verdict; the run stops at a larger one.
     """
 
     name: str = "arithmetic"
     options: dict[str, Any] = dataclasses.field(default_factory=dict)
     verify_processes: int = -1
     verify_timeout: float = 10.0
+    failed_reward: float | None = None
+    max_failure_share: float = 0.5
 
     def __post_init__(self):
         at_least(self, verify_processes=-1)
-        between(self, verify_timeout="(0, inf)")
+        between(self, verify_timeout="(0, inf)", max_failure_share="[0, 1]")
+        if self.failed_reward is not None:
+            between(self, failed_reward="(-inf, inf)")

@@ -1,11 +1,11 @@
-"""Completions to rewards, whatever the verifier does: a failure costs that completion's reward
-and is counted by its name, and the run goes on.
+"""Completions to rewards, whatever the verifier does: a completion without a verdict has no reward
+(NaN), is counted by its kind of failure, and the run goes on.
 
-What can go wrong: the verifier gives no verdict in time ("timeout"), its process ends ("crash"), it
-raises ("error"), or what it returns is no verdict ("invalid": a reward or component that is no
-finite number, a correctness that is not 0 or 1, other component names than the group's other
-verdicts). The first two need processes of their own (`pool`); in the caller's own process only the
-last two are caught.
+Kinds of failure: the verifier gives no verdict in time ("timeout"), its process ends ("crash"), it
+raises ("error"), it does not judge this completion ("none": it returns None or a reward of None),
+or what it returns is not a verdict ("invalid": a reward or component that is not a finite number, a
+correctness that is not 0 or 1, other component names than the group's other verdicts). The first
+two need processes of their own (`pool`).
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ from jaxtyping import Float
 
 from grre_jax.tasks.task import CORRECT, Question, Task, Verdict
 
-FAILURES = ("timeout", "crash", "error", "invalid")
+FAILURES = ("timeout", "crash", "error", "none", "invalid")
 FIELD = "verify_failures"  # of a group's `extra`, and the first word of the metrics' names
+REASONS = "verify_reasons"  # of a group's `extra`
+FAILED_REWARD = "failed_reward"  # of a group's `extra`: the reward that failures were given
 _LARGEST = float(np.finfo(np.float32).max)  # rewards are stored as float32
 
 _log = logging.getLogger(__name__)
@@ -48,19 +50,27 @@ class Judged:
     """The judgement of a question's completions.
 
     Attributes:
-        rewards: of each completion, 0 where there is no verdict [K].
-        components: by name [K] each, 0 where there is no verdict.
-        failures: one of FAILURES for each completion (K), "" where there is a verdict.
+        rewards: of each completion, NaN without a verdict [K].
+        components: by name [K] each, NaN without a verdict.
+        failures: one of FAILURES for each completion (K), "" for one with a verdict.
+        reasons: a few words on each failure (K), "" for a completion with a verdict.
+        failed_reward: the reward and components of completions without a verdict, in place of NaN;
+            None for NaN.
     """
 
     rewards: Float[np.ndarray, " completions"]
     components: dict[str, Float[np.ndarray, " completions"]]
     failures: list[str]
+    reasons: list[str] = dataclasses.field(default_factory=list)
+    failed_reward: float | None = None
 
     @property
     def extra(self) -> dict[str, Any]:
         """Fields for the `extra` of a rollout group; empty if every completion was judged."""
-        return {FIELD: self.failures} if any(self.failures) else {}
+        if not any(self.failures):
+            return {}
+        given = {} if self.failed_reward is None else {FAILED_REWARD: self.failed_reward}
+        return {FIELD: self.failures, REASONS: self.reasons} | given
 
 
 Asked = Sequence[tuple[Question, Sequence[str]]]  # questions, each with its completions
@@ -83,10 +93,12 @@ class InProcess:
 
     Args:
         task: whose verifier judges.
+        failed_reward: as of `Report`.
     """
 
-    def __init__(self, task: Task):
-        self._task, self._report = task, Report(task.name)
+    def __init__(self, task: Task, failed_reward: float | None = None):
+        self._task = task
+        self._report = Report(task.name, failed_reward=failed_reward)
 
     def __call__(self, asked: Asked) -> list[Judged]:
         """Judges completions; see `Judge`."""
@@ -114,17 +126,25 @@ def verdict_of(task: Task, question: Question, completion: str) -> Verdict | Fai
 
 
 class Report:
-    """Puts the verdicts of a question together, and tells the first failure of each kind.
+    """Puts the verdicts of a question together, and logs the first failure of each kind.
 
     Args:
         task: its name, for messages.
+        judge: what fails, for messages.
+        failed_reward: reward of a completion without a verdict, which then counts as any other;
+            None for none.
     """
 
-    def __init__(self, task: str):
-        self._task, self._told = task, set()
+    def __init__(
+        self, task: str, judge: str = "verifier", failed_reward: float | None = None
+    ) -> None:
+        self._task = task
+        self._judge = judge
+        self._failed_reward = failed_reward
+        self._logged: set[str] = set()
 
     def judged(self, question: Question, outcomes: Sequence[Verdict | Failure]) -> Judged:
-        """The judgement of a question's completions from what came of each.
+        """Returns the judgement of a question's completions from the outcome of each.
 
         The group's component names are those that most of its verdicts have, the earliest of them
         where two have as many.
@@ -134,23 +154,41 @@ class Report:
         usual = max(names, key=names.get, default=frozenset())
         order = next((list(v.components) for v in verdicts if set(v.components) == usual), [])
         outcomes = [_with_names(outcome, order) for outcome in outcomes]
-        failures = [o.kind if isinstance(o, Failure) else "" for o in outcomes]
         for outcome in outcomes:
-            if isinstance(outcome, Failure) and outcome.kind not in self._told:
-                self._told.add(outcome.kind)
-                _log.warning(
-                    "the verifier of task %s failed at question %s (%s: %s): that completion gets"
-                    " reward 0, as does every other without a verdict; they are counted as %s_%s",
-                    *(self._task, question.question_id, outcome.kind, outcome.reason),
-                    *(FIELD, outcome.kind),
-                )
-        none = Verdict(0.0, dict.fromkeys(order, 0.0))
-        known = [none if isinstance(outcome, Failure) else outcome for outcome in outcomes]
+            if isinstance(outcome, Failure):
+                self._log(question, outcome)
+        absent = math.nan if self._failed_reward is None else self._failed_reward
+        failed = Verdict(absent, dict.fromkeys(order, absent if math.isnan(absent) else 0.0))
+        rows = [failed if isinstance(outcome, Failure) else outcome for outcome in outcomes]
         components = {
-            name: np.array([verdict.components[name] for verdict in known], np.float32)
-            for name in order
+            name: np.array([row.components[name] for row in rows], np.float32) for name in order
         }
-        return Judged(np.array([v.reward for v in known], np.float32), components, failures)
+        return Judged(
+            np.array([row.reward for row in rows], np.float32),
+            components,
+            [o.kind if isinstance(o, Failure) else "" for o in outcomes],
+            [o.reason if isinstance(o, Failure) else "" for o in outcomes],
+            self._failed_reward,
+        )
+
+    def _log(self, question: Question, failure: Failure) -> None:
+        if failure.kind in self._logged:
+            return
+        self._logged.add(failure.kind)
+        _log.warning(
+            "the %s of task %s failed at question %s (%s: %s): that completion has %s, as does"
+            " every other without a verdict; they are counted as %s_%s",
+            self._judge,
+            self._task,
+            question.question_id,
+            failure.kind,
+            failure.reason,
+            "no reward and is not trained on"
+            if self._failed_reward is None
+            else f"reward {self._failed_reward:g}",
+            FIELD,
+            failure.kind,
+        )
 
 
 def count_failures(extras: Iterable[dict[str, Any]]) -> dict[str, int]:
@@ -165,6 +203,8 @@ def count_failures(extras: Iterable[dict[str, Any]]) -> dict[str, int]:
 
 
 def _checked(verdict: Any) -> Verdict | Failure:
+    if verdict is None or (isinstance(verdict, Verdict) and verdict.reward is None):
+        return Failure("none", "the verifier returned no reward")
     if not isinstance(verdict, Verdict):
         return invalid(f"verify returned {shown(verdict)}, which is no Verdict")
     reward, given = finite_number(verdict.reward), verdict.components

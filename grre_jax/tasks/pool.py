@@ -65,7 +65,14 @@ class TaskSpec:
     options: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
-def make_judge(task: Task, spec: TaskSpec, *, processes: int = -1, timeout: float = 10.0) -> Judge:
+def make_judge(
+    task: Task,
+    spec: TaskSpec,
+    *,
+    processes: int = -1,
+    timeout: float = 10.0,
+    failed_reward: float | None = None,
+) -> Judge:
     """The judge of a task's completions.
 
     Args:
@@ -74,12 +81,12 @@ def make_judge(task: Task, spec: TaskSpec, *, processes: int = -1, timeout: floa
         processes: how many; 0 judges in this process, -1 does so for a task that says
             `trusted_verifier = True` and else takes one a core, MOST_PROCESSES at most.
         timeout: seconds a completion.
+        failed_reward: as of `judging.Report`.
     """
     if processes == 0 or (processes < 0 and getattr(task, "trusted_verifier", False)):
-        return InProcess(task)
-    return VerifierPool(
-        spec, processes if processes > 0 else min(os.cpu_count() or 1, MOST_PROCESSES), timeout
-    )
+        return InProcess(task, failed_reward)
+    count = processes if processes > 0 else min(os.cpu_count() or 1, MOST_PROCESSES)
+    return VerifierPool(spec, count, timeout, failed_reward)
 
 
 class VerifierPool:
@@ -90,17 +97,20 @@ class VerifierPool:
         spec: the task.
         processes: how many at most.
         timeout: seconds that a completion may take; then its worker is killed.
+        failed_reward: as of `judging.Report`.
 
     Raises:
         UsageError: options that cannot be sent to another process; as a call may, of a question.
     """
 
-    def __init__(self, spec: TaskSpec, processes: int, timeout: float):
+    def __init__(
+        self, spec: TaskSpec, processes: int, timeout: float, failed_reward: float | None = None
+    ):
         self._built_from = _sent(
             (spec.name, spec.seed, spec.options), f"the options of task {spec.name}"
         )
         self._name, self._processes, self._timeout = spec.name, processes, timeout
-        self._report = Report(spec.name)
+        self._report = Report(spec.name, failed_reward=failed_reward)
         self._workers: list[_Worker] = []
         self._failed_starts = 0
         self._turn = threading.Lock()

@@ -86,13 +86,14 @@ class Verdict:
     rewards are 0 or 1.
 
     Attributes:
-        reward: what the policy is trained on.
+        reward: what the policy is trained on; None for no verdict, so that the completion is left
+            out of its group (a verifier that crashes or hangs gives none either).
         components: the parts the reward is made of, by name; the same names for every completion of
             a task.
         correct: whether the completion is right; None if the task does not say.
     """
 
-    reward: float
+    reward: float | None
     components: dict[str, float] = field(default_factory=dict)
     correct: bool | None = None
 

@@ -94,9 +94,14 @@ class Parts:
         """
         task = self.config.task
         spec = TaskSpec(task.name, self.config.seed, task.options)
-        limits = {"processes": task.verify_processes, "timeout": task.verify_timeout}
         make = make_runner if is_environment(self.task) else make_judge
-        return make(self.task, spec, **limits)
+        return make(
+            self.task,
+            spec,
+            processes=task.verify_processes,
+            timeout=task.verify_timeout,
+            failed_reward=task.failed_reward,
+        )
 
     def full(self, params: Any) -> Any:
         """Returns all parameters of a policy from its trained ones."""

@@ -22,6 +22,7 @@ from grre_jax.training import build
 from grre_jax.training import state as states
 from grre_jax.training.actors.lease import Lease
 from grre_jax.training.actors.supply import LocalSupply, RolloutSupply
+from grre_jax.training.data.checks import FailureBound
 from grre_jax.training.data.choose import Choice, Chooser
 from grre_jax.training.data.prefetch import Prefetcher, Prepared, prepare
 from grre_jax.training.evaluation.evaluate import (
@@ -102,8 +103,12 @@ class Learner:
             pending = DelayedMetrics(
                 self.log, time.monotonic(), bar.update, warn=warn, watch=self.watch
             )
+            failures = FailureBound(self.parts.config.task.max_failure_share, steps - first)
             for step in range(first, steps):
                 choice, groups, batch = self._data_of(step, state, prefetcher, bar, pending)
+                failures.check(
+                    [g for g, pick in zip(groups, choice.picks, strict=True) if pick.version >= 0]
+                )
                 if step == first:
                     bar.phase("compiling the train step")
                 with jax.transfer_guard("disallow"):

@@ -1,11 +1,16 @@
 """Advantages by hand, degenerate groups, RED-Drop's draws, and refusals."""
 
+import hypothesis.extra.numpy
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from grre_jax import objectives
+
+from .rows.test_formulas import KINDS
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -157,7 +162,6 @@ def test_integer_rewards_are_taken(advantages):
         ((np.zeros(3), np.zeros(2, int)), "both be"),
         ((np.zeros((2, 2)), np.zeros((2, 2), int)), "both be"),
         ((np.zeros(3), None), "groups is missing"),
-        ((np.array([0.0, np.nan]), np.array([0, 0])), r"rewards\[1\] is nan"),
         ((np.array([np.inf, 0.0]), np.array([0, 0])), r"rewards\[0\] is inf"),
     ],
 )
@@ -177,8 +181,8 @@ def test_red_drop_refuses_to_guess_a_key():
 
 def test_more_refusals():
     reinforce, groups = objectives.algorithm("reinforce"), np.array([0, 0])
-    with pytest.raises(ValueError, match=r"rewards\[1\] is nan"):
-        objectives.advantages(reinforce, jnp.array([0.0, np.nan]), jnp.asarray(groups))
+    with pytest.raises(ValueError, match=r"rewards\[1\] is inf"):
+        objectives.advantages(reinforce, jnp.array([0.0, np.inf]), jnp.asarray(groups))
     with pytest.raises(ValueError, match="real numbers"):
         objectives.advantages(reinforce, np.array([0j, 1j]), groups)
     for lengths in (np.zeros(3), 4, np.zeros((2, 1))):
@@ -219,3 +223,68 @@ def test_a_dropped_response_has_no_advantage(shape, advantage):
     shaped = shape("dapo", advantage=advantage, singleton_baseline="none")
     assert np.all(np.asarray(shaped.advantages)[np.asarray(shaped.dropped)] == 0)
     assert np.asarray(shaped.dropped)[5]  # alone in its group
+
+
+@jax.jit
+def _every_advantage(rewards, groups):
+    """Advantages of every kind, by name: one program."""
+    lengths = jnp.arange(1, len(GROUPS) + 1)
+    components = {"a": rewards * 2, "b": rewards**2}
+    keys = jax.random.split(KEY, len(GROUPS))
+    return {
+        name: objectives.advantages(
+            objectives.algorithm("reinforce", advantage=name, components=named, **KINDS[name]),
+            rewards,
+            groups,
+            key=keys,
+            lengths=lengths,
+            components=components if named else None,
+        )
+        for name in KINDS
+        for named in [("a", "b") if name in ("decoupled", "decoupled_whitened") else None]
+    }
+
+
+@given(
+    rewards=hypothesis.extra.numpy.arrays(float, len(GROUPS), elements=st.floats(-8, 8, width=16)),
+    absent=st.sets(st.integers(0, len(GROUPS) - 1), min_size=1),
+)
+def test_a_response_without_a_verdict_changes_nothing_for_the_others(rewards, absent):
+    """At any place, for every advantage, it is as if it were padding, and in a group of fewer than
+    two verdicts nothing counts.
+    """
+    without = GROUPS.copy()
+    without[list(absent)] = -1
+    for group in set(GROUPS[list(absent)].tolist()):
+        if (without == group).sum() < 2:
+            without[without == group] = -1
+    expected = _every_advantage(rewards, without)
+    rewards[list(absent)] = np.nan
+    for name, found in _every_advantage(rewards, GROUPS).items():
+        np.testing.assert_array_equal(found, expected[name], err_msg=name)
+        np.testing.assert_array_equal(np.asarray(found)[without < 0], 0, err_msg=name)
+
+
+@pytest.mark.parametrize("name", ["reinforce", "asymre", "grpo", "rec_oneside_nois"])
+def test_a_response_without_a_verdict_has_no_loss_and_no_penalty(name):
+    """The loss and its gradient are those of the batch without it, KL penalty included."""
+    rewards, groups = np.array([1.0, 1.0, 0.0, np.nan]), np.zeros(4, int)
+    logprobs = -1 - np.arange(12.0).reshape(4, 3) / 7
+    objective = objectives.algorithm(name, kl_coef=0.5)
+
+    def loss(logprobs, rows):
+        batch = objectives.padded_batch(
+            advantages=objectives.advantages(objective, rewards[rows], groups[rows]),
+            mask=np.ones((len(rows), 3)),
+            groups=groups[rows],
+            rewards=rewards[rows],
+            old_logprobs=logprobs + 0.1,
+            ref_logprobs=logprobs - 0.2,
+        )
+        return objectives.policy_loss(objective, logprobs, batch)[0]
+
+    value, gradient = jax.value_and_grad(loss)(jnp.asarray(logprobs), np.arange(4))
+    expected = jax.value_and_grad(loss)(jnp.asarray(logprobs[:3]), np.arange(3))
+    np.testing.assert_allclose(value, expected[0], rtol=1e-12)
+    np.testing.assert_allclose(gradient[:3], expected[1], rtol=1e-12)
+    np.testing.assert_array_equal(gradient[3], 0)

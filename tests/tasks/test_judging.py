@@ -45,7 +45,6 @@ def test_what_is_a_number(number):
         10**400,
         "1",
         b"1",
-        None,
         1j,
         [1.0],
         np.ones(1),
@@ -65,7 +64,7 @@ def test_what_is_no_number(invalid):
 
 
 @pytest.mark.parametrize(
-    "invalid", [None, 1.0, (1.0, {}), Verdict(1.0, -1), Verdict(1.0, {3: 1.0}), Verdict(1.0, [1.0])]
+    "invalid", [1.0, (1.0, {}), Verdict(1.0, -1), Verdict(1.0, {3: 1.0}), Verdict(1.0, [1.0])]
 )
 def test_what_is_no_verdict(invalid):
     assert verdict_of(Answers(a=invalid), QUESTION, "a").kind == "invalid"
@@ -89,20 +88,27 @@ def test_a_person_can_still_interrupt():
         verdict_of(Answers(a=KeyboardInterrupt()), QUESTION, "a")
 
 
+@pytest.mark.parametrize("answer", [None, Verdict(None), Verdict(None, {"part": 1.0})])
+def test_a_verifier_may_give_no_verdict(answer):
+    assert verdict_of(Answers(a=answer), QUESTION, "a").kind == "none"
+
+
 def test_a_failure_costs_one_reward_and_is_counted():
+    nan = pytest.approx(np.nan, nan_ok=True)
     task = Answers(
         good=Verdict(1, {"a": 2, "b": 3}), bad=ValueError("no"), odd=Verdict(float("nan"))
     )
     first, second = InProcess(task)(
         [(QUESTION, ["good", "bad", "odd", "good"]), (QUESTION, ["good"])]
     )
-    assert first.rewards.tolist() == [1, 0, 0, 1] and first.rewards.dtype == np.float32
+    assert first.rewards.tolist() == [1, nan, nan, 1] and first.rewards.dtype == np.float32
     assert {name: row.tolist() for name, row in first.components.items()} == {
-        "a": [2, 0, 0, 2],
-        "b": [3, 0, 0, 3],
+        "a": [2, nan, nan, 2],
+        "b": [3, nan, nan, 3],
     }
     assert first.failures == ["", "error", "invalid", ""]
-    assert first.extra == {"verify_failures": first.failures}
+    assert first.extra == {"verify_failures": first.failures, "verify_reasons": first.reasons}
+    assert [bool(reason) for reason in first.reasons] == [False, True, True, False]
     assert second.failures == [""] and second.extra == {}
     assert count_failures([first.extra, second.extra, first.extra]) == {
         "verify_failures": 4,
@@ -112,23 +118,27 @@ def test_a_failure_costs_one_reward_and_is_counted():
     assert count_failures([second.extra, {}]) == {}
 
 
+def test_failures_may_be_given_a_reward():
+    task = Answers(good=Verdict(1, {"a": 2}), bad=ValueError("no"))
+    (judged,) = InProcess(task, failed_reward=-1.0)([(QUESTION, ["good", "bad"])])
+    assert judged.rewards.tolist() == [1, -1] and judged.components["a"].tolist() == [2, 0]
+    assert judged.failures == ["", "error"] and judged.extra["failed_reward"] == -1.0
+
+
 def test_the_components_of_a_group_are_those_of_most_of_its_verdicts():
+    nan = pytest.approx(np.nan, nan_ok=True)
     two, other = Verdict(1.0, {"b": 1.0, "a": 2.0}), Verdict(1.0, {"a": 2.0})
     judged = Report("t").judged(
         QUESTION, [other, two, Verdict(1.0, {"a": 5.0, "b": 6.0}), Failure("crash", "")]
     )
     assert judged.failures == ["invalid", "", "", "crash"]
-    assert judged.rewards.tolist() == [
-        0,
-        1,
-        1,
-        0,
-    ]
-    assert list(judged.components) == ["b", "a"] and judged.components["a"].tolist() == [0, 2, 5, 0]
+    assert judged.rewards.tolist() == [nan, 1, 1, nan]
+    assert list(judged.components) == ["b", "a"]
+    assert judged.components["a"].tolist() == [nan, 2, 5, nan]
     tied = Report("t").judged(QUESTION, [Failure("error", ""), other, two])
     assert tied.failures == ["error", "", "invalid"] and list(tied.components) == ["a"]
     none = Report("t").judged(QUESTION, [Failure("error", "")] * 2)
-    assert none.rewards.tolist() == [0, 0] and none.components == {}
+    assert none.rewards.tolist() == [nan, nan] and none.components == {}
 
 
 def test_each_kind_of_failure_is_told_once_with_its_question(caplog):

@@ -77,6 +77,8 @@ def leaves(): os._exit(7)
 """
 QUESTION = Question("q1", "?", "1")
 
+NAN = pytest.approx(float("nan"), nan_ok=True)
+
 
 @pytest.fixture(scope="module")
 def spec(tmp_path_factory):
@@ -121,7 +123,7 @@ def test_nothing_that_a_verifier_does_costs_more_than_its_completion(pool, spec)
     first, second = pool([(QUESTION, completions), (QUESTION, ["xx", "alarm", "slow", "yyy"])])
     assert first.failures == [kinds.get(text, "") for text in completions]
     assert first.rewards.tolist() == [
-        0.0 if text in kinds else float(len(text)) for text in completions
+        NAN if text in kinds else float(len(text)) for text in completions
     ]
     assert first.components["own"].tolist() == [float(text not in kinds) for text in completions]
     assert list(first.components) == ["own"]
@@ -139,7 +141,7 @@ def test_a_verifier_that_forks_moves_no_reward_to_another_completion(pool):
 
 def test_what_is_no_answer_to_what_was_asked_is_not_taken_for_one(pool):
     (judged,) = pool([(QUESTION, ["x", "forge_text", "xx", "forge_verdict", "xxx"])])
-    assert judged.rewards.tolist() == [1, 0, 2, 0, 3]
+    assert judged.rewards.tolist() == [1, NAN, 2, NAN, 3]
     assert judged.failures == [
         "",
         "crash",

@@ -216,7 +216,9 @@ def nonempty(folder: str | os.PathLike[str]) -> RolloutReader:
 
 def _totals(entries: tuple[Entry, ...]) -> list[tuple[str, str]]:
     completions = sum(entry.completions for entry in entries)
-    reward = sum(entry.reward_mean * entry.completions for entry in entries) / completions
+    failures = sum(entry.failures for entry in entries)
+    rewards = sum(entry.reward_mean * (entry.completions - entry.failures) for entry in entries)
+    reward = rewards / max(completions - failures, 1)
     versions = [entry.policy_version for entry in entries]
     runs = [run for entry in entries for run in entry.positions if run[0] >= 0]
     ends = [first + count - 1 for first, count in runs]
@@ -231,6 +233,7 @@ def _totals(entries: tuple[Entry, ...]) -> list[tuple[str, str]]:
         "completions": f"{completions:,}",
         "tokens": f"{sum(entry.tokens for entry in entries):,}",
         "mean reward": f"{reward:.4f}",
+        **({"without a verdict": f"{failures:,} completions"} if failures else {}),
         **{name: " to ".join(dict.fromkeys(ends)) for name, ends in spans.items()},
         "writers": ", ".join(sorted({entry.writer for entry in entries})),
     }

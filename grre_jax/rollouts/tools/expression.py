@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 
 from grre_jax.errors import UsageError
 from grre_jax.rollouts.schema import Group
@@ -28,10 +29,15 @@ SCALARS: tuple[tuple[str, str, Callable[[Group], Any]], ...] = (
     ("position", "position in the prompt stream", lambda g: g.position),
     ("attempt", "number of the sampling at that position, from 0", lambda g: g.attempt),
     ("completions", "number of completions", lambda g: g.num_completions),
-    ("reward_mean", "mean reward", lambda g: g.rewards.mean(dtype=np.float64)),
-    ("reward_min", "lowest reward", lambda g: g.rewards.min()),
-    ("reward_max", "highest reward", lambda g: g.rewards.max()),
-    ("reward_std", "standard deviation of the rewards", lambda g: g.rewards.std(dtype=np.float64)),
+    ("failures", "completions without a verdict", lambda g: np.isnan(g.rewards).sum()),
+    ("reward_mean", "mean reward of those with one", lambda g: _rewards(g).mean(dtype=np.float64)),
+    ("reward_min", "lowest reward", lambda g: _rewards(g).min()),
+    ("reward_max", "highest reward", lambda g: _rewards(g).max()),
+    (
+        "reward_std",
+        "standard deviation of rewards",
+        lambda g: _rewards(g).std(dtype=np.float64),
+    ),
     ("has_accuracy", "true if the correctness of completions is known", lambda g: _judged(g)),
     ("accuracy", "share of correct completions, if it is known", lambda g: _accuracy(g)),
     ("has_reward_variance", "true if the rewards differ", lambda g: g.has_reward_variance),
@@ -144,14 +150,21 @@ def _check(node: ast.AST) -> bool:
     )
 
 
+def _rewards(group: Group) -> Float[np.ndarray, " judged"]:
+    """Returns the rewards of completions with a verdict; NaN alone, which no comparison holds of,
+    without any.
+    """
+    return group.judged_rewards if group.judged.any() else np.array([np.nan], np.float32)
+
+
 def _judged(group: Group) -> bool:
-    return group.correct is not None
+    return group.correct is not None and bool(group.judged.any())
 
 
 def _accuracy(group: Group) -> float:
-    if group.correct is None:
+    if not _judged(group):
         raise ValueError("its correctness is unknown: write has_accuracy and accuracy ...")
-    return group.correct.mean()
+    return group.correct[group.judged].mean()
 
 
 def _stopped(group: Group) -> float:

@@ -9,16 +9,20 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
+import numpy as np
+
 from grre_jax import rollouts
 from grre_jax.rollouts import Group, RolloutReader
+from grre_jax.rollouts.schema import json_number
 from grre_jax.rollouts.tools.derived import derive
 from grre_jax.tasks import Question
-from grre_jax.tasks.judging import FIELD, Judge, Judged, count_failures
+from grre_jax.tasks.judging import FAILED_REWARD, FIELD, REASONS, Judge, Judged, count_failures
 
 GROUPS_AT_ONCE = 64  # judged together, so that all processes have something to do
 BEFORE = "rewards_before"  # in a group's `extra`: what earlier verifiers said, oldest first
 MOST_CHANGES = 1_000  # kinds of change that are told apart, where rewards are continuous
 EXAMPLES = 3
+Change = tuple[float | None, float | None]  # reward before and now, None without a verdict
 
 
 @dataclasses.dataclass
@@ -27,16 +31,16 @@ class Changes:
 
     Attributes:
         completions: judged.
-        counts: number of completions by (reward before, reward now), if these differ; beyond
-            MOST_CHANGES kinds the rest is under None.
+        counts: number of completions by (reward before, reward now), None without a verdict, if
+            these differ; beyond MOST_CHANGES kinds the rest is under None.
         examples: a few of each.
         failures: completions without a verdict, as `judging.count_failures` counts them.
         listed: gets a line of JSON for each completion whose reward changes.
     """
 
     completions: int = 0
-    counts: Counter[tuple[float, float] | None] = dataclasses.field(default_factory=Counter)
-    examples: dict[tuple[float, float] | None, list[str]] = dataclasses.field(default_factory=dict)
+    counts: Counter[Change | None] = dataclasses.field(default_factory=Counter)
+    examples: dict[Change | None, list[str]] = dataclasses.field(default_factory=dict)
     failures: Counter[str] = dataclasses.field(default_factory=Counter)
     listed: TextIO | None = dataclasses.field(default=None, compare=False, repr=False)
 
@@ -49,8 +53,12 @@ class Changes:
         """
         self.completions += group.num_completions
         self.failures.update(count_failures([judged.extra]))
-        for k in (group.rewards != judged.rewards).nonzero()[0]:
-            before, now = float(group.rewards[k]), float(judged.rewards[k])
+        same = (group.rewards == judged.rewards) | (
+            np.isnan(group.rewards) & np.isnan(judged.rewards)
+        )
+        for k in np.flatnonzero(~same):
+            before = json_number(group.rewards[k])
+            now = json_number(judged.rewards[k])
             kind = (before, now)
             if kind not in self.counts and len(self.counts) >= MOST_CHANGES:
                 kind = None
@@ -106,7 +114,9 @@ def reverify(
     def before(finished: RolloutReader) -> None:
         for number, group in enumerate(finished):
             failures = group.extra.get(FIELD, [""] * group.num_completions)
-            changes.add(source[number], Judged(group.rewards, group.components, failures))
+            reasons = group.extra.get(REASONS, [""] * group.num_completions)
+            judged = Judged(group.rewards, group.components, failures, reasons)
+            changes.add(source[number], judged)
 
     def changed(numbers: range) -> Iterator[Group]:
         for start in range(0, len(numbers), GROUPS_AT_ONCE):
@@ -127,11 +137,14 @@ def reverify(
 
 def _with(group: Group, judged: Judged) -> Group:
     before = {
-        "rewards": group.rewards.tolist(),
-        "components": {name: row.tolist() for name, row in group.components.items()},
+        "rewards": [json_number(reward) for reward in group.rewards],
+        "components": {
+            name: [json_number(value) for value in row] for name, row in group.components.items()
+        },
         **({FIELD: group.extra[FIELD]} if FIELD in group.extra else {}),
     }
-    extra = {name: value for name, value in group.extra.items() if name != FIELD}
+    of_verdicts = (FIELD, REASONS, FAILED_REWARD)
+    extra = {name: value for name, value in group.extra.items() if name not in of_verdicts}
     extra |= {BEFORE: [*extra.get(BEFORE, []), before]} | judged.extra
     return dataclasses.replace(
         group, rewards=judged.rewards, components=judged.components, extra=extra

@@ -6,6 +6,8 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from grre_jax.console import make_console
 from grre_jax.errors import DataError, UsageError
 from grre_jax.rollouts.manifest import Entry
@@ -13,6 +15,7 @@ from grre_jax.rollouts.reader import RolloutReader
 from grre_jax.rollouts.schema import LOGPROB_FIELDS, Group
 from grre_jax.rollouts.tools.commands import nonempty, print_plain, version_name
 from grre_jax.rollouts.views import pieces
+from grre_jax.tasks.judging import FIELD, REASONS
 from grre_jax.tasks.task import CORRECT
 
 if TYPE_CHECKING:
@@ -72,7 +75,10 @@ def show(
         shown = [("", itertools.islice(found, count))]
     else:
         sign = 1 if by == "worst" else -1
-        best = heapq.nsmallest(count, found, lambda item: (sign * item[1].rewards.mean(), item[0]))
+        judged = (item for item in found if item[1].judged.any())
+        best = heapq.nsmallest(
+            count, judged, lambda item: (sign * item[1].judged_rewards.mean(), item[0])
+        )
         shown = [("", best)]
     if not _print_groups(reader, shown, width):
         raise DataError(
@@ -119,7 +125,9 @@ def _prompts(
         aged = [(int(group.policy_version.min()), n, group) for n, group in alike if fits(group)]
         aged.sort(key=lambda item: item[:2])
         rewards = [
-            f"{version_name(age)}: {float(group.rewards.mean()):.3f}" for age, _, group in aged
+            f"{version_name(age)}: {float(group.judged_rewards.mean()):.3f}"
+            for age, _, group in aged
+            if group.judged.any()
         ]
         yield (
             f"{len(aged)} groups of question {name[1]}; mean reward by policy version:"
@@ -143,11 +151,10 @@ def _print_group(console: "Console", number: int, entry: Entry, group: Group, wi
     print_plain(console, " · ".join(facts), "bold")
     print_plain(console, f"prompt: {_cut(group.prompt, width)}")
     print_plain(console, f"answer: {_cut(group.answer, width)}")
-    for k in sorted(range(group.num_completions), key=lambda k: -float(group.rewards[k])):
-        said = {"reward": f"{group.rewards[k]:g}"}
-        if group.correct is not None:
-            said[CORRECT] = "yes" if group.correct[k] else "no"
-        said |= {name: f"{row[k]:g}" for name, row in group.components.items() if name not in said}
+    if absent := int((~group.judged).sum()):
+        print_plain(console, f"{absent} of {group.num_completions} completions without a verdict")
+    for k in np.argsort(-group.rewards, kind="stable"):  # those without a reward last
+        said = _verdict(group, k)
         said |= {
             "ended": group.finish_reasons[k],
             "tokens": str(group.lengths[k]) if group.lengths[k] else "",
@@ -158,6 +165,18 @@ def _print_group(console: "Console", number: int, entry: Entry, group: Group, wi
         print_plain(console, f"completion: {shown}", "dim")
         for text in pieces(group, k):
             console.print(Padding(Text(_cut(text, width)), (0, 0, 0, 2)))
+
+
+def _verdict(group: Group, k: int) -> dict[str, str]:
+    """Returns the verdict on a completion by name, or the reason why there is none."""
+    if not group.judged[k]:
+        reasons = group.extra.get(REASONS) or [""] * group.num_completions
+        return {"no verdict": f"({group.extra[FIELD][k]}: {reasons[k]})"}
+    verdict = {"reward": f"{group.rewards[k]:g}"}
+    if group.correct is not None:
+        verdict[CORRECT] = "yes" if group.correct[k] else "no"
+    others = group.components.items()
+    return verdict | {name: f"{row[k]:g}" for name, row in others if name not in verdict}
 
 
 def _cut(text: str, width: int) -> str:

@@ -57,7 +57,13 @@ class Trace:
 
 
 class Runner(Protocol):
-    """Runs the environments of trajectories. A failure is returned, never raised."""
+    """Runs the environments of trajectories. A failure is returned, never raised.
+
+    Attributes:
+        failed_reward: as of `judging.Report`.
+    """
+
+    failed_reward: float | None
 
     def open(self, question: Question, seed: int) -> Opening | Failure:
         """The beginning of all trajectories of a question and seed."""
@@ -78,12 +84,19 @@ class Runner(Protocol):
         ...
 
 
-def make_runner(task: Any, spec: TaskSpec, *, processes: int = -1, timeout: float = 10.0) -> Runner:
+def make_runner(
+    task: Any,
+    spec: TaskSpec,
+    *,
+    processes: int = -1,
+    timeout: float = 10.0,
+    failed_reward: float | None = None,
+) -> Runner:
     """Returns the runner of a task's environments; arguments as of `pool.make_judge`."""
     if processes == 0 or (processes < 0 and getattr(task, "trusted_verifier", False)):
-        return InProcessEnvironments(task)
+        return InProcessEnvironments(task, failed_reward)
     count = processes if processes > 0 else min(os.cpu_count() or 1, MOST_PROCESSES)
-    return EnvironmentPool(spec, count, timeout)
+    return EnvironmentPool(spec, count, timeout, failed_reward)
 
 
 class InProcessEnvironments:
@@ -91,10 +104,12 @@ class InProcessEnvironments:
 
     Args:
         task: makes the environments.
+        failed_reward: as of `Runner`.
     """
 
-    def __init__(self, task: Any):
+    def __init__(self, task: Any, failed_reward: float | None = None):
         self._environments = Environments(task)
+        self.failed_reward = failed_reward
 
     def open(self, question: Question, seed: int) -> Opening | Failure:
         """Opens a trajectory; see `Runner`."""
@@ -127,10 +142,14 @@ class EnvironmentPool:
         spec: the task.
         processes: how many.
         timeout: seconds that a step may take; then its process is killed.
+        failed_reward: as of `Runner`.
     """
 
-    def __init__(self, spec: TaskSpec, processes: int, timeout: float):
+    def __init__(
+        self, spec: TaskSpec, processes: int, timeout: float, failed_reward: float | None = None
+    ):
         self._lanes = [_Lane(spec, timeout) for _ in range(processes)]
+        self.failed_reward = failed_reward
 
     def open(self, question: Question, seed: int) -> Opening | Failure:
         """Opens a trajectory; see `Runner`."""

@@ -19,6 +19,7 @@ from grre_jax.parallel import processes
 from grre_jax.random_streams import Purpose, run_key
 from grre_jax.rollouts import Group, encoding
 from grre_jax.sampling.config import SamplingConfig
+from grre_jax.sampling.decoding.state import SCORES
 from grre_jax.sampling.memory import ROWS_WITHOUT_LIMIT
 from grre_jax.sampling.params import SamplingParams
 from grre_jax.sampling.text.stop_strings import StopStrings
@@ -269,7 +270,8 @@ class Explorer:
         over.set_result(None)
         asked = dict(zip(positions, encoded, strict=True))
         of_call = (weights, asked, lambda *_: over, sampling.Limits(1, time), config)
-        found = self._trajectories(*of_call, attempt, version)
+        count = len(questions) * config.group_size
+        found = self._trajectories(*of_call, attempt, version, count)
         samples, versions = as_samples(list(found.values()), time)
         prompts, lengths = sampling.pad_prompts(encoded, limit)
         own = np.arange(len(questions))
@@ -286,8 +288,11 @@ class Explorer:
         params: SamplingParams,
         attempt: int,
         version: int,
+        count: int,
     ) -> dict[int, list[sampling.Trajectory]]:
-        """Returns the trajectories of a call by position, in the order of their samples."""
+        """Returns the trajectories of a call by position, in the order of their samples; `count`
+        is the call's number of trajectories.
+        """
         config, samples = self.config, range(self.config.group_size)
         # A row that is decoded has a copy of what its slot keeps.
         fitting = max(self.rows // (1 + SLOTS_PER_ROW), 1) * meshes.row_devices(self.mesh)
@@ -303,7 +308,7 @@ class Explorer:
                 limits,
                 params,
                 key=run_key(self.seed, self.purpose),
-                rows=min(config.max_concurrent or fitting, len(prompts) * len(samples)),
+                rows=min(config.max_concurrent or fitting, count),
                 eos_ids=self.tokenizer.eos_ids,
                 cache_dtype=config.cache_dtype or None,
                 decode=self.tokenizer.decode,
@@ -391,27 +396,29 @@ class Explorer:
         config, asked = self.config, dict(zip(positions, questions, strict=True))
         prompts, vocab = {}, weights.model.config.vocab_size
         for position, question in asked.items():
-            prompts[position] = prompt = self.play.open(question, position, attempt)
+            prompt = self.play.open(question, position, attempt)
+            if prompt is None:
+                continue
             check_prompt(question.question_id, prompt, config.max_prompt_tokens, vocab)
+            prompts[position] = prompt
         limits = sampling.Limits(config.max_turns, config.max_new_tokens)
         of_call = (weights, prompts, self.play.respond, limits, config.of_turn)
-        found = self._trajectories(*of_call, attempt, version)
+        # As many rows as all questions need, so that a failed environment compiles nothing new.
+        count = len(questions) * config.group_size
+        found = self._trajectories(*of_call, attempt, version, count) if prompts else {}
         fields = []
         for position, question in asked.items():
-            group = self.play.fields(question, position, found[position])
-            for name in ("behavior", "sampling", "policy"):
-                row = [trajectory.logprobs[name] for trajectory in found[position]]
-                group[f"{name}_logprobs"] = np.concatenate(row)
-            versions = np.concatenate([trajectory.versions for trajectory in found[position]])
-            fields.append(
-                group
-                | {
-                    "question_id": question.question_id,
-                    "answer": question.answer,
-                    "prompt_tokens": prompts[position],
-                    "token_versions": _if_swapped(versions, version),
-                }
-            )
+            trajectories = found.get(position, [])
+            group = self.play.fields(question, position, trajectories)
+            group |= {"question_id": question.question_id, "answer": question.answer}
+            if trajectories:
+                for name in SCORES:
+                    row = [trajectory.logprobs[name] for trajectory in trajectories]
+                    group[f"{name}_logprobs"] = np.concatenate(row)
+                versions = np.concatenate([trajectory.versions for trajectory in trajectories])
+                group["prompt_tokens"] = prompts[position]
+                group["token_versions"] = _if_swapped(versions, version)
+            fields.append(group)
         return Played(fields, positions, attempt, str(weights.dtype))
 
     def _played_groups(self, played: Played, policy_version: int) -> list[Group]:

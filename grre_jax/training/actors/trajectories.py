@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from grre_jax import random_streams, sampling
-from grre_jax.errors import UsageError
+from grre_jax.errors import DataError, UsageError
 from grre_jax.random_streams import Purpose
 from grre_jax.sampling.decoding.state import SCORES
 from grre_jax.tasks import Question, Task, Tokenizer, Verdict
@@ -62,12 +62,14 @@ class Play:
 
     def __post_init__(self):
         self._played: dict[tuple[int, int], _Played] = {}
-        self._report, self._encoding = Report(self.task.name), threading.Lock()
+        failed_reward = self.runner.failed_reward
+        self._report = Report(self.task.name, "environment", failed_reward)
+        self._encoding = threading.Lock()
         self._separator = getattr(self.task, "separator", "")
 
-    def open(self, question: Question, position: int, attempt: int = 0) -> list[int]:
-        """Begins the trajectories of a question, and returns their prompt as token ids: an end
-        token alone if the environment fails.
+    def open(self, question: Question, position: int, attempt: int = 0) -> list[int] | None:
+        """Begins the trajectories of a question, and returns their prompt as token ids; None if the
+        environment fails, so that there is nothing to sample.
 
         Raises:
             UsageError: the prompt cannot be encoded.
@@ -76,9 +78,10 @@ class Play:
         opening = self.runner.open(question, seed)
         for sample in range(self.samples):
             trace = Trace((position, attempt, sample), question, seed)
-            self._played[position, sample] = _Played(trace, opening)
+            played = self._played[position, sample] = _Played(trace, opening)
+            played.failure = opening if isinstance(opening, Failure) else None
         if isinstance(opening, Failure):
-            return [self.tokenizer.eos_ids[0]]
+            return None
         return opening_tokens(self.tokenizer, opening, self._separator)
 
     def respond(
@@ -86,10 +89,6 @@ class Play:
     ) -> Future[sampling.Observation | None]:
         """Steps the environment of a trajectory; see `sampling.sample_trajectories`."""
         played, done = self._played[address.position, sample], Future()
-        if isinstance(played.opening, Failure):
-            played.failure = played.opening
-            done.set_result(None)
-            return done
         ended = tokens[-1] in self.tokenizer.eos_ids
         text = self.stops(self.tokenizer.decode(tokens[: len(tokens) - ended]))
 
@@ -129,11 +128,13 @@ class Play:
 
         Raises:
             UsageError: a text cannot be encoded.
+            DataError: the environment fails.
         """
         prompt, address = self.open(question, position), sampling.Address(position)
+        played = self._played[position, 0]
         tokens: list[int] = []
         spans: list[sampling.Turn] = []
-        for turn, text in enumerate(turns):
+        for turn, text in enumerate(turns if prompt is not None else ()):
             written = self.tokenizer.encode_completion(text)
             spans.append(sampling.Turn(len(tokens), len(tokens) + len(written), True))
             tokens += written
@@ -141,6 +142,11 @@ class Play:
             if observation is None:
                 break
             tokens += observation.tokens if turn + 1 < len(turns) else ()
+        if played.failure:
+            raise DataError(
+                f"the environment of task {self.task.name} failed in the demonstration of question"
+                f" {question.question_id} ({played.failure.kind}: {played.failure.reason})"
+            )
         mask = np.zeros(len(tokens), bool)
         for start, end, _ in spans:
             mask[start:end] = True
@@ -152,20 +158,20 @@ class Play:
         self, question: Question, position: int, found: Sequence[sampling.Trajectory]
     ) -> dict[str, Any]:
         """Returns the fields of the group of a question's finished trajectories, in the order of
-        their samples.
+        their samples; of an environment that did not begin, completions without tokens.
         """
         some = [self._played.pop((position, sample)) for sample in range(self.samples)]
+        opening, trace = some[0].opening, some[0].trace
+        messages = [] if isinstance(opening, Failure) else opening.messages
+        if isinstance(opening, Failure):
+            found = [_nothing(sampling.Address(*trace.key[:2]), k) for k in range(self.samples)]
         for played, trajectory in zip(some, found, strict=True):
             if trajectory.reason != "done":
                 self.runner.end(played.trace)
         outcomes = [p.failure or Verdict(sum(r.reward for r in p.replies)) for p in some]
         judged = self._report.judged(question, outcomes)
-        failed = {"environment_failures": [p.failure.reason if p.failure else "" for p in some]}
         infos = [[reply.info for reply in p.replies] for p in some]
-        extra = judged.extra | (failed if judged.extra else {})
-        extra |= {"turn_infos": infos} if any(map(any, infos)) else {}
-        opening, trace = some[0].opening, some[0].trace
-        messages = [] if isinstance(opening, Failure) else opening.messages
+        extra = judged.extra | ({"turn_infos": infos} if any(map(any, infos)) else {})
         return turn_fields(found, [p.replies for p in some], self.tokenizer.decode) | {
             "prompt": "\n".join(message["content"] for message in messages),
             "rewards": judged.rewards,
@@ -179,10 +185,18 @@ class Play:
         }
 
 
+def _nothing(address: sampling.Address, sample: int) -> sampling.Trajectory:
+    """Returns the trajectory of an environment that did not begin."""
+    none = np.zeros(0, np.int32)
+    logprobs = {name: np.zeros(0, np.float32) for name in SCORES}
+    return sampling.Trajectory(address, sample, none, none != 0, logprobs, (), "done", none)
+
+
 def prompts(
     task: Task, tokenizer: Tokenizer, runner: Any, seed: int, questions: Iterable[Question]
 ) -> Iterator[tuple[Question, list[int]]]:
-    """Yields questions with their prompts as token ids, of a task with environments or without.
+    """Yields questions with their prompts as token ids, of a task with environments or without;
+    not those whose environment fails.
 
     Args:
         task, tokenizer, seed: of the run.
@@ -195,7 +209,8 @@ def prompts(
     play = Play(task, tokenizer, runner, seed, 0) if is_environment(task) else None
     for position, question in enumerate(questions):
         encoded = play.open(question, position) if play else tokenizer.encode_prompt(question)
-        yield question, encoded
+        if encoded is not None:
+            yield question, encoded
 
 
 def turn_fields(

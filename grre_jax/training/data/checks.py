@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import random
 import time
+from collections import deque
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -19,11 +20,55 @@ from grre_jax.rollouts import Group
 from grre_jax.rollouts.logprob_checks import ROUNDING
 from grre_jax.rollouts.schema import STORED_FIELDS
 from grre_jax.tasks import Question, Task
+from grre_jax.tasks.judging import FIELD, REASONS
 from grre_jax.training.config.run import Config
 
 MOST_ASKED, MOST_SECONDS = 4096, 2.0  # limits of a look at the run's own training stream
+FAILURE_WINDOW = 20  # steps whose completions task.max_failure_share is a share of
 
 _log = logging.getLogger(__name__)
+
+
+class FailureBound:
+    """Stops a run most of whose completions get no verdict.
+
+    The steps of the window that are still to come count as steps without failures, so that a
+    failure at the start alone stops no run.
+
+    Args:
+        share: largest share of the completions of the window that may be without a verdict.
+        steps: of the run, which are its window if they are fewer than FAILURE_WINDOW.
+    """
+
+    def __init__(self, share: float, steps: int):
+        self._share = share
+        self._steps = min(FAILURE_WINDOW, steps)
+        self._window: deque[tuple[int, int]] = deque(maxlen=self._steps)
+        self._reason = ""
+
+    def check(self, groups: Sequence[Group]) -> None:
+        """Takes in the groups of a step that the run sampled.
+
+        Raises:
+            DataError: too many completions of the window have no verdict; with the first reason.
+        """
+        kinds = [kind for group in groups for kind in group.extra.get(FIELD, ())]
+        reasons = [reason for group in groups for reason in group.extra.get(REASONS, ())]
+        failures = [number for number, kind in enumerate(kinds) if kind]
+        if failures and not self._reason:
+            first = failures[0]
+            self._reason = f"{kinds[first]}: {reasons[first]}" if reasons else kinds[first]
+        completions = sum(group.num_completions for group in groups)
+        self._window.append((len(failures), completions))
+        failed = sum(count for count, _ in self._window)
+        judged = sum(count for _, count in self._window)
+        if failed > self._share * judged * self._steps / len(self._window):
+            raise DataError(
+                f"task.max_failure_share: expected at most {self._share:g} of the completions of"
+                f" {self._steps} steps without a verdict, got {failed} of {judged} in"
+                f" {len(self._window)} steps. The first: {self._reason}. Correct the verifier or"
+                " the environment and go on with --resume, or raise the bound."
+            )
 
 
 def is_expert_demonstration(group: Group, objective: Objective) -> bool:

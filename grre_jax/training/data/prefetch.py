@@ -67,6 +67,9 @@ def place(
     Behaviour log-probs are carried if all groups have them, even if the objective needs none: the
     metrics then show how far the policy has moved from the data.
 
+    Completions without a verdict are left out, and so are groups that have fewer than two verdicts
+    because of that: the step is the one of the data without them.
+
     Args:
         groups: one step's, tokenised.
         shape: the run's batch shape.
@@ -78,6 +81,7 @@ def place(
     Raises:
         DataError: as `pack`.
     """
+    groups = [kept for group in groups if (kept := group.with_verdicts()) is not None]
     has_all = all(group.behavior_logprobs is not None for group in groups)
     batch = pack(
         groups,

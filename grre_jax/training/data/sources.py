@@ -253,6 +253,8 @@ def usable(parts: build.Parts, source: Source, indices: Sequence[int]) -> tuple[
         newest = max(newest, int(group.policy_version.min()))
         if config.data.drop_over_limit and not within_limits(group, *limits(config)):
             continue
+        if group.with_verdicts() is None:
+            continue
         signal = group.has_reward_variance or is_expert_demonstration(group, parts.objective)
         signal |= bool(parts.objective.returns and len(group.turn_counts))
         if config.data.drop_zero_variance and not signal:
@@ -264,7 +266,7 @@ def usable(parts: build.Parts, source: Source, indices: Sequence[int]) -> tuple[
             where = f"group {group.group_id} of {source.reader.folder}"
             held_out.see(group.question_id, group.prompt, where)
         ageless = bool(group.is_expert.all())  # sampled by no policy
-        kept.append((index, int(group.policy_version.min()), group.rewards, ageless))
+        kept.append((index, int(group.policy_version.min()), group.judged_rewards, ageless))
     if held_out:
         warn_of_leak(held_out.sentence())
     options = {name: getattr(config.data, name) for name in ("order", "prefer", "max_staleness")}

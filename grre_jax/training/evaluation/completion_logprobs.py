@@ -67,15 +67,19 @@ def score_groups(
     Returns:
         Per group an array parallel to its `tokens`, float32 nats.
     """
-    if not groups:
-        return []
-    shape = _shape_for(groups, groups_per_call, pack_length, meshes.row_devices(mesh))
-    results: list[np.ndarray] = []
-    for start in range(0, len(groups), groups_per_call):
-        chunk = groups[start : start + groups_per_call]
+    # The completions of an environment that did not begin have no tokens.
+    numbers = [i for i, group in enumerate(groups) if len(group.tokens)]
+    results = [np.zeros(0, np.float32) for _ in groups]
+    if not numbers:
+        return results
+    scored = [groups[i] for i in numbers]
+    shape = _shape_for(scored, groups_per_call, pack_length, meshes.row_devices(mesh))
+    for start in range(0, len(scored), groups_per_call):
+        chunk = scored[start : start + groups_per_call]
         batch = pack(chunk, shape, behavior_logprobs=False)
         scores = _scores(graph, params, batch, mesh, temperature)
-        results += _by_group(scores, batch, chunk)
+        for i, row in zip(numbers[start:], _by_group(scores, batch, chunk), strict=False):
+            results[i] = row
     return results
 
 

@@ -150,19 +150,21 @@ def figures(
         greedy_reward, greedy_accuracy, greedy_accuracy_low, greedy_accuracy_high: of the greedy
             completions; absent without them.
         verify_failures: completions without a verdict, greedy ones included; absent if there are
-            none.
+            none. They count in no other figure of verdicts, and a figure of none is absent.
 
         Intervals are over completions, given the questions. All but the greedy figures and
         verify_failures are of the sampled completions alone.
     """
-    rewards = np.concatenate([g.rewards for g in sampled]).astype(np.float64)
-    low, high = _mean_interval(rewards)
-    result = {"reward": float(rewards.mean()), "reward_low": low, "reward_high": high}
-    if (known := correctness(sampled)) is not None:
-        result |= _accuracy(np.concatenate(known))
-    result |= component_means(sampled)
+    rewards = np.concatenate([g.judged_rewards for g in sampled]).astype(np.float64)
+    result, known = {}, None
+    if rewards.size:
+        low, high = _mean_interval(rewards)
+        result = {"reward": float(rewards.mean()), "reward_low": low, "reward_high": high}
+        if (known := correctness(sampled)) is not None:
+            result |= _accuracy(np.concatenate(known))
+        result |= component_means(sampled)
     generated = np.concatenate([g.mask for g in sampled]) != 0
-    result["response_length"] = float(generated.sum() / rewards.size)
+    result["response_length"] = float(generated.sum() / sum(g.num_completions for g in sampled))
     explorer = evaluator.sampled
     if start_params is not None and explorer.config.draws_from_policy:
         start = np.concatenate(score_groups(explorer.graph, start_params, sampled, explorer.mesh))
@@ -180,11 +182,12 @@ def _greedy_figures(groups: Sequence[Group], judged: bool) -> dict[str, float]:
         groups: of the held-out questions.
         judged: the verdicts of the sampled completions have a correctness.
     """
+    groups = [group for group in groups if group.judged[0]]
     if not groups:
         return {}
     result = {"reward": float(np.mean([g.rewards[0] for g in groups], dtype=np.float64))}
-    if judged and (known := correctness(groups)) is not None:
-        result |= _accuracy(np.array([row[0] for row in known]))
+    if judged and correctness(groups) is not None:
+        result |= _accuracy(np.array([group.correct[0] for group in groups]))
     return {GREEDY + name: value for name, value in result.items()}
 
 
@@ -210,7 +213,8 @@ def verdict_scalars(groups: Sequence[Group]) -> dict[str, float]:
         accuracy if known, component_NAME, and verify_failures if there are any.
     """
     known = correctness(groups)
-    accuracy = {"accuracy": float(np.concatenate(known).mean())} if known else {}
+    judged = known and np.concatenate(known)
+    accuracy = {} if judged is None or not len(judged) else {"accuracy": float(judged.mean())}
     return accuracy | component_means(groups) | failure_scalars(groups)
 
 
@@ -222,7 +226,7 @@ def component_means(groups: Sequence[Group]) -> dict[str, float]:
     for group in groups:
         for name, row in group.components.items():
             if name != CORRECT or group.correct is None:
-                rows.setdefault(name, []).append(row)
+                rows.setdefault(name, []).append(row[group.judged])
     return {
         COMPONENT + name: float(np.concatenate(of).mean(dtype=np.float64))
         for name, of in rows.items()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -114,11 +114,12 @@ def pass_metrics(groups: Sequence[Group], task: Task) -> dict[str, Any]:
     Returns:
         JSON values: {"num_samples": n, "pass_at_k": {"1": {"value", "low", "high"}, ...},
         "maj_at_k": likewise, "left_out": {name: reason}}. A metric in "left_out" is absent.
+        Completions without a verdict are left out; a question with fewer than k others does not
+        count in the figure of k, which is absent without any question.
     """
     n, left_out = len(groups[0].texts), {}
     result: dict[str, Any] = {"num_samples": n}
-    known = correctness(groups)
-    right = None if known is None else np.stack(known)
+    right = correctness(groups)
     answers = getattr(task, "final_answer", None)
     if right is None:
         left_out["pass_at_k"] = left_out["maj_at_k"] = (
@@ -126,19 +127,36 @@ def pass_metrics(groups: Sequence[Group], task: Task) -> dict[str, Any]:
             " return Verdict(reward, correct=...)"
         )
     else:
-        counts = right.sum(axis=1)
-        result["pass_at_k"] = _for_each_k(n, lambda k: pass_at_k(n, counts, k))
+        result["pass_at_k"] = _for_each_k(
+            right, lambda row, _, k: float(pass_at_k(len(row), np.array([row.sum()]), k)[0])
+        )
     if right is not None and answers is None:
         left_out["maj_at_k"] = (
             f"task {task.name} has no final_answer(completion), which returns a completion's vote"
         )
     elif right is not None:
-        given = [[answers(text) for text in group.texts] for group in groups]
+        votes = [
+            [
+                answers(text)
+                for text, judged in zip(group.texts, group.judged, strict=True)
+                if judged
+            ]
+            for group in groups
+        ]
         result["maj_at_k"] = _for_each_k(
-            n, lambda k: np.array([majority_at_k(*of, k) for of in zip(given, right, strict=True)])
+            right, lambda row, question, k: majority_at_k(votes[question], row, k)
         )
     return result | {"left_out": left_out}
 
 
-def _for_each_k(n: int, values: Any) -> dict[str, dict[str, float]]:
-    return {str(1 << i): over_questions(values(1 << i)) for i in range(n.bit_length())}
+def _for_each_k(
+    right: Sequence[Bool[np.ndarray, " judged"]],
+    value: Callable[[Bool[np.ndarray, " judged"], int, int], float],
+) -> dict[str, dict[str, float]]:
+    """Returns the figures for k = 1, 2, 4, ... of questions with at least k completions."""
+    figures = {}
+    for k in (1 << i for i in range(max(map(len, right)).bit_length())):
+        values = [value(row, i, k) for i, row in enumerate(right) if len(row) >= k]
+        if values:
+            figures[str(k)] = over_questions(np.array(values))
+    return figures

@@ -67,7 +67,7 @@ def _correct(group: Group) -> Bool[np.ndarray, " completions"]:
             " correct above incorrect completions: store the component 'correct' (`grre rollouts"
             " reverify`), or leave that field empty"
         )
-    return group.correct
+    return group.correct[group.judged]
 
 
 def paired_bootstrap(

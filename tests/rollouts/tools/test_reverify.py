@@ -57,13 +57,14 @@ def test_rewards_change_and_nothing_else(folder, tmp_path, monkeypatch):
     )
     copy = rollouts.read(tmp_path / "out")
     for before, group in zip(rollouts.read(folder), copy, strict=True):
-        assert group.rewards.tolist() == [1, 0, 0] and group.components["length"].tolist() == [
-            3,
-            1,
-            0,
-        ]
+        assert group.rewards[:2].tolist() == [1, 0]
+        assert group.components["length"][:2].tolist() == [3, 1]
+        assert group.judged.tolist() == [True, True, False]
+        reasons = group.extra["verify_reasons"]
+        assert reasons[:2] == ["", ""] and reasons[2].startswith("ZeroDivisionError")
         assert group.extra == before.extra | {
             "verify_failures": ["", "", "error"],
+            "verify_reasons": reasons,
             "rewards_before": [{"rewards": before.rewards.tolist(), "components": {}}],
         }
         assert (
@@ -74,11 +75,12 @@ def test_rewards_change_and_nothing_else(folder, tmp_path, monkeypatch):
     assert entry.metadata["reward"] == "new 2" and entry.metadata["history"] == [
         {"operation": "reverify", "task": "length", "reward": "new 2"}
     ]
-    assert entry.reward_mean == pytest.approx(1 / 3) and told == [0, 3, 1]
-    assert changes.completions == 12 and dict(changes.counts) == {(1.0, 0.0): 2, (0.25, 0.0): 4}
+    assert entry.reward_mean == pytest.approx(1 / 2) and entry.failures == 4
+    assert told == [0, 3, 1]
+    assert changes.completions == 12 and dict(changes.counts) == {(1.0, 0.0): 2, (0.25, None): 4}
     assert changes.examples == {
         (1.0, 0.0): ["q1 [1]", "q3 [1]"],
-        (0.25, 0.0): ["q0 [2]", "q1 [2]", "q2 [2]"],
+        (0.25, None): ["q0 [2]", "q1 [2]", "q2 [2]"],
     }
     assert dict(changes.failures) == {"verify_failures": 4, "verify_failures_error": 4}
     records = [json.loads(line) for line in listed.getvalue().splitlines()]
@@ -105,12 +107,12 @@ def test_every_verifier_before_is_kept(folder, tmp_path):
     assert first.extra["rewards_before"] == [
         {"rewards": [1, 0, 0.25], "components": {}},
         {
-            "rewards": [1, 0, 0],
-            "components": {"length": [3, 1, 0]},
+            "rewards": [1, 0, None],
+            "components": {"length": [3, 1, None]},
             "verify_failures": ["", "", "error"],
         },
     ]
-    assert dict(changes.counts) == {(0.0, 1.0): 8} and not changes.failures
+    assert dict(changes.counts) == {(0.0, 1.0): 4, (None, 1.0): 4} and not changes.failures
 
 
 def test_kinds_of_change_do_not_grow_without_end(folder, tmp_path, monkeypatch):

@@ -439,9 +439,10 @@ def test_a_judge_judges_texts_and_what_it_could_not_is_recorded(explorer, groups
             asked.extend(question.question_id for question, _ in some)
             return [
                 Judged(
-                    np.array([len(text) for text in texts[:3]] + [0], np.float32),
-                    {"own": np.ones(4, np.float32)},
+                    np.array([len(text) for text in texts[:3]] + [np.nan], np.float32),
+                    {"own": np.array([1, 1, 1, np.nan], np.float32)},
                     ["", "", "", "crash"],
+                    ["", "", "", "status 3"],
                 )
                 for _, texts in some
             ]
@@ -456,18 +457,17 @@ def test_a_judge_judges_texts_and_what_it_could_not_is_recorded(explorer, groups
     )
     assert asked == [question.question_id for question in questions]
     for group, expected in zip(drawn, groups, strict=False):
-        assert group.texts == expected.texts and group.rewards.tolist() == [
-            len(text) for text in group.texts[:3]
-        ] + [0]
-        assert (
-            group.extra == {"verify_failures": ["", "", "", "crash"]}
-            and group.components["own"].tolist() == [1] * 4
-        )
+        assert group.texts == expected.texts
+        assert group.rewards[:3].tolist() == [len(text) for text in group.texts[:3]]
+        assert group.judged.tolist() == [True, True, True, False]
+        assert group.extra["verify_failures"] == ["", "", "", "crash"]
+        assert group.extra["verify_reasons"] == ["", "", "", "status 3"]
+        assert group.components["own"][:3].tolist() == [1] * 3
     found = figures(Evaluator(explorer, None), drawn, [])
     assert (
         found["reward_low"]
         < found["reward"]
-        == np.mean([g.rewards for g in drawn])
+        == np.mean([g.rewards[:3] for g in drawn])
         < found["reward_high"]
     )  # of rewards beyond 1
     assert "accuracy" not in found and found["component_own"] == 1  # nothing says what is correct

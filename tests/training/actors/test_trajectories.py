@@ -13,6 +13,7 @@ from grre_jax.tasks.environments import InProcessEnvironments, Step, make_runner
 from grre_jax.tasks.pool import TaskSpec
 from grre_jax.training.actors.trajectories import Play, environment_seed, prompts
 
+NAN = pytest.approx(np.nan, nan_ok=True)
 LIMITS = sampling.Limits(turns=4, tokens=64)
 
 
@@ -43,7 +44,7 @@ def sampled(play, prompt, position, scripts, ended=True):
 
 def group(play, question, position, scripts, **options):
     prompt = play.open(question, position)
-    found = sampled(play, prompt, position, scripts, **options)
+    found = [] if prompt is None else sampled(play, prompt, position, scripts, **options)
     fields = play.fields(question, position, found)
     return rollouts.Group(group_id="g", prompt_tokens=prompt, **fields)
 
@@ -173,9 +174,9 @@ def test_a_thousand_bad_environments_cost_their_trajectories_alone(bad):
             scripts = [["good", name] for name in names] + [["good", "over"], ["over"]]
             made = group(play, task.question(position), position, scripts)
             assert made.finish_reasons == ["failed"] * 6 + ["done"] * 2
-            assert made.rewards.tolist() == [0] * 6 + [1.5, 1]
+            assert made.rewards.tolist() == [NAN] * 6 + [1.5, 1]
             assert made.turn_rewards.tolist() == [0.5, 0] * 6 + [0.5, 1, 1]
-            kinds, reasons = made.extra["verify_failures"], made.extra["environment_failures"]
+            kinds, reasons = made.extra["verify_failures"], made.extra["verify_reasons"]
             assert kinds == [KINDS[name][0] for name in names] + ["", ""]
             assert all(KINDS[n][1] in r for n, r in zip(names, reasons, strict=False))
             assert made.extra["turn_infos"][-2] == [{"n": 1}, {}]
@@ -187,9 +188,10 @@ def test_a_thousand_bad_environments_cost_their_trajectories_alone(bad):
 def test_an_environment_that_does_not_begin_fails_its_group(bad):
     task = tasks.build(bad.name)
     made = group(playing(task, 2), Question("q", "!", ""), 0, [["good"], ["over"]])
-    assert made.prompt_tokens.tolist() == [task.tokenizer.eos_ids[0]] and made.prompt == ""
-    assert made.finish_reasons == ["failed"] * 2 and made.rewards.tolist() == [0, 0]
-    assert made.extra["environment_failures"] == ["ValueError: no beginning"] * 2
+    assert not len(made.prompt_tokens) and made.prompt == ""
+    assert not len(made.tokens) and made.lengths.tolist() == [0, 0]
+    assert made.finish_reasons == ["failed"] * 2 and made.rewards.tolist() == [NAN] * 2
+    assert made.extra["verify_reasons"] == ["ValueError: no beginning"] * 2
 
 
 def test_prompts_of_tasks_with_environments_and_without():

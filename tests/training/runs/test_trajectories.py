@@ -122,7 +122,7 @@ ANSWERS = {
     "long": ("x" * 10_000_000, 0.0, False, {}), "bytes": (b"x", 0.0, False, {}),
     "nan": ("", float("nan"), False, {}), "over": Step(done=True), "good": Step("?", 0.5),
 }
-KINDS = ["raises", *ANSWERS]
+KINDS = ["raises", "reset", *ANSWERS]
 
 class Bad:
     name, tokenizer = "bad", CharTokenizer("?abcdefg$")
@@ -135,6 +135,7 @@ class Bad:
 class World:
     def reset(self, question, seed):
         self.kind = question.answer
+        if self.kind == "reset": raise RuntimeError("down")
         return [{"role": "user", "content": question.prompt}]
     def step(self, action):
         if self.kind in ("hang", "exit"):
@@ -147,6 +148,7 @@ def build(): return Bad()
 """
 REASONS = {
     "raises": ("error", "ValueError: no"),
+    "reset": ("error", "RuntimeError: down"),
     "long": ("invalid", "10,000,000 characters"),
     "bytes": ("invalid", "no text"),
     "nan": ("invalid", "no finite number"),
@@ -160,7 +162,13 @@ def test_a_run_of_a_thousand_bad_environments_records_each_reason(config, tmp_pa
     config = dataclasses.replace(
         config,
         run_dir=str(tmp_path / "runs"),
-        task=c.TaskConfig(f"{tmp_path / 'bad.py'}:build", verify_processes=1, verify_timeout=10.0),
+        task=c.TaskConfig(
+            f"{tmp_path / 'bad.py'}:build",
+            verify_processes=1,
+            verify_timeout=10.0,
+            max_failure_share=1.0,
+        ),
+        objective=c.ObjectiveConfig("asymre"),  # learns from any group that is trained on
         sampling=c.SamplingConfig(
             group_size=8, max_prompt_tokens=1, max_new_tokens=3, max_turns=2, max_turn_tokens=1
         ),
@@ -173,7 +181,7 @@ def test_a_run_of_a_thousand_bad_environments_records_each_reason(config, tmp_pa
     folder, kinds = train(config), collections.Counter()
     for group in rollouts.read(folder / "rollouts"):
         failed = group.extra.get("verify_failures", [""] * len(group.rewards))
-        reasons = group.extra.get("environment_failures", failed)
+        reasons = group.extra.get("verify_reasons", failed)
         for kind, reason, ended, reward in zip(
             failed, reasons, group.finish_reasons, group.rewards, strict=True
         ):
@@ -181,7 +189,8 @@ def test_a_run_of_a_thousand_bad_environments_records_each_reason(config, tmp_pa
             expected = kind if group.answer in ("hang", "exit") else known
             assert kind == expected in ("", known) and (words in reason or not kind)
             assert (ended == "failed") == bool(kind)
-            assert reward == (1.0 if group.answer == "good" else 0.0)
+            assert np.isnan(reward) if kind else reward == (group.answer == "good")
+        assert (group.answer == "reset") == (len(group.tokens) == 0)
         kinds.update(kind for kind in failed if kind)
     assert set(kinds) == {kind for kind, _ in REASONS.values()}
     counted = collections.Counter()

@@ -19,7 +19,7 @@ import numpy as np
 
 from grre_jax.errors import DataError
 from grre_jax.rollouts import encoding
-from grre_jax.rollouts.schema import FIELDS, FINISH_REASONS, LOGPROB_FIELDS, Group
+from grre_jax.rollouts.schema import FIELDS, FINISH_REASONS, LOGPROB_FIELDS, Group, json_number
 from grre_jax.rollouts.tools.exchange import messages, turns
 from grre_jax.rollouts.tools.exchange.sources import Line
 from grre_jax.tasks.judging import FIELD, REASONS
@@ -73,14 +73,14 @@ def of_group(group: Group, data_set: dict[str, Any]) -> dict[str, Any]:
 def _completion(group: Group, k: int, has_tokens: bool) -> dict[str, Any]:
     said: dict[str, Any] = {
         "text": group.texts[k],
-        "reward": float(group.rewards[k]),
+        "reward": json_number(group.rewards[k]),
         "finish_reason": group.finish_reasons[k],
         "policy_version": int(group.policy_version[k]),
         "source": group.sources[k],
         "is_expert": bool(group.is_expert[k]),
     }
     if group.components:
-        said["components"] = {name: float(row[k]) for name, row in group.components.items()}
+        said["components"] = {name: json_number(row[k]) for name, row in group.components.items()}
     if has_tokens:
         start, end = (int(offset) for offset in group.offsets[k : k + 2])
         said["tokens"] = group.tokens[start:end].tolist()

@@ -1,0 +1,127 @@
+"""Completions without a verdict: what a step trains on, and a verifier that always fails."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+
+from grre_jax import config as c
+from grre_jax import objectives, rollouts
+from grre_jax.errors import DataError
+from grre_jax.parallel import mesh as meshes
+from grre_jax.training.data.checks import FailureBound
+from grre_jax.training.data.pack import BatchShape
+from grre_jax.training.data.prefetch import place
+from grre_jax.training.loop import train
+
+from ...groups import packed_group, played_group
+from ...run_processes import log
+
+NAN = float("nan")
+
+
+def failed(group, k, kind="crash"):
+    """The group with no verdict on completion `k`."""
+    rewards = np.where(np.arange(group.num_completions) == k, NAN, group.rewards)
+    kinds = [kind if i == k else "" for i in range(group.num_completions)]
+    reasons = [f"reason {i}" if i == k else "" for i in range(group.num_completions)]
+    extra = {"verify_failures": kinds, "verify_reasons": reasons}
+    return dataclasses.replace(group, rewards=rewards, extra=extra)
+
+
+def without(number, lengths, k):
+    """A group of random tokens, and the same without completion `k`."""
+    whole = packed_group(number, lengths=lengths)
+    tokens = np.repeat(np.arange(len(lengths)) != k, lengths)
+    kept = packed_group(
+        number,
+        lengths=[n for i, n in enumerate(lengths) if i != k],
+        prompt_tokens=whole.prompt_tokens,
+        tokens=whole.tokens[tokens],
+        behavior_logprobs=whole.behavior_logprobs[tokens],
+        rewards=np.delete(whole.rewards, k),
+    )
+    return whole, kept
+
+
+@pytest.mark.parametrize("k", [0, 1, 2])
+def test_a_step_with_a_crash_is_the_step_without_that_completion(k):
+    whole, kept = without(1, (2, 4, 1), k)
+    other, alone = packed_group(2), failed(packed_group(3, lengths=(3, 2)), 1)
+    shape = BatchShape.of_run(3, 3, 3, 4, 0, 0)
+    objective = objectives.algorithm("grpo")
+    batches = [
+        place(groups, shape, objective, meshes.make_mesh(meshes.MeshConfig()))
+        for groups in ([failed(whole, k), other, alone], [kept, other])
+    ]
+    for found, expected in zip(*map(jax.tree.leaves, batches), strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_a_trajectory_without_a_verdict_is_left_out_with_its_turns():
+    group = played_group(0)
+    kept = failed(dataclasses.replace(group, **_thrice(group)), 1).with_verdicts()
+    assert kept.num_completions == 2 * group.num_completions - 1
+    assert kept.turns(1) == group.turns(0) and kept.turns(1, "turn_texts") == group.turns(
+        0, "turn_texts"
+    )
+    assert kept.judged.all() and kept.texts == [group.texts[0], *group.texts]
+
+
+def _thrice(group):
+    """Fields of a group of trajectories with its completions twice."""
+    names = ("tokens", "mask", "lengths", "rewards", "turn_counts", "turn_tokens", "turn_texts")
+    rows = {name: np.tile(getattr(group, name), 2) for name in (*names, "turn_rewards")}
+    lists = {name: getattr(group, name) * 2 for name in ("texts", "finish_reasons", "sources")}
+    twice = {name: np.tile(getattr(group, name), 2) for name in ("policy_version", "is_expert")}
+    return rows | lists | twice | {"components": {}}
+
+
+def test_older_records_with_a_reward_of_zero_have_no_verdict(tmp_path):
+    group = packed_group(1, rewards=[1.0, 0.0, 0.0])
+    old = dataclasses.replace(group, extra={"verify_failures": ["", "timeout", ""]})
+    given = dataclasses.replace(
+        group, extra={"verify_failures": ["", "timeout", ""], "failed_reward": 0.0}
+    )
+    rollouts.write(tmp_path, [old, given], writer="w")
+    first, second = rollouts.read(tmp_path)
+    assert first.judged.tolist() == [True, False, True] and second.judged.all()
+
+
+def test_the_bound_counts_steps_to_come_as_good_ones():
+    good = packed_group(1)
+    extra = {"verify_failures": ["timeout"] * 3, "verify_reasons": ["no answer"] * 3}
+    everything = dataclasses.replace(good, rewards=[NAN] * 3, extra=extra)
+    bound = FailureBound(0.5, 100)
+    for _ in range(10):
+        bound.check([everything])
+    with pytest.raises(DataError, match="timeout: no answer"):
+        bound.check([everything])
+    bound = FailureBound(0.5, 4)
+    for group in (everything, good, good, good, everything, everything):
+        bound.check([group])
+    with pytest.raises(DataError):
+        bound.check([everything])
+
+
+def test_a_run_whose_verifier_always_crashes_stops_with_the_first_reason(make_config, tmp_path):
+    (tmp_path / "always.py").write_text(
+        "from grre_jax.tasks.datasets.arithmetic import Arithmetic\n"
+        "class Always(Arithmetic):\n"
+        "    batch_rewards = None\n"
+        "    def verify(self, question, completion): raise ZeroDivisionError('sandbox lost')\n"
+        "def build(seed=0): return Always(seed=seed, operands=2)\n"
+    )
+    config = make_config(
+        tmp_path / "runs",
+        task=c.TaskConfig(f"{tmp_path / 'always.py'}:build", verify_processes=0),
+        training=c.TrainingConfig(steps=8, prompts_per_step=4),
+        objective=c.ObjectiveConfig("asymre"),
+    )
+    with pytest.raises(DataError, match="error: ZeroDivisionError: sandbox lost"):
+        train(config)
+    rows = [row for row in log(config.folder) if row["kind"] == "train"]
+    assert 0 < len(rows) < 8
+    assert {row["verify_failures"] for row in rows} == {16}
+    assert {row["grad_norm"] for row in rows} == {0}
