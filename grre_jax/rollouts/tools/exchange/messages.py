@@ -38,14 +38,7 @@ def texts(
     templated, has_tokens = getattr(tokenizer, "has_template", False), fields["tokens"] is not None
     if templated and not has_tokens and isinstance(prompt, str):
         _refuse_rendered(line, prompt, tokenizer)
-    tools = None if line.rest.get("tools") == [] else line.rest.get("tools")
-    if isinstance(tools, list):  # Parquet has null for a field of another tool
-        tools = [
-            {key: value for key, value in tool.items() if value is not None}
-            if isinstance(tool, dict)
-            else tool
-            for tool in tools
-        ]
+    tools = _tools(line.rest.get("tools"))
     if all(isinstance(text, str) for text in (prompt, *completions)):
         # Beside texts `tools` may be something else, which the record's `extra` keeps.
         if has_tokens or not (
@@ -80,6 +73,19 @@ def texts(
         if plain:
             return tokens | {"prompt": asked, "texts": answered}
     return tokens | _of_tokens([prompt, *completions], asked, answered, given, tokenizer)
+
+
+def _tools(tools: Any) -> Any:
+    """Returns definitions of tools without the null fields that Parquet adds; None for none."""
+    if not isinstance(tools, list):
+        return tools
+    present = [
+        {name: value for name, value in tool.items() if value is not None}
+        if isinstance(tool, dict)
+        else tool
+        for tool in tools
+    ]
+    return present or None
 
 
 def _refuse_rendered(line: Line, prompt: str, tokenizer: "Tokenizer") -> None:

@@ -1,5 +1,7 @@
 import json
+import math
 
+import numpy as np
 import pyarrow
 import pyarrow.parquet
 import pytest
@@ -115,6 +117,30 @@ def test_trls_advantages_order_a_group_as_its_rewards_do(tmp_path, mapping, orde
         return
     with pytest.raises(DataError, match=rf"row 1: field advantage .*{orders}"):
         import_trl(tmp_path, rows, mapping)
+
+
+@pytest.mark.parametrize("null", [None, math.nan])
+def test_a_reward_function_of_trls_that_does_not_apply_is_left_out(tmp_path, null):
+    rewards = [(1.0, null), (null, 0.5), (null, null), (0.0, 0.25)]
+    rows = [
+        {"step": 1, "prompt": "p", "completion": "c", "a_reward": a, "b_reward": b, "advantage": z}
+        for (a, b), z in zip(rewards, (1.5, 0.0, 9.0, -1.5), strict=True)
+    ]
+    (group,) = import_trl(tmp_path, rows, {"components": {"a_reward": 1, "b_reward": 2}})
+    nan = math.nan
+    np.testing.assert_array_equal(group.rewards, [1.0, 1.0, nan, 0.5])
+    np.testing.assert_array_equal(group.components["a_reward"], [1.0, 0.0, nan, 0.0])
+    np.testing.assert_array_equal(group.components["b_reward"], [0.0, 0.5, nan, 0.25])
+    assert group.extra["verify_failures"] == ["", "", "none", ""]
+    (tmp_path / "again").mkdir()
+    with pytest.raises(DataError, match="field advantage"):
+        import_trl(tmp_path / "again", rows, {"components": {"a_reward": 1, "b_reward": 6}})
+
+
+def test_a_column_that_the_mapping_calls_the_reward_may_be_null(tmp_path):
+    rows = [row | {"score": row["advantage"] or None} for row in trl_rows(10)]
+    first, _ = import_trl(tmp_path, rows, {"reward": "score"})
+    np.testing.assert_array_equal(first.rewards, [1.0, math.nan])
 
 
 def import_letters(folder, letters, mapping=None, **columns):

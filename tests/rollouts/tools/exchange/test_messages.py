@@ -149,6 +149,14 @@ def test_a_tool_is_masked_and_the_end_of_a_turn_is_not(tmp_path, tokenizer, kind
     assert reader.datasets[0].metadata["tokenizer"] == tokenizer.fingerprint
 
 
+def test_turns_of_a_completion_without_a_reward_earned_nothing(tmp_path, tokenizer):
+    row = {"prompt": "q", "completions": [{"text": TURNS, "reward": r} for r in (None, 1)]}
+    group, _ = imported(tmp_path, row, tokenizer)
+    assert group.extra["verify_failures"] == ["none", ""]
+    assert turns_of(group, tokenizer) == [("call", 0.0), ("so 42", 0.0)]
+    assert turns_of(group, tokenizer, 1) == [("call", 0.0), ("so 42", 1.0)]
+
+
 def test_a_turn_that_was_cut_has_no_end_and_a_last_observation_stays(tmp_path, tokenizer):
     row = {
         "prompt": "q",
