@@ -9,6 +9,10 @@ solution within the limits count), 0-699 are trained on.
 The questions are GSM8K's test split: evaluating what this trains on GSM8K test is refused without
 --evaluation.allow-contaminated true.
 
+A base model goes on with a question of its own after the answer, whose numbers would be judged: end
+its completions there with --sampling.stop "['\\n\\nQuestion:']" and
+--evaluation.stop "['\\n\\nQuestion:']".
+
 Commands:
     grre fetch smollm2-135m
     grre rollouts import gsm8k-solutions example_model_solutions.jsonl rollouts/gsm8k

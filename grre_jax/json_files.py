@@ -66,6 +66,32 @@ def json_lines(lines: Iterable[bytes], name: str | Path) -> Iterator[tuple[str, 
         yield where, value
 
 
+def message_text(content: Any, where: str) -> Any:
+    """Returns the text of a chat message whose content is a list of parts of text; any other
+    content as it is.
+
+    Args:
+        content: of the message: `[{"type": "text", "text": "..."}]` is such a list.
+        where: the message, for errors.
+
+    Raises:
+        DataError: a part is not text; names its type.
+    """
+    if not isinstance(content, list):
+        return content
+    texts = []
+    for number, part in enumerate(content):
+        fields = part if isinstance(part, dict) else {}
+        if fields.get("type") != "text" or not isinstance(fields.get("text"), str):
+            found = repr(fields["type"]) if "type" in fields else shown(part)
+            raise DataError(
+                f"{where}, part {number} of its content: expected a part of type 'text' with a"
+                f" string, got {found}. Give parts of text alone."
+            )
+        texts.append(fields["text"])
+    return "".join(texts)
+
+
 @dataclasses.dataclass(frozen=True)
 class Domain:
     """The domain of a field.

@@ -13,7 +13,7 @@ from typing import Any
 from grre_jax import models, tasks
 from grre_jax.errors import DataError, UsageError
 from grre_jax.generation.options import STANDARD, Options
-from grre_jax.json_files import TEXT, Domain, json_lines, list_of, require
+from grre_jax.json_files import TEXT, Domain, json_lines, list_of, message_text, require
 from grre_jax.models.config import ModelConfig
 from grre_jax.models.transformer import Transformer
 from grre_jax.sampling.params import SamplingParams
@@ -201,6 +201,13 @@ def _encode(kind: str, given: Any, where: str, options: Options, policy: Policy)
         # A tokenizer without chat templates has one encoding only.
         raw = getattr(tokenizer, "encode_text", tokenizer.encode_prompt)
         return raw(given) if options.raw else tokenizer.encode_prompt(given)
+    if isinstance(given, list):
+        given = [
+            message | {"content": message_text(message["content"], f"{where}: message {number}")}
+            if isinstance(message, dict) and "content" in message
+            else message
+            for number, message in enumerate(given)
+        ]
     require(given or None, _MESSAGES, where, kind)
     if options.raw or not getattr(tokenizer, "has_template", False):
         reason = "--raw leaves it out" if options.raw else "the model has none"

@@ -72,6 +72,13 @@ def test_messages(chat_model, tmp_path):
     ]  # fmt: skip
     assert turns[1].startswith("<|im_start|>system\nMine.") and "Yours" not in turns[1]
     assert [request.fields for request in found] == lines
+    parts = [{"type": "text", "text": "a "}, {"type": "text", "text": "b"}]
+    (joined,) = read(
+        chat_model,
+        lines=json.dumps({"messages": [{"role": "user", "content": parts}]}),
+        tmp_path=tmp_path,
+    )
+    assert "user\na b<|im_end|>" in text(chat_model, joined.tokens)
 
 
 @pytest.mark.parametrize(
@@ -95,7 +102,11 @@ def test_messages(chat_model, tmp_path):
             b'{"messages": [{"role": "user"}]}',
             "messages must be a list .* each an object with the strings role and content",
         ),
-        (b'{"messages": [{"role": "user", "content": [1]}]}', "messages must be a list"),
+        (b'{"messages": [{"role": "user", "content": [1]}]}', "part 0 of its content.*'text'"),
+        (
+            b'{"messages": [{"role": "user", "content": [{"type": "image"}]}]}',
+            "message 0, part 0 of its content.*'image'",
+        ),
         (b'{"prompt": "\\ud83d"}', "half of a surrogate pair"),
         (
             b'{"prompt": "' + b"a" * 150 + b'"}',

@@ -6,7 +6,7 @@ Each function returns the exit status.
 import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from grre_jax.console import make_console
 from grre_jax.errors import DataError, UsageError
@@ -100,7 +100,7 @@ def import_(
     path: str | os.PathLike[str],
     folder: str | os.PathLike[str],
     *,
-    mapping: dict[str, str | None] | None = None,
+    mapping: dict[str, Any] | None = None,
     task: str = "",
     contains: tuple[str, ...] = (),
     tokenizer: "Tokenizer | None" = None,
@@ -153,7 +153,7 @@ def import_(
     return 0
 
 
-def read_mapping(path: str | os.PathLike[str]) -> dict[str, str | None]:
+def read_mapping(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Returns the mapping of a JSON file: an object of the file's column names by field.
 
     Raises:

@@ -4,6 +4,9 @@ Problems", arXiv 2110.14168).
 The questions come from JSON-lines files as the authors publish them
 (`{"question": ..., "answer": "... #### 18"}` a line), from Parquet as on Hugging Face
 (openai/gsm8k), or through tensorflow-datasets' own `Gsm8k` builder, which downloads them once.
+
+A base model goes on with another question after the answer: end its completions there with
+`--sampling.stop "['\\n\\nQuestion:']"` and `--evaluation.stop "['\\n\\nQuestion:']"`.
 """
 
 import dataclasses

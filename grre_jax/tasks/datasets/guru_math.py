@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from grre_jax.errors import DataError
+from grre_jax.json_files import message_text
 from grre_jax.tasks.datasets.competition_math import Mathematics
 from grre_jax.tasks.datasets.stored_questions import Entry
 from grre_jax.tasks.datasets.stored_records import Record
@@ -46,15 +47,15 @@ class GuruMath(Mathematics):
 
 
 def _text(messages: Any, where: str) -> str:
-    fits = isinstance(messages, list) and all(
-        isinstance(m, dict) and isinstance(m.get("content"), str) for m in messages
-    )
+    fits = isinstance(messages, list) and all(isinstance(m, dict) for m in messages)
+    texts = [message_text(m.get("content"), where) for m in messages] if fits else []
+    fits = fits and all(isinstance(text, str) for text in texts)
     if not fits or [m.get("role") for m in messages] not in (["user"], ["system", "user"]):
         raise DataError(
             f"{where}: 'prompt' must be a list of a user's message, perhaps after a system's, got"
             f" {str(messages)[:80]!r}."
         )
-    return "\n\n".join(message["content"].strip() for message in messages)
+    return "\n\n".join(text.strip() for text in texts)
 
 
 def _answer(reward_model: Any, where: str) -> str:

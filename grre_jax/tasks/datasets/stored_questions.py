@@ -37,8 +37,8 @@ class StoredQuestions(abc.ABC):
 
     Args:
         seed: orders the epochs of training.
-        path: a folder with the files of train and perhaps test, or one file to train on. None: as
-            published, downloaded.
+        path: a folder with the files of train and perhaps test, also one of
+            `datasets.save_to_disk`, or one file to train on. None: as published, downloaded.
         test_path: a file to evaluate on, or a folder of such.
         held_out: questions held out where there is no test split, at least.
         most_prompt_characters: longer prompts are left out, of training and evaluation; 0 for no
@@ -242,14 +242,17 @@ class StoredQuestions(abc.ABC):
                 files = lone
             elif not files and split == "test":
                 files = None if self.holds_out else []
-            elif not files and len(lone) == 1 and not self._files_of(folder, "test"):
-                files = lone  # published in one file, such as ToolACE's data.json
+            elif not files and not self._files_of(folder, "test"):
+                # Published in one file, such as ToolACE's data.json, or saved without a split.
+                saved = all(file.suffix == ".arrow" and file.parent == folder for file in lone)
+                files = lone if saved or len(lone) == 1 else []
         if files is None:
             return None
         if not files:
+            has = [str(file.relative_to(folder)) for file in lone]
             raise DataError(
                 f"{folder} holds no {split} files (such as {split}.parquet, {split}.jsonl or"
-                f" {split}/*.json): {self._ways}."
+                f" {split}/*.json; it has {', '.join(has[:8]) or 'no data'}): {self._ways}."
             )
         return [(str(file), stored_records.read_records(file)) for file in files]
 

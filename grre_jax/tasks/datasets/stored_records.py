@@ -1,5 +1,5 @@
 """Records of published data sets: from Parquet, JSON and JSON-lines files as they were
-downloaded, or through Hugging Face `datasets`.
+downloaded, from folders of `datasets.save_to_disk`, or through Hugging Face `datasets`.
 """
 
 import contextlib
@@ -11,7 +11,7 @@ from typing import Any
 from grre_jax.errors import DataError, UsageError
 from grre_jax.json_files import json_lines
 
-_ENDINGS = (".parquet", ".jsonl", ".json")
+_ENDINGS = (".parquet", ".jsonl", ".json", ".arrow")
 _HUB = "https://huggingface.co"
 _PROBE_SECONDS = 10
 
@@ -28,11 +28,38 @@ def refuse_missing(wanted: str, **options: Path | None) -> None:
 
 
 def data_files(path: Path) -> list[Path]:
-    """The files below a folder that can be read, in the order of their names; hidden ones, such
-    as macOS's "._1.json", are none.
+    """The files below a folder that can be read, in the order of their names; without hidden ones,
+    such as macOS's "._1.json". Of a folder of `datasets.save_to_disk` they are the data that its
+    state.json lists, without metadata and caches.
     """
     found = {file for ending in _ENDINGS for file in path.rglob(f"*{ending}") if file.is_file()}
+    for state in path.rglob("state.json"):
+        saved = state.parent
+        if (saved / "dataset_info.json").is_file():
+            found -= {*saved.iterdir(), saved.parent / "dataset_dict.json"}
+            found |= {*saved_files(saved)}
     return sorted(file for file in found if "/." not in f"/{file.relative_to(path).as_posix()}")
+
+
+def saved_files(path: Path) -> list[Path]:
+    """The Arrow files of a data set that `datasets.save_to_disk` wrote, in order.
+
+    Raises:
+        DataError: the folder's state.json cannot be read, or a file is missing.
+    """
+    state = path / "state.json"
+    try:
+        listed = json.loads(state.read_text())["_data_files"]
+        found = [path / file["filename"] for file in listed]
+    except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
+        raise DataError(
+            f"{path} is not a folder of datasets.save_to_disk: its state.json cannot be read"
+            f" ({error})."
+        ) from error
+    for file in found:
+        if not file.is_file():
+            raise DataError(f"{file} is missing, which {state} lists; restore it from a copy.")
+    return found
 
 
 def files_of(path: Path, split: str) -> list[Path]:
@@ -54,8 +81,8 @@ def files_of(path: Path, split: str) -> list[Path]:
 
 
 def read_records(file: Path) -> Iterator[Record]:
-    """The records of a file: a row of .parquet, a line of .jsonl, an object of the list in a
-    .json (or the one object that it is).
+    """The records of a file: a row of .parquet or .arrow, a line of .jsonl, an object of the list
+    in a .json (or the one object that it is).
 
     Raises:
         DataError: the file is missing, damaged, or holds something else; the message says what.
@@ -69,8 +96,8 @@ def read_records(file: Path) -> Iterator[Record]:
             raise DataError(
                 f"{file} cannot be read ({error}): give the file as it was published."
             ) from error
-    elif file.suffix == ".parquet":
-        yield from _parquet(file)
+    elif file.suffix in (".parquet", ".arrow"):
+        yield from _table(file)
     elif file.suffix == ".json":
         yield from _json(file)
     else:
@@ -141,17 +168,23 @@ def kinds_of(record: Record) -> str:
     return ", ".join([*named[:8], "..."] if len(named) > 8 else named) or "none"
 
 
-def _parquet(file: Path) -> Iterator[Record]:
+def _table(file: Path) -> Iterator[Record]:
     import pyarrow
     from pyarrow import parquet
 
     try:
+        if file.suffix == ".arrow":
+            with pyarrow.memory_map(str(file)) as opened, pyarrow.ipc.open_stream(opened) as stream:
+                for batch in stream:
+                    yield from batch.to_pylist()
+            return
         with parquet.ParquetFile(file) as table:
             for batch in table.iter_batches(1024):
                 yield from batch.to_pylist()
     except (OSError, ValueError, LookupError, NotImplementedError, pyarrow.ArrowException) as error:
+        form = "an Arrow stream" if file.suffix == ".arrow" else "Parquet"
         raise DataError(
-            f"{file} cannot be read as Parquet ({' '.join(str(error).split())[:160]}): give the"
+            f"{file} cannot be read as {form} ({' '.join(str(error).split())[:160]}): give the"
             " file as it was published."
         ) from error
 

@@ -5,6 +5,7 @@ counts:
 
 - `#### 18`, GSM8K's own; a Markdown heading such as `#### Step 3` or `#### 3. Total` is none.
 - `\boxed{18}`, `\fbox{18}` with nested braces, and `\boxed 18`.
+- `<answer>18</answer>`, which is read as a box.
 - "the answer is 18", "the answer to the question would be 18".
 - "final answer: 18" and a line `A: 18`, if the number follows at once, be it on the next line;
   before words or a calculation these are the heading of a solution, not the end of one.
@@ -125,6 +126,7 @@ _SPACE = re.compile(r"\s*")
 _SEPARATORS = re.compile(r"(?:[\s,;|&*_`\\]|\\text)*")
 # Tags and marks of chat templates, whose brackets are no signs of inequality.
 _IN_ANGLES = re.compile(r"(?<!<)<([^<>A-Za-z\n]{1,40})>(?!>)")
+_ANSWER_TAG = re.compile(r"<answer>((?:(?!</?answer>).)*)</answer>", re.IGNORECASE | re.DOTALL)
 _TAG = re.compile(r"</?[A-Za-z][^<>\n]{0,60}>|<\|[^<>\n|]{0,40}\|>")
 _SPACED_GROUPS = re.compile("(?<![0-9.,])[0-9]{1,3}(?: [0-9]{3})+(?![0-9]|-[A-Za-z])")
 _O_CLOCK = re.compile("(?<=[0-9]):00(?![0-9:])")
@@ -137,7 +139,8 @@ class _NoOneNumber(Exception):
 
 def extract_answer(text: str) -> Answer | None:
     """The answer a text gives, or None if it gives none; see the module's text. Never raises."""
-    text = _TAG.sub(" ", numerals.normalised(after_thinking(text)[-_MOST_CHARACTERS:]))
+    text = numerals.normalised(after_thinking(text)[-_MOST_CHARACTERS:])
+    text = _TAG.sub(" ", _ANSWER_TAG.sub(r"\\boxed{\1}", text))
     text = _IN_ANGLES.sub(r" \1 ", text)
     text = _RATIO.sub("∶", _O_CLOCK.sub("", text))
     forms, denied = _forms(text), False

@@ -48,8 +48,8 @@ def test_forms_of_the_truth(tmp_path, truth, answer):
     rows = [
         {
             "prompt": [
-                {"role": "system", "content": "Be brief."},
-                {"role": "user", "content": f"q{n}"},
+                {"role": "system", "content": [{"type": "text", "text": "Be brief."}]},
+                {"role": "user", "content": [{"type": "text", "text": t} for t in ("q", str(n))]},
             ],
             "reward_model": {"ground_truth": truth},
         }

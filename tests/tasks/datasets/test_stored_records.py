@@ -87,6 +87,62 @@ def test_a_folder_named_as_the_split_and_hidden_files(tmp_path):
     assert files_of(tmp_path / "train", "test") == []
 
 
+def save_to_disk(folder, *shards):
+    """As datasets.save_to_disk lays a data set out, with a cache that is not part of it."""
+    folder.mkdir(parents=True)
+    names = [f"data-{number:05d}-of-{len(shards):05d}.arrow" for number in range(len(shards))]
+    for name, rows in zip([*names, "cache-1f.arrow"], [*shards, shards[0]], strict=True):
+        table = pyarrow.Table.from_pylist(rows)
+        with (
+            pyarrow.OSFile(str(folder / name), "wb") as file,
+            pyarrow.ipc.new_stream(file, table.schema) as stream,
+        ):
+            stream.write_table(table)
+    state = {"_data_files": [{"filename": name} for name in names]}
+    (folder / "state.json").write_text(json.dumps(state))
+    (folder / "dataset_info.json").write_text("{}")
+
+
+def gsm8k_rows(name, count):
+    return [{"question": f"{name} {n}?", "answer": f"So #### {n}"} for n in range(count)]
+
+
+def test_a_dataset_dict_on_disk_gives_the_split_that_is_read(tmp_path):
+    rows = gsm8k_rows("train", 6)
+    save_to_disk(tmp_path / "train", rows[:3], rows[3:])
+    save_to_disk(tmp_path / "test", gsm8k_rows("test", 2))
+    (tmp_path / "dataset_dict.json").write_text('{"splits": ["train", "test"]}')
+    assert len(list(files_of(tmp_path, "train"))) == 2
+    task = tasks.build("gsm8k", path=tmp_path)
+    assert {task.question(place).prompt for place in range(6)} == {row["question"] for row in rows}
+    assert {question.prompt for question in task.evaluation(9)} == {"test 0?", "test 1?"}
+
+
+def test_one_data_set_on_disk_is_read_whole(tmp_path):
+    rows = gsm8k_rows("q", 6)
+    save_to_disk(tmp_path / "d", rows[:3], rows[3:])
+    save_to_disk(tmp_path / "e", gsm8k_rows("e", 2), gsm8k_rows("f", 2))
+    task = tasks.build("gsm8k", path=tmp_path / "d", test_path=tmp_path / "e")
+    assert len({question.prompt for question in task.evaluation(9)}) == 4
+    assert len({task.question(place).prompt for place in range(6)}) == 6
+    (tmp_path / "d" / "data-00001-of-00002.arrow").write_bytes(b"x" * 50)
+    with pytest.raises(DataError, match="00001-of-00002.arrow cannot be read as an Arrow stream"):
+        tasks.build("gsm8k", path=tmp_path / "d", test_path=tmp_path / "e").question(0)
+    (tmp_path / "d" / "data-00001-of-00002.arrow").unlink()
+    with pytest.raises(DataError, match="00001-of-00002.arrow is missing"):
+        tasks.build("gsm8k", path=tmp_path / "d", test_path=tmp_path / "e").question(0)
+
+
+def test_a_dataset_dict_without_the_split_is_refused_with_those_that_it_has(tmp_path):
+    for split in ("validation", "extra"):
+        save_to_disk(tmp_path / split, gsm8k_rows(split, 2))
+    (tmp_path / "dataset_dict.json").write_text('{"splits": ["validation", "extra"]}')
+    task = tasks.build("gsm8k", path=tmp_path)
+    for read in (lambda: task.question(0), lambda: task.evaluation(1)):
+        with pytest.raises(DataError, match=r"extra/data-\S+, validation/data-"):
+            read()
+
+
 def test_the_kinds_of_a_record():
     assert kinds_of({"a": None, "b": "x" * 99}) == "'a' (NoneType), 'b' (str)"
     assert kinds_of({}) == "none"

@@ -2,17 +2,24 @@
 them, gathered into groups.
 """
 
+import collections
+import hashlib
 import itertools
-from collections.abc import Iterator, Mapping
+import json
+import math
+import pickle
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from grre_jax.errors import DataError, UsageError
+import numpy as np
+
+from grre_jax.errors import DataError
 from grre_jax.rollouts.tools.exchange import rows, sources
 from grre_jax.rollouts.tools.exchange.sources import Line
 
 Names = Mapping[str, str | None]  # as `Line` has them
-# The other columns of numbers are rewards, one per reward function.
 TRL_COLUMNS = ("step", "prompt", "completion", "advantage")
 
 
@@ -49,57 +56,157 @@ def of_messages(path: Path, found: sources.Rows, names: Names) -> sources.Rows:
         yield location, row
 
 
-def gathered(
-    path: Path, found: sources.Rows, names: Names, *, trl: bool = False
-) -> Iterator[tuple[Line, list[Line]]]:
-    """Gathers consecutive rows into groups.
+def of_lists(path: Path, found: sources.Rows, names: Names) -> sources.Rows:
+    """Yields rows, those of parallel lists (`prompt`, `responses`, `rewards`) with a list of
+    completions.
 
-    A group's rows agree in prompt, step (which TRL logs) and group_id, or in the column that
-    `names` calls "group".
+    Raises:
+        DataError: the lists of a row have other lengths.
+    """
+    texts = (names["text"], "responses", names["completions"])
+    for location, row in found:
+        fields = row if isinstance(row, dict) else {}
+        lists = {name: value for name, value in fields.items() if isinstance(value, list)}
+        reward = names["reward"] if names["reward"] in lists else "rewards"
+        text = next((name for name in texts if name in lists), None)
+        if reward in lists and text and not any(isinstance(item, dict) for item in lists[text]):
+            columns = {names[name]: names[name] for name in rows.COMPLETION_COLUMNS}
+            columns |= {names["text"]: text, names["reward"]: reward}
+            columns = {name: column for name, column in columns.items() if column in lists}
+            rest = {name: row[name] for name in row if name not in columns.values()}
+            for column in columns.values():
+                if len(lists[column]) != len(lists[text]):
+                    raise DataError(
+                        f"{path}, {location}: field {column}: expected {len(lists[text])} values,"
+                        f" one for each of {text}, got {len(lists[column])}. Correct the row."
+                    )
+            rest[names["completions"]] = [
+                {name: lists[column][k] for name, column in columns.items()}
+                for k in range(len(lists[text]))
+            ]
+            row = rest
+        yield location, row
+
+
+def gathered(
+    path: Path, found: sources.Rows, names: Names, weights: Mapping[str, float] | None = None
+) -> Iterator[tuple[Line, list[Line]]]:
+    """Gathers rows into groups, wherever in the file the rows of a group are.
+
+    A group's rows agree in step (which TRL and verl log) and in prompt and group_id, or in the
+    column that `names` calls "group"; see `_offsets`. The rows wait in a temporary file, so memory
+    has their keys alone.
 
     Args:
         path: the file, for messages.
         found: the rows with their locations.
         names: the file's own name of each field.
-        trl: columns of numbers that are neither TRL's own nor a record's fields are reward
-            components, and the reward their sum.
+        weights: of TRL's reward columns, as `_take_components` has them; None for rows that TRL did
+            not log.
 
     Yields:
-        The fields that the group's rows agree in, and the other fields of each.
+        The fields that the group's rows agree in, and the other fields of each; groups in the order
+            of their first rows.
 
     Raises:
-        DataError: a row is not an object, or lacks the reward or the column that groups rows.
+        DataError: a row is not an object, or lacks the reward or the column that groups rows; or a
+            prompt has more rows than others have, apart from each other.
     """
-    if trl and names["components"] != "components":
-        raise UsageError(
-            "The mapping names components, which TRL's rows have as a column for each reward"
-            " function; leave it out."
-        )
     by = "group" if names.get("group") else "prompt"
-    columns = [names["group"]] if by == "group" else [names["prompt"], "step", names["group_id"]]
+    columns = ["step", names[by]] + ([names["group_id"]] if by == "prompt" else [])
+    has_ids = by == "group"
+    runs: dict[bytes, list[list[int]]] = {}  # by key: where in `store` its rows are that adjoin
+    before = None
+    with tempfile.TemporaryFile() as store:
+        for location, row in found:
+            if not isinstance(row, dict) or names[by] not in row:
+                Line(path, location, row, names=names).take(by, object)
+            has_ids = has_ids or row.get(names["group_id"]) is not None
+            key = _key([row.get(name) for name in columns])
+            if key != before:
+                runs.setdefault(key, []).append([])
+            runs[key][-1].append(store.tell())
+            before = key
+            pickle.dump((location, row), store, pickle.HIGHEST_PROTOCOL)
 
-    def key(item: tuple[str, Any]) -> list[Any]:
-        location, row = item
-        if isinstance(row, dict) and names[by] not in row:  # else all rows would be one group
-            Line(path, location, row, names=names).take(by, object)
-        return [row.get(name) if isinstance(row, dict) else None for name in columns]
+        def stored(offset: int) -> tuple[str, Any]:
+            store.seek(offset)
+            return pickle.load(store)
 
-    for group in (list(items) for _, items in itertools.groupby(found, key)):
-        here = {**names, "text": _text_column(names, group[0][1])}
-        parts = [Line(path, location, row, names=here) for location, row in group]
-        if trl:
-            for part in parts:
-                _take_components(part)
-        own = {here[name] for name in rows.COMPLETION_COLUMNS} | {"behavior_logprobs"}
-        shared = {
-            name: value
-            for name, value in parts[0].rest.items()
-            if name not in own
-            and all(name in part.rest and part.rest[name] == value for part in parts)
-        }
+        for group in _offsets(list(runs.values()), has_ids, path, stored):
+            yield _group(path, [stored(offset) for offset in group], names, weights)
+
+
+def _key(values: list[Any]) -> bytes:
+    text = json.dumps(values, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
+
+
+def _offsets(
+    keys: list[list[list[int]]],
+    has_ids: bool,
+    path: Path,
+    stored: Callable[[int], tuple[str, Any]],
+) -> list[list[int]]:
+    """Returns the offsets of the rows of each group, in the order of their first rows.
+
+    A key that identifies groups is one group. A prompt may be sampled several times: if no row of
+    the file is alone, adjoining rows of a prompt are a group; otherwise all its rows. Where most
+    others have K rows, K > 1, a prompt of 2K or 3K rows is two or three groups; of other numbers it
+    is one group if its rows adjoin.
+
+    Args:
+        keys: offsets of the adjoining rows of each key.
+        has_ids: the keys identify groups.
+        path, stored: the file and its rows, for messages.
+
+    Raises:
+        DataError: the number of groups of a prompt cannot be found.
+    """
+    if has_ids:
+        return [list(itertools.chain(*runs)) for runs in keys]
+    if all(len(run) > 1 for runs in keys for run in runs):
+        keys = [[run] for runs in keys for run in runs]
+    counts = collections.Counter(sum(map(len, runs)) for runs in keys)
+    groups = []
+    for runs in keys:
+        offsets = list(itertools.chain(*runs))
+        size = len(offsets)
+        others = counts - collections.Counter([size])
+        usual, prompts = max(others.items(), key=lambda item: item[1], default=(0, 0))
+        if 1 < usual < size and 2 * prompts > others.total():
+            if size % usual == 0:
+                size = usual
+            elif len(runs) > 1:
+                raise DataError(
+                    f"{path}, {stored(offsets[0])[0]}: the rows with the prompt of this row do not"
+                    f" adjoin; expected {usual}, as most prompts have, or a multiple, got {size}."
+                    ' Name the column that identifies a group with --mapping {"group": COLUMN}, or'
+                    " put the rows of each group together."
+                )
+        groups += [offsets[start : start + size] for start in range(0, len(offsets), size)]
+    return sorted(groups)
+
+
+def _group(
+    path: Path, group: list[tuple[str, Any]], names: Names, weights: Mapping[str, float] | None
+) -> tuple[Line, list[Line]]:
+    """Returns the fields that the rows of a group agree in, and the other fields of each."""
+    here = {**names, "text": _text_column(names, group[0][1])}
+    parts = [Line(path, location, row, names=here) for location, row in group]
+    if weights is not None:
         for part in parts:
-            part.rest = {name: value for name, value in part.rest.items() if name not in shared}
-        yield Line(path, group[0][0], shared, names=here), parts
+            _take_components(part, weights)
+        _refuse_other_order(parts)
+    own = {here[name] for name in rows.COMPLETION_COLUMNS} | {"behavior_logprobs"}
+    shared = {
+        name: value
+        for name, value in parts[0].rest.items()
+        if name not in own and all(name in part.rest and part.rest[name] == value for part in parts)
+    }
+    for part in parts:
+        part.rest = {name: value for name, value in part.rest.items() if name not in shared}
+    return Line(path, group[0][0], shared, names=here), parts
 
 
 def _text_column(names: Names, row: Any) -> str | None:
@@ -107,27 +214,76 @@ def _text_column(names: Names, row: Any) -> str | None:
     return "completion" if unmapped and "text" not in row and "completion" in row else names["text"]
 
 
-def _take_components(part: Line) -> None:
-    """Makes the row's reward columns its components, and their sum its reward if it has none."""
+def _take_components(part: Line, weights: Mapping[str, float]) -> None:
+    """Makes the row's reward columns its components, and their sum its reward if it has none.
+
+    A reward function that does not apply gives null or NaN: it is left out of the sum, as component
+    0, and a row without any other reward has none.
+
+    Args:
+        part: the row.
+        weights: of the reward columns, by name; where it is empty, those that end in "_reward"
+            have weight 1.
+
+    Raises:
+        DataError: a reward column is missing, or there is none.
+    """
     reward = part.names["reward"]
-    own = {part.names.get(name, name) for name in (*rows.COLUMNS, "group")}
     if part.rest.get("components") is not None:
         part.fail(
             "components",
             "is not a column of TRL, whose components are the columns of its reward functions;"
             " rename it",
         )
+    weights = weights or {name: 1.0 for name in part.rest if name.endswith("_reward")}
+    has_total = part.rest.get(reward) is not None or (reward != "reward" and reward in part.rest)
     said = Line(part.path, part.location, part.rest)
-    components = {
-        name: said.number(name)
-        for name, value in part.rest.items()
-        if name == reward or name not in TRL_COLUMNS and name not in own
-        if isinstance(value, int | float) and not isinstance(value, bool)
-    }
+    components = {name: said.number_or_nan(name) for name in weights if name != reward}
+    if has_total:
+        components[reward] = said.number_or_nan(reward)
     if not components:
+        own = {part.names.get(name, name) for name in (*rows.COLUMNS, "group")} | {*TRL_COLUMNS}
+        numbers = [
+            name
+            for name, value in part.rest.items()
+            if isinstance(value, int | float) and not isinstance(value, bool) and name not in own
+        ]
         raise DataError(
-            f"{part.path}, {part.location}: no column has the numbers of a reward function; it has"
-            f" {', '.join(part.rest)}."
+            f"{part.path}, {part.location}: no column ends in _reward; expected the names of the"
+            f" reward columns, of the columns of numbers {', '.join(numbers) or '(none)'}. Name"
+            ' them with their weights: --mapping {"components": {"accuracy": 1, "format": 0.5}}.'
         )
-    total = components[reward] if reward in components else sum(components.values())
+    applied = {name: value for name, value in components.items() if not math.isnan(value)}
+    if has_total:
+        total = components[reward]
+    else:
+        total = sum(weights[name] * applied[name] for name in applied) if applied else math.nan
+    components |= {name: 0.0 for name in components if name not in applied}
     part.rest = said.rest | {"components": components, reward: total}
+
+
+def _refuse_other_order(parts: list[Line]) -> None:
+    """DataError if the advantages that TRL logged order the completions of a group otherwise than
+    their rewards do; ties do not count.
+    """
+    rewards = np.asarray([part.rest[part.names["reward"]] for part in parts])
+    logged = [part.rest.get("advantage") for part in parts]
+    if not all(isinstance(value, int | float) for value in logged):
+        return
+    advantages = np.asarray(logged, float)
+    above, higher = (
+        np.subtract.outer(values, values) > 1e-5 * max(1.0, np.abs(np.nan_to_num(values)).max())
+        for values in (rewards, advantages)
+    )
+    if (above & higher.T).any():
+        columns = ", ".join(parts[0].rest["components"])
+        by_reward, by_advantage = (
+            np.argsort(values, kind="stable").tolist() for values in (rewards, advantages)
+        )
+        parts[0].fail(
+            "advantage",
+            f"contradicts the rewards of {columns}: from the lowest, the completions of the group"
+            f" are {by_reward} by reward {rewards.tolist()}, and {by_advantage} by advantage"
+            f" {advantages.tolist()}. Name the reward columns and their weights:"
+            ' --mapping {"components": {"accuracy": 1, "format": 0.5}}',
+        )

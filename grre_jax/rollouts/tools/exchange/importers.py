@@ -7,6 +7,8 @@ refuse the groups with that reason.
 
 import itertools
 import json
+import logging
+import math
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -23,6 +25,8 @@ from grre_jax.rollouts.tools.exchange.sources import Line
 
 if TYPE_CHECKING:
     from grre_jax.tasks import Tokenizer
+
+_log = logging.getLogger(__name__)
 
 Made = tuple[Group, bytes]  # a group and its record
 GSM8K_MODELS = ("6b_finetuning", "6b_verification", "175b_finetuning", "175b_verification")
@@ -43,7 +47,7 @@ def import_rows(
     path: str | os.PathLike[str],
     folder: str | os.PathLike[str],
     *,
-    mapping: Mapping[str, str | None] | None = None,
+    mapping: Mapping[str, Any] | None = None,
     task: str = "",
     contains: tuple[str, ...] = (),
     metadata: Mapping[str, Any] | None = None,
@@ -51,22 +55,21 @@ def import_rows(
 ) -> list[str]:
     """Imports rows of any format in `sources.READERS`.
 
-    A row is a group with a list of completions, as `rows` shows it, or a single completion; then
-    consecutive rows with the same prompt (and step, which TRL logs, and group_id), or the same
-    value of the column that the mapping calls `group`, are one group. A completion may be a whole
-    conversation, `messages`. docs/rollouts.md has the
-    fields of a row and their types; a field of another type, or in another object, is refused, and
-    fields that no record has are kept in the group's `extra`. Rows that this package exported
-    become the data sets that they were, provenance included.
+    A row is a group with a list of completions, as `rows` shows it, or a single completion, which
+    `completion_rows.gathered` puts into groups; or a whole conversation, `messages`.
+    docs/rollouts.md has the fields of a row and their types; a field of another type, or in another
+    object, is refused, and fields that no record has are kept in the group's `extra`. Rows that
+    this package exported become the data sets that they were, provenance included.
 
     Args:
         kind: jsonl, parquet (a file, or a folder of them), huggingface (a folder of
             `datasets.save_to_disk`), toolace, or trl (completions that its trainers logged: the
-            reward is the sum of the reward columns, which become components).
+            reward columns, which end in "_reward", become components, and their sum the reward).
         path: the file or folder.
         folder: the rollout folder, made when it does not exist.
         mapping: the file's own names of fields, {"prompt": "question", "text": "response"}. A name
             that maps to None is not read: the column is something else, and is kept in `extra`.
+            Of trl, {"components": {"accuracy": 1}} names reward columns with their weights.
         task: task name for rows that give none.
         contains: benchmark splits that the questions come from, as ("gsm8k/test",), so that
             evaluations on them are recognised.
@@ -81,22 +84,22 @@ def import_rows(
         DataError: the file is missing or empty, or a row is wrong; the message names line, field
             and fix, and nothing is sealed.
     """
-    path, names = Path(path).expanduser(), _names(mapping or {})
+    path = Path(path).expanduser()
+    names, weights = _names(mapping or {}, kind)
     source = _source(path, kind, folder)
     found = completion_rows.of_messages(path, sources.READERS[kind](path), names)
-    first, found = _present(path, found)
+    first, found = _present(path, completion_rows.of_lists(path, found, names))
     if rows.is_own(first):
         if mapping or tokenizer is not None:
             raise UsageError(f"{path} is an export: leave out the mapping and the tokenizer.")
-        own = _own_datasets(path, found, source, {**(metadata or {})}, contains)
-        return writer.write_all(folder, own)
+        more = dict(metadata or {})
+        return writer.write_all(folder, _own_datasets(path, found, source, more, contains))
     single = kind == "trl" or completion_rows.is_one(first, names)
-    groups = _groups(path, found, names, single, kind == "trl", path.stem, task, tokenizer)
+    groups = _groups(path, found, names, single, weights, path.stem, task, tokenizer)
     provenance = {"task": task, "contains": list(contains)}
     provenance |= {} if tokenizer is None else {"tokenizer": tokenizer.fingerprint}
-    dataset = writer.DataSet(
-        groups=groups, writer=kind, metadata=provenance | dict(metadata or {}) | source
-    )
+    provenance |= dict(metadata or {}) | source
+    dataset = writer.DataSet(groups=_compared(path, groups), writer=kind, metadata=provenance)
     return writer.write_all(folder, [dataset])
 
 
@@ -105,12 +108,12 @@ def _groups(
     found: sources.Rows,
     names: dict[str, str | None],
     single: bool,
-    trl: bool,
+    weights: Mapping[str, float] | None,
     *how: Any,
 ) -> Iterator[Made]:
     """Yields the groups of rows that are groups, or with `single` completions."""
     if single:
-        for line, parts in completion_rows.gathered(path, found, names, trl=trl):
+        for line, parts in completion_rows.gathered(path, found, names, weights):
             yield _placed(path, line.location, rows.build, line, parts, *how)
         return
 
@@ -119,6 +122,20 @@ def _groups(
 
     for location, row in found:
         yield _placed(path, location, group, location, row)
+
+
+def _compared(path: Path, groups: Iterator[Made]) -> Iterator[Made]:
+    """Yields groups; warns after the last if none has completions to compare."""
+    compares = False
+    for made in groups:
+        compares = compares or made[0].num_completions > 1 or bool(made[0].is_expert.all())
+        yield made
+    if not compares:
+        _log.warning(
+            "%s: every group has one completion, so advantages relative to a group are all 0. If"
+            ' several rows are one group, name the column that they share: {"group": COLUMN}.',
+            path,
+        )
 
 
 def import_gsm8k_solutions(path: str | os.PathLike[str], folder: str | os.PathLike[str]) -> str:
@@ -191,10 +208,28 @@ def _kept(line: Line, own: dict[str, Any], parts: list[Line]) -> dict[str, Any]:
     return own | kept | line.rest
 
 
-def _names(mapping: Mapping[str, str | None]) -> dict[str, str | None]:
-    """Returns the file's own name of each field; None if the mapping gives its column to another
-    field.
+def _weights(components: Any) -> dict[str, float]:
+    """Returns the weights of TRL's reward columns that a mapping gives under "components"."""
+    fits = isinstance(components, dict) and all(
+        type(weight) in (int, float) and math.isfinite(weight) for weight in components.values()
+    )
+    if not fits:
+        raise UsageError(
+            "The mapping of 'components': expected an object of the reward columns and their"
+            f' weights, {{"accuracy": 1, "format": 0.5}}, got {components!r}.'
+        )
+    return components
+
+
+def _names(
+    mapping: Mapping[str, Any], kind: str
+) -> tuple[dict[str, str | None], dict[str, float] | None]:
+    """Returns the file's own name of each field, None if the mapping gives its column to another
+    field; and the weights of TRL's reward columns, None of another kind of file.
     """
+    weights = _weights(mapping.get("components", {})) if kind == "trl" else None
+    if kind == "trl":
+        mapping = {name: mapping[name] for name in mapping if name != "components"}
     known = (*rows.COLUMNS, "group")
     taken: dict[str, str] = {}
     for name, column in mapping.items():
@@ -223,7 +258,7 @@ def _names(mapping: Mapping[str, str | None]) -> dict[str, str | None]:
                 f"The mapping takes column {name!r} for {taken[name]!r}; say too which column is"
                 f" the {name}."
             )
-    return names
+    return names, weights
 
 
 def _source(path: Path, kind: str, folder: str | os.PathLike[str]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from grre_jax.errors import DataError, UsageError
+from grre_jax.json_files import message_text
 from grre_jax.rollouts.schema import MESSAGE_FIELDS
 from grre_jax.rollouts.tools.exchange.sources import Line, named
 
@@ -37,7 +38,7 @@ def texts(
     templated, has_tokens = getattr(tokenizer, "has_template", False), fields["tokens"] is not None
     if templated and not has_tokens and isinstance(prompt, str):
         _refuse_rendered(line, prompt, tokenizer)
-    tools = None if line.rest.get("tools") == [] else line.rest.get("tools")
+    tools = _tools(line.rest.get("tools"))
     if all(isinstance(text, str) for text in (prompt, *completions)):
         # Beside texts `tools` may be something else, which the record's `extra` keeps.
         if has_tokens or not (
@@ -72,6 +73,19 @@ def texts(
         if plain:
             return tokens | {"prompt": asked, "texts": answered}
     return tokens | _of_tokens([prompt, *completions], asked, answered, given, tokenizer)
+
+
+def _tools(tools: Any) -> Any:
+    """Returns definitions of tools without the null fields that Parquet adds; None for none."""
+    if not isinstance(tools, list):
+        return tools
+    present = [
+        {name: value for name, value in tool.items() if value is not None}
+        if isinstance(tool, dict)
+        else tool
+        for tool in tools
+    ]
+    return present or None
 
 
 def _refuse_rendered(line: Line, prompt: str, tokenizer: "Tokenizer") -> None:
@@ -194,6 +208,9 @@ def _messages(line: Line, name: str, role: str) -> str | list[dict[str, Any]]:
             if isinstance(message, dict)
             else {}
         )
+        where = f"{line.path}, {line.location}: field {line.prefix}{line.names.get(name) or name}"
+        if "content" in kept:
+            kept["content"] = message_text(kept["content"], f"{where}, item {index}")
         fits = (
             all(isinstance(kept.get(key, ""), str) for key in ("role", "content"))
             and "role" in kept

@@ -22,6 +22,7 @@ from grre_jax.rollouts import encoding
 from grre_jax.rollouts.schema import FIELDS, FINISH_REASONS, LOGPROB_FIELDS, Group, json_number
 from grre_jax.rollouts.tools.exchange import messages, turns
 from grre_jax.rollouts.tools.exchange.sources import Line
+from grre_jax.tasks.judging import FIELD, REASONS
 
 if TYPE_CHECKING:
     from grre_jax.tasks import Tokenizer
@@ -149,13 +150,14 @@ def build(
     See `to_group` for the other arguments and the errors.
     """
     number = line.location.split()[-1]
+    rewards = [part.number_or_nan("reward", or_truth=True) for part in parts]
     fields: dict[str, Any] = {
-        "rewards": [part.number("reward", or_truth=True) for part in parts],
+        "rewards": rewards,
         "finish_reasons": [part.take("finish_reason", str, "imported") for part in parts],
         "policy_version": [part.take("policy_version", int, -1) for part in parts],
         "sources": [part.take("source", str, "imported") for part in parts],
         "is_expert": [part.take("is_expert", bool, False) for part in parts],
-        "components": _components(line, parts),
+        "components": _components(line, parts, rewards),
         "group_id": str(line.take("group_id", (str, int), f"{stem}:{number}")),
         "question_id": str(line.take("question_id", (str, int), f"{stem}/{number}")),
         "task": line.take("task", str, task),
@@ -176,7 +178,19 @@ def build(
     _decode_missing(line, parts, fields, tokenizer)
     fields |= messages.texts(line, parts, fields, tokenizer)
     fields |= turns.turn_fields(parts, fields, turn_rewards, tokenizer)
-    return Group(**fields | {"extra": _extra(line, parts, fields.get("extra", {}))})
+    extra = _extra(line, parts, fields.get("extra", {}))
+    return Group(**fields | {"extra": _failures(rewards) | extra})
+
+
+def _failures(rewards: list[float]) -> dict[str, list[str]]:
+    """Returns the fields of `extra` about completions without a reward; none if each has one."""
+    missing = [math.isnan(reward) for reward in rewards]
+    if not any(missing):
+        return {}
+    return {
+        FIELD: ["none" if here else "" for here in missing],
+        REASONS: ["imported without a reward" if here else "" for here in missing],
+    }
 
 
 def _check_ids(
@@ -218,8 +232,10 @@ def _answer(line: Line) -> str:
     return str(answer)
 
 
-def _components(line: Line, parts: list[Line]) -> dict[str, list[float]]:
-    """Returns the reward components by name, one number per completion."""
+def _components(line: Line, parts: list[Line], rewards: list[float]) -> dict[str, list[float]]:
+    """Returns the reward components by name, one number per completion, NaN where it has no
+    reward.
+    """
     rows = []
     for part in parts:
         said = part.take("components", (dict, list), {})
@@ -227,12 +243,16 @@ def _components(line: Line, parts: list[Line]) -> dict[str, list[float]]:
             part.fail("components", "is a list; give an object of numbers by name")
         prefix = f"{part.prefix}{part.names.get('components') or 'components'}."
         rows.append(Line(part.path, part.location, dict(said), prefix))
-    names = list(rows[0].rest)
-    if any(row.rest.keys() != set(names) for row in rows):
+    judged = [row for row, reward in zip(rows, rewards, strict=True) if not math.isnan(reward)]
+    names = list((judged or rows)[0].rest)
+    if any(row.rest.keys() != set(names) for row in judged):
         line.fail(
             "components", "has other names in one completion than in another; give all the same"
         )
-    return {name: [row.number(name, or_truth=True) for row in rows] for name in names}
+    return {
+        name: [row.number(name, or_truth=True) if row in judged else math.nan for row in rows]
+        for name in names
+    }
 
 
 def _extra(line: Line, parts: list[Line], own: dict[str, Any]) -> dict[str, Any]:
@@ -253,7 +273,8 @@ def _extra(line: Line, parts: list[Line], own: dict[str, Any]) -> dict[str, Any]
                     "looks like the mask of tokens that the policy generated; read it with"
                     f' --mapping {{"mask": "{name}"}}, or rename it if it is something else',
                 )
-    kept = {"completions": [part.rest for part in parts]} if any(p.rest for p in parts) else {}
+    rest = [{name: v for name, v in part.rest.items() if v is not None} for part in parts]
+    kept = {"completions": rest} if any(rest) else {}
     added = own | kept
     twice = (extra.keys() & (line.rest.keys() | added.keys())) | (added.keys() & line.rest.keys())
     for name in sorted(twice):
@@ -281,8 +302,8 @@ def _refuse_misplaced(part: Line, other: str) -> None:
         if name in EXPORT_COLUMNS:
             where = "is a field of exported rows, and these rows are not exported"
         elif other == "row" and not part.prefix:
-            where = "differs between the consecutive rows of one group"
-            fix = "give them one value, or name the column that tells groups apart as `group`"
+            where = "differs between the rows of one group"
+            fix = "give them one value, or name the column that identifies a group as `group`"
         raise DataError(
             f"{part.path}, {part.location}: field {part.prefix}{column} {where}; {fix}."
         )

@@ -103,6 +103,15 @@ class Line:
             self.fail(name, f"is {short(str(value))}; give a finite number")
         return number
 
+    def number_or_nan(self, name: str, *, or_truth: bool = False) -> float:
+        """Returns `number`, or NaN where the field is null or NaN: nobody gave a number."""
+        column = self.names.get(name, name)
+        value = self.rest.get(column, ...)
+        if value is None or value != value:
+            del self.rest[column]
+            return math.nan
+        return self.number(name, or_truth=or_truth)
+
     def numbers(self, name: str, kinds: tuple[type, ...] = (int,)) -> list[Any] | None:
         """Removes a list of numbers from `rest`.
 
@@ -182,7 +191,7 @@ def _arrow_rows(batches: Iterable["pyarrow.RecordBatch"]) -> Iterator[dict[str, 
             raise ValueError(f"two columns are named {_repeated(batch.schema.names)}; rename one")
         for start in range(0, batch.num_rows, BATCH):
             for row in batch.slice(start, BATCH).to_pylist():
-                yield {str(name): _plain(value) for name, value in row.items()}
+                yield {str(name): _plain(value, items=True) for name, value in row.items()}
 
 
 def parquet(path: Path) -> Rows:
@@ -274,29 +283,18 @@ def files(path: Path, kind: str) -> list[Path]:
 
 
 def _arrow_files(path: Path) -> list[Path]:
-    splits, state = path / "dataset_dict.json", path / "state.json"
-    several = splits.is_file()
+    from grre_jax.tasks.datasets import stored_records
+
+    splits = path / "dataset_dict.json"
+    if not splits.is_file():
+        return stored_records.saved_files(path)
     try:
-        if several:
-            named = ", ".join(
-                str(path / split) for split in json.loads(splits.read_text())["splits"]
-            )
-        else:
-            listed = json.loads(state.read_text())["_data_files"]
-            found = [path / file["filename"] for file in listed]
+        named = ", ".join(str(path / split) for split in json.loads(splits.read_text())["splits"])
     except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
         raise DataError(
             f"{splits} cannot be read ({error}); import the folder of one split."
-            if several
-            else f"{path} is not a folder of datasets.save_to_disk: its state.json cannot be read"
-            f" ({error})."
         ) from error
-    if several:
-        raise DataError(f"{path} has several splits; import one of them: {named}.")
-    for file in found:
-        if not file.is_file():
-            raise DataError(f"{file} is missing, which {state} lists; restore it from a copy.")
-    return found
+    raise DataError(f"{path} has several splits; import one of them: {named}.")
 
 
 def digest(paths: list[Path]) -> str:
@@ -321,13 +319,21 @@ def _own(line: Line) -> dict[str, Any]:
     return line.rest
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any, *, items: bool = False) -> Any:
     """Returns an Arrow value with a type of JSON: maps arrive as lists of pairs, dates and decimals
     become text.
 
     A structure has the fields of all rows, null if a row had none: they are left out, as a tool's
-    call would be rendered with them.
+    call would be rendered with them. With `items` those of a list's items are kept, as the reward
+    of a completion may be null.
     """
+    if items and isinstance(value, list) and any(isinstance(item, dict) for item in value):
+        return [
+            {str(name): _plain(inner) for name, inner in item.items()}
+            if isinstance(item, dict)
+            else _plain(item)
+            for item in value
+        ]
     if isinstance(value, dict):
         return {str(name): _plain(inner) for name, inner in value.items() if inner is not None}
     if isinstance(value, list) and value and not isinstance(value[0], (int, float)):

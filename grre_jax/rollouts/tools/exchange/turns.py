@@ -1,5 +1,6 @@
 """Turns of imported trajectories: completions with tokens that no policy generated."""
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -77,11 +78,11 @@ def _spans(ids: list[int], mask: list[int], ends: tuple[int, ...]) -> list[tuple
 
 def _rewards(part: Line, given: list[float], turns: int, total: float) -> list[float]:
     """Returns the rewards of a completion's turns: without one for the last turn, or for any, the
-    last has the rest of the completion's reward.
+    last has the rest of the completion's reward, 0 if that is unknown.
     """
     given = given or [0.0] * (turns - 1)
     if turns and len(given) == turns - 1:
-        return [*given, total - sum(given)]
+        return [*given, 0.0 if math.isnan(total) else total - sum(given)]
     if len(given) != turns:
         part.fail(
             "turn_rewards",

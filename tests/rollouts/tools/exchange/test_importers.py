@@ -153,10 +153,6 @@ def changed(line, *path, to):
             "line 2: field completions.1..reward is a string; give true or false or a number",
         ),
         (
-            changed(LINE, "completions", 1, "reward", to=None),
-            "line 2: field completions.1..reward is null",
-        ),
-        (
             changed(LINE, "completions", 0, "reward", to=float("inf")),
             r"line 2: field completions\[0\].reward is inf; give a finite number",
         ),

@@ -149,6 +149,14 @@ def test_a_tool_is_masked_and_the_end_of_a_turn_is_not(tmp_path, tokenizer, kind
     assert reader.datasets[0].metadata["tokenizer"] == tokenizer.fingerprint
 
 
+def test_turns_of_a_completion_without_a_reward_earned_nothing(tmp_path, tokenizer):
+    row = {"prompt": "q", "completions": [{"text": TURNS, "reward": r} for r in (None, 1)]}
+    group, _ = imported(tmp_path, row, tokenizer)
+    assert group.extra["verify_failures"] == ["none", ""]
+    assert turns_of(group, tokenizer) == [("call", 0.0), ("so 42", 0.0)]
+    assert turns_of(group, tokenizer, 1) == [("call", 0.0), ("so 42", 1.0)]
+
+
 def test_a_turn_that_was_cut_has_no_end_and_a_last_observation_stays(tmp_path, tokenizer):
     row = {
         "prompt": "q",
@@ -285,7 +293,7 @@ def test_what_only_a_template_makes_tokens_of_needs_the_tokenizer(tmp_path, prom
             "leaves out 'tool_calls'",
         ),
         (CHATML, [says("user", "a")], "begins with a message of role 'user'"),
-        (CHATML, [says("assistant", ["a"])], "item 0 is not a chat message"),
+        (CHATML, [says("assistant", ["a"])], "item 0, part 0 of its content"),
         (CHATML, [], "is an empty list"),
     ],
 )
@@ -295,7 +303,7 @@ def test_messages_whose_tokens_are_not_certain_are_refused(tmp_path, load, templ
         "completions": [{"text": text, "reward": 1}, {"text": "fine", "reward": 0}],
     }
     with pytest.raises(
-        DataError, match=rf"a.jsonl, line 1: field completions\[0\].text .*{message}"
+        DataError, match=rf"a.jsonl, line 1: field completions\[0\].text.*{message}"
     ):
         imported(tmp_path, row, load(template))
     assert not (tmp_path / "r").exists()
@@ -572,3 +580,22 @@ def test_turns_without_a_text_between_them_end_with_their_end_tokens(tmp_path, t
     row = {"prompt": "q", "prompt_tokens": ids[:1], "completions": [completion]}
     group, _ = imported(tmp_path, row, tokenizer)
     assert turns_of(group, tokenizer) == [("a", 0.5), ("b", 0.25)]
+
+
+def test_content_parts_of_text_are_joined(tmp_path):
+    def row(*parts):
+        return {
+            "prompt": [{"role": "user", "content": [{"type": "text", "text": t} for t in "ab"]}],
+            "completion": [{"role": "assistant", "content": parts}],
+            "reward": 1,
+        }
+
+    path = tmp_path / "a.jsonl"
+    path.write_text(json.dumps(row({"type": "text", "text": "c"})))
+    rollouts.import_jsonl(path, tmp_path / "r")
+    (group,) = rollouts.read(tmp_path / "r")
+    assert (group.prompt, group.texts) == ("ab", ["c"])
+    image = {"type": "image_url", "image_url": {"url": "x"}}
+    path.write_text(json.dumps(row({"type": "text", "text": "c"}, image)))
+    with pytest.raises(DataError, match="line 1: field completion, item 0, part 1 .*'image_url'"):
+        rollouts.import_jsonl(path, tmp_path / "other")

@@ -3,8 +3,11 @@ import math
 from pathlib import Path
 
 import numpy as np
+import pyarrow
+import pyarrow.parquet
 import pytest
 
+from grre_jax import rollouts
 from grre_jax.errors import DataError
 from grre_jax.rollouts.schema import FIELDS
 from grre_jax.rollouts.tools.exchange import completion_rows, rows, sources
@@ -220,3 +223,87 @@ def test_components_must_agree():
     ]
     with pytest.raises(DataError, match="field components has other names"):
         group_of({"prompt": "p", "completions": completions})
+
+
+LISTS = {"prompt": "p", "responses": ["a", "b"], "rewards": [1, 0], "answer": "4"}
+
+
+@pytest.mark.parametrize(
+    ("row", "mapping"),
+    [
+        (LISTS, None),
+        ({**LISTS, "completions": LISTS["responses"], "responses": "x"}, None),
+        (
+            {"prompt": "p", "texts": ["a", "b"], "scores": [1, 0], "answer": "4"},
+            {"text": "texts", "reward": "scores"},
+        ),
+        ({**LISTS, "finish_reason": ["stop", "length"]}, None),
+    ],
+)
+def test_a_row_of_parallel_lists_is_a_group(tmp_path, row, mapping):
+    (tmp_path / "a.jsonl").write_text(json.dumps(row) + "\n" + json.dumps(row | {"prompt": "q"}))
+    rollouts.import_rows("jsonl", tmp_path / "a.jsonl", tmp_path / "r", mapping=mapping)
+    group, _ = rollouts.read(tmp_path / "r")
+    assert (group.texts, group.rewards.tolist(), group.answer) == (["a", "b"], [1.0, 0.0], "4")
+    assert group.finish_reasons == row.get("finish_reason", ["imported"] * 2)
+
+
+def test_parallel_lists_have_one_length(tmp_path):
+    (tmp_path / "a.jsonl").write_text(json.dumps(LISTS | {"rewards": [1, 0, 1]}))
+    with pytest.raises(DataError, match="line 1: field rewards: expected 2 .* got 3"):
+        rollouts.import_rows("jsonl", tmp_path / "a.jsonl", tmp_path / "r")
+
+
+def write_rows(path, rows):
+    if path.suffix == ".parquet":
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+    else:
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def check_no_verdict(group, missing):
+    """Checks that these completions, and no others, have no reward."""
+    absent = [k in missing for k in range(group.num_completions)]
+    assert np.isnan(group.rewards).tolist() == absent
+    assert group.extra["verify_failures"] == ["none" if here else "" for here in absent]
+    assert [bool(reason) for reason in group.extra["verify_reasons"]] == absent
+    for row in group.components.values():
+        assert np.isnan(row).tolist() == absent
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "parquet"])
+@pytest.mark.parametrize("null", [None, math.nan])
+@pytest.mark.parametrize("layout", ["objects", "rows", "lists"])
+def test_a_completion_without_a_reward_has_no_verdict(tmp_path, ending, null, layout):
+    rewards, path = [1.0, null, 0.0], tmp_path / f"a.{ending}"
+    parts = [
+        {"text": str(k), "reward": reward, "components": {"form": reward}, "judge": "me"}
+        for k, reward in enumerate(rewards)
+    ]
+    written = {
+        "objects": [{"prompt": "p", "completions": parts}],
+        "rows": [{"prompt": "p", **part} for part in parts],
+        "lists": [{"prompt": "p", "responses": list("012"), "rewards": rewards}],
+    }
+    write_rows(path, written[layout])
+    rollouts.import_rows(ending, path, tmp_path / "r")
+    (group,) = rollouts.read(tmp_path / "r")
+    check_no_verdict(group, {1})
+    assert group.texts == ["0", "1", "2"] and group.rewards[[0, 2]].tolist() == [1.0, 0.0]
+    assert set(group.components) == ({"form"} if layout != "lists" else set())
+    again = tmp_path / f"again.{ending}"
+    rollouts.export(tmp_path / "r", again)
+    rollouts.import_rows(ending, again, tmp_path / "s")
+    assert list(rollouts.read(tmp_path / "s")) == [group]
+
+
+def test_a_group_may_have_no_reward_at_all(tmp_path):
+    write_rows(tmp_path / "a.jsonl", [{**LISTS, "rewards": [None, None]}])
+    rollouts.import_rows("jsonl", tmp_path / "a.jsonl", tmp_path / "r")
+    check_no_verdict(rollouts.read(tmp_path / "r")[0], {0, 1})
+
+
+def test_a_reward_that_is_absent_is_not_null(tmp_path):
+    write_rows(tmp_path / "a.jsonl", [{"prompt": "p", "completions": [{"text": "t"}]}])
+    with pytest.raises(DataError, match=r"line 1: field completions\[0\].reward is missing"):
+        rollouts.import_rows("jsonl", tmp_path / "a.jsonl", tmp_path / "r")

@@ -117,9 +117,10 @@ def test_files_that_cannot_be_read_are_named(tmp_path, kind, name, message):
 
 def test_wrong_rows_name_the_row(tmp_path):
     pyarrow.parquet.write_table(
-        pyarrow.Table.from_pylist([*ROWS, {**ROWS[0], "score": None}]), tmp_path / "a.parquet"
+        pyarrow.Table.from_pylist([*ROWS, {**ROWS[0], "gold": None, "response": None}]),
+        tmp_path / "a.parquet",
     )
-    with pytest.raises(DataError, match="a.parquet, row 4: field score is null"):
+    with pytest.raises(DataError, match="a.parquet, row 4: field response is null"):
         rollouts.import_rows("parquet", tmp_path / "a.parquet", tmp_path / "r", mapping=MAPPING)
     with pytest.raises(DataError, match="row 1: field completions is missing .it has problem"):
         rollouts.import_rows("parquet", tmp_path / "a.parquet", tmp_path / "r")
