@@ -93,11 +93,11 @@ def compared(folder: str, model: str) -> int:
 
 
 def _reverify(known: argparse.Namespace, rest: list[str]) -> int:
-    from grre_jax import rollouts, tasks
+    from grre_jax import rollouts
     from grre_jax.rollouts.tools.reverify import reverify
     from grre_jax.tasks.config import TaskConfig
     from grre_jax.tasks.environments import is_environment
-    from grre_jax.tasks.pool import TaskSpec, make_judge
+    from grre_jax.tasks.pool import make_judge
     from grre_jax.tasks.provenance import reward_name
     from grre_jax.training.config.overrides import override
     from grre_jax.training.config.run import Config, differences
@@ -112,7 +112,7 @@ def _reverify(known: argparse.Namespace, rest: list[str]) -> int:
             "grre rollouts reverify takes only seed and the other fields of task, got"
             f" {', '.join(other)}"
         )
-    task = tasks.build(config.task.name, seed=config.seed, **config.task.options)
+    task = config.task.build(config.seed)
     if is_environment(task):
         raise UsageError(
             f"task {task.name} has environments: they give rewards while a trajectory is sampled,"
@@ -120,9 +120,10 @@ def _reverify(known: argparse.Namespace, rest: list[str]) -> int:
         )
     judge = make_judge(
         task,
-        TaskSpec(config.task.name, config.seed, config.task.options),
+        config.task.spec(config.seed),
         processes=config.task.verify_processes,
         timeout=config.task.verify_timeout,
+        failed_reward=config.task.failed_reward,
     )
     described = {
         "task": config.task.name,

@@ -170,7 +170,7 @@ def _evaluation(config: Config) -> Iterator[str]:
     if config.task.name in tasks.names():
         return
     try:
-        task = tasks.build(config.task.name, seed=config.seed, **config.task.options)
+        task = config.task.build(config.seed)
         found = leaked(config, task)
     except Exception as error:  # the user's code; the rest is explained all the same
         found = f"the task's questions cannot be looked at: {str(error).rstrip('.')}"

@@ -99,9 +99,7 @@ def find(options: Options) -> Policy:
             " no chat template: leave it out"
         )
     else:
-        tokenizer = build.build_tokenizer(
-            run, tasks.build(run.task.name, seed=run.seed, **run.task.options)
-        )
+        tokenizer = build.build_tokenizer(run, run.task.build(run.seed))
     limits = ModelConfig.max_positions, tokenizer.vocab_size, tokenizer.eos_ids[0]
     if source.path:
         shape = models.load_config(source.path)

@@ -68,7 +68,8 @@ def shape_data(
         lengths: [responses] tokens of each response, for objectives that weigh or penalise by them
             (opo, reinforce_pp, dapo's max_length); [responses, turns] where the objective has
             returns.
-        components: [responses] each, by name, where `objective.needs_components` (gdpo).
+        components: [responses] each, by name, where `objective.needs_components` (gdpo); NaN for a
+            component that does not apply to a response.
         turn_rewards: [responses, turns], where the objective has returns; NaN behind a response's
             last turn.
 
@@ -195,7 +196,7 @@ def _check_rewards(objective: Objective, rewards, groups, key, lengths, componen
     if live is not None and (known_rewards := concrete(rewards)) is not None:
         live = live & ~np.isnan(known_rewards.astype(np.float64))
     for name, values in given.items():
-        check_finite(name, values, live)
+        check_finite(name, values, live, nan=name != "lengths")
     if (known_lengths := concrete(lengths)) is not None and (known_lengths < 0).any():
         raise ValueError(f"lengths must not be negative, but the least is {known_lengths.min()}")
 

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jax.sharding import Mesh
 
-from grre_jax import models, objectives, parallel, tasks
+from grre_jax import models, objectives, parallel
 from grre_jax.errors import UsageError
 from grre_jax.models.transformer import Transformer
 from grre_jax.parallel import mesh as meshes
@@ -177,7 +177,7 @@ def abstract_model(config: Config) -> Transformer:
     elif source.shape:
         shape = published(source.shape)
     else:
-        task = tasks.build(config.task.name, seed=config.seed, **config.task.options)
+        task = config.task.build(config.seed)
         tokenizer = build.build_tokenizer(config, task)
         return nnx.eval_shape(lambda: build.build_model(config, tokenizer))
     dtype, compute = build.dtypes(source)

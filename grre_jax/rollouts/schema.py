@@ -58,7 +58,8 @@ texts | uint8 | UTF-8 bytes of all completions' texts, one after the other.
 text_lengths | int32 | Bytes of each completion's text.
 rewards | float32 | Reward of each completion; NaN without a verdict, since 1.3.
 component_names | text | JSON list: names of the reward components.
-components | float32 | Reward components, one completion-long row per name; NaN without a verdict.
+components | float32 | Reward components, one completion-long row per name; NaN where one \
+does not apply.
 finish_reasons | text | JSON list: why each completion ended (stop, length, imported; since 1.2 \
 done, turns, tokens, failed).
 behavior_logprobs | float32 | Log-prob of each token at the sampling temperature over the full \
@@ -128,7 +129,7 @@ class Group:
         lengths: tokens of each completion, EOS included [K]; zeros in a text-only record.
         tokens: token ids of the completions, one after the other [T].
         mask: 1 where the policy generated the token [T].
-        components: reward components by name, each [K].
+        components: reward components by name, each [K]; NaN where one does not apply.
         finish_reasons: one of FINISH_REASONS per completion (K).
         behavior_logprobs: at the sampling temperature, full vocabulary [T], or None: importance
             ratios use it.
@@ -285,11 +286,12 @@ class Group:
         verdicts = np.array([not failure for failure in failures])
         fix = "give one string per completion, empty for one with a verdict"
         self._check(len(verdicts) == self.num_completions, f"extra[{FIELD!r}]", failures, fix)
-        components = {f"components[{name!r}]": row for name, row in self.components.items()}
-        for name, row in {"rewards": self.rewards, **components}.items():
-            right = np.isfinite(row) | (np.isnan(row) & ~verdicts)
-            fix = f"give finite numbers, or NaN where extra[{FIELD!r}] says why there is no verdict"
-            self._check(right.all(), name, row, fix)
+        right = np.isfinite(self.rewards) | (np.isnan(self.rewards) & ~verdicts)
+        fix = f"give finite numbers, or NaN where extra[{FIELD!r}] says why there is no verdict"
+        self._check(right.all(), "rewards", self.rewards, fix)
+        for name, row in self.components.items():
+            fix = "give finite numbers, or NaN where a component does not apply"
+            self._check(not np.isinf(row).any(), f"components[{name!r}]", row, fix)
         turns = self.turn_rewards
         self._check(np.isfinite(turns).all(), "turn_rewards", turns, "give finite numbers")
         for name, least, most, fix in (

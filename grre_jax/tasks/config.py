@@ -6,6 +6,8 @@ import dataclasses
 from typing import Any
 
 from grre_jax.domains import at_least, between
+from grre_jax.tasks.rewards import TaskSpec
+from grre_jax.tasks.task import Task
 
 
 @dataclasses.dataclass(frozen=True)
@@ -17,6 +19,8 @@ class TaskConfig:
             or path/to/file.py:function.
         options (the task's own, by keyword): arguments of the task's function, which the page
             on tasks lists: --task.options.path FOLDER.
+        reward (FILE.py:FUNCTION, several by commas, or empty): reward functions in place of the
+            task's verifier, each perhaps with =WEIGHT behind it; see `grre_jax.tasks.rewards`.
         verify_processes (at least -1): processes that judge completions; 0 judges in the run's own
             process. -1 does so for tasks with `trusted_verifier = True` (the built-in ones but
             math, guru_math and reasoning_gym), and takes one process per core, at most 8, for
@@ -32,13 +36,30 @@ class TaskConfig:
 
     name: str = "arithmetic"
     options: dict[str, Any] = dataclasses.field(default_factory=dict)
+    reward: tuple[str, ...] = ()
     verify_processes: int = -1
     verify_timeout: float = 10.0
     failed_reward: float | None = None
     max_failure_share: float = 0.5
 
     def __post_init__(self):
+        object.__setattr__(self, "reward", tuple(self.reward))  # a list comes from JSON
         at_least(self, verify_processes=-1)
         between(self, verify_timeout="(0, inf)", max_failure_share="[0, 1]")
         if self.failed_reward is not None:
             between(self, failed_reward="(-inf, inf)")
+
+    def build(self, seed: int) -> Task:
+        """Makes the task.
+
+        Args:
+            seed: of the run.
+
+        Raises:
+            UsageError: as of `tasks.build` and `rewards.with_rewards`.
+        """
+        return self.spec(seed).build()
+
+    def spec(self, seed: int) -> TaskSpec:
+        """Returns what builds the task again in another process."""
+        return TaskSpec(self.name, seed, self.options, self.reward)

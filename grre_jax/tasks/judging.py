@@ -51,7 +51,7 @@ class Judged:
 
     Attributes:
         rewards: of each completion, NaN without a verdict [K].
-        components: by name [K] each, NaN without a verdict.
+        components: by name [K] each, NaN without a verdict or where one does not apply.
         failures: one of FAILURES for each completion (K), "" for one with a verdict.
         reasons: a few words on each failure (K), "" for a completion with a verdict.
         failed_reward: the reward and components of completions without a verdict, in place of NaN;
@@ -161,7 +161,9 @@ class Report:
         failed = Verdict(absent, dict.fromkeys(order, absent if math.isnan(absent) else 0.0))
         rows = [failed if isinstance(outcome, Failure) else outcome for outcome in outcomes]
         components = {
-            name: np.array([row.components[name] for row in rows], np.float32) for name in order
+            # A component of None, which does not apply, is NaN too.
+            name: np.array([row.components[name] for row in rows], np.float32)
+            for name in order
         }
         return Judged(
             np.array([row.reward for row in rows], np.float32),
@@ -215,12 +217,14 @@ def _checked(verdict: Any) -> Verdict | Failure:
             f"the components are {shown(given)}, which is no dictionary of numbers by name"
         )
     components = {name: finite_number(value) for name, value in given.items()}
-    if wrong := [name for name, value in components.items() if value is None]:
+    if wrong := [
+        name for name, value in components.items() if value is None and given[name] is not None
+    ]:
         value = shown(given[wrong[0]])
         return invalid(f"component {wrong[0]!r} is {value}, which is no finite number")
-    if (correct := components.get(CORRECT, 0.0)) not in (0, 1):
+    if (correct := components.get(CORRECT, 0.0)) not in (0, 1):  # None included
         return invalid(
-            f"the correctness is {correct:g}, and must be 0 or 1: give a share of it another"
+            f"the correctness is {correct}, and must be 0 or 1: give a share of it another"
             " component's name"
         )
     if verdict.correct is not None and verdict.correct != correct:

@@ -33,6 +33,7 @@ from typing import Any
 from grre_jax.errors import DataError, UsageError
 from grre_jax.tasks.judging import Asked, Failure, InProcess, Judge, Judged, Report
 from grre_jax.tasks.pool_worker import NUMBER_BYTES
+from grre_jax.tasks.rewards import TaskSpec
 from grre_jax.tasks.task import Task, Verdict
 
 MOST_PROCESSES = 8  # that are started where nobody says how many
@@ -54,15 +55,6 @@ sys.path[:] = json.loads(sys.argv[1])
 from grre_jax.tasks.pool_worker import main
 main(*map(int, sys.argv[2:]))
 """
-
-
-@dataclasses.dataclass(frozen=True)
-class TaskSpec:
-    """The arguments of `tasks.build` that build a task again in another process."""
-
-    name: str
-    seed: int = 0
-    options: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
 def make_judge(
@@ -106,9 +98,7 @@ class VerifierPool:
     def __init__(
         self, spec: TaskSpec, processes: int, timeout: float, failed_reward: float | None = None
     ):
-        self._built_from = _sent(
-            (spec.name, spec.seed, spec.options), f"the options of task {spec.name}"
-        )
+        self._built_from = _sent(spec, f"the options of task {spec.name}")
         self._name, self._processes, self._timeout = spec.name, processes, timeout
         self._report = Report(spec.name, failed_reward=failed_reward)
         self._workers: list[_Worker] = []
@@ -325,7 +315,7 @@ class _Worker:
         return f"signal {-ended}" if ended is not None and ended < 0 else f"status {ended}"
 
 
-def _sent(values: tuple, what: str) -> bytes:
+def _sent(values: Any, what: str) -> bytes:
     try:
         return pickle.dumps(values)
     except Exception as error:  # pickle raises whatever an object's own methods do

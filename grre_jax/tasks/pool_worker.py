@@ -18,7 +18,7 @@ from typing import Any
 
 from grre_jax.tasks.environments.environment import Environments, is_environment
 from grre_jax.tasks.judging import Failure, verdict_of
-from grre_jax.tasks.task import Question, Task, build
+from grre_jax.tasks.task import Question, Task
 
 NUMBER_BYTES = 8  # a job's number comes before what is asked, and its answer says it again
 _PR_SET_PDEATHSIG = 1  # of Linux's prctl
@@ -45,8 +45,7 @@ def _serve(pipe: Connection) -> None:
     me = os.getpid()
     try:
         # The pool's own words: nothing that a verifier returned is unpickled anywhere.
-        name, seed, options = pickle.loads(pipe.recv_bytes())
-        respond = _responder(build(name, seed, **options))
+        respond = _responder(pickle.loads(pipe.recv_bytes()).build())
     except EOFError:
         raise
     except BaseException as error:

@@ -48,6 +48,7 @@ _BUILT_IN = {
     "gsm8k": "grre_jax.tasks.datasets.gsm8k:GSM8K",
     "guru_math": "grre_jax.tasks.datasets.guru_math:GuruMath",
     "math": "grre_jax.tasks.datasets.competition_math:CompetitionMath",
+    "questions": "grre_jax.tasks.datasets.questions:Questions",
     "reasoning_gym": "grre_jax.tasks.datasets.reasoning_gym:ReasoningGym",
     "textarena": "grre_jax.tasks.environments.gymnasium:TextArena",
     "toolace": "grre_jax.tasks.datasets.toolace:ToolACE",
@@ -65,12 +66,16 @@ class Question:
         prompt: what the model is asked, before any chat template.
         answer: the right answer, as the task's verifier reads it.
         demonstration: a completion to imitate in supervised training, where the task has one.
+        messages: the conversation that the policy reads in place of the prompt alone, {"role",
+            "content"} each, which ends with a user's; None for one user's turn. For tokenizers with
+            a chat template.
     """
 
     question_id: str
     prompt: str
     answer: str
     demonstration: str | None = None
+    messages: tuple[dict[str, str], ...] | None = None
 
 
 CORRECT = "correct"  # the component of a verdict's correctness, 0 or 1, also in stored records
@@ -89,12 +94,12 @@ class Verdict:
         reward: what the policy is trained on; None for no verdict, so that the completion is left
             out of its group (a verifier that crashes or hangs gives none either).
         components: the parts the reward is made of, by name; the same names for every completion of
-            a task.
+            a task, None for a part that does not apply to this one.
         correct: whether the completion is right; None if the task does not say.
     """
 
     reward: float | None
-    components: dict[str, float] = field(default_factory=dict)
+    components: dict[str, float | None] = field(default_factory=dict)
     correct: bool | None = None
 
     def __post_init__(self):
@@ -278,11 +283,22 @@ def factory(name: str) -> Callable:
             f" {', '.join(names())}, or name your own as module:function or"
             " path/to/file.py:function."
         )
-    reference = _BUILT_IN.get(name, name)
+    return load_function(_BUILT_IN.get(name, name))
+
+
+def load_function(reference: str) -> Callable:
+    """Returns a function or class by its place.
+
+    Args:
+        reference: "package.module:FUNCTION" or "path/to/file.py:FUNCTION".
+
+    Raises:
+        UsageError: the module or the function cannot be loaded.
+    """
     location, _, attribute = reference.rpartition(":")
     if not location or not attribute:
         raise UsageError(
-            f"{reference!r} names no task function: write module:function or"
+            f"{reference!r} does not name a function: write module:function or"
             " path/to/file.py:function."
         )
     try:
@@ -292,8 +308,7 @@ def factory(name: str) -> Callable:
         if isinstance(error, SyntaxError):
             reason = f"{error.msg} in line {error.lineno} of {error.filename}"
         raise UsageError(
-            f"The module of the task {reference!r} cannot be loaded: {reason}; correct it or the"
-            " name."
+            f"The module of {reference!r} cannot be loaded: {reason}; correct it or the name."
         ) from error
     function = getattr(module, attribute, None)
     if not callable(function):

@@ -25,7 +25,7 @@ from grre_jax.models.transformer import Transformer
 from grre_jax.random_streams import Purpose, run_key
 from grre_jax.tasks.environments import Runner, is_environment, make_runner
 from grre_jax.tasks.judging import Judge
-from grre_jax.tasks.pool import TaskSpec, make_judge
+from grre_jax.tasks.pool import make_judge
 from grre_jax.tasks.provenance import reward_name, template_digest
 from grre_jax.training import state
 from grre_jax.training.config.run import Config
@@ -93,7 +93,7 @@ class Parts:
         that it starts end with it.
         """
         task = self.config.task
-        spec = TaskSpec(task.name, self.config.seed, task.options)
+        spec = task.spec(self.config.seed)
         make = make_runner if is_environment(self.task) else make_judge
         return make(
             self.task,
@@ -138,7 +138,7 @@ def build(config: Config) -> Parts:
             f"model.shape: expected empty to train, got {config.model.shape!r}, a size without"
             " weights for grre compile. Set model.path to a checkpoint of that size"
         )
-    task = tasks.build(config.task.name, seed=config.seed, **config.task.options)
+    task = config.task.build(config.seed)
     tokenizer = build_tokenizer(config, task)
     try:
         mesh = parallel.make_mesh(config.mesh)

@@ -149,8 +149,8 @@ def test_a_task_of_ones_own_from_a_module_in_this_folder(coin, monkeypatch):
         ("{coin}.py:build", {}, "does not exist"),
         ("no_such_package.tasks:build", {}, "No module named 'no_such_package'"),
         ("json:lods", {}, r"no function 'lods' \(did you mean 'loads'"),
-        (":build", {}, "names no task function"),
-        ("json:", {}, "names no task function"),
+        (":build", {}, "does not name a function"),
+        ("json:", {}, "does not name a function"),
     ],
 )
 def test_wrong_hooks(coin, reference, options, message):

@@ -7,6 +7,7 @@ Conventions as in `advantages`.
 import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
+from grre_jax.objectives.groups import Groups
 from grre_jax.objectives.inputs import Responses, RewardInputs, Scalar
 from grre_jax.objectives.part import advantage
 from grre_jax.objectives.parts.advantages import STD_EPSILON, group_mean, group_std_advantages
@@ -75,11 +76,17 @@ def whitened_returns(x: RewardInputs) -> Responses:
 
 def _decoupled(x: RewardInputs) -> Responses:
     """Sums (c - mean(c)) / (sample std(c) + std_epsilon) of a group over the components c of the
-    reward.
+    reward. A component that is NaN does not apply to its response, which counts neither in its mean
+    nor in its std.
     """
+    segments, live = x.groups.segments, x.groups.live
     normalised = (
         group_std_advantages(
-            component, x.groups, x.hyperparameters["std_epsilon"], True, x.singleton_baseline
+            component,
+            Groups(segments, live & ~jnp.isnan(component)),
+            x.hyperparameters["std_epsilon"],
+            True,
+            x.singleton_baseline,
         )
         for component in x.components
     )

@@ -77,7 +77,8 @@ class StoredQuestions(abc.ABC):
             )
         self.path = None if self.path is None else Path(self.path)
         self.test_path = None if self.test_path is None else Path(self.test_path)
-        whole_number("held_out", self.held_out, 1)
+        if self.held_out is not None:
+            whole_number("held_out", self.held_out, 1)
         whole_number("most_prompt_characters", self.most_prompt_characters, 0)
         if hasattr(self, "template"):
             check_template(self.template, "question")
@@ -127,6 +128,17 @@ class StoredQuestions(abc.ABC):
         )
         _log.log(level, message, where, why)
 
+    def _number_held_out(self) -> int:
+        return self.held_out
+
+    def all_questions(self) -> list[Question]:
+        """The questions of training and evaluation.
+
+        Raises:
+            DataError: as `question`.
+        """
+        return [*self._training, *self._evaluation]
+
     @property
     def _ways(self) -> str:
         return (
@@ -159,7 +171,7 @@ class StoredQuestions(abc.ABC):
         sizes = collections.Counter(family for family, _ in self._train)
         out, count = set(), 0
         for family in sorted(sizes, key=digest):
-            if count >= self.held_out:
+            if count >= self._number_held_out():
                 break
             out.add(family)
             count += sizes[family]

@@ -358,7 +358,7 @@ class Explorer:
                 texts=words,
                 rewards=verdicts.rewards,
                 components=verdicts.components,
-                extra=verdicts.extra | others,
+                extra=verdicts.extra | others | _messages(question),
                 finish_reasons=[FINISH_NAMES[int(reason)] for reason in host.finish_reasons[i]],
                 behavior_logprobs=host.behavior_logprobs[i][keep],
                 sampling_logprobs=host.sampling_logprobs[i][keep],
@@ -475,6 +475,11 @@ class Explorer:
             found = self._reward(prompts, lengths, tokens, sizes)
             rewards[own] = np.asarray(found).reshape(-1, count)
         return rewards
+
+
+def _messages(question: Question) -> dict[str, Any]:
+    """Returns the field of `extra` for a prompt of several messages."""
+    return {} if question.messages is None else {"prompt_messages": list(question.messages)}
 
 
 def _if_swapped(versions: np.ndarray, version: int) -> np.ndarray:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import difflib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from grre_jax.errors import UsageError
@@ -93,6 +93,40 @@ def override(config: Config, arguments: Sequence[str]) -> Config:
     return _apply(config, changes, "")
 
 
+def with_fields(config: Config, changes: Mapping[str, Any]) -> Config:
+    """Returns a configuration with other values of fields.
+
+    Args:
+        config: the configuration.
+        changes: values by name; of a section a dictionary of them. Another `name` drops the options
+            that the configuration has, as in `override`.
+
+    Raises:
+        UsageError: an unknown field (with the nearest name), or a value outside its domain.
+    """
+    _check_names(config, config, changes, "")
+    return _apply(config, dict(changes), "")
+
+
+def _check_names(config: Config, section: Any, changes: Mapping[str, Any], prefix: str) -> None:
+    known = {field.name for field in dataclasses.fields(section)}
+    for key, value in changes.items():
+        if key not in known:
+            raise _unknown(config, prefix + key)
+        inner = getattr(section, key)
+        if dataclasses.is_dataclass(inner):
+            if not isinstance(value, Mapping):
+                raise UsageError(
+                    f"{prefix}{key}: expected a dictionary of the section's fields, got {value!r}"
+                )
+            _check_names(config, inner, value, f"{prefix}{key}.")
+
+
+def _unknown(config: Config, name: str) -> UsageError:
+    near = " or ".join(f"--{field}" for field in similar_fields(config, name))
+    return UsageError(f"unknown field {name!r}" + (f"; did you mean {near}?" if near else ""))
+
+
 def field_names(config: Config) -> list[str]:
     """Returns the dotted names of all fields of a configuration."""
     return [field.name for field in fields(config)]
@@ -128,9 +162,7 @@ def _note(config: Config, changes: dict[str, Any], name: str, text: str) -> None
     for depth, key in enumerate(path):
         types = {field.name: field.type for field in dataclasses.fields(section)}
         if key not in types:
-            near = " or ".join(f"--{field}" for field in similar_fields(config, name))
-            meant = f"; did you mean {near}?" if near else ""
-            raise UsageError(f"unknown field {name!r}{meant}")
+            raise _unknown(config, name)
         value, rest = getattr(section, key), path[depth + 1 :]
         if dataclasses.is_dataclass(value):
             if not rest:
@@ -162,7 +194,7 @@ def _apply(section: Any, changes: dict[str, Any], prefix: str) -> Any:
             new[key] = value | change if isinstance(value, dict) else change
     try:
         return dataclasses.replace(section, **new)
-    except ValueError as error:
+    except (TypeError, ValueError) as error:
         field, colon, _ = str(error).partition(":")
         if colon and hasattr(section, field):  # from `domains`
             raise UsageError(f"{prefix}{error}") from error

@@ -1,0 +1,247 @@
+"""Reward functions: plain functions in place of a task's verifier.
+
+A reward function takes a `Question` and the text of a completion, and may be `async`. It returns
+
+- a number, the reward;
+- a dictionary of numbers, the components of the reward: their sum is the reward, unless one of them
+  is "reward"; "correct", 0 or 1, counts for accuracy and not for the sum;
+- None for no verdict: the function does not apply to this completion.
+
+    # my.py
+    def score(question, completion):
+        return float(question.answer in completion)
+
+    grre train CONFIG --task.reward my.py:score
+    grre train CONFIG --task.reward my.py:score,my.py:format=0.2
+
+Of several functions each reward is a component under the function's name, and the reward is their
+weighted sum over those that apply.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from grre_jax.errors import UsageError
+from grre_jax.tasks.judging import finite_number, shown
+from grre_jax.tasks.task import CORRECT, Question, Task, Verdict, build, load_function
+
+RewardFunction = Callable[[Question, str], Any]
+
+IN_PYTHON = "function:"  # begins the names of functions that were given as objects
+_registered: dict[str, RewardFunction] = {}
+
+
+@dataclass(frozen=True)
+class WeightedReward:
+    """A reward function with its weight in the sum.
+
+    Attributes:
+        source: "path/to/file.py:FUNCTION", "package.module:FUNCTION" or the name of `register`.
+        name: the component's.
+        function: the function.
+        weight: of its reward.
+    """
+
+    source: str
+    name: str
+    function: RewardFunction
+    weight: float
+
+
+def register(function: RewardFunction) -> str:
+    """Returns a name by which `task.reward` finds a function of this process.
+
+    The name follows from the function's own, so that a program that is started again gives it again
+    and can resume its run. A function that was registered under it before is replaced.
+
+    Args:
+        function: the reward function.
+
+    Raises:
+        UsageError: it cannot be called.
+    """
+    if not callable(function):
+        raise UsageError(f"reward: expected a function, got {shown(function)}.")
+    own = getattr(function, "__name__", type(function).__name__)
+    name = IN_PYTHON + (re.sub(r"\W+", "", own) or "reward")
+    _registered[name] = function
+    return name
+
+
+def load(rewards: Sequence[str]) -> list[WeightedReward]:
+    """Loads the reward functions of `task.reward`.
+
+    Args:
+        rewards: "path/to/file.py:FUNCTION" or "package.module:FUNCTION", each perhaps with
+            "=WEIGHT" behind it.
+
+    Raises:
+        UsageError: a function cannot be loaded, a weight is not a number, or two functions have one
+            name.
+    """
+    loaded = [_load(text) for text in rewards]
+    names = [reward.name for reward in loaded]
+    if len(set(names)) < len(names):
+        raise UsageError(
+            f"task.reward: expected functions of different names, got {', '.join(names)}: rename"
+            " one, since each is a component of the reward."
+        )
+    return loaded
+
+
+def _load(text: str) -> WeightedReward:
+    source, equals, weight = text.partition("=")
+    try:
+        number = float(weight) if equals else 1.0
+    except ValueError:
+        number = None
+    if number is None or finite_number(number) is None:
+        raise UsageError(f"task.reward: expected a number behind =, got {text!r}.")
+    if not source.startswith(IN_PYTHON):
+        function = load_function(source)
+    elif source in _registered:
+        function = _registered[source]
+    else:
+        raise UsageError(
+            f"task.reward: {text!r} was given as a Python function, which this process does not"
+            " have: start the run by the program that gave it, or name a file as"
+            " path/to/file.py:FUNCTION."
+        )
+    return WeightedReward(source, source.rpartition(":")[2], function, number)
+
+
+def with_rewards(task: Task, rewards: Sequence[str]) -> Task:
+    """Returns a task with reward functions in place of its verifier; the task itself if there are
+    none.
+
+    Args:
+        task: source of the questions.
+        rewards: as of `load`.
+
+    Raises:
+        UsageError: as of `load`, or the task has an environment, which gives the rewards itself.
+    """
+    if not rewards:
+        return task
+    if callable(getattr(task, "environment", None)):
+        raise UsageError(
+            f"task.reward: task {task.name} has an environment, which gives the rewards: leave the"
+            " field empty."
+        )
+    return RewardedTask(task, load(rewards))
+
+
+@dataclass(frozen=True)
+class TaskSpec:
+    """What builds a task, in this process or another one.
+
+    Attributes:
+        name, seed, options: arguments of `tasks.build`.
+        rewards: as of `load`.
+    """
+
+    name: str
+    seed: int = 0
+    options: dict[str, Any] = field(default_factory=dict)
+    rewards: tuple[str, ...] = ()
+
+    def build(self) -> Task:
+        """Makes the task.
+
+        Raises:
+            UsageError: as of `tasks.build` and `with_rewards`.
+        """
+        return with_rewards(build(self.name, seed=self.seed, **self.options), self.rewards)
+
+
+class RewardedTask:
+    """A task whose completions are judged by reward functions.
+
+    Args:
+        task: source of the questions; everything but its verifier stays.
+        rewards: the functions.
+    """
+
+    def __init__(self, task: Task, rewards: Sequence[WeightedReward]):
+        self._task = task
+        self._rewards = list(rewards)
+        self.reward_source = ",".join(f"{r.source}={r.weight:g}" for r in rewards)
+        # A function that was given as an object cannot be sent to another process.
+        self.trusted_verifier = any(r.source.startswith(IN_PYTHON) for r in rewards)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("batch_rewards", "_task"):  # the verifier's in-graph twin
+            raise AttributeError(name)
+        return getattr(self._task, name)
+
+    def verify(self, question: Question, completion: str) -> Verdict | None:
+        """Judges a completion; None if no function applies to it."""
+        verdicts = [
+            _verdict(_value(reward.function(question, completion))) for reward in self._rewards
+        ]
+        applying = [
+            (reward, verdict)
+            for reward, verdict in zip(self._rewards, verdicts, strict=True)
+            if verdict is not None
+        ]
+        if not applying:
+            return None
+        total = sum(reward.weight * verdict.reward for reward, verdict in applying)
+        if len(self._rewards) == 1:
+            return Verdict(total, verdicts[0].components)
+        components = {reward.name: None for reward in self._rewards}
+        for reward, verdict in applying:
+            components[reward.name] = verdict.reward
+            if CORRECT in verdict.components:
+                components[CORRECT] = verdict.components[CORRECT]
+        return Verdict(total, components)
+
+
+def _value(result: Any) -> Any:
+    """Returns the result of a reward function, awaited if it has to be."""
+    return asyncio.run(_awaited(result)) if inspect.isawaitable(result) else result
+
+
+async def _awaited(result: Any) -> Any:
+    return await result
+
+
+def _verdict(value: Any) -> Verdict | None:
+    """Returns the verdict of one function's result; None without a verdict.
+
+    Raises:
+        ValueError: the result is neither a number, a dictionary of numbers nor None.
+    """
+    if _is_absent(value):
+        return None
+    if not isinstance(value, dict):
+        return Verdict(_number(value))
+    parts = {name: _number(part) for name, part in value.items() if not _is_absent(part)}
+    reward = parts.pop("reward", None)
+    if reward is None:
+        summed = [part for name, part in parts.items() if name != CORRECT]
+        reward = sum(summed) if summed else parts.get(CORRECT)
+    components = {name: parts.get(name) for name in value if name != "reward"}
+    return None if reward is None else Verdict(reward, components)
+
+
+def _is_absent(value: Any) -> bool:
+    """True for None and NaN."""
+    return value is None or (isinstance(value, float) and math.isnan(value))
+
+
+def _number(value: Any) -> float:
+    number = finite_number(value)
+    if number is None:
+        raise ValueError(
+            f"the reward function returned {shown(value)}: expected a finite number, a dictionary"
+            " of them or None"
+        )
+    return number

@@ -1,0 +1,120 @@
+"""Reward functions in place of a verifier."""
+
+import json
+
+import numpy as np
+import pytest
+
+from grre_jax import tasks
+from grre_jax.errors import UsageError
+from grre_jax.tasks import Question, rewards
+from grre_jax.tasks.config import TaskConfig
+from grre_jax.tasks.judging import InProcess
+from grre_jax.tasks.pool import make_judge
+from grre_jax.training.config.overrides import override
+from grre_jax.training.config.run import Config, from_dict
+
+QUESTION = Question("q", "2+3", "5")
+NAN = pytest.approx(np.nan, nan_ok=True)
+FUNCTIONS = """
+import asyncio
+def score(question, completion): return float(question.answer in completion)
+def short(question, completion): return None if "skip" in completion else 1 / len(completion)
+async def later(question, completion):
+    await asyncio.sleep(0)
+    return {"correct": question.answer in completion, "style": 0.25, "unit": None}
+def nothing(question, completion): return None
+def wrong(question, completion): return "yes"
+"""
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "my.py"
+    path.write_text(FUNCTIONS)
+    return path
+
+
+def judged(task, texts):
+    (found,) = InProcess(task)([(QUESTION, texts)])
+    return found
+
+
+def rewarded(*named):
+    return rewards.with_rewards(tasks.build("arithmetic"), named)
+
+
+def test_a_number_is_the_reward(file):
+    found = judged(rewarded(f"{file}:score=2"), ["5", "6"])
+    assert found.rewards.tolist() == [2, 0] and found.components == {}
+
+
+def test_a_dictionary_holds_components_and_may_be_awaited(file):
+    found = judged(rewarded(f"{file}:later"), ["5", "6"])
+    assert found.rewards.tolist() == [0.25, 0.25]
+    components = {name: row.tolist() for name, row in found.components.items()}
+    assert components == {"correct": [1, 0], "style": [0.25] * 2, "unit": [NAN] * 2}
+
+
+def test_several_are_summed_by_weight_over_those_that_apply(file):
+    found = judged(rewarded(f"{file}:score", f"{file}:short=0.5"), ["5", "skip 5", "none"])
+    assert found.rewards.tolist() == [1.5, 1, 0.125]
+    assert found.components["score"].tolist() == [1, 1, 0]
+    assert found.components["short"].tolist() == [1, NAN, 0.25]
+    assert found.failures == [""] * 3
+
+
+def test_none_is_no_verdict_and_text_is_an_error(file):
+    assert judged(rewarded(f"{file}:nothing"), ["5"]).failures == ["none"]
+    assert judged(rewarded(f"{file}:nothing", f"{file}:score"), ["5"]).rewards.tolist() == [1]
+    assert judged(rewarded(f"{file}:wrong"), ["5"]).failures == ["error"]
+
+
+def test_everything_else_of_the_task_stays(file):
+    task, plain = rewarded(f"{file}:score"), tasks.build("arithmetic")
+    assert task.question(3) == plain.question(3) and task.name == plain.name
+    assert task.tokenizer.fingerprint == plain.tokenizer.fingerprint
+    assert not hasattr(task, "batch_rewards") and not task.trusted_verifier
+
+
+def test_the_processes_of_a_pool_find_the_functions_of_a_file(file):
+    config = TaskConfig("arithmetic", {"operands": 2}, reward=(f"{file}:score",))
+    judge = make_judge(config.build(0), config.spec(0), processes=1)
+    try:
+        (found,) = judge([(QUESTION, ["5", "6"])])
+    finally:
+        judge.close()
+    assert found.rewards.tolist() == [1, 0]
+
+
+def test_a_function_of_this_process_has_a_name():
+    name = rewards.register(lambda question, completion: len(completion))
+    task = rewarded(f"{name}=0.5")
+    assert judged(task, ["abcd"]).rewards.tolist() == [2] and task.trusted_verifier
+
+
+def test_fields_of_the_command_line_and_of_config_json(file):
+    config = override(Config(name="x"), ["--task.reward", f"{file}:score,{file}:short=0.5"])
+    assert config.task.reward == (f"{file}:score", f"{file}:short=0.5")
+    assert from_dict(json.loads(config.to_json())).task == config.task
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        ["my.py"],
+        ["{file}:absent"],
+        ["{file}:score=x"],
+        ["{file}:score=nan"],
+        ["{file}:score", "{file}:score=2"],
+        ["function:gone"],
+    ],
+)
+def test_what_is_not_a_reward_function_is_refused(file, named):
+    with pytest.raises(UsageError):
+        rewarded(*(name.format(file=file) for name in named))
+
+
+def test_an_environment_gives_its_own_rewards(file):
+    with pytest.raises(UsageError, match=r"task\.reward"):
+        rewards.with_rewards(tasks.build("guess_number"), [f"{file}:score"])
