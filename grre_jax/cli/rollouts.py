@@ -258,8 +258,8 @@ _ACTIONS = {
         kind jsonl|parquet|huggingface|trl|toolace|gsm8k-solutions: what the file is, see above
         path PATH: the file or folder
         folder FOLDER: the rollout folder to write
-        --mapping FILE: JSON object of the columns' names: {"prompt": "question", "reward": "score"};
-            of trl also the reward columns with their weights: {"components": {"accuracy": 1}}
+        --mapping FILE: JSON object of the columns' names: {"prompt": "question", "reward": "score"}
+            and, of trl, the reward columns' weights: {"components": {"accuracy": 1}}
         --tokenizer FOLDER: the policy's tokenizer, which renders chat messages and made the tokens
             that rows have
         --system-prompt TEXT: goes before chat prompts that begin with none, as model.system_prompt

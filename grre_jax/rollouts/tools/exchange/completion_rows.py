@@ -110,7 +110,8 @@ def gathered(
 
     Raises:
         DataError: a row is not an object, or lacks the reward or the column that groups rows; or a
-            prompt has more rows than others have, apart from each other.
+            prompt has more rows than others have, apart from each other; or TRL's advantages order
+            a group otherwise than its rewards do.
     """
     by = "group" if names.get("group") else "prompt"
     columns = ["step", names[by]] + ([names["group_id"]] if by == "prompt" else [])
@@ -236,9 +237,11 @@ def _take_components(part: Line, weights: Mapping[str, float]) -> None:
             " rename it",
         )
     weights = weights or {name: 1.0 for name in part.rest if name.endswith("_reward")}
-    has_total = part.rest.get(reward) is not None or (reward != "reward" and reward in part.rest)
+    has_total = reward not in weights and (
+        part.rest.get(reward) is not None or (reward != "reward" and reward in part.rest)
+    )
     said = Line(part.path, part.location, part.rest)
-    components = {name: said.number_or_nan(name) for name in weights if name != reward}
+    components = {name: said.number_or_nan(name) for name in weights}
     if has_total:
         components[reward] = said.number_or_nan(reward)
     if not components:

@@ -75,6 +75,13 @@ def test_the_mapping_names_trls_reward_columns_and_their_weights(tmp_path):
     }
 
 
+def test_a_reward_function_of_trls_may_be_called_reward(tmp_path):
+    rows = [row | {"reward": 0.5 - row["length"]} for row in trl_rows(10)]
+    weights = {"reward": 1, "length": 2}
+    first, _ = import_trl(tmp_path, rows, {"components": weights})
+    assert first.rewards.tolist() == [7.5, 6.5] and set(first.components) == {"reward", "length"}
+
+
 @pytest.mark.parametrize("components", ["length", ["length"], {"length": "1"}, {"length": True}])
 def test_weights_that_are_not_numbers_are_refused(tmp_path, components):
     with pytest.raises(UsageError, match="'components'"):
