@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from grre_jax.cli.parsing import add_command, add_options
 from grre_jax.errors import UsageError
+from grre_jax.json_files import json_object
 
 if TYPE_CHECKING:
     from grre_jax.rollouts.schema import Group
@@ -170,13 +171,18 @@ def _export(known: argparse.Namespace, _: list[str]) -> int:
 def _import(known: argparse.Namespace, _: list[str]) -> int:
     from grre_jax.rollouts.tools import commands
 
+    arguments = json_object(known.template_arguments, "--template-arguments")
     if known.system_prompt is not None and known.tokenizer is None:
         raise UsageError("--system-prompt goes with --tokenizer, whose chat template it is put in.")
+    if arguments and known.tokenizer is None:
+        raise UsageError("--template-arguments: expected --tokenizer beside it, got none. Add it.")
     options = {"mapping": commands.read_mapping(known.mapping)} if known.mapping else {}
     if known.tokenizer is not None:
         from grre_jax.training.build import load_model_tokenizer
 
-        options["tokenizer"] = load_model_tokenizer(known.tokenizer, known.system_prompt)
+        options["tokenizer"] = load_model_tokenizer(
+            known.tokenizer, known.system_prompt, template_arguments=arguments
+        )
     return commands.import_(
         known.kind,
         known.path,
@@ -262,6 +268,7 @@ _ACTIONS = {
         --tokenizer FOLDER: the policy's tokenizer, which renders chat messages and made the tokens
             that rows have
         --system-prompt TEXT: goes before chat prompts that begin with none, as model.system_prompt
+        --template-arguments JSON [{}]: variables of the chat template, as model.template_arguments
         --task NAME []: the task's name, where rows have none
         --contains SPLIT...: benchmark split that the questions come from: gsm8k/test
         """,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 from grre_jax.domains import at_least, one_of
 from grre_jax.models.lora import TARGETS, LoraConfig
@@ -35,6 +36,8 @@ class ModelSource:
             template's own if None.
         tools ("template" or "system"): what declares the functions that an environment offers: the
             chat template, or a system message for templates that leave them out.
+        template_arguments (a JSON object): variables of the chat template in every rendering, such
+            as {"enable_thinking": false} of Qwen3.
         lora_rank (at least 0): train low-rank terms (LoRA) of this rank in place of the weights; 0
             trains the weights.
         lora_alpha (above 0): scale of the LoRA terms, which are multiplied by lora_alpha /
@@ -58,6 +61,7 @@ class ModelSource:
     remat: str = "none"
     system_prompt: str | None = None
     tools: str = "template"
+    template_arguments: dict[str, Any] = dataclasses.field(default_factory=dict)
     lora_rank: int = 0
     lora_alpha: float = 16.0
     lora_targets: tuple[str, ...] = TARGETS

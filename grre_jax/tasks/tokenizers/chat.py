@@ -6,9 +6,11 @@ The end of a completion is a token like any other: it is sampled, scored and tra
 theirs is loaded or saved, not before.
 """
 
+import inspect
 import itertools
 import json
 import os
+import re
 from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
@@ -80,7 +82,11 @@ class ChatTokenizer:
     """
 
     def __init__(
-        self, folder: str | Path, system_prompt: str | None = None, tools: str = "template"
+        self,
+        folder: str | Path,
+        system_prompt: str | None = None,
+        tools: str = "template",
+        template_arguments: dict[str, Any] | None = None,
     ):
         """Loads a tokenizer.
 
@@ -92,12 +98,14 @@ class ChatTokenizer:
             tools: "template" if the chat template writes the definitions of functions, "system"
                 for templates that do not: a system message then holds them in <tools> tags, and
                 the answer to calls is a user's message in <tool_response> tags.
+            template_arguments: variables of the chat template, such as {"enable_thinking": False}.
 
         Raises:
             DataError: the folder, its tokenizer files or an end-of-text token are missing, or a
                 file cannot be read.
-            UsageError: transformers is not installed, or a system prompt or tools in a system
-                message are asked of a tokenizer that has no template.
+            UsageError: transformers is not installed; a system prompt, tools in a system message
+                or template arguments are given and the tokenizer has no template; or the template
+                does not read one of the arguments.
         """
         self.folder = Path(folder)
         require_tokenizer_files(self.folder)
@@ -113,13 +121,15 @@ class ChatTokenizer:
                 check(read_object(file), _TOKENIZER_FIELDS, file, closed=False)
         self.tokenizer, ids = self._loaded(transformers)
         self.has_template = bool(getattr(self.tokenizer, "chat_template", None))
-        given = _given(system_prompt, tools)
+        given = _given(system_prompt, tools, template_arguments)
         if given and not self.has_template:
             raise UsageError(
                 f"{given} is set, but the tokenizer in {self.folder} has no chat template to put it"
                 " in: leave it out."
             )
         self.system_prompt, self.tools = system_prompt, tools
+        self.template_arguments = template_arguments or {}
+        self._check_arguments()
         self.vocab_size = ids[-1] + 1  # ids may have gaps
         self.eos_ids = self._find_eos()
         pad = self.tokenizer.pad_token_id
@@ -151,15 +161,30 @@ class ChatTokenizer:
             )
         return tokenizer, ids
 
+    def _check_arguments(self) -> None:
+        """Refuses arguments that the template does not read: they would change nothing."""
+        template = json.dumps(self.tokenizer.chat_template) if self.has_template else ""
+        own = inspect.signature(self.tokenizer.apply_chat_template).parameters
+        for name in self.template_arguments:
+            if name in own or not re.search(rf"\b{re.escape(name)}\b", template):
+                raise UsageError(
+                    "model.template_arguments: expected variables that the chat template in"
+                    f" {self.folder} reads, got {name!r}. Correct the name, or leave it out."
+                )
+
     @property
     def fingerprint(self) -> str:
-        """Of vocabulary, template, system prompt, end tokens and the ids of a probe text."""
+        """Of vocabulary, template and its arguments, system prompt, end tokens and the ids of a
+        probe text.
+        """
         vocabulary = sorted(self.tokenizer.get_vocab().items(), key=lambda item: (item[1], item[0]))
         probe = self.tokenizer.encode(_PROBE, add_special_tokens=False)
         template = self.tokenizer.chat_template if self.has_template else None
-        return content_digest(
-            ["transformers", vocabulary, template, self.system_prompt, list(self.eos_ids), probe]
-        )
+        content = ["transformers", vocabulary, template, self.system_prompt]
+        content += [list(self.eos_ids), probe]
+        if self.template_arguments:  # otherwise the fingerprint of data sets stored before
+            content.append(sorted(self.template_arguments.items()))
+        return content_digest(content)
 
     def render(self, question: Question | str) -> str:
         """The prompt as the model reads it: the question inside the chat template, or alone
@@ -424,7 +449,11 @@ class ChatTokenizer:
             messages, tools = _told(messages, tools), None
         try:
             return self.tokenizer.apply_chat_template(
-                messages, tools=tools, add_generation_prompt=generation, tokenize=False
+                messages,
+                tools=tools,
+                add_generation_prompt=generation,
+                tokenize=False,
+                **self.template_arguments,
             )
         except Exception as error:  # the template is a program of the folder's own
             raise UsageError(
@@ -467,30 +496,36 @@ def _told(messages: list[Message], tools: list[dict[str, Any]]) -> list[Message]
     return told
 
 
-def _given(system_prompt: str | None, tools: str) -> str:
+def _given(system_prompt: str | None, tools: str, template_arguments: dict[str, Any] | None) -> str:
     """The name of an argument that needs a chat template, or ""."""
     choice("tools", tools, TOOLS)
-    return "system_prompt" if system_prompt is not None else "tools" if tools == "system" else ""
+    if system_prompt is not None:
+        return "system_prompt"
+    if tools == "system":
+        return "tools"
+    return "template_arguments" if template_arguments else ""
 
 
 def load_tokenizer(
-    folder: str | Path, system_prompt: str | None = None, tools: str = "template"
+    folder: str | Path,
+    system_prompt: str | None = None,
+    tools: str = "template",
+    template_arguments: dict[str, Any] | None = None,
 ) -> CharTokenizer | ChatTokenizer:
     """The tokenizer of a model folder: a CharTokenizer where one was saved, else the Hugging
     Face tokenizer; arguments as of `ChatTokenizer`.
 
     Raises:
         DataError: the folder or its tokenizer files are missing or unreadable.
-        UsageError: a system prompt, or tools in a system message, for a tokenizer that has no chat
-            template, or transformers is needed and not installed.
+        UsageError: as of `ChatTokenizer`.
     """
     folder = Path(folder)
     require_tokenizer_files(folder)
     if holds_characters(folder):
-        if given := _given(system_prompt, tools):
+        if given := _given(system_prompt, tools, template_arguments):
             raise UsageError(
                 f"{given} is set, but {folder} holds a character tokenizer, which has no chat"
                 " template: leave it out."
             )
         return CharTokenizer.load(folder)
-    return ChatTokenizer(folder, system_prompt, tools)
+    return ChatTokenizer(folder, system_prompt, tools, template_arguments)

@@ -14,6 +14,7 @@ from grre_jax import tasks
 from grre_jax.errors import DataError, UsageError
 from grre_jax.tasks.environments import Opening, Reply
 from grre_jax.tasks.environments.dialogue import observation_tokens, opening_tokens
+from grre_jax.tasks.provenance import template_digest
 
 CHARACTERS = "0123456789+-*=,>$"
 CHATML = (
@@ -196,6 +197,25 @@ def test_a_system_prompt_of_ones_own(make_folder):
         != tasks.load_tokenizer(folder).fingerprint
         == tasks.load_tokenizer(folder).fingerprint
     )
+
+
+def test_template_arguments_reach_every_rendering(make_folder):
+    thinks = "{% if not enable_thinking | default(true) %}<think>\n\n</think>\n\n{% endif %}"
+    folder = make_folder(CHATML.replace("assistant\n{%", f"assistant\n{thinks}{{%"))
+    plain = tasks.load_tokenizer(folder)
+    silent = tasks.load_tokenizer(folder, template_arguments={"enable_thinking": False})
+    spoken = [{"role": "user", "content": "a"}]
+    for ids in (silent.encode_prompt(QUESTION), silent.encode_messages(spoken)):
+        assert silent.tokenizer.decode(ids).endswith("assistant\n<think>\n\n</think>\n\n")
+    assert plain.render(QUESTION).endswith("assistant\n")
+    assert plain.fingerprint == tasks.load_tokenizer(folder, template_arguments={}).fingerprint
+    assert plain.fingerprint != silent.fingerprint
+    assert template_digest(plain) != template_digest(silent)
+    for name in ("enable_thinkin", "tokenize"):
+        with pytest.raises(UsageError, match=name):
+            tasks.load_tokenizer(folder, template_arguments={name: False})
+    with pytest.raises(UsageError, match="template_arguments"):
+        tasks.load_tokenizer(make_folder(), template_arguments={"enable_thinking": False})
 
 
 def test_a_conversation(make_folder):
