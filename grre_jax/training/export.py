@@ -71,6 +71,8 @@ def write_model(
         provenance: dict[str, Any] = {"run": name, "step": step, "contains": sorted(contains)}
         if arguments := parts.config.model.template_arguments:
             provenance["template_arguments"] = arguments
+        if date := parts.config.model.template_date:
+            provenance["template_date"] = date
         files.replace(output / "grre_provenance.json", json.dumps(provenance, indent=2) + "\n")
 
     processes.on_first(complete)

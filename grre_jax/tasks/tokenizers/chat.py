@@ -6,6 +6,7 @@ The end of a completion is a token like any other: it is sampled, scored and tra
 theirs is loaded or saved, not before.
 """
 
+import datetime
 import inspect
 import itertools
 import json
@@ -57,6 +58,8 @@ To call one, write a JSON object with its name and arguments in tags:
 _PROBE = "The 3 répliques cost $1,234.50 — naïve 中文 😀\n\n  def f(x):\treturn x**2  # İstanbul"
 
 
+_DATE = re.compile(r"""strftime_now\s*\(\s*(?P<quote>['"])(?P<format>.*?)(?P=quote)\s*\)""")
+
 # What AutoTokenizer reads of these files and does not check by itself. A special token is its text,
 # or an object with it.
 _CONTENT = Domain(
@@ -87,6 +90,7 @@ class ChatTokenizer:
         system_prompt: str | None = None,
         tools: str = "template",
         template_arguments: dict[str, Any] | None = None,
+        date: str = "",
     ):
         """Loads a tokenizer.
 
@@ -99,13 +103,15 @@ class ChatTokenizer:
                 for templates that do not: a system message then holds them in <tools> tags, and
                 the answer to calls is a user's message in <tool_response> tags.
             template_arguments: variables of the chat template, such as {"enable_thinking": False}.
+            date: YYYY-MM-DD, what strftime_now of the chat template returns; the day on which the
+                tokenizer is loaded if empty, which the fingerprint leaves out.
 
         Raises:
             DataError: the folder, its tokenizer files or an end-of-text token are missing, or a
                 file cannot be read.
-            UsageError: transformers is not installed; a system prompt, tools in a system message
-                or template arguments are given and the tokenizer has no template; or the template
-                does not read one of the arguments.
+            UsageError: transformers is not installed; a system prompt, tools in a system message,
+                template arguments or a date are given and the tokenizer has no template; or the
+                template does not read the date or one of the arguments.
         """
         self.folder = Path(folder)
         require_tokenizer_files(self.folder)
@@ -121,7 +127,7 @@ class ChatTokenizer:
                 check(read_object(file), _TOKENIZER_FIELDS, file, closed=False)
         self.tokenizer, ids = self._loaded(transformers)
         self.has_template = bool(getattr(self.tokenizer, "chat_template", None))
-        given = _given(system_prompt, tools, template_arguments)
+        given = _given(system_prompt, tools, template_arguments, date)
         if given and not self.has_template:
             raise UsageError(
                 f"{given} is set, but the tokenizer in {self.folder} has no chat template to put it"
@@ -130,6 +136,14 @@ class ChatTokenizer:
         self.system_prompt, self.tools = system_prompt, tools
         self.template_arguments = template_arguments or {}
         self._check_arguments()
+        self.date = date
+        if date and not self.reads_date:
+            raise UsageError(
+                "model.template_date: expected empty, as the chat template in"
+                f" {self.folder} does not call strftime_now, got {date!r}. Leave it out."
+            )
+        # Fixed here: the prompts of a run must not change at midnight.
+        self._day = datetime.datetime.fromisoformat(date or today())
         self.vocab_size = ids[-1] + 1  # ids may have gaps
         self.eos_ids = self._find_eos()
         pad = self.tokenizer.pad_token_id
@@ -173,9 +187,14 @@ class ChatTokenizer:
                 )
 
     @property
+    def reads_date(self) -> bool:
+        """True if the chat template writes the date."""
+        return self.has_template and "strftime_now" in json.dumps(self.tokenizer.chat_template)
+
+    @property
     def fingerprint(self) -> str:
-        """Of vocabulary, template and its arguments, system prompt, end tokens and the ids of a
-        probe text.
+        """Of vocabulary, template, its arguments and date, system prompt, end tokens and the ids of
+        a probe text.
         """
         vocabulary = sorted(self.tokenizer.get_vocab().items(), key=lambda item: (item[1], item[0]))
         probe = self.tokenizer.encode(_PROBE, add_special_tokens=False)
@@ -184,6 +203,8 @@ class ChatTokenizer:
         content += [list(self.eos_ids), probe]
         if self.template_arguments:  # otherwise the fingerprint of data sets stored before
             content.append(sorted(self.template_arguments.items()))
+        if self.date:
+            content.append(["date", self.date])
         return content_digest(content)
 
     def render(self, question: Question | str) -> str:
@@ -448,18 +469,30 @@ class ChatTokenizer:
         if tools and self.tools == "system":
             messages, tools = _told(messages, tools), None
         try:
+            dated = {"chat_template": self._dated(tools)} if self.reads_date else {}
             return self.tokenizer.apply_chat_template(
                 messages,
                 tools=tools,
                 add_generation_prompt=generation,
                 tokenize=False,
                 **self.template_arguments,
+                **dated,
             )
         except Exception as error:  # the template is a program of the folder's own
             raise UsageError(
                 f"The chat template in {self.folder} refuses the conversation"
                 f" ({first_line(error)}): leave system_prompt out or correct it."
             ) from error
+
+    def _dated(self, tools: list[dict[str, Any]] | None) -> str:
+        """The chat template with its calls of strftime_now replaced by what they return on the
+        tokenizer's day; transformers takes no other clock.
+        """
+        template = self.tokenizer.get_chat_template(tools=tools)
+        template = _DATE.sub(lambda call: repr(self._day.strftime(call["format"])), template)
+        if re.search(r"strftime_now\s*\(", template):
+            raise UsageError("strftime_now: expected a format in quotes, got another expression")
+        return template
 
     def _find_eos(self) -> tuple[int, ...]:
         """The tokenizer's own end token first, then those that generation stops at."""
@@ -496,14 +529,23 @@ def _told(messages: list[Message], tools: list[dict[str, Any]]) -> list[Message]
     return told
 
 
-def _given(system_prompt: str | None, tools: str, template_arguments: dict[str, Any] | None) -> str:
+def _given(
+    system_prompt: str | None, tools: str, template_arguments: dict[str, Any] | None, date: str
+) -> str:
     """The name of an argument that needs a chat template, or ""."""
     choice("tools", tools, TOOLS)
     if system_prompt is not None:
         return "system_prompt"
     if tools == "system":
         return "tools"
-    return "template_arguments" if template_arguments else ""
+    if template_arguments:
+        return "template_arguments"
+    return "template_date" if date else ""
+
+
+def today() -> str:
+    """Returns the date of this machine, YYYY-MM-DD."""
+    return datetime.date.today().isoformat()
 
 
 def load_tokenizer(
@@ -511,6 +553,7 @@ def load_tokenizer(
     system_prompt: str | None = None,
     tools: str = "template",
     template_arguments: dict[str, Any] | None = None,
+    date: str = "",
 ) -> CharTokenizer | ChatTokenizer:
     """The tokenizer of a model folder: a CharTokenizer where one was saved, else the Hugging
     Face tokenizer; arguments as of `ChatTokenizer`.
@@ -522,10 +565,10 @@ def load_tokenizer(
     folder = Path(folder)
     require_tokenizer_files(folder)
     if holds_characters(folder):
-        if given := _given(system_prompt, tools, template_arguments):
+        if given := _given(system_prompt, tools, template_arguments, date):
             raise UsageError(
                 f"{given} is set, but {folder} holds a character tokenizer, which has no chat"
                 " template: leave it out."
             )
         return CharTokenizer.load(folder)
-    return ChatTokenizer(folder, system_prompt, tools, template_arguments)
+    return ChatTokenizer(folder, system_prompt, tools, template_arguments, date)

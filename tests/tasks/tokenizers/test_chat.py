@@ -15,6 +15,7 @@ from grre_jax.errors import DataError, UsageError
 from grre_jax.tasks.environments import Opening, Reply
 from grre_jax.tasks.environments.dialogue import observation_tokens, opening_tokens
 from grre_jax.tasks.provenance import template_digest
+from grre_jax.tasks.tokenizers import chat
 
 CHARACTERS = "0123456789+-*=,>$"
 CHATML = (
@@ -216,6 +217,25 @@ def test_template_arguments_reach_every_rendering(make_folder):
             tasks.load_tokenizer(folder, template_arguments={name: False})
     with pytest.raises(UsageError, match="template_arguments"):
         tasks.load_tokenizer(make_folder(), template_arguments={"enable_thinking": False})
+
+
+def test_the_date_of_a_template_is_fixed(make_folder, monkeypatch):
+    folder = make_folder("{{ strftime_now('%Y-%m-%d') }} " + CHATML)
+    monkeypatch.setattr(chat, "today", lambda: "2031-01-31")
+    loaded = tasks.load_tokenizer(folder)
+    dated = tasks.load_tokenizer(folder, date="2031-01-31")
+    monkeypatch.setattr(chat, "today", lambda: "2031-02-01")
+    assert loaded.encode_prompt(QUESTION) == dated.encode_prompt(QUESTION)
+    assert dated.render(QUESTION).startswith("2031-01-31 ")
+    assert tasks.load_tokenizer(folder).render(QUESTION).startswith("2031-02-01 ")
+    prints = {tasks.load_tokenizer(folder, date=day).fingerprint for day in ("2031-01-31", "")}
+    assert prints == {dated.fingerprint, loaded.fingerprint} and len(prints) == 2
+    assert loaded.reads_date and not tasks.load_tokenizer(make_folder(CHATML)).reads_date
+    with pytest.raises(UsageError, match="strftime_now"):
+        tasks.load_tokenizer(make_folder("{{ strftime_now(messages) }}")).render(QUESTION)
+    for template in (CHATML, None):
+        with pytest.raises(UsageError, match="template_date"):
+            tasks.load_tokenizer(make_folder(template), date="2031-01-31")
 
 
 def test_a_conversation(make_folder):
