@@ -58,6 +58,9 @@ To call one, write a JSON object with its name and arguments in tags:
 _PROBE = "The 3 répliques cost $1,234.50 — naïve 中文 😀\n\n  def f(x):\treturn x**2  # İstanbul"
 
 
+_FOREIGN = ("user", "tool", "function", "ipython", "observation")  # roles that are not trusted
+# Cuts control tokens in foreign text: not a character, so no text holds it.
+_BREAK = "\ufdd0"
 _DATE = re.compile(r"""strftime_now\s*\(\s*(?P<quote>['"])(?P<format>.*?)(?P=quote)\s*\)""")
 
 # What AutoTokenizer reads of these files and does not check by itself. A special token is its text,
@@ -215,13 +218,17 @@ class ChatTokenizer:
             UsageError: the template refuses the conversation (some take no system prompt).
         """
         prompt = question.prompt if isinstance(question, Question) else question
-        return self._render([{"role": "user", "content": prompt}]) if self.has_template else prompt
+        if not self.has_template:
+            return prompt
+        return self._render([{"role": "user", "content": prompt}]).replace(_BREAK, "")
 
     def encode_prompt(self, question: Question | str) -> list[int]:
         """The ids of a prompt, template included."""
-        text = self.render(question)
+        prompt = question.prompt if isinstance(question, Question) else question
+        if not self.has_template:
+            return self.encode_text(prompt)
         # A template writes the beginning-of-text token itself.
-        return self._plain_ids(text) if self.has_template else self.encode_text(text)
+        return self._rendered_ids(self._render([{"role": "user", "content": prompt}]))
 
     def encode_messages(
         self, messages: list[Message], tools: list[dict[str, Any]] | None = None
@@ -241,7 +248,7 @@ class ChatTokenizer:
         self._require_template()
         if tools:
             self._require_written(messages, tools)
-        return self._plain_ids(self._render(messages, tools=tools))
+        return self._rendered_ids(self._render(messages, tools=tools))
 
     def encode_observation(
         self,
@@ -271,12 +278,12 @@ class ChatTokenizer:
                 f"The chat template in {self.folder} rewrites earlier turns once later ones follow,"
                 " so that it would not show the policy what it sampled: choose one that appends."
             )
-        if messages[-1]["content"].strip() not in text:
+        if messages[-1]["content"].strip() not in text.replace(_BREAK, ""):
             raise UsageError(
                 f"The chat template in {self.folder} leaves out a message of role"
                 f" {messages[-1]['role']!r}: choose one that writes it."
             )
-        ids = self._plain_ids(text)
+        ids = self._rendered_ids(text)
         return ids[self._end_of_turn(ids) if ended else 0 :]
 
     def encode_conversation(
@@ -312,17 +319,18 @@ class ChatTokenizer:
         cuts = [self._render(messages[:turn], tools=tools) for turn in turns]
         whole = self._render(messages, generation=False, tools=tools)
         pieces = [b[len(a) :] for a, b in zip(cuts, [*cuts[1:], whole], strict=True)]
-        encoded = [self._plain_ids(text) for text in pieces]
+        encoded = [self._rendered_ids(text) for text in pieces]
         sizes = list(map(self._turn_tokens, map(messages.__getitem__, turns), pieces, encoded))
-        prompt_ids = self._plain_ids(cuts[0])
+        prompt_ids = self._rendered_ids(cuts[0])
         same = cuts[0] + "".join(pieces) == whole
         # A policy's first token never merges with the prompt before it, as the two may in the whole
         # text; what a tokenizer puts before each piece would be in the text of the tokens.
-        same = same and self._shown(sum(encoded, prompt_ids)) == self._shown(self._plain_ids(whole))
+        shown = self._shown(self._rendered_ids(whole))
+        same = same and self._shown(sum(encoded, prompt_ids)) == shown
         # A turn has the same tokens when nothing follows it.
         for turn, before, ids, size in zip(turns, cuts, encoded, sizes, strict=True):
             alone = self._render(messages[: turn + 1], generation=False, tools=tools)
-            kept = self._plain_ids(alone.removeprefix(before))
+            kept = self._rendered_ids(alone.removeprefix(before))
             same = same and alone.startswith(before) and kept[:size] == ids[:size]
         if not same:
             raise UsageError(
@@ -406,6 +414,31 @@ class ChatTokenizer:
             ) from error
         return self.tokenizer.encode(text, add_special_tokens=special)
 
+    def _rendered_ids(self, text: str) -> list[int]:
+        """The ids of what `_render` returns: no token spans a _BREAK, which is not encoded."""
+        return [token for part in text.split(_BREAK) for token in self._plain_ids(part)]
+
+    def _broken(self, text: str) -> str:
+        """Breaks the control tokens in a text, so that they are encoded as ordinary text."""
+        for mark in self._control:
+            text = text.replace(mark, mark[:1] + _BREAK + mark[1:])
+        return text
+
+    @cached_property
+    def _control(self) -> list[str]:
+        """The tokens that only the template may write: special ones, end tokens, and those that it
+        opens a turn with, which are not special in every tokenizer.
+        """
+        template = self._apply([{"role": "user", "content": ""}]) if self.has_template else ""
+        return [
+            token.content
+            for number, token in self.tokenizer.added_tokens_decoder.items()
+            if token.special
+            or number in self.eos_ids
+            # Not white space and words, which some tokenizers add too.
+            or (token.content in template and re.search(r"[^\w\s]", token.content))
+        ]
+
     def mark_in(self, text: str) -> str:
         """A control token of the chat template that a text holds, or ""."""
         return next((mark for mark in self._marks if mark in text), "")
@@ -420,10 +453,14 @@ class ChatTokenizer:
         ]
 
     def encode_text(self, text: str, *, special: bool = True) -> list[int]:
-        """Ids of a text without the template, after the beginning-of-text token if there is one;
-        without it if not `special`.
+        """Ids of a text without the template, after the beginning-of-text token if there is one.
+
+        Without it if not `special`, and with control tokens in the text as ordinary text: it is an
+        environment's.
         """
-        ids = self._plain_ids(text, special=special)
+        if not special:
+            return self._rendered_ids(self._broken(text))
+        ids = self._plain_ids(text, special=True)
         # A tokenizer set up to end every text would have the model continue after the end.
         while ids and ids[-1] in self.eos_ids and len(ids) > len(self._plain_ids(text)):
             ids.pop()
@@ -463,7 +500,29 @@ class ChatTokenizer:
         generation: bool = True,
         tools: list[dict[str, Any]] | None = None,
     ) -> str:
-        """A conversation in the template, by default up to where the assistant begins."""
+        """A conversation in the template, by default up to where the assistant begins.
+
+        Control tokens in what users and tools say are broken by _BREAK, so that they open no turn;
+        `_rendered_ids` encodes the result.
+        """
+        broken = []
+        for message in messages:
+            content = message.get("content") or ""
+            if _BREAK in content:
+                raise UsageError("message: expected characters, got U+FDD0. Remove it.")
+            if message["role"] in _FOREIGN and any(mark in content for mark in self._control):
+                message = {**message, "content": self._broken(content)}
+            broken.append(message)
+        return self._apply(broken, generation=generation, tools=tools)
+
+    def _apply(
+        self,
+        messages: list[Message],
+        *,
+        generation: bool = True,
+        tools: list[dict[str, Any]] | None = None,
+    ) -> str:
+        """What the template writes of messages as they are."""
         if self.system_prompt is not None and messages[0]["role"] != "system":
             messages = [{"role": "system", "content": self.system_prompt}, *messages]
         if tools and self.tools == "system":
