@@ -151,6 +151,7 @@ class ChatTokenizer:
         self.eos_ids = self._find_eos()
         pad = self.tokenizer.pad_token_id
         self.pad_id = self.eos_ids[0] if pad is None else int(pad)
+        self.bos_id = self.tokenizer.bos_token_id
 
     def _loaded(self, transformers: Any) -> tuple[Any, list[int]]:
         """Returns the folder's tokenizer and the ids of its vocabulary, in order."""
@@ -482,12 +483,13 @@ class ChatTokenizer:
         )
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text of ids, special tokens dropped."""
-        return self.tokenizer.decode(
-            [int(token) for token in ids],
-            skip_special_tokens=True,
-            clean_up_tokenization_spaces=False,
-        )
+        """The text of ids without end tokens and padding.
+
+        Other special tokens stay: in some tokenizers <think> and <tool_call> are, and a verifier
+        that did not see them would take a thought that was cut off for an answer.
+        """
+        dropped = {*self.eos_ids, self.pad_id}
+        return self._shown([token for token in map(int, ids) if token not in dropped])
 
     def save(self, folder: str | Path) -> None:
         """Writes the tokenizer's files, template included, for a model to be exported with."""

@@ -12,8 +12,9 @@ from grre_jax.training import build, loop, run_folder
 from grre_jax.training.evaluation import finished
 from grre_jax.training.evaluation.load_scorer import find_scorer
 from grre_jax.training.loop import train
+from grre_jax.training.roles import ExplorerRole, explore_run, learn
 
-from ..test_roles import quiet
+from ..test_roles import quiet, together
 
 pytestmark = pytest.mark.usefixtures("no_reports")
 
@@ -108,3 +109,13 @@ def test_the_date_of_a_folder_is_that_of_its_run(config, clock):
     assert run_folder.stored_date(config.folder) == "2031-01-31"
     assert dated.tokenizer.render("1").startswith("31 Jan 2031")
     assert dated.dated("2031-03-01") is dated and dated.judge is parts.judge
+
+
+def test_an_explorer_has_the_date_of_its_learner(config, monkeypatch):
+    monkeypatch.setattr(loop, "today", lambda: "2031-01-31")
+    one = dataclasses.replace(config, training=dataclasses.replace(config.training, steps=1))
+    together(
+        lambda: learn(one, console=quiet()),
+        lambda: explore_run(one, ExplorerRole("a"), console=quiet()),
+    )
+    assert days(config.folder)[0] == {"31 Jan 2031"}
