@@ -61,6 +61,8 @@ _PROBE = "The 3 répliques cost $1,234.50 — naïve 中文 😀\n\n  def f(x):\
 _FOREIGN = ("user", "tool", "function", "ipython", "observation")  # roles that are not trusted
 # Cuts control tokens in foreign text: not a character, so no text holds it.
 _BREAK = "\ufdd0"
+# In place of what an assistant sampled. With a letter, which templates that change text change.
+SAMPLED = "a\ufdd1"
 _DATE = re.compile(r"""strftime_now\s*\(\s*(?P<quote>['"])(?P<format>.*?)(?P=quote)\s*\)""")
 
 # What AutoTokenizer reads of these files and does not check by itself. A special token is its text,
@@ -260,24 +262,29 @@ class ChatTokenizer:
     ) -> list[int]:
         """The ids between an assistant's turn and its next: what the template writes there.
 
+        They are put behind the tokens that were sampled, which stay as they are, also where the
+        template would rewrite an earlier turn: those of Qwen3 and R1 drop its thoughts.
+
         Args:
             messages: the conversation, of which the last message is the observation and the one
-                before it the assistant's. Only the template's text around the assistant's turns is
-                read, not theirs.
+                before it the assistant's. The content of every assistant's turn behind the opening
+                is `SAMPLED`, which stands for what was sampled.
             tools: definitions for the template.
             ended: the turn has its end token already.
 
         Raises:
-            UsageError: the template rewrites earlier turns, marks no end of a turn, or leaves out
-                the observation.
+            UsageError: the template changes the opening or the text of a turn, marks no end of a
+                turn, or leaves out the observation.
         """
-        before = self._render(messages[:-2], tools=tools) + messages[-2]["content"]
+        first = next(n for n, message in enumerate(messages) if message["content"] == SAMPLED)
+        opening = self._render(messages[:first], generation=False, tools=tools)
         whole = self._render(messages, tools=tools)
-        text = whole.removeprefix(before)
-        if not whole.startswith(before):
+        _, turn, text = whole.rpartition(SAMPLED)
+        # Some move the system message or the tools to the last user's turn.
+        if not (turn and whole.startswith(opening)):
             raise UsageError(
-                f"The chat template in {self.folder} rewrites earlier turns once later ones follow,"
-                " so that it would not show the policy what it sampled: choose one that appends."
+                f"The chat template in {self.folder} rewrites the first messages if others follow,"
+                " so that it would not show the policy what it was asked: choose one that appends."
             )
         if messages[-1]["content"].strip() not in text.replace(_BREAK, ""):
             raise UsageError(
@@ -510,8 +517,8 @@ class ChatTokenizer:
         broken = []
         for message in messages:
             content = message.get("content") or ""
-            if _BREAK in content:
-                raise UsageError("message: expected characters, got U+FDD0. Remove it.")
+            if _BREAK in content or (SAMPLED in content and message["role"] != "assistant"):
+                raise UsageError("message: expected characters, got U+FDD0 or U+FDD1. Remove it.")
             if message["role"] in _FOREIGN and any(mark in content for mark in self._control):
                 message = {**message, "content": self._broken(content)}
             broken.append(message)
