@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from grre_jax.cli.parsing import add_command, add_options
 from grre_jax.errors import UsageError
+from grre_jax.json_files import json_object
 
 if TYPE_CHECKING:
     from grre_jax.rollouts.schema import Group
@@ -170,13 +172,26 @@ def _export(known: argparse.Namespace, _: list[str]) -> int:
 def _import(known: argparse.Namespace, _: list[str]) -> int:
     from grre_jax.rollouts.tools import commands
 
+    arguments = json_object(known.template_arguments, "--template-arguments")
     if known.system_prompt is not None and known.tokenizer is None:
         raise UsageError("--system-prompt goes with --tokenizer, whose chat template it is put in.")
+    if (arguments or known.template_date) and known.tokenizer is None:
+        raise UsageError(
+            "--template-arguments, --template-date: expected --tokenizer beside them, got none. Add"
+            " it."
+        )
     options = {"mapping": commands.read_mapping(known.mapping)} if known.mapping else {}
     if known.tokenizer is not None:
+        from grre_jax.tasks.tokenizers.chat import today
         from grre_jax.training.build import load_model_tokenizer
 
-        options["tokenizer"] = load_model_tokenizer(known.tokenizer, known.system_prompt)
+        load = partial(
+            load_model_tokenizer, known.tokenizer, known.system_prompt, template_arguments=arguments
+        )
+        tokenizer = load(date=known.template_date)
+        if getattr(tokenizer, "reads_date", False) and not known.template_date:
+            tokenizer = load(date=today())  # so that the fingerprint has it
+        options["tokenizer"] = tokenizer
     return commands.import_(
         known.kind,
         known.path,
@@ -263,6 +278,8 @@ _ACTIONS = {
         --tokenizer FOLDER: the policy's tokenizer, which renders chat messages and made the tokens
             that rows have
         --system-prompt TEXT: goes before chat prompts that begin with none, as model.system_prompt
+        --template-arguments JSON [{}]: variables of the chat template, as model.template_arguments
+        --template-date YYYY-MM-DD []: as model.template_date; today if not given
         --task NAME []: the task's name, where rows have none
         --contains SPLIT...: benchmark split that the questions come from: gsm8k/test
         """,

@@ -9,6 +9,7 @@ from typing import Any
 from grre_jax.cli.parsing import add_command, add_options
 from grre_jax.errors import UsageError
 from grre_jax.generation.options import STANDARD, Options
+from grre_jax.json_files import json_object
 from grre_jax.sampling.config import CACHE_DTYPES
 from grre_jax.sampling.params import SamplingParams
 from grre_jax.training.config.fields import fields
@@ -63,6 +64,8 @@ _OPTIONS = {
         --prompt TEXT...: one user turn
         --input FILE []: JSON lines with "prompt" or "messages" each; - for standard input
         --system TEXT: system message; the chat template's if not given
+        --template-arguments JSON [{}]: variables of the chat template, added to a run's:
+            {"enable_thinking": false}
         --raw: encode prompts without the chat template
         --tokenizer FOLDER []: folder with the tokenizer's files; the model's if not given
     """,
@@ -100,6 +103,7 @@ def from_arguments(known: argparse.Namespace) -> Options:
         raise UsageError(f"--{name.replace('_', '-')}:{rest}") from error
     named = [field.name for field in dataclasses.fields(Options) if hasattr(known, field.name)]
     given = {name: getattr(known, name) for name in named} | {"prompts": tuple(known.prompt)}
+    given["template_arguments"] = json_object(known.template_arguments, "--template-arguments")
     output = STANDARD if known.json else known.output
     return Options(**given | {"params": params, "output": output})
 

@@ -24,6 +24,7 @@ class Options:
         num_samples: completions per prompt.
         seed: of all draws.
         system: system message before every prompt; the chat template's if None.
+        template_arguments: variables of the chat template, added to those of a run.
         raw: encode prompts without the chat template.
         cache_dtype: "float32", "bfloat16" or "int8"; None for that of the activations.
         max_concurrent: largest number of completions decoded side by side.
@@ -43,6 +44,7 @@ class Options:
     num_samples: int = 1
     seed: int = 0
     system: str | None = None
+    template_arguments: dict[str, Any] = dataclasses.field(default_factory=dict)
     raw: bool = False
     cache_dtype: str | None = None
     max_concurrent: int = 32
@@ -64,10 +66,13 @@ class Options:
             if not least <= (value := getattr(self, name)) < 2**bits:
                 flag = "--" + name.replace("_", "-")
                 raise UsageError(f"{flag} must be from {least} to {2**bits - 1}, got {value}")
-        if self.raw and self.system is not None:
-            raise UsageError(
-                "--system is part of the chat template, which --raw leaves out: give one of them"
-            )
+        for flag in ("system", "template_arguments"):
+            if self.raw and getattr(self, flag) not in (None, {}):
+                flag = flag.replace("_", "-")
+                raise UsageError(
+                    f"--{flag} is part of the chat template, which --raw leaves out: give one of"
+                    " them"
+                )
 
     def settings(self) -> dict[str, Any]:
         """Returns the settings of every completion, as the output records them."""

@@ -82,20 +82,25 @@ def find(options: Options) -> Policy:
     run = finished.load_config(path) if finished.is_run(path) else None
     source = run.model if run else models.ModelSource(path=str(path))
     system = source.system_prompt if options.system is None else options.system
+    arguments = source.template_arguments | options.template_arguments
     if options.raw:
-        system = None
+        system, arguments = None, {}
     source = dataclasses.replace(
         source,
         dtype=options.dtype or source.dtype,
         compute_dtype=options.compute_dtype or source.compute_dtype,
         system_prompt=system,
+        template_arguments=arguments,
     )
     build.dtypes(source)
     if options.tokenizer or source.path:
-        tokenizer = load_model_tokenizer(options.tokenizer or source.path, system)
-    elif system is not None:
+        tokenizer = load_model_tokenizer(
+            options.tokenizer or source.path, system, template_arguments=arguments
+        )
+    elif system is not None or arguments:
+        flag = "--system" if system is not None else "--template-arguments"
         raise UsageError(
-            f"--system is given, but the model of run {path} has a character tokenizer, which has"
+            f"{flag} is given, but the model of run {path} has a character tokenizer, which has"
             " no chat template: leave it out"
         )
     else:

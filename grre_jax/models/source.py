@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
+from typing import Any
 
 from grre_jax.domains import at_least, one_of
 from grre_jax.models.lora import TARGETS, LoraConfig
@@ -35,6 +37,10 @@ class ModelSource:
             template's own if None.
         tools ("template" or "system"): what declares the functions that an environment offers: the
             chat template, or a system message for templates that leave them out.
+        template_arguments (a JSON object): variables of the chat template in every rendering, such
+            as {"enable_thinking": false} of Qwen3.
+        template_date (YYYY-MM-DD or empty): date that chat templates with strftime_now write; if
+            empty, a run stores the day on which it begins here and keeps it.
         lora_rank (at least 0): train low-rank terms (LoRA) of this rank in place of the weights; 0
             trains the weights.
         lora_alpha (above 0): scale of the LoRA terms, which are multiplied by lora_alpha /
@@ -58,6 +64,8 @@ class ModelSource:
     remat: str = "none"
     system_prompt: str | None = None
     tools: str = "template"
+    template_arguments: dict[str, Any] = dataclasses.field(default_factory=dict)
+    template_date: str = ""
     lora_rank: int = 0
     lora_alpha: float = 16.0
     lora_targets: tuple[str, ...] = TARGETS
@@ -65,6 +73,12 @@ class ModelSource:
 
     def __post_init__(self):
         one_of(self, remat=REMAT, tools=("template", "system"))
+        try:
+            datetime.datetime.strptime(self.template_date or "2000-01-01", "%Y-%m-%d")
+        except ValueError:
+            raise ValueError(
+                f"template_date: expected YYYY-MM-DD or empty, got {self.template_date!r}"
+            ) from None
         at_least(self, hidden_size=1, intermediate_size=1, num_layers=1, num_heads=1)
         at_least(self, num_kv_heads=1, head_dim=1, lora_rank=0)
         # Made even if it is not used, to check the names; a list comes from JSON.

@@ -112,7 +112,8 @@ def _from_text(group: Group, tokenizer: Tokenizer) -> Group:
         raise DataError(
             f"{who} {what}, which its text does not mark, and its tokens are another"
             " tokenizer's: import its source again with this policy's (grre rollouts import"
-            " --tokenizer FOLDER, and --system-prompt as model.system_prompt)"
+            " --tokenizer FOLDER, with --system-prompt, --template-arguments and --template-date as"
+            " the run's model.*)"
         )
     if mark := getattr(tokenizer, "mark_in", lambda _: "")(group.prompt):
         raise DataError(

@@ -33,9 +33,13 @@ def reward_name(task: tasks.Task) -> str:
 
 
 def template_digest(tokenizer: tasks.Tokenizer) -> str:
-    """SHA-256 of a tokenizer's chat template, or of several by name; empty where there is none."""
+    """SHA-256 of a tokenizer's chat template, or of several by name, and of the arguments that it
+    is rendered with; empty if there is no template.
+    """
     template = getattr(getattr(tokenizer, "tokenizer", None), "chat_template", None)
     if not template:
         return ""
     text = template if isinstance(template, str) else json.dumps(template, sort_keys=True)
+    if arguments := getattr(tokenizer, "template_arguments", None):
+        text += json.dumps(arguments, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()

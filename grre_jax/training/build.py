@@ -33,33 +33,36 @@ from grre_jax.training.data.pack import BatchShape
 
 
 def load_model_tokenizer(
-    path: str | os.PathLike, system_prompt: str | None = None, tools: str = "template"
+    path: str | os.PathLike,
+    system_prompt: str | None = None,
+    tools: str = "template",
+    template_arguments: dict[str, Any] | None = None,
+    date: str = "",
 ) -> tasks.Tokenizer:
     """Loads the tokenizer of a model folder or of a GGUF file.
 
     Args:
         path: a Hugging Face folder, a .gguf file, or a folder that contains one such file and no
             files of a tokenizer.
-        system_prompt, tools: as of `tasks.ChatTokenizer`.
+        system_prompt, tools, template_arguments, date: as of `tasks.ChatTokenizer`.
 
     Raises:
         DataError: the tokenizer is missing, damaged or of a kind that is not supported.
-        UsageError: a system prompt or tools in a system message for a tokenizer without a chat
-            template, or a required package that is not installed.
+        UsageError: as of `tasks.ChatTokenizer`.
     """
     path = Path(path)
     inside = path.suffix == ".gguf" or (
         path.is_dir() and not (path / "tokenizer_config.json").exists() and any(path.glob("*.gguf"))
     )
     if not inside:
-        return tasks.load_tokenizer(path, system_prompt, tools)
+        return tasks.load_tokenizer(path, system_prompt, tools, template_arguments, date)
     from grre_jax.models.checkpoints.gguf import GGUFFile
 
     with tempfile.TemporaryDirectory(prefix="grre-tokenizer-") as work:
         folder = Path(work)
         generation = GGUFFile(locate(path)[1] or path).write_tokenizer(folder)
         (folder / "generation_config.json").write_text(json.dumps(generation), encoding="utf-8")
-        tokenizer = tasks.ChatTokenizer(folder, system_prompt, tools)
+        tokenizer = tasks.ChatTokenizer(folder, system_prompt, tools, template_arguments, date)
     tokenizer.folder = path  # for its messages
     return tokenizer
 
@@ -106,6 +109,24 @@ class Parts:
     def full(self, params: Any) -> Any:
         """Returns all parameters of a policy from its trained ones."""
         return state.full(params, self.frozen)
+
+    def dated(self, date: str) -> Parts:
+        """Returns the parts of the run under a date for its chat template; the parts themselves if
+        the template does not write the date, or the configuration has one.
+
+        Args:
+            date: YYYY-MM-DD; empty for none.
+        """
+        model = self.config.model
+        if not date or model.template_date or not getattr(self.tokenizer, "reads_date", False):
+            return self
+        config = dataclasses.replace(
+            self.config, model=dataclasses.replace(model, template_date=date)
+        )
+        tokenizer = build_tokenizer(config, self.task)
+        parts = dataclasses.replace(self, config=config, tokenizer=tokenizer)
+        vars(parts)["judge"] = self.judge  # its processes may have started
+        return parts
 
     def provenance(self) -> dict[str, Any]:
         """Returns the metadata of every data set that the run samples; the checkpoint of the
@@ -222,7 +243,13 @@ def build_tokenizer(config: Config, task: tasks.Task) -> tasks.Tokenizer:
     """
     if config.model.path:
         model = config.model
-        return load_model_tokenizer(model.path, model.system_prompt, model.tools)
+        return load_model_tokenizer(
+            model.path,
+            model.system_prompt,
+            model.tools,
+            model.template_arguments,
+            model.template_date,
+        )
     tokenizer = getattr(task, "tokenizer", None)
     if tokenizer is None:
         raise UsageError(

@@ -68,7 +68,11 @@ def write_model(
     def complete() -> None:
         if not path:
             parts.tokenizer.save(output)
-        provenance = {"run": name, "step": step, "contains": sorted(contains)}
+        provenance: dict[str, Any] = {"run": name, "step": step, "contains": sorted(contains)}
+        if arguments := parts.config.model.template_arguments:
+            provenance["template_arguments"] = arguments
+        if date := parts.config.model.template_date:
+            provenance["template_date"] = date
         files.replace(output / "grre_provenance.json", json.dumps(provenance, indent=2) + "\n")
 
     processes.on_first(complete)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import datetime
 import json
 import shutil
 from collections.abc import Callable, Iterator
@@ -22,6 +23,7 @@ from grre_jax.parallel import processes
 from grre_jax.storage import workspaces
 from grre_jax.storage.files import write_whole
 from grre_jax.storage.store_path import StorePath, remove_tree
+from grre_jax.tasks.tokenizers.chat import today
 from grre_jax.training import build, run_folder
 from grre_jax.training import optimizer as training_optimizer
 from grre_jax.training import state as training_state
@@ -115,6 +117,7 @@ def run(
     console = console if console and first else make_console(quiet=not first)
     plan = _plan(config, role, resume=resume)
     parts = plan.parts
+    config = parts.config
     optimizer = training_optimizer.make_optimizer(config.optimizer)
     graph, state = training_state.create(parts.model, optimizer, parts.mesh, donate=True)
     with (
@@ -188,6 +191,12 @@ class _Plan:
 
 def _plan(config: Config, role: Role, *, resume: bool) -> _Plan:
     parts = build.build(config)
+    if resume:
+        parts = parts.dated(run_folder.stored_date(config.folder))
+    else:
+        day = processes.gather_ints(datetime.date.fromisoformat(today()).toordinal())[0]
+        parts = parts.dated(datetime.date.fromordinal(int(day)).isoformat())
+    config = parts.config
     folders = open_folders(config, resume=resume)
     stored = stored_streams(parts, folders)
     held_out = held_out_groups(parts)

@@ -163,6 +163,7 @@ def explore_run(config: Config, role: ExplorerRole, *, console: Any = None) -> i
             say=console.print,
             between=between,
         )
+        parts = parts.dated(run_folder.stored_date(config.folder))
         work = _Explorer(parts, role, stack, console, between)
         sealed = work.freely() if role.free else work.by_schedule()
         work.check()

@@ -119,6 +119,14 @@ def _check_reads_nothing_inside(config: Config, folder: Path | StorePath) -> Non
             )
 
 
+def stored_date(folder: Path | StorePath) -> str:
+    """Returns the model.template_date of the run in a folder; empty if it has none."""
+    try:
+        return json.loads((folder / "config.json").read_text())["model"].get("template_date", "")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return ""  # `require_same_run` reports a configuration that cannot be read
+
+
 def require_same_run(config: Config) -> int:
     """Checks that the run in the folder has this configuration, but for what a resumed run may
     change.

@@ -21,6 +21,7 @@ from grre_jax.sampling.params import SamplingParams
         ({"seed": 2**63}, "--seed must be from 0"),
         ({"max_concurrent": 0}, "--max-concurrent must be from 1"),
         ({"raw": True, "system": "Be brief."}, "--system is part of the chat template"),
+        ({"raw": True, "template_arguments": {"a": 1}}, "--template-arguments"),
     ],
 )
 def test_options_out_of_their_domain(fields, message):

@@ -1,10 +1,10 @@
 """The tokens of a trajectory that the policy did not sample: the opening, and what stands between
 its turns.
 
-What was sampled is never encoded again. The text between two turns is the part of the chat template
-that stands there, encoded once: the rendering of the conversation with the observation, less the
-rendering before it. The assistant's texts are replaced by one that a template would change if it
-changed any, so that a template that rewrites earlier turns is refused at once. A tokenizer without
+What was sampled is never encoded again: the tokens of a turn are a prefix of those of the next. The
+text between two turns is the part of the chat template that stands there, encoded once: what the
+rendering of the conversation with the observation has behind the assistant's last turn. So thoughts
+stay in the context, also where the template would drop those of earlier turns. A tokenizer without
 a chat template has the environment's separator behind each message.
 """
 
@@ -14,17 +14,17 @@ from collections.abc import Sequence
 from functools import partial
 
 from grre_jax.tasks.environments.runner import Opening, Reply
+from grre_jax.tasks.tokenizers.chat import SAMPLED
 from grre_jax.tasks.tokenizers.protocol import Message, Tokenizer
 
-# Templates that drop the thoughts of earlier turns, or cut white space, do so here.
-SPOKEN = {"role": "assistant", "content": "<think>\na\n</think>\n\nb"}
+SPOKEN = {"role": "assistant", "content": SAMPLED}
 
 
 def opening_tokens(tokenizer: Tokenizer, opening: Opening, separator: str = "") -> list[int]:
     """Returns the ids of the first messages, up to where the policy begins.
 
     Raises:
-        UsageError: the chat template rewrites earlier turns, or leaves out a message or the tools;
+        UsageError: the chat template rewrites the opening, or leaves out a message or the tools;
             or a text cannot be encoded.
     """
     if not getattr(tokenizer, "has_template", False):

@@ -6,9 +6,12 @@ The end of a completion is a token like any other: it is sampled, scored and tra
 theirs is loaded or saved, not before.
 """
 
+import datetime
+import inspect
 import itertools
 import json
 import os
+import re
 from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
@@ -55,6 +58,13 @@ To call one, write a JSON object with its name and arguments in tags:
 _PROBE = "The 3 répliques cost $1,234.50 — naïve 中文 😀\n\n  def f(x):\treturn x**2  # İstanbul"
 
 
+_FOREIGN = ("user", "tool", "function", "ipython", "observation")  # roles that are not trusted
+# Cuts control tokens in foreign text: not a character, so no text holds it.
+_BREAK = "\ufdd0"
+# In place of what an assistant sampled. With a letter, which templates that change text change.
+SAMPLED = "a\ufdd1"
+_DATE = re.compile(r"""strftime_now\s*\(\s*(?P<quote>['"])(?P<format>.*?)(?P=quote)\s*\)""")
+
 # What AutoTokenizer reads of these files and does not check by itself. A special token is its text,
 # or an object with it.
 _CONTENT = Domain(
@@ -80,7 +90,12 @@ class ChatTokenizer:
     """
 
     def __init__(
-        self, folder: str | Path, system_prompt: str | None = None, tools: str = "template"
+        self,
+        folder: str | Path,
+        system_prompt: str | None = None,
+        tools: str = "template",
+        template_arguments: dict[str, Any] | None = None,
+        date: str = "",
     ):
         """Loads a tokenizer.
 
@@ -92,12 +107,16 @@ class ChatTokenizer:
             tools: "template" if the chat template writes the definitions of functions, "system"
                 for templates that do not: a system message then holds them in <tools> tags, and
                 the answer to calls is a user's message in <tool_response> tags.
+            template_arguments: variables of the chat template, such as {"enable_thinking": False}.
+            date: YYYY-MM-DD, what strftime_now of the chat template returns; the day on which the
+                tokenizer is loaded if empty, which the fingerprint leaves out.
 
         Raises:
             DataError: the folder, its tokenizer files or an end-of-text token are missing, or a
                 file cannot be read.
-            UsageError: transformers is not installed, or a system prompt or tools in a system
-                message are asked of a tokenizer that has no template.
+            UsageError: transformers is not installed; a system prompt, tools in a system message,
+                template arguments or a date are given and the tokenizer has no template; or the
+                template does not read the date or one of the arguments.
         """
         self.folder = Path(folder)
         require_tokenizer_files(self.folder)
@@ -113,17 +132,28 @@ class ChatTokenizer:
                 check(read_object(file), _TOKENIZER_FIELDS, file, closed=False)
         self.tokenizer, ids = self._loaded(transformers)
         self.has_template = bool(getattr(self.tokenizer, "chat_template", None))
-        given = _given(system_prompt, tools)
+        given = _given(system_prompt, tools, template_arguments, date)
         if given and not self.has_template:
             raise UsageError(
                 f"{given} is set, but the tokenizer in {self.folder} has no chat template to put it"
                 " in: leave it out."
             )
         self.system_prompt, self.tools = system_prompt, tools
+        self.template_arguments = template_arguments or {}
+        self._check_arguments()
+        self.date = date
+        if date and not self.reads_date:
+            raise UsageError(
+                "model.template_date: expected empty, as the chat template in"
+                f" {self.folder} does not call strftime_now, got {date!r}. Leave it out."
+            )
+        # Fixed here: the prompts of a run must not change at midnight.
+        self._day = datetime.datetime.fromisoformat(date or today())
         self.vocab_size = ids[-1] + 1  # ids may have gaps
         self.eos_ids = self._find_eos()
         pad = self.tokenizer.pad_token_id
         self.pad_id = self.eos_ids[0] if pad is None else int(pad)
+        self.bos_id = self.tokenizer.bos_token_id
 
     def _loaded(self, transformers: Any) -> tuple[Any, list[int]]:
         """Returns the folder's tokenizer and the ids of its vocabulary, in order."""
@@ -151,15 +181,37 @@ class ChatTokenizer:
             )
         return tokenizer, ids
 
+    def _check_arguments(self) -> None:
+        """Refuses arguments that the template does not read: they would change nothing."""
+        template = json.dumps(self.tokenizer.chat_template) if self.has_template else ""
+        own = inspect.signature(self.tokenizer.apply_chat_template).parameters
+        for name in self.template_arguments:
+            if name in own or not re.search(rf"\b{re.escape(name)}\b", template):
+                raise UsageError(
+                    "model.template_arguments: expected variables that the chat template in"
+                    f" {self.folder} reads, got {name!r}. Correct the name, or leave it out."
+                )
+
+    @property
+    def reads_date(self) -> bool:
+        """True if the chat template writes the date."""
+        return self.has_template and "strftime_now" in json.dumps(self.tokenizer.chat_template)
+
     @property
     def fingerprint(self) -> str:
-        """Of vocabulary, template, system prompt, end tokens and the ids of a probe text."""
+        """Of vocabulary, template, its arguments and date, system prompt, end tokens and the ids of
+        a probe text.
+        """
         vocabulary = sorted(self.tokenizer.get_vocab().items(), key=lambda item: (item[1], item[0]))
         probe = self.tokenizer.encode(_PROBE, add_special_tokens=False)
         template = self.tokenizer.chat_template if self.has_template else None
-        return content_digest(
-            ["transformers", vocabulary, template, self.system_prompt, list(self.eos_ids), probe]
-        )
+        content = ["transformers", vocabulary, template, self.system_prompt]
+        content += [list(self.eos_ids), probe]
+        if self.template_arguments:  # otherwise the fingerprint of data sets stored before
+            content.append(sorted(self.template_arguments.items()))
+        if self.date:
+            content.append(["date", self.date])
+        return content_digest(content)
 
     def render(self, question: Question | str) -> str:
         """The prompt as the model reads it: the question inside the chat template, or alone
@@ -169,13 +221,17 @@ class ChatTokenizer:
             UsageError: the template refuses the conversation (some take no system prompt).
         """
         prompt = question.prompt if isinstance(question, Question) else question
-        return self._render([{"role": "user", "content": prompt}]) if self.has_template else prompt
+        if not self.has_template:
+            return prompt
+        return self._render([{"role": "user", "content": prompt}]).replace(_BREAK, "")
 
     def encode_prompt(self, question: Question | str) -> list[int]:
         """The ids of a prompt, template included."""
-        text = self.render(question)
+        prompt = question.prompt if isinstance(question, Question) else question
+        if not self.has_template:
+            return self.encode_text(prompt)
         # A template writes the beginning-of-text token itself.
-        return self._plain_ids(text) if self.has_template else self.encode_text(text)
+        return self._rendered_ids(self._render([{"role": "user", "content": prompt}]))
 
     def encode_messages(
         self, messages: list[Message], tools: list[dict[str, Any]] | None = None
@@ -195,7 +251,7 @@ class ChatTokenizer:
         self._require_template()
         if tools:
             self._require_written(messages, tools)
-        return self._plain_ids(self._render(messages, tools=tools))
+        return self._rendered_ids(self._render(messages, tools=tools))
 
     def encode_observation(
         self,
@@ -206,31 +262,36 @@ class ChatTokenizer:
     ) -> list[int]:
         """The ids between an assistant's turn and its next: what the template writes there.
 
+        They are put behind the tokens that were sampled, which stay as they are, also where the
+        template would rewrite an earlier turn: those of Qwen3 and R1 drop its thoughts.
+
         Args:
             messages: the conversation, of which the last message is the observation and the one
-                before it the assistant's. Only the template's text around the assistant's turns is
-                read, not theirs.
+                before it the assistant's. The content of every assistant's turn behind the opening
+                is `SAMPLED`, which stands for what was sampled.
             tools: definitions for the template.
             ended: the turn has its end token already.
 
         Raises:
-            UsageError: the template rewrites earlier turns, marks no end of a turn, or leaves out
-                the observation.
+            UsageError: the template changes the opening or the text of a turn, marks no end of a
+                turn, or leaves out the observation.
         """
-        before = self._render(messages[:-2], tools=tools) + messages[-2]["content"]
+        first = next(n for n, message in enumerate(messages) if message["content"] == SAMPLED)
+        opening = self._render(messages[:first], generation=False, tools=tools)
         whole = self._render(messages, tools=tools)
-        text = whole.removeprefix(before)
-        if not whole.startswith(before):
+        _, turn, text = whole.rpartition(SAMPLED)
+        # Some move the system message or the tools to the last user's turn.
+        if not (turn and whole.startswith(opening)):
             raise UsageError(
-                f"The chat template in {self.folder} rewrites earlier turns once later ones follow,"
-                " so that it would not show the policy what it sampled: choose one that appends."
+                f"The chat template in {self.folder} rewrites the first messages if others follow,"
+                " so that it would not show the policy what it was asked: choose one that appends."
             )
-        if messages[-1]["content"].strip() not in text:
+        if messages[-1]["content"].strip() not in text.replace(_BREAK, ""):
             raise UsageError(
                 f"The chat template in {self.folder} leaves out a message of role"
                 f" {messages[-1]['role']!r}: choose one that writes it."
             )
-        ids = self._plain_ids(text)
+        ids = self._rendered_ids(text)
         return ids[self._end_of_turn(ids) if ended else 0 :]
 
     def encode_conversation(
@@ -266,17 +327,18 @@ class ChatTokenizer:
         cuts = [self._render(messages[:turn], tools=tools) for turn in turns]
         whole = self._render(messages, generation=False, tools=tools)
         pieces = [b[len(a) :] for a, b in zip(cuts, [*cuts[1:], whole], strict=True)]
-        encoded = [self._plain_ids(text) for text in pieces]
+        encoded = [self._rendered_ids(text) for text in pieces]
         sizes = list(map(self._turn_tokens, map(messages.__getitem__, turns), pieces, encoded))
-        prompt_ids = self._plain_ids(cuts[0])
+        prompt_ids = self._rendered_ids(cuts[0])
         same = cuts[0] + "".join(pieces) == whole
         # A policy's first token never merges with the prompt before it, as the two may in the whole
         # text; what a tokenizer puts before each piece would be in the text of the tokens.
-        same = same and self._shown(sum(encoded, prompt_ids)) == self._shown(self._plain_ids(whole))
+        shown = self._shown(self._rendered_ids(whole))
+        same = same and self._shown(sum(encoded, prompt_ids)) == shown
         # A turn has the same tokens when nothing follows it.
         for turn, before, ids, size in zip(turns, cuts, encoded, sizes, strict=True):
             alone = self._render(messages[: turn + 1], generation=False, tools=tools)
-            kept = self._plain_ids(alone.removeprefix(before))
+            kept = self._rendered_ids(alone.removeprefix(before))
             same = same and alone.startswith(before) and kept[:size] == ids[:size]
         if not same:
             raise UsageError(
@@ -360,6 +422,31 @@ class ChatTokenizer:
             ) from error
         return self.tokenizer.encode(text, add_special_tokens=special)
 
+    def _rendered_ids(self, text: str) -> list[int]:
+        """The ids of what `_render` returns: no token spans a _BREAK, which is not encoded."""
+        return [token for part in text.split(_BREAK) for token in self._plain_ids(part)]
+
+    def _broken(self, text: str) -> str:
+        """Breaks the control tokens in a text, so that they are encoded as ordinary text."""
+        for mark in self._control:
+            text = text.replace(mark, mark[:1] + _BREAK + mark[1:])
+        return text
+
+    @cached_property
+    def _control(self) -> list[str]:
+        """The tokens that only the template may write: special ones, end tokens, and those that it
+        opens a turn with, which are not special in every tokenizer.
+        """
+        template = self._apply([{"role": "user", "content": ""}]) if self.has_template else ""
+        return [
+            token.content
+            for number, token in self.tokenizer.added_tokens_decoder.items()
+            if token.special
+            or number in self.eos_ids
+            # Not white space and words, which some tokenizers add too.
+            or (token.content in template and re.search(r"[^\w\s]", token.content))
+        ]
+
     def mark_in(self, text: str) -> str:
         """A control token of the chat template that a text holds, or ""."""
         return next((mark for mark in self._marks if mark in text), "")
@@ -374,10 +461,14 @@ class ChatTokenizer:
         ]
 
     def encode_text(self, text: str, *, special: bool = True) -> list[int]:
-        """Ids of a text without the template, after the beginning-of-text token if there is one;
-        without it if not `special`.
+        """Ids of a text without the template, after the beginning-of-text token if there is one.
+
+        Without it if not `special`, and with control tokens in the text as ordinary text: it is an
+        environment's.
         """
-        ids = self._plain_ids(text, special=special)
+        if not special:
+            return self._rendered_ids(self._broken(text))
+        ids = self._plain_ids(text, special=True)
         # A tokenizer set up to end every text would have the model continue after the end.
         while ids and ids[-1] in self.eos_ids and len(ids) > len(self._plain_ids(text)):
             ids.pop()
@@ -399,12 +490,13 @@ class ChatTokenizer:
         )
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text of ids, special tokens dropped."""
-        return self.tokenizer.decode(
-            [int(token) for token in ids],
-            skip_special_tokens=True,
-            clean_up_tokenization_spaces=False,
-        )
+        """The text of ids without end tokens and padding.
+
+        Other special tokens stay: in some tokenizers <think> and <tool_call> are, and a verifier
+        that did not see them would take a thought that was cut off for an answer.
+        """
+        dropped = {*self.eos_ids, self.pad_id}
+        return self._shown([token for token in map(int, ids) if token not in dropped])
 
     def save(self, folder: str | Path) -> None:
         """Writes the tokenizer's files, template included, for a model to be exported with."""
@@ -417,20 +509,58 @@ class ChatTokenizer:
         generation: bool = True,
         tools: list[dict[str, Any]] | None = None,
     ) -> str:
-        """A conversation in the template, by default up to where the assistant begins."""
+        """A conversation in the template, by default up to where the assistant begins.
+
+        Control tokens in what users and tools say are broken by _BREAK, so that they open no turn;
+        `_rendered_ids` encodes the result.
+        """
+        broken = []
+        for message in messages:
+            content = message.get("content") or ""
+            if _BREAK in content or (SAMPLED in content and message["role"] != "assistant"):
+                raise UsageError("message: expected characters, got U+FDD0 or U+FDD1. Remove it.")
+            if message["role"] in _FOREIGN and any(mark in content for mark in self._control):
+                message = {**message, "content": self._broken(content)}
+            broken.append(message)
+        return self._apply(broken, generation=generation, tools=tools)
+
+    def _apply(
+        self,
+        messages: list[Message],
+        *,
+        generation: bool = True,
+        tools: list[dict[str, Any]] | None = None,
+    ) -> str:
+        """What the template writes of messages as they are."""
         if self.system_prompt is not None and messages[0]["role"] != "system":
             messages = [{"role": "system", "content": self.system_prompt}, *messages]
         if tools and self.tools == "system":
             messages, tools = _told(messages, tools), None
         try:
+            dated = {"chat_template": self._dated(tools)} if self.reads_date else {}
             return self.tokenizer.apply_chat_template(
-                messages, tools=tools, add_generation_prompt=generation, tokenize=False
+                messages,
+                tools=tools,
+                add_generation_prompt=generation,
+                tokenize=False,
+                **self.template_arguments,
+                **dated,
             )
         except Exception as error:  # the template is a program of the folder's own
             raise UsageError(
                 f"The chat template in {self.folder} refuses the conversation"
                 f" ({first_line(error)}): leave system_prompt out or correct it."
             ) from error
+
+    def _dated(self, tools: list[dict[str, Any]] | None) -> str:
+        """The chat template with its calls of strftime_now replaced by what they return on the
+        tokenizer's day; transformers takes no other clock.
+        """
+        template = self.tokenizer.get_chat_template(tools=tools)
+        template = _DATE.sub(lambda call: repr(self._day.strftime(call["format"])), template)
+        if re.search(r"strftime_now\s*\(", template):
+            raise UsageError("strftime_now: expected a format in quotes, got another expression")
+        return template
 
     def _find_eos(self) -> tuple[int, ...]:
         """The tokenizer's own end token first, then those that generation stops at."""
@@ -467,30 +597,46 @@ def _told(messages: list[Message], tools: list[dict[str, Any]]) -> list[Message]
     return told
 
 
-def _given(system_prompt: str | None, tools: str) -> str:
+def _given(
+    system_prompt: str | None, tools: str, template_arguments: dict[str, Any] | None, date: str
+) -> str:
     """The name of an argument that needs a chat template, or ""."""
     choice("tools", tools, TOOLS)
-    return "system_prompt" if system_prompt is not None else "tools" if tools == "system" else ""
+    if system_prompt is not None:
+        return "system_prompt"
+    if tools == "system":
+        return "tools"
+    if template_arguments:
+        return "template_arguments"
+    return "template_date" if date else ""
+
+
+def today() -> str:
+    """Returns the date of this machine, YYYY-MM-DD."""
+    return datetime.date.today().isoformat()
 
 
 def load_tokenizer(
-    folder: str | Path, system_prompt: str | None = None, tools: str = "template"
+    folder: str | Path,
+    system_prompt: str | None = None,
+    tools: str = "template",
+    template_arguments: dict[str, Any] | None = None,
+    date: str = "",
 ) -> CharTokenizer | ChatTokenizer:
     """The tokenizer of a model folder: a CharTokenizer where one was saved, else the Hugging
     Face tokenizer; arguments as of `ChatTokenizer`.
 
     Raises:
         DataError: the folder or its tokenizer files are missing or unreadable.
-        UsageError: a system prompt, or tools in a system message, for a tokenizer that has no chat
-            template, or transformers is needed and not installed.
+        UsageError: as of `ChatTokenizer`.
     """
     folder = Path(folder)
     require_tokenizer_files(folder)
     if holds_characters(folder):
-        if given := _given(system_prompt, tools):
+        if given := _given(system_prompt, tools, template_arguments, date):
             raise UsageError(
                 f"{given} is set, but {folder} holds a character tokenizer, which has no chat"
                 " template: leave it out."
             )
         return CharTokenizer.load(folder)
-    return ChatTokenizer(folder, system_prompt, tools)
+    return ChatTokenizer(folder, system_prompt, tools, template_arguments, date)

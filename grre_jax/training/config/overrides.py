@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from grre_jax.errors import UsageError
+from grre_jax.json_files import json_object
 from grre_jax.training.config.fields import fields
 from grre_jax.training.config.run import Config
 
@@ -64,8 +65,9 @@ def override(config: Config, arguments: Sequence[str]) -> Config:
 
     All of them are applied together, so that their order does not matter if two fields must fit
     each other; of two values for one field the last counts. Entries of an `options` dictionary may
-    be new: `--objective.options.epsilon_low 0.6`. Another `name` (of the objective, of the task)
-    drops the options of the configuration's own: they may be unknown to it or mean something else.
+    be new: `--objective.options.epsilon_low 0.6`; a JSON object gives several. Another `name` (of
+    the objective, of the task) drops the options of the configuration's own: they may be unknown
+    to it or mean something else.
 
     Args:
         config: the configuration.
@@ -171,6 +173,9 @@ def _note(config: Config, changes: dict[str, Any], name: str, text: str) -> None
             section, changes = value, changes.setdefault(key, {})
             continue
         if isinstance(value, dict):
+            if not rest and text.lstrip().startswith("{"):
+                changes.setdefault(key, {}).update(json_object(text, name))
+                return
             if len(rest) != 1:
                 field = ".".join(path[: depth + 1])
                 raise UsageError(f"field {name} takes entries: write --{field}.NAME VALUE")

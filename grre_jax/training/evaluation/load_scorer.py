@@ -95,7 +95,7 @@ def _loaded(
         )
         return graph, params, parts.tokenizer, parts.mesh, step
     tokenizer, mesh = (
-        load_model_tokenizer(path, source.system_prompt),
+        load_model_tokenizer(path),
         parallel.make_mesh(MeshConfig()),
     )
     dtype, compute = build.dtypes(source)

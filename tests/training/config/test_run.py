@@ -66,6 +66,16 @@ def value_of(config, dotted):
             "objective.stored",
             ("reference", "proximal"),
         ),
+        (
+            ["--model.template_arguments", '{"enable_thinking": false}'],
+            "model.template_arguments",
+            {"enable_thinking": False},
+        ),
+        (
+            ["--model.template-arguments.enable_thinking", "false"],
+            "model.template_arguments",
+            {"enable_thinking": False},
+        ),
         (["--seed", "1", "--seed", "2"], "seed", 2),
     ],
 )
@@ -192,6 +202,7 @@ def test_resumable_fields_are_fields_or_sections():
             r"field objective\.options takes entries: write --objective\.options\.NAME VALUE",
         ),
         (["--objective.options.a.b", "7"], r"takes entries"),
+        (["--objective.options", "{7}"], r"^objective\.options: expected a JSON object"),
         (
             ["--training.steps"],
             r"field training\.steps has no value: write --training\.steps VALUE",

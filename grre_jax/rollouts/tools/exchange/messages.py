@@ -154,7 +154,8 @@ def _of_tokens(
     decoded = [
         tokenizer.decode(fields["tokens"][start:end]) for start, end in itertools.pairwise(ends)
     ]
-    prompt = tokenizer.decode(fields["prompt_tokens"]) if asked is None else asked
+    start = without_start(fields["prompt_tokens"], tokenizer)
+    prompt = tokenizer.decode(start) if asked is None else asked
     texts = [
         text if isinstance(text, str) else made
         for text, made in zip(answered, decoded, strict=True)
@@ -164,6 +165,14 @@ def _of_tokens(
         "texts": texts,
         "extra": dict(zip(MESSAGE_FIELDS, (said[0], said[1:]), strict=True)),
     }
+
+
+def without_start(prompt: list[int], tokenizer: "Tokenizer") -> list[int]:
+    """Returns the ids of a prompt without the beginning-of-text token, which every tokenizer adds
+    by itself.
+    """
+    start = getattr(tokenizer, "bos_id", None)
+    return prompt[1:] if prompt and prompt[0] == start else prompt
 
 
 def _rendered(

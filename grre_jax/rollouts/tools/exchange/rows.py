@@ -218,7 +218,8 @@ def _decode_missing(
     starts = [0, *itertools.accumulate(fields["lengths"])]
     ids = [fields["tokens"][start:end] for start, end in itertools.pairwise(starts)]
     texts = [("text", part, tokens) for part, tokens in zip(parts, ids, strict=True)]
-    for name, part, tokens in [("prompt", line, fields["prompt_tokens"]), *texts]:
+    prompt = messages.without_start(fields["prompt_tokens"], tokenizer)
+    for name, part, tokens in [("prompt", line, prompt), *texts]:
         column = part.names.get(name) or name
         if part.rest.get(column) is None:
             part.rest[column] = tokenizer.decode(tokens)
