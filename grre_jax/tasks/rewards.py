@@ -140,7 +140,7 @@ def with_rewards(task: Task, rewards: Sequence[str]) -> Task:
 
 @dataclass(frozen=True)
 class TaskSpec:
-    """What builds a task, in this process or another one.
+    """The arguments that build a task, in this process or another one.
 
     Attributes:
         name, seed, options: arguments of `tasks.build`.

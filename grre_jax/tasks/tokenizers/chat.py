@@ -220,18 +220,16 @@ class ChatTokenizer:
         Raises:
             UsageError: the template refuses the conversation (some take no system prompt).
         """
-        prompt = question.prompt if isinstance(question, Question) else question
         if not self.has_template:
-            return prompt
-        return self._render([{"role": "user", "content": prompt}]).replace(_BREAK, "")
+            return question.prompt if isinstance(question, Question) else question
+        return self._render(_messages(question)).replace(_BREAK, "")
 
     def encode_prompt(self, question: Question | str) -> list[int]:
         """The ids of a prompt, template included."""
-        prompt = question.prompt if isinstance(question, Question) else question
         if not self.has_template:
-            return self.encode_text(prompt)
+            return self.encode_text(question.prompt if isinstance(question, Question) else question)
         # A template writes the beginning-of-text token itself.
-        return self._rendered_ids(self._render([{"role": "user", "content": prompt}]))
+        return self._rendered_ids(self._render(_messages(question)))
 
     def encode_messages(
         self, messages: list[Message], tools: list[dict[str, Any]] | None = None
@@ -579,6 +577,14 @@ class ChatTokenizer:
                 " generation_config.json."
             )
         return eos_ids
+
+
+def _messages(question: Question | str) -> list[Message]:
+    """Returns the conversation that a question is."""
+    if isinstance(question, Question) and question.messages is not None:
+        return list(question.messages)
+    text = question.prompt if isinstance(question, Question) else question
+    return [{"role": "user", "content": text}]
 
 
 def _told(messages: list[Message], tools: list[dict[str, Any]]) -> list[Message]:

@@ -372,6 +372,10 @@ def test_every_field_survives_json():
             words += [f"--{name}.entry", "0.5"]
         elif isinstance(value, bool):
             words += [f"--{name}", "false" if value else "true"]
+        elif name == "task.failed_reward":
+            words += [f"--{name}", "-1"]
+        elif name == "task.max_failure_share":
+            words += [f"--{name}", "0.25"]
         elif isinstance(value, int | float):
             words += [f"--{name}", str(value + 1)]
         else:
