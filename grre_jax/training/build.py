@@ -250,6 +250,11 @@ def build_tokenizer(config: Config, task: tasks.Task) -> tasks.Tokenizer:
             model.template_arguments,
             model.template_date,
         )
+    if value := config.model.template_arguments or config.model.template_date:
+        raise UsageError(
+            "model.template_arguments, model.template_date: expected empty for a new model, which"
+            f" has no chat template, got {value!r}. Leave them out."
+        )
     tokenizer = getattr(task, "tokenizer", None)
     if tokenizer is None:
         raise UsageError(

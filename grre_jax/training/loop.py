@@ -117,7 +117,6 @@ def run(
     console = console if console and first else make_console(quiet=not first)
     plan = _plan(config, role, resume=resume)
     parts = plan.parts
-    config = parts.config
     optimizer = training_optimizer.make_optimizer(config.optimizer)
     graph, state = training_state.create(parts.model, optimizer, parts.mesh, donate=True)
     with (

@@ -140,13 +140,8 @@ class ChatTokenizer:
             )
         self.system_prompt, self.tools = system_prompt, tools
         self.template_arguments = template_arguments or {}
-        self._check_arguments()
         self.date = date
-        if date and not self.reads_date:
-            raise UsageError(
-                "model.template_date: expected empty, as the chat template in"
-                f" {self.folder} does not call strftime_now, got {date!r}. Leave it out."
-            )
+        self._check_variables()
         # Fixed here: the prompts of a run must not change at midnight.
         self._day = datetime.datetime.fromisoformat(date or today())
         self.vocab_size = ids[-1] + 1  # ids may have gaps
@@ -181,8 +176,15 @@ class ChatTokenizer:
             )
         return tokenizer, ids
 
-    def _check_arguments(self) -> None:
-        """Refuses arguments that the template does not read: they would change nothing."""
+    def _check_variables(self) -> None:
+        """Refuses a date and arguments that the template does not read: they would change
+        nothing.
+        """
+        if self.date and not self.reads_date:
+            raise UsageError(
+                "model.template_date: expected empty, as the chat template in"
+                f" {self.folder} does not call strftime_now, got {self.date!r}. Leave it out."
+            )
         template = json.dumps(self.tokenizer.chat_template) if self.has_template else ""
         own = inspect.signature(self.tokenizer.apply_chat_template).parameters
         for name in self.template_arguments:
@@ -529,7 +531,7 @@ class ChatTokenizer:
         generation: bool = True,
         tools: list[dict[str, Any]] | None = None,
     ) -> str:
-        """What the template writes of messages as they are."""
+        """Renders messages as they are."""
         if self.system_prompt is not None and messages[0]["role"] != "system":
             messages = [{"role": "system", "content": self.system_prompt}, *messages]
         if tools and self.tools == "system":

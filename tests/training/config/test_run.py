@@ -339,6 +339,7 @@ def test_every_field_survives_json():
         {
             "model.lora_targets": "v_proj",
             "model.remat": "full",
+            "model.template_date": "2031-01-31",
             "model.tools": "system",
             "sampling.cache_dtype": "int8",
             "sampling.weight_dtype": "int8",
