@@ -4,6 +4,7 @@ policies.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import time
 from collections.abc import Callable
@@ -23,7 +24,7 @@ from grre_jax.training import state as states
 from grre_jax.training.actors.lease import Lease
 from grre_jax.training.actors.supply import LocalSupply, RolloutSupply
 from grre_jax.training.data.choose import Choice, Chooser
-from grre_jax.training.data.prefetch import Prefetcher, Prepared, prepare
+from grre_jax.training.data.prefetch import Prefetcher, Prepared, place, prepare
 from grre_jax.training.evaluation.evaluate import (
     evaluate,
     make_evaluator,
@@ -33,6 +34,7 @@ from grre_jax.training.evaluation.evaluate import (
 from grre_jax.training.runtime.delayed_metrics import DelayedMetrics, age_scalars
 from grre_jax.training.runtime.stopping import StopRequest
 from grre_jax.training.runtime.stopwatch import Stopwatch
+from grre_jax.training.step import compiling
 
 
 @dataclasses.dataclass
@@ -95,7 +97,12 @@ class Learner:
             lambda step: prepare(step, self.choose, self.parts),
             lambda step: step < steps and self.choose.ready(step),
         )
-        with progress as bar, prefetcher:
+        with progress as bar, prefetcher, contextlib.ExitStack() as compiler:
+            if first < steps and self.parts.config.samples and not self.parts.config.data.mix:
+                # Beside the sampler's programs: a batch without groups has the shapes of every
+                # other one.
+                of_run = (self.parts.shape, self.parts.objective, self.parts.mesh)
+                compiler.enter_context(compiling(step_fn, state, place([], *of_run, first), *given))
             if first == 0:
                 self._evaluate(state, 0, bar)
             warn = partial(self.console.print, "warning ", style="yellow", markup=False)
@@ -106,6 +113,7 @@ class Learner:
                 choice, groups, batch = self._data_of(step, state, prefetcher, bar, pending)
                 if step == first:
                     bar.phase("compiling the train step")
+                    compiler.close()
                 with jax.transfer_guard("disallow"):
                     state, metrics = step_fn(state, batch, *given)
                 prefetcher.begin(step + 1)
