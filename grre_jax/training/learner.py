@@ -7,7 +7,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -33,7 +33,7 @@ from grre_jax.training.evaluation.evaluate import (
 )
 from grre_jax.training.runtime.delayed_metrics import DelayedMetrics, age_scalars
 from grre_jax.training.runtime.stopping import StopRequest
-from grre_jax.training.runtime.stopwatch import Stopwatch
+from grre_jax.training.runtime.stopwatch import Beginning, Stopwatch
 from grre_jax.training.step import compiling
 
 
@@ -50,6 +50,7 @@ class Learner:
         stop: of signals.
         lease: on the run's folder; None except in the first process.
         console: for the first process.
+        begun: the time since the run's beginning.
         start_scores: the figures of the policy before the first step; None to evaluate it.
     """
 
@@ -63,6 +64,7 @@ class Learner:
     stop: StopRequest
     lease: Lease | None
     console: Any
+    begun: Beginning
     start_scores: dict[str, float] | None = None
 
     def __post_init__(self):
@@ -104,11 +106,16 @@ class Learner:
                 of_run = (self.parts.shape, self.parts.objective, self.parts.mesh)
                 compiler.enter_context(compiling(step_fn, state, place([], *of_run, first), *given))
             if first == 0:
-                self._evaluate(state, 0, bar)
+                with self.begun("evaluation"):
+                    self._evaluate(state, 0, bar)
+
+            def show(step: int, scalars: Mapping[str, float]) -> None:
+                bar.update(step, scalars)
+                if step == first + 1:
+                    bar.message(self.begun.line(scalars))
+
             warn = partial(self.console.print, "warning ", style="yellow", markup=False)
-            pending = DelayedMetrics(
-                self.log, time.monotonic(), bar.update, warn=warn, watch=self.watch
-            )
+            pending = DelayedMetrics(self.log, time.monotonic(), show, warn=warn, watch=self.watch)
             for step in range(first, steps):
                 choice, groups, batch = self._data_of(step, state, prefetcher, bar, pending)
                 if step == first:
@@ -221,6 +228,7 @@ class Learner:
         # The rows come first: a run killed after the checkpoint resumes beyond this step, and would
         # not write them again.
         pending.swap(int(state.step), None)
+        self.log.flush()
         if isinstance(self.supply, LocalSupply):
             self.supply.settle(int(state.step))
         processes.on_first(self.lease.check if self.lease else lambda: None)

@@ -296,14 +296,17 @@ def make_train_step(
 @contextlib.contextmanager
 def compiling(step_fn: Any, *arguments: Any) -> Iterator[None]:
     """Compiles a step in a thread beside what the context does, and waits for it at the end: a call
-    with such arguments then finds the program. Tracing and compilation leave most of the time to
-    other threads.
+    with such arguments then finds the program.
+
+    It is traced before the context begins: TensorFlow Datasets replaces `__import__` in all threads
+    while it is imported, which what the context writes may cause, and tracing imports.
 
     Args:
         step_fn: from `make_train_step`.
         arguments: of the step; of arrays only shapes, dtypes and layouts are used.
     """
+    lowered = step_fn.lower(*arguments)
     with concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="compiler") as pool:
-        program = pool.submit(lambda: step_fn.lower(*arguments).compile())
+        program = pool.submit(lowered.compile)
         yield
         program.result()

@@ -34,6 +34,7 @@ from grre_jax.training.data.prefetch import place
 from grre_jax.training.data.sources import Source, limits
 from grre_jax.training.runtime.delayed_metrics import DelayedMetrics
 from grre_jax.training.runtime.stopping import StopRequest
+from grre_jax.training.runtime.stopwatch import Stopwatch
 from grre_jax.training.step import compiling, make_train_step
 
 # Demonstrations are at distant positions of the prompt stream, so that the run itself asks other
@@ -50,6 +51,7 @@ def warm_start(
     log: Any,
     stop: StopRequest,
     console: Any,
+    watch: Stopwatch,
 ) -> Any:
     """Trains on demonstrations, which are sealed in the run's folder first.
 
@@ -60,6 +62,7 @@ def warm_start(
         params: the trained parameters to begin with.
         stop: of signals.
         console: for the progress.
+        watch: counts the seconds of the demonstrations and of the rest.
 
     Returns:
         The trained parameters.
@@ -84,16 +87,18 @@ def warm_start(
         bar.phase(f"compiling, writing {warm.demonstrations:,} demonstrations")
         # A batch of one group has the shapes of every other one.
         one = _demonstration_groups(parts, range(DEMONSTRATIONS_FROM, DEMONSTRATIONS_FROM + 1))
-        with compiling(step_fn, state, place(list(one), shape, imitate, parts.mesh), *given):
+        batch = place(list(one), shape, imitate, parts.mesh)
+        with watch("demonstrations"), compiling(step_fn, state, batch, *given):
             choose = _demonstrations(parts, folder)
-        pending = DelayedMetrics(log, time.monotonic(), bar.update, kind="warm_start")
-        for step in range(warm.steps):
-            batch = place(read(choose(step)), shape, imitate, parts.mesh)
-            state, metrics = step_fn(state, batch, *given)
-            pending.swap(step + 1, metrics)
-            if stop.agreed():
-                raise stop.stopped("in the warm start, which starts anew with --resume")
-        pending.swap(warm.steps, None)
+        with watch("warm start"):
+            pending = DelayedMetrics(log, time.monotonic(), bar.update, kind="warm_start")
+            for step in range(warm.steps):
+                batch = place(read(choose(step)), shape, imitate, parts.mesh)
+                state, metrics = step_fn(state, batch, *given)
+                pending.swap(step + 1, metrics)
+                if stop.agreed():
+                    raise stop.stopped("in the warm start, which starts anew with --resume")
+            pending.swap(warm.steps, None)
     return state.params
 
 

@@ -20,6 +20,7 @@ from grre_jax.training import build, optimizer
 from grre_jax.training import state as training_state
 from grre_jax.training.optimizer import OptimizerConfig
 from grre_jax.training.runtime.stopping import StopRequest
+from grre_jax.training.runtime.stopwatch import Stopwatch
 from grre_jax.training.warm_start import DEMONSTRATIONS_FROM, _demonstration_groups, warm_start
 
 
@@ -38,7 +39,14 @@ def start(parts, folder):
     log = Log()
     return (
         warm_start(
-            parts, graph, state.params, folder, log, StopRequest(), Console(file=io.StringIO())
+            parts,
+            graph,
+            state.params,
+            folder,
+            log,
+            StopRequest(),
+            Console(file=io.StringIO()),
+            Stopwatch(),
         ),
         log.rows,
     )
