@@ -15,6 +15,7 @@ from grre_jax.parallel import processes
 from grre_jax.storage.store_path import StorePath
 from grre_jax.tasks import Question
 from grre_jax.tasks.environments import is_environment
+from grre_jax.tasks.task import questions as drawn
 from grre_jax.training import build
 from grre_jax.training.actors.calls import call_of, idle_sampler
 from grre_jax.training.actors.prompts import check_prompt
@@ -96,7 +97,8 @@ def check_prompts(parts: build.Parts, questions: Iterable[Question] | None = Non
     config, limit = parts.config, parts.config.sampling.max_prompt_tokens
     if questions is None and config.samples:
         first = config.schedule.sampled(0, config.training.steps)
-        questions = map(parts.task.question, first[: call_of(config.sampling, len(first)).prompts])
+        call = first[: call_of(config.sampling, len(first)).prompts]
+        questions = drawn(parts.task, call)
     vocab = parts.model.config.vocab_size
     if is_environment(parts.task):
         _check_trajectories(config)
