@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 import json
+import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -14,6 +16,8 @@ from grre_jax.errors import DataError, UsageError
 
 MAX_INTEGER = 2**31 - 1  # of sizes and ids, which are int32 on the devices
 _SHOWN = 80  # characters of a value in a message
+
+_log = logging.getLogger(__name__)
 
 
 def read_object(path: Path) -> dict[str, Any]:
@@ -190,19 +194,25 @@ def check(
 ) -> None:
     """Checks every field of an object against the known fields.
 
+    One warning names the unknown fields whose value is null, false, 0 or empty: they are ignored,
+    as options that are off.
+
     Args:
         values: the object.
         domains: known fields.
         where: the file, for messages.
         prefix: of the fields' names in messages, such as "rope_scaling.".
-        closed: refuse unknown fields.
+        closed: refuse unknown fields of other values.
 
     Raises:
         DataError: a field that is unknown or outside its domain; names the file and the field.
     """
+    ignored = []
     for name, value in values.items():
         if name in domains:
             require(value, domains[name], where, prefix + name)
+        elif closed and not value:
+            ignored.append(prefix + name)
         elif closed:
             near = difflib.get_close_matches(name, domains, n=1, cutoff=0.8)
             hint = (
@@ -213,6 +223,13 @@ def check(
             raise DataError(
                 f"{where}: the field {prefix}{name} = {shown(value)} is not supported: {hint}"
             )
+    if ignored:
+        _warn_of_ignored(str(where), ", ".join(ignored))
+
+
+@functools.cache  # a run reads a file several times
+def _warn_of_ignored(where: str, names: str) -> None:
+    _log.warning("%s: ignored unknown fields that are off: %s", where, names)
 
 
 def require(value: Any, domain: Domain, where: str | Path, name: str) -> Any:

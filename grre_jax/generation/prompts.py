@@ -68,7 +68,9 @@ class Policy:
         if self.run is not None:
             return finished.policy(self.path, dataclasses.replace(self.run, model=self.source))
         dtype, compute = build.dtypes(self.source)
-        return models.load(self.path, dtype=dtype, compute_dtype=compute), None
+        model = models.load(self.path, dtype=dtype, compute_dtype=compute)
+        model.limit_ids(self.tokenizer.vocab_size)
+        return model, None
 
 
 def find(options: Options) -> Policy:

@@ -20,6 +20,9 @@ from grre_jax.models.transformer import Transformer
 from grre_jax.parallel import mesh as meshes
 
 VOCAB_BLOCK = 8192
+# Logit of an id that cannot be drawn. Finite, as 0 * -inf is NaN; exp(NO_LOGIT - x) is 0 for any
+# logit x that a model computes.
+NO_LOGIT = -1e30
 
 
 def _block_logits(
@@ -52,27 +55,37 @@ def _pick(
     return jnp.where(inside, jnp.take_along_axis(logits, index, axis=1)[:, 0], 0.0)
 
 
-def _local_targets(
-    targets: Integer[Array, " n"], rows: int, axis: str | None
-) -> Integer[Array, " n"]:
-    """Returns the targets counted from this device's first row of the head."""
-    return targets if axis is None else targets - rows * jax.lax.axis_index(axis)
+def _local_ids(ids: Any, rows: int, axis: str | None) -> Any:
+    """Returns ids counted from this device's first row of the head."""
+    return ids if axis is None else ids - rows * jax.lax.axis_index(axis)
 
 
-def _local_forward(hidden, head, targets, temperature, block, softcap, axis):
+def _drawable(
+    logits: Float[Array, "n b"],
+    start: Integer[Array, ""] | int,
+    count: Integer[Array, ""] | int | None,
+) -> Float[Array, "n b"]:
+    """Returns logits of the rows from `start` on, NO_LOGIT from row `count` on if it is given."""
+    if count is None:
+        return logits
+    return jnp.where(start + jnp.arange(logits.shape[1]) < count, logits, NO_LOGIT)
+
+
+def _local_forward(hidden, head, targets, temperature, block, softcap, num_ids, axis):
     """Returns ((log-probs, entropy), normaliser, probabilities or None) of this device's tokens.
 
     They are over all rows of the head, but the probabilities over this device's rows, and only if
     these are one block and without a cap. The vocabulary is cut over the mesh axis `axis`, if any.
     """
     n, block = hidden.shape[0], min(block, head.shape[0])
-    targets, kept = _local_targets(targets, head.shape[0], axis), None
+    targets, kept = _local_ids(targets, head.shape[0], axis), None
+    count = None if num_ids is None else _local_ids(num_ids, head.shape[0], axis)
 
-    def logits_of(weight):
-        return _block_logits(hidden, weight, softcap) / temperature
+    def logits_of(weight, start):
+        return _drawable(_block_logits(hidden, weight, softcap) / temperature, start, count)
 
     if block == head.shape[0]:
-        logits = logits_of(head)
+        logits = logits_of(head, 0)
         top = logits.max(axis=1)
         kept = jnp.exp(logits - top[:, None])
         total, weighted = kept.sum(axis=1), (kept * logits).sum(axis=1)
@@ -82,7 +95,7 @@ def _local_forward(hidden, head, targets, temperature, block, softcap, axis):
         def step(carry, at):
             top, total, weighted, chosen = carry
             start, seen = at
-            logits = logits_of(jax.lax.dynamic_slice_in_dim(head, start, block))
+            logits = logits_of(jax.lax.dynamic_slice_in_dim(head, start, block), start)
             shown = jnp.where(jnp.arange(block) >= seen, logits, -jnp.inf)
             new_top = jnp.maximum(top, shown.max(axis=1))
             scale = jnp.exp(top - new_top)
@@ -104,12 +117,15 @@ def _local_forward(hidden, head, targets, temperature, block, softcap, axis):
     return (chosen - normaliser, normaliser - weighted / total), normaliser, kept
 
 
-def _local_backward(hidden, head, targets, temperature, normaliser, kept, g, block, softcap, axis):
+def _local_backward(
+    hidden, head, targets, temperature, normaliser, kept, g, block, softcap, num_ids, axis
+):
     """Returns the gradients of this device's hidden states (float32, over its own rows of the head
     only) and of its rows of the head.
     """
     block = min(block, head.shape[0])
-    targets, g = _local_targets(targets, head.shape[0], axis), g / temperature
+    targets, g = _local_ids(targets, head.shape[0], axis), g / temperature
+    count = None if num_ids is None else _local_ids(num_ids, head.shape[0], axis)
 
     def products(weight, start, probability, seen):
         onehot = (targets - start)[:, None] == jnp.arange(weight.shape[0])[None, :]
@@ -127,17 +143,17 @@ def _local_backward(hidden, head, targets, temperature, normaliser, kept, g, blo
         d_hidden = jnp.matmul(d_logits, weight, preferred_element_type=jnp.float32)
         return d_hidden, d_weight.astype(head.dtype)
 
-    def probability_of(weight):
-        logits = _block_logits(hidden, weight, softcap) / temperature
+    def probability_of(weight, start):
+        logits = _drawable(_block_logits(hidden, weight, softcap) / temperature, start, count)
         return jnp.exp(logits - normaliser[:, None])
 
     if block == head.shape[0]:
-        return products(head, 0, probability_of(head) if kept is None else kept, None)
+        return products(head, 0, probability_of(head, 0) if kept is None else kept, None)
 
     def step(carry, at):
         start, seen = at
         weight = jax.lax.dynamic_slice_in_dim(head, start, block)
-        d_hidden, d_weight = products(weight, start, probability_of(weight), seen)
+        d_hidden, d_weight = products(weight, start, probability_of(weight, start), seen)
         d_head = jax.lax.dynamic_update_slice_in_dim(carry[1], d_weight, start, 0)
         return (carry[0] + d_hidden, d_head), None
 
@@ -166,7 +182,7 @@ def _whole_width(head: Array, part: P, dtype: Any) -> Array:
     return head if part[1] is None else jax.lax.all_gather(head, part[1], axis=1, tiled=True)
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(4, 5))
+@partial(jax.custom_vjp, nondiff_argnums=(4, 5, 6))
 def head_logprobs(
     hidden: Float[Array, "n d"],
     head: Float[Array, "v d"],
@@ -174,6 +190,7 @@ def head_logprobs(
     temperature: Float[Array, ""],
     block: int = VOCAB_BLOCK,
     softcap: float = 0.0,
+    num_ids: int | None = None,
 ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
     """Computes the log-probability of each target under softmax(hidden @ head.T / temperature), and
     the entropy of that distribution, both in float32 nats.
@@ -188,26 +205,29 @@ def head_logprobs(
         temperature: positive scalar, traced.
         block: rows of the head per block of logits.
         softcap: logits become softcap * tanh(logits / softcap) before the temperature; 0 for none.
+        num_ids: ids from this one on have no probability, and are no targets; None if all have.
 
     Returns:
         (logprobs [n], entropy [n]). Only the log-probs have a gradient; the cotangent of the
         entropy is ignored.
     """
-    return _forward(hidden, head, targets, temperature, block, softcap)[0]
+    return _forward(hidden, head, targets, temperature, block, softcap, num_ids)[0]
 
 
-def _forward(hidden, head, targets, temperature, block, softcap):
+def _forward(hidden, head, targets, temperature, block, softcap, num_ids):
     mesh, tokens, rows = _cut(hidden, head)
     if mesh is None:
         outputs, normaliser, kept = _local_forward(
-            hidden, head, targets, temperature, block, softcap, None
+            hidden, head, targets, temperature, block, softcap, num_ids, None
         )
     else:
         keeps = not softcap and head.shape[0] // (mesh.shape[rows[0]] if rows[0] else 1) <= block
 
         def local(hidden, head, targets, temperature):
             whole = _whole_width(head, rows, hidden.dtype)
-            return _local_forward(hidden, whole, targets, temperature, block, softcap, rows[0])
+            return _local_forward(
+                hidden, whole, targets, temperature, block, softcap, num_ids, rows[0]
+            )
 
         flat = P(tokens[0])
         specs = ((flat, flat), flat, P(tokens[0], rows[0]) if keeps else None)
@@ -218,18 +238,18 @@ def _forward(hidden, head, targets, temperature, block, softcap):
     return outputs, (hidden, head, targets, temperature, normaliser, kept)
 
 
-def _backward(block, softcap, residuals, cotangents):
+def _backward(block, softcap, num_ids, residuals, cotangents):
     hidden, head, targets, temperature, normaliser, kept = residuals
     mesh, tokens, rows = _cut(hidden, head)
     if mesh is None:
         saved = (hidden, head, targets, temperature, normaliser, kept)
-        d_hidden, d_head = _local_backward(*saved, cotangents[0], block, softcap, None)
+        d_hidden, d_head = _local_backward(*saved, cotangents[0], block, softcap, num_ids, None)
     else:
 
         def local(hidden, head, targets, temperature, normaliser, kept, g):
             whole = _whole_width(head, rows, hidden.dtype)
             saved = (hidden, whole, targets, temperature, normaliser, kept)
-            d_hidden, d_head = _local_backward(*saved, g, block, softcap, rows[0])
+            d_hidden, d_head = _local_backward(*saved, g, block, softcap, num_ids, rows[0])
             if rows[0] is not None:
                 d_hidden = jax.lax.psum(d_hidden, rows[0])
             scattered = rows[1] is not None
@@ -308,7 +328,13 @@ def token_logprobs(
     hidden = _at_sources(hidden, sources).reshape(rows * length, -1)
     temperature, softcap = jnp.asarray(temperature, jnp.float32), model.config.logit_softcap
     logprobs, entropy = head_logprobs(
-        hidden, model.head_weight(), tokens.reshape(-1), temperature, VOCAB_BLOCK, softcap
+        hidden,
+        model.head_weight(),
+        tokens.reshape(-1),
+        temperature,
+        VOCAB_BLOCK,
+        softcap,
+        model.num_ids,
     )
     scored = sources != columns
     logprobs, entropy = (

@@ -303,6 +303,9 @@ class Transformer(nnx.Module):
         lora: low-rank terms, whose parameters are then the only ones that are trained; None for
             none. The initial values of the other parameters do not depend on it.
 
+    Attributes:
+        num_ids: ids from this one on have no text, and so no probability; None if all ids have.
+
     Raises:
         ValueError: `remat` is unknown.
     """
@@ -322,6 +325,7 @@ class Transformer(nnx.Module):
             raise ValueError(f"remat must be one of {', '.join(REMAT)}, got {remat!r}")
         self.config, self.remat, self.unroll = config, remat, unroll
         self.compute_dtype = None if compute_dtype is None else jnp.dtype(compute_dtype)
+        self.num_ids: int | None = None
         normal = jax.nn.initializers.normal(config.hidden_size**-0.5)
         table = (config.vocab_size, config.hidden_size)
         self.embed = nnx.Param(normal(rngs.params(), table, dtype))
@@ -337,6 +341,14 @@ class Transformer(nnx.Module):
     def lora(self) -> LoraConfig | None:
         """Configuration of the low-rank terms; None if the model has none."""
         return self.layers.lora
+
+    def limit_ids(self, count: int) -> None:
+        """Excludes ids without text: embeddings often have more rows than the tokenizer has ids.
+
+        Args:
+            count: ids of the tokenizer, from 0.
+        """
+        self.num_ids = count if count < self.config.vocab_size else None
 
     def head_weight(self) -> Float[Array, "vocab width"]:
         """Returns the output projection, one row per token."""
@@ -437,7 +449,8 @@ class Transformer(nnx.Module):
         head: Array | None = None,
         scale: Float[Array, " vocab"] | None = None,
     ) -> Float[Array, "*batch vocab"]:
-        """Computes logits in float32, for small inputs (training uses `models.logprobs`).
+        """Computes logits in float32, for small inputs (training uses `models.logprobs`); -inf for
+        ids without text.
 
         Args:
             hidden: [..., width] final hidden states.
@@ -451,4 +464,7 @@ class Transformer(nnx.Module):
         else:
             logits = scaled_product(hidden, head, scale)
         cap = self.config.logit_softcap
-        return cap * jnp.tanh(logits / cap) if cap else logits
+        logits = cap * jnp.tanh(logits / cap) if cap else logits
+        if self.num_ids is None:
+            return logits
+        return jnp.where(jnp.arange(logits.shape[-1]) < self.num_ids, logits, -jnp.inf)

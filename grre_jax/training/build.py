@@ -304,7 +304,7 @@ def build_model(
 
     Args:
         config: the run.
-        tokenizer: sets the vocabulary of a new model.
+        tokenizer: sets the vocabulary of a new model; ids that it lacks have no probability.
         mesh: over which the parameters are laid out, if given.
 
     Returns:
@@ -312,6 +312,7 @@ def build_model(
     """
     lora = lora_config(config.model)
     model = _base_model(config, tokenizer, mesh)
+    model.limit_ids(tokenizer.vocab_size)
     if config.model.adapter:
         adapters.add_adapter(model, config.model.adapter)
     elif lora is not None:

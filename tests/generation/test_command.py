@@ -2,19 +2,25 @@
 called directly, and against itself in other shapes.
 """
 
+import dataclasses
 import json
 
 import jax
+import numpy as np
 import pytest
 
 from grre_jax import models, sampling
 from grre_jax.cli.entry import main
+from grre_jax.config import Config, ModelSource
 from grre_jax.errors import DataError
 from grre_jax.generation import command
 from grre_jax.generation.options import Options
 from grre_jax.generation.prompts import find
 from grre_jax.random_streams import Purpose, run_key
+from grre_jax.training import build
+from grre_jax.training.build import load_model_tokenizer
 from grre_jax.training.evaluation import finished
+from grre_jax.training.evaluation.load_scorer import find_scorer
 
 
 @pytest.fixture
@@ -179,6 +185,24 @@ def test_a_runs_last_policy(sample, tiny_run, tmp_path):
     assert of_model["model"]["step"] is None
     first = finished.policy(tiny_run, finished.load_config(tiny_run))[0]
     assert models.fingerprint(first) == models.fingerprint(models.load(tmp_path / "model"))
+
+
+def test_ids_that_the_tokenizer_lacks_are_never_drawn(sample, chat_model, tmp_path):
+    shape = dataclasses.replace(models.load_config(chat_model), vocab_size=320)
+    model = models.init(shape)
+    model.embed[...] = model.embed[...].at[259:].multiply(20)
+    folder = models.save(model, tmp_path / "padded", tokenizer_from=chat_model)
+    (line,) = sample(folder, "--prompt", "ab", "--num-samples", 4, "--max-new-tokens", 12)
+    assert max(max(part["tokens"]) for part in line["completions"]) < 259
+    loaded, _ = find(Options(str(folder), ("3",))).load()
+    source = ModelSource(path=str(folder))
+    tokenizer = load_model_tokenizer(folder)
+    built = build.build_model(Config(name="padded", model=source), tokenizer)
+    scorer = find_scorer(str(folder))
+    assert loaded.num_ids == built.num_ids == scorer.vocab_size == 259
+    assert models.load(folder).num_ids is None
+    exported = models.load(models.save(built, tmp_path / "exported"))
+    np.testing.assert_array_equal(exported.embed[...], model.embed[...])
 
 
 def test_dtypes(tiny_run, digit_model):

@@ -1,5 +1,10 @@
 """Chunked log-probs against log_softmax of the whole logits, values and gradients."""
 
+import json
+import os
+import subprocess
+import sys
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -42,6 +47,61 @@ def test_values_and_gradients(block):
     wanted_gradients, wanted = jax.jit(jax.grad(theirs, argnums=(0, 1), has_aux=True))(hidden, head)
     for a, b in zip((*values, *gradients), (*wanted, *wanted_gradients), strict=True):
         np.testing.assert_allclose(a, b, atol=1e-5, rtol=1e-5)
+
+
+# Of 37 rows 21 have text: blocks end before it, on it and behind it, and some have none of it.
+@pytest.mark.parametrize("block", [37, 10, 7, 1])
+@pytest.mark.parametrize("softcap", [0.0, 3.0])
+def test_ids_without_text_have_no_probability(block, softcap):
+    hidden, head, targets, weights = draw()
+    head, targets = head.at[21:].multiply(9), targets % 21
+
+    def loss(hidden, head, num_ids):
+        temperature = jnp.float32(0.7)
+        outputs = head_logprobs(hidden, head, targets, temperature, block, softcap, num_ids)
+        return (weights * outputs[0]).sum(), outputs
+
+    both = jax.jit(jax.grad(loss, argnums=(0, 1), has_aux=True), static_argnums=2)
+    (d_hidden, d_head), outputs = both(hidden, head, 21)
+    (wanted_hidden, wanted_head), wanted = both(hidden, head[:21], None)
+    for a, b in zip((*outputs, d_hidden), (*wanted, wanted_hidden), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-5, rtol=1e-5)
+    np.testing.assert_allclose(d_head[:21], wanted_head, atol=1e-5, rtol=1e-5)
+    assert not d_head[21:].any()
+
+
+def test_a_cut_vocabulary_may_end_on_ids_without_text():
+    program = """
+import json, jax, jax.numpy as jnp, numpy as np
+from jax.sharding import NamedSharding, PartitionSpec as P
+from grre_jax.models import head_logprobs
+from grre_jax.parallel import MeshConfig, make_mesh
+from grre_jax.parallel.mesh import use
+keys = jax.random.split(jax.random.key(0), 2)
+hidden, head = jax.random.normal(keys[0], (16, 8)), jax.random.normal(keys[1], (40, 8))
+head, targets = head.at[13:].multiply(9), jnp.arange(16) % 13
+def loss(hidden, head, block):
+    outputs = head_logprobs(hidden, head, targets, jnp.float32(0.7), block, 0.0, 13)
+    return outputs[0].sum(), outputs
+found = []
+for block in (64, 4):
+    both = jax.jit(jax.grad(loss, argnums=(0, 1), has_aux=True), static_argnums=2)
+    whole = both(hidden, head, block)
+    mesh = make_mesh(MeshConfig(fsdp=2, tensor=4))
+    placed = jax.device_put((hidden, head), NamedSharding(mesh, P()))
+    with use(mesh):
+        cut = jax.jit(jax.grad(loss, argnums=(0, 1), has_aux=True), static_argnums=2)(*placed, block)
+    pairs = zip(jax.tree.leaves(whole), jax.tree.leaves(cut), strict=True)
+    found.append(max(float(np.abs(np.asarray(a) - np.asarray(b)).max()) for a, b in pairs))
+print(json.dumps(found))
+"""
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"
+    env = os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=env, capture_output=True, text=True, timeout=600
+    )
+    assert done.returncode == 0, done.stderr
+    assert max(json.loads(done.stdout.splitlines()[-1])) < 1e-5
 
 
 def test_large_logits_neither_overflow_nor_vanish():

@@ -130,6 +130,26 @@ def test_logprobs_equal_the_training_forward_pass(tiny, options):
         assert difference.min() > -1e-5
 
 
+def test_ids_without_text_are_never_drawn(tiny):
+    model = tiny()
+    live = model.config.vocab_size // 2
+    model.embed[...] = model.embed[...].at[live:].multiply(4)
+    model.limit_ids(live)
+    for options in (
+        {},
+        {"temperature": 0.7, "top_k": live + 2, "top_p": 0.9},
+        {"temperature": 0.0},
+    ):
+        got = jax.device_get(sample(model, PROMPTS, key=jax.random.key(1), **SHAPE | options))
+        assert got.tokens.max() < live
+        np.testing.assert_allclose(
+            got.policy_logprobs, forward(model, PROMPTS, got, 1.0), atol=1e-4
+        )
+    model.limit_ids(model.config.vocab_size)
+    free = jax.device_get(sample(model, PROMPTS, key=jax.random.key(1), **SHAPE))
+    assert model.num_ids is None and free.tokens.max() >= live
+
+
 def test_completions_end_with_a_kept_and_scored_eos_or_at_the_limit(draw):
     got = draw()
     time = np.arange(SHAPE["max_new_tokens"])

@@ -187,7 +187,8 @@ def config_from_dict(
 ) -> ModelConfig:
     """Returns the shape of the model that a config.json describes.
 
-    A field is read, known to change nothing (`config_fields.HARMLESS`), or refused.
+    A field is read, known to change nothing (`config_fields.HARMLESS`), ignored with a warning if
+    it is unknown and off (null, false, 0 or empty), or refused.
     `attn_logit_softcapping` has no effect in a Gemma3ForCausalLM of transformers (to 5.23), and
     therefore none here.
 

@@ -240,8 +240,9 @@ def usable(parts: build.Parts, source: Source, indices: Sequence[int]) -> tuple[
         True if every group that was read has behaviour log-probs.
 
     Raises:
-        DataError: the objective cannot learn from a selected group, or its version is unknown and
-            data.max_staleness or the order needs its age.
+        DataError: the objective cannot learn from a selected group, or a token of it has no text in
+            the policy's tokenizer; or its version is unknown and data.max_staleness or the order
+            needs its age.
     """
     config, kept = parts.config, []
     newest = max((entry.policy_version for entry in source.reader.datasets), default=-1)
@@ -259,6 +260,13 @@ def usable(parts: build.Parts, source: Source, indices: Sequence[int]) -> tuple[
         signal |= bool(parts.objective.returns and len(group.turn_counts))
         if config.data.drop_zero_variance and not signal:
             continue
+        largest = max(group.tokens.max(initial=0), group.prompt_tokens.max(initial=0))
+        if largest >= parts.tokenizer.vocab_size:
+            raise DataError(
+                f"group {group.group_id} of {source.reader.folder}: expected tokens below"
+                f" {parts.tokenizer.vocab_size}, the ids of the policy's tokenizer, got {largest}."
+                " Leave the group out with grre rollouts filter."
+            )
         check_group(parts.objective, config.sampling.temperature, group, source.reader.folder)
         for name in config.objective.stored_fields:
             check_stored(group, name)

@@ -80,9 +80,8 @@ def find_scorer(name: str, *, dtype: str = "", compute_dtype: str = "") -> Score
         "parameters": source.dtype,
         "engine": f"grre_jax.score {grre_jax.__version__}",
     }
-    return Scorer(
-        score, tokenizer, model.config.vocab_size, model.config.max_positions, computed, described
-    )
+    num_ids = model.num_ids or model.config.vocab_size
+    return Scorer(score, tokenizer, num_ids, model.config.max_positions, computed, described)
 
 
 def _loaded(
@@ -99,7 +98,9 @@ def _loaded(
         parallel.make_mesh(MeshConfig()),
     )
     dtype, compute = build.dtypes(source)
-    graph, state = nnx.split(models.load(path, dtype=dtype, compute_dtype=compute, mesh=mesh))
+    model = models.load(path, dtype=dtype, compute_dtype=compute, mesh=mesh)
+    model.limit_ids(tokenizer.vocab_size)
+    graph, state = nnx.split(model)
     return graph, nnx.to_pure_dict(state), tokenizer, mesh, step
 
 

@@ -114,6 +114,19 @@ def test_each_field_is_read_harmless_or_refused(family):
     assert refused == set(fields_of(family)) - set(harmless)
 
 
+def test_an_unknown_field_that_is_off_is_ignored_with_one_warning(tmp_path, caplog):
+    values, file = base_of("qwen2"), tmp_path / "config.json"
+    wanted = models.config_from_dict(values)
+    off = dict(zip("abcdefg", [None, False, 0, 0.0, "", [], {}], strict=True))
+    assert models.config_from_dict(values | off, file) == wanted
+    assert models.config_from_dict(values | off, file) == wanted
+    (record,) = caplog.records
+    assert record.levelname == "WARNING" and record.args == (str(file), "a, b, c, d, e, f, g")
+    for value in (True, 1, 0.5, "x", [0], {"y": 0}):
+        with pytest.raises(DataError, match="field a "):
+            models.config_from_dict(values | {"a": value}, file)
+
+
 @pytest.mark.parametrize("family", CLASSES)
 def test_each_field_means_what_it_means_to_transformers(family):
     """What transformers makes of a file, every default written out, is the same model as the

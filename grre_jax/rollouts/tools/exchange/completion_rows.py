@@ -218,8 +218,8 @@ def _text_column(names: Names, row: Any) -> str | None:
 def _take_components(part: Line, weights: Mapping[str, float]) -> None:
     """Makes the row's reward columns its components, and their sum its reward if it has none.
 
-    A reward function that does not apply gives null or NaN: it is left out of the sum, as component
-    0, and a row without any other reward has none.
+    A reward function that does not apply gives null or NaN: its component is NaN, it is left out of
+    the sum, and a row without any other reward has none.
 
     Args:
         part: the row.
@@ -261,7 +261,6 @@ def _take_components(part: Line, weights: Mapping[str, float]) -> None:
         total = components[reward]
     else:
         total = sum(weights[name] * applied[name] for name in applied) if applied else math.nan
-    components |= {name: 0.0 for name in components if name not in applied}
     part.rest = said.rest | {"components": components, reward: total}
 
 

@@ -234,8 +234,8 @@ def _answer(line: Line) -> str:
 
 
 def _components(line: Line, parts: list[Line], rewards: list[float]) -> dict[str, list[float]]:
-    """Returns the reward components by name, one number per completion, NaN where it has no
-    reward.
+    """Returns the reward components by name, one number per completion: NaN where it is null, or
+    the completion has no reward.
     """
     rows = []
     for part in parts:
@@ -251,7 +251,10 @@ def _components(line: Line, parts: list[Line], rewards: list[float]) -> dict[str
             "components", "has other names in one completion than in another; give all the same"
         )
     return {
-        name: [row.number(name, or_truth=True) if row in judged else math.nan for row in rows]
+        name: [
+            math.nan if math.isnan(reward) else row.number_or_nan(name, or_truth=True)
+            for row, reward in zip(rows, rewards, strict=True)
+        ]
         for name in names
     }
 

@@ -136,8 +136,8 @@ def test_a_reward_function_of_trls_that_does_not_apply_is_left_out(tmp_path, nul
     (group,) = import_trl(tmp_path, rows, {"components": {"a_reward": 1, "b_reward": 2}})
     nan = math.nan
     np.testing.assert_array_equal(group.rewards, [1.0, 1.0, nan, 0.5])
-    np.testing.assert_array_equal(group.components["a_reward"], [1.0, 0.0, nan, 0.0])
-    np.testing.assert_array_equal(group.components["b_reward"], [0.0, 0.5, nan, 0.25])
+    np.testing.assert_array_equal(group.components["a_reward"], [1.0, nan, nan, 0.0])
+    np.testing.assert_array_equal(group.components["b_reward"], [nan, 0.5, nan, 0.25])
     assert group.extra["verify_failures"] == ["", "", "none", ""]
     (tmp_path / "again").mkdir()
     with pytest.raises(DataError, match="field advantage"):

@@ -170,8 +170,8 @@ def test_every_field_of_a_record_is_read_under_its_own_name(one_a_row):
         ({"temperature": math.inf}, {}, "field temperature is inf; give a finite number"),
         (
             {},
-            {"components": {"a": math.nan}},
-            r"field completions\[0\].components.a is nan; give a finite number",
+            {"components": {"a": math.inf}},
+            r"field completions\[0\].components.a is inf; give a finite number",
         ),
     ],
 )
@@ -294,6 +294,21 @@ def test_a_completion_without_a_reward_has_no_verdict(tmp_path, ending, null, la
     again = tmp_path / f"again.{ending}"
     rollouts.export(tmp_path / "r", again)
     rollouts.import_rows(ending, again, tmp_path / "s")
+    assert list(rollouts.read(tmp_path / "s")) == [group]
+
+
+def test_a_component_may_be_null_beside_a_reward(tmp_path):
+    parts = [
+        {"text": "0", "reward": 1.0, "components": {"form": None, "correct": 1}},
+        {"text": "1", "reward": 0.5, "components": {"form": 0.5, "correct": 0}},
+    ]
+    path = tmp_path / "a.jsonl"
+    write_rows(path, [{"prompt": "p", "completions": parts}])
+    rollouts.import_rows("jsonl", path, tmp_path / "r")
+    (group,) = rollouts.read(tmp_path / "r")
+    np.testing.assert_array_equal(group.components["form"], [math.nan, 0.5])
+    rollouts.export(tmp_path / "r", tmp_path / "again.jsonl")
+    rollouts.import_rows("jsonl", tmp_path / "again.jsonl", tmp_path / "s")
     assert list(rollouts.read(tmp_path / "s")) == [group]
 
 
