@@ -218,6 +218,10 @@ def test_resumable_fields_are_fields_or_sections():
         (["--regime.offline", "maybe"], r"^regime\.offline: expected true or false, got 'maybe'"),
         (["--training.steps", "-1"], r"^training\.steps: expected at least 0, got -1$"),
         (
+            "--warm_start.steps 1 --warm_start.demonstrations 2 --warm_start.batch_size 3".split(),
+            r"^warm_start\.batch_size: expected at most the 2 of warm_start\.demonstrations, got 3$",
+        ),
+        (
             ["--regime.sync_interval", "0"],
             r"^regime\.sync_interval: expected at least 1, got 0",
         ),
