@@ -118,11 +118,21 @@ class Learner:
             warn = partial(self.console.print, "warning ", style="yellow", markup=False)
             pending = DelayedMetrics(self.log, time.monotonic(), show, warn=warn, watch=self.watch)
             failures = FailureBound(self.parts.config.task.max_failure_share, steps - first)
+            # What a verifier that was corrected since then did not judge stops no resumed run.
+            sealed_before = len(self.choose.own.source.reader) if self.choose.own else 0
             for step in range(first, steps):
                 choice, groups, batch = self._data_of(step, state, prefetcher, bar, pending)
-                failures.check(
-                    [g for g, pick in zip(groups, choice.picks, strict=True) if pick.version >= 0]
-                )
+                try:
+                    failures.check(
+                        [
+                            group
+                            for group, pick in zip(groups, choice.picks, strict=True)
+                            if pick.version >= 0 and pick.index >= sealed_before
+                        ]
+                    )
+                except DataError:
+                    self._publish(state, pending, wait=True)
+                    raise
                 if step == first:
                     bar.phase("compiling the train step")
                     compiler.close()

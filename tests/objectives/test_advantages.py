@@ -9,6 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grre_jax import objectives
+from grre_jax.objectives.named_parts import named
+from grre_jax.objectives.part import Advantage
 
 from .rows.test_formulas import KINDS
 
@@ -233,15 +235,17 @@ def _every_advantage(rewards, groups):
     keys = jax.random.split(KEY, len(GROUPS))
     return {
         name: objectives.advantages(
-            objectives.algorithm("reinforce", advantage=name, components=named, **KINDS[name]),
+            objectives.algorithm(
+                "reinforce", advantage=name, components=parts, **KINDS.get(name, {})
+            ),
             rewards,
             groups,
             key=keys,
             lengths=lengths,
-            components=components if named else None,
+            components=components if parts else None,
         )
-        for name in KINDS
-        for named in [("a", "b") if name in ("decoupled", "decoupled_whitened") else None]
+        for name in (*KINDS, "reward")
+        for parts in [("a", "b") if name in ("decoupled", "decoupled_whitened") else None]
     }
 
 
@@ -253,6 +257,7 @@ def test_a_response_without_a_verdict_changes_nothing_for_the_others(rewards, ab
     """At any place, for every advantage, it is as if it were padding, and in a group of fewer than
     two verdicts nothing counts.
     """
+    assert {*KINDS, "reward"} == {*dict(named(Advantage))}
     without = GROUPS.copy()
     without[list(absent)] = -1
     for group in set(GROUPS[list(absent)].tolist()):

@@ -131,6 +131,7 @@ RESUMABLE_FIELDS = (
     "compiled",
     "task.verify_processes",
     "task.verify_timeout",
+    "task.max_failure_share",
     "training.steps",
     "evaluation",
     "checkpoint",

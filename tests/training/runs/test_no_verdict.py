@@ -121,7 +121,22 @@ def test_a_run_whose_verifier_always_crashes_stops_with_the_first_reason(make_co
     )
     with pytest.raises(DataError, match="error: ZeroDivisionError: sandbox lost"):
         train(config)
-    rows = [row for row in log(config.folder) if row["kind"] == "train"]
+    stopped = log(config.folder)
+    rows = [row for row in stopped if row["kind"] == "train"]
     assert 0 < len(rows) < 8
     assert {row["verify_failures"] for row in rows} == {16}
     assert {row["grad_norm"] for row in rows} == {0}
+    verifier = tmp_path / "always.py"
+    verifier.write_text(verifier.read_text().replace("raise", "return None and"))
+    with pytest.raises(DataError, match="none: "):
+        train(config, resume=True)
+    verifier.write_text(
+        verifier.read_text().replace(
+            "return None and", "return super().verify(*(question, completion)) or"
+        )
+    )
+    longer = dataclasses.replace(config.training, steps=12)  # beyond what was sampled already
+    train(dataclasses.replace(config, training=longer), resume=True)
+    resumed = [row for row in log(config.folder) if row["kind"] == "train"]
+    assert resumed[: len(rows)] == rows and resumed[-1]["step"] == 12
+    assert resumed[-1].get("verify_failures", 0) == 0
