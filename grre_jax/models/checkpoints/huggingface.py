@@ -113,7 +113,7 @@ def load(
     else:
         config, source = load_config(folder), SafetensorsSource(folder)
         if families.is_multimodal(read_object(folder / "config.json")):
-            _log.info("%s: the text model is loaded, without the vision tower", folder)
+            _log.warning("%s: the text model is loaded, without the vision tower", folder)
             source = _TextSource(source)
     options = {"dtype": dtype, "compute_dtype": compute_dtype, "remat": remat}
     graph, state = nnx.split(
