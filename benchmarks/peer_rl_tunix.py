@@ -2,8 +2,11 @@
 its documentation has it, on its Llama 3 loaded from safetensors.
 
 Set are what the other arms have too: batch, group, limit, temperature 1, no KL, and Optax's AdamW
-behind a clip of the gradient norm. Its sampler leaves the end of a completion out of the tokens
-that are trained on.
+behind a clip of the gradient norm. Of Tunix 0.1.7 two things are mended. Its Llama 3 rotates with
+base 1,000,000 whatever the configuration says: with a start of base 10,000 its first samples were
+0.0% right, not 30%, and 80 steps ended 11% right (greedy), not 94%. Its sampler draws the same
+noise in every step unless it is given a seed. Left as it is: the sampler leaves the end of a
+completion out of the tokens that are trained on.
 """
 
 from __future__ import annotations
@@ -30,9 +33,10 @@ from tunix.rl.rollout.base_rollout import RolloutConfig
 
 
 def config_of(folder: Path) -> llama.ModelConfig:
-    """The model of a Transformers folder."""
+    """The model of a Transformers folder, whose rotary base replaces Tunix's constant."""
     stored = json.loads((folder / "config.json").read_text())
     rope = stored.get("rope_parameters") or stored
+    llama.apply_rope = partial(llama.apply_rope, rope_theta=rope["rope_theta"])
     return llama.ModelConfig(
         num_layers=stored["num_hidden_layers"],
         vocab_size=stored["vocab_size"],
@@ -72,12 +76,17 @@ def save(model: llama.Llama3, start: Path, folder: Path) -> None:
     shutil.copy(start / "config.json", folder)
 
 
-def batches(run: Run, learner: list[GRPOLearner]) -> Iterator[dict[str, np.ndarray]]:
-    """The questions of every step; the learner asks for the next when a step is done."""
+def batches(
+    run: Run, learner: list[GRPOLearner], rollout: RolloutConfig
+) -> Iterator[dict[str, np.ndarray]]:
+    """The questions of every step, which has a seed of its own; the learner takes the next when a
+    step is done.
+    """
     size = run.job["prompts_per_step"]
     for step in range(run.job["steps"]):
         if step:
             ended(run, learner[0])
+        rollout.seed = run.job["seed"] * run.job["steps"] + step
         part = slice(step * size, (step + 1) * size)
         yield {"prompts": np.array(run.prompts[part]), "answer": np.array(run.answers[part])}
 
@@ -93,6 +102,13 @@ def main() -> None:
     """Trains."""
     run = run_of_arguments()
     job, start = run.job, Path(run.job["start"])
+    rollout = RolloutConfig(
+        max_tokens_to_generate=job["new_tokens"],
+        max_prompt_length=job["prompt_tokens"],
+        kv_cache_size=job["prompt_tokens"] + job["new_tokens"],
+        temperature=1.0,
+        top_p=1.0,
+    )
     mesh = jax.make_mesh((1, 1), ("fsdp", "tp"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
     with jax.set_mesh(mesh):
         model = llama_params.create_model_from_safe_tensors(
@@ -113,13 +129,7 @@ def main() -> None:
                 max_steps=job["steps"],
                 mini_batch_size=job["prompts_per_step"],
             ),
-            rollout_config=RolloutConfig(
-                max_tokens_to_generate=job["new_tokens"],
-                max_prompt_length=job["prompt_tokens"],
-                kv_cache_size=job["prompt_tokens"] + job["new_tokens"],
-                temperature=1.0,
-                top_p=1.0,
-            ),
+            rollout_config=rollout,
         ),
     )
     cluster.generate = run.timed("sampling", cluster.generate)
@@ -130,7 +140,7 @@ def main() -> None:
     )
     run.start()
     with mesh:  # under jax.set_mesh Tunix 0.1.7 cannot lay out its optimizer
-        learner.train(batches(run, [learner]))
+        learner.train(batches(run, [learner], rollout))
     ended(run, learner)
     run.write(
         versions=f"google-tunix {version('google-tunix')}, jax {jax.__version__}",

@@ -61,9 +61,11 @@ def pytest_configure(config):
     """What compiles for the session and the processes that its tests start is quick to make, but
     for parity, which compiles as users do, and where XLA_FLAGS says how to optimise.
 
-    jax's compilation cache on disk would save more time still, and crashes the CPU backend now and
-    then (jax 0.10.2: a segmentation fault as a program is written to it).
+    jax's compilation cache on disk would save more time still, and with these flags crashes the CPU
+    backend now and then (jax 0.10.2: a segmentation fault as a program is written to it). It is off
+    but where a test turns it on: the tests leave the user's cache folder alone.
     """
+    os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "false"
     flags = os.environ.get("XLA_FLAGS", "")
     if config.option.markexpr != "parity" and "xla_backend_optimization_level" not in flags:
         os.environ["XLA_FLAGS"] = f"{flags} {QUICK}".strip()

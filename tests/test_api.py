@@ -92,7 +92,7 @@ def test_a_data_set_and_its_splits(chat_model, tmp_path):  # noqa: F811
     )
     first, *_ = rollouts.read(run.folder / "rollouts")
     assert [m["role"] for m in first.extra["prompt_messages"]] == ["system", "user"]
-    assert set(first.components) == {"_right", "_short"}
+    assert set(first.components) == {"_right", "_short", "correct"}
 
 
 def _right(question, completion):

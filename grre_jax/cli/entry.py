@@ -16,7 +16,14 @@ import grre_jax
 from grre_jax.allocation import keep_freed_memory
 from grre_jax.cli import evaluate, rescoring, roles, rollouts, sample, studies
 from grre_jax.cli.algorithms import algorithms_command
-from grre_jax.cli.parsing import CONFIG, PROCESSES, add_command, configured, run_joined
+from grre_jax.cli.parsing import (
+    CONFIG,
+    PROCESSES,
+    add_command,
+    configured,
+    configured_run,
+    run_joined,
+)
 from grre_jax.errors import DataError, UsageError, naming, system_failure
 
 
@@ -189,7 +196,7 @@ def _train(known: argparse.Namespace, rest: list[str]) -> int:
     from grre_jax.training import loop
 
     def train() -> None:  # once the processes are joined: a configuration is Python, may compute
-        loop.train(configured(known, rest), resume=known.resume, overwrite=known.overwrite)
+        loop.train(configured_run(known, rest), resume=known.resume, overwrite=known.overwrite)
 
     return run_joined(known, train)
 

@@ -135,3 +135,14 @@ def configured(known: argparse.Namespace, words: list[str]) -> Any:
     from grre_jax.training.config.overrides import override
 
     return override(configs.load_file(known.config), words)
+
+
+def configured_run(known: argparse.Namespace, words: list[str]) -> Any:
+    """As `configured`, of a command that runs the configuration's programs: this process then keeps
+    what it compiles where the configuration says.
+    """
+    from grre_jax.machine import keep_compiled
+
+    config = configured(known, words)
+    keep_compiled(config.compiled)
+    return config

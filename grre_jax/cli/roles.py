@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from grre_jax.cli.parsing import CONFIG, PROCESSES, add_command, configured, run_joined
+from grre_jax.cli.parsing import CONFIG, PROCESSES, add_command, configured_run, run_joined
 
 _FREE_RUNNING = """
     --free-running: sample with the newest policy within the regime's staleness, not with the one
@@ -59,7 +59,7 @@ def _learn(known: argparse.Namespace, rest: list[str]) -> int:
     def learn() -> None:
         from grre_jax.training import roles
 
-        config = configured(known, rest)
+        config = configured_run(known, rest)
         roles.learn(config, free=known.free_running, overwrite=known.overwrite)
 
     return run_joined(known, learn)
@@ -71,6 +71,6 @@ def _explore(known: argparse.Namespace, rest: list[str]) -> int:
 
         share = (known.explorer_name, known.index, known.explorers)
         role = roles.ExplorerRole(*share, known.free_running, known.allow_stale, known.swap_weights)
-        roles.explore_run(configured(known, rest), role)
+        roles.explore_run(configured_run(known, rest), role)
 
     return run_joined(known, explore)

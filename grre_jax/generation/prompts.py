@@ -85,19 +85,21 @@ def find(options: Options) -> Policy:
     source = run.model if run else models.ModelSource(path=str(path))
     system = source.system_prompt if options.system is None else options.system
     arguments = source.template_arguments | options.template_arguments
+    date = source.template_date
     if options.raw:
-        system, arguments = None, {}
+        system, arguments, date = None, {}, ""
     source = dataclasses.replace(
         source,
         dtype=options.dtype or source.dtype,
         compute_dtype=options.compute_dtype or source.compute_dtype,
         system_prompt=system,
         template_arguments=arguments,
+        template_date=date,
     )
     build.dtypes(source)
     if options.tokenizer or source.path:
         tokenizer = load_model_tokenizer(
-            options.tokenizer or source.path, system, template_arguments=arguments
+            options.tokenizer or source.path, system, template_arguments=arguments, date=date
         )
     elif system is not None or arguments:
         flag = "--system" if system is not None else "--template-arguments"

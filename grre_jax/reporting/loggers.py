@@ -16,10 +16,12 @@ from pathlib import Path
 
 from grre_jax.errors import UsageError, naming
 from grre_jax.reporting.config import LoggingConfig
-from grre_jax.reporting.metrics import HEADER, MetricsLog, Row, json_safe
+from grre_jax.reporting.metrics import HEADER, MetricsLog, Row, json_safe, read_metrics
 
 TENSORBOARD_FOLDER = "tensorboard"
 WANDB_ID_FILE = "wandb_run_id"
+WARM_START = "warm_start"  # a kind of rows, and the subfolder of their events
+_FRAME = 16  # bytes of an event's record around its data: length, its checksum, the data's checksum
 FLUSH_SECONDS = 10  # the longest time that a row of TensorBoard's stays in memory
 
 
@@ -31,17 +33,19 @@ class TensorBoardLogger:
     shows as a run of its own.
     """
 
-    def __init__(self, run_folder: str | os.PathLike, resume_step: int | None = None):
+    def __init__(
+        self, run_folder: str | os.PathLike, resume_steps: Mapping[str, int] | None = None
+    ):
         """Opens no file yet: each is opened by its first row.
 
         Args:
             run_folder: the run's folder.
-            resume_step: on resume, the step of the checkpoint: TensorBoard then hides what the
-                killed run wrote beyond it.
+            resume_steps: on resume, the last step that is kept by kind, as of `MetricsLog`:
+                TensorBoard then hides what the killed run wrote beyond it.
         """
         self._folder = Path(run_folder) / TENSORBOARD_FOLDER
-        self._resume_step, self._flush_at = resume_step, 0.0
-        self._writers = {}
+        self._resumed, self._flush_at = resume_steps is not None, 0.0
+        self._kept, self._writers = dict(resume_steps or {}), {}
 
     def write(self, row: Row) -> None:
         """Adds one event that contains all the row's scalars."""
@@ -52,13 +56,27 @@ class TensorBoardLogger:
             for tag, value in _scalars(row).items()
         ]
         summary = summary_pb2.Summary(value=values)
-        subfolder = "warm_start" if row["kind"] == "warm_start" else "."
+        subfolder = _subfolder(row["kind"])
         self._add(subfolder, step=row["step"], wall_time=row["time"], summary=summary)
         if time.monotonic() >= self._flush_at:
-            for writer in self._writers.values():
-                with naming(writer.path):
-                    writer.flush()
-            self._flush_at = time.monotonic() + FLUSH_SECONDS
+            self.flush()
+
+    def flush(self) -> None:
+        """Writes what is buffered."""
+        for writer in self._writers.values():
+            with naming(writer.path):
+                writer.flush()
+        self._flush_at = time.monotonic() + FLUSH_SECONDS
+
+    def complete(self, rows: Sequence[Row]) -> None:
+        """Writes those of a resumed run's rows that the files lack: what was buffered when the run
+        was killed.
+        """
+        stored = {name: _stored_rows(self._folder / name) for name in (".", WARM_START)}
+        for row in rows:
+            if (row["kind"], row["step"]) not in stored[_subfolder(row["kind"])]:
+                self.write(row)
+        self.flush()
 
     def close(self) -> None:
         """Writes what is buffered and closes the files; more closes do nothing.
@@ -95,12 +113,35 @@ class TensorBoardLogger:
             # run's file again, and TensorBoard must read its file after that one.
             name = f"events.out.tfevents.{int(now)}.{socket.gethostname()}.{time.time_ns()}"
             self._writers[subfolder] = RecordWriter(str(folder / name))
-        resumed = self._resume_step is not None and subfolder == "."
-        at = {"step": self._resume_step + 1 if resumed else 0, "wall_time": now}
+        kept = [step for kind, step in self._kept.items() if _subfolder(kind) == subfolder]
+        at = {"step": min(kept) + 1 if kept else 0, "wall_time": now}
         self._add(subfolder, file_version="brain.Event:2", **at)
-        if resumed:
+        if self._resumed:
             start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
             self._add(subfolder, session_log=start, **at)
+
+
+def _subfolder(kind: str) -> str:
+    return WARM_START if kind == WARM_START else "."
+
+
+def _stored_rows(folder: Path) -> set[tuple[str, int]]:
+    """Returns kind and step of the rows that TensorBoard shows of a folder's event files."""
+    from tensorboardX.proto import event_pb2
+
+    found: set[tuple[str, int]] = set()
+    for path in sorted(folder.glob("events.out.tfevents.*")):
+        data, start = path.read_bytes(), 0
+        while start + _FRAME <= len(data):
+            size = int.from_bytes(data[start : start + 8], "little")
+            if start + size + _FRAME > len(data):
+                break  # torn: the process was killed while it wrote this record
+            event = event_pb2.Event.FromString(data[start + 12 : start + 12 + size])
+            start += size + _FRAME
+            if event.session_log.status == event_pb2.SessionLog.START:
+                found = {(kind, step) for kind, step in found if step < event.step}
+            found |= {(value.tag.partition("/")[0], event.step) for value in event.summary.value}
+    return found
 
 
 class WandbLogger:
@@ -108,9 +149,11 @@ class WandbLogger:
     `wandb`.
 
     The run's id is kept in the run folder, so a resumed run continues the same W&B run. W&B's
-    history cannot be rewound: the steps between the checkpoint and the kill are there twice, with
-    equal values, since a resumed run repeats them exactly. Team, tags and mode are W&B's own
-    settings (WANDB_ENTITY, WANDB_TAGS, WANDB_MODE).
+    history cannot be rewound: of a resumed run the steps that it already has, by its summary, are
+    not logged again, since they repeat exactly. An offline run has no summary of what was logged
+    before: the steps between the checkpoint and the kill are there twice, with equal values, and
+    those that the kill lost are absent. Team, tags and mode are W&B's own settings (WANDB_ENTITY,
+    WANDB_TAGS, WANDB_MODE).
     """
 
     def __init__(
@@ -153,10 +196,24 @@ class WandbLogger:
             ) from None
         id_file.write_text(run_id + "\n")
         self._kinds = set()
+        self._last: dict[str, int] = {}  # step of the newest row by kind
+
+    def flush(self) -> None:
+        """Does nothing: W&B's own process writes what it is given."""
+
+    def complete(self, rows: Sequence[Row]) -> None:
+        """Logs those of a resumed run's rows that W&B lacks; none of an offline run's."""
+        for row in () if self.run.offline else rows:
+            self.write(row)
 
     def write(self, row: Row) -> None:
-        """Logs the row's scalars over the step of their kind."""
+        """Logs the row's scalars over the step of their kind, unless W&B has that step."""
         kind = row["kind"]
+        if kind not in self._last:
+            self._last[kind] = self.run.summary.get(f"{kind}/step", -1)
+        if row["step"] <= self._last[kind]:
+            return
+        self._last[kind] = row["step"]
         if kind not in self._kinds:
             # Each kind has its own x axis: W&B's internal step only grows, and evaluation shares
             # its steps with training.
@@ -193,6 +250,11 @@ class RunLog(contextlib.AbstractContextManager):
         for logger in self.loggers:
             logger.write(row)
         return row
+
+    def flush(self) -> None:
+        """Writes what the views buffer; the log itself buffers nothing."""
+        for logger in self.loggers:
+            logger.flush()
 
     def close(self) -> None:
         """Closes the log and then the views; more closes do nothing."""
@@ -265,8 +327,14 @@ def open_log(
     if logging.wandb_project:
         views.append(WandbLogger(run_folder, logging.wandb_project, config, name))
     if logging.tensorboard:
-        views.append(TensorBoardLogger(run_folder, (resume_steps or {}).get("train")))
-    return RunLog(MetricsLog(run_folder, resume_steps), views)
+        views.append(TensorBoardLogger(run_folder, resume_steps))
+    log = MetricsLog(run_folder, resume_steps)
+    if resume_steps is not None:
+        kinds = read_metrics(run_folder).values()
+        rows = sorted((row for rows in kinds for row in rows), key=lambda row: row["time"])
+        for view in views:
+            view.complete(rows)
+    return RunLog(log, views)
 
 
 def _scalars(row: Row) -> dict[str, int | float]:

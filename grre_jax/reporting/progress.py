@@ -1,5 +1,6 @@
 """Progress of a run on the console: a live bar on a terminal, lines anywhere else."""
 
+import importlib.util
 import itertools
 import time
 from collections.abc import Callable, Mapping
@@ -229,8 +230,12 @@ def print_header(summary: Mapping[str, object], title: str = "grre_jax", console
 
 
 def is_live(console) -> bool:
-    """True if the console can redraw in place: a real terminal, neither dumb nor a notebook."""
-    return console.is_terminal and not console.is_dumb_terminal and not console.is_jupyter
+    """True if the console can redraw in place: a terminal that is not dumb, or a notebook that has
+    ipywidgets.
+    """
+    if console.is_jupyter:
+        return importlib.util.find_spec("ipywidgets") is not None
+    return console.is_terminal and not console.is_dumb_terminal
 
 
 def speaks_unicode(console) -> bool:

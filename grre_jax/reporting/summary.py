@@ -76,6 +76,7 @@ class RunSummary:
         staleness: (age in updates, groups trained on that a policy of that age had sampled); empty
             if the run did not record it.
         discarded: groups that were too old for their step; None if that cannot be.
+        failures: completions of training without a verdict; None without any.
         components: of the reward.
         seconds: (work, seconds) of the steps, the most first: sampling, training and others; empty
             if the run did not record them.
@@ -103,6 +104,7 @@ class RunSummary:
     accuracy_curve: tuple[tuple[int, float], ...]
     staleness: tuple[tuple[int, int], ...] = ()
     discarded: int | None = None
+    failures: int | None = None
     evaluation_reward_first: Evaluation | None = None
     evaluation_reward_last: Evaluation | None = None
     evaluation_reward_best: Evaluation | None = None
@@ -159,6 +161,7 @@ def summarise(name: str, folder: str, metrics: Metrics) -> RunSummary:
         accuracy_curve=tuple((evaluation.step, evaluation.value) for evaluation in evaluations),
         staleness=tuple(staleness_histogram(metrics).items()),
         discarded=_total(train, "stale_groups_discarded"),
+        failures=_total(train, "verify_failures"),
         components=tuple(
             Component(
                 key.removeprefix(COMPONENT),
@@ -326,6 +329,7 @@ def table_rows(summaries: Sequence[RunSummary], unicode: bool) -> list[tuple[str
         "response length (tokens)": _number("response_length", "{:.1f}".format),
         "staleness (updates)": _number("staleness", lambda ages: _ages(ages, dash)),
         "groups too old, discarded": _number("discarded", "{:,}".format),
+        "completions without a verdict": _number("failures", "{:,}".format),
         "tokens trained on": _number("tokens", compact_number),
         "time": _number("wall_seconds", compact_duration),
         "time of the steps": lambda summary: ", ".join(

@@ -31,8 +31,7 @@ def to_record(group: schema.Group) -> dict[str, Any]:
             field's dtype.
     """
     texts = [text.encode("utf-8", "surrogatepass") for text in group.texts]
-    names = (name for name, _, _ in schema.FIELDS if name not in schema.ENCODED)
-    record = {name: getattr(group, name) for name in names}
+    record = {name: getattr(group, name) for name in _PLAIN}
     for name in schema.LOGPROB_FIELDS:
         record[name] = _EMPTY if record[name] is None else record[name]
     record["texts"] = np.frombuffer(b"".join(texts), np.uint8)
@@ -104,6 +103,7 @@ def from_record(record: dict[str, Any], unknown: dict[str, bytes] | None = None)
 
 
 _EMPTY = np.zeros(0, np.float32)
+_PLAIN = [name for name, _, _ in schema.FIELDS if name not in schema.ENCODED]
 
 
 def _plain(kind: str, value: Any) -> Any:
@@ -257,7 +257,7 @@ def _checksum(contents: dict[str, bytes]) -> int:
     crc = 0
     for name in sorted(contents):
         content = contents[name]
-        crc = zlib.crc32(content, zlib.crc32(b"%s\0%d\0" % (name.encode(), len(content)), crc))
+        crc = zlib.crc32(b"%s\0%d\0%s" % (name.encode(), len(content), content), crc)
     return crc
 
 

@@ -211,7 +211,11 @@ class Group:
     def __post_init__(self) -> None:
         self.texts = list(self.texts)
         count = len(self.texts)
-        absent = {"lengths": [0] * count, "policy_version": [-1] * count, "is_expert": [0] * count}
+        absent = {
+            "lengths": np.zeros(count, np.int32),
+            "policy_version": np.full(count, -1, np.int32),
+            "is_expert": np.zeros(count, np.uint8),
+        }
         for name, kind, _ in FIELDS:
             if kind == "text" or name in ENCODED:
                 continue
@@ -222,8 +226,10 @@ class Group:
                 # An empty array says nothing that None does not: on disk "none" is an empty array.
                 none = value is None or (np.size(value) == 0 and not len(self.tokens))
                 value = None if none else self._array(name, value, np.float32)
+            elif value is None and name not in absent:
+                value = np.zeros(0, kind)
             else:
-                value = absent.get(name, ()) if value is None else value
+                value = absent[name] if value is None else value
                 value = self._array(name, value, np.dtype(kind))
             setattr(self, name, value)
             if name == "tokens":
@@ -461,18 +467,24 @@ class Group:
 
     def _number(self, name: str, value: Any, dtype: type) -> int | float:
         """Returns a scalar, also numpy's and jax's, as Python's own int or float."""
+        if type(value) is float and dtype.kind == "f":
+            return value
+        if type(value) is int and dtype.kind == "i" and -(2**63) <= value < 2**63:
+            return value
         if np.ndim(value) != 0:
             self._fail(name, repr(value), "give one number")
         return self._array(name, [value], dtype)[0].item()
 
     def _array(self, name: str, values: Any, dtype: type) -> np.ndarray:
+        if isinstance(values, np.ndarray) and values.dtype == dtype and values.ndim == 1:
+            return np.ascontiguousarray(values)
         try:
             array = np.asarray(values)
             if array.dtype.kind == "V":  # bfloat16 and its kin
                 array = array.astype(np.float32)
             if array.size and array.dtype.kind not in "iubf":
                 raise ValueError("not numbers")
-            if array.size and np.issubdtype(dtype, np.integer):
+            if array.size and np.dtype(dtype).kind in "iu":
                 if array.dtype.kind == "f" and not (array == np.trunc(array)).all():
                     raise ValueError("not whole numbers")
                 if array.min() < np.iinfo(dtype).min or array.max() > np.iinfo(dtype).max:

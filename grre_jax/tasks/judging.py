@@ -10,13 +10,14 @@ two need processes of their own (`pool`).
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import logging
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from functools import partial
-from typing import Any, Protocol
+from collections.abc import Coroutine, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from jaxtyping import Float
@@ -26,9 +27,11 @@ from grre_jax.tasks.task import CORRECT, Question, Task, Verdict
 FAILURES = ("timeout", "crash", "error", "none", "invalid")
 FIELD = "verify_failures"  # of a group's `extra`, and the first word of the metrics' names
 REASONS = "verify_reasons"  # of a group's `extra`
+MOST_AWAITED = 64  # completions judged side by side by a verifier that is awaited
 FAILED_REWARD = "failed_reward"  # of a group's `extra`: the reward that failures were given
 _LARGEST = float(np.finfo(np.float32).max)  # rewards are stored as float32
 
+T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 
@@ -89,27 +92,58 @@ class Judge(Protocol):
 
 
 class InProcess:
-    """Judges in the caller's own process and thread, one completion after the other.
+    """Judges in the caller's own process and thread, one completion after the other; those of a
+    task that is awaited (`verify_async`) side by side.
 
     Args:
         task: whose verifier judges.
         failed_reward: as of `Report`.
+        timeout: seconds that a completion may take if it is awaited; None for no limit.
     """
 
-    def __init__(self, task: Task, failed_reward: float | None = None):
+    def __init__(
+        self, task: Task, failed_reward: float | None = None, timeout: float | None = None
+    ):
         self._task = task
         self._report = Report(task.name, failed_reward=failed_reward)
+        self._timeout = timeout
 
     def __call__(self, asked: Asked) -> list[Judged]:
         """Judges completions; see `Judge`."""
-        verdict = partial(verdict_of, self._task)
+        pairs = [(question, text) for question, completions in asked for text in completions]
+        if getattr(self._task, "verify_async", None) is None:
+            outcomes = iter([verdict_of(self._task, *pair) for pair in pairs])
+        else:
+            outcomes = iter(finished(self._awaited(pairs)))
         return [
-            self._report.judged(question, [verdict(question, text) for text in completions])
+            self._report.judged(question, [next(outcomes) for _ in completions])
             for question, completions in asked
         ]
 
+    async def _awaited(self, pairs: Sequence[tuple[Question, str]]) -> list[Verdict | Failure]:
+        limit = asyncio.Semaphore(MOST_AWAITED)
+
+        async def outcome(question: Question, completion: str) -> Verdict | Failure:
+            try:
+                async with limit, asyncio.timeout(self._timeout):
+                    return _checked(await self._task.verify_async(question, completion))
+            except TimeoutError:
+                return Failure("timeout", f"no answer within {self._timeout:g} s")
+            except Exception as error:
+                return Failure("error", error_words(error))
+
+        return await asyncio.gather(*(outcome(*pair) for pair in pairs))
+
     def close(self) -> None:
         """There is nothing to let go of."""
+
+
+def finished(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Returns the result of a coroutine, run in a thread of its own: the caller's may have an event
+    loop that runs, as a notebook's has.
+    """
+    with ThreadPoolExecutor(1, thread_name_prefix="awaited") as pool:
+        return pool.submit(asyncio.run, coroutine).result()
 
 
 def verdict_of(task: Task, question: Question, completion: str) -> Verdict | Failure:

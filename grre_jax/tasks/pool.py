@@ -76,7 +76,7 @@ def make_judge(
         failed_reward: as of `judging.Report`.
     """
     if processes == 0 or (processes < 0 and getattr(task, "trusted_verifier", False)):
-        return InProcess(task, failed_reward)
+        return InProcess(task, failed_reward, timeout)
     count = processes if processes > 0 else min(os.cpu_count() or 1, MOST_PROCESSES)
     return VerifierPool(spec, count, timeout, failed_reward)
 

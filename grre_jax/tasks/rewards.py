@@ -7,6 +7,8 @@ A reward function takes a `Question` and the text of a completion, and may be `a
   is "reward"; "correct", 0 or 1, counts for accuracy and not for the sum;
 - None for no verdict: the function does not apply to this completion.
 
+Functions that are `async` judge completions side by side, as a judge behind an API needs it.
+
     # my.py
     def score(question, completion):
         return float(question.answer in completion)
@@ -20,7 +22,6 @@ weighted sum over those that apply.
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import math
 import re
@@ -29,7 +30,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from grre_jax.errors import UsageError
-from grre_jax.tasks.judging import finite_number, shown
+from grre_jax.tasks.judging import finished, finite_number, shown
 from grre_jax.tasks.task import CORRECT, Question, Task, Verdict, build, load_function
 
 RewardFunction = Callable[[Question, str], Any]
@@ -140,7 +141,7 @@ def with_rewards(task: Task, rewards: Sequence[str]) -> Task:
 
 @dataclass(frozen=True)
 class TaskSpec:
-    """What builds a task, in this process or another one.
+    """The arguments that build a task, in this process or another one.
 
     Attributes:
         name, seed, options: arguments of `tasks.build`.
@@ -175,6 +176,9 @@ class RewardedTask:
         self.reward_source = ",".join(f"{r.source}={r.weight:g}" for r in rewards)
         # A function that was given as an object cannot be sent to another process.
         self.trusted_verifier = any(r.source.startswith(IN_PYTHON) for r in rewards)
+        # Where one function is awaited, completions are judged side by side.
+        awaited = any(inspect.iscoroutinefunction(reward.function) for reward in rewards)
+        self.verify_async = self._verify_async if awaited else None
 
     def __getattr__(self, name: str) -> Any:
         if name in ("batch_rewards", "_task"):  # the verifier's in-graph twin
@@ -183,9 +187,19 @@ class RewardedTask:
 
     def verify(self, question: Question, completion: str) -> Verdict | None:
         """Judges a completion; None if no function applies to it."""
-        verdicts = [
-            _verdict(_value(reward.function(question, completion))) for reward in self._rewards
-        ]
+        if self.verify_async is not None:
+            return finished(self.verify_async(question, completion))
+        return self._sum([reward.function(question, completion) for reward in self._rewards])
+
+    async def _verify_async(self, question: Question, completion: str) -> Verdict | None:
+        values = []
+        for reward in self._rewards:
+            value = reward.function(question, completion)
+            values.append(await value if inspect.isawaitable(value) else value)
+        return self._sum(values)
+
+    def _sum(self, values: Sequence[Any]) -> Verdict | None:
+        verdicts = [_verdict(value) for value in values]
         applying = [
             (reward, verdict)
             for reward, verdict in zip(self._rewards, verdicts, strict=True)
@@ -202,15 +216,6 @@ class RewardedTask:
             if CORRECT in verdict.components:
                 components[CORRECT] = verdict.components[CORRECT]
         return Verdict(total, components)
-
-
-def _value(result: Any) -> Any:
-    """Returns the result of a reward function, awaited if it has to be."""
-    return asyncio.run(_awaited(result)) if inspect.isawaitable(result) else result
-
-
-async def _awaited(result: Any) -> Any:
-    return await result
 
 
 def _verdict(value: Any) -> Verdict | None:

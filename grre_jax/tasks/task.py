@@ -30,7 +30,7 @@ import difflib
 import importlib.util
 import inspect
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -123,7 +123,8 @@ class Task(Protocol):
     lengths)`, a reward that can be jitted (see `arithmetic.Arithmetic`); it has no components, and
     an accuracy only if it is 0 or 1; `tokenizer`, the tokenizer the task was made for;
     `training_source` and `evaluation_source`, the names under which provenance records where the
-    questions come from ("gsm8k/train", "gsm8k/test"); `final_answer(completion)`, what a completion
+    questions come from ("gsm8k/train", "gsm8k/test"); `questions_at(positions)`, the questions at
+    several positions, equal to `question` of each; `final_answer(completion)`, what a completion
     answers, as a text that is the same for answers that mean the same, None where it answers
     nothing: completions then vote (maj@k). Like `verify` it never raises for what a model wrote,
     and it judges answers of one text alike; `trusted_verifier = True`: `verify` is quick and cannot
@@ -179,6 +180,14 @@ def build(name: str, seed: int = 0, **options: Any) -> Task:
             f" {', '.join(missing)}."
         )
     return task
+
+
+def questions(task: Task, positions: Sequence[int]) -> Iterable[Question]:
+    """The questions at positions of a task's training stream: drawn together if the task has
+    `questions_at`, else one by one, each when it is taken.
+    """
+    together = getattr(task, "questions_at", None)
+    return together(positions) if together else map(task.question, positions)
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

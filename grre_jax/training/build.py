@@ -250,6 +250,11 @@ def build_tokenizer(config: Config, task: tasks.Task) -> tasks.Tokenizer:
             model.template_arguments,
             model.template_date,
         )
+    if value := config.model.template_arguments or config.model.template_date:
+        raise UsageError(
+            "model.template_arguments, model.template_date: expected empty for a new model, which"
+            f" has no chat template, got {value!r}. Leave them out."
+        )
     tokenizer = getattr(task, "tokenizer", None)
     if tokenizer is None:
         raise UsageError(
@@ -324,14 +329,32 @@ def _base_model(config: Config, tokenizer: tasks.Tokenizer, mesh: Mesh | None) -
     options = {"dtype": dtype, "compute_dtype": compute, "remat": source.remat}
     if source.path:
         return models.load(source.path, mesh=mesh, **options)
+    shape = _new_shape(source, tokenizer)
+    return Transformer(shape, rngs=nnx.Rngs(params=run_key(config.seed, Purpose.INIT)), **options)
+
+
+def _new_shape(source: ModelSource, tokenizer: tasks.Tokenizer) -> ModelConfig:
     sizes = ("hidden_size", "intermediate_size", "num_layers", "num_heads", "num_kv_heads")
     given = {name: getattr(source, name) for name in (*sizes, "head_dim")}
     eos_ids = tuple(tokenizer.eos_ids)
     try:
-        shape = ModelConfig(vocab_size=tokenizer.vocab_size, eos_ids=eos_ids, **given)
+        return ModelConfig(vocab_size=tokenizer.vocab_size, eos_ids=eos_ids, **given)
     except ValueError as error:
         raise UsageError(f"model: {error}") from error
-    return Transformer(shape, rngs=nnx.Rngs(params=run_key(config.seed, Purpose.INIT)), **options)
+
+
+def model_shape(config: Config) -> tuple[ModelConfig, LoraConfig | None]:
+    """Returns the shape of a run's model and of its low-rank terms, without its weights.
+
+    Raises:
+        UsageError: a field that cannot be used, with its name.
+        DataError: a model's or adapter's configuration that is missing or damaged.
+    """
+    source, lora = config.model, lora_config(config.model)
+    if source.path:
+        return models.load_config(source.path), lora
+    task = tasks.build(config.task.name, seed=config.seed, **config.task.options)
+    return _new_shape(source, build_tokenizer(config, task)), lora
 
 
 def model_contents(config: Config) -> set[str]:

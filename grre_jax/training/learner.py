@@ -4,9 +4,10 @@ policies.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -25,7 +26,7 @@ from grre_jax.training.actors.prompts import evaluation_questions
 from grre_jax.training.actors.supply import LocalSupply, RolloutSupply
 from grre_jax.training.data.checks import FailureBound
 from grre_jax.training.data.choose import Choice, Chooser
-from grre_jax.training.data.prefetch import Prefetcher, Prepared, prepare
+from grre_jax.training.data.prefetch import Prefetcher, Prepared, place, prepare
 from grre_jax.training.evaluation.evaluate import (
     evaluate,
     make_evaluator,
@@ -34,7 +35,8 @@ from grre_jax.training.evaluation.evaluate import (
 )
 from grre_jax.training.runtime.delayed_metrics import DelayedMetrics, age_scalars
 from grre_jax.training.runtime.stopping import StopRequest
-from grre_jax.training.runtime.stopwatch import Stopwatch
+from grre_jax.training.runtime.stopwatch import Beginning, Stopwatch
+from grre_jax.training.step import compiling
 
 
 @dataclasses.dataclass
@@ -50,6 +52,7 @@ class Learner:
         stop: of signals.
         lease: on the run's folder; None except in the first process.
         console: for the first process.
+        begun: the time since the run's beginning.
         start_scores: the figures of the policy before the first step; None to evaluate it.
     """
 
@@ -63,6 +66,7 @@ class Learner:
     stop: StopRequest
     lease: Lease | None
     console: Any
+    begun: Beginning
     start_scores: dict[str, float] | None = None
 
     def __post_init__(self):
@@ -96,13 +100,23 @@ class Learner:
             lambda step: prepare(step, self.choose, self.parts),
             lambda step: step < steps and self.choose.ready(step),
         )
-        with progress as bar, prefetcher:
+        with progress as bar, prefetcher, contextlib.ExitStack() as compiler:
+            if first < steps and self.parts.config.samples and not self.parts.config.data.mix:
+                # Beside the sampler's programs: a batch without groups has the shapes of every
+                # other one.
+                of_run = (self.parts.shape, self.parts.objective, self.parts.mesh)
+                compiler.enter_context(compiling(step_fn, state, place([], *of_run, first), *given))
             if first == 0:
-                self._evaluate(state, 0, bar)
+                with self.begun("evaluation"):
+                    self._evaluate(state, 0, bar)
+
+            def show(step: int, scalars: Mapping[str, float]) -> None:
+                bar.update(step, scalars)
+                if step == first + 1:
+                    bar.message(self.begun.line(scalars))
+
             warn = partial(self.console.print, "warning ", style="yellow", markup=False)
-            pending = DelayedMetrics(
-                self.log, time.monotonic(), bar.update, warn=warn, watch=self.watch
-            )
+            pending = DelayedMetrics(self.log, time.monotonic(), show, warn=warn, watch=self.watch)
             failures = FailureBound(self.parts.config.task.max_failure_share, steps - first)
             for step in range(first, steps):
                 choice, groups, batch = self._data_of(step, state, prefetcher, bar, pending)
@@ -111,6 +125,7 @@ class Learner:
                 )
                 if step == first:
                     bar.phase("compiling the train step")
+                    compiler.close()
                 with jax.transfer_guard("disallow"):
                     state, metrics = step_fn(state, batch, *given)
                 prefetcher.begin(step + 1)
@@ -218,6 +233,7 @@ class Learner:
         # The rows come first: a run killed after the checkpoint resumes beyond this step, and would
         # not write them again.
         pending.swap(int(state.step), None)
+        self.log.flush()
         if isinstance(self.supply, LocalSupply):
             self.supply.settle(int(state.step))
         processes.on_first(self.lease.check if self.lease else lambda: None)

@@ -24,7 +24,7 @@ from grre_jax.storage import workspaces
 from grre_jax.storage.files import write_whole
 from grre_jax.storage.store_path import StorePath, remove_tree
 from grre_jax.tasks.tokenizers.chat import today
-from grre_jax.training import build, run_folder
+from grre_jax.training import build, run_folder, start_from
 from grre_jax.training import optimizer as training_optimizer
 from grre_jax.training import state as training_state
 from grre_jax.training.actors import registry
@@ -53,6 +53,7 @@ from grre_jax.training.export import write_model
 from grre_jax.training.learner import Learner
 from grre_jax.training.preflight import check, header
 from grre_jax.training.runtime.stopping import Stopped, StopRequest
+from grre_jax.training.runtime.stopwatch import Beginning
 from grre_jax.training.step import make_train_step
 from grre_jax.training.warm_start import warm_start
 
@@ -113,17 +114,17 @@ def run(
     config: Config, role: Role, *, resume: bool, overwrite: bool, console: Any
 ) -> Path | StorePath:
     """Runs a configuration in a role; see `train`."""
-    first, folder = processes.is_first(), config.folder
+    begun, first, folder = Beginning(), processes.is_first(), config.folder
     console = console if console and first else make_console(quiet=not first)
     plan = _plan(config, role, resume=resume)
     parts = plan.parts
-    config = parts.config
     optimizer = training_optimizer.make_optimizer(config.optimizer)
     graph, state = training_state.create(parts.model, optimizer, parts.mesh, donate=True)
     with (
         _naming_what_is_whole(folder),
         workspaces.opened(folder) as work,
         contextlib.ExitStack() as stack,
+        begun,
     ):
         stack.callback(parts.judge.close)
         held, undo = _open_folder(plan, role, stack, resume, overwrite, console)
@@ -142,34 +143,40 @@ def run(
         if saved:
             state = checkpoints.restore(training_state.release(state))
         else:
-            if config.warm_start.steps:
+            if plan.start:
+                state = plan.start.state(state, optimizer, parts.mesh)
+            elif config.warm_start.steps:
                 training_state.release(state.opt_state)  # the warm start has its own
-                params = warm_start(parts, graph, state.params, folder, log, stop, console)
-                state = training_state.fresh(params, optimizer, parts.mesh)
+                warmed = warm_start(parts, graph, state.params, folder, log, stop, console, begun)
+                state = training_state.fresh(warmed, optimizer, parts.mesh)
             checkpoints.save(state, wait=True)
         start_params = checkpoints.restore_params(state.params, 0)
 
         # ---- explore and learn
         choose = make_chooser(config, own, plan.stored, free=role.free)
-        if own is None:
-            supply = None
-        elif role.samples:
+        supply = None
+        if own is not None and role.samples:
             supply = LocalSupply(parts, make_explorer(parts, graph), own, checkpoints)
             stack.callback(supply.close)
-        else:
+        elif own is not None:
             supply = ExplorerSupply(parts, folder, choose, own, checkpoints)
         own_parts = (parts, graph, choose, supply, log, checkpoints, start_params, stop, held)
-        learner = Learner(*own_parts, console, role.start_scores)
+        learner = Learner(*own_parts, console, begun, role.start_scores)
         before = plan.ranking(graph, start_params)
-        step = make_train_step(graph, optimizer, config.optimizer.schedule(), parts.mesh)
-        state = learner.learn(state, step)
-        if own is not None and role.samples:
-            counts = (f"{count} {name}" for name, count in sampling.compiled_programs().items())
-            console.print(f"sampler  {', '.join(counts)} programs compiled")
+        of_step = (graph, optimizer, config.optimizer.schedule(), parts.mesh)
+        state = learner.learn(state, make_train_step(*of_step))
+        _print_programs(supply, console)
         checkpoints.save(state, wait=True)
         checkpoints.close()
         _conclude(plan, graph, state, before, log, work, publish, console)
     return folder
+
+
+def _print_programs(supply: LocalSupply | ExplorerSupply | None, console: Any) -> None:
+    """Prints how many programs the sampler of this process compiled, if it has one."""
+    if isinstance(supply, LocalSupply):
+        counts = (f"{count} {name}" for name, count in sampling.compiled_programs().items())
+        console.print(f"sampler  {', '.join(counts)} programs compiled")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -182,6 +189,7 @@ class _Plan:
     held_out: list[rollouts.Group]  # of the ranking test; empty for no test
     contains: set[str]  # benchmark splits that the training data contains
     header: dict[str, Any]  # lines by name
+    start: start_from.Start | None  # the checkpoint of another run that it starts from
 
     def ranking(self, graph: Any, params: Any) -> np.ndarray | None:
         """Returns the ranking of the held-out groups by a policy; None without such groups."""
@@ -200,11 +208,13 @@ def _plan(config: Config, role: Role, *, resume: bool) -> _Plan:
     folders = open_folders(config, resume=resume)
     stored = stored_streams(parts, folders)
     held_out = held_out_groups(parts)
-    contains = training_contents(parts, folders.values())
+    start = start_from.find(config, parts)
+    contains = training_contents(parts, folders.values()) | (start.contains if start else set())
     check(parts, samples=role.samples, contains=contains)
     if config.evaluation.questions and processes.is_first() and not resume:
         warn_of_leak(leaked(config, parts.task))
-    return _Plan(parts, folders, stored, held_out, contains, header(parts, config.folder))
+    lines = header(parts, config.folder) | {"start": start.line() if start else None}
+    return _Plan(parts, folders, stored, held_out, contains, lines, start)
 
 
 def make_explorer(parts: build.Parts, graph: Any) -> Explorer:
@@ -314,6 +324,8 @@ def _open_folder(
     )
     provenance = plan.parts.provenance()
     provenance |= {"contains": sorted(plan.contains), "header": plan.header}
+    if plan.start:
+        provenance["start_from"] = plan.start.provenance()
 
     def make() -> Lease:
         replaces = run_folder.check_run_folder(config, resume=resume, overwrite=overwrite)

@@ -16,11 +16,13 @@ from grre_jax.parallel import processes
 from grre_jax.storage.store_path import StorePath
 from grre_jax.tasks import Question
 from grre_jax.tasks.environments import is_environment
+from grre_jax.tasks.task import questions as drawn
 from grre_jax.training import build
 from grre_jax.training.actors.calls import call_of, idle_sampler
 from grre_jax.training.actors.prompts import (
     check_prompt,
     evaluation_questions,
+    fitting_questions,
     report_overlong,
 )
 from grre_jax.training.actors.trajectories import prompts
@@ -29,6 +31,7 @@ from grre_jax.training.evaluation.evaluate import check_best, refuse_contaminate
 from grre_jax.training.warm_start import check_demonstrations
 
 MOST_SECONDS = 5.0  # of a look at the prompts of the run's training stream
+MEASURED_TOGETHER = 256  # positions between looks at the clock
 
 
 def header(parts: build.Parts, folder: Path | StorePath) -> dict[str, Any]:
@@ -109,24 +112,26 @@ def check_prompts(parts: build.Parts) -> None:
     first = config.schedule.sampled(0, config.training.steps)
     first = first[: call_of(config.sampling, len(first)).prompts]
     if is_environment(parts.task):
-        _check_encoded(parts, map(parts.task.question, first))
+        _check_encoded(parts, drawn(parts.task, first))
         return
     last = config.regime.batch(config.training.steps - 1)
     until = time.monotonic() + MOST_SECONDS
+    vocab, seen = parts.model.config.vocab_size, 0
     sizes: dict[str, int] = {}
-    for position in range(config.schedule.positions(last).stop):
-        if position >= len(first) and time.monotonic() > until:
-            break
-        question = parts.task.question(position)
-        if question.question_id in sizes:
-            continue
-        tokens = parts.tokenizer.encode_prompt(question)
-        sizes[question.question_id] = len(tokens)
-        if len(tokens) <= limit:
-            check_prompt(question.question_id, tokens, limit, parts.model.config.vocab_size)
+    count = config.schedule.positions(last).stop
+    while seen < count and (seen < len(first) or time.monotonic() < until):
+        positions = range(seen, min(count, seen + MEASURED_TOGETHER))
+        seen = positions.stop
+        for question in drawn(parts.task, positions):
+            if question.question_id not in sizes:
+                tokens = parts.tokenizer.encode_prompt(question)
+                sizes[question.question_id] = len(tokens)
+                if len(tokens) <= limit:
+                    check_prompt(question.question_id, tokens, limit, vocab)
     overlong = {name: size for name, size in sizes.items() if size > limit}
-    refuse = config.data.overlong == "refuse" or len(overlong) == len(sizes)
-    report_overlong(overlong, limit, refuse=refuse)
+    report_overlong(overlong, limit, refuse=config.data.overlong == "refuse")
+    if len(overlong) == len(sizes):
+        fitting_questions(parts.task, parts.tokenizer, limit, [0])
 
 
 def _check_encoded(parts: build.Parts, questions: Iterable[Question]) -> None:

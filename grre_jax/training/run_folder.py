@@ -111,6 +111,8 @@ def open_run_folder(config: Config, *, resume: bool, overwrite: bool) -> Path | 
 def _check_reads_nothing_inside(config: Config, folder: Path | StorePath) -> None:
     read = {"data.path": config.data.path, "model.path": config.model.path}
     read |= {"model.adapter": config.model.adapter}
+    if config.starts_from:
+        read["start_from"] = str(config.starts_from[0])
     for name, path in (*read.items(), *(("data.mix", entry.path) for entry in config.data.entries)):
         if path and inside(path, folder):
             raise UsageError(

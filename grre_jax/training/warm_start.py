@@ -5,6 +5,7 @@ data.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,12 @@ from grre_jax.parallel import mesh as meshes
 from grre_jax.parallel import processes
 from grre_jax.random_streams import Purpose, run_key
 from grre_jax.rollouts import Group
+from grre_jax.rollouts.encoding import encode
 from grre_jax.rollouts.views import check_limits
+from grre_jax.rollouts.writer import DataSet, write_all
 from grre_jax.tasks import Question
 from grre_jax.tasks.environments import is_environment
+from grre_jax.tasks.task import questions
 from grre_jax.training import build
 from grre_jax.training import optimizer as training_optimizer
 from grre_jax.training import state as training_state
@@ -30,11 +34,13 @@ from grre_jax.training.data.prefetch import place
 from grre_jax.training.data.sources import Source, limits
 from grre_jax.training.runtime.delayed_metrics import DelayedMetrics
 from grre_jax.training.runtime.stopping import StopRequest
-from grre_jax.training.step import make_train_step
+from grre_jax.training.runtime.stopwatch import Stopwatch
+from grre_jax.training.step import compiling, make_train_step
 
 # Demonstrations are at distant positions of the prompt stream, so that the run itself asks other
 # questions.
 DEMONSTRATIONS_FROM = 1 << 30
+DRAWN_TOGETHER = 1024  # questions, where a task draws several at once
 
 
 def warm_start(
@@ -45,6 +51,7 @@ def warm_start(
     log: Any,
     stop: StopRequest,
     console: Any,
+    watch: Stopwatch,
 ) -> Any:
     """Trains on demonstrations, which are sealed in the run's folder first.
 
@@ -55,6 +62,7 @@ def warm_start(
         params: the trained parameters to begin with.
         stop: of signals.
         console: for the progress.
+        watch: counts the seconds of the demonstrations and of the rest.
 
     Returns:
         The trained parameters.
@@ -65,7 +73,6 @@ def warm_start(
         stopping.Stopped: by SIGTERM or SIGINT; the warm start begins again on resume.
     """
     config, warm = parts.config, parts.config.warm_start
-    choose = _demonstrations(parts, folder)
     devices = meshes.row_devices(parts.mesh)
     shape = BatchShape.of_run(warm.batch_size, 1, *limits(config), 0, 0, devices)
     imitate = objectives.algorithm("asymre", beta=1.0)
@@ -75,16 +82,23 @@ def warm_start(
     shown = {"description": "warm start", "console": console, "enabled": processes.is_first()}
     progress = reporting.TrainingProgress(warm.steps, kind="warm_start", **shown)
     key, temperature = run_key(config.seed, Purpose.WARM_START), np.float32(1.0)
+    given = (imitate, temperature, key, None, parts.frozen)
     with progress as bar:
-        pending = DelayedMetrics(log, time.monotonic(), bar.update, kind="warm_start")
-        bar.phase("compiling")
-        for step in range(warm.steps):
-            batch = place(read(choose(step)), shape, imitate, parts.mesh)
-            state, metrics = step_fn(state, batch, imitate, temperature, key, None, parts.frozen)
-            pending.swap(step + 1, metrics)
-            if stop.agreed():
-                raise stop.stopped("in the warm start, which starts anew with --resume")
-        pending.swap(warm.steps, None)
+        bar.phase(f"compiling, writing {warm.demonstrations:,} demonstrations")
+        # A batch of one group has the shapes of every other one.
+        one = _demonstration_groups(parts, range(DEMONSTRATIONS_FROM, DEMONSTRATIONS_FROM + 1))
+        batch = place(list(one), shape, imitate, parts.mesh)
+        with watch("demonstrations"), compiling(step_fn, state, batch, *given):
+            choose = _demonstrations(parts, folder)
+        with watch("warm start"):
+            pending = DelayedMetrics(log, time.monotonic(), bar.update, kind="warm_start")
+            for step in range(warm.steps):
+                batch = place(read(choose(step)), shape, imitate, parts.mesh)
+                state, metrics = step_fn(state, batch, *given)
+                pending.swap(step + 1, metrics)
+                if stop.agreed():
+                    raise stop.stopped("in the warm start, which starts anew with --resume")
+            pending.swap(warm.steps, None)
     return state.params
 
 
@@ -99,9 +113,10 @@ def _demonstrations(parts: build.Parts, folder: Path) -> Chooser:
     def write() -> None:
         if len(reader) == 0:
             positions = range(DEMONSTRATIONS_FROM, DEMONSTRATIONS_FROM + warm.demonstrations)
-            groups = (_demonstration_group(parts, position) for position in positions)
-            metadata = parts.provenance()
-            rollouts.write(store, groups, writer="demonstrations", metadata=metadata)
+            # With their records: each was validated as it was made.
+            records = ((g, encode(g)) for g in _demonstration_groups(parts, positions))
+            about = {"writer": "demonstrations", "metadata": parts.provenance()}
+            write_all(store, [DataSet(groups=records, **about)])
 
     processes.on_first(write)
     refresh_together(reader)
@@ -118,12 +133,21 @@ def check_demonstrations(parts: build.Parts) -> None:
         DataError: one is longer than the limits.
     """
     config, warm = parts.config, parts.config.warm_start
-    for number in range(min(warm.batch_size, warm.demonstrations) if warm.steps else 0):
-        check_limits(_demonstration_group(parts, DEMONSTRATIONS_FROM + number), *limits(config))
+    count = min(warm.batch_size, warm.demonstrations) if warm.steps else 0
+    first = range(DEMONSTRATIONS_FROM, DEMONSTRATIONS_FROM + count)
+    for group in _demonstration_groups(parts, first):
+        check_limits(group, *limits(config))
 
 
-def _demonstration_group(parts: build.Parts, position: int) -> Group:
-    task, tokenizer, question = parts.task, parts.tokenizer, parts.task.question(position)
+def _demonstration_groups(parts: build.Parts, positions: range) -> Iterator[Group]:
+    for start in range(0, len(positions), DRAWN_TOGETHER):
+        drawn = positions[start : start + DRAWN_TOGETHER]
+        for position, question in zip(drawn, questions(parts.task, drawn), strict=True):
+            yield _demonstration_group(parts, position, question)
+
+
+def _demonstration_group(parts: build.Parts, position: int, question: Question) -> Group:
+    task, tokenizer = parts.task, parts.tokenizer
     if (shown := _shown(parts, question, position)) is None:
         raise UsageError(
             f"task {task.name} has no demonstrations to start from: set warm_start.steps to 0"
@@ -132,9 +156,11 @@ def _demonstration_group(parts: build.Parts, position: int) -> Group:
         play = Play(task, tokenizer, parts.judge, parts.config.seed, 1)
         fields = play.demonstration(question, position, shown)
     else:
-        tokens = tokenizer.encode_completion(shown)
-        prompt = {"prompt": question.prompt, "prompt_tokens": tokenizer.encode_prompt(question)}
-        fields = {"lengths": [len(tokens)], "tokens": tokens, "texts": [shown]} | prompt
+        tokens = np.array(tokenizer.encode_completion(shown), np.int32)
+        prompt_tokens = np.array(tokenizer.encode_prompt(question), np.int32)
+        prompt = {"prompt": question.prompt, "prompt_tokens": prompt_tokens}
+        lengths = np.array([len(tokens)], np.int32)
+        fields = {"lengths": lengths, "tokens": tokens, "texts": [shown]} | prompt
     return Group(
         group_id=f"demonstration:{position}",
         position=position,
@@ -143,7 +169,7 @@ def _demonstration_group(parts: build.Parts, position: int) -> Group:
         answer=question.answer,
         sources=["demonstration"],
         seed=parts.config.seed,
-        **(fields | {"rewards": [1.0]}),
+        **(fields | {"rewards": np.ones(1, np.float32)}),
     )
 
 

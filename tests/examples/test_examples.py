@@ -13,10 +13,13 @@ import numpy as np
 import pytest
 from flax import nnx
 
+import grre_jax
 from grre_jax import tasks
 from grre_jax.tasks.environments import make_runner
 from grre_jax.tasks.environments.runner import Trace
 from grre_jax.tasks.pool import TaskSpec
+
+from ..generation.conftest import chat_model  # noqa: F401
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
 SHORT = "--steps 2 --warm-start 1 --prompts 4 --group-size 2 --questions 4"
@@ -24,6 +27,7 @@ FLAGS = {
     "grpo": f"{SHORT} --epochs 1",
     "clipped_reinforce": f"{SHORT} --sync-interval 2",
     "offline": "--steps 2 --groups 8 --prompts-per-step 4 --questions 4",
+    "own_reward": "--steps 1 --prompts 2",
 }
 
 
@@ -51,6 +55,14 @@ def test_a_policy_is_sampled_scored_and_updated(run, name):
     before, after = jax.tree.leaves(nnx.state(found["model"])), jax.tree.leaves(found["params"])
     assert all(np.isfinite(leaf).all() for leaf in after)
     assert any((a != b).any() for a, b in zip(before, after, strict=True))
+
+
+def test_a_reward_of_ones_own(run, chat_model, tmp_path):  # noqa: F811
+    found, output = run(
+        "own_reward", "--model", str(chat_model), "--run-dir", str(tmp_path / "run")
+    )
+    assert found["run"].folder == tmp_path / "run" and found["run"].accuracy is not None
+    assert re.search(r"accuracy [\d.]+ before, [\d.]+ after", output)
 
 
 def test_stored_completions_are_trained_on_by_their_path(run):
@@ -100,9 +112,14 @@ def test_examples_use_public_names_alone(path):
     tree = ast.parse(path.read_text())
     own = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
     own = [node for node in own if node.module.startswith("grre_jax")]
-    assert [node.module for node in own] == ["grre_jax"]
-    rooms = {
-        alias.name: importlib.import_module(f"grre_jax.{alias.name}") for alias in own[0].names
+    whole = [node for node in ast.walk(tree) if isinstance(node, ast.Import)]
+    names = {alias.name: alias.asname for node in whole for alias in node.names}
+    rooms = {names["grre_jax"]: grre_jax} if "grre_jax" in names else {}
+    assert [node.module for node in own] == ([] if rooms else ["grre_jax"])
+    rooms |= {
+        alias.name: importlib.import_module(f"grre_jax.{alias.name}")
+        for node in own
+        for alias in node.names
     }
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and getattr(node.value, "id", None) in rooms:

@@ -40,6 +40,7 @@ class FakeWandb(types.ModuleType):
     def __init__(self, refuse=False):
         super().__init__("wandb")
         self.refuse, self.inits, self.logged, self.finished, self.axes = refuse, [], [], 0, []
+        self.summary, self.offline = {}, False
         self.errors = types.SimpleNamespace(Error=type("Error", (Exception,), {}))
 
     def init(self, **arguments):
@@ -47,10 +48,17 @@ class FakeWandb(types.ModuleType):
             raise self.errors.Error("no API key")
         self.inits.append(arguments)
         return types.SimpleNamespace(
-            log=self.logged.append,
+            log=self._log,
+            summary=self.summary,
+            offline=self.offline,
             finish=self._finish,
             define_metric=lambda *a, **k: self.axes.append((a, k)),
         )
+
+    def _log(self, row):
+        self.logged.append(row)
+        if not self.offline:
+            self.summary.update(row)
 
     def _finish(self):
         self.finished += 1
@@ -80,8 +88,8 @@ def test_tensorboard_files_hold_every_scalar(tmp_path):
 def test_resumed_tensorboard_hides_the_killed_runs_future(tmp_path):
     from tensorboardX.proto import event_pb2
 
-    for resume_step, steps in ((None, (1, 2, 3)), (1, (2, 3))):
-        sink = TensorBoardLogger(tmp_path, resume_step=resume_step)
+    for kept, steps in ((None, (1, 2, 3)), ({"train": 1, "eval": 1}, (2, 3))):
+        sink = TensorBoardLogger(tmp_path, kept)
         for step in steps:
             sink.write({"step": step, "kind": "train", "time": 1.0, "reward": float(step)})
         sink.close()
@@ -148,3 +156,82 @@ def test_no_log_leaves_nothing_behind(tmp_path, monkeypatch):
     with RunLog() as log:
         assert log.write("train", 1, {"loss": 0.5}) is None
     assert list(tmp_path.iterdir()) == []
+
+
+def shown(folder):
+    """Rows by (tag, step) that TensorBoard shows: a START hides what lies at its step or beyond."""
+    from tensorboardX.proto import event_pb2
+
+    found = []
+    for event in read_events(folder):
+        if event.session_log.status == event_pb2.SessionLog.START:
+            found = [row for row in found if row[1] < event.step]
+        found += [(value.tag, event.step) for value in event.summary.value]
+    return found
+
+
+def killed_and_resumed(run, logging, kept, torn=False):
+    """Steps 1 and 2 are flushed, 3 to 6 are not when the run is killed; it goes on from a
+    checkpoint at step 4, if `kept` says so.
+    """
+    log = open_log(run, logging)
+    log.write("warm_start", 1, {"loss": 1.0})
+    log.write("eval", 0, {"reward": 0.0})
+    for step in range(1, 7):
+        log.write("train", step, {"reward": float(step)})
+        if step == 2:
+            log.flush()
+    for sink in log.loggers:  # what a kill leaves of the buffers: nothing, or a part of a record
+        if isinstance(sink, TensorBoardLogger):
+            for writer in sink._writers.values():
+                raw = writer._writer.raw
+                raw.write(b"\x30\0\0\0\0\0\0\0\1\2\3" if torn else b"")
+                raw.close()
+    with open_log(run, logging, resume_steps=kept) as log:
+        for step in range(kept["train"] + 1, 9):
+            log.write("train", step, {"reward": float(step)})
+
+
+@pytest.mark.parametrize("torn", [False, True])
+def test_tensorboard_gets_the_rows_that_a_kill_lost(tmp_path, torn):
+    kept = {"train": 4, "eval": 4, "warm_start": 1}
+    killed_and_resumed(tmp_path, LoggingConfig(), kept, torn)
+    found = shown(tmp_path / "tensorboard")
+    assert [step for tag, step in found if tag == "train/reward"] == list(range(1, 9))
+    assert [step for tag, step in found if tag == "eval/reward"] == [0]
+    assert shown(tmp_path / "tensorboard" / "warm_start") == [("warm_start/loss", 1)]
+    # Resumed once more from there: nothing is absent, and nothing is written.
+    open_log(tmp_path, LoggingConfig(), resume_steps={**kept, "train": 8, "eval": 8}).close()
+    assert shown(tmp_path / "tensorboard") == found
+
+
+def test_tensorboard_shows_a_run_that_begins_anew_once(tmp_path):
+    kept = {"train": 0, "eval": -1, "warm_start": -1}
+    killed_and_resumed(tmp_path, LoggingConfig(), kept)
+    with open_log(tmp_path, LoggingConfig(), resume_steps=kept) as log:
+        log.write("warm_start", 1, {"loss": 1.0})
+        log.write("eval", 0, {"reward": 0.0})
+    assert shown(tmp_path / "tensorboard") == [("eval/reward", 0)]
+    assert shown(tmp_path / "tensorboard" / "warm_start") == [("warm_start/loss", 1)]
+
+
+@pytest.mark.parametrize("has", [2, 6], ids=["lost", "received"])
+def test_wandb_gets_each_row_once(tmp_path, wandb, has):
+    with open_log(tmp_path, LoggingConfig(False, "p")) as log:
+        for step in range(1, 7):
+            log.write("train", step, {"reward": float(step)})
+    del wandb.logged[has:]  # W&B received these
+    wandb.summary["train/step"] = has
+    with open_log(tmp_path, LoggingConfig(False, "p"), resume_steps={"train": 4}) as log:
+        for step in range(5, 9):
+            log.write("train", step, {"reward": float(step)})
+    assert [row["train/step"] for row in wandb.logged] == list(range(1, 9))
+
+
+def test_an_offline_wandb_run_repeats_no_row_from_the_log(tmp_path, wandb):
+    wandb.offline = True
+    for kept, steps in ((None, (1, 2, 3)), ({"train": 2}, (3, 4))):
+        with open_log(tmp_path, LoggingConfig(False, "p"), resume_steps=kept) as log:
+            for step in steps:
+                log.write("train", step, {"reward": 0.5})
+    assert [row["train/step"] for row in wandb.logged] == [1, 2, 3, 3, 4]

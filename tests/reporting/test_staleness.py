@@ -35,11 +35,12 @@ def test_the_table_and_the_picture_tell_it(tmp_path):
     metrics = {
         "train": [
             row(1, staleness_0=4, stale_groups_discarded=0),
-            row(2, staleness_1=4, stale_groups_discarded=3),
+            row(2, staleness_1=4, stale_groups_discarded=3, verify_failures=2),
         ]
     }
     summary = summarise("run", "folder", metrics)
     assert summary.staleness == ((0, 4), (1, 4)) and summary.discarded == 3
+    assert summary.failures == 2
     assert summary.as_json()["staleness"] == [[0, 4], [1, 4]]
     console = Console(file=io.StringIO(), width=100)
     print_summaries([summary], console)
@@ -52,6 +53,7 @@ def test_a_run_that_did_not_record_it(tmp_path):
     metrics = {"train": [row(1), row(2)]}
     assert summarise("run", "folder", metrics).staleness == ()
     assert summarise("run", "folder", metrics).discarded is None
+    assert summarise("run", "folder", metrics).failures is None
     console = Console(file=io.StringIO(), width=100)
     print_summaries([summarise("run", "folder", metrics)], console)
     assert "staleness" not in console.file.getvalue()

@@ -125,7 +125,7 @@ def test_nothing_that_a_verifier_does_costs_more_than_its_completion(pool, spec)
     assert first.rewards.tolist() == [
         NAN if text in kinds else float(len(text)) for text in completions
     ]
-    assert first.components["own"].tolist() == [float(text not in kinds) for text in completions]
+    assert first.components["own"].tolist() == [NAN if x in kinds else 1.0 for x in completions]
     assert list(first.components) == ["own"]
     assert second.failures == [""] * 4 and second.rewards.tolist() == [2, 1, 1, 3]
     assert ends(int(Path(spec.options["folder"], "child").read_text()))  # what the verifier started

@@ -1,5 +1,6 @@
 """Reward functions in place of a verifier."""
 
+import asyncio
 import json
 
 import numpy as np
@@ -54,6 +55,25 @@ def test_a_dictionary_holds_components_and_may_be_awaited(file):
     assert found.rewards.tolist() == [0.25, 0.25]
     components = {name: row.tolist() for name, row in found.components.items()}
     assert components == {"correct": [1, 0], "style": [0.25] * 2, "unit": [NAN] * 2}
+
+
+def test_awaited_functions_judge_side_by_side_within_the_limit():
+    running, most = 0, 0
+
+    async def waits(question, completion):
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(1000 if completion == "never" else 0.01)
+        running -= 1
+        if completion == "bad":
+            raise OSError("refused")
+        return 1
+
+    task = rewarded(rewards.register(waits))
+    texts = ["never", "bad", *"abcdef"]
+    (found,) = InProcess(task, timeout=0.5)([(QUESTION, texts)])
+    assert found.failures == ["timeout", "error", *[""] * 6] and most == 8
 
 
 def test_several_are_summed_by_weight_over_those_that_apply(file):

@@ -42,7 +42,8 @@ NEEDS = {
     "guru_math": "math_verify",
     "reasoning_gym": "reasoning_gym",
 }  # packages of extras
-WORLDS = ("gymnasium", "textarena")  # which have an environment each that must be named
+# Which need an environment or a file that must be named.
+WORLDS = ("gymnasium", "textarena", "questions")
 
 
 @pytest.mark.parametrize("name", [name for name in tasks.names() if name not in WORLDS])
@@ -64,6 +65,7 @@ def test_built_in_names():
         "guru_math",
         "gymnasium",
         "math",
+        "questions",
         "reasoning_gym",
         "textarena",
         "toolace",
@@ -79,7 +81,7 @@ def test_built_in_names():
             {},
             (
                 "no task 'zzz': choose one of arithmetic, calculator, chat_arithmetic, gsm8k,"
-                " guess_number, guru_math, gymnasium, math, reasoning_gym, textarena, toolace"
+                " guess_number, guru_math, gymnasium, math, questions, reasoning_gym, textarena, toolace"
             ),
         ),
         (

@@ -89,6 +89,10 @@ def test_build(make_config, tmp_path):
             {"objective": ObjectiveConfig("grpo", stored=("reference",))},
             r"objective\.stored = reference .* set data\.path",
         ),
+        (
+            {"model": ModelSource(template_arguments={"enable_thinking": False})},
+            r"model\.template_arguments",
+        ),
     ],
 )
 def test_what_cannot_be_built_is_named(make_config, tmp_path, fields, message):

@@ -330,7 +330,7 @@ def refused(package, name):
 @pytest.mark.parametrize(
     "spoil, fields, message",
     [
-        (missing_data("question"), {}, "data are not there"),
+        (missing_data("questions_at"), {}, "data are not there"),
         (missing_data("evaluation"), {}, "data are not there"),
         (
             without("wandb"),
@@ -456,7 +456,7 @@ def test_parameters_lie_on_the_device_once(make_config, tmp_path, monkeypatch):
     )
     train(config)
     # Trained parameters and two moments; in the run also the policy that it started from.
-    assert found == {"warm start": [3] * 6, "train": [4] * 4}
+    assert found == {"warm start": [3] * 7, "train": [4] * 4}
     train(
         dataclasses.replace(config, training=TrainingConfig(steps=6, prompts_per_step=4)),
         resume=True,
@@ -551,7 +551,7 @@ def test_the_console_says_each_thing_once(make_config, tmp_path):
     assert not any("clip" in line for line in lines if line.startswith("warm start"))
     compiling = [line.split("%")[1].strip() for line in lines if "compiling" in line]
     assert compiling == [
-        "compiling",
+        "compiling, writing 32 demonstrations",
         "compiling, evaluating",
         "compiling, sampling 12 groups",
         "compiling the train step",

@@ -1,4 +1,5 @@
 import dataclasses
+import unittest.mock
 
 import jax
 import numpy as np
@@ -12,7 +13,7 @@ from grre_jax.training import optimizer as training_optimizer
 from grre_jax.training import state as training_state
 from grre_jax.training.data.pack import BatchShape, pack
 from grre_jax.training.optimizer import OptimizerConfig, make_optimizer
-from grre_jax.training.step import loss_and_gradient, make_train_step
+from grre_jax.training.step import compiling, loss_and_gradient, make_train_step
 
 CONFIG = ModelConfig(
     vocab_size=16,
@@ -449,3 +450,12 @@ def test_runs_of_one_process_share_their_step():
     assert make_train_step(
         graph, training_optimizer.make_optimizer(other), other.schedule()
     ) is not make_train_step(graph, *first)
+
+
+def test_a_step_compiled_beside_other_work_is_not_compiled_again():
+    step = jax.jit(lambda state, batch: state + 2 * batch, donate_argnums=0)
+    state, batch = jax.device_put((np.ones(3, np.float32), np.zeros(3, np.float32)))
+    with compiling(step, state, batch):
+        pass
+    with unittest.mock.patch("jax._src.compiler.compile_or_get_cached", side_effect=AssertionError):
+        assert step(state, batch).tolist() == [1, 1, 1]

@@ -14,12 +14,14 @@ from rich.console import Console
 from grre_jax import rollouts
 from grre_jax.config import TaskConfig
 from grre_jax.errors import UsageError
+from grre_jax.rollouts.encoding import encode
 from grre_jax.tasks import CharTokenizer
 from grre_jax.training import build, optimizer
 from grre_jax.training import state as training_state
 from grre_jax.training.optimizer import OptimizerConfig
 from grre_jax.training.runtime.stopping import StopRequest
-from grre_jax.training.warm_start import DEMONSTRATIONS_FROM, warm_start
+from grre_jax.training.runtime.stopwatch import Stopwatch
+from grre_jax.training.warm_start import DEMONSTRATIONS_FROM, _demonstration_groups, warm_start
 
 
 class Log:
@@ -37,7 +39,14 @@ def start(parts, folder):
     log = Log()
     return (
         warm_start(
-            parts, graph, state.params, folder, log, StopRequest(), Console(file=io.StringIO())
+            parts,
+            graph,
+            state.params,
+            folder,
+            log,
+            StopRequest(),
+            Console(file=io.StringIO()),
+            Stopwatch(),
         ),
         log.rows,
     )
@@ -80,6 +89,16 @@ def test_demonstrations_are_sealed_once_and_imitated(parts, tmp_path):
     again, _ = start(parts, tmp_path)
     assert len(rollouts.read(tmp_path / "warm_start").datasets) == 1
     jax.tree.map(np.testing.assert_array_equal, params, again)
+
+
+def test_demonstrations_of_a_batch_are_those_made_one_by_one(parts):
+    class OneByOne:
+        name, tokenizer, question = "arithmetic", parts.tokenizer, parts.task.question
+
+    alone = dataclasses.replace(parts, task=OneByOne())
+    positions = range(DEMONSTRATIONS_FROM, DEMONSTRATIONS_FROM + 20)
+    together = list(map(encode, _demonstration_groups(parts, positions)))
+    assert together == list(map(encode, _demonstration_groups(alone, positions)))
 
 
 def test_a_task_without_demonstrations_is_named(parts, tmp_path):

@@ -26,6 +26,7 @@ operands), chosen by a hash, whatever the seed: runs of different seeds are eval
 questions, and none of them trains on one.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -101,14 +102,18 @@ class Arithmetic:
 
     def question(self, position: int) -> Question:
         """A question of the training stream, with its corrupted demonstration."""
-        prompt = self.questions_batch([position])[0]
-        return self._as_question(prompt, self.demonstrations_batch([position])[0])
+        return self.questions_at([position])[0]
+
+    def questions_at(self, positions: Sequence[int]) -> list[Question]:
+        """The questions at positions of the training stream, drawn together: `question` of each."""
+        prompts = self.questions_batch(positions)
+        return self._as_questions(prompts, self.demonstrations_batch(positions))
 
     def evaluation(self, count: int) -> list[Question]:
         """The first `count` held-out questions, or all, with clean demonstrations."""
         prompts = self.evaluation_batch(count)
         answers = self._write(self._steps(prompts, None))
-        return list(map(self._as_question, prompts, answers))
+        return self._as_questions(prompts, answers)
 
     def verify(self, question: Question, completion: str) -> Verdict:
         """Reward 1 if the character before the first `$` is the answer's digit, else 0."""
@@ -278,13 +283,18 @@ class Arithmetic:
         columns[-1] = constant + self._eos
         return constant.__array_namespace__().stack(columns, axis=1).astype(np.int32)
 
-    def _as_question(
-        self, prompt: Int[np.ndarray, "prompt"], demonstration: Int[np.ndarray, "answer"]
-    ) -> Question:
-        text = self.tokenizer.decode(prompt)
-        answer = str(int(self._steps(prompt[None], None)[-1][-1][0]))
-        shown = self.tokenizer.decode(demonstration)
-        return Question(f"arithmetic/{text[:-1]}", text, answer, shown)
+    def _as_questions(
+        self, prompts: Int[np.ndarray, "batch prompt"], shown: Int[np.ndarray, "batch answer"]
+    ) -> list[Question]:
+        answers = self._steps(prompts, None)[-1][-1]
+        found = []
+        for prompt, answer, demonstration in zip(
+            prompts.tolist(), answers.tolist(), shown.tolist(), strict=True
+        ):
+            text = self.tokenizer.decode(prompt)
+            completion = self.tokenizer.decode(demonstration)
+            found.append(Question(f"arithmetic/{text[:-1]}", text, str(answer), completion))
+        return found
 
 
 def _at(columns: Int[Any, "batch columns"], place: Int[Any, "batch"]) -> Int[Any, "batch"]:

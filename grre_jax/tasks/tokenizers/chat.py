@@ -140,13 +140,8 @@ class ChatTokenizer:
             )
         self.system_prompt, self.tools = system_prompt, tools
         self.template_arguments = template_arguments or {}
-        self._check_arguments()
         self.date = date
-        if date and not self.reads_date:
-            raise UsageError(
-                "model.template_date: expected empty, as the chat template in"
-                f" {self.folder} does not call strftime_now, got {date!r}. Leave it out."
-            )
+        self._check_variables()
         # Fixed here: the prompts of a run must not change at midnight.
         self._day = datetime.datetime.fromisoformat(date or today())
         self.vocab_size = ids[-1] + 1  # ids may have gaps
@@ -181,8 +176,15 @@ class ChatTokenizer:
             )
         return tokenizer, ids
 
-    def _check_arguments(self) -> None:
-        """Refuses arguments that the template does not read: they would change nothing."""
+    def _check_variables(self) -> None:
+        """Refuses a date and arguments that the template does not read: they would change
+        nothing.
+        """
+        if self.date and not self.reads_date:
+            raise UsageError(
+                "model.template_date: expected empty, as the chat template in"
+                f" {self.folder} does not call strftime_now, got {self.date!r}. Leave it out."
+            )
         template = json.dumps(self.tokenizer.chat_template) if self.has_template else ""
         own = inspect.signature(self.tokenizer.apply_chat_template).parameters
         for name in self.template_arguments:
@@ -220,18 +222,16 @@ class ChatTokenizer:
         Raises:
             UsageError: the template refuses the conversation (some take no system prompt).
         """
-        prompt = question.prompt if isinstance(question, Question) else question
         if not self.has_template:
-            return prompt
-        return self._render([{"role": "user", "content": prompt}]).replace(_BREAK, "")
+            return question.prompt if isinstance(question, Question) else question
+        return self._render(_messages(question)).replace(_BREAK, "")
 
     def encode_prompt(self, question: Question | str) -> list[int]:
         """The ids of a prompt, template included."""
-        prompt = question.prompt if isinstance(question, Question) else question
         if not self.has_template:
-            return self.encode_text(prompt)
+            return self.encode_text(question.prompt if isinstance(question, Question) else question)
         # A template writes the beginning-of-text token itself.
-        return self._rendered_ids(self._render([{"role": "user", "content": prompt}]))
+        return self._rendered_ids(self._render(_messages(question)))
 
     def encode_messages(
         self, messages: list[Message], tools: list[dict[str, Any]] | None = None
@@ -531,7 +531,7 @@ class ChatTokenizer:
         generation: bool = True,
         tools: list[dict[str, Any]] | None = None,
     ) -> str:
-        """What the template writes of messages as they are."""
+        """Renders messages as they are."""
         if self.system_prompt is not None and messages[0]["role"] != "system":
             messages = [{"role": "system", "content": self.system_prompt}, *messages]
         if tools and self.tools == "system":
@@ -579,6 +579,14 @@ class ChatTokenizer:
                 " generation_config.json."
             )
         return eos_ids
+
+
+def _messages(question: Question | str) -> list[Message]:
+    """Returns the conversation that a question is."""
+    if isinstance(question, Question) and question.messages is not None:
+        return list(question.messages)
+    text = question.prompt if isinstance(question, Question) else question
+    return [{"role": "user", "content": text}]
 
 
 def _told(messages: list[Message], tools: list[dict[str, Any]]) -> list[Message]:

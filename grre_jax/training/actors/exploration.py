@@ -125,7 +125,7 @@ class _Sealing:
         version = self.policy_version
         absent = {p for call in calls for p in call if self.reader.find(p, version) is None}
         due = [call for call in calls if not absent.isdisjoint(call)]
-        prepared = [([self.explorer.question(p) for p in call], call) for call in due]
+        prepared = [(self.explorer.questions(call), call) for call in due]
         # Few prompts, such as refills, are sampled in a smaller shape, one of a few.
         most, size = max(map(len, due), default=0), self.call_size
         while size >= LEAST_PROMPTS and 4 * most <= size:

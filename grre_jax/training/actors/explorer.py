@@ -27,11 +27,12 @@ from grre_jax.sampling.turns import SLOTS_PER_ROW, Respond
 from grre_jax.tasks import Question, Task, Tokenizer
 from grre_jax.tasks.environments import InProcessEnvironments, Runner, is_environment
 from grre_jax.tasks.judging import InProcess, Judge, Judged
+from grre_jax.tasks.task import questions
 from grre_jax.training.actors.calls import Call, call_of
 from grre_jax.training.actors.prompts import (
     check_prompt,
     encoded_prompt,
-    fitting_question,
+    fitting_questions,
     report_overlong,
 )
 from grre_jax.training.actors.trajectories import Play, as_samples
@@ -124,16 +125,16 @@ class Explorer:
     newer: Callable[[int], tuple[Any, int] | None] | None = None
     drops_overlong: bool = False
 
-    def question(self, position: int) -> Question:
-        """Returns the question of a position of the prompt stream.
+    def questions(self, positions: Sequence[int]) -> list[Question]:
+        """Returns the questions of positions of the prompt stream.
 
         Raises:
-            DataError: no question fits; see `fitting_question`.
+            DataError: no question fits; see `fitting_questions`.
         """
         if not self.drops_overlong or is_environment(self.task):
-            return self.task.question(position)
+            return list(questions(self.task, positions))
         limit = self.config.max_prompt_tokens
-        return fitting_question(self.task, self.tokenizer, limit, position)
+        return fitting_questions(self.task, self.tokenizer, limit, positions)
 
     def groups(
         self,

@@ -10,6 +10,7 @@ from grre_jax.errors import DataError
 from grre_jax.parallel import processes
 from grre_jax.tasks import Question, Task, Tokenizer
 from grre_jax.tasks.environments import is_environment
+from grre_jax.tasks.task import questions
 
 if TYPE_CHECKING:
     from grre_jax.training.config.run import Config
@@ -21,8 +22,11 @@ _log = logging.getLogger(__name__)
 _reported: set[str] = set()  # questions whose omission this process has logged
 
 
-def fitting_question(task: Task, tokenizer: Tokenizer, limit: int, position: int) -> Question:
-    """Returns the question of a position: the first from there on whose prompt is within the limit.
+def fitting_questions(
+    task: Task, tokenizer: Tokenizer, limit: int, positions: Sequence[int]
+) -> list[Question]:
+    """Returns the question of each position: the first from there on whose prompt is within the
+    limit.
 
     It depends on the task, the tokenizer and the limit alone, so that every process and every
     resumed run has the same questions.
@@ -30,21 +34,26 @@ def fitting_question(task: Task, tokenizer: Tokenizer, limit: int, position: int
     Args:
         task, tokenizer: of the run.
         limit: longest prompt, in tokens.
-        position: in the prompt stream.
+        positions: in the prompt stream.
 
     Raises:
-        DataError: the next MOST_SKIPPED prompts are longer.
+        DataError: MOST_SKIPPED prompts after each other are longer.
     """
-    for candidate in range(position, position + MOST_SKIPPED):
-        question = task.question(candidate)
-        tokens = len(tokenizer.encode_prompt(question))
-        if tokens <= limit:
-            return question
-        report_overlong({question.question_id: tokens}, limit)
-    raise DataError(
-        f"task {task.name}: the {MOST_SKIPPED:,} prompts from position {position} on are over"
-        f" sampling.max_prompt_tokens = {limit}. Raise the limit."
-    )
+    found, overlong = [], {}
+    for position, question in zip(positions, questions(task, positions), strict=True):
+        candidate = position
+        while (tokens := len(tokenizer.encode_prompt(question))) > limit:
+            overlong[question.question_id] = tokens
+            candidate += 1
+            if candidate == position + MOST_SKIPPED:
+                raise DataError(
+                    f"task {task.name}: the {MOST_SKIPPED:,} prompts from position {position} on"
+                    f" are over sampling.max_prompt_tokens = {limit}. Raise the limit."
+                )
+            question = task.question(candidate)
+        found.append(question)
+    report_overlong(overlong, limit)
+    return found
 
 
 def evaluation_questions(config: Config, task: Task, tokenizer: Tokenizer) -> list[Question]:
@@ -55,16 +64,12 @@ def evaluation_questions(config: Config, task: Task, tokenizer: Tokenizer) -> li
         DataError: a prompt is over the limit and data.overlong is "refuse"; or all are.
     """
     count, limit = config.evaluation.questions, config.sampling.max_prompt_tokens
-    questions = list(task.evaluation(count)) if count else []
+    held_out = list(task.evaluation(count)) if count else []
     if is_environment(task):
-        return questions
-    sizes = [len(tokenizer.encode_prompt(question)) for question in questions]
-    overlong = {
-        question.question_id: size
-        for question, size in zip(questions, sizes, strict=True)
-        if size > limit
-    }
-    kept = [question for question, size in zip(questions, sizes, strict=True) if size <= limit]
+        return held_out
+    sized = [(question, len(tokenizer.encode_prompt(question))) for question in held_out]
+    overlong = {question.question_id: size for question, size in sized if size > limit}
+    kept = [question for question, size in sized if size <= limit]
     report_overlong(overlong, limit, refuse=config.data.overlong == "refuse" or not kept)
     return kept
 

@@ -40,6 +40,11 @@ class Config:
         run_dir (a path or URL): the run's folder, or its URL in an object store (s3://, gs://);
             runs/NAME if empty.
         seed (from 0 to 2^63 - 1): seed of every random draw of the run.
+        start_from (RUN or RUN:STEP, or empty): folder of another run, whose policy at a step (the
+            last that it keeps, if none is given) this run starts from at its own step 0, with the
+            optimizer's moments if its state has the same structure. The warm start is left out.
+        compiled (a path, none or empty): folder for compiled programs, which later commands load;
+            grre_jax/compiled in the user's cache folder if empty; none keeps none.
     """
 
     name: str
@@ -58,6 +63,8 @@ class Config:
     checkpoint: CheckpointConfig = CheckpointConfig()
     logging: LoggingConfig = LoggingConfig()
     mesh: MeshConfig = MeshConfig()
+    start_from: str = ""
+    compiled: str = ""
 
     def __post_init__(self):
         between(self, seed=f"[0, {2**63 - 1}]")
@@ -100,6 +107,16 @@ class Config:
         """The run's folder."""
         return store_path.of(self.run_dir or f"runs/{self.name}")
 
+    @property
+    def starts_from(self) -> tuple[Path | StorePath, int | None] | None:
+        """The folder and the step of `start_from`; None for an empty one."""
+        if not self.start_from:
+            return None
+        folder, colon, step = self.start_from.rpartition(":")
+        if colon and step.isdecimal():
+            return store_path.of(folder), int(step)
+        return store_path.of(self.start_from), None
+
     def to_json(self) -> str:
         """Returns the whole configuration as indented JSON."""
         return json.dumps(dataclasses.asdict(self), indent=2, default=str) + "\n"
@@ -111,6 +128,7 @@ _DEFAULTS = Config(name="default")
 # steps already taken.
 RESUMABLE_FIELDS = (
     "run_dir",
+    "compiled",
     "task.verify_processes",
     "task.verify_timeout",
     "training.steps",

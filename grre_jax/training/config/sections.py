@@ -55,6 +55,9 @@ class WarmStartConfig:
 
     def __post_init__(self):
         at_least(self, steps=0, demonstrations=1, batch_size=1)
+        if self.steps and self.batch_size > self.demonstrations:
+            domain = f"at most the {self.demonstrations} of warm_start.demonstrations"
+            raise unexpected("batch_size", domain, self.batch_size)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,7 +9,7 @@ import logging
 import random
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from grre_jax import objectives
@@ -21,6 +21,7 @@ from grre_jax.rollouts.logprob_checks import ROUNDING
 from grre_jax.rollouts.schema import STORED_FIELDS
 from grre_jax.tasks import Question, Task
 from grre_jax.tasks.judging import FIELD, REASONS
+from grre_jax.tasks.task import questions
 from grre_jax.training.config.run import Config
 
 MOST_ASKED, MOST_SECONDS = 4096, 2.0  # limits of a look at the run's own training stream
@@ -207,23 +208,22 @@ def leaked(config: Config, task: Task) -> str:
     if config.samples:
         last = config.regime.batch(config.training.steps - 1)
         count = max(count, config.schedule.positions(last).stop)
-    looked_at: Iterable[int] = range(count)
+    looked_at: Sequence[int] = range(count)
     if count > MOST_ASKED:
         # The first positions have all questions of a small task. Some of the rest are drawn: equal
         # steps would miss questions of a stream that repeats.
         rest = random.Random(0).sample(range(MOST_ASKED // 2, count), MOST_ASKED - MOST_ASKED // 2)
         looked_at = [*range(MOST_ASKED // 2), *rest]
     until = time.monotonic() + MOST_SECONDS
-    for number, position in enumerate(looked_at):
-        if number and time.monotonic() > until:
-            break
-        try:
-            question = task.question(position)
-        except (DataError, UsageError) as error:  # only the explorers may have the task's data
-            why = str(error).rstrip(".")
-            return f"whether evaluation questions are trained on cannot be checked: {why}"
-        where = f"at position {position} of the training stream"
-        held_out.see(question.question_id, question.prompt, where)
+    try:
+        for position, question in zip(looked_at, questions(task, looked_at), strict=True):
+            where = f"at position {position} of the training stream"
+            held_out.see(question.question_id, question.prompt, where)
+            if time.monotonic() > until:
+                break
+    except (DataError, UsageError) as error:  # only the explorers may have the task's data
+        why = str(error).rstrip(".")
+        return f"whether evaluation questions are trained on cannot be checked: {why}"
     return held_out.sentence()
 
 

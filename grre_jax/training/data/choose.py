@@ -272,7 +272,7 @@ def stored_streams(
     options = {"shuffle": config.data.order == "shuffled", "uses": config.data.max_uses}
     if config.data.path:
         per_step = config.training.prompts_per_step - config.mixed_per_step
-        source, groups = path_source(parts, folders[config.data.path])
+        source, groups = path_source(parts, folders[config.data.path], per_step)
         stream = one_folder(source, groups, per_step, config.seed, **options)
         streams[source.reader.folder] = stream
     if config.data.mix:
@@ -307,12 +307,7 @@ def one_folder(
         options: `shuffle` and `uses` of `rollouts.TrainingOrder`.
 
     Raises:
-        DataError: an epoch has fewer groups than a step.
+        DataError: the folder has no groups.
     """
     order = rollouts.TrainingOrder([(source.reader, groups)], seed, prompts_per_step, **options)
-    if len(groups) < prompts_per_step:
-        raise DataError(
-            f"{source.reader.folder} has {len(groups)} groups to train on, fewer than one step's"
-            f" {prompts_per_step}: lower training.prompts_per_step or widen data.questions"
-        )
     return Stored((source,), order)

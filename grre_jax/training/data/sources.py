@@ -4,6 +4,7 @@ usable groups selected by the `data` section. This happens once a run, before th
 
 from __future__ import annotations
 
+import collections
 import copy
 import dataclasses
 import hashlib
@@ -176,8 +177,15 @@ def _recorded(file: Path | StorePath) -> dict[str, dict[str, Any]]:
 # ---- their usable groups
 
 
-def path_source(parts: build.Parts, folder: rollouts.RolloutReader) -> tuple[Source, list[int]]:
+def path_source(
+    parts: build.Parts, folder: rollouts.RolloutReader, per_step: int
+) -> tuple[Source, list[int]]:
     """Selects the groups of data.path.
+
+    Args:
+        parts: of the run.
+        folder: of data.path.
+        per_step: groups that a step takes of it.
 
     Returns:
         The source, and the numbers of the groups of an epoch.
@@ -186,7 +194,7 @@ def path_source(parts: build.Parts, folder: rollouts.RolloutReader) -> tuple[Sou
         UsageError: data.questions is not a range, or overlaps with the questions held out for
             ranking.
         DataError: a group lacks the behaviour log-probs that the objective needs, or was sampled
-            at another temperature.
+            at another temperature; or an epoch has fewer groups than a step.
     """
     config = parts.config
     source = Source(folder, parts.tokenizer, limits(config))
@@ -198,7 +206,13 @@ def path_source(parts: build.Parts, folder: rollouts.RolloutReader) -> tuple[Sou
                 f"data.questions = {config.data.questions!r} and evaluation.ranking_questions ="
                 f" {ranked!r} overlap: hold out other groups"
             )
-    return source, usable(parts, source, questions)[0]
+    groups, _, dropped = usable(parts, source, questions)
+    if len(groups) < per_step and len(folder):
+        raise DataError(
+            f"{folder.folder} has {len(groups)} groups to train on, fewer than one step's"
+            f" {per_step}: lower training.prompts_per_step or widen data.questions{dropped}"
+        )
+    return source, groups
 
 
 def mixed_sources(
@@ -217,7 +231,9 @@ def mixed_sources(
         source = Source(
             folders[entry.path], parts.tokenizer, limits(parts.config), entry.expert, mixed=True
         )
-        kept, with_logprobs = usable(parts, source, range(len(source.reader)))
+        kept, with_logprobs, dropped = usable(parts, source, range(len(source.reader)))
+        if not kept and len(source.reader):
+            raise DataError(f"{entry.path} has no group to train on{dropped}")
         groups.append((source.reader, kept))
         sources.append(source)
         complete &= with_logprobs
@@ -227,7 +243,9 @@ def mixed_sources(
     return [dataclasses.replace(source, with_logprobs=keep) for source in sources], groups
 
 
-def usable(parts: build.Parts, source: Source, indices: Sequence[int]) -> tuple[list[int], bool]:
+def usable(
+    parts: build.Parts, source: Source, indices: Sequence[int]
+) -> tuple[list[int], bool, str]:
     """Selects the groups of an epoch by the run's `data` section. Every group is read once.
 
     Args:
@@ -236,8 +254,9 @@ def usable(parts: build.Parts, source: Source, indices: Sequence[int]) -> tuple[
         indices: numbers of the groups to select from.
 
     Returns:
-        The numbers of the selected groups, in the order and as often as an epoch has them; and
-        True if every group that was read has behaviour log-probs.
+        The numbers of the selected groups, in the order and as often as an epoch has them; True if
+        every group that was read has behaviour log-probs; and how many groups each filter dropped,
+        for the end of an error message, empty if none did.
 
     Raises:
         DataError: the objective cannot learn from a selected group, or a token of it has no text in
@@ -247,18 +266,22 @@ def usable(parts: build.Parts, source: Source, indices: Sequence[int]) -> tuple[
     config, kept = parts.config, []
     newest = max((entry.policy_version for entry in source.reader.datasets), default=-1)
     held_out, with_logprobs = HeldOut.of(config, parts.task), True
+    dropped: collections.Counter[str] = collections.Counter()
     for index in indices:
         group = source.group(index)
         with_logprobs &= group.behavior_logprobs is not None
         # The manifest names no version for a data set of several.
         newest = max(newest, int(group.policy_version.min()))
         if config.data.drop_over_limit and not within_limits(group, *limits(config)):
+            dropped["over the token limits (data.drop_over_limit)"] += 1
             continue
         if group.with_verdicts() is None:
+            dropped["without a verdict"] += 1
             continue
         signal = group.has_reward_variance or is_expert_demonstration(group, parts.objective)
         signal |= bool(parts.objective.returns and len(group.turn_counts))
         if config.data.drop_zero_variance and not signal:
+            dropped["whose rewards are all equal (data.drop_zero_variance)"] += 1
             continue
         largest = max(group.tokens.max(initial=0), group.prompt_tokens.max(initial=0))
         if largest >= parts.tokenizer.vocab_size:
@@ -280,7 +303,10 @@ def usable(parts: build.Parts, source: Source, indices: Sequence[int]) -> tuple[
     options = {name: getattr(config.data, name) for name in ("order", "prefer", "max_staleness")}
     found, versions, rewards, experts = map(list, zip(*kept, strict=True)) if kept else ([],) * 4
     options |= {"newest": max(newest, 0), "ageless": experts}
-    return rollouts.arranged(found, np.array(versions, int), rewards, **options), with_logprobs
+    groups = rollouts.arranged(found, np.array(versions, int), rewards, **options)
+    dropped["too old (data.max_staleness)"] = len(kept) - len(set(groups))
+    counts = ", ".join(f"{count} {reason}" for reason, count in dropped.items() if count)
+    return groups, with_logprobs, counts and f". Of {len(indices)} groups were dropped: {counts}"
 
 
 def limits(config: Config) -> tuple[int, int]:

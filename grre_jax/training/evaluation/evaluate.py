@@ -227,7 +227,7 @@ def component_means(groups: Sequence[Group]) -> dict[str, float]:
     for group in groups:
         for name, row in group.components.items():
             if name != CORRECT or group.correct is None:
-                rows.setdefault(name, []).append(row[~np.isnan(row)])
+                rows.setdefault(name, []).append(row[group.judged & ~np.isnan(row)])
     means = {name: np.concatenate(of) for name, of in rows.items()}
     return {
         COMPONENT + name: float(row.mean(dtype=np.float64))

@@ -109,7 +109,7 @@ def evaluate_run(
     result: dict[str, Any] = {"steps": [0, step]}
     if config.evaluation.questions:
         refuse_contaminated(
-            _contents(folder),
+            run_contents(folder),
             getattr(parts.task, "evaluation_source", ""),
             allowed=config.evaluation.allow_contaminated,
         )
@@ -190,7 +190,7 @@ def export(
     parts = build.build(config)
     graph, (params,), (step,) = _policies(folder, config, parts, (step,))
     write = write_adapter if adapter else write_model
-    write(parts, graph, params, output, step=step, contains=_contents(folder))
+    write(parts, graph, params, output, step=step, contains=run_contents(folder))
     return step
 
 
@@ -245,7 +245,7 @@ def _policies(
     return graph, policies, found
 
 
-def _contents(folder: Path | StorePath) -> set[str]:
+def run_contents(folder: Path | StorePath) -> set[str]:
     """Returns the benchmark splits in the run's training data, and in that of the model it began
     with.
     """

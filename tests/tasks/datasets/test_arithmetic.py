@@ -56,6 +56,15 @@ def test_held_out_answers_are_right_and_well_formed(task):
             assert steps == expected
 
 
+@pytest.mark.parametrize(
+    "options", [{}, {"answers": "full", "operands": 5, "corruption": 0.0, "flaw": 0.6}]
+)
+def test_questions_drawn_together_are_those_drawn_one_by_one(options):
+    task = tasks.build("arithmetic", seed=7, **options)
+    positions = [0, 5, 3, 2**30, 2**32 - 1, 5]
+    assert task.questions_at(positions) == [task.question(position) for position in positions]
+
+
 def test_lengths():
     assert (SHORT.answer_length, FULL.answer_length) == (6, 18)
     assert [len(SHORT.demonstrations_batch([0])[0]), len(FULL.demonstrations_batch([0])[0])] == [

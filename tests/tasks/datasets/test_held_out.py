@@ -1,5 +1,7 @@
 """No built-in task trains on a question that it evaluates on."""
 
+import json
+
 import pytest
 
 from grre_jax import tasks
@@ -15,7 +17,17 @@ MADE = {
     "chat_arithmetic": [{}, {"operation": "*"}, {"operation": "-"}, {"operands": 3}],
     "reasoning_gym": [{"size": 200}, {"dataset": "spell_backward", "size": 100}],
 }
+
+
+def own_questions(folder):
+    """A file of questions of one's own, one of them twice."""
+    rows = [{"prompt": f"{n} + 1?", "answer": n + 1} for n in (*range(30), 3)]
+    (folder / "own.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder / "own.jsonl"
+
+
 READ = {
+    "questions": own_questions,
     "gsm8k": published_samples.gsm8k,
     "guru_math": published_samples.guru,
     "math": published_samples.math_folders,

@@ -26,7 +26,8 @@ def _rows():
 
 ROWS = _rows()
 NAMES = sorted({row["task"] for row in ROWS})
-WORLDS = ("calculator", "guess_number", "gymnasium", "textarena")
+# Without a verifier of their own, or (questions) compared as they stand.
+WORLDS = ("calculator", "guess_number", "gymnasium", "textarena", "questions")
 JUDGED = [name for name in tasks.names() if name not in WORLDS]
 
 

@@ -218,6 +218,10 @@ def test_resumable_fields_are_fields_or_sections():
         (["--regime.offline", "maybe"], r"^regime\.offline: expected true or false, got 'maybe'"),
         (["--training.steps", "-1"], r"^training\.steps: expected at least 0, got -1$"),
         (
+            "--warm_start.steps 1 --warm_start.demonstrations 2 --warm_start.batch_size 3".split(),
+            r"^warm_start\.batch_size: expected at most the 2 of warm_start\.demonstrations, got 3$",
+        ),
+        (
             ["--regime.sync_interval", "0"],
             r"^regime\.sync_interval: expected at least 1, got 0",
         ),
@@ -339,6 +343,7 @@ def test_every_field_survives_json():
         {
             "model.lora_targets": "v_proj",
             "model.remat": "full",
+            "model.template_date": "2031-01-31",
             "model.tools": "system",
             "sampling.cache_dtype": "int8",
             "sampling.weight_dtype": "int8",
@@ -372,6 +377,10 @@ def test_every_field_survives_json():
             words += [f"--{name}.entry", "0.5"]
         elif isinstance(value, bool):
             words += [f"--{name}", "false" if value else "true"]
+        elif name == "task.failed_reward":
+            words += [f"--{name}", "-1"]
+        elif name == "task.max_failure_share":
+            words += [f"--{name}", "0.25"]
         elif isinstance(value, int | float):
             words += [f"--{name}", str(value + 1)]
         else:

@@ -101,7 +101,7 @@ def test_selection(built, folder):
 def test_turns_of_equal_rewards_may_differ(built, tmp_path):
     groups = [played_group(number, rewards=[1, 1]) for number in range(2)]
     rollouts.write(tmp_path / "r", groups, writer="w")
-    with pytest.raises(DataError, match="No group of .* is selected"):
+    with pytest.raises(DataError, match=r"2 .* \(data\.drop_zero_variance\)"):
         select(built, tmp_path / "r")
     objective = objectives.algorithm("reinforce", returns="turns")
     chosen = select(built, tmp_path / "r", objective=objective)
@@ -128,6 +128,24 @@ def test_too_few_groups(built, folder, tmp_path):
         DataError, match=r"data\.questions = 90:95 selects nothing: the folder holds 8 groups"
     ):
         select(built, folder, questions="90:95")
+
+
+def test_the_error_counts_what_each_filter_dropped(built, folder, aged, tmp_path, make_group):
+    reasons = {"verify_failures": ["crashed", "crashed"]}
+    unjudged = text_group(8, rewards=(np.nan, np.nan), extra=reasons)
+    rollouts.write(folder, [unjudged], writer="import")
+    filters = {"drop_over_limit": True, "prompts_per_step": 7}
+    with pytest.raises(DataError) as raised:
+        select(built, folder, **filters)
+    message = str(raised.value)
+    assert "1 whose rewards are all equal (data.drop_zero_variance)" in message
+    assert "1 over the token limits (data.drop_over_limit)" in message
+    assert "1 without a verdict" in message
+    with pytest.raises(DataError, match=r"6 too old \(data\.max_staleness\)"):
+        select(built, aged, max_staleness=0, prompts_per_step=3)
+    rollouts.write(tmp_path / "even", [text_group(i, rewards=(1, 1)) for i in range(3)], writer="w")
+    with pytest.raises(DataError, match=r"3 whose .* \(data\.drop_zero_variance\)"):
+        select(built, folder, mix=f"{tmp_path / 'even'}=0.5")
 
 
 def test_questions_held_out_for_ranking_are_not_trained_on(built, folder):
@@ -174,7 +192,7 @@ def test_an_experts_group_is_kept_without_signal_where_the_objective_asks_for_ex
         "g1",
         "g2",
     }
-    with pytest.raises(DataError, match="No group of"):
+    with pytest.raises(DataError, match=r"data\.drop_zero_variance"):
         select(built, tmp_path, objective="reinforce")
 
 

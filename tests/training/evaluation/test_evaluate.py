@@ -162,7 +162,7 @@ def test_at_temperature_0_the_sampled_answers_are_the_greedy_ones(make_config, s
     assert len(asked) == 48 and result["verify_failures"] == 4
     assert result["greedy_accuracy"] == result["accuracy"]
     assert (result["greedy_accuracy_low"], result["greedy_accuracy_high"]) == pytest.approx(
-        wilson_interval(12 * result["accuracy"], 12)
+        wilson_interval(11 * result["accuracy"], 11)
     )
     warm = evaluate(
         evaluator_of(parts, explorer.graph, Counts(), num_samples=4),

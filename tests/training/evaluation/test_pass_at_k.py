@@ -187,3 +187,14 @@ def test_rewards_that_are_not_right_or_wrong():
     ]
     found = pass_metrics(judged, Votes())
     assert found["pass_at_k"]["1"]["value"] == 0.25 and found["maj_at_k"]["2"]["value"] == 0
+
+
+def test_completions_without_a_verdict_are_left_out():
+    """A question counts for the k that it has verdicts for, and no failure is a wrong answer."""
+    whole = group(0, ["b", "a"], [1.0, 0.0])
+    failed = group(1, ["b", "b"], [1.0, np.nan], extra={"verify_failures": ["", "crash"]})
+    lost = group(2, ["a", "a"], [np.nan] * 2, extra={"verify_failures": ["crash"] * 2})
+    found = pass_metrics([whole, failed, lost], Votes())
+    assert found["pass_at_k"]["1"]["value"] == pytest.approx((1 / 2 + 1) / 2)
+    assert found["pass_at_k"]["2"]["value"] == 1
+    assert pass_metrics([lost], Votes())["pass_at_k"] == {}

@@ -7,6 +7,8 @@ import pytest
 from grre_jax import config as c
 from grre_jax import models, rollouts
 from grre_jax.errors import UsageError
+from grre_jax.generation import prompts
+from grre_jax.generation.options import Options
 from grre_jax.tasks.tokenizers import chat
 from grre_jax.training import build, loop, run_folder
 from grre_jax.training.evaluation import finished
@@ -92,6 +94,9 @@ def test_a_resumed_run_keeps_the_day_on_which_it_began(config, clock):
     train(config, resume=True, console=quiet())
     scorer = find_scorer(str(folder))
     assert days(folder) == ({"31 Jan 2031"}, {scorer.tokenizer.fingerprint})
+    for raw in (False, True):
+        sampled = prompts.find(Options(str(folder), ("1+1",), raw=raw)).tokenizer
+        assert (sampled.fingerprint == scorer.tokenizer.fingerprint) == (not raw)
     other = dataclasses.replace(
         config, model=dataclasses.replace(config.model, template_date="2031-02-01")
     )

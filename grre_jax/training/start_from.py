@@ -1,0 +1,140 @@
+"""The checkpoint of another run that a new run starts from: `--start-from RUN[:STEP]`."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import optax
+from jax.sharding import Mesh
+
+from grre_jax.errors import DataError, UsageError
+from grre_jax.parallel import processes
+from grre_jax.storage.store_path import StorePath
+from grre_jax.training import build
+from grre_jax.training import optimizer as training_optimizer
+from grre_jax.training import state as states
+from grre_jax.training.checkpoints.contents import listed
+from grre_jax.training.checkpoints.folder import opened
+from grre_jax.training.checkpoints.retention import Keep
+from grre_jax.training.config.run import Config
+from grre_jax.training.evaluation.finished import load_config, run_contents
+
+
+@dataclasses.dataclass(frozen=True)
+class Start:
+    """A checkpoint that a run starts from.
+
+    Attributes:
+        folder: the other run's.
+        step: of the checkpoint.
+        moments: the optimizer's moments are taken too; otherwise the parameters alone.
+        contains: benchmark splits that the other run has seen.
+    """
+
+    folder: Path | StorePath
+    step: int
+    moments: bool
+    contains: frozenset[str]
+
+    def provenance(self) -> dict[str, Any]:
+        """Returns the run, step and use of the moments, for provenance.json."""
+        return {"run": str(self.folder), "step": self.step, "moments": self.moments}
+
+    def line(self) -> str:
+        """Returns a line for the run's header."""
+        moments = "with its moments" if self.moments else "without moments: another optimizer"
+        return f"step {self.step} of {self.folder}, {moments}"
+
+    def state(
+        self, like: states.TrainState, optimizer: optax.GradientTransformation, mesh: Mesh
+    ) -> states.TrainState:
+        """Returns the run's state at step 0.
+
+        Args:
+            like: the run's own new state, whose arrays are deleted.
+            optimizer: of the run.
+            mesh: over which the state is laid out.
+
+        Raises:
+            DataError: the checkpoint is damaged, or was removed.
+        """
+        checkpoints = opened(self.folder / "checkpoints", Keep(1), read_only=True)
+        like = states.release(like)
+        if not self.moments:
+            params = checkpoints.restore_params(like.params, self.step)
+            checkpoints.close()
+            return states.fresh(params, optimizer, mesh)
+        found = checkpoints.restore(like, self.step)
+        checkpoints.close()
+
+        # The schedule of the learning rate begins anew; the moments keep the count of their
+        # updates, by which their bias is corrected.
+        def anew(part: Any) -> Any:
+            if not isinstance(part, optax.ScaleByScheduleState):
+                return part
+            return part._replace(count=processes.put(np.int32(0), part.count.sharding))
+
+        opt_state = jax.tree.map(
+            anew, found.opt_state, is_leaf=lambda x: isinstance(x, optax.ScaleByScheduleState)
+        )
+        return states.TrainState(
+            found.params, opt_state, processes.put(np.int32(0), found.step.sharding)
+        )
+
+
+def find(config: Config, parts: build.Parts) -> Start | None:
+    """Returns the checkpoint that a run starts from, checked without reading its arrays; None if
+    the run does not start from another.
+
+    Args:
+        config, parts: of the new run.
+
+    Raises:
+        UsageError: a step that the other run did not keep, or a model of another shape.
+        DataError: the folder is not a run's, or has no checkpoints.
+    """
+    if config.starts_from is None:
+        return None
+    folder, step = config.starts_from
+    other = load_config(folder)
+    kept = listed(folder / "checkpoints")
+    if not kept:
+        raise DataError(
+            f"start_from: expected a run with checkpoints, got {folder}. Let it train first"
+        )
+    if step is not None and step not in kept:
+        raise UsageError(
+            f"start_from: expected a step that {folder} keeps ({', '.join(map(str, kept))}), got"
+            f" {step}. Give one of these"
+        )
+    own, its = build.model_shape(config), build.model_shape(other)
+    if own != its:
+        raise UsageError(
+            f"start_from: expected a run with the model of this configuration, {own}, got {folder}"
+            f" with {its}. Give the fields of its model section (`grre train CONFIG"
+            " --print-config` shows yours)"
+        )
+    if own[1] is not None and config.model.path != other.model.path:
+        raise UsageError(
+            f"start_from: expected a run with LoRA terms of model.path = {config.model.path}, got"
+            f" {folder} with those of {other.model.path}. Set model.path to that"
+        )
+    params = states.split(parts.model)[1]
+    shapes = [
+        jax.eval_shape(training_optimizer.make_optimizer(c.optimizer).init, params)
+        for c in (config, other)
+    ]
+    at = kept[-1] if step is None else step
+    return Start(folder, at, _alike(*shapes), frozenset(run_contents(folder)))
+
+
+def _alike(left: Any, right: Any) -> bool:
+    """True if two trees have the same structure, shapes and dtypes."""
+    return jax.tree.structure(left) == jax.tree.structure(right) and all(
+        (a.shape, a.dtype) == (b.shape, b.dtype)
+        for a, b in zip(jax.tree.leaves(left), jax.tree.leaves(right), strict=True)
+    )

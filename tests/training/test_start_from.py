@@ -1,0 +1,121 @@
+"""A new run that starts from a checkpoint of another one."""
+
+import dataclasses
+import json
+import shutil
+
+import jax
+import numpy as np
+import optax
+import pytest
+
+from grre_jax import reporting
+from grre_jax.config import EvaluationConfig, ModelSource, OptimizerConfig, TrainingConfig
+from grre_jax.errors import DataError, UsageError
+from grre_jax.training import build, optimizer, state
+from grre_jax.training.checkpoints.folder import listed, opened
+from grre_jax.training.checkpoints.retention import Keep
+from grre_jax.training.evaluation.finished import load_config
+from grre_jax.training.loop import train
+from grre_jax.training.start_from import find
+
+pytestmark = pytest.mark.usefixtures("no_reports")
+
+
+@pytest.fixture
+def make(make_config, tiny_run, tmp_path):
+    """`make(step, **fields)`: a run that starts from the tiny one, of one step."""
+
+    def config(start, **fields):
+        fields = {
+            "training": TrainingConfig(steps=1, prompts_per_step=4),
+            "evaluation": EvaluationConfig(questions=0),
+            "optimizer": OptimizerConfig(learning_rate=2e-3),
+        } | fields
+        return make_config(tmp_path / "run", start_from=start, **fields)
+
+    return config
+
+
+def stored(folder, step):
+    """The state of a checkpoint."""
+    config = load_config(folder)
+    parts = build.build(config)
+    _, like = state.create(parts.model, optimizer.make_optimizer(config.optimizer), parts.mesh)
+    checkpoints = opened(folder / "checkpoints", Keep(), read_only=True)
+    found = checkpoints.restore(like, step)
+    checkpoints.close()
+    return found
+
+
+def counts(opt_state):
+    """Counts of the moments and of the schedule."""
+    kinds = (optax.ScaleByAdamState, optax.ScaleByScheduleState)
+    parts = jax.tree.leaves(opt_state, is_leaf=lambda part: isinstance(part, kinds))
+    found = {type(part): part for part in parts}
+    return tuple(int(found[kind].count) for kind in kinds)
+
+
+def test_it_has_the_policy_and_the_moments_of_the_last_checkpoint(tiny_run, make):
+    folder = train(make(str(tiny_run)))
+    last = stored(tiny_run, 8)
+    first = stored(folder, 0)
+    jax.tree.map(np.testing.assert_array_equal, first.params, last.params)
+    assert int(first.step) == 0 and listed(folder / "checkpoints") == [0, 1]
+    assert counts(last.opt_state) == (8, 8) and counts(first.opt_state) == (8, 0)
+    moments = [[part for part in jax.tree.leaves(x.opt_state) if part.ndim] for x in (first, last)]
+    jax.tree.map(np.testing.assert_array_equal, *moments)
+    metrics = reporting.read_metrics(folder)
+    assert "warm_start" not in metrics
+    assert metrics["train"][0]["learning_rate"] == pytest.approx(2e-3)
+    provenance = json.loads((folder / "provenance.json").read_text())
+    assert provenance["start_from"] == {"run": str(tiny_run), "step": 8, "moments": True}
+    assert provenance["contains"] == ["arithmetic/train"]
+
+
+def test_another_optimizer_begins_without_moments(tiny_run, make):
+    config = make(f"{tiny_run}:0", optimizer=OptimizerConfig("lion", learning_rate=1e-3))
+    folder = train(config)
+    first = stored(folder, 0)
+    jax.tree.map(np.testing.assert_array_equal, first.params, stored(tiny_run, 0).params)
+    assert not any(np.any(leaf) for leaf in jax.tree.leaves(first.opt_state))
+    provenance = json.loads((folder / "provenance.json").read_text())
+    assert provenance["start_from"] == {"run": str(tiny_run), "step": 0, "moments": False}
+
+
+def test_a_folder_that_cannot_be_started_from_is_refused_before_anything_is_made(
+    tiny_run, make, tmp_path
+):
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    shutil.copy(tiny_run / "config.json", bare)
+    wide = ModelSource(
+        hidden_size=24, intermediate_size=32, num_layers=2, num_heads=2, num_kv_heads=1, head_dim=8
+    )
+    for config, error, named in (
+        (make(str(tmp_path / "nowhere")), DataError, "nowhere"),
+        (make(str(bare)), DataError, "start_from"),
+        (make(f"{tiny_run}:5"), UsageError, "0, 6, 8"),
+        (make(str(tiny_run), model=wide), UsageError, "start_from"),
+    ):
+        with pytest.raises(error, match=named):
+            train(config)
+        assert not (tmp_path / "run").exists()
+
+
+def test_low_rank_terms_belong_to_their_base(tiny_run, make, tmp_path, monkeypatch):
+    config = make(str(tiny_run))
+    parts = build.build(config)
+    shape = build.model_shape(config)[0], "rank 4"
+    monkeypatch.setattr(build, "model_shape", lambda config: shape)
+    assert find(config, parts).step == 8
+    other = dataclasses.replace(config, model=dataclasses.replace(config.model, path="elsewhere"))
+    with pytest.raises(UsageError, match=r"model\.path"):
+        find(other, parts)
+
+
+def test_overwriting_the_run_that_it_starts_from_is_refused(tiny_run, make):
+    config = dataclasses.replace(make(f"{tiny_run}:8"), run_dir=str(tiny_run))
+    with pytest.raises(UsageError, match="start_from"):
+        train(config, overwrite=True)
+    assert listed(tiny_run / "checkpoints")[-1] == 8
