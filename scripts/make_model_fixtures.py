@@ -140,6 +140,25 @@ CASES = {
         pad_token_id=0,
         **SMALL,
     ),
+    # YaRN, with pairs that are kept, interpolated and divided; cosines are scaled.
+    "qwen2_yarn": transformers.Qwen2Config(
+        vocab_size=37,
+        hidden_size=32,
+        intermediate_size=22,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        rope_parameters={
+            "rope_type": "yarn",
+            "rope_theta": 100.0,
+            "factor": 4.0,
+            "original_max_position_embeddings": 32,
+            "beta_fast": 8.0,
+            "beta_slow": 1.5,
+            "truncate": False,
+        },
+        tie_word_embeddings=True,
+        **SMALL,
+    ),
 }
 
 

@@ -7,7 +7,7 @@ import dataclasses
 from grre_jax.domains import at_least, between, one_of
 
 ACTIVATIONS = ("silu", "gelu_tanh")
-ROPE_SCALINGS = ("linear", "llama3")
+ROPE_SCALINGS = ("linear", "llama3", "yarn")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -15,12 +15,16 @@ class RopeScaling:
     """Scaling of rotary frequencies beyond the lengths that a model was first trained on.
 
     Args:
-        kind: "linear" divides every frequency by `factor`; "llama3" divides the low ones, keeps
-            the high ones, and interpolates in between.
+        kind: "linear" divides every frequency by `factor`; "llama3" and "yarn" (arXiv 2309.00071)
+            divide the low ones, keep the high ones, and interpolate in between.
         factor: the divisor.
         low_freq_factor: llama3: waves longer than original_positions / low_freq_factor are low.
         high_freq_factor: llama3: waves shorter than original_positions / high_freq_factor are high.
-        original_positions: llama3: the length that the model was first trained on, in tokens.
+        original_positions: llama3, yarn: the length that the model was first trained on, in tokens.
+        attention_factor: yarn: factor of cosines and sines.
+        beta_fast: yarn: pairs that turn this often within original_positions are high.
+        beta_slow: yarn: pairs that turn this often within original_positions are low.
+        truncate: yarn: round the first and last interpolated pair outwards.
 
     Raises:
         ValueError: a field is outside its domain.
@@ -31,10 +35,15 @@ class RopeScaling:
     low_freq_factor: float = 1.0
     high_freq_factor: float = 4.0
     original_positions: int = 8192
+    attention_factor: float = 1.0
+    beta_fast: float = 32.0
+    beta_slow: float = 1.0
+    truncate: bool = True
 
     def __post_init__(self):
         one_of(self, kind=ROPE_SCALINGS)
-        between(self, factor="(0, inf]")
+        between(self, factor="(0, inf]", attention_factor="(0, inf)")
+        between(self, beta_fast="(0, inf)", beta_slow="(0, inf)")
         at_least(self, original_positions=1)
         if self.kind == "llama3" and not 0 < self.low_freq_factor < self.high_freq_factor:
             raise ValueError(

@@ -28,11 +28,32 @@ def rope_frequencies(
         return frequency
     if scaling.kind == "linear":
         return frequency / scaling.factor
+    if scaling.kind == "yarn":
+        stretched = _yarn_ramp(head_dim, theta, scaling)
+        return frequency / scaling.factor * stretched + frequency * (1 - stretched)
     # Waves per original length: few are all stretched, many are kept.
     waves = scaling.original_positions * frequency / (2 * math.pi)
     low, high = scaling.low_freq_factor, scaling.high_freq_factor
     kept = jnp.clip((waves - low) / (high - low), 0.0, 1.0)
     return frequency * (kept + (1 - kept) / scaling.factor)
+
+
+def _yarn_ramp(head_dim: int, theta: float, scaling: RopeScaling) -> Float[Array, " half"]:
+    """Returns the share of each pair's frequency that is divided: from 0 to 1 over the pairs."""
+
+    def pair(turns: float) -> float:
+        """The pair, as a fraction, that turns so often within the original length."""
+        wave = scaling.original_positions / (turns * 2 * math.pi)
+        return head_dim * math.log(wave) / (2 * math.log(theta))
+
+    first, last = pair(scaling.beta_fast), pair(scaling.beta_slow)
+    if scaling.truncate:
+        first, last = math.floor(first), math.ceil(last)
+    first, last = max(first, 0), min(last, head_dim - 1)
+    if first == last:
+        last += 0.001  # a step, as in transformers
+    pairs = jnp.arange(head_dim // 2, dtype=jnp.float32)
+    return jnp.clip((pairs - first) / (last - first), 0.0, 1.0)
 
 
 Tables = tuple[Float[Array, "*batch half"], Float[Array, "*batch half"]]
@@ -58,7 +79,10 @@ class Rotary:
         def tables(theta, scaling):
             frequencies = rope_frequencies(config.head_dim, theta, scaling)
             angle = positions[..., None].astype(jnp.float32) * frequencies
-            return jnp.cos(angle), jnp.sin(angle)
+            cos, sin = jnp.cos(angle), jnp.sin(angle)
+            if scaling is None or scaling.attention_factor == 1.0:
+                return cos, sin
+            return cos * scaling.attention_factor, sin * scaling.attention_factor
 
         local = tables(config.local_rope_theta, None) if config.local_rope_theta else None
         return cls(tables(config.rope_theta, config.rope_scaling), local)

@@ -20,7 +20,7 @@ class SamplingConfig(SamplingParams):
         temperature (above 0): divides the logits of the draws; training computes log-probs at the
             same temperature. Ratios use untruncated log-probs in any case.
         group_size (at least 1): completions per prompt (K).
-        max_prompt_tokens (at least 1): longest prompt; a longer one is an error.
+        max_prompt_tokens (at least 1): longest prompt; data.overlong is about longer ones.
         max_turns (at least 1): most turns of a trajectory, of tasks that have environments. There
             max_new_tokens is the limit of a whole trajectory, observations included. Also the limit
             of stored trajectories where the objective needs turns (its option returns).

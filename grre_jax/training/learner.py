@@ -22,6 +22,7 @@ from grre_jax.random_streams import Purpose, run_key
 from grre_jax.training import build
 from grre_jax.training import state as states
 from grre_jax.training.actors.lease import Lease
+from grre_jax.training.actors.prompts import evaluation_questions
 from grre_jax.training.actors.supply import LocalSupply, RolloutSupply
 from grre_jax.training.data.checks import FailureBound
 from grre_jax.training.data.choose import Choice, Chooser
@@ -71,8 +72,7 @@ class Learner:
     def __post_init__(self):
         config, parts = self.parts.config, self.parts
         self.evaluator = make_evaluator(parts, self.graph)
-        count = config.evaluation.questions
-        self.questions = parts.task.evaluation(count) if count else []
+        self.questions = evaluation_questions(config, parts.task, parts.tokenizer)
         self.scores: dict[str, float] = {}  # of the newest evaluation
         self.discarded = 0
         local = isinstance(self.supply, LocalSupply)

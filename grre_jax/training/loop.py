@@ -223,6 +223,7 @@ def make_explorer(parts: build.Parts, graph: Any) -> Explorer:
     mesh, of_call = parts.sampler_mesh, (config, config.sampling, parts.model.config)
     copies = STATE_COPIES if mesh is parts.mesh else SAMPLER_COPIES
     options = {"judge": parts.judge, "rows": fitting(*of_call, mesh, copies=copies)}
+    options["drops_overlong"] = config.data.overlong == "drop"
     return Explorer(graph, *of_run, config.sampling, mesh, config.seed, **options)
 
 

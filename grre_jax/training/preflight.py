@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
@@ -18,11 +19,19 @@ from grre_jax.tasks.environments import is_environment
 from grre_jax.tasks.task import questions as drawn
 from grre_jax.training import build
 from grre_jax.training.actors.calls import call_of, idle_sampler
-from grre_jax.training.actors.prompts import check_prompt
+from grre_jax.training.actors.prompts import (
+    check_prompt,
+    evaluation_questions,
+    fitting_questions,
+    report_overlong,
+)
 from grre_jax.training.actors.trajectories import prompts
 from grre_jax.training.config.run import Config
 from grre_jax.training.evaluation.evaluate import check_best, refuse_contaminated
 from grre_jax.training.warm_start import check_demonstrations
+
+MOST_SECONDS = 5.0  # of a look at the prompts of the run's training stream
+MEASURED_TOGETHER = 256  # positions between looks at the clock
 
 
 def header(parts: build.Parts, folder: Path | StorePath) -> dict[str, Any]:
@@ -82,29 +91,57 @@ def check(parts: build.Parts, *, samples: bool, contains: Collection[str]) -> No
             raise UsageError(idle)
         check_prompts(parts)
     if config.evaluation.questions:
-        check_prompts(parts, task.evaluation(config.evaluation.questions))
+        _check_encoded(parts, evaluation_questions(config, task, parts.tokenizer))
         source = getattr(task, "evaluation_source", "")
         refuse_contaminated(contains, source, allowed=config.evaluation.allow_contaminated)
     check_demonstrations(parts)
 
 
-def check_prompts(parts: build.Parts, questions: Iterable[Question] | None = None) -> None:
-    """Checks the prompts of questions; if None, of the first that the run samples, if any.
+def check_prompts(parts: build.Parts) -> None:
+    """Checks the prompts that the run samples: those of its first call, and of the positions after
+    it for MOST_SECONDS; none of a run that samples nothing. With environments, of the first call.
 
     Raises:
         DataError: the task's data is missing, or a prompt cannot be used.
     """
     config, limit = parts.config, parts.config.sampling.max_prompt_tokens
-    if questions is None and config.samples:
-        first = config.schedule.sampled(0, config.training.steps)
-        call = first[: call_of(config.sampling, len(first)).prompts]
-        questions = drawn(parts.task, call)
-    vocab = parts.model.config.vocab_size
     if is_environment(parts.task):
         _check_trajectories(config)
+    if not config.samples:
+        return
+    first = config.schedule.sampled(0, config.training.steps)
+    first = first[: call_of(config.sampling, len(first)).prompts]
+    if is_environment(parts.task):
+        _check_encoded(parts, drawn(parts.task, first))
+        return
+    last = config.regime.batch(config.training.steps - 1)
+    until = time.monotonic() + MOST_SECONDS
+    vocab, seen = parts.model.config.vocab_size, 0
+    sizes: dict[str, int] = {}
+    count = config.schedule.positions(last).stop
+    while seen < count and (seen < len(first) or time.monotonic() < until):
+        positions = range(seen, min(count, seen + MEASURED_TOGETHER))
+        seen = positions.stop
+        for question in drawn(parts.task, positions):
+            if question.question_id not in sizes:
+                tokens = parts.tokenizer.encode_prompt(question)
+                sizes[question.question_id] = len(tokens)
+                if len(tokens) <= limit:
+                    check_prompt(question.question_id, tokens, limit, vocab)
+    overlong = {name: size for name, size in sizes.items() if size > limit}
+    report_overlong(overlong, limit, refuse=config.data.overlong == "refuse")
+    if len(overlong) == len(sizes):
+        fitting_questions(parts.task, parts.tokenizer, limit, [0])
+
+
+def _check_encoded(parts: build.Parts, questions: Iterable[Question]) -> None:
+    """Checks prompts of any length that data.overlong allows."""
+    config, limit = parts.config, parts.config.sampling.max_prompt_tokens
+    drops, vocab = config.data.overlong == "drop", parts.model.config.vocab_size
     of_task = (parts.task, parts.tokenizer, parts.judge, config.seed)
-    for question, tokens in prompts(*of_task, questions or ()):
-        check_prompt(question.question_id, tokens, limit, vocab)
+    for question, tokens in prompts(*of_task, questions):
+        if not drops or len(tokens) <= limit:
+            check_prompt(question.question_id, tokens, limit, vocab)
 
 
 def _check_trajectories(config: Config) -> None:

@@ -98,6 +98,27 @@ def test_we_load_pefts_adapter(base, tmp_path, stabilised):
     assert 0.8 * bound < np.abs(a).max() <= bound and not fresh.lora_B["default"].weight.any()
 
 
+@pytest.mark.parametrize("stabilised", [False, True])
+def test_ranks_and_alphas_by_module(base, tmp_path, stabilised):
+    options = dict(r=3, lora_alpha=7, target_modules=["q_proj", "v_proj"], use_rslora=stabilised)
+    options |= {"rank_pattern": {"q_proj": 5, r"layers\.1\.self_attn\.v_proj": 2}}
+    options |= {"alpha_pattern": {"v_proj": 11}, "task_type": "CAUSAL_LM"}
+    adapted = peft.get_peft_model(theirs(base), peft.LoraConfig(**options)).eval()
+    random = torch.Generator().manual_seed(1)
+    for name, parameter in adapted.named_parameters():
+        if "lora_" in name:
+            parameter.data = 0.2 * torch.randn(parameter.shape, generator=random)
+    adapted.save_pretrained(tmp_path / "adapter")
+    model = models.load(base)
+    models.add_adapter(model, tmp_path / "adapter")
+    wanted = torch_logits(adapted)
+    assert model.lora.rank == 5
+    np.testing.assert_allclose(our_logits(model), wanted, atol=1e-4)
+    saved = models.save_adapter(model, tmp_path / "again", base=str(base))
+    loaded = peft.PeftModel.from_pretrained(theirs(base), saved)
+    np.testing.assert_allclose(torch_logits(loaded), wanted, atol=1e-4)
+
+
 def test_dora_is_refused(base, tmp_path):
     from grre_jax.errors import DataError
 

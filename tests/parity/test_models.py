@@ -11,6 +11,7 @@ from flax import nnx
 from grre_jax import models, sampling
 from grre_jax.models.checkpoints import export
 from grre_jax.models.checkpoints.families import MODEL_TYPES
+from grre_jax.models.rotary import rope_frequencies
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -129,6 +130,41 @@ def theirs(request):
                 else noise * (0.3 if p.ndim == 1 else p.shape[1] ** -0.5)
             )
     return model
+
+
+@pytest.mark.parametrize("truncate", [True, False])
+@pytest.mark.parametrize("factor, fast, slow", [(4.0, 32, 1), (2.5, 8, 2), (40.0, 3, 3)])
+def test_yarn_frequencies(truncate, factor, fast, slow):
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+    fields = {"rope_type": "yarn", "factor": factor, "beta_fast": fast, "beta_slow": slow}
+    fields |= {"original_max_position_embeddings": 256, "truncate": truncate, "rope_theta": 1e4}
+    sizes = dict(hidden_size=64, num_attention_heads=2, num_key_value_heads=2, vocab_size=9)
+    sizes |= dict(num_hidden_layers=1, intermediate_size=8, max_position_embeddings=256)
+    config = transformers.Qwen2Config(**sizes, rope_parameters=fields)
+    frequencies, attention_factor = ROPE_INIT_FUNCTIONS["yarn"](config, device="cpu")
+    ours = models.config_from_dict(sizes | {"model_type": "qwen2", "rope_parameters": fields})
+    found = rope_frequencies(32, 1e4, ours.rope_scaling)
+    np.testing.assert_allclose(found, frequencies.numpy(), rtol=1e-5)
+    assert ours.rope_scaling.attention_factor == pytest.approx(attention_factor)
+
+
+def test_the_text_model_of_gemma_3_with_images(tmp_path):
+    text = dict(vocab_size=41, hidden_size=24, intermediate_size=26, num_hidden_layers=3)
+    text |= dict(num_attention_heads=4, num_key_value_heads=2, head_dim=10, sliding_window=4)
+    vision = dict(hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1)
+    vision |= dict(image_size=28, patch_size=14)
+    config = transformers.Gemma3Config(
+        text_config=text, vision_config=vision, image_token_index=40, mm_tokens_per_image=4
+    )
+    torch.manual_seed(0)
+    model = transformers.Gemma3ForConditionalGeneration(config).float().eval()
+    model.save_pretrained(tmp_path)
+    tokens = np.random.default_rng(0).integers(0, 40, (2, 11))
+    with torch.no_grad():
+        wanted = model(torch.tensor(tokens)).logits.numpy()
+    ours = models.load(tmp_path)
+    np.testing.assert_allclose(ours.logits(ours(tokens)), wanted, atol=1e-4)
 
 
 def test_the_draws_exercise_every_option():

@@ -38,11 +38,12 @@ _READ = {
     "r": fields.integer(1),
     "lora_alpha": fields.number(above=0),
     "use_rslora": fields.FLAG,
+    **dict.fromkeys(("rank_pattern", "alpha_pattern"), fields.OBJECT | fields.NULL),
     "target_modules": fields.TEXT | fields.list_of(fields.TEXT, "a list of names"),
     "bias": _off("none"),
     **dict.fromkeys(("fan_in_fan_out", "use_dora", "use_qalora", "lora_bias"), _off(False, None)),
     **dict.fromkeys(
-        "exclude_modules modules_to_save rank_pattern alpha_pattern layers_to_transform"
+        "exclude_modules modules_to_save layers_to_transform"
         " layers_pattern layer_replication trainable_token_indices target_parameters"
         " alora_invocation_tokens megatron_config velora_config monteclora_config use_bdlora"
         " arrow_config kasa_config".split(),
@@ -133,7 +134,8 @@ def _written_config(config: LoraConfig, base: str) -> dict[str, Any]:
 def load_adapter_config(path: str | os.PathLike) -> LoraConfig:
     """Returns rank, alpha and projections of an adapter folder.
 
-    Rank-stabilised scaling (alpha / sqrt(rank)) is read as the alpha of the same scale.
+    Rank-stabilised scaling (alpha / sqrt(rank)) is read as the alpha of the same scale. With
+    `rank_pattern` or `alpha_pattern` the rank is the largest one, and alpha as large.
 
     Args:
         path: a folder with adapter_config.json and adapter_model.safetensors.
@@ -159,10 +161,38 @@ def load_adapter_config(path: str | os.PathLike) -> LoraConfig:
     _check_targets(values["target_modules"], tensors, targets, file)
     rank, alpha = values["r"], float(values.get("lora_alpha", 8))
     alpha = alpha * rank**0.5 if values.get("use_rslora") else alpha
+    if values.get("rank_pattern") or values.get("alpha_pattern"):
+        # Terms are padded to the largest rank, and their scales are folded into B.
+        rank = max(_rank_and_scale(values, tensor, file)[0] for tensor in tensors)
+        alpha = float(rank)
     try:
         return LoraConfig(rank, alpha, tuple(targets))
     except ValueError as error:
         raise DataError(f"{folder}: {error}") from error
+
+
+def _rank_and_scale(values: dict[str, Any], tensor: str, file: Path) -> tuple[int, float]:
+    """Returns the rank of a tensor's term and the factor of A @ B, by the first pattern that
+    matches its module, as PEFT does.
+    """
+    module = tensor.removeprefix("base_model.model.").rsplit(".", 2)[0]
+    found = {"rank_pattern": values["r"], "alpha_pattern": values.get("lora_alpha", 8)}
+    domains = {"rank_pattern": fields.integer(1), "alpha_pattern": fields.number(above=0)}
+    for name, domain in domains.items():
+        for pattern, value in (values.get(name) or {}).items():
+            fields.require(value, domain, file, f"{name}.{pattern}")
+            try:
+                matches = re.match(rf"(.*\.)?({pattern})$", module)
+            except re.error as error:
+                raise DataError(
+                    f"{file}: the field {name}: expected names or regular expressions, got"
+                    f" {pattern!r} ({error}). Restore the adapter's own file."
+                ) from error
+            if matches:
+                found[name] = value
+                break
+    rank, alpha = found["rank_pattern"], float(found["alpha_pattern"])
+    return rank, alpha / (rank**0.5 if values.get("use_rslora") else rank)
 
 
 def _check_targets(
@@ -214,14 +244,22 @@ def add_adapter(model: Transformer, path: str | os.PathLike) -> None:
         )
     folder, config = Path(path), load_adapter_config(path)
     weights, values = _open(folder), {}
+    stored = fields.read_object(folder / CONFIG_FILE)
+    patterned = stored.get("rank_pattern") or stored.get("alpha_pattern")
     file, expected = folder / WEIGHTS_FILE, set()
     for name in lora.parameter_names(config):
         projection, _, half = name.split("_")
         fan_in, fan_out = lora.sizes(model.config, projection)
-        shape = (config.rank, fan_in) if half == "a" else (fan_out, config.rank)
         layers = [_tensor_name(name, layer) for layer in range(model.config.num_layers)]
         expected |= set(layers)
-        for tensor in layers:
+        terms = [
+            _rank_and_scale(stored, tensor, folder / CONFIG_FILE)
+            if patterned
+            else (config.rank, config.scale)
+            for tensor in layers
+        ]
+        for tensor, (rank, _) in zip(layers, terms, strict=True):
+            shape = (rank, fan_in) if half == "a" else (fan_out, rank)
             found = weights.shape(tensor) if tensor in weights.names() else "none"
             if found != shape:
                 raise DataError(
@@ -236,6 +274,11 @@ def add_adapter(model: Transformer, path: str | os.PathLike) -> None:
                     f"{file}: tensor {tensor} contains values that are not finite: copy or train"
                     " the adapter again"
                 )
+        if patterned:
+            read = [
+                _padded(value, config.rank, scale / config.scale, half)
+                for value, (_, scale) in zip(read, terms, strict=True)
+            ]
         values[name] = jnp.asarray(np.stack([value.T for value in read]), dtype)
     if extra := sorted(weights.names() - expected):
         raise DataError(
@@ -243,6 +286,14 @@ def add_adapter(model: Transformer, path: str | os.PathLike) -> None:
             " layers: give the base model that the adapter was made for"
         )
     model.layers.add_lora(config, values)
+
+
+def _padded(value: np.ndarray, rank: int, scale: float, half: str) -> np.ndarray:
+    """Returns an A with rows of zeros, or a scaled B with columns of zeros, up to a rank."""
+    value = value.astype(np.float32)
+    if half == "a":
+        return np.pad(value, ((0, rank - len(value)), (0, 0)))
+    return np.pad(value * scale, ((0, 0), (0, rank - value.shape[1])))
 
 
 def _open(folder: Path) -> SafetensorsSource:

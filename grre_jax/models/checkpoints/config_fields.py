@@ -94,6 +94,21 @@ FIELDS = {
     "qwen3": READ | _SILU | _QWEN,
     "gemma3": READ | _GEMMA3,
 }
+# Of a Gemma3ForConditionalGeneration: the fields beside the text model's, and what transformers
+# takes for those that its text_config leaves out.
+MULTIMODAL = {
+    "architectures": READ["architectures"],
+    "model_type": fields.one_of("gemma3"),
+    "tie_word_embeddings": fields.FLAG,
+    **{name: READ[name] for name in ("eos_token_id", "bos_token_id", "quantization_config")},
+    **dict.fromkeys(("text_config", "vision_config"), fields.OBJECT),
+    **dict.fromkeys(
+        "boi_token_index eoi_token_index image_token_index mm_tokens_per_image boi_token_id"
+        " eoi_token_id image_token_id processor_class".split(),
+        fields.ANY,
+    ),
+}
+TEXT_DEFAULTS = {"model_type": "gemma3_text", "vocab_size": 262_208, "num_attention_heads": 8}
 # Fields that do not change the output of a model, and why. Any value is accepted.
 HARMLESS = {
     "names the origin of the file": (

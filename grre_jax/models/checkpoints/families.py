@@ -7,11 +7,12 @@ Configurations in the layout of transformers 4 (`rope_theta`, `rope_scaling`, `t
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from grre_jax.errors import DataError, UsageError
-from grre_jax.json_files import check
+from grre_jax.json_files import OBJECT, check, require
 from grre_jax.models.checkpoints import config_fields, rope_fields
 from grre_jax.models.config import ModelConfig
 
@@ -22,6 +23,16 @@ ARCHITECTURES = {
     "Gemma3ForCausalLM": "gemma3",
 }
 MODEL_TYPES = {"llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "gemma3": "gemma3_text"}
+
+# A model of text and images, of which the text model is read, and where transformers has stored
+# the tensors of the text model.
+MULTIMODAL = "Gemma3ForConditionalGeneration"
+_TEXT_PREFIXES = {
+    "language_model.model.": "model.",
+    "model.language_model.": "model.",
+    "language_model.lm_head.": "lm_head.",
+    "lm_head.": "lm_head.",
+}
 
 # Parameter of the model -> tensor of the checkpoint, where *_proj matrices are [out, in].
 TOP_NAMES = {
@@ -61,6 +72,31 @@ _FIXED: dict[str, dict[str, Any]] = {
 }
 
 
+def is_multimodal(values: dict[str, Any]) -> bool:
+    """True if a config.json describes a model of text and images."""
+    named = values.get("architectures")
+    return named == [MULTIMODAL] if named else values.get("model_type") == "gemma3"
+
+
+def text_tensors(names: Iterable[str]) -> dict[str, str]:
+    """Returns the tensors of the text model of a model of text and images: stored name by name."""
+    return {
+        own + name.removeprefix(stored): name
+        for name in names
+        for stored, own in _TEXT_PREFIXES.items()
+        if name.startswith(stored)
+    }
+
+
+def _text_values(values: dict[str, Any], where: Path) -> dict[str, Any]:
+    """Returns the fields of the text model of a model of text and images."""
+    text = require(values.get("text_config"), OBJECT, where, "text_config")
+    check(values, config_fields.MULTIMODAL | config_fields.UNUSED, where)
+    shared = ("eos_token_id", "bos_token_id", "tie_word_embeddings")
+    own = {name: values[name] for name in shared if values.get(name) is not None}
+    return config_fields.TEXT_DEFAULTS | text | own
+
+
 def tensor_name(piece: str, layer: int | None = None, *, post_norms: bool = False) -> str:
     """Returns the name of a tensor in a checkpoint.
 
@@ -83,7 +119,7 @@ def _family(values: dict[str, Any], where: Path) -> str:
     """
     fields = ("architectures", "model_type")
     check({name: values[name] for name in fields if name in values}, config_fields.READ, where)
-    supported = ", ".join(ARCHITECTURES)
+    supported = ", ".join((*ARCHITECTURES, MULTIMODAL))
     named, kind = values.get("architectures") or [], values.get("model_type")
     if named and (len(named) > 1 or named[0] not in ARCHITECTURES):
         raise DataError(
@@ -188,9 +224,9 @@ def config_from_dict(
     """Returns the shape of the model that a config.json describes.
 
     A field is read, known to change nothing (`config_fields.HARMLESS`), ignored with a warning if
-    it is unknown and off (null, false, 0 or empty), or refused.
-    `attn_logit_softcapping` has no effect in a Gemma3ForCausalLM of transformers (to 5.23), and
-    therefore none here.
+    it is unknown and off (null, false, 0 or empty), or refused. Of a Gemma3ForConditionalGeneration
+    the text model is read. `attn_logit_softcapping` has no effect in a Gemma3ForCausalLM of
+    transformers (to 5.23), and therefore none here.
 
     Args:
         values: the parsed config.json.
@@ -205,6 +241,8 @@ def config_from_dict(
         DataError: a field is missing, unknown or outside its domain, two fields contradict each
             other, or the model lacks the architecture or an option. Names the file and the field.
     """
+    if is_multimodal(values):
+        values = _text_values(values, where)
     family = _family(values, where)
     _check_fields(values, family, where)
     defaults: dict[str, Any] = config_fields.DEFAULTS[family]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import logging
 import os
 from pathlib import Path
 from typing import Any
@@ -19,12 +20,14 @@ from jaxtyping import Array
 from grre_jax.errors import DataError
 from grre_jax.json_files import NULL, TOKEN, TOKENS, check, integer, read_object
 from grre_jax.models.checkpoints import families, streaming
-from grre_jax.models.checkpoints.safetensors_files import SafetensorsSource
+from grre_jax.models.checkpoints.safetensors_files import Index, SafetensorsSource
 from grre_jax.models.config import ModelConfig
 from grre_jax.models.transformer import Transformer
 from grre_jax.parallel import mesh as meshes
 
 ADAPTER_CONFIG = "adapter_config.json"  # PEFT's; adapters.py reads it
+_log = logging.getLogger(__name__)
+
 COMPARED_BYTES = 1 << 24  # of each tensor per step of a comparison
 
 
@@ -83,9 +86,10 @@ def load(
     there: the host needs memory for the largest shard of a tensor.
 
     Args:
-        path: a Hugging Face folder of a LlamaForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM or
-            Gemma3ForCausalLM (config.json with one or several safetensors files), a .gguf file of
-            one of the first three, or a folder with one such file.
+        path: a Hugging Face folder of a LlamaForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM,
+            Gemma3ForCausalLM or Gemma3ForConditionalGeneration, whose text model is loaded
+            (config.json with one or several safetensors files), a .gguf file of one of the first
+            three, or a folder with one such file.
         dtype: of the parameters; the checkpoint's tensors are cast to it.
         compute_dtype: see `Transformer`.
         remat: see `Transformer`.
@@ -108,6 +112,9 @@ def load(
         config = source.config
     else:
         config, source = load_config(folder), SafetensorsSource(folder)
+        if families.is_multimodal(read_object(folder / "config.json")):
+            _log.warning("%s: the text model is loaded, without the vision tower", folder)
+            source = _TextSource(source)
     options = {"dtype": dtype, "compute_dtype": compute_dtype, "remat": remat}
     graph, state = nnx.split(
         nnx.eval_shape(lambda: Transformer(config, rngs=nnx.Rngs(0), **options))
@@ -124,6 +131,34 @@ def load(
         )
         loaded.append((keys, variable.replace(value)))
     return nnx.merge(graph, nnx.from_flat_state(loaded))
+
+
+class _TextSource:
+    """The text model's tensors of a model of text and images, under the names of a text model.
+
+    Args:
+        source: of all tensors.
+    """
+
+    def __init__(self, source: SafetensorsSource):
+        self._source = source
+        self._stored = families.text_tensors(source.names())
+
+    def names(self) -> set[str]:
+        """Returns the names of all tensors."""
+        return set(self._stored)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Returns the shape of a tensor."""
+        return self._source.shape(self._stored[name])
+
+    def read(self, name: str, index: Index) -> np.ndarray:
+        """Reads a part of a tensor, in the stored dtype."""
+        return self._source.read(self._stored[name], index)
+
+    def file(self, name: str) -> Path:
+        """Returns the file that contains a tensor."""
+        return self._source.file(self._stored[name])
 
 
 def locate(path: Path) -> tuple[Path, Path | None]:
@@ -264,6 +299,11 @@ def fingerprint(model: Transformer) -> str:
     """
     declared = ("family", "eos_ids", "bos_id", "max_positions")
     shape = {k: v for k, v in dataclasses.asdict(model.config).items() if k not in declared}
+    scaling = model.config.rope_scaling
+    if scaling is not None and scaling.kind != "yarn":
+        # Fingerprints are stored: those of other models are without the fields of yarn.
+        names = ("kind", "factor", "low_freq_factor", "high_freq_factor", "original_positions")
+        shape["rope_scaling"] = {name: getattr(scaling, name) for name in names}
     if model.lora is not None:
         shape |= {"lora_scale": model.lora.scale}
     digest = hashlib.sha256(json.dumps(shape, sort_keys=True).encode())

@@ -4,11 +4,12 @@ and 5 (`rope_parameters`).
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
 from grre_jax.errors import DataError
-from grre_jax.json_files import NULL, OBJECT, TEXT, check, integer, number, off, require
+from grre_jax.json_files import FLAG, NULL, OBJECT, TEXT, check, integer, number, off, require
 from grre_jax.models.config import ROPE_SCALINGS, ModelConfig, RopeScaling
 
 # Bases if the field is absent: of all layers; of the full and of the sliding layers of Gemma 3.
@@ -30,7 +31,14 @@ _LLAMA3 = {
     "high_freq_factor": number(above=0),
     ORIGINAL: integer(1),
 }
-_OF_KIND = {"default": {}, "linear": _LINEAR, "llama3": _LLAMA3}
+_YARN = {
+    **_LINEAR,
+    **dict.fromkeys(("attention_factor", "beta_fast", "beta_slow"), number(above=0) | NULL),
+    **dict.fromkeys(("mscale", "mscale_all_dim"), number() | NULL),
+    "truncate": FLAG,
+    ORIGINAL: integer(1),
+}
+_OF_KIND = {"default": {}, "linear": _LINEAR, "llama3": _LLAMA3, "yarn": _YARN}
 
 Objects = dict[str, dict[str, Any]]  # of rotary fields, by name
 
@@ -67,9 +75,9 @@ def read(
                 " use one for all layers"
             )
     found = _scalings(objects, values, where)
-    # transformers reads it for llama3 alone; folders without scaling carry it too.
-    llama3 = found is not None and found.kind == "llama3"
-    if llama3 and values.get(ORIGINAL) not in (None, found.original_positions):
+    # transformers reads it for these alone; folders without scaling carry it too.
+    reads_original = found is not None and ORIGINAL in _OF_KIND[found.kind]
+    if reads_original and values.get(ORIGINAL) not in (None, found.original_positions):
         raise DataError(
             f"{where}: {ORIGINAL} = {values[ORIGINAL]} contradicts the rope_scaling: write it there"
             " alone"
@@ -153,24 +161,41 @@ def _scaling(
     if kind not in ("default", *ROPE_SCALINGS):
         raise DataError(
             f"{where}: {key} of type {kind} is not supported: only default,"
-            f" {' and '.join(ROPE_SCALINGS)} are"
+            f" {', '.join(ROPE_SCALINGS)} are"
         )
     domains = _OF_KIND[kind]
     check(rope, _ALWAYS | domains, where, f"{key}.")
     if kind == "default":
         return None
     # transformers 5 takes the original length from outside the object, else the model's length.
-    rope = {ORIGINAL: values.get(ORIGINAL) or values.get("max_position_embeddings")} | rope
+    original = values.get(ORIGINAL) or values.get("max_position_embeddings")
+    rope = {ORIGINAL: original, "truncate": True} | rope
     given = {
         name: require(rope.get(name), domain, where, f"{key}.{name}")
         for name, domain in domains.items()
     }
     original = given.pop(ORIGINAL, RopeScaling.original_positions)
-    factors = {name: float(value) for name, value in given.items()}
+    truncate = given.pop("truncate", True)
+    if kind == "yarn":
+        given["attention_factor"] = _attention_factor(given)
+    factors = {name: float(value) for name, value in given.items() if value is not None}
     try:
-        return RopeScaling(kind, original_positions=original, **factors)
+        return RopeScaling(kind, original_positions=original, truncate=truncate, **factors)
     except ValueError as error:
         raise DataError(f"{where}: {key}: {error}") from error
+
+
+def _attention_factor(given: dict[str, Any]) -> float:
+    """Returns yarn's factor of cosines and sines; removes the fields that it follows from."""
+    stored, mscale, all_dim = (
+        given.pop(name) for name in ("attention_factor", "mscale", "mscale_all_dim")
+    )
+    growth = 0.1 * math.log(max(1, given["factor"]))
+    if stored is not None:
+        return stored
+    if mscale and all_dim:
+        return (mscale * growth + 1) / (all_dim * growth + 1)
+    return growth + 1
 
 
 def write(config: ModelConfig, *, layered: bool) -> dict[str, Any]:
@@ -180,9 +205,9 @@ def write(config: ModelConfig, *, layered: bool) -> dict[str, Any]:
         s = config.rope_scaling
         scaling = {
             "rope_type": s.kind,
-            **{n: getattr(s, n) for n in _OF_KIND[s.kind] if n != ORIGINAL},
+            **{n: getattr(s, n) for n in _OF_KIND[s.kind] if hasattr(s, n)},
         }
-        if s.kind == "llama3":
+        if ORIGINAL in _OF_KIND[s.kind]:
             scaling[ORIGINAL] = s.original_positions
     old = {"rope_theta": config.rope_theta} | ({"rope_scaling": scaling} if scaling else {})
     full = {"rope_type": "default", "rope_theta": config.rope_theta} | scaling

@@ -14,6 +14,7 @@ from typing import Any
 from grre_jax.errors import DataError, UsageError
 from grre_jax.storage import files
 from grre_jax.training import build, state
+from grre_jax.training.actors.prompts import evaluation_questions
 from grre_jax.training.config.run import Config
 from grre_jax.training.evaluation.evaluate import answer, figures, make_evaluator
 from grre_jax.training.evaluation.pass_at_k import pass_metrics
@@ -60,7 +61,7 @@ def _measured(config: Config) -> dict[str, Any]:
     parts = build.build(dataclasses.replace(config, evaluation=evaluation))
     graph, params, frozen = state.split(parts.model)
     evaluator = make_evaluator(parts, graph)
-    questions = parts.task.evaluation(config.evaluation.questions)
+    questions = evaluation_questions(config, parts.task, parts.tokenizer)
     sampled, greedy = answer(evaluator, state.full(params, frozen), questions, step=0)
     scores = figures(evaluator, sampled, greedy)
     if "accuracy" not in scores:

@@ -17,7 +17,6 @@ import jax
 from grre_jax import rollouts
 from grre_jax.errors import DataError
 from grre_jax.parallel import processes
-from grre_jax.tasks.task import questions
 from grre_jax.training.actors.calls import MOST_PROMPTS
 from grre_jax.training.actors.explorer import Explorer
 from grre_jax.training.checkpoints import integrity
@@ -126,7 +125,7 @@ class _Sealing:
         version = self.policy_version
         absent = {p for call in calls for p in call if self.reader.find(p, version) is None}
         due = [call for call in calls if not absent.isdisjoint(call)]
-        prepared = [(list(questions(self.explorer.task, call)), call) for call in due]
+        prepared = [(self.explorer.questions(call), call) for call in due]
         # Few prompts, such as refills, are sampled in a smaller shape, one of a few.
         most, size = max(map(len, due), default=0), self.call_size
         while size >= LEAST_PROMPTS and 4 * most <= size:

@@ -27,8 +27,14 @@ from grre_jax.sampling.turns import SLOTS_PER_ROW, Respond
 from grre_jax.tasks import Question, Task, Tokenizer
 from grre_jax.tasks.environments import InProcessEnvironments, Runner, is_environment
 from grre_jax.tasks.judging import InProcess, Judge, Judged
+from grre_jax.tasks.task import questions
 from grre_jax.training.actors.calls import Call, call_of
-from grre_jax.training.actors.prompts import check_prompt, encoded_prompt
+from grre_jax.training.actors.prompts import (
+    check_prompt,
+    encoded_prompt,
+    fitting_questions,
+    report_overlong,
+)
 from grre_jax.training.actors.trajectories import Play, as_samples
 from grre_jax.training.runtime.stopwatch import Stopwatch
 
@@ -102,6 +108,8 @@ class Explorer:
             sampling.max_concurrent is 0.
         newer: called while a call is sampled, with the policy version that samples; returns the
             parameters to go on with and their version, or None. If None, a call has one policy.
+        drops_overlong: take other questions for those whose prompts are over the limit, which are
+            an error otherwise; an environment with such a prompt fails.
     """
 
     graph: Any
@@ -115,6 +123,18 @@ class Explorer:
     rows: int = ROWS_WITHOUT_LIMIT
     watch: Stopwatch = dataclasses.field(default_factory=Stopwatch, compare=False)
     newer: Callable[[int], tuple[Any, int] | None] | None = None
+    drops_overlong: bool = False
+
+    def questions(self, positions: Sequence[int]) -> list[Question]:
+        """Returns the questions of positions of the prompt stream.
+
+        Raises:
+            DataError: no question fits; see `fitting_questions`.
+        """
+        if not self.drops_overlong or is_environment(self.task):
+            return list(questions(self.task, positions))
+        limit = self.config.max_prompt_tokens
+        return fitting_questions(self.task, self.tokenizer, limit, positions)
 
     def groups(
         self,
@@ -398,6 +418,10 @@ class Explorer:
         for position, question in asked.items():
             prompt = self.play.open(question, position, attempt)
             if prompt is None:
+                continue
+            if self.drops_overlong and len(prompt) > config.max_prompt_tokens:
+                report_overlong({question.question_id: len(prompt)}, config.max_prompt_tokens)
+                self.play.give_up(position, f"its prompt has {len(prompt)} tokens")
                 continue
             check_prompt(question.question_id, prompt, config.max_prompt_tokens, vocab)
             prompts[position] = prompt

@@ -2,10 +2,101 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from grre_jax.errors import DataError
-from grre_jax.tasks import Question, Tokenizer
+from grre_jax.parallel import processes
+from grre_jax.tasks import Question, Task, Tokenizer
+from grre_jax.tasks.environments import is_environment
+from grre_jax.tasks.task import questions
+
+if TYPE_CHECKING:
+    from grre_jax.training.config.run import Config
+
+MOST_SKIPPED = 10_000  # overlong questions after each other
+_NAMED = 5  # questions in a message
+
+_log = logging.getLogger(__name__)
+_reported: set[str] = set()  # questions whose omission this process has logged
+
+
+def fitting_questions(
+    task: Task, tokenizer: Tokenizer, limit: int, positions: Sequence[int]
+) -> list[Question]:
+    """Returns the question of each position: the first from there on whose prompt is within the
+    limit.
+
+    It depends on the task, the tokenizer and the limit alone, so that every process and every
+    resumed run has the same questions.
+
+    Args:
+        task, tokenizer: of the run.
+        limit: longest prompt, in tokens.
+        positions: in the prompt stream.
+
+    Raises:
+        DataError: MOST_SKIPPED prompts after each other are longer.
+    """
+    found, overlong = [], {}
+    for position, question in zip(positions, questions(task, positions), strict=True):
+        candidate = position
+        while (tokens := len(tokenizer.encode_prompt(question))) > limit:
+            overlong[question.question_id] = tokens
+            candidate += 1
+            if candidate == position + MOST_SKIPPED:
+                raise DataError(
+                    f"task {task.name}: the {MOST_SKIPPED:,} prompts from position {position} on"
+                    f" are over sampling.max_prompt_tokens = {limit}. Raise the limit."
+                )
+            question = task.question(candidate)
+        found.append(question)
+    report_overlong(overlong, limit)
+    return found
+
+
+def evaluation_questions(config: Config, task: Task, tokenizer: Tokenizer) -> list[Question]:
+    """Returns the questions of the run's evaluation, without those over the limit of prompts if
+    data.overlong is "drop". Prompts of environments are measured when they are played.
+
+    Raises:
+        DataError: a prompt is over the limit and data.overlong is "refuse"; or all are.
+    """
+    count, limit = config.evaluation.questions, config.sampling.max_prompt_tokens
+    held_out = list(task.evaluation(count)) if count else []
+    if is_environment(task):
+        return held_out
+    sized = [(question, len(tokenizer.encode_prompt(question))) for question in held_out]
+    overlong = {question.question_id: size for question, size in sized if size > limit}
+    kept = [question for question, size in sized if size <= limit]
+    report_overlong(overlong, limit, refuse=config.data.overlong == "refuse" or not kept)
+    return kept
+
+
+def report_overlong(overlong: Mapping[str, int], limit: int, *, refuse: bool = False) -> None:
+    """Logs the questions that are left out, in the first process and each once.
+
+    Args:
+        overlong: tokens of their prompts by question id.
+        limit: longest prompt, in tokens.
+        refuse: raise instead.
+
+    Raises:
+        DataError: there are such questions, and `refuse` is True.
+    """
+    new = overlong if refuse else {name: overlong[name] for name in overlong.keys() - _reported}
+    if not new:
+        return
+    named = sorted(new)[:_NAMED]
+    sizes = ", ".join(f"{name} ({new[name]} tokens)" for name in named)
+    more = f" and {len(new) - _NAMED} more" if len(new) > _NAMED else ""
+    found = f"{len(new)} questions are over sampling.max_prompt_tokens = {limit}: {sizes}{more}"
+    if refuse:
+        raise DataError(f"{found}. Raise the limit, or set data.overlong to drop.")
+    _reported.update(new)
+    if processes.is_first():
+        _log.warning("%s; they are left out", found)
 
 
 def encoded_prompt(question: Question, tokenizer: Tokenizer, limit: int, vocab: int) -> list[int]:

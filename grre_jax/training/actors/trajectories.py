@@ -84,6 +84,12 @@ class Play:
             return None
         return opening_tokens(self.tokenizer, opening, self._separator)
 
+    def give_up(self, position: int, reason: str) -> None:
+        """Ends the trajectories of a question that has just been opened, as failures."""
+        for sample in range(self.samples):
+            played = self._played[position, sample]
+            played.opening = played.failure = invalid(reason)
+
     def respond(
         self, address: Any, sample: int, turn: int, tokens: list[int]
     ) -> Future[sampling.Observation | None]:

@@ -37,6 +37,9 @@ def parse_range(text: str, name: str, total: int) -> range:
 EXPERT = ":expert"
 
 
+OVERLONG = ("drop", "refuse")
+
+
 @dataclasses.dataclass(frozen=True)
 class MixEntry:
     """One folder of a mix.
@@ -103,6 +106,10 @@ class DataConfig:
             trajectories where its option returns is "turns".
         drop_over_limit: leave out stored groups over sampling.max_prompt_tokens or
             sampling.max_new_tokens, which are an error otherwise.
+        overlong ("drop" or "refuse"): what happens to questions over sampling.max_prompt_tokens,
+            of training and evaluation. "drop" leaves them out: a position of the prompt stream
+            takes the next question that fits, and an evaluation has fewer questions. "refuse" ends
+            the run, before it begins for all questions that can be measured in a few seconds.
         max_staleness (at least -1): largest age of the data: of stored groups in policy versions
             before their folder's newest, of replayed groups in updates. A regime that samples older
             data is refused. -1 for any age.
@@ -123,6 +130,7 @@ class DataConfig:
     mix: str = ""
     drop_zero_variance: bool = True
     drop_over_limit: bool = False
+    overlong: str = "drop"
     max_staleness: int = -1
     order: str = "shuffled"
     prefer: str = ""
@@ -132,7 +140,7 @@ class DataConfig:
     def __post_init__(self):
         at_least(self, max_staleness=-1, max_uses=0)
         between(self, dynamic_sampling=f"[0, {MAX_ROUNDS}]")
-        one_of(self, order=ORDERS, prefer=PREFERENCES)
+        one_of(self, order=ORDERS, prefer=PREFERENCES, overlong=OVERLONG)
         if self.prefer and (self.order != "shuffled" or self.max_uses):
             raise ValueError(
                 f"prefer={self.prefer!r} draws some groups more often than others: leave order at"

@@ -66,6 +66,7 @@ def make_evaluator(parts: build.Parts, graph: Any) -> Evaluator:
         Purpose.EVALUATE,
         parts.judge,
         fitting(config, settings, parts.model.config, parts.mesh),
+        drops_overlong=config.data.overlong == "drop",
     )
     if not config.evaluation.greedy:
         return Evaluator(sampled, None)

@@ -22,6 +22,7 @@ from grre_jax.reporting.outcome import Evaluation, outcome, sentences
 from grre_jax.storage.files import write_whole
 from grre_jax.storage.store_path import StorePath
 from grre_jax.training import build
+from grre_jax.training.actors.prompts import evaluation_questions
 from grre_jax.training.checkpoints.folder import opened
 from grre_jax.training.checkpoints.retention import Keep
 from grre_jax.training.config.overrides import override
@@ -112,7 +113,7 @@ def evaluate_run(
             getattr(parts.task, "evaluation_source", ""),
             allowed=config.evaluation.allow_contaminated,
         )
-        questions = parts.task.evaluation(config.evaluation.questions)
+        questions = evaluation_questions(config, parts.task, parts.tokenizer)
         evaluator = make_evaluator(parts, graph)
         result |= {"questions": len(questions), "sampling": evaluator.settings}
         for name, params, at in (("first", first, 0), ("last", last, step)):

@@ -121,7 +121,7 @@ def test_rank_stabilised_scaling_is_read(written):
             r"adapter_config\.json: the field use_dora must be false or null, got True",
         ),
         ({"bias": "all"}, "field bias must be \"none\", got 'all'"),
-        ({"rank_pattern": {"q_proj": 4}}, "rank_pattern"),
+        ({"rank_pattern": {"q_proj": 0}}, "rank_pattern"),
         ({"modules_to_save": ["lm_head"]}, "modules_to_save"),
         ({"layers_to_transform": [1]}, "layers_to_transform"),
         (

@@ -62,6 +62,46 @@ def test_the_layout_of_transformers_4(checkpoint, expected):
     np.testing.assert_allclose(logits(models.load(folder), tokens), wanted, atol=1e-4, rtol=0)
 
 
+@pytest.mark.parametrize("prefix", ["language_model.model.", "model.language_model."])
+def test_the_text_model_of_a_model_of_text_and_images(checkpoint, expected, caplog, prefix):
+    folder = checkpoint("gemma3")
+    config = folder / "config.json"
+    text = json.loads(config.read_text())
+    text |= {"architectures": None, "eos_token_id": None}
+    whole = {"architectures": ["Gemma3ForConditionalGeneration"], "model_type": "gemma3"}
+    whole |= {"text_config": text, "vision_config": {"hidden_size": 8}, "eos_token_id": [3, 4]}
+    config.write_text(json.dumps(whole | {"image_token_index": 57, "mm_tokens_per_image": 4}))
+    (folder / "generation_config.json").unlink()
+
+    def change(tensors):
+        for name in list(tensors):
+            tensors[prefix + name.removeprefix("model.")] = tensors.pop(name)
+        vision = "vision_tower.x" if prefix.startswith("language") else "model.vision_tower.x"
+        tensors[vision] = np.ones(3, np.float32)
+        tensors["multi_modal_projector.x"] = np.ones(3, np.float32)
+
+    edit_tensors(folder, change)
+    tokens, wanted = expected(folder)
+    model = models.load(folder)
+    assert [record.args for record in caplog.records] == [(folder,)]
+    np.testing.assert_allclose(logits(model, tokens), wanted, atol=1e-4, rtol=0)
+    assert model.config.eos_ids == (3, 4) and model.config.family == "gemma3"
+    exported = models.save(model, folder.parent / "exported")
+    assert models.fingerprint(models.load(exported)) == models.fingerprint(model)
+    assert json.loads((exported / "config.json").read_text())["model_type"] == "gemma3_text"
+
+
+def test_what_a_text_config_leaves_out():
+    text = dict(hidden_size=2560, intermediate_size=10240, num_hidden_layers=34)
+    text |= {"rope_scaling": {"factor": 8.0, "rope_type": "linear"}, "sliding_window": 1024}
+    values = {"model_type": "gemma3", "text_config": text, "eos_token_id": [1, 106]}
+    config = models.config_from_dict(values)
+    assert (config.vocab_size, config.num_heads, config.num_kv_heads) == (262_208, 8, 4)
+    assert config.tie_embeddings and config.eos_ids == (1, 106) and config.head_dim == 256
+    with pytest.raises(DataError, match="text_config"):
+        models.config_from_dict({"model_type": "gemma3"})
+
+
 @pytest.mark.parametrize("indexed", [True, False])
 def test_several_files(checkpoint, expected, indexed):
     folder = checkpoint()
@@ -136,14 +176,14 @@ UNSUPPORTED = [
         dict(architectures=["MistralForCausalLM"]),
         "MistralForCausalLM is not supported.*LlamaForCausalLM, Qwen2ForCausalLM",
     ),
-    (dict(architectures=None, model_type="gemma3"), "gemma3"),
+    (dict(architectures=None, model_type="gemma3"), "text_config"),
     (
-        dict(rope_parameters={"rope_theta": 1e6, "rope_type": "yarn", "factor": 4.0}),
-        "rope_parameters of type yarn",
+        dict(rope_parameters={"rope_theta": 1e6, "rope_type": "longrope", "factor": 4.0}),
+        "rope_parameters of type longrope",
     ),
     (
         dict(rope_scaling={"type": "dynamic", "factor": 2.0}),
-        "rope_scaling of type dynamic is not supported: only default, linear and llama3",
+        "rope_scaling of type dynamic is not supported",
     ),
     (
         dict(rope_scaling={"type": "linear"}),
@@ -243,7 +283,7 @@ UNSUPPORTED_GEMMA = [
     ),
     (
         dict(architectures=["Gemma3ForConditionalGeneration"]),
-        "Gemma3ForConditionalGeneration is not supported",
+        "text_config must be",
     ),
 ]
 

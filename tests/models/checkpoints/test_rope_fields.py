@@ -1,12 +1,14 @@
 """The rotary embedding's fields in the layouts of transformers 4 and 5."""
 
+import math
 from pathlib import Path
 
 import pytest
 
 from grre_jax.errors import DataError
+from grre_jax.models.checkpoints import rope_fields
 from grre_jax.models.checkpoints.rope_fields import read
-from grre_jax.models.config import RopeScaling
+from grre_jax.models.config import ModelConfig, RopeScaling
 
 WHERE = Path("folder/config.json")
 LLAMA3 = {
@@ -60,6 +62,33 @@ SCALED = RopeScaling("llama3", 8.0, 1.0, 4.0, 64)
 )
 def test_one_embedding_for_all_layers(values, found):
     assert read(values, layered=False, where=WHERE) == found
+
+
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
+
+
+@pytest.mark.parametrize(
+    ("fields", "attention_factor"),
+    [
+        ({}, 0.1 * math.log(4) + 1),
+        ({"attention_factor": 1.5, "mscale": 2.0, "mscale_all_dim": 1.0}, 1.5),
+        (
+            {"mscale": 2.0, "mscale_all_dim": 0.5},
+            (0.2 * math.log(4) + 1) / (0.05 * math.log(4) + 1),
+        ),
+        ({"mscale": 2.0}, 0.1 * math.log(4) + 1),
+        ({"factor": 0.5}, 1.0),
+    ],
+)
+def test_yarn_is_read_with_its_defaults_and_written(fields, attention_factor):
+    theta, scaling, _ = read({"rope_scaling": YARN | fields}, layered=False, where=WHERE)
+    assert (scaling.kind, scaling.original_positions) == ("yarn", 64)
+    assert (scaling.beta_fast, scaling.beta_slow, scaling.truncate) == (32.0, 1.0, True)
+    assert scaling.attention_factor == pytest.approx(attention_factor, rel=1e-12)
+    shape = dict(vocab_size=9, hidden_size=4, intermediate_size=4, num_layers=1, num_heads=2)
+    config = ModelConfig(**shape, num_kv_heads=2, head_dim=2, rope_scaling=scaling)
+    written = rope_fields.write(config, layered=False)
+    assert read(written, layered=False, where=WHERE) == (theta, scaling, 0.0)
 
 
 @pytest.mark.parametrize(

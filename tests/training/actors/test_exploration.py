@@ -33,8 +33,7 @@ def explored(tmp_path, make_group):
             versions = np.full(3, version)
             return [make_group(p, position=p, policy_version=versions) for p in positions]
 
-        task = SimpleNamespace(question=lambda position: position)
-        explorer = SimpleNamespace(task=task, draw=draw, judged=judged, watch=Stopwatch())
+        explorer = SimpleNamespace(questions=list, draw=draw, judged=judged, watch=Stopwatch())
         reader = rollouts.read(tmp_path)
         options = {"size": 1, "policy_version": 0, "metadata": {}} | options
         found = run(explorer, {}, reader=reader, calls=calls, **options)

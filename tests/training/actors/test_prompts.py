@@ -1,0 +1,87 @@
+"""Prompts over sampling.max_prompt_tokens: left out in a way that follows from the position alone,
+or refused before the run begins.
+"""
+
+import dataclasses
+
+import pytest
+
+from grre_jax.config import DataConfig, SamplingConfig, TaskConfig
+from grre_jax.errors import DataError
+from grre_jax.tasks import Question
+from grre_jax.training import build, preflight
+from grre_jax.training.actors import prompts
+from grre_jax.training.loop import make_explorer
+
+TASK = """
+from grre_jax.tasks import Question, Verdict
+from grre_jax.tasks.datasets.arithmetic import Arithmetic
+class Mine:
+    name = "mine"
+    tokenizer = Arithmetic().tokenizer
+    def question(self, position):
+        text = "1+2+3+4>" if position % 10 in (3, 4) else f"1+{position % 9}>"
+        return Question(f"q{position % 10}", text, "2")
+    def evaluation(self, count):
+        return [Question(f"e{n}", "1+1>" if n % 2 else "1+1+1+1>", "2") for n in range(count)]
+    def verify(self, question, completion): return Verdict(0.0)
+def build(): return Mine()
+"""
+
+
+@pytest.fixture
+def parts(make_config, tmp_path):
+    """`parts(overlong)` are those of a run whose prompts have 4 tokens, but for two of ten."""
+    (tmp_path / "mine.py").write_text(TASK)
+    prompts._reported.clear()
+
+    def made(overlong="drop", limit=4):
+        task = TaskConfig(f"{tmp_path / 'mine.py'}:build")
+        sampling = SamplingConfig(group_size=4, max_prompt_tokens=limit, max_new_tokens=3)
+        config = make_config(
+            tmp_path / "run", task=task, sampling=sampling, data=DataConfig(overlong=overlong)
+        )
+        warm_start = dataclasses.replace(config.warm_start, steps=0)
+        return build.build(dataclasses.replace(config, warm_start=warm_start))
+
+    return made
+
+
+def test_a_position_takes_the_next_question_that_fits(parts):
+    explorer = make_explorer(parts(), None)
+    for positions in ([3, 0, 4, 5, 13], [3], [13, 4]):
+        for position, question in zip(positions, explorer.questions(positions), strict=True):
+            wanted = position % 10
+            assert question.question_id == f"q{5 if wanted in (3, 4) else wanted}"
+    free = dataclasses.replace(explorer, drops_overlong=False)
+    assert [question.question_id for question in free.questions([3, 5])] == ["q3", "q5"]
+
+
+def test_the_start_of_a_run_names_what_is_left_out_or_refuses_it(parts, caplog):
+    made = parts()
+    preflight.check(made, samples=True, contains=())
+    records = [record for record in caplog.records if record.name == prompts.__name__]
+    assert len(records) == 2
+    assert all(name in records[0].getMessage() for name in ("q3", "q4"))
+    kept = prompts.evaluation_questions(made.config, made.task, made.tokenizer)
+    count = made.config.evaluation.questions
+    assert [question.question_id for question in kept] == [f"e{n}" for n in range(1, count, 2)]
+    assert len([r for r in caplog.records if r.name == prompts.__name__]) == 2
+    refused = parts("refuse")
+    with pytest.raises(DataError, match=r"q3.*q4.*data\.overlong"):
+        preflight.check(refused, samples=True, contains=())
+    with pytest.raises(DataError, match=r"e0.*data\.overlong"):
+        prompts.evaluation_questions(refused.config, refused.task, refused.tokenizer)
+
+
+def test_a_run_none_of_whose_prompts_fit_is_refused(parts, monkeypatch):
+    monkeypatch.setattr(prompts, "MOST_SKIPPED", 20)
+    with pytest.raises(DataError, match=r"sampling\.max_prompt_tokens = 3"):
+        preflight.check_prompts(parts(limit=3))
+
+
+def test_questions_without_overlong_prompts_are_the_tasks_own(parts):
+    made = parts(limit=8)
+    found = make_explorer(made, None).questions(range(12))
+    assert found == [made.task.question(position) for position in range(12)]
+    assert isinstance(found[0], Question)
