@@ -5,12 +5,12 @@ policy that its ratio is to, and whether clipping can act.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 
 from grre_jax import objectives
 from grre_jax.objectives import RATIO, Objective, Part
 from grre_jax.objectives.parts import ratios
 from grre_jax.training.config.run import Config
+from grre_jax.training.left_out import left_out, stored_data
 
 
 def _phrase(part: Part) -> str:
@@ -56,17 +56,6 @@ def acts_off_policy(objective: Objective) -> bool:
     return not objective.term.differentiated and any(RATIO in part.data for part in parts)
 
 
-def moves_without_reward_variance(objective: Objective) -> bool:
-    """Returns True if a group whose rewards are all equal still moves the policy."""
-    parts = (*objective.penalties, objective.returns)
-    return objective.advantage.acts_without_variance or any(parts)
-
-
-def stored_data(config: Config) -> bool:
-    """Returns True if a step has groups whose age is unknown."""
-    return bool(config.data.path or config.data.mix)
-
-
 def objective_report(
     config: Config, objective: Objective, first_stale: int | None
 ) -> ObjectiveReport:
@@ -88,7 +77,7 @@ def objective_report(
         {name: _source(name, config) for name in sorted(objective.requires)},
         _ratio(config, objective),
         _clipping(config, objective, first_stale),
-        tuple(_dropped(config, objective)),
+        tuple(left_out(config, objective)),
     )
 
 
@@ -160,38 +149,3 @@ def _clipping(config: Config, objective: Objective, first_stale: int | None) -> 
     else:
         when = "can act from the first step on"
     return f"{what}. It {when}."
-
-
-def _dropped(config: Config, objective: Objective) -> Iterator[str]:
-    data = config.data
-    if stored_data(config):
-        if data.drop_zero_variance:
-            kept = ", but an expert's" if "expert" in objective.requires else ""
-            yield f"stored groups whose rewards are all equal{kept} (data.drop_zero_variance)"
-        if data.drop_over_limit:
-            yield "stored groups over the token limits (data.drop_over_limit)"
-        if data.max_staleness >= 0:
-            yield (
-                f"stored groups more than {data.max_staleness} versions behind their folder's"
-                " newest (data.max_staleness)"
-            )
-    if config.samples and data.max_staleness >= 0 and config.regime.replay_ratio:
-        yield f"replay of groups more than {data.max_staleness} updates old (data.max_staleness)"
-    if config.samples and data.dynamic_sampling:
-        yield (
-            "sampled groups whose rewards are all equal: each is refilled with another question up"
-            f" to {data.dynamic_sampling} times (data.dynamic_sampling)"
-        )
-    elif (
-        config.samples
-        and not any(part.drops for part in objective.shaping)
-        and not moves_without_reward_variance(objective)
-        and not objective.term.differentiated
-    ):
-        yield (
-            "no group, but one whose rewards are all equal has no effect: its advantages are 0,"
-            " while its tokens count in the mean"
-        )
-    yield from (part.drops for part in (*objective.shaping, objective.advantage) if part.drops)
-    if objective.filter:
-        yield f"responses that filter={objective.filter.name} does not pass"

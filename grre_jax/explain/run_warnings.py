@@ -7,7 +7,7 @@ from pathlib import Path
 
 from grre_jax import rollouts, tasks
 from grre_jax.errors import DataError
-from grre_jax.explain.objective_report import acts_off_policy, moves_without_reward_variance
+from grre_jax.explain.objective_report import acts_off_policy
 from grre_jax.objectives import Objective
 from grre_jax.objectives.parts import advantages, ratios
 from grre_jax.rollouts import logprob_checks
@@ -15,6 +15,8 @@ from grre_jax.training.actors.calls import idle_sampler
 from grre_jax.training.config.run import Config
 from grre_jax.training.data.checks import leaked
 from grre_jax.training.data.regime import Regime
+from grre_jax.training.left_out import moves_without_reward_variance
+from grre_jax.training.preflight import spent_rate
 
 LOOKED_AT = 64  # groups of a stored folder
 
@@ -29,6 +31,7 @@ def run_warnings(config: Config, objective: Objective, first_stale: int | None) 
             None if every step is on-policy.
     """
     return [
+        *filter(None, [spent_rate(config)]),
         *_regime(config),
         *_data(config, objective),
         *_stored_logprobs(config, objective),

@@ -5,9 +5,10 @@ decoded side by side in decode slots. If there are fewer slots than completions,
 completion ends begins the next one inside the compiled loop, without waiting for the longest. The
 token that ends a completion (EOS) is part of it: kept and scored.
 
-Every draw is addressed by (key, position of the prompt, attempt, sample, token index), so a
-completion does not depend on the batch it was computed in, on its neighbours, on the order of
-refilling, or on the number of devices.
+Every draw is addressed by (key, position of the prompt, attempt, sample, token index), so with
+float32 activations a completion does not depend on the batch it was computed in, on its neighbours,
+on the order of refilling, or on the number of devices. In bfloat16 it can: how a matrix product is
+rounded depends on its number of rows, and rounding that is this coarse changes tokens.
 """
 
 from __future__ import annotations

@@ -5,9 +5,9 @@ other trajectories are decoded in its place. The observation is then prefilled b
 goes on. A prompt is prefilled once for all its samples.
 
 Every draw is addressed by (key, position of the prompt, attempt, sample, index of the token behind
-the prompt), observations counted. So a trajectory depends on its environment's answers, but not on
-their order, on the rows beside it or on the number of devices; its first turn is the completion of
-`sample`.
+the prompt), observations counted. So with float32 activations a trajectory depends on its
+environment's answers, but not on their order, on the rows beside it or on the number of devices;
+its first turn is the completion of `sample`. In bfloat16 rounding depends on the rows.
 """
 
 from __future__ import annotations

@@ -51,7 +51,8 @@ class OptimizerConfig:
             already moves.
         decay ("none", "linear" or "cosine"): how the learning rate falls after the warm-up.
         decay_steps (at least 0): the step at which the decay ends, counted from the start of
-            training; with a decay it must be above warmup_steps.
+            training; with a decay it must be above warmup_steps, and at least the run's steps
+            unless final_fraction is above 0.
         final_fraction (at least 0): learning rate after the decay, as a fraction of learning_rate.
         clip_norm (at least 0): largest global gradient norm; 0 turns the clip off.
         b1 (at least 0 and below 1): decay rate of the first moment; momentum of "sgd"; "adafactor"

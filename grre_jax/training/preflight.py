@@ -28,6 +28,7 @@ from grre_jax.training.actors.prompts import (
 from grre_jax.training.actors.trajectories import prompts
 from grre_jax.training.config.run import Config
 from grre_jax.training.evaluation.evaluate import check_best, refuse_contaminated
+from grre_jax.training.left_out import left_out
 from grre_jax.training.warm_start import check_demonstrations
 
 MOST_SECONDS = 5.0  # of a look at the prompts of the run's training stream
@@ -50,6 +51,7 @@ def header(parts: build.Parts, folder: Path | StorePath) -> dict[str, Any]:
         "task": parts.task.name,
         "objective": parts.objective.name + (f" ({numbers})" if numbers else ""),
         "data": _data_line(config),
+        "left out": "\n".join(left_out(config, parts.objective)) or "nothing",
         "step": (
             f"{config.training.prompts_per_step} groups x {config.sampling.group_size}, rows of"
             f" {parts.shape.pack_length} tokens, learning rate {config.optimizer.learning_rate:g}"
@@ -85,6 +87,8 @@ def check(parts: build.Parts, *, samples: bool, contains: Collection[str]) -> No
     """
     config, task = parts.config, parts.task
     check_best(config)
+    if problem := spent_rate(config):
+        raise UsageError(problem)
     processes.on_first(lambda: reporting.check_loggers(config.logging))
     if samples:
         if idle := idle_sampler(config, jax.process_count()):
@@ -95,6 +99,27 @@ def check(parts: build.Parts, *, samples: bool, contains: Collection[str]) -> No
         source = getattr(task, "evaluation_source", "")
         refuse_contaminated(contains, source, allowed=config.evaluation.allow_contaminated)
     check_demonstrations(parts)
+
+
+def spent_rate(config: Config) -> str:
+    """Returns the error of a run that goes on after its learning rate has decayed to 0, or "".
+
+    Args:
+        config: the run's.
+    """
+    stages = {
+        "": (config.optimizer, config.training.steps, "training.steps"),
+        "warm_start.": (config.warm_start.optimizer, config.warm_start.steps, "warm_start.steps"),
+    }
+    for section, (optimizer, steps, field) in stages.items():
+        ends = optimizer.decay != "none" and not optimizer.final_fraction
+        if ends and steps > optimizer.decay_steps:
+            return (
+                f"{section}optimizer.decay_steps: expected at least the {steps} of {field}, since"
+                f" the learning rate is 0 after the decay, got {optimizer.decay_steps}. Raise it,"
+                f" or set {section}optimizer.final_fraction above 0"
+            )
+    return ""
 
 
 def check_prompts(parts: build.Parts) -> None:

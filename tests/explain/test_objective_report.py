@@ -8,8 +8,9 @@ import pytest
 
 from grre_jax import objectives
 from grre_jax.config import Config, DataConfig, ObjectiveConfig
-from grre_jax.explain.objective_report import moves_without_reward_variance, objective_report
+from grre_jax.explain.objective_report import objective_report
 from grre_jax.training.data.regime import Regime
+from grre_jax.training.left_out import moves_without_reward_variance
 
 REQUIRED = {
     "dr_grpo": {"constant_length": 3},
@@ -157,14 +158,14 @@ def test_log_probs_that_are_stored_are_told_to_be():
 
 
 def test_what_is_left_out():
-    def dropped(name, **data):
+    def dropped(name, options=(), **data):
+        config = dataclasses.replace(CONFIG, data=DataConfig(**data))
         return " | ".join(
-            objective_report(
-                dataclasses.replace(CONFIG, data=DataConfig(**data)), objectives.algorithm(name), 1
-            ).dropped
+            objective_report(config, objectives.algorithm(name, **dict(options)), 1).dropped
         )
 
     assert "has no effect: its advantages are 0" in dropped("reinforce") and dropped("asymre") == ""
+    assert "by its penalties alone (kl_" in dropped("reinforce", {"kl_coef": 0.1})
     assert "by the objective itself" in dropped("dapo")
     assert "negatives in excess" in dropped("red_drop")
     assert "refilled with another question up to 3 times" in dropped("grpo", dynamic_sampling=3)

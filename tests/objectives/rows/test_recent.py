@@ -141,8 +141,23 @@ def test_components_are_named_and_given():
         )
     with pytest.raises(ValueError, match=r"component 'a' must be \[responses\] = \(2,\)"):
         objectives.advantages(alone, rewards, groups, components={"a": np.ones(3)})
-    with pytest.raises(ValueError, match=r"component 'a'\[1\] is nan"):
-        objectives.advantages(alone, rewards, groups, components={"a": np.array([1, np.nan])})
+    with pytest.raises(ValueError, match=r"component 'a'\[1\] is inf"):
+        objectives.advantages(alone, rewards, groups, components={"a": np.array([1, np.inf])})
+
+
+def test_a_component_that_does_not_apply_is_left_out_of_its_mean():
+    """The response has nothing of that component, and the others what they have without it."""
+    rewards, groups = np.zeros(4), np.zeros(4, int)
+    values = np.array([1.0, 0.0, 3.0, np.nan])
+    alone = objectives.algorithm("reinforce", advantage="decoupled", components="a")
+    found = objectives.advantages(alone, rewards, groups, components={"a": values})
+    three = (values[:3] - values[:3].mean()) / (values[:3].std(ddof=1) + 1e-6)
+    spread = np.append(three, 0)
+    expected = spread / (spread.std(ddof=1) + 1e-6)
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_components_are_names_of_their_own():
     with pytest.raises(ValueError, match="components must be different names"):
         objectives.algorithm("gdpo", components="a,a")
     with pytest.raises(ValueError, match="grpo: components does not apply"):
