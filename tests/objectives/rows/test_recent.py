@@ -154,7 +154,7 @@ def test_a_component_that_does_not_apply_is_left_out_of_its_mean():
     three = (values[:3] - values[:3].mean()) / (values[:3].std(ddof=1) + 1e-6)
     spread = np.append(three, 0)
     expected = spread / (spread.std(ddof=1) + 1e-6)
-    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-12)
 
 
 def test_components_are_names_of_their_own():
