@@ -12,6 +12,7 @@ import optax
 from jax.sharding import Mesh
 
 from grre_jax.errors import DataError, UsageError
+from grre_jax.models.checkpoints import adapters
 from grre_jax.parallel import processes
 from grre_jax.storage.store_path import StorePath
 from grre_jax.training import build
@@ -123,6 +124,13 @@ def find(config: Config, parts: build.Parts) -> Start | None:
             f"start_from: expected a run with LoRA terms of model.path = {config.model.path}, got"
             f" {folder} with those of {other.model.path}. Set model.path to that"
         )
+    saved = [c.model.adapter for c in (config, other) if _saves_modules(c.model.adapter)]
+    if saved and config.model.adapter != other.model.adapter:
+        raise UsageError(
+            "start_from: expected a run with the same model.adapter, whose embedding or head"
+            f" belongs to the base, got {folder} with {other.model.adapter!r} and"
+            f" {config.model.adapter!r} here. Set model.adapter to that."
+        )
     params = states.split(parts.model)[1]
     shapes = [
         jax.eval_shape(training_optimizer.make_optimizer(c.optimizer).init, params)
@@ -130,6 +138,10 @@ def find(config: Config, parts: build.Parts) -> Start | None:
     ]
     at = kept[-1] if step is None else step
     return Start(folder, at, _alike(*shapes), frozenset(run_contents(folder)))
+
+
+def _saves_modules(adapter: str) -> bool:
+    return bool(adapter and adapters.saved_parameters(adapter))
 
 
 def _alike(left: Any, right: Any) -> bool:

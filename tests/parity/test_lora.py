@@ -1,5 +1,7 @@
 """Live against PEFT: our adapter in its hands, and its adapter in ours."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from flax import nnx
@@ -117,6 +119,38 @@ def test_ranks_and_alphas_by_module(base, tmp_path, stabilised):
     saved = models.save_adapter(model, tmp_path / "again", base=str(base))
     loaded = peft.PeftModel.from_pretrained(theirs(base), saved)
     np.testing.assert_allclose(torch_logits(loaded), wanted, atol=1e-4)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize(
+    ("names", "ensured"),
+    [
+        (["embed_tokens"], False),
+        (["lm_head"], False),
+        (["embed_tokens", "lm_head"], False),
+        (["embed_tokens"], True),
+    ],
+)
+def test_modules_to_save(tmp_path, tied, names, ensured):
+    shape = dataclasses.replace(SHAPE, tie_embeddings=tied)
+    base = models.save(models.init(shape), tmp_path / "model")
+    options = dict(r=3, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM")
+    options |= {"modules_to_save": names, "ensure_weight_tying": ensured}
+    adapted = peft.get_peft_model(theirs(base), peft.LoraConfig(**options)).eval()
+    random = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in (p for p in adapted.parameters() if p.requires_grad):
+            parameter += 0.2 * torch.randn(parameter.shape, generator=random)
+    adapted.save_pretrained(tmp_path / "adapter")
+    model = models.load(base)
+    models.add_adapter(model, tmp_path / "adapter")
+    wanted = torch_logits(adapted)
+    np.testing.assert_allclose(our_logits(model), wanted, atol=1e-4)
+    saved = models.save_adapter(model, tmp_path / "again", base=str(base))
+    loaded = peft.PeftModel.from_pretrained(theirs(base), saved)
+    np.testing.assert_allclose(torch_logits(loaded), wanted, atol=1e-4)
+    merged = models.save(model, tmp_path / "merged")
+    np.testing.assert_allclose(torch_logits(theirs(merged)), wanted, atol=1e-4)
 
 
 def test_dora_is_refused(base, tmp_path):

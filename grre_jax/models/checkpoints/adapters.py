@@ -1,7 +1,12 @@
-"""LoRA adapters in the format of PEFT (adapter_config.json, adapter_model.safetensors)."""
+"""LoRA adapters in the format of PEFT (adapter_config.json, adapter_model.safetensors).
+
+The embedding and the head that an adapter holds as a whole (PEFT's `modules_to_save`) replace those
+of the base and are frozen, as the rest of the base is.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import re
@@ -12,13 +17,16 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 import safetensors.numpy
+from flax import nnx
+from jax.sharding import NamedSharding
+from jaxtyping import Array
 
 from grre_jax import json_files as fields
 from grre_jax.errors import DataError, UsageError
 from grre_jax.models import lora
-from grre_jax.models.checkpoints import families
+from grre_jax.models.checkpoints import families, streaming
 from grre_jax.models.checkpoints.export import new_folder
-from grre_jax.models.checkpoints.huggingface import ADAPTER_CONFIG
+from grre_jax.models.checkpoints.huggingface import ADAPTER_CONFIG, RenamedSource
 from grre_jax.models.checkpoints.safetensors_files import SafetensorsSource
 from grre_jax.models.lora import LoraConfig
 from grre_jax.models.transformer import Transformer
@@ -30,6 +38,9 @@ _off = partial(
     fields.off,
     remedy="use an adapter made without this option, or merge it into its base with PEFT first",
 )
+# Modules that an adapter may hold as a whole: names in PEFT's `modules_to_save` -> parameter. With
+# `ensure_weight_tying` PEFT writes the long name.
+_MODULES = {"embed_tokens": "embed", "model.embed_tokens": "embed", "lm_head": "head"}
 # Domains of the fields of PEFT that determine the output of an adapter: alpha / rank * A @ B on
 # every layer of some projections. Other adapters are refused.
 _READ = {
@@ -43,12 +54,14 @@ _READ = {
     "bias": _off("none"),
     **dict.fromkeys(("fan_in_fan_out", "use_dora", "use_qalora", "lora_bias"), _off(False, None)),
     **dict.fromkeys(
-        "exclude_modules modules_to_save layers_to_transform"
+        "exclude_modules layers_to_transform"
         " layers_pattern layer_replication trainable_token_indices target_parameters"
         " alora_invocation_tokens megatron_config velora_config monteclora_config use_bdlora"
         " arrow_config kasa_config".split(),
         _off(None, [], {}),
     ),
+    "modules_to_save": _off(None, [], {})
+    | fields.list_of(fields.one_of(*_MODULES), "a list of embed_tokens and lm_head"),
     # PEFT subtracts the other initial values from the base, which then is not the checkpoint that
     # the adapter names.
     "init_lora_weights": _off(True, False, "gaussian", "eva", "orthogonal"),
@@ -70,7 +83,8 @@ _TENSOR = re.compile(
 
 
 def save_adapter(model: Transformer, path: str | os.PathLike, *, base: str) -> Path:
-    """Writes the low-rank terms as a folder that `peft.PeftModel.from_pretrained` loads.
+    """Writes the low-rank terms as a folder that `peft.PeftModel.from_pretrained` loads, with the
+    embedding and the head that came with an adapter.
 
     The folder is created atomically. All processes call this, and the first writes.
 
@@ -91,12 +105,14 @@ def save_adapter(model: Transformer, path: str | os.PathLike, *, base: str) -> P
     for name in lora.parameter_names(model.lora):
         for layer, value in enumerate(processes.fetch(getattr(model.layers, name)[...])):
             tensors[_tensor_name(name, layer)] = np.ascontiguousarray(value.T)
+    for name in sorted(model.saved):
+        tensors[_saved_name(name)] = processes.fetch(getattr(model, name)[...])
 
     def write() -> None:
         with new_folder(path) as temporary:
             file = temporary / WEIGHTS_FILE
             safetensors.numpy.save_file(tensors, file, metadata={"format": "pt"})
-            text = json.dumps(_written_config(model.lora, base), indent=2) + "\n"
+            text = json.dumps(_written_config(model.lora, model.saved, base), indent=2) + "\n"
             (temporary / CONFIG_FILE).write_text(text, encoding="utf-8")
 
     processes.on_first(write)
@@ -109,7 +125,11 @@ def _tensor_name(parameter: str, layer: int) -> str:
     return f"base_model.model.{module}.lora_{half.upper()}.weight"
 
 
-def _written_config(config: LoraConfig, base: str) -> dict[str, Any]:
+def _saved_name(parameter: str) -> str:
+    return f"base_model.model.{families.TOP_NAMES[parameter]}"
+
+
+def _written_config(config: LoraConfig, saved: frozenset[str], base: str) -> dict[str, Any]:
     return {
         "peft_type": "LORA",
         "task_type": "CAUSAL_LM",
@@ -122,7 +142,8 @@ def _written_config(config: LoraConfig, base: str) -> dict[str, Any]:
         "fan_in_fan_out": False,
         "use_dora": False,
         "use_rslora": False,
-        "modules_to_save": None,
+        "modules_to_save": [name for name in ("embed_tokens", "lm_head") if _MODULES[name] in saved]
+        or None,
         "rank_pattern": {},
         "alpha_pattern": {},
         "layers_to_transform": None,
@@ -156,7 +177,8 @@ def load_adapter_config(path: str | os.PathLike) -> LoraConfig:
     for name in ("peft_type", "r", "target_modules"):
         if name not in values:
             raise DataError(f"{file}: the field {name} is missing: restore the adapter's own file")
-    tensors = sorted(_open(folder).names())
+    present = _open(folder).names()
+    tensors = sorted(present - {_saved_name(name) for name in _saved(values, present, folder)})
     targets = {_projection(name, folder) for name in tensors}
     _check_targets(values["target_modules"], tensors, targets, file)
     rank, alpha = values["r"], float(values.get("lora_alpha", 8))
@@ -169,6 +191,34 @@ def load_adapter_config(path: str | os.PathLike) -> LoraConfig:
         return LoraConfig(rank, alpha, tuple(targets))
     except ValueError as error:
         raise DataError(f"{folder}: {error}") from error
+
+
+def saved_parameters(path: str | os.PathLike) -> frozenset[str]:
+    """Returns those of "embed" and "head" that an adapter folder holds as a whole.
+
+    Args:
+        path: a folder as for `load_adapter_config`.
+
+    Raises:
+        DataError: see `load_adapter_config`.
+    """
+    folder = Path(path)
+    values = fields.read_object(folder / CONFIG_FILE)
+    return _saved(values, _open(folder).names(), folder)
+
+
+def _saved(values: dict[str, Any], present: set[str], folder: Path) -> frozenset[str]:
+    named = frozenset(_MODULES[name] for name in values.get("modules_to_save") or ())
+    for name in sorted(named):
+        if _saved_name(name) not in present:
+            raise DataError(
+                f"{folder / WEIGHTS_FILE}: expected tensor {_saved_name(name)} of the field"
+                " modules_to_save, got none. Use the whole adapter."
+            )
+    if named and values.get("ensure_weight_tying"):
+        # PEFT names the embedding alone and writes the head beside it.
+        return frozenset(name for name in _MODULES.values() if _saved_name(name) in present)
+    return named
 
 
 def _rank_and_scale(values: dict[str, Any], tensor: str, file: Path) -> tuple[int, float]:
@@ -228,6 +278,9 @@ def _check_targets(
 def add_adapter(model: Transformer, path: str | os.PathLike) -> None:
     """Adds the low-rank terms of an adapter folder to a model, in float32 or wider.
 
+    An embedding and a head in it (`modules_to_save`) replace the model's, in their dtype, and are
+    part of the frozen base in training. A tied head becomes a parameter of its own, as in PEFT.
+
     Args:
         model: a model without low-rank terms, which is changed.
         path: a folder as for `load_adapter_config`.
@@ -245,8 +298,9 @@ def add_adapter(model: Transformer, path: str | os.PathLike) -> None:
     folder, config = Path(path), load_adapter_config(path)
     weights, values = _open(folder), {}
     stored = fields.read_object(folder / CONFIG_FILE)
+    saved = _saved(stored, weights.names(), folder)
     patterned = stored.get("rank_pattern") or stored.get("alpha_pattern")
-    file, expected = folder / WEIGHTS_FILE, set()
+    file, expected = folder / WEIGHTS_FILE, {_saved_name(name) for name in saved}
     for name in lora.parameter_names(config):
         projection, _, half = name.split("_")
         fan_in, fan_out = lora.sizes(model.config, projection)
@@ -285,7 +339,45 @@ def add_adapter(model: Transformer, path: str | os.PathLike) -> None:
             f"{file}: tensor {extra[0]} is unexpected, the model has {model.config.num_layers}"
             " layers: give the base model that the adapter was made for"
         )
+    tables = _read_tables(model, weights, saved, stored, file)
+    if saved and model.config.tie_embeddings:
+        model.config = dataclasses.replace(model.config, tie_embeddings=False)
+        model.layers.config = model.config
+        model.head = nnx.Param(model.embed[...])
+    for name, value in tables.items():
+        setattr(model, name, nnx.Param(value))
+    model.saved = saved
     model.layers.add_lora(config, values)
+
+
+def _read_tables(
+    model: Transformer,
+    weights: SafetensorsSource,
+    saved: frozenset[str],
+    stored: dict[str, Any],
+    file: Path,
+) -> dict[str, Array]:
+    """Reads the embedding and the head of an adapter, laid out as the model's embedding."""
+    tied = model.config.tie_embeddings
+    if saved and tied and stored.get("ensure_weight_tying") and len(saved) == 1:
+        raise DataError(
+            f"{file}: expected embed_tokens and lm_head, which the field ensure_weight_tying ties,"
+            f" got {', '.join(saved)} alone. Save the adapter again with PEFT."
+        )
+    source = RenamedSource(weights, {families.TOP_NAMES[name]: _saved_name(name) for name in saved})
+    table = model.embed[...]
+    sharding = table.sharding if isinstance(table.sharding, NamedSharding) else None
+    tables = {}
+    for name in sorted(saved):
+        if (found := weights.shape(_saved_name(name))) != table.shape:
+            raise DataError(
+                f"{file}: tensor {_saved_name(name)}: expected shape {table.shape} for this model,"
+                f" got {found}: give the base model that the adapter was made for"
+            )
+        tables[name] = streaming.load_parameter(
+            model.config, name, table.shape, table.dtype, source, sharding
+        )
+    return tables
 
 
 def _padded(value: np.ndarray, rank: int, scale: float, half: str) -> np.ndarray:
@@ -312,6 +404,7 @@ def _projection(name: str, folder: Path) -> str:
         known = ", ".join(lora.TARGETS)
         raise DataError(
             f"{folder / WEIGHTS_FILE}: expected the A and B of projections, got tensor {name}: use"
-            f" an adapter on some of {known} alone"
+            f" an adapter on some of {known} alone, with embed_tokens and lm_head in"
+            " modules_to_save or not at all"
         )
     return found[1]

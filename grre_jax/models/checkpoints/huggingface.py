@@ -114,7 +114,7 @@ def load(
         config, source = load_config(folder), SafetensorsSource(folder)
         if families.is_multimodal(read_object(folder / "config.json")):
             _log.warning("%s: the text model is loaded, without the vision tower", folder)
-            source = _TextSource(source)
+            source = RenamedSource(source, families.text_tensors(source.names()))
     options = {"dtype": dtype, "compute_dtype": compute_dtype, "remat": remat}
     graph, state = nnx.split(
         nnx.eval_shape(lambda: Transformer(config, rngs=nnx.Rngs(0), **options))
@@ -133,16 +133,16 @@ def load(
     return nnx.merge(graph, nnx.from_flat_state(loaded))
 
 
-class _TextSource:
-    """The text model's tensors of a model of text and images, under the names of a text model.
+class RenamedSource:
+    """Some tensors of a source under other names.
 
     Args:
         source: of all tensors.
+        stored: name of each tensor in the source, by its new name.
     """
 
-    def __init__(self, source: SafetensorsSource):
-        self._source = source
-        self._stored = families.text_tensors(source.names())
+    def __init__(self, source: SafetensorsSource, stored: dict[str, str]):
+        self._source, self._stored = source, stored
 
     def names(self) -> set[str]:
         """Returns the names of all tensors."""

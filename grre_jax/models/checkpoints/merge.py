@@ -42,7 +42,7 @@ def merged(model: Transformer) -> Transformer:
             setattr(layers, parameter, nnx.Param(add(weight, factors)))
     for name in lora.parameter_names(model.lora):
         delattr(layers, name)
-    layers.lora = None
+    layers.lora, result.saved = None, frozenset()
     return result
 
 

@@ -1,5 +1,6 @@
 """Adapter folders: what is written is read back, and what this model cannot be is told."""
 
+import dataclasses
 import json
 
 import ml_dtypes
@@ -12,6 +13,7 @@ from grre_jax.errors import DataError, UsageError
 from grre_jax.models import lora
 from grre_jax.models.checkpoints.adapters import load_adapter_config
 from grre_jax.models.lora import LoraConfig
+from grre_jax.training import state as training_state
 
 SHAPE = models.ModelConfig(
     vocab_size=29,
@@ -108,6 +110,78 @@ def test_tensors_that_are_not_finite(written):
         models.add_adapter(models.init(SHAPE), written)
 
 
+TABLES = {
+    "embed_tokens": ("embed", "base_model.model.model.embed_tokens.weight"),
+    "lm_head": ("head", "base_model.model.lm_head.weight"),
+}
+
+
+def save_modules(folder, names, dtype=np.float32, shape=(29, 16)):
+    """Adds whole modules to an adapter as PEFT does; returns their weights by parameter."""
+    file, random = folder / "adapter_model.safetensors", np.random.default_rng(2)
+    tensors, added = safetensors.numpy.load_file(file), {}
+    for name in names:
+        parameter, tensor = TABLES[name]
+        tensors[tensor] = added[parameter] = random.normal(size=shape).astype(dtype)
+    safetensors.numpy.save_file(tensors, file)
+    change(folder, modules_to_save=list(names))
+    return added
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("names", [["embed_tokens"], ["lm_head"], ["embed_tokens", "lm_head"]])
+def test_an_embedding_and_a_head_that_were_trained_as_a_whole(written, tmp_path, names, tied):
+    added = save_modules(written, names)
+    base = models.init(dataclasses.replace(SHAPE, tie_embeddings=tied))
+    wanted = {"embed": base.embed[...], "head": base.head_weight()} | added
+    models.add_adapter(base, written)
+    _, trained, frozen = training_state.split(base)
+    assert all(map(lora.is_lora, trained["layers"])) and set(trained) == {"layers"}
+    merged = models.load(models.save(base, tmp_path / "merged"))
+    again = models.init(dataclasses.replace(SHAPE, tie_embeddings=tied))
+    exported = models.save_adapter(base, tmp_path / "again", base="/models/base")
+    models.add_adapter(again, exported)
+    for found in (base, merged, again):
+        assert not found.config.tie_embeddings and not found.layers.config.tie_embeddings
+        for name, value in wanted.items():
+            np.testing.assert_array_equal(getattr(found, name)[...], value)
+    assert set(frozen) >= {"embed", "head"}
+    assert models.fingerprint(again) == models.fingerprint(base)
+    stored = json.loads((exported / "adapter_config.json").read_text())
+    tensors = safetensors.numpy.load_file(exported / "adapter_model.safetensors")
+    assert stored["modules_to_save"] == names
+    assert {tensor for tensor in tensors if "lora" not in tensor} == {TABLES[n][1] for n in names}
+
+
+def test_modules_of_an_adapter_in_bfloat16(written, tmp_path):
+    added = save_modules(written, ["lm_head"])
+    model = models.init(SHAPE, dtype=ml_dtypes.bfloat16)
+    models.add_adapter(model, written)
+    exported = models.save_adapter(model, tmp_path / "again", base="/models/base")
+    tensors = safetensors.numpy.load_file(exported / "adapter_model.safetensors")
+    head = tensors[TABLES["lm_head"][1]]
+    np.testing.assert_array_equal(head, added["head"].astype(ml_dtypes.bfloat16))
+
+
+def test_modules_that_do_not_fit(written):
+    model = models.init(SHAPE)
+    before = models.fingerprint(model)
+    save_modules(written, ["lm_head"])
+    for fields, message in (
+        ({"modules_to_save": None}, r"got tensor base_model\.model\.lm_head\.weight"),
+        ({"ensure_weight_tying": True}, "ensure_weight_tying"),
+    ):
+        change(written, modules_to_save=["lm_head"])
+        change(written, **fields)
+        with pytest.raises(DataError, match=message):
+            models.add_adapter(model, written)
+    change(written, modules_to_save=["lm_head"], ensure_weight_tying=False)
+    save_modules(written, ["lm_head"], shape=(31, 16))
+    with pytest.raises(DataError, match=r"lm_head\.weight: .*\(29, 16\).*\(31, 16\)"):
+        models.add_adapter(model, written)
+    assert models.fingerprint(model) == before and model.lora is None
+
+
 def test_rank_stabilised_scaling_is_read(written):
     change(written, use_rslora=True)
     assert load_adapter_config(written).scale == pytest.approx(5 / 3**0.5)
@@ -122,7 +196,8 @@ def test_rank_stabilised_scaling_is_read(written):
         ),
         ({"bias": "all"}, "field bias must be \"none\", got 'all'"),
         ({"rank_pattern": {"q_proj": 0}}, "rank_pattern"),
-        ({"modules_to_save": ["lm_head"]}, "modules_to_save"),
+        ({"modules_to_save": ["lm_head"]}, r"lm_head\.weight .*modules_to_save"),
+        ({"modules_to_save": ["lm_head", "norm"]}, "modules_to_save.*norm"),
         ({"layers_to_transform": [1]}, "layers_to_transform"),
         (
             {"init_lora_weights": "pissa_niter_4"},
