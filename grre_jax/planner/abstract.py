@@ -17,6 +17,7 @@ from jax.sharding import Mesh
 
 from grre_jax import models, objectives, parallel
 from grre_jax.errors import UsageError
+from grre_jax.models.checkpoints import adapters
 from grre_jax.models.transformer import Transformer
 from grre_jax.parallel import mesh as meshes
 from grre_jax.planner.model_sizes import published
@@ -183,6 +184,8 @@ def abstract_model(config: Config) -> Transformer:
     dtype, compute = build.dtypes(source)
     options = {"dtype": dtype, "compute_dtype": compute, "remat": source.remat}
     options["lora"] = build.lora_config(source)
+    if source.adapter:
+        shape = adapters.adapted_shape(shape, source.adapter)
     return nnx.eval_shape(
         lambda: Transformer(shape, rngs=nnx.Rngs(params=jax.random.key(0)), **options)
     )

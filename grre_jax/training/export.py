@@ -31,8 +31,9 @@ def write_model(
     adapter: bool = False,
 ) -> None:
     """Writes the policy as a folder that transformers loads, with LoRA weights merged into it; or
-    the LoRA weights alone, as a folder that PEFT loads on top of the model at model.path. Beside
-    the weights is grre_provenance.json.
+    the LoRA weights alone (with the embedding and the head of model.adapter, if it has them), as a
+    folder that PEFT loads on top of the model at model.path. Beside the weights is
+    grre_provenance.json.
 
     All processes of a run call it; the first writes.
 

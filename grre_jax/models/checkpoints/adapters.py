@@ -28,6 +28,7 @@ from grre_jax.models.checkpoints import families, streaming
 from grre_jax.models.checkpoints.export import new_folder
 from grre_jax.models.checkpoints.huggingface import ADAPTER_CONFIG, RenamedSource
 from grre_jax.models.checkpoints.safetensors_files import SafetensorsSource
+from grre_jax.models.config import ModelConfig
 from grre_jax.models.lora import LoraConfig
 from grre_jax.models.transformer import Transformer
 from grre_jax.parallel import processes
@@ -207,6 +208,21 @@ def saved_parameters(path: str | os.PathLike) -> frozenset[str]:
     return _saved(values, _open(folder).names(), folder)
 
 
+def adapted_shape(shape: ModelConfig, path: str | os.PathLike) -> ModelConfig:
+    """Returns the shape that a model has with an adapter: an embedding or a head of its own unties
+    the two.
+
+    Args:
+        shape: of the base.
+        path: a folder as for `load_adapter_config`.
+
+    Raises:
+        DataError: see `load_adapter_config`.
+    """
+    untied = dataclasses.replace(shape, tie_embeddings=False)
+    return untied if saved_parameters(path) else shape
+
+
 def _saved(values: dict[str, Any], present: set[str], folder: Path) -> frozenset[str]:
     named = frozenset(_MODULES[name] for name in values.get("modules_to_save") or ())
     for name in sorted(named):
@@ -341,8 +357,7 @@ def add_adapter(model: Transformer, path: str | os.PathLike) -> None:
         )
     tables = _read_tables(model, weights, saved, stored, file)
     if saved and model.config.tie_embeddings:
-        model.config = dataclasses.replace(model.config, tie_embeddings=False)
-        model.layers.config = model.config
+        model.config = model.layers.config = adapted_shape(model.config, folder)
         model.head = nnx.Param(model.embed[...])
     for name, value in tables.items():
         setattr(model, name, nnx.Param(value))

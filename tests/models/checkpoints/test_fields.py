@@ -353,6 +353,7 @@ def test_adapter_config(adapter):
         )
     read = LoraConfig(2, 3.0, ("q_proj",))
     harmless = " ".join(adapters.HARMLESS.values()).split()
+    scales = ("r", "lora_alpha", "use_rslora", "rank_pattern", "alpha_pattern")
     refused = set()
     for field in fields:
         for value in VALUES:
@@ -367,7 +368,7 @@ def test_adapter_config(adapter):
                 )
                 refused.add(field)
             else:
-                assert found == read or field in ("r", "lora_alpha", "use_rslora"), (field, value)
+                assert found == read or field in scales, (field, value)
     assert refused == set(fields) - set(harmless)
 
 
