@@ -32,7 +32,8 @@ def to_record(group: schema.Group) -> dict[str, Any]:
             field's dtype.
     """
     texts = [text.encode("utf-8", "surrogatepass") for text in group.texts]
-    record = {name: getattr(group, name) for name in _PLAIN}
+    names = (name for name, _, _ in schema.FIELDS if name not in schema.ENCODED)
+    record = {name: getattr(group, name) for name in names}
     for name in schema.LOGPROB_FIELDS:
         record[name] = _EMPTY if record[name] is None else record[name]
     record["texts"] = np.frombuffer(b"".join(texts), np.uint8)
@@ -104,7 +105,6 @@ def from_record(record: dict[str, Any], unknown: dict[str, bytes] | None = None)
 
 
 _EMPTY = np.zeros(0, np.float32)
-_PLAIN = [name for name, _, _ in schema.FIELDS if name not in schema.ENCODED]
 
 
 def _plain(kind: str, value: Any) -> Any:

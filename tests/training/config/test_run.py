@@ -361,6 +361,7 @@ def test_every_field_survives_json():
         "regime.replay_ratio": "0.5",
         "data.mix": "folder=0.25:expert",
         "data.order": "newest",
+        "data.overlong": "refuse",
         "objective.stored": "reference",
     }
     for name in overrides.field_names(DEFAULT):

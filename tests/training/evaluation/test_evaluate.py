@@ -354,7 +354,9 @@ def test_evaluation_questions_that_are_trained_on_are_counted_with_an_example(
     with monkeypatch.context() as patch:
         patch.setattr(checks, "MOST_ASKED", 200)
         assert "1 of the 2" in leaked(longer, Stream(clean))
-    warm = dataclasses.replace(config, warm_start=WarmStartConfig(steps=1, demonstrations=50, batch_size=8))
+    warm = dataclasses.replace(
+        config, warm_start=WarmStartConfig(steps=1, demonstrations=50, batch_size=8)
+    )
     assert "q49, at position 49" in leaked(warm, Stream(clean))
     for evaluation in (EvaluationConfig(questions=0), EvaluationConfig(allow_contaminated=True)):
         assert leaked(dataclasses.replace(config, evaluation=evaluation), Stream([by_id])) == ""

@@ -55,6 +55,7 @@ def run(folder, mode, *numbers):
             if 1 < begun.count("step") < steps:
                 together.wait()
             return step(state, *rest)
+        taken.lower = step.lower
         return taken
 
     Explorer._draw, loop.make_train_step = (drawn, step_like) if mode == "beside" else (draw, make_step)
