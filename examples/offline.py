@@ -92,7 +92,8 @@ def accuracy(params):
     )
     tokens, lengths = np.asarray(samples.tokens)[:, 0], np.asarray(samples.lengths)[:, 0]
     texts = [tokenizer.decode(t[:n]) for t, n in zip(tokens, lengths, strict=True)]
-    return np.mean([task.verify(q, t).reward for q, t in zip(questions, texts, strict=True)])
+    right = [task.verify(q, t).correct is True for q, t in zip(questions, texts, strict=True)]
+    return np.mean(right)
 
 
 def packed(groups):
