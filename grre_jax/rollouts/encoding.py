@@ -2,10 +2,10 @@
 checksum of its own.
 
 The example is written in protobuf's wire format directly, and read with TensorFlow Datasets'
-protobuf classes: `features()` is the same
-layout as TFDS' own description, which is written to features.json, and the tests read every record
-back through TFDS. ArrayRecord checks its chunks by itself; the checksum inside the record also
-covers a record that was copied from one file to another.
+protobuf classes: `features()` is the same layout as TFDS' own description, which is written to
+features.json, and the tests read every record back through TFDS. ArrayRecord checks its chunks by
+itself; the checksum inside the record also covers a record that was copied from one file to
+another.
 """
 
 import functools

@@ -79,11 +79,11 @@ def _decoupled(x: RewardInputs) -> Responses:
     reward. A component that is NaN does not apply to its response, which counts neither in its mean
     nor in its std.
     """
-    segments, live = x.groups.segments, x.groups.live
+    groups = x.groups
     normalised = (
         group_std_advantages(
             component,
-            Groups(segments, live & ~jnp.isnan(component)),
+            Groups(groups.segments, groups.live & ~jnp.isnan(component)),
             x.hyperparameters["std_epsilon"],
             True,
             x.singleton_baseline,

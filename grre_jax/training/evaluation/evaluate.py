@@ -157,7 +157,8 @@ def figures(
         verify_failures are of the sampled completions alone.
     """
     rewards = np.concatenate([g.judged_rewards for g in sampled]).astype(np.float64)
-    result, known = {}, None
+    result: dict[str, float] = {}
+    known = None
     if rewards.size:
         low, high = _mean_interval(rewards)
         result = {"reward": float(rewards.mean()), "reward_low": low, "reward_high": high}
