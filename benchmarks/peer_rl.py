@@ -7,11 +7,17 @@ Nothing here may need more than the standard library: it runs in the peers' own 
 from __future__ import annotations
 
 import json
+import re
 import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+
+
+def last_number_is(completion: str, answer: str) -> bool:
+    """True if the last number of a completion is the answer."""
+    return re.findall(r"-?\d+", completion)[-1:] == [answer]
 
 
 class Run:
@@ -48,14 +54,19 @@ class Run:
     def reward(
         self, prompts: Sequence[str], completions: Sequence[str], answer: Sequence[str], **_: Any
     ) -> list[float]:
-        """1 where the completion ended and its last character is the answer.
+        """1 where the completion ended and its last character is the answer; of sums in words,
+        where its last number is.
 
-        A token is a character, and the libraries give the text without its end: as long as the
-        limit, it was cut off.
+        In the former a token is a character, and the libraries give the text without its end: as
+        long as the limit, it was cut off.
         """
         start, limit = time.perf_counter(), self.job["new_tokens"]
         found = [
-            float(len(text) < limit and text[-1:] == right)
+            float(
+                last_number_is(text, right)
+                if self.job.get("sums")
+                else len(text) < limit and text[-1:] == right
+            )
             for text, right in zip(completions, answer, strict=True)
         ]
         self._step["reward"] = sum(found) / len(found)

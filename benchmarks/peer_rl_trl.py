@@ -39,7 +39,8 @@ def main() -> None:
     settings = GRPOConfig(
         output_dir=job["snapshots"],
         max_steps=job["steps"],
-        per_device_train_batch_size=job["prompts_per_step"] * job["samples"],
+        per_device_train_batch_size=job["rows"],
+        gradient_accumulation_steps=job["prompts_per_step"] * job["samples"] // job["rows"],
         num_generations=job["samples"],
         max_completion_length=job["new_tokens"],
         temperature=1.0,
@@ -49,6 +50,7 @@ def main() -> None:
         beta=0.0,
         gradient_checkpointing=False,
         bf16=False,
+        model_init_kwargs={"dtype": "float32"},
         use_cpu=not torch.cuda.is_available(),
         shuffle_dataset=False,
         seed=job["seed"],

@@ -3,6 +3,7 @@
     python benchmarks/time_to_accuracy.py                       # all four arms, three rounds
     python benchmarks/time_to_accuracy.py --only on-policy,off-policy --rounds 1 --steps 40
     python benchmarks/time_to_accuracy.py --output benchmarks/results/time_to_accuracy.json
+    python benchmarks/time_to_accuracy.py --workload sums --rounds 1    # SmolLM2-135M, without Tunix
 
 Every arm trains the same weights, a warm start of the embedded default whose demonstrations are
 mostly wrong, on the same questions in the same order, with AdamW at the same learning rate, clipped
@@ -13,6 +14,12 @@ peer_rl_tunix.py):
 - off-policy: `grre train` as the embedded default is, REC-OneSide-NoIS, new weights every 20 steps,
   one call of the sampler for all prompts in between;
 - trl: GRPOTrainer with a reward function; tunix: GRPOLearner with its sampler. Both on-policy.
+
+The workload `sums` is SmolLM2-135M-Instruct (`--model`) on one-digit sums, 16 prompts x 8
+completions of 12 tokens, as configs/smollm2_arithmetic.py but without warm-up: on-policy, off-policy
+(new weights every 4 steps) and TRL, all in float32 and judged by the last number. Its start is the
+model itself, and the accuracy of its snapshots is sampled (16 samples of each of 20 sums), since
+greedily the start is right already.
 
 The arms run in turns, a process a run; a round has its own questions, and its own draws where the
 library takes a seed. Every arm leaves a snapshot every `--every` steps, and this library decodes
@@ -28,6 +35,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -35,17 +43,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import chat_sums
 import machine
 import numpy as np
+import padded_arithmetic
 import peers
 import report
-from padded_arithmetic import task
 
 from grre_jax import models
 from grre_jax.config import Config, load_file
 from grre_jax.console import make_console
 from grre_jax.reporting import read_metrics
 from grre_jax.storage.files import replace
+from grre_jax.tasks import ChatTokenizer
 from grre_jax.training import build
 from grre_jax.training import state as training_state
 from grre_jax.training.config.overrides import override
@@ -53,7 +63,28 @@ from grre_jax.training.evaluation import finished
 from grre_jax.training.evaluation.evaluate import answer, figures, make_evaluator
 
 HERE = Path(__file__).resolve().parent
-CONFIG = HERE.parent / "configs" / "arithmetic.py"
+CONFIGS = {
+    "arithmetic": HERE.parent / "configs" / "arithmetic.py",
+    "sums": HERE.parent / "configs" / "smollm2_arithmetic.py",
+}
+CONFIG = CONFIGS["arithmetic"]
+# Of a workload: steps, steps between snapshots, learning rate, questions, levels.
+DEFAULTS = {
+    "arithmetic": {
+        "steps": 320,
+        "every": 20,
+        "learning_rate": 3e-4,
+        "questions": 256,
+        "levels": [0.8, 0.95],
+    },
+    "sums": {
+        "steps": 24,
+        "every": 8,
+        "learning_rate": 1e-5,
+        "questions": 20,
+        "levels": [0.4, 0.7],
+    },
+}
 OURS = {
     "on-policy": (
         "--objective.name=grpo",
@@ -63,11 +94,17 @@ OURS = {
     ),
     "off-policy": ("--regime.sync_interval=20",),
 }
+SUMS_INTERVAL = "--regime.sync_interval=4"  # of off-policy
 ARMS = (*OURS, "trl", "tunix")
+ROWS = {"arithmetic": 128, "sums": 16}  # of TRL in a forward pass
 
 
 def words_of(options: argparse.Namespace) -> list[str]:
     """What the arms and the start have in common, as on the command line of `grre train`."""
+    common = [f"--optimizer.learning_rate={options.learning_rate}", "--logging.tensorboard=false"]
+    if options.workload == "sums":
+        name = f"--task.name={HERE / 'chat_sums.py'}:task"
+        return [name, "--optimizer.warmup_steps=0", f"--model.path={options.model}", *common]
     asked = load_file(CONFIG).task.options | {"operands": options.operands}
     return [
         f"--task.name={HERE / 'padded_arithmetic.py'}:task",  # which leaves no option as it was
@@ -75,8 +112,7 @@ def words_of(options: argparse.Namespace) -> list[str]:
         f"--sampling.max_prompt_tokens={2 * options.operands}",
         f"--sampling.max_new_tokens={6 * (options.operands - 1)}",
         "--sampling.prompts_per_call=0",
-        f"--optimizer.learning_rate={options.learning_rate}",
-        "--logging.tensorboard=false",
+        *common,
     ]
 
 
@@ -93,31 +129,40 @@ def called(command: Sequence[str | Path], log: Path, settings: dict[str, str]) -
         raise peers.WorkerError(f"{log.stem} ended with status {done.returncode}:\n{said}")
 
 
-def trained(name: str, words: Sequence[str], folder: Path) -> Path:
+def trained(name: str, config: Path, words: Sequence[str], folder: Path) -> Path:
     """A run of `grre train` in a process of its own; its folder."""
     run = folder / name
-    command = [sys.executable, "-m", "grre_jax", "train", CONFIG, f"--run_dir={run}", *words]
+    command = [sys.executable, "-m", "grre_jax", "train", config, f"--run_dir={run}", *words]
     called(command, folder / f"{name}.log", dict(os.environ))
     return run
 
 
 def make_start(options: argparse.Namespace, folder: Path) -> Path:
-    """The warm start as a Transformers folder."""
+    """The warm start as a Transformers folder; of sums the model.
+
+    Raises:
+        WorkerError: the model's folder does not exist.
+    """
+    if options.workload == "sums":
+        if not (options.model / "config.json").is_file():
+            raise peers.WorkerError(f"no model in {options.model}: grre fetch smollm2-135m")
+        return options.model
     warm, steps = load_file(CONFIG).warm_start, options.warm_start
     words = ["--training.steps=0", "--checkpoint.export=true", f"--warm_start.steps={steps}"]
     demonstrations = min(warm.demonstrations, warm.batch_size * steps)  # none that is not read
     words += [f"--warm_start.demonstrations={demonstrations}"]
     words += ["--evaluation.questions=1"]  # a run that has no row at all does not end well
-    return trained("start", [*words_of(options), *words], folder) / "model"
+    return trained("start", CONFIG, [*words_of(options), *words], folder) / "model"
 
 
 def ours(name: str, options: argparse.Namespace, start: Path, seed: int, folder: Path) -> Any:
     """An arm of this library: steps as the peers write them, and its snapshots in `folder`."""
     every, steps = options.every, options.steps
     words = [f"--model.path={start}", "--warm_start.steps=0", f"--seed={seed}", *OURS[name]]
+    words += [SUMS_INTERVAL] if (name, options.workload) == ("off-policy", "sums") else []
     words += [f"--training.steps={steps}", f"--checkpoint.every={every}"]
     words += [f"--checkpoint.keep={steps}", "--evaluation.questions=0"]
-    run = trained(name, [*words_of(options), *words], folder)
+    run = trained(name, CONFIGS[options.workload], [*words_of(options), *words], folder)
     for step in range(every, steps + 1, every):
         finished.export(run, folder / f"step-{step}", step)
     return {"steps": steps_of(run), "versions": f"grre_jax, jax {machine.describe()['jax']}"}
@@ -138,12 +183,16 @@ def peer(
     name: str, python: Path, options: argparse.Namespace, start: Path, seed: int, folder: Path
 ) -> Any:
     """An arm of a peer; its snapshots are in `folder`."""
-    config = override(load_file(CONFIG), words_of(options))
-    asked = task(seed, **config.task.options)
+    sums = options.workload == "sums"
+    config = override(load_file(CONFIGS[options.workload]), words_of(options))
+    asked = (chat_sums if sums else padded_arithmetic).task(seed, **config.task.options)
     size = config.training.prompts_per_step
     questions = [asked.question(position) for position in range(options.steps * size)]
     names = {"prompts": "prompt", "answers": "answer"}
     written = {key: [getattr(q, name) for q in questions] for key, name in names.items()}
+    if sums:  # as the chat template writes them
+        tokenizer = ChatTokenizer(start)
+        written["prompts"] = [tokenizer.render(question) for question in questions]
     (folder / "questions.json").write_text(json.dumps(written))
     job = {
         "start": str(start),
@@ -155,6 +204,8 @@ def peer(
         "prompt_tokens": config.sampling.max_prompt_tokens,
         "new_tokens": config.sampling.max_new_tokens,
         "seed": seed,
+        "sums": sums,
+        "rows": min(ROWS[options.workload], size * config.sampling.group_size),
         **{key: getattr(options, key) for key in ("steps", "every", "learning_rate")},
     }
     (folder / "job.json").write_text(json.dumps(job))
@@ -174,8 +225,9 @@ class HeldOut:
     """
 
     def __init__(self, options: argparse.Namespace, start: Path):
-        words = [*words_of(options), f"--model.path={start}", "--evaluation.temperature=0"]
-        config: Config = override(load_file(CONFIG), words)
+        words = [*words_of(options), f"--model.path={start}"]
+        words += ["--evaluation.temperature=0"] if options.workload == "arithmetic" else []
+        config: Config = override(load_file(CONFIGS[options.workload]), words)
         self._parts = build.build(config)
         graph, *_ = training_state.split(self._parts.model)
         self._evaluator = make_evaluator(self._parts, graph)
@@ -228,6 +280,7 @@ def records_of(rounds: dict[str, list[report.Record]], levels: Sequence[float]) 
             part: report.spread(one["step_seconds"].get(part, 0.0) for one in found)
             for part in parts
         }
+        record["first_update"] = report.spread(one["first_step_seconds"] for one in found)
         record["last_accuracy"] = report.spread(one["accuracy"][-1] for one in found)
         records.append(record)
     return records
@@ -256,6 +309,7 @@ def lines_of(records: Sequence[report.Record], levels: Sequence[float]) -> dict[
     names = dict.fromkeys(name for record in records for name in record["step_seconds"])
     return {
         **{f"*s to {level:.0%}, rounds that reach it": reached(level) for level in levels},
+        "s to the first update": report.written("first_update", ",.1f"),
         "accuracy at the end": report.written("last_accuracy", ".1%"),
         **{f"ms a step, {name}": part(name) for name in names},
     }
@@ -268,21 +322,27 @@ def options_of(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     add = parser.add_argument
     add("--environments", type=Path, default=Path(".peers"), metavar="DIR", help="as of peers.py")
-    add("--only", default=",".join(ARMS), metavar="NAMES", help=f"some of {','.join(ARMS)}")
+    add("--workload", choices=tuple(CONFIGS), default="arithmetic", help="(default arithmetic)")
+    add("--model", type=Path, default=Path("models/smollm2-135m"), help="of sums")
+    add("--only", metavar="NAMES", help=f"some of {','.join(ARMS)} (default all that it has)")
     add("--rounds", type=int, default=3, help="runs of every arm (default 3)")
-    add("--steps", type=int, default=320, help="of a run (default 320)")
-    add("--every", type=int, default=20, help="steps between snapshots (default 20)")
+    add("--steps", type=int, help="of a run (default 320; sums 24)")
+    add("--every", type=int, help="steps between snapshots (default 20; sums 8)")
     add("--operands", type=int, default=4, help="digits of a question (default 4)")
-    add("--questions", type=int, default=256, help="held out (default 256)")
+    add("--questions", type=int, help="held out (default 256; sums 20)")
     add("--warm-start", type=int, default=600, help="steps of the start (default 600)")
-    add("--learning-rate", type=float, default=3e-4, help="of all arms (default 3e-4)")
-    add("--levels", type=float, nargs="+", default=[0.8, 0.95], help="(default 0.8 0.95)")
+    add("--learning-rate", type=float, help="of all arms (default 3e-4; sums 1e-5)")
+    add("--levels", type=float, nargs="+", help="(default 0.8 0.95; sums 0.4 0.7)")
     add("--keep-memory", action="store_true", help="peers keep freed memory too")
     add("--output", type=Path, metavar="FILE", help="write the result as JSON here")
     options = parser.parse_args(arguments)
-    options.only = [name for name in options.only.split(",") if name]
-    if wrong := [name for name in options.only if name not in ARMS]:
-        parser.error(f"--only has {', '.join(wrong)}: take some of {','.join(ARMS)}")
+    for name, value in DEFAULTS[options.workload].items():
+        if getattr(options, name) is None:
+            setattr(options, name, value)
+    arms = ARMS[:-1] if options.workload == "sums" else ARMS
+    options.only = [name for name in (options.only or ",".join(arms)).split(",") if name]
+    if wrong := [name for name in options.only if name not in arms]:
+        parser.error(f"--only has {', '.join(wrong)}: take some of {','.join(arms)}")
     if min(options.rounds, options.steps, options.every) < 1 or options.steps % options.every:
         parser.error("--rounds must be at least 1, and --every must divide --steps")
     return options
@@ -293,7 +353,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options, console, about = options_of(arguments), make_console(), machine.describe()
     console.print(machine.headline(about), highlight=False)
     company, rounds, result = machine.Company(), {}, {"benchmark": "time_to_accuracy"}
-    kept = {k: v for k, v in vars(options).items() if k not in ("environments", "output")}
+    left_out = ("environments", "output", "model")
+    kept = {k: v for k, v in vars(options).items() if k not in left_out}
     try:
         pythons = {
             name: peers.environment(options.environments, name)
@@ -315,6 +376,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     found = run[0](*run[1], options, start, seed, folder)
                     snapshots = range(options.every, options.steps + 1, options.every)
                     accuracies = [held_out.accuracy(folder / f"step-{step}") for step in snapshots]
+                    shutil.rmtree(folder)  # gigabytes, of SmolLM2
                     of_round = one_round(found, options.every, accuracies)
                     rounds.setdefault(name, []).append(of_round)
                     console.print(f"round {seed + 1}, {name}: {accuracies}", highlight=False)
@@ -324,7 +386,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except peers.WorkerError as error:
         console.print(f"error: {error}", highlight=False, markup=False)
         return 1
-    title = f"Arithmetic of {options.operands} digits, start {result['start_accuracy']:.1%}"
+    sums = options.workload == "sums"
+    what = "SmolLM2 on sums, sampled" if sums else f"Arithmetic of {options.operands} digits"
+    title = f"{what}, start {result['start_accuracy']:.1%}"
     lines = lines_of(result["results"], options.levels)
     console.print(report.table(title, result["results"], lines))
     console.print(machine.company_line(about), highlight=False)

@@ -70,7 +70,7 @@ def test_the_task_pads_with_a_token_of_its_own(imported):
 def test_all_options_of_the_default_reach_the_arms(race):
     words = race.words_of(race.options_of(["--operands", "3"]))
     config = race.override(race.load_file(race.CONFIG), words)
-    made = race.task(0, **config.task.options)
+    made = race.padded_arithmetic.task(0, **config.task.options)
     assert (made.operands, made.answers, made.flaw, made.corruption) == (3, "full", 0.6, 0.0)
     assert config.sampling.max_prompt_tokens == made.prompt_length
     assert config.sampling.max_new_tokens == made.answer_length
