@@ -1,11 +1,10 @@
 """A group as the bytes of one ArrayRecord record: a `tf.train.Example` in TFDS's layout, with a
 checksum of its own.
 
-The example is written in protobuf's wire format directly, and read with TensorFlow Datasets'
-protobuf classes: `features()` is the same layout as TFDS' own description, which is written to
-features.json, and the tests read every record back through TFDS. ArrayRecord checks its chunks by
-itself; the checksum inside the record also covers a record that was copied from one file to
-another.
+The example is built from TensorFlow Datasets' protobuf classes directly: `features()` is the same
+layout as TFDS' own description, which is written to features.json, and the tests read every record
+back through TFDS. ArrayRecord checks its chunks by itself; the checksum inside the record also
+covers a record that was copied from one file to another.
 """
 
 import functools
@@ -168,85 +167,28 @@ def features_json() -> bytes:
 
 
 def encode(group: schema.Group) -> bytes:
-    """Returns a group as a serialised `tf.train.Example` with its checksum.
-
-    The bytes are put together here, in a fifth less time than by protobuf's objects (measured: 69
-    for 85 microseconds a group).
-    """
+    """Returns a group as a serialised `tf.train.Example` with its checksum."""
     record = to_record(group)
-    entries = {}
+    example = _example_proto()()
+    feature = example.features.feature
+    contents = {}
     for name, kind, _ in schema.FIELDS:
         value = record[name]
         if kind == "int":
-            entries[name] = _entry(name, _pack_int(value), True)
+            feature[name].int64_list.value.append(value)
+            contents[name] = struct.pack("<q", value)
             continue
         if kind == "text":
-            content = value.encode("utf-8", "surrogatepass")
+            contents[name] = value.encode("utf-8", "surrogatepass")
         else:
-            content = _pack_float(value) if kind == "float" else value.tobytes()
-        # Short ones are mostly the same in group after group.
-        make = _entry if len(content) <= 64 else _entry.__wrapped__
-        entries[name] = make(name, content, False)
+            contents[name] = struct.pack("<d", value) if kind == "float" else value.tobytes()
+        feature[name].bytes_list.value.append(contents[name])
     for name, data in group.unknown.items():
-        feature = _example_proto()().features.feature[name]
-        feature.ParseFromString(data)
-        stored = feature.SerializeToString(deterministic=True)
-        entries[name] = _map_entry(name, stored), _checked(name, _content(feature))
-    crc = zlib.crc32(b"".join([entries[name][1] for name in sorted(entries)]))
-    entries[CHECKSUM] = _entry.__wrapped__(CHECKSUM, _pack_int(crc), True)
-    return _message(1, b"".join([entries[name][0] for name in _order(tuple(entries))]))
-
-
-@functools.lru_cache
-def _order(names: tuple[str, ...]) -> list[str]:
-    """Returns names in the order in which protobuf writes them: a name that begins another one
-    comes after it, at least in some versions.
-    """
-    example = _example_proto()()
-    for name in names:
-        example.features.feature[name].SetInParent()
-    data = example.features.SerializeToString(deterministic=True)
-    return sorted(names, key=lambda name: data.index(_map_entry(name, b"")))
-
-
-_pack_int, _pack_float = struct.Struct("<q").pack, struct.Struct("<d").pack
-
-
-@functools.lru_cache(maxsize=512)
-def _entry(name: str, content: bytes, integer: bool) -> tuple[bytes, bytes]:
-    """Returns a feature of one value as an example has it in its map, and as its checksum has it.
-
-    Args:
-        name: of the feature.
-        content: the value's bytes, of an integer as int64, little-endian.
-        integer: put it into a list of integers, not of bytes.
-    """
-    if integer:
-        # Negative numbers as protobuf has them, in two's complement.
-        value = int.from_bytes(content, "little")
-        feature = _message(3, _message(1, _varint(value)))
-    else:
-        feature = _message(1, _message(1, content))
-    return _map_entry(name, feature), _checked(name, content)
-
-
-def _map_entry(name: str, feature: bytes) -> bytes:
-    return _message(1, _message(1, name.encode()) + _message(2, feature))
-
-
-def _message(field: int, content: bytes) -> bytes:
-    """Returns a field of protobuf's wire format that holds a message, a string or packed values."""
-    return bytes((field << 3 | 2,)) + _varint(len(content)) + content
-
-
-def _varint(value: int) -> bytes:
-    """Returns a number from 0 as protobuf writes it: seven bits a byte, the lowest first."""
-    found = bytearray()
-    while value > 0x7F:
-        found.append(value & 0x7F | 0x80)
-        value >>= 7
-    found.append(value)
-    return bytes(found)
+        feature[name].ParseFromString(data)
+        contents[name] = _content(feature[name])
+    feature[CHECKSUM].int64_list.value.append(_checksum(contents))
+    # Else in an order that changes from process to process.
+    return example.SerializeToString(deterministic=True)
 
 
 def canonical(data: bytes) -> bytes:
@@ -312,11 +254,11 @@ def _content(value: Any) -> bytes:
 
 def _checksum(contents: dict[str, bytes]) -> int:
     """Returns the CRC-32 of the name, the length and the content of every feature, by name."""
-    return zlib.crc32(b"".join([_checked(name, contents[name]) for name in sorted(contents)]))
-
-
-def _checked(name: str, content: bytes) -> bytes:
-    return b"%s\0%d\0%s" % (name.encode(), len(content), content)
+    crc = 0
+    for name in sorted(contents):
+        content = contents[name]
+        crc = zlib.crc32(b"%s\0%d\0%s" % (name.encode(), len(content), content), crc)
+    return crc
 
 
 @functools.cache
