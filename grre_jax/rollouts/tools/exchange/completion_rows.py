@@ -227,7 +227,7 @@ def _take_components(part: Line, weights: Mapping[str, float]) -> None:
             have weight 1.
 
     Raises:
-        DataError: a reward column is missing, or there is none.
+        DataError: a reward column is missing, or the file has none.
     """
     reward = part.names["reward"]
     if part.rest.get("components") is not None:

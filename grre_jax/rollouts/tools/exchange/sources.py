@@ -104,7 +104,7 @@ class Line:
         return number
 
     def number_or_nan(self, name: str, *, or_truth: bool = False) -> float:
-        """Returns `number`, or NaN where the field is null or NaN: nobody gave a number."""
+        """Returns `number`, or NaN where the field is null or NaN, which stand for no number."""
         column = self.names.get(name, name)
         value = self.rest.get(column, ...)
         if value is None or value != value:
