@@ -62,7 +62,6 @@ def explanation(config: Config, steps: int) -> dict[str, Any]:
         UsageError: an objective that cannot be used with the run's data.
     """
     from grre_jax.planner.compile import call_summary
-    from grre_jax.planner.rl_step import VersionCalls
     from grre_jax.training.actors.calls import evaluation_calls, training_calls
     from grre_jax.training.build import build_objective
 
@@ -91,13 +90,35 @@ def explanation(config: Config, steps: int) -> dict[str, Any]:
         "rows": [dataclasses.asdict(row) for row in rows],
         "sampling_versions": versions,
         "calls": {
-            kind: [call_summary(call, 1, "float32") for call in some]
-            for kind, some in calls.items()
+            kind: [call_summary(call, call.shape(1, "float32")) for call in different]
+            for kind, different in calls.items()
         },
-        "version": dataclasses.asdict(VersionCalls.of(config)) if config.samples else None,
+        "version": _version_calls(config) if config.samples else None,
         "staleness": staleness | {"unknown": steps * unknown},
         "objective": dataclasses.asdict(objective_report(config, objective, first_stale)),
         "warnings": run_warnings(config, objective, first_stale),
+    }
+
+
+def _version_calls(config: Config) -> dict[str, int]:
+    """Returns the calls of the policy version that samples for most steps after the first: prompts,
+    calls, the steps that they serve, and the steps taken before the first that needs them.
+    """
+    from grre_jax.training.actors.calls import call_of
+
+    regime = config.regime
+    steps = config.training.steps
+    counts = {version: len(regime.batches(version, steps)) for version in range(steps)}
+    # Version 0 samples for more steps than the others where it samples ahead of the learner.
+    later = {version: count for version, count in counts.items() if version and count}
+    later = later or {0: counts[0]}
+    version = max(later, key=lambda version: (later[version], -version))
+    positions = len(config.schedule.sampled(version, steps))
+    return {
+        "positions": positions,
+        "calls": -(-positions // call_of(config.sampling, positions).prompts),
+        "steps": min(later[version] * regime.reuse, steps),
+        "ahead": regime.sync_offset + regime.staleness,
     }
 
 
@@ -119,7 +140,7 @@ def _composition(config: Config) -> dict[str, Any]:
 
 
 def _parts(report: dict[str, Any]) -> Iterator[Any]:
-    from grre_jax.planner.report import described
+    from grre_jax.planner.compile import described
 
     run = report["run"]
     regime = run["regime"] or "all data is stored already"
