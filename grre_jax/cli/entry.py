@@ -220,7 +220,7 @@ def _compile(known: argparse.Namespace, rest: list[str]) -> int:
         print(json.dumps(dataclasses.asdict(found), indent=2))
     else:
         print(compiler.as_text(found))
-    return 1 if any(report.fits is False for report in found.programs) else 0
+    return 0 if all(report.fits for report in found.programs) else 1
 
 
 def _report(known: argparse.Namespace, _: list[str]) -> None:

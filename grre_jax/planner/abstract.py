@@ -27,11 +27,11 @@ from grre_jax.sampling.decoding.weights import prepared
 from grre_jax.sampling.distributions.distribution import SamplingDistribution
 from grre_jax.sampling.params import SamplingParams
 from grre_jax.training import build
-from grre_jax.training import optimizer as training_optimizer
 from grre_jax.training import state as training_state
 from grre_jax.training.actors.calls import SAMPLER_COPIES, STATE_COPIES, Call
 from grre_jax.training.config.run import Config
-from grre_jax.training.data.pack import BatchShape, PackedBatch, pack
+from grre_jax.training.data.pack import PackedBatch, pack
+from grre_jax.training.optimizer import make_optimizer
 from grre_jax.training.step import make_train_step
 
 
@@ -45,7 +45,6 @@ class AbstractRun:
         graph: static half of the model.
         state: shapes, dtypes and shardings of the train state.
         batch: the same of one step's data.
-        shape: sizes of the batch.
         objective: the loss.
         model: shape of the model.
         frozen: parameters that are not trained, as in `state`.
@@ -58,7 +57,6 @@ class AbstractRun:
     graph: Any
     state: training_state.TrainState
     batch: PackedBatch
-    shape: BatchShape
     objective: objectives.Objective
     model: models.ModelConfig
     frozen: Any
@@ -80,8 +78,7 @@ class AbstractRun:
     def lower_step(self) -> jax.stages.Lowered:
         """Returns the train step, lowered for the mesh."""
         settings = self.config.optimizer
-        optimizer = training_optimizer.make_optimizer(settings)
-        step = make_train_step(self.graph, optimizer, settings.schedule(), self.mesh)
+        step = make_train_step(self.graph, make_optimizer(settings), settings.schedule(), self.mesh)
         reference = self.state.params if "ref_logprobs" in self.objective.requires else None
         key = jax.eval_shape(lambda: run_key(self.config.seed, Purpose.SHAPE))
         temperature = jax.ShapeDtypeStruct((), jnp.float32)
@@ -141,8 +138,7 @@ def abstract_run(config: Config, devices: list[Any]) -> AbstractRun:
     graph, params, frozen = training_state.split(model)
     params = _placed(params, mesh)
     frozen = _placed(frozen, mesh)
-    optimizer = training_optimizer.make_optimizer(config.optimizer)
-    opt_state = _placed(jax.eval_shape(optimizer.init, params), mesh)
+    opt_state = _placed(jax.eval_shape(make_optimizer(config.optimizer).init, params), mesh)
     whole = meshes.replicated(mesh)
     rows = meshes.rows(mesh, axis=1)
     own = config.samples and not config.data.mix
@@ -158,7 +154,7 @@ def abstract_run(config: Config, devices: list[Any]) -> AbstractRun:
     batch = jax.tree.map(lambda x: _array(x.shape, x.dtype, rows if x.ndim == 3 else whole), batch)
     state = training_state.TrainState(params, opt_state, _array((), jnp.int32, whole))
     return AbstractRun(
-        config, mesh, graph, state, batch, shape, objective, model.config, frozen, sampler_mesh
+        config, mesh, graph, state, batch, objective, model.config, frozen, sampler_mesh
     )
 
 

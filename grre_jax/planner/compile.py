@@ -72,7 +72,7 @@ class Report:
 
     Attributes:
         program: "train step", "sampler" or "evaluation".
-        fits: whether memory is within the capacity; None if that is not known.
+        fits: False if memory exceeds the capacity, or the compiler ran out of it.
         message: the compiler's out-of-memory message; empty if the program was compiled.
         call: of the sampler, see `call_summary`; None for the train step.
         memory: bytes by the compiler's `memory_analysis`: "arguments" (parameters, optimizer state,
@@ -88,7 +88,7 @@ class Report:
     """
 
     program: str
-    fits: bool | None
+    fits: bool
     message: str
     call: dict[str, Any] | None
     memory: dict[str, int] = dataclasses.field(default_factory=dict)
@@ -194,16 +194,16 @@ def compile_run(
             field that cannot be used.
     """
     called = dispatched(config)
-    if missing := [program for program in programs if program not in called]:
+    if missing := set(programs) - called.keys():
         raise UsageError(
-            f"--program: expected one that this run calls ({', '.join(called)}), got {missing[0]}"
+            f"--program: expected one that this run calls ({', '.join(called)}), got {missing}"
         )
-    if _has_environments(config):
-        if sampling := [program for program in programs or called if called[program]]:
-            raise UsageError(
-                f"--program: expected step for task {config.task.name}, which has environments,"
-                f" got {', '.join(sampling)}"
-            )
+    sampling = [program for program in programs or called if called[program]]
+    if sampling and _has_environments(config):
+        raise UsageError(
+            f"--program: expected step for task {config.task.name}, which has environments,"
+            f" got {', '.join(sampling)}"
+        )
     target = tpu_slice(topology) if topology else local()
     # A host has one process; of v5e it has up to eight chips, which this compiler counts as two.
     hosts = {device.process_index for device in target.devices if len(target.devices) > 8} or {0}
@@ -266,11 +266,10 @@ def _report(program: str, run: AbstractRun, target: Target, call: Call | None) -
         "code": stats.generated_code_size_in_bytes,
     }
     memory["total"] = sum(memory.values()) - 2 * memory["aliased"]
-    idle = idle_scopes(call.settings) if call else ()
-    counts = count(compiled.as_text(), run.mesh.shape, idle)
+    counts = count(compiled.as_text(), run.mesh.shape, idle_scopes(call.settings) if call else ())
     return Report(
         program=program,
-        fits=memory["total"] <= target.capacity if target.capacity else None,
+        fits=not target.capacity or memory["total"] <= target.capacity,
         message="",
         call=summary,
         memory=memory,
@@ -317,8 +316,8 @@ def _axes(mesh: dict[str, int]) -> str:
 
 
 def _lines(report: Report, capacity: int | None) -> list[str]:
-    verdict = {True: "fits", False: "DOES NOT FIT", None: "memory of the device is not known"}
-    lines = [f"{report.program}: {verdict[report.fits]}"]
+    verdict = "fits" if report.fits else "DOES NOT FIT"
+    lines = [f"{report.program}: {verdict}"]
     if report.call:
         lines.append(f"  {described(report.call)}")
     if not report.memory:
@@ -344,14 +343,10 @@ def _lines(report: Report, capacity: int | None) -> list[str]:
 
 def described(call: dict[str, Any]) -> str:
     """Returns a call of the sampler in words, from its `call_summary`."""
-    completions = call["prompts"] * call["samples"]
     rows = "all decoded side by side"
     if call["refilled"]:
         rows = f"{call['rows']:,} at once, and rows that end take those that wait"
-    return (
-        f"a call of {call['prompts']:,} prompts x {call['samples']} completions: {completions:,},"
-        f" {rows}"
-    )
+    return f"a call of {call['prompts']:,} prompts x {call['samples']} completions, {rows}"
 
 
 def _bytes(size: int) -> str:

@@ -87,9 +87,9 @@ def parse(text: str) -> tuple[dict[str, Computation], str]:
     entry = name = ""
     for line in text.splitlines():
         if header := _COMPUTATION.match(line):
-            name = header.group(2)
+            marked, name = header.groups()
             computations[name] = {}
-            entry = name if header.group(1) else entry
+            entry = name if marked else entry
         elif name and (match := _INSTRUCTION.match(line)):
             own, result, opcode, rest = match.groups()
             arrays = tuple(
@@ -184,30 +184,32 @@ class _Program:
     def _add_parts(self, counts: Counts, instruction: Instruction) -> None:
         parts = [self.count(name) for name in instruction.called()]
         if instruction.opcode == "conditional":
-            name = instruction.find('op_name="([^"]*)"')
-            choose = min if any(scope in name for scope in self.idle) else max
+            place = instruction.find('op_name="([^"]*)"')
+            choose = min if any(scope in place for scope in self.idle) else max
             parts = [choose(parts, key=lambda part: (part.cycles, part.flops))]
         elif instruction.opcode == "async-start":
             # It runs beside other instructions, so that its cycles add no time.
             parts = [dataclasses.replace(part, cycles=0) for part in parts]
-        trips = 1
-        if instruction.opcode == "while":
-            trips = self._trips(instruction)
-            if not trips:
-                counts.unbounded.add(instruction.name)
+        trips = self._trips(instruction) if instruction.opcode == "while" else 1
+        if not trips:
+            counts.unbounded.add(instruction.name)
         for part in parts:
             counts.add(part, trips or 1)
 
     def _trips(self, loop: Instruction) -> int:
-        """Returns the trips of a loop: the compiler's annotation, else the least positive constant
-        in its condition, else 0. Loops of JAX count from 0 in steps of 1, to a limit.
+        """Returns the trips of a loop: the compiler's annotation, else the limit in its condition.
+        Loops of JAX count from 0 in steps of 1.
         """
-        if known := loop.find(r'known_trip_count":\{"n":"(\d+)"'):
-            return int(known)
-        condition = self.computations[loop.find(r"condition=%?([\w.\-]+)")].values()
-        constants = [i.operands for i in condition if i.opcode == "constant"]
-        limits = [int(text) for text in constants if re.fullmatch(r"\d+", text)]
-        return min(filter(None, limits), default=0)
+        known = loop.find(r'known_trip_count":\{"n":"(\d+)"')
+        return int(known or self._limit(loop.find(r"condition=%?([\w.\-]+)")))
+
+    def _limit(self, name: str) -> int:
+        """Returns the least positive constant of a computation, else of those that it calls."""
+        instructions = self.computations[name].values()
+        constants = [i.operands for i in instructions if i.opcode == "constant"]
+        numbers = [int(text) for text in constants if text.isdigit() and int(text)]
+        called = [self._limit(inner) for i in instructions for inner in i.called()]
+        return min(numbers or filter(None, called), default=0)
 
     def _add_collective_fusion(self, counts: Counts, fusion: Instruction) -> bool:
         """Adds the collectives in a fusion: the start or the end of one, or whole ones. Returns
