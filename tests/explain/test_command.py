@@ -72,6 +72,24 @@ def test_the_same_as_json(explain):
     assert told["objective"]["objective"] == "rec_oneside_nois" and told["warnings"] == []
 
 
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("", (32, 1, 1, 0)),
+        ("--regime.sync-interval 20", (640, 2, 20, 0)),
+        ("--regime.sync-interval 20 --sampling.prompts_per_call 100", (640, 7, 20, 0)),
+        ("--regime.sync-offset 10", (32, 1, 1, 10)),
+        ("--regime.reuse 4", (32, 1, 4, 0)),
+        ("--regime.offline true", (3200, 10, 100, 0)),
+    ],
+)
+def test_the_calls_of_a_version(explain, words, expected):
+    sizes = "--training.steps 100 --training.prompts_per_step 32 --regime.sync-interval 1"
+    told = json.loads(explain(DEFAULT, "--json", *sizes.split(), *words.split()))
+    names = ("positions", "calls", "steps", "ahead")
+    assert told["version"] == dict(zip(names, expected, strict=True))
+
+
 def test_mixed_and_stored_data_are_told(explain, tmp_path):
     mixed = explain(DEFAULT, "--data.mix", f"{tmp_path}=0.25:expert", "--objective.name", "chord")
     assert "12 freshly sampled; 4 mixed in (25%" in mixed.replace("\n", " ")
