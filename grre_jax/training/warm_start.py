@@ -5,7 +5,8 @@ data.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,7 @@ from grre_jax.errors import DataError, UsageError
 from grre_jax.parallel import mesh as meshes
 from grre_jax.parallel import processes
 from grre_jax.random_streams import Purpose, run_key
-from grre_jax.rollouts import Group
-from grre_jax.rollouts.encoding import encode
+from grre_jax.rollouts import Group, encoding
 from grre_jax.rollouts.views import check_limits, within_limits
 from grre_jax.rollouts.writer import DataSet, write_all
 from grre_jax.tasks import Question
@@ -53,6 +53,7 @@ def warm_start(
     stop: StopRequest,
     console: Any,
     watch: Stopwatch,
+    beside: Callable[[], None],
 ) -> Any:
     """Trains on demonstrations, which are sealed in the run's folder first.
 
@@ -64,6 +65,7 @@ def warm_start(
         stop: of signals.
         console: for the progress.
         watch: counts the seconds of the demonstrations and of the rest.
+        beside: called in a thread while the demonstrations are made, and waited for.
 
     Returns:
         The trained parameters.
@@ -92,8 +94,17 @@ def warm_start(
         singles = (g for p in positions for g in _demonstration_groups(parts, range(p, p + 1)))
         one = next(group for group in singles if within_limits(group, *limits(config)))
         batch = place([one], shape, imitate, parts.mesh)
-        with watch("demonstrations"), compiling(step_fn, state, batch, *given):
+        # TensorFlow Datasets, which writes them, replaces `__import__` in all threads while it is
+        # imported, and tracing imports.
+        encoding.features()
+        with (
+            watch("demonstrations"),
+            ThreadPoolExecutor(1, thread_name_prefix="compiler") as pool,
+            compiling(step_fn, state, batch, *given),
+        ):
+            compiled = pool.submit(beside)
             choose = _demonstrations(parts, folder)
+            compiled.result()
         with watch("warm start"):
             pending = DelayedMetrics(log, time.monotonic(), bar.update, kind="warm_start")
             for step in range(warm.steps):
@@ -118,7 +129,7 @@ def _demonstrations(parts: build.Parts, folder: Path) -> Chooser:
         if len(reader) == 0:
             positions = range(DEMONSTRATIONS_FROM, DEMONSTRATIONS_FROM + warm.demonstrations)
             # With their records: each was validated as it was made.
-            records = ((g, encode(g)) for g in _fitting_groups(parts, positions))
+            records = ((g, encoding.encode(g)) for g in _fitting_groups(parts, positions))
             about = {"writer": "demonstrations", "metadata": parts.provenance()}
             write_all(store, [DataSet(groups=records, **about)])
 
