@@ -23,12 +23,19 @@ from grre_jax.parallel import processes
 from grre_jax.storage import workspaces
 from grre_jax.storage.files import write_whole
 from grre_jax.storage.store_path import StorePath, remove_tree
+from grre_jax.tasks.environments import is_environment
 from grre_jax.tasks.tokenizers.chat import today
 from grre_jax.training import build, run_folder, start_from
 from grre_jax.training import optimizer as training_optimizer
 from grre_jax.training import state as training_state
 from grre_jax.training.actors import registry
-from grre_jax.training.actors.calls import SAMPLER_COPIES, STATE_COPIES, fitting
+from grre_jax.training.actors.calls import (
+    SAMPLER_COPIES,
+    STATE_COPIES,
+    evaluation_calls,
+    fitting,
+    training_calls,
+)
 from grre_jax.training.actors.explorer import Explorer
 from grre_jax.training.actors.lease import Lease
 from grre_jax.training.actors.supply import (
@@ -48,6 +55,7 @@ from grre_jax.training.data.sources import (
     record_folders,
     training_contents,
 )
+from grre_jax.training.evaluation.evaluate import make_evaluator
 from grre_jax.training.evaluation.ranking import held_out_groups, ranking, save_ranking
 from grre_jax.training.export import write_model
 from grre_jax.training.learner import Learner
@@ -147,7 +155,10 @@ def run(
                 state = plan.start.state(state, optimizer, parts.mesh)
             elif config.warm_start.steps:
                 training_state.release(state.opt_state)  # the warm start has its own
-                warmed = warm_start(parts, graph, state.params, folder, log, stop, console, begun)
+                beside = partial(compile_calls, parts, graph, state.params, samples=role.samples)
+                warmed = warm_start(
+                    parts, graph, state.params, folder, log, stop, console, begun, beside
+                )
                 state = training_state.fresh(warmed, optimizer, parts.mesh)
             checkpoints.save(state, wait=True)
         start_params = checkpoints.restore_params(state.params, 0)
@@ -225,6 +236,24 @@ def make_explorer(parts: build.Parts, graph: Any) -> Explorer:
     options = {"judge": parts.judge, "rows": fitting(*of_call, mesh, copies=copies)}
     options["drops_overlong"] = config.data.overlong == "drop"
     return Explorer(graph, *of_run, config.sampling, mesh, config.seed, **options)
+
+
+def compile_calls(parts: build.Parts, graph: Any, params: Any, *, samples: bool) -> None:
+    """Compiles the first calls of the sampler: those of an evaluation and, if the learner samples,
+    of a policy's samples.
+
+    Nothing is compiled for environments, or for several devices, whose programs must be started by
+    one thread.
+    """
+    if parts.mesh.size > 1 or parts.sampler_mesh is not parts.mesh or is_environment(parts.task):
+        return
+    evaluator, config = make_evaluator(parts, graph), parts.config
+    explorers = [evaluator.sampled, evaluator.greedy]
+    calls = list(zip(explorers, evaluation_calls(config), strict=False))
+    if samples:
+        calls += [(make_explorer(parts, graph), call) for call in training_calls(config)[:1]]
+    for explorer, call in calls:
+        explorer.compile(parts.full(params), call.prompts)
 
 
 def _own_rollouts(config: Config) -> Source | None:

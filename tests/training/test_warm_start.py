@@ -11,17 +11,26 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from grre_jax import rollouts
-from grre_jax.config import TaskConfig
-from grre_jax.errors import UsageError
+from grre_jax import rollouts, sampling
+from grre_jax.config import DataConfig, TaskConfig
+from grre_jax.errors import DataError, UsageError
 from grre_jax.rollouts.encoding import encode
 from grre_jax.tasks import CharTokenizer
 from grre_jax.training import build, optimizer
 from grre_jax.training import state as training_state
+from grre_jax.training.actors.calls import training_calls
+from grre_jax.training.actors.prompts import evaluation_questions
+from grre_jax.training.evaluation.evaluate import evaluate, make_evaluator
+from grre_jax.training.loop import compile_calls, make_explorer
 from grre_jax.training.optimizer import OptimizerConfig
 from grre_jax.training.runtime.stopping import StopRequest
 from grre_jax.training.runtime.stopwatch import Stopwatch
-from grre_jax.training.warm_start import DEMONSTRATIONS_FROM, _demonstration_groups, warm_start
+from grre_jax.training.warm_start import (
+    DEMONSTRATIONS_FROM,
+    _demonstration_groups,
+    check_demonstrations,
+    warm_start,
+)
 
 
 class Log:
@@ -47,6 +56,7 @@ def start(parts, folder):
             StopRequest(),
             Console(file=io.StringIO()),
             Stopwatch(),
+            lambda: None,
         ),
         log.rows,
     )
@@ -116,6 +126,34 @@ def test_a_task_without_demonstrations_is_named(parts, tmp_path):
         start(dataclasses.replace(parts, task=Silent()), tmp_path)
 
 
+def test_overlong_demonstrations_are_left_out_or_refused(parts, tmp_path, caplog):
+    class Mixed:
+        name, tokenizer = "mixed", parts.tokenizer
+
+        def question(self, position):
+            n = position - DEMONSTRATIONS_FROM
+            found = dataclasses.replace(parts.task.question(position), question_id=f"mixed-{n}")
+            if n in (0, 7):
+                return dataclasses.replace(found, prompt="1+" + found.prompt)
+            return dataclasses.replace(found, demonstration="1234") if n in (3, 20, 30) else found
+
+    mixed = dataclasses.replace(parts, task=Mixed())
+    refusing = dataclasses.replace(parts.config, data=DataConfig(overlong="refuse"))
+    with pytest.raises(DataError, match=r"mixed-0.*mixed-7.*data\.overlong"):
+        check_demonstrations(dataclasses.replace(mixed, config=refusing))
+    check_demonstrations(mixed)
+    (tmp_path / "run").mkdir()
+    _, rows = start(mixed, tmp_path / "run")
+    kept = [g.position - DEMONSTRATIONS_FROM for g in rollouts.read(tmp_path / "run/warm_start")]
+    assert kept == [n for n in range(40) if n not in (0, 3, 7, 20, 30)] and len(rows) == 12
+    named = " ".join(record.getMessage() for record in caplog.records)
+    assert all(named.count(f"mixed-{n} (") == 1 for n in (0, 3, 7, 20, 30))
+    none = dataclasses.replace(parts.config.sampling, max_new_tokens=1)
+    short = dataclasses.replace(parts, config=dataclasses.replace(parts.config, sampling=none))
+    with pytest.raises(DataError, match=r"sampling\.max_new_tokens = 1"):
+        check_demonstrations(short)
+
+
 def test_a_run_records_its_warm_start(tiny_run):
     config = json.loads((tiny_run / "config.json").read_text())["warm_start"]
     rows = [json.loads(line) for line in (tiny_run / "metrics.jsonl").read_text().splitlines()]
@@ -123,3 +161,19 @@ def test_a_run_records_its_warm_start(tiny_run):
         range(1, config["steps"] + 1)
     )
     assert len(rollouts.read(tiny_run / "warm_start")) == config["demonstrations"]
+
+
+def test_the_first_calls_of_the_sampler_find_their_programs(parts):
+    graph, state = training_state.create(
+        parts.model, optimizer.make_optimizer(OptimizerConfig()), parts.mesh
+    )
+    compile_calls(parts, graph, state.params, samples=True)
+    programs = sampling.compiled_programs()
+    assert all(programs.values())
+    evaluator = make_evaluator(parts, graph)
+    questions = evaluation_questions(parts.config, parts.task, parts.tokenizer)
+    evaluate(evaluator, state.params, state.params, questions, step=0)
+    positions = range(training_calls(parts.config)[0].prompts)
+    explorer = make_explorer(parts, graph)
+    explorer.groups(state.params, explorer.questions(positions), positions, policy_version=0)
+    assert sampling.compiled_programs() == programs

@@ -249,12 +249,29 @@ class Explorer:
         asked = (questions[i] for i in np.flatnonzero(held))
         encoded = [encoded_prompt(question, self.tokenizer, limit, vocab) for question in asked]
         prompts[held], lengths[held] = sampling.pad_prompts(encoded, limit)
-        arrays = [processes.put(x, cut) for x in (prompts, lengths, np.asarray(positions))]
+        samples = self._sampled(weights, prompts, lengths, np.asarray(positions), attempt)
+        own, host = processes.own_rows(cut, (size,)), processes.fetch_rows(samples, cut)
+        asked = (questions, positions, prompts, lengths, host, own, own[own < live])
+        drawn = Drawn(*asked, attempt, str(weights.dtype))
+        return drawn._replace(rewards=self._in_graph_rewards(drawn))
+
+    def _sampled(
+        self,
+        weights: sampling.Weights,
+        prompts: np.ndarray,
+        lengths: np.ndarray,
+        positions: np.ndarray,
+        attempt: int,
+        limits: np.ndarray | None = None,
+    ) -> sampling.Samples:
+        """Samples one call of padded prompts; `limits` are the longest completions."""
+        config, cut = self.config, meshes.rows(self.mesh)
+        arrays = [processes.put(x, cut) for x in (prompts, lengths, positions)]
         with meshes.use(self.mesh):
-            samples = sampling.sample(
+            return sampling.sample(
                 weights,
                 arrays[0],
-                # Stop strings cut the completions below, where every process has its own rows.
+                # Stop strings cut the completions later, where every process has its own rows.
                 dataclasses.replace(config, stop=()),
                 key=run_key(self.seed, self.purpose),
                 group_size=config.group_size,
@@ -262,15 +279,28 @@ class Explorer:
                 eos_ids=self.tokenizer.eos_ids,
                 positions=arrays[2],
                 attempt=attempt,
-                max_concurrent=Call(size, config, self.rows).concurrent(
+                limits=limits,
+                max_concurrent=Call(len(prompts), config, self.rows).concurrent(
                     meshes.row_devices(self.mesh)
                 ),
                 cache_dtype=config.cache_dtype or None,
             )
-        own, host = processes.own_rows(cut, (size,)), processes.fetch_rows(samples, cut)
-        asked = (questions, positions, prompts, lengths, host, own, own[own < live])
-        drawn = Drawn(*asked, attempt, str(weights.dtype))
-        return drawn._replace(rewards=self._in_graph_rewards(drawn))
+
+    def compile(self, params: Any, size: int) -> None:
+        """Compiles the programs that a call of `size` questions begins with: samples such a call of
+        completions of two tokens, which nothing keeps.
+
+        Args:
+            params: of any policy.
+            size: questions of the call.
+        """
+        size = Call(size, self.config).filled(meshes.row_devices(self.mesh))
+        with meshes.use(self.mesh):
+            weights = self._prepared(params)
+        prompts = np.zeros((size, self.config.max_prompt_tokens), np.int32)
+        lengths = np.ones(size, np.int32)
+        limits = np.full(size, min(self.config.max_new_tokens, 2))
+        self._sampled(weights, prompts, lengths, np.arange(size), 0, limits)
 
     def _draw_on(
         self,
@@ -414,17 +444,19 @@ class Explorer:
     ) -> Played:
         """Samples trajectories in the task's environments."""
         config, asked = self.config, dict(zip(positions, questions, strict=True))
-        prompts, vocab = {}, weights.model.config.vocab_size
+        prompts, overlong = {}, {}
+        vocab = weights.model.config.vocab_size
         for position, question in asked.items():
             prompt = self.play.open(question, position, attempt)
             if prompt is None:
                 continue
             if self.drops_overlong and len(prompt) > config.max_prompt_tokens:
-                report_overlong({question.question_id: len(prompt)}, config.max_prompt_tokens)
+                overlong[question.question_id] = len(prompt)
                 self.play.give_up(position, f"its prompt has {len(prompt)} tokens")
                 continue
             check_prompt(question.question_id, prompt, config.max_prompt_tokens, vocab)
             prompts[position] = prompt
+        report_overlong(overlong, config.max_prompt_tokens)
         limits = sampling.Limits(config.max_turns, config.max_new_tokens)
         of_call = (weights, prompts, self.play.respond, limits, config.of_turn)
         # As many rows as all questions need, so that a failed environment compiles nothing new.
