@@ -10,7 +10,7 @@ at the end.
 Commands:
     grre fetch smollm2-135m
     export JAX_COMPILATION_CACHE_DIR=runs/compiled  # programs outlive a stop
-    grre study compare configs/smollm2_compare_steps.py --seeds 3
+    python -m research.compare configs/smollm2_compare_steps.py --seeds 3
 Hardware:
     2 CPU cores, float32.
 Time:

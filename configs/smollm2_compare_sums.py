@@ -7,7 +7,7 @@ refreshed once.
 
 Commands:
     grre fetch smollm2-135m
-    grre study compare configs/smollm2_compare_sums.py --greedy-bound 0.7
+    python -m research.compare configs/smollm2_compare_sums.py --greedy-bound 0.7
     bfloat16, as the published runs had it: --model.compute-dtype bfloat16, fast on a CPU with
     Python 3.12 and jax 0.12
 Hardware:
@@ -16,7 +16,7 @@ Time:
     An hour: 3.4 minutes a run, 18 runs (measured, AMD EPYC, Python 3.12, jax 0.12, bfloat16; other
     work beside some of them).
 Result:
-    docs/compare/sums/compare.md.
+    research/results/compare/sums/compare.md.
 """
 
 from grre_jax import config as c

@@ -33,10 +33,12 @@ ARRAYS_CHECKED = (
     "objectives.diagnostics",
     "objectives.groups",
     "objectives.statistics",
-    "objectives.surrogate",
     "sampling.distributions",
 )
-install_import_hook([f"grre_jax.{room}" for room in ARRAYS_CHECKED], "array_checks.check_arrays")
+install_import_hook(
+    [*(f"grre_jax.{room}" for room in ARRAYS_CHECKED), "research.surrogate"],
+    "array_checks.check_arrays",
+)
 
 # Examples are judged by what they show, never by how long the machine took to make or run them.
 hypothesis.settings.register_profile(

@@ -36,7 +36,7 @@ LEVELS = (
     (("training.evaluation",), False),
     (("training",), True),
     (("planner",), False),
-    (("explain", "generation", "studies"), False),
+    (("explain", "generation"), False),
     (("cli", "config", "api", "__main__"), True),
 )
 

@@ -10,8 +10,8 @@ import pytest
 from grre_jax import random_streams
 from grre_jax.errors import UsageError
 from grre_jax.random_streams import Purpose, run_key
-from grre_jax.studies.in_graph.run import run_keys
-from grre_jax.studies.in_graph.warm_start import start_keys
+from research.in_graph.run import run_keys
+from research.in_graph.warm_start import start_keys
 
 
 @pytest.mark.parametrize("seed", [0, 7, 2**31 - 1])

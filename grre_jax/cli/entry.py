@@ -14,7 +14,7 @@ from pathlib import Path
 
 import grre_jax
 from grre_jax.allocation import keep_freed_memory
-from grre_jax.cli import evaluate, rescoring, roles, rollouts, sample, studies
+from grre_jax.cli import evaluate, rescoring, roles, rollouts, sample
 from grre_jax.cli.algorithms import algorithms_command
 from grre_jax.cli.parsing import (
     CONFIG,
@@ -86,8 +86,6 @@ def make_parser() -> argparse.ArgumentParser:
     evaluate.add_parser(commands)
     sample.add_parser(commands)
     _add_models_and_reports(commands)
-    study = commands.add_parser("study", help="small studies of the objectives")
-    studies.add_parsers(study.add_subparsers(dest="study", required=True, metavar="STUDY"))
     rescoring.add_parsers(rollouts.add_parser(commands))
     return parser
 

@@ -48,10 +48,3 @@ from .part import shaping as shaping
 from .part import term as term
 from .part import weight as weight
 from .statistics import batch_stats as batch_stats
-from .surrogate import consistency_residuals as consistency_residuals
-from .surrogate import consistency_values as consistency_values
-from .surrogate import pointwise_loss as pointwise_loss
-from .surrogate import response_logprobs as response_logprobs
-from .surrogate import surrogate_loss as surrogate_loss
-from .surrogate import turn_logprobs as turn_logprobs
-from .surrogate import weighted_surrogate_loss as weighted_surrogate_loss

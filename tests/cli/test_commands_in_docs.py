@@ -65,7 +65,7 @@ def test_options_exist(page):
 
 def test_what_the_test_finds():
     assert list(
-        shown("run `grre study bandit --out x` or\n    grre train c.py --lr 3  # fast")
-    ) == [["study", "bandit", "--out", "x"], ["train", "c.py", "--lr", "3"]]
-    assert unknown_options(["study", "bandit", "--out", "x"]) == ["--out"]
+        shown("run `grre rollouts show --out x` or\n    grre train c.py --lr 3  # fast")
+    ) == [["rollouts", "show", "--out", "x"], ["train", "c.py", "--lr", "3"]]
+    assert unknown_options(["rollouts", "show", "--out", "x"]) == ["--out"]
     assert unknown_options(["train", "c.py", "--lr", "3", "--seed", "1"]) == ["--lr"]

@@ -17,7 +17,7 @@ from IPython.core.inputtransformer2 import TransformerManager
 from grre_jax import rollouts, tasks
 
 from ..tasks.datasets import published_samples
-from ..training.config.test_paper_configs import tiny_model
+from ..test_frozen_numbers import tiny_model
 
 ROOT = Path(__file__).parents[2]
 TINY = {
@@ -244,7 +244,7 @@ def test_every_name_of_the_package_is_there(name):
             tree = ast.parse(TransformerManager().transform_cell(source))
             for node in ast.walk(tree):
                 if isinstance(node, ast.ImportFrom) and (
-                    str(node.module).split(".")[0] == "grre_jax"
+                    str(node.module).split(".")[0] in ("grre_jax", "research")
                 ):
                     exec(ast.unparse(node), found)
             for node in ast.walk(tree):
@@ -300,7 +300,13 @@ def test_it_installs_what_lies_around_it_or_the_copy_that_it_was_told(name, tmp_
     clone.mkdir()
     (clone / "setup.py").touch()
     inside = installed(name, clone / "notebooks", monkeypatch)
-    if name == "tpu_gsm8k":  # pip takes clone[tpu], without ./, for a project on PyPI
+    if name in ("derivation", "off_policy"):  # research/ is not installed with the package
+        assert told == [
+            f"git clone --quiet --depth 1 {elsewhere} ./clone",
+            "pip install --quiet ./clone",
+        ]
+        assert inside == ["pip install --quiet .."]
+    elif name == "tpu_gsm8k":  # pip takes clone[tpu], without ./, for a project on PyPI
         assert told == [
             f"git clone --quiet --depth 1 {elsewhere} ./clone",
             'pip install --quiet "./clone[tpu]"',

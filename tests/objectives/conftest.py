@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from grre_jax import objectives
+from research import surrogate
 
 from .all_objectives import components_of
 from .all_objectives import every_objective as _every_objective
@@ -104,9 +105,9 @@ class Gradients:
         self._shape = jax.jit(lambda *arguments: _shape(*arguments), **QUICK)
         self.stats = jax.jit(lambda batch: objectives.batch_stats(batch), **QUICK)
         self.surrogate = jax.jit(
-            jax.value_and_grad(objectives.surrogate_loss), static_argnames="form", **QUICK
+            jax.value_and_grad(surrogate.surrogate_loss), static_argnames="form", **QUICK
         )
-        self.pointwise = jax.jit(jax.grad(objectives.pointwise_loss), **QUICK)
+        self.pointwise = jax.jit(jax.grad(surrogate.pointwise_loss), **QUICK)
 
     def policy(self, variables, tokens):
         """Log-probs [responses, time] of the tokens."""
@@ -242,7 +243,7 @@ def perturb(monkeypatch):
         modules = [
             module
             for path, module in sorted(sys.modules.items())
-            if path.split(".")[:2] == ["grre_jax", "objectives"]
+            if path.split(".")[:2] in (["grre_jax", "objectives"], ["research", "surrogate"])
         ]
         owner, _, attribute = name.rpartition(".")
         if owner:

@@ -6,11 +6,11 @@ import jax
 import numpy as np
 import pytest
 
-from grre_jax import objectives
+from research import surrogate
 
 pytestmark = pytest.mark.usefixtures("float64")
 
-weighted = jax.jit(jax.value_and_grad(objectives.weighted_surrogate_loss))
+weighted = jax.jit(jax.value_and_grad(surrogate.weighted_surrogate_loss))
 GENERATOR = np.random.default_rng(1)
 WEIGHTS = GENERATOR.random(7)
 
@@ -19,12 +19,12 @@ def test_all_values_agree_at_the_optimum_and_the_loss_is_zero():
     tau, rewards, anchor = 0.3, np.array([0.0, 0.8, 1.0]), np.array([0.3, 0.6, 0.1])
     optimum = anchor * np.exp(rewards / tau)
     logprobs = np.log(optimum / optimum.sum())
-    values = objectives.consistency_values(logprobs, np.log(anchor), rewards, tau=tau)
+    values = surrogate.consistency_values(logprobs, np.log(anchor), rewards, tau=tau)
     np.testing.assert_allclose(values, values[0], rtol=1e-12)
     groups = np.zeros(3, int)
     for form in ("pairwise", "variance"):
         assert (
-            objectives.surrogate_loss(logprobs, np.log(anchor), rewards, groups, tau=tau, form=form)
+            surrogate.surrogate_loss(logprobs, np.log(anchor), rewards, groups, tau=tau, form=form)
             < 1e-25
         )
 
@@ -50,7 +50,7 @@ def test_weights_by_pair(example, assert_close):
     assert_close(pairs, product)
     assert_close(pairs_slope, product_slope)
     sizes = np.array([np.sum(case.groups == group) for group in case.groups])
-    plain = objectives.surrogate_loss(*arguments, case.mask, tau=case.tau)
+    plain = surrogate.surrogate_loss(*arguments, case.mask, tau=case.tau)
     assert_close(weighted(*arguments, 1 / sizes, case.mask, tau=case.tau)[0], plain)
 
 
@@ -100,17 +100,15 @@ def test_garbage_in_masked_positions_and_padding_rows_goes_nowhere(example, grad
 def test_refusals(example):
     case = example
     with pytest.raises(ValueError, match="form must be"):
-        objectives.surrogate_loss(
+        surrogate.surrogate_loss(
             case.logprobs, case.old, case.rewards, case.groups, tau=1.0, form="pairs"
         )
     with pytest.raises(ValueError, match="must agree"):
-        objectives.surrogate_loss(
-            case.logprobs, case.old[:, :2], case.rewards, case.groups, tau=1.0
-        )
+        surrogate.surrogate_loss(case.logprobs, case.old[:, :2], case.rewards, case.groups, tau=1.0)
     with pytest.raises(ValueError, match="groups"):
-        objectives.surrogate_loss(case.logprobs, case.old, case.rewards, case.groups[:3], tau=1.0)
+        surrogate.surrogate_loss(case.logprobs, case.old, case.rewards, case.groups[:3], tau=1.0)
     with pytest.raises(ValueError, match="weights must be"):
-        objectives.weighted_surrogate_loss(
+        surrogate.weighted_surrogate_loss(
             case.logprobs, case.old, case.rewards, case.groups, np.ones(3), tau=1.0
         )
 
@@ -120,36 +118,34 @@ def test_a_trajectory_is_the_sum_of_its_turns():
         [[np.nan, -1.0, -2.0, np.nan, -4.0, np.inf], [-1.0, np.nan, np.nan, np.nan, np.nan, np.nan]]
     )
     turns = np.array([[-1, 0, 0, -1, 1, -1], [0, -1, -1, -1, -1, -1]])
-    by_turn = objectives.turn_logprobs(logprobs, turns, 3)
+    by_turn = surrogate.turn_logprobs(logprobs, turns, 3)
     np.testing.assert_array_equal(by_turn, [[-3, -4, 0], [-1, 0, 0]])
-    np.testing.assert_array_equal(
-        by_turn.sum(1), objectives.response_logprobs(logprobs, turns >= 0)
-    )
+    np.testing.assert_array_equal(by_turn.sum(1), surrogate.response_logprobs(logprobs, turns >= 0))
     with pytest.raises(ValueError, match="turns"):
-        objectives.turn_logprobs(logprobs, turns[:1], 3)
+        surrogate.turn_logprobs(logprobs, turns[:1], 3)
 
 
 def test_residuals_vanish_at_the_optimum_and_make_up_the_loss(example):
     arguments = (example.logprobs, example.old, example.rewards, example.groups, example.mask)
-    residuals = objectives.consistency_residuals(*arguments, tau=0.7)
+    residuals = surrogate.consistency_residuals(*arguments, tau=0.7)
     np.testing.assert_allclose(residuals, -residuals.T, atol=1e-12)
     sizes = np.array([np.sum(example.groups == group) for group in example.groups])
     live, groups = example.groups >= 0, len(set(example.groups[example.groups >= 0]))
     expected = np.sum((np.asarray(residuals) ** 2).sum(1)[live] / (2 * sizes[live] ** 2)) / groups
-    np.testing.assert_allclose(objectives.surrogate_loss(*arguments, tau=0.7), expected, rtol=1e-10)
+    np.testing.assert_allclose(surrogate.surrogate_loss(*arguments, tau=0.7), expected, rtol=1e-10)
 
     rewards = np.array([0.0, 0.8, 1.0])
     anchor = np.log([0.3, 0.6, 0.1])
     optimum = anchor + rewards / 0.5
-    zero = objectives.consistency_residuals(optimum, anchor, rewards, np.zeros(3, int), tau=0.5)
+    zero = surrogate.consistency_residuals(optimum, anchor, rewards, np.zeros(3, int), tau=0.5)
     np.testing.assert_allclose(zero, 0, atol=1e-12)
 
 
 @pytest.mark.parametrize("tau", [0.0, -1.0, np.nan, np.inf, np.ones(2)])
 def test_tau_is_refused_outside_its_domain(tau):
     with pytest.raises(ValueError, match="tau must be one finite number > 0"):
-        objectives.surrogate_loss(np.zeros(2), np.zeros(2), np.zeros(2), np.zeros(2, int), tau=tau)
+        surrogate.surrogate_loss(np.zeros(2), np.zeros(2), np.zeros(2), np.zeros(2, int), tau=tau)
     with pytest.raises(ValueError, match=r"rewards\[1\] is nan"):
-        objectives.surrogate_loss(
+        surrogate.surrogate_loss(
             np.zeros(2), np.zeros(2), np.array([0, np.nan]), np.zeros(2, int), tau=1.0
         )

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from grre_jax import objectives
 from grre_jax.objectives.parts.ratios import level_ratio
+from research import surrogate
 
 pytestmark = pytest.mark.usefixtures("float64")
 examples = settings(max_examples=100, deadline=None, derandomize=True, database=None)
@@ -39,10 +40,10 @@ def half_squares(logprobs, old, live, factors):
     return jnp.sum(factors / 2 * jnp.sum(jnp.where(live, logprobs - old, 0), axis=1) ** 2), {}
 
 
-def surrogate(form):
+def minimised(form):
     def loss(logprobs, old, rewards, groups, mask, tau):
         return (
-            objectives.surrogate_loss(logprobs, old, rewards, groups, mask, tau=tau, form=form),
+            surrogate.surrogate_loss(logprobs, old, rewards, groups, mask, tau=tau, form=form),
             {},
         )
 
@@ -50,10 +51,10 @@ def surrogate(form):
 
 
 def pointwise(logprobs, old, rewards, groups, mask, tau):
-    return objectives.pointwise_loss(logprobs, old, rewards, groups, mask, tau=tau), {}
+    return surrogate.pointwise_loss(logprobs, old, rewards, groups, mask, tau=tau), {}
 
 
-pairwise, variance = surrogate("pairwise"), surrogate("variance")
+pairwise, variance = minimised("pairwise"), minimised("variance")
 
 
 def by_group(values, groups, reduce):

@@ -1,3 +1,0 @@
-"""`grre study bandit`: the three-arm bandit, where the expected update can be followed to its
-end.
-"""

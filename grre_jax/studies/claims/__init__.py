@@ -1,3 +1,0 @@
-"""`grre study claims`: the paper's claims as comparisons with thresholds, their runs, verdicts,
-tables and figures.
-"""

@@ -1,1 +1,0 @@
-"""`grre study staleness`: every algorithm at every degree of off-policyness."""

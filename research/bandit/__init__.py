@@ -1,0 +1,1 @@
+"""The three-arm bandit, where the expected update can be followed to its end."""

@@ -1,0 +1,1 @@
+"""The paper's claims as comparisons with thresholds, their runs, verdicts, tables and figures."""

@@ -1,0 +1,1 @@
+"""One configuration trained under several algorithms and regimes by `grre train`."""

@@ -1,0 +1,1 @@
+"""Every algorithm at every degree of off-policyness."""

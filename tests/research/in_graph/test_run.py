@@ -1,0 +1,233 @@
+"""Runs inside one graph: the same samples, rewards, gradients and schedule as the ordinary
+road's.
+"""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from grre_jax import objectives, sampling
+from grre_jax.config import Regime
+from grre_jax.random_streams import Purpose, run_key
+from grre_jax.rollouts.schema import Group
+from grre_jax.tasks import Question
+from grre_jax.training.data import pack
+from grre_jax.training.optimizer import OptimizerConfig, make_optimizer
+from grre_jax.training.step import loss_and_gradient
+from research.in_graph import batch as graph_data
+from research.in_graph import run as graph_run
+from research.in_graph.batch import STREAM
+from research.in_graph.run import Inputs, Schedule
+from tests.research.tiny import TINY
+
+SCALE = dataclasses.replace(TINY, groups=3, samples=4, questions=12)
+STEPS, FILL, RING, RATE, SEED = 3, 2, 3, 1e-2, 5
+MENU = tuple(
+    jax.tree.map(jnp.float32, objectives.algorithm(name, **options))
+    for name, options in (
+        ("rec_oneside_is", {"epsilon_low": 0.01, "epsilon_high": 0.01}),
+        ("red_drop", {}),
+        ("grpo", {"kl_coef": 0.1}),
+    )
+)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def rewards_of_a_random_model():
+    """Rewards that a model without training gets too; the task's own have a test of theirs."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            SCALE.task,
+            "batch_rewards",
+            lambda prompts, _, tokens, lengths: (tokens.sum(1) % 3 == 0).astype(jnp.float32),
+        )
+        yield
+
+
+@pytest.fixture(scope="module")
+def start():
+    return SCALE.parameters(jax.random.key(3))
+
+
+@pytest.fixture(scope="module")
+def simulate(start):
+    program = graph_run.compiled(SCALE, STEPS, FILL, RING, 0)
+
+    def simulate(choice, regime, stored=0, seed=SEED):
+        inputs = Inputs(choice, MENU, RATE, Schedule.of(regime, stored), seed, start)
+        return program(jax.tree.map(jnp.asarray, inputs))
+
+    return simulate
+
+
+def prompts_of(step):
+    return SCALE.task.questions_batch(np.arange(SCALE.groups) + SEED * STREAM + step * SCALE.groups)
+
+
+def groups_of(drawn, step, version):
+    """The batch as the ordinary road stores it."""
+    for number in range(SCALE.groups):
+        own = slice(number * SCALE.samples, (number + 1) * SCALE.samples)
+        lengths = np.asarray(drawn.lengths[own])
+        tokens, logprobs = (
+            np.concatenate([row[:n] for row, n in zip(x[own], lengths, strict=True)])
+            for x in (np.asarray(drawn.tokens), np.asarray(drawn.logprobs))
+        )
+        yield Group(
+            group_id=f"{step}:{number}",
+            prompt="",
+            texts=[""] * SCALE.samples,
+            rewards=np.asarray(drawn.rewards[own]),
+            prompt_tokens=np.asarray(drawn.prompts[number]),
+            lengths=lengths,
+            tokens=tokens,
+            behavior_logprobs=logprobs,
+            policy_version=np.full(SCALE.samples, version),
+        )
+
+
+@pytest.mark.parametrize(
+    "choice", [1, *(pytest.param(choice, marks=pytest.mark.slow) for choice in (0, 2))]
+)
+def test_steps_in_the_graph_are_the_train_steps(start, simulate, choice):
+    found = simulate(choice, Regime(sync_interval=2, sync_offset=1))
+    seed_key = jax.random.fold_in(run_key(0, Purpose.STUDY), SEED)
+    explore, shaping = (
+        jax.random.fold_in(seed_key, int(purpose)) for purpose in (Purpose.EXPLORE, Purpose.SHAPE)
+    )
+    shape = pack.BatchShape.of_run(
+        SCALE.groups, SCALE.samples, SCALE.task.prompt_length, SCALE.task.answer_length, 0, 0
+    )
+    optimizer = make_optimizer(OptimizerConfig(learning_rate=RATE))
+    step = jax.jit(
+        lambda params, batch, key: loss_and_gradient(
+            SCALE.graph, params, batch, MENU[choice], jnp.float32(1), key, start
+        )[1]
+    )
+    draw = jax.jit(
+        lambda params, prompts, positions: graph_data.draw(
+            SCALE, params, prompts, SCALE.samples, explore, positions
+        )
+    )
+    params, state, versions = start, optimizer.init(start), [start]
+    for t in range(STEPS):
+        version = max(t - 1, 0) // 2 * 2
+        positions = np.arange(SCALE.groups, dtype=np.int32) + SEED * STREAM + t * SCALE.groups
+        drawn = draw(versions[version], jnp.asarray(prompts_of(t)), positions)
+        packed = pack.pack(list(groups_of(drawn, t, version)), shape, learner_version=t)
+        grads = step(params, packed, jax.random.fold_in(shaping, t))
+        updates, state = optimizer.update(grads, state, params)
+        params = jax.tree.map(jnp.add, params, updates)
+        versions.append(params)
+        assert float(found.steps["reward"][t]) == pytest.approx(float(drawn.rewards.mean()))
+    moved = max(
+        float(jnp.abs(x - y).max())
+        for x, y in zip(jax.tree.leaves(params), jax.tree.leaves(start), strict=True)
+    )
+    assert moved > RATE  # Adam's steps are of the learning rate's size: something was trained
+    for ours, theirs in zip(jax.tree.leaves(found.params), jax.tree.leaves(params), strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=3e-5)
+
+
+@pytest.mark.slow
+def test_draws_are_the_samplers(start):
+    prompts, positions, key = (
+        jnp.asarray(prompts_of(0)),
+        jnp.arange(SCALE.groups, dtype=jnp.int32),
+        jax.random.key(7),
+    )
+    drawn = jax.jit(
+        lambda params: graph_data.draw(SCALE, params, prompts, SCALE.samples, key, positions)
+    )(start)
+    given = jnp.full(SCALE.groups, prompts.shape[1], jnp.int32)
+    model = nnx.merge(SCALE.graph, start)
+    theirs = sampling.sample(
+        model,
+        prompts,
+        sampling.SamplingParams(max_new_tokens=SCALE.task.answer_length),
+        key=key,
+        group_size=SCALE.samples,
+        prompt_lengths=given,
+    )
+    np.testing.assert_array_equal(drawn.tokens, theirs.tokens.reshape(drawn.tokens.shape))
+    np.testing.assert_array_equal(drawn.lengths, theirs.lengths.reshape(-1))
+    np.testing.assert_allclose(
+        drawn.logprobs, theirs.behavior_logprobs.reshape(drawn.logprobs.shape), atol=1e-6
+    )
+
+
+def test_rewards_are_the_verifiers():
+    scale = dataclasses.replace(SCALE, task_options=(("operands", 4), ("answers", "short")))
+    task = scale.task
+    prompts = task.questions_batch(np.arange(64))
+    answers = task.demonstrations_batch(np.arange(64))  # right and wrong ones
+    answers[::7, -1] = 0  # some that never end
+    lengths = np.where(np.arange(64) % 5, answers.shape[1], answers.shape[1] - 1)
+    rewards = jax.jit(task.batch_rewards)(
+        jnp.asarray(prompts),
+        jnp.full(64, prompts.shape[1]),
+        jnp.asarray(answers),
+        jnp.asarray(lengths),
+    )
+    expected = []
+    for prompt, answer, length in zip(prompts, answers, lengths, strict=True):
+        text, digit = task.tokenizer.decode(prompt), 0
+        for place in range(0, 7, 2):
+            operand, sign = int(text[place]), text[place - 1] if place else "+"
+            digit = {"+": digit + operand, "-": digit - operand, "*": digit * operand}[sign] % 10
+        expected.append(
+            task.verify(
+                Question("", text, str(digit)), task.tokenizer.decode(answer[:length])
+            ).reward
+        )
+    assert 0.1 < np.mean(expected) < 0.9
+    np.testing.assert_array_equal(rewards, expected)
+
+
+@pytest.mark.parametrize(
+    "regime",
+    [
+        Regime(),
+        Regime(sync_interval=2),
+        Regime(sync_offset=2),
+        Regime(staleness=1),
+        Regime(offline=True),
+        Regime(reuse=2),
+    ],
+    ids=lambda regime: regime.described,
+)
+def test_the_data_is_of_the_version_that_the_regime_says(simulate, regime):
+    found = simulate(0, regime)
+    assert found.versions.tolist() == [regime.version(step) for step in range(STEPS)]
+    assert found.checks["accuracy"].shape == (3,)  # before steps 0 and 2, and at the end
+
+
+def test_a_finite_set_comes_round_again(simulate):
+    fresh, again = (simulate(0, Regime(offline=True), stored).steps["reward"] for stored in (0, 2))
+    assert again[2] == again[0] and again[1] == fresh[1]
+    assert Schedule.of(Regime(offline=True), 2).ring() == 2
+
+
+@pytest.mark.slow
+def test_side_by_side_is_one_after_the_other(start):
+    def inputs(choice, seed, regime):
+        return jax.tree.map(
+            jnp.asarray, Inputs(choice, MENU, RATE, Schedule.of(regime), seed, start)
+        )
+
+    each = [
+        inputs(0, 1, Regime()),
+        inputs(1, 2, Regime(sync_offset=2)),
+        inputs(2, 3, Regime(offline=True)),
+    ]
+    alone = [graph_run.compiled(SCALE, STEPS, FILL, RING, 0)(one) for one in each]
+    together = graph_run.compiled(SCALE, STEPS, FILL, RING, 3)(
+        jax.tree.map(lambda *x: jnp.stack(x), *each)
+    )
+    for index, one in enumerate(alone):
+        for ours, theirs in zip(jax.tree.leaves(one), jax.tree.leaves(together), strict=True):
+            np.testing.assert_allclose(ours, theirs[index], atol=2e-5)
