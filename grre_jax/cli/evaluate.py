@@ -24,7 +24,7 @@ def add_parser(commands: argparse._SubParsersAction) -> None:
         _evaluate,
         "evaluate a run's checkpoints, or a model",
         """
-        folder RUN|MODEL: a run folder, a Hugging Face folder or a .gguf file
+        folder RUN|MODEL: a run folder, or a Hugging Face folder
         --questions NUMBER: the same as --evaluation.questions
         --num-samples NUMBER: the same as --evaluation.num-samples
         --output FILE: write the result here too, as JSON

@@ -29,7 +29,7 @@ def add_parsers(actions: argparse._SubParsersAction) -> None:
         "log-probs of stored completions under a checkpoint",
         """
         folder FOLDER: a rollout folder
-        --model MODEL|RUN[:STEP]!: a Hugging Face folder, a .gguf file, or a run's checkpoint, the
+        --model MODEL|RUN[:STEP]!: a Hugging Face folder, or a run's checkpoint, the
             last without a step
         --output FOLDER!: the new folder
         --as ROLE [behavior]: behavior, reference or proximal

@@ -19,8 +19,8 @@ from grre_jax.models.transformer import Transformer
 from grre_jax.sampling.params import SamplingParams
 from grre_jax.storage import store_path
 from grre_jax.storage.store_path import StorePath
+from grre_jax.tasks import load_tokenizer
 from grre_jax.training import build
-from grre_jax.training.build import load_model_tokenizer
 from grre_jax.training.config.run import Config
 from grre_jax.training.evaluation import finished
 
@@ -42,7 +42,7 @@ class Policy:
     """A model that is not loaded yet.
 
     Attributes:
-        path: a Hugging Face folder, a GGUF file or a run's folder.
+        path: a Hugging Face folder or a run's folder.
         run: the run's configuration; None for a model without a run.
         source: dtypes, with those of `Options`.
         tokenizer: the model's.
@@ -98,7 +98,7 @@ def find(options: Options) -> Policy:
     )
     build.dtypes(source)
     if options.tokenizer or source.path:
-        tokenizer = load_model_tokenizer(
+        tokenizer = load_tokenizer(
             options.tokenizer or source.path, system, template_arguments=arguments, date=date
         )
     elif system is not None or arguments:

@@ -17,8 +17,8 @@ from grre_jax.generation import command
 from grre_jax.generation.options import Options
 from grre_jax.generation.prompts import find
 from grre_jax.random_streams import Purpose, run_key
+from grre_jax.tasks import load_tokenizer
 from grre_jax.training import build
-from grre_jax.training.build import load_model_tokenizer
 from grre_jax.training.evaluation import finished
 from grre_jax.training.evaluation.load_scorer import find_scorer
 
@@ -196,7 +196,7 @@ def test_ids_that_the_tokenizer_lacks_are_never_drawn(sample, chat_model, tmp_pa
     assert max(max(part["tokens"]) for part in line["completions"]) < 259
     loaded, _ = find(Options(str(folder), ("3",))).load()
     source = ModelSource(path=str(folder))
-    tokenizer = load_model_tokenizer(folder)
+    tokenizer = load_tokenizer(folder)
     built = build.build_model(Config(name="padded", model=source), tokenizer)
     scorer = find_scorer(str(folder))
     assert loaded.num_ids == built.num_ids == scorer.vocab_size == 259

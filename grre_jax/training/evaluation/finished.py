@@ -69,11 +69,8 @@ def is_run(path: Path | StorePath) -> bool:
             f"{path} is not a run folder: it has no checkpoints/; copy a model at a URL to a disk"
             " first"
         )
-    if not (path.is_file() or (path / "config.json").is_file() or any(path.glob("*.gguf"))):
-        raise DataError(
-            f"{path} is not a run folder, nor a model: it has no config.json and is not a .gguf"
-            " file"
-        )
+    if not (path / "config.json").is_file():
+        raise DataError(f"{path} is not a run folder, nor a model: it has no config.json")
     try:
         stored = json.loads((path / "config.json").read_text())
     except (OSError, ValueError):

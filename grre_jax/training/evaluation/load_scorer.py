@@ -20,10 +20,9 @@ from grre_jax.parallel.mesh import MeshConfig
 from grre_jax.rollouts import Group
 from grre_jax.rollouts.tools.rescore import Scorer
 from grre_jax.storage import store_path
-from grre_jax.tasks import Tokenizer
+from grre_jax.tasks import Tokenizer, load_tokenizer
 from grre_jax.tasks.provenance import template_digest
 from grre_jax.training import build
-from grre_jax.training.build import load_model_tokenizer
 from grre_jax.training.config.run import Config
 from grre_jax.training.evaluation import finished
 from grre_jax.training.evaluation.completion_logprobs import score_groups
@@ -36,7 +35,7 @@ def find_scorer(name: str, *, dtype: str = "", compute_dtype: str = "") -> Score
     """Loads a policy, on all devices.
 
     Args:
-        name: a Hugging Face folder, a GGUF file, or a run's folder or URL for its last checkpoint,
+        name: a Hugging Face folder, or a run's folder or URL for its last checkpoint,
             or with a colon and a step ("runs/a:40").
         dtype, compute_dtype: of parameters and activations; if empty the run's, or float32 and the
             parameters'.
@@ -94,7 +93,7 @@ def _loaded(
         )
         return graph, params, parts.tokenizer, parts.mesh, step
     tokenizer, mesh = (
-        load_model_tokenizer(path),
+        load_tokenizer(path),
         parallel.make_mesh(MeshConfig()),
     )
     dtype, compute = build.dtypes(source)

@@ -47,7 +47,7 @@ def evaluate_model(
     """Evaluates a model on a task's held-out questions. Several processes may share the work.
 
     Args:
-        path: a Hugging Face folder or a GGUF file.
+        path: a Hugging Face folder.
         overrides: configuration fields as on the command line: --task.name gsm8k
             --evaluation.num-samples 8. Of the sampling section max_new_tokens (256 if not given),
             prompts_per_call, max_concurrent and cache_dtype apply; the limit on prompts fits the

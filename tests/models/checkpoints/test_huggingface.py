@@ -388,7 +388,7 @@ def test_options_that_are_declared_but_unused_are_accepted(checkpoint, expected)
 
 
 def test_what_is_not_a_checkpoint(checkpoint, tmp_path):
-    with pytest.raises(DataError, match="nowhere: no such folder.*grre fetch smollm2-135m"):
+    with pytest.raises(DataError, match="nowhere: no such folder.*grre fetch REPO"):
         models.load(tmp_path / "nowhere")
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match="empty: config.json is missing"):
