@@ -16,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 PAGE = ROOT / "docs" / "performance.md"
-MARKED = re.compile(r"(<!--benchmark (\w+)-->\n).*?(<!--end-->)", re.DOTALL)
+MARKED = re.compile(r"(<!--benchmark (.+?)-->\n).*?(<!--end-->)", re.DOTALL)
 
 
 def table(name: str) -> str:

@@ -231,7 +231,7 @@ def _over_micro_batches(
 
 def _data_metrics(batch: PackedBatch) -> Metrics:
     live = batch.group_ids >= 0
-    count = jnp.maximum(live.sum(), 1)
+    count = live.sum()  # 0 without any verdict: the means over completions are NaN then
     # Tokens of the micro-batches that are not skipped.
     computed = batch.mask.any(axis=(1, 2)).sum() * batch.mask[0].size
     return {

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 from grre_jax import objectives, reporting, rollouts
-from grre_jax.errors import UsageError
+from grre_jax.errors import DataError, UsageError
 from grre_jax.parallel import mesh as meshes
 from grre_jax.parallel import processes
 from grre_jax.random_streams import Purpose, run_key
 from grre_jax.rollouts import Group, encoding
-from grre_jax.rollouts.views import check_limits
+from grre_jax.rollouts.views import check_limits, within_limits
 from grre_jax.rollouts.writer import DataSet, write_all
 from grre_jax.tasks import Question
 from grre_jax.tasks.environments import is_environment
@@ -27,6 +27,7 @@ from grre_jax.training import build
 from grre_jax.training import optimizer as training_optimizer
 from grre_jax.training import state as training_state
 from grre_jax.training.actors.exploration import refresh_together
+from grre_jax.training.actors.prompts import report_overlong
 from grre_jax.training.actors.trajectories import Play, environment_seed
 from grre_jax.training.data.choose import Chooser, one_folder, read
 from grre_jax.training.data.pack import BatchShape
@@ -71,7 +72,7 @@ def warm_start(
 
     Raises:
         UsageError: the task has no demonstrations.
-        DataError: a demonstration is over the limits, or there are fewer than one batch.
+        DataError: a demonstration is empty, or over the limits and data.overlong is "refuse".
         stopping.Stopped: by SIGTERM or SIGINT; the warm start begins again on resume.
     """
     config, warm = parts.config, parts.config.warm_start
@@ -87,9 +88,12 @@ def warm_start(
     given = (imitate, temperature, key, None, parts.frozen)
     with progress as bar:
         bar.phase(f"compiling, writing {warm.demonstrations:,} demonstrations")
-        # A batch of one group has the shapes of every other one.
-        one = _demonstration_groups(parts, range(DEMONSTRATIONS_FROM, DEMONSTRATIONS_FROM + 1))
-        batch = place(list(one), shape, imitate, parts.mesh)
+        # A batch of one group has the shapes of every other one. The first step's demonstrations
+        # were checked: one of them is within the limits.
+        positions = range(DEMONSTRATIONS_FROM, DEMONSTRATIONS_FROM + warm.demonstrations)
+        singles = (g for p in positions for g in _demonstration_groups(parts, range(p, p + 1)))
+        one = next(group for group in singles if within_limits(group, *limits(config)))
+        batch = place([one], shape, imitate, parts.mesh)
         # TensorFlow Datasets, which writes them, replaces `__import__` in all threads while it is
         # imported, and tracing imports.
         encoding.features()
@@ -125,7 +129,7 @@ def _demonstrations(parts: build.Parts, folder: Path) -> Chooser:
         if len(reader) == 0:
             positions = range(DEMONSTRATIONS_FROM, DEMONSTRATIONS_FROM + warm.demonstrations)
             # With their records: each was validated as it was made.
-            records = ((g, encoding.encode(g)) for g in _demonstration_groups(parts, positions))
+            records = ((g, encoding.encode(g)) for g in _fitting_groups(parts, positions))
             about = {"writer": "demonstrations", "metadata": parts.provenance()}
             write_all(store, [DataSet(groups=records, **about)])
 
@@ -141,13 +145,38 @@ def check_demonstrations(parts: build.Parts) -> None:
 
     Raises:
         UsageError: the task has no demonstrations.
-        DataError: one is longer than the limits.
+        DataError: all are over the limits, or one is and data.overlong is "refuse"; or one is
+            empty.
     """
-    config, warm = parts.config, parts.config.warm_start
+    warm = parts.config.warm_start
     count = min(warm.batch_size, warm.demonstrations) if warm.steps else 0
     first = range(DEMONSTRATIONS_FROM, DEMONSTRATIONS_FROM + count)
-    for group in _demonstration_groups(parts, first):
-        check_limits(group, *limits(config))
+    if not list(_fitting_groups(parts, first)) and count:
+        prompt, new = limits(parts.config)
+        raise DataError(
+            f"task {parts.task.name}: the {count} demonstrations of a step are over"
+            f" sampling.max_prompt_tokens = {prompt} or sampling.max_new_tokens = {new}. Raise the"
+            " limit, or set warm_start.steps to 0."
+        )
+
+
+def _fitting_groups(parts: build.Parts, positions: range) -> Iterator[Group]:
+    """Yields the demonstrations that are within the limits, and reports the others at the end."""
+    config = parts.config
+    max_prompt_tokens, max_new_tokens = limits(config)
+    prompts: dict[str, int] = {}
+    demonstrations: dict[str, int] = {}
+    for group in _demonstration_groups(parts, positions):
+        if len(group.prompt_tokens) > max_prompt_tokens:
+            prompts[group.question_id] = len(group.prompt_tokens)
+        elif group.lengths[0] > max_new_tokens:
+            demonstrations[group.question_id] = int(group.lengths[0])
+        else:
+            check_limits(group, max_prompt_tokens, max_new_tokens)
+            yield group
+    refuse = config.data.overlong == "refuse"
+    report_overlong(prompts, max_prompt_tokens, refuse=refuse)
+    report_overlong(demonstrations, max_new_tokens, refuse=refuse, what="demonstrations")
 
 
 def _demonstration_groups(parts: build.Parts, positions: range) -> Iterator[Group]:

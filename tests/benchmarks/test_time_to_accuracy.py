@@ -1,9 +1,17 @@
 """The race to an accuracy: what the peers share, how rounds are counted, and what fails."""
 
 import json
+import shutil
 import sys
+from pathlib import Path
 
 import pytest
+
+from grre_jax.config import load_file
+
+from ..generation.conftest import chat_model  # noqa: F401
+
+ROOT = Path(__file__).parents[2]
 
 QUESTIONS = {"prompts": ["1+2*3>", "4-5-6>"], "answers": ["9", "3"]}
 
@@ -26,6 +34,22 @@ def test_a_completion_is_right_if_it_ended_on_the_answer(peer_run):
     completions, answers = ["8,9", "9", "1119", "8,8", ""], ["9", "9", "9", "9", "9"]
     assert peer_run.reward(["?"] * 5, completions, answers, other=1) == [1, 1, 0, 0, 0]
     assert (peer_run.prompts, peer_run.answers) == (QUESTIONS["prompts"], QUESTIONS["answers"])
+
+
+def test_a_sum_is_right_if_its_last_number_is(imported, peer_run):
+    from grre_jax.tasks.datasets.chat_arithmetic import ChatArithmetic
+
+    sums, plain = imported("chat_sums").task(3, digits=2), ChatArithmetic(3, digits=2)
+    question = sums.question(5)
+    assert question == plain.question(5) and sums.evaluation(4) == plain.evaluation(4)
+    answer = question.answer
+    cases = {f"{answer}": 1, f"1 + 1 = {answer}.": 1, f"{answer} or 1000": 0, "none": 0, "": 0}
+    verdicts = [sums.verify(question, completion) for completion in cases]
+    assert [verdict.reward for verdict in verdicts] == list(cases.values())
+    assert [verdict.correct for verdict in verdicts] == list(map(bool, cases.values()))
+    peer_run.job["sums"] = True
+    found = peer_run.reward(["?"] * len(cases), list(cases), [answer] * len(cases))
+    assert found == list(cases.values())
 
 
 def test_steps_are_timed_by_part_without_their_snapshots(peer_run, imported, monkeypatch, tmp_path):
@@ -80,6 +104,90 @@ def test_all_options_of_the_default_reach_the_arms(race):
     assert (off.objective.options, off.regime.sync_interval) == (config.objective.options, 20)
 
 
+@pytest.fixture
+def sums(race, chat_model):  # noqa: F811
+    """Options of sums with a small model in SmolLM2's place."""
+    small = ("--steps", "4", "--every", "2")
+    return race.options_of(["--workload", "sums", "--model", str(chat_model), *small])
+
+
+def test_sums_have_values_of_their_own(race):
+    options = race.options_of(["--workload", "sums"])
+    assert options.only == ["on-policy", "off-policy", "trl"]
+    assert {name: getattr(options, name) for name in race.DEFAULTS["sums"]} == race.DEFAULTS["sums"]
+    options = race.options_of(["--workload", "sums", "--steps", "8", "--levels", "0.3"])
+    assert (options.steps, options.every, options.levels) == (8, 8, [0.3])
+
+
+def test_arms_of_sums_are_runs_of_the_model_itself(race, sums, chat_model, monkeypatch, tmp_path):  # noqa: F811
+    runs, exported = {}, []
+
+    def trained(name, config, words, folder):
+        runs[name] = race.override(load_file(config), words)
+        return folder / name
+
+    monkeypatch.setattr(race, "trained", trained)
+    monkeypatch.setattr(race, "steps_of", lambda run: [run.name])
+    monkeypatch.setattr(race.finished, "export", lambda *arguments: exported.append(arguments))
+    assert race.make_start(sums, tmp_path) == chat_model and not runs
+    for name in ("on-policy", "off-policy"):
+        assert race.ours(name, sums, chat_model, 7, tmp_path)["steps"] == [name]
+        step = [(tmp_path / name, tmp_path / f"step-{n}", n) for n in (2, 4)]
+        assert exported[-2:] == step
+    on, off = runs.values()
+    assert on.objective.name == "grpo" and off.objective.name == "rec_oneside_nois"
+    assert (on.regime.sync_interval, off.regime.sync_interval) == (1, 4)
+    for config in (on, off):
+        assert config.task.name.endswith("chat_sums.py:task")
+        assert (config.model.path, config.seed) == (str(chat_model), 7)
+        assert (config.optimizer.learning_rate, config.optimizer.warmup_steps) == (1e-5, 0)
+        assert (config.training.steps, config.checkpoint.every, config.checkpoint.keep) == (4, 2, 4)
+        assert config.warm_start.steps == config.evaluation.questions == 0
+
+
+def test_a_start_of_sums_that_is_not_there_is_named(race, tmp_path):
+    options = race.options_of(["--workload", "sums", "--model", str(tmp_path / "nowhere")])
+    with pytest.raises(race.peers.WorkerError, match="nowhere"):
+        race.make_start(options, tmp_path)
+
+
+def test_the_peer_of_sums_gets_the_questions_as_the_template_writes_them(
+    race,
+    sums,
+    chat_model,  # noqa: F811
+    monkeypatch,
+    tmp_path,
+):
+    called = []
+
+    def answer(command, log, settings):
+        called.append(command)
+        (tmp_path / "output.json").write_text('{"steps": []}')
+
+    monkeypatch.setattr(race, "called", answer)
+    assert race.peer("trl", Path("python"), sums, chat_model, 3, tmp_path) == {"steps": []}
+    assert called == [[Path("python"), race.HERE / "peer_rl_trl.py", tmp_path / "job.json"]]
+    job = json.loads((tmp_path / "job.json").read_text())
+    sizes = {"samples": 8, "prompts_per_step": 16, "new_tokens": 12, "rows": 16, "sums": True}
+    assert job.items() >= (sizes | {"steps": 4, "every": 2, "learning_rate": 1e-5}).items()
+    written = json.loads((tmp_path / "questions.json").read_text())
+    task = race.chat_sums.task(3)
+    questions = [task.question(position) for position in range(4 * 16)]
+    assert written["answers"] == [question.answer for question in questions]
+    for question, prompt in zip(questions, written["prompts"], strict=True):
+        turn = f"<|im_start|>user\n{question.prompt}<|im_end|>\n<|im_start|>assistant\n"
+        assert prompt == turn
+
+
+@pytest.mark.slow
+def test_the_start_of_sums_has_something_to_learn(race):
+    """SmolLM2's own accuracy, without training."""
+    options = race.options_of(["--workload", "sums", "--model", str(ROOT / "models/smollm2-135m")])
+    if not (options.model / "config.json").is_file():
+        pytest.skip("needs models/smollm2-135m: grre fetch smollm2-135m")
+    assert 0 < race.HeldOut(options, options.model).accuracy(options.model) < 0.4
+
+
 def steps(*whole):
     found = [{"sampling": x / 4, "training": x / 2, "whole": x, "reward": 0.5} for x in whole]
     del found[-1]["sampling"]  # off-policy, most steps sample nothing
@@ -123,7 +231,12 @@ def test_steps_of_our_own_run_come_from_its_log(race, tiny_run):
     assert {"sampling", "verification", "training", "rest"} <= found[0].keys()
 
 
-def test_every_arm_runs_in_every_round_and_the_file_is_kept(race, measured, monkeypatch):
+@pytest.mark.parametrize(
+    ("workload", "title"), [("arithmetic", "Arithmetic of 4 digits"), ("sums", "SmolLM2 on sums")]
+)
+def test_every_arm_runs_in_every_round_and_the_file_is_kept(
+    race, measured, monkeypatch, workload, title
+):
     asked = []
 
     class Accuracy:
@@ -144,13 +257,15 @@ def test_every_arm_runs_in_every_round_and_the_file_is_kept(race, measured, monk
     monkeypatch.setattr(race, "peer", arm)
     monkeypatch.setattr(race.peers, "environment", lambda folder, name: folder / name)
     arguments = ("--rounds", "2", "--steps", "4", "--every", "2", "--only", "off-policy,trl")
+    arguments += ("--workload", workload)
     text, result = measured("time_to_accuracy.py", *arguments, "--levels", "0.5")
     assert asked == [(s, name, True) for s in (0, 1) for name in ("off-policy", "trl")]
     assert result["start_accuracy"] == 0.25 and result["machine"]["trl"] == "trl"
     for record, name in zip(result["results"], ("off-policy", "trl"), strict=True):
         assert record["name"] == name and len(record["rounds"]) == 2
         assert record["seconds_to"]["0.5"]["seconds"]["median"] == 2
-    assert "s to 50%" in text and "2 of 2" in text
+    assert "s to 50%" in text and "2 of 2" in text and title in text
+    assert result["settings"]["workload"] == workload
 
 
 def test_a_start_that_has_nothing_to_learn_is_refused(race, run, monkeypatch):
@@ -172,8 +287,48 @@ def test_an_arm_that_fails_is_named_with_what_it_said(race, tmp_path):
     [
         (("--only", "ours"), "--only has ours: take some of on-policy,off-policy,trl,tunix"),
         (("--steps", "30"), "--every must divide --steps"),
+        (
+            ("--workload", "sums", "--only", "trl,tunix"),
+            "--only has tunix: take some of on-policy,off-policy,trl\n",
+        ),
+        (("--workload", "sums", "--steps", "20"), "--every must divide --steps"),
     ],
 )
 def test_what_is_asked_wrong_ends_in_one_sentence(run, arguments, words):
     done = run("time_to_accuracy.py", *arguments)
     assert done.returncode == 2 and words in done.stderr
+
+
+@pytest.fixture
+def tables(monkeypatch, tmp_path, imported):
+    """The script that writes the tables, on a page and a folder of results of the test's own."""
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    module = imported("benchmark_tables")
+    results = tmp_path / "benchmarks" / "results"
+    results.mkdir(parents=True)
+    shutil.copy(ROOT / "benchmarks/results/time_to_accuracy_sums.json", results / "sums.json")
+    monkeypatch.setattr(module, "ROOT", tmp_path)
+    monkeypatch.setattr(module, "PAGE", tmp_path / "page.md")
+    return module
+
+
+def test_tables_are_written_and_checked(tables, tmp_path):
+    tables.PAGE.write_text("Before.\n\n<!--benchmark sums-->\nold\n<!--end-->\n\nAfter.\n")
+    assert tables.main([]) == 1 and "old" in tables.PAGE.read_text()
+    assert tables.main(["--write"]) == 0 == tables.main([])
+    page, result = tables.PAGE.read_text(), tmp_path / "benchmarks" / "results" / "sums.json"
+    assert page.startswith("Before.\n\n<!--benchmark sums-->\n\nStart 12.5%.\n\n| ")
+    assert page.endswith(" |\n\n<!--end-->\n\nAfter.\n") and "old" not in page
+    rows = [line.split(" | ") for line in page.splitlines() if line.startswith("|")]
+    assert [cell.strip("| ") for cell in rows[0][-3:]] == ["on-policy", "off-policy", "trl"]
+    assert len({len(row) for row in rows}) == 1
+    result.write_text(result.read_text().replace('"start_accuracy": 0.125', '"start_accuracy": 0'))
+    assert tables.main([]) == 1
+
+
+@pytest.mark.parametrize("name", ["unknown", "un-known"])
+def test_a_table_of_a_result_that_is_not_there_is_an_error(tables, name):
+    tables.PAGE.write_text(f"<!--benchmark {name}-->\n<!--end-->\n")
+    for arguments in ([], ["--write"]):
+        with pytest.raises(FileNotFoundError, match=name):
+            tables.main(arguments)

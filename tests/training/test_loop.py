@@ -217,6 +217,47 @@ def test_interrupted_and_resumed(tiny_run, make_config, tmp_path, interrupt, mon
     assert all(path.read_bytes() == content for path, content in before.items())
 
 
+MIXED = """
+import dataclasses
+from grre_jax.tasks.datasets.arithmetic import Arithmetic
+
+class Mixed(Arithmetic):
+    def questions_at(self, positions):
+        return list(map(mixed, positions, super().questions_at(positions)))
+
+def mixed(position, question):
+    if position % 5 not in (1, 2): return question
+    return dataclasses.replace(question, question_id="mixed", prompt="1+" + question.prompt)
+
+def build(seed=0): return Mixed(seed=seed, operands=2)
+"""
+
+
+def test_a_run_with_overlong_questions_interrupted_and_resumed(
+    make_config, tmp_path, interrupt, monkeypatch
+):
+    (tmp_path / "mixed.py").write_text(MIXED)
+    config = make_config(
+        tmp_path / "whole",
+        task=TaskConfig(f"{tmp_path / 'mixed.py'}:build"),
+        training=TrainingConfig(steps=5, prompts_per_step=4),
+        evaluation=EvaluationConfig(questions=0),
+    )
+    train(config)
+    sampled = list(rollouts.read(tmp_path / "whole" / "rollouts"))
+    assert [group.position for group in sampled] == list(range(20))
+    assert len(rollouts.read(tmp_path / "whole" / "warm_start")) < 32
+    following = [{1: 3, 2: 3}.get(n % 5, n % 5) + n // 5 * 5 for n in range(20)]
+    assert [g.prompt for g in sampled] == [sampled[n].prompt for n in following]
+    interrupt(("row", "train", 4))
+    again = dataclasses.replace(config, run_dir=str(tmp_path / "again"))
+    with pytest.raises(Crash):
+        train(again)
+    monkeypatch.undo()
+    train(again, resume=True)
+    assert_same_run(tmp_path / "again", tmp_path / "whole")
+
+
 @pytest.mark.parametrize(
     "point, step",
     [

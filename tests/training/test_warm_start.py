@@ -12,8 +12,8 @@ import pytest
 from rich.console import Console
 
 from grre_jax import rollouts, sampling
-from grre_jax.config import TaskConfig
-from grre_jax.errors import UsageError
+from grre_jax.config import DataConfig, TaskConfig
+from grre_jax.errors import DataError, UsageError
 from grre_jax.rollouts.encoding import encode
 from grre_jax.tasks import CharTokenizer
 from grre_jax.training import build, optimizer
@@ -25,7 +25,12 @@ from grre_jax.training.loop import compile_calls, make_explorer
 from grre_jax.training.optimizer import OptimizerConfig
 from grre_jax.training.runtime.stopping import StopRequest
 from grre_jax.training.runtime.stopwatch import Stopwatch
-from grre_jax.training.warm_start import DEMONSTRATIONS_FROM, _demonstration_groups, warm_start
+from grre_jax.training.warm_start import (
+    DEMONSTRATIONS_FROM,
+    _demonstration_groups,
+    check_demonstrations,
+    warm_start,
+)
 
 
 class Log:
@@ -119,6 +124,34 @@ def test_a_task_without_demonstrations_is_named(parts, tmp_path):
         match=r"task silent has no demonstrations to start from: set warm_start\.steps to 0",
     ):
         start(dataclasses.replace(parts, task=Silent()), tmp_path)
+
+
+def test_overlong_demonstrations_are_left_out_or_refused(parts, tmp_path, caplog):
+    class Mixed:
+        name, tokenizer = "mixed", parts.tokenizer
+
+        def question(self, position):
+            n = position - DEMONSTRATIONS_FROM
+            found = dataclasses.replace(parts.task.question(position), question_id=f"mixed-{n}")
+            if n in (0, 7):
+                return dataclasses.replace(found, prompt="1+" + found.prompt)
+            return dataclasses.replace(found, demonstration="1234") if n in (3, 20, 30) else found
+
+    mixed = dataclasses.replace(parts, task=Mixed())
+    refusing = dataclasses.replace(parts.config, data=DataConfig(overlong="refuse"))
+    with pytest.raises(DataError, match=r"mixed-0.*mixed-7.*data\.overlong"):
+        check_demonstrations(dataclasses.replace(mixed, config=refusing))
+    check_demonstrations(mixed)
+    (tmp_path / "run").mkdir()
+    _, rows = start(mixed, tmp_path / "run")
+    kept = [g.position - DEMONSTRATIONS_FROM for g in rollouts.read(tmp_path / "run/warm_start")]
+    assert kept == [n for n in range(40) if n not in (0, 3, 7, 20, 30)] and len(rows) == 12
+    named = " ".join(record.getMessage() for record in caplog.records)
+    assert all(named.count(f"mixed-{n} (") == 1 for n in (0, 3, 7, 20, 30))
+    none = dataclasses.replace(parts.config.sampling, max_new_tokens=1)
+    short = dataclasses.replace(parts, config=dataclasses.replace(parts.config, sampling=none))
+    with pytest.raises(DataError, match=r"sampling\.max_new_tokens = 1"):
+        check_demonstrations(short)
 
 
 def test_a_run_records_its_warm_start(tiny_run):

@@ -444,17 +444,19 @@ class Explorer:
     ) -> Played:
         """Samples trajectories in the task's environments."""
         config, asked = self.config, dict(zip(positions, questions, strict=True))
-        prompts, vocab = {}, weights.model.config.vocab_size
+        prompts, overlong = {}, {}
+        vocab = weights.model.config.vocab_size
         for position, question in asked.items():
             prompt = self.play.open(question, position, attempt)
             if prompt is None:
                 continue
             if self.drops_overlong and len(prompt) > config.max_prompt_tokens:
-                report_overlong({question.question_id: len(prompt)}, config.max_prompt_tokens)
+                overlong[question.question_id] = len(prompt)
                 self.play.give_up(position, f"its prompt has {len(prompt)} tokens")
                 continue
             check_prompt(question.question_id, prompt, config.max_prompt_tokens, vocab)
             prompts[position] = prompt
+        report_overlong(overlong, config.max_prompt_tokens)
         limits = sampling.Limits(config.max_turns, config.max_new_tokens)
         of_call = (weights, prompts, self.play.respond, limits, config.of_turn)
         # As many rows as all questions need, so that a failed environment compiles nothing new.

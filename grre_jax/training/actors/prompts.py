@@ -74,13 +74,16 @@ def evaluation_questions(config: Config, task: Task, tokenizer: Tokenizer) -> li
     return kept
 
 
-def report_overlong(overlong: Mapping[str, int], limit: int, *, refuse: bool = False) -> None:
+def report_overlong(
+    overlong: Mapping[str, int], limit: int, *, refuse: bool = False, what: str = "prompts"
+) -> None:
     """Logs the questions that are left out, in the first process and each once.
 
     Args:
-        overlong: tokens of their prompts by question id.
-        limit: longest prompt, in tokens.
+        overlong: tokens of their prompts or demonstrations by question id.
+        limit: largest number of these tokens.
         refuse: raise instead.
+        what: "prompts" or "demonstrations".
 
     Raises:
         DataError: there are such questions, and `refuse` is True.
@@ -91,7 +94,8 @@ def report_overlong(overlong: Mapping[str, int], limit: int, *, refuse: bool = F
     named = sorted(new)[:_NAMED]
     sizes = ", ".join(f"{name} ({new[name]} tokens)" for name in named)
     more = f" and {len(new) - _NAMED} more" if len(new) > _NAMED else ""
-    found = f"{len(new)} questions are over sampling.max_prompt_tokens = {limit}: {sizes}{more}"
+    field = {"prompts": "max_prompt_tokens", "demonstrations": "max_new_tokens"}[what]
+    found = f"{len(new)} {what} are over sampling.{field} = {limit}: {sizes}{more}"
     if refuse:
         raise DataError(f"{found}. Raise the limit, or set data.overlong to drop.")
     _reported.update(new)

@@ -107,8 +107,9 @@ class DataConfig:
         drop_over_limit: leave out stored groups over sampling.max_prompt_tokens or
             sampling.max_new_tokens, which are an error otherwise.
         overlong ("drop" or "refuse"): what happens to questions over sampling.max_prompt_tokens,
-            of training and evaluation. "drop" leaves them out: a position of the prompt stream
-            takes the next question that fits, and an evaluation has fewer questions. "refuse" ends
+            of training and evaluation, and to demonstrations of the warm start over it or
+            sampling.max_new_tokens. "drop" leaves them out: a position of the prompt stream takes
+            the next question that fits, an evaluation and a warm start have fewer. "refuse" ends
             the run, before it begins for all questions that can be measured in a few seconds.
         max_staleness (at least -1): largest age of the data: of stored groups in policy versions
             before their folder's newest, of replayed groups in updates. A regime that samples older

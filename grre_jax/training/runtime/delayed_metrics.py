@@ -52,6 +52,8 @@ class DelayedMetrics:
     ) -> dict[str, float]:
         """Takes the metrics of a step, and logs and returns those of the step before.
 
+        A row of a batch without any verdict has no reward and no response_length.
+
         Args:
             step: of the metrics.
             metrics: scalars on the device by name; None to log the step before alone.
@@ -64,6 +66,8 @@ class DelayedMetrics:
         if self.metrics is not None:
             scalars = {name: float(value) for name, value in jax.device_get(self.metrics).items()}
             now = time.monotonic()
+            if math.isnan(scalars.get("reward", 0.0)):  # of a batch without any verdict
+                del scalars["reward"], scalars["response_length"]
             scalars["tokens"] = int(scalars.pop("response_tokens"))
             scalars["tokens_per_second"] = scalars["tokens"] / max(now - self.clock, 1e-9)
             scalars |= self.extra

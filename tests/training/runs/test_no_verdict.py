@@ -1,6 +1,7 @@
 """Completions without a verdict: what a step trains on, and a verifier that always fails."""
 
 import dataclasses
+import json
 
 import jax
 import numpy as np
@@ -118,6 +119,7 @@ def test_a_run_whose_verifier_always_crashes_stops_with_the_first_reason(make_co
         task=c.TaskConfig(f"{tmp_path / 'always.py'}:build", verify_processes=0),
         training=c.TrainingConfig(steps=8, prompts_per_step=4),
         objective=c.ObjectiveConfig("asymre"),
+        logging=c.LoggingConfig(tensorboard=True),
     )
     with pytest.raises(DataError, match="error: ZeroDivisionError: sandbox lost"):
         train(config)
@@ -126,6 +128,7 @@ def test_a_run_whose_verifier_always_crashes_stops_with_the_first_reason(make_co
     assert 0 < len(rows) < 8
     assert {row["verify_failures"] for row in rows} == {16}
     assert {row["grad_norm"] for row in rows} == {0}
+    assert not any({"reward", "response_length", "not_finite"} & row.keys() for row in rows)
     verifier = tmp_path / "always.py"
     verifier.write_text(verifier.read_text().replace("raise", "return None and"))
     with pytest.raises(DataError, match="none: "):
@@ -140,3 +143,5 @@ def test_a_run_whose_verifier_always_crashes_stops_with_the_first_reason(make_co
     resumed = [row for row in log(config.folder) if row["kind"] == "train"]
     assert resumed[: len(rows)] == rows and resumed[-1]["step"] == 12
     assert resumed[-1].get("verify_failures", 0) == 0
+    (summary,) = json.loads((config.folder / "summary.json").read_text())["runs"]
+    assert summary["not_finite_steps"] == 0 and summary["reward_last"] is not None

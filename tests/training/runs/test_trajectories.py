@@ -11,7 +11,7 @@ import pytest
 from grre_jax import config as c
 from grre_jax import rollouts
 from grre_jax.cli.entry import main
-from grre_jax.errors import UsageError
+from grre_jax.errors import DataError, UsageError
 from grre_jax.planner.compile import compile_run
 from grre_jax.training.evaluation.load_scorer import find_scorer
 from grre_jax.training.loop import train
@@ -122,7 +122,7 @@ ANSWERS = {
     "long": ("x" * 10_000_000, 0.0, False, {}), "bytes": (b"x", 0.0, False, {}),
     "nan": ("", float("nan"), False, {}), "over": Step(done=True), "good": Step("?", 0.5),
 }
-KINDS = ["raises", "reset", *ANSWERS]
+KINDS = ["raises", "reset", "wide", *ANSWERS]
 
 class Bad:
     name, tokenizer = "bad", CharTokenizer("?abcdefg$")
@@ -136,7 +136,7 @@ class World:
     def reset(self, question, seed):
         self.kind = question.answer
         if self.kind == "reset": raise RuntimeError("down")
-        return [{"role": "user", "content": question.prompt}]
+        return [{"role": "user", "content": "???" if self.kind == "wide" else question.prompt}]
     def step(self, action):
         if self.kind in ("hang", "exit"):
             if action != "a": return Step(done=True)
@@ -149,6 +149,7 @@ def build(): return Bad()
 REASONS = {
     "raises": ("error", "ValueError: no"),
     "reset": ("error", "RuntimeError: down"),
+    "wide": ("invalid", "3 tokens"),
     "long": ("invalid", "10,000,000 characters"),
     "bytes": ("invalid", "no text"),
     "nan": ("invalid", "no finite number"),
@@ -157,7 +158,7 @@ REASONS = {
 }
 
 
-def test_a_run_of_a_thousand_bad_environments_records_each_reason(config, tmp_path):
+def test_a_run_of_a_thousand_bad_environments_records_each_reason(config, tmp_path, caplog):
     (tmp_path / "bad.py").write_text(BAD)
     config = dataclasses.replace(
         config,
@@ -178,6 +179,12 @@ def test_a_run_of_a_thousand_bad_environments_records_each_reason(config, tmp_pa
         evaluation=c.EvaluationConfig(questions=0),
         checkpoint=c.CheckpointConfig(every=8),
     )
+    refused = dataclasses.replace(
+        config, run_dir=str(tmp_path / "refused"), data=c.DataConfig(overlong="refuse")
+    )
+    with pytest.raises(DataError, match=r"q2.*sampling\.max_prompt_tokens"):
+        train(refused)
+    assert not refused.folder.exists()
     folder, kinds = train(config), collections.Counter()
     for group in rollouts.read(folder / "rollouts"):
         failed = group.extra.get("verify_failures", [""] * len(group.rewards))
@@ -190,9 +197,10 @@ def test_a_run_of_a_thousand_bad_environments_records_each_reason(config, tmp_pa
             assert kind == expected in ("", known) and (words in reason or not kind)
             assert (ended == "failed") == bool(kind)
             assert np.isnan(reward) if kind else reward == (group.answer == "good")
-        assert (group.answer == "reset") == (len(group.tokens) == 0)
+        assert (group.answer in ("reset", "wide")) == (len(group.tokens) == 0)
         kinds.update(kind for kind in failed if kind)
     assert set(kinds) == {kind for kind, _ in REASONS.values()}
+    assert any("q10 (3 tokens)" in record.getMessage() for record in caplog.records)
     counted = collections.Counter()
     for row in log(folder):
         if row["kind"] == "train":
