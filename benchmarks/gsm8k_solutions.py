@@ -35,7 +35,7 @@ from grre_jax.rollouts.tools.rescore import Scorer, rescore
 from grre_jax.rollouts.tools.reverify import reverify
 from grre_jax.tasks.pool import TaskSpec, make_judge
 from grre_jax.tasks.provenance import reward_name
-from grre_jax.training.evaluation.load_scorer import find_scorer
+from grre_jax.training.policies import find_scorer
 
 
 def walk(solutions: Path, work: Path, scorer: Scorer) -> dict[str, Any]:

@@ -230,9 +230,9 @@ def _report(known: argparse.Namespace, _: list[str]) -> None:
 
 def _export(known: argparse.Namespace, _: list[str]) -> None:
     from grre_jax.storage import store_path
-    from grre_jax.training.evaluation import finished
+    from grre_jax.training import policies
 
-    step = finished.export(
+    step = policies.export(
         store_path.of(known.folder), Path(known.output), known.step, adapter=known.adapter
     )
     print(f"wrote the {'adapter' if known.adapter else 'model'} of step {step} to {known.output}")

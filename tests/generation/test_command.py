@@ -18,9 +18,8 @@ from grre_jax.generation.options import Options
 from grre_jax.generation.prompts import find
 from grre_jax.random_streams import Purpose, run_key
 from grre_jax.tasks import load_tokenizer
-from grre_jax.training import build
-from grre_jax.training.evaluation import finished
-from grre_jax.training.evaluation.load_scorer import find_scorer
+from grre_jax.training import build, policies
+from grre_jax.training.policies import find_scorer
 
 
 @pytest.fixture
@@ -177,13 +176,13 @@ def test_greedy_samples_are_one_sample(sample, chat_model):
 
 
 def test_a_runs_last_policy(sample, tiny_run, tmp_path):
-    finished.export(tiny_run, tmp_path / "model")
+    policies.export(tiny_run, tmp_path / "model")
     words = ("--prompt", "3+5>", "--num-samples", 4, "--max-new-tokens", 3)
     of_run, of_model = sample(tiny_run, *words)[0], sample(tmp_path / "model", *words)[0]
     assert drawn([of_run]) == drawn([of_model])
     assert of_run["model"] == {"path": str(tiny_run), "step": 8}
     assert of_model["model"]["step"] is None
-    first = finished.policy(tiny_run, finished.load_config(tiny_run))[0]
+    first = policies.policy(tiny_run, policies.load_config(tiny_run))[0]
     assert models.fingerprint(first) == models.fingerprint(models.load(tmp_path / "model"))
 
 

@@ -17,8 +17,8 @@ from grre_jax.studies.compare import report as compare_report
 from grre_jax.studies.compare import start, study
 from grre_jax.studies.entrants import GRPO, NARROW, REINFORCE
 from grre_jax.studies.statistics import estimate
+from grre_jax.training import policies
 from grre_jax.training.data.regime import Regime
-from grre_jax.training.evaluation import finished
 from grre_jax.training.runtime.delayed_metrics import Diverged
 
 
@@ -252,7 +252,7 @@ def pretrained(make_config, tmp_path):
 def test_a_pretrained_start_is_measured_once_and_is_that_of_every_run(
     pretrained, tiny_run, tmp_path, trained, monkeypatch
 ):
-    finished.export(tiny_run, tmp_path / "model", 0)
+    policies.export(tiny_run, tmp_path / "model", 0)
     given, plain = [], study.loop.train
 
     def train(config, *, start_scores, **options):

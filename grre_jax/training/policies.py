@@ -1,4 +1,4 @@
-"""Evaluation of a run's first and last policy, and export of its policies."""
+"""Stored policies: the checkpoints of runs and model folders, to sample, score and export."""
 
 from __future__ import annotations
 
@@ -9,37 +9,34 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 import optax
 from flax import nnx
+from jaxtyping import Float
 
-from grre_jax.console import make_console
-from grre_jax.errors import DataError, UsageError
+import grre_jax
+from grre_jax import models, parallel
+from grre_jax.errors import DataError
+from grre_jax.models.checkpoints.huggingface import fingerprint
+from grre_jax.models.source import ModelSource
 from grre_jax.models.transformer import Transformer
-from grre_jax.parallel import processes
 from grre_jax.parallel.mesh import MeshConfig
-from grre_jax.reporting.evaluation_tables import print_evaluations
-from grre_jax.reporting.outcome import Evaluation, outcome, sentences
-from grre_jax.storage.files import write_whole
+from grre_jax.rollouts import Group
+from grre_jax.rollouts.tools.rescore import Scorer
+from grre_jax.storage import store_path
 from grre_jax.storage.store_path import StorePath
+from grre_jax.tasks import Tokenizer, load_tokenizer
+from grre_jax.tasks.provenance import template_digest
 from grre_jax.training import build
-from grre_jax.training.actors.prompts import evaluation_questions
 from grre_jax.training.checkpoints.folder import opened
 from grre_jax.training.checkpoints.retention import Keep
-from grre_jax.training.config.overrides import override
-from grre_jax.training.config.run import Config, differences, from_dict
-from grre_jax.training.evaluation.evaluate import (
-    answer,
-    figures,
-    make_evaluator,
-    refuse_contaminated,
-)
-from grre_jax.training.evaluation.pass_at_k import pass_metrics
-from grre_jax.training.evaluation.ranking import held_out_groups, ranking, save_ranking
+from grre_jax.training.completion_logprobs import score_groups
+from grre_jax.training.config.run import Config, from_dict
 from grre_jax.training.export import write_adapter, write_model
 from grre_jax.training.state import create
 
-# Fields that may differ between a run and an evaluation of it.
-EVALUATION_FIELDS = ("data.", "evaluation.", "mesh.", "run_dir", "sampling.", "task.")
+# Tokens per packed row, doubled until the longest completion fits, so that few shapes are compiled.
+ROW_TOKENS = 1024
 
 
 def load_config(folder: Path | StorePath) -> Config:
@@ -78,92 +75,6 @@ def is_run(path: Path | StorePath) -> bool:
     return (isinstance(stored, dict) and "run_dir" in stored) or (path / "checkpoints").is_dir()
 
 
-def evaluate_run(
-    folder: Path | StorePath, overrides: Sequence[str] = (), console: Any = None
-) -> dict[str, Any]:
-    """Evaluates a run's first and last policy and writes evaluation.json into its folder; with
-    evaluation.ranking_questions, ranking.json too. Several processes may share the work.
-
-    Args:
-        folder: the run.
-        overrides: configuration fields as on the command line, such as --evaluation.questions 1000.
-        console: a rich console; standard output if None.
-
-    Returns:
-        The contents of evaluation.json: accuracy, greedy accuracy, pass@k and maj@k of both
-        policies with intervals.
-
-    Raises:
-        UsageError: an invalid override, or an evaluation on a benchmark split that the training
-            data contains.
-        DataError: the folder is not a run's or has no checkpoints.
-    """
-    if not console or not processes.is_first():
-        console = make_console(quiet=not processes.is_first())
-    config = _evaluation_config(folder, overrides)
-    parts = build.build(config)
-    graph, (first, last), (_, step) = _policies(folder, config, parts, (0, None))
-    result: dict[str, Any] = {"steps": [0, step]}
-    if config.evaluation.questions:
-        refuse_contaminated(
-            run_contents(folder),
-            getattr(parts.task, "evaluation_source", ""),
-            allowed=config.evaluation.allow_contaminated,
-        )
-        questions = evaluation_questions(config, parts.task, parts.tokenizer)
-        evaluator = make_evaluator(parts, graph)
-        result |= {"questions": len(questions), "sampling": evaluator.settings}
-        for name, params, at in (("first", first, 0), ("last", last, step)):
-            groups, greedy = answer(evaluator, params, questions, step=at)
-            row = figures(evaluator, groups, greedy, first)
-            result[name] = row | pass_metrics(groups, parts.task)
-        print_evaluations({"first": (0, result["first"]), "last": (step, result["last"])}, console)
-        for sentence in _compared(result, step):
-            console.print(sentence, markup=False, highlight=False)
-    groups = held_out_groups(parts)
-    shares = (
-        [ranking(graph, params, groups, parts.mesh) for params in (first, last)] if groups else []
-    )
-
-    def write() -> None:
-        if groups:
-            save_ranking(folder, *shares, groups, console)
-        write_whole(folder / "evaluation.json", json.dumps(result, indent=2) + "\n")
-
-    processes.on_first(write)
-    return result
-
-
-def _evaluation_config(folder: Path | StorePath, overrides: Sequence[str]) -> Config:
-    stored = load_config(folder)
-    config = dataclasses.replace(override(stored, overrides), run_dir=str(folder))
-    changed = differences(dataclasses.asdict(stored), dataclasses.asdict(config))
-    if other := [name for name in changed if not name.startswith(EVALUATION_FIELDS)]:
-        raise UsageError(
-            f"grre evaluate of a run takes only fields under {', '.join(EVALUATION_FIELDS)}, got"
-            f" {', '.join(other)}"
-        )
-    return config
-
-
-def _compared(result: dict[str, Any], step: int) -> list[str]:
-    """Compares the last policy with the first, in sentences."""
-    rows = (result["first"], result["last"])
-    measure = "accuracy" if all("accuracy" in row for row in rows) else "reward"
-
-    def evaluations(name: str) -> list[Evaluation]:
-        return [
-            Evaluation(at, row[name], row[f"{name}_low"], row[f"{name}_high"])
-            for at, row in zip((0, step), rows, strict=True)
-        ]
-
-    greedy = all("greedy_accuracy" in row for row in rows)
-    found = outcome(
-        measure, evaluations(measure), {}, evaluations("greedy_accuracy") if greedy else ()
-    )
-    return sentences(found) if found else []
-
-
 def export(
     folder: Path | StorePath, output: Path, step: int | None = None, *, adapter: bool = False
 ) -> int:
@@ -185,7 +96,7 @@ def export(
     """
     config = load_config(folder)
     parts = build.build(config)
-    graph, (params,), (step,) = _policies(folder, config, parts, (step,))
+    graph, (params,), (step,) = policies_at(folder, config, parts, (step,))
     write = write_adapter if adapter else write_model
     write(parts, graph, params, output, step=step, contains=run_contents(folder))
     return step
@@ -219,15 +130,18 @@ def policy_at(
         DataError: as `policy`.
     """
     parts = build.build(dataclasses.replace(config, mesh=MeshConfig()))
-    graph, (params,), (step,) = _policies(folder, config, parts, (step,))
+    graph, (params,), (step,) = policies_at(folder, config, parts, (step,))
     return parts, graph, params, step
 
 
-def _policies(
+def policies_at(
     folder: Path | StorePath, config: Config, parts: build.Parts, steps: Sequence[int | None]
 ) -> tuple[Any, tuple[Any, ...], tuple[int, ...]]:
-    """Returns (graph, parameters at each of the steps, those steps); None stands for the last
-    checkpoint.
+    """Returns (static half of the model, parameters at each of the steps, those steps) of a run;
+    None stands for the last checkpoint.
+
+    Raises:
+        DataError: the run has no checkpoints, or not that of a step.
     """
     if not (folder / "checkpoints").is_dir():
         raise DataError(f"run {folder} has no checkpoints yet: let it train first")
@@ -256,3 +170,79 @@ def run_contents(folder: Path | StorePath) -> set[str]:
             f"{file} cannot be read ({error!r}): restore it, since it names the benchmarks in the"
             " run's training data"
         ) from error
+
+
+def find_scorer(name: str, *, dtype: str = "", compute_dtype: str = "") -> Scorer:
+    """Loads a policy, on all devices.
+
+    Args:
+        name: a Hugging Face folder, or a run's folder or URL for its last checkpoint,
+            or with a colon and a step ("runs/a:40").
+        dtype, compute_dtype: of parameters and activations; if empty the run's, or float32 and the
+            parameters'.
+
+    Raises:
+        UsageError: an unknown dtype.
+        DataError: the model, run or checkpoint is missing or damaged.
+    """
+    path, step = split_step(name)
+    run = load_config(path) if is_run(path) else None
+    if run is None and step is not None:
+        raise DataError(f"{path} is a model, which has no steps: name it without :{step}")
+    source = run.model if run else ModelSource(path=str(path))
+    source = dataclasses.replace(
+        source, dtype=dtype or source.dtype, compute_dtype=compute_dtype or source.compute_dtype
+    )
+    graph, params, tokenizer, mesh, step = _loaded(path, source, run, step)
+    model = nnx.merge(graph, params)
+
+    def score(groups: Sequence[Group], temperature: float) -> list[Float[np.ndarray, " tokens"]]:
+        longest, row = max(len(g.prompt_tokens) + int(g.lengths.max()) for g in groups), ROW_TOKENS
+        while row < longest:
+            row *= 2
+        return score_groups(
+            graph,
+            params,
+            groups,
+            mesh,
+            temperature=temperature,
+            groups_per_call=len(groups),
+            pack_length=row,
+        )
+
+    computed = source.compute_dtype or source.dtype
+    described: dict[str, Any] = {
+        "model": str(path),
+        "step": step,
+        "fingerprint": fingerprint(model),
+        "tokenizer": tokenizer.fingerprint,
+        "chat_template": template_digest(tokenizer),
+        "parameters": source.dtype,
+        "engine": f"grre_jax.score {grre_jax.__version__}",
+    }
+    num_ids = model.num_ids or model.config.vocab_size
+    return Scorer(score, tokenizer, num_ids, model.config.max_positions, computed, described)
+
+
+def _loaded(
+    path: Path | StorePath, source: ModelSource, run: Config | None, step: int | None
+) -> tuple[Any, Any, Tokenizer, Any, int | None]:
+    """Returns (static half of the model, parameters, tokenizer, mesh, step)."""
+    if run:
+        parts, graph, params, step = policy_at(path, dataclasses.replace(run, model=source), step)
+        return graph, params, parts.tokenizer, parts.mesh, step
+    tokenizer = load_tokenizer(path)
+    mesh = parallel.make_mesh(MeshConfig())
+    dtype, compute = build.dtypes(source)
+    model = models.load(path, dtype=dtype, compute_dtype=compute, mesh=mesh)
+    model.limit_ids(tokenizer.vocab_size)
+    graph, state = nnx.split(model)
+    return graph, nnx.to_pure_dict(state), tokenizer, mesh, step
+
+
+def split_step(name: str) -> tuple[Path | StorePath, int | None]:
+    """Returns ("runs/a", 40) for "runs/a:40"; a name that exists as it is has no step."""
+    before, colon, after = name.rpartition(":")
+    if colon and after.isdecimal() and not store_path.of(name).exists():
+        return store_path.of(before), int(after)
+    return store_path.of(name), None
