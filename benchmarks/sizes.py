@@ -11,7 +11,7 @@ from flax import nnx
 from grre_jax import models
 from grre_jax.config import ModelSource
 from grre_jax.models import ModelConfig, Transformer
-from grre_jax.planner.model_sizes import published
+from grre_jax.models.published import published
 from grre_jax.tasks import CharTokenizer
 
 

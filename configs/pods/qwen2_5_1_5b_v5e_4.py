@@ -10,14 +10,10 @@ Needs:
     The checkpoint in models/qwen2.5-1.5b.
 Hardware:
     TPU v5e:2x2.
-Predicted by grre compile (jax 0.10.2, libtpu 0.0.42), not run:
-    19.6 s a train step, and 16.8 s of sampling a step: 336 s for the 1,920 prompts x 8 of 20
-    steps in one call of 192 rows a chip (--sampling.max_concurrent 768); 27.9 s a step with
-    --regime.sync_interval 1. The train step fits, 13.6
-    of 15.75 GiB a chip, MFU 61.0% by the roofline and 43.5% by the compiler's own cycle
-    estimates. By default 168 rows a chip fit beside the train state (14.2 GiB, by arithmetic).
-    With --sampling.weight_dtype int8 --sampling.cache_dtype int8: 8.6 s of sampling a step, 172 s
-    for the same prompts in one call of 384 rows a chip (12.6 GiB without optimizer state).
+Compiled by grre compile (jax 0.10.2, libtpu 0.0.42), not run:
+    The train step fits, 13.6 of 15.75 GiB a chip. By default 168 rows a chip fit beside the train
+    state (14.2 GiB, by arithmetic). With --sampling.weight_dtype int8 --sampling.cache_dtype int8
+    a call of 384 rows a chip takes 12.6 GiB without optimizer state.
 """
 
 from pod_setting import setting

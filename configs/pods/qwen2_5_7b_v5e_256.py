@@ -1,9 +1,8 @@
 """Qwen2.5-7B-Instruct learns GSM8K by GRPO on 256 v5e chips.
 
 Shows settings under which a global batch of 768 rows fits a v5e:16x16 and keeps its matrix units
-busy. Two chips share a row's heads and hidden units (tensor 2): the train step alone is faster
-without (mesh 8 x 32: 1.26 s, MFU 66.6%), but then the sampler, which holds the weights whole in
-bfloat16, needs 15.8 GiB of 15.75.
+busy. Two chips share a row's heads and hidden units (tensor 2): without (mesh 8 x 32) the sampler,
+which holds the weights whole in bfloat16, needs 15.8 GiB of 15.75.
 
 Commands:
     grre compile configs/pods/qwen2_5_7b_v5e_256.py --topology v5e:16x16
@@ -12,11 +11,9 @@ Needs:
     The checkpoint in models/qwen2.5-7b.
 Hardware:
     TPU v5e:16x16.
-Predicted by grre compile (jax 0.10.2, libtpu 0.0.42), not run:
-    1.37 s a train step, and 0.78 s of sampling a step: 15.6 s for the 1,920 prompts x 8 of 20
-    steps in one call, 120 rows a chip pair. With --regime.sync_interval 1, 8 rows a pair, 9.3 s.
-    The train step fits, 8.4 of 15.75 GiB a chip, MFU 61.3% by the roofline and 47.3% by the
-    compiler's own cycle estimates; the sampler fits, 14.2 GiB without optimizer state.
+Compiled by grre compile (jax 0.10.2, libtpu 0.0.42), not run:
+    The train step fits, 8.4 of 15.75 GiB a chip. The 1,920 prompts x 8 of 20 steps are sampled in
+    one call of 120 rows a chip pair, 14.2 GiB without optimizer state.
 """
 
 from pod_setting import setting

@@ -129,17 +129,18 @@ def _add_training(commands: argparse._SubParsersAction) -> None:
         commands,
         "compile",
         _compile,
-        "memory and time of a configuration on a TPU slice, without one",
+        "memory and collectives of a configuration, on a TPU slice without one",
         CONFIG,
         """
-        --topology SLICE!: generation and sizes of a slice: v5e:16x16, v5p:4x4x4
+        --topology SLICE: generation and sizes of a slice: v5e:16x16, v5p:4x4x4; this machine's
+            devices if not given
         --program step|sampler|evaluation: only this one; all programs of the run if not given
-        --verify-seconds X [0]: time that judging one completion takes a process, for the whole step
         --json: print one JSON object
         """,
         description="Compiles the train step and the calls of the sampler, training's and"
-        " evaluation's, for a named slice, and predicts memory, time and MFU. Fields are overridden"
-        " as for train. Ends with status 1 if something does not fit.",
+        " evaluation's, and prints memory, collectives, FLOPs and the compiler's cycles. Runs"
+        " nothing. Fields are overridden as for train. Ends with status 1 if something does not"
+        " fit.",
         takes_fields=True,
     )
 
@@ -208,18 +209,18 @@ def _explain(known: argparse.Namespace, rest: list[str]) -> None:
 
 
 def _compile(known: argparse.Namespace, rest: list[str]) -> int:
+    import dataclasses
     import json
 
     from grre_jax.planner import compile as compiler
-    from grre_jax.planner import report as compile_report
 
     programs = {"step": ("train step",), None: ()}.get(known.program, (known.program,))
     found = compiler.compile_run(configured(known, rest), known.topology, programs=programs)
     if known.json:
-        print(json.dumps(compile_report.as_dict(*found, known.verify_seconds), indent=2))
+        print(json.dumps(dataclasses.asdict(found), indent=2))
     else:
-        print(compile_report.as_text(*found, known.verify_seconds))
-    return 0 if all(report.fits for report in found[-1]) else 1
+        print(compiler.as_text(found))
+    return 0 if all(report.fits for report in found.programs) else 1
 
 
 def _report(known: argparse.Namespace, _: list[str]) -> None:

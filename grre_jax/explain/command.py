@@ -12,12 +12,10 @@ from grre_jax.errors import UsageError
 from grre_jax.explain import timeline
 from grre_jax.explain.objective_report import objective_report
 from grre_jax.explain.run_warnings import run_warnings
-from grre_jax.explain.timeline import HEAD, TAIL
 from grre_jax.training.config.run import Config
 
 BAR = 20  # characters of the longest bar
-_COLUMNS = ("steps", "sampled by version", "fresh batches", "fresh places", "updates old")
-_COLUMNS += ("replayed a step",)
+HEAD, TAIL = 8, 2  # rows shown of the first and of the last versions of a long run
 
 
 def run(config: Config, *, steps: int | None = None, as_json: bool = False) -> None:
@@ -62,7 +60,6 @@ def explanation(config: Config, steps: int) -> dict[str, Any]:
         UsageError: an objective that cannot be used with the run's data.
     """
     from grre_jax.planner.compile import call_summary
-    from grre_jax.planner.rl_step import VersionCalls
     from grre_jax.training.actors.calls import evaluation_calls, training_calls
     from grre_jax.training.build import build_objective
 
@@ -72,7 +69,7 @@ def explanation(config: Config, steps: int) -> dict[str, Any]:
     unknown = config.mixed_per_step if config.samples else config.training.prompts_per_step
     if config.samples:
         schedule = config.schedule
-        rows = timeline.repeated(timeline.stretches(schedule, steps))
+        rows = timeline.stretches(schedule, steps)
         for kind, counts in timeline.ages(schedule, steps).items():
             staleness[kind] = dict(sorted(counts.items()))
         versions = sum(bool(len(config.regime.batches(version, steps))) for version in range(steps))
@@ -91,13 +88,35 @@ def explanation(config: Config, steps: int) -> dict[str, Any]:
         "rows": [dataclasses.asdict(row) for row in rows],
         "sampling_versions": versions,
         "calls": {
-            kind: [call_summary(call, 1, "float32") for call in some]
-            for kind, some in calls.items()
+            kind: [call_summary(call, call.shape(1, "float32")) for call in different]
+            for kind, different in calls.items()
         },
-        "version": dataclasses.asdict(VersionCalls.of(config)) if config.samples else None,
+        "version": _version_calls(config) if config.samples else None,
         "staleness": staleness | {"unknown": steps * unknown},
         "objective": dataclasses.asdict(objective_report(config, objective, first_stale)),
         "warnings": run_warnings(config, objective, first_stale),
+    }
+
+
+def _version_calls(config: Config) -> dict[str, int]:
+    """Returns the calls of the policy version that samples for most steps after the first: prompts,
+    calls, the steps that they serve, and the steps taken before the first that needs them.
+    """
+    from grre_jax.training.actors.calls import call_of
+
+    regime = config.regime
+    steps = config.training.steps
+    counts = {version: len(regime.batches(version, steps)) for version in range(steps)}
+    # Version 0 samples for more steps than the others where it samples ahead of the learner.
+    later = {version: count for version, count in counts.items() if version and count}
+    later = later or {0: counts[0]}
+    version = max(later, key=lambda version: (later[version], -version))
+    positions = len(config.schedule.sampled(version, steps))
+    return {
+        "positions": positions,
+        "calls": -(-positions // call_of(config.sampling, positions).prompts),
+        "steps": min(later[version] * regime.reuse, steps),
+        "ahead": regime.sync_offset + regime.staleness,
     }
 
 
@@ -119,14 +138,15 @@ def _composition(config: Config) -> dict[str, Any]:
 
 
 def _parts(report: dict[str, Any]) -> Iterator[Any]:
-    from grre_jax.planner.report import described
+    from grre_jax.planner.compile import described
 
     run = report["run"]
     regime = run["regime"] or "all data is stored already"
     yield f"{run['name']}: {run['steps']} steps, {regime}"
     yield _composed(report["step"])
     if report["rows"]:
-        yield make_table(_COLUMNS, _stretches(report["rows"]), "What each step trains on")
+        columns = ("version", "steps", "fresh batches", "fresh places", "updates old", "replayed")
+        yield make_table(columns, _stretches(report["rows"]), "What each version samples")
         yield f"{report['sampling_versions']} of {run['steps']} policy versions sample."
     if version := report["version"]:
         who = f"{run['sampler_devices']} devices" if run["sampler_devices"] else "explorers"
@@ -142,8 +162,7 @@ def _parts(report: dict[str, Any]) -> Iterator[Any]:
         )
     for kind, calls in report["calls"].items():
         yield from (f"{kind.title()} samples in {described(call)}." for call in calls)
-    ages = list(_ages(report["staleness"]))
-    if ages:
+    if ages := _ages(report["staleness"]):
         titles = ("updates old", "groups", "of these replayed", "share", "")
         yield make_table(titles, ages, "Staleness over the run")
     objective = report["objective"]
@@ -184,32 +203,26 @@ def _composed(step: dict[str, Any]) -> str:
 
 
 def _stretches(rows: list[dict[str, Any]]) -> list[tuple[str, ...]]:
-    cells: list[tuple[str, ...]] = []
-    for row in rows:
-        lag = row["first"] - row["version"]
-        own = f"its own less {lag}" if lag else "its own"
-        spans = (_span(*row[name]) for name in ("batches", "places", "ages", "replayed"))
-        version = own if row["moving"] else str(row["version"])
-        cells.append((_span(row["first"], row["last"]), version, *spans))
-        if row["repeats"] > 1:
-            end = row["last"] + (row["repeats"] - 1) * row["period"]
-            words = f"... and so on, {row['repeats'] - 1} times more, to {end}"
-            cells.append((words, f"+{row['period']} each time"))
+    spans = ("steps", "batches", "places", "ages", "replayed")
+    cells = [(str(row["version"]), *(_span(*row[name]) for name in spans)) for row in rows]
     if len(cells) > HEAD + TAIL + 1:
-        cells[HEAD:-TAIL] = [(f"... {len(cells) - HEAD - TAIL} rows more",)]
+        cells[HEAD:-TAIL] = [(f"... {len(cells) - HEAD - TAIL} more",)]
     return cells
 
 
-def _ages(staleness: dict[str, Any]) -> Iterator[tuple[str, ...]]:
-    counts = {kind: staleness[kind] for kind in ("fresh", "replayed")}
-    rows = [(_span(low, high), held) for low, high, held in timeline.bins(counts)]
+def _ages(staleness: dict[str, Any]) -> list[tuple[str, ...]]:
+    rows = [
+        (_span(low, high), fresh + replayed, str(replayed or ""))
+        for low, high, fresh, replayed in timeline.bins(staleness)
+    ]
     if staleness["unknown"]:
-        rows.append(("unknown (stored)", {"unknown": staleness["unknown"]}))
-    sums = [sum(held.values()) for _, held in rows]
-    for (label, held), groups in zip(rows, sums, strict=True):
-        bar = "█" * max(round(BAR * groups / max(sums)), 1)
-        replayed = str(held.get("replayed") or "")
-        yield label, str(groups), replayed, f"{groups / sum(sums):.1%}", bar
+        rows.append(("unknown (stored)", staleness["unknown"], ""))
+    most = max((groups for _, groups, _ in rows), default=0)
+    total = sum(groups for _, groups, _ in rows)
+    return [
+        (label, str(groups), replayed, f"{groups / total:.1%}", "█" * round(BAR * groups / most))
+        for label, groups, replayed in rows
+    ]
 
 
 def _span(low: int, high: int) -> str:

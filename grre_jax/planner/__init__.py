@@ -1,7 +1,6 @@
-"""`grre compile`: ahead-of-time compilation of a run for a named TPU slice, its memory, and its
-time by a roofline, without a TPU.
+"""`grre compile`: ahead-of-time compilation of a run for this machine or for a named TPU slice,
+without a TPU.
+
+`compile` compiles the programs and reports on them, `abstract` has the arrays that they are
+compiled for, `counts` reads products, collectives and cycles from compiled programs.
 """
-
-from lazy_loader import attach_stub
-
-__getattr__, __dir__, __all__ = attach_stub(__name__, __file__)

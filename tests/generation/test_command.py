@@ -16,6 +16,7 @@ from grre_jax.errors import DataError
 from grre_jax.generation import command
 from grre_jax.generation.options import Options
 from grre_jax.generation.prompts import find
+from grre_jax.planner.abstract import abstract_model
 from grre_jax.random_streams import Purpose, run_key
 from grre_jax.tasks import load_tokenizer
 from grre_jax.training import build, policies
@@ -196,9 +197,11 @@ def test_ids_that_the_tokenizer_lacks_are_never_drawn(sample, chat_model, tmp_pa
     loaded, _ = find(Options(str(folder), ("3",))).load()
     source = ModelSource(path=str(folder))
     tokenizer = load_tokenizer(folder)
-    built = build.build_model(Config(name="padded", model=source), tokenizer)
+    config = Config(name="padded", model=source)
+    built = build.build_model(config, tokenizer)
     scorer = find_scorer(str(folder))
     assert loaded.num_ids == built.num_ids == scorer.vocab_size == 259
+    assert abstract_model(config).num_ids == 259
     assert models.load(folder).num_ids is None
     exported = models.load(models.save(built, tmp_path / "exported"))
     np.testing.assert_array_equal(exported.embed[...], model.embed[...])

@@ -389,7 +389,11 @@ def refused(package, name):
             {"sampling": SamplingConfig(max_prompt_tokens=2)},
             r"over sampling\.max_prompt_tokens = 2",
         ),
-        (None, {"sampling": SamplingConfig(max_new_tokens=1)}, "demonstration:.*max_new_tokens"),
+        (
+            None,
+            {"sampling": SamplingConfig(max_new_tokens=1)},
+            "demonstrations of a step are over.*max_new_tokens",
+        ),
         (None, {"task": TaskConfig("arithmetic", {"operands": 0})}, "operands"),
         (None, {"model": ModelSource(path="nowhere")}, "nowhere"),
         (None, {"objective": ObjectiveConfig("nowhere.py:loss")}, "nowhere.py"),
@@ -542,7 +546,7 @@ def test_learning_from_stored_text(make_config, tmp_path):
     rows = [row for row in log(tmp_path / "run") if row["kind"] == "train"]
     assert len(rows) == 8 and all("staleness" not in row for row in rows)
     tokenizer = build.build(config).tokenizer
-    tokens = np.array([[*tokenizer.encode_prompt("3+4>"), *tokenizer.encode("7")]])
+    tokens = np.array([[*tokenizer.encode_prompt("3+4>"), *tokenizer.encode_completion("7")[:1]]])
     policies_at = {step: policies.policy_at(tmp_path / "run", config, step) for step in (0, 8)}
     before, after = (
         models.token_logprobs(nnx.merge(graph, params), tokens)[0, -1]

@@ -13,7 +13,7 @@ EIGHT = """
 import json, sys
 import jax, jax.numpy as jnp, numpy as np
 from jax.sharding import NamedSharding, PartitionSpec as P
-from grre_jax.planner.program import hlo
+from grre_jax.planner import counts
 from grre_jax.parallel import MeshConfig, make_mesh
 from grre_jax.parallel.mesh import use
 from grre_jax.sampling.distributions.distribution import SamplingDistribution
@@ -39,11 +39,11 @@ def case(config, vocab):
         cut = jax.jit(draw)
         d = SamplingDistribution.of(SamplingParams())
         compiled = cut.lower(d, spread, placed).compile()
-        for computation in hlo.parse(compiled.as_text()).computations.values():
-            for i in computation.instructions.values():
+        for computation in counts.parse(compiled.as_text())[0].values():
+            for i in computation.values():
                 kind = i.opcode.removesuffix("-start")
                 if kind in MOVES:
-                    most = max(leaf.elements for leaf in i.shape.leaves())
+                    most = max(int(np.prod(array.dims)) for array in i.arrays)
                     out["moved"][kind] = max(out["moved"].get(kind, 0), most)
     for numbers in NUMBERS:
         d = SamplingDistribution.of(SamplingParams(*numbers))

@@ -1,0 +1,317 @@
+"""Counts of a compiled program: products, collectives and the compiler's cycles, loops included.
+
+`cost_analysis` counts the body of a loop once. Here a body counts as often as it runs. The counts
+are read from the text of the optimised HLO module, as `jax.stages.Compiled.as_text` returns it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+COLLECTIVES = (
+    "all-gather",
+    "all-reduce",
+    "reduce-scatter",
+    "all-to-all",
+    "collective-permute",
+    "ragged-all-to-all",
+    "collective-broadcast",
+)
+
+_COMPUTATION = re.compile(r"^(ENTRY )?%?([\w.\-]+) (?:\(.*\) -> .*)?\{\s*$")
+# Opcodes are in lower case and follow a space; "T(8,128)" and "S(1)" of a layout do neither.
+_INSTRUCTION = re.compile(r"^\s+(?:ROOT )?%?([\w.\-]+) = (.*?) ([a-z][\w\-]*)\((.*)$")
+_CALLED = re.compile(r"\b(?:calls|to_apply|condition|body|\w+_computation)=%?([\w.\-]+)")
+_ARRAY = re.compile(r"([a-z]\w*)\[([\d,<=]*)\]")
+
+
+class Array(NamedTuple):
+    """Element type and sizes of an array."""
+
+    dtype: str
+    dims: tuple[int, ...]
+
+    def bytes(self) -> int:
+        """Returns the size in bytes, without the padding of a layout."""
+        bits = int(re.search(r"\d+", f"{self.dtype} 8").group())  # "pred" has none
+        return math.prod(self.dims) * bits // 8
+
+
+@dataclasses.dataclass(frozen=True)
+class Instruction:
+    """One line of a computation.
+
+    Attributes:
+        name: without the percent sign.
+        opcode: such as "fusion".
+        arrays: results; those of a tuple in order.
+        operands: names, or the literal of a constant.
+        attributes: rest of the line.
+    """
+
+    name: str
+    opcode: str
+    arrays: tuple[Array, ...]
+    operands: str
+    attributes: str
+
+    def find(self, pattern: str) -> str:
+        """Returns the first group of a pattern in the attributes; empty if it does not occur."""
+        match = re.search(pattern, self.attributes)
+        return match.group(1) if match else ""
+
+    def called(self) -> list[str]:
+        """Returns the names of the computations that the instruction runs."""
+        names = _CALLED.findall(self.attributes)
+        return names or re.findall(r"[\w.\-]+", self.find(r"branch_computations=\{([^}]*)\}"))
+
+
+Computation = dict[str, Instruction]
+
+
+def parse(text: str) -> tuple[dict[str, Computation], str]:
+    """Reads the text of an HLO module.
+
+    Returns:
+        Computations by name, and the name of the entry. The instructions of a computation are by
+        name, in their order.
+    """
+    computations: dict[str, Computation] = {}
+    entry = name = ""
+    for line in text.splitlines():
+        if header := _COMPUTATION.match(line):
+            marked, name = header.groups()
+            computations[name] = {}
+            entry = name if marked else entry
+        elif name and (match := _INSTRUCTION.match(line)):
+            own, result, opcode, rest = match.groups()
+            arrays = tuple(
+                Array(dtype, tuple(_numbers(dims))) for dtype, dims in _ARRAY.findall(result)
+            )
+            operands, _, attributes = rest.partition(")")
+            computations[name][own] = Instruction(own, opcode, arrays, operands, attributes)
+    return computations, entry
+
+
+@dataclasses.dataclass
+class Counts:
+    """Counts of a program, or of a part of it, on one device.
+
+    Attributes:
+        flops: of products (dot, convolution); a multiply and an add are two.
+        cycles: the compiler's estimates, which include neither collectives nor custom kernels; 0 on
+            a platform whose compiler estimates none.
+        collectives: number by (kind, mesh axes that a group spans).
+        moved: bytes of whole arrays by the same: as gathered, or as they are to be reduced.
+        kernels: number of custom kernels by name, of which nothing else is counted.
+        unbounded: names of loops whose trips cannot be read, counted once.
+    """
+
+    flops: float = 0.0
+    cycles: int = 0
+    collectives: Counter = dataclasses.field(default_factory=Counter)
+    moved: Counter = dataclasses.field(default_factory=Counter)
+    kernels: Counter = dataclasses.field(default_factory=Counter)
+    unbounded: set[str] = dataclasses.field(default_factory=set)
+
+    def add(self, other: Counts, times: int = 1) -> None:
+        """Adds a part that runs `times` times."""
+        self.flops += times * other.flops
+        self.cycles += times * other.cycles
+        for counter in ("collectives", "moved", "kernels"):
+            for key, value in getattr(other, counter).items():
+                getattr(self, counter)[key] += times * value
+        self.unbounded |= other.unbounded
+
+
+def count(text: str, axes: Mapping[str, int], idle: tuple[str, ...] = ()) -> Counts:
+    """Counts a program.
+
+    Args:
+        text: optimised HLO module of one device.
+        axes: size by name of the mesh that the program is partitioned over.
+        idle: scopes of conditionals that take their cheapest branch; the others take their most
+            expensive one.
+    """
+    computations, entry = parse(text)
+    return _Program(computations, axes, idle).count(entry)
+
+
+@dataclasses.dataclass
+class _Program:
+    computations: dict[str, Computation]
+    axes: Mapping[str, int]
+    idle: tuple[str, ...]
+    counts: dict[str, Counts] = dataclasses.field(default_factory=dict)
+
+    def count(self, name: str) -> Counts:
+        """Returns the counts of a computation that runs once."""
+        if name not in self.counts:
+            self.counts[name] = Counts()
+            computation = self.computations[name]
+            for instruction in computation.values():
+                self._add(self.counts[name], instruction, computation)
+        return self.counts[name]
+
+    def _add(self, counts: Counts, instruction: Instruction, computation: Computation) -> None:
+        opcode = instruction.opcode
+        kind = opcode.removesuffix("-start")
+        if opcode in ("while", "conditional", "call", "async-start"):
+            self._add_parts(counts, instruction)
+        elif kind in COLLECTIVES:
+            self._add_collective(counts, instruction, kind)
+        elif opcode == "custom-call":
+            target = instruction.find('custom_call_target="([^"]*)"')
+            # A kernel of Pallas, or of a library, such as __cublas$gemm.
+            if target == "tpu_custom_call" or target.startswith("__"):
+                counts.kernels[re.sub(r"[.\d]+$", "", instruction.name)] += 1
+        elif opcode != "fusion" or not self._add_collective_fusion(counts, instruction):
+            counts.cycles += int(instruction.find(r'"estimated_cycles":"(\d+)"') or 0)
+            if opcode == "fusion":
+                counts.flops += self.count(*instruction.called()).flops
+            elif opcode in ("dot", "convolution"):
+                names = re.findall(r"%([\w.\-]+)", instruction.operands)
+                operands = [computation[name].arrays[0] for name in names]
+                counts.flops += product_flops(instruction, operands)
+
+    def _add_parts(self, counts: Counts, instruction: Instruction) -> None:
+        parts = [self.count(name) for name in instruction.called()]
+        if instruction.opcode == "conditional":
+            place = instruction.find('op_name="([^"]*)"')
+            choose = min if any(scope in place for scope in self.idle) else max
+            parts = [choose(parts, key=lambda part: (part.cycles, part.flops))]
+        elif instruction.opcode == "async-start":
+            # It runs beside other instructions, so that its cycles add no time.
+            parts = [dataclasses.replace(part, cycles=0) for part in parts]
+        trips = self._trips(instruction) if instruction.opcode == "while" else 1
+        if not trips:
+            counts.unbounded.add(instruction.name)
+        for part in parts:
+            counts.add(part, trips or 1)
+
+    def _trips(self, loop: Instruction) -> int:
+        """Returns the trips of a loop: the compiler's annotation, else the limit in its condition.
+        Loops of JAX count from 0 in steps of 1.
+        """
+        known = loop.find(r'known_trip_count":\{"n":"(\d+)"')
+        return int(known or self._limit(loop.find(r"condition=%?([\w.\-]+)")))
+
+    def _limit(self, name: str) -> int:
+        """Returns the least positive constant of a computation, else of those that it calls."""
+        instructions = self.computations[name].values()
+        constants = [i.operands for i in instructions if i.opcode == "constant"]
+        numbers = [int(text) for text in constants if text.isdigit() and int(text)]
+        called = [self._limit(inner) for i in instructions for inner in i.called()]
+        return min(numbers or filter(None, called), default=0)
+
+    def _add_collective_fusion(self, counts: Counts, fusion: Instruction) -> bool:
+        """Adds the collectives in a fusion: the start or the end of one, or whole ones. Returns
+        False if the fusion is to be counted by its own work.
+        """
+        (name,) = fusion.called()
+        inner = self.computations[name].values()
+        collectives = [i for i in inner if i.opcode in COLLECTIVES]
+        marks = " ".join(i.attributes for i in inner)
+        if "AsyncCollectiveDone" in marks:
+            return True
+        if not collectives:
+            return False
+        if "AsyncCollectiveStart" in marks:
+            collectives = collectives[:1]
+        elif "async_collective_fusion_config" in collectives[0].attributes:
+            return False  # a collective that started before goes on beside the fusion's work
+        for collective in collectives:
+            kind = "reduce-scatter" if "all-reduce-scatter" in name else collective.opcode
+            self._add_collective(counts, collective, kind)
+        return True
+
+    def _add_collective(self, counts: Counts, instruction: Instruction, kind: str) -> None:
+        arrays = instruction.arrays
+        if instruction.opcode.endswith("-start") and kind != "all-reduce" and len(arrays) > 1:
+            # (operands, results, contexts), of which the contexts are scalars.
+            arrays = [array for array in arrays if array.dims]
+            arrays = arrays[len(arrays) // 2 :]
+        size = sum(array.bytes() for array in arrays)
+        groups = _groups(instruction, math.prod(self.axes.values()))
+        if instruction.opcode.startswith("reduce-scatter"):
+            size *= groups.shape[1]
+        places = zip(self.axes, np.unravel_index(groups, tuple(self.axes.values())), strict=True)
+        axes = tuple(axis for axis, place in places if (place != place[:, :1]).any())
+        counts.collectives[kind, axes] += 1
+        counts.moved[kind, axes] += size
+
+
+def _groups(collective: Instruction, devices: int) -> np.ndarray:
+    """Returns the device numbers [groups, members] of a collective, in all forms of the text."""
+    text = collective.find(r"(?:replica_groups|source_target_pairs)=(.*)")
+    if text.startswith("{{"):
+        return np.array([_numbers(row) for row in text[: text.index("}}")].split("},")])
+    if text.startswith("["):  # [2,4]<=[4,2]T(1,0)
+        sizes, _, numbers = text.partition("<=")
+        return _iota(numbers).reshape(_numbers(sizes))
+    if not text.startswith("mesh"):
+        return np.arange(devices).reshape(1, -1)
+    # mesh['a'=2,'b'=4], device_ids=([4,2]T(1,0)) {'a', 'b':(2)2}: whole axes, or of an axis the
+    # part that has 2 places after one of 2.
+    ids, spanned = re.match(r"mesh\[[^\]]*\](.*?)\{([^}]*)\}", text).groups()
+    sizes = [(name, int(size)) for name, size in re.findall(r"'([^']+)'=(\d+)", text)]
+    parts = dict(re.findall(r"'([^']+)'(?::(\(\d+\)\d+))?", spanned))
+    group, members = 0, 1
+    places = np.indices([size for _, size in sizes])
+    for (name, size), place in zip(sizes, places, strict=True):
+        part = parts.get(name, f"({size})1") or f"(1){size}"
+        before, width = _numbers(part)
+        after = size // before // width
+        group = group * size + place - place // after % width * after
+        members *= width
+    numbers = _iota(ids) if ids.strip() else np.arange(group.size)
+    return numbers.ravel()[np.argsort(group.ravel(), kind="stable")].reshape(-1, members)
+
+
+def _iota(text: str) -> np.ndarray:
+    sizes, order = re.search(r"\[([\d,]+)\](?:T\(([\d,]+)\))?", text).groups()
+    dims = _numbers(sizes)
+    numbers = np.arange(math.prod(dims)).reshape(dims)
+    return numbers.transpose(_numbers(order)) if order else numbers
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", text)]
+
+
+def product_flops(product: Instruction, operands: list[Array]) -> float:
+    """Returns the FLOPs of a dot, or of a convolution, which the TPU compiler makes of dots.
+
+    Of a convolution only the pairs of an output and a window position that meet an element of the
+    input count, neither padding nor the holes of a dilation: a product has the same FLOPs in either
+    form.
+    """
+    out = product.arrays[0].dims
+    left, right = (operand.dims for operand in operands)
+    if product.opcode == "dot":
+        contracted = _numbers(product.find(r"lhs_contracting_dims=\{([\d,]*)\}"))
+        return 2.0 * math.prod(out) * math.prod(left[i] for i in contracted)
+    at_left, at_right, at_out = re.findall("[a-z0-9]+", product.find("dim_labels=([^, ]*)"))
+    fields = dict(re.findall(r"(\w+)=(\S+)", product.find(r"window=\{([^}]*)\}")))
+    pairs = 1
+    for i in range(len(out) - 2):
+        size, stride, low, left_dilation, right_dilation = (
+            int(fields[name].split("x")[i].split("_")[0]) if name in fields else default
+            for name, default in _WINDOW.items()
+        )
+        shift = np.arange(size) * right_dilation - low
+        places = np.arange(out[at_out.index(str(i))])[:, None] * stride + shift
+        inside = (places >= 0) & (places <= (left[at_left.index(str(i))] - 1) * left_dilation)
+        pairs *= int((inside & (places % left_dilation == 0)).sum())
+    batch = out[at_out.index("b")] * out[at_out.index("f")]
+    return 2.0 * batch * right[at_right.index("i")] * pairs
+
+
+_WINDOW = {"size": 1, "stride": 1, "pad": 0, "lhs_dilate": 1, "rhs_dilate": 1}

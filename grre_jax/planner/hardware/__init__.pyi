@@ -1,2 +1,0 @@
-from .interconnect import Torus as Torus
-from .topology import Topology as Topology

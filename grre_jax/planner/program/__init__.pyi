@@ -1,2 +1,0 @@
-from .costs import Cost as Cost
-from .roofline import analyse as analyse
