@@ -16,6 +16,7 @@ import sys
 import jax
 import numpy as np
 import pytest
+from flax import nnx
 from rich.console import Console
 
 from grre_jax import models, reporting, rollouts

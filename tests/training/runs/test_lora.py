@@ -34,6 +34,7 @@ from grre_jax.training.config.run import (
     WarmStartConfig,
 )
 from grre_jax.training.data.pack import BatchShape, pack
+from grre_jax.training.evaluation import command
 from grre_jax.training.export import write_model
 from grre_jax.training.optimizer import OptimizerConfig, make_optimizer
 from grre_jax.training.step import loss_and_gradient, make_train_step
