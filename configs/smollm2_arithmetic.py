@@ -5,7 +5,7 @@ every 4 steps) without importance weights. On-policy is `--regime.sync-interval 
 the initial policy `--regime.sync-interval 1 --regime.offline true`.
 
 Commands:
-    grre fetch smollm2-135m
+    grre fetch HuggingFaceTB/SmolLM2-135M-Instruct --output models/smollm2-135m
     grre train configs/smollm2_arithmetic.py
 Hardware:
     2 CPU cores, float32, 10 GB of memory.

@@ -6,7 +6,7 @@ five demonstrations a wrong answer that is given at once. Rewards then teach to 
 sampler's weights are refreshed every 4 steps only.
 
 Commands:
-    grre fetch smollm2-135m
+    grre fetch HuggingFaceTB/SmolLM2-135M-Instruct --output models/smollm2-135m
     grre train configs/smollm2_calculator.py
 Hardware:
     2 CPU cores, float32, 10 GB of memory.

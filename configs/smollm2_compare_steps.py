@@ -8,7 +8,7 @@ sampler refreshed every 20 steps is refreshed once; evaluated at the start, once
 at the end.
 
 Commands:
-    grre fetch smollm2-135m
+    grre fetch HuggingFaceTB/SmolLM2-135M-Instruct --output models/smollm2-135m
     export JAX_COMPILATION_CACHE_DIR=runs/compiled  # programs outlive a stop
     python -m research.compare configs/smollm2_compare_steps.py --seeds 3
 Hardware:

@@ -6,7 +6,7 @@ regime and seed differ. 32 steps of 4 groups, so that the sampler refreshed ever
 refreshed once.
 
 Commands:
-    grre fetch smollm2-135m
+    grre fetch HuggingFaceTB/SmolLM2-135M-Instruct --output models/smollm2-135m
     python -m research.compare configs/smollm2_compare_sums.py --greedy-bound 0.7
     bfloat16, as the published runs had it: --model.compute-dtype bfloat16, fast on a CPU with
     Python 3.12 and jax 0.12

@@ -1,6 +1,6 @@
 """Trains a language model on your own questions with your own reward function.
 
-grre fetch smollm2-135m                    # or any Hugging Face folder by --model
+grre fetch HuggingFaceTB/SmolLM2-135M-Instruct --output models/smollm2-135m
 python examples/own_reward.py              # about 6 minutes on 2 CPU cores
 python examples/own_reward.py --questions mine.jsonl    # {"prompt": ..., "answer": ...} per line
 """

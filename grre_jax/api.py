@@ -45,7 +45,7 @@ def train(
     """Trains a language model on questions with a reward function.
 
     Args:
-        model: a Hugging Face folder, a GGUF file or a name on the Hub, which is downloaded.
+        model: a Hugging Face folder or a name on the Hub, which is downloaded.
         questions: dictionaries, a file (.jsonl, .json, .parquet), a `datasets.Dataset` or a folder
             of one, with "prompt" (a text or messages) and perhaps "answer"; or two of them by the
             names "train" and "test". A tenth is held out for the evaluation without a test split.
@@ -178,17 +178,9 @@ def _model_folder(model: str | os.PathLike[str]) -> str:
     path = Path(model)
     if path.exists():
         return str(path)
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+    from grre_jax.models.checkpoints.fetch import fetch
 
-    wanted = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
-    try:
-        return snapshot_download(str(model), allow_patterns=wanted)
-    except (HFValidationError, HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
-        raise UsageError(
-            f"model: expected a folder, a GGUF file or a name on the Hub, got {str(model)!r}"
-            f" ({str(error).strip().splitlines()[0]})."
-        ) from error
+    return str(fetch(str(model)))
 
 
 def _reward_names(reward: Any, weights: Sequence[float] | None) -> tuple[str, ...]:

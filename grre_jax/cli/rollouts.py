@@ -182,11 +182,11 @@ def _import(known: argparse.Namespace, _: list[str]) -> int:
         )
     options = {"mapping": commands.read_mapping(known.mapping)} if known.mapping else {}
     if known.tokenizer is not None:
+        from grre_jax.tasks import load_tokenizer
         from grre_jax.tasks.tokenizers.chat import today
-        from grre_jax.training.build import load_model_tokenizer
 
         load = partial(
-            load_model_tokenizer, known.tokenizer, known.system_prompt, template_arguments=arguments
+            load_tokenizer, known.tokenizer, known.system_prompt, template_arguments=arguments
         )
         tokenizer = load(date=known.template_date)
         if getattr(tokenizer, "reads_date", False) and not known.template_date:

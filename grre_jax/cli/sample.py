@@ -47,7 +47,7 @@ def add_parser(commands: argparse._SubParsersAction) -> None:
         "sample",
         _sample,
         "complete prompts with a model or with a run's last policy",
-        "model MODEL: a Hugging Face folder, a .gguf file, or a run folder (its last checkpoint)",
+        "model MODEL: a Hugging Face folder, or a run folder (its last checkpoint)",
         description="Completes prompts, through the model's chat template if it has one. The text"
         " is written to the terminal as it is drawn; --output and --json write JSON lines.",
         computes=True,

@@ -16,7 +16,7 @@ class Options:
     """Options of one `grre sample`.
 
     Args:
-        model: a Hugging Face folder, a GGUF file or a run's folder.
+        model: a Hugging Face folder or a run's folder.
         prompts: given on the command line.
         input: a JSONL file of prompts, "-" for standard input; empty if the prompts are given.
         output: a JSONL file for the completions, "-" for standard output; empty to show their text.

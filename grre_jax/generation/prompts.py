@@ -19,10 +19,9 @@ from grre_jax.models.transformer import Transformer
 from grre_jax.sampling.params import SamplingParams
 from grre_jax.storage import store_path
 from grre_jax.storage.store_path import StorePath
-from grre_jax.training import build
-from grre_jax.training.build import load_model_tokenizer
+from grre_jax.tasks import load_tokenizer
+from grre_jax.training import build, policies
 from grre_jax.training.config.run import Config
-from grre_jax.training.evaluation import finished
 
 # Fields of an output line that its input line may not have.
 WRITTEN_FIELDS = frozenset(
@@ -42,7 +41,7 @@ class Policy:
     """A model that is not loaded yet.
 
     Attributes:
-        path: a Hugging Face folder, a GGUF file or a run's folder.
+        path: a Hugging Face folder or a run's folder.
         run: the run's configuration; None for a model without a run.
         source: dtypes, with those of `Options`.
         tokenizer: the model's.
@@ -66,7 +65,7 @@ class Policy:
             DataError: weights or checkpoints that are missing or damaged.
         """
         if self.run is not None:
-            return finished.policy(self.path, dataclasses.replace(self.run, model=self.source))
+            return policies.policy(self.path, dataclasses.replace(self.run, model=self.source))
         dtype, compute = build.dtypes(self.source)
         model = models.load(self.path, dtype=dtype, compute_dtype=compute)
         model.limit_ids(self.tokenizer.vocab_size)
@@ -81,7 +80,7 @@ def find(options: Options) -> Policy:
         DataError: the model is missing, or its tokenizer missing, damaged or not supported.
     """
     path = store_path.of(options.model)
-    run = finished.load_config(path) if finished.is_run(path) else None
+    run = policies.load_config(path) if policies.is_run(path) else None
     source = run.model if run else models.ModelSource(path=str(path))
     system = source.system_prompt if options.system is None else options.system
     arguments = source.template_arguments | options.template_arguments
@@ -98,7 +97,7 @@ def find(options: Options) -> Policy:
     )
     build.dtypes(source)
     if options.tokenizer or source.path:
-        tokenizer = load_model_tokenizer(
+        tokenizer = load_tokenizer(
             options.tokenizer or source.path, system, template_arguments=arguments, date=date
         )
     elif system is not None or arguments:

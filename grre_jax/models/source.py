@@ -16,7 +16,7 @@ class ModelSource:
     """Source of the policy: a checkpoint folder, or random weights of a given size.
 
     Args:
-        path (a path or empty): a Hugging Face folder or a GGUF file; empty for a new model with a
+        path (a path or empty): a Hugging Face folder; empty for a new model with a
             character tokenizer.
         shape (a published model's name or empty): model whose sizes `grre compile` uses while
             `path` holds no weights yet, such as "qwen2.5-7b".

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
-import tempfile
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,7 +15,6 @@ from jax.sharding import Mesh
 from grre_jax import models, objectives, parallel, tasks
 from grre_jax.errors import DataError, UsageError
 from grre_jax.models.checkpoints import adapters
-from grre_jax.models.checkpoints.huggingface import locate
 from grre_jax.models.config import ModelConfig
 from grre_jax.models.lora import LoraConfig, initial
 from grre_jax.models.source import ModelSource
@@ -30,42 +27,6 @@ from grre_jax.tasks.provenance import reward_name, template_digest
 from grre_jax.training import state
 from grre_jax.training.config.run import Config
 from grre_jax.training.data.pack import BatchShape
-
-
-def load_model_tokenizer(
-    path: str | os.PathLike,
-    system_prompt: str | None = None,
-    tools: str = "template",
-    template_arguments: dict[str, Any] | None = None,
-    date: str = "",
-) -> tasks.Tokenizer:
-    """Loads the tokenizer of a model folder or of a GGUF file.
-
-    Args:
-        path: a Hugging Face folder, a .gguf file, or a folder that contains one such file and no
-            files of a tokenizer.
-        system_prompt, tools, template_arguments, date: as of `tasks.ChatTokenizer`.
-
-    Raises:
-        DataError: the tokenizer is missing, damaged or of a kind that is not supported.
-        UsageError: as of `tasks.ChatTokenizer`.
-    """
-    path = Path(path)
-    inside = path.suffix == ".gguf" or (
-        path.is_dir() and not (path / "tokenizer_config.json").exists() and any(path.glob("*.gguf"))
-    )
-    if not inside:
-        return tasks.load_tokenizer(path, system_prompt, tools, template_arguments, date)
-    from grre_jax.models.checkpoints.gguf import GGUFFile
-
-    with tempfile.TemporaryDirectory(prefix="grre-tokenizer-") as work:
-        folder = Path(work)
-        generation = GGUFFile(locate(path)[1] or path).write_tokenizer(folder)
-        (folder / "generation_config.json").write_text(json.dumps(generation), encoding="utf-8")
-        tokenizer = tasks.ChatTokenizer(folder, system_prompt, tools, template_arguments, date)
-    tokenizer.folder = path  # for its messages
-    return tokenizer
-
 
 DTYPES = ("float32", "bfloat16", "float16")  # of parameters and activations
 
@@ -243,7 +204,7 @@ def build_tokenizer(config: Config, task: tasks.Task) -> tasks.Tokenizer:
     """
     if config.model.path:
         model = config.model
-        return load_model_tokenizer(
+        return tasks.load_tokenizer(
             model.path,
             model.system_prompt,
             model.tools,

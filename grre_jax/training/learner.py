@@ -31,12 +31,12 @@ from grre_jax.training.evaluation.evaluate import (
     evaluate,
     make_evaluator,
     require_best,
-    verdict_scalars,
 )
 from grre_jax.training.runtime.delayed_metrics import DelayedMetrics, age_scalars
 from grre_jax.training.runtime.stopping import StopRequest
 from grre_jax.training.runtime.stopwatch import Beginning, Stopwatch
 from grre_jax.training.step import compiling
+from grre_jax.training.verdict_metrics import verdict_scalars
 
 
 @dataclasses.dataclass

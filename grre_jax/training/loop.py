@@ -56,7 +56,6 @@ from grre_jax.training.data.sources import (
     training_contents,
 )
 from grre_jax.training.evaluation.evaluate import make_evaluator
-from grre_jax.training.evaluation.ranking import held_out_groups, ranking, save_ranking
 from grre_jax.training.export import write_model
 from grre_jax.training.learner import Learner
 from grre_jax.training.preflight import check, header
@@ -173,13 +172,12 @@ def run(
             supply = ExplorerSupply(parts, folder, choose, own, checkpoints)
         own_parts = (parts, graph, choose, supply, log, checkpoints, start_params, stop, held)
         learner = Learner(*own_parts, console, begun, role.start_scores)
-        before = plan.ranking(graph, start_params)
         of_step = (graph, optimizer, config.optimizer.schedule(), parts.mesh)
         state = learner.learn(state, make_train_step(*of_step))
         _print_programs(supply, console)
         checkpoints.save(state, wait=True)
         checkpoints.close()
-        _conclude(plan, graph, state, before, log, work, publish, console)
+        _conclude(plan, graph, state, log, work, publish, console)
     return folder
 
 
@@ -197,15 +195,9 @@ class _Plan:
     parts: build.Parts
     folders: dict[str, Any]  # stored rollout folders that the run reads, by path
     stored: tuple[Stored, ...]  # streams of their groups
-    held_out: list[rollouts.Group]  # of the ranking test; empty for no test
     contains: set[str]  # benchmark splits that the training data contains
     header: dict[str, Any]  # lines by name
     start: start_from.Start | None  # the checkpoint of another run that it starts from
-
-    def ranking(self, graph: Any, params: Any) -> np.ndarray | None:
-        """Returns the ranking of the held-out groups by a policy; None without such groups."""
-        policy = (graph, self.parts.full(params))
-        return ranking(*policy, self.held_out, self.parts.mesh) if self.held_out else None
 
 
 def _plan(config: Config, role: Role, *, resume: bool) -> _Plan:
@@ -218,14 +210,13 @@ def _plan(config: Config, role: Role, *, resume: bool) -> _Plan:
     config = parts.config
     folders = open_folders(config, resume=resume)
     stored = stored_streams(parts, folders)
-    held_out = held_out_groups(parts)
     start = start_from.find(config, parts)
     contains = training_contents(parts, folders.values()) | (start.contains if start else set())
     check(parts, samples=role.samples, contains=contains)
     if config.evaluation.questions and processes.is_first() and not resume:
         warn_of_leak(leaked(config, parts.task))
     lines = header(parts, config.folder) | {"start": start.line() if start else None}
-    return _Plan(parts, folders, stored, held_out, contains, lines, start)
+    return _Plan(parts, folders, stored, contains, lines, start)
 
 
 def make_explorer(parts: build.Parts, graph: Any) -> Explorer:
@@ -268,17 +259,13 @@ def _conclude(
     plan: _Plan,
     graph: Any,
     state: training_state.TrainState,
-    before: np.ndarray | None,
     log: Any,
     work: workspaces.Workspace,
     publish: Callable[[], None],
     console: Any,
 ) -> None:
-    """Writes the ranking, the exported model and the report into the run's folder."""
+    """Writes the exported model and the report into the run's folder."""
     parts, folder = plan.parts, plan.parts.config.folder
-    after = plan.ranking(graph, state.params)
-    if before is not None:
-        processes.on_first(lambda: save_ranking(work.folder, before, after, plan.held_out, console))
     if parts.config.checkpoint.export:
         model = work.folder / "model"  # there if a finished run was resumed with more steps
         processes.on_first(lambda: model.exists() and shutil.rmtree(model))

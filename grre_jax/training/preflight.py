@@ -13,6 +13,7 @@ from grre_jax import reporting
 from grre_jax.errors import UsageError
 from grre_jax.machine import devices_line
 from grre_jax.parallel import processes
+from grre_jax.reporting.metrics import COMPONENT
 from grre_jax.storage.store_path import StorePath
 from grre_jax.tasks import Question
 from grre_jax.tasks.environments import is_environment
@@ -27,7 +28,7 @@ from grre_jax.training.actors.prompts import (
 )
 from grre_jax.training.actors.trajectories import prompts
 from grre_jax.training.config.run import Config
-from grre_jax.training.evaluation.evaluate import check_best, refuse_contaminated
+from grre_jax.training.evaluation.evaluate import ALWAYS, GREEDY, WHERE_KNOWN, refuse_contaminated
 from grre_jax.training.left_out import left_out
 from grre_jax.training.warm_start import check_demonstrations
 
@@ -96,9 +97,33 @@ def check(parts: build.Parts, *, samples: bool, contains: Collection[str]) -> No
         check_prompts(parts)
     if config.evaluation.questions:
         _check_encoded(parts, evaluation_questions(config, task, parts.tokenizer))
-        source = getattr(task, "evaluation_source", "")
-        refuse_contaminated(contains, source, allowed=config.evaluation.allow_contaminated)
+        refuse_contaminated(task, contains, allowed=config.evaluation.allow_contaminated)
     check_demonstrations(parts)
+
+
+def check_best(config: Config) -> None:
+    """Checks that a run's evaluations have the figure that selects its best checkpoints.
+
+    Raises:
+        UsageError: they lack it, or the run has no evaluations.
+    """
+    best, metric = config.checkpoint.best, config.checkpoint.best_metric
+    if not best:
+        return
+    if not config.evaluation.questions:
+        raise UsageError(
+            f"field checkpoint.best = {best} keeps the best by an evaluation, and"
+            " evaluation.questions is 0: raise it, or leave checkpoint.best at 0"
+        )
+    kl = ("kl_to_start",) if config.evaluation.draws_from_policy else ()
+    greedy = ("reward", *WHERE_KNOWN) if config.evaluation.greedy else ()
+    known = (*WHERE_KNOWN, *ALWAYS, *(GREEDY + name for name in greedy), *kl)
+    if metric not in known and not metric.startswith(COMPONENT):
+        raise UsageError(
+            f"field checkpoint.best_metric = {metric!r} is not a figure of this run's evaluations:"
+            f" take one of {', '.join(known)}, {COMPONENT}NAME of a reward's component"
+            + ("" if kl else " (kl_to_start needs evaluation.temperature 1 without truncation)")
+        )
 
 
 def spent_rate(config: Config) -> str:

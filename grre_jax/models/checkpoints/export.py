@@ -15,7 +15,7 @@ import numpy as np
 
 from grre_jax.errors import DataError, UsageError, naming
 from grre_jax.models.checkpoints import families, streaming
-from grre_jax.models.checkpoints.huggingface import locate, parameters, read_generation_config
+from grre_jax.models.checkpoints.huggingface import parameters, read_generation_config
 from grre_jax.models.checkpoints.merge import merged
 from grre_jax.models.checkpoints.safetensors_files import Tensor, write_files
 from grre_jax.models.transformer import Transformer
@@ -44,8 +44,7 @@ def save(
     Args:
         model: the model; low-rank terms are merged into their projections.
         path: the folder to create; it may exist if it is empty.
-        tokenizer_from: a folder whose tokenizer files are copied, or a .gguf file (or a folder with
-            one) whose tokenizer is written; None for none.
+        tokenizer_from: a folder whose tokenizer files are copied; None for none.
 
     Returns:
         The folder.
@@ -114,14 +113,6 @@ def write(
 
 def _copy_tokenizer(source: Path, folder: Path) -> dict[str, Any]:
     """Writes the files of a tokenizer; returns the generation configuration beside the source."""
-    if source.suffix == ".gguf" or (
-        source.is_dir()
-        and not (source / "tokenizer_config.json").exists()
-        and list(source.glob("*.gguf"))
-    ):
-        from grre_jax.models.checkpoints.gguf import GGUFFile
-
-        return GGUFFile(locate(source)[1] or source).write_tokenizer(folder)
     found = [source / name for name in TOKENIZER_FILES if (source / name).exists()]
     if not found:
         raise DataError(

@@ -35,16 +35,12 @@ def load_config(path: str | os.PathLike) -> ModelConfig:
     """Returns the shape of a checkpoint without reading its weights.
 
     Args:
-        path: a Hugging Face folder, a .gguf file or a folder with one.
+        path: a Hugging Face folder.
 
     Raises:
         DataError: see `load`.
     """
-    folder, gguf_path = locate(Path(path))
-    if gguf_path is not None:
-        from grre_jax.models.checkpoints.gguf import GGUFFile
-
-        return GGUFFile(gguf_path).config
+    folder = locate(Path(path))
     file = folder / "config.json"
     return families.config_from_dict(read_object(file), file, read_generation_config(folder))
 
@@ -88,8 +84,7 @@ def load(
     Args:
         path: a Hugging Face folder of a LlamaForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM,
             Gemma3ForCausalLM or Gemma3ForConditionalGeneration, whose text model is loaded
-            (config.json with one or several safetensors files), a .gguf file of one of the first
-            three, or a folder with one such file.
+            (config.json with one or several safetensors files).
         dtype: of the parameters; the checkpoint's tensors are cast to it.
         compute_dtype: see `Transformer`.
         remat: see `Transformer`.
@@ -104,17 +99,11 @@ def load(
             a tensor is missing, unexpected or of the wrong shape. Names the file, and the field or
             tensor.
     """
-    folder, gguf_path = locate(Path(path))
-    if gguf_path is not None:
-        from grre_jax.models.checkpoints.gguf import GGUFFile
-
-        source = GGUFFile(gguf_path)
-        config = source.config
-    else:
-        config, source = load_config(folder), SafetensorsSource(folder)
-        if families.is_multimodal(read_object(folder / "config.json")):
-            _log.warning("%s: the text model is loaded, without the vision tower", folder)
-            source = RenamedSource(source, families.text_tensors(source.names()))
+    folder = locate(Path(path))
+    config, source = load_config(folder), SafetensorsSource(folder)
+    if families.is_multimodal(read_object(folder / "config.json")):
+        _log.warning("%s: the text model is loaded, without the vision tower", folder)
+        source = RenamedSource(source, families.text_tensors(source.names()))
     options = {"dtype": dtype, "compute_dtype": compute_dtype, "remat": remat}
     graph, state = nnx.split(
         nnx.eval_shape(lambda: Transformer(config, rngs=nnx.Rngs(0), **options))
@@ -161,19 +150,21 @@ class RenamedSource:
         return self._source.file(self._stored[name])
 
 
-def locate(path: Path) -> tuple[Path, Path | None]:
-    """Returns (folder, None) of a Hugging Face checkpoint, (folder, file) of a GGUF file.
+def locate(path: Path) -> Path:
+    """Returns the path, which must be a Hugging Face folder.
 
     Raises:
-        DataError: the path contains no checkpoint, several GGUF files or an adapter.
+        DataError: the path is not a folder, contains no checkpoint, or an adapter.
     """
     try:
         if path.is_file():
-            if path.suffix == ".gguf":
-                return path.parent, path
+            fix = (
+                " Convert it to a Hugging Face folder with transformers: `from_pretrained(folder,"
+                " gguf_file=...)`, then `save_pretrained`."
+            )
             raise DataError(
-                f"{path} is a file: give the checkpoint's folder (with config.json and .safetensors"
-                " files) or a .gguf file"
+                f"{path}: expected a folder with config.json and .safetensors files, got a file."
+                + (fix if path.suffix == ".gguf" else "")
             )
         found = sorted(file.name for file in path.iterdir()) if path.is_dir() else None
     except OSError as error:
@@ -182,8 +173,8 @@ def locate(path: Path) -> tuple[Path, Path | None]:
         ) from error
     if found is None:
         raise DataError(
-            f"{path}: no such folder: give one with a Hugging Face checkpoint, or obtain one with"
-            " `grre fetch smollm2-135m`"
+            f"{path}: no such folder: give one with a Hugging Face checkpoint, or download one with"
+            " `grre fetch REPO`"
         )
     if ADAPTER_CONFIG in found:
         # transformers would load the base that the adapter names, and add the adapter to it.
@@ -191,19 +182,12 @@ def locate(path: Path) -> tuple[Path, Path | None]:
             f"{path} contains {ADAPTER_CONFIG}, so it is an adapter, not a model: give a folder"
             " with the base model alone, and the adapter in a separate one as --model.adapter"
         )
-    if "config.json" in found:
-        return path, None
-    ggufs = [name for name in found if name.endswith(".gguf")]
-    if len(ggufs) > 1:
-        raise DataError(
-            f"{path} contains several GGUF files ({', '.join(ggufs)}): give the path of one"
-        )
-    if not ggufs:
+    if "config.json" not in found:
         raise DataError(
             f"{path}: config.json is missing: give a Hugging Face folder (config.json and"
-            " .safetensors files) or a .gguf file"
+            " .safetensors files)"
         )
-    return path, path / ggufs[0]
+    return path
 
 
 _REMEDY = "take config.json and all weight files from one checkpoint"

@@ -22,7 +22,7 @@ from grre_jax.errors import DataError
 from grre_jax.models.checkpoints import families, layout
 from grre_jax.models.config import ModelConfig
 
-TensorSource = Any  # of tensors by name: a `SafetensorsSource` or a `GGUFFile`
+TensorSource = Any  # of tensors by name: a `SafetensorsSource` or a `RenamedSource`
 
 
 def tensors_of(

@@ -194,10 +194,12 @@ RENAMED: dict[str, tuple[str, dict[Any, Any]]] = {
     "data.drop_no_signal": ("drop_zero_variance", {}),
     "objective.options.single": ("singleton_baseline", {"zero": "mean", "reward": "none"}),
 }
+# Fields of stored configurations that no longer exist, by dotted name.
+REMOVED = ("evaluation.ranking_questions",)
 
 
 def renamed(stored: dict[str, Any]) -> dict[str, Any]:
-    """Returns a stored configuration, as a dictionary, with the names of this version.
+    """Returns a stored configuration, as a dictionary, with the fields of this version.
 
     Raises:
         ValueError: a renamed field has a value that no version wrote.
@@ -213,6 +215,10 @@ def renamed(stored: dict[str, Any]) -> dict[str, Any]:
             if values and value not in values:
                 raise ValueError(f"{old}: expected one of {', '.join(values)}, got {value!r}")
             holder[new] = values.get(value, value)
+    for old in REMOVED:
+        section, name = old.rsplit(".", 1)
+        if isinstance(stored.get(section), dict):
+            stored[section].pop(name, None)
     return stored
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from grre_jax import rollouts
-from grre_jax.errors import DataError, UsageError
+from grre_jax.errors import DataError
 from grre_jax.parallel import processes
 from grre_jax.rollouts import Group
 from grre_jax.rollouts.manifest import Entry
@@ -191,21 +191,13 @@ def path_source(
         The source, and the numbers of the groups of an epoch.
 
     Raises:
-        UsageError: data.questions is not a range, or overlaps with the questions held out for
-            ranking.
+        UsageError: data.questions is not a range.
         DataError: a group lacks the behaviour log-probs that the objective needs, or was sampled
             at another temperature; or an epoch has fewer groups than a step.
     """
     config = parts.config
     source = Source(folder, parts.tokenizer, limits(config))
     questions = parse_range(config.data.questions, "data.questions", len(folder))
-    if ranked := config.evaluation.ranking_questions:
-        held_out = parse_range(ranked, "evaluation.ranking_questions", len(folder))
-        if set(questions) & set(held_out):
-            raise UsageError(
-                f"data.questions = {config.data.questions!r} and evaluation.ranking_questions ="
-                f" {ranked!r} overlap: hold out other groups"
-            )
     groups, _, dropped = usable(parts, source, questions)
     if len(groups) < per_step and len(folder):
         raise DataError(

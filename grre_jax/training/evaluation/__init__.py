@@ -1,5 +1,5 @@
 """Evaluation of policies: accuracy, reward, pass@k and the KL to the start on held-out questions,
-and ranking of stored answers by likelihood. Of a run while it trains, a finished run or a model.
+of a run while it trains, of a finished run or of a model.
 """
 
 from lazy_loader import attach_stub

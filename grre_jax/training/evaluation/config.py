@@ -23,9 +23,6 @@ class EvaluationConfig(SamplingParams):
         num_samples (at least 1): sampled completions per question.
         greedy: also answer each question once by greedy decoding, for greedy_accuracy and
             greedy_reward. It costs one completion per question, none at temperature 0.
-        ranking_questions ("start:stop" or empty): groups of data.path held out to test, before and
-            after training, how often the length-normalised log-prob ranks a correct completion
-            above an incorrect one of the same question; empty for none.
         allow_contaminated: allow evaluation on a benchmark split that the training data contains,
             which is refused otherwise.
     """
@@ -35,5 +32,4 @@ class EvaluationConfig(SamplingParams):
     questions: int = number(256, 0)
     num_samples: int = number(1, 1)
     greedy: bool = True
-    ranking_questions: str = ""
     allow_contaminated: bool = False

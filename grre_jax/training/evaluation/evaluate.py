@@ -7,7 +7,7 @@ how sharp a policy is as much as what it has learned.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,16 +16,14 @@ from jaxtyping import Bool, Float
 from grre_jax.errors import UsageError
 from grre_jax.random_streams import Purpose
 from grre_jax.reporting import wilson_interval
-from grre_jax.reporting.metrics import COMPONENT
 from grre_jax.rollouts import Group, correctness
-from grre_jax.tasks import Question
-from grre_jax.tasks.judging import count_failures
-from grre_jax.tasks.task import CORRECT
+from grre_jax.tasks import Question, Task
 from grre_jax.training import build
 from grre_jax.training.actors.calls import evaluation_settings, fitting, greedy_settings
 from grre_jax.training.actors.explorer import Explorer
+from grre_jax.training.completion_logprobs import score_groups
 from grre_jax.training.config.run import Config
-from grre_jax.training.evaluation.completion_logprobs import score_groups
+from grre_jax.training.verdict_metrics import component_means, failure_scalars
 
 # Figures of every evaluation, and of those whose verdicts have a correctness.
 ALWAYS = ("reward", "reward_low", "reward_high", "response_length")
@@ -208,60 +206,6 @@ def _mean_interval(values: Float[np.ndarray, " n"]) -> tuple[float, float]:
     return float(values.mean() - half), float(values.mean() + half)
 
 
-def verdict_scalars(groups: Sequence[Group]) -> dict[str, float]:
-    """Computes the figures of a training row from its groups' verdicts, besides the reward.
-
-    Returns:
-        accuracy if known, component_NAME, and verify_failures if there are any.
-    """
-    known = correctness(groups)
-    judged = known and np.concatenate(known)
-    accuracy = {} if judged is None or not len(judged) else {"accuracy": float(judged.mean())}
-    return accuracy | component_means(groups) | failure_scalars(groups)
-
-
-def component_means(groups: Sequence[Group]) -> dict[str, float]:
-    """Computes component_NAME, the mean of each reward component over the completions that have it,
-    without correctness, which is accuracy.
-    """
-    rows: dict[str, list[Float[np.ndarray, " completions"]]] = {}
-    for group in groups:
-        for name, row in group.components.items():
-            if name != CORRECT or group.correct is None:
-                rows.setdefault(name, []).append(row[group.judged & ~np.isnan(row)])
-    means = {name: np.concatenate(of) for name, of in rows.items()}
-    return {
-        COMPONENT + name: float(row.mean(dtype=np.float64))
-        for name, row in means.items()
-        if len(row)
-    }
-
-
-def check_best(config: Config) -> None:
-    """Checks that a run's evaluations have the figure that selects its best checkpoints.
-
-    Raises:
-        UsageError: they lack it, or the run has no evaluations.
-    """
-    best, metric = config.checkpoint.best, config.checkpoint.best_metric
-    if not best:
-        return
-    if not config.evaluation.questions:
-        raise UsageError(
-            f"field checkpoint.best = {best} keeps the best by an evaluation, and"
-            " evaluation.questions is 0: raise it, or leave checkpoint.best at 0"
-        )
-    kl = ("kl_to_start",) if config.evaluation.draws_from_policy else ()
-    greedy = ("reward", *WHERE_KNOWN) if config.evaluation.greedy else ()
-    known = (*WHERE_KNOWN, *ALWAYS, *(GREEDY + name for name in greedy), *kl)
-    if metric not in known and not metric.startswith(COMPONENT):
-        raise UsageError(
-            f"field checkpoint.best_metric = {metric!r} is not a figure of this run's evaluations:"
-            f" take one of {', '.join(known)}, {COMPONENT}NAME of a reward's component"
-            + ("" if kl else " (kl_to_start needs evaluation.temperature 1 without truncation)")
-        )
-
-
 def require_best(config: Config, scores: dict[str, float]) -> None:
     """Checks that an evaluation has the figure that selects the best checkpoints.
 
@@ -278,22 +222,18 @@ def require_best(config: Config, scores: dict[str, float]) -> None:
         )
 
 
-def failure_scalars(groups: Sequence[Group]) -> dict[str, float]:
-    """Counts completions without a verdict: verify_failures, and by kind
-    (`tasks.judging.FAILURES`); {} if there are none.
-    """
-    return {
-        name: float(count)
-        for name, count in count_failures(group.extra for group in groups).items()
-    }
-
-
-def refuse_contaminated(contains: Sequence[str], split: str, *, allowed: bool) -> None:
+def refuse_contaminated(task: Task, contains: Collection[str], *, allowed: bool) -> None:
     """Refuses to evaluate on a benchmark split that the training data contains.
 
+    Args:
+        task: whose `evaluation_source` is the split, if it has one.
+        contains: benchmark splits in the training data.
+        allowed: allow it.
+
     Raises:
-        UsageError: `split` is in `contains` and not allowed.
+        UsageError: the split is in `contains` and not allowed.
     """
+    split = getattr(task, "evaluation_source", "")
     if split in contains and not allowed:
         raise UsageError(
             f"the training data contains questions of {split}, so evaluating on it would report"

@@ -13,7 +13,7 @@ from rich.console import Console
 from grre_jax.config import EvaluationConfig, ModelSource, ObjectiveConfig, Regime, WarmStartConfig
 from grre_jax.errors import DataError, UsageError
 from grre_jax.reporting import MetricsLog
-from grre_jax.training.evaluation import finished
+from grre_jax.training import policies
 from grre_jax.training.runtime.delayed_metrics import Diverged
 from research.compare import report as compare_report
 from research.compare import start, study
@@ -251,7 +251,7 @@ def pretrained(make_config, tmp_path):
 def test_a_pretrained_start_is_measured_once_and_is_that_of_every_run(
     pretrained, tiny_run, tmp_path, trained, monkeypatch
 ):
-    finished.export(tiny_run, tmp_path / "model", 0)
+    policies.export(tiny_run, tmp_path / "model", 0)
     given, plain = [], study.loop.train
 
     def train(config, *, start_scores, **options):

@@ -18,10 +18,10 @@ from grre_jax.training.actors import explorer as explorers
 from grre_jax.training.actors.calls import call_of
 from grre_jax.training.actors.exploration import MOST_PROMPTS, explore, shared_calls
 from grre_jax.training.actors.explorer import Explorer
+from grre_jax.training.completion_logprobs import score_groups
 from grre_jax.training.config.run import SamplingConfig
 from grre_jax.training.data import dynamic_sampling
 from grre_jax.training.data.sources import Source
-from grre_jax.training.evaluation.completion_logprobs import score_groups
 from grre_jax.training.evaluation.evaluate import Evaluator, figures
 
 

@@ -556,3 +556,9 @@ def test_a_stored_option_of_another_name_is_read_and_a_given_one_is_refused(old,
     kept = {"objective": {"options": {"singleton_baseline": "reward"}}}
     assert run.renamed(kept) == kept
     assert run.renamed({}) == {}
+
+
+def test_a_stored_field_that_no_longer_exists_is_left_out():
+    stored = json.loads(Config("x").to_json())
+    stored["evaluation"]["ranking_questions"] = "0:4"
+    assert configs.from_dict(stored) == Config("x")

@@ -35,14 +35,11 @@ def built(make_config, tmp_path_factory):
     )
 
 
-def select(
-    built, folder, *, objective="reinforce", ranking="", prompts_per_step=2, steps=100, **fields
-):
+def select(built, folder, *, objective="reinforce", prompts_per_step=2, steps=100, **fields):
     """The chooser of a run of data.path."""
     config = dataclasses.replace(
         built.config,
         data=DataConfig(path=str(folder), **fields),
-        evaluation=EvaluationConfig(ranking_questions=ranking),
         training=TrainingConfig(steps=steps, prompts_per_step=prompts_per_step),
     )
     objective = objectives.algorithm(objective) if isinstance(objective, str) else objective
@@ -146,15 +143,6 @@ def test_the_error_counts_what_each_filter_dropped(built, folder, aged, tmp_path
     rollouts.write(tmp_path / "even", [text_group(i, rewards=(1, 1)) for i in range(3)], writer="w")
     with pytest.raises(DataError, match=r"3 whose .* \(data\.drop_zero_variance\)"):
         select(built, folder, mix=f"{tmp_path / 'even'}=0.5")
-
-
-def test_questions_held_out_for_ranking_are_not_trained_on(built, folder):
-    select(built, folder, questions="0:4", ranking="4:8")
-    for questions, ranking in (("0:5", "4:8"), ("", "7:8"), ("4:6", "0:5")):
-        with pytest.raises(
-            UsageError, match=r"data\.questions = .* and evaluation\.ranking_questions = .* overlap"
-        ):
-            select(built, folder, questions=questions, ranking=ranking)
 
 
 @pytest.mark.parametrize("objective", ["rec_oneside_nois", "grpo", "opmd"])

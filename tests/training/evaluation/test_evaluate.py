@@ -1,6 +1,7 @@
 """Evaluation against the same figures done by hand."""
 
 import dataclasses
+import types
 
 import jax
 import numpy as np
@@ -18,22 +19,22 @@ from grre_jax.tasks.judging import InProcess
 from grre_jax.training import build, loop, optimizer, run_folder
 from grre_jax.training import state as training_state
 from grre_jax.training.actors.explorer import Explorer
+from grre_jax.training.completion_logprobs import score_groups
 from grre_jax.training.data import checks
 from grre_jax.training.data.checks import leaked
-from grre_jax.training.evaluation.completion_logprobs import score_groups
 from grre_jax.training.evaluation.evaluate import (
     ALWAYS,
     WHERE_KNOWN,
     Evaluator,
     answer,
-    check_best,
     evaluate,
     figures,
     make_evaluator,
     refuse_contaminated,
     require_best,
-    verdict_scalars,
 )
+from grre_jax.training.preflight import check_best
+from grre_jax.training.verdict_metrics import verdict_scalars
 
 
 class Judge:
@@ -236,12 +237,13 @@ def test_a_policy_is_no_distance_from_itself_and_each_step_draws_anew(setting):
 
 
 def test_a_contaminated_evaluation_is_refused():
-    refuse_contaminated({"gsm8k/train"}, "gsm8k/test", allowed=False)
-    refuse_contaminated({"gsm8k/test"}, "gsm8k/test", allowed=True)
+    task = types.SimpleNamespace(evaluation_source="gsm8k/test")
+    refuse_contaminated(task, {"gsm8k/train"}, allowed=False)
+    refuse_contaminated(task, {"gsm8k/test"}, allowed=True)
     with pytest.raises(
         UsageError, match=r"contains questions of gsm8k/test.*--evaluation\.allow-contaminated true"
     ):
-        refuse_contaminated({"gsm8k/train", "gsm8k/test"}, "gsm8k/test", allowed=False)
+        refuse_contaminated(task, {"gsm8k/train", "gsm8k/test"}, allowed=False)
 
 
 def test_a_run_on_contaminated_data_is_refused_before_it_begins(make_config, tmp_path, monkeypatch):

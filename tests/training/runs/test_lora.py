@@ -23,7 +23,7 @@ from grre_jax.cli import entry
 from grre_jax.errors import UsageError
 from grre_jax.models.lora import LoraConfig, is_lora
 from grre_jax.planner.abstract import abstract_model, abstract_run
-from grre_jax.training import build, loop, start_from
+from grre_jax.training import build, loop, policies, start_from
 from grre_jax.training import state as training_state
 from grre_jax.training.actors.calls import training_calls
 from grre_jax.training.config.run import (
@@ -34,7 +34,7 @@ from grre_jax.training.config.run import (
     WarmStartConfig,
 )
 from grre_jax.training.data.pack import BatchShape, pack
-from grre_jax.training.evaluation import finished
+from grre_jax.training.evaluation import command
 from grre_jax.training.export import write_model
 from grre_jax.training.optimizer import OptimizerConfig, make_optimizer
 from grre_jax.training.step import loss_and_gradient, make_train_step
@@ -321,7 +321,7 @@ def logprobs(model):
 
 def test_a_run_trains_resumes_and_exports_both_ways(run, make_lora_config, tmp_path):
     base = models.load(make_lora_config(run).model.path)
-    assert finished.export(run, tmp_path / "merged") == 4
+    assert policies.export(run, tmp_path / "merged") == 4
     assert entry.main(["export", str(run), str(tmp_path / "adapter"), "--adapter"]) == 0
     merged = models.load(tmp_path / "merged")
     assert np.abs(logprobs(merged) - logprobs(base)).max() > 1e-3
@@ -354,9 +354,7 @@ def test_checkpoints_hold_the_terms_alone(run, make_lora_config):
 
 
 def test_evaluation_compares_policies_that_differ_by_their_terms(run):
-    result = finished.evaluate_run(
-        run, ["--evaluation.questions", "8"], Console(file=io.StringIO())
-    )
+    result = command.evaluate_run(run, ["--evaluation.questions", "8"], Console(file=io.StringIO()))
     assert (
         result["first"]["kl_to_start"] == pytest.approx(0, abs=1e-6)
         and result["last"]["kl_to_start"] > 1e-6
@@ -364,7 +362,7 @@ def test_evaluation_compares_policies_that_differ_by_their_terms(run):
 
 
 def test_the_next_run_starts_from_the_adapter(run, make_lora_config, tmp_path):
-    finished.export(run, tmp_path / "adapter", adapter=True)
+    policies.export(run, tmp_path / "adapter", adapter=True)
     following = build.build(
         make_lora_config(tmp_path / "next", adapter=str(tmp_path / "adapter"), lora_rank=0)
     )
@@ -387,7 +385,7 @@ def test_the_next_run_starts_from_the_adapter(run, make_lora_config, tmp_path):
 
 def test_a_run_from_an_adapter_with_a_head(run, make_lora_config, tmp_path):
     """A run with the base's tied embedding, as PEFT's modules_to_save makes two tables of it."""
-    finished.export(run, tmp_path / "adapter", adapter=True)
+    policies.export(run, tmp_path / "adapter", adapter=True)
     file = tmp_path / "adapter" / "adapter_model.safetensors"
     config = make_lora_config(tmp_path / "next", 1, adapter=str(tmp_path / "adapter"), lora_rank=0)
     base = models.load(config.model.path)
@@ -400,7 +398,7 @@ def test_a_run_from_an_adapter_with_a_head(run, make_lora_config, tmp_path):
     assert abstract_model(config).config == build.model_shape(config)[0]
     assert base.config.tie_embeddings and not build.model_shape(config)[0].tie_embeddings
     folder = train(config)
-    finished.export(folder, tmp_path / "again", adapter=True)
+    policies.export(folder, tmp_path / "again", adapter=True)
     for found in (models.load(folder / "model"), models.load(config.model.path)):
         if found.config.tie_embeddings:
             models.add_adapter(found, tmp_path / "again")
@@ -415,7 +413,7 @@ def test_a_run_from_an_adapter_with_a_head(run, make_lora_config, tmp_path):
 
 def test_adapters_that_cannot_be_written(tiny_run, make_config, tmp_path):
     with pytest.raises(UsageError, match="trains all weights .*export it without --adapter"):
-        finished.export(tiny_run, tmp_path / "out", adapter=True)
+        policies.export(tiny_run, tmp_path / "out", adapter=True)
     source = dataclasses.replace(make_config("x").model, lora_rank=2)
     config = make_config(
         tmp_path / "new",
@@ -425,5 +423,5 @@ def test_adapters_that_cannot_be_written(tiny_run, make_config, tmp_path):
     )
     train(config)
     with pytest.raises(UsageError, match="run tiny began with a new model"):
-        finished.export(tmp_path / "new", tmp_path / "out", adapter=True)
-    assert finished.export(tmp_path / "new", tmp_path / "out") == 1
+        policies.export(tmp_path / "new", tmp_path / "out", adapter=True)
+    assert policies.export(tmp_path / "new", tmp_path / "out") == 1

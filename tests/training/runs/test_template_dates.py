@@ -10,10 +10,9 @@ from grre_jax.errors import UsageError
 from grre_jax.generation import prompts
 from grre_jax.generation.options import Options
 from grre_jax.tasks.tokenizers import chat
-from grre_jax.training import build, loop, run_folder
-from grre_jax.training.evaluation import finished
-from grre_jax.training.evaluation.load_scorer import find_scorer
+from grre_jax.training import build, loop, policies, run_folder
 from grre_jax.training.loop import train
+from grre_jax.training.policies import find_scorer
 from grre_jax.training.roles import ExplorerRole, explore_run, learn
 
 from ..test_roles import quiet, together
@@ -80,7 +79,7 @@ def clock(monkeypatch):
 def days(folder):
     """The dates in the prompts that a run sampled, and the data sets' tokenizers."""
     reader = rollouts.read(folder / "rollouts")
-    decode = finished.policy_at(folder, finished.load_config(folder))[0].tokenizer.decode
+    decode = policies.policy_at(folder, policies.load_config(folder))[0].tokenizer.decode
     dates = {decode(group.prompt_tokens)[:11] for group in reader}
     return dates, {entry.metadata["tokenizer"] for entry in reader.datasets}
 
@@ -89,7 +88,7 @@ def test_a_resumed_run_keeps_the_day_on_which_it_began(config, clock):
     clock("2031-01-31")
     half = dataclasses.replace(config, training=dataclasses.replace(config.training, steps=1))
     folder = train(half, console=quiet())
-    assert finished.load_config(folder).model.template_date == "2031-01-31"
+    assert policies.load_config(folder).model.template_date == "2031-01-31"
     clock("2031-02-01")
     train(config, resume=True, console=quiet())
     scorer = find_scorer(str(folder))

@@ -13,8 +13,8 @@ from grre_jax import rollouts
 from grre_jax.cli.entry import main
 from grre_jax.errors import DataError, UsageError
 from grre_jax.planner.compile import compile_run
-from grre_jax.training.evaluation.load_scorer import find_scorer
 from grre_jax.training.loop import train
+from grre_jax.training.policies import find_scorer
 from grre_jax.training.roles import ExplorerRole, explore_run, learn
 
 from ...run_processes import bits, log

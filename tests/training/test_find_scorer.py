@@ -8,8 +8,8 @@ import pytest
 from grre_jax import rollouts
 from grre_jax.errors import DataError, UsageError
 from grre_jax.rollouts.tools.rescore import Request, rescore
-from grre_jax.training.evaluation import finished
-from grre_jax.training.evaluation.load_scorer import find_scorer, split_step
+from grre_jax.training import policies
+from grre_jax.training.policies import find_scorer, split_step
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ def test_a_checkpoint_scores_what_it_sampled_as_its_sampler_did(tiny_run, first,
 
 def test_the_last_checkpoint_is_another_policy(tiny_run, first, sampled):
     last = find_scorer(str(tiny_run))
-    assert last.described["step"] == finished.load_config(tiny_run).training.steps
+    assert last.described["step"] == policies.load_config(tiny_run).training.steps
     assert (
         last.described["fingerprint"] != first.described["fingerprint"]
         and last.tokenizer.fingerprint == first.tokenizer.fingerprint
@@ -55,7 +55,7 @@ def test_the_last_checkpoint_is_another_policy(tiny_run, first, sampled):
 
 
 def test_an_exported_model_is_the_same_policy(tiny_run, first, sampled, tmp_path):
-    finished.export(tiny_run, tmp_path / "model", 0)
+    policies.export(tiny_run, tmp_path / "model", 0)
     model = find_scorer(str(tmp_path / "model"))
     assert (
         model.described["fingerprint"] == first.described["fingerprint"]

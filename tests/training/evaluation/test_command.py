@@ -8,8 +8,8 @@ import pytest
 from rich.console import Console
 
 from grre_jax.errors import DataError, UsageError
-from grre_jax.training.evaluation import finished
-from grre_jax.training.evaluation.stored_model import evaluate_model
+from grre_jax.training import policies
+from grre_jax.training.evaluation import command
 
 TASK = ["--task.name", "arithmetic", "--task.options.operands", "2"]
 
@@ -17,14 +17,14 @@ TASK = ["--task.name", "arithmetic", "--task.options.operands", "2"]
 @pytest.fixture(scope="module")
 def model(tiny_run, tmp_path_factory):
     folder = tmp_path_factory.mktemp("exported") / "tiny"
-    finished.export(tiny_run, folder, 0)
+    policies.export(tiny_run, folder, 0)
     return folder
 
 
 def evaluated(model, *words):
     out = io.StringIO()
     return (
-        evaluate_model(
+        command.evaluate_model(
             model, [*TASK, "--sampling.prompts-per-call", "4", *words], Console(file=out, width=150)
         ),
         out.getvalue(),
@@ -45,7 +45,7 @@ def test_the_figures_are_those_of_the_run(model, tiny_run, tmp_path):
     ]
     found, printed = evaluated(model, *words)
     copy = shutil.copytree(tiny_run, tmp_path / "copy")  # the result is written there
-    of_run = finished.evaluate_run(copy, words[:4], Console(file=io.StringIO()))["first"]
+    of_run = command.evaluate_run(copy, words[:4], Console(file=io.StringIO()))["first"]
     assert found["policy"] == {
         name: value for name, value in of_run.items() if name != "kl_to_start"
     }
@@ -100,7 +100,7 @@ def test_greedy_answers_agree(model):
     [
         (["--training.steps", "3"], "got training.steps"),
         (["--model.path", "elsewhere"], "got model.path"),
-        (["--evaluation.questions", "0"], "evaluation.questions must be at least 1"),
+        (["--evaluation.questions", "0"], "evaluation.questions: expected at least 1"),
         (["--evaluation.top-p", "0"], r"evaluation.top_p: expected a number in \(0, 1\]"),
         (
             ["--evaluation.temperature", "-1"],
@@ -109,9 +109,9 @@ def test_greedy_answers_agree(model):
         (["--task.name", "arithmetik"], "did you mean 'arithmetic'"),
         (
             ["--sampling.temperature", "0.5"],
-            r"sampling\.temperature: give evaluation\.temperature",
+            r"got sampling\.temperature",
         ),
-        (["--sampling.weight-dtype", "int8"], r"leave out sampling\.weight_dtype"),
+        (["--sampling.weight-dtype", "int8"], r"got sampling\.weight_dtype"),
         (
             ["--evaluation.max-new-tokens", "3000"],
             "the longest question has 4 tokens, .* more than the 2048 that the model was made for",
@@ -138,14 +138,11 @@ def test_a_model_that_trained_on_the_questions_is_refused(model, tmp_path):
 
 
 def test_a_run_and_a_model_are_told_apart(model, tiny_run, tmp_path):
-    assert (
-        finished.is_run(tiny_run)
-        and not finished.is_run(model)
-        and not finished.is_run(model / "model.safetensors")
-    )
-    with pytest.raises(DataError, match="is not a run folder, nor a model"):
-        finished.is_run(tmp_path)
+    assert policies.is_run(tiny_run) and not policies.is_run(model)
+    for path in (tmp_path, model / "model.safetensors"):
+        with pytest.raises(DataError, match="is not a run folder, nor a model"):
+            policies.is_run(path)
     (tmp_path / "config.json").write_text("{")
-    assert not finished.is_run(tmp_path)
+    assert not policies.is_run(tmp_path)
     (tmp_path / "checkpoints").mkdir()
-    assert finished.is_run(tmp_path)
+    assert policies.is_run(tmp_path)

@@ -7,8 +7,8 @@ from flax import nnx
 
 from grre_jax import models, parallel
 from grre_jax.models.config import ModelConfig
-from grre_jax.training.evaluation import completion_logprobs
-from grre_jax.training.evaluation.completion_logprobs import score_groups
+from grre_jax.training import completion_logprobs
+from grre_jax.training.completion_logprobs import score_groups
 
 CONFIG = ModelConfig(
     vocab_size=16,

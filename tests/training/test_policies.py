@@ -12,7 +12,8 @@ from rich.console import Console
 
 from grre_jax import models
 from grre_jax.errors import DataError, UsageError
-from grre_jax.training.evaluation import finished
+from grre_jax.training import policies
+from grre_jax.training.evaluation import command
 
 TOKENS = np.array([[3, 10, 5, 15, 8, 16], [0, 12, 9, 15, 0, 16]])
 
@@ -23,12 +24,12 @@ def copy(tiny_run, tmp_path):
 
 
 def test_the_configuration_is_read_back(tiny_run):
-    assert finished.load_config(tiny_run).to_json() == (tiny_run / "config.json").read_text()
+    assert policies.load_config(tiny_run).to_json() == (tiny_run / "config.json").read_text()
 
 
 def test_a_folder_without_a_configuration(tmp_path):
     with pytest.raises(DataError, match=r"is not a run folder: it has no config\.json"):
-        finished.load_config(tmp_path)
+        policies.load_config(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -38,18 +39,18 @@ def test_a_folder_without_a_configuration(tmp_path):
 def test_a_damaged_configuration(tmp_path, text):
     (tmp_path / "config.json").write_bytes(text)
     with pytest.raises(DataError, match=r"config\.json cannot be read as a configuration"):
-        finished.load_config(tmp_path)
+        policies.load_config(tmp_path)
 
 
 def test_evaluation_of_the_first_and_last_policy(copy):
     out = io.StringIO()
-    result = finished.evaluate_run(
+    result = command.evaluate_run(
         copy, ["--evaluation.questions", "8"], Console(file=out, width=200)
     )
     assert result == json.loads((copy / "evaluation.json").read_text())
     assert result["questions"] == 8 and result["steps"] == [
         0,
-        finished.load_config(copy).training.steps,
+        policies.load_config(copy).training.steps,
     ]
     assert (
         result["first"]["kl_to_start"] == pytest.approx(0, abs=1e-6)
@@ -69,26 +70,26 @@ def test_evaluation_of_the_first_and_last_policy(copy):
 def test_a_contaminated_evaluation_is_refused(copy):
     (copy / "provenance.json").write_text(json.dumps({"contains": ["arithmetic/held-out"]}))
     with pytest.raises(UsageError, match="arithmetic/held-out.*allow-contaminated true"):
-        finished.evaluate_run(copy)
+        command.evaluate_run(copy)
     assert not (copy / "evaluation.json").exists()
 
 
 def test_a_wrong_override_is_named(tiny_run):
     with pytest.raises(UsageError, match="did you mean --evaluation.questions"):
-        finished.evaluate_run(tiny_run, ["--evaluation.question", "3"])
+        command.evaluate_run(tiny_run, ["--evaluation.question", "3"])
 
 
 @pytest.mark.parametrize("text", [b"{", b"[]", b"{}"])
 def test_a_damaged_provenance_is_named(copy, text, tmp_path):
     (copy / "provenance.json").write_bytes(text)
     with pytest.raises(DataError, match=r"provenance\.json cannot be read"):
-        finished.export(copy, tmp_path / "out")
+        policies.export(copy, tmp_path / "out")
 
 
 def test_export(tiny_run, tmp_path):
-    steps = finished.load_config(tiny_run).training.steps
-    assert finished.export(tiny_run, tmp_path / "last") == steps
-    assert finished.export(tiny_run, tmp_path / "first", 0) == 0
+    steps = policies.load_config(tiny_run).training.steps
+    assert policies.export(tiny_run, tmp_path / "last") == steps
+    assert policies.export(tiny_run, tmp_path / "first", 0) == 0
     first, last = (
         np.asarray(models.token_logprobs(models.load(tmp_path / name), TOKENS))
         for name in ("first", "last")
@@ -97,17 +98,17 @@ def test_export(tiny_run, tmp_path):
     provenance = json.loads((tmp_path / "last" / "grre_provenance.json").read_text())
     assert provenance == {"run": "tiny", "step": steps, "contains": ["arithmetic/train"]}
     with pytest.raises(UsageError, match="last"):
-        finished.export(tiny_run, tmp_path / "last")
+        policies.export(tiny_run, tmp_path / "last")
     with pytest.raises(DataError, match="has no checkpoint of step 9999"):
-        finished.export(tiny_run, tmp_path / "other", 9999)
+        policies.export(tiny_run, tmp_path / "other", 9999)
     assert not (tmp_path / "other").exists()
 
 
 def test_a_run_without_checkpoints(copy, tmp_path):
     shutil.rmtree(copy / "checkpoints")
     with pytest.raises(DataError, match="has no checkpoints yet"):
-        finished.export(copy, tmp_path / "out")
+        policies.export(copy, tmp_path / "out")
     assert not (copy / "checkpoints").exists()
     (copy / "checkpoints").mkdir()
     with pytest.raises(DataError, match="has no complete checkpoint yet"):
-        finished.export(copy, tmp_path / "out")
+        policies.export(copy, tmp_path / "out")

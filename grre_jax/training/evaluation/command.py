@@ -1,0 +1,218 @@
+"""`grre evaluate`: of the first and last policy of a run, or of a model on a task."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from grre_jax.console import make_console
+from grre_jax.errors import UsageError
+from grre_jax.models.source import ModelSource
+from grre_jax.parallel import processes
+from grre_jax.reporting.evaluation_tables import print_evaluations
+from grre_jax.reporting.outcome import Evaluation, outcome, sentences
+from grre_jax.sampling.config import SamplingConfig
+from grre_jax.sampling.params import SamplingParams
+from grre_jax.storage.files import write_whole
+from grre_jax.storage.store_path import StorePath
+from grre_jax.tasks import Question
+from grre_jax.training import build, policies, state
+from grre_jax.training.actors.calls import evaluation_settings
+from grre_jax.training.actors.prompts import evaluation_questions
+from grre_jax.training.actors.trajectories import prompts
+from grre_jax.training.config.overrides import override
+from grre_jax.training.config.run import Config, differences
+from grre_jax.training.evaluation.evaluate import (
+    Evaluator,
+    answer,
+    figures,
+    make_evaluator,
+    refuse_contaminated,
+)
+from grre_jax.training.evaluation.pass_at_k import pass_metrics
+
+# Fields that an evaluation of a run or of a model may set. What it draws is under `evaluation`.
+RUN_FIELDS = ("data.", "evaluation.", "mesh.", "run_dir", "sampling.", "task.")
+MODEL_FIELDS = (
+    "evaluation.",
+    "mesh.",
+    "model.",
+    "sampling.cache_dtype",
+    "sampling.max_concurrent",
+    "sampling.max_new_tokens",
+    "sampling.max_prompt_tokens",
+    "sampling.prompts_per_call",
+    "seed",
+    "task.",
+)
+# The limit on prompts is a multiple of this, so that tasks with similar longest questions share a
+# program.
+PROMPT_TOKENS = 16
+
+
+def evaluate_run(
+    folder: Path | StorePath, overrides: Sequence[str] = (), console: Any = None
+) -> dict[str, Any]:
+    """Evaluates a run's first and last policy and writes evaluation.json into its folder. Several
+    processes may share the work.
+
+    Args:
+        folder: the run.
+        overrides: configuration fields as on the command line, such as --evaluation.questions 1000.
+        console: a rich console; standard output if None.
+
+    Returns:
+        The contents of evaluation.json: {"steps", "questions", "sampling": `Evaluator.settings`,
+        "first" and "last": `figures` and `pass_metrics`}.
+
+    Raises:
+        UsageError: an invalid override, no questions, or a benchmark split that the training data
+            contains.
+        DataError: the folder is not a run's or has no checkpoints.
+    """
+    stored = policies.load_config(folder)
+    config = _overridden(stored, overrides, RUN_FIELDS, "a run")
+    config = dataclasses.replace(config, run_dir=str(folder))
+    parts = build.build(config)
+    graph, (first, last), (_, step) = policies.policies_at(folder, config, parts, (0, None))
+    allowed = config.evaluation.allow_contaminated
+    refuse_contaminated(parts.task, policies.run_contents(folder), allowed=allowed)
+    questions = evaluation_questions(config, parts.task, parts.tokenizer)
+    evaluator = make_evaluator(parts, graph)
+    rows = {
+        "first": _row(parts, evaluator, first, questions, 0, first),
+        "last": _row(parts, evaluator, last, questions, step, first),
+    }
+    about = {"steps": [0, step], "questions": len(questions), "sampling": evaluator.settings}
+    result = about | rows
+    console = _console(console)
+    print_evaluations({"first": (0, rows["first"]), "last": (step, rows["last"])}, console)
+    for sentence in _compared(result, step):
+        console.print(sentence, markup=False, highlight=False)
+    text = json.dumps(result, indent=2) + "\n"
+    processes.on_first(lambda: write_whole(folder / "evaluation.json", text))
+    return result
+
+
+def evaluate_model(
+    path: Path, overrides: Sequence[str] = (), console: Any = None
+) -> dict[str, Any]:
+    """Evaluates a model on a task's held-out questions. Several processes may share the work.
+
+    Args:
+        path: a Hugging Face folder.
+        overrides: configuration fields as on the command line: --task.name gsm8k
+            --evaluation.num-samples 8. Of the sampling section max_new_tokens (256 if not given),
+            prompts_per_call, max_concurrent and cache_dtype apply; the limit on prompts fits the
+            questions.
+        console: a rich console; standard output if None.
+
+    Returns:
+        {"model", "task", "questions", "sampling": `Evaluator.settings`, "policy": `figures` and
+        `pass_metrics`}.
+
+    Raises:
+        UsageError: an invalid override, no questions, or a benchmark split that the model was
+            trained on.
+        DataError: the model or the task's data is missing or damaged.
+    """
+    plain = Config(
+        name="evaluate",
+        model=ModelSource(path=str(path)),
+        sampling=SamplingConfig(max_new_tokens=SamplingParams.max_new_tokens),
+    )
+    config = _overridden(plain, overrides, MODEL_FIELDS, "a model")
+    parts = build.build(config)
+    allowed = config.evaluation.allow_contaminated
+    refuse_contaminated(parts.task, build.model_contents(config), allowed=allowed)
+    questions = parts.task.evaluation(config.evaluation.questions)
+    parts = _with_room(parts, questions)
+    graph, params, frozen = state.split(parts.model)
+    evaluator = make_evaluator(parts, graph)
+    row = _row(parts, evaluator, state.full(params, frozen), questions, 0)
+    print_evaluations({path.absolute().name: (None, row)}, _console(console))
+    return {
+        "model": str(path),
+        "task": parts.task.name,
+        "questions": len(questions),
+        "sampling": evaluator.settings,
+        "policy": row,
+    }
+
+
+def _console(console: Any) -> Any:
+    if console and processes.is_first():
+        return console
+    return make_console(quiet=not processes.is_first())
+
+
+def _overridden(
+    config: Config, overrides: Sequence[str], fields: tuple[str, ...], what: str
+) -> Config:
+    """Returns a configuration with overrides, which may be of some fields alone."""
+    result = override(config, overrides)
+    changed = differences(dataclasses.asdict(config), dataclasses.asdict(result))
+    other = [name for name in changed if not name.startswith(fields) or name == "model.path"]
+    if other:
+        raise UsageError(
+            f"grre evaluate of {what} takes only fields under {', '.join(fields)}, got"
+            f" {', '.join(other)}"
+        )
+    if not result.evaluation.questions:
+        raise UsageError(f"evaluation.questions: expected at least 1 to evaluate {what}, got 0")
+    return result
+
+
+def _row(
+    parts: build.Parts,
+    evaluator: Evaluator,
+    params: Any,
+    questions: Sequence[Question],
+    step: int,
+    start_params: Any = None,
+) -> dict[str, Any]:
+    """Returns the figures of a policy."""
+    groups, greedy = answer(evaluator, params, questions, step=step)
+    row = figures(evaluator, groups, greedy, start_params)
+    return row | pass_metrics(groups, parts.task)
+
+
+def _compared(result: dict[str, Any], step: int) -> list[str]:
+    """Compares the last policy with the first, in sentences."""
+    rows = (result["first"], result["last"])
+    measure = "accuracy" if all("accuracy" in row for row in rows) else "reward"
+
+    def evaluations(name: str) -> list[Evaluation]:
+        return [
+            Evaluation(at, row[name], row[f"{name}_low"], row[f"{name}_high"])
+            for at, row in zip((0, step), rows, strict=True)
+        ]
+
+    greedy = all("greedy_accuracy" in row for row in rows)
+    found = outcome(
+        measure, evaluations(measure), {}, evaluations("greedy_accuracy") if greedy else ()
+    )
+    return sentences(found) if found else []
+
+
+def _with_room(parts: build.Parts, questions: Sequence[Question]) -> build.Parts:
+    """Returns the parts with a limit on prompts that fits the questions.
+
+    Raises:
+        UsageError: the model is too small for the longest question with its completion.
+    """
+    config = parts.config
+    of_task = (parts.task, parts.tokenizer, parts.judge, config.seed)
+    longest = max(len(tokens) for _, tokens in prompts(*of_task, questions))
+    new, room = evaluation_settings(config).max_new_tokens, parts.model.config.max_positions
+    if longest + new > room:
+        raise UsageError(
+            f"the longest question has {longest} tokens, and with --max-new-tokens {new} that is"
+            f" more than the {room} that the model was made for: lower --max-new-tokens"
+        )
+    limit = -(-max(longest, config.sampling.max_prompt_tokens) // PROMPT_TOKENS) * PROMPT_TOKENS
+    sampling = dataclasses.replace(config.sampling, max_prompt_tokens=limit)
+    return dataclasses.replace(parts, config=dataclasses.replace(config, sampling=sampling))

@@ -1,0 +1,248 @@
+"""Stored policies: the checkpoints of runs and model folders, to sample, score and export."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import optax
+from flax import nnx
+from jaxtyping import Float
+
+import grre_jax
+from grre_jax import models, parallel
+from grre_jax.errors import DataError
+from grre_jax.models.checkpoints.huggingface import fingerprint
+from grre_jax.models.source import ModelSource
+from grre_jax.models.transformer import Transformer
+from grre_jax.parallel.mesh import MeshConfig
+from grre_jax.rollouts import Group
+from grre_jax.rollouts.tools.rescore import Scorer
+from grre_jax.storage import store_path
+from grre_jax.storage.store_path import StorePath
+from grre_jax.tasks import Tokenizer, load_tokenizer
+from grre_jax.tasks.provenance import template_digest
+from grre_jax.training import build
+from grre_jax.training.checkpoints.folder import opened
+from grre_jax.training.checkpoints.retention import Keep
+from grre_jax.training.completion_logprobs import score_groups
+from grre_jax.training.config.run import Config, from_dict
+from grre_jax.training.export import write_adapter, write_model
+from grre_jax.training.state import create
+
+# Tokens per packed row, doubled until the longest completion fits, so that few shapes are compiled.
+ROW_TOKENS = 1024
+
+
+def load_config(folder: Path | StorePath) -> Config:
+    """Returns the configuration of the run in `folder`.
+
+    Raises:
+        DataError: the folder is not a run's, or its config.json cannot be read.
+    """
+    file = folder / "config.json"
+    if not file.is_file():
+        raise DataError(f"{folder} is not a run folder: it has no config.json")
+    try:
+        return from_dict(json.loads(file.read_text()))
+    except (TypeError, ValueError) as error:
+        raise DataError(f"{file} cannot be read as a configuration: {error}") from error
+
+
+def is_run(path: Path | StorePath) -> bool:
+    """Returns True for a run's folder (its config.json is a run's, or it has checkpoints), False
+    for a model's.
+
+    Raises:
+        DataError: the path is neither.
+    """
+    if isinstance(path, StorePath) and not (path / "checkpoints").is_dir():
+        raise DataError(
+            f"{path} is not a run folder: it has no checkpoints/; copy a model at a URL to a disk"
+            " first"
+        )
+    if not (path / "config.json").is_file():
+        raise DataError(f"{path} is not a run folder, nor a model: it has no config.json")
+    try:
+        stored = json.loads((path / "config.json").read_text())
+    except (OSError, ValueError):
+        stored = None
+    return (isinstance(stored, dict) and "run_dir" in stored) or (path / "checkpoints").is_dir()
+
+
+def export(
+    folder: Path | StorePath, output: Path, step: int | None = None, *, adapter: bool = False
+) -> int:
+    """Writes a run's policy as a Hugging Face folder with its tokenizer and grre_provenance.json.
+    LoRA weights are merged into their base.
+
+    Args:
+        folder: the run.
+        output: folder to write; it must not exist, or be empty.
+        step: step of the checkpoint; the last if None.
+        adapter: write the LoRA weights alone, as a folder that PEFT loads.
+
+    Returns:
+        The exported step.
+
+    Raises:
+        UsageError: `output` exists, or there is no adapter to write.
+        DataError: the run or the checkpoint is missing.
+    """
+    config = load_config(folder)
+    parts = build.build(config)
+    graph, (params,), (step,) = policies_at(folder, config, parts, (step,))
+    write = write_adapter if adapter else write_model
+    write(parts, graph, params, output, step=step, contains=run_contents(folder))
+    return step
+
+
+def policy(folder: Path | StorePath, config: Config) -> tuple[Transformer, int]:
+    """Returns the model of a run's last checkpoint, on the first device, and its step.
+
+    Args:
+        folder: the run.
+        config: its configuration; model.dtype and model.compute_dtype may differ from the run's.
+
+    Raises:
+        DataError: the run's model or its checkpoints are missing or damaged.
+    """
+    _, graph, params, step = policy_at(folder, config)
+    return nnx.merge(graph, jax.device_put(params, jax.local_devices()[0])), step
+
+
+def policy_at(
+    folder: Path | StorePath, config: Config, step: int | None = None
+) -> tuple[build.Parts, Any, Any, int]:
+    """Returns (parts, static half of the model, all parameters, step) of a run's checkpoint, laid
+    out over all devices.
+
+    Args:
+        folder, config: as for `policy`.
+        step: of the checkpoint; the last if None.
+
+    Raises:
+        DataError: as `policy`.
+    """
+    parts = build.build(dataclasses.replace(config, mesh=MeshConfig()))
+    graph, (params,), (step,) = policies_at(folder, config, parts, (step,))
+    return parts, graph, params, step
+
+
+def policies_at(
+    folder: Path | StorePath, config: Config, parts: build.Parts, steps: Sequence[int | None]
+) -> tuple[Any, tuple[Any, ...], tuple[int, ...]]:
+    """Returns (static half of the model, parameters at each of the steps, those steps) of a run;
+    None stands for the last checkpoint.
+
+    Raises:
+        DataError: the run has no checkpoints, or not that of a step.
+    """
+    if not (folder / "checkpoints").is_dir():
+        raise DataError(f"run {folder} has no checkpoints yet: let it train first")
+    checkpoints = opened(folder / "checkpoints", Keep(config.checkpoint.keep), read_only=True)
+    if not checkpoints.steps:
+        raise DataError(f"run {folder} has no complete checkpoint yet: let it train first")
+    found = tuple(checkpoints.steps[-1] if step is None else step for step in steps)
+    # Without an optimizer's state: only parameters are read.
+    graph, state = create(parts.model, optax.identity(), parts.mesh)
+    policies = tuple(parts.full(checkpoints.restore_params(state.params, step)) for step in found)
+    checkpoints.close()
+    return graph, policies, found
+
+
+def run_contents(folder: Path | StorePath) -> set[str]:
+    """Returns the benchmark splits in the run's training data, and in that of the model it began
+    with.
+    """
+    file = folder / "provenance.json"
+    if not file.is_file():
+        return set()
+    try:
+        return set(json.loads(file.read_text())["contains"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataError(
+            f"{file} cannot be read ({error!r}): restore it, since it names the benchmarks in the"
+            " run's training data"
+        ) from error
+
+
+def find_scorer(name: str, *, dtype: str = "", compute_dtype: str = "") -> Scorer:
+    """Loads a policy, on all devices.
+
+    Args:
+        name: a Hugging Face folder, or a run's folder or URL for its last checkpoint,
+            or with a colon and a step ("runs/a:40").
+        dtype, compute_dtype: of parameters and activations; if empty the run's, or float32 and the
+            parameters'.
+
+    Raises:
+        UsageError: an unknown dtype.
+        DataError: the model, run or checkpoint is missing or damaged.
+    """
+    path, step = split_step(name)
+    run = load_config(path) if is_run(path) else None
+    if run is None and step is not None:
+        raise DataError(f"{path} is a model, which has no steps: name it without :{step}")
+    source = run.model if run else ModelSource(path=str(path))
+    source = dataclasses.replace(
+        source, dtype=dtype or source.dtype, compute_dtype=compute_dtype or source.compute_dtype
+    )
+    graph, params, tokenizer, mesh, step = _loaded(path, source, run, step)
+    model = nnx.merge(graph, params)
+
+    def score(groups: Sequence[Group], temperature: float) -> list[Float[np.ndarray, " tokens"]]:
+        longest, row = max(len(g.prompt_tokens) + int(g.lengths.max()) for g in groups), ROW_TOKENS
+        while row < longest:
+            row *= 2
+        return score_groups(
+            graph,
+            params,
+            groups,
+            mesh,
+            temperature=temperature,
+            groups_per_call=len(groups),
+            pack_length=row,
+        )
+
+    computed = source.compute_dtype or source.dtype
+    described: dict[str, Any] = {
+        "model": str(path),
+        "step": step,
+        "fingerprint": fingerprint(model),
+        "tokenizer": tokenizer.fingerprint,
+        "chat_template": template_digest(tokenizer),
+        "parameters": source.dtype,
+        "engine": f"grre_jax.score {grre_jax.__version__}",
+    }
+    num_ids = model.num_ids or model.config.vocab_size
+    return Scorer(score, tokenizer, num_ids, model.config.max_positions, computed, described)
+
+
+def _loaded(
+    path: Path | StorePath, source: ModelSource, run: Config | None, step: int | None
+) -> tuple[Any, Any, Tokenizer, Any, int | None]:
+    """Returns (static half of the model, parameters, tokenizer, mesh, step)."""
+    if run:
+        parts, graph, params, step = policy_at(path, dataclasses.replace(run, model=source), step)
+        return graph, params, parts.tokenizer, parts.mesh, step
+    tokenizer = load_tokenizer(path)
+    mesh = parallel.make_mesh(MeshConfig())
+    dtype, compute = build.dtypes(source)
+    model = models.load(path, dtype=dtype, compute_dtype=compute, mesh=mesh)
+    model.limit_ids(tokenizer.vocab_size)
+    graph, state = nnx.split(model)
+    return graph, nnx.to_pure_dict(state), tokenizer, mesh, step
+
+
+def split_step(name: str) -> tuple[Path | StorePath, int | None]:
+    """Returns ("runs/a", 40) for "runs/a:40"; a name that exists as it is has no step."""
+    before, colon, after = name.rpartition(":")
+    if colon and after.isdecimal() and not store_path.of(name).exists():
+        return store_path.of(before), int(after)
+    return store_path.of(name), None
