@@ -8,7 +8,7 @@ from typing import Any
 
 from grre_jax.cli.parsing import add_command, add_options
 from grre_jax.errors import UsageError
-from grre_jax.generation.options import STANDARD, Options
+from grre_jax.generation.options import Options
 from grre_jax.json_files import json_object
 from grre_jax.sampling.config import CACHE_DTYPES
 from grre_jax.sampling.params import SamplingParams
@@ -49,7 +49,7 @@ def add_parser(commands: argparse._SubParsersAction) -> None:
         "complete prompts with a model or with a run's last policy",
         "model MODEL: a Hugging Face folder, or a run folder (its last checkpoint)",
         description="Completes prompts, through the model's chat template if it has one. The text"
-        " is written to the terminal as it is drawn; --output and --json write JSON lines.",
+        " of one completion is written as it is drawn; --output writes JSON lines.",
         computes=True,
     )
     for title, options in _OPTIONS.items():
@@ -67,7 +67,6 @@ _OPTIONS = {
         --template-arguments JSON [{}]: variables of the chat template, added to a run's:
             {"enable_thinking": false}
         --raw: encode prompts without the chat template
-        --tokenizer FOLDER []: folder with the tokenizer's files; the model's if not given
     """,
     "completions": """
         --num-samples K [1]: completions per prompt
@@ -81,7 +80,6 @@ _OPTIONS = {
     """,
     "output": """
         --output FILE []: write JSON lines to a new file; - for standard output
-        --json: the same as --output -
     """,
 }
 
@@ -92,10 +90,6 @@ def from_arguments(known: argparse.Namespace) -> Options:
     Raises:
         UsageError: an option outside its domain, or two that exclude each other.
     """
-    if known.json and known.output not in ("", STANDARD):
-        raise UsageError(
-            "--json writes to standard output and --output to a file: give one of them"
-        )
     try:
         params = SamplingParams(**given_params(known))
     except ValueError as error:  # begins with the field's name
@@ -104,8 +98,7 @@ def from_arguments(known: argparse.Namespace) -> Options:
     named = [field.name for field in dataclasses.fields(Options) if hasattr(known, field.name)]
     given = {name: getattr(known, name) for name in named} | {"prompts": tuple(known.prompt)}
     given["template_arguments"] = json_object(known.template_arguments, "--template-arguments")
-    output = STANDARD if known.json else known.output
-    return Options(**given | {"params": params, "output": output})
+    return Options(**given | {"params": params})
 
 
 def _sample(known: argparse.Namespace, _: list[str]) -> int:

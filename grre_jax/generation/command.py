@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import collections
-from collections.abc import Callable, Sequence
-from typing import Any
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any, TextIO
 
 from grre_jax import sampling
-from grre_jax.console import progress_bar
+from grre_jax.console import make_console, progress_bar
+from grre_jax.errors import naming
 from grre_jax.generation import outputs, prompts
 from grre_jax.generation.options import STANDARD, Options
-from grre_jax.generation.prompts import Request
 from grre_jax.random_streams import Purpose, run_key
+from grre_jax.sampling.text.stop_strings import StopStrings
 from grre_jax.tasks import Tokenizer
 
-# Completions per call of the sampler, whose prompts are held together. With this many the slots are
-# busy; some are idle only towards the end of a call.
+# Completions per call of the sampler, whose prompts are held together and whose completions are
+# written together. With this many the slots are busy; some are idle only towards the end of a call.
 COMPLETIONS_PER_CALL = 512
 STEPS, SHOWN_STEPS = 16, 4  # tokens between two pieces; if text is shown as it is drawn
 
@@ -31,63 +32,86 @@ def run(options: Options) -> int:
     """
     policy = prompts.find(options)
     requests = prompts.read(options, policy)
-    tokenizer, total = policy.tokenizer, len(requests) * options.num_samples
-    kind = outputs.OneText if total == 1 else outputs.Texts
-    with outputs.opened(options.output) as out:
-        model, step = policy.load()
-        described = {"path": options.model, "step": step}
-        writer = (outputs.JsonLines if options.output else kind)(
-            tokenizer.decode, out, options, len(requests), described
-        )
-        weights, tokens = sampling.prepared(model), 0
-        try:
-            with progress_bar(total, "completions", bool(options.output)) as ended:
-                size = max(1, COMPLETIONS_PER_CALL // options.num_samples)
-                for start in range(0, len(requests), size):
-                    some = requests[start : start + size]
-                    tokens += _draw(weights, some, options, tokenizer, writer, ended)
-        finally:
-            writer.close()
+    outputs.check(options.output)
+    model, step = policy.load()
+    draws = _Draws(sampling.prepared(model), options, policy.tokenizer)
+    about = options.params.to_json() | {"seed": options.seed, "cache_dtype": options.cache_dtype}
+    about["model"] = {"path": options.model, "step": step}
+    with naming(options.output), outputs.opened(options.output) as out:
+        if len(requests) == options.num_samples == 1 and not options.output:
+            text = outputs.OneText(draws.decode, draws.stops, out)
+            for piece in draws.pieces(requests, SHOWN_STEPS):
+                text.piece(piece.tokens.tolist(), last=bool(piece.finish))
+            out.write("\n")
+            return 0
+        for line in draws.lines(requests):
+            if options.output:
+                out.write(json.dumps(line | about) + "\n")
+            else:
+                _show(line, len(requests), out)
+            out.flush()
     if options.output not in ("", STANDARD):
-        print(
-            f"wrote {len(requests)} prompts with {options.num_samples} completions each,"
-            f" {tokens:,} tokens, to {options.output}"
-        )
+        print(f"wrote {len(requests)} prompts with their completions to {options.output}")
     return 0
 
 
-def _draw(
-    weights: Any,
-    requests: Sequence[Request],
-    options: Options,
-    tokenizer: Tokenizer,
-    writer: outputs.OutputWriter,
-    ended: Callable[[], None],
-) -> int:
-    """Draws the completions of some prompts and writes them; returns the number of their tokens."""
-    drawn, running = 0, collections.defaultdict(outputs.Completion)
-    pieces = sampling.stream(
-        weights,
-        [request.tokens for request in requests],
-        options.params,
-        key=run_key(options.seed, Purpose.SAMPLE),
-        group_size=options.num_samples,
-        eos_ids=tokenizer.eos_ids,
-        positions=[request.position for request in requests],
-        max_concurrent=options.max_concurrent,
-        cache_dtype=options.cache_dtype,
-        steps=SHOWN_STEPS if isinstance(writer, outputs.OneText) else STEPS,
-        decode=tokenizer.decode,
-    )
-    for some in pieces:
-        for piece in some:
-            at, request = (piece.prompt, piece.sample), requests[piece.prompt]
-            completion = running[at]
-            before = len(completion.tokens)
-            completion.add(piece)
-            writer.piece(completion.tokens[before:])
-            if piece.finish:
-                drawn += len(completion.tokens)
-                writer.ended(request, piece.sample, running.pop(at))
-                ended()
-    return drawn
+class _Draws:
+    """Draws the completions of a command's prompts."""
+
+    def __init__(self, weights: sampling.Weights, options: Options, tokenizer: Tokenizer):
+        self._weights = weights
+        self._options = options
+        self._eos_ids = tokenizer.eos_ids
+        self.decode = tokenizer.decode
+        self.stops = StopStrings(options.params.stop, tokenizer.decode)
+
+    def pieces(self, requests: Sequence[prompts.Request], steps: int) -> Iterator[sampling.Piece]:
+        """Yields the pieces of the completions of some prompts, as they are drawn."""
+        for pieces in sampling.stream(
+            self._weights,
+            [request.tokens for request in requests],
+            self._options.params,
+            key=run_key(self._options.seed, Purpose.SAMPLE),
+            group_size=self._options.num_samples,
+            eos_ids=self._eos_ids,
+            positions=[request.position for request in requests],
+            max_concurrent=self._options.max_concurrent,
+            cache_dtype=self._options.cache_dtype,
+            steps=steps,
+            decode=self.decode,
+        ):
+            yield from pieces
+
+    def lines(self, requests: Sequence[prompts.Request]) -> Iterator[dict[str, Any]]:
+        """Yields the line of each prompt, in order, as soon as its call has ended."""
+        samples = self._options.num_samples
+        size = max(1, COMPLETIONS_PER_CALL // samples)
+        with progress_bar(len(requests) * samples, "completions") as ended:
+            for start in range(0, len(requests), size):
+                part = requests[start : start + size]
+                found = [[[] for _ in range(samples)] for _ in part]
+                for piece in self.pieces(part, STEPS):
+                    found[piece.prompt][piece.sample].append(piece)
+                    if piece.finish:
+                        ended()
+                for request, drawn in zip(part, found, strict=True):
+                    yield request.fields | {
+                        "completions": [self._completion(pieces) for pieces in drawn],
+                        "prompt_tokens": request.tokens,
+                        "position": request.position,
+                    }
+
+    def _completion(self, pieces: list[sampling.Piece]) -> dict[str, Any]:
+        return outputs.completion(pieces, self.decode, self.stops)
+
+
+def _show(line: dict[str, Any], prompts: int, out: TextIO) -> None:
+    """Writes the texts of a prompt's completions, each below its number."""
+    console = make_console(file=out)
+    for number, completion in enumerate(line["completions"], 1):
+        header = (
+            f"--- prompt {line['position'] + 1} of {prompts}, sample {number}:"
+            f" {len(completion['tokens'])} tokens, {completion['finish_reason']}"
+        )
+        console.print(header, style="bold", highlight=False, soft_wrap=True)
+        out.write(outputs.printable(completion["text"], out) + "\n")

@@ -14,12 +14,10 @@ from grre_jax import models, tasks
 from grre_jax.errors import DataError, UsageError
 from grre_jax.generation.options import STANDARD, Options
 from grre_jax.json_files import TEXT, Domain, json_lines, list_of, message_text, require
-from grre_jax.models.config import ModelConfig
-from grre_jax.models.transformer import Transformer
+from grre_jax.models import ModelConfig, Transformer
 from grre_jax.sampling.params import SamplingParams
 from grre_jax.storage import store_path
 from grre_jax.storage.store_path import StorePath
-from grre_jax.tasks import load_tokenizer
 from grre_jax.training import build, policies
 from grre_jax.training.config.run import Config
 
@@ -28,35 +26,22 @@ WRITTEN_FIELDS = frozenset(
     ("completions", "prompt_tokens", "position", "model", "seed", "cache_dtype")
     + SamplingParams.names()
 )
-_NEEDED = ("role", "content")
 _MESSAGE = Domain(
-    "an object with the strings role and content",
-    lambda value: isinstance(value, dict) and all(map(TEXT.holds, map(value.get, _NEEDED))),
+    "an object with role and content",
+    lambda x: isinstance(x, dict) and TEXT.holds(x.get("role")) and "content" in x,
 )
 _MESSAGES = list_of(_MESSAGE, f"a list of one or more, each {_MESSAGE.text}")
 
 
 @dataclasses.dataclass(frozen=True)
 class Policy:
-    """A model that is not loaded yet.
-
-    Attributes:
-        path: a Hugging Face folder or a run's folder.
-        run: the run's configuration; None for a model without a run.
-        source: dtypes, with those of `Options`.
-        tokenizer: the model's.
-        max_positions: longest sequence that the model was made for, in tokens.
-        vocab_size: tokens of the model's vocabulary.
-        start_id: first token of an empty prompt; None if the model has none.
-    """
+    """A model that is not loaded yet; `run` and `shape` are None without a run and a folder."""
 
     path: Path | StorePath
     run: Config | None
     source: models.ModelSource
     tokenizer: tasks.Tokenizer
-    max_positions: int
-    vocab_size: int
-    start_id: int | None
+    shape: ModelConfig | None
 
     def load(self) -> tuple[Transformer, int | None]:
         """Loads the model; returns it with its step, which is None without a run.
@@ -72,6 +57,15 @@ class Policy:
         return model, None
 
 
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """A prompt: its index, part of the address of its draws, its tokens, and its line's fields."""
+
+    position: int
+    tokens: list[int]
+    fields: dict[str, Any]
+
+
 def find(options: Options) -> Policy:
     """Returns the model that the options name, with its tokenizer.
 
@@ -82,52 +76,28 @@ def find(options: Options) -> Policy:
     path = store_path.of(options.model)
     run = policies.load_config(path) if policies.is_run(path) else None
     source = run.model if run else models.ModelSource(path=str(path))
-    system = source.system_prompt if options.system is None else options.system
-    arguments = source.template_arguments | options.template_arguments
-    date = source.template_date
+    template = {
+        "system_prompt": source.system_prompt if options.system is None else options.system,
+        "template_arguments": source.template_arguments | options.template_arguments,
+    }
     if options.raw:
-        system, arguments, date = None, {}, ""
-    source = dataclasses.replace(
-        source,
-        dtype=options.dtype or source.dtype,
-        compute_dtype=options.compute_dtype or source.compute_dtype,
-        system_prompt=system,
-        template_arguments=arguments,
-        template_date=date,
-    )
+        template = {"system_prompt": None, "template_arguments": {}, "template_date": ""}
+    dtype = options.dtype or source.dtype
+    compute_dtype = options.compute_dtype or source.compute_dtype
+    source = dataclasses.replace(source, dtype=dtype, compute_dtype=compute_dtype, **template)
     build.dtypes(source)
-    if options.tokenizer or source.path:
-        tokenizer = load_tokenizer(
-            options.tokenizer or source.path, system, template_arguments=arguments, date=date
-        )
-    elif system is not None or arguments:
-        flag = "--system" if system is not None else "--template-arguments"
-        raise UsageError(
-            f"{flag} is given, but the model of run {path} has a character tokenizer, which has"
-            " no chat template: leave it out"
-        )
-    else:
+    if not source.path:
+        if options.system is not None or options.template_arguments:
+            raise UsageError(f"--system, --template-arguments: {path} has no chat template")
         tokenizer = build.build_tokenizer(run, run.task.build(run.seed))
-    limits = ModelConfig.max_positions, tokenizer.vocab_size, tokenizer.eos_ids[0]
-    if source.path:
-        shape = models.load_config(source.path)
-        limits = shape.max_positions, shape.vocab_size, shape.start_id
-    return Policy(path, run, source, tokenizer, *limits)
-
-
-@dataclasses.dataclass(frozen=True)
-class Request:
-    """One prompt.
-
-    Attributes:
-        position: index among the prompts, part of the address of its draws.
-        tokens: token ids that the model reads.
-        fields: all fields of its line.
-    """
-
-    position: int
-    tokens: list[int]
-    fields: dict[str, Any]
+        return Policy(path, run, source, tokenizer, None)
+    tokenizer = tasks.load_tokenizer(
+        source.path,
+        source.system_prompt,
+        template_arguments=source.template_arguments,
+        date=source.template_date,
+    )
+    return Policy(path, run, source, tokenizer, models.load_config(source.path))
 
 
 def read(options: Options, policy: Policy) -> list[Request]:
@@ -137,89 +107,61 @@ def read(options: Options, policy: Policy) -> list[Request]:
         UsageError: a prompt of the command line that cannot be used.
         DataError: a file that cannot be read, or a line of it that cannot be used; named.
     """
-    if options.input:
-        standard = options.input == STANDARD
-        name = "standard input" if standard else options.input
-        try:
-            data = sys.stdin.buffer.read() if standard else Path(options.input).read_bytes()
-        except OSError as error:
-            raise DataError(
-                f"{name} cannot be read ({error.strerror}): give a file of JSON lines"
-            ) from error
+    name = "standard input" if options.input == STANDARD else options.input
+    try:
+        if not name:
+            lines = [(f"--prompt {n}", {"prompt": x}) for n, x in enumerate(options.prompts, 1)]
+        elif options.input == STANDARD:
+            lines = list(json_lines(sys.stdin.buffer, name))
+        else:
+            lines = list(json_lines(Path(name).read_bytes().split(b"\n"), name))
         requests = [
-            _request(number, fields, where, options, policy)
-            for number, (where, fields) in enumerate(json_lines(data.split(b"\n"), name))
+            Request(number, _tokens(fields, where, options, policy), fields)
+            for number, (where, fields) in enumerate(lines)
         ]
-        if not requests:
-            raise DataError(
-                f'{name} has no prompts: write one JSON object per line, {{"prompt": "..."}}'
-            )
-        return requests
-    try:
-        return [
-            _request(number, {"prompt": text}, f"--prompt {number + 1}", options, policy)
-            for number, text in enumerate(options.prompts)
-        ]
-    except DataError as error:  # of the command line, not of a file
-        raise UsageError(str(error)) from error
+    except OSError as error:
+        raise DataError(f"{name}: expected a file of JSON lines, got {error.strerror}") from error
+    except DataError as error:
+        raise error if name else UsageError(str(error)) from error
+    if not requests:
+        raise DataError(f'{name}: expected lines of {{"prompt": "..."}}, got none')
+    return requests
 
 
-def _request(
-    position: int, fields: dict[str, Any], where: str, options: Options, policy: Policy
-) -> Request:
-    given = [name for name in ("prompt", "messages") if name in fields]
-    if len(given) != 1:
-        raise DataError(
-            f"{where}: needs either field prompt or field messages, and has"
-            f" {' and '.join(given) or ', '.join(fields) or 'no field'}"
-        )
-    if taken := sorted(fields.keys() & WRITTEN_FIELDS):
-        raise DataError(
-            f"{where}: field {', '.join(taken)} is written by grre sample: rename it, or leave it"
-            " out"
-        )
+def _tokens(fields: dict[str, Any], where: str, options: Options, policy: Policy) -> list[int]:
+    if ("prompt" in fields) == ("messages" in fields):
+        raise DataError(f"{where}: expected either field prompt or field messages")
+    if written := sorted(fields.keys() & WRITTEN_FIELDS):
+        raise DataError(f"{where}: grre sample writes {', '.join(written)}. Rename the fields")
     try:
-        tokens = _encode(given[0], fields[given[0]], where, options, policy)
+        tokens = _encode(fields, where, options, policy.tokenizer)
     except UsageError as error:
         raise DataError(f"{where}: {error}") from error
-    if not tokens and policy.start_id is None:
-        raise DataError(
-            f"{where}: the prompt is empty, and the model has no beginning-of-text token: give it"
-            " some text"
-        )
-    tokens = tokens or [policy.start_id]
-    if max(tokens) >= policy.vocab_size:
-        raise DataError(
-            f"{where}: the tokenizer returns token {max(tokens)}, and the model's are 0 to"
-            f" {policy.vocab_size - 1}: name the model's own tokenizer"
-        )
-    if len(tokens) + (new := options.params.max_new_tokens) > policy.max_positions:
-        raise DataError(
-            f"{where}: {len(tokens)} tokens and --max-new-tokens {new} are more"
-            f" than the {policy.max_positions} that the model was made for: shorten the prompt or"
-            " lower --max-new-tokens"
-        )
-    return Request(position, tokens, fields)
+    shape = policy.shape
+    start = policy.tokenizer.eos_ids[0] if shape is None else shape.start_id
+    if not tokens and start is None:
+        raise DataError(f"{where}: expected some text, the model has no beginning-of-text token")
+    size = max(len(tokens), 1) + options.params.max_new_tokens
+    most = (shape or ModelConfig).max_positions
+    if size > most:
+        raise DataError(f"{where}: expected at most {most} tokens with the new ones, got {size}")
+    return tokens or [start]
 
 
-def _encode(kind: str, given: Any, where: str, options: Options, policy: Policy) -> list[int]:
-    tokenizer = policy.tokenizer
-    if kind == "prompt":
-        require(given, TEXT, where, kind)
+def _encode(
+    fields: dict[str, Any], where: str, options: Options, tokenizer: tasks.Tokenizer
+) -> list[int]:
+    if "prompt" in fields:
+        require(fields["prompt"], TEXT, where, "prompt")
         # A tokenizer without chat templates has one encoding only.
         raw = getattr(tokenizer, "encode_text", tokenizer.encode_prompt)
-        return raw(given) if options.raw else tokenizer.encode_prompt(given)
-    if isinstance(given, list):
-        given = [
-            message | {"content": message_text(message["content"], f"{where}: message {number}")}
-            if isinstance(message, dict) and "content" in message
-            else message
-            for number, message in enumerate(given)
-        ]
-    require(given or None, _MESSAGES, where, kind)
+        return (raw if options.raw else tokenizer.encode_prompt)(fields["prompt"])
     if options.raw or not getattr(tokenizer, "has_template", False):
-        reason = "--raw leaves it out" if options.raw else "the model has none"
-        raise DataError(
-            f"{where}: field messages needs a chat template, and {reason}: give the text as prompt"
-        )
-    return tokenizer.encode_messages(given)
+        raise DataError(f"{where}: field messages needs a chat template. Give the text as prompt")
+    messages = []
+    require(fields["messages"] or None, _MESSAGES, where, "messages")
+    for number, message in enumerate(fields["messages"]):
+        content = message_text(message["content"], f"{where}: message {number}")
+        require(content, TEXT, f"{where}: message {number}", "content")
+        messages.append(message | {"content": content})
+    return tokenizer.encode_messages(messages)

@@ -542,7 +542,7 @@ def test_evaluate_a_model(run, capsys, monkeypatch, tmp_path):
 
 
 def test_sample(run, capsys):
-    words = ["--prompt", "3+5>", "--num-samples", "2", "--max-new-tokens", "3", "--json"]
+    words = ["--prompt", "3+5>", "--num-samples", "2", "--max-new-tokens", "3", "--output", "-"]
     assert main(["sample", str(run), *words]) == 0
     of_run = json.loads(capsys.readouterr().out)
     assert main(["sample", str(run / "model"), *words]) == 0

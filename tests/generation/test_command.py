@@ -15,7 +15,7 @@ from grre_jax.config import Config, ModelSource
 from grre_jax.errors import DataError
 from grre_jax.generation import command
 from grre_jax.generation.options import Options
-from grre_jax.generation.prompts import find
+from grre_jax.generation.prompts import WRITTEN_FIELDS, find
 from grre_jax.planner.abstract import abstract_model
 from grre_jax.random_streams import Purpose, run_key
 from grre_jax.tasks import load_tokenizer
@@ -29,7 +29,7 @@ def sample(capsys):
 
     def run(*words):
         capsys.readouterr()
-        assert main(["sample", *map(str, words), "--json"]) == 0
+        assert main(["sample", *map(str, words), "--output", "-"]) == 0
         return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
     return run
@@ -121,7 +121,7 @@ def test_several_are_shown_by_number_and_the_first_is_the_one_alone(sample, digi
     assert main(["sample", *words, "--num-samples", "3"]) == 0
     shown = capsys.readouterr().out
     assert several[0] == alone
-    assert all(f"--- sample {k} of 3:" in shown and several[k - 1] in shown for k in (1, 2, 3))
+    assert all(f"sample {k}:" in shown and several[k - 1] in shown for k in (1, 2, 3))
 
 
 def test_stop_strings_end_text_and_tokens(sample, digit_model):
@@ -216,52 +216,39 @@ def test_dtypes(tiny_run, digit_model):
         assert str(model.embed_tokens(jax.numpy.ones((1, 2), int)).dtype) == "float32"
 
 
-def test_a_file_of_lines(digit_model, prompts, tmp_path, capsys):
+def test_a_file_of_lines_is_never_overwritten(digit_model, prompts, tmp_path, capsys):
     out = tmp_path / "o.jsonl"
-    words = [
-        "sample",
-        str(digit_model),
-        "--input",
-        str(prompts),
-        "--output",
-        str(out),
-        "--max-new-tokens",
-        "4",
-    ]
-    assert main(words) == 0
-    assert (
-        "wrote 5 prompts with 1 completions each,"
-        f" {sum(len(json.loads(x)['completions'][0]['tokens']) for x in out.open())} tokens"
-        in (capsys.readouterr().out)
-    )
+    words = ["sample", digit_model, "--input", prompts, "--output", out, "--max-new-tokens", 4]
+    assert main([*map(str, words)]) == 0
     before = out.read_bytes()
-    assert main(words) == 2 and out.read_bytes() == before
-    assert "exists: choose another file" in capsys.readouterr().err
+    lines = [json.loads(line) for line in before.splitlines()]
+    assert [line["position"] for line in lines] == list(range(5))
+    assert WRITTEN_FIELDS == lines[0].keys() - {"prompt", "number"}
+    assert main([*map(str, words)]) == 2 and out.read_bytes() == before
+    assert "--output" in capsys.readouterr().err
 
 
 def test_what_is_no_model(tmp_path, capsys, digit_model):
     (tmp_path / "x").write_text("")
     for path in (tmp_path, tmp_path / "none"):
         assert main(["sample", str(path), "--prompt", "a"]) == 1
-        assert f"grre: {path} is not a run folder, nor a model" in capsys.readouterr().err
+        assert str(path) in capsys.readouterr().err
     assert main(["sample", str(digit_model), "--prompt", "3", "--dtype", "float33"]) == 2
     assert "float33" in capsys.readouterr().err
 
 
-def test_damaged_weights_leave_no_output(digit_model, tmp_path, capsys):
+def test_damaged_weights_leave_no_output(digit_model, tmp_path):
     for file in digit_model.iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes()[:2000])
-    words = [
-        "sample",
-        str(tmp_path),
+    words = (
         "--prompt",
         "3",
-        "--max-new-tokens",
-        "4",
         "--output",
         str(tmp_path / "o.jsonl"),
+        "--max-new-tokens",
+        "4",
         "--debug",
-    ]
+    )
     with pytest.raises(DataError, match="safetensors"):
-        main(words)
+        main(["sample", str(tmp_path), *words])
     assert not (tmp_path / "o.jsonl").exists()

@@ -8,24 +8,23 @@ import pytest
 from grre_jax.cli.entry import main
 from grre_jax.errors import UsageError
 from grre_jax.generation.options import Options
-from grre_jax.sampling.params import SamplingParams
 
 
 @pytest.mark.parametrize(
-    ("fields", "message"),
+    ("fields", "flag"),
     [
-        ({"prompts": ()}, "either with --prompt"),
-        ({"input": "x.jsonl"}, "either with --prompt"),
-        ({"num_samples": 0}, "--num-samples must be from 1 to 2147483647, got 0"),
-        ({"seed": -1}, "--seed must be from 0 to 9223372036854775807"),
-        ({"seed": 2**63}, "--seed must be from 0"),
-        ({"max_concurrent": 0}, "--max-concurrent must be from 1"),
-        ({"raw": True, "system": "Be brief."}, "--system is part of the chat template"),
+        ({"prompts": ()}, "--prompt"),
+        ({"input": "x.jsonl"}, "--input"),
+        ({"num_samples": 0}, "--num-samples"),
+        ({"seed": -1}, "--seed"),
+        ({"seed": 2**63}, "--seed"),
+        ({"max_concurrent": 0}, "--max-concurrent"),
+        ({"raw": True, "system": "Be brief."}, "--system"),
         ({"raw": True, "template_arguments": {"a": 1}}, "--template-arguments"),
     ],
 )
-def test_options_out_of_their_domain(fields, message):
-    with pytest.raises(UsageError, match=message):
+def test_options_out_of_their_domain(fields, flag):
+    with pytest.raises(UsageError, match=flag):
         Options(**{"model": "m", "prompts": ("hi",)} | fields)
 
 
@@ -49,19 +48,6 @@ def test_sampling_parameters_out_of_their_domain_name_the_flag(words, named, cap
     printed = capsys.readouterr().err
     assert printed.startswith(f"grre: {named[0]}: expected")
     assert all(word in printed for word in named)
-
-
-def test_two_outputs(capsys):
-    assert main(["sample", "m", "--prompt", "hi", "--json", "--output", "x.jsonl"]) == 2
-    assert "--json writes to standard output and --output to a file" in capsys.readouterr().err
-
-
-def test_the_settings_that_the_output_records():
-    params = SamplingParams(temperature=0.7, top_k=5, stop=("\n",))
-    settings = Options("m", ("hi",), params=params, seed=3).settings()
-    assert settings == {
-        "temperature": 0.7, "top_k": 5, "top_p": 1.0, "min_p": 0.0, "max_new_tokens": 256, "seed": 3, "stop": ["\n"], "cache_dtype": None
-    }  # fmt: skip
 
 
 def test_help_loads_nothing_heavy():

@@ -82,87 +82,52 @@ def test_messages(chat_model, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("line", "message"),
+    ("line", "field"),
     [
-        (b"{", "no JSON"),
-        (b"\xff\xff", "no JSON"),
-        (b"[" * 100_000, "no JSON"),
-        (b"3", "a JSON object is needed, not a int"),
-        (b"{}", "needs either field prompt or field messages, and has no field"),
-        (b'{"text": "a"}', "and has text"),
-        (b'{"prompt": "a", "messages": []}', "has prompt and messages"),
-        (b'{"prompt": 3}', "field prompt must be a string, got 3"),
-        (
-            b'{"prompt": "a", "seed": 3, "position": 1}',
-            "field position, seed is written by grre sample",
-        ),
-        (b'{"messages": []}', "list of one or more"),
-        (b'{"messages": "a"}', "list of one or more"),
-        (
-            b'{"messages": [{"role": "user"}]}',
-            "messages must be a list .* each an object with the strings role and content",
-        ),
-        (b'{"messages": [{"role": "user", "content": [1]}]}', "part 0 of its content.*'text'"),
-        (
-            b'{"messages": [{"role": "user", "content": [{"type": "image"}]}]}',
-            "message 0, part 0 of its content.*'image'",
-        ),
-        (b'{"prompt": "\\ud83d"}', "half of a surrogate pair"),
-        (
-            b'{"prompt": "' + b"a" * 150 + b'"}',
-            (
-                "more than the 160 that the model was made for: shorten the prompt or lower"
-                " --max-new-tokens"
-            ),
-        ),
+        (b"{", "JSON"),
+        (b"\xff\xff", "JSON"),
+        (b"3", "JSON object"),
+        (b"{}", "prompt"),
+        (b'{"prompt": "a", "messages": []}', "messages"),
+        (b'{"prompt": 3}', "prompt"),
+        (b'{"prompt": "a", "seed": 3, "position": 1}', "position, seed"),
+        (b'{"messages": []}', "messages"),
+        (b'{"messages": [{"role": "user"}]}', "messages"),
+        (b'{"messages": [{"role": "user", "content": [1]}]}', "message 0, part 0"),
+        (b'{"messages": [{"role": "user", "content": [{"type": "image"}]}]}', "message 0, part 0"),
+        (b'{"prompt": "\\ud83d"}', "surrogate"),
+        (b'{"prompt": "' + b"a" * 150 + b'"}', "160 tokens"),
     ],
 )
-def test_a_wrong_line_is_named(chat_model, tmp_path, line, message):
-    with pytest.raises(DataError, match=rf"p\.jsonl, line 3: .*{message}"):
+def test_a_wrong_line_is_named(chat_model, tmp_path, line, field):
+    with pytest.raises(DataError, match=rf"p\.jsonl, line 3: .*{field}"):
         read(chat_model, lines=b'{"prompt": "ok"}\n\n' + line + b"\n", tmp_path=tmp_path)
-
-
-def test_a_tokenizer_of_another_model_is_told(digit_model, chat_model):
-    with pytest.raises(
-        UsageError,
-        match=(
-            "--prompt 1: the tokenizer returns token 258, and the model's are 0 to 16: name the"
-            " model's own"
-        ),
-    ):
-        read(digit_model, prompts=("abc",), tokenizer=str(chat_model))
 
 
 def test_a_model_without_a_template(digit_model, chat_model, tmp_path):
     (request,) = read(digit_model, prompts=("3+5>",))
     assert request.tokens == [3, 10, 5, 15]
-    with pytest.raises(UsageError, match="--prompt 2: The character 'x'"):
+    with pytest.raises(UsageError, match="--prompt 2"):
         read(digit_model, prompts=("3", "x"))
     line = '{"messages": [{"role": "user", "content": "3"}]}'
-    with pytest.raises(
-        DataError, match="line 1: field messages needs a chat template, and the model has none"
-    ):
-        read(digit_model, lines=line, tmp_path=tmp_path)
-    with pytest.raises(DataError, match="needs a chat template, and --raw leaves it out"):
-        read(chat_model, lines=line, tmp_path=tmp_path, raw=True)
+    for model, raw in ((digit_model, False), (chat_model, True)):
+        with pytest.raises(DataError, match="line 1: field messages"):
+            read(model, lines=line, tmp_path=tmp_path, raw=raw)
     with pytest.raises(UsageError, match="no chat template"):
         read(digit_model, prompts=("3",), system="Be brief.")
 
 
 def test_files_without_prompts(chat_model, tmp_path):
-    with pytest.raises(DataError, match=r"p\.jsonl has no prompts"):
+    with pytest.raises(DataError, match=r"p\.jsonl"):
         read(chat_model, lines="\n \n", tmp_path=tmp_path)
-    with pytest.raises(DataError, match=r"none\.jsonl cannot be read \(No such file"):
+    with pytest.raises(DataError, match=r"none\.jsonl"):
         read(chat_model, input=str(tmp_path / "none.jsonl"))
 
 
 def test_standard_input(chat_model, monkeypatch):
-    monkeypatch.setattr(
-        sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b'\xef\xbb\xbf{"prompt": "a"}\n3'))
-    )
-    with pytest.raises(
-        DataError, match="standard input, line 2: a JSON object is needed, not a int"
-    ):
+    data = io.BytesIO(b'\xef\xbb\xbf{"prompt": "a"}\n3')
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=data))
+    with pytest.raises(DataError, match="standard input, line 2"):
         read(chat_model, input="-")
 
 

@@ -89,7 +89,7 @@ print(json.dumps({
     "sampling": config.sampling.skip_top,
     "evaluation": evaluation_settings(config).skip_top,
     "kl": EvaluationConfig().draws_from_policy and not config.evaluation.draws_from_policy,
-    "line": [options.settings()["skip_top"], "skip_top" in WRITTEN_FIELDS],
+    "line": [options.params.to_json()["skip_top"], "skip_top" in WRITTEN_FIELDS],
     "refused": refused,
     "group": [extra, group.truncated, plain.truncated],
     "kept": int((scaled >= threshold).sum()),
