@@ -2,8 +2,6 @@
 on a case, perturbations.
 """
 
-import sys
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -86,20 +84,15 @@ def _shape(objective, rewards, groups, key, lengths):
 
 
 class Gradients:
-    """Gradients and metrics of an objective on a case, jitted, with respect to what the policy
-    is a function of: its log-probs, or more.
-
-    Each instance compiles for itself: what an older one has compiled does not see a formula that
-    was changed since.
-    """
+    """Gradients and metrics of an objective on a case, jitted, with respect to its log-probs."""
 
     def __init__(self):
-        def differentiate(loss, variables, tokens, arguments):
-            def of(variables):
-                return loss(self.policy(variables, tokens), *arguments)
+        def differentiate(loss, logprobs, arguments):
+            def of(logprobs):
+                return loss(logprobs, *arguments)
 
-            (value, metrics), slope = jax.value_and_grad(of, has_aux=True)(variables)
-            return value, self.flat(slope), metrics
+            (value, metrics), slope = jax.value_and_grad(of, has_aux=True)(logprobs)
+            return value, slope, metrics
 
         self._differentiate = jax.jit(differentiate, static_argnums=0, **QUICK)
         self._shape = jax.jit(lambda *arguments: _shape(*arguments), **QUICK)
@@ -109,18 +102,6 @@ class Gradients:
         )
         self.pointwise = jax.jit(jax.grad(surrogate.pointwise_loss), **QUICK)
 
-    def policy(self, variables, tokens):
-        """Log-probs [responses, time] of the tokens."""
-        return variables
-
-    def variables(self, case: Case):
-        """What gradients are taken with respect to."""
-        return case.logprobs
-
-    def flat(self, slope):
-        """A gradient as one array."""
-        return slope
-
     def size(self, case: Case, scale) -> np.ndarray:
         """How large the terms are that a gradient is summed of, given the sizes of d loss / d
         logprobs: broadcast to [responses, time].
@@ -129,7 +110,7 @@ class Gradients:
 
     def of(self, loss, case: Case, *arguments):
         """Value and gradient of `loss(logprobs, *arguments)`, which returns a value and a dict."""
-        value, slope, _ = self._differentiate(loss, self.variables(case), case.tokens, arguments)
+        value, slope, _ = self._differentiate(loss, case.logprobs, arguments)
         return float(value), np.asarray(slope)
 
     def shaped(self, objective, case: Case, key=0):
@@ -150,7 +131,7 @@ class Gradients:
         shaped = shaped or self.shaped(objective, case, key)
         arguments = (objective, case.fields(), shaped.advantages, shaped.dropped, stats)
         _, slope, metrics = jax.device_get(
-            self._differentiate(_loss_of_objective, self.variables(case), case.tokens, arguments)
+            self._differentiate(_loss_of_objective, case.logprobs, arguments)
         )
         return np.asarray(slope), {name: float(value) for name, value in metrics.items()}
 
@@ -166,12 +147,6 @@ class Gradients:
 def gradient() -> Gradients:
     """`gradient(objective, case)`: [responses, time]."""
     return Gradients()
-
-
-@pytest.fixture(scope="session")
-def new_gradient() -> type[Gradients]:
-    """Makes a `gradient` that has compiled nothing yet."""
-    return Gradients
 
 
 def _assert_close(actual, expected, tolerance=1e-9, scale=0.0):
@@ -229,44 +204,3 @@ def every_objective():
     has if `parts`; by name.
     """
     return _every_objective
-
-
-@pytest.fixture
-def perturb(monkeypatch):
-    """`perturb(name, make)`: `name` is `make(original)` wherever the package has it: in any of
-    its modules and their tables.
-
-    "Class.name" is the name of a class instead. Of a part it is the function that is replaced.
-    """
-
-    def apply(name, make):
-        modules = [
-            module
-            for path, module in sorted(sys.modules.items())
-            if path.split(".")[:2] in (["grre_jax", "objectives"], ["research", "surrogate"])
-        ]
-        owner, _, attribute = name.rpartition(".")
-        if owner:
-            places = [vars(module)[owner] for module in modules if owner in vars(module)][:1]
-        else:
-            places = [module for module in modules if attribute in vars(module)]
-        assert places, f"nothing in grre_jax.objectives is called {name}"
-        original = vars(places[0])[attribute]
-        if isinstance(original, objectives.Part):
-            monkeypatch.setitem(vars(original), "function", make(original.function))
-            return
-        changed = make(original)
-        for place in places:
-            if vars(place)[attribute] is original:
-                monkeypatch.setattr(place, attribute, changed)
-        tables = [
-            table
-            for module in modules
-            for name, table in vars(module).items()
-            if type(table) is dict and not name.startswith("_")
-        ]
-        for table in tables:
-            for key in [key for key, value in table.items() if value is original]:
-                monkeypatch.setitem(table, key, changed)
-
-    return apply

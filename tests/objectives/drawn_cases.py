@@ -36,7 +36,7 @@ class Case:
     whichever objective wants them.
 
     `prox` and `ref` are log-probs too; `general` says that no two tokens and no two rewards stand
-    equally high; `tokens` is what a policy other than the log-probs themselves is asked about.
+    equally high.
     """
 
     logprobs: np.ndarray
@@ -51,7 +51,6 @@ class Case:
     expert: np.ndarray | None = None
     staleness: np.ndarray | None = None
     general: bool = False
-    tokens: np.ndarray | None = None
 
     def replace(self, **changes) -> "Case":
         return replace(self, **changes)

@@ -1,18 +1,16 @@
 """Losses and gradients of sharded batches on eight simulated devices, for test_invariances: a
 process of its own that answers over pipes.
 
-Each message on stdin is a pickled (name of a group of objectives, their names, case, layout,
-local); each answer on stdout what `Together` gives. `local` is a mistake to be caught: the
-statistics are those of the first device's tokens.
+Each message on stdin is a pickled (name of a group of objectives, their names, case, layout);
+each answer on stdout what `Together` gives.
 """
 
 import pickle
 import sys
-from unittest import mock
 
 import jax
 
-from grre_jax import objectives, parallel
+from grre_jax import parallel
 
 from .all_objectives import Together, every_objective
 
@@ -34,35 +32,19 @@ def laid_out(tree, layout: str):
     )
 
 
-def of_first_device(batch_stats):
-    """`batch_stats` that sees an eighth of the tokens."""
-
-    def mistaken(batch, objective, logprobs):
-        first = slice(batch.mask.size // 8)
-        return batch_stats(batch.select_tokens(first), objective, logprobs[first])
-
-    return mistaken
-
-
 def serve(received, sent):
     computed, every = {}, every_objective(parts=True)
     with jax.enable_x64(True):
         while True:
             try:
-                group, names, case, layout, local = pickle.load(received)
+                group, names, case, layout = pickle.load(received)
             except EOFError:
                 return
             chosen = {name: every[name] for name in names}
-            together = computed.setdefault((group, local), Together(chosen))
+            together = computed.setdefault(group, Together(chosen))
             numbers, logprobs, fields, keys, *_ = together.arguments(case)
             logprobs, fields, keys = laid_out((logprobs, fields, keys), layout)
-            original = objectives.batch_stats
-            with mock.patch.object(
-                objectives, "batch_stats", of_first_device(original) if local else original
-            ):
-                answer = jax.device_get(
-                    together.compute(numbers, logprobs, fields, keys, None, None)
-                )
+            answer = jax.device_get(together.compute(numbers, logprobs, fields, keys, None, None))
             pickle.dump(answer, sent)
             sent.flush()
 

@@ -97,22 +97,6 @@ def test_garbage_in_masked_positions_and_padding_rows_goes_nowhere(example, grad
         np.testing.assert_array_equal(slope, expected_slope)
 
 
-def test_refusals(example):
-    case = example
-    with pytest.raises(ValueError, match="form must be"):
-        surrogate.surrogate_loss(
-            case.logprobs, case.old, case.rewards, case.groups, tau=1.0, form="pairs"
-        )
-    with pytest.raises(ValueError, match="must agree"):
-        surrogate.surrogate_loss(case.logprobs, case.old[:, :2], case.rewards, case.groups, tau=1.0)
-    with pytest.raises(ValueError, match="groups"):
-        surrogate.surrogate_loss(case.logprobs, case.old, case.rewards, case.groups[:3], tau=1.0)
-    with pytest.raises(ValueError, match="weights must be"):
-        surrogate.weighted_surrogate_loss(
-            case.logprobs, case.old, case.rewards, case.groups, np.ones(3), tau=1.0
-        )
-
-
 def test_a_trajectory_is_the_sum_of_its_turns():
     logprobs = np.array(
         [[np.nan, -1.0, -2.0, np.nan, -4.0, np.inf], [-1.0, np.nan, np.nan, np.nan, np.nan, np.nan]]

@@ -1,5 +1,5 @@
 """I11: no NaN or Inf in any loss, gradient, advantage or metric over the stated domain, in every
-algorithm and variant, with garbage under the mask; and a test of the tests. Every loss and every
+algorithm and variant, with garbage under the mask. Every loss and every
 advantage in float64 is in test_invariances, which compiles them.
 
 The domain, in float64: |d| <= 80 a token, |S| <= 700 a response, |r| <= 1e6, |A| / tau <= 500; in
@@ -10,13 +10,10 @@ sums scaled down to theirs.
 from dataclasses import replace
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from grre_jax.objectives.parts.ratios import level_log_ratio
 
 from ..all_objectives import KINDS, Together
 
@@ -128,58 +125,3 @@ def test_i11_no_nan_or_inf_on_the_domain(every_objective, strategies, dtype, nam
             check_finite(together, case)
 
         run()
-
-
-PERTURBATIONS = {
-    "garbage": (
-        "grpo-population",
-        "LossInputs._token_data",
-        lambda original: lambda x, name: getattr(x.batch, name),
-    ),
-    "ratio of a response": (
-        "vespo-default",
-        "gamma",
-        lambda original: (
-            lambda x: (
-                jnp.exp(x.hyperparameters["k_negative"] * level_log_ratio(x)),
-                jnp.zeros(x.mask.shape, bool),
-            )
-        ),
-    ),
-    "mean of exponentials": (
-        "opmd_logavgexp-mean",
-        "log_mean_exp_advantages",
-        lambda original: (
-            lambda r, g, tau, single: jnp.where(
-                g.live, r - tau * jnp.log(g.mean(jnp.exp(r / tau))), 0
-            )
-        ),
-    ),
-    "equal rewards": (
-        "grpo-population",
-        "group_std_advantages",
-        lambda original: (
-            lambda r, g, *rest: (r - g.mean(r)) / jnp.sqrt(g.mean((r - g.mean(r)) ** 2))
-        ),
-    ),
-}
-
-
-@pytest.mark.parametrize("name", PERTURBATIONS)
-def test_i11_can_fail(every_objective, full_example, perturb, name):
-    chosen, place, make = PERTURBATIONS[name]
-    chosen = {chosen: every_objective()[chosen]}
-    # Every token at the edge, rewards at the edge and equal in a group, garbage under the mask.
-    mask = full_example.mask | (np.arange(8) > 0)[:, None]
-    edge = full_example.replace(
-        mask=mask,
-        old=np.where(mask, -80.0, np.nan),
-        logprobs=np.zeros(mask.shape),
-        rewards=np.where(full_example.groups == 7, 1e6, 1e6 - full_example.rewards),
-        tau=1e-3,
-    )
-    with jax.enable_x64(True):
-        check_finite(Together(chosen), edge)
-        perturb(place, make)
-        with pytest.raises(AssertionError):
-            check_finite(Together(chosen), edge)

@@ -1,14 +1,10 @@
-"""The identities I1 to I8 of the gradients, on any inputs, in float64; and a test of the tests:
-each fails when a formula is perturbed.
+"""The identities I1 to I8 of the gradients, on any inputs, in float64.
 
 A tolerance is always a share, 1e-11 unless said otherwise, of the size of the terms whose sum or
 difference is compared, entry by entry: where they cancel nothing better can be asked of float64,
 and where they do not it is a relative error of the entry itself. The sizes are of rewards for what
 subtracts a mean from rewards as they are (the surrogate), and of a group's spread for advantages,
 which are formed after a shift by the smallest.
-
-The checks only combine losses, advantages and gradients linearly, so that they hold with respect to
-a model's parameters as well (test_identities_transformer).
 """
 
 import jax.numpy as jnp
@@ -18,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grre_jax import objectives
-from grre_jax.objectives.parts.ratios import level_ratio
 from research import surrogate
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -282,77 +277,3 @@ def test_i7_ppo_clip_is_rec_oneside_is(gradient, assert_within, strategies, data
 @given(data=data)
 def test_i8_all_agree_on_policy(gradient, assert_within, strategies, data):
     check_i8(gradient, assert_within, data.draw(strategies.wide))
-
-
-def _uncentred(rewards, groups, singleton_baseline="mean"):
-    return jnp.where(groups.live, rewards, 0)
-
-
-def _doubled_shift(x):
-    shifted = x.rewards - x.groups.mean(x.rewards) + 2 * x.hyperparameters["beta"]
-    return jnp.where(x.groups.live, shifted, 0)
-
-
-def _drop_without_recentring(original):
-    def perturbed(x):
-        dropped, mean = original(x).dropped, x.groups.mean(x.rewards)
-        kept = x.groups.live & ~dropped
-        return objectives.ShapedData(jnp.where(kept, x.rewards - mean, 0), dropped)
-
-    return perturbed
-
-
-def _two_sided(x):
-    ratio, numbers = level_ratio(x), x.hyperparameters
-    return (ratio >= 1 - numbers["epsilon_low"]) & (ratio <= 1 + numbers["epsilon_high"])
-
-
-def _strict(x):
-    ratio, advantages = level_ratio(x), x.advantages
-    return ((advantages > 0) & (ratio < 1)) | ((advantages < 0) & (ratio > 1))
-
-
-def _normalised(original):
-    def perturbed(x):
-        weights, limited = original(x)
-        return weights / weights.mean(), limited
-
-    return perturbed
-
-
-# identity, name of what is perturbed, function from the original to the perturbed
-PERTURBATIONS = [
-    (check_i1, "group_mean_advantages", lambda original: _uncentred),
-    (
-        check_i1,
-        "response_logprobs",
-        lambda original: lambda logprobs, mask=None: original(logprobs),
-    ),
-    (check_i2, "_pair_squares", lambda original: lambda *arguments: 1.001 * original(*arguments)),
-    (check_i3, "response_square", lambda original: lambda x: 2 * original(x)),
-    (check_i4, "asymre", lambda original: _doubled_shift),
-    (check_i5, "exponential", _normalised),
-    (check_i6, "red_drop", _drop_without_recentring),
-    (check_i7, "one_side", lambda original: _two_sided),
-    (
-        check_i7,
-        "group_std_advantages",
-        lambda original: lambda r, g, e, *rest: original(r, g, 1e-3, *rest),
-    ),
-    (check_i8, "one_side", lambda original: _strict),
-    (check_i8, "limit_log_ratio", lambda original: lambda d: original(d + 0.01)),
-]
-
-
-@pytest.mark.parametrize(
-    ("check", "name", "make"),
-    PERTURBATIONS,
-    ids=[f"{check.__name__[6:]}-{name.strip('_')}" for check, name, _ in PERTURBATIONS],
-)
-def test_each_identity_can_fail(
-    gradient, new_gradient, assert_within, example, perturb, check, name, make
-):
-    check(gradient, assert_within, example)
-    perturb(name, make)
-    with pytest.raises(AssertionError):
-        check(new_gradient(), assert_within, example)
