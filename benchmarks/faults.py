@@ -12,6 +12,7 @@ the log without what a clock measures, and the stored groups.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import random
@@ -21,7 +22,6 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import jax
 import machine
@@ -99,12 +99,11 @@ def checkpoint(run: Path) -> list[bytes]:
     parts = build.build(config)
     _, like = state.create(parts.model, optimizer.make_optimizer(config.optimizer), parts.mesh)
     checkpoints = opened(run / "checkpoints", Keep(), read_only=True)
-    arrays = [np.asarray(x).tobytes() for x in jax.tree.leaves(checkpoints.restore(like))]
-    checkpoints.close()
-    return arrays
+    with contextlib.closing(checkpoints):
+        return [np.asarray(x).tobytes() for x in jax.tree.leaves(checkpoints.restore(like))]
 
 
-def rows(run: Path) -> list[dict[str, Any]]:
+def rows(run: Path) -> list[dict]:
     """The log without what a clock measures."""
     lines = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
     return [{k: v for k, v in line.items() if not k.startswith(CLOCKED)} for line in lines]
@@ -131,7 +130,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     draw = random.Random(options.seed)
-    kills, results = 0, []
+    kills = 0
+    results = []
     with tempfile.TemporaryDirectory() as folder:
         while kills < options.kills:
             seed = options.seed + len(results)
@@ -141,11 +141,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             longest = time.monotonic() - began
             count = disturbed(run, seed, options.steps, options.kills - kills, draw, longest)
             kills += count
-            parts = compared(run, alone)
-            same = all(parts.values())
-            results.append({"seed": seed, "kills": count, "same": same} | parts)
+            results.append({"seed": seed, "kills": count, "same": compared(run, alone)})
             print(json.dumps(results[-1]), flush=True)
-    good = all(result["same"] for result in results)
+    good = all(all(result["same"].values()) for result in results)
     result = {"benchmark": "faults", "machine": machine.describe(), "good": good}
     report.write(options.output, result | {"results": results})
     return 0 if good else 1
