@@ -16,7 +16,7 @@ from grre_jax.generation.options import STANDARD, Options
 from grre_jax.json_files import TEXT, Domain, json_lines, list_of, message_text, require
 from grre_jax.models.config import ModelConfig
 from grre_jax.models.transformer import Transformer
-from grre_jax.sampling.params import SamplingParams
+from grre_jax.sampling_params import SamplingParams
 from grre_jax.storage import store_path
 from grre_jax.storage.store_path import StorePath
 from grre_jax.tasks import load_tokenizer

@@ -12,8 +12,8 @@ from grre_jax.generation.outputs import Completion, JsonLines
 from grre_jax.generation.prompts import WRITTEN_FIELDS, Request
 from grre_jax.rollouts.tools.exchange.importers import import_jsonl
 from grre_jax.sampling import Piece
-from grre_jax.sampling.params import SamplingParams
 from grre_jax.sampling.text.stop_strings import StopStrings
+from grre_jax.sampling_params import SamplingParams
 
 
 def decode(tokens):

@@ -8,7 +8,7 @@ import pytest
 from grre_jax.cli.entry import main
 from grre_jax.errors import UsageError
 from grre_jax.generation.options import Options
-from grre_jax.sampling.params import SamplingParams
+from grre_jax.sampling_params import SamplingParams
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from grre_jax.errors import UsageError
 from grre_jax.generation import outputs
 from grre_jax.generation.options import Options
 from grre_jax.generation.prompts import Request
-from grre_jax.sampling.params import SamplingParams
+from grre_jax.sampling_params import SamplingParams
 
 REQUEST = Request(0, [1], {"prompt": "q"})
 

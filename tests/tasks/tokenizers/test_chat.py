@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from grre_jax import tasks
 from grre_jax.errors import DataError, UsageError
-from grre_jax.tasks.environments import Opening, Reply
 from grre_jax.tasks.environments.dialogue import observation_tokens, opening_tokens
+from grre_jax.tasks.environments.runner import Opening, Reply
 from grre_jax.tasks.provenance import template_digest
 from grre_jax.tasks.tokenizers import chat
 from grre_jax.tasks.verifiers.final_number import final_number_is
