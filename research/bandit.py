@@ -111,7 +111,7 @@ def loss(case: Case, numbers: Mapping[str, Any], logits: Any, arms: Any, key: An
 
 STEPS, SLOWING = 6144, 5500  # the floor shrinks after the second
 LONGEST, FLOOR, SETTLED, PASSED = 0.05, 1e-3, 1e-7, 1e-5  # lengths of steps
-SLIDE, WINDOW = 100.0, 64  # a step along a jump, in floors; steps between two judgements
+SLIDE = 100.0  # a step along a jump, in floors
 TURN = 0.95  # a step is halved where the cosine of the field before and after is below it
 SHIFT, NOTHING = 1e-6, 1e-200  # of the Jacobian's differences; a speed that is no gradient
 EDGE = 1e-8  # a probability below which steps become long, and a constant field ends the flow
@@ -148,7 +148,7 @@ def follow(field: Any, starts: Any) -> tuple[Any, Any]:
         return value, jnp.stack([right - value, up - value], axis=-1) / SHIFT
 
     def advance(state: Any) -> Any:
-        n, point, before, jacobian, trial, slides, beyond, length, floor, peak, flat, slid = state
+        n, point, before, jacobian, trial, slides, beyond, length, floor, peak, flat = state
         value, slope = linearised(trial)
         newton = _norm(trial - point) <= 0.5 * length
         across = (jnp.sum(_unit(value) * _unit(before), -1) < TURN) & ~newton & ~slides
@@ -173,26 +173,25 @@ def follow(field: Any, starts: Any) -> tuple[Any, Any]:
         meets = (inward > 0) & (back < 0) & (_norm(along) > NOTHING) & (_norm(now) > NOTHING)
         slides = accepted & across & meets
         step = jnp.where(slides[:, None], SLIDE * floor[:, None] * _unit(along), step)
-        slid = (slid & (n % WINDOW > 0)) | slides
         peak = jnp.maximum(peak, _norm(now))
         same = accepted & (_norm(now - before) < 1e-9 * _norm(before)) & (least < EDGE**12)
         same |= _norm(now) <= 1e-10 * peak
-        done = (least < EDGE) & (same | (slid & (n % WINDOW == 63)))
+        done = (least < EDGE) & same
         moves = jnp.isfinite(step).all(-1) & ~done
         trial = jnp.where(moves[:, None], point + step, point)
         beyond = jnp.where(slides[:, None], before, beyond)
         length = jnp.where(slides, floor, length)
         flat = flat | ((_norm(now) <= NOTHING) & ~newton)
         n += 1
-        return n, point, now, jacobian, trial, slides, beyond, length, floor, peak, flat, slid
+        return n, point, now, jacobian, trial, slides, beyond, length, floor, peak, flat
 
     value, jacobian = linearised(starts)
     no, floor = jnp.zeros(len(starts), bool), jnp.full(len(starts), FLOOR)
     trial = starts + _implicit(value, jacobian, floor)
-    state = (0, starts, value, jacobian, trial, no, value, floor, floor, _norm(value), no, no)
+    state = (0, starts, value, jacobian, trial, no, value, floor, floor, _norm(value), no)
     moves = lambda x: (x[0] < STEPS) & jnp.any(_norm(x[4] - x[1]) > 1e-10)  # noqa: E731
     state = jax.lax.while_loop(moves, advance, state)
-    return state[1], state[-2]
+    return state[1], state[-1]
 
 
 def study(case: Case) -> list[str]:
