@@ -150,7 +150,9 @@ def _documented(tree: ast.AST):
 def long_lines(most: int = 100) -> list[str]:
     """Returns the lines of the package, configurations and examples of more than `most` columns."""
     files = [
-        f for folder in ("grre_jax", "configs", "examples") for f in (ROOT / folder).rglob("*.py")
+        f
+        for folder in ("grre_jax", "research", "configs", "examples")
+        for f in (ROOT / folder).rglob("*.py")
     ]
     return [
         f"{file.relative_to(ROOT)}:{number}"

@@ -428,7 +428,6 @@ def test_what_cannot_be_compared_is_refused(make_config, tmp_path, trained):
     assert len(trained) == 1
 
 
-@pytest.mark.slow
 def test_it_is_grre_train(make_config, tmp_path):
     found = compare(
         make_config(tmp_path / "unused"),
