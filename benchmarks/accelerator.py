@@ -178,7 +178,7 @@ def build(options: argparse.Namespace, shape: str) -> Transformer:
 
 def train(options: argparse.Namespace, shape: str, data: train_step.Data) -> report.Record:
     """The train step beside the product."""
-    work = train_step.Workload(shape, build(options, shape), data, bare=False)
+    work = train_step.Workload(shape, build(options, shape), data)
     times = rounds(options, step=work.call)
     return {
         "parameters": work.config.num_parameters,
@@ -204,7 +204,8 @@ def decode(
     prompt, new = (3, 4) if shape == "tiny" else DECODED
     data = sample.Data(rows, 1 if rows % 8 else 8, prompt, new)
     work = sample.Workload(shape, model, data, weights)
-    (found,) = sample.measure([work], product(options), options.repeats, options.seconds)
+    (times,) = machine.rounds([work], product(options), options.repeats, options.seconds)
+    found = sample.record(work, times)
     return {name: found[name] for name in DECODE_FIGURES}
 
 
@@ -297,7 +298,7 @@ def table(records: Sequence[report.Record]) -> Table:
 
 def options_of(arguments: Sequence[str] | None) -> argparse.Namespace:
     """What is asked; ends with a message where it makes no sense."""
-    parser = report.parser(__doc__)
+    parser = report.own_parser(__doc__)
     parser.set_defaults(repeats=3, output=Path("accelerator.json"))
     parser.add_argument("--minutes", type=float, default=8, help="for all parts (default 8)")
     parser.add_argument("--parts", nargs="+", choices=list(PARTS), help="(default: all)")

@@ -14,7 +14,7 @@ import math
 import os
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +119,31 @@ def copy_probe(size: int, seconds: float) -> Probe:
         return held[0]
 
     return Probe(call, 2.0 * held[0].nbytes, seconds)
+
+
+def rounds(
+    workloads: Sequence[Any], peak: Probe, repeats: int, seconds: float
+) -> list[dict[str, np.ndarray]]:
+    """Times workloads in turns with the machine.
+
+    Args:
+        workloads: each with `call`, `bytes` (the size of the array that is copied beside it) and
+            `times(count)`, the seconds of its parts in the mean of so many calls.
+        peak: the product.
+        repeats: rounds.
+        seconds: shortest timing of a workload in a round.
+
+    Returns:
+        For each workload its parts' seconds, "peak" (FLOP/s) and "copy" (bytes/s), [repeats].
+    """
+    copies = [copy_probe(work.bytes, seconds / 4) for work in workloads]
+    counts = [calls_for(work.call, seconds) for work in workloads]
+    found: list[list[dict[str, float]]] = [[] for _ in workloads]
+    for _ in range(repeats):
+        for i, work in enumerate(workloads):
+            machine = {"peak": peak.rate(), "copy": copies[i].rate()}
+            found[i].append(machine | work.times(counts[i]))
+    return [{name: np.array([one[name] for one in of]) for name in of[0]} for of in found]
 
 
 def default_matmul_size() -> int:

@@ -89,7 +89,7 @@ class Work:
         )
         rows = padded_rows(job["data"])
         self.model = make_model(job["model"])
-        self.trainer = make_trainer(self.model, len(rows.prompts), job["samples"])
+        self.trainer = make_trainer(self.model, len(rows.prompts), job["work"]["samples"])
         self.trainer.current_gradient_accumulation_steps = (
             1  # the loop that is left out would set it
         )

@@ -52,9 +52,11 @@ class Work:
     """The trainer and its batch; see `peer_serve.serve`."""
 
     def __init__(self, job):
-        rows = padded_rows(job["data"], job["limit"])
+        rows = padded_rows(job["data"], job["work"]["new_tokens"])
         self.model = make_model(job["model"])
-        algorithm = grpo_learner.GRPOConfig(num_generations=job["samples"], beta=0.0, epsilon=0.2)
+        algorithm = grpo_learner.GRPOConfig(
+            num_generations=job["work"]["samples"], beta=0.0, epsilon=0.2
+        )
         algorithm.temperature = 1.0
         loss = function_registry.get_policy_loss_fn(algorithm.policy_loss_fn)
         self.trainer = trainer.Trainer(

@@ -1,9 +1,7 @@
 """Speed of the train step beside the same work in Tunix and in TRL, in turns on the same machine.
 
-    python benchmarks/peers.py                                        # builds .peers/tunix and
-    .peers/trl first: some minutes, 3 GB python benchmarks/peers.py --only ours --bf16
-    # float32 beside bfloat16; needs jax 0.11 python benchmarks/peers.py --output
-    benchmarks/results/peers.json
+    python benchmarks/peers.py               # builds .peers/tunix and .peers/trl first: 3 GB
+    python benchmarks/peers.py --output benchmarks/results/peers.json
 
 A worker process a library, each in its own virtual environment, stays alive with its batch and
 sleeps until told to make some steps; one works at a time, and every round goes through all of them.
@@ -18,15 +16,12 @@ in peer_ours.py, peer_tunix.py and peer_trl.py.
   for (which its Llama does not support); TRL pads to the longest of the batch.
 
 Tokens/s counts, for all alike, the unpadded tokens of the single sequences: prompt and completion
-for every completion. "Prompts once" counts a prompt once for all its completions.
-`fraction of projections` sets the FLOPs of our step, 6 x parameters x tokens + attention to what is
-visible (12 x layers x heads x head_dim x context x tokens, prompts once), against the rate of its
-projection products timed alone in the same round.
+for every completion.
 
 glibc's malloc gives large arrays back to the system and takes them anew in every step; the page
-faults were a quarter of all three libraries' steps on the machine this was written on. `grre` tells
-it to keep them (`grre_jax.allocation`), the peers do not: so they are timed, each as its users run
-it. `--keep-memory all` does the peers the same favour, `--keep-memory none` takes it from ours.
+faults were a quarter of all three libraries' steps on the machine this was written on. `grre` has
+it keep them (`grre_jax.allocation`), the peers do not: so they are timed, each as its users run
+it. `--keep-memory` gives the peers the same settings.
 
 pip finds the packages where it is set up to look; torch is asked for as its CPU build, so that no
 CUDA package comes along.
@@ -43,14 +38,15 @@ import subprocess
 import sys
 import tempfile
 import venv
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import jax
 import machine
 import numpy as np
 import report
+import sizes
+from train_step import Data
 
 from grre_jax.console import make_console
 
@@ -60,140 +56,77 @@ REQUIREMENTS = {
     "tunix": ["google-tunix==0.1.7"],
     "trl": ["torch==2.13.0+cpu" if sys.platform == "linux" else "torch==2.13.0", "trl==1.16.0"],
 }
-MODEL = dict(
-    vocab_size=4096,
-    hidden_size=256,
-    intermediate_size=704,
-    num_layers=4,
-    num_heads=4,
-    num_kv_heads=2,
-    head_dim=64,
-)
 # glibc reads these when a process starts: no memory by mmap, none given back.
 KEPT_MEMORY = {
     "MALLOC_MMAP_MAX_": "0",
     "MALLOC_TRIM_THRESHOLD_": str(2**31 - 1),
     "MALLOC_TOP_PAD_": str(1 << 26),
 }
-TINY = dict(
-    vocab_size=32,
-    hidden_size=16,
-    intermediate_size=32,
-    num_layers=1,
-    num_heads=2,
-    num_kv_heads=1,
-    head_dim=8,
-)
+WORKLOADS = {
+    "full": Data(4, 8, 16, 112, pack_length=128, model="4M"),
+    "ragged": Data(8, 8, 64, 512, 2, pack_length=576, mean_tokens=64, model="4M"),
+    "tiny": Data(2, 2, 3, 4, mean_tokens=2, model="tiny"),  # to see all of it work
+}
 
 
 class WorkerError(Exception):
     """A worker ended; the message says which one and why."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Workload:
-    """Groups of synthetic sequences.
+def ended(name: str, log: Path) -> WorkerError:
+    """The error of a process that ended, with the end of what it printed."""
+    return WorkerError(f"{name} ended:\n{log.read_text(errors='replace').strip()[-2000:]}")
 
-    Args:
-        model: `ModelConfig` fields.
-        groups, samples: prompts, and completions a prompt.
-        prompt_tokens: of every prompt.
-        limit: tokens of a completion at most.
-        mean: of the completions' geometric length; 0 makes all as long as the limit.
-        pack_length, packs_per_microbatch: how ours packs.
+
+def write_data(work: Data, path: Path) -> None:
+    """The batch as an .npz: prompts [groups, P]; lengths and advantages [completions]; tokens and
+    old_logprobs, flat.
     """
-
-    model: dict[str, int]
-    groups: int
-    samples: int
-    prompt_tokens: int
-    limit: int
-    mean: float = 0.0
-    pack_length: int = 0
-    packs_per_microbatch: int = 0
-
-    def lengths(self) -> np.ndarray:
-        """[completions] tokens each."""
-        count = self.groups * self.samples
-        drawn = (
-            np.random.default_rng(0).geometric(1 / self.mean, count)
-            if self.mean
-            else np.full(count, self.limit)
-        )
-        return np.minimum(drawn, self.limit)
-
-    def tokens(self) -> int:
-        """Of all sequences, each with its own prompt."""
-        return int(self.lengths().sum()) + self.groups * self.samples * self.prompt_tokens
-
-    def tokens_once(self) -> int:
-        """A prompt counted once for all its completions."""
-        return int(self.lengths().sum()) + self.groups * self.prompt_tokens
-
-
-WORKLOADS = {
-    "full": Workload(MODEL, 4, 8, 16, 112, pack_length=128),
-    "ragged": Workload(MODEL, 8, 8, 64, 512, mean=64.0, pack_length=576, packs_per_microbatch=2),
-    "tiny": Workload(TINY, 2, 2, 3, 4, mean=2.0),  # to see all of it work
-}
-
-
-def write_data(work: Workload, path: Path) -> None:
-    """The batch as an .npz: prompts [groups, P]; lengths, rewards and advantages [completions];
-    tokens and old_logprobs, flat.
-    """
-    generator, lengths, vocab = np.random.default_rng(1), work.lengths(), work.model["vocab_size"]
-    rewards = np.arange(lengths.size) % 2
-    by_group = rewards.reshape(work.groups, work.samples)
-    advantages = (by_group - by_group.mean(1, keepdims=True)) / (
-        by_group.std(1, keepdims=True) + 1e-6
-    )
+    groups = work.batch(sizes.SHAPES[work.model].vocab_size)
+    rewards = np.stack([group.rewards for group in groups])
+    centred = rewards - rewards.mean(1, keepdims=True)
+    advantages = centred / (rewards.std(1, keepdims=True) + 1e-6)
     np.savez(
         path,
-        prompts=generator.integers(2, vocab, (work.groups, work.prompt_tokens)).astype(
-            np.int32
-        ),  # 0 pads, 1 ends
-        lengths=lengths.astype(np.int32),
-        tokens=generator.integers(2, vocab, lengths.sum()).astype(np.int32),
-        old_logprobs=np.full(lengths.sum(), -math.log(vocab), np.float32),
-        rewards=rewards.astype(np.float32),
+        prompts=np.stack([group.prompt_tokens for group in groups]),
+        lengths=np.concatenate([group.lengths for group in groups]),
+        tokens=np.concatenate([group.tokens for group in groups]),
+        old_logprobs=np.concatenate([group.behavior_logprobs for group in groups]),
         advantages=advantages.reshape(-1).astype(np.float32),
     )
 
 
 def environment(folder: Path, library: str) -> Path:
-    """The Python of a library's virtual environment, built if what it holds is not what is asked
-    for.
+    """The Python of a library's virtual environment, built if it does not hold `REQUIREMENTS`.
 
     Raises:
         WorkerError: pip fails.
     """
-    if library == "ours":
+    if library not in REQUIREMENTS:
         return Path(sys.executable)
-    home, wanted = folder.resolve() / library, "\n".join(REQUIREMENTS[library]) + "\n"
-    python, done = (
-        home / ("Scripts/python.exe" if os.name == "nt" else "bin/python"),
-        home / "installed.txt",
-    )
-    if not (done.is_file() and done.read_text() == wanted):
+    home = folder.resolve() / library
+    python = home / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+    done = home / "installed.txt"
+    packages = "\n".join(REQUIREMENTS[library]) + "\n"
+    if not (done.is_file() and done.read_text() == packages):
         venv.create(home, clear=True, with_pip=True)
-        asked = subprocess.run(
-            [python, "-m", "pip", "install", "--quiet", *REQUIREMENTS[library]],
-            capture_output=True,
-            text=True,
-        )
-        if asked.returncode:
-            raise WorkerError(
-                f"pip could not install {' '.join(REQUIREMENTS[library])}:"
-                f" {asked.stderr.strip()[-1000:]}"
-            )
-        done.write_text(wanted)
+        command = [python, "-m", "pip", "install", "--quiet", *REQUIREMENTS[library]]
+        log = home / "pip.log"
+        with log.open("w") as output:
+            if subprocess.run(command, stdout=output, stderr=output).returncode:
+                raise ended("pip", log)
+        done.write_text(packages)
     return python
 
 
-def keeps_memory(whose: str, name: str) -> bool:
-    """Whether a worker keeps freed memory, where `whose` do."""
-    return whose == "all" or (whose == "ours" and name.startswith("ours"))
+def variables(name: str, keep_memory: bool) -> dict[str, str]:
+    """The environment of an arm's process: peers see their own packages only, look nothing up on
+    a hub, and keep freed memory if told to.
+    """
+    ours = name not in REQUIREMENTS
+    base = {k: v for k, v in os.environ.items() if ours or k != "PYTHONPATH"}
+    kept = KEPT_MEMORY if ours or keep_memory else {}
+    return base | {"HF_HUB_OFFLINE": "1"} | kept
 
 
 class Worker:
@@ -203,16 +136,14 @@ class Worker:
         name: for messages.
         command: starts it.
         log: a file for what it prints.
-        settings: environment variables that it gets on top.
+        settings: its environment.
     """
 
     def __init__(
         self, name: str, command: Sequence[str | Path], log: Path, settings: dict[str, str]
     ):
-        # The peers see their own packages only, and look nothing up on a hub.
-        own = {k: v for k, v in os.environ.items() if name.startswith("ours") or k != "PYTHONPATH"}
-        own |= {"HF_HUB_OFFLINE": "1"} | settings
-        self.name, self._log = name, log
+        self.name = name
+        self._log = log
         with log.open("w") as messages:
             self._process = subprocess.Popen(
                 list(map(str, command)),
@@ -220,14 +151,14 @@ class Worker:
                 stdout=subprocess.PIPE,
                 stderr=messages,
                 text=True,
-                env=own,
+                env=settings,
             )
 
     def ask(self, request: dict[str, Any]) -> dict[str, Any]:
         """The answer to a request of `peer_serve.serve`.
 
         Raises:
-            WorkerError: the worker ended instead, with the end of what it printed.
+            WorkerError: the worker ended instead.
         """
         try:
             self._process.stdin.write(json.dumps(request) + "\n")
@@ -236,9 +167,7 @@ class Worker:
         except BrokenPipeError:
             line = ""
         if not line:
-            raise WorkerError(
-                f"the worker of {self.name} ended:\n{self._log.read_text(errors='replace')[-2000:]}"
-            )
+            raise ended(self.name, self._log)
         return json.loads(line)
 
     def close(self) -> None:
@@ -249,13 +178,13 @@ class Worker:
 
 
 def measure(
-    work: Workload, workers: dict[str, Any], repeats: int, seconds: float, data: Path
+    work: Data, workers: dict[str, Any], repeats: int, seconds: float, data: Path
 ) -> list[report.Record]:
     """Times one workload in all workers, in turns.
 
     Args:
         work: what to do.
-        workers: name to what has a Worker's `ask`; "ours" first, if it is there.
+        workers: name to what has a Worker's `ask`.
         repeats: rounds.
         seconds: shortest timing of a worker in a round.
         data: where the batch goes.
@@ -267,75 +196,30 @@ def measure(
         WorkerError: a worker ended.
     """
     write_data(work, data)
-    job = {
-        name: getattr(work, name)
-        for name in ("model", "samples", "limit", "pack_length", "packs_per_microbatch")
-    } | {"data": str(data)}
-    about = {
-        name: worker.ask({"load": job | {"bf16": name == "ours bf16"}})
-        for name, worker in workers.items()
-    }
-    one = {
-        name: worker.ask({"call": "steps", "count": 1})["seconds"]
-        for name, worker in workers.items()
-    }
-    counts = {name: max(1, math.ceil(seconds / each)) for name, each in one.items()}
-    times: dict[str, list[float]] = {name: [] for name in workers}
-    rates: dict[str, list[float]] = {name: [] for name in workers}
-    for _ in range(repeats):
-        for name, worker in workers.items():
-            times[name].append(
-                worker.ask({"call": "steps", "count": counts[name]})["seconds"] / counts[name]
-            )
-            if name.startswith("ours"):
-                rates[name].append(
-                    worker.ask(
-                        {"call": "projections", "tokens": work.tokens_once(), "seconds": seconds}
-                    )["rate"]
-                )
-    return [
-        _record(work, name, about[name], np.array(times[name]), rates[name], times.get("ours"))
-        for name in workers
-    ]
+    shape = sizes.SHAPES[work.model]
+    model = {name: getattr(shape, name) for name in ("vocab_size", *sizes.FIELDS)}
+    job = {"model": model, "data": str(data), "work": dataclasses.asdict(work)}
+    about = {name: worker.ask({"load": job}) for name, worker in workers.items()}
 
+    def timed(name: str, count: int) -> float:
+        return workers[name].ask({"call": "steps", "count": count})["seconds"] / count
 
-def _record(
-    work: Workload,
-    name: str,
-    about: dict[str, Any],
-    times: np.ndarray,
-    rates: list[float],
-    ours: list[float] | None,
-) -> report.Record:
-    record = {
-        "name": name,
-        **about,
-        "tokens": work.tokens(),
-        "tokens_prompts_once": work.tokens_once(),
-        "step_seconds": report.spread(times),
-        "tokens_per_second": report.spread(work.tokens() / times),
-        "tokens_prompts_once_per_second": report.spread(work.tokens_once() / times),
-    }
-    if ours is not None:
-        record["ratio"] = report.spread(times / np.array(ours))
-    if rates:
-        record["flops"] = flops(work.model, about)
-        record["projections_flops_per_second"] = report.spread(rates)
-        record["fraction_of_projections"] = report.spread(record["flops"] / times / np.array(rates))
-    return record
-
-
-def flops(model: dict[str, int], about: dict[str, Any]) -> float:
-    """Of a step of ours, forward and backward: 6 x parameters x tokens, and attention to the
-    visible context.
-    """
-    attention = 12 * model["num_layers"] * model["num_heads"] * model["head_dim"] * about["context"]
-    return about["live_tokens"] * (6 * about["parameters"] + attention)
-
-
-def _if_there(name: str, form: str, scale: float = 1.0) -> Callable[[report.Record], str]:
-    write = report.written(name, form, scale)
-    return lambda record: write(record) if name in record else ""
+    counts = {name: max(1, math.ceil(seconds / timed(name, 1))) for name in workers}
+    rounds = [{name: timed(name, count) for name, count in counts.items()} for _ in range(repeats)]
+    records = []
+    for name in workers:
+        times = np.array([one[name] for one in rounds])
+        record = {
+            "name": name,
+            **about[name],
+            "tokens": work.tokens(),
+            "step_seconds": report.spread(times),
+            "tokens_per_second": report.spread(work.tokens() / times),
+        }
+        if "ours" in workers:
+            record["ratio"] = report.spread(one[name] / one["ours"] for one in rounds)
+        records.append(record)
+    return records
 
 
 LINES = {
@@ -344,109 +228,66 @@ LINES = {
     "first step s (compiles)": lambda r: f"{r['first_step_seconds']:.1f}",
     "step ms": report.written("step_seconds", ",.0f", 1e3),
     "*tokens/s": report.written("tokens_per_second", ",.0f"),
-    "tokens/s, prompts once": report.written("tokens_prompts_once_per_second", ",.0f"),
-    "*ours / this": _if_there("ratio", ".2f"),
-    "projections alone, GFLOP/s": _if_there("projections_flops_per_second", ",.1f", 1e-9),
-    "*fraction of projections": _if_there("fraction_of_projections", ".1%"),
+    "*ours / this": report.written("ratio", ".2f"),
 }
 
 
+def add_options(parser: argparse.ArgumentParser, names: Sequence[str]) -> None:
+    """The options of what runs beside peers; `names` are the arms."""
+    add = parser.add_argument
+    add("--environments", type=Path, default=Path(".peers"), metavar="DIR", help="of the peers")
+    add("--only", metavar="NAMES", help=f"some of {','.join(names)} (default all)")
+    add("--keep-memory", action="store_true", help="peers keep freed memory too, as grre does")
+
+
+def chosen(parser: argparse.ArgumentParser, only: str | None, names: Sequence[str]) -> list[str]:
+    """The arms of `--only`, in the order of `names`; ends with a message if one is unknown."""
+    words = only.split(",") if only else names
+    if unknown := [word for word in words if word not in names]:
+        parser.error(f"--only: expected some of {','.join(names)}, got {','.join(unknown)}")
+    return [name for name in names if name in words]
+
+
 def options_of(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """What is asked; ends with a message where it makes no sense."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--environments",
-        type=Path,
-        default=Path(".peers"),
-        metavar="DIR",
-        help="where they are built (default .peers)",
-    )
-    parser.add_argument(
-        "--only", default=",".join(LIBRARIES), metavar="NAMES", help="some of ours,tunix,trl"
-    )
-    parser.add_argument(
-        "--workloads",
-        nargs="+",
-        choices=list(WORKLOADS),
-        default=["full", "ragged"],
-        help="(default full ragged)",
-    )
-    parser.add_argument(
-        "--bf16",
-        action="store_true",
-        help="also ours with activations in bfloat16, beside ours in float32",
-    )
-    parser.add_argument(
-        "--keep-memory",
-        choices=("ours", "all", "none"),
-        default="ours",
-        help="whose malloc keeps freed memory (default ours, as grre does)",
-    )
-    parser.add_argument("--repeats", type=int, default=5, help="rounds (default 5)")
-    parser.add_argument(
-        "--seconds", type=float, default=2.0, help="shortest timing of each in a round (default 2)"
-    )
-    parser.add_argument("--output", type=Path, metavar="FILE", help="write the result as JSON here")
+    """The options; ends with a message if one is out of its domain."""
+    parser = report.parser(__doc__, 5, 2.0)
+    add_options(parser, LIBRARIES)
+    names, default = list(WORKLOADS), ["full", "ragged"]
+    parser.add_argument("--workloads", nargs="+", choices=names, default=default)
     options = parser.parse_args(arguments)
-    options.only = [name for name in options.only.split(",") if name]
-    if wrong := [name for name in options.only if name not in LIBRARIES]:
-        parser.error(f"--only has {', '.join(wrong)}: take some of {','.join(LIBRARIES)}")
+    options.only = chosen(parser, options.only, LIBRARIES)
     if options.repeats < 1 or not options.seconds > 0:
-        parser.error("--repeats must be at least 1 and --seconds more than 0")
-    if options.bf16 and tuple(map(int, jax.__version__.split(".")[:2])) < (0, 11):
-        parser.error(
-            "--bf16 needs jax 0.11, whose CPU backend multiplies in bfloat16; this is"
-            f" {jax.__version__}"
-        )
-    options.only = [name for name in LIBRARIES if name in options.only]
-    if options.bf16:
-        options.only = [
-            other
-            for name in options.only
-            for other in ((name, "ours bf16") if name == "ours" else (name,))
-        ]
+        parser.error("--repeats: expected at least 1, and --seconds more than 0")
     return options
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Builds, measures, prints the tables and writes the JSON; returns the exit status."""
-    options, console, about = options_of(arguments), make_console(), machine.describe()
+    options = options_of(arguments)
+    console = make_console()
+    about = machine.describe()
     console.print(machine.headline(about), highlight=False)
-    records, workers = {}, {}
+    results, workers = [], {}
     try:
-        pythons = {
-            name: environment(options.environments, name.split()[0]) for name in options.only
-        }
+        pythons = {name: environment(options.environments, name) for name in options.only}
         company = machine.Company()
         with tempfile.TemporaryDirectory() as folder:
             try:
                 for name, python in pythons.items():
-                    script = HERE / f"peer_{name.split()[0]}.py"
-                    workers[name] = Worker(
-                        name,
-                        [python, script],
-                        Path(folder) / f"{name}.log",
-                        KEPT_MEMORY if keeps_memory(options.keep_memory, name) else {},
-                    )
+                    command = [python, HERE / f"peer_{name}.py"]
+                    log = Path(folder, f"{name}.log")
+                    settings = variables(name, options.keep_memory)
+                    workers[name] = Worker(name, command, log, settings)
                 for name in options.workloads:
+                    data = Path(folder, f"{name}.npz")
                     found = measure(
-                        WORKLOADS[name],
-                        workers,
-                        options.repeats,
-                        options.seconds,
-                        Path(folder) / f"{name}.npz",
+                        WORKLOADS[name], workers, options.repeats, options.seconds, data
                     )
-                    records[name] = found
-                    console.print(
-                        report.table(f"{name}, median step of each library in turns", found, LINES)
-                    )
-                    for record in found:
-                        console.print(
-                            f"{record['name']}: {record['versions']}; {record['settings']}",
-                            highlight=False,
-                        )
+                    results += [{"workload": name} | record for record in found]
+                    console.print(report.table(f"{name}, in turns", found, LINES))
+                    for one in found:
+                        line = f"{one['name']}: {one['versions']}; {one['settings']}"
+                        console.print(line, highlight=False)
             finally:
                 for worker in workers.values():
                     worker.close()
@@ -455,16 +296,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     about["used_by_others"] = company.share()
     console.print(machine.company_line(about), highlight=False)
-    settings = {
-        "repeats": options.repeats,
-        "seconds": options.seconds,
-        "keep_memory": options.keep_memory,
-    }
-    results = [{"workload": name} | record for name, found in records.items() for record in found]
-    report.write(
-        options.output,
-        {"benchmark": "peers", "machine": about, "settings": settings, "results": results},
-    )
+    settings = {name: getattr(options, name) for name in ("repeats", "seconds", "keep_memory")}
+    result = {"benchmark": "peers", "machine": about, "settings": settings, "results": results}
+    report.write(options.output, result)
     return 0
 
 

@@ -1,17 +1,10 @@
 """Speed of the sampler: tokens/s beside the machine's matmul peak and copy bandwidth, compile
 time apart.
 
-    python benchmarks/sample.py                                       # 4.0M parameters, 32 rows of
-    64 + 64 tokens, 1 and 8 a prompt python benchmarks/sample.py --model models/smollm2-135m --rows
-    8 --sizes python benchmarks/sample.py --output benchmarks/results/sample.json python
-    benchmarks/sample.py --sizes 1.5B --bf16 --rows 256 --samples 8 --prompt 256 --new 128 --repeats
-    5 --output benchmarks/results/sample_h200.json python benchmarks/sample.py --sizes 1.5B-2-layers
-    --bf16 --rows 4 --samples 2 --prompt 16 --new 8 --repeats 2    # the same, small, on a CPU
-
+    python benchmarks/sample.py                                # 4.0M parameters, 32 rows of 64 + 64
+    python benchmarks/sample.py --model models/smollm2-135m --rows 8 --sizes
     python benchmarks/sample.py --weights float32 bfloat16 int8    # rounded weights, in turns
-
-The one of 256 rows is for an accelerator: Qwen2.5-1.5B's shape in bfloat16, to be held against
-`memory floor / decode`; most of its minutes go into compiling.
+    python benchmarks/sample.py --output benchmarks/results/sample.json
 
 Timed is a whole `sampling.sample` call on one device: prefill, then one decode step a token, no
 completion ending early. With K samples a prompt, a prompt is computed and cached once for its K
@@ -35,20 +28,16 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+import time
 from collections.abc import Sequence
-from functools import partial
 
 import jax
-import jax.numpy as jnp
 import machine
 import numpy as np
 import report
 import sizes
-from sample_run import taken
 
 from grre_jax import sampling
-from grre_jax.console import make_console
-from grre_jax.errors import DataError
 from grre_jax.models import Transformer
 from grre_jax.sampling.config import WEIGHT_DTYPES
 
@@ -80,18 +69,21 @@ class Workload:
 
     Attributes:
         call: samples once.
-        apart: the same, with a clock between prefill and decode.
         tokens, prefill_flops, step_flops, step_bytes: as counted above; a step is one decode step
             of all rows.
         steps: decode steps; the first token comes from the prefill.
-        weight_bytes: of the layers and the head, as stored.
+        bytes: of the weights of layers and head, as stored.
         first_call_seconds: of the call that traces and compiles.
     """
 
     def __init__(self, name: str, model: Transformer, data: Data, weight_dtype: str = ""):
-        config, prompts = model.config, data.rows // data.samples
-        self.name, self.config, self.data = f"{name}, K={data.samples}", config, data
-        self.tokens, self.steps = data.rows * data.new_tokens, data.new_tokens - 1
+        config = model.config
+        prompts = data.rows // data.samples
+        self.name = f"{name}, K={data.samples}"
+        self.config = config
+        self.data = data
+        self.tokens = data.rows * data.new_tokens
+        self.steps = data.new_tokens - 1
 
         head = 2.0 * config.vocab_size * config.hidden_size
         prompt_flops = config.flops_per_token((data.prompt_tokens + 1) / 2) - head
@@ -102,35 +94,45 @@ class Workload:
         self.step_flops = data.rows * config.flops_per_token(data.prompt_tokens + filled)
         width = (model.compute_dtype or model.embed[...].dtype).itemsize
         token_bytes = 2 * config.num_layers * config.num_kv_heads * config.head_dim * width
-        weights = sampling.prepared(model, weight_dtype)
-        self.weight_bytes = sum(weights.bytes_by_dtype.values())
-        self.step_bytes = self.weight_bytes + token_bytes * (
-            prompts * data.prompt_tokens + data.rows * filled
-        )
+        self._weights = sampling.prepared(model, weight_dtype)
+        self.bytes = sum(self._weights.bytes_by_dtype.values())
+        cached = prompts * data.prompt_tokens + data.rows * filled
+        self.step_bytes = self.bytes + token_bytes * cached
 
         shape = (prompts, data.prompt_tokens)
-        tokens = jax.random.randint(jax.random.key(1), shape, 0, config.vocab_size)
-        lengths, key = np.full(prompts, data.prompt_tokens, np.int32), jax.random.key(2)
+        self._prompts = jax.random.randint(jax.random.key(1), shape, 0, config.vocab_size)
+        self._options = {
+            "key": jax.random.key(2),
+            "group_size": data.samples,
+            "prompt_lengths": np.full(prompts, data.prompt_tokens, np.int32),
+            "eos_ids": (),
+        }
+        self._params = sampling.SamplingParams(max_new_tokens=data.new_tokens)
+        self.first_call_seconds = machine.first_call(self.call)
 
-        def call():
-            samples = sampling.sample(
-                weights,
-                tokens,
-                sampling.SamplingParams(max_new_tokens=data.new_tokens),
-                key=key,
-                group_size=data.samples,
-                prompt_lengths=lengths,
-                eos_ids=(),
-            )
-            return jax.block_until_ready(samples)
-
-        self.call, self.apart = (
-            call,
-            partial(
-                taken, weights, tokens, group_size=data.samples, max_new_tokens=data.new_tokens
-            ),
+    def call(self) -> sampling.Samples:
+        """Samples once."""
+        return jax.block_until_ready(
+            sampling.sample(self._weights, self._prompts, self._params, **self._options)
         )
-        self.first_call_seconds = machine.first_call(call)
+
+    def apart(self) -> tuple[float, float]:
+        """Seconds of the same call until the first tokens are drawn, and from there on."""
+        start = time.perf_counter()
+        prepared = sampling.prepare_call(
+            self._weights, self._prompts, self._params, limits=None, **self._options
+        )
+        moments = []
+        for trace in sampling.SamplerCall(*prepared):
+            jax.block_until_ready(trace)
+            moments.append(time.perf_counter())
+        return moments[0] - start, moments[-1] - moments[0]
+
+    def times(self, count: int) -> dict[str, float]:
+        """Seconds of a call, of its prefill and of its decode steps."""
+        whole = machine.timed(self.call, count)
+        prefill, decode = np.mean([self.apart() for _ in range(count)], axis=0)
+        return {"call": whole, "prefill": prefill, "decode": decode}
 
     @property
     def flops(self) -> float:
@@ -138,37 +140,13 @@ class Workload:
         return self.prefill_flops + self.steps * self.step_flops
 
 
-def measure(
-    workloads: Sequence[Workload], peak: machine.Probe, repeats: int, seconds: float
-) -> list[report.Record]:
-    """Times every workload in turns with the machine; arguments and result as in train_step.py."""
-    copies = [machine.copy_probe(work.weight_bytes, seconds / 4) for work in workloads]
-    calls = [machine.calls_for(work.call, seconds) for work in workloads]
-    rounds: list[list[tuple[float, ...]]] = [[] for _ in workloads]
-    for _ in range(repeats):
-        for i, work in enumerate(workloads):
-            peak_rate, whole = peak.rate(), machine.timed(work.call, calls[i])
-            parts = [work.apart() for _ in range(calls[i])]
-            prefill, decode = (
-                np.mean([getattr(part, name) for part in parts])
-                for name in ("prefill_seconds", "decode_seconds")
-            )
-            rounds[i].append((peak_rate, whole, prefill, decode, copies[i].rate()))
-    return [
-        _record(work, *np.array(of_work).T) for work, of_work in zip(workloads, rounds, strict=True)
-    ]
-
-
-def _record(
-    work: Workload,
-    peaks: np.ndarray,
-    times: np.ndarray,
-    prefills: np.ndarray,
-    decode: np.ndarray,
-    bandwidths: np.ndarray,
-) -> report.Record:
-    memory = work.step_bytes / bandwidths
-    floor = work.prefill_flops / peaks + work.steps * np.maximum(work.step_flops / peaks, memory)
+def record(work: Workload, times: dict[str, np.ndarray]) -> report.Record:
+    """What is written of a workload's rounds."""
+    calls = times["call"]
+    peaks = times["peak"]
+    memory = work.step_bytes / times["copy"]
+    step_floor = np.maximum(work.step_flops / peaks, memory)
+    floor = work.prefill_flops / peaks + work.steps * step_floor
     return {
         "name": work.name,
         "parameters": work.config.num_parameters,
@@ -178,22 +156,19 @@ def _record(
         "prefill_flops": work.prefill_flops,
         "decode_step_flops": work.step_flops,
         "decode_step_bytes": work.step_bytes,
-        "weight_bytes": work.weight_bytes,
-        "compile_seconds": work.first_call_seconds - float(np.median(times)),
-        "call_seconds": report.spread(times),
-        "prefill_seconds": report.spread(prefills),
-        "decode_step_seconds": report.spread(decode / work.steps),
-        "seconds_per_token_of_a_row": report.spread(times / work.data.new_tokens),
-        "tokens_per_second": report.spread(work.tokens / times),
-        "flops_per_second": report.spread(work.flops / times),
+        "weight_bytes": work.bytes,
+        "compile_seconds": work.first_call_seconds - float(np.median(calls)),
+        "call_seconds": report.spread(calls),
+        "prefill_seconds": report.spread(times["prefill"]),
+        "decode_step_seconds": report.spread(times["decode"] / work.steps),
+        "tokens_per_second": report.spread(work.tokens / calls),
         "matmul_flops_per_second": report.spread(peaks),
-        "copy_bytes_per_second": report.spread(bandwidths),
-        "fraction_of_peak": report.spread(work.flops / times / peaks),
-        "memory_floor_seconds": report.spread(work.steps * memory),
-        "fraction_of_memory_floor": report.spread(work.steps * memory / times),
-        "decode_fraction_of_memory_floor": report.spread(work.steps * memory / decode),
+        "copy_bytes_per_second": report.spread(times["copy"]),
+        "fraction_of_peak": report.spread(work.flops / calls / peaks),
+        "fraction_of_memory_floor": report.spread(work.steps * memory / calls),
+        "decode_fraction_of_memory_floor": report.spread(work.steps * memory / times["decode"]),
         "floor_seconds": report.spread(floor),
-        "fraction_of_floor": report.spread(floor / times),
+        "fraction_of_floor": report.spread(floor / calls),
     }
 
 
@@ -209,13 +184,10 @@ LINES = {
     "call ms": report.written("call_seconds", ".1f", 1e3),
     "prefill ms": report.written("prefill_seconds", ".1f", 1e3),
     "decode ms a step": report.written("decode_step_seconds", ".2f", 1e3),
-    "ms a token of a row": report.written("seconds_per_token_of_a_row", ".2f", 1e3),
     "*tokens/s": report.written("tokens_per_second", ",.0f"),
-    "GFLOP/s": report.written("flops_per_second", ",.1f", 1e-9),
     "matmul peak, GFLOP/s": report.written("matmul_flops_per_second", ",.1f", 1e-9),
     "*fraction of peak": report.written("fraction_of_peak", ".1%"),
     "copy GB/s": report.written("copy_bytes_per_second", ",.1f", 1e-9),
-    "memory floor, ms": report.written("memory_floor_seconds", ".1f", 1e3),
     "*memory floor / call": report.written("fraction_of_memory_floor", ".1%"),
     "*memory floor / decode": report.written("decode_fraction_of_memory_floor", ".1%"),
     "predicted floor, ms": report.written("floor_seconds", ".1f", 1e3),
@@ -225,79 +197,38 @@ LINES = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measures, prints the table and writes the JSON; returns the exit status."""
-    parser = report.parser(__doc__)
-    parser.add_argument(
-        "--sizes",
-        nargs="*",
-        choices=list(sizes.SHAPES),
-        default=["4M"],
-        help="new models (default: 4M)",
-    )
+    parser = report.own_parser(__doc__)
+    names = list(sizes.SHAPES)
+    parser.add_argument("--sizes", nargs="*", choices=names, default=["4M"], help="new models")
     report.number(parser, "--rows", 32, "completions decoded side by side")
-    report.number(parser, "--samples", [1, 8], "completions a prompt", "K")
-    report.number(parser, "--prompt", 64, "length of the prompts", "TOKENS")
-    report.number(parser, "--new", 64, "length of the completions, at least 2", "TOKENS")
-    parser.add_argument(
-        "--weights",
-        nargs="+",
-        choices=["float32", "bfloat16", *WEIGHT_DTYPES],
-        help="activations in float32 or bfloat16, or rounded weights under --bf16's activations"
-        " (default: --bf16's)",
-    )
+    report.number(parser, "--samples", [1, 8], "completions a prompt")
+    report.number(parser, "--prompt", 64, "tokens of a prompt")
+    report.number(parser, "--new", 64, "tokens of a completion, at least 2")
+    dtypes = ["float32", "bfloat16", *WEIGHT_DTYPES]
+    text = "activations in float32 or bfloat16, or rounded weights (default: --bf16's)"
+    parser.add_argument("--weights", nargs="+", choices=dtypes, help=text)
     options = parser.parse_args(arguments)
     if any(k < 1 or options.rows % k for k in options.samples):
-        parser.error(
-            f"--samples {' '.join(map(str, options.samples))}: each must divide --rows"
-            f" {options.rows}"
-        )
+        parser.error(f"--samples: expected divisors of --rows {options.rows}")
     if options.new < 2 or options.prompt < 1:
-        parser.error(f"--prompt {options.prompt} --new {options.new}: at least 1 and 2")
-    console, about = make_console(), machine.describe()
-    console.print(machine.headline(about), highlight=False)
-    activations = "bfloat16" if options.bf16 else "float32"
-    policies = []
-    try:
+        parser.error("--prompt: expected at least 1, and --new at least 2")
+
+    def workloads() -> list[Workload]:
+        activations = "bfloat16" if options.bf16 else "float32"
+        data = [Data(options.rows, k, options.prompt, options.new) for k in options.samples]
+        made = []
         for weights in options.weights or [activations]:
             rounded = weights if weights in WEIGHT_DTYPES else ""
             bf16 = (activations if rounded else weights) == "bfloat16"
-            made = [(name, sizes.build(name, bf16)) for name in options.sizes]
+            models = {name: sizes.build(name, bf16) for name in options.sizes}
             if options.model:
-                made += [(options.model.resolve().name, sizes.load(options.model, bf16))]
-            policies += [
-                (f"{name}, {weights}" if options.weights else name, model, rounded)
-                for name, model in made
-            ]
-    except DataError as error:
-        console.print(f"error: {error}", highlight=False)
-        return error.exit_status
-    data = [Data(options.rows, k, options.prompt, options.new) for k in options.samples]
-    workloads = [
-        Workload(name, model, of, rounded) for name, model, rounded in policies for of in data
-    ]
-    dtype, size = jnp.dtype(activations), options.matmul or machine.default_matmul_size()
-    company = machine.Company()
-    records = measure(
-        workloads,
-        machine.matmul_probe(size, dtype, options.seconds),
-        options.repeats,
-        options.seconds,
-    )
-    about["used_by_others"] = company.share()
-    console.print(
-        report.table(f"Sampler, {dtype.name}, beside products of {size} x {size}", records, LINES)
-    )
-    console.print(machine.company_line(about), highlight=False)
-    settings = {
-        "dtype": dtype.name,
-        "repeats": options.repeats,
-        "seconds": options.seconds,
-        "matmul_size": size,
-    }
-    report.write(
-        options.output,
-        {"benchmark": "sample", "machine": about, "settings": settings, "results": records},
-    )
-    return 0
+                models[options.model.resolve().name] = sizes.load(options.model, bf16)
+            for name, model in models.items():
+                label = f"{name}, {weights}" if options.weights else name
+                made += [Workload(label, model, one, rounded) for one in data]
+        return made
+
+    return report.run("sample", options, workloads, record, LINES)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
 import jax.numpy as jnp
@@ -14,51 +13,34 @@ from grre_jax.models import ModelConfig, Transformer
 from grre_jax.models.published import published
 from grre_jax.tasks import CharTokenizer
 
+FIELDS = (
+    "hidden_size",
+    "intermediate_size",
+    "num_layers",
+    "num_heads",
+    "num_kv_heads",
+    "head_dim",
+)
 
-def _embedded() -> ModelConfig:
-    """What the default `ModelSource` makes of the arithmetic task's tokenizer."""
-    fields = (
-        "hidden_size",
-        "intermediate_size",
-        "num_layers",
-        "num_heads",
-        "num_kv_heads",
-        "head_dim",
-    )
-    return ModelConfig(
-        vocab_size=CharTokenizer().vocab_size,
-        **{name: getattr(ModelSource(), name) for name in fields},
-    )
+
+def shape(vocab_size: int, *sizes: int) -> ModelConfig:
+    """A model of these `FIELDS`."""
+    return ModelConfig(vocab_size=vocab_size, **dict(zip(FIELDS, sizes, strict=True)))
 
 
 SHAPES = {
-    "embedded": _embedded(),
+    # What the default `ModelSource` makes of the arithmetic task's tokenizer.
+    "embedded": shape(
+        CharTokenizer().vocab_size, *(getattr(ModelSource(), name) for name in FIELDS)
+    ),
     # 4,000,000 parameters: large enough for products that can come near the peak, small enough for
     # a laptop.
-    "4M": ModelConfig(
-        vocab_size=4096,
-        hidden_size=256,
-        intermediate_size=704,
-        num_layers=4,
-        num_heads=4,
-        num_kv_heads=2,
-        head_dim=64,
-    ),
+    "4M": shape(4096, 256, 704, 4, 4, 2, 64),
     # Qwen2.5's.
     "1.5B": published("qwen2.5-1.5b"),
     "0.5B": published("qwen2.5-0.5b"),
-    # Its width and heads, small enough for a CPU: to see the benchmark of the accelerator run.
-    "1.5B-2-layers": dataclasses.replace(published("qwen2.5-1.5b"), num_layers=2, vocab_size=8192),
     # For the benchmarks' own tests.
-    "tiny": ModelConfig(
-        vocab_size=32,
-        hidden_size=16,
-        intermediate_size=32,
-        num_layers=1,
-        num_heads=2,
-        num_kv_heads=1,
-        head_dim=8,
-    ),
+    "tiny": shape(32, 16, 32, 1, 2, 1, 8),
 }
 
 

@@ -54,7 +54,6 @@ from grre_jax import models
 from grre_jax.config import Config, load_file
 from grre_jax.console import make_console
 from grre_jax.reporting import read_metrics
-from grre_jax.storage.files import replace
 from grre_jax.tasks import ChatTokenizer
 from grre_jax.training import build, policies
 from grre_jax.training import state as training_state
@@ -124,8 +123,7 @@ def called(command: Sequence[str | Path], log: Path, settings: dict[str, str]) -
     with log.open("w") as printed:
         done = subprocess.run([*map(str, command)], stdout=printed, stderr=printed, env=settings)
     if done.returncode:
-        said = log.read_text(errors="replace").strip()[-2000:]
-        raise peers.WorkerError(f"{log.stem} ended with status {done.returncode}:\n{said}")
+        raise peers.ended(log.stem, log)
 
 
 def trained(name: str, config: Path, words: Sequence[str], folder: Path) -> Path:
@@ -210,10 +208,8 @@ def peer(
         **{key: getattr(options, key) for key in ("steps", "every", "learning_rate")},
     }
     (folder / "job.json").write_text(json.dumps(job))
-    settings = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
-    settings |= {"HF_HUB_OFFLINE": "1"} | (peers.KEPT_MEMORY if options.keep_memory else {})
     command = [python, HERE / f"peer_rl_{name}.py", folder / "job.json"]
-    called(command, folder / f"{name}.log", settings)
+    called(command, folder / f"{name}.log", peers.variables(name, options.keep_memory))
     return json.loads((folder / "output.json").read_text())
 
 
@@ -295,17 +291,14 @@ def lines_of(records: Sequence[report.Record], levels: Sequence[float]) -> dict[
             found = record["seconds_to"][f"{level:g}"]
             if found["seconds"] is None:
                 return f"not in {found['of']}"
-            told = report.Spread(**found["seconds"]).written(",.0f")
-            return f"{told}, {found['reached']} of {found['of']}"
+            text = report.Spread(**found["seconds"]).written(",.0f")
+            return f"{text}, {found['reached']} of {found['of']}"
 
         return line
 
     def part(name: str):
-        def line(record: report.Record) -> str:
-            found = record["step_seconds"].get(name)
-            return report.Spread(**found).written(",.0f", 1e3) if found else ""
-
-        return line
+        line = report.written(name, ",.0f", 1e3)
+        return lambda record: line(record["step_seconds"])
 
     names = dict.fromkeys(name for record in records for name in record["step_seconds"])
     return {
@@ -317,90 +310,114 @@ def lines_of(records: Sequence[report.Record], levels: Sequence[float]) -> dict[
 
 
 def options_of(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """What is asked; ends with a message where it makes no sense."""
+    """The options; ends with a message if one is out of its domain."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    peers.add_options(parser, ARMS)
     add = parser.add_argument
-    add("--environments", type=Path, default=Path(".peers"), metavar="DIR", help="as of peers.py")
     add("--workload", choices=tuple(CONFIGS), default="arithmetic", help="(default arithmetic)")
     add("--model", type=Path, default=Path("models/smollm2-135m"), help="of sums")
-    add("--only", metavar="NAMES", help=f"some of {','.join(ARMS)} (default all that it has)")
-    add("--rounds", type=int, default=3, help="runs of every arm (default 3)")
+    report.number(parser, "--rounds", 3, "runs of every arm")
     add("--steps", type=int, help="of a run (default 320; sums 24)")
     add("--every", type=int, help="steps between snapshots (default 20; sums 8)")
-    add("--operands", type=int, default=4, help="digits of a question (default 4)")
+    report.number(parser, "--operands", 4, "digits of a question")
     add("--questions", type=int, help="held out (default 256; sums 20)")
-    add("--warm-start", type=int, default=600, help="steps of the start (default 600)")
+    report.number(parser, "--warm-start", 600, "steps of the start")
     add("--learning-rate", type=float, help="of all arms (default 3e-4; sums 1e-5)")
     add("--levels", type=float, nargs="+", help="(default 0.8 0.95; sums 0.4 0.7)")
-    add("--keep-memory", action="store_true", help="peers keep freed memory too")
     add("--output", type=Path, metavar="FILE", help="write the result as JSON here")
     options = parser.parse_args(arguments)
     for name, value in DEFAULTS[options.workload].items():
         if getattr(options, name) is None:
             setattr(options, name, value)
     arms = ARMS[:-1] if options.workload == "sums" else ARMS
-    options.only = [name for name in (options.only or ",".join(arms)).split(",") if name]
-    if wrong := [name for name in options.only if name not in arms]:
-        parser.error(f"--only has {', '.join(wrong)}: take some of {','.join(arms)}")
+    options.only = peers.chosen(parser, options.only, arms)
     if min(options.rounds, options.steps, options.every) < 1 or options.steps % options.every:
-        parser.error("--rounds must be at least 1, and --every must divide --steps")
+        parser.error("--rounds: expected at least 1, and --every a divisor of --steps")
     return options
+
+
+class Race:
+    """Runs the arms in turns, and keeps what they did.
+
+    Args:
+        options: of the benchmark.
+        folder: where the runs lie while they are needed.
+
+    Raises:
+        WorkerError: an environment cannot be built, or the start has nothing to learn.
+
+    Attributes:
+        start_accuracy: of the model that the arms begin with.
+        rounds: by arm.
+        versions: of what ran, by arm.
+    """
+
+    def __init__(self, options: argparse.Namespace, folder: Path):
+        self.options = options
+        self._folder = folder
+        self._pythons = {n: peers.environment(options.environments, n) for n in options.only}
+        self._start = make_start(options, folder)
+        self._held_out = HeldOut(options, self._start)
+        self.start_accuracy = self._held_out.accuracy(self._start)
+        self.rounds: dict[str, list[report.Record]] = {}
+        self.versions: dict[str, str] = {}
+        if self.start_accuracy >= min(options.levels):
+            raise peers.WorkerError(
+                f"--levels: expected more than the start's accuracy, {self.start_accuracy:.1%}"
+            )
+
+    def run(self, name: str, seed: int) -> list[float]:
+        """Runs an arm once; the accuracies of its snapshots."""
+        folder = self._folder / f"{name}-{seed}"
+        folder.mkdir()
+        if name in OURS:
+            found = ours(name, self.options, self._start, seed, folder)
+        else:
+            found = peer(name, self._pythons[name], self.options, self._start, seed, folder)
+        every = self.options.every
+        snapshots = range(every, self.options.steps + 1, every)
+        accuracies = [self._held_out.accuracy(folder / f"step-{step}") for step in snapshots]
+        shutil.rmtree(folder)  # gigabytes, of SmolLM2
+        self.rounds.setdefault(name, []).append(one_round(found, every, accuracies))
+        self.versions[name] = found["versions"]
+        return accuracies
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measures round by round, writes the JSON after each arm, prints the table; exit status."""
-    options, console, about = options_of(arguments), make_console(), machine.describe()
+    options = options_of(arguments)
+    console = make_console()
+    about = machine.describe()
     console.print(machine.headline(about), highlight=False)
-    company, rounds, result = machine.Company(), {}, {"benchmark": "time_to_accuracy"}
-    left_out = ("environments", "output", "model")
-    kept = {k: v for k, v in vars(options).items() if k not in left_out}
+    company = machine.Company()
+    paths = ("environments", "output", "model")
+    settings = {k: v for k, v in vars(options).items() if k not in paths}
     try:
-        pythons = {
-            name: peers.environment(options.environments, name)
-            for name in options.only
-            if name not in OURS
-        }
-        with tempfile.TemporaryDirectory() as made:
-            start = make_start(options, Path(made))
-            held_out = HeldOut(options, start)
-            known = held_out.accuracy(start)
-            if known >= min(options.levels):
-                raise peers.WorkerError(f"the start already answers {known:.1%}: raise --levels")
-            result |= {"settings": kept, "start_accuracy": known}
+        with tempfile.TemporaryDirectory() as folder:
+            race = Race(options, Path(folder))
             for seed in range(options.rounds):
                 for name in options.only:
-                    folder = Path(made, f"{name}-{seed}")
-                    folder.mkdir()
-                    run = (ours, (name,)) if name in OURS else (peer, (name, pythons[name]))
-                    found = run[0](*run[1], options, start, seed, folder)
-                    snapshots = range(options.every, options.steps + 1, options.every)
-                    accuracies = [held_out.accuracy(folder / f"step-{step}") for step in snapshots]
-                    shutil.rmtree(folder)  # gigabytes, of SmolLM2
-                    of_round = one_round(found, options.every, accuracies)
-                    rounds.setdefault(name, []).append(of_round)
+                    accuracies = race.run(name, seed)
                     console.print(f"round {seed + 1}, {name}: {accuracies}", highlight=False)
-                    about |= {name: found["versions"], "used_by_others": company.share()}
-                    result |= {"machine": about, "results": records_of(rounds, options.levels)}
-                    write(options.output, result)
+                    used = {"used_by_others": company.share()}
+                    result = {
+                        "benchmark": "time_to_accuracy",
+                        "settings": settings,
+                        "start_accuracy": race.start_accuracy,
+                        "machine": about | race.versions | used,
+                        "results": records_of(race.rounds, options.levels),
+                    }
+                    report.write(options.output, result)
     except peers.WorkerError as error:
         console.print(f"error: {error}", highlight=False, markup=False)
         return 1
-    sums = options.workload == "sums"
-    what = "SmolLM2 on sums, sampled" if sums else f"Arithmetic of {options.operands} digits"
-    title = f"{what}, start {result['start_accuracy']:.1%}"
+    title = f"{options.workload}, start {race.start_accuracy:.1%}"
     lines = lines_of(result["results"], options.levels)
     console.print(report.table(title, result["results"], lines))
-    console.print(machine.company_line(about), highlight=False)
+    console.print(machine.company_line(result["machine"]), highlight=False)
     return 0
-
-
-def write(path: Path | None, result: report.Record) -> None:
-    """Writes the result so far."""
-    if path is not None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        replace(path, json.dumps(result, indent=2) + "\n")
 
 
 if __name__ == "__main__":

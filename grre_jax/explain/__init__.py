@@ -1,3 +1,1 @@
-"""`grre explain`: what a run will train on, and what its objective sees of it, from the
-configuration alone before anything is built.
-"""
+"""`grre explain`: what a run will train on, from its configuration alone."""

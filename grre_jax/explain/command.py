@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -15,11 +14,12 @@ from grre_jax.explain.run_warnings import run_warnings
 from grre_jax.training.config.run import Config
 
 BAR = 20  # characters of the longest bar
+BINS = 12  # rows of the table of ages, at most
 HEAD, TAIL = 8, 2  # rows shown of the first and of the last versions of a long run
 
 
 def run(config: Config, *, steps: int | None = None, as_json: bool = False) -> None:
-    """Explains a configuration.
+    """Prints the explanation of a configuration.
 
     Args:
         config: the run.
@@ -27,10 +27,10 @@ def run(config: Config, *, steps: int | None = None, as_json: bool = False) -> N
         as_json: print one JSON object.
 
     Raises:
-        UsageError: a configuration or a number of steps that cannot be used.
+        UsageError: steps below 1, or an objective that cannot be used with the run's data.
     """
     if steps is not None and steps < 1:
-        raise UsageError(f"--steps takes a number of at least 1, got {steps}")
+        raise UsageError(f"--steps: expected a number of at least 1, got {steps}")
     report = explanation(config, config.training.steps if steps is None else steps)
     if as_json:
         print(json.dumps(report, indent=2))
@@ -50,178 +50,96 @@ def explanation(config: Config, steps: int) -> dict[str, Any]:
         steps: how many of its steps.
 
     Returns:
-        "run"; "step", the composition of one; "rows", `timeline.Stretch`es; "sampling_versions";
-        "calls" of the sampler on one device of unknown memory ("training", its different sizes,
-        and "evaluation"); "version", the calls of one and the steps that they serve;
-        "staleness", {"fresh" and "replayed": {age: groups}, "unknown": groups}; "objective", an
-        `ObjectiveReport`; "warnings".
-
-    Raises:
-        UsageError: an objective that cannot be used with the run's data.
+        "run"; "step", its groups by their origin; "rows" of `timeline.stretches`; "calls" of the
+        sampler on one device of unknown memory; "ages", {age: groups}; "objective", of
+        `objective_report`; "warnings".
     """
     from grre_jax.planner.compile import call_summary
     from grre_jax.training.actors.calls import evaluation_calls, training_calls
     from grre_jax.training.build import build_objective
+    from grre_jax.training.preflight import data_line
 
     objective = build_objective(config)
-    rows, versions, first_stale = [], 0, None
-    staleness: dict[str, Any] = {"fresh": {}, "replayed": {}}
-    unknown = config.mixed_per_step if config.samples else config.training.prompts_per_step
+    groups = config.training.prompts_per_step
+    step = {"groups": groups, "completions": config.sampling.group_size}
+    rows = []
+    ages = {}
+    first_stale = None
     if config.samples:
         schedule = config.schedule
         rows = timeline.stretches(schedule, steps)
-        for kind, counts in timeline.ages(schedule, steps).items():
-            staleness[kind] = dict(sorted(counts.items()))
-        versions = sum(bool(len(config.regime.batches(version, steps))) for version in range(steps))
+        ages = timeline.ages(schedule, steps)
         stale = () if config.regime.on_policy else range(steps)
         first_stale = next((step for step in stale if (schedule(step).ages > 0).any()), None)
+        step |= {"fresh": schedule.fresh_per_batch, "replayed": schedule.replayed_per_step}
+    step["stored"] = groups - step.get("fresh", 0) - step.get("replayed", 0)
     calls = {"training": training_calls(config), "evaluation": evaluation_calls(config)}
     return {
-        "run": {
-            "name": config.name,
-            "steps": steps,
-            "regime": config.regime.described if config.samples else None,
-            "samples": config.samples,
-            "sampler_devices": config.mesh.sampler.devices,
-        },
-        "step": _composition(config),
-        "rows": [dataclasses.asdict(row) for row in rows],
-        "sampling_versions": versions,
+        "run": {"name": config.name, "steps": steps, "data": data_line(config)},
+        "step": step,
+        "rows": rows,
         "calls": {
             kind: [call_summary(call, call.shape(1, "float32")) for call in different]
             for kind, different in calls.items()
         },
-        "version": _version_calls(config) if config.samples else None,
-        "staleness": staleness | {"unknown": steps * unknown},
-        "objective": dataclasses.asdict(objective_report(config, objective, first_stale)),
+        "ages": ages,
+        "objective": objective_report(config, objective, first_stale),
         "warnings": run_warnings(config, objective, first_stale),
     }
-
-
-def _version_calls(config: Config) -> dict[str, int]:
-    """Returns the calls of the policy version that samples for most steps after the first: prompts,
-    calls, the steps that they serve, and the steps taken before the first that needs them.
-    """
-    from grre_jax.training.actors.calls import call_of
-
-    regime = config.regime
-    steps = config.training.steps
-    counts = {version: len(regime.batches(version, steps)) for version in range(steps)}
-    # Version 0 samples for more steps than the others where it samples ahead of the learner.
-    later = {version: count for version, count in counts.items() if version and count}
-    later = later or {0: counts[0]}
-    version = max(later, key=lambda version: (later[version], -version))
-    positions = len(config.schedule.sampled(version, steps))
-    return {
-        "positions": positions,
-        "calls": -(-positions // call_of(config.sampling, positions).prompts),
-        "steps": min(later[version] * regime.reuse, steps),
-        "ahead": regime.sync_offset + regime.staleness,
-    }
-
-
-def _composition(config: Config) -> dict[str, Any]:
-    groups, mixed = config.training.prompts_per_step, config.mixed_per_step
-    made: dict[str, Any] = {
-        "groups": groups,
-        "completions_a_group": config.sampling.group_size,
-        "mix": [dataclasses.asdict(entry) for entry in config.data.entries],
-        "mixed": mixed,
-    }
-    if config.samples:
-        made["fresh"] = config.schedule.fresh_per_batch
-        made["replayed"] = config.schedule.replayed_per_step
-        made |= {"replay_window": config.regime.replay_window, "reuse": config.regime.reuse}
-    elif config.data.path:
-        made["path"] = {"folder": config.data.path, "groups": groups - mixed}
-    return made
 
 
 def _parts(report: dict[str, Any]) -> Iterator[Any]:
     from grre_jax.planner.compile import described
 
     run = report["run"]
-    regime = run["regime"] or "all data is stored already"
-    yield f"{run['name']}: {run['steps']} steps, {regime}"
-    yield _composed(report["step"])
-    if report["rows"]:
-        columns = ("version", "steps", "fresh batches", "fresh places", "updates old", "replayed")
-        yield make_table(columns, _stretches(report["rows"]), "What each version samples")
-        yield f"{report['sampling_versions']} of {run['steps']} policy versions sample."
-    if version := report["version"]:
-        who = f"{run['sampler_devices']} devices" if run["sampler_devices"] else "explorers"
-        side = (
-            f"{who} sample {version['ahead']} steps ahead, beside the learner"
-            if version["ahead"]
-            else "sampling and training take turns"
-        )
-        share = version["calls"] / version["steps"]
-        yield (
-            f"A version samples {version['positions']:,} prompts in {version['calls']} calls for"
-            f" {version['steps']} steps, {share:.3g} calls a step; {side}."
-        )
+    step = report["step"]
+    yield f"{run['name']}: {run['steps']} steps, {run['data']}"
+    kinds = [f"{step[name]} {name}" for name in ("fresh", "replayed", "stored") if step.get(name)]
+    size = f"{step['groups']} groups of {step['completions']} completions"
+    yield f"A step is {size}: {', '.join(kinds)}."
+    if rows := report["rows"]:
+        columns = ("version", "steps", "fresh batches", "updates old", "replayed")
+        yield make_table(columns, _stretches(rows), "What each version samples")
+        yield f"{len(rows)} of {run['steps']} policy versions sample."
     for kind, calls in report["calls"].items():
         yield from (f"{kind.title()} samples in {described(call)}." for call in calls)
-    if ages := _ages(report["staleness"]):
-        titles = ("updates old", "groups", "of these replayed", "share", "")
-        yield make_table(titles, ages, "Staleness over the run")
+    ages = _ages(report["ages"], run["steps"] * step["stored"])
+    yield make_table(("updates old", "groups", "share", ""), ages, "Staleness over the run")
     objective = report["objective"]
     numbers = [f"{name} {value:g}" for name, value in objective["hyperparameters"].items()]
     sources = [f"{name}: {source}" for name, source in objective["sources"].items()]
-    takes = ["rewards", *(line for line in sources if not line.startswith("rewards:"))]
-    rows = [("formula", objective["formula"])]
-    rows += [("hyperparameters", ", ".join(numbers))] if numbers else []
-    rows += [("takes", "\n".join(takes)), ("ratio", objective["ratio"] or "none is taken")]
-    rows += [("clipping", objective["clipping"] or "there is none")]
-    rows += [("left out", "\n".join(objective["dropped"]) or "nothing")]
-    yield make_table((), rows, f"What {objective['objective']} sees")
-
-
-def _composed(step: dict[str, Any]) -> str:
-    parts = []
-    if "fresh" in step:
-        reuse = f", each trained on in {step['reuse']} consecutive steps"
-        parts.append(f"{step['fresh']} freshly sampled{reuse if step['reuse'] > 1 else ''}")
-        if step["replayed"]:
-            last = f"the last {step['replay_window']} batches"
-            window = last if step["replay_window"] else "all earlier batches"
-            parts.append(
-                f"{step['replayed']} replayed from {window} (the first batch is all fresh)"
-            )
-    if "path" in step:
-        parts.append(f"{step['path']['groups']} of {step['path']['folder']}")
-    if step["mix"]:
-        shares = ", ".join(
-            f"{entry['share']:.0%} {entry['path']}{' (expert)' if entry['expert'] else ''}"
-            for entry in step["mix"]
-        )
-        parts.append(f"{step['mixed']} mixed in ({shares})")
-    return (
-        f"A step is {step['groups']} groups of {step['completions_a_group']} completions:"
-        f" {'; '.join(parts)}."
-    )
+    cells = objective | {
+        "hyperparameters": ", ".join(numbers),
+        "sources": "\n".join(sources),
+        "left out": "\n".join(objective["left out"]),
+    }
+    name = cells.pop("objective")
+    yield make_table((), [(k, v or "none") for k, v in cells.items()], f"What {name} sees")
 
 
 def _stretches(rows: list[dict[str, Any]]) -> list[tuple[str, ...]]:
-    spans = ("steps", "batches", "places", "ages", "replayed")
+    spans = ("steps", "batches", "ages", "replayed")
     cells = [(str(row["version"]), *(_span(*row[name]) for name in spans)) for row in rows]
     if len(cells) > HEAD + TAIL + 1:
         cells[HEAD:-TAIL] = [(f"... {len(cells) - HEAD - TAIL} more",)]
     return cells
 
 
-def _ages(staleness: dict[str, Any]) -> list[tuple[str, ...]]:
-    rows = [
-        (_span(low, high), fresh + replayed, str(replayed or ""))
-        for low, high, fresh, replayed in timeline.bins(staleness)
-    ]
-    if staleness["unknown"]:
-        rows.append(("unknown (stored)", staleness["unknown"], ""))
-    most = max((groups for _, groups, _ in rows), default=0)
-    total = sum(groups for _, groups, _ in rows)
+def _ages(ages: dict[int, int], stored: int) -> list[tuple[str, ...]]:
+    """Rows of intervals of equal width, without empty ones."""
+    width = max(ages, default=0) // BINS + 1
+    groups: dict[str, int] = {}
+    for age, count in ages.items():
+        low = age // width * width
+        label = _span(low, min(low + width - 1, max(ages)))
+        groups[label] = groups.get(label, 0) + count
+    if stored:
+        groups["unknown (stored)"] = stored
+    most = max(groups.values(), default=0)
+    total = sum(groups.values())
     return [
-        (label, str(groups), replayed, f"{groups / total:.1%}", "█" * round(BAR * groups / most))
-        for label, groups, replayed in rows
+        (label, str(count), f"{count / total:.1%}", "█" * round(BAR * count / most))
+        for label, count in groups.items()
     ]
 
 

@@ -51,7 +51,7 @@ def header(parts: build.Parts, folder: Path | StorePath) -> dict[str, Any]:
         "lora": of_lora or None,
         "task": parts.task.name,
         "objective": parts.objective.name + (f" ({numbers})" if numbers else ""),
-        "data": _data_line(config),
+        "data": data_line(config),
         "left out": "\n".join(left_out(config, parts.objective)) or "nothing",
         "step": (
             f"{config.training.prompts_per_step} groups x {config.sampling.group_size}, rows of"
@@ -61,7 +61,7 @@ def header(parts: build.Parts, folder: Path | StorePath) -> dict[str, Any]:
     }
 
 
-def _data_line(config: Config) -> str:
+def data_line(config: Config) -> str:
     """Returns the origin of a run's data in a line."""
     mixed = [
         f"{entry.share:.0%} of {entry.path}{' (expert)' if entry.expert else ''}"

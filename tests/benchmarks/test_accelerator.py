@@ -185,15 +185,3 @@ def test_the_shape_is_chosen_by_the_memory(accelerator, monkeypatch, gigabytes, 
     assert found == shape
     if rows:
         assert data.shape().pack_length == 2048 and data.groups == rows
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (("--parts", "run-model"), "add --model FOLDER"),
-        (("--minutes", "0"), "--minutes must be above 0"),
-    ],
-)
-def test_what_is_asked_wrong_ends_in_one_sentence(run, arguments, words):
-    done = run("accelerator.py", *arguments)
-    assert done.returncode == 2 and words in done.stderr

@@ -1,4 +1,4 @@
-"""Rows that tell of a run's steps: they unfold to the very schedule."""
+"""Rows of a run's steps unfold to the very schedule."""
 
 import collections
 
@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grre_jax.explain import timeline
+from grre_jax.explain.command import BINS, _ages
 from grre_jax.training.data.regime import Regime
 from grre_jax.training.data.schedule import Schedule
 
@@ -26,43 +27,24 @@ regimes = st.one_of(
 @given(regimes, st.integers(1, 120))
 def test_rows_hold_the_schedule_in_order(regime, steps):
     schedule = Schedule(regime, 4)
+    plans = [schedule(step) for step in range(steps)]
     rows = timeline.stretches(schedule, steps)
-    covered = [step for row in rows for step in range(row.steps[0], row.steps[1] + 1)]
-    assert covered == list(range(steps))
-    assert len({row.version for row in rows}) == len(rows)
-    for row in rows:
-        plans = [schedule(step) for step in range(row.steps[0], row.steps[1] + 1)]
-        assert {plan.version for plan in plans} == {row.version}
-        ages = [plan.step - plan.version for plan in plans]
-        assert row.ages == (min(ages), max(ages))
-        assert row.batches == (plans[0].batch, plans[-1].batch)
-        assert row.places == (plans[0].fresh[0], plans[-1].fresh[-1])
-        replayed = [len(plan.replayed) for plan in plans]
-        assert row.replayed == (min(replayed), max(replayed))
+    spans = [range(row["steps"][0], row["steps"][1] + 1) for row in rows]
+    assert [step for span in spans for step in span] == list(range(steps))
+    assert len({row["version"] for row in rows}) == len(rows)
+    for row, span in zip(rows, spans, strict=True):
+        part = plans[span.start : span.stop]
+        assert {plan.version for plan in part} == {row["version"]}
+        assert row["ages"] == (part[0].step - row["version"], part[-1].step - row["version"])
+        assert row["batches"] == (part[0].batch, part[-1].batch)
+        replayed = [len(plan.replayed) for plan in part]
+        assert row["replayed"] == (min(replayed), max(replayed))
+    ages = collections.Counter(int(age) for plan in plans for age in plan.ages)
+    assert timeline.ages(schedule, steps) == ages
 
 
-def test_ages_are_counted_over_all_groups():
-    counts = timeline.ages(Schedule(Regime(sync_interval=2), 3), 5)
-    assert counts == {"fresh": {0: 9, 1: 6}, "replayed": {}}
-    schedule = Schedule(Regime(replay_ratio=0.5), 4, seed=1)
-    counts = timeline.ages(schedule, 10)
-    assert counts["fresh"] == {0: 4 + 9 * 2} and counts["replayed"].total() == 9 * 2
-    expected = collections.Counter(int(age) for step in range(10) for age in schedule(step).ages)
-    assert counts["fresh"] + counts["replayed"] == expected
-
-
-@given(
-    st.dictionaries(st.integers(0, 500), st.integers(1, 9)),
-    st.dictionaries(st.integers(0, 500), st.integers(1, 9)),
-)
-def test_bins_hold_every_group_once(fresh, replayed):
-    counts = {"fresh": collections.Counter(fresh), "replayed": collections.Counter(replayed)}
-    rows = timeline.bins(counts)
-    assert len(rows) <= 12
-    ends = [end for low, high, _, _ in rows for end in (low, high)]
-    assert ends == sorted(ends)
-    for low, high, *groups in rows:
-        for kind, number in zip(("fresh", "replayed"), groups, strict=True):
-            assert number == sum(n for age, n in counts[kind].items() if low <= age <= high)
-    total = sum(number for _, _, *groups in rows for number in groups)
-    assert total == sum(fresh.values()) + sum(replayed.values())
+@given(st.dictionaries(st.integers(0, 500), st.integers(1, 9)), st.integers(0, 9))
+def test_the_table_of_ages_counts_every_group_once(ages, stored):
+    rows = _ages(dict(sorted(ages.items())), stored)
+    assert len(rows) <= BINS + 1
+    assert sum(int(groups) for _, groups, *_ in rows) == sum(ages.values()) + stored

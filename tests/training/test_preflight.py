@@ -17,7 +17,7 @@ def test_the_header_has_the_lines_of_explain(tiny_run, make_config):
     config = make_config(tiny_run)
     report = objective_report(config, algorithm(config.objective.name), None)
     header = json.loads((tiny_run / "provenance.json").read_text())["header"]
-    assert report.dropped and header["left out"].splitlines() == list(report.dropped)
+    assert report["left out"] and header["left out"].splitlines() == report["left out"]
 
 
 @pytest.mark.parametrize(

@@ -5,55 +5,15 @@ Kills, torn lines and full disks: test_writer.py, test_manifest.py.
 
 import dataclasses
 import datetime
-import importlib
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from grre_jax import rollouts
 from grre_jax.rollouts import manifest, writer
 from grre_jax.rollouts.tools import commands
-
-ROOT = Path(__file__).parents[3]
-
-
-@pytest.fixture
-def flips(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    return importlib.import_module("rollout_flips")
-
-
-def unharmed(outcome, count):
-    assert outcome.flips == count and not outcome.crashed, outcome.crashed
-    assert not outcome.undetected and not outcome.wrong, (outcome.undetected, outcome.wrong)
-    assert outcome.groups_refused > 0 and outcome.groups_read > 0.8 * count * 16
-
-
-def test_random_bit_flips_are_found_and_leave_the_other_groups(flips):
-    unharmed(flips.run(20, seed=3), 20)
-
-
-@pytest.mark.slow
-def test_a_thousand_random_bit_flips_are_found_and_leave_the_other_groups(flips):
-    unharmed(flips.run(1000, seed=7), 1000)
-
-
-def test_a_flip_that_nobody_reports_would_be_told(flips, tmp_path, monkeypatch):
-    flips.write(tmp_path / "r")
-    whole = list(rollouts.read(tmp_path / "r"))
-    assert flips.check(tmp_path / "r", whole) == (False, True, 16, 0)
-    assert flips.check(tmp_path / "r", [whole[1], *whole[1:]])[1] is False
-    outcome = flips.Outcome()
-    flips._take_in(
-        outcome,
-        [{"place": ["a/b", 1, 2]}, {"found": [False, False, 1, 2]}, {"place": ["a/c", 3, 4]}],
-    )
-    assert outcome.undetected == outcome.wrong == ["a/b, byte 1, bit 2"] and outcome.crashed == [
-        "a/c, byte 3, bit 4"
-    ]
 
 
 def test_a_clock_that_goes_backwards_changes_no_order(tmp_path, make_group, monkeypatch, capsys):

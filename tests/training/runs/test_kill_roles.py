@@ -1,13 +1,10 @@
 """Learner and explorers killed for real, again and again: the run that comes out is the run that
-was left alone. The long form is benchmarks/kills.py.
+was left alone.
 """
 
-import importlib.util
 import json
 import random
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -27,8 +24,6 @@ from ...run_processes import (
     wait_for_step,
 )
 
-KILLS = ROOT / "benchmarks" / "kills.py"
-
 
 @pytest.fixture(scope="module", autouse=True)
 def nothing_is_left():
@@ -36,50 +31,21 @@ def nothing_is_left():
     kill_all()
 
 
-@pytest.mark.parametrize(
-    ("kills", "steps"),
-    [(3, 10), pytest.param(200, 40, marks=[pytest.mark.slow, pytest.mark.timeout(3 * 3600)])],
-    ids=["few", "many"],
-)
-def test_kills_change_nothing(tmp_path, kills, steps):
-    words = [
-        "--kills",
-        str(kills),
-        "--steps",
-        str(steps),
-        "--longest",
-        "4" if kills < 10 else "12",
-        "--seed",
-        "3",
-    ]
-    words += ["--folder", str(tmp_path / "runs"), "--output", str(tmp_path / "kills.json")]
-    done = subprocess.run(
-        [sys.executable, str(KILLS), *words], cwd=ROOT, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    found = json.loads((tmp_path / "kills.json").read_text())
-    assert (
-        found["good"]
-        and found["kills"] == kills
-        and sum(run["kills"] for run in found["runs"]) == kills
-    )
-    assert set(found["by_role"]) == {"learner", "explorer"}
-    assert all(
-        0.05 < run["mean_reward"] < 0.95 for run in found["runs"]
-    )  # there was something to learn from
-
-
-def test_a_difference_is_told():
-    """The comparison of the long form: whatever differs makes the result bad."""
-    spec = importlib.util.spec_from_file_location("kills", KILLS)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["kills"] = module
-    spec.loader.exec_module(module)
-    same = dict(state_identical=True, rows_identical=True, verified=True, groups=4)
-    same |= {f"groups_{what}": 0 for what in ("lost", "duplicated", "foreign", "different")}
-    assert module.good(same)
-    for name, value in same.items():
-        assert module.good(same | {name: 1 if value == 0 else not value}) == (name == "groups")
+def test_a_killed_learner_and_a_killed_explorer_change_nothing(tmp_path):
+    config, run = tmp_path / "small.py", tmp_path / "run"
+    config.write_text(CONFIG)
+    settings = ("--regime.sync_interval", "2", "--training.steps", "16")
+    words = {"learn": settings, "explore": (*settings, "--explorer-name", "a")}
+    running = {role: start(config, run, *words[role], command=role) for role in words}
+    for role, step in (("explore", 3), ("learn", 6)):
+        wait_for_step([*running.values()], run, step)
+        running[role].kill()
+        running[role].wait()
+        running[role] = start(config, run, *words[role], command=role)
+    finish(*running.values())
+    finish(start(config, tmp_path / "alone", *settings))
+    assert rows(run) == rows(tmp_path / "alone") and groups(run) == groups(tmp_path / "alone")
+    assert bits(run) == bits(tmp_path / "alone") and rollouts.verify(run / "rollouts").ok
 
 
 @pytest.mark.slow
