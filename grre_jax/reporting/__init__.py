@@ -7,6 +7,7 @@ Matplotlib, rich, tensorboardX and wandb are imported when they are used.
 from grre_jax.reporting.figures import draw_curves as draw_curves
 from grre_jax.reporting.figures import overview_figure as overview_figure
 from grre_jax.reporting.figures import panel_figure as panel_figure
+from grre_jax.reporting.intervals import wilson_interval as wilson_interval
 from grre_jax.reporting.loggers import RunLog as RunLog
 from grre_jax.reporting.loggers import TensorBoardLogger as TensorBoardLogger
 from grre_jax.reporting.loggers import WandbLogger as WandbLogger
@@ -26,4 +27,3 @@ from grre_jax.reporting.run_report import report as report
 from grre_jax.reporting.summary import RunSummary as RunSummary
 from grre_jax.reporting.summary import print_summaries as print_summaries
 from grre_jax.reporting.summary import summarise as summarise
-from grre_jax.reporting.summary import wilson_interval as wilson_interval
