@@ -10,7 +10,7 @@ import pytest
 from grre_jax import tasks
 from grre_jax.tasks.judging import Failure, verdict_of
 
-TABLE = Path(__file__).parent / "verifier_cases.tsv"
+CASES = Path(__file__).parent / "cases.tsv"
 NEEDS = {
     "math": "math_verify",
     "guru_math": "math_verify",
@@ -19,13 +19,13 @@ NEEDS = {
 
 
 def _rows():
-    with TABLE.open(encoding="utf-8", newline="") as file:
+    with CASES.open(encoding="utf-8", newline="") as file:
         lines = [line for line in file if not line.startswith("#")]
     return list(csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE, strict=True))
 
 
 ROWS = _rows()
-NAMES = sorted({row["task"] for row in ROWS})
+KINDS = sorted({row["kind"] for row in ROWS})
 # Without a verifier of their own, or (questions) compared as they stand.
 WORLDS = ("calculator", "guess_number", "gymnasium", "textarena", "questions")
 JUDGED = [name for name in tasks.names() if name not in WORLDS]
@@ -37,37 +37,43 @@ def _built(name, **options):
     return tasks.build(name, **options)
 
 
-def _asked(row):
-    """The task, question and completion of a row."""
-    completion = row["completion"].replace("⏎", "\n").replace("␀", "\0")
-    if row["task"] != "reasoning_gym":
-        return {}, tasks.Question("case", "asked", row["truth"]), completion
-    dataset, _, number = row["truth"].partition("/")
-    return {"dataset": dataset}, int(number), completion
+def _text(cell):
+    return cell.replace("⏎", "\n").replace("␀", "\0")
 
 
-def test_the_table_is_large_and_covers_every_task():
-    assert len(ROWS) >= 300 and NAMES == JUDGED
+def _returned(row, built):
+    """The reward that a row's verifier returns, as a cell: "1", "0" or a kind of failure."""
+    name, _, number = row["truth"].partition("/")
+    gym = row["kind"] == "reasoning_gym"
+    key = name if gym else row["kind"]
+    if key not in built:
+        built[key] = _built(row["kind"], **({"dataset": name} if gym else {}))
+    task = built[key]
+    question = tasks.Question("case", row["question"] or "asked", row["truth"])
+    question = task._question(int(number)) if gym else question
+    completion = _text(row["completion"])
+    verdict = verdict_of(task, question, completion.replace("{answer}", question.answer))
+    return verdict.kind if isinstance(verdict, Failure) else str(int(verdict.reward == 1))
+
+
+def test_the_table_covers_every_task():
+    assert KINDS == JUDGED
     assert all(row["reward"] in ("0", "1") and row["note"] for row in ROWS)
-    keys = [(row["task"], row["truth"], row["completion"]) for row in ROWS]
+    keys = [(row["kind"], row["question"], row["truth"], row["completion"]) for row in ROWS]
     assert len(set(keys)) == len(keys)
-    for name in NAMES:
-        assert {row["reward"] for row in ROWS if row["task"] == name} == {"0", "1"}
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_every_case(name):
-    wrong, built = [], {}
-    for row in (row for row in ROWS if row["task"] == name):
-        options, question, completion = _asked(row)
-        key = str(options)
-        task = built[key] = built.get(key) or _built(name, **options)
-        if name == "reasoning_gym":
-            question = task._question(question)
-            completion = completion.replace("{answer}", question.answer)
-        verdict = verdict_of(task, question, completion)
-        if isinstance(verdict, Failure) or (verdict.reward == 1) != (row["reward"] == "1"):
-            wrong.append((row["truth"], row["completion"], row["reward"], verdict))
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_case(kind):
+    """A known mistake that disappears fails as a new one does."""
+    built = {}
+    rows = [row for row in ROWS if row["kind"] == kind]
+    returned = [_returned(row, built) for row in rows]
+    wrong = [
+        (row["truth"], row["completion"], row["reward"], verdict)
+        for row, verdict in zip(rows, returned, strict=True)
+        if verdict != (row["differs"] or row["reward"])
+    ]
     assert not wrong, "\n".join(map(str, wrong))
 
 
