@@ -2,7 +2,7 @@ r"""The final number of a text, as an exact fraction.
 
 The last explicit form with a number counts (`#### 42`, `\boxed{42}`, `<answer>42</answer>`, "the
 answer is 42", "Answer: 42"), else the last number of the text. Several numbers there ("18 or 19"),
-or a part of an expression (2^3, "at least 18"), are no answer. Time is linear in the text.
+or a part of an expression (2^3, "at least 18"), are no answer. Takes linear time.
 """
 
 import itertools
@@ -34,7 +34,6 @@ _WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{3,}")  # commands of LaTeX apart
 _TAG = re.compile(r"<<[^<>\n]{0,80}>>|</?(?!answer)[A-Za-z][^<>\n]{0,60}>", re.I)
 # Between two numbers that are alternatives: marks and words, with a unit before "or" alone.
 _LINK = re.compile(r"\W*[a-z]+\W+or\b\W*|[^\w.=:!?]*(?:(?:or|and|to|text)\b[^\w.=:!?]*)*", re.I)
-# Words and marks that make another number of one: operators, bounds, denials, scales.
 _PART_BEFORE = re.compile(
     r"(?:[\^*/×÷≤≥≠±√+]|\}(?=\{)|(?<!-|=)[<>]=?|[\w)}\]]\s?-|[0-9]:|% of|n't"
     r"|\\(?:times|cdot|div|sqrt|pm|lt|gt|leq?|geq?|neq?|overline)|sqrt"
@@ -65,8 +64,7 @@ def final_number(text: str) -> Fraction | None:
 
 def first_number(text: str) -> Fraction | None:
     """Returns the first number of a short text such as "$1,234.50", None without one."""
-    match = _NUMBER.search(_normalised(text[: 2 * _REACH]))
-    return _value(match) if match else None
+    return next(map(_value, _NUMBER.finditer(_normalised(text[: 2 * _REACH]))), None)
 
 
 def verify_number(question: Question, completion: str) -> Verdict:

@@ -1,12 +1,7 @@
-"""Function calls as models write them, read with `ast` and `json`; nothing is evaluated.
-
-Read are lists such as `[Get Weather(city="Oslo"), f()]`, JSON (`{"name": ..., "arguments": ...}`)
-and bare calls that fill a line, among words, in fences and in tags.
-"""
+"""Function calls as models write them: lists `[f(a=1)]`, JSON, and calls that fill a line."""
 
 import ast
 import contextlib
-import itertools
 import json
 import re
 import warnings
@@ -17,7 +12,6 @@ from grre_jax.tasks.verifiers.text import after_thinking
 
 _MOST_CHARACTERS, _MOST_BRACKETS, _MOST_DEPTH, _MOST_CALLS = 10_000, 100, 40, 64
 _OPEN = {"(": ")", "[": "]", "{": "}"}
-# Neither a quoted text nor a plural such as "name(s)".
 _NAME = r"""(?!["']|\w+\((?:s|es|ies)\))(?:[^()\[\]{}=,;"`<>\n]|[(\[{][\w ]+[)\]}])+"""
 _KEY = re.compile(r"\s*([^\s()\[\]{}=,'\"<>]+(?: +[^\s()\[\]{}=,'\"<>!]+)*)\s*=(?!=)")
 _MARK = r"```(?:[A-Za-z_+#]+(?=\s))?|</?(?:tool|function)_calls?>|<\|[a-z_]+\|>"
@@ -43,13 +37,11 @@ class Call(NamedTuple):
 
 
 def verify_calls(question: Question, completion: str) -> Verdict:
-    """Returns reward 1 if a completion makes the calls of the answer, each as often, else 0.
-
-    If the answer calls nothing, words without calls are right; if it cannot be read, nothing is.
-    Component "well_formed": whether the completion's calls can be read.
+    """Returns reward 1 if a completion makes the calls of the answer, each as often, else 0; words
+    are right if the answer calls nothing. Component "well_formed": whether calls could be read.
     """
     right = well_formed = False
-    with contextlib.suppress(NotCalls):
+    with contextlib.suppress(NotCalls, RecursionError):
         given = read_calls(completion)
         well_formed = True
         spoken = bool(after_thinking(completion).strip())
@@ -59,19 +51,13 @@ def verify_calls(question: Question, completion: str) -> Verdict:
 
 def same_calls(given: list[Call], truth: list[Call]) -> bool:
     """Returns True if two lists hold the same calls, in any order; 5 is 5.0, "5" and true not 1."""
-    texts = [
-        [json.loads(json.dumps(c), parse_int=float) for c in calls] for calls in (given, truth)
-    ]
-    one, other = (sorted(json.dumps(c, sort_keys=True) for c in calls) for calls in texts)
+    lists = (json.loads(json.dumps(calls), parse_int=float) for calls in (given, truth))
+    one, other = (sorted(json.dumps(call, sort_keys=True) for call in calls) for calls in lists)
     return one == other
 
 
 def read_calls(text: str) -> list[Call]:
-    """Returns the calls that a text makes, in order; [] for a text that makes none.
-
-    Raises:
-        NotCalls: something begins as a list of calls and is broken, or the text is out of bounds.
-    """
+    """Returns the calls of a text, in order; NotCalls if one is broken, or out of bounds."""
     text = after_thinking(text)
     if len(text) > _MOST_CHARACTERS:
         raise NotCalls(f"the text has {len(text)} characters, more than {_MOST_CHARACTERS}")
@@ -79,7 +65,6 @@ def read_calls(text: str) -> list[Call]:
     calls: list[Call] = []
     place = brackets = 0
     while found := _START.search(masked, place):
-        place = found.end()
         brackets += 1
         if found["word"]:
             call, stop = _call(text, masked, found.start("word"))
@@ -87,7 +72,7 @@ def read_calls(text: str) -> list[Call]:
         else:
             row, stop = _listed_calls(text, masked, found.start())
         calls += row
-        place = stop if row else place
+        place = stop if row else found.end()
         if brackets > _MOST_BRACKETS or len(calls) > _MOST_CALLS:
             raise NotCalls("too many brackets or calls")
     return calls
@@ -118,9 +103,7 @@ def _entry(text: str, masked: str, start: int, stop: int) -> Call | None:
     if not isinstance(entry, dict) or not {"name", key and key[1]} <= entry.keys():
         return None
     values = _value(entry[key[1]]) if isinstance(entry[key[1]], str) else entry[key[1]]
-    if not isinstance(values, dict):
-        raise NotCalls(f"arguments: expected an object, got {str(values)[:80]!r}")
-    return Call(str(entry["name"]).strip(), values)
+    return Call(str(entry["name"]).strip(), values) if isinstance(values, dict) else None
 
 
 def _call(text: str, masked: str, start: int) -> tuple[Call, int]:
@@ -156,13 +139,11 @@ def _inside(masked: str, start: int) -> tuple[list[tuple[int, int]], int]:
     for place, character in enumerate(masked[start:], start):
         if character in _OPEN:
             awaited.append(_OPEN[character])
-        elif character in ")]}" and awaited.pop() != character:
+        if (character in ")]}" and awaited.pop() != character) or len(awaited) > _MOST_DEPTH:
             break
         if not awaited or (character == "," and len(awaited) == 1):
             edges.append(place)
         if not awaited:
-            parts = [(begin + 1, end) for begin, end in itertools.pairwise(edges)]
+            parts = [(begin + 1, end) for begin, end in zip(edges, edges[1:], strict=False)]
             return parts if masked[slice(*parts[-1])].strip() else parts[:-1], place + 1
-        if len(awaited) > _MOST_DEPTH:
-            break
     return [], 0

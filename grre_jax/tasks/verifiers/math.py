@@ -5,8 +5,7 @@ commas, "and" or "or" join to it. Without a box it is, in the last `<answer>` or
 what follows the last "the answer is", "Answer:" or `####`, else the last line. An expression of the
 question as it stands there is not an answer to it.
 
-Time is not limited here, since math-verify's own limits are alarms, which threads cannot have: the
-processes of verifiers are ended at theirs.
+math-verify's limits are alarms, which threads cannot have: verifiers' processes end at theirs.
 """
 
 import contextlib
@@ -22,8 +21,7 @@ from grre_jax.tasks.task import Question, Verdict
 from grre_jax.tasks.verifiers.text import after_thinking, in_braces
 
 _MOST_CHARACTERS = 200_000  # of the end of a text
-_MOST_BOXES = 50
-_LONGEST_ANSWER = 1_000
+_MOST_BOXES, _LONGEST_ANSWER = 50, 1_000
 _BOX = re.compile(r"\\(?:boxed|fbox)\s?\{")
 _JOINED = re.compile(
     r"(?:[\s$,;.*}&]|\\(?:text\s?\{|q?quad|[()])|\b(?:and|or)\b|\b[a-z](?:_\d)?\s?=)*", re.I
@@ -121,8 +119,9 @@ def _sentence(text: str) -> str:
     for mathematics in deque(_MATHEMATICS.finditer(end), maxlen=1):
         stops = mathematics.end() == len(end)
         return end if stops and not _DENIED.search(end, 0, mathematics.start()) else ""
-    line = end.rpartition("\n")[2]
-    return line if len(line.split()) <= 3 or not re.search("[A-Za-z]{3}", line) else ""
+    rest, _, line = end.rpartition("\n")
+    prose = re.search("[A-Za-z]{3}", line) and (rest or len(line.split()) > 3)
+    return "" if prose else line
 
 
 def is_copy(given: str, truth: str, question: str) -> bool:
@@ -131,8 +130,7 @@ def is_copy(given: str, truth: str, question: str) -> bool:
     "Simplify $\frac{60}{12}$" is not answered by 60/12, though that equals the right answer 5.
     """
     result = _typed(given.rpartition("=")[2])
-    same = result in map(_typed, (truth, *truth.split("=")))
-    if same or (_is_number(given) and _is_number(truth)):
+    if result in map(_typed, (truth, *truth.split("="))) or _are_numbers(given, truth):
         return False
     question = question[-_MOST_CHARACTERS:]
     pieces = [m[m.lastindex] for m in _MATHEMATICS.finditer(question)]
@@ -141,8 +139,9 @@ def is_copy(given: str, truth: str, question: str) -> bool:
     return not sides.isdisjoint({result, _typed(given)})
 
 
-def _is_number(text: str) -> bool:
-    return re.fullmatch(r"-?[0-9.,]+(?:\\?%|\\(?:text|circ).*)?", _typed(text)) is not None
+def _are_numbers(*texts: str) -> bool:
+    number = re.compile(r"-?[0-9.,]+(?:\\?%|\\(?:text|circ).*)?")
+    return all(number.fullmatch(_typed(text)) for text in texts)
 
 
 def _typed(text: str) -> str:

@@ -31,8 +31,7 @@ def verify_entry(entry: dict[str, Any], entries: Any, answer: str | None) -> Ver
     Returns:
         The verdict, with the component "score": what the scorer gives, part marks included.
 
-    Raises:
-        Exception: what the scorer raises, if it raises on the stored answer too.
+    Raises what the scorer raises, if it raises on the stored answer too.
     """
     score = 0.0
     if answer is not None and len(answer) <= _LONGEST_ANSWER and _is_harmless(answer, entry):

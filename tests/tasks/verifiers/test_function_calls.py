@@ -4,7 +4,14 @@ import json
 
 import pytest
 
-from grre_jax.tasks.verifiers.function_calls import Call, NotCalls, read_calls, same_calls
+from grre_jax.tasks import Question
+from grre_jax.tasks.verifiers.function_calls import (
+    Call,
+    NotCalls,
+    read_calls,
+    same_calls,
+    verify_calls,
+)
 
 
 def test_values():
@@ -18,9 +25,11 @@ def test_values():
 @pytest.mark.parametrize("depth", [41, 900, 4000])
 def test_arguments_are_of_bounded_depth(depth):
     deep = "[" * depth + "]" * depth
-    for text in (f"[f(a={deep})]", json.dumps({"name": "f", "arguments": deep})):
-        with pytest.raises(NotCalls):
-            read_calls(text)
+    with pytest.raises(NotCalls):
+        read_calls(f"[f(a={deep})]")
+    text = json.dumps({"name": "f", "arguments": f'{{"a": {deep}}}'})
+    verdict = verify_calls(Question("q", "asked", "[f(a=1)]"), text)
+    assert verdict.correct is False
 
 
 def test_more_calls_than_are_compared():
