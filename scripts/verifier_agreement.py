@@ -24,21 +24,29 @@ from grre_jax.errors import UsageError  # noqa: E402
 LIMIT = 10  # seconds a case, as a verifier's process has
 
 
-def _stop(*_) -> None:
+_stopped: list[int] = []  # signals of the case under way: a scorer may catch any exception
+
+
+def _stop(signum: int, _) -> None:
+    _stopped.append(signum)
     raise KeyboardInterrupt  # the one exception that judging lets through
 
 
 def differs(row: dict[str, str], built: dict) -> str:
     """Returns what a verifier returns in place of the expected reward, "" if it agrees."""
+    _stopped.clear()
     signal.alarm(LIMIT)
     try:
         found = cases.returned(row, built)
     except KeyboardInterrupt:
-        return "timeout"
+        if not _stopped:
+            raise
     except UsageError:  # a package that is not installed
         return row["differs"]
     finally:
         signal.alarm(0)
+    if _stopped:
+        return "timeout"
     return "" if found == row["reward"] else found
 
 
