@@ -8,7 +8,16 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "grre_jax"
-SHARED = ("errors", "console", "json_files", "machine", "allocation", "domains", "random_streams")
+SHARED = (
+    "errors",
+    "console",
+    "json_files",
+    "machine",
+    "allocation",
+    "domains",
+    "random_streams",
+    "sampling_params",
+)
 RECORDS = (
     "training.optimizer",
     "training.data.config",
@@ -56,9 +65,9 @@ def imports(files: dict[str, Path]) -> dict[str, set[str]]:
     """Returns the modules of the package that each module imports; the package itself, which
     re-exports `api`, counts for nothing.
 
-    A name that a package's stub exports counts as an import of the module that defines it.
+    A name that a package exports counts as an import of the module that defines it.
     """
-    exported = {name: _exports(name, file) for name, file in files.items()}
+    exported = {name: _exports(file) for name, file in files.items()}
     found = {}
     for name, file in files.items():
         used = set()
@@ -74,12 +83,11 @@ def imports(files: dict[str, Path]) -> dict[str, set[str]]:
     return found
 
 
-def _exports(name: str, file: Path) -> dict[str, str]:
-    stub = file.with_suffix(".pyi")
-    if not stub.exists():
+def _exports(file: Path) -> dict[str, str]:
+    if file.name != "__init__.py":
         return {}
-    nodes = [n for n in ast.parse(stub.read_text()).body if isinstance(n, ast.ImportFrom)]
-    return {a.name: f"{name}.{node.module}" for node in nodes for a in node.names}
+    nodes = [n for n in ast.parse(file.read_text()).body if isinstance(n, ast.ImportFrom)]
+    return {a.name: node.module for node in nodes for a in node.names}
 
 
 def cycles(graph: dict[str, set[str]]) -> list[list[str]]:
@@ -142,7 +150,9 @@ def _documented(tree: ast.AST):
 def long_lines(most: int = 100) -> list[str]:
     """Returns the lines of the package, configurations and examples of more than `most` columns."""
     files = [
-        f for folder in ("grre_jax", "configs", "examples") for f in (ROOT / folder).rglob("*.py")
+        f
+        for folder in ("grre_jax", "research", "configs", "examples")
+        for f in (ROOT / folder).rglob("*.py")
     ]
     return [
         f"{file.relative_to(ROOT)}:{number}"

@@ -9,14 +9,7 @@ import pytest
 from grre_jax import machine
 
 
-def test_the_line_names_processor_devices_and_versions():
-    line = machine.machine_line()
-    assert (
-        machine.cpu_model() in line
-        and machine.devices_line() in line
-        and platform.machine() in line
-    )
-    assert f"jax {jax.__version__}" in line and f"Python {platform.python_version()}" in line
+def test_the_line_names_number_kind_and_backend_of_devices():
     assert (
         machine.devices_line()
         == f"{len(jax.devices())} x {jax.devices()[0].device_kind} ({jax.default_backend()})"

@@ -54,9 +54,8 @@ def _rooms() -> dict[str, dict[str, str]]:
     """Public names of every room, each with the full name of its definition."""
     found = {}
     for file in sorted((ROOT / PACKAGE).rglob("__init__.py")):
-        stub = file.with_suffix(".pyi")
         package = ".".join(file.parent.relative_to(ROOT).parts)
-        names = _imported(stub if stub.exists() else file, package)
+        names = _imported(file, package)
         if names and package != PACKAGE:
             found[package.removeprefix(f"{PACKAGE}.")] = names
     for module in MODULES:

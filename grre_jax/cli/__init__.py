@@ -2,6 +2,4 @@
 group of commands each.
 """
 
-from lazy_loader import attach_stub
-
-__getattr__, __dir__, __all__ = attach_stub(__name__, __file__)
+from grre_jax.cli.entry import main as main

@@ -10,8 +10,7 @@ from grre_jax.cli.parsing import add_command, add_options
 from grre_jax.errors import UsageError
 from grre_jax.generation.options import Options
 from grre_jax.json_files import json_object
-from grre_jax.sampling.config import CACHE_DTYPES
-from grre_jax.sampling.params import SamplingParams
+from grre_jax.sampling_params import CACHE_DTYPES, SamplingParams
 from grre_jax.training.config.fields import fields
 
 

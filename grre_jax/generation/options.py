@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 from grre_jax.errors import UsageError
-from grre_jax.sampling.params import SamplingParams
+from grre_jax.sampling_params import SamplingParams
 
 STANDARD = "-"  # a file's name that means standard input or output
 

@@ -15,7 +15,7 @@ from grre_jax.errors import DataError, UsageError
 from grre_jax.generation.options import STANDARD, Options
 from grre_jax.json_files import TEXT, Domain, json_lines, list_of, message_text, require
 from grre_jax.models import ModelConfig, Transformer
-from grre_jax.sampling.params import SamplingParams
+from grre_jax.sampling_params import SamplingParams
 from grre_jax.storage import store_path
 from grre_jax.storage.store_path import StorePath
 from grre_jax.training import build, policies

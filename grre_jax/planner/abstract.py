@@ -25,7 +25,7 @@ from grre_jax.sampling.decoding.slots import KEY_WORDS, PromptSlots
 from grre_jax.sampling.decoding.state import Shape
 from grre_jax.sampling.decoding.weights import prepared
 from grre_jax.sampling.distributions.distribution import SamplingDistribution
-from grre_jax.sampling.params import SamplingParams
+from grre_jax.sampling_params import SamplingParams
 from grre_jax.training import build
 from grre_jax.training import state as training_state
 from grre_jax.training.actors.calls import SAMPLER_COPIES, STATE_COPIES, Call

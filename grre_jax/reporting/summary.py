@@ -4,7 +4,6 @@ import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from statistics import NormalDist
 
 import numpy as np
 
@@ -173,39 +172,6 @@ def summarise(name: str, folder: str, metrics: Metrics) -> RunSummary:
         ),
         outcome=outcome(*judged, metrics, greedy),
     )
-
-
-def wilson_interval(successes: float, n: int) -> tuple[float, float]:
-    """Returns the 95% score interval of a proportion.
-
-    E. B. Wilson, "Probable inference, the law of succession, and statistical inference", JASA 22
-    (1927), https://doi.org/10.1080/01621459.1927.10502953. Never leaves [0, 1] and has a width at 0
-    and n successes, unlike p ± 1.96 s.e. It holds for independent trials; for several samples of
-    one question the trials are not, and it is then too narrow.
-
-    Args:
-        successes: number of trials that succeeded, 0 ≤ successes ≤ n.
-        n: number of trials; the interval of 0 trials is (0, 1).
-
-    Returns:
-        low, high.
-
-    Raises:
-        ValueError: the numbers are out of range.
-    """
-    if not 0 <= successes <= n:
-        raise ValueError(f"successes must be between 0 and n, got {successes} of {n}")
-    if n == 0:
-        return 0.0, 1.0
-    z = NormalDist().inv_cdf(0.975)
-    share = successes / n
-    centre = (share + z * z / (2 * n)) / (1 + z * z / n)
-    half = z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
-    # At the ends the bounds are 0 and 1 exactly; rounding must not leave [0, 1] or the share
-    # outside the interval.
-    low = 0.0 if successes == 0 else max(0.0, centre - half)
-    high = 1.0 if successes == n else min(1.0, centre + half)
-    return low, high
 
 
 def largest_drawdown(values: Sequence[float]) -> float | None:

@@ -9,12 +9,12 @@ import jax
 import numpy as np
 from jaxtyping import Bool, Int
 
-from grre_jax.sampling.config import CACHE_DTYPES
 from grre_jax.sampling.decoding import engine
 from grre_jax.sampling.decoding.state import HostReport, Shape, Trace
 from grre_jax.sampling.decoding.weights import Weights
 from grre_jax.sampling.distributions.distribution import SamplingDistribution
 from grre_jax.sampling.prompt_batch import PromptBatch, bucket, whole
+from grre_jax.sampling_params import CACHE_DTYPES
 
 # Once there are SHRINK times fewer completions left than decode slots, and at least LEAST_SLOTS
 # slots, decoding continues in SHRINK times fewer slots.

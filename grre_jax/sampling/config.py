@@ -6,9 +6,8 @@ import dataclasses
 
 import grre_jax
 from grre_jax.domains import one_of
-from grre_jax.sampling.params import SamplingParams, number
+from grre_jax.sampling_params import CACHE_DTYPES, SamplingParams, number
 
-CACHE_DTYPES = ("float32", "bfloat16", "int8")
 WEIGHT_DTYPES = ("int8", "fp8")
 
 

@@ -31,9 +31,9 @@ from grre_jax.sampling.decoding.slots import NONE
 from grre_jax.sampling.decoding.state import RUNNING, SCORES, STOPPED, Trace
 from grre_jax.sampling.decoding.weights import Weights, latest
 from grre_jax.sampling.distributions.distribution import SamplingDistribution
-from grre_jax.sampling.params import SamplingParams
 from grre_jax.sampling.prompt_batch import PromptBatch, make_prompt_batch
 from grre_jax.sampling.text.stop_strings import StopStrings
+from grre_jax.sampling_params import SamplingParams
 
 FINISH_STOP = 0
 """Finish reason of a completion that an EOS token or a stop string ended."""

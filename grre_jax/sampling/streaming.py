@@ -15,9 +15,9 @@ from grre_jax.sampling.call import SamplerCall
 from grre_jax.sampling.decoding.slots import NONE
 from grre_jax.sampling.decoding.state import SCORES
 from grre_jax.sampling.decoding.weights import Weights
-from grre_jax.sampling.params import SamplingParams
 from grre_jax.sampling.sampler import check_decode, prepare_call
 from grre_jax.sampling.text.stop_strings import StopStrings
+from grre_jax.sampling_params import SamplingParams
 
 
 @dataclasses.dataclass(frozen=True)

@@ -34,7 +34,6 @@ from grre_jax.sampling.decoding.slots import KEY_WORDS, NONE
 from grre_jax.sampling.decoding.state import RUNNING, SCORES, STOPPED
 from grre_jax.sampling.decoding.weights import Weights, latest
 from grre_jax.sampling.distributions.distribution import SamplingDistribution
-from grre_jax.sampling.params import SamplingParams
 from grre_jax.sampling.prompt_batch import (
     bucket,
     check_prompts,
@@ -45,6 +44,7 @@ from grre_jax.sampling.prompt_batch import (
 )
 from grre_jax.sampling.sampler import check_decode
 from grre_jax.sampling.text.stop_strings import StopStrings
+from grre_jax.sampling_params import SamplingParams
 
 CACHE_DTYPES = ("float32", "bfloat16")
 # Slots per row if not given: three of four trajectories may wait for their environments.

@@ -5,6 +5,7 @@ A reward function takes a `Question` and the text of a completion, and may be `a
 - a number, the reward;
 - a dictionary of numbers, the components of the reward: their sum is the reward, unless one of them
   is "reward"; "correct", 0 or 1, counts for accuracy and not for the sum;
+- a `Verdict`, as the functions of `grre_jax.tasks.verifiers` do;
 - None for no verdict: the function does not apply to this completion.
 
 Functions that are `async` judge completions side by side, as a judge behind an API needs it.
@@ -222,10 +223,12 @@ def _verdict(value: Any) -> Verdict | None:
     """Returns the verdict of one function's result; None without a verdict.
 
     Raises:
-        ValueError: the result is neither a number, a dictionary of numbers nor None.
+        ValueError: the result is neither a number, a dictionary of numbers, a verdict nor None.
     """
     if _is_absent(value):
         return None
+    if isinstance(value, Verdict):
+        return value if value.reward is not None else None
     if not isinstance(value, dict):
         return Verdict(_number(value))
     parts = {name: _number(part) for name, part in value.items() if not _is_absent(part)}

@@ -20,7 +20,8 @@ from grre_jax.models.lora import LoraConfig, initial
 from grre_jax.models.source import ModelSource
 from grre_jax.models.transformer import Transformer
 from grre_jax.random_streams import Purpose, run_key
-from grre_jax.tasks.environments import Runner, is_environment, make_runner
+from grre_jax.tasks.environments import is_environment
+from grre_jax.tasks.environments.runner import Runner, make_runner
 from grre_jax.tasks.judging import Judge
 from grre_jax.tasks.pool import make_judge
 from grre_jax.tasks.provenance import reward_name, template_digest

@@ -30,8 +30,8 @@ from grre_jax.training.data.prefetch import Prefetcher, Prepared, place, prepare
 from grre_jax.training.evaluation.evaluate import (
     evaluate,
     make_evaluator,
-    require_best,
 )
+from grre_jax.training.preflight import require_best
 from grre_jax.training.runtime.delayed_metrics import DelayedMetrics, age_scalars
 from grre_jax.training.runtime.stopping import StopRequest
 from grre_jax.training.runtime.stopwatch import Beginning, Stopwatch

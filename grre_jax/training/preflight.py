@@ -126,6 +126,22 @@ def check_best(config: Config) -> None:
         )
 
 
+def require_best(config: Config, scores: dict[str, float]) -> None:
+    """Checks that an evaluation has the figure that selects the best checkpoints.
+
+    Raises:
+        UsageError: it lacks the figure, because the task's verdicts do.
+    """
+    metric = config.checkpoint.best_metric
+    if config.checkpoint.best and metric not in scores:
+        judged = metric.removeprefix(GREEDY) in WHERE_KNOWN
+        fix = "return Verdict(reward, correct=...), or " if judged else ""
+        raise UsageError(
+            f"field checkpoint.best_metric = {metric!r} is not a figure of an evaluation on task"
+            f" {config.task.name}, which has {', '.join(scores)}: {fix}choose one of these"
+        )
+
+
 def spent_rate(config: Config) -> str:
     """Returns the error of a run that goes on after its learning rate has decayed to 0, or "".
 

@@ -27,7 +27,6 @@ from grre_jax import reporting
 from grre_jax.config import Config, ObjectiveConfig, Regime
 from grre_jax.console import make_console
 from grre_jax.errors import DataError, UsageError
-from grre_jax.machine import machine_line
 from grre_jax.reporting.metrics import accuracy_known
 from grre_jax.reporting.progress import compact_duration
 from grre_jax.tasks.task import probability
@@ -46,6 +45,7 @@ from research.entrants import (
     WIDE,
     strangers,
 )
+from research.machine import machine_line
 from research.runs import Entry, Ledger, Result, Run, Settings, seeds_of
 
 LABELS = (REINFORCE, GRPO, NARROW, WIDE, WEIGHT, ASYMRE)

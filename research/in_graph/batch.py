@@ -24,7 +24,7 @@ from grre_jax.sampling.decoding.slots import NONE
 from grre_jax.sampling.decoding.state import SCORES, Shape
 from grre_jax.sampling.prompt_batch import make_prompt_batch
 from grre_jax.tasks import build
-from grre_jax.training.data import PackedBatch
+from grre_jax.training.data.pack import PackedBatch
 from research.in_graph.tasks import study_task
 
 STREAM = 1 << 16  # positions of the question stream that belong to one seed

@@ -27,7 +27,7 @@ from grre_jax.config import Regime
 from grre_jax.models.logprobs import token_logprobs
 from grre_jax.objectives import Objective, padded_batch, policy_loss, shape_data
 from grre_jax.random_streams import Purpose, run_key
-from grre_jax.training.data import PackedBatch
+from grre_jax.training.data.pack import PackedBatch
 from grre_jax.training.optimizer import OptimizerConfig, make_optimizer
 from research.in_graph.batch import STREAM, Drawn, Scale, draw, pack
 

@@ -15,8 +15,7 @@ from flax import nnx
 
 import grre_jax
 from grre_jax import tasks
-from grre_jax.tasks.environments import make_runner
-from grre_jax.tasks.environments.runner import Trace
+from grre_jax.tasks.environments.runner import Trace, make_runner
 from grre_jax.tasks.pool import TaskSpec
 
 from ..generation.conftest import chat_model  # noqa: F401

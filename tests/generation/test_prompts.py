@@ -10,7 +10,7 @@ import pytest
 from grre_jax.errors import DataError, UsageError
 from grre_jax.generation import prompts
 from grre_jax.generation.options import Options
-from grre_jax.sampling.params import SamplingParams
+from grre_jax.sampling_params import SamplingParams
 
 from ..json_values import VALUES
 

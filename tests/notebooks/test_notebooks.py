@@ -152,9 +152,8 @@ def test_it_says_what_it_claims(executed):
 
 def derivation(said, notebook, _):
     difference = float(said.split("largest difference: ")[1].split()[0])
-    assert (
-        difference < 1e-9 and len(shown(notebook, "image/png")) == 1 and "rec_oneside_nois" in said
-    )
+    assert difference < 1e-9
+    assert "rec_oneside_nois" in said
 
 
 def your_own(said, notebook, runs):

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 from scipy.stats import binomtest
 
+from grre_jax.reporting.intervals import wilson_interval
 from grre_jax.reporting.metrics import read_metrics
 from grre_jax.reporting.summary import (
     largest_drawdown,
@@ -16,7 +17,6 @@ from grre_jax.reporting.summary import (
     sparkline,
     summarise,
     table_rows,
-    wilson_interval,
 )
 
 

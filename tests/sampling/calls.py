@@ -1,7 +1,7 @@
 """Calls of the sampler whose parameters and arguments come in one dictionary."""
 
 from grre_jax import sampling
-from grre_jax.sampling.params import SamplingParams
+from grre_jax.sampling_params import SamplingParams
 
 
 def split(options):

@@ -14,7 +14,7 @@ import pytest
 from scipy import stats
 
 from grre_jax.sampling.distributions.distribution import SamplingDistribution
-from grre_jax.sampling.params import SamplingParams
+from grre_jax.sampling_params import SamplingParams
 
 # (temperature, top_k, top_p, min_p) that leave many tokens, by the shape of the logits and the size
 # of the vocabulary.

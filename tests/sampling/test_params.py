@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 
 from grre_jax.config import Config, EvaluationConfig, SamplingConfig
-from grre_jax.sampling.params import SamplingParams
+from grre_jax.sampling_params import SamplingParams
 
 PACKAGE = Path(__import__("grre_jax").__file__).parent
 # Files that may name a parameter that changes a token's distribution: the record, and the format of
 # stored groups, which has a column for each of the first four and takes no more.
 NAMING = {
-    "sampling/params.py",
+    "sampling_params.py",
     "rollouts/encoding.py",
     "rollouts/schema.py",
     "rollouts/tools/exchange/exporters.py",
@@ -108,7 +108,7 @@ def test_only_the_record_and_the_format_of_groups_name_a_parameter():
             )
             if "min_p" in names:
                 naming.add(file.relative_to(PACKAGE).as_posix())
-    assert naming <= NAMING and "sampling/params.py" in naming
+    assert naming <= NAMING and "sampling_params.py" in naming
 
 
 def test_a_new_field_is_everywhere(tmp_path):
@@ -116,7 +116,7 @@ def test_a_new_field_is_everywhere(tmp_path):
     configuration, both commands, evaluations and stored groups.
     """
     shutil.copytree(PACKAGE, tmp_path / "grre_jax", ignore=shutil.ignore_patterns("__pycache__"))
-    record = tmp_path / "grre_jax" / "sampling" / "params.py"
+    record = tmp_path / "grre_jax" / "sampling_params.py"
     text = record.read_text()
     for old, new in (
         ("    max_new_tokens: int", FIELD),

@@ -21,7 +21,7 @@ from grre_jax.parallel import mesh as meshes
 from grre_jax.sampling.distributions import truncation, vocabulary
 from grre_jax.sampling.distributions.truncation import Temperature, Truncation
 from grre_jax.sampling.distributions.vocabulary import invert
-from grre_jax.sampling.params import SamplingParams
+from grre_jax.sampling_params import SamplingParams
 
 # Scopes of the conditionals that a draw computes only for some settings.
 TRUNCATION, PLAIN_SCORE = "truncation", "plain_score"

@@ -1,5 +1,1 @@
 """Text of growing completions: incremental detokenization and stop strings."""
-
-from lazy_loader import attach_stub
-
-__getattr__, __dir__, __all__ = attach_stub(__name__, __file__)

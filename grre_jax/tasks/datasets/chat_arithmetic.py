@@ -2,8 +2,8 @@
 there is something to reinforce.
 
 A prompt is "What is 3 + 5? Answer with just the number." and the reward is 1 when the final number
-of the answer is right (see `verifiers`), else 0. Training walks the finite set of questions in
-epochs, each in a seeded order of its own.
+of the answer is right, else 0. Training walks the finite set of questions in epochs, each in a
+seeded order of its own.
 
 A fifth of the questions is held out, chosen by a hash whatever the seed. Where the order of the
 operands does not matter (+ and *), 3 + 5 and 5 + 3 are on the same side: a model cannot have
@@ -20,7 +20,7 @@ from jaxtyping import Int
 from grre_jax import random_streams
 from grre_jax.errors import UsageError
 from grre_jax.tasks.task import Question, Verdict, check_template, choice, whole_number
-from grre_jax.tasks.verifiers import final_number
+from grre_jax.tasks.verifiers.final_number import final_number, verify_number
 
 _MOST_QUESTIONS = 10**6
 _HELD_OUT_ONE_IN = 5
@@ -88,13 +88,12 @@ class ChatArithmetic:
 
     def verify(self, question: Question, completion: str) -> Verdict:
         """Reward 1 if the final number of the completion is the answer, else 0."""
-        right = final_number.final_number_is(completion, question.answer)
-        return Verdict(float(right), correct=right)
+        return verify_number(question, completion)
 
     def final_answer(self, completion: str) -> str | None:
         """The final number as an exact fraction ("18", "1/2"); None if there is none."""
-        answer = final_number.extract_answer(completion)
-        return None if answer is None else str(answer.value)
+        answer = final_number(completion)
+        return None if answer is None else str(answer)
 
     def _as_question(self, number: int) -> Question:
         values = _operands(np.array([number]), self.operands, self.values)[0].tolist()

@@ -13,8 +13,7 @@ from grre_jax.errors import DataError, UsageError
 from grre_jax.tasks.datasets.stored_questions import Entry, StoredQuestions
 from grre_jax.tasks.datasets.stored_records import Record, kinds_of
 from grre_jax.tasks.task import Question, Verdict, check_flag, choice, whole_number
-from grre_jax.tasks.verifiers.math import answers as math_answers
-from grre_jax.tasks.verifiers.math import equality, values
+from grre_jax.tasks.verifiers.math import canonical, final_expression, library, verify_math
 
 _SUBJECTS = ("algebra", "counting & probability", "geometry", "intermediate algebra")
 _SUBJECTS += ("number theory", "prealgebra", "precalculus")
@@ -23,7 +22,7 @@ TEMPLATE = "{question}\n\nReason step by step, and put the final answer in \\box
 
 @dataclass(eq=False, repr=False)
 class Mathematics(StoredQuestions):
-    """A task whose answers are judged as a mathematician reads them.
+    """A task whose answers are judged by math-verify.
 
     Args:
         template: the prompt, with {question} where the record's own goes.
@@ -39,24 +38,17 @@ class Mathematics(StoredQuestions):
 
     def __post_init__(self):
         super().__post_init__()
-        values.prepare()
+        library()
         check_flag("refuse_copies", self.refuse_copies)
 
     def verify(self, question: Question, completion: str) -> Verdict:
         """Reward 1 if the answer is right, else 0; "answered" says if there is one."""
-        given, answer = math_answers.final_expression(completion), question.answer
-        asked = question.prompt if self.refuse_copies else ""
-        right = (
-            given is not None
-            and equality.same_answer(given, answer)
-            and not math_answers.is_copy(given, answer, asked)
-        )
-        return Verdict(float(right), {"answered": float(given is not None)}, correct=right)
+        return verify_math(question, completion, self.refuse_copies)
 
     def final_answer(self, completion: str) -> str | None:
         r"""The answer in one notation ("1/2" for 0.5 and for \frac12); None if there is none."""
-        given = math_answers.final_expression(completion)
-        return None if given is None else equality.canonical(given) or None
+        given = final_expression(completion)
+        return None if given is None else canonical(given) or None
 
 
 @dataclass(eq=False, repr=False)
@@ -103,7 +95,7 @@ class CompetitionMath(Mathematics):
         ):
             return []
         boxed = "\\boxed" in solution or "\\fbox" in solution
-        answer = math_answers.final_expression(solution) if boxed else None
+        answer = final_expression(solution) if boxed else None
         if answer is None:
             why = f"the solution has no answer in \\boxed{{}} ({solution[-60:]!r})"
             self._leave_out(where, why)

@@ -18,7 +18,7 @@ from grre_jax.errors import DataError, UsageError
 from grre_jax.tasks.datasets.stored_questions import Entry, StoredQuestions
 from grre_jax.tasks.datasets.stored_records import Record, downloaded, files_of, kinds_of
 from grre_jax.tasks.task import Question, Verdict
-from grre_jax.tasks.verifiers import final_number
+from grre_jax.tasks.verifiers.final_number import final_number, first_number, verify_number
 
 _ANNOTATION = re.compile(r"<<[^<>\n]*>>")
 _HOST = "https://raw.githubusercontent.com"  # where the builder downloads from
@@ -63,13 +63,12 @@ class GSM8K(StoredQuestions):
 
     def verify(self, question: Question, completion: str) -> Verdict:
         """Reward 1 if the final number of the completion is the answer, else 0."""
-        right = final_number.final_number_is(completion, question.answer, question=question.prompt)
-        return Verdict(float(right), correct=right)
+        return verify_number(question, completion)
 
     def final_answer(self, completion: str) -> str | None:
         """The final number as an exact fraction ("18", "1/2"); None if there is none."""
-        answer = final_number.extract_answer(completion)
-        return None if answer is None else str(answer.value)
+        answer = final_number(completion)
+        return None if answer is None else str(answer)
 
     @property
     def _ways(self) -> str:
@@ -92,7 +91,7 @@ class GSM8K(StoredQuestions):
                 f" {kinds_of(record)}."
             )
         _, marker, answer = solution.rpartition("####")
-        if not marker or final_number.parse_number(answer) is None:
+        if not marker or first_number(answer) is None:
             raise DataError(
                 f"{where}: the answer ends in no '#### number' ({solution[-60:]!r}); correct the"
                 " record."

@@ -6,13 +6,12 @@
 An entry is made from its number alone, so the stream needs no storage. A tenth of the numbers'
 questions, chosen by a hash of their text, is held out whatever the seed; the stream goes past them.
 
-The reward is 1 for a right answer and 0 for any other. The package's scorers decide, except where
-they pay a wrong answer in full (`verifiers.reasoning_gym`); their part marks are only the component
-"score", unless `partial_credit` makes them the reward.
+The reward is 1 if the package's own scorer gives an answer full marks, else 0; its part marks are
+only the component "score", unless `partial_credit` makes them the reward.
 
 Some scorers evaluate what they are given, as Python or as sympy does; what a model wrote comes to
-them only if it is the data set's own answer or cannot run anything. Leave them to processes of
-their own all the same, which is the default.
+them only if it is the data set's own answer or cannot run anything. It may take long: leave them
+to processes of their own, which is the default.
 """
 
 import hashlib
@@ -22,13 +21,12 @@ from typing import Any
 from grre_jax import random_streams
 from grre_jax.errors import DataError, UsageError
 from grre_jax.tasks.task import Question, Verdict, check_flag, check_template, nearest, whole_number
-from grre_jax.tasks.verifiers.final_number import after_thinking
-from grre_jax.tasks.verifiers.reasoning_gym import is_right, may_be_scored
+from grre_jax.tasks.verifiers.reasoning_gym import verify_entry
+from grre_jax.tasks.verifiers.text import after_thinking
 
 _SOURCE_SEED = 0  # of the entries themselves, whichever order they are asked in
 _HELD_OUT_ONE_IN = 10
 _MOST_TRIES = 1_000  # entries looked at for one on the wanted side
-_LONGEST_ANSWER = 10_000  # characters
 _INSTRUCTION = (
     "\n\nThink step by step, then give the final answer alone between <answer> and </answer>."
 )
@@ -123,50 +121,22 @@ class ReasoningGym:
         return list(self._held_out.values())[:count]
 
     def verify(self, question: Question, completion: str) -> Verdict:
-        """Reward 1 if the answer is right, else 0; with `partial_credit`, the package's own score.
+        """Reward 1 if the scorer gives full marks, else 0; with `partial_credit`, its score.
 
         The answer is what stands between the last <answer> and </answer>, or else the whole
-        completion. It is right if the data set's own scorer pays it in full, or by the data set's
-        rule in `verifiers.reasoning_gym.is_right`. The component "score" is the scorer's own, from
-        0 to 1, part marks included.
-
-        What stands before `</think>` does not count, and a completion that ends within its thinking
-        is not right. Nor is an answer that could run code or would take long where the data set
-        evaluates answers, and one that its scorer raises on. An empty answer is right only between
-        tags, where the right one is empty.
+        completion after `</think>`. The component "score" is the scorer's own, from 0 to 1. An
+        answer that could run code where the data set evaluates answers scores 0, and so does one
+        that its scorer raises on.
 
         Raises:
             DataError: the question is none of this data set with these options.
             Exception: what the package's scorer raises, if it raises on the data set's own answer
                 too.
         """
-        entry = self._entry_of(question)
-        given = _answer(completion)
-        name, dataset = self._maker_of(entry)
-        short = given is not None and len(given) <= _LONGEST_ANSWER
-        if not short or not may_be_scored(given, entry, name, dataset):
-            return Verdict(0.0, {"score": 0.0}, correct=False)
-        score = self._score(given, entry) if given else 0.0
-        right = bool(is_right(given, score, entry, name, dataset))
-        # Where nothing is the right answer, the scorer was not asked.
-        reward = score if self.partial_credit and given else float(right)
-        return Verdict(reward, {"score": score}, correct=right)
-
-    def _score(self, answer: str, entry: dict[str, Any]) -> float:
-        try:
-            return min(1.0, float(self._entries.score_answer(answer, entry)))  # some round up
-        except Exception:
-            # The text is the model's, and the verdict is that it is not right. A scorer that cannot
-            # read the data set's own answer either is broken: that is no verdict but an error.
-            self._entries.score_answer(entry["answer"], entry)
-            return 0.0
-
-    def _maker_of(self, entry: dict[str, Any]) -> tuple[str, type]:
-        """The data set that made an entry, its name and class: of a composite, the part."""
-        if self.dataset != "composite":
-            return self.dataset, type(self._entries)
-        part = entry["metadata"]["source_dataset"]
-        return part, type(self._entries.datasets[part])
+        verdict = verify_entry(self._entry_of(question), self._entries, _answer(completion))
+        if not self.partial_credit:
+            return verdict
+        return Verdict(verdict.components["score"], verdict.components)
 
     def _entry(self, number: int) -> dict[str, Any]:
         try:
@@ -237,4 +207,4 @@ def _answer(completion: str) -> str | None:
     start = completion.rfind("<answer>", 0, end) if end >= 0 else -1
     if start >= 0:
         return completion[start + len("<answer>") : end].strip()
-    return completion[-2 * _LONGEST_ANSWER :].strip() or None
+    return completion.strip() or None

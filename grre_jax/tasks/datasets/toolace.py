@@ -18,8 +18,7 @@ from grre_jax.errors import DataError
 from grre_jax.tasks.datasets.stored_questions import Entry, StoredQuestions, digest
 from grre_jax.tasks.datasets.stored_records import Record, kinds_of
 from grre_jax.tasks.task import Question, Verdict, choice
-from grre_jax.tasks.verifiers.final_number import after_thinking
-from grre_jax.tasks.verifiers.function_calls import NotCalls, read_calls, same_calls
+from grre_jax.tasks.verifiers.function_calls import NotCalls, read_calls, verify_calls
 
 _ROLES = {"user": "User", "assistant": "Assistant", "tool": "Tool"}
 
@@ -51,23 +50,9 @@ class ToolACE(StoredQuestions):
         """Reward 1 if the completion makes the calls of the answer, no others and each as often,
         else 0; where none is wanted, 1 for words without calls.
 
-        "well_formed" says whether the completion's calls can be read. Where those of the answer
-        cannot, nothing is right: `question` leaves such turns out, but a question may come from
-        elsewhere.
+        "well_formed" says whether the completion's calls can be read.
         """
-        try:
-            given = read_calls(completion)
-        except NotCalls:
-            return Verdict(0.0, {"well_formed": 0.0}, correct=False)
-        try:
-            wanted = read_calls(question.answer)
-        except NotCalls:
-            return Verdict(0.0, {"well_formed": 1.0}, correct=False)
-        if wanted:
-            right = same_calls(given, wanted)
-        else:
-            right = not given and bool(after_thinking(completion).strip())
-        return Verdict(float(right), {"well_formed": 1.0}, correct=right)
+        return verify_calls(question, completion)
 
     def _questions_of(self, split: str, record: Record, where: str) -> Iterable[Entry]:
         system, turns = _conversation(record, where)

@@ -2,6 +2,6 @@
 run: in the caller's process or in the verifier's processes.
 """
 
-from lazy_loader import attach_stub
-
-__getattr__, __dir__, __all__ = attach_stub(__name__, __file__)
+from grre_jax.tasks.environments.environment import Environment as Environment
+from grre_jax.tasks.environments.environment import Step as Step
+from grre_jax.tasks.environments.environment import is_environment as is_environment

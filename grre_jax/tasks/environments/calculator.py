@@ -23,7 +23,7 @@ import re
 from grre_jax.tasks.environments.environment import Step
 from grre_jax.tasks.task import Question, check_flag, check_template, probability, whole_number
 from grre_jax.tasks.tokenizers.characters import CharTokenizer
-from grre_jax.tasks.verifiers.final_number import final_number_is
+from grre_jax.tasks.verifiers.final_number import final_number
 from grre_jax.tasks.verifiers.function_calls import Call
 
 _OPERATIONS = {"+": operator.add, "-": operator.sub, "*": operator.mul}
@@ -146,7 +146,9 @@ class Calculation:
             return Step("\n".join(map(_called, action)))
         if not self.tools and action.endswith("="):
             return Step(_worked(action))
-        right = final_number_is(action, self._answer) if self.tools else action == self._answer
+        right = action == self._answer
+        if self.tools:
+            right = final_number(action) == int(self._answer)
         return Step(reward=float(right), done=True)
 
 

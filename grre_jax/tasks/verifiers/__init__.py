@@ -1,7 +1,8 @@
-"""Judges of completions: the final number, function calls, mathematical equality (`math`), and
-the answers of reasoning-gym.
+"""Judges of completions: functions `(question, completion) -> Verdict`, each usable on any task.
+
+    grre train CONFIG --task.reward grre_jax.tasks.verifiers.final_number:verify_number
+
+`final_number.verify_number` (the final number of a text), `math.verify_math` (mathematics, by
+math-verify), `function_calls.verify_calls` (function calls); `reasoning_gym.verify_entry` needs the
+entry that a question was made from.
 """
-
-from lazy_loader import attach_stub
-
-__getattr__, __dir__, __all__ = attach_stub(__name__, __file__)

@@ -23,7 +23,7 @@ from grre_jax.sampling.memory import (
     row_bytes,
     weights_bytes,
 )
-from grre_jax.sampling.params import SamplingParams
+from grre_jax.sampling_params import SamplingParams
 from grre_jax.training import build
 from grre_jax.training.config.run import Config
 

@@ -21,11 +21,12 @@ from grre_jax.rollouts import Group, encoding
 from grre_jax.sampling.config import SamplingConfig
 from grre_jax.sampling.decoding.state import SCORES
 from grre_jax.sampling.memory import ROWS_WITHOUT_LIMIT
-from grre_jax.sampling.params import SamplingParams
 from grre_jax.sampling.text.stop_strings import StopStrings
 from grre_jax.sampling.turns import SLOTS_PER_ROW, Respond
+from grre_jax.sampling_params import SamplingParams
 from grre_jax.tasks import Question, Task, Tokenizer
-from grre_jax.tasks.environments import InProcessEnvironments, Runner, is_environment
+from grre_jax.tasks.environments import is_environment
+from grre_jax.tasks.environments.runner import InProcessEnvironments, Runner
 from grre_jax.tasks.judging import InProcess, Judge, Judged
 from grre_jax.tasks.task import questions
 from grre_jax.training.actors.calls import Call, call_of

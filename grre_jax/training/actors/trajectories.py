@@ -15,9 +15,9 @@ from grre_jax.errors import DataError, UsageError
 from grre_jax.random_streams import Purpose
 from grre_jax.sampling.decoding.state import SCORES
 from grre_jax.tasks import Question, Task, Tokenizer, Verdict
-from grre_jax.tasks.environments import Opening, Reply, Runner, is_environment
+from grre_jax.tasks.environments import is_environment
 from grre_jax.tasks.environments.dialogue import observation_tokens, opening_tokens
-from grre_jax.tasks.environments.runner import Trace
+from grre_jax.tasks.environments.runner import Opening, Reply, Runner, Trace
 from grre_jax.tasks.judging import Failure, Report, invalid
 
 

@@ -3,7 +3,3 @@ are kept, and the checksums of their arrays.
 
 `folder.opened` chooses between disk and store.
 """
-
-from lazy_loader import attach_stub
-
-__getattr__, __dir__, __all__ = attach_stub(__name__, __file__)

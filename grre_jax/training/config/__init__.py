@@ -3,7 +3,3 @@ overrides and the descriptions of the fields.
 
 `grre_jax.config` exports these records and those of the other rooms.
 """
-
-from lazy_loader import attach_stub
-
-__getattr__, __dir__, __all__ = attach_stub(__name__, __file__)

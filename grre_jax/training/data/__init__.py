@@ -9,7 +9,3 @@ Beside them: `sources` opens and selects the folders once a run, `regime` and `s
 old the data is, `dynamic_sampling` refills positions without signal, and `checks` refuses data that
 a run cannot learn from.
 """
-
-from lazy_loader import attach_stub
-
-__getattr__, __dir__, __all__ = attach_stub(__name__, __file__)

@@ -15,7 +15,7 @@ from grre_jax.parallel import processes
 from grre_jax.reporting.evaluation_tables import print_evaluations
 from grre_jax.reporting.outcome import Evaluation, outcome, sentences
 from grre_jax.sampling.config import SamplingConfig
-from grre_jax.sampling.params import SamplingParams
+from grre_jax.sampling_params import SamplingParams
 from grre_jax.storage.files import write_whole
 from grre_jax.storage.store_path import StorePath
 from grre_jax.tasks import Question

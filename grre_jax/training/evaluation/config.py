@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from grre_jax.sampling.params import SamplingParams, number
+from grre_jax.sampling_params import SamplingParams, number
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,18 +11,17 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool
 
 from grre_jax.errors import UsageError
 from grre_jax.random_streams import Purpose
-from grre_jax.reporting import wilson_interval
+from grre_jax.reporting.intervals import mean_interval, wilson_interval
 from grre_jax.rollouts import Group, correctness
 from grre_jax.tasks import Question, Task
 from grre_jax.training import build
 from grre_jax.training.actors.calls import evaluation_settings, fitting, greedy_settings
 from grre_jax.training.actors.explorer import Explorer
 from grre_jax.training.completion_logprobs import score_groups
-from grre_jax.training.config.run import Config
 from grre_jax.training.verdict_metrics import component_means, failure_scalars
 
 # Figures of every evaluation, and of those whose verdicts have a correctness.
@@ -158,7 +157,7 @@ def figures(
     result: dict[str, float] = {}
     known = None
     if rewards.size:
-        low, high = _mean_interval(rewards)
+        low, high = mean_interval(rewards)
         result = {"reward": float(rewards.mean()), "reward_low": low, "reward_high": high}
         if (known := correctness(sampled)) is not None:
             result |= _accuracy(np.concatenate(known))
@@ -194,32 +193,6 @@ def _greedy_figures(groups: Sequence[Group], judged: bool) -> dict[str, float]:
 def _accuracy(right: Bool[np.ndarray, " n"]) -> dict[str, float]:
     low, high = wilson_interval(float(right.sum()), right.size)
     return {"accuracy": float(right.mean()), "accuracy_low": low, "accuracy_high": high}
-
-
-def _mean_interval(values: Float[np.ndarray, " n"]) -> tuple[float, float]:
-    """Returns the 95% interval of a mean: Wilson's for values in [0, 1], treated as fractions of a
-    success; else the normal one.
-    """
-    if values.min() >= 0 and values.max() <= 1:
-        return wilson_interval(float(values.sum()), values.size)
-    half = 1.96 * float(values.std()) / np.sqrt(values.size)
-    return float(values.mean() - half), float(values.mean() + half)
-
-
-def require_best(config: Config, scores: dict[str, float]) -> None:
-    """Checks that an evaluation has the figure that selects the best checkpoints.
-
-    Raises:
-        UsageError: it lacks the figure, because the task's verdicts do.
-    """
-    metric = config.checkpoint.best_metric
-    if config.checkpoint.best and metric not in scores:
-        judged = metric.removeprefix(GREEDY) in WHERE_KNOWN
-        fix = "return Verdict(reward, correct=...), or " if judged else ""
-        raise UsageError(
-            f"field checkpoint.best_metric = {metric!r} is not a figure of an evaluation on task"
-            f" {config.task.name}, which has {', '.join(scores)}: {fix}choose one of these"
-        )
 
 
 def refuse_contaminated(task: Task, contains: Collection[str], *, allowed: bool) -> None:

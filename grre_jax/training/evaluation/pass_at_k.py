@@ -10,14 +10,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from grre_jax.reporting.summary import wilson_interval
+from grre_jax.reporting.intervals import over_questions
 from grre_jax.rollouts import Group, correctness
 from grre_jax.tasks import Task
-
-# Bootstrap samples: the ends of a 95% interval then vary by a few percent of its width.
-RESAMPLES = 4000
-_SEED = 0
-_AT_ONCE = 1 << 22  # drawn indices held at a time
 
 
 def pass_at_k(
@@ -71,35 +66,6 @@ def majority_at_k(
     starts = range(0, len(right) - k + 1, k)
     votes = [(start, majority(answers[start : start + k])) for start in starts]
     return float(np.mean([vote is not None and bool(right[start + vote]) for start, vote in votes]))
-
-
-def over_questions(values: Float[np.ndarray, " questions"]) -> dict[str, float]:
-    """Computes the mean of the questions' figures with its 95% interval.
-
-    If every figure is 0 or 1 (one completion per question, or all of them in one draw or vote) the
-    mean is a proportion and the interval Wilson's. Else it is the percentile interval of the
-    bootstrap over questions (B. Efron, "Bootstrap methods: another look at the jackknife", Ann.
-    Statist. 7, 1979), with the same draws each time. Completions of one question are not
-    independent, so both intervals are over questions.
-
-    Args:
-        values: [questions] figures in [0, 1], at least one.
-
-    Returns:
-        value, and the ends low and high of its interval.
-    """
-    mean = float(values.mean())
-    if ((values == 0) | (values == 1)).all():
-        low, high = wilson_interval(float(values.sum()), values.size)
-        return {"value": mean, "low": low, "high": high}
-    draw, means = np.random.default_rng(_SEED), []
-    rows = max(1, _AT_ONCE // values.size)
-    for start in range(0, RESAMPLES, rows):
-        picked = draw.integers(values.size, size=(min(rows, RESAMPLES - start), values.size))
-        means.append(values[picked].mean(axis=1))
-    low, high = np.quantile(np.concatenate(means), [0.025, 0.975])
-    # Sums in another order are rounded differently, which must not put the mean outside.
-    return {"value": mean, "low": min(float(low), mean), "high": max(float(high), mean)}
 
 
 def pass_metrics(groups: Sequence[Group], task: Task) -> dict[str, Any]:

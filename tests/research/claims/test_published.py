@@ -9,7 +9,7 @@ from research.claims import report as claims_report
 from tests.research.claims.again import verdicts_again
 
 REPOSITORY = Path(__file__).parents[3]
-# A folder a task; results of the design before this one lie in docs/claims itself.
+# A folder a task; results of the design before this one lie in research/results/claims itself.
 FOLDERS = sorted(
     path.parent for path in (REPOSITORY / "research" / "results" / "claims").glob("*/verdicts.json")
 )

@@ -3,24 +3,21 @@
 import dataclasses
 import json
 import zlib
-from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy import stats
 
 from grre_jax.console import make_console
-from grre_jax.errors import DataError, UsageError
-from research import curve_statistics, entrants, report_parts, statistics
-from research.claims import claims, judging
+from grre_jax.errors import UsageError
+from research import curve_statistics, entrants, statistics
+from research.claims import claims
 from research.claims import design as claims_design
 from research.claims import report as claims_report
 from research.claims import study as claims_study
-from research.claims.claims import CLAIMS, Comparison
-from research.in_graph import campaign as in_graph_campaign
+from research.claims.claims import CLAIMS
 from research.in_graph.batch import Scale
-from research.runs import Entry, Ledger
-from tests.research.claims.again import verdicts_again
+from research.runs import Ledger
 from tests.research.tiny import TINY
 
 
@@ -44,14 +41,6 @@ def test_curve_statistics():
     assert curve_statistics.drawdown(lucky) == pytest.approx(1 / 6)  # no collapse
     few = curve([0.119, 0.3, 0.71, 0.5, 0.2])  # too few to average: the loss shows
     assert curve_statistics.drawdown(few) == pytest.approx(1 - 0.2 / 0.71)
-
-
-@pytest.mark.parametrize(
-    ("drawdowns", "expected"),
-    [([0.1, 0.2, 0.9], 2), ([0.1, 0.9, 0.1], 1), ([0.9, 0, 0], 0), ([0, 0, 0.5], 3)],
-)
-def test_stable_rates_are_those_below_the_first_collapse(drawdowns, expected):
-    assert curve_statistics.stable_rates(drawdowns) == expected
 
 
 def test_intervals_and_chances_are_those_of_the_t_test():
@@ -81,62 +70,7 @@ def test_holm_is_the_adjusted_chances_against_the_level():
         assert statistics.holm(list(chances)) == list(adjusted <= statistics.SIDE)
 
 
-@pytest.mark.parametrize(("count", "level"), [(4, 0.025), (8, 0.025 / 6)])
-def test_the_visible_distance_is_found_four_times_in_five(count, level):
-    distance = statistics.visible(0.05, count, level)
-    draws = np.random.default_rng(2).normal(distance, 0.05, (20_000, count))
-    chances = stats.ttest_1samp(draws, 0.0, axis=1, alternative="greater").pvalue
-    assert (chances <= level).mean() == pytest.approx(0.8, abs=0.01)
-
-
 # ---- comparisons and verdicts
-
-NOISE = np.array([0.02, -0.02, 0.01, -0.01, 0.005, -0.005, 0.015, -0.015])
-
-
-@pytest.mark.parametrize(
-    ("relation", "threshold", "mean", "ends", "expected"),
-    [
-        ("above", 0.05, 0.1, 0.5, "holds"),
-        ("above", 0.05, 0.0, 0.5, "fails"),
-        ("above", 0.05, 0.05, 0.5, "open"),
-        ("within", 0.04, 0.0, 0.5, "holds"),
-        ("within", 0.04, 0.1, 0.5, "fails"),
-        ("within", 0.04, -0.1, 0.5, "fails"),
-        ("within", 0.04, 0.035, 0.5, "open"),
-        ("beats", 0.0, 0.0, 0.5, "open"),
-        ("beats", 0.0, 0.0, 0.99, "holds"),  # at the ceiling no lead is asked for
-        ("beats", 0.0, -0.03, 0.5, "fails"),
-    ],
-)
-def test_outcomes_go_by_the_test_on_either_side(relation, threshold, mean, ends, expected):
-    comparison = Comparison("sync 20", "final", "a", "b", "own", relation, threshold)
-    sides = np.full(8, ends), np.full(8, ends)
-    _, holds, fails = judging.chances(comparison, mean + NOISE, sides)
-    found = "holds" if holds <= 0.025 else "fails" if fails <= 0.025 else "open"
-    assert found == expected
-
-
-def test_a_difference_outside_on_either_side_counts_twice():
-    comparison = Comparison("sync 20", "mean", "a", "b", "same", "within", 0.04)
-    for sign in (1, -1):
-        _, holds, fails = judging.chances(comparison, sign * (0.05 + NOISE), ())
-        assert fails == pytest.approx(2 * stats.ttest_1samp(NOISE + 0.01, 0).pvalue / 2)
-        assert holds == pytest.approx(1 - fails / 2)
-
-
-@pytest.mark.parametrize(
-    ("outcomes", "expected"),
-    [
-        (["holds", "holds", "not asked"], "reproduces"),
-        (["holds", "fails", "open"], "in part"),
-        (["fails", "open"], "does not"),
-        (["holds", "open"], "open"),
-        (["not asked"], "not asked"),
-    ],
-)
-def test_a_verdict_is_graded(outcomes, expected):
-    assert judging.verdict(outcomes) == expected
 
 
 @pytest.fixture(scope="module")
@@ -226,155 +160,7 @@ def test_known_effects_give_the_known_verdicts(found):
     assert "| 0.002 (0.002 to 0.002) of 3 |" in text
 
 
-def test_verdicts_are_recomputed_from_the_file_alone(found):
-    stored = json.loads(report_parts.as_json(found), parse_constant=pytest.fail)
-    for name in ("claims", "claims_again"):
-        told = {
-            (claim["name"], kind): (
-                claim["verdict"][kind],
-                [row[kind]["outcome"] for row in claim["core"]],
-            )
-            for claim in stored[name]
-            for kind in ("greedy", "sampled")
-        }
-        assert told == verdicts_again(stored, name)
-    text = claims_report.tables(stored)
-    assert all(entry.label in text for entry in (*entrants.ENTRIES, *entrants.WEIGHTED))
-    assert "| greedy accuracy | 0.200 | 0.200 | 0.200 |" in text
-    assert f"| {entrants.REINFORCE} | 0.000125 | 0.7" in text and "| 0/6 | 0.7" in text
-
-
-def test_an_extension_decides_no_verdict(full, found):
-    table = judging.Table(found["cells"], full.rates, full.tuning)
-    (claim,) = (claim for claim in CLAIMS if claim.name == "C3")
-    wrong = dataclasses.replace(claim.core[0], relation="within", threshold=0.001, measure="early")
-    judged = judging.judge(table, dataclasses.replace(claim, extensions=(wrong,)), full.seeds)
-    assert judged["extensions"][0]["greedy"]["outcome"] == "fails"
-    assert judged["verdict"]["greedy"] == "reproduces"
-    silent = judging.judge(table, claim, full.seeds, [one.text for one in claim.core])
-    assert silent["verdict"] == {"greedy": "not asked", "sampled": "not asked"}
-    assert silent["core"][0]["greedy"]["mean"] > 0.1  # measured all the same
-
-
-def test_tuning_and_power_know_the_tuning_seeds_alone(full, found):
-    """Whatever the judged runs give, the design is the same; and a spread that the seeds cannot
-    see through is not asked about.
-    """
-    tuning = [
-        {**cell, "seeds": cell["seeds"][-3:]}
-        | {"greedy": {name: values[-3:] for name, values in cell["greedy"].items()}}
-        | {"sampled": dict.fromkeys(cell["sampled"], [0.0] * 3)}  # they go by greedy accuracy
-        for cell in found["cells"]
-    ]
-    table = judging.Table(tuning, full.rates, full.tuning)
-    assert judging.tuned(table) == found["tuning"]
-    assert judging.power(table, CLAIMS, 6) == found["power"]
-    assert all(row["asked"] for row in found["power"])
-    row = next(row for row in found["power"] if row["claim"] == "C2")
-    core = CLAIMS[1].core
-    differences = [table.difference(one, table.points(one), "greedy", full.tuning) for one in core]
-    pooled = np.sqrt(np.mean([np.var(one, ddof=1) for one in differences]))
-    assert row["pooled"] == pytest.approx(pooled, abs=1e-6)
-    expected = statistics.visible(pooled, 6, 0.025 / len(core))
-    assert row["visible"] == pytest.approx(expected, abs=1e-5)
-    for cell in tuning:
-        cell["greedy"]["mean"] = [0.1, 0.5, 0.9] if cell["algorithm"] == entrants.IS else [0.5] * 3
-    wide = judging.power(judging.Table(tuning, full.rates, full.tuning), CLAIMS[:1], 6)
-    assert [row["asked"] for row in wide[:4]] == [False] * 4  # pooled over the four
-
-
-def test_a_design_is_fixed_before_the_judged_runs(found, tmp_path):
-    path = tmp_path / "design.json"
-    described = {"seeds": [1, 2], "power": [{"asked": True}]}
-    assert claims_study.fix(path, described) == claims_study.fix(path, described)
-    with pytest.raises(UsageError, match=r"differs in seeds"):
-        claims_study.fix(path, described | {"seeds": [1, 2, 3]})
-    path.write_text("{")
-    with pytest.raises(DataError, match="design.json cannot be read"):
-        claims_study.fix(path, described)
-
-
 # ---- the design
-
-
-def test_the_cores_are_the_papers_comparisons(full):
-    regimes = {claim.name: {one.regime for one in claim.core} for claim in CLAIMS}
-    assert regimes["C4"] == {"one pass", "finite"} and "4 updates a batch" not in regimes["C3"]
-    assert regimes["C5"] == {"on-policy", "sync 20", "offset 10"}
-    for claim in CLAIMS:
-        assert len({one.text for one in (*claim.core, *claim.extensions)}) == len(claim.core) + len(
-            claim.extensions
-        )
-    points = {
-        one.at for name in ("C5", "C6") for one in _claim(name).core if one.measure == "final"
-    }
-    assert points == {"own"}  # tuned against tuned
-    beats = {one.relation for one in _claim("C5").core}
-    assert beats == {"beats"}  # at the ceiling no lead is asked for
-    labels = {label for _, label in full.cells}
-    assert labels >= {entry.label for entry in (*entrants.ENTRIES, *entrants.WEIGHTED)}
-
-
-def _claim(name):
-    return next(claim for claim in CLAIMS if claim.name == name)
-
-
-def test_seeds_of_tuning_and_of_both_sets_are_apart(full):
-    sets = (set(full.seeds), set(full.again), set(full.tuning))
-    assert sum(map(len, sets)) == len(set.union(*sets)) == 13
-    assert {run.seed for run in full.tuning_runs()} == sets[2]
-    assert len(full.rates) == 6 and np.diff(np.log2(full.rates)) == pytest.approx(np.ones(5))
-
-
-def test_the_cost_is_stated_before_the_runs():
-    """By the seconds that the runner's header goes by, on two cores."""
-    sizes = claims_design.SEEDS, claims_design.AGAIN, 300, ()
-    judged = claims_design.full(Scale(), *sizes, [claim.name for claim in CLAIMS])
-    second = Scale(task_name="precedence")
-    other = claims_design.full(second, *sizes, claims_design.SECOND_CLAIMS)
-    assert {regime for regime, _ in other.core} == {"sync 20"}
-    quick = claims_design.quick(Scale(), claims_study.QUICK_SEEDS, 300, ())
-
-    def hours(design):
-        starts = len(design.seeds) + len(design.again) + len(design.tuning)
-        run = design.steps * in_graph_campaign.STEP
-        return (design.most_runs * run + starts * in_graph_campaign.WARM) / 2 / 3600
-
-    assert hours(judged) + hours(other) < 6.5
-    minutes = 60 * hours(quick) + in_graph_campaign.COMPILE / 60
-    assert minutes < 4
-    each = judged.steps * in_graph_campaign.STEP
-    told = (
-        f"{len(judged.tuning_runs())} runs of {judged.steps} steps for tuning,"
-        f" and {judged.most_runs} in all at most",
-        f"at most {other.most_runs}. At {each:.1f} s of a core a run and"
-        f" {in_graph_campaign.WARM:g} s a warm start, the two take {hours(judged):.1f} and"
-        f" {hours(other):.1f} hours",
-        f"`--quick` has {quick.most_runs} runs of half the length, {minutes:.0f} minutes",
-        f"come round again, {judged.steps // claims_design.STORED} times each",
-    )
-    page = " ".join((Path(__file__).parents[3] / "docs" / "studies.md").read_text().split())
-    assert [one for one in told if one not in page] == []
-    assert {one.text for one in quick.claims[0].core} <= {one.text for one in CLAIMS[1].core}
-    assert set(quick.rates) < set(judged.rates) and quick.tuning[0] in judged.tuning
-
-
-def test_a_stranger_is_run_wherever_the_cores_are():
-    own = claims_design.full(Scale(), 2, 0, 300, (Entry("mine", "own.py:mine"),), ("C2",))
-    assert {cell for cell in own.core if cell[1] == "mine"} == {
-        ("sync 20", "mine"),
-        ("offset 10", "mine"),
-    }
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [({"claims": ("C9",)}, "--claim C9"), ({"again": 1}, "--again 1"), ({"seeds": 1}, "--seeds 1")],
-)
-def test_wrong_options_are_refused_by_name(tmp_path, options, message):
-    with pytest.raises(UsageError, match=message):
-        claims_study.run(tmp_path / "study", **options)
-    assert not (tmp_path / "study").exists()
 
 
 def test_a_study_of_six_runs_end_to_end(tmp_path):

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -10,10 +9,8 @@ import pytest
 
 from grre_jax import models, sampling, tasks
 from grre_jax.console import make_console
-from grre_jax.errors import DataError, UsageError
 from research.in_graph import campaign as in_graph_campaign
 from research.in_graph import replay as in_graph_replay
-from research.in_graph import warm_start
 from research.in_graph.campaign import Campaign
 from research.in_graph.replay import replay
 from tests.research.tiny import TINY
@@ -88,70 +85,3 @@ def test_a_final_policy_has_the_stored_greedy_accuracy(study, tmp_path):
     ]
     assert np.mean(right) == pytest.approx(found["greedy_accuracy"][-1])
     assert 0 < np.mean(right) < 1
-
-
-def test_a_start_has_its_figures_with_it(study):
-    _, figures = warm_start.load(study[0] / "start_0.npz")
-    assert set(figures) == {"accuracy", "greedy_accuracy", "pass_at_8"}
-    assert 0 < figures["accuracy"] < figures["pass_at_8"] <= 1
-    (record,) = map(json.loads, (study[0] / "runs.jsonl").read_text().splitlines())
-    assert record["result"]["pass_at_8"][0] == figures["pass_at_8"]
-    assert record["result"]["greedy_accuracy"][0] == figures["greedy_accuracy"]
-
-
-def test_what_cannot_be_computed_again_is_refused(study, tmp_path):
-    folder, run = study
-    with pytest.raises(UsageError, match=f"no finished run 'a; seed 1': .*{run.key}"):
-        replay(folder, "a; seed 1", tmp_path / "policy", CONSOLE)
-    (tmp_path / "file").write_text("")
-    with pytest.raises(UsageError, match="is not empty: name another folder"):
-        replay(folder, run.key, tmp_path, CONSOLE)
-    with pytest.raises(DataError, match=r"settings.json is no settings.json"):
-        replay(tmp_path, run.key, tmp_path / "policy", CONSOLE)
-    for name in ("runs.jsonl", "settings.json"):
-        (tmp_path / name).write_bytes((folder / name).read_bytes())
-    settings = json.loads((tmp_path / "settings.json").read_text())
-    settings["scale"]["random_streams"] = 1
-    (tmp_path / "settings.json").write_text(json.dumps(settings))
-    with pytest.raises(UsageError, match="draws of version 1"):
-        replay(tmp_path, run.key, tmp_path / "policy", CONSOLE)
-    assert not (tmp_path / "policy").exists()
-
-
-@pytest.mark.parametrize(
-    ("task", "figures", "bound", "message"),
-    [
-        ("arithmetic", (0.3, 0.41), None, "greedy_accuracy 0.410 .*bound of 0.4: .*--greedy-bound"),
-        ("arithmetic", (0.3, 0.41), 0.5, None),
-        ("arithmetic", (0.3, 0.25), 0.2, "greedy_accuracy 0.250 .*bound of 0.2"),
-        ("arithmetic", (0.3, 0.4), None, None),
-        ("sharpening", (0.3, 1.0), None, None),
-        ("sharpening", (0.6, 1.0), None, "accuracy 0.600 .*bound of 0.5: .* another --task$"),
-    ],
-)
-def test_a_start_over_its_bound_stops_the_study_before_its_first_run(
-    tmp_path, monkeypatch, task, figures, bound, message
-):
-    run = a_run()
-    names = ("accuracy", "greedy_accuracy")
-    monkeypatch.setattr(
-        warm_start, "load", lambda path: ({}, dict(zip(names, figures, strict=True)))
-    )
-    computed = []
-    scale = dataclasses.replace(TINY, task_name=task)
-    campaign = Campaign(tmp_path, scale, ENTRIES, 1, CONSOLE, greedy_bound=bound)
-    campaign._workers = SimpleNamespace(platform="cpu")
-    monkeypatch.setattr(campaign, "_compute", lambda tasks, what, *_: computed.append(what))
-    if message is None:
-        campaign.complete([run], "runs")
-    else:
-        with pytest.raises(UsageError, match=f"the warm start of seed 0 has {message}"):
-            campaign.complete([run], "runs")
-    assert computed == ["warm starts"] + ["runs"] * (message is None)
-
-
-def test_a_bound_that_is_no_share_is_refused(tmp_path):
-    with pytest.raises(UsageError, match="greedy_bound=1.5 is no probability"):
-        Campaign(tmp_path, TINY, ENTRIES, 1, CONSOLE, greedy_bound=1.5)
-    with pytest.raises(UsageError, match="--task precedance: .*did you mean 'precedence'"):
-        Campaign(tmp_path, dataclasses.replace(TINY, task_name="precedance"), ENTRIES, 1, CONSOLE)

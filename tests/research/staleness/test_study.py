@@ -63,7 +63,6 @@ def test_the_ranking_is_over_seeds(ledger, tmp_path):
     assert (tmp_path / "staleness.png").read_bytes()[:4] == b"\x89PNG"
 
 
-@pytest.mark.slow
 def test_the_benchmark_end_to_end_with_a_strangers_loss(tmp_path):
     file = tmp_path / "own.py"
     file.write_text("def mine(x, *, width=0.5):\n    return -x.advantages * x.log_ratio * width\n")

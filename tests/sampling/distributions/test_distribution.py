@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from grre_jax.sampling.distributions.distribution import SamplingDistribution
-from grre_jax.sampling.params import SamplingParams
+from grre_jax.sampling_params import SamplingParams
 
 DRAWS = 4_000
 SETTINGS = [

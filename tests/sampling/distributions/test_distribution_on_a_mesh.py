@@ -17,7 +17,7 @@ from grre_jax.planner import counts
 from grre_jax.parallel import MeshConfig, make_mesh
 from grre_jax.parallel.mesh import use
 from grre_jax.sampling.distributions.distribution import SamplingDistribution
-from grre_jax.sampling.params import SamplingParams
+from grre_jax.sampling_params import SamplingParams
 
 NUMBERS = [(1.0, 0, 1.0, 0.0), (0.7, 0, 1.0, 0.0), (0.0, 0, 1.0, 0.0), (1.0, 9, 1.0, 0.0), (1.0, 0, 0.8, 0.0), (1.0, 0, 1.0, 0.1), (1.3, 11, 0.9, 0.1)]
 MOVES = ("all-gather", "all-to-all", "collective-permute", "collective-broadcast", "all-reduce", "reduce-scatter")

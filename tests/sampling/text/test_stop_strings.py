@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grre_jax.sampling.params import SamplingParams
 from grre_jax.sampling.text.stop_strings import StopStrings
+from grre_jax.sampling_params import SamplingParams
 
 WORDS = ["a", "b", "ab", "ba", "\n", "\n\n", "Q", "Q:", "cab", " ", "", "end"]
 

@@ -61,19 +61,6 @@ def test_questions(folder):
     assert task.verify(question, "It is 7").reward == task.verify(question, "").reward == 0
 
 
-def test_the_question_tells_what_is_counted_in_millions():
-    task, millions = (
-        tasks.build("gsm8k"),
-        tasks.Question("q", "How much, in millions of dollars?", "60"),
-    )
-    assert (
-        task.verify(millions, "#### $60 million").reward
-        == task.verify(millions, "#### 60").reward
-        == 1
-    )
-    assert task.verify(tasks.Question("q", "How much?", "60"), "#### $60 million").reward == 0
-
-
 def test_epochs_and_evaluation(folder):
     task = tasks.build("gsm8k", path=folder, seed=1)
     epochs = [

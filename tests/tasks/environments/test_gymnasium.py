@@ -10,8 +10,7 @@ import pytest
 
 from grre_jax import tasks
 from grre_jax.errors import UsageError
-from grre_jax.tasks.environments import InProcessEnvironments, Reply, make_runner
-from grre_jax.tasks.environments.runner import Trace
+from grre_jax.tasks.environments.runner import InProcessEnvironments, Reply, Trace, make_runner
 from grre_jax.tasks.judging import Failure
 from grre_jax.tasks.pool import TaskSpec
 

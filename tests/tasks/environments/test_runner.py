@@ -7,8 +7,14 @@ import pytest
 from grre_jax import tasks
 from grre_jax.errors import UsageError
 from grre_jax.tasks import Question
-from grre_jax.tasks.environments import InProcessEnvironments, Opening, Reply, make_runner
-from grre_jax.tasks.environments.runner import EnvironmentPool, Trace
+from grre_jax.tasks.environments.runner import (
+    EnvironmentPool,
+    InProcessEnvironments,
+    Opening,
+    Reply,
+    Trace,
+    make_runner,
+)
 from grre_jax.tasks.judging import Failure
 from grre_jax.tasks.pool import TaskSpec
 

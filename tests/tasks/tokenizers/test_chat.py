@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from grre_jax import tasks
 from grre_jax.errors import DataError, UsageError
-from grre_jax.tasks.environments import Opening, Reply
 from grre_jax.tasks.environments.dialogue import observation_tokens, opening_tokens
+from grre_jax.tasks.environments.runner import Opening, Reply
 from grre_jax.tasks.provenance import template_digest
 from grre_jax.tasks.tokenizers import chat
-from grre_jax.tasks.verifiers.final_number import final_number_is
+from grre_jax.tasks.verifiers.final_number import final_number
 
 CHARACTERS = "0123456789+-*=,>$"
 CHATML = (
@@ -312,8 +312,8 @@ def test_special_tokens_reach_the_verifier(make_folder):
     ids = tokenizer.encode_completion(text)
     assert sum(token > 258 for token in ids) == 3 and tokenizer.decode(ids) == text
     assert tokenizer.decode([*ids, 256, tokenizer.pad_id]) == text
-    assert not final_number_is(tokenizer.decode(ids[:2]), "2")
-    assert final_number_is(tokenizer.decode(ids), "3")
+    assert final_number(tokenizer.decode(ids[:2])) != 2
+    assert final_number(tokenizer.decode(ids)) == 3
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ import pytest
 
 from grre_jax import rollouts, sampling, tasks
 from grre_jax.tasks import Question
-from grre_jax.tasks.environments import InProcessEnvironments, Step, make_runner
+from grre_jax.tasks.environments import Step
+from grre_jax.tasks.environments.runner import InProcessEnvironments, make_runner
 from grre_jax.tasks.pool import TaskSpec
 from grre_jax.training.actors.trajectories import Play, environment_seed, prompts
 

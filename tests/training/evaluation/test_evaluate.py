@@ -31,9 +31,8 @@ from grre_jax.training.evaluation.evaluate import (
     figures,
     make_evaluator,
     refuse_contaminated,
-    require_best,
 )
-from grre_jax.training.preflight import check_best
+from grre_jax.training.preflight import check_best, require_best
 from grre_jax.training.verdict_metrics import verdict_scalars
 
 

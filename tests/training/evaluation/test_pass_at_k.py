@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from grre_jax.reporting import wilson_interval
+from grre_jax.reporting.intervals import over_questions
 from grre_jax.rollouts import Group
 from grre_jax.training.evaluation.pass_at_k import (
     majority,
     majority_at_k,
-    over_questions,
     pass_at_k,
     pass_metrics,
 )

@@ -1,5 +1,1 @@
 """Import and export of rollouts: JSONL, Parquet and Arrow, as groups or as single completions."""
-
-from lazy_loader import attach_stub
-
-__getattr__, __dir__, __all__ = attach_stub(__name__, __file__)

@@ -16,6 +16,7 @@ from typing import Any
 
 from grre_jax.domains import unexpected
 
+CACHE_DTYPES = ("float32", "bfloat16", "int8")  # of keys and values
 _INT32_MAX = 2**31 - 1
 
 

@@ -1,2 +1,0 @@
-from .weights import Weights as Weights
-from .weights import prepared as prepared

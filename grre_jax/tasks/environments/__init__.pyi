@@ -1,9 +1,0 @@
-from .environment import Environment as Environment
-from .environment import Step as Step
-from .environment import is_environment as is_environment
-from .runner import EnvironmentPool as EnvironmentPool
-from .runner import InProcessEnvironments as InProcessEnvironments
-from .runner import Opening as Opening
-from .runner import Reply as Reply
-from .runner import Runner as Runner
-from .runner import make_runner as make_runner

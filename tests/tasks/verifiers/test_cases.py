@@ -1,0 +1,102 @@
+"""The verifiers against the table of cases: right where the column "differs" is empty, and wrong as
+it says elsewhere, so that a mistake that disappears fails as a new one does.
+"""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from grre_jax import tasks
+from grre_jax.tasks.judging import InProcess, verdict_of
+
+from . import cases
+
+NEEDS = {"math": "math_verify", "guru_math": "math_verify", "reasoning_gym": "reasoning_gym"}
+# Without a verifier of their own, or (questions) compared as they stand.
+WORLDS = ("calculator", "guess_number", "gymnasium", "textarena", "questions")
+ROWS = cases.rows()
+KINDS = sorted({row["kind"] for row in ROWS})
+
+
+def test_the_table_covers_every_task():
+    assert [name for name in tasks.names() if name not in WORLDS] == KINDS
+    assert all(row["reward"] in ("0", "1") and row["note"] for row in ROWS)
+    keys = [(row["kind"], row["question"], row["truth"], row["completion"]) for row in ROWS]
+    assert len(set(keys)) == len(keys)
+
+
+def _check(rows):
+    built = {}
+    returned = [cases.returned(row, built) for row in rows]
+    wrong = [
+        (row["truth"], row["completion"], row["reward"], found)
+        for row, found in zip(rows, returned, strict=True)
+        if found != (row["differs"] or row["reward"])
+    ]
+    assert not wrong, "\n".join(map(str, wrong))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_cases(kind):
+    """Of mathematics every sixth, since math-verify takes long."""
+    if kind in NEEDS:
+        pytest.importorskip(NEEDS[kind])
+    rows = [row for row in ROWS if row["kind"] == kind and row["differs"] != "timeout"]
+    _check(rows[::6] if kind == "math" else rows)
+
+
+@pytest.mark.slow
+def test_all_cases_of_mathematics():
+    pytest.importorskip("math_verify")
+    _check([row for row in ROWS if row["kind"] == "math" and row["differs"] != "timeout"])
+
+
+def test_the_documentation_has_the_agreement():
+    page = (Path(__file__).parents[3] / "docs" / "verification.md").read_text(encoding="utf-8")
+    for kind in KINDS:
+        rows = [row for row in ROWS if row["kind"] == kind]
+        right = sum(not row["differs"] for row in rows)
+        numbers = re.search(rf"\| {kind} \| ([\d,]+) \| ([\d,]+) \| ([\d,]+) \|", page)
+        assert [int(text.replace(",", "")) for text in numbers.groups()] == [
+            len(rows),
+            len(rows),
+            right,
+        ]
+
+
+SLOW = ("11,", "111,", "\\boxed{", "\\frac{", "answer to ", "the answer is $", "#### ", "A:\n")
+SLOW += ("1 ", "1/", "1:0", "not 1 ", "<a", "<<", "<answer>", "{", "\\", "\0", "5", "[{ ", "[f(")
+
+
+@pytest.mark.parametrize("name", ["arithmetic", "chat_arithmetic", "gsm8k", "toolace"])
+def test_texts_made_to_be_slow_are_judged_in_the_run_s_own_process(name):
+    """Ten million characters each; anything quadratic would take hours."""
+    task = tasks.build(name)
+    question = tasks.Question("case", "asked", {"toolace": "[f(a=1)]"}.get(name, "7"))
+    texts = [piece * (10_000_000 // len(piece)) for piece in SLOW]
+    texts += [piece * (9_900 // len(piece)) for piece in SLOW]
+    (judged,) = InProcess(task)([(question, texts)])
+    assert judged.failures == [""] * len(texts)
+    assert not judged.rewards.any()
+
+
+CONSTANTS = ("0", "1", "5", "18", "0.5", "1/2", "nan", "yes", "None", "[]", "{}", "x", "C", "\\pi")
+CONSTANTS += ("the answer", "0 1 2 3 4 5 6 7 8 9", "0,0,0$", "[f()]", "1 " * 2_000, "?", "####")
+EMPTY = ("", " ", "\n\n\t", "\0", "<answer></answer>", "<think>5</think>", "<think>5", "\\boxed{}")
+FORMS = ("{}", "The answer is {}.", "\\boxed{{{}}}", "#### {}", "<answer>{}</answer>")
+
+
+@pytest.mark.parametrize("name", ["gsm8k", "chat_arithmetic", "math", "toolace"])
+def test_no_constant_is_paid(name):
+    """But where it happens to be right."""
+    if name in NEEDS:
+        pytest.importorskip(NEEDS[name])
+    truths = ("4", "12", "72", "1,080", "-6", "1/3", "20000", "9.5")
+    truths = {"toolace": ("[g(port=1)]", "[a(), b()]", '[h(y={"k": null})]')}.get(name, truths)
+    task = tasks.build(name)
+    for place, truth in enumerate(truths):
+        question = tasks.Question(f"q{place}", "What is it?", truth)
+        completions = [form.format(text) for text in CONSTANTS for form in FORMS]
+        for text in (*completions, *EMPTY):
+            assert verdict_of(task, question, text).reward == 0, (truth, text)

@@ -1,0 +1,51 @@
+"""Mathematics by math-verify; its cases are in cases.tsv."""
+
+import sys
+import threading
+
+import pytest
+
+from grre_jax.errors import UsageError
+from grre_jax.tasks import Question, build
+from grre_jax.tasks.rewards import with_rewards
+from grre_jax.tasks.verifiers import math
+
+
+def test_an_expression_of_the_question_is_not_an_answer():
+    pytest.importorskip("math_verify")
+    question = Question("q", "What is 3+4?", "7")
+    assert math.verify_math(question, "\\boxed{7}").correct
+    assert not math.verify_math(question, "\\boxed{3+4}").correct
+    assert math.verify_math(question, "\\boxed{3+4}", refuse_copies=False).correct
+    assert math.verify_math(question, "nothing to say here").components["answered"] == 0
+
+
+def test_a_thread_beside_the_main_one_judges_too():
+    """Alarms, math-verify's own time limits, would raise there."""
+    pytest.importorskip("math_verify")
+    task = with_rewards(build("gsm8k"), ["grre_jax.tasks.verifiers.math:verify_math"])
+    verdicts = []
+    question = Question("q", "Halve 1.", "\\frac12")
+    thread = threading.Thread(target=lambda: verdicts.append(task.verify(question, "\\boxed{0.5}")))
+    thread.start()
+    thread.join()
+    assert verdicts[0].correct and verdicts[0].reward == 1
+
+
+def test_votes_are_of_one_notation():
+    texts = ("0.50", "\\frac{1}{2}", "\\dfrac12", "$1/2$")
+    assert {math.canonical(text) for text in texts} == {"1/2"}
+    assert math.canonical("x + 1") == math.canonical("$x+1$")
+
+
+@pytest.mark.parametrize("text", ["\\boxed{", "$1", "\\[", "the answer is $", "a" * 100_000, "{"])
+def test_where_the_answer_is_takes_time_in_proportion(text):
+    math.final_expression(text * (10_000_000 // len(text)))
+
+
+def test_a_missing_package_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "math_verify", None)
+    math.library.cache_clear()
+    with pytest.raises(UsageError, match=r"pip install 'grre-jax\[rewards\]'"):
+        build("math")
+    math.library.cache_clear()
