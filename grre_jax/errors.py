@@ -65,7 +65,7 @@ def system_failure(error: BaseException) -> str | None:
 
     Args:
         error: an OSError; or the error of a library that quotes the system's message, as
-            TensorStore, SQLite and safetensors do.
+            TensorStore and safetensors do.
 
     Returns:
         The sentence without a full stop; None for an error of another kind.
@@ -81,8 +81,6 @@ def system_failure(error: BaseException) -> str | None:
         if isinstance(found, OSError)
         else next((n for n in _CAUSES if os.strerror(n) in text), None)
     )
-    if number is None and "disk is full" in text:  # SQLite
-        number = errno.ENOSPC
     if number is None:
         return text.splitlines()[0] if isinstance(error, OSError) and text else None
     quoted, named = re.search(r"""["'](/[^"']+)["']""", text), getattr(found, "filename", None)

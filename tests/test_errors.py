@@ -4,7 +4,6 @@ import errno
 import io
 import os
 import resource
-import sqlite3
 import subprocess
 import sys
 
@@ -50,7 +49,6 @@ def test_file_cause_and_fix_are_named(number, monkeypatch, capsys):
             " space left on device [tensorstore_spec=1]"
         ),
         RuntimeError("write to '/runs/a/checkpoints/2/params/d/5': No space left on device"),
-        sqlite3.OperationalError("database or disk is full"),
     ],
 )
 def test_what_libraries_say_of_the_system_in_words(error):

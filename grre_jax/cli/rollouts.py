@@ -131,26 +131,6 @@ def _merge(known: argparse.Namespace, _: list[str]) -> int:
     return commands.print_copy(copying.merge(known.folders, known.output, **options))
 
 
-def _split(known: argparse.Namespace, _: list[str]) -> int:
-    from grre_jax.rollouts.tools import commands, copying
-
-    parts: dict[str, float] = {}
-    for text in known.output:
-        folder, _, share = text.rpartition("=")
-        if folder in parts:
-            raise UsageError(
-                f"--output names {folder} twice; give each folder once, with its whole share."
-            )
-        try:
-            parts[folder] = float(share)
-        except ValueError:
-            folder = ""
-        if not folder:
-            raise UsageError(f"--output {text!r} has no share; give FOLDER=SHARE, as in train=0.9.")
-    reports = copying.split(known.folder, parts, by=known.by, seed=known.seed)
-    return max(commands.print_copy(report) for report in reports)
-
-
 def _filter(known: argparse.Namespace, _: list[str]) -> int:
     from grre_jax.rollouts.tools import commands, copying
 
@@ -242,16 +222,6 @@ _ACTIONS = {
         --output NEW!: the folder to make
         --skip-damaged: leave out and report what cannot be read (status 1)
         --keep-duplicates: copy a record again that was copied before
-        """,
-    ),
-    "split": (
-        _split,
-        "copy every group into one of several new folders",
-        _FOLDER,
-        """
-        --output NEW=SHARE...!: a folder to make and its share; give two or more
-        --by question|group [question]: unit that stays together
-        --seed N [0]: of the draws
         """,
     ),
     "filter": (

@@ -26,7 +26,6 @@ from grre_jax.rollouts.schema import correctness as correctness
 from grre_jax.rollouts.tools.copying import CopyReport as CopyReport
 from grre_jax.rollouts.tools.copying import filter as filter
 from grre_jax.rollouts.tools.copying import merge as merge
-from grre_jax.rollouts.tools.copying import split as split
 from grre_jax.rollouts.tools.exchange.exporters import export as export
 from grre_jax.rollouts.tools.exchange.importers import (
     import_gsm8k_solutions as import_gsm8k_solutions,

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from grre_jax.errors import DataError
 from grre_jax.rollouts import manifest, schema
-from grre_jax.rollouts.index import GroupIndex
 from grre_jax.rollouts.storage import local
 from grre_jax.rollouts.storage.shards import Shards
 
@@ -54,20 +53,20 @@ class RolloutReader:
         self._names: set[str] = set()
         self._index: dict[int, list[int]] = {}
         self._indexed = 0
-        self._growing = threading.Lock()  # held while data sets are added, also to the index
+        self._growing = threading.Lock()  # held while data sets are added, also to `index`
         self._left_out: set[str] = set()
         self._shards = Shards(self.storage)
         self._kept: dict[tuple[str, int], schema.Group] = {}
         self._kept_tokens = 0
         self._keeping = threading.Lock()  # of the two lines above
-        self._groups = GroupIndex(self)
         self.refresh()
 
     def first(self, count: int) -> "RolloutReader":
         """Returns a reader of the first `count` data sets, to which no others are added."""
         reader = copy.copy(self)
         reader._listed = self._listed[0][:count], self._listed[1][:count]
-        reader._index, reader._indexed, reader._groups = {}, 0, GroupIndex(reader)
+        reader._index = {}
+        reader._indexed = 0
         reader._tail = None
         return reader
 
@@ -216,45 +215,6 @@ class RolloutReader:
             if entry.policy_version == policy_version and entry.name not in self._left_out:
                 return number
         return None
-
-    def lookup(
-        self,
-        *,
-        group_id: str | None = None,
-        question: str | None = None,
-        task: str | None = None,
-        policy_version: int | None = None,
-    ) -> list[int]:
-        """Returns the numbers of the groups that match all arguments, oldest first, from an index
-        on disk that is made when it is first used.
-
-        Args:
-            group_id: the group's identifier.
-            question: the question's identifier, or the prompt's text for groups without one.
-            task: the task's name.
-            policy_version: one that generated a completion of the group.
-
-        Raises:
-            DataError: the index cannot be written. Damaged groups are left out, with a warning.
-        """
-        wanted = {"group_id": group_id, "question": question, "task": task}
-        return self._groups.numbers(wanted | {"version": policy_version})
-
-    def by_id(self, group_id: str) -> schema.Group:
-        """Returns the newest group of an identifier.
-
-        Raises:
-            DataError: the group does not exist, or is damaged.
-        """
-        for _ in range(2):
-            numbers = self.lookup(group_id=group_id)
-            group = self[numbers[-1]] if numbers else None
-            if group is not None and group.group_id == group_id:
-                return group
-            if group is None:
-                break
-            self._groups.remake()  # it differs from the records
-        raise DataError(f"Rollout folder {self.folder} has no group {group_id!r}.")
 
     def at(self, position: int, policy_version: int | None = None) -> schema.Group:
         """Returns the group at a position of the prompt stream that `find` finds.

@@ -1,3 +1,4 @@
+import dataclasses
 import random
 import shutil
 import sys
@@ -10,6 +11,7 @@ import pytest
 
 from grre_jax import rollouts
 from grre_jax.errors import DataError
+from grre_jax.rollouts import manifest
 
 
 def data_file(folder, number):
@@ -47,7 +49,6 @@ def test_the_first_data_sets_are_a_reader_of_their_own(folder, make_group):
     assert whole.refresh() == 1 and first.refresh() == 0 and len(first) == 8 and len(whole) == 13
     assert list(first) == list(whole)[:8] and first.datasets == whole.datasets[:2]
     assert first.index[3] == [3] and whole.index[3] == [3, 12] and 9 not in first.index
-    assert first.lookup(policy_version=9) == [] and whole.lookup(group_id="g3") == [3, 12]
 
 
 def test_groups_by_position_and_policy_version(folder, make_group):
@@ -62,6 +63,20 @@ def test_groups_by_position_and_policy_version(folder, make_group):
         reader.at(40, policy_version=1)
     with pytest.raises(DataError, match="no group at position 77"):
         reader.at(77)
+
+
+def test_ten_thousand_data_sets_open_without_reading_their_files(tmp_path, folder):
+    (entry, *_) = rollouts.read(folder).datasets
+    names = [f"d{i}" for i in range(10_000)]
+    listed = [
+        dataclasses.replace(entry, name=name, groups=1, positions=((i, 1),))
+        for i, name in enumerate(names)
+    ]
+    manifest.append(tmp_path, *listed)
+    reader = rollouts.read(tmp_path)
+    assert len(reader) == len(reader.index) == 10_000
+    assert reader.find(7_000, entry.policy_version) == 7_000
+    assert reader.locate(7_000)[0].name == "d7000"
 
 
 def test_imported_groups_have_no_position(tmp_path, make_group):

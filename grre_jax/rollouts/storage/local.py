@@ -14,7 +14,7 @@ from grre_jax.rollouts.storage.object_store import ObjectStorage
 from grre_jax.storage import staging
 from grre_jax.storage.staging import INCOMPLETE
 
-INDEX = ".index.sqlite"
+INDEX = ".index.sqlite"  # left by versions that kept an index beside the manifest
 
 
 def open_storage(
@@ -84,10 +84,6 @@ class LocalStorage:
                 path, f"{size:,} bytes where the manifest lists {expected:,}"
             )
         return path
-
-    def index_path(self) -> Path | None:
-        """Returns the path of the folder's index; None if nothing can be written there."""
-        return self.root / INDEX if os.access(self.root, os.W_OK) else None
 
     def strays(self, entries: Mapping[str, manifest.Entry]) -> tuple[list[str], list[str]]:
         """Returns the names of files and folders that do not count, and of data sets that are being

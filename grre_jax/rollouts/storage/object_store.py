@@ -89,11 +89,6 @@ class ObjectStorage:
             raise manifest.CorruptShard(remote, manifest.OTHER_DIGEST)
         return path
 
-    def index_path(self) -> Path:
-        """Returns the path of the folder's index, in the cache."""
-        self._cache.folder.mkdir(parents=True, exist_ok=True)
-        return self._cache.folder / ".index.sqlite"
-
     def strays(self, entries: Mapping[str, manifest.Entry]) -> tuple[list[str], list[str]]:
         """Returns the names of objects that do not count; none are being written for all to see."""
         own = {f"{name}/{file}" for name, entry in entries.items() for file in entry.files}

@@ -1,4 +1,4 @@
-"""The output of `grre rollouts info | verify | import | export | merge | split | filter`.
+"""The output of `grre rollouts info | verify | import | export | merge | filter`.
 
 Each function returns the exit status.
 """

@@ -1,5 +1,5 @@
-"""Copies of groups from rollout folders into a new one: all of them (`merge`), a selection
-(`filter`), or in parts (`split`).
+"""Copies of groups from rollout folders into a new one: all of them (`merge`) or a selection
+(`filter`).
 
 Records are copied byte for byte, so fields of a newer minor version stay. The provenance of their
 data sets is copied too: the writer, the policy version and the metadata of a copy are its source's,
@@ -10,21 +10,18 @@ Groups are read and written one at a time.
 import dataclasses
 import hashlib
 import itertools
-import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from grre_jax.errors import DataError, UsageError
 from grre_jax.rollouts import manifest, reader, writer
 from grre_jax.rollouts.encoding import CorruptRecord, canonical, features_json
-from grre_jax.rollouts.index import DigestSet
 from grre_jax.rollouts.manifest import CorruptShard
 from grre_jax.rollouts.schema import Group
 from grre_jax.rollouts.storage import local
 from grre_jax.rollouts.storage.shards import using
-from grre_jax.storage import store_path
 from grre_jax.storage.staging import INCOMPLETE
 
 GROUPS_PER_DATASET = 4096  # about 100 MB at 8 completions of 256 tokens
@@ -98,70 +95,6 @@ def filter(
     return _copy([folder], into, step, keep, keep_duplicates=True)
 
 
-def split(
-    folder: str | os.PathLike[str],
-    parts: Mapping[str | os.PathLike[str], float],
-    *,
-    by: str = "question",
-    seed: int = 0,
-) -> list[CopyReport]:
-    """Copies every group into one of several new folders.
-
-    A group's part is drawn from a hash of the seed and of its question (or its group id), so it
-    does not depend on what else the folder holds, and shares are met as closely as independent
-    draws meet them.
-
-    Args:
-        folder: the rollout folder.
-        parts: share of each new folder; they are divided by their sum.
-        by: "question", so that no question is in two parts, or "group".
-        seed: another seed draws another split.
-
-    Raises:
-        UsageError: fewer than two parts, a share that is not positive, two names of one folder, or
-            as for `merge`.
-        DataError: as for `merge`; also when a part remains empty. No part stays then.
-    """
-    if by not in ("question", "group"):
-        raise UsageError(f"Cannot split by {by!r}; split by 'question' or by 'group'.")
-    if len(parts) < 2 or not all(0 < share < float("inf") for share in parts.values()):
-        raise UsageError(
-            f"A split takes at least two folders with positive shares, not {dict(parts)}."
-        )
-    spelled: dict[str | Path, str | os.PathLike[str]] = {}
-    for target in parts:
-        root = local.open_storage(target).root
-        where = root.resolve() if isinstance(root, Path) else root
-        if spelled.setdefault(where, target) != target:
-            raise UsageError(
-                f"{spelled[where]} and {target} are one folder; give each part its own."
-            )
-        _check_new(target)
-    total = sum(parts.values())
-    ends = [end / total for end in itertools.accumulate(parts.values())]
-    reports: list[CopyReport] = []
-    for target, low, high in zip(parts, [0.0, *ends], [*ends[:-1], 1.0], strict=False):
-
-        def within(group: Group, low: float = low, high: float = high) -> bool:
-            return low <= _draw(group, by, seed) < high
-
-        step = {"operation": "split", "by": by, "seed": seed, "share": [low, high]}
-        try:
-            reports.append(_copy([folder], target, step, within, keep_duplicates=True))
-        except BaseException:
-            for report in reports:  # some of the parts are no split, and would stop the next try
-                store_path.remove_tree(store_path.of(report.folder))
-            raise
-    return reports
-
-
-def _draw(group: Group, by: str, seed: int) -> float:
-    """Returns a group's number from 0 to 1 in a split, uniform over questions or groups."""
-    name = [group.task, group.question_id or group.prompt] if by == "question" else [group.group_id]
-    digest = hashlib.blake2b(json.dumps([seed, by, *name]).encode(), digest_size=8).digest()
-    return (int.from_bytes(digest, "big") >> 11) / 2**53
-
-
 def _copy(
     folders: Sequence[str | os.PathLike[str]],
     into: str | os.PathLike[str],
@@ -178,26 +111,29 @@ def _copy(
     _check_new(into)
     readers = [reader.read(folder) for folder in folders]
     report = CopyReport(local.open_storage(into).root)
-    with DigestSet() as seen:
+    seen: set[bytes] = set()
 
-        def wanted() -> Iterator[tuple[dict[str, Any], Group, bytes]]:
-            for source, group, data in _records(readers, report, skip_damaged):
-                if not keep(group):
-                    continue
-                if keep_duplicates or seen.add(canonical(data)):
-                    yield source, group, data
-                else:
-                    report.duplicates += 1
+    def kept() -> Iterator[tuple[dict[str, Any], Group, bytes]]:
+        for source, group, data in _records(readers, report, skip_damaged):
+            if not keep(group):
+                continue
+            digest = b"" if keep_duplicates else hashlib.sha256(canonical(data)).digest()
+            if digest in seen:
+                report.duplicates += 1
+                continue
+            if digest:
+                seen.add(digest)
+            yield source, group, data
 
-        try:
-            report.datasets = len(writer.write_all(into, _datasets(wanted(), step, report)))
-        except DataError:
-            if not report.groups and report.read:
-                raise DataError(
-                    f"None of the {report.read:,} groups of {', '.join(map(str, folders))} is kept;"
-                    " nothing was written."
-                ) from None
-            raise
+    try:
+        report.datasets = len(writer.write_all(into, _datasets(kept(), step, report)))
+    except DataError:
+        if not report.groups and report.read:
+            raise DataError(
+                f"None of the {report.read:,} groups of {', '.join(map(str, folders))} is kept;"
+                " nothing was written."
+            ) from None
+        raise
     return report
 
 

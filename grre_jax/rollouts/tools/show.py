@@ -65,12 +65,13 @@ def show(
 
     def fits(group: Group) -> bool:
         wanted = question is None or question in group.question_id or question in group.prompt
-        return wanted and (keep is None or keep(group))
+        named = group_id is None or group.group_id == group_id
+        return wanted and named and (keep is None or keep(group))
 
-    numbers = _numbers(reader, start, position, group_id)
+    numbers = range(len(reader))[start:] if position is None else reader.index.get(position, [])
     found = ((number, group) for number in numbers if fits(group := reader[number]))
     if by == "prompt":
-        shown = itertools.islice(_prompts(reader, found, fits), count)
+        shown = _prompts(reader, found, fits, count)
     elif by == "stored":
         shown = [("", itertools.islice(found, count))]
     else:
@@ -85,16 +86,6 @@ def show(
             f"No group of {reader.folder} matches; it has {len(reader):,}: loosen the filters."
         )
     return 0
-
-
-def _numbers(
-    reader: RolloutReader, start: int, position: int | None, group_id: str | None
-) -> Iterable[int]:
-    if group_id is not None:
-        return reader.lookup(group_id=group_id)
-    if position is not None:
-        return reader.index.get(position, [])
-    return range(len(reader))[start:]
 
 
 def _print_groups(
@@ -112,17 +103,21 @@ def _print_groups(
 
 
 def _prompts(
-    reader: RolloutReader, found: Iterable[tuple[int, Group]], fits: Callable[[Group], bool]
+    reader: RolloutReader,
+    found: Iterable[tuple[int, Group]],
+    fits: Callable[[Group], bool],
+    count: int,
 ) -> Iterator[tuple[str, list[tuple[int, Group]]]]:
-    """Yields all groups of each prompt, oldest policy first, after a title."""
-    seen: set[tuple[str, str]] = set()
+    """Yields all groups of each of the first prompts, oldest policy first, after a title."""
+    alike: dict[tuple[str, str], list[tuple[int, int, Group]]] = {}
     for _, first in found:
-        name = (first.task, first.question_id or first.prompt)
-        if name in seen:
-            continue
-        seen.add(name)
-        alike = [(n, reader[n]) for n in reader.lookup(task=name[0], question=name[1])]
-        aged = [(int(group.policy_version.min()), n, group) for n, group in alike if fits(group)]
+        alike.setdefault(_question(first), [])
+        if len(alike) == count:
+            break
+    for number, group in enumerate(reader):
+        if _question(group) in alike and fits(group):
+            alike[_question(group)].append((int(group.policy_version.min()), number, group))
+    for name, aged in alike.items():
         aged.sort(key=lambda item: item[:2])
         rewards = [
             f"{version_name(age)}: {float(group.judged_rewards.mean()):.3f}"
@@ -134,6 +129,10 @@ def _prompts(
             f" {', '.join(rewards)}",
             [item[1:] for item in aged],
         )
+
+
+def _question(group: Group) -> tuple[str, str]:
+    return group.task, group.question_id or group.prompt
 
 
 def _print_group(console: "Console", number: int, entry: Entry, group: Group, width: int) -> None:

@@ -3,6 +3,7 @@ checksum.
 """
 
 import dataclasses
+import hashlib
 import os
 import tempfile
 from pathlib import Path
@@ -10,7 +11,6 @@ from typing import Any
 
 from grre_jax.errors import DataError
 from grre_jax.rollouts import logprob_checks, manifest
-from grre_jax.rollouts.index import DigestSet
 from grre_jax.rollouts.storage import local, shards
 from grre_jax.storage.files import sha256
 
@@ -59,18 +59,19 @@ def verify(folder: str | os.PathLike[str], *, deep: bool = False) -> VerifyRepor
         DataError: the folder does not exist or holds something else. Damage is reported, not
             raised.
     """
-    with DigestSet() as seen, tempfile.TemporaryDirectory(prefix="grre-rollouts-") as copies:
+    with tempfile.TemporaryDirectory(prefix="grre-rollouts-") as copies:
         storage = local.open_storage(folder, Path(copies))
         checks = logprob_checks.Checks()
-        report = _verify(storage, seen, checks if deep else None)
+        report = _verify(storage, checks if deep else None)
         report.problems += [
             DataError(f"{report.folder}: {problem}") for problem in checks.problems()
         ]
         return report
 
 
-def _verify(storage: Any, seen: DigestSet, checks: logprob_checks.Checks | None) -> VerifyReport:
+def _verify(storage: Any, checks: logprob_checks.Checks | None) -> VerifyReport:
     storage.check()
+    seen: set[bytes] = set()
     report = VerifyReport(storage.root)
     opened = shards.Shards(storage)
     tail = storage.tail()
@@ -117,7 +118,7 @@ def _verify_dataset(
     report: VerifyReport,
     opened: shards.Shards,
     entry: manifest.Entry,
-    seen: DigestSet,
+    seen: set[bytes],
     checks: logprob_checks.Checks | None,
 ) -> None:
     """Checks one data set, file by file and record by record."""
@@ -147,5 +148,9 @@ def _verify_dataset(
         place = (group.task, group.seed, group.position, group.attempt, versions)
         # Groups whose policy is unknown came from elsewhere, where places and seeds are others.
         own = group.position >= 0 and min(versions) >= 0
-        if own and not seen.add(repr(place).encode()):
+        if not own:
+            continue
+        digest = hashlib.sha256(repr(place).encode()).digest()
+        if digest in seen:
             report.duplicates.append(f"{entry.name}, record {record}: group {group.group_id}")
+        seen.add(digest)

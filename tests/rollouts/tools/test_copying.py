@@ -83,41 +83,6 @@ def test_filter(folder, tmp_path):
     assert not (tmp_path / "none").exists()
 
 
-def test_split_puts_every_group_in_one_part_and_keeps_questions_together(tmp_path, make_group):
-    groups = [make_group(i, question_id=f"q{i % 40}", group_id=f"g{i}") for i in range(80)]
-    rollouts.write(tmp_path / "r", groups, writer="w")
-    reports = rollouts.split(tmp_path / "r", {tmp_path / "a": 3, tmp_path / "b": 1}, seed=1)
-    questions = [{group.question_id for group in rollouts.read(tmp_path / name)} for name in "ab"]
-    assert sum(report.groups for report in reports) == 80 and not questions[0] & questions[1]
-    assert sorted(ids(tmp_path / "a") + ids(tmp_path / "b")) == sorted(f"g{i}" for i in range(80))
-    assert 20 < len(questions[0]) < 38
-    again = rollouts.split(tmp_path / "r", {tmp_path / "c": 3, tmp_path / "d": 1}, seed=1)
-    assert [report.groups for report in again] == [report.groups for report in reports] and ids(
-        tmp_path / "a"
-    ) == ids(tmp_path / "c")
-    by_group = rollouts.split(tmp_path / "r", {tmp_path / "e": 1, tmp_path / "f": 1}, by="group")
-    assert all(20 < report.groups < 60 for report in by_group)
-
-
-def test_a_split_with_an_empty_part_leaves_nothing(folder, tmp_path):
-    with pytest.raises(DataError, match="None of the .* groups of .* is kept; nothing was written"):
-        rollouts.split(folder, {tmp_path / "a": 1.0, tmp_path / "b": 1e-12})
-    assert not (tmp_path / "a").exists() and not (tmp_path / "b").exists()
-
-
-@pytest.mark.parametrize(
-    ("parts", "options", "message"),
-    [
-        ({"a": 1}, {}, "at least two"),
-        ({"a": 1, "b": 0}, {}, "positive"),
-        ({"a": 1, "b": 1}, {"by": "x"}, "split by 'question' or by 'group'"),
-    ],
-)
-def test_wrong_splits(folder, parts, options, message):
-    with pytest.raises(UsageError, match=message):
-        rollouts.split(folder, parts, **options)
-
-
 def test_a_folder_that_holds_something_is_not_written_to(folder, tmp_path):
     (tmp_path / "x").mkdir()
     (tmp_path / "x" / "note").touch()
