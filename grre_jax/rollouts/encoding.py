@@ -50,7 +50,7 @@ def to_record(group: schema.Group) -> dict[str, Any]:
     return record
 
 
-def from_record(record: dict[str, Any], unknown: dict[str, bytes] | None = None) -> schema.Group:
+def from_record(record: dict[str, Any]) -> schema.Group:
     """Returns the group of a flat record, as `to_record` or
     `tfds.builder_from_directory(...).as_data_source()` returns it.
 
@@ -58,7 +58,6 @@ def from_record(record: dict[str, Any], unknown: dict[str, bytes] | None = None)
         record: values by name; texts as str or UTF-8 bytes. Names that FIELDS does not have are
             ignored; a field that is absent (an older minor version) gets the value it has in a
             record of unknown origin.
-        unknown: serialised features of a newer minor version, to carry along.
 
     Raises:
         DataError: the arrays do not fit each other.
@@ -89,7 +88,7 @@ def from_record(record: dict[str, Any], unknown: dict[str, bytes] | None = None)
     # it is still that record; a newer minor version may also know, say, a finish reason that this
     # one does not. Only what indexing relies on is checked again.
     group = schema.Group.__new__(schema.Group)
-    group.__dict__.update(values, unknown=dict(unknown or {}))
+    group.__dict__.update(values)
     group.validate_shapes()
     failures = group.extra.get(FIELD)
     if failures and FAILED_REWARD not in group.extra:
@@ -183,23 +182,13 @@ def encode(group: schema.Group) -> bytes:
         else:
             contents[name] = struct.pack("<d", value) if kind == "float" else value.tobytes()
         feature[name].bytes_list.value.append(contents[name])
-    for name, data in group.unknown.items():
-        feature[name].ParseFromString(data)
-        contents[name] = _content(feature[name])
     feature[CHECKSUM].int64_list.value.append(_checksum(contents))
     # Else in an order that changes from process to process.
     return example.SerializeToString(deterministic=True)
 
 
-def canonical(data: bytes) -> bytes:
-    """Returns a record with its features in the order of their names; older versions wrote them in
-    any order.
-    """
-    return _example_proto().FromString(data).SerializeToString(deterministic=True)
-
-
 def decode(data: bytes) -> schema.Group:
-    """Returns the group of a serialised example.
+    """Returns the group of a serialised example, without features of a newer minor version.
 
     Raises:
         CorruptRecord: the bytes are not a record, or fail their checksum.
@@ -218,15 +207,13 @@ def decode(data: bytes) -> schema.Group:
         raise CorruptRecord(
             f"the record's content does not have the checksum {stored:08x} stored with it"
         )
-    kinds = _kinds()
-    unknown = {
-        name: value.SerializeToString() for name, value in feature.items() if name not in kinds
-    }
     try:
         record = {
-            name: _value(kind, contents[name]) for name, kind in kinds.items() if name in contents
+            name: _value(kind, contents[name])
+            for name, kind, _ in schema.FIELDS
+            if name in contents
         }
-        return from_record(record, unknown)
+        return from_record(record)
     except (ValueError, KeyError, struct.error) as error:  # of another program, checksum included
         raise CorruptRecord(f"not a rollout group ({error!r})") from error
 
@@ -259,11 +246,6 @@ def _checksum(contents: dict[str, bytes]) -> int:
         content = contents[name]
         crc = zlib.crc32(b"%s\0%d\0%s" % (name.encode(), len(content), content), crc)
     return crc
-
-
-@functools.cache
-def _kinds() -> dict[str, str]:
-    return {name: kind for name, kind, _ in schema.FIELDS}
 
 
 @functools.cache

@@ -77,7 +77,6 @@ class Entry:
             its questions come from, ...).
         schema_version: version of the record schema.
         failures: completions without a verdict.
-        unknown: fields that a newer minor version wrote.
     """
 
     name: str
@@ -93,7 +92,6 @@ class Entry:
     metadata: dict[str, Any] = dataclasses.field(default_factory=dict)
     schema_version: str = schema.SCHEMA_VERSION
     failures: int = 0
-    unknown: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
     def bytes(self) -> int:
@@ -234,8 +232,9 @@ def _parsed(line: bytes, location: str) -> Entry | CorruptManifest:
             name: SealedFile(file["sha256"], file["bytes"])
             for name, file in fields["files"].items()
         }
-        known = {field.name for field in dataclasses.fields(Entry)} - {"unknown"}
-        return Entry(**{name: fields.pop(name) for name in known if name in fields}, unknown=fields)
+        # A newer minor version may have written others.
+        names = [field.name for field in dataclasses.fields(Entry) if field.name in fields]
+        return Entry(**{name: fields[name] for name in names})
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         reason = f"{type(error).__name__}: {error}" if not isinstance(error, ValueError) else error
         return CorruptManifest(
@@ -271,9 +270,7 @@ def runs(positions: list[int]) -> tuple[tuple[int, int], ...]:
 def to_line(entry: Entry) -> bytes:
     """Returns an entry as a line of the manifest, with its checksum and a newline."""
     fields = dataclasses.asdict(entry)
-    body = json.dumps(
-        fields.pop("unknown") | fields, separators=(",", ":"), allow_nan=False
-    ).encode()
+    body = json.dumps(fields, separators=(",", ":"), allow_nan=False).encode()
     return body[:-1] + _seal(body) + b"\n"
 
 

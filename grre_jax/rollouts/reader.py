@@ -141,7 +141,7 @@ class RolloutReader:
             if group is not None:
                 self._kept_tokens -= len(group.tokens)
                 return group
-        return self._shards.stored(entry, record)[0]
+        return self._shards.group(entry, record)
 
     def keep(self, dataset: str, groups: Sequence[schema.Group]) -> None:
         """Keeps groups that this process has just sealed in memory, up to KEPT_TOKENS, so that
@@ -158,14 +158,6 @@ class RolloutReader:
                 if (dataset, record) not in self._kept:
                     self._kept[dataset, record] = group
                     self._kept_tokens += len(group.tokens)
-
-    def stored(self, number: int) -> tuple[schema.Group, bytes]:
-        """Returns a group, and its record as it is stored.
-
-        Raises:
-            IndexError, CorruptShard, CorruptRecord: as for `reader[number]`.
-        """
-        return self._shards.stored(*self.locate(number))
 
     def dataset_of(self, file: str) -> manifest.Entry | None:
         """Returns the data set with a data file, as `CorruptShard.file` and `CorruptRecord.file`

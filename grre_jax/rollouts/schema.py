@@ -25,7 +25,7 @@ from grre_jax.errors import DataError
 from grre_jax.tasks.judging import FIELD
 from grre_jax.tasks.task import CORRECT
 
-# A reader of 1.x reads every 1.y, keeping fields that it does not know; 2.0.0 would be refused.
+# A reader of 1.x reads every 1.y, without the fields that it lacks; 2.0.0 would be refused.
 SCHEMA_VERSION = "1.3.0"
 # Ended with an EOS token; cut at the token limit; unknown, as the completion is imported. Of a
 # trajectory: ended by its environment; at the limit of turns or of tokens; the environment failed.
@@ -157,8 +157,6 @@ class Group:
         turn_texts: the same in characters of the completion's text [2N].
         turn_rewards: of each turn [N].
         extra: any other JSON value.
-        unknown: serialised features of a newer minor schema version by name, carried along
-            untouched.
 
     Raises:
         DataError: a field is missing, misshapen or out of its domain; the message names group,
@@ -206,7 +204,6 @@ class Group:
     turn_texts: Int[np.ndarray, " turns_times_2"] | None = None
     turn_rewards: Float[np.ndarray, " turns"] | None = None
     extra: dict[str, Any] = dataclasses.field(default_factory=dict)
-    unknown: dict[str, bytes] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.texts = list(self.texts)

@@ -48,21 +48,14 @@ class DataSet:
     """One data set to be sealed.
 
     Attributes:
-        groups: groups, or pairs of a group and its record, which is then copied byte for byte.
-            Iterated once.
+        groups: at least one; iterated once.
         writer, policy_version, metadata: as for `write`.
-        schema_version: of its records.
-        features: content of its features.json; that of this version's schema if None.
-        unknown: fields of its manifest entry from a newer minor version.
     """
 
-    groups: Iterable[schema.Group | tuple[schema.Group, bytes]]
+    groups: Iterable[schema.Group]
     writer: str
     policy_version: int = -1
     metadata: dict[str, Any] | None = None
-    schema_version: str = schema.SCHEMA_VERSION
-    features: bytes | None = None
-    unknown: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
 WRITER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
@@ -162,7 +155,7 @@ def _stage(
     """Writes a data set's files, and waits until the disk holds them."""
     folder.mkdir()
     summary = _write_records(folder, dataset)
-    _describe(folder, summary["groups"], dataset, provenance)
+    _describe(folder, summary["groups"], provenance)
     return folder, manifest.Entry(
         name=_stem(dataset.writer, dataset.policy_version, summary["positions"]),
         writer=dataset.writer,
@@ -170,8 +163,6 @@ def _stage(
         files=_sealed_files(folder),
         created=datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds"),
         metadata=provenance,
-        schema_version=dataset.schema_version,
-        unknown=dataset.unknown,
         **summary,
     )
 
@@ -198,12 +189,10 @@ def _write_records(staging: Path, dataset: DataSet) -> dict[str, Any]:
     with as_os_error():  # ArrayRecord reports a full disk, often at close only, as RuntimeError
         output = array_record_module.ArrayRecordWriter(str(staging / DATA_FILE), OPTIONS)
     try:
-        for item in dataset.groups:
-            group, data = item if isinstance(item, tuple) else (item, None)
-            if data is None:  # else checked when it was first written, perhaps by a newer schema
-                group.validate()
+        for group in dataset.groups:
+            group.validate()
             check_version(group, dataset.policy_version)
-            data = encoding.encode(group) if data is None else data
+            data = encoding.encode(group)
             with as_os_error():
                 output.write(data)
             positions.append(group.position)
@@ -226,13 +215,13 @@ def _write_records(staging: Path, dataset: DataSet) -> dict[str, Any]:
     }
 
 
-def _describe(staging: Path, groups: int, dataset: DataSet, provenance: dict[str, Any]) -> None:
+def _describe(staging: Path, groups: int, provenance: dict[str, Any]) -> None:
     """Writes features.json, dataset_info.json and metadata.json as TFDS does."""
     import tensorflow_datasets as tfds
 
     identity = tfds.core.dataset_info.DatasetIdentity(
         name=DATASET,
-        version=tfds.core.Version(dataset.schema_version),
+        version=tfds.core.Version(schema.SCHEMA_VERSION),
         data_dir=str(staging),
         module_name=__name__,
     )
@@ -250,9 +239,7 @@ def _describe(staging: Path, groups: int, dataset: DataSet, provenance: dict[str
     )
     info.set_splits(tfds.core.splits.SplitDict([split]))
     info.write_to_directory(staging, all_metadata=False)  # all but the features
-    (staging / FEATURES_FILE).write_bytes(
-        encoding.features_json() if dataset.features is None else dataset.features
-    )
+    (staging / FEATURES_FILE).write_bytes(encoding.features_json())
 
 
 def _sealed_files(staging: Path) -> dict[str, manifest.SealedFile]:

@@ -19,7 +19,6 @@ from grre_jax.parallel import processes
 from grre_jax.random_streams import Purpose, run_key
 from grre_jax.rollouts import Group, encoding
 from grre_jax.rollouts.views import check_limits, within_limits
-from grre_jax.rollouts.writer import DataSet, write_all
 from grre_jax.tasks import Question
 from grre_jax.tasks.environments import is_environment
 from grre_jax.tasks.task import questions
@@ -128,10 +127,12 @@ def _demonstrations(parts: build.Parts, folder: Path) -> Chooser:
     def write() -> None:
         if len(reader) == 0:
             positions = range(DEMONSTRATIONS_FROM, DEMONSTRATIONS_FROM + warm.demonstrations)
-            # With their records: each was validated as it was made.
-            records = ((g, encoding.encode(g)) for g in _fitting_groups(parts, positions))
-            about = {"writer": "demonstrations", "metadata": parts.provenance()}
-            write_all(store, [DataSet(groups=records, **about)])
+            rollouts.write(
+                store,
+                _fitting_groups(parts, positions),
+                writer="demonstrations",
+                metadata=parts.provenance(),
+            )
 
     processes.on_first(write)
     refresh_together(reader)

@@ -31,8 +31,8 @@ class Shards:
         self._open: collections.OrderedDict[str, Any] = collections.OrderedDict()
         self._lock = threading.Lock()
 
-    def stored(self, entry: manifest.Entry, number: int) -> tuple[schema.Group, bytes]:
-        """Returns a group of a data set, and its record as it is stored.
+    def group(self, entry: manifest.Entry, number: int) -> schema.Group:
+        """Returns a group of a data set.
 
         Args:
             entry: the data set's.
@@ -44,8 +44,7 @@ class Shards:
         """
         path = entry.location(self.storage.root, entry.data_file)
         try:
-            data = self._shard(entry, path).read([number])[0]
-            return encoding.decode(data), data
+            return encoding.decode(self._shard(entry, path).read([number])[0])
         except CorruptShard:
             raise
         except (RuntimeError, DataError) as error:  # RuntimeError: ArrayRecord's checks of chunks

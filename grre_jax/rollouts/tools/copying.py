@@ -1,15 +1,16 @@
 """Copies of groups from rollout folders into a new one: all of them (`merge`) or a selection
 (`filter`).
 
-Records are copied byte for byte, so fields of a newer minor version stay. The provenance of their
-data sets is copied too: the writer, the policy version and the metadata of a copy are its source's,
-and `history` gets an entry for the copy. Small data sets that agree in all of that become one.
-Groups are read and written one at a time.
+The provenance of data sets is copied too: the writer, the policy version and the metadata of a
+copy are its source's, and `history` gets an entry for the copy. Small data sets that agree in all
+of that become one. Groups are read and written one at a time. Fields of a newer minor version of
+the schema are left out, with a warning.
 """
 
 import dataclasses
 import hashlib
 import itertools
+import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -17,14 +18,17 @@ from typing import Any
 
 from grre_jax.errors import DataError, UsageError
 from grre_jax.rollouts import manifest, reader, writer
-from grre_jax.rollouts.encoding import CorruptRecord, canonical, features_json
+from grre_jax.rollouts.encoding import CorruptRecord, encode
 from grre_jax.rollouts.manifest import CorruptShard
-from grre_jax.rollouts.schema import Group
+from grre_jax.rollouts.schema import SCHEMA_VERSION, Group
 from grre_jax.rollouts.storage import local
-from grre_jax.rollouts.storage.shards import using
 from grre_jax.storage.staging import INCOMPLETE
 
+_log = logging.getLogger(__name__)
+
 GROUPS_PER_DATASET = 4096  # about 100 MB at 8 completions of 256 tokens
+
+Placed = tuple[dict[str, Any], Group]  # fields of the group's data set, and the group
 
 
 @dataclasses.dataclass
@@ -35,9 +39,8 @@ class CopyReport:
         folder: the new folder.
         datasets, groups: their numbers in it.
         read: groups that were read.
-        duplicates: groups left out because the same record was copied before.
+        duplicates: groups left out because an equal one was copied before.
         damaged: errors of groups left out because they cannot be read.
-        replaced: errors of features.json files that were replaced by this version's.
     """
 
     folder: Path | str
@@ -46,7 +49,6 @@ class CopyReport:
     read: int = 0
     duplicates: int = 0
     damaged: list[str] = dataclasses.field(default_factory=list)
-    replaced: list[str] = dataclasses.field(default_factory=list)
 
 
 def merge(
@@ -61,9 +63,8 @@ def merge(
     Args:
         folders: rollout folders; one is enough, to make few large data sets of many small ones.
         into: the new folder.
-        skip_damaged: leave out groups that cannot be read, and report them; of a data set without a
-            readable features.json, which no group needs, write this version's.
-        keep_duplicates: copy records that were already copied, too.
+        skip_damaged: leave out groups that cannot be read, and report them.
+        keep_duplicates: copy groups that were already copied, too.
 
     Raises:
         UsageError: the new folder exists and holds something.
@@ -113,17 +114,17 @@ def _copy(
     report = CopyReport(local.open_storage(into).root)
     seen: set[bytes] = set()
 
-    def kept() -> Iterator[tuple[dict[str, Any], Group, bytes]]:
-        for source, group, data in _records(readers, report, skip_damaged):
+    def kept() -> Iterator[Placed]:
+        for source, group in _groups(readers, report, skip_damaged):
             if not keep(group):
                 continue
-            digest = b"" if keep_duplicates else hashlib.sha256(canonical(data)).digest()
-            if digest in seen:
-                report.duplicates += 1
-                continue
-            if digest:
+            if not keep_duplicates:
+                digest = hashlib.sha256(encode(group)).digest()
+                if digest in seen:
+                    report.duplicates += 1
+                    continue
                 seen.add(digest)
-            yield source, group, data
+            yield source, group
 
     try:
         report.datasets = len(writer.write_all(into, _datasets(kept(), step, report)))
@@ -148,40 +149,57 @@ def _check_new(folder: str | os.PathLike[str]) -> None:
         raise UsageError(f"{storage.root} exists already; name a new folder to copy into.")
 
 
-def _records(
+def _groups(
     readers: Iterable[reader.RolloutReader], report: CopyReport, skip_damaged: bool
-) -> Iterator[tuple[dict[str, Any], Group, bytes]]:
-    """Yields the records of folders with the provenance of their data sets. Damage is added to the
+) -> Iterator[Placed]:
+    """Yields the groups of folders with the provenance of their data sets. Damage is added to the
     report with `skip_damaged`, and raised otherwise.
     """
     for opened in readers:
+        warn_of_newer(opened)
         first = 0
         for entry in opened.datasets:
-            try:
-                features = features_of(opened, entry)
-            except CorruptShard as error:
-                if not skip_damaged:
-                    raise
-                report.replaced.append(str(error))
-                features = features_json()
-            source = provenance(entry) | {"features": features}
+            source = provenance(entry)
             for number in range(first, first + entry.groups):
                 report.read += 1
                 try:
-                    group, data = opened.stored(number)
+                    group = opened[number]
                 except (CorruptRecord, CorruptShard) as error:
                     if not skip_damaged:
                         raise
                     report.damaged.append(str(error))
                     continue
-                yield source, group, data
+                yield source, group
             first += entry.groups
 
 
 def provenance(entry: manifest.Entry) -> dict[str, Any]:
     """Returns the fields of `writer.DataSet` that a copy has from its source."""
-    names = ("writer", "policy_version", "schema_version", "metadata", "unknown")
-    return {name: getattr(entry, name) for name in names}
+    return {
+        "writer": entry.writer,
+        "policy_version": entry.policy_version,
+        "metadata": entry.metadata,
+    }
+
+
+def warn_of_newer(opened: reader.RolloutReader) -> None:
+    """Warns if a folder has records of a newer minor version, whose own fields no copy has."""
+    newer = {
+        entry.schema_version
+        for entry in opened.datasets
+        if _numbers(entry.schema_version) > _numbers(SCHEMA_VERSION)
+    }
+    if newer:
+        _log.warning(
+            "%s has records of schema %s: fields that %s lacks are not copied",
+            opened.folder,
+            ", ".join(sorted(newer)),
+            SCHEMA_VERSION,
+        )
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in version.split("."))
 
 
 def with_step(metadata: dict[str, Any], step: dict[str, Any]) -> dict[str, Any]:
@@ -189,38 +207,25 @@ def with_step(metadata: dict[str, Any], step: dict[str, Any]) -> dict[str, Any]:
     return metadata | {"history": [*metadata.get("history", []), step]}
 
 
-def features_of(opened: reader.RolloutReader, entry: manifest.Entry) -> bytes:
-    """Returns the content of a data set's features.json.
-
-    Raises:
-        CorruptShard: it is missing or damaged.
-    """
-    name = writer.FEATURES_FILE
-    features = using(opened.storage, entry, name, Path.read_bytes)
-    if hashlib.sha256(features).hexdigest() != entry.files[name].sha256:
-        raise CorruptShard(entry.location(opened.folder, name), manifest.OTHER_DIGEST)
-    return features
-
-
 def _datasets(
-    records: Iterator[tuple[dict[str, Any], Group, bytes]],
+    groups: Iterator[Placed],
     step: dict[str, Any],
     report: CopyReport,
 ) -> Iterator[writer.DataSet]:
-    """Yields data sets of consecutive records whose sources agree."""
+    """Yields data sets of consecutive groups whose sources agree."""
     placed, last = 0, None
 
-    def key(item: tuple[dict[str, Any], Group, bytes]) -> tuple[dict[str, Any], int]:
+    def key(item: Placed) -> tuple[dict[str, Any], int]:
         nonlocal placed, last
         placed = placed + 1 if item[0] == last else 0
         last = item[0]
         return last, placed // GROUPS_PER_DATASET
 
-    def counted(items: Iterable[tuple[Any, Group, bytes]]) -> Iterator[tuple[Group, bytes]]:
-        for _, group, data in items:
+    def counted(items: Iterable[Placed]) -> Iterator[Group]:
+        for _, group in items:
             report.groups += 1
-            yield group, data
+            yield group
 
-    for (source, _), items in itertools.groupby(records, key):
+    for (source, _), items in itertools.groupby(groups, key):
         about = source | {"metadata": with_step(source["metadata"], step)}
         yield writer.DataSet(groups=counted(items), **about)

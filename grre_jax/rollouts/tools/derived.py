@@ -16,8 +16,7 @@ from typing import Any
 
 from grre_jax import rollouts
 from grre_jax.errors import DataError, UsageError
-from grre_jax.rollouts import Group, RolloutReader, schema, writer
-from grre_jax.rollouts.manifest import Entry
+from grre_jax.rollouts import Group, RolloutReader, writer
 from grre_jax.rollouts.storage import local
 from grre_jax.rollouts.tools import copying
 from grre_jax.storage import staging
@@ -38,8 +37,7 @@ def derive(
 ) -> int:
     """Writes the changed groups of a folder into another, in order.
 
-    Writer, policy version and metadata of each data set are kept, and fields that a newer minor
-    version of the schema added.
+    Writer, policy version and metadata of each data set are kept.
 
     Args:
         source: the folder.
@@ -66,10 +64,12 @@ def derive(
         if finished:
             before(rollouts.read(output))
         done(finished)
+        copying.warn_of_newer(source)
         for entry in source.datasets:
             numbers = range(max(start, finished), start + entry.groups)
             start += entry.groups
-            about = _about(source, entry, metadata, step) if numbers else {}
+            about = copying.provenance(entry)
+            about["metadata"] = copying.with_step(entry.metadata | metadata, step)
             groups = changed(numbers)
             for first in groups:
                 part = itertools.chain([first], _some(groups, GROUPS_PER_DATASET - 1))
@@ -100,22 +100,6 @@ def _alone(output: str | Path) -> Iterator[None]:
         finally:
             with contextlib.suppress(OSError):  # it has groups
                 root.rmdir()
-
-
-def _about(
-    source: RolloutReader, entry: Entry, metadata: dict[str, Any], step: dict[str, Any]
-) -> dict[str, Any]:
-    """Returns the fields of the copies of a data set's groups."""
-    newer = _minor(entry.schema_version) > _minor(schema.SCHEMA_VERSION)
-    return copying.provenance(entry) | {
-        "metadata": copying.with_step(entry.metadata | metadata, step),
-        "schema_version": entry.schema_version if newer else schema.SCHEMA_VERSION,
-        "features": copying.features_of(source, entry) if newer else None,
-    }
-
-
-def _minor(version: str) -> tuple[int, ...]:
-    return tuple(int(number) for number in version.split("."))
 
 
 def _finished(source: RolloutReader, output: str | Path, step: dict[str, Any]) -> int:

@@ -135,7 +135,7 @@ def _verify_dataset(
             report.problems.append(manifest.CorruptShard(shown, manifest.OTHER_DIGEST))
     for record in range(entry.groups) if readable else ():
         try:
-            group = opened.stored(entry, record)[0]
+            group = opened.group(entry, record)
         except DataError as error:
             report.problems.append(error)
             if isinstance(error, manifest.CorruptShard):

@@ -8,14 +8,12 @@ import pytest
 
 from grre_jax import rollouts
 from grre_jax.errors import DataError, UsageError
-from grre_jax.rollouts import encoding, schema, writer
 from grre_jax.rollouts.tools import derived
 from grre_jax.rollouts.tools.derived import derive
 
 from ...groups import packed_group
 
 STEP = {"operation": "mark", "with": 1}
-LATER = {"later": b"\n\x03\n\x01x"}  # a feature of a newer schema: a list of one text
 
 
 @pytest.fixture(scope="session")
@@ -27,10 +25,7 @@ def make_group():
 def source(tmp_path, make_group):
     """Seven groups in two data sets of different writers and versions."""
     for name, version, numbers in (("a", 0, range(4)), ("b", 2, range(4, 7))):
-        groups = [
-            make_group(n, position=n, policy_version=[version] * 3, unknown=LATER if n == 5 else {})
-            for n in numbers
-        ]
+        groups = [make_group(n, position=n, policy_version=[version] * 3) for n in numbers]
         rollouts.write(
             tmp_path / "source",
             groups,
@@ -64,7 +59,6 @@ def test_groups_keep_all_else_and_data_sets_their_provenance(source, tmp_path):
     copy = rollouts.read(tmp_path / "out")
     assert [group.answer for group in copy] == [f"marked {n}" for n in range(7)] and told == [0]
     assert [dataclasses.replace(group, answer="") for group in copy] == list(source)
-    assert copy[5].unknown == LATER
     for entry, before in zip(copy.datasets, source.datasets, strict=True):
         assert (entry.writer, entry.policy_version, entry.groups) == (
             before.writer,
@@ -140,31 +134,6 @@ def test_an_empty_folder(tmp_path):
         derive(
             rollouts.read(tmp_path / "empty"), tmp_path / "out", lambda numbers: iter(()), STEP, {}
         )
-
-
-def test_what_a_newer_minor_version_says_of_a_data_set_goes_with_it(tmp_path, make_group):
-    features = encoding.features_json().replace(b"Question", b"A question")
-    about = {"schema_version": "1.9.0", "unknown": {"future": "field"}, "features": features}
-    writer.write_all(
-        tmp_path / "in",
-        [
-            writer.DataSet(groups=[make_group(0)], writer="w", **about),
-            writer.DataSet(groups=[make_group(1)], writer="w", schema_version="1.0.0"),
-        ],
-    )
-    derive(
-        rollouts.read(tmp_path / "in"),
-        tmp_path / "out",
-        marked(rollouts.read(tmp_path / "in")),
-        STEP,
-        {},
-    )
-    newer, older = rollouts.read(tmp_path / "out").datasets
-    assert (newer.schema_version, newer.unknown) == ("1.9.0", {"future": "field"})
-    assert (tmp_path / "out" / newer.name / writer.FEATURES_FILE).read_bytes() == features
-    assert (older.schema_version, older.unknown) == (schema.SCHEMA_VERSION, {}) and rollouts.verify(
-        tmp_path / "out"
-    ).ok
 
 
 def test_two_do_not_write_one_copy(source, tmp_path):

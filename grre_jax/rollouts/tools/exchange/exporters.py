@@ -13,6 +13,7 @@ from typing import Any
 from grre_jax.errors import DataError, UsageError
 from grre_jax.rollouts import encoding, reader
 from grre_jax.rollouts.schema import Group
+from grre_jax.rollouts.tools import copying
 from grre_jax.rollouts.tools.exchange import rows
 
 ROWS_AT_ONCE = 64  # rows of a Parquet row group; they are in memory together
@@ -44,6 +45,7 @@ def export(folder: str | os.PathLike[str], path: str | os.PathLike[str]) -> int:
     opened = reader.read(folder)
     if not len(opened):
         raise DataError(f"Rollout folder {opened.folder} has no groups to export.")
+    copying.warn_of_newer(opened)
     part = path.with_name(f".{path.name}.part")
     try:
         WRITERS[kind](_rows(opened), part)

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-Made = tuple[Group, bytes]  # a group and its record
 GSM8K_MODELS = ("6b_finetuning", "6b_verification", "175b_finetuning", "175b_verification")
 
 
@@ -110,26 +109,26 @@ def _groups(
     single: bool,
     weights: Mapping[str, float] | None,
     *how: Any,
-) -> Iterator[Made]:
+) -> Iterator[Group]:
     """Yields the groups of rows that are groups, or with `single` completions."""
     if single:
         for line, parts in completion_rows.gathered(path, found, names, weights):
             yield _placed(path, line.location, rows.build, line, parts, *how)
         return
 
-    def group(location: str, row: Any) -> Group | Made:
+    def group(location: str, row: Any) -> Group:
         return rows.to_group(Line(path, location, row, names=names), *how)
 
     for location, row in found:
         yield _placed(path, location, group, location, row)
 
 
-def _compared(path: Path, groups: Iterator[Made]) -> Iterator[Made]:
+def _compared(path: Path, groups: Iterator[Group]) -> Iterator[Group]:
     """Yields groups; warns after the last if none has completions to compare."""
     compares = False
-    for made in groups:
-        compares = compares or made[0].num_completions > 1 or bool(made[0].is_expert.all())
-        yield made
+    for group in groups:
+        compares = compares or group.num_completions > 1 or bool(group.is_expert.all())
+        yield group
     if not compares:
         _log.warning(
             "%s: every group has one completion, so advantages relative to a group are all 0. If"
@@ -325,8 +324,8 @@ def _about(said: Line) -> tuple[dict[str, Any], dict[str, str]]:
         "writer": said.take("writer", str),
         "policy_version": said.take("policy_version", int),
         "metadata": said.take("metadata", dict),
-        "schema_version": said.take("schema_version", str, SCHEMA_VERSION),
     }
+    version = said.take("schema_version", str, SCHEMA_VERSION)
     major = SCHEMA_VERSION.partition(".")[0]
     if not writer.WRITER_NAME.fullmatch(fields["writer"]):
         fix = "give 1 to 64 letters, digits, '.', '-' and '_'"
@@ -334,9 +333,8 @@ def _about(said: Line) -> tuple[dict[str, Any], dict[str, str]]:
     if not -1 <= fields["policy_version"] < 2**31:
         fix = "give a version from 0, or -1 when it is unknown"
         said.fail("policy_version", f"is out of range; {fix}")
-    if not re.fullmatch(rf"{major}\.\d{{1,4}}\.\d{{1,4}}", fields["schema_version"]):
-        reads = f"it reads {major}.x.y"
-        said.fail("schema_version", f"is none that this version of grre_jax reads; {reads}")
+    if version.partition(".")[0] != major:
+        said.fail("schema_version", f"expected {major}.x.y, got {version!r}")
     about = Line(said.path, said.location, fields["metadata"], "data_set.metadata.")
     for name, kind, types in (("contains", str, "strings"), ("history", dict, "objects")):
         if not all(isinstance(item, kind) for item in about.take(name, list, [])):
@@ -349,19 +347,20 @@ def _about(said: Line) -> tuple[dict[str, Any], dict[str, str]]:
     return fields, {"data_set": said.take("name", str, ""), "sealed": said.take("created", str, "")}
 
 
-def _own_group(path: Path, location: str, row: dict[str, Any], version: int) -> Group | Made:
+def _own_group(path: Path, location: str, row: dict[str, Any], version: int) -> Group:
     """Returns the group of an exported row, which has the version of its data set."""
     line = Line(path, location, {name: value for name, value in row.items() if name != "data_set"})
-    made = rows.to_group(line, path.stem, "")
-    writer.check_version(made[0] if isinstance(made, tuple) else made, version)
-    return made
+    group = rows.to_group(line, path.stem, "")
+    writer.check_version(group, version)
+    return group
 
 
-def _placed(path: Path, location: str, make: Callable[..., Group | Made], *arguments: Any) -> Made:
-    """Returns `make(*arguments)` with its record; errors name the location."""
+def _placed(path: Path, location: str, make: Callable[..., Group], *arguments: Any) -> Group:
+    """Returns `make(*arguments)`, which a record can hold; errors name the location."""
     try:
-        made = make(*arguments)
-        return made if isinstance(made, tuple) else (made, encoding.encode(made))
+        group = make(*arguments)
+        encoding.to_record(group)
+        return group
     except DataError as error:
         if str(error).startswith(f"{path}, "):
             raise

@@ -5,8 +5,7 @@
 
 A row that this package exported also has `data_set`, the provenance of the group in the manifest,
 and every field of the record: exporting and importing it is the identity, bit for bit. If the
-columns cannot express a record (turns; features of a newer minor version), the row has the whole
-`record` too, which takes precedence.
+columns cannot express a record (turns), the row has the whole `record` too, which takes precedence.
 """
 
 import base64
@@ -19,7 +18,7 @@ import numpy as np
 
 from grre_jax.errors import DataError
 from grre_jax.rollouts import encoding
-from grre_jax.rollouts.schema import FIELDS, FINISH_REASONS, LOGPROB_FIELDS, Group, json_number
+from grre_jax.rollouts.schema import FIELDS, LOGPROB_FIELDS, Group, json_number
 from grre_jax.rollouts.tools.exchange import messages, turns
 from grre_jax.rollouts.tools.exchange.sources import Line
 from grre_jax.tasks.judging import FIELD, REASONS
@@ -64,8 +63,7 @@ def of_group(group: Group, data_set: dict[str, Any]) -> dict[str, Any]:
         row["prompt_tokens"] = group.prompt_tokens.tolist()
     row["completions"] = [_completion(group, k, has_tokens) for k in range(group.num_completions)]
     row["data_set"] = data_set
-    unwritten = group.unknown or len(group.turn_counts)
-    if unwritten or not set(group.finish_reasons) <= set(FINISH_REASONS):
+    if len(group.turn_counts):
         row["record"] = encoding.encode(group)
     return row
 
@@ -108,9 +106,7 @@ def is_own(row: Any) -> bool:
     return isinstance(row, dict) and isinstance(row.get("data_set"), dict) and "completions" in row
 
 
-def to_group(
-    line: Line, stem: str, task: str, tokenizer: "Tokenizer | None" = None
-) -> Group | tuple[Group, bytes]:
+def to_group(line: Line, stem: str, task: str, tokenizer: "Tokenizer | None" = None) -> Group:
     """Returns the group of a row with a list of completions.
 
     Args:
@@ -119,16 +115,15 @@ def to_group(
         task: the task's name where the row has none.
         tokenizer: renders chat messages.
 
-    Returns:
-        The group, with its record where the row has that.
-
     Raises:
         DataError: a field is missing or wrong; the message names file, line, field and fix.
     """
     if (stored := line.take("record", (str, bytes), None)) is not None:
         try:
             data = base64.b64decode(stored, validate=True) if isinstance(stored, str) else stored
-            return encoding.decode(data), data
+            group = encoding.decode(data)
+            group.validate()
+            return group
         except (binascii.Error, ValueError, DataError) as error:
             line.fail("record", f"is not a record in base64 ({error}); export the group again")
     completions = line.take("completions", list)

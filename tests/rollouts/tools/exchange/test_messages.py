@@ -429,7 +429,7 @@ def test_every_json_value_in_a_message(tokenizer, field):
                 made = importers._placed(
                     Path("x"), "line 1", rows.to_group, line, "x", "", tokenizer
                 )
-                assert len(made[0].mask) == len(made[0].tokens) > 0
+                assert len(made.mask) == len(made.tokens) > 0
             except DataError as error:
                 assert str(error).startswith("x, line 1: ") and (
                     "prompt" in str(error) or "text" in str(error)

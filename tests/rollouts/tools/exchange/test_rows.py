@@ -34,13 +34,9 @@ def test_a_row_is_json_and_becomes_the_group_again(make_group):
     assert group_of(without_data_set(row)) == group
 
 
-def test_a_row_needs_its_record_where_it_cannot_say_everything(make_group):
-    group = make_group(3)
-    group.unknown = {"verdict": b"\n\x03\n\x01x"}
-    again, data = group_of(without_data_set(rows.of_group(group, {"writer": "w"})))
-    assert again == group and isinstance(data, bytes)
-    again, _ = group_of(without_data_set(rows.of_group(played_group(1), {"writer": "w"})))
-    assert again == played_group(1)
+def test_a_row_of_trajectories_has_their_record():
+    row = rows.of_group(played_group(1), {"writer": "w"})
+    assert group_of(without_data_set(row)) == played_group(1)
 
 
 def test_numbers_that_json_has_not_are_written_as_their_bits():
