@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import argparse
-import re
-from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from grre_jax.cli.parsing import add_command, add_options
+from grre_jax.cli.parsing import add_command
 from grre_jax.errors import UsageError
 from grre_jax.json_files import json_object
 
 if TYPE_CHECKING:
-    from grre_jax.rollouts.schema import Group
+    pass
 
-# Flags that take a range, and what of a group must lie in it: (lowest, highest).
-RANGES = {
-    "reward": ("reward_mean", "reward_mean", "mean reward"),
-    "length": ("length_min", "length_max", "tokens of every completion"),
-    "version": ("version_min", "version_max", "policy version of every completion"),
-}
-
+# Names of `rollouts.tools.expression.values`.
+WHERE = """
+--where EXPR{required}: only groups of which this Python expression holds, such as
+    "reward_mean > 0.2 and length_max < 512". Its names: group_id, task, question_id, prompt, answer, engine, position,
+    attempt, temperature, top_k, top_p, min_p, seed, rewards, reward_mean, reward_std, reward_min,
+    reward_max, has_reward_variance, accuracy, has_accuracy, completions, failures, tokens,
+    prompt_tokens, lengths, length_min, length_mean, length_max, version_min, version_max, stopped,
+    expert, has_logprobs
+"""
 
 _FOLDER = "folder FOLDER: a rollout folder"
 
@@ -33,71 +33,13 @@ def add_parser(commands: argparse._SubParsersAction) -> argparse._SubParsersActi
     )
     actions = rollouts.add_subparsers(dest="action", required=True, metavar="ACTION")
     for name, (run, help, *options) in _ACTIONS.items():
-        parser = add_command(actions, name, run, help, *options, computes=run is _verify)
-        if run in (_show, _filter):
-            _add_selection(parser)
+        add_command(actions, name, run, help, *options, computes=run is _verify)
     actions.choices["import"].description = (
         "jsonl, parquet: a group or a completion a row; huggingface: a folder of"
         " datasets.save_to_disk; trl: completions that its trainers logged; toolace: its"
         " data.json, as demonstrations; gsm8k-solutions: GSM8K's example_model_solutions.jsonl."
     )
     return actions
-
-
-def _add_selection(parser: argparse.ArgumentParser) -> None:
-    chosen = parser.add_argument_group(
-        "selection",
-        "Groups are taken whole. A range is LOW:HIGH, both included; either may be left out.",
-    )
-    for flag, (_, _, meaning) in RANGES.items():
-        add_options(chosen, f"--{flag} RANGE: only groups with {meaning} in this range")
-    add_options(
-        chosen,
-        """
-        --signal: only groups whose rewards differ
-        --where EXPR: only groups of which this holds: "reward_mean > 0.2 and length_max < 512"
-        """,
-    )
-    # Else argparse takes a range that begins below 0, as in --reward -1:0.5, for a flag.
-    parser._negative_number_matcher = re.compile(r"-[\d.]")
-
-
-def selection(known: argparse.Namespace) -> tuple[Callable[[Group], bool] | None, str]:
-    """Returns the predicate of the selected groups and its expression; None and "" without a
-    selection.
-
-    Raises:
-        UsageError: a range or an expression that cannot be read.
-    """
-    from grre_jax.rollouts.tools.expression import predicate
-
-    terms = [
-        term
-        for flag in RANGES
-        if (text := getattr(known, flag)) is not None
-        for term in _range(flag, text)
-    ]
-    terms += ["has_reward_variance"] if known.signal else []
-    terms += [f"({known.where})"] if known.where is not None else []
-    if known.where is not None:
-        predicate(known.where)  # alone: "a) or (b" is an expression only in parentheses
-    described = " and ".join(terms)
-    return (predicate(described), described) if terms else (None, "")
-
-
-def _range(flag: str, text: str) -> list[str]:
-    low, colon, high = text.partition(":")
-    bounds = (low, high if colon else low)
-    try:
-        numbers = [float(bound) for bound in bounds if bound]
-    except ValueError:
-        numbers = []
-    if not numbers or not all(abs(number) < float("inf") for number in numbers):
-        raise UsageError(
-            f"--{flag}: expected a range, got {text!r}; give LOW:HIGH, LOW:, :HIGH or a number."
-        )
-    named = zip(RANGES[flag], (">=", "<="), bounds, strict=False)
-    return [f"{name} {sign} {bound}" for name, sign, bound in named if bound]
 
 
 def _info(known: argparse.Namespace, _: list[str]) -> int:
@@ -107,11 +49,13 @@ def _info(known: argparse.Namespace, _: list[str]) -> int:
 
 
 def _show(known: argparse.Namespace, _: list[str]) -> int:
+    from grre_jax.rollouts.tools.expression import predicate
     from grre_jax.rollouts.tools.show import show
 
+    keep = None if known.where is None else predicate(known.where)
     chosen = {"position": known.position, "group_id": known.id, "question": known.prompt}
     options = {"start": known.start, "by": known.by, "width": known.width}
-    return show(known.folder, known.count, keep=selection(known)[0], **chosen, **options)
+    return show(known.folder, known.count, keep=keep, **chosen, **options)
 
 
 def _verify(known: argparse.Namespace, _: list[str]) -> int:
@@ -133,14 +77,10 @@ def _merge(known: argparse.Namespace, _: list[str]) -> int:
 
 def _filter(known: argparse.Namespace, _: list[str]) -> int:
     from grre_jax.rollouts.tools import commands, copying
+    from grre_jax.rollouts.tools.expression import predicate
 
-    keep, described = selection(known)
-    if keep is None:
-        raise UsageError(
-            "filter needs --reward, --length, --version, --signal or --where; to copy everything,"
-            " use merge."
-        )
-    return commands.print_copy(copying.filter(known.folder, known.output, keep, described))
+    keep = predicate(known.where)
+    return commands.print_copy(copying.filter(known.folder, known.output, keep, known.where))
 
 
 def _export(known: argparse.Namespace, _: list[str]) -> int:
@@ -203,6 +143,7 @@ _ACTIONS = {
         --prompt TEXT: only groups whose question id or prompt contains this
         --width N [300]: characters of a text before it is cut
         """,
+        WHERE.format(required=""),
     ),
     "verify": (
         _verify,
@@ -229,6 +170,7 @@ _ACTIONS = {
         "copy the groups that fit into a new folder",
         _FOLDER,
         "--output NEW!: the folder to make",
+        WHERE.format(required="!"),
     ),
     "export": (
         _export,
