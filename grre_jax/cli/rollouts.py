@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import argparse
 from functools import partial
-from typing import TYPE_CHECKING
 
 from grre_jax.cli.parsing import add_command
 from grre_jax.errors import UsageError
 from grre_jax.json_files import json_object
 
-if TYPE_CHECKING:
-    pass
-
 # Names of `rollouts.tools.expression.values`.
 WHERE = """
 --where EXPR{required}: only groups of which this Python expression holds, such as
-    "reward_mean > 0.2 and length_max < 512". Its names: group_id, task, question_id, prompt, answer, engine, position,
-    attempt, temperature, top_k, top_p, min_p, seed, rewards, reward_mean, reward_std, reward_min,
-    reward_max, has_reward_variance, accuracy, has_accuracy, completions, failures, tokens,
-    prompt_tokens, lengths, length_min, length_mean, length_max, version_min, version_max, stopped,
-    expert, has_logprobs
+    "reward_mean > 0.2 and length_max < 512". Its names: group_id, task, question_id, prompt,
+    answer, engine, position, attempt, temperature, top_k, top_p, min_p, seed, rewards, reward_mean,
+    reward_std, reward_min, reward_max, has_reward_variance, accuracy, has_accuracy, completions,
+    failures, tokens, prompt_tokens, lengths, length_min, length_mean, length_max, version_min,
+    version_max, stopped, expert, has_logprobs
 """
 
 _FOLDER = "folder FOLDER: a rollout folder"
