@@ -63,9 +63,7 @@ def test_an_exported_model_is_the_same_policy(tiny_run, first, sampled, tmp_path
     )
     for a, b in zip(model.score(sampled, 0.5), first.score(sampled, 0.5), strict=True):
         np.testing.assert_allclose(a, b, atol=1e-6)
-    with pytest.raises(
-        DataError, match=f"{tmp_path / 'model'} is a model, which has no steps: name it without :3"
-    ):
+    with pytest.raises(DataError, match=":3"):
         find_scorer(f"{tmp_path / 'model'}:3")
 
 
@@ -99,9 +97,9 @@ def test_steps_of_names(tmp_path):
 
 
 def test_what_is_not_there(tiny_run, tmp_path):
-    with pytest.raises(DataError, match="has no checkpoint of step 7: it holds"):
+    with pytest.raises(DataError, match="step 7"):
         find_scorer(f"{tiny_run}:7")
-    with pytest.raises(DataError, match="is not a run folder, nor a model"):
+    with pytest.raises(DataError, match=str(tmp_path)):
         find_scorer(str(tmp_path))
     with pytest.raises(UsageError, match="model.dtype"):
         find_scorer(str(tiny_run), dtype="float3")

@@ -9,7 +9,6 @@ import pytest
 from grre_jax import objectives, rollouts
 from grre_jax.errors import DataError
 from grre_jax.random_streams import Purpose
-from grre_jax.tasks import Verdict
 from grre_jax.tasks.judging import Judged
 from grre_jax.training import build, optimizer
 from grre_jax.training import state as training_state
@@ -101,10 +100,9 @@ def test_log_probs_mean_what_they_say(explorer, groups):
     assert max((g.sampling_logprobs - g.behavior_logprobs).max() for g in groups) > 1e-3
 
 
-@pytest.mark.parametrize("dtype", ["", "int8"])
-def test_rounded_weights_are_another_behaviour_policy(explorer, dtype):
+def test_rounded_weights_are_another_behaviour_policy(explorer):
     explorer, params = explorer
-    settings = dataclasses.replace(explorer.config, weight_dtype=dtype)
+    settings = dataclasses.replace(explorer.config, weight_dtype="int8")
     sampler = dataclasses.replace(explorer, config=settings)
     found = sampler.groups(params, [explorer.task.question(0)], [0], policy_version=0)
     (learner,) = score_groups(explorer.graph, params, found, explorer.mesh, temperature=0.9)
@@ -116,11 +114,8 @@ def test_rounded_weights_are_another_behaviour_policy(explorer, dtype):
         staleness=np.zeros(1),
     )
     gap = objectives.batch_diagnostics(learner[None], batch)
-    assert found[0].engine == settings.engine and settings.engine.endswith("int8") == bool(dtype)
-    if dtype:
-        assert gap["sampler_gap_mean"] > 1e-4 and gap["sampler_gap_kl"] > 1e-8
-    else:
-        assert gap["sampler_gap_max"] < 1e-5 and gap["sampler_gap_tail"] == 0
+    assert found[0].engine == settings.engine and settings.engine.endswith("int8")
+    assert gap["sampler_gap_mean"] > 1e-4 and gap["sampler_gap_kl"] > 1e-8
 
 
 def test_min_p_leaves_out_what_is_unlikely(explorer):
@@ -185,30 +180,6 @@ def test_attempts_and_purposes_draw_anew(explorer, groups):
         assert [g.texts for g in drawn] != [g.texts for g in groups[:6]]
 
 
-def test_a_task_without_an_in_graph_reward_judges_texts(explorer, groups):
-    explorer, params = explorer
-
-    class Judge:
-        name = "judge"
-        question = explorer.task.question
-
-        def verify(self, question, completion):
-            return Verdict(
-                len(completion) / 2,
-                {"length": len(completion), "ends": float(completion.endswith("$"))},
-            )
-
-    drawn = dataclasses.replace(explorer, task=Judge()).groups(
-        params, [explorer.task.question(p) for p in range(6)], range(6), policy_version=3
-    )
-    for group, expected in zip(drawn, groups, strict=False):
-        assert group.texts == expected.texts and group.task == "judge"
-        assert group.rewards.tolist() == [len(text) / 2 for text in group.texts]
-        assert group.components["ends"].tolist() == [
-            float(text.endswith("$")) for text in group.texts
-        ]
-
-
 def test_rewards_computed_in_the_graph_go_to_their_completions(explorer, groups, caplog):
     explorer, params = explorer
 
@@ -239,10 +210,7 @@ def test_rewards_computed_in_the_graph_go_to_their_completions(explorer, groups,
 def test_a_prompt_over_the_limit_is_named(explorer):
     explorer, params = explorer
     question = dataclasses.replace(explorer.task.question(0), prompt="1+2+3>", question_id="long")
-    with pytest.raises(
-        DataError,
-        match=r"prompt long has 6 tokens, over sampling\.max_prompt_tokens = 4: raise the limit",
-    ):
+    with pytest.raises(DataError, match="sampling.max_prompt_tokens"):
         explorer.groups(params, [question], [0], policy_version=0)
 
 
@@ -254,10 +222,7 @@ def test_a_token_that_the_model_does_not_have_is_named(explorer):
             return [999, 1]
 
     other = dataclasses.replace(explorer, tokenizer=Another(explorer.tokenizer.characters))
-    with pytest.raises(
-        DataError,
-        match="has token 999, and the model's are 0 to .*: the tokenizer is not the model's",
-    ):
+    with pytest.raises(DataError, match="token 999"):
         other.groups(params, [explorer.task.question(0)], [0], policy_version=0)
 
 
@@ -398,33 +363,8 @@ def test_processes_that_do_not_share_the_folder_are_told(monkeypatch, tmp_path, 
     )  # groups seen, and who has waited long enough
     monkeypatch.setattr(exploration.processes, "gather_ints", lambda number: next(found))
     monkeypatch.setattr(exploration.time, "sleep", lambda seconds: None)
-    with pytest.raises(
-        DataError,
-        match=(
-            f"the processes see 1, 0 groups in {tmp_path}: the run folder must lie on storage that"
-            " all of them share"
-        ),
-    ):
+    with pytest.raises(DataError, match=str(tmp_path)):
         exploration.refresh_together(reader)
-
-
-def test_a_slow_folder_is_waited_for(monkeypatch, tmp_path, make_group):
-    reader = rollouts.read(tmp_path)
-    found = iter([np.array([1, 0]), np.array([0, 0]), np.array([1, 1]), np.array([0, 0])])
-    monkeypatch.setattr(exploration.processes, "gather_ints", lambda number: next(found))
-    monkeypatch.setattr(
-        exploration.time,
-        "sleep",
-        lambda seconds: rollouts.write(tmp_path, [make_group(0)], writer="explorer-0"),
-    )
-    exploration.refresh_together(reader)
-    assert len(reader) == 1
-
-
-def test_all_groups_of_one_process_are_its_own(explorer, groups):
-    explorer, params = explorer
-    questions = [explorer.task.question(p) for p in range(10)]
-    assert explorer.groups_on_all(params, questions, range(10), policy_version=3) == groups
 
 
 def test_a_judge_judges_texts_and_what_it_could_not_is_recorded(explorer, groups):
@@ -485,17 +425,6 @@ def test_a_judge_judges_texts_and_what_it_could_not_is_recorded(explorer, groups
         Evaluator(explorer, None), groups, []
     )
     assert all(group.extra == {} for group in groups)
-
-
-def test_rewards_of_the_graph_ask_no_judge(explorer, groups):
-    explorer, params = explorer
-    nobody = dataclasses.replace(explorer, judge=lambda asked: pytest.fail("asked"))
-    assert (
-        nobody.groups(params, [explorer.task.question(0)] * 4, range(4), policy_version=3)[
-            0
-        ].rewards.tolist()
-        == groups[0].rewards.tolist()
-    )
 
 
 def test_a_call_goes_on_under_newer_policies(explorer, groups):

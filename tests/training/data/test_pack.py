@@ -217,17 +217,9 @@ def test_a_row_that_cannot_hold_one_completion_is_refused():
 @pytest.mark.parametrize(
     "fields, behavior, message",
     [
-        ({"behavior_logprobs": None}, True, "group g0 has no behaviour log-probs.*reinforce"),
-        (
-            {"lengths": (1, 1, 1, 1)},
-            False,
-            "group g0 brings the step to 4 responses, over the limit of 3",
-        ),
-        (
-            {"lengths": (1, 11, 1)},
-            False,
-            "completion 1 of group g0 has 11 tokens after a prompt of 3: over pack_length=13",
-        ),
+        ({"behavior_logprobs": None}, True, "behaviour log-probs"),
+        ({"lengths": (1, 1, 1, 1)}, False, "limit of 3"),
+        ({"lengths": (1, 11, 1)}, False, "pack_length"),
     ],
 )
 def test_a_group_beyond_the_limits_is_named(make_group, fields, behavior, message):
@@ -248,9 +240,7 @@ def test_stored_log_probs_are_packed_like_the_behaviour_policys(make_group, role
     batch = pack(beside, shape, stored=(field,))
     np.testing.assert_array_equal(getattr(batch, field), batch.old_logprobs * 2)
     assert batch.old_logprobs.any() and getattr(pack(beside, shape), field) is None
-    with pytest.raises(
-        DataError, match=f"group g1 has no {role} log-probs, .* `grre rollouts rescore --as {role}`"
-    ):
+    with pytest.raises(DataError, match=f"group g1 has no {role}"):
         pack([beside[0], groups[1]], shape, stored=(field,))
 
 
@@ -265,14 +255,12 @@ def test_components_of_the_reward_are_packed_by_name(make_group):
     packed = pack(groups, shape, components=("format", "shape")).components
     np.testing.assert_array_equal(packed[0], [1] * 6 + [0] * 2)
     np.testing.assert_array_equal(packed[1], [0, 0.5, 1, 1, 1.5, 2, 0, 0])
-    with pytest.raises(
-        DataError, match="group g0 has no reward component 'length', .*; it has format, shape"
-    ):
+    with pytest.raises(DataError, match="'length'"):
         pack(groups, shape, components=("length",))
 
 
 def test_groups_that_do_not_fit_the_rows_are_refused(make_group):
-    with pytest.raises(DataError, match="do not fit 1 rows of 13 tokens at group g1"):
+    with pytest.raises(DataError, match="group g1"):
         pack(
             [make_group(0), make_group(1)],
             BatchShape(responses=6, pack_length=13, rows=1, micro_batches=1),
@@ -375,10 +363,10 @@ def test_turns_are_packed_with_their_rewards():
 @pytest.mark.parametrize(
     ("group", "message"),
     [
-        (played_group(1), "group g1 has a completion of 2 turns, over sampling.max_turns = 1"),
+        (played_group(1), "sampling.max_turns"),
         (
             played_group(1, turn_counts=[], turn_tokens=[], turn_texts=[], turn_rewards=[]),
-            "group g1 has observations and an empty field turn_counts",
+            "turn_counts",
         ),
     ],
 )

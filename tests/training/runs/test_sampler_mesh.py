@@ -118,7 +118,6 @@ LONG = ("--training.steps", "50", "--mesh.sampler.data", "4")
 REGIMES = {
     "ahead": ("--regime.sync_interval", "1", "--regime.sync_offset", "3"),
     "wide": ("--regime.sync_interval", "4", "--regime.sync_offset", "4"),
-    "within": ("--regime.sync_interval", "4", "--regime.sync_offset", "0"),
 }
 
 
