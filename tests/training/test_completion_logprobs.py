@@ -123,7 +123,6 @@ def test_data_of_any_lengths_compiles_few_programs(make_group, monkeypatch):
     ("longest", "devices", "expected"),
     [
         (20, 1, (32, 64)),
-        (120, 1, (16, 128)),
         (300, 1, (4, 512)),
         (700, 1, (2, 1024)),
         (700, 3, (3, 1024)),

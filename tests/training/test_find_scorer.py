@@ -7,7 +7,6 @@ import pytest
 
 from grre_jax import rollouts
 from grre_jax.errors import DataError, UsageError
-from grre_jax.rollouts.tools.rescore import Request, rescore
 from grre_jax.training import policies
 from grre_jax.training.policies import find_scorer, split_step
 
@@ -65,24 +64,6 @@ def test_an_exported_model_is_the_same_policy(tiny_run, first, sampled, tmp_path
         np.testing.assert_allclose(a, b, atol=1e-6)
     with pytest.raises(DataError, match=":3"):
         find_scorer(f"{tmp_path / 'model'}:3")
-
-
-def test_a_run_s_own_rollouts_with_a_reference(tiny_run, first, sampled, tmp_path):
-    rescore(tiny_run / "rollouts", tmp_path / "out", first, Request("reference"))
-    source, copy = rollouts.read(tiny_run / "rollouts"), rollouts.read(tmp_path / "out")
-    assert len(copy) == len(source) and [e.policy_version for e in copy.datasets] == [
-        e.policy_version for e in source.datasets
-    ]
-    moved = [
-        np.abs(g.ref_logprobs - g.behavior_logprobs).max()
-        for g in copy
-        if g.behavior_logprobs is not None and g.policy_version[0] > 0
-    ]
-    assert max(moved) > 1e-3
-    for before, group in zip(source, copy, strict=True):
-        assert group.group_id == before.group_id and group.ref_logprobs.shape == group.tokens.shape
-        if group.policy_version[0] == 0 and group.behavior_logprobs is not None:
-            np.testing.assert_allclose(group.ref_logprobs, group.behavior_logprobs, atol=1e-5)
 
 
 def test_steps_of_names(tmp_path):

@@ -9,7 +9,6 @@ from flax import nnx
 
 from grre_jax import models, objectives, parallel
 from grre_jax.models.config import ModelConfig
-from grre_jax.training import optimizer as training_optimizer
 from grre_jax.training import state as training_state
 from grre_jax.training.data.pack import BatchShape, pack
 from grre_jax.training.optimizer import OptimizerConfig, make_optimizer
@@ -413,35 +412,6 @@ def test_data_shaping_draws_anew_each_step(parts, make_group):
         state, metrics = step(state, batch, objectives.algorithm("red_drop"), TEMPERATURE, KEY)
         losses.append(float(metrics["loss"]))
     assert len(set(losses)) > 1
-
-
-def test_runs_of_one_process_share_their_step():
-    optimizer, schedule = (
-        training_optimizer.OptimizerConfig(learning_rate=1e-2, warmup_steps=3) for _ in range(2)
-    )
-    first, second = (
-        (training_optimizer.make_optimizer(config), config.schedule())
-        for config in (optimizer, schedule)
-    )
-    assert first == second
-    graph = nnx.split(
-        models.init(
-            models.ModelConfig(
-                vocab_size=8,
-                hidden_size=8,
-                intermediate_size=8,
-                num_layers=1,
-                num_heads=1,
-                num_kv_heads=1,
-                head_dim=8,
-            )
-        )
-    )[0]
-    assert make_train_step(graph, *first) is make_train_step(graph, *second)
-    other = training_optimizer.OptimizerConfig(learning_rate=2e-2, warmup_steps=3)
-    assert make_train_step(
-        graph, training_optimizer.make_optimizer(other), other.schedule()
-    ) is not make_train_step(graph, *first)
 
 
 def test_a_step_compiled_beside_other_work_is_not_compiled_again():

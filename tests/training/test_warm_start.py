@@ -10,17 +10,13 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from grre_jax import rollouts, sampling
+from grre_jax import rollouts
 from grre_jax.config import DataConfig, TaskConfig
 from grre_jax.errors import DataError, UsageError
 from grre_jax.rollouts.encoding import encode
 from grre_jax.tasks import CharTokenizer
 from grre_jax.training import build, optimizer
 from grre_jax.training import state as training_state
-from grre_jax.training.actors.calls import training_calls
-from grre_jax.training.actors.prompts import evaluation_questions
-from grre_jax.training.evaluation.evaluate import evaluate, make_evaluator
-from grre_jax.training.loop import compile_calls, make_explorer
 from grre_jax.training.optimizer import OptimizerConfig
 from grre_jax.training.runtime.stopping import StopRequest
 from grre_jax.training.runtime.stopwatch import Stopwatch
@@ -148,19 +144,3 @@ def test_overlong_demonstrations_are_left_out_or_refused(parts, tmp_path, caplog
     short = dataclasses.replace(parts, config=dataclasses.replace(parts.config, sampling=none))
     with pytest.raises(DataError, match=r"sampling\.max_new_tokens = 1"):
         check_demonstrations(short)
-
-
-def test_the_first_calls_of_the_sampler_find_their_programs(parts):
-    graph, state = training_state.create(
-        parts.model, optimizer.make_optimizer(OptimizerConfig()), parts.mesh
-    )
-    compile_calls(parts, graph, state.params, samples=True)
-    programs = sampling.compiled_programs()
-    assert all(programs.values())
-    evaluator = make_evaluator(parts, graph)
-    questions = evaluation_questions(parts.config, parts.task, parts.tokenizer)
-    evaluate(evaluator, state.params, state.params, questions, step=0)
-    positions = range(training_calls(parts.config)[0].prompts)
-    explorer = make_explorer(parts, graph)
-    explorer.groups(state.params, explorer.questions(positions), positions, policy_version=0)
-    assert sampling.compiled_programs() == programs

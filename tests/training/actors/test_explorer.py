@@ -118,18 +118,6 @@ def test_rounded_weights_are_another_behaviour_policy(explorer):
     assert gap["sampler_gap_mean"] > 1e-4 and gap["sampler_gap_kl"] > 1e-8
 
 
-def test_min_p_leaves_out_what_is_unlikely(explorer):
-    explorer, params = explorer
-    cut = dataclasses.replace(explorer, config=dataclasses.replace(explorer.config, min_p=1.0))
-    (group,) = cut.groups(params, [explorer.task.question(0)], [0], policy_version=0)
-    assert (
-        group.min_p == 1.0 and len(set(group.texts)) == 1
-    )  # the most probable token alone is left
-    assert (
-        np.abs(group.sampling_logprobs - group.behavior_logprobs).max() > 0.1
-    )  # and what a ratio takes is over all
-
-
 def test_stop_strings_cut_texts_before_they_are_judged(explorer, groups):
     explorer, params = explorer
     stop = next(text[1] for group in groups for text in group.texts if len(text) > 2)
@@ -149,24 +137,6 @@ def test_stop_strings_cut_texts_before_they_are_judged(explorer, groups):
             assert group.finish_reasons[k] == ("stop" if stop in text else whole.finish_reasons[k])
             assert group.rewards[k] == explorer.task.verify(question, group.texts[k]).reward
     assert changed and "sampling_params" not in group.extra
-
-
-def test_the_size_of_a_call_changes_nothing(explorer, groups):
-    """Ten questions in calls of four, and some of them in other company in calls of six."""
-    explorer, params = explorer
-    smaller = dataclasses.replace(
-        explorer, config=dataclasses.replace(explorer.config, prompts_per_call=6)
-    )
-    again = smaller.groups(
-        params,
-        [explorer.task.question(p) for p in (8, 2, 9, 5, 0, 7)],
-        [8, 2, 9, 5, 0, 7],
-        policy_version=3,
-    )
-    for group in again:
-        expected = groups[group.position]
-        assert group.tokens.tolist() == expected.tokens.tolist() and group.texts == expected.texts
-        np.testing.assert_allclose(group.behavior_logprobs, expected.behavior_logprobs, atol=1e-5)
 
 
 def test_attempts_and_purposes_draw_anew(explorer, groups):

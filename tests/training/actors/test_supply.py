@@ -275,31 +275,6 @@ def test_a_checkpoint_is_kept_until_all_that_it_is_to_sample_is_there(store):
     assert not needed(3) and needed(6) and needed(0)
 
 
-def test_ten_saves_look_up_only_positions_that_are_open(store, monkeypatch):
-    """Version 3 samples twelve positions; one is sealed before each of ten saves."""
-    data = DataConfig(dynamic_sampling=2)
-    parts = SimpleNamespace(config=dataclasses.replace(store.parts.config, data=data))
-    looked = []
-    find = rollouts.RolloutReader.find
-    monkeypatch.setattr(
-        rollouts.RolloutReader,
-        "find",
-        lambda self, position, version: looked.append(position) or find(self, position, version),
-    )
-    pending = PendingVersions(parts, store.source)
-    for save in range(10):
-        store.seal(3, [12 + save])
-        store.reader.refresh()
-        assert pending.needs_checkpoint(3)
-    # The first save looks at all, every later one at those that the save before found open.
-    assert len([p for p in looked if p < 24]) == 12 + sum(12 - save for save in range(1, 10))
-    store.seal(3, [22, 23])
-    store.reader.refresh()
-    assert not pending.needs_checkpoint(3)
-    looked.clear()
-    assert not pending.needs_checkpoint(3) and looked == []
-
-
 def test_a_damaged_group_keeps_the_checkpoint_that_samples_it_again(store, monkeypatch):
     data = DataConfig(dynamic_sampling=1)
     parts = SimpleNamespace(config=dataclasses.replace(store.parts.config, data=data))
@@ -366,16 +341,6 @@ def test_a_damaged_data_set_is_sampled_again_and_the_new_one_counts(store, damag
         again.at(4, 0)
     again.leave_out(again.dataset_of(error.value.file))
     assert again.at(4, 0) == store.reader.at(4, 0)
-
-
-def test_what_was_sampled_again_and_is_damaged_again_is_an_error(store, damaged):
-    damaged.here.leave_out(damaged.error, 1)
-    store.seal(0, range(4, 12))
-    store.reader.refresh()
-    entry = store.reader.datasets[-1]
-    again = rollouts.CorruptShard(entry.location(store.reader.folder, entry.data_file), "damaged")
-    with pytest.raises(DataError, match="damaged"):
-        damaged.here.leave_out(again, 1)
 
 
 def test_without_its_checkpoint_a_damaged_data_set_is_an_error_that_names_the_version(damaged):

@@ -2,13 +2,11 @@
 
 import sys
 import threading
-import time
 
 import jax.numpy as jnp
 import pytest
 
 from grre_jax.training.checkpoints.local import Checkpoints, read_params
-from grre_jax.training.checkpoints.orbax_lock import turn
 from grre_jax.training.state import TrainState
 
 
@@ -47,22 +45,3 @@ def test_a_thread_may_read_while_another_writes_in_the_background(tmp_path):
     for reader in readers:
         reader.join(60)
     assert checkpoints.steps == [0, 29, 30] and len(read) > 15 and set(read) == {3.0}
-
-
-def test_a_turn_waits_for_what_the_last_one_left_in_the_background():
-    writing, seen = threading.Event(), []
-    writing.set()
-    with turn(writing.is_set):
-        seen.append("begun")
-
-    def next_one():
-        with turn():
-            seen.append("next")
-
-    thread = threading.Thread(target=next_one, daemon=True)
-    thread.start()
-    time.sleep(0.05)
-    assert seen == ["begun"] and thread.is_alive()
-    writing.clear()
-    thread.join(60)
-    assert seen == ["begun", "next"]

@@ -187,61 +187,14 @@ def test_shipped_configurations_survive_json(path):
     assert config.name == path.stem and config.folder == Path("runs") / path.stem
 
 
-def test_every_field_survives_json():
-    words, chosen = (
-        [],
-        {
-            "model.lora_targets": "v_proj",
-            "model.remat": "full",
-            "model.template_date": "2031-01-31",
-            "model.tools": "system",
-            "sampling.cache_dtype": "int8",
-            "sampling.weight_dtype": "int8",
-            "mesh.data": "1",
-            "optimizer.name": "lion",
-            "warm_start.optimizer.name": "lion",
-            **{
-                f"{section}optimizer.{b}": "0.5"
-                for section in ("", "warm_start.")
-                for b in ("b1", "b2")
-            },
-        },
-    )
-    chosen |= {
-        "regime.replay_ratio": "0.5",
-        "data.mix": "folder=0.25:expert",
-        "data.order": "newest",
-        "data.overlong": "refuse",
-        "objective.stored": "reference",
-    }
-    for name in overrides.field_names(DEFAULT):
-        value = value_of(DEFAULT, name)
-        if name in ("regime.offline", "regime.staleness", "data.prefer") or name.endswith(
-            ("optimizer.decay", ".top_p")
-        ):
-            # These exclude others of their section; top_p cannot be 2; a decay must end after the
-            # warm-up.
-            continue
-        elif name in chosen:
-            words += [f"--{name}", chosen[name]]
-        elif isinstance(value, dict):
-            words += [f"--{name}.entry", "0.5"]
-        elif isinstance(value, bool):
-            words += [f"--{name}", "false" if value else "true"]
-        elif name == "task.failed_reward":
-            words += [f"--{name}", "-1"]
-        elif name == "task.max_failure_share":
-            words += [f"--{name}", "0.25"]
-        elif isinstance(value, int | float):
-            words += [f"--{name}", str(value + 1)]
-        else:
-            words += [f"--{name}", "text"]
-    changed = overrides.override(DEFAULT, words)
-    assert (
-        len(configs.differences(json.loads(DEFAULT.to_json()), json.loads(changed.to_json())))
-        == len(words) // 2
-    )
-    assert configs.from_dict(json.loads(changed.to_json())) == changed
+def test_fields_of_every_kind_survive_json():
+    words = "--model.lora_targets v_proj --regime.staleness 3 --data.mix folder=0.25:expert"
+    words += " --task.options.operands 3 --objective.stored reference --regime.replay_ratio 0.5"
+    words += " --model.template_arguments.thinking false --sampling.top_p 0.5 --seed 3"
+    changed = overrides.override(DEFAULT, words.split())
+    given, stored = (json.loads(config.to_json()) for config in (DEFAULT, changed))
+    assert len(configs.differences(given, stored)) == len(words.split()) // 2
+    assert configs.from_dict(stored) == changed
 
 
 @pytest.mark.parametrize(

@@ -113,9 +113,7 @@ def test_lanes_do_not_meet_and_fit_the_samplers_addresses():
         (-1, 0),
         (0, dynamic_sampling.MAX_ROUNDS + 1),
     ):
-        with pytest.raises(
-            ValueError, match="dynamic sampling has 134,217,728 positions in rounds 0 to 15"
-        ):
+        with pytest.raises(ValueError):
             dynamic_sampling.refill_position(place, round_)
 
 

@@ -30,14 +30,9 @@ def test_the_figures_are_those_of_the_run(model, tiny_run, tmp_path):
     """The first policy of the run: a model is evaluated at step 0, which is part of the address
     of its draws.
     """
-    words = [
-        "--evaluation.questions",
-        "12",
-        "--evaluation.num-samples",
-        "4",
-        "--sampling.max-new-tokens",
-        "3",
-    ]
+    words = (
+        "--evaluation.questions 12 --evaluation.num-samples 4 --sampling.max-new-tokens 3".split()
+    )
     found = evaluated(model, *words)
     copy = shutil.copytree(tiny_run, tmp_path / "copy")  # the result is written there
     of_run = command.evaluate_run(copy, words[:4], Console(file=io.StringIO()))["first"]
@@ -63,16 +58,8 @@ def test_the_figures_are_those_of_the_run(model, tiny_run, tmp_path):
 
 def test_greedy_answers_agree(model):
     """And the prompts' limit fits the questions: 8 tokens here, where the configuration says 4."""
-    words = [
-        "--task.options.operands",
-        "4",
-        "--evaluation.questions",
-        "12",
-        "--evaluation.num-samples",
-        "4",
-        "--evaluation.temperature",
-        "0",
-    ]
+    words = "--task.options.operands 4 --evaluation.questions 12 --evaluation.num-samples 4"
+    words = [*words.split(), "--evaluation.temperature", "0"]
     found = evaluated(
         model, *words, "--sampling.max-new-tokens", "3", "--sampling.max-prompt-tokens", "4"
     )

@@ -14,7 +14,6 @@ from grre_jax.errors import UsageError
 from grre_jax.random_streams import Purpose
 from grre_jax.reporting import wilson_interval
 from grre_jax.tasks import Question, Verdict
-from grre_jax.tasks.datasets.arithmetic import Arithmetic
 from grre_jax.tasks.judging import InProcess
 from grre_jax.training import build, loop, optimizer, run_folder
 from grre_jax.training import state as training_state
@@ -334,47 +333,3 @@ def test_evaluation_questions_that_are_trained_on_are_counted_with_an_example(
     assert "q49, at position 49" in leaked(warm, Stream(clean))
     for evaluation in (EvaluationConfig(questions=0), EvaluationConfig(allow_contaminated=True)):
         assert leaked(dataclasses.replace(config, evaluation=evaluation), Stream([by_id])) == ""
-
-
-def test_a_run_warns_of_evaluation_questions_that_it_trains_on(
-    make_config, tmp_path, monkeypatch, caplog
-):
-    """Those it samples, and those of stored groups."""
-    from grre_jax import rollouts
-    from grre_jax.config import DataConfig, ObjectiveConfig
-    from grre_jax.rollouts import Group
-
-    class Began(Exception):
-        pass
-
-    def begin(*_, **__):
-        raise Began
-
-    monkeypatch.setattr(run_folder, "open_run_folder", begin)
-    monkeypatch.setattr(
-        Arithmetic,
-        "evaluation",
-        lambda self, count: [self.question(position) for position in range(count)],
-    )
-    config = make_config(tmp_path / "run", warm_start=WarmStartConfig())
-    first = Arithmetic(seed=config.seed, **config.task.options).question(0)
-    fields = dict(
-        question_id=first.question_id, prompt=first.prompt, texts=["3$", "4$"], rewards=[1, 0]
-    )
-    rollouts.write(
-        tmp_path / "r", [Group(group_id=f"g{i}", **fields) for i in range(4)], writer="import"
-    )
-    stored = dataclasses.replace(
-        config, data=DataConfig(path=str(tmp_path / "r")), objective=ObjectiveConfig("reinforce")
-    )
-    for tried, example in (
-        (config, "at position 0 of the training stream"),
-        (stored, f"group g0 of {tmp_path / 'r'}"),
-    ):
-        caplog.clear()
-        with pytest.raises(Began):
-            loop.train(tried)
-        (said,) = [
-            record.getMessage() for record in caplog.records if "trained on" in record.getMessage()
-        ]
-        assert f"({first.question_id}, {example})" in said

@@ -11,25 +11,9 @@ from grre_jax import models, rollouts
 from ...run_processes import CONFIG, finish, kill_all, rows, start, wait_for_step
 
 SETTINGS = (
-    "--regime.sync_interval",
-    "4",
-    "--model.num_layers",
-    "2",
-    "--model.num_kv_heads",
-    "1",
-    "--training.steps",
-    "30",
-    "--checkpoint.every",
-    "10",
-)
-SETTINGS += (
-    "--evaluation.every",
-    "10",
-    "--evaluation.questions",
-    "4",
-    "--checkpoint.export",
-    "true",
-)
+    "--regime.sync_interval 4 --model.num_layers 2 --model.num_kv_heads 1 --training.steps 30"
+    " --checkpoint.every 10 --evaluation.every 10 --evaluation.questions 4 --checkpoint.export true"
+).split()
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -72,16 +56,9 @@ def test_killed_and_resumed(undisturbed, tmp_path):
 @pytest.mark.slow
 def test_eight_devices_sample_the_same(undisturbed, tmp_path):
     config, source = undisturbed
-    common = (
-        *SETTINGS,
-        "--warm_start.steps",
-        "0",
-        "--model.path",
-        str(source / "model"),
-        "--training.steps",
-        "4",
-    )
-    common += ("--evaluation.questions", "0", "--checkpoint.export", "false")
+    common = "--warm_start.steps 0 --training.steps 4 --evaluation.questions 0".split()
+    common += ["--model.path", str(source / "model"), "--checkpoint.export", "false"]
+    common = [*SETTINGS, *common]
     finish(start(config, tmp_path / "one", *common))
     finish(start(config, tmp_path / "eight", *common, devices=8))
     one, eight = (rollouts.read(tmp_path / name / "rollouts") for name in ("one", "eight"))
