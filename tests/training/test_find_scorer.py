@@ -38,21 +38,6 @@ def test_a_checkpoint_scores_what_it_sampled_as_its_sampler_did(tiny_run, first,
     )
 
 
-def test_the_last_checkpoint_is_another_policy(tiny_run, first, sampled):
-    last = find_scorer(str(tiny_run))
-    assert last.described["step"] == policies.load_config(tiny_run).training.steps
-    assert (
-        last.described["fingerprint"] != first.described["fingerprint"]
-        and last.tokenizer.fingerprint == first.tokenizer.fingerprint
-    )
-    assert (
-        np.abs(
-            np.concatenate(last.score(sampled, 1.0)) - np.concatenate(first.score(sampled, 1.0))
-        ).max()
-        > 1e-3
-    )
-
-
 def test_an_exported_model_is_the_same_policy(tiny_run, first, sampled, tmp_path):
     policies.export(tiny_run, tmp_path / "model", 0)
     model = find_scorer(str(tmp_path / "model"))

@@ -127,6 +127,18 @@ def assert_close(left, right, tolerance=1e-5):
         np.testing.assert_allclose(a, b, atol=tolerance * max(scale, 1.0))
 
 
+def assert_by_hand(loss, gradient, objective, batch, tokens, parts, logprobs):
+    """Loss and gradient are those of one padded row a completion."""
+    by_hand, hand_gradient = jax.jit(
+        jax.value_and_grad(
+            lambda params: objectives.policy_loss(objective, logprobs(params, tokens), batch)[0]
+        )
+    )(parts[1])
+    assert_close(loss, by_hand)
+    assert_close(gradient, hand_gradient)
+    assert optax.global_norm(hand_gradient) > 1e-3
+
+
 GRPO = {
     "epsilon_low": 0.2,
     "epsilon_high": 0.3,
@@ -207,14 +219,7 @@ def test_packed_micro_batches_give_the_step_of_padded_rows(
         rewards=rewards,
         dropped=None if shaped.dropped is None else shaped.dropped[take],
     )
-    by_hand, hand_gradient = jax.jit(
-        jax.value_and_grad(
-            lambda params: objectives.policy_loss(objective, logprobs(params, tokens), batch)[0]
-        )
-    )(parts[1])
-    assert_close(loss, by_hand)
-    assert_close(gradient, hand_gradient)
-    assert optax.global_norm(hand_gradient) > 1e-3
+    assert_by_hand(loss, gradient, objective, batch, tokens, parts, logprobs)
 
 
 def test_the_reference_is_its_own_policy_and_the_proximal_one_is_the_policy(
@@ -244,13 +249,7 @@ def test_the_reference_is_its_own_policy_and_the_proximal_one_is_the_policy(
         mask=mask,
         groups=ids,
     )
-    by_hand, hand_gradient = jax.jit(
-        jax.value_and_grad(
-            lambda params: objectives.policy_loss(objective, logprobs(params, tokens), batch)[0]
-        )
-    )(parts[1])
-    assert_close(loss, by_hand)
-    assert_close(gradient, hand_gradient)
+    assert_by_hand(loss, gradient, objective, batch, tokens, parts, logprobs)
     assert (
         float(metrics["kl_reference_k3"]) > 1e-3 and 0.1 < float(metrics["correction_mean"]) < 1.2
     )
@@ -312,13 +311,7 @@ def test_stored_reference_and_proximal_log_probs_take_the_place_of_computed_ones
         mask=mask,
         groups=ids,
     )
-    by_hand, hand_gradient = jax.jit(
-        jax.value_and_grad(
-            lambda params: objectives.policy_loss(objective, logprobs(params, tokens), batch)[0]
-        )
-    )(parts[1])
-    assert_close(loss, by_hand)
-    assert_close(gradient, hand_gradient)
+    assert_by_hand(loss, gradient, objective, batch, tokens, parts, logprobs)
     assert 0.1 < float(metrics["correction_mean"]) < 1.2
 
 

@@ -89,29 +89,6 @@ def test_what_is_compiled_ahead_is_what_a_run_dispatches(make_config, tmp_path, 
     assert len(evaluation_calls(dataclasses.replace(config, evaluation=single))) == 1
 
 
-def test_a_refilled_call_costs_its_waves_and_fills():
-    config = Config(
-        "x",
-        sampling=SamplingConfig(group_size=4, prompts_per_call=16, max_concurrent=8),
-        evaluation=EvaluationConfig(questions=0),
-    )
-    (call,) = training_calls(config)
-    shape = call.shape(2, "float32")
-    assert (shape.decode_slots, shape.resident, call.waves(shape)) == (4, False, 8)
-    assert (
-        call.fills(shape) * shape.prefill_batch >= 8
-        and (call.fills(shape) - 1) * shape.prefill_batch < 8
-    )
-    whole = dataclasses.replace(call, settings=dataclasses.replace(call.settings, max_concurrent=0))
-    shape = whole.shape(2, "float32")
-    assert (shape.decode_slots, shape.resident, whole.waves(shape), whole.fills(shape)) == (
-        32,
-        True,
-        1,
-        1,
-    )
-
-
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [

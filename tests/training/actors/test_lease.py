@@ -16,7 +16,7 @@ from grre_jax.errors import DataError, UsageError
 from grre_jax.storage import cache
 from grre_jax.storage.files import write_whole
 from grre_jax.storage.store_path import StorePath
-from grre_jax.training.actors.lease import Fences, Lease, is_held, living, read
+from grre_jax.training.actors.lease import Fences, Lease, is_held, read
 
 HOLDER = """
 import signal, sys
@@ -134,37 +134,6 @@ def test_beats_go_on_and_carry_what_the_holder_says(file):
         while read(file)["beats"] < 2:
             time.sleep(0.01)
         assert read(file)["step"] == 5
-
-
-def test_who_lives_of_several(file, tmp_path):
-    """Of this machine by the lock, of another one by the counter, while it is watched."""
-    here, killed, silent, elsewhere = (
-        tmp_path / f"{name}.json" for name in ("here", "killed", "silent", "elsewhere")
-    )
-    with Lease(killed, "a"):
-        dead = read(killed)
-    for path, machine in ((killed, dead["machine"]), (silent, "other"), (elsewhere, "other")):
-        path.write_text(json.dumps(dead | {"ended": False, "machine": machine}))
-    said = Said()
-    beat = threading.Timer(
-        0.1,
-        lambda: write_whole(
-            elsewhere, json.dumps(dead | {"ended": False, "machine": "other", "beats": 7})
-        ),
-    )
-    beat.start()
-    assert (
-        living([killed, silent, elsewhere], seconds=5, console=said) == [elsewhere]
-        and len(said.lines) == 1
-    )
-    beat.join()
-    assert living([killed, silent], seconds=0.2) == [] and living([killed]) == []
-    with Lease(here, "b"):
-        assert (
-            living([silent, here], console=said) == [here] and len(said.lines) == 1
-        )  # one is enough: nothing is watched
-    elsewhere.write_text(json.dumps(dead))
-    assert living([here, elsewhere]) == []  # ended
 
 
 # ---- in an object store

@@ -68,23 +68,6 @@ def test_a_state_comes_back_bit_for_bit(state, tmp_path):
     checkpoints.close()
 
 
-def test_the_first_and_the_newest_are_kept(state, tmp_path):
-    checkpoints = Checkpoints(tmp_path / "c", keep=2)
-    for step in (0, 2, 4, 6):
-        checkpoints.save(at(state, step), wait=True)
-    assert checkpoints.steps == [0, 4, 6]
-    assert (
-        int(checkpoints.restore(state).step) == 6 and int(checkpoints.restore(state, 0).step) == 0
-    )
-    for restore in (
-        checkpoints.restore,
-        lambda like, step: checkpoints.restore_params(like.params, step),
-    ):
-        with pytest.raises(DataError, match="step 2"):
-            restore(state, 2)
-    checkpoints.close()
-
-
 @pytest.mark.parametrize(
     "keep, expected",
     [

@@ -146,7 +146,7 @@ def test_damage_is_named(folder, store, tmp_path):
     with pytest.raises(DataError, match=name):
         read_params(folder, 1, at(0).params)
     (folder / entered["folder"] / name).unlink()
-    with pytest.raises(DataError, match=name) as caught:
+    with pytest.raises(DataError, match=entered["folder"]) as caught:
         read_params(folder, 1, at(0).params)
     assert not isinstance(caught.value, CheckpointGone)
     (folder / "1.json").write_text("{")

@@ -77,16 +77,6 @@ def test_a_proportion_has_wilsons_interval():
     )
 
 
-def test_the_bootstrap_is_repeatable_and_as_wide_as_the_normal_interval():
-    values = np.random.default_rng(1).binomial(8, 0.4, 400) / 8
-    estimate = over_questions(values)
-    assert estimate == over_questions(values) and estimate["value"] == pytest.approx(values.mean())
-    half = 1.96 * values.std() / 20
-    assert (estimate["low"], estimate["high"]) == pytest.approx(
-        (values.mean() - half, values.mean() + half), abs=0.1 * half
-    )
-
-
 def test_the_interval_holds_the_truth_as_often_as_it_says():
     """Questions of very different difficulty, four completions each: an interval over
     completions would hold it far more rarely.

@@ -5,10 +5,7 @@ runs and what they export.
 import dataclasses
 import io
 import json
-import os
 import shutil
-import subprocess
-import sys
 
 import jax
 import jax.numpy as jnp
@@ -185,79 +182,6 @@ def test_ahead_of_time_compilation_takes_the_frozen_part_along(make_config):
     assert sizes["moments"] == pytest.approx(2 * trained, abs=100)
     run.lower_step()
     run.lower_call(training_calls(run.config)[0])
-
-
-EIGHT = """
-import json
-import jax, jax.numpy as jnp, numpy as np
-from flax import nnx
-from grre_jax import models, objectives, parallel
-from grre_jax.rollouts import Group
-from grre_jax.training import state as states
-from grre_jax.training.data.pack import BatchShape
-from grre_jax.training.data.prefetch import place
-from grre_jax.training.optimizer import OptimizerConfig, make_optimizer
-from grre_jax.training.step import make_train_step
-
-SHAPE = models.ModelConfig(vocab_size=16, hidden_size=16, intermediate_size=24, num_layers=2, num_heads=4, num_kv_heads=2, head_dim=8)
-
-def group(number):
-    draw = np.random.default_rng(number)
-    lengths = draw.integers(1, 6, 4)
-    total = int(lengths.sum())
-    return Group(group_id=f"g{number}", prompt="", texts=[""] * 4, rewards=[0, 1, 1, 0], prompt_tokens=draw.integers(0, 16, 1 + number % 4), lengths=lengths,
-                 tokens=draw.integers(0, 16, total), behavior_logprobs=-draw.exponential(size=total))
-
-settings = OptimizerConfig(learning_rate=1e-2)
-optimizer, groups, out = make_optimizer(settings), [group(n) for n in range(8)], {}
-objective = objectives.algorithm("grpo", kl_coef=0.05, kl_estimator="k3")
-compiled = []
-jax.monitoring.register_event_duration_secs_listener(lambda name, *_, **__: compiled.append(name) if "backend_compile" in name else None)
-for label, mesh_config, devices in (("one", parallel.MeshConfig(), jax.devices()[:1]), ("eight", parallel.MeshConfig(fsdp=2, tensor=2), jax.devices())):
-    mesh = parallel.make_mesh(mesh_config, devices)
-    model = models.init(SHAPE, 3, lora=models.LoraConfig(2, 8.0, ("q_proj", "v_proj", "o_proj", "up_proj", "down_proj")))
-    for name, value in models.parameters(model).items():
-        if name.endswith("_b"):
-            getattr(model.layers, name.removeprefix("layers."))[...] = np.random.default_rng(1).normal(scale=0.2, size=value.shape).astype(np.float32)
-    graph, state = states.create(model, optimizer, mesh)
-    frozen = states.frozen(model, mesh)
-    reference = jax.tree.map(lambda x: x * 1.05, state.params)
-    step = make_train_step(graph, optimizer, settings.schedule(), mesh)
-    shape, losses = BatchShape.of_run(8, 4, 5, 6, 28, 4, parallel.row_devices(mesh)), []
-    for number in range(3):
-        before = len(compiled) if number < 2 else before
-        state, metrics = step(state, place(groups, shape, objective, mesh), objective, np.float32(0.9), jax.random.key(0), reference, frozen)
-        losses.append([float(metrics["loss"]), float(metrics["grad_norm"])])
-    recompiled = len(compiled) - before
-    merged = models.merged(nnx.merge(graph, states.full(state.params, frozen)))
-    arrays = state.params["layers"] | {"merged": merged.layers.qkv_proj[...]}
-    cuts = {name: {a: i for i, a in enumerate(x.sharding.spec) if a} for name, x in arrays.items()} if label == "eight" else {}
-    total = {name: float(jnp.abs(x).sum()) for name, x in models.parameters(merged).items()}
-    out[label] = {"losses": losses, "total": total, "cuts": cuts, "recompiled": recompiled}
-print(json.dumps(out))
-"""
-
-
-def test_a_mesh_of_eight_gives_the_numbers_of_one_device():
-    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"
-    done = subprocess.run(
-        [sys.executable, "-c", EIGHT],
-        env=os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"},
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    runs = json.loads(done.stdout.splitlines()[-1])
-    one, eight = runs["one"], runs["eight"]
-    np.testing.assert_allclose(eight["losses"], one["losses"], atol=1e-5)
-    assert eight["total"] == pytest.approx(one["total"], rel=1e-5)
-    assert len({loss for loss, _ in one["losses"]}) == 3
-    cuts = eight["cuts"]  # mesh axis: dimension
-    assert cuts["q_lora_a"] == {"fsdp": 1} and cuts["q_lora_b"] == {"tensor": 2}
-    assert cuts["down_lora_a"] == {"tensor": 1} and cuts["down_lora_b"] == {"fsdp": 2}
-    assert cuts["merged"] == {"fsdp": 1, "tensor": 2}
-    assert eight["recompiled"] == 0
 
 
 # ---- whole runs
