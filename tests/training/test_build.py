@@ -93,13 +93,6 @@ def test_a_task_without_a_tokenizer_needs_a_model(make_config, tmp_path):
         build.build(make_config(tmp_path / "run", task=TaskConfig(f"{tmp_path / 'mine.py'}:build")))
 
 
-def test_a_missing_model_is_named(make_config, tmp_path):
-    with pytest.raises((DataError, UsageError), match="no-such-model"):
-        build.build(
-            make_config(tmp_path / "run", model=ModelSource(path=str(tmp_path / "no-such-model")))
-        )
-
-
 def test_model_contents(make_config, tmp_path):
     def of(path):
         return build.model_contents(
@@ -117,12 +110,6 @@ def test_model_contents(make_config, tmp_path):
 
 
 # ---- the folder
-
-
-def test_a_new_folder_gets_its_config(make_config, tmp_path):
-    config = make_config(tmp_path / "a" / "b")
-    assert run_folder.open_run_folder(config, resume=False, overwrite=False) == tmp_path / "a" / "b"
-    assert (tmp_path / "a" / "b" / "config.json").read_text() == config.to_json()
 
 
 @pytest.fixture

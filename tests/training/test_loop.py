@@ -348,13 +348,6 @@ def test_what_is_wrong_with_a_request_leaves_no_folder_behind(
     assert not (tmp_path / "runs" / "run").exists()
 
 
-def test_a_folder_that_cannot_be_made_leaves_nothing(make_config, tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(DataError, match="file/run"):
-        train(make_config(tmp_path / "file" / "run"))
-    assert [path.name for path in tmp_path.iterdir()] == ["file"]
-
-
 def test_a_run_that_fails_to_begin_anew_leaves_the_old_one(
     tiny_run, make_config, tmp_path, monkeypatch
 ):

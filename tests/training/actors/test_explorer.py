@@ -248,16 +248,6 @@ def test_explorers_of_other_numbers_of_devices_cut_the_same_calls(explorer, monk
     assert cuts == [[[4, 5, 6, 7]]] * 3
 
 
-def test_nothing_is_sealed_once_it_may_not_be(explorer, groups, tmp_path):
-    def refuse():
-        raise DataError("replaced")
-
-    (tmp_path / "r").mkdir()
-    with pytest.raises(DataError, match="replaced"):
-        seal(explorer, tmp_path / "r", range(4), check=refuse)
-    assert not list((tmp_path / "r").glob("*.jsonl")) and len(rollouts.read(tmp_path / "r")) == 0
-
-
 def test_explorers_together_seal_what_one_seals_alone(explorer, groups, tmp_path):
     """And a call of which a part is missing is sampled whole, so that every bit of what was
     missing is the same.
@@ -310,19 +300,6 @@ def test_places_without_signal_are_refilled_by_the_same_explorer(explorer, group
     )
     again = seal(explorer, tmp_path / "killed", range(10), rounds=2)
     assert {group.position: group for group in again} == {group.position: group for group in reader}
-
-
-def test_a_stop_between_data_sets_keeps_what_is_sealed(explorer, groups, tmp_path, monkeypatch):
-    monkeypatch.setattr("grre_jax.training.actors.exploration.MOST_PROMPTS", 4)
-
-    def stop():
-        raise KeyError
-
-    with pytest.raises(KeyError):
-        seal(explorer, tmp_path / "r", range(10), between=stop)
-    assert [group.texts for group in rollouts.read(tmp_path / "r")] == [
-        group.texts for group in groups[:4]
-    ]
 
 
 def test_processes_that_do_not_share_the_folder_are_told(monkeypatch, tmp_path, make_group):

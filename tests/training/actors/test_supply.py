@@ -97,17 +97,6 @@ def test_a_version_that_samples_is_published_and_its_step_waited_for(store, monk
     assert looks == [0] and bar.said == ["waiting for explorers", ""]
 
 
-def test_what_is_there_is_neither_published_for_nor_waited_for(store):
-    store.seal(0, range(12))
-    store.reader.refresh()
-    checkpoints = Checkpoints(0)
-    for step in range(3):
-        supply(store, checkpoints).ensure(
-            step, step, Bar(), lambda: pytest.fail("it waited"), lambda: pytest.fail("it published")
-        )
-    assert checkpoints.steps == [0] and checkpoints.waited == 0
-
-
 def test_a_version_that_nobody_can_sample_with_any_more_is_not_waited_for(store):
     with pytest.raises(DataError, match="policy version 3"):
         supply(store, Checkpoints(0, 4)).ensure(

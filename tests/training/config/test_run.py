@@ -35,37 +35,37 @@ def value_of(config, dotted):
 @pytest.mark.parametrize(
     "words, field, expected",
     [
-        (["--training.steps", "7"], "training.steps", 7),
-        (["--mesh.data", "-1"], "mesh.data", -1),
-        (["--sampling.top-p", "0.5"], "sampling.top_p", 0.5),
-        (["--optimizer.learning_rate", "1e-5"], "optimizer.learning_rate", 1e-5),
-        (["--regime.offline", "true"], "regime.offline", True),
-        (["--training.share_prompts", "NO"], "training.share_prompts", False),
-        (["--model.path="], "model.path", ""),
-        (["--model.lora-targets", "v_proj, q_proj"], "model.lora_targets", ("q_proj", "v_proj")),
-        (["--model.system_prompt", "Be brief = good"], "model.system_prompt", "Be brief = good"),
-        (["--model.system_prompt", "none"], "model.system_prompt", None),
-        (["--model.path", "none"], "model.path", "none"),
-        (["--warm-start.optimizer.warmup-steps", "3"], "warm_start.optimizer.warmup_steps", 3),
-        (["--objective.options.epsilon-low=0.6"], "objective.options.epsilon_low", 0.6),
-        (["--task.options.operands", "3"], "task.options.operands", 3),
-        (["--task.options.annotations", "true"], "task.options.annotations", True),
+        ("--training.steps 7", "training.steps", 7),
+        ("--mesh.data -1", "mesh.data", -1),
+        ("--sampling.top-p 0.5", "sampling.top_p", 0.5),
+        ("--optimizer.learning_rate 1e-5", "optimizer.learning_rate", 1e-5),
+        ("--regime.offline true", "regime.offline", True),
+        ("--training.share_prompts NO", "training.share_prompts", False),
+        ("--model.path=", "model.path", ""),
+        ("--model.lora-targets v_proj, q_proj", "model.lora_targets", ("q_proj", "v_proj")),
+        ("--model.system_prompt Be brief = good", "model.system_prompt", "Be brief = good"),
+        ("--model.system_prompt none", "model.system_prompt", None),
+        ("--model.path none", "model.path", "none"),
+        ("--warm-start.optimizer.warmup-steps 3", "warm_start.optimizer.warmup_steps", 3),
+        ("--objective.options.epsilon-low=0.6", "objective.options.epsilon_low", 0.6),
+        ("--task.options.operands 3", "task.options.operands", 3),
+        ("--task.options.annotations true", "task.options.annotations", True),
         (
-            ["--objective.stored", "reference,proximal"],
+            "--objective.stored reference,proximal",
             "objective.stored",
             ("reference", "proximal"),
         ),
         (
-            ["--model.template-arguments.enable_thinking", "false"],
+            "--model.template-arguments.enable_thinking false",
             "model.template_arguments",
             {"enable_thinking": False},
         ),
-        (["--seed", "1", "--seed", "2"], "seed", 2),
+        ("--seed=1 --seed=2", "seed", 2),
     ],
 )
 def test_override_converts(words, field, expected):
     before = DEFAULT.to_json()
-    value = value_of(overrides.override(DEFAULT, words), field)
+    value = value_of(overrides.override(DEFAULT, words.split(" ", 1)), field)
     assert value == expected and type(value) is type(expected)
     assert DEFAULT.to_json() == before
 

@@ -37,15 +37,6 @@ def test_every_objective_takes_or_refuses_data_without_behaviour_log_probs(make_
     assert all("old_logprobs" not in objectives.algorithm(name).requires for name in offered)
 
 
-def test_the_objectives_that_train_without_behaviour_log_probs_are_these():
-    free = {row.name for row in objectives.algorithm_table() if "old_logprobs" not in row.requires}
-    assert {"reinforce", "asymre", "red_drop", "red_weight", "raft", "rloo"} <= free
-    assert (
-        not {name for name in free if name.startswith(("rec_", "grpo", "opmd_token"))}
-        and "opmd" not in free
-    )
-
-
 def test_a_ratio_compares_like_with_like(make_group):
     grpo = objectives.algorithm("grpo")
     full = -np.full(7, 0.5, np.float32)

@@ -25,9 +25,7 @@ from grre_jax.training.evaluation.evaluate import (
     ALWAYS,
     WHERE_KNOWN,
     Evaluator,
-    answer,
     evaluate,
-    figures,
     make_evaluator,
     refuse_contaminated,
 )
@@ -143,38 +141,6 @@ def test_greedy_figures_are_those_of_an_argmax_decode(make_config, setting):
     wrong = {identifier: text + "x" for identifier, text in texts.items()}
     texts = {**texts, **dict(list(wrong.items())[:3])}
     assert evaluate(evaluator, other, first, questions, step=7)["greedy_accuracy"] == 0.75
-
-
-def test_at_temperature_0_the_sampled_answers_are_the_greedy_ones(make_config, setting):
-    explorer, first, other, questions = setting
-    parts, asked = build.build(make_config("")), []
-
-    class Counts(Judge):
-        def verify(self, question, completion):
-            asked.append(question)
-            if question is questions[0]:
-                raise OSError
-            return super().verify(question, completion)
-
-    cold = evaluator_of(parts, explorer.graph, Counts(), num_samples=4, temperature=0.0)
-    result = evaluate(cold, other, first, questions, step=0)
-    assert len(asked) == 48 and result["verify_failures"] == 4
-    assert result["greedy_accuracy"] == result["accuracy"]
-    assert (result["greedy_accuracy_low"], result["greedy_accuracy_high"]) == pytest.approx(
-        wilson_interval(11 * result["accuracy"], 11)
-    )
-    warm = evaluate(
-        evaluator_of(parts, explorer.graph, Counts(), num_samples=4),
-        other,
-        first,
-        questions,
-        step=0,
-    )
-    assert len(asked) == 48 + 60 and warm["verify_failures"] == 5
-    assert warm["greedy_accuracy"] == result["greedy_accuracy"] != warm["accuracy"]
-    bare = evaluator_of(parts, explorer.graph, Judge(), greedy=False)
-    groups, greedy = answer(bare, other, questions, step=0)
-    assert greedy == [] and not any("greedy" in name for name in figures(bare, groups, greedy))
 
 
 @pytest.mark.parametrize(

@@ -80,6 +80,7 @@ out = {}
 for name in MODELS:
     out[name] = {"one": run(name, M(), jax.devices()[:1])}
     for label, config in MESHES.items():
+        config = M(fsdp=2, tensor=2) if name == "lora" else config
         if name == "tied" or label == "all":
             out[name][label] = run(name, config, jax.devices())
 print(json.dumps(out))

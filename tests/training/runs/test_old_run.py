@@ -82,21 +82,6 @@ def test_its_checkpoint_is_exported_as_it_was(folder):
         np.testing.assert_array_equal(exported[name], array, err_msg=name)
 
 
-def test_it_is_not_continued_with_other_draws(folder, capsys):
-    Path("own.py").write_text(
-        "import json, pathlib\n"
-        "from grre_jax.training.config.run import from_dict\n\n"
-        "def config():\n"
-        "    return from_dict(json.loads(pathlib.Path('small/config.json').read_text()))\n"
-    )
-    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    for command in (["train", "--resume"], ["learn"], ["explore"]):
-        assert main([*command, "own.py", "--training.steps=4"]) == 2
-        said = capsys.readouterr().err
-        assert "random_streams" in said
-    assert before == {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
 def test_its_rollouts_train_another_run_that_begins_with_its_checkpoint(folder):
     words = [f"--{name}={value}" for name, value in OFFLINE.items()]
     assert main(["export", "small", "exported"]) == 0
