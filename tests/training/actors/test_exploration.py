@@ -10,7 +10,7 @@ import pytest
 from grre_jax import rollouts
 from grre_jax.errors import DataError
 from grre_jax.training.actors import exploration
-from grre_jax.training.actors.exploration import MOST_DRAWN, Backlog, begin, explore
+from grre_jax.training.actors.exploration import MOST_DRAWN, Backlog, explore
 from grre_jax.training.runtime.stopwatch import Stopwatch
 
 PATIENCE = 60  # seconds until what does not come is given up
@@ -103,20 +103,6 @@ def test_waiting_ends_with_its_condition_or_with_nothing_under_way():
         backlog.follow(failed)
         with pytest.raises(DataError, match="it failed"):
             backlog.wait()
-
-
-def test_what_is_begun_is_left_to_the_backlog(explored):
-    """Nothing waits for the last call's verdict until its groups are asked for."""
-    drawn = threading.Event()
-
-    def at(event, position):
-        assert event == "draw" or drawn.wait(PATIENCE)
-
-    with Backlog() as backlog:
-        (sealed,), reader = explored([[0], [1]], begin, at, backlog=backlog)
-        assert not sealed.done()
-        drawn.set()
-        assert sealed.result() == 2 and [group.position for group in reader] == [0, 1]
 
 
 def test_the_sampler_is_at_most_two_calls_ahead_of_verification(explored):

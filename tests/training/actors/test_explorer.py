@@ -9,7 +9,6 @@ import pytest
 from grre_jax import objectives, rollouts
 from grre_jax.errors import DataError
 from grre_jax.random_streams import Purpose
-from grre_jax.tasks import Verdict
 from grre_jax.tasks.judging import Judged
 from grre_jax.training import build, optimizer
 from grre_jax.training import state as training_state
@@ -101,10 +100,9 @@ def test_log_probs_mean_what_they_say(explorer, groups):
     assert max((g.sampling_logprobs - g.behavior_logprobs).max() for g in groups) > 1e-3
 
 
-@pytest.mark.parametrize("dtype", ["", "int8"])
-def test_rounded_weights_are_another_behaviour_policy(explorer, dtype):
+def test_rounded_weights_are_another_behaviour_policy(explorer):
     explorer, params = explorer
-    settings = dataclasses.replace(explorer.config, weight_dtype=dtype)
+    settings = dataclasses.replace(explorer.config, weight_dtype="int8")
     sampler = dataclasses.replace(explorer, config=settings)
     found = sampler.groups(params, [explorer.task.question(0)], [0], policy_version=0)
     (learner,) = score_groups(explorer.graph, params, found, explorer.mesh, temperature=0.9)
@@ -116,23 +114,8 @@ def test_rounded_weights_are_another_behaviour_policy(explorer, dtype):
         staleness=np.zeros(1),
     )
     gap = objectives.batch_diagnostics(learner[None], batch)
-    assert found[0].engine == settings.engine and settings.engine.endswith("int8") == bool(dtype)
-    if dtype:
-        assert gap["sampler_gap_mean"] > 1e-4 and gap["sampler_gap_kl"] > 1e-8
-    else:
-        assert gap["sampler_gap_max"] < 1e-5 and gap["sampler_gap_tail"] == 0
-
-
-def test_min_p_leaves_out_what_is_unlikely(explorer):
-    explorer, params = explorer
-    cut = dataclasses.replace(explorer, config=dataclasses.replace(explorer.config, min_p=1.0))
-    (group,) = cut.groups(params, [explorer.task.question(0)], [0], policy_version=0)
-    assert (
-        group.min_p == 1.0 and len(set(group.texts)) == 1
-    )  # the most probable token alone is left
-    assert (
-        np.abs(group.sampling_logprobs - group.behavior_logprobs).max() > 0.1
-    )  # and what a ratio takes is over all
+    assert found[0].engine == settings.engine and settings.engine.endswith("int8")
+    assert gap["sampler_gap_mean"] > 1e-4 and gap["sampler_gap_kl"] > 1e-8
 
 
 def test_stop_strings_cut_texts_before_they_are_judged(explorer, groups):
@@ -156,24 +139,6 @@ def test_stop_strings_cut_texts_before_they_are_judged(explorer, groups):
     assert changed and "sampling_params" not in group.extra
 
 
-def test_the_size_of_a_call_changes_nothing(explorer, groups):
-    """Ten questions in calls of four, and some of them in other company in calls of six."""
-    explorer, params = explorer
-    smaller = dataclasses.replace(
-        explorer, config=dataclasses.replace(explorer.config, prompts_per_call=6)
-    )
-    again = smaller.groups(
-        params,
-        [explorer.task.question(p) for p in (8, 2, 9, 5, 0, 7)],
-        [8, 2, 9, 5, 0, 7],
-        policy_version=3,
-    )
-    for group in again:
-        expected = groups[group.position]
-        assert group.tokens.tolist() == expected.tokens.tolist() and group.texts == expected.texts
-        np.testing.assert_allclose(group.behavior_logprobs, expected.behavior_logprobs, atol=1e-5)
-
-
 def test_attempts_and_purposes_draw_anew(explorer, groups):
     explorer, params = explorer
     questions = [explorer.task.question(p) for p in range(6)]
@@ -183,30 +148,6 @@ def test_attempts_and_purposes_draw_anew(explorer, groups):
         other.groups(params, questions, range(6), policy_version=3),
     ):
         assert [g.texts for g in drawn] != [g.texts for g in groups[:6]]
-
-
-def test_a_task_without_an_in_graph_reward_judges_texts(explorer, groups):
-    explorer, params = explorer
-
-    class Judge:
-        name = "judge"
-        question = explorer.task.question
-
-        def verify(self, question, completion):
-            return Verdict(
-                len(completion) / 2,
-                {"length": len(completion), "ends": float(completion.endswith("$"))},
-            )
-
-    drawn = dataclasses.replace(explorer, task=Judge()).groups(
-        params, [explorer.task.question(p) for p in range(6)], range(6), policy_version=3
-    )
-    for group, expected in zip(drawn, groups, strict=False):
-        assert group.texts == expected.texts and group.task == "judge"
-        assert group.rewards.tolist() == [len(text) / 2 for text in group.texts]
-        assert group.components["ends"].tolist() == [
-            float(text.endswith("$")) for text in group.texts
-        ]
 
 
 def test_rewards_computed_in_the_graph_go_to_their_completions(explorer, groups, caplog):
@@ -239,10 +180,7 @@ def test_rewards_computed_in_the_graph_go_to_their_completions(explorer, groups,
 def test_a_prompt_over_the_limit_is_named(explorer):
     explorer, params = explorer
     question = dataclasses.replace(explorer.task.question(0), prompt="1+2+3>", question_id="long")
-    with pytest.raises(
-        DataError,
-        match=r"prompt long has 6 tokens, over sampling\.max_prompt_tokens = 4: raise the limit",
-    ):
+    with pytest.raises(DataError, match="sampling.max_prompt_tokens"):
         explorer.groups(params, [question], [0], policy_version=0)
 
 
@@ -254,10 +192,7 @@ def test_a_token_that_the_model_does_not_have_is_named(explorer):
             return [999, 1]
 
     other = dataclasses.replace(explorer, tokenizer=Another(explorer.tokenizer.characters))
-    with pytest.raises(
-        DataError,
-        match="has token 999, and the model's are 0 to .*: the tokenizer is not the model's",
-    ):
+    with pytest.raises(DataError, match="token 999"):
         other.groups(params, [explorer.task.question(0)], [0], policy_version=0)
 
 
@@ -311,16 +246,6 @@ def test_explorers_of_other_numbers_of_devices_cut_the_same_calls(explorer, monk
         monkeypatch.setattr(explorers.meshes, "row_devices", lambda mesh, devices=devices: devices)
         cuts.append(shared_calls(range(10), call_of(explorer.config, 10).prompts, 1, 2))
     assert cuts == [[[4, 5, 6, 7]]] * 3
-
-
-def test_nothing_is_sealed_once_it_may_not_be(explorer, groups, tmp_path):
-    def refuse():
-        raise DataError("replaced")
-
-    (tmp_path / "r").mkdir()
-    with pytest.raises(DataError, match="replaced"):
-        seal(explorer, tmp_path / "r", range(4), check=refuse)
-    assert not list((tmp_path / "r").glob("*.jsonl")) and len(rollouts.read(tmp_path / "r")) == 0
 
 
 def test_explorers_together_seal_what_one_seals_alone(explorer, groups, tmp_path):
@@ -377,19 +302,6 @@ def test_places_without_signal_are_refilled_by_the_same_explorer(explorer, group
     assert {group.position: group for group in again} == {group.position: group for group in reader}
 
 
-def test_a_stop_between_data_sets_keeps_what_is_sealed(explorer, groups, tmp_path, monkeypatch):
-    monkeypatch.setattr("grre_jax.training.actors.exploration.MOST_PROMPTS", 4)
-
-    def stop():
-        raise KeyError
-
-    with pytest.raises(KeyError):
-        seal(explorer, tmp_path / "r", range(10), between=stop)
-    assert [group.texts for group in rollouts.read(tmp_path / "r")] == [
-        group.texts for group in groups[:4]
-    ]
-
-
 def test_processes_that_do_not_share_the_folder_are_told(monkeypatch, tmp_path, make_group):
     rollouts.write(tmp_path, [make_group(0)], writer="explorer-0")
     reader = rollouts.read(tmp_path)
@@ -398,33 +310,8 @@ def test_processes_that_do_not_share_the_folder_are_told(monkeypatch, tmp_path, 
     )  # groups seen, and who has waited long enough
     monkeypatch.setattr(exploration.processes, "gather_ints", lambda number: next(found))
     monkeypatch.setattr(exploration.time, "sleep", lambda seconds: None)
-    with pytest.raises(
-        DataError,
-        match=(
-            f"the processes see 1, 0 groups in {tmp_path}: the run folder must lie on storage that"
-            " all of them share"
-        ),
-    ):
+    with pytest.raises(DataError, match=str(tmp_path)):
         exploration.refresh_together(reader)
-
-
-def test_a_slow_folder_is_waited_for(monkeypatch, tmp_path, make_group):
-    reader = rollouts.read(tmp_path)
-    found = iter([np.array([1, 0]), np.array([0, 0]), np.array([1, 1]), np.array([0, 0])])
-    monkeypatch.setattr(exploration.processes, "gather_ints", lambda number: next(found))
-    monkeypatch.setattr(
-        exploration.time,
-        "sleep",
-        lambda seconds: rollouts.write(tmp_path, [make_group(0)], writer="explorer-0"),
-    )
-    exploration.refresh_together(reader)
-    assert len(reader) == 1
-
-
-def test_all_groups_of_one_process_are_its_own(explorer, groups):
-    explorer, params = explorer
-    questions = [explorer.task.question(p) for p in range(10)]
-    assert explorer.groups_on_all(params, questions, range(10), policy_version=3) == groups
 
 
 def test_a_judge_judges_texts_and_what_it_could_not_is_recorded(explorer, groups):
@@ -485,17 +372,6 @@ def test_a_judge_judges_texts_and_what_it_could_not_is_recorded(explorer, groups
         Evaluator(explorer, None), groups, []
     )
     assert all(group.extra == {} for group in groups)
-
-
-def test_rewards_of_the_graph_ask_no_judge(explorer, groups):
-    explorer, params = explorer
-    nobody = dataclasses.replace(explorer, judge=lambda asked: pytest.fail("asked"))
-    assert (
-        nobody.groups(params, [explorer.task.question(0)] * 4, range(4), policy_version=3)[
-            0
-        ].rewards.tolist()
-        == groups[0].rewards.tolist()
-    )
 
 
 def test_a_call_goes_on_under_newer_policies(explorer, groups):

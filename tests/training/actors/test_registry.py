@@ -24,22 +24,13 @@ def living(tmp_path):
     )
 
 
-@pytest.mark.parametrize(
-    "index, count, message",
-    [
-        (0, 2, "explorer a has --index 0 of 2 too"),
-        (1, 3, "explorer a shares the run among 2 and this one among 3"),
-        (0, 1, "among 2 and this one among 1"),
-    ],
-)
-def test_a_share_that_another_has_is_refused_while_it_lives(
-    living, tmp_path, index, count, message
-):
+@pytest.mark.parametrize("index, count, option", [(0, 2, "--index"), (1, 3, "among 3")])
+def test_a_share_that_another_has_is_refused_while_it_lives(living, tmp_path, index, count, option):
     refuse_explorer(tmp_path, "b", index, count, free=False)
     with living(index=0, explorers=2):
         refuse_explorer(tmp_path, "b", 1, 2, free=False)
         refuse_explorer(tmp_path, "a", 0, 2, free=False)  # itself
-        with pytest.raises(UsageError, match=message):
+        with pytest.raises(UsageError, match=option):
             refuse_explorer(tmp_path, "b", index, count, free=False)
     refuse_explorer(tmp_path, "b", index, count, free=False)
 
@@ -49,7 +40,7 @@ def test_a_learner_goes_with_explorers_of_its_own_kind(living, tmp_path):
     with living(free_running=True):
         refuse_learner(tmp_path, **learner)
         for other in ({"free": False}, {"samples": True}, {"overwrite": True}):
-            with pytest.raises(UsageError, match="explorer a of .* (runs with|samples for)"):
+            with pytest.raises(UsageError, match="explorer a"):
                 refuse_learner(tmp_path, **learner | other)
         assert is_held(tmp_path / "explorers" / "a.json")
     refuse_learner(tmp_path, **learner | {"free": False})
@@ -77,8 +68,8 @@ def test_a_run_of_other_draws_is_not_continued(tmp_path):
     require_same_draws(tmp_path)
     for content in ('{"id": "of a version before"}', '{"id": "", "random_streams": 3}'):
         (tmp_path / "run.json").write_text(content)
-        with pytest.raises(UsageError, match=r"run\.json: expected random_streams 2, got (None|3)"):
+        with pytest.raises(UsageError, match="random_streams"):
             require_same_draws(tmp_path)
     (tmp_path / "run.json").unlink()
-    with pytest.raises(UsageError, match=r"run\.json: expected random_streams 2, got None"):
+    with pytest.raises(UsageError, match="random_streams"):
         require_same_draws(tmp_path)

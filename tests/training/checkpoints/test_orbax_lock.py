@@ -1,15 +1,12 @@
 """What is read by one thread does not hold up what another one writes."""
 
-import subprocess
 import sys
 import threading
-import time
 
 import jax.numpy as jnp
 import pytest
 
 from grre_jax.training.checkpoints.local import Checkpoints, read_params
-from grre_jax.training.checkpoints.orbax_lock import turn
 from grre_jax.training.state import TrainState
 
 
@@ -48,52 +45,3 @@ def test_a_thread_may_read_while_another_writes_in_the_background(tmp_path):
     for reader in readers:
         reader.join(60)
     assert checkpoints.steps == [0, 29, 30] and len(read) > 15 and set(read) == {3.0}
-
-
-def test_a_turn_waits_for_what_the_last_one_left_in_the_background():
-    writing, seen = threading.Event(), []
-    writing.set()
-    with turn(writing.is_set):
-        seen.append("begun")
-
-    def next_one():
-        with turn():
-            seen.append("next")
-
-    thread = threading.Thread(target=next_one, daemon=True)
-    thread.start()
-    time.sleep(0.05)
-    assert seen == ["begun"] and thread.is_alive()
-    writing.clear()
-    thread.join(60)
-    assert seen == ["begun", "next"]
-
-
-def test_a_turn_that_fails_lets_the_next_one_in():
-    with pytest.raises(KeyError), turn():
-        raise KeyError
-    with turn():
-        assert True
-
-
-def test_what_ends_after_its_event_loop_prints_no_traceback_and_other_errors_do():
-    play = """
-import asyncio
-from grre_jax.training.checkpoints import orbax_lock as orbax_turn
-
-loop = asyncio.new_event_loop()
-loop.close()
-
-class Late:
-    def __del__(self):
-        loop.call_soon_threadsafe(print)
-
-class Wrong:
-    def __del__(self):
-        raise RuntimeError("another error")
-
-late, wrong = Late(), Wrong()
-del late, wrong
-"""
-    done = subprocess.run([sys.executable, "-c", play], capture_output=True, text=True, check=True)
-    assert "another error" in done.stderr and "Event loop" not in done.stderr

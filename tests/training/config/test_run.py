@@ -4,13 +4,14 @@ named.
 
 import dataclasses
 import json
+import re
 import sys
 from pathlib import Path
 
 import pytest
 
 from grre_jax import config as configs
-from grre_jax.config import Config, EvaluationConfig, ObjectiveConfig, SamplingConfig, TaskConfig
+from grre_jax.config import Config, ObjectiveConfig, TaskConfig
 from grre_jax.errors import DataError, UsageError
 from grre_jax.storage.store_path import StorePath
 from grre_jax.training.build import build_objective
@@ -34,66 +35,39 @@ def value_of(config, dotted):
 @pytest.mark.parametrize(
     "words, field, expected",
     [
-        (["--training.steps", "7"], "training.steps", 7),
-        (["--training.steps=7"], "training.steps", 7),
-        (["--mesh.data", "-1"], "mesh.data", -1),
-        (["--sampling.top-p", "0.5"], "sampling.top_p", 0.5),
-        (["--optimizer.learning_rate", "1e-5"], "optimizer.learning_rate", 1e-5),
-        (["--sampling.temperature", "2"], "sampling.temperature", 2.0),
-        (["--regime.offline", "true"], "regime.offline", True),
-        (["--training.share_prompts", "NO"], "training.share_prompts", False),
-        (["--logging.tensorboard", "0"], "logging.tensorboard", False),
-        (["--logging.tensorboard=False"], "logging.tensorboard", False),
-        (["--run-dir", "there"], "run_dir", "there"),
-        (["--model.path="], "model.path", ""),
-        (["--model.lora-targets", "v_proj, q_proj"], "model.lora_targets", ("q_proj", "v_proj")),
-        (["--data.questions", "0:7"], "data.questions", "0:7"),
-        (["--model.system_prompt", "Be brief = good"], "model.system_prompt", "Be brief = good"),
-        (["--model.system-prompt=a=b"], "model.system_prompt", "a=b"),
-        (["--model.system_prompt", "none"], "model.system_prompt", None),
-        (["--model.path", "none"], "model.path", "none"),
-        (["--warm-start.optimizer.warmup-steps", "3"], "warm_start.optimizer.warmup_steps", 3),
-        (["--objective.options.epsilon_low", "0.6"], "objective.options.epsilon_low", 0.6),
-        (["--objective.options.epsilon-low=0.6"], "objective.options.epsilon_low", 0.6),
-        (["--task.options.operands", "3"], "task.options.operands", 3),
-        (["--task.options.answers", "full"], "task.options.answers", "full"),
-        (["--task.options.annotations", "true"], "task.options.annotations", True),
-        (["--task.options.path", "none"], "task.options.path", None),
-        (["--task.verify-processes", "0"], "task.verify_processes", 0),
-        (["--task.verify-timeout", "2.5"], "task.verify_timeout", 2.5),
+        ("--training.steps 7", "training.steps", 7),
+        ("--mesh.data -1", "mesh.data", -1),
+        ("--sampling.top-p 0.5", "sampling.top_p", 0.5),
+        ("--optimizer.learning_rate 1e-5", "optimizer.learning_rate", 1e-5),
+        ("--regime.offline true", "regime.offline", True),
+        ("--training.share_prompts NO", "training.share_prompts", False),
+        ("--model.path=", "model.path", ""),
+        ("--model.lora-targets v_proj, q_proj", "model.lora_targets", ("q_proj", "v_proj")),
+        ("--model.system_prompt Be brief = good", "model.system_prompt", "Be brief = good"),
+        ("--model.system_prompt none", "model.system_prompt", None),
+        ("--model.path none", "model.path", "none"),
+        ("--warm-start.optimizer.warmup-steps 3", "warm_start.optimizer.warmup_steps", 3),
+        ("--objective.options.epsilon-low=0.6", "objective.options.epsilon_low", 0.6),
+        ("--task.options.operands 3", "task.options.operands", 3),
+        ("--task.options.annotations true", "task.options.annotations", True),
         (
-            ["--objective.stored", "reference,proximal"],
+            "--objective.stored reference,proximal",
             "objective.stored",
             ("reference", "proximal"),
         ),
         (
-            ["--model.template_arguments", '{"enable_thinking": false}'],
+            "--model.template-arguments.enable_thinking false",
             "model.template_arguments",
             {"enable_thinking": False},
         ),
-        (
-            ["--model.template-arguments.enable_thinking", "false"],
-            "model.template_arguments",
-            {"enable_thinking": False},
-        ),
-        (["--seed", "1", "--seed", "2"], "seed", 2),
+        ("--seed=1 --seed=2", "seed", 2),
     ],
 )
 def test_override_converts(words, field, expected):
     before = DEFAULT.to_json()
-    value = value_of(overrides.override(DEFAULT, words), field)
+    value = value_of(overrides.override(DEFAULT, words.split(" ", 1)), field)
     assert value == expected and type(value) is type(expected)
     assert DEFAULT.to_json() == before
-
-
-def test_override_changes_nothing_else():
-    changed = overrides.override(
-        DEFAULT, ["--training.steps", "7", "--objective.options.beta", "0.1"]
-    )
-    assert configs.differences(json.loads(DEFAULT.to_json()), json.loads(changed.to_json())) == [
-        "objective.options.beta",
-        "training.steps",
-    ]
 
 
 def test_entries_of_options_are_kept_beside_new_ones():
@@ -130,187 +104,63 @@ def test_another_algorithm_or_task_takes_none_of_the_options_of_the_first():
     assert overrides.override(config, ["--objective.name", "grpo"]) == config
 
 
-@pytest.mark.parametrize("name", overrides.field_names(DEFAULT))
-def test_every_field_can_be_set_to_its_own_value(name):
-    value = value_of(DEFAULT, name)
-    if isinstance(value, dict):
-        assert value_of(overrides.override(DEFAULT, [f"--{name}.entry", "1"]), name) == {"entry": 1}
-    else:
-        assert overrides.override(DEFAULT, [f"--{name}={value}"]) == DEFAULT
+def test_every_field_can_be_set_to_its_own_value():
+    for name in overrides.field_names(DEFAULT):
+        value = value_of(DEFAULT, name)
+        if isinstance(value, dict):
+            changed = overrides.override(DEFAULT, [f"--{name}.entry", "1"])
+            assert value_of(changed, name) == {"entry": 1}
+        else:
+            assert overrides.override(DEFAULT, [f"--{name}={value}"]) == DEFAULT, name
 
 
-def test_resumable_fields_are_fields_or_sections():
-    for name in configs.RESUMABLE_FIELDS:
-        value_of(DEFAULT, name)
-
-
-# ---- override: what is refused, and with which words
+# ---- override: what is refused
 
 
 @pytest.mark.parametrize(
-    "words, message",
+    "words, field",
     [
-        (
-            ["--training.stepz", "7"],
-            r"unknown field 'training\.stepz'; did you mean --training\.steps\?",
-        ),
-        (
-            ["--trainin.steps", "7"],
-            r"unknown field 'trainin\.steps'; did you mean --training\.steps\?",
-        ),
-        (
-            ["--learning-rate", "7"],
-            (
-                r"unknown field 'learning_rate'; did you mean --optimizer\.learning_rate or"
-                r" --warm_start\.optimizer\.learning_rate\?"
-            ),
-        ),
-        (
-            ["--model.lora_targets", "q_proj,gate_porj"],
-            r"field model\.lora_targets: .* no projection 'gate_porj'; did you mean gate_proj\?",
-        ),
-        (
-            ["--model.lora_targets", ""],
-            r"lora_targets must name at least one of q_proj, .*down_proj",
-        ),
-        (
-            ["--model.remat", "fulll"],
-            (
-                r"^model\.remat: expected one of none, projections, attention, attended, full, got"
-                r" 'fulll'$"
-            ),
-        ),
-        (
-            ["--model.lora_rank", "-1"],
-            r"^model\.lora_rank: expected at least 0, got -1$",
-        ),
-        (
-            ["--model.lora_alpha", "0"],
-            r"field model\.lora_alpha: lora_alpha must be above 0, got 0",
-        ),
-        (["--qqqqqqqqqq", "7"], r"unknown field 'qqqqqqqqqq'$"),
-        (["--seed.more", "7"], r"unknown field 'seed\.more': seed has no fields of its own"),
-        (
-            ["--training", "7"],
-            (
-                r"field training is a section; its fields are steps, prompts_per_step, pack_length,"
-                r" packs_per_microbatch"
-            ),
-        ),
-        (
-            ["--objective.options", "7"],
-            r"field objective\.options takes entries: write --objective\.options\.NAME VALUE",
-        ),
-        (["--objective.options.a.b", "7"], r"takes entries"),
-        (["--objective.options", "{7}"], r"^objective\.options: expected a JSON object"),
-        (
-            ["--training.steps"],
-            r"field training\.steps has no value: write --training\.steps VALUE",
-        ),
-        (["steps=3"], r"unexpected argument 'steps=3'"),
-        (["--training.steps", "many"], r"^training\.steps: expected a whole number, got 'many'"),
-        (["--training.steps", "1.5"], r"^training\.steps: expected a whole number, got '1\.5'"),
-        (["--training.steps", "none"], r"^training\.steps: expected a whole number, got 'none'"),
-        (
-            ["--optimizer.learning_rate", "fast"],
-            r"^optimizer\.learning_rate: expected a number, got 'fast'",
-        ),
-        (["--regime.offline", "maybe"], r"^regime\.offline: expected true or false, got 'maybe'"),
-        (["--training.steps", "-1"], r"^training\.steps: expected at least 0, got -1$"),
-        (
-            "--warm_start.steps 1 --warm_start.demonstrations 2 --warm_start.batch_size 3".split(),
-            r"^warm_start\.batch_size: expected at most the 2 of warm_start\.demonstrations, got 3$",
-        ),
-        (
-            ["--regime.sync_interval", "0"],
-            r"^regime\.sync_interval: expected at least 1, got 0",
-        ),
-        (
-            ["--regime.sync_interval", "2", "--regime.offline", "true"],
-            r"offline=True never refreshes",
-        ),
-        (
-            ["--regime.offline", "true", "--regime.sync_interval", "2"],
-            r"fields? regime\.offline, regime\.sync_interval: offline=True never refreshes",
-        ),
-        (
-            ["--sampling.temperature", "nan"],
-            r"^sampling\.temperature: expected at least 0, got nan$",
-        ),
-        (["--sampling.top_p", "0"], r"^sampling\.top_p: expected a number in \(0, 1\], got 0\.0$"),
-        (
-            ["--sampling.top_p", "1.1"],
-            r"^sampling\.top_p: expected a number in \(0, 1\], got 1\.1$",
-        ),
-        (["--checkpoint.every", "0"], r"^checkpoint\.every: expected at least 1, got 0$"),
-        (
-            ["--task.verify-processes", "-2"],
-            r"^task\.verify_processes: expected at least -1, got -2$",
-        ),
-        (
-            ["--task.verify-timeout", "nan"],
-            r"^task\.verify_timeout: expected a number in \(0, inf\), got nan$",
-        ),
-        (
-            ["--objective.stored", "teacher"],
-            r"^objective\.stored: expected words among reference, proximal, got 'teacher'$",
-        ),
-        (
-            ["--regime.replay_ratio", "0.99"],
-            (
-                r"replay_ratio=0\.99 of 16 groups a step leaves no fresh one: lower"
-                r" regime\.replay_ratio"
-            ),
-        ),
-        (
-            ["--data.mix", "old=0.01"],
-            r"data\.mix=old=0\.01 comes to 0 of 16 groups per step: raise training\.prompts_per_step",
-        ),
-        (["--data.mix", "old=0.99"], r"data\.mix=old=0\.99 comes to 16 of 16 groups per step"),
-        (
-            ["--data.max_staleness", "3", "--regime.sync_interval", "5"],
-            r"max_staleness=3 is below the age of 4 updates",
-        ),
-        (
-            ["--warm_start.optimizer.learning_rate=-1"],
-            r"^warm_start\.optimizer\.learning_rate: expected at least 0, got -1\.0$",
-        ),
+        ("--training.stepz 7", "training.stepz"),
+        ("--seed.more 7", "seed.more"),
+        ("--training 7", "training"),
+        ("--objective.options 7", "objective.options"),
+        ("--training.steps", "training.steps"),
+        ("steps=3", "steps=3"),
+        ("--model.lora_targets q_proj,gate_porj", "model.lora_targets"),
+        ("--model.remat fulll", "model.remat"),
+        ("--training.steps 1.5", "training.steps"),
+        ("--training.steps -1", "training.steps"),
+        ("--optimizer.learning_rate fast", "optimizer.learning_rate"),
+        ("--warm_start.optimizer.learning_rate=-1", "warm_start.optimizer.learning_rate"),
+        ("--regime.offline maybe", "regime.offline"),
+        ("--regime.sync_interval 2 --regime.offline true", "regime.offline"),
+        ("--sampling.temperature nan", "sampling.temperature"),
+        ("--sampling.top_p 1.1", "sampling.top_p"),
+        ("--sampling.min_p nan", "sampling.min_p"),
+        ("--objective.stored teacher", "objective.stored"),
+        ("--regime.replay_ratio 0.99", "regime.replay_ratio"),
+        ("--data.mix old=0.01", "data.mix"),
+        ("--data.max_staleness 3 --regime.sync_interval 5", "max_staleness"),
     ],
 )
-def test_override_refuses(words, message):
-    with pytest.raises(UsageError, match=message):
-        overrides.override(DEFAULT, words)
+def test_override_refuses(words, field):
+    with pytest.raises(UsageError, match=re.escape(field)):
+        overrides.override(DEFAULT, words.split())
 
 
 @pytest.mark.parametrize(
     "given, meant",
     {
         "optimizer.lr": ["optimizer.learning_rate"],
-        "warm_start.optimizer.lr": ["warm_start.optimizer.learning_rate"],
-        "lr": ["optimizer.learning_rate"],
         "training.batch_size": ["training.prompts_per_step"],
-        "warm_start.max_steps": ["warm_start.steps"],
-        "max_steps": ["training.steps"],
-        "num_generations": ["sampling.group_size"],
         "beta": ["objective.options.kl_coef"],
-        "sampling.max_completion_length": ["sampling.max_new_tokens"],
         "training.weight_decay": ["optimizer.weight_decay", "warm_start.optimizer.weight_decay"],
         "run_dirr": ["run_dir"],
-        "sampling.top_q": ["sampling.top_p"],
-        "optimizer.momentum": [],
-        "critic.model": [],
         "reward.weights": [],
     }.items(),
 )
 def test_fields_that_an_unknown_name_may_mean(given, meant):
     assert overrides.similar_fields(DEFAULT, given) == meant
-
-
-@pytest.mark.parametrize("word, field", overrides.FOREIGN_NAMES.items())
-def test_names_of_other_libraries_lead_to_fields(word, field):
-    section = field.rpartition(".")[0]
-    assert field in overrides.field_names(DEFAULT) or section == "objective.options"
-    assert word not in overrides.field_names(DEFAULT)
 
 
 # ---- files
@@ -337,61 +187,14 @@ def test_shipped_configurations_survive_json(path):
     assert config.name == path.stem and config.folder == Path("runs") / path.stem
 
 
-def test_every_field_survives_json():
-    words, chosen = (
-        [],
-        {
-            "model.lora_targets": "v_proj",
-            "model.remat": "full",
-            "model.template_date": "2031-01-31",
-            "model.tools": "system",
-            "sampling.cache_dtype": "int8",
-            "sampling.weight_dtype": "int8",
-            "mesh.data": "1",
-            "optimizer.name": "lion",
-            "warm_start.optimizer.name": "lion",
-            **{
-                f"{section}optimizer.{b}": "0.5"
-                for section in ("", "warm_start.")
-                for b in ("b1", "b2")
-            },
-        },
-    )
-    chosen |= {
-        "regime.replay_ratio": "0.5",
-        "data.mix": "folder=0.25:expert",
-        "data.order": "newest",
-        "data.overlong": "refuse",
-        "objective.stored": "reference",
-    }
-    for name in overrides.field_names(DEFAULT):
-        value = value_of(DEFAULT, name)
-        if name in ("regime.offline", "regime.staleness", "data.prefer") or name.endswith(
-            ("optimizer.decay", ".top_p")
-        ):
-            # These exclude others of their section; top_p cannot be 2; a decay must end after the
-            # warm-up.
-            continue
-        elif name in chosen:
-            words += [f"--{name}", chosen[name]]
-        elif isinstance(value, dict):
-            words += [f"--{name}.entry", "0.5"]
-        elif isinstance(value, bool):
-            words += [f"--{name}", "false" if value else "true"]
-        elif name == "task.failed_reward":
-            words += [f"--{name}", "-1"]
-        elif name == "task.max_failure_share":
-            words += [f"--{name}", "0.25"]
-        elif isinstance(value, int | float):
-            words += [f"--{name}", str(value + 1)]
-        else:
-            words += [f"--{name}", "text"]
-    changed = overrides.override(DEFAULT, words)
-    assert (
-        len(configs.differences(json.loads(DEFAULT.to_json()), json.loads(changed.to_json())))
-        == len(words) // 2
-    )
-    assert configs.from_dict(json.loads(changed.to_json())) == changed
+def test_fields_of_every_kind_survive_json():
+    words = "--model.lora_targets v_proj --regime.staleness 3 --data.mix folder=0.25:expert"
+    words += " --task.options.operands 3 --objective.stored reference --regime.replay_ratio 0.5"
+    words += " --model.template_arguments.thinking false --sampling.top_p 0.5 --seed 3"
+    changed = overrides.override(DEFAULT, words.split())
+    given, stored = (json.loads(config.to_json()) for config in (DEFAULT, changed))
+    assert len(configs.differences(given, stored)) == len(words.split()) // 2
+    assert configs.from_dict(stored) == changed
 
 
 @pytest.mark.parametrize(
@@ -400,6 +203,8 @@ def test_every_field_survives_json():
         {"name": "x", "training": {"stepz": 3}},
         {"name": "x", "training": {"steps": -1}},
         {"training": {}},
+        [],
+        {"name": "x", "training": None},
     ],
 )
 def test_from_dict_refuses_what_is_no_configuration(values):
@@ -408,31 +213,20 @@ def test_from_dict_refuses_what_is_no_configuration(values):
 
 
 @pytest.mark.parametrize(
-    "values", [[], 3, {"name": "x", "training": 3}, {"name": "x", "training": None}]
-)
-def test_from_dict_refuses_what_is_no_dictionary(values):
-    with pytest.raises(TypeError):
-        configs.from_dict(values)
-
-
-@pytest.mark.parametrize(
     "text, message",
     [
-        ("x = 1", r"must define config\(\) -> grre_jax\.config\.Config"),
-        ("config = 3", r"is not callable"),
-        ("def config():\n    return {'name': 'x'}", r"returned dict, not grre_jax\.config\.Config"),
-        ("def config(:", r"invalid syntax"),
-        ("import no_such_package_at_all", r"no_such_package_at_all"),
+        ("x = 1", r"config"),
+        ("def config():\n    return {'name': 'x'}", "dict"),
         (
             (
                 "from grre_jax.config import Config, TrainingConfig\ndef config():\n    return"
                 " Config('x', training=TrainingConfig(steps=-2))"
             ),
-            r"steps: expected at least 0, got -2",
+            "steps",
         ),
         (
             "from grre_jax.config import Config\ndef config():\n    return Config('x', steps=2)",
-            r"unexpected keyword argument 'steps'",
+            "steps",
         ),
     ],
 )
@@ -446,21 +240,8 @@ def test_a_wrong_file_is_named(tmp_path, text, message):
 
 def test_a_missing_file_names_the_nearest(tmp_path):
     (tmp_path / "arithmetic.py").write_text("")
-    with pytest.raises(
-        UsageError, match=r"aritmetic\.py does not exist; did you mean .*arithmetic\.py\?"
-    ):
+    with pytest.raises(UsageError, match=r"did you mean .*arithmetic\.py"):
         configs.load_file(tmp_path / "aritmetic.py")
-    with pytest.raises(
-        UsageError, match=r"no/such\.py does not exist: give the path of a Python file"
-    ):
-        configs.load_file(tmp_path / "no" / "such.py")
-
-
-@pytest.mark.parametrize("name", ["config.json", "config"])
-def test_a_file_that_is_no_python_file(tmp_path, name):
-    (tmp_path / name).write_text("{}")
-    with pytest.raises(UsageError, match=r"Python file"):
-        configs.load_file(tmp_path / name)
 
 
 # ---- parts
@@ -472,14 +253,6 @@ def test_run_folder():
     assert Config(name="a", run_dir="s3://bucket/run").folder == StorePath("s3://bucket/run")
 
 
-@pytest.mark.parametrize("section", [SamplingConfig, EvaluationConfig])
-def test_min_p(section):
-    assert section().min_p == 0.0 and section(min_p=1.0).min_p == 1.0
-    for wrong in (-0.1, 1.1, float("nan")):
-        with pytest.raises(ValueError, match=r"^min_p: expected a number in \[0, 1\]"):
-            section(min_p=wrong)
-
-
 @pytest.mark.parametrize(
     "text, total, expected",
     [
@@ -488,23 +261,20 @@ def test_min_p(section):
         (":3", 5, range(3)),
         ("3:", 5, range(3, 5)),
         ("2:99", 5, range(2, 5)),
-        ("0:1", 1, range(1)),
     ],
 )
 def test_parse_range(text, total, expected):
     assert configs.parse_range(text, "data.questions", total) == expected
 
 
-@pytest.mark.parametrize("text", ["3", "3:3", "4:2", "-1:3", "a:b", "1.5:3", "1:2:3"])
+@pytest.mark.parametrize("text", ["3", "3:3", "-1:3", "a:b"])
 def test_parse_range_refuses(text):
-    with pytest.raises(UsageError, match=r"field data\.questions takes start:stop"):
+    with pytest.raises(UsageError, match="data.questions"):
         configs.parse_range(text, "data.questions", 5)
 
 
 def test_a_range_beyond_the_folder_is_a_data_error():
-    with pytest.raises(
-        DataError, match=r"data\.questions = 5:9 selects nothing: the folder holds 5 groups"
-    ):
+    with pytest.raises(DataError, match="data.questions"):
         configs.parse_range("5:9", "data.questions", 5)
 
 
@@ -526,16 +296,6 @@ def test_differences():
     assert configs.differences({"training": 3}, {"training": {"steps": 3}}) == ["training"]
 
 
-def test_overrides_are_applied_together():
-    stale = dataclasses.replace(DEFAULT, regime=Regime(sync_interval=20))
-    for words in (
-        ["--regime.offline", "true", "--regime.sync_interval", "1"],
-        ["--regime.sync_interval", "1", "--regime.offline", "true"],
-    ):
-        assert overrides.override(stale, words).regime == Regime(offline=True)
-    assert overrides.override(DEFAULT, ["--seed", "1", "--seed", "2"]).seed == 2
-
-
 @pytest.mark.parametrize(("old", "new"), [("zero", "mean"), ("reward", "none")])
 def test_a_stored_option_of_another_name_is_read_and_a_given_one_is_refused(old, new):
     config = Config("x", objective=ObjectiveConfig("grpo", {"singleton_baseline": new}))
@@ -550,7 +310,7 @@ def test_a_stored_option_of_another_name_is_read_and_a_given_one_is_refused(old,
         given = Config("x", objective=ObjectiveConfig("grpo", options))
         with pytest.raises(UsageError, match=next(iter(options))):
             build_objective(given)
-    with pytest.raises(ValueError, match="objective.options.single: expected .*, got 'mean'"):
+    with pytest.raises(ValueError, match="objective.options.single"):
         run.renamed({"objective": {"options": {"single": "mean"}}})
     # Values of the new name are never translated.
     kept = {"objective": {"options": {"singleton_baseline": "reward"}}}

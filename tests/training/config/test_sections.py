@@ -13,14 +13,12 @@ def test_roles_name_fields_of_groups():
         "ref_logprobs",
     )
     assert ObjectiveConfig().stored_fields == ()
-    with pytest.raises(
-        ValueError, match="^stored: expected words among reference, proximal, got 'behavior'"
-    ):
+    with pytest.raises(ValueError, match="stored"):
         ObjectiveConfig(stored=("behavior",))
 
 
 def test_options_are_what_json_can_name():
     part = masks.ring
-    with pytest.raises(ValueError, match=r"options.mask: expected .* FILE.py:NAME, got Mask"):
+    with pytest.raises(ValueError, match="options.mask"):
         ObjectiveConfig("reinforce", {"mask": part})
     assert ObjectiveConfig("reinforce", {"mask": "ring"}).options == {"mask": "ring"}

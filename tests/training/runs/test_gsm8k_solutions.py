@@ -108,9 +108,3 @@ REASON = (
 @pytest.mark.skipif(_file() is None, reason=REASON)
 def test_a_few_solutions(tmp_path):
     _check(40, tmp_path)
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(_file() is None, reason=REASON)
-def test_all_solutions(tmp_path):
-    _check(1319, tmp_path)

@@ -13,8 +13,8 @@ EIGHT = """
 import json, sys
 import jax, jax.numpy as jnp, numpy as np
 from flax import nnx
-from grre_jax import objectives, parallel
-from grre_jax.models import ModelConfig, Transformer
+from grre_jax import models, objectives, parallel
+from grre_jax.models import LoraConfig, ModelConfig, Transformer
 from grre_jax.rollouts import Group
 from grre_jax.training import state as states
 from grre_jax.training.data.pack import BatchShape
@@ -23,7 +23,9 @@ from grre_jax.training.optimizer import OptimizerConfig, make_optimizer
 from grre_jax.training.step import make_train_step
 
 SIZES = dict(vocab_size=50, hidden_size=32, intermediate_size=48, num_layers=2, num_heads=4, num_kv_heads=2, head_dim=8)
+LORA = LoraConfig(2, 8.0, ("q_proj", "v_proj", "o_proj", "up_proj", "down_proj"))
 MODELS = {
+    "lora": ModelConfig(**SIZES),
     "tied": ModelConfig(**SIZES),
     "windows_untied_scanned": ModelConfig(
         **SIZES | dict(vocab_size=51), tie_embeddings=False, qkv_bias=True, qk_norm=True, post_norms=True, unit_offset_norms=True,
@@ -46,8 +48,13 @@ objective = objectives.algorithm("grpo", kl_coef=0.05, kl_estimator="k3")
 
 def run(name, mesh_config, devices):
     mesh = parallel.make_mesh(mesh_config, devices)
-    model = Transformer(MODELS[name], rngs=nnx.Rngs(3), unroll="scanned" not in name, remat="attended" if "scanned" in name else "none")
+    model = Transformer(MODELS[name], rngs=nnx.Rngs(3), lora=LORA if name == "lora" else None, unroll="scanned" not in name, remat="attended" if "scanned" in name else "none")
+    for parameter, value in models.parameters(model).items():
+        if parameter.endswith("_lora_b"):  # zero in a new model
+            draw = np.random.default_rng(1).normal(scale=0.2, size=value.shape)
+            getattr(model.layers, parameter.removeprefix("layers."))[...] = draw.astype(np.float32)
     graph, state = states.create(model, optimizer, mesh)
+    frozen = states.frozen(model, mesh)
     reference = jax.tree.map(lambda x: x * 1.05, state.params)
     shape = BatchShape.of_run(9, 4, 5, 6, 28, 4, parallel.row_devices(mesh))
     step = make_train_step(graph, optimizer, settings.schedule(), mesh)
@@ -55,11 +62,17 @@ def run(name, mesh_config, devices):
     for number in range(3):
         before = len(compiled) if number == 1 else before
         batch = place(groups, shape, objective, mesh)
-        state, metrics = step(state, batch, objective, np.float32(0.9), jax.random.key(0), reference)
+        state, metrics = step(state, batch, objective, np.float32(0.9), jax.random.key(0), reference, frozen)
         losses.append(float(metrics["loss"])); norms.append(float(metrics["grad_norm"]))
     recompiled = len(compiled) - before
     total = sum(float(jnp.abs(x.astype(jnp.float32)).sum()) for x in jax.tree.leaves(state.params))
-    return {"losses": losses, "norms": norms, "total": total, "cut": str(state.params["layers"]["qkv_proj"].sharding.spec), "recompiled": recompiled}
+    arrays = dict(state.params["layers"])
+    if name == "lora":
+        merged = models.merged(nnx.merge(graph, states.full(state.params, frozen)))
+        arrays["merged"] = merged.layers.qkv_proj[...]
+        total += sum(float(jnp.abs(x).sum()) for x in models.parameters(merged).values())
+    cuts = {key: {a: i for i, a in enumerate(x.sharding.spec) if a} for key, x in arrays.items()} if len(devices) > 1 else {}
+    return {"losses": losses, "norms": norms, "total": total, "cuts": cuts, "recompiled": recompiled}
 
 M = parallel.MeshConfig
 MESHES = {"all": M(fsdp=2, tensor=2, sequence=2), "odd": M(tensor=8)}
@@ -67,6 +80,7 @@ out = {}
 for name in MODELS:
     out[name] = {"one": run(name, M(), jax.devices()[:1])}
     for label, config in MESHES.items():
+        config = M(fsdp=2, tensor=2) if name == "lora" else config
         if name == "tied" or label == "all":
             out[name][label] = run(name, config, jax.devices())
 print(json.dumps(out))
@@ -84,7 +98,7 @@ def eight():
     return json.loads(done.stdout.splitlines()[-1])
 
 
-@pytest.mark.parametrize("model", ["tied", "windows_untied_scanned"])
+@pytest.mark.parametrize("model", ["tied", "windows_untied_scanned", "lora"])
 def test_every_mesh_gives_the_numbers_of_one_device(eight, model):
     runs = eight[model]
     assert len(runs) > 1
@@ -99,4 +113,8 @@ def test_every_mesh_gives_the_numbers_of_one_device(eight, model):
 
 
 def test_parameters_are_really_cut(eight):
-    assert eight["tied"]["all"]["cut"] == "P(None, 'fsdp', 'tensor')"
+    assert eight["tied"]["all"]["cuts"]["qkv_proj"] == {"fsdp": 1, "tensor": 2}
+    cuts = eight["lora"]["all"]["cuts"]  # mesh axis: dimension
+    assert cuts["q_lora_a"] == {"fsdp": 1} and cuts["q_lora_b"] == {"tensor": 2}
+    assert cuts["down_lora_a"] == {"tensor": 1} and cuts["down_lora_b"] == {"fsdp": 2}
+    assert cuts["merged"] == {"fsdp": 1, "tensor": 2}

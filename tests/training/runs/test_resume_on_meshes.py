@@ -8,16 +8,7 @@ import pytest
 
 from ...run_processes import CONFIG, finish, kill_all, rows, start
 
-MODEL = (
-    "--model.hidden_size",
-    "32",
-    "--model.num_heads",
-    "4",
-    "--model.num_kv_heads",
-    "4",
-    "--evaluation.questions",
-    "0",
-)
+MODEL = "--model.hidden_size 32 --model.num_heads 4 --model.num_kv_heads 4 --evaluation.questions 0".split()
 MESHES = {"eight": (8, 2, 4), "four": (4, 4, 1), "one": (1, 1, 1)}  # devices, fsdp, tensor
 
 
@@ -32,24 +23,12 @@ def test_saved_on_eight_devices_and_resumed_on_four_and_on_one(tmp_path):
     config = tmp_path / "small.py"
     config.write_text(CONFIG)
     finish(start(config, tmp_path / "source", *MODEL))
-    stored = (
-        *MODEL,
-        "--data.path",
-        str(tmp_path / "source" / "rollouts"),
-        "--checkpoint.every",
-        "10",
-    )
+    source = str(tmp_path / "source" / "rollouts")
+    stored = (*MODEL, "--data.path", source, "--checkpoint.every", "10")
 
     def run(name, mesh, steps, *more):
         devices, fsdp, tensor = MESHES[mesh]
-        words = (
-            "--mesh.fsdp",
-            str(fsdp),
-            "--mesh.tensor",
-            str(tensor),
-            "--training.steps",
-            str(steps),
-        )
+        words = f"--mesh.fsdp {fsdp} --mesh.tensor {tensor} --training.steps {steps}".split()
         finish(start(config, tmp_path / name, *stored, *words, *more, devices=devices))
         return rows(tmp_path / name)
 

@@ -5,7 +5,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 
 import pytest
 
@@ -53,27 +52,6 @@ def test_another_process_s_signal_becomes_this_one_s():
     stop._largest = lambda number: int(signal.SIGINT)  # as several processes find it
     assert stop.received is None and stop.agreed() is signal.SIGINT
     assert stop.stopped("here").exit_status == 128 + signal.SIGINT
-
-
-def test_handlers_are_restored_after_an_error():
-    before = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(KeyError), StopRequest():
-        raise KeyError
-    assert signal.getsignal(signal.SIGTERM) is before
-
-
-def test_off_the_main_thread_it_listens_to_nothing():
-    seen = []
-
-    def work():
-        handler = signal.getsignal(signal.SIGTERM)
-        with StopRequest() as stop:
-            seen.append((stop.received, signal.getsignal(signal.SIGTERM) is handler))
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-    assert seen == [(None, True)]
 
 
 def test_a_preemption_notice_is_a_signal_at_the_call_that_the_service_names(monkeypatch):
