@@ -4,19 +4,24 @@ questions.
 
 import dataclasses
 import io
+import json
 
 import jax
 import numpy as np
 import pytest
 from rich.console import Console
 
-from grre_jax import rollouts
+from grre_jax import rollouts, sampling
 from grre_jax.config import DataConfig, TaskConfig
 from grre_jax.errors import DataError, UsageError
 from grre_jax.rollouts.encoding import encode
 from grre_jax.tasks import CharTokenizer
 from grre_jax.training import build, optimizer
 from grre_jax.training import state as training_state
+from grre_jax.training.actors.calls import training_calls
+from grre_jax.training.actors.prompts import evaluation_questions
+from grre_jax.training.evaluation.evaluate import evaluate, make_evaluator
+from grre_jax.training.loop import compile_calls, make_explorer
 from grre_jax.training.optimizer import OptimizerConfig
 from grre_jax.training.runtime.stopping import StopRequest
 from grre_jax.training.runtime.stopwatch import Stopwatch
@@ -114,7 +119,10 @@ def test_a_task_without_demonstrations_is_named(parts, tmp_path):
         def question(self, position):
             return dataclasses.replace(parts.task.question(position), demonstration=None)
 
-    with pytest.raises(UsageError, match="warm_start.steps"):
+    with pytest.raises(
+        UsageError,
+        match=r"task silent has no demonstrations to start from: set warm_start\.steps to 0",
+    ):
         start(dataclasses.replace(parts, task=Silent()), tmp_path)
 
 
@@ -144,3 +152,28 @@ def test_overlong_demonstrations_are_left_out_or_refused(parts, tmp_path, caplog
     short = dataclasses.replace(parts, config=dataclasses.replace(parts.config, sampling=none))
     with pytest.raises(DataError, match=r"sampling\.max_new_tokens = 1"):
         check_demonstrations(short)
+
+
+def test_a_run_records_its_warm_start(tiny_run):
+    config = json.loads((tiny_run / "config.json").read_text())["warm_start"]
+    rows = [json.loads(line) for line in (tiny_run / "metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows if row["kind"] == "warm_start"] == list(
+        range(1, config["steps"] + 1)
+    )
+    assert len(rollouts.read(tiny_run / "warm_start")) == config["demonstrations"]
+
+
+def test_the_first_calls_of_the_sampler_find_their_programs(parts):
+    graph, state = training_state.create(
+        parts.model, optimizer.make_optimizer(OptimizerConfig()), parts.mesh
+    )
+    compile_calls(parts, graph, state.params, samples=True)
+    programs = sampling.compiled_programs()
+    assert all(programs.values())
+    evaluator = make_evaluator(parts, graph)
+    questions = evaluation_questions(parts.config, parts.task, parts.tokenizer)
+    evaluate(evaluator, state.params, state.params, questions, step=0)
+    positions = range(training_calls(parts.config)[0].prompts)
+    explorer = make_explorer(parts, graph)
+    explorer.groups(state.params, explorer.questions(positions), positions, policy_version=0)
+    assert sampling.compiled_programs() == programs

@@ -2,6 +2,7 @@
 roles.
 """
 
+import collections
 import dataclasses
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from grre_jax import config as c
 from grre_jax import rollouts
 from grre_jax.cli.entry import main
-from grre_jax.errors import UsageError
+from grre_jax.errors import DataError, UsageError
 from grre_jax.planner.compile import compile_run
 from grre_jax.training.loop import train
 from grre_jax.training.policies import find_scorer
@@ -105,8 +106,109 @@ def test_what_cannot_be_done_with_trajectories_is_named(config, run, capsys):
     with pytest.raises(UsageError, match="--program"):
         compile_run(config, "v5e:2x2")
     sampling = dataclasses.replace(config.sampling, cache_dtype="int8")
-    with pytest.raises(UsageError, match="sampling.cache_dtype"):
+    with pytest.raises(UsageError, match="sampling.cache_dtype int8 is not supported"):
         train(dataclasses.replace(config, sampling=sampling, run_dir=str(run / "int8")))
     folders = [str(run / "rollouts"), "--output", str(run / "judged")]
     assert main(["rollouts", "reverify", *folders, "--task", "calculator"]) != 0
     assert "has environments" in capsys.readouterr().err
+
+
+BAD = """
+import os, time
+from grre_jax.tasks import CharTokenizer, Question
+from grre_jax.tasks.environments import Step
+
+ANSWERS = {
+    "long": ("x" * 10_000_000, 0.0, False, {}), "bytes": (b"x", 0.0, False, {}),
+    "nan": ("", float("nan"), False, {}), "over": Step(done=True), "good": Step("?", 0.5),
+}
+KINDS = ["raises", "reset", "wide", *ANSWERS]
+
+class Bad:
+    name, tokenizer = "bad", CharTokenizer("?abcdefg$")
+    def question(self, position):
+        once = {40: "hang", 70: "exit"}.get(position)
+        return Question(f"q{position}", "?", once or KINDS[position % len(KINDS)])
+    def evaluation(self, count): return []
+    def environment(self): return World()
+
+class World:
+    def reset(self, question, seed):
+        self.kind = question.answer
+        if self.kind == "reset": raise RuntimeError("down")
+        return [{"role": "user", "content": "???" if self.kind == "wide" else question.prompt}]
+    def step(self, action):
+        if self.kind in ("hang", "exit"):
+            if action != "a": return Step(done=True)
+            time.sleep(1000) if self.kind == "hang" else os._exit(3)
+        if self.kind == "raises": raise ValueError("no")
+        return ANSWERS[self.kind]
+
+def build(): return Bad()
+"""
+REASONS = {
+    "raises": ("error", "ValueError: no"),
+    "reset": ("error", "RuntimeError: down"),
+    "wide": ("invalid", "3 tokens"),
+    "long": ("invalid", "10,000,000 characters"),
+    "bytes": ("invalid", "no text"),
+    "nan": ("invalid", "no finite number"),
+    "hang": ("timeout", "no answer within"),
+    "exit": ("crash", "status 3"),
+}
+
+
+def test_a_run_of_a_thousand_bad_environments_records_each_reason(config, tmp_path, caplog):
+    (tmp_path / "bad.py").write_text(BAD)
+    config = dataclasses.replace(
+        config,
+        run_dir=str(tmp_path / "runs"),
+        task=c.TaskConfig(
+            f"{tmp_path / 'bad.py'}:build",
+            verify_processes=1,
+            verify_timeout=10.0,
+            max_failure_share=1.0,
+        ),
+        objective=c.ObjectiveConfig("asymre"),  # learns from any group that is trained on
+        sampling=c.SamplingConfig(
+            group_size=8, max_prompt_tokens=1, max_new_tokens=3, max_turns=2, max_turn_tokens=1
+        ),
+        regime=c.Regime(sync_interval=8),
+        training=c.TrainingConfig(steps=8, prompts_per_step=16),
+        warm_start=c.WarmStartConfig(steps=0),
+        evaluation=c.EvaluationConfig(questions=0),
+        checkpoint=c.CheckpointConfig(every=8),
+    )
+    refused = dataclasses.replace(
+        config, run_dir=str(tmp_path / "refused"), data=c.DataConfig(overlong="refuse")
+    )
+    with pytest.raises(DataError, match=r"q2.*sampling\.max_prompt_tokens"):
+        train(refused)
+    assert not refused.folder.exists()
+    folder, kinds = train(config), collections.Counter()
+    for group in rollouts.read(folder / "rollouts"):
+        failed = group.extra.get("verify_failures", [""] * len(group.rewards))
+        reasons = group.extra.get("verify_reasons", failed)
+        for kind, reason, ended, reward in zip(
+            failed, reasons, group.finish_reasons, group.rewards, strict=True
+        ):
+            known, words = REASONS.get(group.answer, ("", ""))
+            expected = kind if group.answer in ("hang", "exit") else known
+            assert kind == expected in ("", known) and (words in reason or not kind)
+            assert (ended == "failed") == bool(kind)
+            assert np.isnan(reward) if kind else reward == (group.answer == "good")
+        assert (group.answer in ("reset", "wide")) == (len(group.tokens) == 0)
+        kinds.update(kind for kind in failed if kind)
+    assert set(kinds) == {kind for kind, _ in REASONS.values()}
+    assert any("q10 (3 tokens)" in record.getMessage() for record in caplog.records)
+    counted = collections.Counter()
+    for row in log(folder):
+        if row["kind"] == "train":
+            counted.update({k: row.get(f"verify_failures_{k}", 0) for k in kinds})
+    assert counted == kinds and row["step"] == 8
+
+
+@pytest.mark.parametrize("name", ["agent_calculator", "agent_guess"])
+def test_shipped_agents_are_explained(name, capsys):
+    assert main(["explain", f"configs/{name}.py"]) == 0
+    assert "18 to 19" in capsys.readouterr().out
