@@ -1,6 +1,7 @@
 """Compiled programs that are kept on the disk change no number."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 from grre_jax import machine
 
@@ -32,7 +33,9 @@ def test_a_run_is_the_same_with_kept_programs_and_without(tmp_path, monkeypatch)
 
 def test_the_folder_is_the_configurations_or_the_users(tmp_path, monkeypatch):
     changed = {}
-    monkeypatch.setattr(machine.jax.config, "update", changed.__setitem__)
+    # A command that an earlier test ran in this process may have set the folder.
+    config = SimpleNamespace(update=changed.__setitem__, jax_compilation_cache_dir=None)
+    monkeypatch.setattr(machine, "jax", SimpleNamespace(config=config))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     for field, parent in (("", tmp_path / "cache/grre_jax/compiled"), (str(tmp_path), tmp_path)):
         machine.keep_compiled(field)
