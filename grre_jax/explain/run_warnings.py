@@ -50,7 +50,7 @@ def _objective(config: Config, objective: Objective, stale: bool) -> Iterator[st
     own = objective.term.differentiated
     alone = config.sampling.group_size == 1 and objective.singleton_baseline == "mean"
     if config.samples and alone and not own and not moves_without_reward_variance(objective):
-        yield "sampling.group_size=1: all advantages are 0, unless singleton_baseline is none"
+        yield "sampling.group_size=1: every advantage is 0 unless singleton_baseline=none"
     if acts_off_policy(objective) and not stale:
         yield f"clip ranges and weights of {objective.name} have no effect on on-policy data"
     plain = objective.advantage in (advantages.group_mean, advantages.group_std)

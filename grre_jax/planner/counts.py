@@ -263,7 +263,8 @@ def _groups(collective: Instruction, devices: int) -> np.ndarray:
     ids, spanned = re.match(r"mesh\[[^\]]*\](.*?)\{([^}]*)\}", text).groups()
     sizes = [(name, int(size)) for name, size in re.findall(r"'([^']+)'=(\d+)", text)]
     parts = dict(re.findall(r"'([^']+)'(?::(\(\d+\)\d+))?", spanned))
-    group, members = 0, 1
+    group = 0
+    members = 1
     places = np.indices([size for _, size in sizes])
     for (name, size), place in zip(sizes, places, strict=True):
         part = parts.get(name, f"({size})1") or f"(1){size}"

@@ -107,7 +107,8 @@ def check_best(config: Config) -> None:
     Raises:
         UsageError: they lack it, or the run has no evaluations.
     """
-    best, metric = config.checkpoint.best, config.checkpoint.best_metric
+    best = config.checkpoint.best
+    metric = config.checkpoint.best_metric
     if not best:
         return
     if not config.evaluation.questions:

@@ -445,7 +445,8 @@ class Explorer:
     ) -> Played:
         """Samples trajectories in the task's environments."""
         config, asked = self.config, dict(zip(positions, questions, strict=True))
-        prompts, overlong = {}, {}
+        prompts = {}
+        overlong = {}
         vocab = weights.model.config.vocab_size
         for position, question in asked.items():
             prompt = self.play.open(question, position, attempt)
