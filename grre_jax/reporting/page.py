@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from grre_jax.reporting.figures import draw_panel, last_step, staleness_figure
+from grre_jax.reporting.figures import NOTE, draw_panel, last_step, staleness_figure
 from grre_jax.reporting.metric_names import described
 from grre_jax.reporting.metrics import HEADER, STALENESS, Metrics, series, staleness_histogram
 from grre_jax.reporting.panels import EDGE, GRID, INK, MUTED, PALETTE, STYLE, Panel, page_panels
-from grre_jax.reporting.summary import RunSummary, outcomes, table_rows, tenth
+from grre_jax.reporting.summary import outcomes, table_rows, tenth
 from grre_jax.storage import files
 
 PAGE_NAME = "report.html"
@@ -41,37 +41,35 @@ def write_page(path: str | os.PathLike, runs: Sequence[Mapping[str, Any]], note:
         The path.
     """
     import jinja2
-    from markupsafe import Markup, escape
+    from markupsafe import Markup
 
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("grre_jax.reporting", "template"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
     )
-    environment.filters |= {
-        "cut": _cut,
-        "code": lambda text: Markup(re.sub("`(.+?)`", r"<code>\1</code>", str(escape(text)))),
-    }
+    environment.filters["cut"] = _cut
+    environment.filters["code"] = _code
     script = environment.get_template("report.js").render()
-    environment.tests["same"] = lambda cells: len(set(cells)) == 1
-    names = [run["summary"].name for run in runs]
-    flat = {name: _flat(run["config"]) for name, run in zip(names, runs, strict=True)}
-    flat = {name: fields for name, fields in flat.items() if fields}
+    metrics = {run["summary"].name: run["metrics"] for run in runs}
+    summaries = [run["summary"] for run in runs]
+    configuration = _table([_flat(run["config"]) for run in runs])
+    configuration.sort(key=lambda row: len(set(row[1])) == 1)  # fields that differ first
     text = environment.get_template("report.html.jinja").render(
         runs=runs,
-        names=names,
+        names=list(metrics),
         note=note,
         palette=PALETTE,
         script=Markup(script),
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         header=_table([run["header"] for run in runs]),
-        summary=_summary([run["summary"] for run in runs]),
-        outcomes=outcomes([run["summary"] for run in runs]),
-        panels=_panels({run["summary"].name: run["metrics"] for run in runs}),
+        summary=table_rows(summaries),
+        outcomes=outcomes(summaries),
+        panels=_panels(metrics),
+        panels_note=NOTE,
         diagnostics=[_diagnostics(run["metrics"]) for run in runs],
-        configured=list(flat),
-        # Those that differ first.
-        configuration=sorted(_table(flat.values()), key=lambda row: len(set(row[1])) == 1),
+        differing=[label for label, cells in configuration if len(set(cells)) > 1],
+        configuration=configuration,
     )
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -83,16 +81,6 @@ def _table(columns) -> list[tuple[str, list[str]]]:
     """Rows of label and cells, a cell per column; "–" for a column without the label."""
     labels = dict.fromkeys(label for column in columns for label in column)
     return [(label, [column.get(label, "–") for column in columns]) for label in labels]
-
-
-def _summary(summaries: Sequence[RunSummary]) -> list[tuple[str, list[str]]]:
-    from rich.text import Text  # cells are made for the console: its markup is taken off here
-
-    return [
-        (label, [Text.from_markup(cell or "–").plain for cell in cells])
-        for label, cells in table_rows(summaries, unicode=True)
-        if any(cells)
-    ]
 
 
 def _panels(runs: Mapping[str, Metrics]) -> list[dict[str, object]]:
@@ -127,12 +115,10 @@ def _svg(figure):
     from markupsafe import Markup
 
     buffer = io.StringIO()
-    nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-    figure.savefig(buffer, format="svg", transparent=True, metadata=nothing)
+    figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
     text = buffer.getvalue()
     text = text[text.index("<svg") :].replace("'DejaVu Sans'", "system-ui, sans-serif")
-    variables = {INK: "ink", MUTED: "muted", GRID: "line", EDGE: "muted"}
-    variables |= {"#ffffff": "ground", "#000000": "ink"}
+    variables = {INK: "ink", MUTED: "muted", GRID: "line", EDGE: "muted", "#000000": "ink"}
     variables |= {colour: f"run-{index}" for index, colour in enumerate(PALETTE)}
     for colour, name in variables.items():
         text = text.replace(colour.lower(), f"var(--{name})")
@@ -141,24 +127,31 @@ def _svg(figure):
 
 def _diagnostics(metrics: Metrics) -> list[tuple[str, list[dict[str, object]]]]:
     """Every scalar by the kind of its row: meaning, first and last values, and extremes."""
-    found = []
+    ages = re.compile(rf"{STALENESS}\d+")  # shown by the histogram's picture
+    tables = []
     for kind, rows in metrics.items():
+        names = dict.fromkeys(name for row in rows for name in row if name not in HEADER)
         lines = []
-        # The histogram's picture shows the ages.
-        ages = re.compile(rf"{STALENESS}\d+")
-        names = dict.fromkeys(key for row in rows for key in row if not ages.fullmatch(key))
-        for name in (name for name in names if name not in HEADER):
+        for name in names:
             _, values = series(rows, name)
             finite = values[np.isfinite(values)]
-            if finite.size:
-                ends = [tenth(rows, name, last) for last in (False, True)]
-                numbers = (*ends, finite.min(), finite.max())
-                cells = ["nan" if cell is None else f"{cell:.4g}" for cell in numbers]
-                cells.append(str(len(values) - len(finite) or ""))
-                lines.append({"name": name, "entry": described(kind, name), "cells": cells})
+            if ages.fullmatch(name) or not finite.size:
+                continue
+            ends = (tenth(rows, name, last=False), tenth(rows, name))
+            numbers = (*ends, finite.min(), finite.max())
+            cells = ["nan" if number is None else f"{number:.4g}" for number in numbers]
+            cells.append(str(len(values) - len(finite) or ""))
+            lines.append({"name": name, "entry": described(kind, name), "cells": cells})
         if lines:
-            found.append((kind, lines))
-    return found
+            tables.append((kind, lines))
+    return tables
+
+
+def _code(text: object):
+    """The escaped text with what is between backquotes as code."""
+    from markupsafe import Markup, escape
+
+    return Markup(re.sub("`(.+?)`", r"<code>\1</code>", str(escape(text))))
 
 
 def _cut(text: str) -> str:

@@ -66,7 +66,7 @@ PANELS = (
     Panel(
         "accuracy",
         "Accuracy",
-        "held-out, 95% interval; dashed: greedy",
+        "held-out; dashed: greedy",
         "eval",
         ".1%",
         interval=True,
@@ -82,7 +82,7 @@ PANELS = (
 EVALUATION_REWARD = Panel(
     "evaluation_reward",
     "Reward on held-out questions",
-    "mean, 95% interval",
+    "mean",
     "eval",
     ".2f",
     interval=True,

@@ -49,10 +49,9 @@ PACE_SECONDS = 3600.0  # over which the time left is estimated
 class TrainingProgress:
     """Progress through the steps of one phase; a context manager.
 
-    On a terminal: a bar with step, readings, accuracies of the last evaluation and time left, drawn
-    in place. Elsewhere (a CI log, a pipe, a notebook): lines at the first step, the last and about
-    ten between, at least one every `MOST_SECONDS`, and one for every evaluation. Each line is
-    printed once and shows the figures of its own step.
+    On a terminal: rich's bar with step, readings, accuracies of the last evaluation and time left.
+    Elsewhere (a CI log, a pipe, a notebook): about ten lines, at the first step, the last and
+    evenly between, at least one every `MOST_SECONDS`, and one for every evaluation.
     """
 
     def __init__(
@@ -75,13 +74,18 @@ class TrainingProgress:
             console: the rich console; one on standard output by default.
             enabled: False shows nothing at all (every process but the first of a pod).
         """
-        self.step, self._total, self._description = int(start_step), int(total_steps), description
+        self.step = int(start_step)
+        self._total = int(total_steps)
+        self._description = description
+        self._forms = READINGS[kind]
         self._every = max(1, -(-(self._total - self.step) // LINES))
-        self._forms, self._enabled = READINGS[kind], enabled
-        self._readings = self._accuracy = ""
-        self._printed: tuple[float, int] | None = None  # time and step of the last line
-        self._console = make_console(quiet=not enabled) if not enabled or not console else console
+        self._console = console if enabled and console else make_console(quiet=not enabled)
+        self._enabled = enabled
         self._live = enabled and is_live(self._console)
+        self._readings = ""
+        self._accuracy = ""
+        self._printed_step: int | None = None  # of the last line
+        self._printed_time = 0.0
         self._bar = _make_bar(self._console, self._live)
         self._task = self._bar.add_task(
             description, total=self._total, completed=self.step, text=""
@@ -95,11 +99,11 @@ class TrainingProgress:
     def __exit__(self, *exception) -> None:
         if self._live:
             self._bar.stop()
-        elif self._printed is not None and self._printed[1] != self.step:
-            self._print_line()
+        elif self._printed_step not in (None, self.step):
+            self._print_step()
 
     def update(self, step: int, scalars: Mapping[str, object] | None = None) -> None:
-        """Takes in a finished step.
+        """Shows a finished step.
 
         Args:
             step: counted from the start of the run (not of this process).
@@ -107,13 +111,14 @@ class TrainingProgress:
         """
         if not self._enabled:
             return
-        self.step, self._readings = int(step), _readings(self._forms, scalars or {})
+        self.step = int(step)
+        self._readings = _readings(self._forms, scalars or {})
         self._redraw(self._accuracy + self._readings)
-        if not self._live and self._due(time.monotonic()):
-            self._print_line()
+        if not self._live and self._is_due():
+            self._print_step()
 
     def evaluated(self, step: int, scalars: Mapping[str, object]) -> None:
-        """Takes in an evaluation: a line of its own off a terminal, accuracies in the bar on one.
+        """Shows an evaluation: a line of its own off a terminal, accuracies in the bar on one.
 
         Args:
             step: updates made by the policy that was evaluated.
@@ -126,7 +131,7 @@ class TrainingProgress:
         self._redraw(self._accuracy + self._readings)
         if not self._live:
             name = f"{'eval':<{len(self._description)}}"
-            self._line(name, step, _readings(READINGS["eval"], scalars))
+            self._print_line(name, step, _readings(READINGS["eval"], scalars))
 
     def phase(self, text: str) -> None:
         """Shows the work between updates ("compiling", "evaluating"); the next update clears it.
@@ -135,8 +140,8 @@ class TrainingProgress:
         long if programs are compiled.
         """
         self._redraw(text or self._accuracy + self._readings)
-        if not self._live and text and self._printed is None:
-            self._line(self._description, self.step, text)
+        if not self._live and text and self._printed_step is None:
+            self._print_line(self._description, self.step, text)
 
     def message(self, text: str) -> None:
         """Prints a line that stays, above the bar if there is one."""
@@ -146,24 +151,24 @@ class TrainingProgress:
         """Returns the seconds to the end at the pace of the last hour; None without an update."""
         return self._bar.tasks[0].time_remaining
 
-    def _due(self, now: float) -> bool:
-        if self._printed is None:
+    def _is_due(self) -> bool:
+        if self._printed_step is None or self.step >= self._total:
             return True
-        at, step = self._printed
-        late = now - at >= MOST_SECONDS or self.step >= self._total
-        return self.step != step and (late or self.step // self._every > step // self._every)
+        late = time.monotonic() - self._printed_time >= MOST_SECONDS
+        return late or self.step // self._every > self._printed_step // self._every
 
-    def _print_line(self) -> None:
-        self._printed = (time.monotonic(), self.step)
+    def _print_step(self) -> None:
+        self._printed_step = self.step
+        self._printed_time = time.monotonic()
         left = self.seconds_left()
-        ends = f"  left {compact_duration(left)}" if left else ""
-        self._line(self._description, self.step, self._readings + ends)
+        remaining = f"  left {compact_duration(left)}" if left else ""
+        self._print_line(self._description, self.step, self._readings + remaining)
 
-    def _line(self, name: str, step: int, text: str) -> None:
+    def _print_line(self, name: str, step: int, text: str) -> None:
         """Prints a line: `train  120/400   30%  reward 0.412  acc 83.2%  left 1m32s`."""
         share = step / self._total if self._total else 1.0
-        at = f"{step:>{len(str(self._total))}}/{self._total}"
-        self.message(f"{name} {at} {share:>4.0%}  {text}".rstrip())
+        place = f"{step:>{len(str(self._total))}}/{self._total}"
+        self.message(f"{name} {place} {share:>4.0%}  {text}".rstrip())
         # A pipe is block-buffered: without this a CI log shows nothing for minutes.
         self._console.file.flush()
 
@@ -185,14 +190,11 @@ def _make_bar(console, live: bool):
 
         def render(self, task):
             text = super().render(task)
-            text.no_wrap, text.overflow = True, "ellipsis"
+            text.no_wrap = True
+            text.overflow = "ellipsis"
             return text
 
-    unicode = speaks_unicode(console)
     return progress.Progress(
-        progress.SpinnerColumn(
-            "dots" if unicode else "line", finished_text="✓" if unicode else "ok"
-        ),
         progress.TextColumn("{task.description}", style="bold", markup=False),
         progress.BarColumn(None, table_column=Column(ratio=1)),
         progress.MofNCompleteColumn(),
@@ -201,7 +203,7 @@ def _make_bar(console, live: bool):
         console=console,
         expand=True,
         disable=not live,
-        get_time=lambda: time.monotonic(),
+        get_time=time.monotonic,
         speed_estimate_period=PACE_SECONDS,
     )
 
@@ -223,7 +225,7 @@ def print_header(summary: Mapping[str, object], title: str = "grre_jax", console
     grid.add_column(overflow="fold")
     for field, value in summary.items():
         if value is not None:
-            grid.add_row(str(field), Text(_shown(value)))
+            grid.add_row(field, Text(str(value)))
     console.print(Text(title, style="bold"))
     console.print(grid)
     console.print()
@@ -236,11 +238,6 @@ def is_live(console) -> bool:
     if console.is_jupyter:
         return importlib.util.find_spec("ipywidgets") is not None
     return console.is_terminal and not console.is_dumb_terminal
-
-
-def speaks_unicode(console) -> bool:
-    """True if the console's encoding has sparklines, ticks and dots."""
-    return console.encoding.lower().startswith("utf")
 
 
 def compact_number(value: float) -> str:
@@ -259,9 +256,3 @@ def compact_duration(seconds: float) -> str:
         if whole >= size:
             return f"{whole // size}{unit}{whole % size // below:02d}{smaller}"
     return f"{whole}s"
-
-
-def _shown(value: object) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return f"{value:g}" if isinstance(value, float) else str(value)

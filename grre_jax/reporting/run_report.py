@@ -3,10 +3,8 @@ figures. A run in an object store is fetched, and the report of one such run is 
 """
 
 import contextlib
-import hashlib
 import json
 import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +14,7 @@ from grre_jax.console import make_console
 from grre_jax.errors import DataError, UsageError
 from grre_jax.reporting.completions import COMPLETIONS, shown_groups
 from grre_jax.reporting.figures import draw_curves
-from grre_jax.reporting.metrics import FILE_NAME, Metrics, read_metrics
+from grre_jax.reporting.metrics import FILE_NAME, read_metrics
 from grre_jax.reporting.page import PAGE_NAME, write_page
 from grre_jax.reporting.progress import compact_duration, compact_number
 from grre_jax.reporting.summary import RunSummary, print_summaries, summarise
@@ -62,8 +60,8 @@ def report(
     Args:
         run_folders: one run's folder or several, paths or URLs; a folder given twice counts once.
         output: folder of `plots/`, `summary.json` and `report.html`. By default one run's own, to
-            which it is uploaded if that is in an object store; of several runs, one beside the
-            first that is named after all of them.
+            which it is uploaded if that is in an object store; of several runs, `<a>-vs-<b>`
+            beside the first.
         rollouts: by run folder, its rollout folder if that is not `rollouts` in it.
         completions: how many of each run to put on the page, at most; 0 for none.
         console: the rich console; one on standard output by default.
@@ -74,8 +72,7 @@ def report(
 
     Raises:
         UsageError: no run was given, `completions` is negative, several runs are given, one by its
-            URL, and no output; or the output cannot be written to, is a file, another run's folder,
-            or holds another report.
+            URL, and no output; or the output is a file or another run's folder.
         DataError: a run's folder or its metrics are missing, broken or empty; names the folder.
     """
     if completions < 0:
@@ -101,10 +98,10 @@ def report(
                 " to it"
             ) from error
         own = {work.folder: root / "rollouts" for work, root in works.items()} | (rollouts or {})
-        made = _report(own, output, completions, console or make_console())
+        result = _report(own, output, completions, console or make_console())
         if output is None and stored:
             next(iter(works)).push()
-    return made
+    return result
 
 
 def _root(folder: str | os.PathLike) -> Path | store_path.StorePath:
@@ -121,32 +118,36 @@ def _report(
     rollouts: Mapping[Path, Any], output: str | os.PathLike | None, completions: int, console
 ) -> Report:
     """Reports on folders of this machine, with their rollout folders."""
-    folders, metrics = list(rollouts), [_read(folder) for folder in rollouts]
-    target = Path(output) if output is not None else default_output(folders)
-    called = f"--output {target}" if output is not None else f"the report's folder {target}"
-    _refuse_foreign(target, called, folders)
-    names = run_names(folders)
-    summaries = tuple(map(summarise, names, map(str, folders), metrics))
-    configs = [_json(folder / "config.json") for folder in folders]
-    headers = list(map(_header, folders, configs))
-    _make_writable(target, called)
-    note = "" if len(summaries) > 1 else _subtitle(summaries[0])
-    plots = draw_curves(
-        dict(zip(names, metrics, strict=True)), target / PLOTS_FOLDER, subtitle=note
-    )
-    samples = [
-        _samples(name, folder, completions, console)
-        for name, folder in zip(names, rollouts.values(), strict=True)
-    ]
-    keys = ("summary", "metrics", "config", "header", "samples")
-    columns = zip(summaries, metrics, configs, headers, samples, strict=True)
-    shown = [dict(zip(keys, run, strict=True)) for run in columns]
-    summary_path = _write_summary(target / SUMMARY_NAME, summaries)
-    page_path = write_page(target / PAGE_NAME, shown, note)
+    folders = list(rollouts)
+    target = default_output(folders) if output is None else Path(output)
+    _refuse_foreign(target, folders)
+    runs = []
+    for name, folder in zip(run_names(folders), folders, strict=True):
+        metrics = read_metrics(folder)
+        if not metrics:
+            raise DataError(
+                f"{folder / FILE_NAME} has no rows yet: wait for the run's first step, or leave"
+                " that run out"
+            )
+        config = _json(folder / "config.json")
+        run = {"summary": summarise(name, str(folder), metrics), "metrics": metrics}
+        run |= {"config": config, "header": _header(folder, config)}
+        runs.append(run)
+    summaries = tuple(run["summary"] for run in runs)
+    metrics = {run["summary"].name: run["metrics"] for run in runs}
+    note = _subtitle(summaries[0]) if len(runs) == 1 else ""
+    target.mkdir(parents=True, exist_ok=True)
+    plots = draw_curves(metrics, target / PLOTS_FOLDER, subtitle=note)
+    for run, folder in zip(runs, rollouts.values(), strict=True):
+        run["samples"] = _samples(run["summary"].name, folder, completions, console)
+    summary_path = target / SUMMARY_NAME
+    content = {"runs": [summary.as_json() for summary in summaries]}
+    text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
+    files.replace(summary_path, text + "\n")
+    page_path = write_page(target / PAGE_NAME, runs, note)
     print_summaries(summaries, console)
-    paths = {"curves": plots[0].parent, "summary": summary_path, "page": page_path}
-    for label, path in paths.items():
-        console.print(f"{label:<8} {path}", markup=False, highlight=False, soft_wrap=True)
+    for label, path in (("curves", plots[0].parent), ("page", page_path)):
+        console.print(f"{label:<8} {path}", soft_wrap=True)
     return Report(target, summaries, tuple(plots), summary_path, page_path)
 
 
@@ -161,16 +162,11 @@ def _json(file: Path) -> dict[str, Any]:
 
 
 def _header(folder: Path, config: Mapping[str, Any]) -> dict[str, str]:
-    """The header that the run printed; of an older run, what its configuration says."""
+    """The header that the run printed; of an older run, sections of its configuration."""
     if lines := _json(folder / "provenance.json").get("header"):
         return {label: str(text) for label, text in lines.items() if text is not None}
-    named = {"model": ("path",), "task": ("name", "options"), "objective": ("name", "options")}
-    found = {}
-    for section, fields in (named | {"regime": ()}).items():
-        if isinstance(values := config.get(section), Mapping):
-            words = [f"{name} {values[name]}" for name in fields or values if values.get(name)]
-            found[section] = ", ".join(words) or "the default"
-    return found
+    sections = ("model", "task", "objective", "regime")
+    return {name: json.dumps(config[name]) for name in sections if name in config}
 
 
 def _samples(name: str, folder, completions: int, console) -> dict[str, Any] | str:
@@ -183,17 +179,8 @@ def _samples(name: str, folder, completions: int, console) -> dict[str, Any] | s
             "none of its own)"
         )
     except DataError as error:
-        said = f"completions of {name} are not shown: {error}"
-        console.print(said, markup=False, highlight=False, soft_wrap=True)
+        console.print(f"completions of {name} are not shown: {error}", soft_wrap=True)
         return f"no completions: {error}"
-
-
-def _write_summary(path: Path, summaries: Sequence[RunSummary]) -> Path:
-    """Writes `{"runs": [...]}`, null for what was not recorded or is not finite."""
-    found = {"runs": [summary.as_json() for summary in summaries]}
-    text = json.dumps(found, indent=2, ensure_ascii=False, allow_nan=False)
-    files.replace(path, text + "\n")
-    return path
 
 
 def run_names(folders: Sequence[Path]) -> list[str]:
@@ -209,64 +196,28 @@ def run_names(folders: Sequence[Path]) -> list[str]:
 
 
 def default_output(folders: Sequence[Path]) -> Path:
-    """Returns one run's own folder; for several, `<a>-vs-<b>` beside the first, or
-    `<n>-runs-<hash>` if that is long or names repeat.
+    """Returns one run's own folder; for several, `<a>-vs-<b>` beside the first, with their number
+    in place of all but the first if the name is long.
     """
     if len(folders) == 1:
         return folders[0]
-    names = [folder.resolve().name for folder in folders]
-    plain = "-vs-".join(names)
-    if len(plain) > 80 or len(set(names)) < len(names):
-        paths = "\n".join(str(folder.resolve()) for folder in folders)
-        plain = f"{len(folders)}-runs-{hashlib.sha256(paths.encode()).hexdigest()[:8]}"
-    return folders[0].resolve().parent / plain
+    first = folders[0].resolve()
+    name = "-vs-".join(run_names(folders)).replace("/", "-")
+    if len(name) > 80:
+        name = f"{first.name}-vs-{len(folders) - 1}-others"
+    return first.parent / name
 
 
-def _read(folder: Path) -> Metrics:
-    metrics = read_metrics(folder)
-    if not metrics:
-        raise DataError(
-            f"{folder / FILE_NAME} has no rows yet: wait for the run's first step, or leave that"
-            " run out"
-        )
-    return metrics
-
-
-def _make_writable(target: Path, called: str) -> None:
-    try:
-        (target / PLOTS_FOLDER).mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=target).close()
-    except OSError as error:
-        raise UsageError(
-            f"{called} cannot be written to ({error}): give another folder with --output"
-        ) from error
-
-
-def _refuse_foreign(target: Path, called: str, folders: Sequence[Path]) -> None:
-    """A report is redrawn over itself and over nothing else."""
+def _refuse_foreign(target: Path, folders: Sequence[Path]) -> None:
+    """Refuses a file, and a run's folder for a report on others."""
     if target.exists() and not target.is_dir():
-        raise UsageError(f"{called} is a file: give a folder with --output")
-    own = [str(folder.resolve()) for folder in folders]
-    if own == [str(target.resolve())]:
-        return
-    if (target / FILE_NAME).exists():
+        raise UsageError(f"--output {target} is a file: give a folder")
+    own = [folder.resolve() for folder in folders] == [target.resolve()]
+    if (target / FILE_NAME).exists() and not own:
         raise UsageError(
-            f"{called} is a run's own folder: give another with --output, so that its curves and"
+            f"--output {target} is a run's own folder: give another, so that its curves and"
             " summary stay"
         )
-    existing = target / SUMMARY_NAME
-    if existing.exists() and _reported_folders(existing) != own:
-        raise UsageError(
-            f"{called} already holds another {SUMMARY_NAME}: give another folder with --output"
-        )
-
-
-def _reported_folders(summary_path: Path) -> list[str]:
-    try:
-        runs = json.loads(summary_path.read_text(encoding="utf-8"))["runs"]
-        return [str(Path(run["folder"]).resolve()) for run in runs]
-    except (ValueError, KeyError, TypeError):
-        return []
 
 
 def _subtitle(summary: RunSummary) -> str:

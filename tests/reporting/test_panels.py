@@ -15,17 +15,6 @@ def test_no_two_of_many_runs_look_the_same():
     assert list(run_colours(["a", "b"]).values()) == list(PALETTE[:2])
 
 
-def test_every_curve_of_a_run_has_its_panel():
-    assert [panel.name for panel in PANELS] == [
-        "reward",
-        "accuracy",
-        "kl_to_start",
-        "entropy",
-        "clip_fraction",
-        "response_length",
-    ]
-
-
 @pytest.mark.parametrize(
     "value, text",
     [

@@ -192,10 +192,10 @@ def _compared(result: dict[str, Any], step: int) -> list[str]:
         ]
 
     greedy = all("greedy_accuracy" in row for row in rows)
-    found = outcome(
-        measure, evaluations(measure), {}, evaluations("greedy_accuracy") if greedy else ()
+    comparison = outcome(
+        measure, evaluations(measure), evaluations("greedy_accuracy") if greedy else ()
     )
-    return sentences(found) if found else []
+    return sentences(comparison) if comparison else []
 
 
 def _with_room(parts: build.Parts, questions: Sequence[Question]) -> build.Parts:
