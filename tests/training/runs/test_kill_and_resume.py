@@ -5,6 +5,7 @@ shard lost.
 import pytest
 
 from grre_jax import rollouts
+from grre_jax.config import EvaluationConfig
 from grre_jax.training import loop
 
 from ...run_processes import bits, kill_all, rows, start, wait_for_step, written
@@ -22,7 +23,9 @@ def nothing_is_left():
 # A signal that asks the run to stop is sent within the tests' process (test_loop).
 def test_killed_and_resumed(tiny_run, make_config, tmp_path):
     """It goes on within this process."""
-    config, run = make_config(tmp_path / "run"), tmp_path / "run"
+    fields = {"start_from": str(tiny_run), "evaluation": EvaluationConfig(questions=0)}
+    alone = loop.train(make_config(tmp_path / "alone", **fields), console=quiet())
+    config, run = make_config(tmp_path / "run", **fields), tmp_path / "run"
     process = start(written(config), run)
     wait_for_step([process], run, 5)
     process.kill()
@@ -31,6 +34,6 @@ def test_killed_and_resumed(tiny_run, make_config, tmp_path):
     loop.train(config, resume=True, console=quiet())
     assert sealed <= {entry.name for entry in rollouts.read(run / "rollouts").datasets}
 
-    assert rows(run) == rows(tiny_run) and bits(run) == bits(tiny_run)
+    assert rows(run) == rows(alone) and bits(run) == bits(alone)
     assert rollouts.verify(run / "rollouts").ok
-    assert list(rollouts.read(run / "rollouts")) == list(rollouts.read(tiny_run / "rollouts"))
+    assert list(rollouts.read(run / "rollouts")) == list(rollouts.read(alone / "rollouts"))
