@@ -11,13 +11,13 @@ from ...groups import packed_group, played_group
 
 
 @st.composite
-def steps(draw):
+def steps(draw, share=True):
     """A run's limits with the shape they give, and one step's groups within them."""
     prompt, new, samples, groups = (draw(st.integers(1, most)) for most in (5, 6, 5, 6))
     longer = st.integers(prompt + new, 3 * (prompt + samples * new))
     pack_length = draw(st.one_of(st.just(0), longer))
     rows, devices = draw(st.integers(0, 4)), draw(st.sampled_from([1, 2, 4]))
-    shape = BatchShape.of_run(groups, samples, prompt, new, pack_length, rows, devices)
+    shape = BatchShape.of_run(groups, samples, prompt, new, pack_length, rows, devices, share)
     made, token = [], 1
     for number in range(draw(st.integers(1, groups))):
         lengths = draw(st.lists(st.integers(1, new), min_size=1, max_size=samples))
@@ -92,6 +92,14 @@ def test_packing_loses_nothing_and_says_where_everything_is(step):
     assert (batch.group_ids[response:] == -1).all() and len(batch.group_ids) == shape.responses
     there = {token for group in groups for token in (*group.prompt_tokens, *group.tokens)}
     assert set(rows["tokens"][~padding]) == there
+
+
+@given(steps(share=False))
+def test_completions_with_prompts_of_their_own_fit_their_shape_too(step):
+    shape, groups = step
+    batch = pack(groups, shape)
+    tokens = sum(len(g.prompt_tokens) * g.num_completions + len(g.tokens) for g in groups)
+    assert batch.prefix_ids is None and (batch.segment_ids > 0).sum() == tokens
 
 
 def test_a_group_is_cut_where_that_fills_more_than_a_prompt():
