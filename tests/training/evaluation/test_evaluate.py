@@ -6,11 +6,19 @@ import jax
 import numpy as np
 import pytest
 
-from grre_jax import sampling
-from grre_jax.config import CheckpointConfig, EvaluationConfig, SamplingConfig, WarmStartConfig
+from grre_jax import rollouts, sampling
+from grre_jax.config import (
+    CheckpointConfig,
+    DataConfig,
+    EvaluationConfig,
+    ObjectiveConfig,
+    SamplingConfig,
+    WarmStartConfig,
+)
 from grre_jax.errors import UsageError
 from grre_jax.random_streams import Purpose
 from grre_jax.reporting import wilson_interval
+from grre_jax.rollouts import Group
 from grre_jax.tasks import Question, Verdict
 from grre_jax.tasks.judging import InProcess
 from grre_jax.training import build, loop, optimizer, run_folder
@@ -28,6 +36,8 @@ from grre_jax.training.evaluation.evaluate import (
 )
 from grre_jax.training.preflight import check_best, require_best
 from grre_jax.training.verdict_metrics import verdict_scalars
+
+from ...groups import text_group
 
 
 class Judge:
@@ -161,17 +171,9 @@ def test_a_run_on_contaminated_data_is_refused_before_it_begins(make_config, tmp
     """Data that says it holds the held-out questions; with the flag the run goes on (as far as
     this test lets it).
     """
-    from grre_jax import rollouts
-    from grre_jax.config import DataConfig, EvaluationConfig, ObjectiveConfig
-    from grre_jax.rollouts import Group
-    from grre_jax.training import loop
-
-    groups = [
-        Group(group_id=f"g{i}", prompt="1+2>", texts=["3$", "4$"], rewards=[1, 0]) for i in range(4)
-    ]
-    rollouts.write(
-        tmp_path / "r", groups, writer="import", metadata={"contains": ["arithmetic/held-out"]}
-    )
+    contains = {"contains": ["arithmetic/held-out"]}
+    groups = [text_group(number) for number in range(4)]
+    rollouts.write(tmp_path / "r", groups, writer="import", metadata=contains)
     config = make_config(
         tmp_path / "run",
         data=DataConfig(path=str(tmp_path / "r")),
@@ -200,7 +202,6 @@ def test_what_a_training_row_says_of_verdicts():
     """Rewards of -1 and 1 are no accuracy; correctness is, and each component has a mean of its
     own.
     """
-    from grre_jax.rollouts import Group
 
     def group(rewards, **components):
         return Group(
