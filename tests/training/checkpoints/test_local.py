@@ -33,11 +33,7 @@ def state():
         "embed": draw.normal(size=(7, 5)).astype(np.float32),
         "layers": {"q_proj": jnp.asarray(draw.normal(size=(2, 3, 4)), jnp.bfloat16)},
     }
-    params["embed"][0, :3] = [
-        np.float32(1e-42),
-        -0.0,
-        np.inf,
-    ]  # a subnormal, a signed zero, an infinity
+    params["embed"][0, :3] = [1e-42, -0.0, np.inf]  # a subnormal, a signed zero, an infinity
     optimizer = make_optimizer(OptimizerConfig(learning_rate=0.1))
     state = fresh(jax.device_put(params, whole), optimizer, mesh)
     gradients = jax.tree.map(lambda p: jnp.asarray(draw.normal(size=p.shape), p.dtype), params)
