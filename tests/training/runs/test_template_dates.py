@@ -43,7 +43,7 @@ def config(make_config, model, tmp_path):
         regime=c.Regime(),
         training=c.TrainingConfig(steps=2, prompts_per_step=4),
         warm_start=c.WarmStartConfig(),
-        evaluation=c.EvaluationConfig(),
+        evaluation=c.EvaluationConfig(questions=0),
         checkpoint=c.CheckpointConfig(every=1),
     )
 
