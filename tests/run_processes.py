@@ -47,6 +47,18 @@ sys.exit(main())
 """
 
 
+def written(config) -> Path:
+    """A file that gives this configuration, beside the folder of its run."""
+    file = Path(config.run_dir).with_suffix(".py")
+    file.write_text(
+        "import json\n"
+        "from grre_jax.training.config.run import from_dict\n\n"
+        "def config():\n"
+        f"    return from_dict(json.loads({config.to_json()!r}))\n"
+    )
+    return file
+
+
 def start(
     config: Path,
     run: Path,

@@ -14,6 +14,8 @@ from grre_jax.training.config.run import from_dict
 
 from .generation.conftest import chat_model  # noqa: F401
 
+pytestmark = pytest.mark.usefixtures("no_reports")
+
 README = (Path(__file__).parents[1] / "README.md").read_text()
 TINY = {
     "sampling": {"group_size": 4, "max_new_tokens": 4},

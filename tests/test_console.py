@@ -109,20 +109,6 @@ def test_explain_cuts_nothing_at_any_width(capsys, monkeypatch, columns):
     assert all(len(line) <= int(columns) for line in printed.splitlines())
 
 
-@pytest.mark.parametrize("columns", ["60", "200"])
-def test_show_cuts_no_long_word(tmp_path, capsys, monkeypatch, columns):
-    monkeypatch.setenv("COLUMNS", columns)
-    word = "x" * 150
-    row = {"prompt": "p", "answer": "a", "completions": [{"text": word, "reward": 1}]}
-    (tmp_path / "rows.jsonl").write_text(json.dumps(row))
-    folder = str(tmp_path / "stored")
-    assert main(["rollouts", "import", "jsonl", str(tmp_path / "rows.jsonl"), folder]) == 0
-    capsys.readouterr()
-    assert main(["rollouts", "show", folder]) == 0
-    printed = capsys.readouterr().out
-    assert printed.count("x") == len(word) and "…" not in printed
-
-
 @pytest.mark.parametrize("columns", [60, 200])
 def test_evaluations_are_printed_whole_with_the_names_that_components_have(monkeypatch, columns):
     from grre_jax.reporting.evaluation_tables import print_evaluations

@@ -34,10 +34,6 @@ def loaded(statement):
     )
 
 
-def test_importing_the_package_loads_nothing_heavy():
-    assert not loaded("import grre_jax") & HEAVY
-
-
 def test_help_loads_nothing_heavy():
     assert (
         not loaded(

@@ -35,21 +35,8 @@ def called(tmp_path, monkeypatch):
 
 
 def test_explore(called):
-    status, (config, (role,), _) = called(
-        "explore",
-        "--run-dir",
-        "r",
-        "--name",
-        "of-the-run",
-        "--explorer-name",
-        "b",
-        "--explorers",
-        "3",
-        "--index",
-        "2",
-        "--seed",
-        "5",
-    )
+    words = "--run-dir r --name of-the-run --explorer-name b --explorers 3 --index 2 --seed 5"
+    status, (config, (role,), _) = called("explore", *words.split())
     assert status == 0 and (config.name, config.run_dir, config.seed) == ("of-the-run", "r", 5)
     assert role == roles.ExplorerRole("b", 2, 3, free=False, ahead=False)
     _, (_, (role,), _) = called("explore", "--free-running", "--allow-stale")
@@ -63,10 +50,8 @@ def test_learn(called):
     assert status == 0
     assert config.training.steps == 7
     assert options == {"free": False, "overwrite": False}
-    assert called("learn", "--free-running", "--overwrite")[1][2] == {
-        "free": True,
-        "overwrite": True,
-    }
+    _, (_, _, options) = called("learn", "--free-running", "--overwrite")
+    assert options == {"free": True, "overwrite": True}
 
 
 def test_wrong_words_are_one_sentence(called, capsys):
@@ -82,6 +67,4 @@ def test_a_signal_gives_its_exit_status(called, capsys):
     stop = StopRequest(received=signal.SIGTERM)
     status, _ = called("explore", ends=stop.stopped("as explorer b; what it had sealed is kept"))
     assert status == 143
-    assert capsys.readouterr().err.startswith(
-        "grre: stopped by SIGTERM as explorer b; what it had sealed is kept"
-    )
+    assert capsys.readouterr().err.startswith("grre: stopped by SIGTERM as explorer b")

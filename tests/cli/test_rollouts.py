@@ -23,30 +23,13 @@ def run():
 
 def test_look_and_verify(folder, run, capsys):
     assert run("info", folder, "--last", 1) == run("verify", folder) == 0
-    assert (
-        run(
-            "show", folder, "--by", "reward", "--count", 1, "--where", "position == 4", "--width", 9
-        )
-        == 0
-    )
-    printed = capsys.readouterr().out
-    assert (
-        "newest of 3 data sets" in printed and "all intact" in printed and "group 4: g4" in printed
-    )
+    assert run("show", folder, "--by", "reward", "--count", 1, "--where", "position == 4") == 0
+    assert "g4" in capsys.readouterr().out
 
 
-def test_filter_and_merge(folder, tmp_path, run, capsys):
-    assert (
-        run(
-            "filter",
-            folder,
-            "--output",
-            tmp_path / "f",
-            "--where",
-            "version_min >= 1 and length_max <= 4 and position != 5",
-        )
-        == 0
-    )
+def test_filter_and_merge(folder, tmp_path, run):
+    where = "version_min >= 1 and length_max <= 4 and position != 5"
+    assert run("filter", folder, "--output", tmp_path / "f", "--where", where) == 0
     kept = rollouts.read(tmp_path / "f")
     expected = [
         g
@@ -54,15 +37,9 @@ def test_filter_and_merge(folder, tmp_path, run, capsys):
         if g.policy_version.min() >= 1 and g.lengths.max() <= 4 and g.position != 5
     ]
     assert list(kept) == expected and 0 < len(expected) < 8
-    assert (
-        kept.datasets[0].metadata["history"][0]["kept"]
-        == "version_min >= 1 and length_max <= 4 and position != 5"
-    )
+    assert kept.datasets[0].metadata["history"][0]["kept"] == where
     assert run("merge", tmp_path / "f", folder, "--output", tmp_path / "m") == 0
     assert len(rollouts.read(tmp_path / "m")) == 12
-    assert f"{len(expected)} left out that were there before" in " ".join(
-        capsys.readouterr().out.split()
-    )
 
 
 def test_export_and_import(folder, tmp_path, run):
@@ -74,22 +51,10 @@ def test_export_and_import(folder, tmp_path, run):
     assert rollouts.read(tmp_path / "r").contains == {"math/test"}
     (tmp_path / "a.jsonl").write_text(json.dumps({"q": "1+1", "text": "2", "reward": 1}))
     (tmp_path / "m.json").write_text(json.dumps({"prompt": "q"}))
-    assert (
-        run(
-            "import",
-            "jsonl",
-            tmp_path / "a.jsonl",
-            tmp_path / "s",
-            "--mapping",
-            tmp_path / "m.json",
-            "--task",
-            "sums",
-        )
-        == 0
-    )
-    assert [(group.prompt, group.task) for group in rollouts.read(tmp_path / "s")] == [
-        ("1+1", "sums")
-    ]
+    words = ("--mapping", tmp_path / "m.json", "--task", "sums")
+    assert run("import", "jsonl", tmp_path / "a.jsonl", tmp_path / "s", *words) == 0
+    (group,) = rollouts.read(tmp_path / "s")
+    assert (group.prompt, group.task) == ("1+1", "sums")
 
 
 def test_a_filter_needs_an_expression(folder, tmp_path, run):
@@ -119,10 +84,8 @@ def test_a_tokenizer_renders_what_is_imported(tmp_path, run):
         run("import", "jsonl", tmp_path / "a.jsonl", tmp_path / "r", "--tokenizer", tmp_path / "t")
         == 0
     )
-    assert (
-        rollouts.read(tmp_path / "r").datasets[0].metadata["tokenizer"]
-        == tasks.CharTokenizer().fingerprint
-    )
+    metadata = rollouts.read(tmp_path / "r").datasets[0].metadata
+    assert metadata["tokenizer"] == tasks.CharTokenizer().fingerprint
     with pytest.raises(UsageError, match="--system-prompt goes with --tokenizer"):
         run("import", "jsonl", tmp_path / "a.jsonl", tmp_path / "s", "--system-prompt", "Think.")
     rollouts.export(tmp_path / "r", tmp_path / "e.jsonl")

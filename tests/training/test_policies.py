@@ -6,25 +6,17 @@ import io
 import json
 import shutil
 
-import numpy as np
 import pytest
 from rich.console import Console
 
-from grre_jax import models
-from grre_jax.errors import DataError, UsageError
+from grre_jax.errors import DataError
 from grre_jax.training import policies
 from grre_jax.training.evaluation import command
-
-TOKENS = np.array([[3, 10, 5, 15, 8, 16], [0, 12, 9, 15, 0, 16]])
 
 
 @pytest.fixture
 def copy(tiny_run, tmp_path):
     return shutil.copytree(tiny_run, tmp_path / "copy")
-
-
-def test_the_configuration_is_read_back(tiny_run):
-    assert policies.load_config(tiny_run).to_json() == (tiny_run / "config.json").read_text()
 
 
 def test_a_folder_without_a_configuration(tmp_path):
@@ -60,34 +52,11 @@ def test_evaluation_of_the_first_and_last_policy(copy):
         ] * 32 == pytest.approx(round(row["accuracy"] * 32))
 
 
-def test_a_wrong_override_is_named(tiny_run):
-    with pytest.raises(UsageError, match="did you mean --evaluation.questions"):
-        command.evaluate_run(tiny_run, ["--evaluation.question", "3"])
-
-
 @pytest.mark.parametrize("text", [b"{", b"{}"])
 def test_a_damaged_provenance_is_named(copy, text, tmp_path):
     (copy / "provenance.json").write_bytes(text)
     with pytest.raises(DataError, match="provenance.json"):
         policies.export(copy, tmp_path / "out")
-
-
-def test_export(tiny_run, tmp_path):
-    steps = policies.load_config(tiny_run).training.steps
-    assert policies.export(tiny_run, tmp_path / "last") == steps
-    assert policies.export(tiny_run, tmp_path / "first", 0) == 0
-    first, last = (
-        np.asarray(models.token_logprobs(models.load(tmp_path / name), TOKENS))
-        for name in ("first", "last")
-    )
-    assert np.abs(first - last).max() > 1e-3
-    provenance = json.loads((tmp_path / "last" / "grre_provenance.json").read_text())
-    assert provenance == {"run": "tiny", "step": steps, "contains": ["arithmetic/train"]}
-    with pytest.raises(UsageError, match="last"):
-        policies.export(tiny_run, tmp_path / "last")
-    with pytest.raises(DataError, match="step 9999"):
-        policies.export(tiny_run, tmp_path / "other", 9999)
-    assert not (tmp_path / "other").exists()
 
 
 def test_a_run_without_checkpoints(copy, tmp_path):

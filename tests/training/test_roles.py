@@ -5,6 +5,7 @@ The roles run in threads of this process, so that what the other small runs comp
 too; test_kill_roles.py takes processes and kills them.
 """
 
+import collections
 import concurrent.futures
 import dataclasses
 import io
@@ -16,7 +17,7 @@ import pytest
 from rich.console import Console
 
 from grre_jax import rollouts
-from grre_jax.config import CheckpointConfig, DataConfig, EvaluationConfig
+from grre_jax.config import DataConfig, EvaluationConfig
 from grre_jax.errors import DataError, UsageError
 from grre_jax.training import loop
 from grre_jax.training.actors.explorer import Explorer
@@ -100,20 +101,15 @@ def test_a_learner_and_two_explorers_are_the_run_of_one_process(
         lambda: explore_run(config, ExplorerRole("a", 0, 2), console=consoles[2]),
     )
     assert log(tmp_path / "run") == log(tiny_run) and bits(tmp_path / "run") == bits(tiny_run)
-    assert (
-        groups(tmp_path / "run") == groups(tiny_run)
-        and rollouts.verify(tmp_path / "run" / "rollouts").ok
-    )
-    writers = [entry.writer for entry in rollouts.read(tmp_path / "run" / "rollouts").datasets]
-    assert set(writers) == {"explorer-a", "explorer-b"} and len(died) == 1
-    shares = {entry.writer: 0 for entry in rollouts.read(tmp_path / "run" / "rollouts").datasets}
+    assert groups(tmp_path / "run") == groups(tiny_run)
+    assert rollouts.verify(tmp_path / "run" / "rollouts").ok
+    shares = collections.Counter()
     for entry in rollouts.read(tmp_path / "run" / "rollouts").datasets:
         shares[entry.writer] += entry.groups
         assert entry.metadata["checkpoint"] == f"checkpoints/{entry.policy_version}"
-    assert (
-        sealed_a == shares["explorer-a"] and sealed_b < shares["explorer-b"]
-    )  # the first seal was the one that died's
-    assert json.loads((tmp_path / "run" / "learner.json").read_text())["ended"]
+    # The first seal was the one that died's.
+    assert len(died) == 1 and 0 < sealed_b < shares["explorer-b"]
+    assert sealed_a == shares["explorer-a"] == shares.total() - shares["explorer-b"]
     # Started again, both find all done; the learner goes on by itself.
     assert explore_run(config, ExplorerRole("a", 0, 2), console=quiet()) == 0
     learn(config, console=quiet())
@@ -126,30 +122,19 @@ def test_a_learner_and_two_explorers_are_the_run_of_one_process(
     ids=["waiting", "discarding", "swapping"],
 )
 def test_free_running_keeps_the_bound(make_config, tmp_path, ahead, swap):
-    fields = dict(
-        regime=Regime(staleness=1),
-        evaluation=EvaluationConfig(questions=0),
-        checkpoint=CheckpointConfig(every=3),
-    )
-    config = make_config(tmp_path / "run", **fields)
+    evaluation = EvaluationConfig(questions=0)
+    config = make_config(tmp_path / "run", regime=Regime(staleness=1), evaluation=evaluation)
     role = ExplorerRole("a", free=True, ahead=ahead, swap=swap)
     together(
         lambda: learn(config, free=True, console=quiet()),
         lambda: explore_run(config, role, console=quiet()),
     )
     trained = [row for row in log(tmp_path / "run") if row["kind"] == "train"]
-    assert len(trained) == 8 and all(
-        row.get("staleness_0", 0) + row.get("staleness_1", 0) == 4 for row in trained
-    )
-    older = {
-        position for position, _, version in groups(tmp_path / "run") if version < position // 4 - 1
-    }
-    assert all(
-        (row["stale_groups_discarded"] > 0) == ("stale_response_length" in row) for row in trained
-    )
-    assert sum(row["stale_groups_discarded"] for row in trained) == len(
-        [k for k in groups(tmp_path / "run") if k[2] < k[0] // 4 - 1]
-    )
+    assert len(trained) == 8
+    for row in trained:
+        assert row.get("staleness_0", 0) + row.get("staleness_1", 0) == 4
+    older = [key for key in groups(tmp_path / "run") if key[2] < key[0] // 4 - 1]
+    assert sum(row["stale_groups_discarded"] for row in trained) == len(older)
     assert ahead or not older
 
 

@@ -10,7 +10,6 @@ import optax
 import pytest
 
 from grre_jax import reporting
-from grre_jax.cli.entry import main
 from grre_jax.config import EvaluationConfig, ModelSource, OptimizerConfig, TrainingConfig
 from grre_jax.errors import DataError, UsageError
 from grre_jax.training import build, optimizer, state
@@ -72,27 +71,6 @@ def test_it_has_the_policy_and_the_moments_of_the_last_checkpoint(tiny_run, make
     provenance = json.loads((folder / "provenance.json").read_text())
     assert provenance["start_from"] == {"run": str(tiny_run), "step": 8, "moments": True}
     assert provenance["contains"] == ["arithmetic/train"]
-
-
-def test_the_command_starts_from_the_step_that_it_names(tiny_run, tmp_path):
-    config, folder = tmp_path / "tiny.py", tmp_path / "run"
-    config.write_text(
-        "from pathlib import Path\n"
-        "from grre_jax.training.policies import load_config\n"
-        f"def config(): return load_config(Path({str(tiny_run)!r}))\n"
-    )
-    words = ["train", str(config), "--run-dir", str(folder), "--evaluation.questions", "0"]
-    words += ["--training.steps", "1", "--optimizer.learning-rate", "2e-3", "--start-from"]
-    with pytest.raises(UsageError, match=r"start_from: .*\b5\b"):
-        main([*words, f"{tiny_run}:5", "--debug"])
-    assert main([*words, f"{tiny_run}:5"]) == 2 and not folder.exists()
-    assert main([*words, f"{tiny_run}:6"]) == 0
-    first, expected = stored(folder, 0), stored(tiny_run, 6)
-    jax.tree.map(np.testing.assert_array_equal, first.params, expected.params)
-    (row,) = reporting.read_metrics(folder)["train"]
-    assert row["learning_rate"] == pytest.approx(2e-3)
-    provenance = json.loads((folder / "provenance.json").read_text())
-    assert provenance["start_from"] == {"run": str(tiny_run), "step": 6, "moments": True}
 
 
 def test_another_optimizer_begins_without_moments(tiny_run, make):

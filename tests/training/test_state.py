@@ -36,35 +36,6 @@ def update(config, params, gradients):
     return jax.jit(optimizer.update)(gradients, opt_state, params)[0]
 
 
-def test_weight_decay_is_on_matrices_alone(params):
-    updates = update(
-        OptimizerConfig(learning_rate=0.1, weight_decay=0.5),
-        params,
-        jax.tree.map(jnp.zeros_like, params),
-    )
-    leaves = {
-        str(path[-1].key): (u, p)
-        for (path, u), p in zip(
-            jax.tree_util.tree_leaves_with_path(updates), jax.tree.leaves(params), strict=True
-        )
-    }
-    assert {
-        "attn_norm",
-        "q_norm",
-        "final_norm",
-        "qkv_bias",
-        "embed",
-        "head",
-        "qkv_proj",
-        "down_proj",
-    } < leaves.keys()
-    for name, (change, value) in leaves.items():
-        if name.endswith(("norm", "bias")):
-            assert not np.asarray(change).any(), name
-        else:
-            np.testing.assert_allclose(change, -0.05 * value, rtol=1e-5, err_msg=name)
-
-
 def test_gradients_are_clipped_by_their_global_norm(params):
     huge = jax.tree.map(lambda p: jnp.full_like(p, 1e3), params)
     # With eps far above the gradients Adam's step is proportional to them, so the clip shows in it.
@@ -75,27 +46,6 @@ def test_gradients_are_clipped_by_their_global_norm(params):
     norm = 1e3 * sum(p.size for p in jax.tree.leaves(params)) ** 0.5
     for a, b in zip(jax.tree.leaves(free), jax.tree.leaves(clipped), strict=True):
         np.testing.assert_allclose(b, a * 2.0 / norm, rtol=1e-2)
-
-
-def test_the_learning_rate_rises_from_the_first_step_and_stays():
-    schedule = OptimizerConfig(learning_rate=0.8, warmup_steps=4).schedule()
-    assert [round(float(schedule(step)), 6) for step in range(7)] == [
-        0.2,
-        0.4,
-        0.6,
-        0.8,
-        0.8,
-        0.8,
-        0.8,
-    ]
-    assert float(OptimizerConfig(learning_rate=0.8).schedule()(0)) == pytest.approx(0.8)
-
-
-@pytest.mark.parametrize("field", ["learning_rate", "warmup_steps", "clip_norm", "weight_decay"])
-def test_numbers_out_of_their_domain(field):
-    for value in (-1, float("nan")):
-        with pytest.raises(ValueError, match=field):
-            OptimizerConfig(**{field: value})
 
 
 def test_a_state_is_a_copy_of_the_model_laid_out_over_the_mesh():
@@ -114,31 +64,22 @@ def test_a_state_is_a_copy_of_the_model_laid_out_over_the_mesh():
 
 
 def test_a_model_that_is_given_away_is_not_copied():
-    model, mesh = (
-        models.Transformer(CONFIG, rngs=nnx.Rngs(0)),
-        parallel.make_mesh(parallel.MeshConfig()),
-    )
+    model = models.Transformer(CONFIG, rngs=nnx.Rngs(0))
+    mesh = parallel.make_mesh(parallel.MeshConfig())
     before = {name: np.array(value) for name, value in models.parameters(model).items()}
     training_state.place(model, mesh)
     placed = models.parameters(model)
-    assert all(
-        (np.asarray(placed[name]) == value).all() and placed[name].sharding.mesh == mesh
-        for name, value in before.items()
-    )
+    for name, value in before.items():
+        np.testing.assert_array_equal(placed[name], value)
+        assert placed[name].sharding.mesh == mesh
     where = {name: value.unsafe_buffer_pointer() for name, value in placed.items()}
     graph, state = training_state.create(
         model, make_optimizer(OptimizerConfig()), mesh, donate=True
     )
     kept = models.parameters(nnx.merge(graph, state.params))
     assert {name: value.unsafe_buffer_pointer() for name, value in kept.items()} == where
-    shapes = training_state.release(state)
-    assert jax.tree.map(lambda x: (x.shape, x.dtype), shapes.params) == jax.tree.map(
-        lambda x: (x.shape, x.dtype), state.params
-    )
-    assert all(x.sharding.mesh == mesh for x in jax.tree.leaves(shapes)) and all(
-        x.is_deleted() for x in jax.tree.leaves(state)
-    )
-    assert model.embed[...].is_deleted()
+    training_state.release(state)
+    assert all(x.is_deleted() for x in jax.tree.leaves(state)) and model.embed[...].is_deleted()
 
 
 @pytest.mark.parametrize("name", sorted(training_optimizer.OPTIMIZERS))
@@ -148,6 +89,7 @@ def test_every_optimiser_descends_and_decays_matrices_alone(name):
     )
     optimizer = training_optimizer.make_optimizer(config)
     params = {"up_proj": jnp.full((2, 4, 4), 2.0), "norm": jnp.full((2, 4), 2.0)}
+    params["qkv_bias"] = jnp.zeros((2, 4))
     state, start = optimizer.init(params), params
 
     def loss(params):
@@ -159,9 +101,9 @@ def test_every_optimiser_descends_and_decays_matrices_alone(name):
     assert float(loss(params)) < float(loss(start))
     still, state = jax.tree.map(jnp.zeros_like, start), optimizer.init(start)
     updates, _ = optimizer.update(still, state, start)
-    assert (np.asarray(updates["up_proj"]) < 0).all() and not np.any(
-        updates["norm"]
-    )  # no gradient: what moves is decay
+    # No gradient: what moves is decay.
+    assert (np.asarray(updates["up_proj"]) < 0).all()
+    assert not np.any(updates["norm"]) and not np.any(updates["qkv_bias"])
 
 
 def test_decays_end_at_their_fraction():

@@ -222,108 +222,50 @@ def test_packed_micro_batches_give_the_step_of_padded_rows(
     assert_by_hand(loss, gradient, objective, batch, tokens, parts, logprobs)
 
 
+@pytest.mark.parametrize("stored", [False, True])
 def test_the_reference_is_its_own_policy_and_the_proximal_one_is_the_policy(
-    parts, groups, logprobs
+    parts, groups, logprobs, stored
 ):
-    """KL to the reference and the correction of a mismatch, against log-probs taken by hand;
-    micro-batches included.
+    """KL to the reference and the correction of a mismatch, against log-probs taken by hand,
+    micro-batches included; or stored ones, which are no policy's here, and components.
     """
-    reference = jax.tree.map(
-        lambda x: x + 0.1 * np.sin(np.arange(x.size)).reshape(x.shape).astype(x.dtype), parts[1]
-    )
-    objective = objectives.algorithm(
-        "grpo", aggregation="response", correction="tis", correction_cap=1.2, kl_coef=0.3
-    )
-    step = jax.jit(
-        lambda batch: loss_and_gradient(
-            parts[0], parts[1], batch, objective, TEMPERATURE, KEY, reference
-        )
-    )
-    loss, gradient, metrics = step(pack(groups, SPLIT))
+    draw, roles = np.random.default_rng(0), ("ref_logprobs", "prox_logprobs")
     tokens, mask, old, rewards, ids = padded(groups)
-    batch = objectives.padded_batch(
-        old_logprobs=old,
-        prox_logprobs=logprobs(parts[1], tokens),
-        ref_logprobs=logprobs(reference, tokens),
-        advantages=objectives.advantages(objective, rewards, ids),
-        mask=mask,
-        groups=ids,
-    )
-    assert_by_hand(loss, gradient, objective, batch, tokens, parts, logprobs)
-    assert (
-        float(metrics["kl_reference_k3"]) > 1e-3 and 0.1 < float(metrics["correction_mean"]) < 1.2
-    )
-
-
-def test_stored_reference_and_proximal_log_probs_take_the_place_of_computed_ones(
-    parts, groups, logprobs
-):
-    """The same against log-probs that groups carry, which are no policy's here; no reference
-    parameters are given.
-    """
-    draw = np.random.default_rng(0)
-    stored = [
-        dataclasses.replace(
-            g,
-            **{
-                name: -draw.exponential(size=len(g.tokens))
-                for name in ("ref_logprobs", "prox_logprobs")
-            },
-            components={
-                name: draw.normal(size=g.num_completions).round(3) for name in ("format", "shape")
-            },
+    shared = {"aggregation": "response", "correction": "tis", "correction_cap": 1.2, "kl_coef": 0.3}
+    if stored:
+        shared |= {"advantage": "decoupled", "components": "shape,format"}
+        values = [{name: -draw.exponential(size=len(g.tokens)) for name in roles} for g in groups]
+        components = {name: draw.normal(size=len(rewards)).round(3) for name in ("format", "shape")}
+        for value, at in zip(values, np.unique(ids), strict=True):
+            value["components"] = {name: all_[ids == at] for name, all_ in components.items()}
+        given = [dataclasses.replace(g, **value) for g, value in zip(groups, values, strict=True)]
+        ref, prox = (
+            padded([dataclasses.replace(g, behavior_logprobs=getattr(g, name)) for g in given])[2]
+            for name in roles
         )
-        for g in groups
-    ]
-    objective = objectives.algorithm(
-        "grpo",
-        advantage="decoupled",
-        components="shape,format",
-        aggregation="response",
-        correction="tis",
-        correction_cap=1.2,
-        kl_coef=0.3,
-    )
+        reference, packed = None, {"stored": roles, "components": ("format", "shape")}
+    else:
+        given, packed, components = groups, {}, None
+        reference = jax.tree.map(
+            lambda x: x + 0.1 * np.sin(np.arange(x.size)).reshape(x.shape).astype(x.dtype), parts[1]
+        )
+        ref, prox = logprobs(reference, tokens), logprobs(parts[1], tokens)
+    objective = objectives.algorithm("grpo", **shared)
     step = jax.jit(
-        lambda batch: loss_and_gradient(parts[0], parts[1], batch, objective, TEMPERATURE, KEY)
+        lambda batch: loss_and_gradient(*parts, batch, objective, TEMPERATURE, KEY, reference)
     )
-    packed = pack(
-        stored,
-        SPLIT,
-        stored=("ref_logprobs", "prox_logprobs"),
-        components=objective.components,
-    )
-    loss, gradient, metrics = step(packed)
-    tokens, mask, old, rewards, ids = padded(groups)
-    ref, prox = (
-        padded([dataclasses.replace(g, behavior_logprobs=getattr(g, name)) for g in stored])[2]
-        for name in ("ref_logprobs", "prox_logprobs")
-    )
-    components = {
-        name: np.concatenate([g.components[name] for g in stored]) for name in ("format", "shape")
-    }
-    advantages = objectives.advantages(objective, rewards, ids, components=components)
+    loss, gradient, metrics = step(pack(given, SPLIT, **packed))
     batch = objectives.padded_batch(
         old_logprobs=old,
         prox_logprobs=prox,
         ref_logprobs=ref,
-        advantages=advantages,
+        advantages=objectives.advantages(objective, rewards, ids, components=components),
         mask=mask,
         groups=ids,
     )
     assert_by_hand(loss, gradient, objective, batch, tokens, parts, logprobs)
+    assert float(metrics["kl_reference_k3"]) > 1e-3
     assert 0.1 < float(metrics["correction_mean"]) < 1.2
-
-
-def test_reinforce_loss_equals_numpy(parts, groups, compute, logprobs):
-    tokens, mask, _, rewards, ids = padded(groups)
-    scores = np.asarray(logprobs(parts[1], tokens), np.float64)
-    total = 0.0
-    for row, group in enumerate(ids):
-        total -= (rewards[row] - rewards[ids == group].mean()) * scores[row][mask[row]].sum()
-    loss, _, metrics = compute(pack(groups, SPLIT), objectives.algorithm("reinforce"))
-    assert float(loss) == pytest.approx(total / mask.sum(), abs=1e-5)
-    assert 0 < float(metrics["entropy"]) < np.log(CONFIG.vocab_size)
 
 
 @pytest.fixture(scope="module")

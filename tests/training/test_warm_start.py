@@ -4,7 +4,6 @@ questions.
 
 import dataclasses
 import io
-import json
 
 import jax
 import numpy as np
@@ -152,15 +151,6 @@ def test_overlong_demonstrations_are_left_out_or_refused(parts, tmp_path, caplog
     short = dataclasses.replace(parts, config=dataclasses.replace(parts.config, sampling=none))
     with pytest.raises(DataError, match=r"sampling\.max_new_tokens = 1"):
         check_demonstrations(short)
-
-
-def test_a_run_records_its_warm_start(tiny_run):
-    config = json.loads((tiny_run / "config.json").read_text())["warm_start"]
-    rows = [json.loads(line) for line in (tiny_run / "metrics.jsonl").read_text().splitlines()]
-    assert [row["step"] for row in rows if row["kind"] == "warm_start"] == list(
-        range(1, config["steps"] + 1)
-    )
-    assert len(rollouts.read(tiny_run / "warm_start")) == config["demonstrations"]
 
 
 def test_the_first_calls_of_the_sampler_find_their_programs(parts):

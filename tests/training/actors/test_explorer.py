@@ -2,20 +2,18 @@
 
 import dataclasses
 
-import jax
 import numpy as np
 import pytest
 
-from grre_jax import objectives, rollouts
+from grre_jax import rollouts
 from grre_jax.errors import DataError
 from grre_jax.random_streams import Purpose
 from grre_jax.tasks.judging import Judged
 from grre_jax.training import build, optimizer
 from grre_jax.training import state as training_state
 from grre_jax.training.actors import exploration
-from grre_jax.training.actors import explorer as explorers
 from grre_jax.training.actors.calls import call_of
-from grre_jax.training.actors.exploration import MOST_PROMPTS, explore, shared_calls
+from grre_jax.training.actors.exploration import explore, shared_calls
 from grre_jax.training.actors.explorer import Explorer
 from grre_jax.training.completion_logprobs import score_groups
 from grre_jax.training.config.run import SamplingConfig
@@ -57,27 +55,13 @@ def test_a_group_holds_what_was_asked_and_sampled(explorer, groups):
     explorer, params = explorer
     for position, group in enumerate(groups):
         question = explorer.task.question(position)
-        assert (group.prompt, group.answer, group.question_id, group.position) == (
-            question.prompt,
-            question.answer,
-            question.question_id,
-            position,
-        )
+        for name in ("prompt", "answer", "question_id"):
+            assert getattr(group, name) == getattr(question, name)
+        assert group.position == position and group.policy_version.tolist() == [3] * 4
         assert group.prompt_tokens.tolist() == explorer.tokenizer.encode_prompt(question)
-        assert (
-            group.num_completions == 4
-            and group.policy_version.tolist() == [3] * 4
-            and group.mask.all()
-        )
-        assert (
-            group.temperature,
-            group.top_k,
-            group.top_p,
-            group.min_p,
-            group.seed,
-            group.attempt,
-        ) == (0.9, 12, 1.0, 0.0, 11, 0)
-        assert group.logprob_dtype == "float32" and group.engine.startswith("grre_jax.sampling ")
+        settings = (group.temperature, group.top_k, group.top_p, group.min_p, group.seed)
+        assert settings == (0.9, 12, 1.0, 0.0, 11)
+        assert group.mask.all() and group.attempt == 0 and group.extra == {}
         for k, text in enumerate(group.texts):
             tokens = group.tokens[group.offsets[k] : group.offsets[k + 1]]
             assert text == explorer.tokenizer.decode(tokens) and len(tokens) == group.lengths[k]
@@ -106,16 +90,8 @@ def test_rounded_weights_are_another_behaviour_policy(explorer):
     sampler = dataclasses.replace(explorer, config=settings)
     found = sampler.groups(params, [explorer.task.question(0)], [0], policy_version=0)
     (learner,) = score_groups(explorer.graph, params, found, explorer.mesh, temperature=0.9)
-    batch = objectives.padded_batch(
-        advantages=np.zeros(1),
-        mask=np.ones((1, learner.size)),
-        groups=np.zeros(1, int),
-        old_logprobs=found[0].behavior_logprobs[None],
-        staleness=np.zeros(1),
-    )
-    gap = objectives.batch_diagnostics(learner[None], batch)
-    assert found[0].engine == settings.engine and settings.engine.endswith("int8")
-    assert gap["sampler_gap_mean"] > 1e-4 and gap["sampler_gap_kl"] > 1e-8
+    assert found[0].engine.endswith("int8")
+    assert np.abs(learner - found[0].behavior_logprobs).mean() > 1e-4
 
 
 def test_stop_strings_cut_texts_before_they_are_judged(explorer, groups):
@@ -130,13 +106,11 @@ def test_stop_strings_cut_texts_before_they_are_judged(explorer, groups):
             kept = text.index(stop) + 1 if stop in text else len(tokens)
             changed += stop in text
             assert group.texts[k] == text.partition(stop)[0]
-            assert (
-                group.tokens[group.offsets[k] : group.offsets[k + 1]].tolist()
-                == tokens[:kept].tolist()
-            )
+            own = group.tokens[group.offsets[k] : group.offsets[k + 1]]
+            assert own.tolist() == tokens[:kept].tolist()
             assert group.finish_reasons[k] == ("stop" if stop in text else whole.finish_reasons[k])
             assert group.rewards[k] == explorer.task.verify(question, group.texts[k]).reward
-    assert changed and "sampling_params" not in group.extra
+    assert changed
 
 
 def test_attempts_and_purposes_draw_anew(explorer, groups):
@@ -148,33 +122,6 @@ def test_attempts_and_purposes_draw_anew(explorer, groups):
         other.groups(params, questions, range(6), policy_version=3),
     ):
         assert [g.texts for g in drawn] != [g.texts for g in groups[:6]]
-
-
-def test_rewards_computed_in_the_graph_go_to_their_completions(explorer, groups, caplog):
-    explorer, params = explorer
-
-    class InGraph:
-        name = "in_graph"
-        tokenizer = explorer.tokenizer
-
-        def batch_rewards(self, prompts, prompt_lengths, tokens, lengths):
-            return 100 * prompts[:, 0] + 10 * lengths + tokens[:, 0] / 16.0
-
-    questions = [explorer.task.question(p) for p in range(8)]  # two calls, the second filled up
-    with jax.log_compiles():
-        drawn = dataclasses.replace(explorer, task=InGraph()).groups(
-            params, questions, range(8), policy_version=3
-        )
-    assert (
-        sum("Compiling jit(batch_rewards)" in record.getMessage() for record in caplog.records) == 1
-    )
-    for group in drawn:
-        expected = (
-            100 * group.prompt_tokens[0]
-            + 10 * group.lengths
-            + group.tokens[group.offsets[:-1]] / 16
-        )
-        np.testing.assert_array_equal(group.rewards, expected.astype(np.float32))
 
 
 def test_a_prompt_over_the_limit_is_named(explorer):
@@ -222,12 +169,10 @@ def test_only_what_is_missing_is_sampled_and_sealed(explorer, groups, tmp_path, 
     assert [g.position for g in seal(explorer, tmp_path / "r", range(4))] == [0, 1, 2, 3]
     before = (tmp_path / "r" / "manifest.jsonl").read_bytes()
     reader = seal(explorer, tmp_path / "r", range(12))
-    assert [entry.groups for entry in reader.datasets] == [4, 4, 4] and {
-        e.policy_version for e in reader.datasets
-    } == {3}
+    assert [(e.groups, e.policy_version) for e in reader.datasets] == [(4, 3)] * 3
     assert (tmp_path / "r" / "manifest.jsonl").read_bytes().startswith(before)
     assert [group.texts for group in reader][:10] == [group.texts for group in groups]
-    assert len(seal(explorer, tmp_path / "r", range(12))) == 12 and MOST_PROMPTS > 1000
+    assert len(seal(explorer, tmp_path / "r", range(12))) == 12
 
 
 def test_shares_are_whole_calls_dealt_out_in_turn():
@@ -237,15 +182,6 @@ def test_shares_are_whole_calls_dealt_out_in_turn():
     shares = [shared_calls(places, 4, index, 3) for index in range(3)]
     assert sorted(call for share in shares for call in share) == cut and all(shares)
     assert shares[2] == [[8, 9, 10, 11]]
-
-
-def test_explorers_of_other_numbers_of_devices_cut_the_same_calls(explorer, monkeypatch):
-    explorer, _ = explorer
-    cuts = []
-    for devices in (1, 3, 8):
-        monkeypatch.setattr(explorers.meshes, "row_devices", lambda mesh, devices=devices: devices)
-        cuts.append(shared_calls(range(10), call_of(explorer.config, 10).prompts, 1, 2))
-    assert cuts == [[[4, 5, 6, 7]]] * 3
 
 
 def test_explorers_together_seal_what_one_seals_alone(explorer, groups, tmp_path):
@@ -275,29 +211,16 @@ def test_explorers_together_seal_what_one_seals_alone(explorer, groups, tmp_path
 def test_places_without_signal_are_refilled_by_the_same_explorer(explorer, groups, tmp_path):
     reader = seal(explorer, tmp_path / "r", range(10), rounds=2)
     places = [(place, 3) for place in range(10)]
-    assert (
-        dynamic_sampling.missing(Source(reader), places, 2) == {}
-        and dynamic_sampling.missing(Source(reader), places, 1) == {}
-    )
+    assert dynamic_sampling.missing(Source(reader), places, 2) == {}
     flat = [place for place in range(10) if not groups[place].has_reward_variance]
-    assert flat and sorted(group.position for group in reader if group.position < 10) == list(
-        range(10)
-    )
-    assert [
-        p
-        for p in sorted(reader.index)
-        if p >= dynamic_sampling.POSITIONS_PER_ROUND
-        and p < 2 * dynamic_sampling.POSITIONS_PER_ROUND
-    ] == [dynamic_sampling.refill_position(p, 1) for p in flat]
+    per_round = dynamic_sampling.POSITIONS_PER_ROUND
+    first = [position for position in reader.index if per_round <= position < 2 * per_round]
+    assert flat and sorted(first) == [dynamic_sampling.refill_position(p, 1) for p in flat]
     assert len(seal(explorer, tmp_path / "r", range(10), rounds=2)) == len(reader)
     # Killed between two rounds, it goes on where it was.
     (tmp_path / "killed").mkdir()
-    rollouts.write(
-        tmp_path / "killed",
-        [g for g in reader if g.position < dynamic_sampling.POSITIONS_PER_ROUND],
-        writer="explorer",
-        policy_version=3,
-    )
+    begun = [group for group in reader if group.position < per_round]
+    rollouts.write(tmp_path / "killed", begun, writer="explorer", policy_version=3)
     again = seal(explorer, tmp_path / "killed", range(10), rounds=2)
     assert {group.position: group for group in again} == {group.position: group for group in reader}
 
@@ -324,14 +247,11 @@ def test_a_judge_judges_texts_and_what_it_could_not_is_recorded(explorer, groups
     class Judge:
         def __call__(self, some):
             asked.extend(question.question_id for question, _ in some)
+            own = {"own": np.array([1, 1, 1, np.nan], np.float32)}
+            rewards = [[*map(len, texts[:3]), np.nan] for _, texts in some]
             return [
-                Judged(
-                    np.array([len(text) for text in texts[:3]] + [np.nan], np.float32),
-                    {"own": np.array([1, 1, 1, np.nan], np.float32)},
-                    ["", "", "", "crash"],
-                    ["", "", "", "status 3"],
-                )
-                for _, texts in some
+                Judged(np.array(reward, np.float32), own, ["", "", "", "crash"], [*"abcd"])
+                for reward in rewards
             ]
 
     class Texts:
@@ -348,30 +268,14 @@ def test_a_judge_judges_texts_and_what_it_could_not_is_recorded(explorer, groups
         assert group.rewards[:3].tolist() == [len(text) for text in group.texts[:3]]
         assert group.judged.tolist() == [True, True, True, False]
         assert group.extra["verify_failures"] == ["", "", "", "crash"]
-        assert group.extra["verify_reasons"] == ["", "", "", "status 3"]
-        assert group.components["own"][:3].tolist() == [1] * 3
+        assert group.extra["verify_reasons"] == [*"abcd"]
     found = figures(Evaluator(explorer, None), drawn, [])
-    assert (
-        found["reward_low"]
-        <= found["reward"]
-        == np.mean([g.rewards[:3] for g in drawn])
-        <= found["reward_high"]
-    )  # of rewards beyond 1
+    mean = np.mean([group.rewards[:3] for group in drawn])
+    assert found["reward_low"] <= found["reward"] == mean <= found["reward_high"]  # beyond 1
     assert "accuracy" not in found and found["component_own"] == 1  # nothing says what is correct
-    judged = [
-        dataclasses.replace(g, components={"correct": [0, 1, 0, 0], "own": [1, 2, 3, 4]})
-        for g in drawn
-    ]
-    again = figures(Evaluator(explorer, None), judged, [])
-    assert (
-        again["accuracy_low"] < again["accuracy"] == 1 / 3 < again["accuracy_high"]
-        and again["reward"] == found["reward"]
-    )
-    assert again["component_own"] == 2 and "component_correct" not in again
-    assert found["verify_failures_crash"] == 6 and "verify_failures" not in figures(
-        Evaluator(explorer, None), groups, []
-    )
-    assert all(group.extra == {} for group in groups)
+    assert found["verify_failures_crash"] == 6
+    judged = [dataclasses.replace(g, components={"correct": [0, 1, 0, 0]}) for g in drawn]
+    assert figures(Evaluator(explorer, None), judged, [])["accuracy"] == 1 / 3
 
 
 def test_a_call_goes_on_under_newer_policies(explorer, groups):

@@ -8,7 +8,6 @@ import pytest
 
 from grre_jax.config import DataConfig, SamplingConfig, TaskConfig
 from grre_jax.errors import DataError
-from grre_jax.tasks import Question
 from grre_jax.training import build, preflight
 from grre_jax.training.actors import prompts
 from grre_jax.training.loop import make_explorer
@@ -78,10 +77,3 @@ def test_a_run_none_of_whose_prompts_fit_is_refused(parts, monkeypatch):
     monkeypatch.setattr(prompts, "MOST_SKIPPED", 20)
     with pytest.raises(DataError, match=r"sampling\.max_prompt_tokens = 3"):
         preflight.check_prompts(parts(limit=3))
-
-
-def test_questions_without_overlong_prompts_are_the_tasks_own(parts):
-    made = parts(limit=8)
-    found = make_explorer(made, None).questions(range(12))
-    assert found == [made.task.question(position) for position in range(12)]
-    assert isinstance(found[0], Question)

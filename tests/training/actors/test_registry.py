@@ -4,15 +4,13 @@ that were replaced.
 
 import pytest
 
-from grre_jax.errors import DataError, UsageError
+from grre_jax.errors import UsageError
 from grre_jax.training.actors.lease import Lease, is_held
 from grre_jax.training.actors.registry import (
     mark_run,
     refuse_explorer,
     refuse_learner,
-    require_run,
     require_same_draws,
-    run_id,
 )
 
 
@@ -44,21 +42,6 @@ def test_a_learner_goes_with_explorers_of_its_own_kind(living, tmp_path):
                 refuse_learner(tmp_path, **learner | other)
         assert is_held(tmp_path / "explorers" / "a.json")
     refuse_learner(tmp_path, **learner | {"free": False})
-
-
-def test_a_run_keeps_its_name_until_it_is_replaced(tmp_path):
-    assert run_id(tmp_path) == ""
-    mark_run(tmp_path)
-    name = run_id(tmp_path)
-    mark_run(tmp_path)
-    assert name and run_id(tmp_path) == name
-    require_run(tmp_path, name)
-    (tmp_path / "run.json").unlink()
-    with pytest.raises(DataError, match="replaced or removed meanwhile"):
-        require_run(tmp_path, name)
-    mark_run(tmp_path)
-    with pytest.raises(DataError, match="replaced or removed meanwhile"):
-        require_run(tmp_path, name)
 
 
 def test_a_run_of_other_draws_is_not_continued(tmp_path):

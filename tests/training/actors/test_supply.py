@@ -25,31 +25,12 @@ from grre_jax.training.actors.supply import (
 from grre_jax.training.data.choose import make_chooser
 from grre_jax.training.data.regime import Regime
 from grre_jax.training.data.sources import Source
-from grre_jax.training.runtime import waiting
 from grre_jax.training.runtime.stopwatch import Stopwatch
 
 
-class Checkpoints:
-    """The steps that are saved, and waits."""
-
-    def __init__(self, *steps):
-        self.steps, self.waited = list(steps), 0
-
-    def save(self, state):
-        self.steps.append(state)
-
-    def wait(self):
-        self.waited += 1
-
-
 class Bar:
-    def __init__(self):
-        self.said = []
-
     def phase(self, text):
-        self.said.append(text)
-
-    message = phase
+        pass
 
 
 @pytest.fixture
@@ -74,34 +55,18 @@ def store(make_config, make_group, tmp_path):
     return SimpleNamespace(reader=reader, source=source, parts=parts, seal=seal, folder=tmp_path)
 
 
-def supply(store, checkpoints):
-    choose = make_chooser(store.parts.config, store.source, ())
-    return ExplorerSupply(store.parts, store.folder, choose, store.source, checkpoints)
-
-
 def one_mesh(config):
     """Parts of a run that samples on the mesh that it trains on; a policy is its own version."""
     of_policy = {"full": lambda params: params, "provenance": dict}
     return SimpleNamespace(config=config, mesh=None, sampler_mesh=None, **of_policy)
 
 
-def test_a_version_that_samples_is_published_and_its_step_waited_for(store, monkeypatch):
-    checkpoints, bar, looks = Checkpoints(0), Bar(), []
-    monkeypatch.setattr(waiting.time, "sleep", lambda seconds: store.seal(0, range(4)))
-    supply(store, checkpoints).ensure(
-        0, 0, bar, lambda: looks.append(len(looks)), lambda: checkpoints.save(0)
-    )
-    assert (
-        checkpoints.steps == [0, 0] and checkpoints.waited == 1
-    )  # save leaves what is saved as it is
-    assert looks == [0] and bar.said == ["waiting for explorers", ""]
-
-
 def test_a_version_that_nobody_can_sample_with_any_more_is_not_waited_for(store):
+    checkpoints = SimpleNamespace(steps=[0, 4], wait=lambda: None)
+    choose = make_chooser(store.parts.config, store.source, ())
+    supply = ExplorerSupply(store.parts, store.folder, choose, store.source, checkpoints)
     with pytest.raises(DataError, match="policy version 3"):
-        supply(store, Checkpoints(0, 4)).ensure(
-            4, 4, Bar(), lambda: pytest.fail("it waited"), lambda: None
-        )
+        supply.ensure(4, 4, Bar(), lambda: pytest.fail("it waited"), lambda: None)
 
 
 def test_a_resumed_run_samples_what_explorers_left_with_every_policy_that_is_there(
@@ -152,7 +117,7 @@ def beside(store, make_config, monkeypatch):
     monkeypatch.setattr(supply_module, "begin", begin)
     monkeypatch.setattr(supply_module.meshes, "sent", lambda tree, *meshes: tree)
     monkeypatch.setattr(supply_module.meshes, "laid_out", lambda tree, mesh: tree)
-    checkpoints = Checkpoints()
+    checkpoints = SimpleNamespace(steps=[])
     here = LocalSupply(parts, SimpleNamespace(watch=Stopwatch()), store.source, checkpoints)
 
     def ensure(step):
@@ -283,56 +248,17 @@ def test_a_damaged_group_keeps_the_checkpoint_that_samples_it_again(store, monke
 # ---- a damaged data set of the run's own
 
 
-@pytest.fixture
-def damaged(store, monkeypatch):
-    """A supply whose run holds a damaged data set of version 0, what is sampled by
-    `(version, wanted)`, and the error of its file.
-    """
+def test_without_its_checkpoint_a_damaged_data_set_is_an_error_that_names_the_version(store):
+    """With it, its groups are sampled again: runs/test_damaged_data_sets.py."""
     store.seal(0, range(12))
-    store.seal(3, range(12, 24))
     store.reader.refresh()
-    sampled = []
-    monkeypatch.setattr(
-        supply_module,
-        "begin",
-        lambda explorer, params, **options: sampled.append((params, {*sum(options["calls"], [])})),
-    )
     entry = store.reader.datasets[0]
     path = store.folder / "rollouts" / entry.name / entry.data_file
     path.write_bytes(path.read_bytes()[:-5])
-    checkpoints = SimpleNamespace(steps=[0, 3], restore_params=lambda like, version: version)
-    parts = one_mesh(store.parts.config)
-    here = LocalSupply(parts, SimpleNamespace(watch=Stopwatch()), store.source, checkpoints)
-
-    def ensure():
-        here.ensure(1, SimpleNamespace(params="now"), Bar(), lambda: None, lambda: None)
-
-    ensure()
-    assert sampled == []
     with pytest.raises(rollouts.CorruptShard) as error:
         store.reader.at(4, 0)
-    return SimpleNamespace(
-        here=here, ensure=ensure, sampled=sampled, error=error.value, checkpoints=checkpoints
-    )
-
-
-def test_a_damaged_data_set_is_sampled_again_and_the_new_one_counts(store, damaged):
-    damaged.here.leave_out(damaged.error, 1)
-    damaged.ensure()
-    assert damaged.sampled == [(0, frozenset(range(4, 12)))]
-    store.seal(0, range(4, 12))
-    store.reader.refresh()
-    damaged.sampled.clear()
-    damaged.ensure()
-    assert damaged.sampled == [] and store.reader.at(4, 0).position == 4
-    again = rollouts.read(store.folder / "rollouts")  # a resumed run: the damaged one is first
-    with pytest.raises(rollouts.CorruptShard) as error:
-        again.at(4, 0)
-    again.leave_out(again.dataset_of(error.value.file))
-    assert again.at(4, 0) == store.reader.at(4, 0)
-
-
-def test_without_its_checkpoint_a_damaged_data_set_is_an_error_that_names_the_version(damaged):
-    damaged.checkpoints.steps = [3]
+    checkpoints = SimpleNamespace(steps=[3])
+    watch = SimpleNamespace(watch=Stopwatch())
+    here = LocalSupply(one_mesh(store.parts.config), watch, store.source, checkpoints)
     with pytest.raises(DataError, match="policy version 0"):
-        damaged.here.leave_out(damaged.error, 1)
+        here.leave_out(error.value, 1)

@@ -33,11 +33,7 @@ def state():
         "embed": draw.normal(size=(7, 5)).astype(np.float32),
         "layers": {"q_proj": jnp.asarray(draw.normal(size=(2, 3, 4)), jnp.bfloat16)},
     }
-    params["embed"][0, :3] = [
-        np.float32(1e-42),
-        -0.0,
-        np.inf,
-    ]  # a subnormal, a signed zero, an infinity
+    params["embed"][0, :3] = [1e-42, -0.0, np.inf]  # a subnormal, a signed zero, an infinity
     optimizer = make_optimizer(OptimizerConfig(learning_rate=0.1))
     state = fresh(jax.device_put(params, whole), optimizer, mesh)
     gradients = jax.tree.map(lambda p: jnp.asarray(draw.normal(size=p.shape), p.dtype), params)
@@ -59,6 +55,8 @@ def assert_same_bits(left, right):
 def test_a_state_comes_back_bit_for_bit(state, tmp_path):
     checkpoints = Checkpoints(tmp_path / "c")
     checkpoints.save(at(state, 3), wait=True)
+    other = jax.tree.map(lambda x: x + 1, state)
+    checkpoints.save(at(other, 3), wait=True)  # a step that is there stays as it is
     checkpoints.close()
     checkpoints = Checkpoints(tmp_path / "c")
     empty = jax.tree.map(lambda x: jax.device_put(jnp.zeros_like(x), x.sharding), state)
@@ -66,6 +64,9 @@ def test_a_state_comes_back_bit_for_bit(state, tmp_path):
     assert_same_bits(checkpoints.restore(empty, 3), at(state, 3))
     assert_same_bits(checkpoints.restore_params(empty.params, 3), state.params)
     checkpoints.close()
+    half = jax.tree.map(lambda x: jax.device_put(x.astype(jnp.float16), x.sharding), empty.params)
+    wanted = jax.tree.map(lambda x: x.astype(jnp.float16), state.params)
+    assert_same_bits(read_params(tmp_path / "c", 3, half), wanted)
 
 
 @pytest.mark.parametrize(
@@ -210,19 +211,6 @@ def test_damaged_bits_are_never_taken_for_parameters(state, tmp_path):
     assert refused > 20
 
 
-def test_parameters_may_be_read_in_another_dtype(state, tmp_path):
-    checkpoints = Checkpoints(tmp_path / "c")
-    checkpoints.save(at(state, 1), wait=True)
-    checkpoints.close()
-    like = jax.tree.map(
-        lambda x: jax.device_put(jnp.zeros(x.shape, jnp.float16), x.sharding), state.params
-    )
-    found = read_params(tmp_path / "c", 1, like)
-    np.testing.assert_array_equal(
-        found["layers"]["q_proj"], np.asarray(state.params["layers"]["q_proj"], np.float16)
-    )
-
-
 def test_an_array_that_is_not_what_was_stored_is_named(state, tmp_path, monkeypatch):
     checkpoints, of = Checkpoints(tmp_path / "c"), integrity.of
     monkeypatch.setattr(
@@ -244,15 +232,6 @@ def test_checkpoints_of_earlier_versions_have_no_checksums(state, tmp_path, monk
     checkpoints.close()
 
 
-def test_a_step_already_saved_is_left_as_it_is(state, tmp_path):
-    checkpoints = Checkpoints(tmp_path / "c")
-    checkpoints.save(at(state, 1), wait=True)
-    other = jax.tree.map(lambda x: x + 1, state)
-    checkpoints.save(at(other, 1), wait=True)
-    assert_same_bits(checkpoints.restore(state).params, state.params)
-    checkpoints.close()
-
-
 def test_what_a_killed_writer_left_does_not_count(state, tmp_path):
     """Orbax writes under a temporary name: a folder that was never finished is no checkpoint,
     and is cleaned away.
@@ -268,12 +247,4 @@ def test_what_a_killed_writer_left_does_not_count(state, tmp_path):
     assert checkpoints.steps == [1]
     while torn.exists():  # Orbax cleans in the background
         time.sleep(0.05)
-    checkpoints.close()
-
-
-def test_a_folder_without_checkpoints(state, tmp_path):
-    checkpoints = Checkpoints(tmp_path / "c")
-    assert checkpoints.steps == []
-    with pytest.raises(DataError, match="no checkpoint"):
-        checkpoints.restore(state)
     checkpoints.close()

@@ -36,7 +36,7 @@ def test_a_thread_may_read_while_another_writes_in_the_background(tmp_path):
     try:
         for reader in readers:
             reader.start()
-        for step in range(1, 31):
+        for step in range(1, 13):
             checkpoints.save(state(step))
         checkpoints.close()
     finally:
@@ -44,4 +44,4 @@ def test_a_thread_may_read_while_another_writes_in_the_background(tmp_path):
         sys.setswitchinterval(before)
     for reader in readers:
         reader.join(60)
-    assert checkpoints.steps == [0, 29, 30] and len(read) > 15 and set(read) == {3.0}
+    assert checkpoints.steps == [0, 11, 12] and len(read) > 5 and set(read) == {3.0}

@@ -15,8 +15,7 @@ from grre_jax.config import Config, ObjectiveConfig, TaskConfig
 from grre_jax.errors import DataError, UsageError
 from grre_jax.storage.store_path import StorePath
 from grre_jax.training.build import build_objective
-from grre_jax.training.config import overrides, run
-from grre_jax.training.data.regime import Regime
+from grre_jax.training.config import overrides
 from grre_jax.training.run_folder import changed_fields
 
 DEFAULT = Config(name="default")
@@ -204,7 +203,6 @@ def test_fields_of_every_kind_survive_json():
         {"name": "x", "training": {"steps": -1}},
         {"training": {}},
         [],
-        {"name": "x", "training": None},
     ],
 )
 def test_from_dict_refuses_what_is_no_configuration(values):
@@ -278,24 +276,6 @@ def test_a_range_beyond_the_folder_is_a_data_error():
         configs.parse_range("5:9", "data.questions", 5)
 
 
-def test_differences():
-    a = dataclasses.asdict(
-        Config(name="a", task=TaskConfig("arithmetic", {"operands": 2}), regime=Regime(4))
-    )
-    b = dataclasses.asdict(
-        Config(name="b", task=TaskConfig("arithmetic", {"answers": "full"}), regime=Regime(4, 1))
-    )
-    assert configs.differences(a, a) == []
-    assert configs.differences(a, b) == configs.differences(b, a)
-    assert set(configs.differences(a, b)) == {
-        "name",
-        "regime.sync_offset",
-        "task.options.answers",
-        "task.options.operands",
-    }
-    assert configs.differences({"training": 3}, {"training": {"steps": 3}}) == ["training"]
-
-
 @pytest.mark.parametrize(("old", "new"), [("zero", "mean"), ("reward", "none")])
 def test_a_stored_option_of_another_name_is_read_and_a_given_one_is_refused(old, new):
     config = Config("x", objective=ObjectiveConfig("grpo", {"singleton_baseline": new}))
@@ -310,12 +290,6 @@ def test_a_stored_option_of_another_name_is_read_and_a_given_one_is_refused(old,
         given = Config("x", objective=ObjectiveConfig("grpo", options))
         with pytest.raises(UsageError, match=next(iter(options))):
             build_objective(given)
-    with pytest.raises(ValueError, match="objective.options.single"):
-        run.renamed({"objective": {"options": {"single": "mean"}}})
-    # Values of the new name are never translated.
-    kept = {"objective": {"options": {"singleton_baseline": "reward"}}}
-    assert run.renamed(kept) == kept
-    assert run.renamed({}) == {}
 
 
 def test_a_stored_field_that_no_longer_exists_is_left_out():

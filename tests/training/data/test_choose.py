@@ -69,23 +69,15 @@ def test_replayed_groups_are_those_of_the_versions_that_sampled_them(tmp_path):
 
 def test_dynamic_sampling_trains_on_the_first_refill_with_signal(tmp_path):
     # Position 0 has signal at once, 1 in its second refill, 2 in none of the two.
-    have = {
-        (0, 0): True,
-        (1, 0): False,
-        (1, 1): False,
-        (1, 2): True,
-        (2, 0): False,
-        (2, 1): False,
-        (2, 2): False,
-    }
+    have = [(0, 0), (1, 0), (1, 1), (1, 2), (2, 0), (2, 1), (2, 2)]
     groups = [
         text_group(
             f"{position}-{round_}",
-            rewards=(1, int(not signal)),
+            rewards=(1, int((position, round_) not in ((0, 0), (1, 2)))),
             position=refill_position(position, round_),
             policy_version=[0, 0],
         )
-        for (position, round_), signal in have.items()
+        for position, round_ in have
     ]
     rollouts.write(tmp_path, groups, writer="sampler", policy_version=0)
     schedule = Schedule(Regime(), 3)

@@ -78,38 +78,11 @@ def test_sampling_what_is_missing_ends_with_the_first_signal_of_each_place(
             assert index is None and len(sampled) == rounds + 1
 
 
-def test_without_refills_nothing_is_read():
-    folder = Folder({(0, 0): False, (1, 0): True})
-    folder.has_reward_variance = lambda index: pytest.fail("a group was read")
-    assert dynamic_sampling.missing(folder, [(0, 0), (1, 0), (2, 0)], 0) == {0: [2]}
-    assert folder.groups[dynamic_sampling.chosen(folder, 0, 0, 0)] == (0, 0)
-
-
 def test_a_group_of_another_version_settles_nothing():
     folder = Folder({(5, 2): True})
     assert dynamic_sampling.missing(folder, [(5, 1), (5, 2)], 3) == {1: [5]}
     with pytest.raises(LookupError, match="no group of policy version 1 at position 5"):
         dynamic_sampling.chosen(folder, 5, 1, 3)
-
-
-def test_lanes_do_not_meet_and_fit_the_samplers_addresses():
-    assert (
-        dynamic_sampling.refill_position(7, 0) == 7
-        and dynamic_sampling.refill_position(0, 1) == dynamic_sampling.POSITIONS_PER_ROUND > 10**8
-    )
-    assert (
-        dynamic_sampling.refill_position(
-            dynamic_sampling.POSITIONS_PER_ROUND - 1, dynamic_sampling.MAX_ROUNDS
-        )
-        == 2**31 - 1
-    )
-    for place, round_ in (
-        (dynamic_sampling.POSITIONS_PER_ROUND, 0),
-        (-1, 0),
-        (0, dynamic_sampling.MAX_ROUNDS + 1),
-    ):
-        with pytest.raises(ValueError):
-            dynamic_sampling.refill_position(place, round_)
 
 
 def test_a_damaged_group_stops_the_learner_and_ends_its_place_for_an_explorer():

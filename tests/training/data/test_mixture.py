@@ -5,9 +5,7 @@ same steps after a resume.
 import dataclasses
 import json
 
-import jax
 import numpy as np
-import optax
 import pytest
 
 from grre_jax import objectives, rollouts
@@ -21,15 +19,10 @@ from grre_jax.config import (
 )
 from grre_jax.errors import DataError, UsageError
 from grre_jax.rollouts import Group
-from grre_jax.rollouts.views import tokenised
-from grre_jax.training import build, loop, state
-from grre_jax.training.data.checks import check_group
+from grre_jax.training import build, loop
 from grre_jax.training.data.choose import Chooser, make_chooser, read, stored_streams
-from grre_jax.training.data.pack import BatchShape
-from grre_jax.training.data.prefetch import place
 from grre_jax.training.data.regime import Regime
 from grre_jax.training.data.sources import Source, open_folders
-from grre_jax.training.step import loss_and_gradient
 
 pytestmark = pytest.mark.usefixtures("no_reports")
 
@@ -226,41 +219,3 @@ def test_a_mixed_run_with_replay_and_reuse_goes_on_as_if_it_had_not_stopped(
     assert [row[4] for row in whole[:2]] == [0, 1] and whole[4][4] > 0
     sampled = rollouts.read(tmp_path / "whole" / "rollouts")
     assert {entry.policy_version: entry.groups for entry in sampled.datasets} == {0: 3, 2: 2, 4: 2}
-
-
-@pytest.fixture(scope="module")
-def gradient_norm(built):
-    """`gradient_norm(objective, groups)`: of one step on groups, through the checks, the packing
-    and the loss that a run has.
-    """
-    graph, params, _ = state.split(built.model)
-    gradient = jax.jit(
-        lambda params, batch, objective: loss_and_gradient(
-            graph, params, batch, objective, 1.0, jax.random.key(0)
-        )[1]
-    )
-
-    def norm(objective, groups):
-        for group in groups:
-            check_group(objective, 1.0, group, "somewhere")
-        batch = place(
-            [tokenised(group, built.tokenizer) for group in groups],
-            BatchShape(4, 10, 2, 1),
-            objective,
-            built.mesh,
-        )
-        return float(optax.global_norm(gradient(params, batch, objective)))
-
-    return norm
-
-
-@pytest.mark.parametrize("name", ["reinforce", "red_weight"])
-def test_data_without_behaviour_log_probs_trains(gradient_norm, name):
-    groups = [solution(i, texts=("3$", "4"), rewards=(1, 0)) for i in range(2)]
-    assert gradient_norm(objectives.algorithm(name), groups) > 1e-3
-
-
-def test_an_experts_solutions_are_imitated(gradient_norm):
-    groups = [solution(i, is_expert=[1]) for i in range(2)]
-    assert gradient_norm(objectives.algorithm("chord", expert_weight=0.5), groups) > 1e-3
-    assert gradient_norm(objectives.algorithm("chord", expert_weight=0.0), groups) == 0

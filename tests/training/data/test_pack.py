@@ -1,12 +1,9 @@
-import dataclasses
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grre_jax.errors import DataError
-from grre_jax.rollouts import Group
 from grre_jax.training.data.pack import BatchShape, pack
 from grre_jax.training.data.row_filling import Filling
 
@@ -14,43 +11,28 @@ from ...groups import packed_group, played_group
 
 
 @st.composite
-def steps(draw):
+def steps(draw, share=True):
     """A run's limits with the shape they give, and one step's groups within them."""
-    prompt, new, samples, groups = (
-        draw(st.integers(1, 5)),
-        draw(st.integers(1, 6)),
-        draw(st.integers(1, 5)),
-        draw(st.integers(1, 6)),
-    )
-    pack_length = draw(
-        st.one_of(st.just(0), st.integers(prompt + new, 3 * (prompt + samples * new)))
-    )
-    shape = BatchShape.of_run(
-        groups,
-        samples,
-        prompt,
-        new,
-        pack_length,
-        draw(st.integers(0, 4)),
-        draw(st.sampled_from([1, 2, 4])),
-    )
+    prompt, new, samples, groups = (draw(st.integers(1, most)) for most in (5, 6, 5, 6))
+    longer = st.integers(prompt + new, 3 * (prompt + samples * new))
+    pack_length = draw(st.one_of(st.just(0), longer))
+    rows, devices = draw(st.integers(0, 4)), draw(st.sampled_from([1, 2, 4]))
+    shape = BatchShape.of_run(groups, samples, prompt, new, pack_length, rows, devices, share)
     made, token = [], 1
     for number in range(draw(st.integers(1, groups))):
         lengths = draw(st.lists(st.integers(1, new), min_size=1, max_size=samples))
         size, total = draw(st.integers(1, prompt)), sum(lengths)
-        made.append(
-            Group(
-                group_id=str(number),
-                prompt="",
-                texts=[""] * len(lengths),
-                rewards=np.arange(len(lengths)) + 10 * number,
-                prompt_tokens=np.arange(token, token + size),
-                lengths=lengths,
-                tokens=np.arange(token + size, token + size + total),
-                mask=draw(st.lists(st.integers(0, 1), min_size=total, max_size=total)),
-                behavior_logprobs=-np.arange(token + size, token + size + total, dtype=float),
-            )
+        tokens = np.arange(token + size, token + size + total)
+        group = packed_group(
+            number,
+            lengths=lengths,
+            rewards=np.arange(len(lengths)) + 10 * number,
+            prompt_tokens=np.arange(token, token + size),
+            tokens=tokens,
+            mask=draw(st.lists(st.integers(0, 1), min_size=total, max_size=total)),
+            behavior_logprobs=-tokens.astype(float),
         )
+        made.append(group)
         token += size + total  # no token occurs twice, so each says where it came from
     return shape, made
 
@@ -68,95 +50,56 @@ def test_packing_loses_nothing_and_says_where_everything_is(step):
         name: getattr(batch, name).reshape(-1, shape.pack_length)
         for name in ("tokens", "positions", "segment_ids", "prefix_ids", "sources", "response_ids")
     }
-    mask, old = (
-        batch.mask.reshape(-1, shape.pack_length),
-        batch.old_logprobs.reshape(-1, shape.pack_length),
-    )
+    mask = batch.mask.reshape(-1, shape.pack_length)
+    old = batch.old_logprobs.reshape(-1, shape.pack_length)
     padding = rows["segment_ids"] == 0
-    own = np.arange(shape.pack_length)
-    assert (
-        not rows["tokens"][padding].any()
-        and not mask[padding].any()
-        and (rows["sources"] == own)[padding].all()
-    )
+    assert not rows["tokens"][padding].any() and not mask[padding].any()
+    assert (rows["sources"] == np.arange(shape.pack_length))[padding].all()
+    filled = (~padding).any(axis=1)
+    assert not (filled[1:] & ~filled[:-1]).any()  # empty rows come last
 
-    response, copies = 0, 0
+    response = 0
     for number, group in enumerate(groups):
-        prompt = [int(t) for t in group.prompt_tokens]
-        homes = set()
+        prompt = group.prompt_tokens.tolist()
         for k in range(group.num_completions):
             span = slice(group.offsets[k], group.offsets[k + 1])
             expected = group.tokens[span]
-            at = np.argwhere(rows["tokens"] == expected[0])
-            assert len(at) == 1  # once, and only once
-            row, start = at[0]
+            ((row, start),) = np.argwhere(rows["tokens"] == expected[0])  # once, and only once
             place = slice(start, start + len(expected))
-            np.testing.assert_array_equal(rows["tokens"][row, place], expected)
-            np.testing.assert_array_equal(mask[row, place], group.mask[span].astype(bool))
-            np.testing.assert_array_equal(old[row, place], group.behavior_logprobs[span])
-            assert (rows["response_ids"][row, place] == response + k).all()
-            np.testing.assert_array_equal(
-                rows["positions"][row, place], len(prompt) + np.arange(len(expected))
-            )
             # Its own segment, which continues the segment of a prompt in this row; its first token
             # is predicted by that prompt's last.
             segment, prefix = rows["segment_ids"][row, start], rows["prefix_ids"][row, start]
-            assert (rows["segment_ids"][row] == segment).sum() == len(expected)
-            assert (rows["prefix_ids"][row, place] == prefix).all()
             shared = np.flatnonzero(rows["segment_ids"][row] == prefix)
+            for name, found in (
+                ("tokens", expected),
+                ("response_ids", response + k),
+                ("positions", len(prompt) + np.arange(len(expected))),
+                ("prefix_ids", prefix),
+                ("sources", [shared[-1], *range(start, start + len(expected) - 1)]),
+            ):
+                assert (rows[name][row, place] == found).all()
+            assert (mask[row, place] == group.mask[span]).all()
+            np.testing.assert_array_equal(old[row, place], group.behavior_logprobs[span])
+            assert (rows["segment_ids"][row] == segment).sum() == len(expected)
             assert rows["tokens"][row, shared].tolist() == prompt
             assert rows["positions"][row, shared].tolist() == list(range(len(prompt)))
-            assert (
-                (rows["prefix_ids"][row, shared] == prefix).all()
-                and not mask[row, shared].any()
-                and shared[-1] < start
-            )
-            assert rows["sources"][row, place].tolist() == [
-                shared[-1],
-                *range(start, start + len(expected) - 1),
-            ]
-            homes.add((row, prefix))
-        # The prompt is there once for each row its completions are in.
-        copies += len(homes)
+            assert (rows["prefix_ids"][row, shared] == prefix).all()
+            assert not mask[row, shared].any() and shared[-1] < start
         ids = slice(response, response + group.num_completions)
         assert (batch.group_ids[ids] == number).all()
         np.testing.assert_array_equal(batch.rewards[ids], group.rewards)
         response += group.num_completions
     assert (batch.group_ids[response:] == -1).all() and len(batch.group_ids) == shape.responses
-    assert mask.sum() == sum(int(g.mask.sum()) for g in groups)
-    live = rows["tokens"][~padding]
-    prompts = sum(len(g.prompt_tokens) for g in groups)
-    assert len(live) >= prompts + sum(len(g.tokens) for g in groups) and len(
-        set(live.tolist())
-    ) == prompts + sum(len(g.tokens) for g in groups)
-    assert copies >= len(groups)
+    there = {token for group in groups for token in (*group.prompt_tokens, *group.tokens)}
+    assert set(rows["tokens"][~padding]) == there
 
 
-@settings(max_examples=200, deadline=None)
-@given(
-    st.data(),
-    st.integers(1, 9),
-    st.integers(1, 6),
-    st.integers(1, 9),
-    st.integers(1, 9),
-    st.integers(0, 30),
-    st.booleans(),
-)
-def test_any_step_within_the_limits_fits_the_rows_of_the_worst_case(
-    data, groups, samples, prompt, new, extra, share
-):
-    shape = BatchShape.of_run(
-        groups, samples, prompt, new, prompt + new + extra, 0, share_prompts=share
-    )
-    filling = Filling(shape.rows * shape.micro_batches, shape.pack_length, share)
-    for number in range(groups):
-        length = data.draw(st.integers(1, prompt))
-        lengths = data.draw(st.lists(st.integers(1, new), min_size=1, max_size=samples))
-        placed = list(filling.add(str(number), length, lengths))
-        assert sorted(k for _, piece in placed for k in piece) == list(range(len(lengths)))
-        assert share or all(len(piece) == 1 for _, piece in placed)
-    assert (filling.used <= shape.pack_length).all()
-    assert (np.diff((filling.used > 0).astype(int)) <= 0).all()  # empty rows come last
+@given(steps(share=False))
+def test_completions_with_prompts_of_their_own_fit_their_shape_too(step):
+    shape, groups = step
+    batch = pack(groups, shape)
+    tokens = sum(len(g.prompt_tokens) * g.num_completions + len(g.tokens) for g in groups)
+    assert batch.prefix_ids is None and (batch.segment_ids > 0).sum() == tokens
 
 
 def test_a_group_is_cut_where_that_fills_more_than_a_prompt():
@@ -170,15 +113,18 @@ def test_a_group_is_cut_where_that_fills_more_than_a_prompt():
         (2, [0, 1])
     ]  # a copy of 5 tokens for a completion of 1 is not worth it
     assert filling.used.tolist() == [19, 14, 7]
+    assert list(Filling(3, 20, share=False).add("a", 4, [3, 3])) == [(0, [0]), (0, [1])]
 
 
-def test_rows_are_filled_from_the_front_and_empty_ones_come_last(make_group):
-    shape = BatchShape.of_run(
-        groups=8, samples=3, prompt_tokens=3, new_tokens=4, pack_length=0, rows=2
-    )
-    assert shape == BatchShape(responses=24, pack_length=15, rows=2, micro_batches=4)
-    filled = pack([make_group(i) for i in range(2)], shape).mask.any(axis=(1, 2))
-    assert filled.tolist() == [True, False, False, False]
+def test_what_a_group_lacks_is_named(make_group):
+    shape = BatchShape(responses=3, pack_length=13, rows=1, micro_batches=1)
+    for fields, message in (
+        ({"stored": ("ref_logprobs",)}, "group g0 has no reference"),
+        ({"stored": ("prox_logprobs",)}, "group g0 has no proximal"),
+        ({"components": ("length",)}, "'length'"),
+    ):
+        with pytest.raises(DataError, match=message):
+            pack([make_group(0)], shape, **fields)
 
 
 def test_a_row_that_cannot_hold_one_completion_is_refused():
@@ -198,37 +144,6 @@ def test_a_group_beyond_the_limits_is_named(make_group, fields, behavior, messag
     shape = BatchShape(responses=3, pack_length=13, rows=1, micro_batches=1)
     with pytest.raises(DataError, match=message):
         pack([make_group(0, **fields)], shape, behavior_logprobs=behavior)
-
-
-@pytest.mark.parametrize(
-    "role, field", [("reference", "ref_logprobs"), ("proximal", "prox_logprobs")]
-)
-def test_stored_log_probs_are_packed_like_the_behaviour_policys(make_group, role, field):
-    groups = [make_group(n) for n in range(2)]
-    shape = BatchShape(responses=6, pack_length=26, rows=1, micro_batches=1)
-    beside = [
-        dataclasses.replace(group, **{field: group.behavior_logprobs * 2}) for group in groups
-    ]
-    batch = pack(beside, shape, stored=(field,))
-    np.testing.assert_array_equal(getattr(batch, field), batch.old_logprobs * 2)
-    assert batch.old_logprobs.any() and getattr(pack(beside, shape), field) is None
-    with pytest.raises(DataError, match=f"group g1 has no {role}"):
-        pack([beside[0], groups[1]], shape, stored=(field,))
-
-
-def test_components_of_the_reward_are_packed_by_name(make_group):
-    groups = [
-        dataclasses.replace(
-            make_group(n), components={"shape": [n, n + 0.5, n + 1.0], "format": [1.0] * 3}
-        )
-        for n in range(2)
-    ]
-    shape = BatchShape(responses=8, pack_length=26, rows=1, micro_batches=1)
-    packed = pack(groups, shape, components=("format", "shape")).components
-    np.testing.assert_array_equal(packed[0], [1] * 6 + [0] * 2)
-    np.testing.assert_array_equal(packed[1], [0, 0.5, 1, 1, 1.5, 2, 0, 0])
-    with pytest.raises(DataError, match="'length'"):
-        pack(groups, shape, components=("length",))
 
 
 def test_groups_that_do_not_fit_the_rows_are_refused(make_group):

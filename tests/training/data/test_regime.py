@@ -30,16 +30,6 @@ def test_versions(fields, versions):
     steps = range(len(versions))
     assert [regime.version(s) for s in steps] == versions
     assert [regime.age(s) for s in steps] == [s - v for s, v in zip(steps, versions, strict=True)]
-    firsts = [s for s in steps if s % regime.reuse == 0]
-    for version in range(len(versions) + 5):
-        assert list(regime.batches(version, len(versions))) == [
-            s for s in firsts if versions[s] == version
-        ]
-
-
-@given(st.integers(0, 40), st.integers(0, 200))
-def test_a_fixed_staleness_is_exact(staleness, step):
-    assert Regime(staleness=staleness).age(step) == min(step, staleness)
 
 
 kinds = {"sync_interval": st.integers(1, 30), "sync_offset": st.integers(0, 40)}

@@ -33,15 +33,6 @@ def schedules(draw, replay=True):
     return Schedule(Regime(**fields), groups, draw(st.integers(0, 2**32)))
 
 
-@given(st.integers(1, 30), sampled_by, st.integers(0, 200), st.integers(0, 99))
-def test_without_reuse_and_replay_batch_s_is_the_next_places(groups, fields, step, seed):
-    regime = Regime(**fields)
-    plan = Schedule(regime, groups, seed)(step)
-    assert plan.fresh == range(step * groups, (step + 1) * groups) and plan.replayed == ()
-    assert (plan.step, plan.batch, plan.version) == (step, step, regime.version(step))
-    assert plan.ages.tolist() == [regime.age(step)] * groups
-
-
 @given(schedules(), st.integers(0, 40))
 def test_every_place_is_sampled_exactly_once_by_exactly_one_version(schedule, steps):
     sampled = [

@@ -66,17 +66,6 @@ def test_majority_at_k_by_hand():
     assert majority_at_k([None] * 4, np.ones(4, bool), 2) == 0
 
 
-def test_a_proportion_has_wilsons_interval():
-    assert tuple(over_questions(np.array([1.0, 0, 0, 1, 0])).values()) == (
-        0.4,
-        *wilson_interval(2, 5),
-    )
-    assert (
-        over_questions(np.zeros(20))["high"] == pytest.approx(wilson_interval(0, 20)[1])
-        and over_questions(np.ones(3))["low"] < 0.5
-    )
-
-
 def test_the_interval_holds_the_truth_as_often_as_it_says():
     """Questions of very different difficulty, four completions each: an interval over
     completions would hold it far more rarely.

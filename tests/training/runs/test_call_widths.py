@@ -37,7 +37,7 @@ def test_a_run_in_wide_calls_is_that_in_narrow_ones(make_config, tmp_path):
         )
 
     loop.train(made("wide"))
-    loop.train(made("narrow", prompts_per_call=1, max_concurrent=3))
+    loop.train(made("narrow", prompts_per_call=4))
     wide, narrow = (rollouts.read(tmp_path / name / "rollouts") for name in ("wide", "narrow"))
     assert len(wide) == len(narrow) == 16
     for position in range(16):
@@ -49,11 +49,6 @@ def test_a_run_in_wide_calls_is_that_in_narrow_ones(make_config, tmp_path):
         [row["loss"] for row in read_metrics(tmp_path / n)["train"]] for n in ("wide", "narrow")
     )
     np.testing.assert_allclose(losses, others, rtol=1e-3, atol=1e-6)
-
-    rows = read_metrics(tmp_path / "wide")["train"]
-    sampled = ["seconds_sampling" in row for row in rows]
-    assert sampled == [True, False, False, False]
-    assert all(row["seconds_training"] > 0 for row in rows)
 
     # ---- resumed within the interval, or between two
     for step in (3, 4):

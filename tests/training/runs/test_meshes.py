@@ -25,8 +25,7 @@ from grre_jax.training.step import make_train_step
 SIZES = dict(vocab_size=50, hidden_size=32, intermediate_size=48, num_layers=2, num_heads=4, num_kv_heads=2, head_dim=8)
 LORA = LoraConfig(2, 8.0, ("q_proj", "v_proj", "o_proj", "up_proj", "down_proj"))
 MODELS = {
-    "lora": ModelConfig(**SIZES),
-    "tied": ModelConfig(**SIZES),
+    "tied_lora": ModelConfig(**SIZES),
     "windows_untied_scanned": ModelConfig(
         **SIZES | dict(vocab_size=51), tie_embeddings=False, qkv_bias=True, qk_norm=True, post_norms=True, unit_offset_norms=True,
         sliding_window=3, sliding_layers=(True, False), logit_softcap=9.0),
@@ -48,7 +47,7 @@ objective = objectives.algorithm("grpo", kl_coef=0.05, kl_estimator="k3")
 
 def run(name, mesh_config, devices):
     mesh = parallel.make_mesh(mesh_config, devices)
-    model = Transformer(MODELS[name], rngs=nnx.Rngs(3), lora=LORA if name == "lora" else None, unroll="scanned" not in name, remat="attended" if "scanned" in name else "none")
+    model = Transformer(MODELS[name], rngs=nnx.Rngs(3), lora=LORA if "lora" in name else None, unroll="scanned" not in name, remat="attended" if "scanned" in name else "none")
     for parameter, value in models.parameters(model).items():
         if parameter.endswith("_lora_b"):  # zero in a new model
             draw = np.random.default_rng(1).normal(scale=0.2, size=value.shape)
@@ -67,7 +66,7 @@ def run(name, mesh_config, devices):
     recompiled = len(compiled) - before
     total = sum(float(jnp.abs(x.astype(jnp.float32)).sum()) for x in jax.tree.leaves(state.params))
     arrays = dict(state.params["layers"])
-    if name == "lora":
+    if "lora" in name:
         merged = models.merged(nnx.merge(graph, states.full(state.params, frozen)))
         arrays["merged"] = merged.layers.qkv_proj[...]
         total += sum(float(jnp.abs(x).sum()) for x in models.parameters(merged).values())
@@ -75,14 +74,15 @@ def run(name, mesh_config, devices):
     return {"losses": losses, "norms": norms, "total": total, "cuts": cuts, "recompiled": recompiled}
 
 M = parallel.MeshConfig
-MESHES = {"all": M(fsdp=2, tensor=2, sequence=2), "odd": M(tensor=8)}
+MESHES = {
+    "tied_lora": {"all": M(fsdp=2, tensor=2)},
+    "windows_untied_scanned": {"all": M(fsdp=2, tensor=2, sequence=2), "odd": M(tensor=8)},
+}
 out = {}
-for name in MODELS:
+for name, meshes in MESHES.items():
     out[name] = {"one": run(name, M(), jax.devices()[:1])}
-    for label, config in MESHES.items():
-        config = M(fsdp=2, tensor=2) if name == "lora" else config
-        if name == "tied" or label == "all":
-            out[name][label] = run(name, config, jax.devices())
+    for label, config in meshes.items():
+        out[name][label] = run(name, config, jax.devices())
 print(json.dumps(out))
 """
 
@@ -98,13 +98,13 @@ def eight():
     return json.loads(done.stdout.splitlines()[-1])
 
 
-@pytest.mark.parametrize("model", ["tied", "windows_untied_scanned", "lora"])
+@pytest.mark.parametrize("model", ["tied_lora", "windows_untied_scanned"])
 def test_every_mesh_gives_the_numbers_of_one_device(eight, model):
     runs = eight[model]
     assert len(runs) > 1
     for label, run in runs.items():
         assert run["losses"] == pytest.approx(runs["one"]["losses"], abs=1e-5), label
-        assert run["norms"] == pytest.approx(runs["one"]["norms"], rel=3e-4), (
+        assert run["norms"] == pytest.approx(runs["one"]["norms"], rel=1e-3), (
             label
         )  # two updates of Adam magnify rounding
         assert run["total"] == pytest.approx(runs["one"]["total"], rel=1e-5), label
@@ -113,8 +113,8 @@ def test_every_mesh_gives_the_numbers_of_one_device(eight, model):
 
 
 def test_parameters_are_really_cut(eight):
-    assert eight["tied"]["all"]["cuts"]["qkv_proj"] == {"fsdp": 1, "tensor": 2}
-    cuts = eight["lora"]["all"]["cuts"]  # mesh axis: dimension
+    assert eight["windows_untied_scanned"]["all"]["cuts"]["qkv_proj"] == {"fsdp": 1, "tensor": 2}
+    cuts = eight["tied_lora"]["all"]["cuts"]  # mesh axis: dimension
     assert cuts["q_lora_a"] == {"fsdp": 1} and cuts["q_lora_b"] == {"tensor": 2}
     assert cuts["down_lora_a"] == {"tensor": 1} and cuts["down_lora_b"] == {"fsdp": 2}
     assert cuts["merged"] == {"fsdp": 1, "tensor": 2}

@@ -1,20 +1,22 @@
 """Runs whose chat template writes today's date: it is that of the day on which the run began."""
 
 import dataclasses
+import shutil
 
 import pytest
 
 from grre_jax import config as c
-from grre_jax import models, rollouts
+from grre_jax import rollouts
 from grre_jax.errors import UsageError
 from grre_jax.generation import prompts
 from grre_jax.generation.options import Options
 from grre_jax.tasks.tokenizers import chat
-from grre_jax.training import build, loop, policies, run_folder
+from grre_jax.training import loop, policies
 from grre_jax.training.loop import train
 from grre_jax.training.policies import find_scorer
 from grre_jax.training.roles import ExplorerRole, explore_run, learn
 
+from ...generation.conftest import chat_model  # noqa: F401
 from ..test_roles import quiet, together
 
 pytestmark = pytest.mark.usefixtures("no_reports")
@@ -23,31 +25,10 @@ DATED = "{{ strftime_now('%d %b %Y') }} {{ messages[0]['content'] }}:"
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    transformers = pytest.importorskip("transformers")
-    from tokenizers import AddedToken, Tokenizer, decoders, pre_tokenizers
-    from tokenizers import models as algorithms
-
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    backend = Tokenizer(algorithms.BPE(vocab={c: i for i, c in enumerate(alphabet)}, merges=[]))
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    backend.decoder = decoders.ByteLevel()
-    backend.add_special_tokens([AddedToken("<|end|>", special=True)])
-    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<|end|>")
-    tokenizer.chat_template = DATED
-    files = tmp_path_factory.mktemp("tokenizer")
-    tokenizer.save_pretrained(str(files))
-    shape = models.ModelConfig(
-        vocab_size=257,
-        hidden_size=16,
-        intermediate_size=32,
-        num_layers=2,
-        num_heads=2,
-        num_kv_heads=1,
-        head_dim=8,
-        eos_ids=(256,),
-    )
-    return models.save(models.init(shape), files / "model", tokenizer_from=files)
+def model(chat_model, tmp_path_factory):  # noqa: F811
+    folder = shutil.copytree(chat_model, tmp_path_factory.mktemp("dated") / "model")
+    (folder / "chat_template.jinja").write_text(DATED)
+    return folder
 
 
 @pytest.fixture
@@ -62,7 +43,7 @@ def config(make_config, model, tmp_path):
         regime=c.Regime(),
         training=c.TrainingConfig(steps=2, prompts_per_step=4),
         warm_start=c.WarmStartConfig(),
-        evaluation=c.EvaluationConfig(),
+        evaluation=c.EvaluationConfig(questions=0),
         checkpoint=c.CheckpointConfig(every=1),
     )
 
@@ -101,18 +82,6 @@ def test_a_resumed_run_keeps_the_day_on_which_it_began(config, clock):
     )
     with pytest.raises(UsageError, match=r"model\.template_date"):
         train(other, resume=True, console=quiet())
-
-
-def test_the_date_of_a_folder_is_that_of_its_run(config, clock):
-    clock("2031-02-01")
-    parts = build.build(config)
-    assert run_folder.stored_date(config.folder) == "" and parts.dated("") is parts
-    dated = parts.dated("2031-01-31")
-    config.folder.mkdir()
-    (config.folder / "config.json").write_text(dated.config.to_json())
-    assert run_folder.stored_date(config.folder) == "2031-01-31"
-    assert dated.tokenizer.render("1").startswith("31 Jan 2031")
-    assert dated.dated("2031-03-01") is dated and dated.judge is parts.judge
 
 
 def test_an_explorer_has_the_date_of_its_learner(config, monkeypatch):

@@ -15,10 +15,9 @@ from grre_jax.errors import DataError, UsageError
 from grre_jax.planner.compile import compile_run
 from grre_jax.training.loop import train
 from grre_jax.training.policies import find_scorer
-from grre_jax.training.roles import ExplorerRole, explore_run, learn
 
 from ...run_processes import bits, log
-from ..test_roles import groups, quiet, together
+from ..test_roles import groups
 
 pytestmark = pytest.mark.usefixtures("no_reports")
 
@@ -73,18 +72,6 @@ def test_a_run_that_was_stopped_goes_on_with_the_same_trajectories(config, run, 
     again = train(half, resume=True)
     assert groups(again) == groups(run)
     assert (log(again), bits(again)) == (log(run), bits(run))
-
-
-def test_a_learner_and_two_explorers_are_the_run_of_one_process(config, run, tmp_path):
-    config = dataclasses.replace(config, run_dir=str(tmp_path))
-    together(
-        lambda: learn(config, console=quiet()),
-        lambda: explore_run(config, ExplorerRole("a", 0, 2), console=quiet()),
-        lambda: explore_run(config, ExplorerRole("b", 1, 2), console=quiet()),
-    )
-    split = config.folder
-    assert groups(split) == groups(run)
-    assert (log(split), bits(split)) == (log(run), bits(run))
 
 
 def test_environments_in_processes_give_the_same_trajectories(config, run, tmp_path):
@@ -193,8 +180,8 @@ def test_a_run_of_a_thousand_bad_environments_records_each_reason(config, tmp_pa
             failed, reasons, group.finish_reasons, group.rewards, strict=True
         ):
             known, words = REASONS.get(group.answer, ("", ""))
-            expected = kind if group.answer in ("hang", "exit") else known
-            assert kind == expected in ("", known) and (words in reason or not kind)
+            assert kind in ("", known) and (words in reason or not kind)
+            assert kind or not known or group.answer in ("hang", "exit")
             assert (ended == "failed") == bool(kind)
             assert np.isnan(reward) if kind else reward == (group.answer == "good")
         assert (group.answer in ("reset", "wide")) == (len(group.tokens) == 0)

@@ -57,14 +57,6 @@ def test_ages_become_a_mean_and_a_histogram_of_those_that_are_known(ages, scalar
     assert age_scalars(np.array(ages, float)) == scalars
 
 
-def test_the_kind_is_kept_and_what_is_not_given_is_left_out():
-    log = Log()
-    pending = DelayedMetrics(log, time.monotonic(), kind="warm_start")
-    pending.swap(1, metrics(1.0))
-    assert "staleness" not in pending.swap(2, None)
-    assert log.rows[0][0] == "warm_start"
-
-
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_a_step_whose_gradient_is_not_finite_is_logged_and_ends_the_run(value):
     log = Log()
@@ -74,15 +66,6 @@ def test_a_step_whose_gradient_is_not_finite_is_logged_and_ends_the_run(value):
     with pytest.raises(Diverged, match=f"train step 2: .*{value}"):
         pending.swap(3, metrics(0.5))
     assert [step for _, step, _ in log.rows] == [1, 2]
-
-
-def test_speed_is_taken_from_one_row_to_the_next(monkeypatch):
-    clock = iter([12.0, 16.0])
-    monkeypatch.setattr(time, "monotonic", lambda: next(clock))
-    pending = DelayedMetrics(Log(), 10.0)
-    pending.swap(1, metrics(0, tokens=100))
-    assert pending.swap(2, metrics(0, tokens=200))["tokens_per_second"] == pytest.approx(100 / 2)
-    assert pending.swap(3, None)["tokens_per_second"] == pytest.approx(200 / 4)
 
 
 def test_impossible_behaviour_log_probs_are_told_once_with_share_step_and_fix():

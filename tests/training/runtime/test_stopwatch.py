@@ -2,9 +2,6 @@
 
 import re
 
-import jax
-import numpy as np
-
 from grre_jax.training.runtime import stopwatch
 from grre_jax.training.runtime.stopwatch import Beginning
 
@@ -29,11 +26,3 @@ def test_the_parts_of_the_first_update_add_up_to_the_whole(monkeypatch):
         float(re.search(rf"{name} ([\d.]+)s", line)[1])
         for name in ("demonstrations", "preparation", "sampling")
     ] == [2, 1.5, 3]
-
-
-def test_compilation_is_counted_until_the_context_ends():
-    with Beginning() as begun:
-        jax.jit(lambda x: x * 3 + 1).lower(np.ones(7)).compile()
-    counted = begun._compiling
-    jax.jit(lambda x: x * 5 + 1).lower(np.ones(7)).compile()
-    assert counted > 0 and begun._compiling == counted
