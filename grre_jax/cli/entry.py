@@ -7,6 +7,7 @@ without --debug.
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -30,7 +31,8 @@ from grre_jax.errors import DataError, UsageError, naming, system_failure
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; returns the exit status."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
-    sys.stdout.reconfigure(errors="replace")  # a console's encoding may lack dots and dashes
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # an encoding may lack dots and dashes
     debug = "--debug" in arguments
     parser = make_parser()
     known, rest = parser.parse_known_args([word for word in arguments if word != "--debug"])

@@ -60,8 +60,7 @@ def explanation(config: Config, steps: int) -> dict[str, Any]:
     from grre_jax.training.preflight import data_line
 
     objective = build_objective(config)
-    groups = config.training.prompts_per_step
-    step = {"groups": groups, "completions": config.sampling.group_size}
+    step = {"groups": config.training.prompts_per_step, "completions": config.sampling.group_size}
     rows = []
     ages = {}
     first_stale = None
@@ -72,7 +71,7 @@ def explanation(config: Config, steps: int) -> dict[str, Any]:
         stale = () if config.regime.on_policy else range(steps)
         first_stale = next((step for step in stale if (schedule(step).ages > 0).any()), None)
         step |= {"fresh": schedule.fresh_per_batch, "replayed": schedule.replayed_per_step}
-    step["stored"] = groups - step.get("fresh", 0) - step.get("replayed", 0)
+    step["stored"] = step["groups"] - step.get("fresh", 0) - step.get("replayed", 0)
     calls = {"training": training_calls(config), "evaluation": evaluation_calls(config)}
     return {
         "run": {"name": config.name, "steps": steps, "data": data_line(config)},
