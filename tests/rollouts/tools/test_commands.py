@@ -16,12 +16,6 @@ def test_info(folder, printed, make_group):
     assert "sampler-v000002" in text and "sampler-v000000" not in text
 
 
-def test_info_says_what_was_done_to_a_copy(folder, tmp_path, printed):
-    rollouts.filter(folder, tmp_path / "f", rollouts.predicate("position < 3"), "position < 3")
-    commands.info(tmp_path / "f")
-    assert "filter (kept position < 3)" in printed()
-
-
 def test_verify(folder, printed, flip):
     assert commands.verify(folder) == 0
     assert "3 data sets, 12 groups" in printed() and "all intact" in printed()
@@ -48,17 +42,6 @@ def test_export_and_import(folder, tmp_path, printed):
 def test_an_empty_folder_is_named(tmp_path):
     with pytest.raises(DataError, match=f"{tmp_path} has no data sets; sample some"):
         commands.info(tmp_path)
-
-
-def test_an_import_of_several_data_sets_and_an_export(folder, tmp_path, printed):
-    assert commands.export(folder, tmp_path / "e.jsonl") == 0
-    assert commands.import_("jsonl", tmp_path / "e.jsonl", tmp_path / "r") == 0
-    text = printed()
-    assert (
-        "Wrote 12 groups to" in text
-        and "Imported 12 groups, 48 completions" in text
-        and "as 3 data sets of" in text
-    )
 
 
 def test_a_mapping_file(tmp_path):

@@ -168,14 +168,3 @@ def test_memory_does_not_grow_with_the_folder(tmp_path):
     small, large = json.loads(done.stdout)
     for name, peak in large.items():
         assert peak < small[name] + 600_000, (name, small, large)
-
-
-def test_the_manifest_gets_all_lines_or_none(folder, tmp_path, monkeypatch):
-    real = manifest.os.write
-    monkeypatch.setattr(
-        manifest.os, "write", lambda descriptor, data: real(descriptor, data[: len(data) // 2])
-    )
-    with pytest.raises(DataError, match="nothing was sealed"):
-        rollouts.merge([folder], tmp_path / "m")
-    monkeypatch.undo()
-    assert not (tmp_path / "m").exists()
