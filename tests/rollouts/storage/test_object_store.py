@@ -2,7 +2,6 @@
 and us.
 """
 
-import json
 import random
 import threading
 
@@ -11,7 +10,7 @@ import pytest
 from grre_jax import rollouts
 from grre_jax.errors import DataError, UsageError
 from grre_jax.rollouts import manifest
-from grre_jax.rollouts.storage import local, object_store
+from grre_jax.rollouts.storage import object_store
 from grre_jax.storage import cache
 
 pytest.importorskip("s3fs", reason="needs the extras s3 and test")
@@ -246,9 +245,3 @@ def test_reading_is_through_a_bounded_cache_that_heals(
         assert reader[number] == make_group(number, longest=500)
     kept = [path.stat().st_size for path in (tmp_path / "cache").rglob("*array_record*")]
     assert 0 < sum(kept) <= 2 * size
-
-
-def test_messages_name_the_place(store):
-    place = local.open_storage(url(store))
-    assert place.root == url(store) and json.dumps(place.root)
-    assert local.open_storage("~/x").root.is_absolute()
