@@ -48,7 +48,7 @@ def test_a_mapping_file(tmp_path):
     (tmp_path / "m.json").write_text('{"prompt": "question"}')
     assert commands.read_mapping(tmp_path / "m.json") == {"prompt": "question"}
     (tmp_path / "m.json").write_text("[1]")
-    with pytest.raises(UsageError, match="m.json: give a JSON object"):
+    with pytest.raises(UsageError, match="m.json: expected a JSON object"):
         commands.read_mapping(tmp_path / "m.json")
     with pytest.raises(UsageError, match="nowhere.json: cannot be read"):
         commands.read_mapping(tmp_path / "nowhere.json")

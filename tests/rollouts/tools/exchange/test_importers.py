@@ -80,7 +80,7 @@ FIRST, SECOND = TOKENS["completions"]
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("{", "not JSON"),
+        ("{", "this is no JSON"),
         ({"answer": "4"}, "field completions is missing .it has answer"),
         (LINE | {"completions": []}, "field completions is empty"),
         (LINE | {"completions": [FIRST, {"text": "4"}]}, "field completions.1..reward is missing"),
@@ -111,7 +111,7 @@ def test_bad_files(tmp_path):
     with pytest.raises(DataError, match="a.jsonl has no groups"):
         rollouts.import_jsonl(path, tmp_path / "r")
     path.write_bytes('{"prompt": "é"}\n'.encode("latin-1"))
-    with pytest.raises(DataError, match="a.jsonl, line 1: not JSON"):
+    with pytest.raises(DataError, match="a.jsonl, line 1: this is no JSON"):
         rollouts.import_jsonl(path, tmp_path / "r")
     with pytest.raises(UsageError, match="'promt'.*prompt, completions"):
         rollouts.import_jsonl(path, tmp_path / "r", mapping={"promt": "x"})

@@ -20,10 +20,8 @@ from .... import json_values
 
 VALUES = (
     *json_values.VALUES,
-    *r"""1|2|4.0|1e39|"0"|"0x7fc00000"|"0x7fc0"|"eA=="|[1]|[0]|[-1]|[true]|[1.5]|[NaN]""".split(
-        "|"
-    ),
-    *r"""[1, [2]]|["a"]|["0x7fc00000"]|["\ud800"]|{"a": "b"}|{"a": NaN}|{"a": [1]}""".split("|"),
+    *r"""1|2|4.0|1e39|"0"|"eA=="|[1]|[0]|[-1]|[true]|[1.5]|[NaN]""".split("|"),
+    *r"""[1, [2]]|["a"]|["\ud800"]|{"a": "b"}|{"a": NaN}|{"a": [1]}""".split("|"),
     *r"""{"": null}|[{"role": "user"}]|[{"role": 1, "content": "a"}]""".split("|"),
     *r"""[{"role": "assistant", "content": "a"}]|[{"role": "user", "content": "a"}]""".split("|"),
     *r"""[{"role": "assistant", "content": null}]""".split("|"),
@@ -124,7 +122,7 @@ def walk(imported, kind, path, texts, fields, place="line 1"):
         except (DataError, UsageError) as error:
             message = str(error)
             assert message.startswith(f"{path}, {place}"), (text[:200], message)
-            assert "not JSON" in message or any(
+            assert "JSON" in message or any(
                 re.search(rf"\b{field}", message) for field in fields
             ), (text[:200], message)
         except Exception as error:

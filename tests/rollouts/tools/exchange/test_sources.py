@@ -97,18 +97,11 @@ def test_wrong_rows_name_the_row(tmp_path):
         rollouts.import_rows("parquet", tmp_path / "a.parquet", tmp_path / "r", mapping=MAPPING)
 
 
-def test_a_field_that_an_object_names_twice_is_refused(tmp_path):
-    line = '{"prompt": "q", "completions": [{"text": "a", "reward": 1, "reward": 0}]}'
-    (tmp_path / "a.jsonl").write_text(line)
-    with pytest.raises(DataError, match=r"a.jsonl, line 1: .* names 'reward' twice"):
-        rollouts.import_rows("jsonl", tmp_path / "a.jsonl", tmp_path / "r")
-
-
 @pytest.mark.parametrize("kind", ["parquet", "huggingface"])
 def test_two_columns_of_one_name_are_refused(tmp_path, kind):
     names = ["prompt", "text", "reward", "reward"]
     table = pyarrow.table([pyarrow.array([value]) for value in ("q", "a", 1.0, 2.0)], names=names)
     save_to_disk(tmp_path / "a", table)
     pyarrow.parquet.write_table(table, tmp_path / "a" / "a.parquet")
-    with pytest.raises(DataError, match="two columns are named 'reward'; rename one"):
+    with pytest.raises(DataError, match="two columns are named reward; rename one"):
         rollouts.import_rows(kind, tmp_path / "a", tmp_path / "r")
