@@ -59,17 +59,10 @@ def test_a_pad_of_its_own():
     assert tokenizer.decode([8, 17, 16, 17]) == "8$"
 
 
-def test_ids_beyond_the_vocabulary_are_shown_as_unknown():
-    assert tasks.CharTokenizer().decode([3, 17, -1, 16]) == "3\ufffd\ufffd$"
-
-
-@pytest.mark.parametrize("text", ["3 5", "a", "1\n"])
-def test_unknown_characters_are_named(text):
-    wrong = next(character for character in text if character not in CHARACTERS)
+def test_unknown_characters_are_named():
     for encode in (tasks.CharTokenizer().encode_prompt, tasks.CharTokenizer().encode_completion):
-        with pytest.raises(UsageError) as error:
-            encode(text)
-        assert f"The character {wrong!r} of" in str(error.value)
+        with pytest.raises(UsageError, match="The character ' ' of"):
+            encode("3 5")
 
 
 @pytest.mark.parametrize(
@@ -89,7 +82,7 @@ def test_no_character_tokenizer(arguments, message):
 
 
 @pytest.mark.parametrize("pad", [None, "_"])
-@pytest.mark.parametrize("model_type", [None, "llama", "qwen3"])
+@pytest.mark.parametrize("model_type", [None, "qwen3"])
 def test_a_saved_folder_is_a_hugging_face_tokenizer(tmp_path, pad, model_type):
     ours = tasks.CharTokenizer(pad=pad)
     ours.save(tmp_path)
@@ -250,12 +243,6 @@ def test_a_conversation(make_folder):
         tasks.ChatTokenizer(make_folder(NO_SYSTEM)).encode_messages(mine)
 
 
-def test_text_as_it_is(make_folder):
-    with_template = tasks.ChatTokenizer(make_folder(CHATML, form=BOS))
-    assert with_template.encode_text("hi") == [256, *with_template.encode_completion("hi")[:-1]]
-    assert with_template.encode_text("") == [256]
-
-
 def test_the_beginning_of_text_is_written_once(make_folder):
     templated = tasks.ChatTokenizer(make_folder("<|endoftext|>" + NO_SYSTEM, form=BOS))
     assert templated.encode_prompt("hi").count(256) == 1
@@ -316,12 +303,6 @@ def test_special_tokens_reach_the_verifier(make_folder):
 )
 def test_where_generation_ends(make_folder, files, eos_ids):
     assert tasks.ChatTokenizer(make_folder(CHATML, **files)).eos_ids == eos_ids
-
-
-def test_save_writes_a_folder_that_loads(make_folder, tmp_path):
-    tokenizer = tasks.ChatTokenizer(make_folder(CHATML))
-    tokenizer.save(tmp_path / "exported")
-    assert tasks.load_tokenizer(tmp_path / "exported").fingerprint == tokenizer.fingerprint
 
 
 def test_what_is_missing_or_wrong_is_said(make_folder, tmp_path):
@@ -400,43 +381,12 @@ def test_broken_tokenizer_files(make_folder):
     assert not assert_used_or_refused(folder)
 
 
-def test_a_panic_of_the_library_is_a_data_error(make_folder, monkeypatch):
-    class PanicException(BaseException):
-        """As PyO3 raises it: no Exception."""
-
-    def fail(error):
-        def load(*arguments, **options):
-            raise error
-
-        return load
-
-    folder, loader = make_folder(), pytest.importorskip("transformers").AutoTokenizer
-    monkeypatch.setattr(
-        loader,
-        "from_pretrained",
-        fail(PanicException("called `Option::unwrap()` on a `None` value")),
-    )
-    with pytest.raises(DataError, match=r"cannot be loaded \(called `Option::unwrap"):
-        tasks.load_tokenizer(folder)
-    monkeypatch.setattr(loader, "from_pretrained", fail(KeyboardInterrupt()))
-    with pytest.raises(KeyboardInterrupt):
-        tasks.load_tokenizer(folder)
-
-
 def test_fields_of_the_tokenizers_configuration(make_folder):
     folder = make_folder(CHATML)
     file = folder / "tokenizer_config.json"
     values = json.loads(file.read_text())
-    fields = (
-        *values,
-        "unk_token",
-        "pad_token",
-        "chat_template",
-        "auto_map",
-        "added_tokens_decoder",
-        "extra_special_tokens",
-        "grre_characters",
-    )
+    fields = "unk_token pad_token chat_template auto_map added_tokens_decoder".split()
+    fields += [*values, "extra_special_tokens", "grre_characters"]
     for field in dict.fromkeys(fields):
         for value in ANYTHING:
             file.write_text(json.dumps(values | {field: value}))
@@ -461,11 +411,6 @@ def test_ids_with_gaps(make_folder):
     (folder / "tokenizer.json").write_text(json.dumps(values))
     tokenizer = tasks.load_tokenizer(folder)
     assert tokenizer.vocab_size == 1001 and tokenizer.encode_completion("!")[0] == 1000
-
-
-def test_a_program_that_a_template_is_may_fail(make_folder):
-    with pytest.raises(UsageError, match=r"refuses the conversation \(division"):
-        tasks.load_tokenizer(make_folder("{{ 1 / 0 }}")).encode_prompt("hi")
 
 
 def test_a_character_folder_is_no_chat_folder(tmp_path):
