@@ -47,8 +47,8 @@ def add_parser(commands: argparse._SubParsersAction) -> None:
         _sample,
         "complete prompts with a model or with a run's last policy",
         "model MODEL: a Hugging Face folder, or a run folder (its last checkpoint)",
-        description="Completes prompts, through the model's chat template if it has one. The text"
-        " of one completion is written as it is drawn; --output writes JSON lines.",
+        description="Completes prompts, through the model's chat template if it has one. The texts"
+        " are printed, or written as JSON lines with --output.",
         computes=True,
     )
     for title, options in _OPTIONS.items():
@@ -61,11 +61,10 @@ def add_parser(commands: argparse._SubParsersAction) -> None:
 _OPTIONS = {
     "prompts": """
         --prompt TEXT...: one user turn
-        --input FILE []: JSON lines with "prompt" or "messages" each; - for standard input
+        --input FILE []: JSON lines with "prompt" or "messages" each
         --system TEXT: system message; the chat template's if not given
         --template-arguments JSON [{}]: variables of the chat template, added to a run's:
             {"enable_thinking": false}
-        --raw: encode prompts without the chat template
     """,
     "completions": """
         --num-samples K [1]: completions per prompt

@@ -1,15 +1,19 @@
 """`grre sample` from its options to its output."""
 
-from __future__ import annotations
-
+import contextlib
 import json
-from collections.abc import Iterator, Sequence
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, TextIO
 
+import numpy as np
+
 from grre_jax import sampling
-from grre_jax.console import make_console, progress_bar
-from grre_jax.errors import naming
-from grre_jax.generation import outputs, prompts
+from grre_jax.console import progress_bar
+from grre_jax.errors import UsageError, naming
+from grre_jax.generation import prompts
 from grre_jax.generation.options import STANDARD, Options
 from grre_jax.random_streams import Purpose, run_key
 from grre_jax.sampling.text.stop_strings import StopStrings
@@ -18,13 +22,15 @@ from grre_jax.tasks import Tokenizer
 # Completions per call of the sampler, whose prompts are held together and whose completions are
 # written together. With this many the slots are busy; some are idle only towards the end of a call.
 COMPLETIONS_PER_CALL = 512
-STEPS, SHOWN_STEPS = 16, 4  # tokens between two pieces; if text is shown as it is drawn
+STEPS = 16  # tokens between two pieces
+# All control characters but tab and newline: a model's text must not move the cursor or rename the
+# window.
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+LOGPROBS = {"behavior": "logprobs", "sampling": "sampling_logprobs", "policy": "policy_logprobs"}
 
 
 def run(options: Options) -> int:
-    """Draws the completions and shows or writes them; returns the exit status.
-
-    Validates options, prompts and output paths before it loads weights.
+    """Checks everything, then loads weights, draws and writes; returns the exit status.
 
     Raises:
         UsageError: an option or a prompt that cannot be used.
@@ -32,86 +38,84 @@ def run(options: Options) -> int:
     """
     policy = prompts.find(options)
     requests = prompts.read(options, policy)
-    outputs.check(options.output)
+    to_file = options.output not in ("", STANDARD)
+    path = Path(options.output)
+    if to_file and (path.exists() or not path.parent.is_dir()):
+        raise UsageError(f"--output {path}: expected a new file in an existing folder")
     model, step = policy.load()
-    draws = _Draws(sampling.prepared(model), options, policy.tokenizer)
     about = options.params.to_json() | {"seed": options.seed, "cache_dtype": options.cache_dtype}
     about["model"] = {"path": options.model, "step": step}
-    with naming(options.output), outputs.opened(options.output) as out:
-        if len(requests) == options.num_samples == 1 and not options.output:
-            text = outputs.OneText(draws.decode, draws.stops, out)
-            for piece in draws.pieces(requests, SHOWN_STEPS):
-                text.piece(piece.tokens.tolist(), last=bool(piece.finish))
-            out.write("\n")
-            return 0
-        for line in draws.lines(requests):
+    with naming(options.output), contextlib.ExitStack() as stack:
+        out = stack.enter_context(open(path, "x", encoding="utf-8")) if to_file else sys.stdout
+        for line in _lines(sampling.prepared(model), requests, options, policy.tokenizer):
             if options.output:
                 out.write(json.dumps(line | about) + "\n")
             else:
-                _show(line, len(requests), out)
+                show(line, len(requests), out)
             out.flush()
-    if options.output not in ("", STANDARD):
+    if to_file:
         print(f"wrote {len(requests)} prompts with their completions to {options.output}")
     return 0
 
 
-class _Draws:
-    """Draws the completions of a command's prompts."""
-
-    def __init__(self, weights: sampling.Weights, options: Options, tokenizer: Tokenizer):
-        self._weights = weights
-        self._options = options
-        self._eos_ids = tokenizer.eos_ids
-        self.decode = tokenizer.decode
-        self.stops = StopStrings(options.params.stop, tokenizer.decode)
-
-    def pieces(self, requests: Sequence[prompts.Request], steps: int) -> Iterator[sampling.Piece]:
-        """Yields the pieces of the completions of some prompts, as they are drawn."""
-        for pieces in sampling.stream(
-            self._weights,
-            [request.tokens for request in requests],
-            self._options.params,
-            key=run_key(self._options.seed, Purpose.SAMPLE),
-            group_size=self._options.num_samples,
-            eos_ids=self._eos_ids,
-            positions=[request.position for request in requests],
-            max_concurrent=self._options.max_concurrent,
-            cache_dtype=self._options.cache_dtype,
-            steps=steps,
-            decode=self.decode,
-        ):
-            yield from pieces
-
-    def lines(self, requests: Sequence[prompts.Request]) -> Iterator[dict[str, Any]]:
-        """Yields the line of each prompt, in order, as soon as its call has ended."""
-        samples = self._options.num_samples
-        size = max(1, COMPLETIONS_PER_CALL // samples)
-        with progress_bar(len(requests) * samples, "completions") as ended:
-            for start in range(0, len(requests), size):
-                part = requests[start : start + size]
-                found = [[[] for _ in range(samples)] for _ in part]
-                for piece in self.pieces(part, STEPS):
+def _lines(
+    weights: sampling.Weights,
+    requests: Sequence[prompts.Request],
+    options: Options,
+    tokenizer: Tokenizer,
+) -> Iterator[dict[str, Any]]:
+    """Yields the line of each prompt, in order, as soon as its call has ended."""
+    samples, decode = options.num_samples, tokenizer.decode
+    size = max(1, COMPLETIONS_PER_CALL // samples)
+    stops = StopStrings(options.params.stop, decode)
+    with progress_bar(len(requests) * samples, "completions") as ended:
+        for start in range(0, len(requests), size):
+            part = requests[start : start + size]
+            found: list[list[list[sampling.Piece]]] = [[[] for _ in range(samples)] for _ in part]
+            for pieces in sampling.stream(
+                weights,
+                [request.tokens for request in part],
+                options.params,
+                key=run_key(options.seed, Purpose.SAMPLE),
+                group_size=samples,
+                eos_ids=tokenizer.eos_ids,
+                positions=[request.position for request in part],
+                max_concurrent=options.max_concurrent,
+                cache_dtype=options.cache_dtype,
+                steps=STEPS,
+                decode=decode,
+            ):
+                for piece in pieces:
                     found[piece.prompt][piece.sample].append(piece)
                     if piece.finish:
                         ended()
-                for request, drawn in zip(part, found, strict=True):
-                    yield request.fields | {
-                        "completions": [self._completion(pieces) for pieces in drawn],
-                        "prompt_tokens": request.tokens,
-                        "position": request.position,
-                    }
-
-    def _completion(self, pieces: list[sampling.Piece]) -> dict[str, Any]:
-        return outputs.completion(pieces, self.decode, self.stops)
+            for request, drawn in zip(part, found, strict=True):
+                yield request.fields | {
+                    "completions": [completion(each, decode, stops) for each in drawn],
+                    "prompt_tokens": request.tokens,
+                    "position": request.position,
+                }
 
 
-def _show(line: dict[str, Any], prompts: int, out: TextIO) -> None:
-    """Writes the texts of a prompt's completions, each below its number."""
-    console = make_console(file=out)
-    for number, completion in enumerate(line["completions"], 1):
-        header = (
-            f"--- prompt {line['position'] + 1} of {prompts}, sample {number}:"
-            f" {len(completion['tokens'])} tokens, {completion['finish_reason']}"
-        )
-        console.print(header, style="bold", highlight=False, soft_wrap=True)
-        out.write(outputs.printable(completion["text"], out) + "\n")
+def completion(
+    pieces: list[sampling.Piece], decode: Callable[[list[int]], str], stops: StopStrings
+) -> dict[str, Any]:
+    """Returns a completion of an output line; a log-prob that is not finite is null."""
+    tokens = np.concatenate([piece.tokens for piece in pieces]).tolist()
+    text, stop = stops.cut(decode(tokens))
+    line = {"text": text, "tokens": tokens, "finish_reason": pieces[-1].finish, "stop_string": stop}
+    for name, field in LOGPROBS.items():
+        values = np.concatenate([piece.logprobs[name] for piece in pieces]).astype(np.float32)
+        # The shortest decimals that read back equal.
+        line[field] = [float(str(x)) if np.isfinite(x) else None for x in values]
+    return line
+
+
+def show(line: dict[str, Any], prompts: int, out: TextIO) -> None:
+    """Writes the texts of a prompt's completions, each below its number if there are several."""
+    for number, found in enumerate(line["completions"], 1):
+        if prompts > 1 or len(line["completions"]) > 1:
+            size = f"{len(found['tokens'])} tokens, {found['finish_reason']}"
+            out.write(f"--- prompt {line['position'] + 1} of {prompts}, sample {number}: {size}\n")
+        text = _CONTROL.sub("\ufffd", found["text"]) if out.isatty() else found["text"]
+        out.write(text + "\n")

@@ -18,20 +18,13 @@ from grre_jax.tasks.judging import FAILURES
 from grre_jax.training import policies
 from grre_jax.training.config.overrides import override
 
+from ..groups import text_group
+
 
 @pytest.fixture
 def folder(tmp_path):
-    groups = [
-        rollouts.Group(
-            group_id=f"g{n}",
-            question_id=f"q{n}",
-            prompt="1+1=",
-            answer="2",
-            texts=["2", "it is 2", "3"],
-            rewards=[1, 0, 0],
-        )
-        for n in range(3)
-    ]
+    texts = ["2", "it is 2", "3"]
+    groups = [text_group(n, texts, [1, 0, 0], prompt="1+1=", answer="2") for n in range(3)]
     rollouts.write(tmp_path / "r", groups, writer="w", metadata={"task": "gsm8k"})
     return tmp_path / "r"
 
@@ -41,21 +34,8 @@ def run(*words):
 
 
 def test_reverify_prints_what_changed(folder, tmp_path, capsys):
-    assert (
-        run(
-            "reverify",
-            folder,
-            "--task",
-            "gsm8k",
-            "--output",
-            tmp_path / "out",
-            "--list",
-            tmp_path / "l",
-            "--task.verify-processes",
-            "0",
-        )
-        == 0
-    )
+    words = ("--list", tmp_path / "l", "--task.verify-processes", "0")
+    assert run("reverify", folder, "--task", "gsm8k", "--output", tmp_path / "out", *words) == 0
     out = capsys.readouterr().out
     assert "3 of 9 rewards changed" in out and "q0 [1], q1 [1], q2 [1]" in out
     assert [json.loads(line)["now"] for line in (tmp_path / "l").read_text().splitlines()] == [
@@ -73,18 +53,8 @@ def test_a_list_is_there_whole_or_not_at_all(folder, tmp_path, monkeypatch):
     def stop(*_):
         raise KeyboardInterrupt
 
-    words = (
-        "reverify",
-        folder,
-        "--task",
-        "gsm8k",
-        "--output",
-        tmp_path / "out",
-        "--task.verify-processes",
-        "0",
-        "--list",
-        tmp_path / "l",
-    )
+    words = ("reverify", folder, "--task", "gsm8k", "--output", tmp_path / "out")
+    words += ("--task.verify-processes", "0", "--list", tmp_path / "l")
     with monkeypatch.context() as killed:
         killed.setattr(reverify, "_with", stop)
         assert run(*words) == 130
@@ -107,26 +77,9 @@ def test_a_verifier_of_ones_own_runs_in_processes(folder, tmp_path, capsys):
         "        return Verdict(self.right)\n"
         "def build(right): return Mine(right)\n"
     )
-    words = (
-        "--task.options.right",
-        0.5,
-        "--task.verify_processes",
-        "1",
-        "--task.verify-timeout",
-        "20",
-    )
-    assert (
-        run(
-            "reverify",
-            folder,
-            "--task",
-            f"{tmp_path / 'mine.py'}:build",
-            "--output",
-            tmp_path / "out",
-            *words,
-        )
-        == 0
-    )
+    words = ("--task.options.right", 0.5, "--task.verify_processes", "1")
+    words += ("--task", f"{tmp_path / 'mine.py'}:build", "--task.verify-timeout", "20")
+    assert run("reverify", folder, "--output", tmp_path / "out", *words) == 0
     out = capsys.readouterr().out
     assert "9 of 9 rewards changed" in out
     assert "verify failures: 3" in out
@@ -173,39 +126,14 @@ def test_rescore_finds_its_policy_and_says_what_it_did(folder, tmp_path, capsys,
         )
 
     monkeypatch.setattr(policies, "find_scorer", find)
-    words = (
-        "--model",
-        "runs/a:4",
-        "--as",
-        "reference",
-        "--temperature",
-        "0.5",
-        "--dtype",
-        "bfloat16",
-    )
+    words = ("--model", "runs/a:4", "--as", "reference", "--temperature", "0.5")
+    words += ("--dtype", "bfloat16")
     assert run("rescore", folder, "--output", tmp_path / "out", *words) == 0
     assert asked == [("runs/a:4", {"dtype": "bfloat16", "compute_dtype": ""})]
     assert "scored 3 of 3 groups under runs/a:4 as reference log-probs" in capsys.readouterr().out
     assert all(
         set(group.ref_logprobs) == {np.float32(-0.5)} for group in rollouts.read(tmp_path / "out")
     )
-
-
-def test_a_wrong_role_is_told_before_a_model_is_read(folder, tmp_path, capsys):
-    assert (
-        run(
-            "rescore",
-            folder,
-            "--output",
-            tmp_path / "out",
-            "--model",
-            tmp_path / "none",
-            "--as",
-            "teacher",
-        )
-        == 2
-    )
-    assert "not as 'teacher'" in capsys.readouterr().err
 
 
 def test_the_documented_commands_are_understood():

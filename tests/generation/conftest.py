@@ -4,9 +4,14 @@ characters.
 
 import pytest
 
+from .. import byte_tokenizers
+
 CHATML = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content']"
     " }}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+SHAPE = dict(
+    hidden_size=16, intermediate_size=24, num_layers=2, num_heads=2, num_kv_heads=1, head_dim=8
 )
 
 
@@ -16,44 +21,12 @@ def chat_model(tmp_path_factory):
     ones, a chat template, room for 160 tokens.
     """
     pytest.importorskip("transformers")
-    from tokenizers import AddedToken, Tokenizer, decoders, pre_tokenizers
-    from tokenizers import models as kinds
-    from transformers import PreTrainedTokenizerFast
-
     from grre_jax import models
 
-    backend = Tokenizer(
-        kinds.BPE(
-            vocab={c: i for i, c in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))},
-            merges=[],
-        )
-    )
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    backend.decoder = decoders.ByteLevel()
-    backend.add_special_tokens(
-        [
-            AddedToken(token, special=True)
-            for token in ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
-        ]
-    )
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<|im_end|>")
-    tokenizer.chat_template = CHATML
     files, folder = tmp_path_factory.mktemp("tokenizer"), tmp_path_factory.mktemp("models") / "chat"
-    tokenizer.save_pretrained(str(files))
-    shape = dict(
-        vocab_size=259,
-        hidden_size=16,
-        intermediate_size=24,
-        num_layers=2,
-        num_heads=2,
-        num_kv_heads=1,
-        head_dim=8,
-    )
-    models.save(
-        models.init(models.ModelConfig(**shape, eos_ids=(258,), max_positions=160)),
-        folder,
-        tokenizer_from=files,
-    )
+    byte_tokenizers.save(files, CHATML)
+    config = models.ModelConfig(vocab_size=259, **SHAPE, eos_ids=(258,), max_positions=160)
+    models.save(models.init(config), folder, tokenizer_from=files)
     return folder
 
 
@@ -63,15 +36,7 @@ def digit_model(tmp_path_factory):
     from grre_jax import models, tasks
 
     folder = tmp_path_factory.mktemp("models") / "digits"
-    shape = dict(
-        vocab_size=17,
-        hidden_size=16,
-        intermediate_size=24,
-        num_layers=2,
-        num_heads=2,
-        num_kv_heads=1,
-        head_dim=8,
-    )
-    models.save(models.init(models.ModelConfig(**shape, eos_ids=(16,), max_positions=64)), folder)
+    config = models.ModelConfig(vocab_size=17, **SHAPE, eos_ids=(16,), max_positions=64)
+    models.save(models.init(config), folder)
     tasks.CharTokenizer().save(folder)
     return folder

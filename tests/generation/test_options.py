@@ -19,8 +19,6 @@ from grre_jax.generation.options import Options
         ({"seed": -1}, "--seed"),
         ({"seed": 2**63}, "--seed"),
         ({"max_concurrent": 0}, "--max-concurrent"),
-        ({"raw": True, "system": "Be brief."}, "--system"),
-        ({"raw": True, "template_arguments": {"a": 1}}, "--template-arguments"),
     ],
 )
 def test_options_out_of_their_domain(fields, flag):

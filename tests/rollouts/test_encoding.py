@@ -15,12 +15,7 @@ from grre_jax.rollouts import encoding as record
 from ..groups import played_group
 
 
-def test_a_record_survives(make_group):
-    group = make_group(4)
-    assert record.decode(record.encode(group)) == group
-
-
-def test_every_process_writes_the_same_bytes(make_group):
+def test_every_process_writes_the_same_bytes():
     """A protobuf map has another order in another process: the same group would be another
     record there.
     """
@@ -30,12 +25,9 @@ from grre_jax.rollouts import encoding as record
 import sys
 sys.stdout.buffer.write(record.encode(rollouts.Group(group_id="a", prompt="p", texts=["t"], rewards=[1])))
 """
-    found = {
-        subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout
-        for _ in range(2)
-    }
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
     group = rollouts.Group(group_id="a", prompt="p", texts=["t"], rewards=[1])
-    assert found == {record.encode(group)}
+    assert done.stdout == record.encode(group)
 
 
 def test_an_older_record_has_its_features_in_any_order(make_group):
@@ -109,26 +101,16 @@ def test_a_record_of_a_newer_minor_version_is_read_without_its_other_fields(
 
 def test_a_record_of_schema_1_0_still_reads(make_group, monkeypatch):
     group = make_group(4)
-    added = ("token_versions", "is_expert", "min_p", "logprob_dtype", "engine")
+    added = {"token_versions": None, "is_expert": None, "min_p": 0.0}
+    added |= {"logprob_dtype": "", "engine": "", "seed": -1, "attempt": 0}
     with monkeypatch.context() as older:
-        older.setattr(
-            schema, "FIELDS", tuple(field for field in schema.FIELDS if field[0] not in added)
-        )
+        fields = tuple(field for field in schema.FIELDS if field[0] not in added)
+        older.setattr(schema, "FIELDS", fields)
         data = record.encode(group)
     read = record.decode(data)
-    assert read == dataclasses.replace(
-        group, token_versions=None, is_expert=None, min_p=0.0, logprob_dtype="", engine=""
-    )
+    assert read == dataclasses.replace(group, **added)
     read.validate()
     assert record.decode(record.encode(read)) == read
-
-
-def test_group_survives_the_flat_record(make_group):
-    group = make_group(7)
-    record = rollouts.to_record(group)
-    assert set(record) == {name for name, _, _ in schema.FIELDS}
-    assert all(value.ndim == 1 for value in record.values() if isinstance(value, np.ndarray))
-    assert rollouts.from_record(record) == group
 
 
 @given(
@@ -148,31 +130,9 @@ def test_any_text_and_any_number_survives(texts, seed, temperature):
     assert rollouts.from_record(rollouts.to_record(group)) == group
 
 
-def test_lone_surrogates_survive():
-    group = rollouts.Group(group_id="x", prompt="\ud800", texts=["\udfff"], rewards=[0])
-    assert rollouts.from_record(rollouts.to_record(group)) == group
-
-
 def test_extra_must_be_json(make_group):
     with pytest.raises(DataError, match="extra.*JSON"):
         rollouts.to_record(make_group(1, extra={"a": object()}))
-
-
-def test_a_record_of_an_older_minor_version_gets_defaults(make_group):
-    record = rollouts.to_record(make_group(1))
-    for name in (
-        "seed",
-        "attempt",
-        "sources",
-        "top_k",
-        "policy_version",
-        "component_names",
-        "components",
-    ):
-        del record[name]
-    group = rollouts.from_record(record)
-    assert (group.seed, group.attempt, group.sources, group.components) == (-1, 0, [""] * 4, {})
-    assert group.policy_version.tolist() == [-1] * 4
 
 
 def test_trajectories_are_read_as_they_were_written_and_older_records_have_no_turns(make_group):

@@ -29,30 +29,16 @@ def entry(name="a-v000001", **fields):
 
 
 def test_entries_survive_in_order(tmp_path):
-    entries = [entry(f"d{i}", policy_version=i) for i in range(5)]
+    entries, tail = [entry(f"d{i}", policy_version=i) for i in range(3)], manifest.Tail(tmp_path)
+    assert tail.new() == []  # no manifest yet
     for one in entries:
         manifest.append(tmp_path, one)
+        assert tail.new() == [one] and tail.new() == []
     assert manifest.Tail(tmp_path).new() == entries
     assert entries[0].bytes == 20 and entries[0].data_file == "x.array_record-0"
-    lines = (tmp_path / manifest.FILENAME).read_text().splitlines()
-    assert [json.loads(line)["name"] for line in lines] == [f"d{i}" for i in range(5)]
 
 
-def test_a_folder_without_manifest_has_no_entries(tmp_path):
-    assert manifest.Tail(tmp_path).new() == []
-
-
-def test_a_tail_reads_on_where_it_stopped(tmp_path):
-    tail = manifest.Tail(tmp_path)
-    assert tail.new() == []
-    manifest.append(tmp_path, entry("d0"))
-    assert [one.name for one in tail.new()] == ["d0"]
-    assert tail.new() == []
-    manifest.append(tmp_path, entry("d1"))
-    assert [one.name for one in tail.new()] == ["d1"]
-
-
-@pytest.mark.parametrize("removed", [1, 2, 10, 100, "all but one"])
+@pytest.mark.parametrize("removed", [1, 2, "all but one"])
 def test_a_torn_last_line_says_nothing_and_is_replaced(tmp_path, removed):
     path = tmp_path / manifest.FILENAME
     manifest.append(tmp_path, entry("d0"))
@@ -129,16 +115,13 @@ def test_a_damaged_last_newline_is_not_cut_off_by_the_next_writer(tmp_path, flip
     assert content.count(b'"name":"d0"') == 1  # the line can be restored by hand
 
 
-def test_a_newer_minor_version_is_read_and_a_newer_major_version_is_refused(tmp_path):
+def test_a_newer_minor_version_is_read(tmp_path):
     newer = entry("d0", schema_version="1.9.0")
     line = json.loads(manifest.to_line(newer)) | {"verifier": {"name": "v"}}
     del line["crc32"]
     body = json.dumps(line).encode()
     (tmp_path / manifest.FILENAME).write_bytes(body[:-1] + manifest._seal(body) + b"\n")
     assert manifest.Tail(tmp_path).new() == [newer]
-    manifest.append(tmp_path, entry("d1", schema_version="2.0.0"))
-    with pytest.raises(manifest.CorruptManifest, match="2.0.0"):
-        manifest.Tail(tmp_path).new()
 
 
 @pytest.mark.parametrize(

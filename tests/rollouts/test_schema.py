@@ -9,21 +9,13 @@ import pytest
 from grre_jax import rollouts
 from grre_jax.errors import DataError
 
-from ..groups import played_group
+from ..groups import played_group, text_group
 
 
 def test_text_only_group_has_the_defaults_of_unknown_origin():
     group = rollouts.Group(group_id="a", prompt="2+2=", texts=["4", "5"], rewards=[1, 0])
-    assert (
-        group.lengths.tolist() == [0, 0]
-        and group.policy_version.tolist() == [-1, -1]
-        and group.position == -1
-    )
-    assert (
-        group.behavior_logprobs is None
-        and group.finish_reasons == ["imported"] * 2
-        and group.rewards.dtype == np.float32
-    )
+    assert group.lengths.tolist() == [0, 0] and group.policy_version.tolist() == [-1, -1]
+    assert group.behavior_logprobs is None and group.finish_reasons == ["imported"] * 2
     assert rollouts.from_record(rollouts.to_record(group)) == group
 
 
@@ -38,48 +30,39 @@ def test_jax_arrays_of_any_float_dtype_are_taken(make_group):
 
 
 @pytest.mark.parametrize(
-    ("change", "names"),
+    ("field", "value", "said"),
     [
-        ({"rewards": [1.0, 0.0]}, ("rewards", "2 values", "one per completion: 4")),
-        ({"rewards": [1.0, float("nan"), 0.0, 0.0]}, ("rewards", "nan", "finite")),
-        ({"rewards": ["a", "b", "c", "d"]}, ("rewards", "'a'", "numbers")),
-        ({"texts": [], "rewards": []}, ("texts", "at least one")),
-        ({"texts": [1, 2, 3, 4]}, ("texts", "1", "string")),
-        ({"lengths": [1, 1, 1, 99]}, ("lengths", "99", "add up")),
-        ({"lengths": [-1, 1, 1, 99]}, ("lengths", "-1")),
-        ({"tokens": [[1], [2]]}, ("tokens", "shape (2, 1)", "one-dimensional")),
-        ({"prompt_tokens": [1.5]}, ("prompt_tokens", "1.5", "whole")),
-        ({"prompt_tokens": [2**31]}, ("prompt_tokens", "out of range")),
-        ({"prompt_tokens": [-3]}, ("prompt_tokens", "-3")),
-        ({"mask": [1]}, ("mask", "one per token")),
-        ({"behavior_logprobs": [0.0]}, ("behavior_logprobs", "1 values")),
-        (
-            {"finish_reasons": ["stop", "stop", "stop", "eos"]},
-            ("finish_reasons", "'eos'", "stop, length, imported"),
-        ),
-        ({"components": {"format": [1.0]}}, ("components['format']", "1 values")),
-        ({"temperature": -1.0}, ("temperature", "-1.0", "at least 0")),
-        ({"top_p": 0.0}, ("top_p", "0.0")),
-        ({"top_k": -5}, ("top_k", "-5")),
-        ({"seed": 2**63}, ("seed", "out of range")),
-        ({"attempt": "3"}, ("attempt", "'3'")),
-        ({"attempt": [1, 2]}, ("attempt", "one number")),
-        ({"temperature": float("nan")}, ("temperature", "nan")),
-        ({"policy_version": [-2, 0, 0, 0]}, ("policy_version", "-2")),
-        ({"prompt": None}, ("prompt", "None", "string")),
-        ({"is_expert": [0, 0, 0, 2]}, ("is_expert", "2", "demonstrations")),
-        ({"is_expert": [1]}, ("is_expert", "1 values")),
-        ({"token_versions": [1]}, ("token_versions", "one per token")),
-        ({"min_p": 1.5}, ("min_p", "1.5")),
-        ({"engine": 3}, ("engine", "3", "string")),
+        ("rewards", [1.0, 0.0], "2 values.*one per completion: 4"),
+        ("rewards", [1.0, float("inf"), 0.0, 0.0], "inf.*finite"),
+        ("rewards", ["a", "b", "c", "d"], "'a'.*numbers"),
+        ("texts", [1, 2, 3, 4], "1.*string"),
+        ("lengths", [1, 1, 1, 99], "99.*add up"),
+        ("lengths", [-1, 1, 1, 99], "-1"),
+        ("tokens", [[1], [2]], "shape .2, 1.*one-dimensional"),
+        ("prompt_tokens", [1.5], "1.5.*whole"),
+        ("prompt_tokens", [2**31], "out of range"),
+        ("prompt_tokens", [-3], "-3"),
+        ("mask", [1], "one per token"),
+        ("behavior_logprobs", [0.0], "1 values"),
+        ("finish_reasons", ["stop", "stop", "stop", "eos"], "'eos'.*stop, length, imported"),
+        ("components", {"format": [1.0]}, "1 values"),
+        ("temperature", -1.0, "-1.0.*at least 0"),
+        ("temperature", float("nan"), "nan"),
+        ("top_p", 0.0, "0.0"),
+        ("top_k", -5, "-5"),
+        ("min_p", 1.5, "1.5"),
+        ("seed", 2**63, "out of range"),
+        ("attempt", "3", "'3'"),
+        ("attempt", [1, 2], "one number"),
+        ("policy_version", [-2, 0, 0, 0], "-2"),
+        ("prompt", None, "None.*string"),
+        ("is_expert", [0, 0, 0, 2], "2.*demonstrations"),
+        ("token_versions", [1], "one per token"),
     ],
 )
-def test_a_wrong_field_is_named_with_its_value_and_the_fix(make_group, change, names):
-    with pytest.raises(DataError) as error:
-        make_group(5, **change)
-    assert "'g5'" in str(error.value)
-    for name in names:
-        assert name in str(error.value)
+def test_a_wrong_field_is_named_with_its_value_and_the_fix(make_group, field, value, said):
+    with pytest.raises(DataError, match=f"'g5'.*{field}.*{said}"):
+        make_group(5, **{field: value})
 
 
 def test_logprobs_are_checked_where_the_policy_generated(make_group):
@@ -103,12 +86,8 @@ def test_numpy_scalars_become_pythons_own(make_group):
 def test_kept_mass_is_what_truncation_left(make_group):
     group = make_group(1, behavior_logprobs=None, sampling_logprobs=None)
     assert group.kept_mass is None
-    behavior = np.log(np.full(len(group.tokens), 0.2, np.float32))
-    group = dataclasses.replace(
-        group,
-        behavior_logprobs=behavior,
-        sampling_logprobs=np.log(np.full(len(group.tokens), 0.25, np.float32)),
-    )
+    behavior, sampling = (np.full(len(group.tokens), np.log(p), np.float32) for p in (0.2, 0.25))
+    group = dataclasses.replace(group, behavior_logprobs=behavior, sampling_logprobs=sampling)
     assert group.kept_mass == pytest.approx(0.8) and group.kept_mass.shape == group.tokens.shape
 
 
@@ -121,13 +100,7 @@ def test_offsets_and_signal(make_group):
 def test_equality_sees_every_field(make_group):
     group = make_group(1)
     assert group == make_group(1)
-    for change in (
-        {"seed": 3},
-        {"rewards": [9, 9, 9, 9]},
-        {"policy_logprobs": None},
-        {"extra": {}},
-        {"texts": ["a"] * 4},
-    ):
+    for change in ({"seed": 3}, {"rewards": [9] * 4}, {"policy_logprobs": None}, {"extra": {}}):
         assert group != dataclasses.replace(group, **change)
 
 
@@ -137,12 +110,8 @@ def test_importing_rollouts_imports_nothing_heavy():
         "import sys, grre_jax.rollouts, grre_jax.rollouts.tools.commands; print([name for name in"
         f" {heavy} if name in sys.modules])"
     )
-    assert (
-        subprocess.run(
-            [sys.executable, "-c", code], check=True, capture_output=True, text=True
-        ).stdout.strip()
-        == "[]"
-    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout.strip() == "[]"
 
 
 @pytest.mark.parametrize(
@@ -157,31 +126,25 @@ def test_importing_rollouts_imports_nothing_heavy():
     ],
 )
 def test_correctness_is_the_component_or_rewards_of_0_and_1(rewards, components, expected):
-    group = rollouts.Group(
-        group_id="g", prompt="p", texts=["a", "b", "c"], rewards=rewards, components=components
-    )
-    assert group.correct is None if expected is None else group.correct.tolist() == expected
-    certain = rollouts.Group(group_id="h", prompt="p", texts=["a"], rewards=[1])
-    found = rollouts.correctness([certain, group])
-    assert (
-        found is None if expected is None else [row.tolist() for row in found] == [[True], expected]
-    )
+    group = text_group(1, "abc", rewards, components=components)
+    assert (group.correct if expected is None else group.correct.tolist()) == expected
+    found = rollouts.correctness([text_group(0, "a", [1]), group])
+    assert (found and [row.tolist() for row in found]) == (expected and [[True], expected])
 
 
 @pytest.mark.parametrize(
-    ("change", "names"),
+    ("field", "value", "said"),
     [
-        ({"turn_counts": [4]}, ("turn_counts", "1 values")),
-        ({"turn_counts": [2, 1]}, ("turn_tokens", "give 6")),
-        ({"turn_rewards": [0.0]}, ("turn_rewards", "one per turn: 4")),
-        ({"turn_tokens": [0, 1, 1, 3, 0, 1, 2, 3]}, ("turn_tokens", "policy generated")),
-        ({"turn_tokens": [0, 1, 3, 2, 0, 1, 2, 3]}, ("turn_tokens", "ascending")),
-        ({"turn_texts": [0, 1, 2, 4, 0, 1, 2, 3]}, ("turn_texts", "from 0 to 3")),
-        ({"turn_rewards": [0, float("nan"), 0, 0]}, ("turn_rewards", "finite")),
-        ({"environment": 1}, ("environment", "string")),
+        ("turn_counts", [4], "1 values"),
+        ("turn_tokens", [0, 1, 2], "give 8"),
+        ("turn_rewards", [0.0], "one per turn: 4"),
+        ("turn_tokens", [0, 1, 1, 3, 0, 1, 2, 3], "policy generated"),
+        ("turn_tokens", [0, 1, 3, 2, 0, 1, 2, 3], "ascending"),
+        ("turn_texts", [0, 1, 2, 4, 0, 1, 2, 3], "from 0 to 3"),
+        ("turn_rewards", [0, float("nan"), 0, 0], "finite"),
+        ("environment", 1, "string"),
     ],
 )
-def test_turns_that_do_not_fit_their_completions_are_named(change, names):
-    with pytest.raises(DataError) as error:
-        played_group(1, **change)
-    assert all(name in str(error.value) for name in names)
+def test_turns_that_do_not_fit_their_completions_are_named(field, value, said):
+    with pytest.raises(DataError, match=f"{field}.*{said}"):
+        played_group(1, **{field: value})

@@ -68,11 +68,6 @@ def test_text_that_the_tokenizer_cannot_say_names_its_group():
         tokenised(text_group(0, texts=("x", "3")), TOKENIZER)
 
 
-def test_a_group_with_tokens_stays_as_it_is():
-    group = packed_group(0, prompt=3, lengths=(2, 4, 1))
-    assert tokenised(group, TOKENIZER) is group
-
-
 def test_limits_name_group_length_and_fix():
     group = packed_group(7, prompt=3, lengths=(2, 4, 1), question_id="q7")
     with pytest.raises(
@@ -98,13 +93,6 @@ def test_limits_name_group_length_and_fix():
 def test_an_empty_completion_is_named():
     with pytest.raises(DataError, match=r"completion 1 of group g3 .* is empty"):
         check_limits(packed_group(3, lengths=(2, 0, 1)), 9, 9)
-
-
-def test_an_empty_text_is_its_end_token():
-    assert tokenised(text_group(0, texts=("", "3")), TOKENIZER).lengths.tolist() == [
-        1,
-        2,
-    ]
 
 
 def test_a_turn_follows_the_tokens_of_another_tokenizer(tmp_path):

@@ -1,4 +1,3 @@
-import json
 import os
 import shutil
 import signal
@@ -54,42 +53,24 @@ print([name for name in ("tensorflow", "torch") if name in sys.modules])
 
 def test_what_is_sealed_says_where_it_comes_from(folder):
     entry = rollouts.read(folder).datasets[1]
-    assert (
-        entry.name == "sampler-v000001-p00000004"
-        and entry.positions == ((4, 4),)
-        and entry.policy_version == 1
-    )
-    assert (entry.groups, entry.completions) == (4, 16) and entry.metadata["task"] == "arithmetic"
+    assert entry.name == "sampler-v000001-p00000004" and entry.policy_version == 1
+    assert (entry.groups, entry.completions, entry.positions) == (4, 16, ((4, 4),))
     assert entry.metadata["created_by"].startswith("grre_jax")
-    assert set(entry.files) == {
-        "features.json",
-        "dataset_info.json",
-        "metadata.json",
-        writer.DATA_FILE,
-    }
-    assert all(
-        (folder / entry.name / name).stat().st_size == file.bytes
-        for name, file in entry.files.items()
-    )
+    sizes = {path.name: path.stat().st_size for path in (folder / entry.name).iterdir()}
+    assert {name: file.bytes for name, file in entry.files.items()} == sizes
     groups = [rollouts.read(folder)[i] for i in range(4, 8)]
     assert entry.tokens == sum(len(group.tokens) for group in groups)
     assert entry.reward_mean == pytest.approx(np.mean([group.rewards for group in groups]))
 
 
 def test_what_is_sealed_is_never_written_again(folder, make_group):
-    before = {
-        path: path.read_bytes()
-        for path in folder.rglob("*")
-        if path.is_file() and path.name != manifest.FILENAME
-    }
+    before = {path: path.read_bytes() for path in folder.rglob("*/*") if path.is_file()}
     lines = (folder / manifest.FILENAME).read_bytes()
     name = rollouts.write(folder, [make_group(4, version=1)], writer="sampler", policy_version=1)
     assert name == "sampler-v000001-p00000004-2"
     (folder / "sampler-v000001-p00000004-3").mkdir()  # somebody else's
-    assert (
-        rollouts.write(folder, [make_group(4, version=1)], writer="sampler", policy_version=1)
-        == "sampler-v000001-p00000004-4"
-    )
+    name = rollouts.write(folder, [make_group(4, version=1)], writer="sampler", policy_version=1)
+    assert name == "sampler-v000001-p00000004-4"
     assert all(path.read_bytes() == content for path, content in before.items())
     assert (folder / manifest.FILENAME).read_bytes().startswith(lines)
 
@@ -121,15 +102,10 @@ def test_groups_are_taken_one_at_a_time_and_an_error_seals_nothing(folder, make_
     ],
 )
 def test_bad_requests_end_in_one_sentence(tmp_path, make_group, options, error, message):
-    arguments = {
-        "folder": tmp_path / "r",
-        "groups": [make_group(1)],
-        "writer": "w",
-        "policy_version": 3,
-    } | options
+    arguments = {"groups": [make_group(1)], "writer": "w", "policy_version": 3} | options
     with pytest.raises(error, match=message):
-        rollouts.write(arguments.pop("folder"), arguments.pop("groups"), **arguments)
-    assert not (tmp_path / "r").exists() or len(rollouts.read(tmp_path / "r")) == 0
+        rollouts.write(arguments.pop("folder", tmp_path / "r"), **arguments)
+    assert not (tmp_path / "r").exists()
 
 
 def test_a_file_in_place_of_the_folder_is_refused(tmp_path, make_group):
@@ -175,7 +151,7 @@ while True:
 
 def test_a_killed_writer_loses_no_sealed_data_set(tmp_path):
     reported = []
-    for attempt in range(5):
+    for attempt in range(3):
         child = subprocess.Popen(
             [sys.executable, "-c", WRITE_FOR_EVER, str(tmp_path / "r")],
             stdout=subprocess.PIPE,
@@ -192,7 +168,7 @@ def test_a_killed_writer_loses_no_sealed_data_set(tmp_path):
         assert report.ok and report.intact_groups == report.groups == 4 * report.datasets
     reader = rollouts.read(tmp_path / "r")
     names = [entry.name for entry in reader.datasets]
-    assert set(reported) <= set(names) and len(names) == len(set(names)) and len(reported) >= 10
+    assert set(reported) <= set(names) and len(names) == len(set(names)) and len(reported) >= 6
     assert sum(len(group.texts) for group in reader) == 4 * len(reader)
     rollouts.write(tmp_path / "r", [reader[0]], writer="next")
     assert not list((tmp_path / "r" / staging.INCOMPLETE).iterdir())
@@ -217,7 +193,7 @@ for _ in range(2):
 """
 
 
-@pytest.mark.parametrize("limit", [30_000, 700, 0])
+@pytest.mark.parametrize("limit", [30_000, 700])
 def test_a_full_disk_is_named_and_leaves_what_was_there(tmp_path, limit):
     """A limit on file size stands in for the full disk: it strikes in the data file, and in the
     smaller ones.
@@ -246,15 +222,6 @@ def test_a_manifest_that_cannot_take_the_line_leaves_no_data_set(folder, make_gr
     assert (folder / manifest.FILENAME).read_bytes() == before
     assert not [path for path in folder.iterdir() if path.name.startswith("w")]
     assert rollouts.verify(folder).ok
-
-
-def test_dataset_info_is_json_of_tfds(folder):
-    info = json.loads((folder / "sampler-v000000-p00000000" / "dataset_info.json").read_text())
-    assert (
-        info["fileFormat"] == "array_record"
-        and info["splits"][0]["shardLengths"] == ["4"]
-        and info["version"] == rollouts.SCHEMA_VERSION
-    )
 
 
 def test_the_name_of_a_listed_data_set_that_was_lost_is_not_used_again(tmp_path, make_group):

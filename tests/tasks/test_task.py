@@ -55,35 +55,11 @@ def test_every_name_builds(name):
     assert task.training_source != task.evaluation_source
 
 
-def test_built_in_names():
-    assert tasks.names() == [
-        "arithmetic",
-        "calculator",
-        "chat_arithmetic",
-        "gsm8k",
-        "guess_number",
-        "guru_math",
-        "gymnasium",
-        "math",
-        "questions",
-        "reasoning_gym",
-        "textarena",
-        "toolace",
-    ]
-
-
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
         ("arithmetc", {}, r"no task 'arithmetc' \(did you mean 'arithmetic'"),
-        (
-            "zzz",
-            {},
-            (
-                "no task 'zzz': choose one of arithmetic, calculator, chat_arithmetic, gsm8k,"
-                " guess_number, guru_math, gymnasium, math, questions, reasoning_gym, textarena, toolace"
-            ),
-        ),
+        ("zzz", {}, f"no task 'zzz': choose one of {', '.join(tasks.names())}"),
         (
             "arithmetic",
             {"anwsers": "full"},
@@ -93,12 +69,6 @@ def test_built_in_names():
             ),
         ),
         ("arithmetic", {"answers": "ful"}, r"answers='ful' is not known \(did you mean 'full'\?\)"),
-        ("arithmetic", {"answers": ["full"]}, "answers="),
-        ("arithmetic", {"operands": 7}, "operands=7 .* from 2 to 6"),
-        ("arithmetic", {"operands": True}, "operands=True"),
-        ("arithmetic", {"corruption": 1.5}, "corruption=1.5"),
-        ("arithmetic", {"corruption": float("nan")}, "corruption=nan"),
-        ("arithmetic", {"corruption": "0.3"}, "corruption='0.3'"),
         ("arithmetic", {"seed": -1}, "seed: .* got -1"),
         ("chat_arithmetic", {"seed": "x"}, "seed: .* got 'x'"),
         ("chat_arithmetic", {"operation": "/"}, "operation='/'"),
@@ -106,10 +76,8 @@ def test_built_in_names():
         ("chat_arithmetic", {"digits": 3, "operands": 3}, r"1000\*\*3 questions"),
         ("chat_arithmetic", {"template": "What is it?"}, r"no \{expression\}"),
         ("gsm8k", {"template": "Solve it."}, r"no \{question\}"),
-        ("gsm8k", {"template": 3}, r"no \{question\}"),
         ("gsm8k", {"path": "a", "data_dir": "b"}, "two sources"),
         ("gsm8k", {"test_path": "a"}, "goes with path="),
-        ("gsm8k", {"seed": 1.5}, "seed: .* got 1.5"),
     ],
 )
 def test_wrong_names_and_options(name, options, message):

@@ -3,13 +3,13 @@
 Each function returns the exit status.
 """
 
-import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from grre_jax.console import make_console
 from grre_jax.errors import DataError, UsageError
+from grre_jax.json_files import json_object
 from grre_jax.rollouts.manifest import Entry
 from grre_jax.rollouts.reader import RolloutReader, read
 from grre_jax.rollouts.tools import copying
@@ -160,15 +160,10 @@ def read_mapping(path: str | os.PathLike[str]) -> dict[str, Any]:
         UsageError: the file cannot be read, or has another type.
     """
     try:
-        mapping = json.loads(Path(path).expanduser().read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise UsageError(f"--mapping {path}: cannot be read as JSON ({error}).") from error
-    if not isinstance(mapping, dict):
-        raise UsageError(
-            f'--mapping {path}: give a JSON object, like {{"prompt": "question", "reward":'
-            ' "score"}.'
-        )
-    return mapping
+        text = Path(path).expanduser().read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise UsageError(f"--mapping {path}: cannot be read ({error}).") from error
+    return json_object(text, f"--mapping {path}")
 
 
 def export(folder: str | os.PathLike[str], path: str | os.PathLike[str]) -> int:

@@ -80,16 +80,6 @@ class StopStrings:
         at, _, stop = min(found)
         return text[:at], stop
 
-    def held(self, text: str) -> int:
-        """Returns the number of characters at the end of a text that may begin a stop string and
-        must not be shown yet.
-        """
-        longest = min(self._tail, len(text))
-        for n in range(longest, 0, -1):
-            if any(stop.startswith(text[-n:]) for stop in self.stops):
-                return n
-        return 0
-
     def _completed_by(self, reader: IncrementalText, text: str, new: list[int]) -> int:
         """Returns the number of new tokens that complete a stop string."""
         for count, token in enumerate(new, 1):

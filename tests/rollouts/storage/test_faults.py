@@ -27,16 +27,10 @@ def test_a_clock_that_goes_backwards_changes_no_order(tmp_path, make_group, monk
 
     monkeypatch.setattr(writer.datetime, "datetime", Clock)
     for version in range(2):
-        rollouts.write(
-            tmp_path, [make_group(version, version=version)], writer="w", policy_version=version
-        )
+        rollouts.write(tmp_path, [make_group(version, version=version)], writer="w")
     reader = rollouts.read(tmp_path)
     assert [entry.created[:10] for entry in reader.datasets] == ["2026-01-13", "2026-01-06"]
-    assert (
-        [group.position for group in reader] == [0, 1]
-        and reader.at(1, 1) == reader[1]
-        and rollouts.verify(tmp_path).ok
-    )
+    assert [group.position for group in reader] == [0, 1] and reader.at(1) == reader[1]
     commands.info(tmp_path)
     assert "2026-01-06 00:00:00 to 2026-01-13 00:00:00" in capsys.readouterr().out
 
@@ -46,12 +40,10 @@ def test_a_manifest_line_that_somebody_copied_does_not_double_its_groups(folder)
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join([lines[0], *lines]))
     reader = rollouts.read(folder)
-    assert [group.group_id for group in reader] == [f"g{i}" for i in range(12)] and reader.index[
-        0
-    ] == [0]
-    assert "lists data set sampler-v000000-p00000000 twice" in str(
-        rollouts.verify(folder).problems[0]
-    )
+    assert [group.group_id for group in reader] == [f"g{i}" for i in range(12)]
+    assert reader.index[0] == [0]
+    (problem,) = rollouts.verify(folder).problems
+    assert "lists data set sampler-v000000-p00000000 twice" in str(problem)
     path.write_bytes(b"".join(lines))
     reader = rollouts.read(folder)
     with open(path, "ab") as file:
@@ -73,27 +65,24 @@ def test_of_groups_that_were_sealed_twice_the_first_counts_and_the_other_is_told
     )
     reader = rollouts.read(folder)
     assert reader.find(5, 1) == 5 and reader.at(5, 1) == make_group(5, version=1)
+    said = [f"sampler-v000001-p00000005{end}, record 0: group g5" for end in ("", "-2")]
     report = rollouts.verify(folder)
-    assert report.ok and report.duplicates == [
-        f"sampler-v000001-p00000005{end}, record 0: group g5" for end in ("", "-2")
-    ]
+    assert report.ok and report.duplicates == said
     assert commands.verify(folder) == 0
-    said = "duplicate: sampler-v000001-p00000005-2, record 0: group g5 was sealed before"
-    assert said in capsys.readouterr().out
+    assert f"duplicate: {said[1]} was sealed before" in capsys.readouterr().out
 
 
 def test_a_data_set_folder_that_was_copied_or_renamed(folder, make_group):
     names = [entry.name for entry in rollouts.read(folder).datasets]
     shutil.copytree(folder / names[0], folder / "sampler-v000000-p00000000-2")
-    assert len(rollouts.read(folder)) == 12 and rollouts.verify(folder).ignored == [
-        "sampler-v000000-p00000000-2"
-    ]
+    (folder / "notes.txt").touch()
+    (folder / names[0] / "thumbs.db").touch()
+    ignored = [f"{names[0]}/thumbs.db", "notes.txt", "sampler-v000000-p00000000-2"]
+    assert len(rollouts.read(folder)) == 12 and rollouts.verify(folder).ignored == ignored
     name = rollouts.write(folder, [make_group(0, version=0)], writer="sampler", policy_version=0)
     assert name == "sampler-v000000-p00000000-3"  # the foreign folder's name is not taken
     (folder / names[1]).rename(folder / "elsewhere")
-    with pytest.raises(
-        rollouts.CorruptShard, match="the manifest lists this file but it is missing"
-    ):
+    with pytest.raises(rollouts.CorruptShard, match="lists this file but it is missing"):
         rollouts.read(folder)[4]
     assert rollouts.read(folder)[0] == make_group(0, version=0)
     (folder / "elsewhere").rename(folder / names[1])
@@ -103,32 +92,16 @@ def test_a_data_set_folder_that_was_copied_or_renamed(folder, make_group):
 def test_a_folder_of_the_next_major_version_is_refused_with_a_way_out(folder):
     entry = rollouts.read(folder).datasets[0]
     manifest.append(folder, dataclasses.replace(entry, name="tomorrow", schema_version="2.0.0"))
-    with pytest.raises(
-        manifest.CorruptManifest,
-        match="line 4: its data set has schema version 2.0.0, .* reads 1.x: read .* export",
-    ):
+    with pytest.raises(manifest.CorruptManifest, match="line 4: .* schema version 2.0.0, .* 1.x"):
         rollouts.read(folder)
 
 
-def test_zero_length_files_of_every_kind(folder, make_group):
-    entry = rollouts.read(folder).datasets[1]
-    for name in entry.files:
-        content = (folder / entry.name / name).read_bytes()
-        (folder / entry.name / name).write_bytes(b"")
-        report = rollouts.verify(folder)
-        assert len(report.problems) == 1 and "0 bytes where the manifest lists" in str(
-            report.problems[0]
-        )
-        assert report.intact_groups == (8 if name == entry.data_file else 12)
-        (folder / entry.name / name).write_bytes(content)
+def test_a_manifest_that_was_emptied_is_told(folder):
     (folder / manifest.FILENAME).write_bytes(b"")
     report = rollouts.verify(folder)
     assert len(rollouts.read(folder)) == 0 and len(report.ignored) == 3
-    assert len(
-        report.problems
-    ) == 1 and "manifest.jsonl: lists nothing, and 3 complete data set(s) are there" in str(
-        report.problems[0]
-    )
+    (problem,) = report.problems
+    assert "manifest.jsonl: lists nothing, and 3 complete data set(s) are there" in str(problem)
 
 
 FILL_A_DISK = """
@@ -176,21 +149,10 @@ def test_a_disk_that_fills_up_keeps_what_is_sealed_and_is_written_again_when_it_
             "this machine lets nobody mount a tmpfs of his own; test_writer.py stands in with a"
             " limit on file sizes"
         )
-    words = [
-        "unshare",
-        "-rm",
-        "sh",
-        "-c",
-        f'{mounted} && exec "$0" -c "$1" {tmp_path}',
-        sys.executable,
-        FILL_A_DISK,
-    ]
+    words = ["unshare", "-rm", "sh", "-c", f'{mounted} && exec "$0" -c "$1" {tmp_path}']
+    words += [sys.executable, FILL_A_DISK]
     lines = subprocess.run(words, capture_output=True, text=True, check=True).stdout.splitlines()
-    assert (
-        "Cannot write rollouts to" in lines[0]
-        and "nothing was sealed" in lines[0]
-        and lines[1:4] == ["full"] * 3
-    )
+    assert "nothing was sealed" in lines[0] and lines[1:4] == ["full"] * 3
     assert lines[4] == "True True [] []"
     assert lines[5].startswith(f"Cannot write {tmp_path}/") and lines[5].endswith("False")
     assert lines[6] == "True"

@@ -2,7 +2,6 @@
 and us.
 """
 
-import json
 import random
 import threading
 
@@ -11,7 +10,7 @@ import pytest
 from grre_jax import rollouts
 from grre_jax.errors import DataError, UsageError
 from grre_jax.rollouts import manifest
-from grre_jax.rollouts.storage import local, object_store
+from grre_jax.rollouts.storage import object_store
 from grre_jax.storage import cache
 
 pytest.importorskip("s3fs", reason="needs the extras s3 and test")
@@ -25,33 +24,17 @@ def url(store):
 def test_a_folder_in_an_object_store_is_a_folder(store, folder, make_group):
     for version in range(3):
         groups = [make_group(4 * version + i, version=version) for i in range(4)]
-        rollouts.write(
-            url(store),
-            groups,
-            writer="sampler",
-            policy_version=version,
-            metadata={"task": "arithmetic", "contains": ["a/b"]},
-        )
+        about = {"policy_version": version, "metadata": {"contains": ["a/b"]}}
+        rollouts.write(url(store), groups, writer="sampler", **about)
     reader = rollouts.read(url(store))
-    assert (
-        list(reader) == list(rollouts.read(folder))
-        and reader.contains == {"a/b"}
-        and reader.folder == url(store)
-    )
-    assert [entry.policy_version for entry in reader.datasets] == [0, 1, 2]
-    assert reader.at(9, 2) == make_group(9, version=2)
+    assert list(reader) == list(rollouts.read(folder)) and reader.contains == {"a/b"}
+    assert reader.folder == url(store) and reader.at(9, 2) == make_group(9, version=2)
     rollouts.write(url(store), [make_group(50)], writer="w")
-    assert (
-        len(reader) == 12
-        and reader.refresh() == 1
-        and reader[12] == make_group(50)
-        and reader.refresh() == 0
-    )
+    assert len(reader) == 12 and reader.refresh() == 1 and reader[12] == make_group(50)
     report = rollouts.verify(url(store))
     assert report.ok and report.intact_groups == 13 and not report.ignored
-    assert sorted(
-        name.rsplit("/", 1)[1] for name in store.files.ls(f"{store.folder}/manifest")
-    ) == [f"{i:08d}.jsonl" for i in range(4)]
+    names = [name.rsplit("/", 1)[1] for name in store.files.ls(f"{store.folder}/manifest")]
+    assert sorted(names) == [f"{i:08d}.jsonl" for i in range(4)]
 
 
 def test_what_works_on_folders_works_there(store, folder, tmp_path):
@@ -107,12 +90,7 @@ def test_an_entry_whose_answer_is_lost_is_there_once(store, make_group):
         else None
     )
     rollouts.write(url(store), [make_group(0)], writer="w")
-    puts = [
-        path
-        for method, path, _ in store.log
-        if method == "PUT" and "/manifest/" in path and store.bucket in path
-    ]
-    assert len(puts) == 2 and [group.position for group in rollouts.read(url(store))] == [0]
+    assert lost and [group.position for group in rollouts.read(url(store))] == [0]
     assert len(store.files.ls(f"{store.folder}/manifest")) == 1
 
 
@@ -154,19 +132,13 @@ def test_writers_at_once_get_a_number_each(store, make_group):
     for thread in threads:
         thread.join()
     reader = rollouts.read(url(store))
-    assert (
-        not errors
-        and len(reader) == 9
-        and [len(numbers) for numbers in reader.index.values()] == [3] * 3
-    )
-    assert len({entry.name for entry in reader.datasets}) == 9
+    assert not errors and len({entry.name for entry in reader.datasets}) == len(reader) == 9
+    assert [len(numbers) for numbers in reader.index.values()] == [3] * 3
 
 
 def test_damaged_missing_and_foreign_objects(store, tmp_path, make_group):
     for version in range(2):
-        rollouts.write(
-            url(store), [make_group(version, version=version)], writer="w", policy_version=version
-        )
+        rollouts.write(url(store), [make_group(version, version=version)], writer="w")
     reader = rollouts.read(url(store))
     entry, _ = reader.datasets[0], reader[0]
     name = f"{store.folder}/{entry.name}/{entry.data_file}"
@@ -182,44 +154,19 @@ def test_damaged_missing_and_foreign_objects(store, tmp_path, make_group):
     for cached in (tmp_path / "cache").rglob("*array_record*"):
         cached.unlink()
     reader = rollouts.read(url(store))
-    with pytest.raises(
-        rollouts.CorruptShard, match=f"s3://{name}: its SHA-256 is not the one in the manifest"
-    ):
+    with pytest.raises(rollouts.CorruptShard, match=f"s3://{name}: its SHA-256 is not the one"):
         reader[0]
     assert reader[1] == make_group(1, version=1)
     store.files.rm_file(name)
     with pytest.raises(rollouts.CorruptShard, match="lists this object but it is missing"):
         reader[0]
     report = rollouts.verify(url(store))
-    assert (
-        len(report.problems) == 1 and report.intact_groups == 1 and report.ignored == ["notes.txt"]
-    )
+    assert len(report.problems) == report.intact_groups == 1 and report.ignored == ["notes.txt"]
     path = f"{store.folder}/manifest/00000001.jsonl"
-    store.files.pipe_file(
-        path, store.files.cat_file(path).replace(b'"writer":"w"', b'"writer":"x"')
-    )
-    with pytest.raises(
-        manifest.CorruptManifest,
-        match="00000001.jsonl, line 1: damaged manifest entry .it fails its checksum",
-    ):
+    line = store.files.cat_file(path)
+    store.files.pipe_file(path, line.replace(b'"writer":"w"', b'"writer":"x"'))
+    with pytest.raises(manifest.CorruptManifest, match="00000001.jsonl, line 1: damaged"):
         rollouts.read(url(store))
-
-
-@pytest.mark.parametrize(
-    "damage", [lambda data: data[:-1], lambda data: b"X" + data[1:]], ids=["cut short", "changed"]
-)
-def test_a_damaged_local_copy_is_fetched_anew(store, tmp_path, make_group, damage):
-    rollouts.write(url(store), [make_group(0)], writer="w")
-    rollouts.merge([url(store)], tmp_path / "before")
-    for cached in (tmp_path / "cache").rglob("*"):
-        if cached.is_file() and not cached.name.startswith("."):
-            cached.write_bytes(damage(cached.read_bytes()))
-    rollouts.merge([url(store)], tmp_path / "after")
-    assert (
-        list(rollouts.read(tmp_path / "after"))
-        == list(rollouts.read(tmp_path / "before"))
-        == [make_group(0)]
-    )
 
 
 def test_reading_is_through_a_bounded_cache_that_heals(
@@ -230,12 +177,8 @@ def test_reading_is_through_a_bounded_cache_that_heals(
     reader = rollouts.read(url(store))
     size = reader.datasets[0].bytes
     reader[0], reader[0]
-    gets = [
-        path
-        for method, path, _ in store.log
-        if method == "GET" and "array_record" in path and store.bucket in path
-    ]
-    assert len(gets) == 1
+    gets = [path for method, path, _ in store.log if method == "GET" and store.bucket in path]
+    assert len([path for path in gets if "array_record" in path]) == 1
     (cached,) = (path for path in (tmp_path / "cache").rglob("*array_record*"))
     flip(cached, 65600)
     assert rollouts.read(url(store))[0] == make_group(0, longest=500)  # fetched once more
@@ -246,9 +189,3 @@ def test_reading_is_through_a_bounded_cache_that_heals(
         assert reader[number] == make_group(number, longest=500)
     kept = [path.stat().st_size for path in (tmp_path / "cache").rglob("*array_record*")]
     assert 0 < sum(kept) <= 2 * size
-
-
-def test_messages_name_the_place(store):
-    place = local.open_storage(url(store))
-    assert place.root == url(store) and json.dumps(place.root)
-    assert local.open_storage("~/x").root.is_absolute()

@@ -1,5 +1,3 @@
-import json
-
 import pytest
 
 from grre_jax import rollouts
@@ -13,24 +11,9 @@ def test_info(folder, printed, make_group):
     )
     assert commands.info(folder, last=2) == 0
     text = printed()
-    for part in (
-        "groups",
-        "13",
-        "0 to 11",
-        "unknown to 2",
-        "import, sampler",
-        "gsm8k/test",
-        "arithmetic",
-        "newest of 4 data sets",
-    ):
+    for part in ("13", "0 to 11", "unknown to 2", "import, sampler", "gsm8k/test", "arithmetic"):
         assert part in text
     assert "sampler-v000002" in text and "sampler-v000000" not in text
-
-
-def test_info_says_what_was_done_to_a_copy(folder, tmp_path, printed):
-    rollouts.filter(folder, tmp_path / "f", rollouts.predicate("position < 3"), "position < 3")
-    commands.info(tmp_path / "f")
-    assert "filter (kept position < 3)" in printed()
 
 
 def test_verify(folder, printed, flip):
@@ -41,28 +24,19 @@ def test_verify(folder, printed, flip):
     (folder / "foreign").touch()
     assert commands.verify(folder) == 1
     text = printed()
-    assert (
-        "damaged" in text
-        and entry.data_file in text
-        and "ignored: foreign" in text
-        and "groups intact" in text
-    )
+    assert "damaged" in text and entry.data_file in text and "ignored: foreign" in text
 
 
-def test_import(tmp_path, printed):
-    line = {"prompt": "p", "completions": [{"text": "t", "reward": 1}]}
-    (tmp_path / "a.jsonl").write_text(json.dumps(line))
-    assert (
-        commands.import_("jsonl", tmp_path / "a.jsonl", tmp_path / "r", contains=("gsm8k/test",))
-        == 0
-    )
-    assert "Imported 1 groups" in printed() and "gsm8k/test" in printed()
-    with pytest.raises(
-        UsageError, match="Unknown format 'csv'; import one of gsm8k-solutions, huggingface, jsonl"
-    ):
-        commands.import_("csv", tmp_path / "a.jsonl", tmp_path / "r")
+def test_export_and_import(folder, tmp_path, printed):
+    path, contains = tmp_path / "e.jsonl", ("gsm8k/test",)
+    assert commands.export(folder, path) == 0
+    assert commands.import_("jsonl", path, tmp_path / "r", contains=contains) == 0
+    for part in ("12 groups to", "12 groups, 48 completions", "3 data sets", "gsm8k/test"):
+        assert part in printed()
+    with pytest.raises(UsageError, match="'csv'"):
+        commands.import_("csv", path, tmp_path / "r")
     with pytest.raises(UsageError, match="fixed fields"):
-        commands.import_("gsm8k-solutions", tmp_path / "a.jsonl", tmp_path / "r", contains=("x",))
+        commands.import_("gsm8k-solutions", path, tmp_path / "r", contains=contains)
 
 
 def test_an_empty_folder_is_named(tmp_path):
@@ -70,34 +44,18 @@ def test_an_empty_folder_is_named(tmp_path):
         commands.info(tmp_path)
 
 
-def test_an_import_of_several_data_sets_and_an_export(folder, tmp_path, printed):
-    assert commands.export(folder, tmp_path / "e.jsonl") == 0
-    assert commands.import_("jsonl", tmp_path / "e.jsonl", tmp_path / "r") == 0
-    text = printed()
-    assert (
-        "Wrote 12 groups to" in text
-        and "Imported 12 groups, 48 completions" in text
-        and "as 3 data sets of" in text
-    )
-
-
 def test_a_mapping_file(tmp_path):
     (tmp_path / "m.json").write_text('{"prompt": "question"}')
     assert commands.read_mapping(tmp_path / "m.json") == {"prompt": "question"}
     (tmp_path / "m.json").write_text("[1]")
-    with pytest.raises(UsageError, match="m.json: give a JSON object"):
+    with pytest.raises(UsageError, match="m.json: expected a JSON object"):
         commands.read_mapping(tmp_path / "m.json")
     with pytest.raises(UsageError, match="nowhere.json: cannot be read"):
         commands.read_mapping(tmp_path / "nowhere.json")
 
 
 def test_a_copy_that_left_something_out_says_so(printed):
-    report = rollouts.CopyReport(
-        "x", datasets=1, groups=3, read=6, duplicates=2, damaged=["a [file] is damaged"]
-    )
+    report = rollouts.CopyReport("x", 1, groups=3, read=6, duplicates=2, damaged=["a [file]"])
     assert commands.print_copy(report) == 1
-    assert (
-        "3 of 6 groups" in printed()
-        and "2 left out" in printed()
-        and "left out: a [file]" in printed()
-    )
+    for part in ("3 of 6 groups", "2 left out", "left out: a [file]"):
+        assert part in printed()

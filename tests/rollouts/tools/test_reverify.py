@@ -2,9 +2,9 @@
 
 import dataclasses
 import io
+import itertools
 import json
 
-import numpy as np
 import pytest
 
 from grre_jax import rollouts
@@ -12,6 +12,8 @@ from grre_jax.rollouts.tools import reverify as module
 from grre_jax.rollouts.tools.reverify import reverify
 from grre_jax.tasks import Verdict
 from grre_jax.tasks.judging import InProcess
+
+from ...groups import text_group
 
 
 class Length:
@@ -26,18 +28,22 @@ class Length:
         )
 
 
+class Pays:
+    """Rewards from a list."""
+
+    name = "pays"
+
+    def __init__(self, *rewards):
+        self.rewards = itertools.cycle(rewards)
+
+    def verify(self, question, completion):
+        return Verdict(next(self.rewards))
+
+
 @pytest.fixture
 def folder(tmp_path):
     groups = [
-        rollouts.Group(
-            group_id=f"g{n}",
-            prompt="?",
-            question_id=f"q{n}",
-            answer="abc",
-            texts=["xyz", "x", ""],
-            rewards=[1, n % 2, 0.25],
-            extra={"n": n},
-        )
+        text_group(n, ["xyz", "x", ""], [1, n % 2, 0.25], answer="abc", extra={"n": n})
         for n in range(4)
     ]
     rollouts.write(tmp_path / "r", groups, writer="w", metadata={"task": "t", "reward": "old 1"})
@@ -47,14 +53,9 @@ def folder(tmp_path):
 def test_rewards_change_and_nothing_else(folder, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "GROUPS_AT_ONCE", 3)
     listed, told = io.StringIO(), []
-    changes = reverify(
-        folder,
-        tmp_path / "out",
-        InProcess(Length()),
-        {"task": "length", "reward": "new 2"},
-        listed=listed,
-        done=told.append,
-    )
+    how = {"task": "length", "reward": "new 2"}
+    judge = InProcess(Length())
+    changes = reverify(folder, tmp_path / "out", judge, how, listed=listed, done=told.append)
     copy = rollouts.read(tmp_path / "out")
     for before, group in zip(rollouts.read(folder), copy, strict=True):
         assert group.rewards[:2].tolist() == [1, 0]
@@ -67,14 +68,11 @@ def test_rewards_change_and_nothing_else(folder, tmp_path, monkeypatch):
             "verify_reasons": reasons,
             "rewards_before": [{"rewards": before.rewards.tolist(), "components": {}}],
         }
-        assert (
-            dataclasses.replace(group, rewards=before.rewards, components={}, extra=before.extra)
-            == before
-        )
+        own = {"rewards": before.rewards, "components": {}, "extra": before.extra}
+        assert dataclasses.replace(group, **own) == before
     (entry,) = copy.datasets
-    assert entry.metadata["reward"] == "new 2" and entry.metadata["history"] == [
-        {"operation": "reverify", "task": "length", "reward": "new 2"}
-    ]
+    assert entry.metadata["reward"] == "new 2"
+    assert entry.metadata["history"] == [{"operation": "reverify"} | how]
     assert entry.reward_mean == pytest.approx(1 / 2) and entry.failures == 4
     assert told == [0, 3, 1]
     assert changes.completions == 12 and dict(changes.counts) == {(1.0, 0.0): 2, (0.25, None): 4}
@@ -84,48 +82,27 @@ def test_rewards_change_and_nothing_else(folder, tmp_path, monkeypatch):
     }
     assert dict(changes.failures) == {"verify_failures": 4, "verify_failures_error": 4}
     records = [json.loads(line) for line in listed.getvalue().splitlines()]
-    assert len(records) == 6 and records[1] == {
-        "group_id": "g1", "question_id": "q1", "completion": 1, "source": "", "answer": "abc", "before": 1.0, "now": 0.0, "failure": "", "text": "x"
-    }  # fmt: skip
+    said = {"group_id": "g1", "question_id": "q1", "completion": 1, "source": "", "answer": "abc"}
+    said |= {"before": 1.0, "now": 0.0, "failure": "", "text": "x"}
+    assert len(records) == 6 and records[1] == said
 
 
 def test_every_verifier_before_is_kept(folder, tmp_path):
-    class Always:
-        name = "always"
-
-        def verify(self, question, completion):
-            return Verdict(1.0)
-
     reverify(folder, tmp_path / "one", InProcess(Length()), {})
-    changes = reverify(tmp_path / "one", tmp_path / "two", InProcess(Always()), {})
+    changes = reverify(tmp_path / "one", tmp_path / "two", InProcess(Pays(1)), {})
     first, *_ = rollouts.read(tmp_path / "two")
-    assert (
-        first.rewards.tolist() == [1, 1, 1]
-        and first.components == {}
-        and "verify_failures" not in first.extra
-    )
-    assert first.extra["rewards_before"] == [
-        {"rewards": [1, 0, 0.25], "components": {}},
-        {
-            "rewards": [1, 0, None],
-            "components": {"length": [3, 1, None]},
-            "verify_failures": ["", "", "error"],
-        },
-    ]
+    assert first.rewards.tolist() == [1, 1, 1] and first.components == {}
+    assert "verify_failures" not in first.extra
+    second = {"rewards": [1, 0, None], "components": {"length": [3, 1, None]}}
+    second["verify_failures"] = ["", "", "error"]
+    before = [{"rewards": [1, 0, 0.25], "components": {}}, second]
+    assert first.extra["rewards_before"] == before
     assert dict(changes.counts) == {(0.0, 1.0): 4, (None, 1.0): 4} and not changes.failures
 
 
 def test_kinds_of_change_do_not_grow_without_end(folder, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "MOST_CHANGES", 2)
-
-    class Count:
-        name = "count"
-        verdicts = iter(np.arange(2, 14))
-
-        def verify(self, question, completion):
-            return Verdict(next(self.verdicts))
-
-    changes = reverify(folder, tmp_path / "out", InProcess(Count()), {})
+    changes = reverify(folder, tmp_path / "out", InProcess(Pays(*range(2, 14))), {})
     assert changes.counts == {(1.0, 2.0): 1, (0.0, 3.0): 1, None: 10}
 
 

@@ -1,7 +1,6 @@
 import pytest
 
 from grre_jax import rollouts
-from grre_jax.errors import DataError
 from grre_jax.rollouts import manifest
 from grre_jax.storage import staging
 
@@ -35,24 +34,12 @@ def test_a_damaged_manifest_line_is_found_and_the_other_data_sets_are_checked(fo
         rollouts.read(folder)
 
 
-def test_a_data_set_listed_twice_is_found(folder):
-    path = folder / manifest.FILENAME
-    path.write_bytes(path.read_bytes() + path.read_bytes().splitlines(keepends=True)[0])
-    report = rollouts.verify(folder)
-    assert "twice" in str(report.problems[0]) and report.intact_groups == 12
-
-
 def test_what_is_unfinished_is_shown_and_is_no_damage(folder):
     (folder / staging.INCOMPLETE / "x").mkdir()
     with open(folder / manifest.FILENAME, "ab") as file:
         file.write(b'{"name":"torn')
     report = rollouts.verify(folder)
     assert report.ok and report.incomplete == ["manifest.jsonl (its last line)", ".incomplete/x"]
-
-
-def test_a_folder_that_is_none_is_named(tmp_path):
-    with pytest.raises(DataError, match="does not exist"):
-        rollouts.verify(tmp_path / "nowhere")
 
 
 def test_places_of_unknown_policies_are_no_duplicates(tmp_path, make_group):

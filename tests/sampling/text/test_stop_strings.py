@@ -93,15 +93,6 @@ def test_cut():
     assert stops.cut("end") == ("", "end")
 
 
-def test_what_may_begin_a_stop_string_is_held():
-    stops = StopStrings(["\n\nQ:", "end"], decode)
-    assert [
-        stops.held(text)
-        for text in ("a", "a\n", "a\n\n", "a\n\nQ", "the en", "\n\n\n", "", "\n\nQ:")
-    ] == [0, 1, 2, 3, 2, 2, 0, 0]
-    assert StopStrings([], decode).held("abc") == 0
-
-
 def test_without_stop_strings_nothing_ends():
     assert in_chunks(StopStrings([], decode), [0, 1, 2], 2) is None
 

@@ -2,10 +2,7 @@
 verifiers.
 """
 
-import itertools
-
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -27,13 +24,6 @@ def solve(prompt: str) -> list[int]:
         ] % 10
         results.append(value)
     return results
-
-
-def test_the_example_of_the_text():
-    assert solve("3+5*2-1>") == [8, 6, 5]
-    prompt = np.array([SHORT.tokenizer.encode_prompt("3+5*2-1>")])
-    assert SHORT.tokenizer.decode(SHORT._write(SHORT._steps(prompt, None))[0]) == "8,6,5$"
-    assert FULL.tokenizer.decode(FULL._write(FULL._steps(prompt, None))[0]) == "3+5=8,8*2=6,6-1=5$"
 
 
 @pytest.mark.parametrize("task", [SHORT, FULL], ids=["short", "full"])
@@ -65,14 +55,6 @@ def test_questions_drawn_together_are_those_drawn_one_by_one(options):
     assert task.questions_at(positions) == [task.question(position) for position in positions]
 
 
-def test_lengths():
-    assert (SHORT.answer_length, FULL.answer_length) == (6, 18)
-    assert [len(SHORT.demonstrations_batch([0])[0]), len(FULL.demonstrations_batch([0])[0])] == [
-        6,
-        18,
-    ]
-
-
 @pytest.mark.parametrize("task", [SHORT, FULL], ids=["short", "full"])
 def test_a_batch_holds_what_the_positions_hold(task):
     positions = np.array([5, 0, 123456, 5, 2**32 - 1])
@@ -82,9 +64,8 @@ def test_a_batch_holds_what_the_positions_hold(task):
         question = task.question(int(position))
         assert list(prompts[row]) == task.tokenizer.encode_prompt(question)
         assert list(answers[row]) == task.tokenizer.encode_completion(question.demonstration)
-    in_graph = jax.jit(lambda p: (task.questions_batch(p), task.demonstrations_batch(p)))(
-        jnp.asarray(positions.astype(np.uint32))
-    )
+    both = jax.jit(lambda p: (task.questions_batch(p), task.demonstrations_batch(p)))
+    in_graph = both(positions.astype(np.uint32))
     np.testing.assert_array_equal(in_graph[0], prompts)
     np.testing.assert_array_equal(in_graph[1], answers)
 
@@ -147,17 +128,6 @@ def test_corruption_leaves_the_accuracy_the_text_says():
         == SHORT._steps(SHORT.questions_batch(positions), None)[0][-1]
     )
     assert abs(first_step.mean() - 0.685) < 0.006
-
-
-@pytest.mark.parametrize(("corruption", "accuracy"), [(0, 1.0), (1, 0.1)])
-def test_no_corruption_and_nothing_but(corruption, accuracy):
-    task = tasks.build("arithmetic", corruption=corruption)
-    positions = np.arange(20_000)
-    prompts, answers = task.questions_batch(positions), task.demonstrations_batch(positions)
-    rewards = task.batch_rewards(
-        prompts, np.full(len(positions), 8), answers, np.full(len(positions), 6)
-    )
-    assert abs(rewards.mean() - accuracy) < 0.01
 
 
 def test_a_flawed_step_follows_the_wrong_rule_in_subtractions_and_multiplications_alone():
@@ -240,6 +210,9 @@ VERDICTS = [
     ("$", 0),
     ("", 0),
     ("55 $", 0),
+    ("8,$", 0),
+    ("3\ufffd$", 0),
+    ("\u0665$", 0),
 ]
 
 
@@ -249,21 +222,6 @@ def test_verdicts(completion, reward):
     verdict = SHORT.verify(question, completion)
     assert verdict.reward == reward and verdict.components == {"correct": reward}
     assert (SHORT.final_answer(completion) == question.answer) == (reward == 1)
-
-
-def test_final_answers():
-    given = {
-        "8,6,5$": "5",
-        "5$": "5",
-        "8,6,5$3$": "5",
-        "8,6,5": None,
-        "$": None,
-        "": None,
-        "8,$": None,
-        "3\ufffd$": None,
-        "\u0665$": None,
-    }
-    assert {completion: SHORT.final_answer(completion) for completion in given} == given
 
 
 @st.composite
@@ -309,55 +267,24 @@ def test_the_reward_in_the_graph_is_the_verdict(case):
     assert rewards[0] == verdict.reward
 
 
-def test_the_reward_in_the_graph_on_every_short_ending_jitted_and_vmapped():
-    tails = np.array(list(itertools.product([0, 5, 9, 14, 16], repeat=4)), dtype=np.int32)
-    prompts = SHORT.questions_batch(np.arange(len(tails)))
-    lengths = np.arange(len(tails)) % 5
-    arguments = (prompts, np.full(len(tails), 8), tails, lengths)
-    expected = [
-        SHORT.verify(SHORT.question(row), SHORT.tokenizer.decode(tails[row, : lengths[row]])).reward
-        for row in range(len(tails))
-    ]
-    np.testing.assert_array_equal(SHORT.batch_rewards(*arguments), expected)
-    jitted = jax.jit(SHORT.batch_rewards)(*map(jnp.asarray, arguments))
-    assert isinstance(jitted, jax.Array)
-    np.testing.assert_array_equal(jitted, expected)
-    halves = [jnp.asarray(x[:624].reshape(2, 312, *x.shape[1:])) for x in arguments]
-    np.testing.assert_array_equal(
-        jax.vmap(SHORT.batch_rewards)(*halves).reshape(-1), expected[:624]
-    )
-    assert sum(expected) > 5
-
-
-def test_rows_of_padding_and_empty_arrays_earn_nothing():
-    prompts, answers = (
-        SHORT.questions_batch([1, 2]),
-        SHORT._write(SHORT._steps(SHORT.questions_batch([1, 2]), None)),
-    )
-    np.testing.assert_array_equal(
-        SHORT.batch_rewards(prompts, np.array([8, 0]), answers, np.array([6, 6])), [1, 0]
-    )
-    np.testing.assert_array_equal(
-        SHORT.batch_rewards(prompts, np.array([8, 8]), answers[:, :0], np.array([0, 0])), [0, 0]
-    )
-    np.testing.assert_array_equal(
-        SHORT.batch_rewards(prompts[:, :4], np.array([4, 4]), answers, np.array([6, 6])), [0, 0]
-    )
-    assert SHORT.questions_batch([]).shape == (0, 8)
+@pytest.mark.parametrize(
+    ("lengths", "width", "rewards"), [((8, 0), 6, [1, 0]), ((8, 8), 0, [0, 0]), ((4, 4), 6, [0, 0])]
+)
+def test_rows_of_padding_and_empty_arrays_earn_nothing(lengths, width, rewards):
+    task = tasks.build("arithmetic", corruption=0)
+    prompts = task.questions_batch([1, 2])[:, : max(lengths)]
+    answers = task.demonstrations_batch([1, 2])[:, :width]
+    found = task.batch_rewards(prompts, np.array(lengths), answers, np.array([width] * 2))
+    assert found.tolist() == rewards
 
 
 def test_wrong_requests():
-    with pytest.raises(UsageError, match="^positions: expected integers"):
-        SHORT.question(-1)
-    with pytest.raises(UsageError, match="^positions: expected integers"):
-        SHORT.demonstrations_batch(np.array([0, 2**32]))
+    for request in (lambda: SHORT.question(-1), lambda: SHORT.demonstrations_batch([0, 2**32])):
+        with pytest.raises(UsageError, match="^positions: expected integers"):
+            request()
     with pytest.raises(UsageError, match="count=0"):
         SHORT.evaluation(0)
-    for option in ("corruption", "flaw"):
-        for value in (-0.1, 1.1, True, "0.5", float("nan")):
-            with pytest.raises(UsageError, match=f"{option}=.* is no probability"):
-                tasks.build("arithmetic", **{option: value})
-    with pytest.raises(UsageError, match="precedence"):
-        tasks.build("arithmetic", precedence=1)
-    with pytest.raises(UsageError, match="operands=7"):
-        tasks.build("arithmetic", operands=7)
+    options = [(name, value) for name in ("corruption", "flaw") for value in (-0.1, 1.1, True, "0")]
+    for name, value in [*options, ("flaw", float("nan")), ("precedence", 1), ("operands", 7)]:
+        with pytest.raises(UsageError, match=name):
+            tasks.build("arithmetic", **{name: value})

@@ -3,8 +3,6 @@ for what is missing.
 """
 
 import json
-import subprocess
-import sys
 from unittest import mock
 
 import pytest
@@ -107,14 +105,8 @@ def test_options(folder):
     ("line", "message"),
     [
         ("{", "test.jsonl, line 2: this is no JSON"),
-        ("[1]", "line 2: a JSON object is needed, not a list"),
         ('{"question": "q"}', "record 2: a gsm8k record needs the texts 'question' and 'answer'"),
-        ('{"question": "q", "answer": 3}', "record 2: a gsm8k record needs"),
         ('{"question": "q", "answer": "18"}', "record 2: the answer ends in no '#### number'"),
-        (
-            '{"question": "q", "answer": "#### many"}',
-            "record 2: the answer ends in no '#### number'",
-        ),
     ],
 )
 def test_wrong_lines_are_named(folder, line, message):
@@ -200,20 +192,6 @@ def test_the_builder_of_tensorflow_datasets_gives_the_same_questions(
     info.write_text(info.read_text().replace("array_record", "tfrecord"))
     with pytest.raises(DataError, match="neither prepared as ArrayRecord"):
         tasks.build("gsm8k", data_dir=data_dir).question(0)
-
-
-def test_tensorflow_is_not_needed(tmp_path):
-    code = (
-        "import sys; from grre_jax import tasks; from grre_jax.errors import DataError; import"
-        " requests\ndef refuse(*a, **k): raise"
-        " requests.exceptions.ConnectionError('x')\nrequests.head = refuse\ntry:"
-        f" tasks.build('gsm8k', data_dir={str(tmp_path)!r}).question(0)\nexcept DataError:"
-        " print('DataError', 'tensorflow' in sys.modules, 'jax' in sys.modules)"
-    )
-    printed = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    ).stdout
-    assert printed.split() == ["DataError", "False", "False"]
 
 
 # -- the real files

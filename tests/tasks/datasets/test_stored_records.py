@@ -10,7 +10,7 @@ from pyarrow import parquet
 
 from grre_jax import tasks
 from grre_jax.errors import DataError, UsageError
-from grre_jax.tasks.datasets.stored_records import files_of, from_hub, kinds_of, read_records
+from grre_jax.tasks.datasets.stored_records import files_of, from_hub, read_records
 
 from . import published_samples
 
@@ -141,12 +141,6 @@ def test_a_dataset_dict_without_the_split_is_refused_with_those_that_it_has(tmp_
     for read in (lambda: task.question(0), lambda: task.evaluation(1)):
         with pytest.raises(DataError, match=r"extra/data-\S+, validation/data-"):
             read()
-
-
-def test_the_kinds_of_a_record():
-    assert kinds_of({"a": None, "b": "x" * 99}) == "'a' (NoneType), 'b' (str)"
-    assert kinds_of({}) == "none"
-    assert kinds_of({str(n): n for n in range(5_000)}).endswith("'7' (int), ...")
 
 
 @pytest.fixture

@@ -18,6 +18,8 @@ from grre_jax.tasks.provenance import template_digest
 from grre_jax.tasks.tokenizers import chat
 from grre_jax.tasks.verifiers.final_number import final_number
 
+from ... import byte_tokenizers
+
 CHARACTERS = "0123456789+-*=,>$"
 CHATML = (
     "{% if messages[0]['role'] != 'system' %}<|im_start|>system\nBe brief.<|im_end|>\n{% endif %}{%"
@@ -57,17 +59,10 @@ def test_a_pad_of_its_own():
     assert tokenizer.decode([8, 17, 16, 17]) == "8$"
 
 
-def test_ids_beyond_the_vocabulary_are_shown_as_unknown():
-    assert tasks.CharTokenizer().decode([3, 17, -1, 16]) == "3\ufffd\ufffd$"
-
-
-@pytest.mark.parametrize("text", ["3 5", "a", "1\n"])
-def test_unknown_characters_are_named(text):
-    wrong = next(character for character in text if character not in CHARACTERS)
+def test_unknown_characters_are_named():
     for encode in (tasks.CharTokenizer().encode_prompt, tasks.CharTokenizer().encode_completion):
-        with pytest.raises(UsageError) as error:
-            encode(text)
-        assert f"The character {wrong!r} of" in str(error.value)
+        with pytest.raises(UsageError, match="The character ' ' of"):
+            encode("3 5")
 
 
 @pytest.mark.parametrize(
@@ -87,7 +82,7 @@ def test_no_character_tokenizer(arguments, message):
 
 
 @pytest.mark.parametrize("pad", [None, "_"])
-@pytest.mark.parametrize("model_type", [None, "llama", "qwen3"])
+@pytest.mark.parametrize("model_type", [None, "qwen3"])
 def test_a_saved_folder_is_a_hugging_face_tokenizer(tmp_path, pad, model_type):
     ours = tasks.CharTokenizer(pad=pad)
     ours.save(tmp_path)
@@ -134,39 +129,16 @@ def test_fingerprints_tell_tokenizers_apart():
 # ------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def library():
-    return pytest.importorskip("transformers")
-
-
 @pytest.fixture
-def make_folder(tmp_path_factory, library):
-    """`make_folder(template=None, bos=False, **files)`: a byte-level tokenizer with the usual
+def make_folder(tmp_path_factory):
+    """`make_folder(template=None, form=None, **files)`: a byte-level tokenizer with the usual
     special tokens, and JSON files beside it.
     """
-    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
+    pytest.importorskip("transformers")
 
-    def make(
-        template=None, bos=False, eos_token="<|im_end|>", end_every_text=False, added=(), **files
-    ):
-        alphabet = {
-            character: place
-            for place, character in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))
-        }
-        backend = Tokenizer(models.BPE(vocab=alphabet, merges=[]))
-        backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-        backend.decoder = decoders.ByteLevel()
-        special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
-        backend.add_special_tokens([AddedToken(token, special=True) for token in special])
-        backend.add_tokens(list(added))
-        if bos or end_every_text:
-            form = "<|endoftext|> $A" if bos else "$A <|im_end|>"
-            ids = [(token, backend.token_to_id(token)) for token in special]
-            backend.post_processor = processors.TemplateProcessing(single=form, special_tokens=ids)
-        tokenizer = library.PreTrainedTokenizerFast(tokenizer_object=backend, eos_token=eos_token)
-        tokenizer.chat_template = template
+    def make(template=None, form=None, *, eos_token="<|im_end|>", added=(), **files):
         folder = tmp_path_factory.mktemp("model")
-        tokenizer.save_pretrained(str(folder))
+        byte_tokenizers.save(folder, template, form=form, eos_token=eos_token, added=added)
         for name, content in files.items():
             (folder / f"{name}.json").write_text(json.dumps(content))
         return folder
@@ -174,6 +146,7 @@ def make_folder(tmp_path_factory, library):
     return make
 
 
+BOS = "<|endoftext|> $A"
 QUESTION = tasks.Question("q", "What is 3 + 5?", "8")
 
 
@@ -270,22 +243,16 @@ def test_a_conversation(make_folder):
         tasks.ChatTokenizer(make_folder(NO_SYSTEM)).encode_messages(mine)
 
 
-def test_text_as_it_is(make_folder):
-    with_template = tasks.ChatTokenizer(make_folder(CHATML, bos=True))
-    assert with_template.encode_text("hi") == [256, *with_template.encode_completion("hi")[:-1]]
-    assert with_template.encode_text("") == [256]
-
-
 def test_the_beginning_of_text_is_written_once(make_folder):
-    templated = tasks.ChatTokenizer(make_folder("<|endoftext|>" + NO_SYSTEM, bos=True))
+    templated = tasks.ChatTokenizer(make_folder("<|endoftext|>" + NO_SYSTEM, form=BOS))
     assert templated.encode_prompt("hi").count(256) == 1
-    plain = tasks.ChatTokenizer(make_folder(bos=True))
+    plain = tasks.ChatTokenizer(make_folder(form=BOS))
     assert plain.encode_prompt("hi") == [256, *plain.encode_completion("hi")[:-1]]
     assert plain.render("hi") == "hi" and not plain.has_template
 
 
 def test_a_prompt_does_not_end_with_the_end(make_folder):
-    tokenizer = tasks.ChatTokenizer(make_folder(end_every_text=True))
+    tokenizer = tasks.ChatTokenizer(make_folder(form="$A <|im_end|>"))
     assert tokenizer.tokenizer.encode("hi")[-1] == 258
     assert tokenizer.encode_prompt("hi") == tokenizer.encode_completion("hi")[:-1]
     assert (
@@ -338,12 +305,6 @@ def test_where_generation_ends(make_folder, files, eos_ids):
     assert tasks.ChatTokenizer(make_folder(CHATML, **files)).eos_ids == eos_ids
 
 
-def test_save_writes_a_folder_that_loads(make_folder, tmp_path):
-    tokenizer = tasks.ChatTokenizer(make_folder(CHATML))
-    tokenizer.save(tmp_path / "exported")
-    assert tasks.load_tokenizer(tmp_path / "exported").fingerprint == tokenizer.fingerprint
-
-
 def test_what_is_missing_or_wrong_is_said(make_folder, tmp_path):
     with pytest.raises(DataError, match="nowhere does not exist"):
         tasks.load_tokenizer(tmp_path / "nowhere")
@@ -389,7 +350,7 @@ def assert_used_or_refused(folder):
 
 
 def test_broken_tokenizer_files(make_folder):
-    folder = make_folder(bos=True)
+    folder = make_folder(form=BOS)
     file = folder / "tokenizer.json"
     whole, values = file.read_text(), json.loads(file.read_text())
     for end in (0, 1, 7, 300, len(whole) - 2):
@@ -420,43 +381,12 @@ def test_broken_tokenizer_files(make_folder):
     assert not assert_used_or_refused(folder)
 
 
-def test_a_panic_of_the_library_is_a_data_error(make_folder, monkeypatch):
-    class PanicException(BaseException):
-        """As PyO3 raises it: no Exception."""
-
-    def fail(error):
-        def load(*arguments, **options):
-            raise error
-
-        return load
-
-    folder, loader = make_folder(), pytest.importorskip("transformers").AutoTokenizer
-    monkeypatch.setattr(
-        loader,
-        "from_pretrained",
-        fail(PanicException("called `Option::unwrap()` on a `None` value")),
-    )
-    with pytest.raises(DataError, match=r"cannot be loaded \(called `Option::unwrap"):
-        tasks.load_tokenizer(folder)
-    monkeypatch.setattr(loader, "from_pretrained", fail(KeyboardInterrupt()))
-    with pytest.raises(KeyboardInterrupt):
-        tasks.load_tokenizer(folder)
-
-
 def test_fields_of_the_tokenizers_configuration(make_folder):
     folder = make_folder(CHATML)
     file = folder / "tokenizer_config.json"
     values = json.loads(file.read_text())
-    fields = (
-        *values,
-        "unk_token",
-        "pad_token",
-        "chat_template",
-        "auto_map",
-        "added_tokens_decoder",
-        "extra_special_tokens",
-        "grre_characters",
-    )
+    fields = "unk_token pad_token chat_template auto_map added_tokens_decoder".split()
+    fields += [*values, "extra_special_tokens", "grre_characters"]
     for field in dict.fromkeys(fields):
         for value in ANYTHING:
             file.write_text(json.dumps(values | {field: value}))
@@ -481,11 +411,6 @@ def test_ids_with_gaps(make_folder):
     (folder / "tokenizer.json").write_text(json.dumps(values))
     tokenizer = tasks.load_tokenizer(folder)
     assert tokenizer.vocab_size == 1001 and tokenizer.encode_completion("!")[0] == 1000
-
-
-def test_a_program_that_a_template_is_may_fail(make_folder):
-    with pytest.raises(UsageError, match=r"refuses the conversation \(division"):
-        tasks.load_tokenizer(make_folder("{{ 1 / 0 }}")).encode_prompt("hi")
 
 
 def test_a_character_folder_is_no_chat_folder(tmp_path):
@@ -679,7 +604,7 @@ def test_marks_that_are_not_special_open_no_turn_either(make_folder):
 
 
 def test_an_observation_without_a_template_holds_no_mark(make_folder):
-    tokenizer = tasks.ChatTokenizer(make_folder(bos=True))
+    tokenizer = tasks.ChatTokenizer(make_folder(form=BOS))
     ids = observation_tokens(tokenizer, ASKED, [reply("8<|im_end|>")])
     assert max(ids) < 256 and tokenizer.decode(ids) == "8<|im_end|>"
 
@@ -722,7 +647,7 @@ def test_templates_that_cannot_go_on_are_refused(make_folder, template, tools, m
 
 
 def test_tokenizers_without_a_template_have_the_separator(make_folder):
-    characters, plain = tasks.CharTokenizer(), tasks.ChatTokenizer(make_folder(bos=True))
+    characters, plain = tasks.CharTokenizer(), tasks.ChatTokenizer(make_folder(form=BOS))
     opening = Opening([{"role": "user", "content": "3+5"}], None)
     for tokenizer, start in ((characters, 0), (plain, 1)):
         first = opening_tokens(tokenizer, opening, ">")

@@ -113,10 +113,6 @@ def _parquet_schema() -> Any:
 
 def _for_parquet(group: Group, row: dict[str, Any]) -> dict[str, Any]:
     """Returns a row with the types of the columns."""
-    for completion in row["completions"]:
-        for name in rows.LOGPROB_COLUMNS.values():
-            if any(isinstance(value, str) for value in completion.get(name, ())):
-                completion[name] = [rows.number_of_bits(value) for value in completion[name]]
     row |= {"extra": json.dumps(row["extra"]), "data_set": json.dumps(row["data_set"])}
     safe = _utf8(row)
     if safe != row:

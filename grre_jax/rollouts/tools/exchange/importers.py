@@ -176,7 +176,7 @@ def import_gsm8k_solutions(path: str | os.PathLike[str], folder: str | os.PathLi
             question_id=f"gsm8k/test/{number - 1}",
             answer=answer[1].replace(",", ""),
             sources=list(GSM8K_MODELS),
-            extra=_kept(line, {"ground_truth": truth}, solutions),
+            extra=line.rest | {"ground_truth": truth},
         )
 
     path = Path(path).expanduser()
@@ -187,24 +187,11 @@ def import_gsm8k_solutions(path: str | os.PathLike[str], folder: str | os.PathLi
         "license": "MIT",
         "origin": "https://github.com/openai/grade-school-math",
     }
-    _, found = _present(path, sources.json_lines(path))
     groups = (
         _placed(path, location, group, Line(path, location, row), int(location.split()[-1]))
-        for location, row in found
+        for location, row in sources.json_lines(path)
     )
     return writer.write(folder, groups, writer="gsm8k-solutions", metadata=provenance | source)
-
-
-def _kept(line: Line, own: dict[str, Any], parts: list[Line]) -> dict[str, Any]:
-    """Returns the `extra` of a row of fixed fields: `own`, and all other fields of the row and its
-    parts.
-    """
-    kept = (
-        {"completions": [part.rest for part in parts]} if any(part.rest for part in parts) else {}
-    )
-    for name in sorted(line.rest.keys() & (own | kept).keys()):
-        line.fail(name, "is not a field of this format; rename it")
-    return own | kept | line.rest
 
 
 def _weights(components: Any) -> dict[str, float]:
@@ -294,10 +281,7 @@ def _own_datasets(
         try:
             return json.dumps(item[1]["data_set"], sort_keys=True, allow_nan=False)
         except (ValueError, TypeError, RecursionError) as error:
-            raise DataError(
-                f"{path}, {item[0]}: field data_set cannot be written as JSON ({error}); export the"
-                " rows again."
-            ) from error
+            raise DataError(f"{path}, {item[0]}: field data_set is not JSON ({error}).") from error
 
     for about, items in itertools.groupby(found, provenance):
         first = next(items)
@@ -327,18 +311,17 @@ def _about(said: Line) -> tuple[dict[str, Any], dict[str, str]]:
     }
     version = said.take("schema_version", str, SCHEMA_VERSION)
     major = SCHEMA_VERSION.partition(".")[0]
-    if not writer.WRITER_NAME.fullmatch(fields["writer"]):
-        fix = "give 1 to 64 letters, digits, '.', '-' and '_'"
-        said.fail("writer", f"is not a writer's name; {fix}")
-    if not -1 <= fields["policy_version"] < 2**31:
-        fix = "give a version from 0, or -1 when it is unknown"
-        said.fail("policy_version", f"is out of range; {fix}")
-    if version.partition(".")[0] != major:
-        said.fail("schema_version", f"expected {major}.x.y, got {version!r}")
+    for name, fits in (
+        ("writer", writer.WRITER_NAME.fullmatch(fields["writer"])),
+        ("policy_version", -1 <= fields["policy_version"] < 2**31),
+        ("schema_version", version.partition(".")[0] == major),
+    ):
+        if not fits:
+            said.fail(name, "is out of its domain; export the rows again")
     about = Line(said.path, said.location, fields["metadata"], "data_set.metadata.")
-    for name, kind, types in (("contains", str, "strings"), ("history", dict, "objects")):
+    for name, kind in (("contains", str), ("history", dict)):
         if not all(isinstance(item, kind) for item in about.take(name, list, [])):
-            about.fail(name, f"has another type than {types}; export the rows again")
+            about.fail(name, "has an item of another type; export the rows again")
     fields["metadata"] = {
         name: value
         for name, value in fields["metadata"].items()

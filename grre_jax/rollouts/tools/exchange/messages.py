@@ -5,7 +5,7 @@ import itertools
 import json
 from typing import TYPE_CHECKING, Any
 
-from grre_jax.errors import DataError, UsageError
+from grre_jax.errors import UsageError
 from grre_jax.json_files import message_text
 from grre_jax.rollouts.schema import MESSAGE_FIELDS
 from grre_jax.rollouts.tools.exchange.sources import Line, named
@@ -39,11 +39,10 @@ def texts(
     if templated and not has_tokens and isinstance(prompt, str):
         _refuse_rendered(line, prompt, tokenizer)
     tools = _tools(line.rest.get("tools"))
+    declared = isinstance(tools, list) and all(isinstance(tool, dict) for tool in tools)
     if all(isinstance(text, str) for text in (prompt, *completions)):
         # Beside texts `tools` may be something else, which the record's `extra` keeps.
-        if has_tokens or not (
-            isinstance(tools, list) and all(isinstance(tool, dict) for tool in tools)
-        ):
+        if has_tokens or not declared:
             return {"prompt": prompt, "texts": completions}
         if not templated:
             line.fail(
@@ -68,6 +67,8 @@ def texts(
         _require_mask(parts, answered, fields)
         tokens, given = {}, fields
     else:
+        if tools is not None and not declared:
+            line.fail("tools", f"is {named(tools)}; give a list of objects")
         reasons = fields["finish_reasons"]
         tokens = given = _tokens(parts, prompt, completions, reasons, tools, tokenizer)
         if plain:
@@ -184,13 +185,6 @@ def _rendered(
     tokenizer: "Tokenizer",
 ) -> tuple[list[int], list[int], list[int]]:
     """Returns `ChatTokenizer.encode_conversation`; its errors name the completion."""
-    if tools is not None and not (
-        isinstance(tools, list) and all(isinstance(tool, dict) for tool in tools)
-    ):
-        raise DataError(
-            f"{part.path}, {part.location}: field tools is {named(tools)}; give a list of objects,"
-            " as the chat template takes them."
-        )
     try:
         return tokenizer.encode_conversation(
             prompt, completion, cut=cut and completion[-1]["role"] == "assistant", tools=tools

@@ -5,7 +5,8 @@
 
 A row that this package exported also has `data_set`, the provenance of the group in the manifest,
 and every field of the record: exporting and importing it is the identity, bit for bit. If the
-columns cannot express a record (turns), the row has the whole `record` too, which takes precedence.
+columns cannot express a record (turns, a NaN among log-probs), the row has the whole `record` too,
+which takes precedence.
 """
 
 import base64
@@ -63,7 +64,9 @@ def of_group(group: Group, data_set: dict[str, Any]) -> dict[str, Any]:
         row["prompt_tokens"] = group.prompt_tokens.tolist()
     row["completions"] = [_completion(group, k, has_tokens) for k in range(group.num_completions)]
     row["data_set"] = data_set
-    if len(group.turn_counts):
+    logprobs = [getattr(group, name) for name in LOGPROB_FIELDS]
+    finite = all(values is None or np.isfinite(values).all() for values in logprobs)
+    if len(group.turn_counts) or not finite:
         row["record"] = encoding.encode(group)
     return row
 
@@ -84,21 +87,13 @@ def _completion(group: Group, k: int, has_tokens: bool) -> dict[str, Any]:
         said["tokens"] = group.tokens[start:end].tolist()
         for name, column in LOGPROB_COLUMNS.items():
             if getattr(group, name) is not None:
-                said[column] = _floats(getattr(group, name)[start:end])
+                values = getattr(group, name)[start:end].tolist()
+                said[column] = [value if math.isfinite(value) else None for value in values]
         if len(group.token_versions):
             said["token_versions"] = group.token_versions[start:end].tolist()
         if not group.mask.all():
             said["mask"] = group.mask[start:end].tolist()
     return said
-
-
-def _floats(values: np.ndarray) -> list[float | str]:
-    """Returns numbers for JSON; those that JSON does not have (NaN, infinities) as their bits."""
-    if np.isfinite(values).all():
-        return values.tolist()
-    return [
-        float(value) if np.isfinite(value) else f"0x{value.view(np.uint32):08x}" for value in values
-    ]
 
 
 def is_own(row: Any) -> bool:
@@ -192,15 +187,16 @@ def _check_ids(
     line: Line, parts: list[Line], fields: dict[str, Any], tokenizer: "Tokenizer | None"
 ) -> None:
     """Refuses ids that the tokenizer does not have."""
-    for part, name in (
-        ((line, "prompt_tokens"), (parts[0], "tokens")) if tokenizer is not None else ()
-    ):
-        for extreme in (min, max) if fields[name] else ():
-            if not 0 <= (found := extreme(fields[name])) < tokenizer.vocab_size:
+    if tokenizer is None:
+        return
+    size = tokenizer.vocab_size
+    for part, name in ((line, "prompt_tokens"), (parts[0], "tokens")):
+        for found in fields[name] or ():
+            if not 0 <= found < size:
                 part.fail(
                     name,
-                    f"holds {found}, and the tokenizer has 0 to {tokenizer.vocab_size - 1}; name"
-                    " the tokenizer that made it",
+                    f"holds {found}, and the tokenizer has 0 to {size - 1}; name the tokenizer that"
+                    " made it",
                 )
 
 
@@ -318,7 +314,7 @@ def _token_fields(line: Line, parts: list[Line]) -> dict[str, Any]:
         for field, column, kinds in (
             ("mask", "mask", (int, bool)),
             ("token_versions", "token_versions", (int,)),
-            *((field, column, (int, float, str)) for field, column in LOGPROB_COLUMNS.items()),
+            *((field, column, (int, float)) for field, column in LOGPROB_COLUMNS.items()),
         )
     }
     prompt_tokens = line.numbers("prompt_tokens")
@@ -333,9 +329,6 @@ def _token_fields(line: Line, parts: list[Line]) -> dict[str, Any]:
         return None if rows is None else [value for row in rows for value in row]
 
     fields: dict[str, Any] = {name: flat(rows) for name, rows in values.items()}
-    for name in LOGPROB_FIELDS:
-        if fields[name] and any(isinstance(value, str) for value in fields[name]):
-            fields[name] = np.asarray([number_of_bits(value) for value in fields[name]], np.float32)
     lengths = None if tokens is None else [len(row) for row in tokens]
     return fields | {"prompt_tokens": prompt_tokens, "lengths": lengths, "tokens": flat(tokens)}
 
@@ -349,12 +342,6 @@ def _rename_behavior(part: Line) -> None:
                 "behavior_logprobs", f"and {column} are two names of one field; give one of them"
             )
         part.rest[column] = part.rest.pop("behavior_logprobs")
-
-
-def number_of_bits(value: float | str) -> np.float32:
-    """Returns a number, or the float32 whose bits a text gives."""
-    bits = isinstance(value, str)
-    return np.uint32(int(value, 16)).view(np.float32) if bits else np.float32(value)
 
 
 def _all_or_none(

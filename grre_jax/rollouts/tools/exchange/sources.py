@@ -5,15 +5,14 @@ Parquet and Arrow are read with pyarrow, a dependency of TensorFlow Datasets; Hu
 package is not needed.
 """
 
-import collections
 import hashlib
 import json
 import math
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from grre_jax import json_files
 from grre_jax.errors import DataError
 
 if TYPE_CHECKING:
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 Rows = Iterator[tuple[str, Any]]  # where the row is ("line 3", "row 3 of x.parquet"), and the row
 BATCH = 64  # rows in memory at once
 _MOST = 2.0**1000  # a larger int would not become a float
-_BITS = re.compile("0x[0-9a-f]{8}")
 
 
 class Line:
@@ -117,8 +115,7 @@ class Line:
 
         Args:
             name: the field's.
-            kinds: types of the numbers; without float they are whole. With str a text may give the
-                bits of a float32 that JSON does not have.
+            kinds: types of the numbers; without float they are whole.
 
         Returns:
             The list, None where it is absent or null.
@@ -127,15 +124,13 @@ class Line:
             DataError: it is not a list, or has another value; the message names its index.
         """
         values = self.take(name, list, None)
-        if values is None or set(map(type, values)) <= set(kinds) - {str}:
+        if values is None or set(map(type, values)) <= set(kinds):
             return values
         found = []
         for index, value in enumerate(values):
             if type(value) is float and float not in kinds and value.is_integer():
                 value = int(value)
-            bits = isinstance(value, str) and str in kinds and _BITS.fullmatch(value)
-            number = type(value) in kinds and not isinstance(value, str)
-            if not (bits or (number and -_MOST <= value <= _MOST) or value != value):
+            if not ((type(value) in kinds and abs(value) <= _MOST) or value != value):
                 wanted = "numbers" if float in kinds else "whole numbers"
                 self.fail(name, f"has {_shown(value)} at index {index}; give {wanted} only")
             found.append(value)
@@ -153,33 +148,11 @@ def json_lines(path: Path) -> Rows:
     """Yields the objects of a JSONL file.
 
     Raises:
-        DataError: a line is not JSON.
+        DataError: a line is no JSON object.
     """
     with open(path, "rb") as file:
-        for number, data in enumerate(file, start=1):
-            if not data.strip():
-                continue
-            try:
-                text = data.decode("utf-8-sig" if number == 1 else "utf-8")
-                yield f"line {number}", json.loads(text, object_pairs_hook=_once)
-            except (ValueError, RecursionError) as error:  # ValueError: bad UTF-8 too
-                raise DataError(
-                    f"{path}, line {number}: not JSON ({error}); write one JSON object a line."
-                ) from error
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Returns a JSON object, after a check that it names each field once: of two values one would
-    be ignored.
-    """
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError(f"an object names {_repeated(name for name, _ in pairs)} twice")
-    return found
-
-
-def _repeated(names: Iterable[str]) -> str:
-    return repr(next(name for name, count in collections.Counter(names).items() if count > 1))
+        for where, row in json_files.json_lines(file, path):
+            yield where.removeprefix(f"{path}, "), row
 
 
 def _arrow_rows(batches: Iterable["pyarrow.RecordBatch"]) -> Iterator[dict[str, Any]]:
@@ -187,8 +160,9 @@ def _arrow_rows(batches: Iterable["pyarrow.RecordBatch"]) -> Iterator[dict[str, 
     ignored.
     """
     for batch in batches:
-        if len(set(batch.schema.names)) < len(batch.schema.names):
-            raise ValueError(f"two columns are named {_repeated(batch.schema.names)}; rename one")
+        names = batch.schema.names
+        if twice := {name for name in names if names.count(name) > 1}:
+            raise ValueError(f"two columns are named {', '.join(twice)}; rename one")
         for start in range(0, batch.num_rows, BATCH):
             for row in batch.slice(start, BATCH).to_pylist():
                 yield {str(name): _plain(value, items=True) for name, value in row.items()}

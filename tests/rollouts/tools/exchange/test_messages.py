@@ -3,6 +3,7 @@ write.
 """
 
 import json
+import tempfile
 from pathlib import Path
 
 import pyarrow
@@ -14,6 +15,7 @@ from grre_jax.errors import DataError
 from grre_jax.rollouts import views
 from grre_jax.rollouts.tools.exchange import importers, rows, sources
 
+from .... import byte_tokenizers
 from ....tasks.datasets import published_samples
 from .test_json_walk import VALUES
 
@@ -43,27 +45,12 @@ def load(tmp_path_factory):
     """`load(template, system_prompt=None)`: a tokenizer whose tokens are bytes, two new lines,
     and three special ones.
     """
-    library = pytest.importorskip("transformers")
-    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+    pytest.importorskip("transformers")
+    newline = "\N{LATIN CAPITAL LETTER C WITH DOT ABOVE}"
 
     def make(template=CHATML, system_prompt=None):
-        alphabet = {
-            character: place
-            for place, character in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))
-        }
-        newline = "\N{LATIN CAPITAL LETTER C WITH DOT ABOVE}"
-        backend = Tokenizer(
-            models.BPE(vocab=alphabet | {newline * 2: len(alphabet)}, merges=[(newline, newline)])
-        )
-        backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-        backend.decoder = decoders.ByteLevel()
-        backend.add_special_tokens(
-            [AddedToken(token, special=True) for token in ("<|endoftext|>", "<|im_start|>", END)]
-        )
-        tokenizer = library.PreTrainedTokenizerFast(tokenizer_object=backend, eos_token=END)
-        tokenizer.chat_template = template
         folder = tmp_path_factory.mktemp("tokenizer")
-        tokenizer.save_pretrained(str(folder))
+        byte_tokenizers.save(folder, template, merges=[(newline, newline)])
         return tasks.load_tokenizer(folder, system_prompt)
 
     return make
@@ -82,19 +69,19 @@ TURNS = [says("assistant", "call"), says("tool", "42"), says("assistant", "so 42
 
 
 def imported(tmp_path, row, tokenizer=None, kind="jsonl", **options):
+    folder = Path(tempfile.mkdtemp(dir=tmp_path))
+    path = folder / ("a.jsonl" if kind == "jsonl" else "a.parquet")
     if kind == "jsonl":
-        (tmp_path / "a.jsonl").write_text(json.dumps(row))
+        path.write_text(json.dumps(row))
     else:
-        pyarrow.parquet.write_table(pyarrow.Table.from_pylist([row]), tmp_path / "a.parquet")
-    rollouts.import_rows(
-        kind,
-        tmp_path / f"a.{'parquet' if kind == 'trl' else kind}",
-        tmp_path / "r",
-        tokenizer=tokenizer,
-        **options,
-    )
-    reader = rollouts.read(tmp_path / "r")
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist([row]), path)
+    rollouts.import_rows(kind, path, folder / "r", tokenizer=tokenizer, **options)
+    reader = rollouts.read(folder / "r")
     return reader[0], reader
+
+
+def row_of(text, **more):
+    return {"prompt": "q", "completions": [{"text": text, "reward": 1}], **more}
 
 
 def pieces(tokenizer, group, k):
@@ -127,12 +114,7 @@ OBSERVATION = f"\n{ROLE.format('tool')}42{END}\n{ROLE.format('assistant')}"
 
 @pytest.mark.parametrize("kind", ["jsonl", "parquet", "trl"])
 def test_a_tool_is_masked_and_the_end_of_a_turn_is_not(tmp_path, tokenizer, kind):
-    completion = {"prompt": [says("user", "6*7?")], "completion": TURNS, "reward": 1.0}
-    row = (
-        completion
-        if kind != "jsonl"
-        else {"prompt": completion["prompt"], "completions": [{"text": TURNS, "reward": 1.0}]}
-    )
+    row = {"prompt": [says("user", "6*7?")], "completion": TURNS, "reward": 1.0}
     group, reader = imported(tmp_path, row, tokenizer, kind)
     assert pieces(tokenizer, group, 0) == [(f"call{END}", 1), (OBSERVATION, 0), (f"so 42{END}", 1)]
     assert (
@@ -143,18 +125,9 @@ def test_a_tool_is_masked_and_the_end_of_a_turn_is_not(tmp_path, tokenizer, kind
     assert tokenizer.tokenizer.decode([*group.prompt_tokens, *group.tokens]) + "\n" == whole
     assert group.prompt == "6*7?" and group.texts == [tokenizer.decode(group.tokens)]
     assert turns_of(group, tokenizer) == [("call", 0.0), ("so 42", 1.0)]
-    assert group.extra["prompt_messages"] == [says("user", "6*7?")] and group.extra[
-        "completion_messages"
-    ] == [TURNS]
+    assert group.extra["prompt_messages"] == [says("user", "6*7?")]
+    assert group.extra["completion_messages"] == [TURNS]
     assert reader.datasets[0].metadata["tokenizer"] == tokenizer.fingerprint
-
-
-def test_turns_of_a_completion_without_a_reward_earned_nothing(tmp_path, tokenizer):
-    row = {"prompt": "q", "completions": [{"text": TURNS, "reward": r} for r in (None, 1)]}
-    group, _ = imported(tmp_path, row, tokenizer)
-    assert group.extra["verify_failures"] == ["none", ""]
-    assert turns_of(group, tokenizer) == [("call", 0.0), ("so 42", 0.0)]
-    assert turns_of(group, tokenizer, 1) == [("call", 0.0), ("so 42", 1.0)]
 
 
 def test_a_turn_that_was_cut_has_no_end_and_a_last_observation_stays(tmp_path, tokenizer):
@@ -162,11 +135,13 @@ def test_a_turn_that_was_cut_has_no_end_and_a_last_observation_stays(tmp_path, t
         "prompt": "q",
         "completions": [
             {"text": TURNS, "reward": 1, "finish_reason": "length"},
-            {"text": TURNS[:2], "reward": 0},
+            {"text": TURNS[:2], "reward": None},
             {"text": "plain", "reward": 0},
         ],
     }
     group, _ = imported(tmp_path, row, tokenizer)
+    assert turns_of(group, tokenizer) == [("call", 0.0), ("so 42", 1.0)]
+    assert turns_of(group, tokenizer, 1) == [("call", 0.0)]  # without a reward
     assert pieces(tokenizer, group, 0) == [(f"call{END}", 1), (OBSERVATION, 0), ("so 42", 1)]
     assert pieces(tokenizer, group, 1) == [
         (f"call{END}", 1),
@@ -176,47 +151,13 @@ def test_a_turn_that_was_cut_has_no_end_and_a_last_observation_stays(tmp_path, t
 
 
 def test_one_message_of_each_side_is_the_text_that_training_makes_tokens_of(tmp_path, tokenizer):
-    row = {
-        "prompt": [says("user", "q", name=None)],
-        "completions": [{"text": [says("assistant", "a")], "reward": 1}],
-    }
-    (tmp_path / "t").mkdir()
-    text, _ = imported(tmp_path / "t", row)
+    row = row_of([says("assistant", "a")], prompt=[says("user", "q", name=None)])
+    text, _ = imported(tmp_path, row)
     assert (text.prompt, text.texts, text.lengths.tolist(), text.extra) == ("q", ["a"], [0], {})
     group, _ = imported(tmp_path, row, tokenizer)
-    assert group.prompt_tokens.tolist() == tokenizer.encode_prompt(
-        "q"
-    ) and group.tokens.tolist() == tokenizer.encode_completion("a")
+    assert group.prompt_tokens.tolist() == tokenizer.encode_prompt("q")
+    assert group.tokens.tolist() == tokenizer.encode_completion("a")
     assert (group.prompt, group.texts, group.extra, group.mask.all()) == ("q", ["a"], {}, True)
-
-
-def test_system_prompts_and_tools_are_rendered(tmp_path, load):
-    tokenizer = load(system_prompt="Think.")
-    row = {
-        "prompt": "q",
-        "tools": [{"name": "calc"}],
-        "completions": [{"text": [says("assistant", "a")], "reward": 1}],
-    }
-    group, _ = imported(tmp_path, row, tokenizer)
-    text = (
-        f"{ROLE.format('tools')}calc{END}\n{ROLE.format('system')}Think.{END}\n"
-        f"{ROLE.format('user')}q{END}\n{ROLE.format('assistant')}"
-    )
-    assert tokenizer.tokenizer.decode(group.prompt_tokens) == text and group.extra["tools"] == [
-        {"name": "calc"}
-    ]
-
-
-def test_tool_calls_are_the_policys_own(tmp_path, tokenizer):
-    turns = [
-        says("assistant", None, tool_calls=[{"name": "calc"}]),
-        says("tool", "42"),
-        says("assistant", "42"),
-    ]
-    group, _ = imported(
-        tmp_path, {"prompt": "q", "completions": [{"text": turns, "reward": 1}]}, tokenizer
-    )
-    assert pieces(tokenizer, group, 0)[0] == (f"[calc]{END}", 1)
 
 
 def test_tokens_of_messages_need_a_mask_and_win(tmp_path, tokenizer):
@@ -249,17 +190,9 @@ def test_tokens_of_messages_need_a_mask_and_win(tmp_path, tokenizer):
     ],
 )
 def test_what_only_a_template_makes_tokens_of_needs_the_tokenizer(tmp_path, prompt, text, field):
-    row = {"prompt": prompt, "completions": [{"text": text, "reward": 1}]}
-    with pytest.raises(
-        DataError,
-        match=(
-            f"a.jsonl, line 1: field {field} holds chat messages that only a chat template"
-            " .*--tokenizer"
-        ),
-    ):
-        imported(tmp_path, row)
-    with pytest.raises(DataError, match="--tokenizer, which has no chat template"):
-        imported(tmp_path, row, tasks.CharTokenizer())
+    for tokenizer in (None, tasks.CharTokenizer()):
+        with pytest.raises(DataError, match=f"a.jsonl, line 1: field {field} .*--tokenizer"):
+            imported(tmp_path, row_of(text, prompt=prompt), tokenizer)
 
 
 @pytest.mark.parametrize(
@@ -292,48 +225,36 @@ def test_what_only_a_template_makes_tokens_of_needs_the_tokenizer(tmp_path, prom
             [says("assistant", None, tool_calls=[{}]), *TURNS[1:]],
             "leaves out 'tool_calls'",
         ),
+        (CHATML, [says("assistant", "a", weight=0)], "has weight 0 in item 0"),
         (CHATML, [says("user", "a")], "begins with a message of role 'user'"),
         (CHATML, [says("assistant", ["a"])], "item 0, part 0 of its content"),
         (CHATML, [], "is an empty list"),
     ],
 )
 def test_messages_whose_tokens_are_not_certain_are_refused(tmp_path, load, template, text, message):
-    row = {
-        "prompt": "q",
-        "completions": [{"text": text, "reward": 1}, {"text": "fine", "reward": 0}],
+    with pytest.raises(DataError, match=rf"line 1: field completions\[0\].text.*{message}"):
+        imported(tmp_path, row_of(text), load(template))
+
+
+def test_system_prompts_and_tools_are_rendered(tmp_path, load):
+    tokenizer, row = load(system_prompt="Think."), row_of("a", tools=[{"name": "calc"}])
+    group, _ = imported(tmp_path, row, tokenizer)
+    text = (
+        f"{ROLE.format('tools')}calc{END}\n{ROLE.format('system')}Think.{END}\n"
+        f"{ROLE.format('user')}q{END}\n{ROLE.format('assistant')}"
+    )
+    assert tokenizer.tokenizer.decode(group.prompt_tokens) == text
+    assert pieces(tokenizer, group, 0) == [(f"a{END}", 1)] and group.extra == {
+        "tools": row["tools"],
+        "prompt_messages": "q",
+        "completion_messages": ["a"],
     }
-    with pytest.raises(
-        DataError, match=rf"a.jsonl, line 1: field completions\[0\].text.*{message}"
-    ):
-        imported(tmp_path, row, load(template))
-    assert not (tmp_path / "r").exists()
-
-
-@pytest.mark.parametrize("prompt", ["q", [says("user", "q")]])
-def test_tools_that_a_template_leaves_out_are_refused(tmp_path, load, prompt):
-    row = {
-        "prompt": prompt,
-        "tools": [{"name": "calc"}],
-        "completions": [{"text": "a", "reward": 1}],
-    }
-    with pytest.raises(DataError, match=r"field completions\[0\].text .* leaves out the tools"):
-        imported(tmp_path, row, load(CHATML.replace("if tools", "if false")))
-
-
-def test_tools_beside_texts_are_rendered_too(tmp_path, tokenizer):
-    row = {"prompt": "q", "tools": [{"name": "calc"}], "completions": [{"text": "a", "reward": 1}]}
+    other, _ = imported(tmp_path, row | {"tools": "a calculator"}, tokenizer)
+    assert (other.prompt, other.extra, len(other.tokens)) == ("q", {"tools": "a calculator"}, 0)
     with pytest.raises(DataError, match="line 1: field tools .*--tokenizer"):
         imported(tmp_path, row)
-    group, _ = imported(tmp_path, row, tokenizer)
-    assert tokenizer.tokenizer.decode(group.prompt_tokens).startswith(
-        f"{ROLE.format('tools')}calc{END}"
-    )
-    assert pieces(tokenizer, group, 0) == [(f"a{END}", 1)] and group.extra["tools"] == [
-        {"name": "calc"}
-    ]
-    (tmp_path / "t").mkdir()
-    other, _ = imported(tmp_path / "t", row | {"tools": "a calculator"}, tokenizer)
-    assert (other.prompt, other.extra, len(other.tokens)) == ("q", {"tools": "a calculator"}, 0)
+    with pytest.raises(DataError, match=r"field completions\[0\].text .* leaves out the tools"):
+        imported(tmp_path, row, load(CHATML.replace("if tools", "if false")))
 
 
 def test_names_that_lead_back_to_a_call_need_not_be_rendered(tmp_path, tokenizer):
@@ -342,9 +263,7 @@ def test_names_that_lead_back_to_a_call_need_not_be_rendered(tmp_path, tokenizer
         says("tool", "42", tool_call_id="1", name="calc"),
         says("assistant", "42", refusal=None, tool_calls=[]),
     ]
-    group, _ = imported(
-        tmp_path, {"prompt": "q", "completions": [{"text": turns, "reward": 1}]}, tokenizer
-    )
+    group, _ = imported(tmp_path, row_of(turns), tokenizer)
     assert pieces(tokenizer, group, 0) == [(f"call{END}", 1), (OBSERVATION, 0), (f"42{END}", 1)]
 
 
@@ -353,18 +272,10 @@ def test_a_turn_that_begins_with_spaces_is_what_a_policy_samples(tmp_path, token
     template's.
     """
     text = "\n\n\n x"
-    group, _ = imported(
-        tmp_path,
-        {
-            "prompt": "q",
-            "completions": [{"text": [says("assistant", text), *TURNS[1:]], "reward": 1}],
-        },
-        tokenizer,
-    )
+    group, _ = imported(tmp_path, row_of([says("assistant", text), *TURNS[1:]]), tokenizer)
     sampled = tokenizer.encode_completion(text)
-    assert group.tokens[
-        : len(sampled)
-    ].tolist() == sampled and group.prompt_tokens.tolist() == tokenizer.encode_prompt("q")
+    assert group.tokens[: len(sampled)].tolist() == sampled
+    assert group.prompt_tokens.tolist() == tokenizer.encode_prompt("q")
     whole = tokenizer.tokenizer.apply_chat_template(
         [says("user", "q"), says("assistant", text)], tokenize=False
     )
@@ -375,22 +286,11 @@ def test_a_turn_that_begins_with_spaces_is_what_a_policy_samples(tmp_path, token
 
 
 def test_a_text_that_ends_with_its_end_token_has_one(tmp_path, tokenizer):
-    _, reader = imported(
-        tmp_path,
-        {
-            "prompt": "q",
-            "completions": [{"text": f"a{END}", "reward": 1}, {"text": "a", "reward": 0}],
-        },
-    )
+    _, reader = imported(tmp_path, row_of(f"a{END}"))
     group = views.read_tokenised(reader, 0, tokenizer)
-    assert pieces(tokenizer, group, 0) == pieces(tokenizer, group, 1) == [(f"a{END}", 1)]
-    (tmp_path / "t").mkdir()
-    _, reader = imported(
-        tmp_path / "t", {"prompt": "q", "completions": [{"text": f"a{END}\nb", "reward": 1}]}
-    )
-    with pytest.raises(
-        DataError, match="group a:1 .* cannot be tokenised: The completion holds an end token"
-    ):
+    assert pieces(tokenizer, group, 0) == [(f"a{END}", 1)]
+    _, reader = imported(tmp_path, row_of(f"a{END}\nb"))
+    with pytest.raises(DataError, match="group a:1 .* cannot be tokenised: .* end token"):
         views.read_tokenised(reader, 0, tokenizer)
 
 
@@ -439,52 +339,25 @@ def test_every_json_value_in_a_message(tokenizer, field):
 
 
 def test_a_template_is_not_applied_twice(tmp_path, tokenizer):
-    row = {"prompt": f"{ROLE.format('user')}q{END}\n", "completions": [{"text": "a", "reward": 1}]}
-    with pytest.raises(
-        DataError,
-        match="line 1: field prompt holds '<|im_start|>', so a chat template was applied to it",
-    ):
+    row = row_of("a", prompt=f"{ROLE.format('user')}q{END}\n")
+    with pytest.raises(DataError, match=r"line 1: field prompt holds '<\|im_start\|>'"):
         imported(tmp_path, row, tokenizer)
-    (tmp_path / "t").mkdir()
-    _, reader = imported(tmp_path / "t", row)
-    with pytest.raises(
-        DataError,
-        match=(
-            "the prompt of group a:1 .* holds '<|im_start|>', so a chat template was applied to it"
-        ),
-    ):
+    _, reader = imported(tmp_path, row)
+    with pytest.raises(DataError, match=r"the prompt of group a:1 .* holds '<\|im_start\|>'"):
         views.read_tokenised(reader, 0, tokenizer)
 
 
-def test_what_was_imported_is_exported_and_imported_again_as_it_was(tmp_path, tokenizer):
-    group, _ = imported(
-        tmp_path, {"prompt": "q", "completions": [{"text": TURNS, "reward": 1}]}, tokenizer
-    )
-    for kind in ("jsonl", "parquet"):
-        rollouts.export(tmp_path / "r", tmp_path / f"e.{kind}")
-        rollouts.import_rows(kind, tmp_path / f"e.{kind}", tmp_path / kind)
-        assert rollouts.read(tmp_path / kind)[0] == group
-        assert (
-            rollouts.read(tmp_path / kind).datasets[0].metadata["tokenizer"]
-            == tokenizer.fingerprint
-        )
-
-
-def test_a_conversation_is_a_completion_from_the_assistants_first_message_on(tmp_path, tokenizer):
+def test_a_conversation_is_a_completion_from_the_assistants_first_message_on(tmp_path, load):
     call = {"id": "c1", "type": "function", "function": {"name": "calc", "arguments": '{"x": 6}'}}
     asked = [says("system", "s"), says("user", "q")]
     said = [says("assistant", None, tool_calls=[call]), says("tool", "42"), says("user", "so?")]
     said.append(says("assistant", "42"))
     template = CHATML.replace("[{{ call['name'] }}]", "{{ call.function.arguments | tojson }}")
-    tokenizer.tokenizer.chat_template, kept = template, tokenizer.tokenizer.chat_template
-    try:
-        row = {"messages": [*asked, *said], "reward": 0.5, "is_expert": True}
-        group, _ = imported(tmp_path, row, tokenizer)
-    finally:
-        tokenizer.tokenizer.chat_template = kept
+    tokenizer = load(template)
+    row = {"messages": [*asked, *said], "reward": 0.5, "is_expert": True}
+    group, _ = imported(tmp_path, row, tokenizer)
     assert turns_of(group, tokenizer) == [('{"x": 6}', 0.0), ("42", 0.5)]
-    assert group.is_expert.tolist() == [1] and group.mask.sum() < len(group.tokens)
-    assert group.extra["prompt_messages"] == asked
+    assert group.is_expert.tolist() == [1] and group.extra["prompt_messages"] == asked
     assert group.extra["completion_messages"][0][0]["tool_calls"][0]["function"] == {
         "name": "calc",
         "arguments": {"x": 6},
@@ -495,12 +368,6 @@ def test_a_conversation_is_a_completion_from_the_assistants_first_message_on(tmp
 def test_a_conversation_without_an_assistant_is_refused(tmp_path, tokenizer, messages):
     with pytest.raises(DataError, match="line 1: field messages"):
         imported(tmp_path, {"messages": messages, "reward": 1}, tokenizer)
-
-
-def test_a_turn_that_is_not_to_be_learned_is_refused(tmp_path, tokenizer):
-    said = [says("user", "q"), says("assistant", "a", weight=0)]
-    with pytest.raises(DataError, match="line 1: field completion has weight 0 in item 0|text has"):
-        imported(tmp_path, {"messages": said, "reward": 1}, tokenizer)
 
 
 def test_conversations_of_toolace_are_demonstrations(tmp_path, tokenizer):
@@ -590,12 +457,9 @@ def test_content_parts_of_text_are_joined(tmp_path):
             "reward": 1,
         }
 
-    path = tmp_path / "a.jsonl"
-    path.write_text(json.dumps(row({"type": "text", "text": "c"})))
-    rollouts.import_jsonl(path, tmp_path / "r")
-    (group,) = rollouts.read(tmp_path / "r")
+    text = {"type": "text", "text": "c"}
+    group, _ = imported(tmp_path, row(text))
     assert (group.prompt, group.texts) == ("ab", ["c"])
     image = {"type": "image_url", "image_url": {"url": "x"}}
-    path.write_text(json.dumps(row({"type": "text", "text": "c"}, image)))
     with pytest.raises(DataError, match="line 1: field completion, item 0, part 1 .*'image_url'"):
-        rollouts.import_jsonl(path, tmp_path / "other")
+        imported(tmp_path, row(text, image))
