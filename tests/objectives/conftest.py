@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from grre_jax import objectives
-from research import surrogate
 
 from .all_objectives import components_of
 from .drawn_cases import QUICK, Case
@@ -62,10 +61,6 @@ class Gradients:
 
         self._differentiate = jax.jit(differentiate, static_argnums=0, **QUICK)
         self._shape = jax.jit(lambda *arguments: _shape(*arguments), **QUICK)
-        self.stats = jax.jit(lambda batch: objectives.batch_stats(batch), **QUICK)
-        self.surrogate = jax.jit(
-            jax.value_and_grad(surrogate.surrogate_loss), static_argnames="form", **QUICK
-        )
 
     def of(self, loss, case: Case, *arguments):
         """Value and gradient of `loss(logprobs, *arguments)`, which returns a value and a dict."""

@@ -35,7 +35,3 @@ def test_reductions_over_interleaved_groups():
     np.testing.assert_array_equal(sizes[live], [2, 3, 2, 3, 3, 1])
     np.testing.assert_array_equal(alike[live], [False, False, False, False, False, True])
     assert count == 3
-
-
-def test_nothing_but_padding_has_no_groups():
-    assert reductions(np.full(7, -1), VALUES)[5] == 0
