@@ -5,14 +5,7 @@ import pytest
 from grre_jax import objectives
 from grre_jax.objectives.parts import aggregations, penalties
 
-# Numbers that must be given.
-WITHOUT_DEFAULT = {
-    "dr_grpo": {"constant_length": 10},
-    "grpo_two_sided": {"delta": 2.0},
-    "dro": {"dro_beta": 0.5},
-    "gvpo": {"gvpo_beta": 0.5},
-    "r2vpo": {"variance_coef": 0.5},
-}
+from .all_objectives import REQUIRED
 
 
 def test_names_and_rows():
@@ -21,10 +14,10 @@ def test_names_and_rows():
     for row in rows:
         assert row.formula and row.paper and row.link.startswith("https://")
         missing = {name for name, value in row.defaults.items() if value is None}
-        assert missing == set(WITHOUT_DEFAULT.get(row.name, {}))
+        assert missing == set(REQUIRED.get(row.name, {}))
         for variant in row.variants:
             objective = objectives.algorithm(
-                row.name, variant=variant, **WITHOUT_DEFAULT.get(row.name, {})
+                row.name, variant=variant, **REQUIRED.get(row.name, {})
             )
             assert objective.name == row.name
         for name in missing:

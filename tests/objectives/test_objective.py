@@ -38,33 +38,6 @@ def test_numbers_share_a_compilation():
     assert len(traces) == 2
 
 
-def test_a_stack_is_swept_by_vmap():
-    settings = [
-        objectives.algorithm("grpo", epsilon_low=low, epsilon_high=high)
-        for low, high in ((0.2, 0.2), (0.6, 2.0), (0.0, 0.0))
-    ]
-    generator = np.random.default_rng(0)
-    logprobs, old = (generator.normal(-2, 1, (4, 3)).astype(np.float32) for _ in range(2))
-    rewards, groups = np.array([0.0, 1.0, 0.0, 1.0]), np.array([0, 0, 1, 1])
-
-    def loss(objective):
-        advantages = objectives.advantages(objective, rewards, groups)
-        batch = objectives.padded_batch(
-            advantages=advantages, mask=np.ones((4, 3)), groups=groups, old_logprobs=old
-        )
-        return objectives.policy_loss(objective, logprobs, batch)
-
-    losses, metrics = jax.jit(jax.vmap(loss))(objectives.stack(settings))
-    single = jax.jit(loss)
-    for index, objective in enumerate(settings):
-        expected, expected_metrics = single(objective)
-        np.testing.assert_allclose(losses[index], expected, rtol=1e-5)
-        np.testing.assert_allclose(
-            metrics["clip_fraction"][index], expected_metrics["clip_fraction"], rtol=1e-6
-        )
-    assert len(set(metrics["clip_fraction"].tolist())) == 3
-
-
 def test_what_cannot_be_stacked_is_refused():
     asymre = objectives.algorithm("asymre")
     for several, message in (([objectives.algorithm("grpo"), asymre], "differ"), ([], "at least")):

@@ -24,11 +24,12 @@ EQUAL, EMPTY, BALANCED, SHAPE = 5, 4, 2, (len(GROUPS), 5)
 SEEDS = range(21)
 # Numbers that an algorithm has no default for.
 REQUIRED = {
-    "dr_grpo": {"constant_length": 10.0},
-    "grpo_two_sided": {"delta": 1.6},
-    "dro": {"dro_beta": 0.3},
-    "gvpo": {"gvpo_beta": 0.2},
-    "r2vpo": {"variance_coef": 0.3},
+    row.name: {
+        name: reference.ROWS[row.name, row.variants[0]].numbers[name]
+        for name, default in row.defaults.items()
+        if default is None
+    }
+    for row in objectives.algorithm_table()
 }
 # Where nine tenths of the defaults would be no sensible other numbers.
 OTHER = {
