@@ -5,7 +5,6 @@ import json
 import subprocess
 import sys
 
-import jax.numpy as jnp
 import pytest
 
 SMALL = ("--shape", "tiny", "--rows", "4", "--repeats", "2", "--seconds", "0.01", "--matmul", "64")
@@ -52,46 +51,6 @@ def test_a_kernel_without_parity_fails_its_case_alone(answered, imported, monkey
     assert 0 < apart["error"] == apart["error_of_blocks"] < 1e-5
     for record in (shared, apart):
         assert positive(record["seconds"]) and positive(record["speed_over_blocks"])
-
-
-def test_rows_see_their_prompt_or_themselves_alone(imported):
-    make = imported("attention_kernels").visibility
-    shared, apart = (make(2, 2, 2, 1, shared=shared) for shared in (True, False))
-    assert shared.positions.tolist() == 2 * [[0, 1, 2, 2]]
-    assert apart.positions.tolist() == 2 * [[0, 1, 0, 0]] and apart.prefix_ids is None
-    assert jnp.sum(shared.mask(shared)[0], -1).tolist() == [1, 2, 3, 3]
-    assert jnp.sum(apart.mask(apart)[0], -1).tolist() == [1, 2, 1, 1]
-
-
-def test_training_and_decoding_are_held_against_the_machine(answered):
-    (step,) = answered("train")
-    assert step["rows"] == [1, 2, 7] and positive(step["fraction_of_product"])
-
-
-def test_decoding_takes_weights_of_both_kinds(answered):
-    plain, rounded = answered("decode")
-    assert plain["name"] == "tiny, 4 rows, float32 weights"
-    assert rounded["name"] == "tiny, 4 rows, int8 weights"
-    assert rounded["weight_bytes"] < plain["weight_bytes"]
-    for record in (plain, rounded):
-        assert positive(record["decode_fraction_of_memory_floor"])
-
-
-def test_a_run_is_whole_and_split(answered, accelerator, tiny_run, monkeypatch):
-    configs = []
-    monkeypatch.setattr(
-        accelerator.loop, "train", lambda config: configs.append(config) or tiny_run
-    )
-    (record,) = answered("run", "--steps", "2")
-    (config,) = configs
-    assert (config.name, config.training.steps, config.warm_start.steps) == ("arithmetic", 2, 2)
-    assert record["steps"] == 8 and 0 <= record["greedy_accuracy"] <= 1
-    by_part = record["seconds_by_part"]
-    assert {"sampling", "training", "rest"} <= by_part.keys()
-    assert sum(by_part.values()) == pytest.approx(record["whole_seconds"])
-    (record,) = answered("run-model", "--model", "models/some")
-    assert record["name"].endswith(", some") and configs[1].model.path.endswith("models/some")
-    assert configs[1].training.steps == 24
 
 
 def test_cases_go_on_after_a_failure_and_stop_when_time_is_short(imported, tmp_path, monkeypatch):
@@ -157,15 +116,6 @@ def test_the_file_has_every_finished_part_and_the_exit_status_tells(
         result = json.loads(output.read_text())
         assert done.returncode == status and result["machine"]["backend"] == "cpu"
         assert [record["part"] for record in result["results"]] == parts
-
-
-def test_a_part_that_does_not_fit_is_skipped(run, tmp_path):
-    output = tmp_path / "result.json"
-    done = run("accelerator.py", "--minutes", "0.1", "--output", str(output))
-    records = json.loads(output.read_text())["results"]
-    assert done.returncode == 3 and len(records) == 5
-    assert {record["status"] for record in records} == {"skipped"}
-    assert "it needs 10" in records[0]["reason"] and "it needs 10" in done.stdout
 
 
 def test_a_part_in_a_process_of_its_own(measured):

@@ -90,13 +90,3 @@ def test_a_worker_that_ends_is_named_with_its_output(peers, tmp_path):
     with pytest.raises(peers.WorkerError, match="no such package"):
         worker.ask({"load": {}})
     worker.close()
-
-
-def test_the_environments_of_the_arms(peers, monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", "here")
-    ours, peer, kept = (
-        peers.variables(name, keep) for name, keep in (("ours", 0), ("trl", 0), ("trl", 1))
-    )
-    assert ours["PYTHONPATH"] == "here" and "PYTHONPATH" not in peer
-    assert ours.items() >= peers.KEPT_MEMORY.items() and kept.items() >= peers.KEPT_MEMORY.items()
-    assert "MALLOC_MMAP_MAX_" not in peer

@@ -24,14 +24,6 @@ def explain(capsys, monkeypatch):
     return run
 
 
-def test_tables_of_the_default(explain):
-    shown = " ".join(explain(DEFAULT).split())
-    assert "│ 0 │ 0 to 19 │ 0 to 19 │ 0 to 19 │ 0 │" in shown
-    assert "│ 300 │ 300 to 319 │ 300 to 319 │ 0 to 19 │ 0 │" in shown
-    assert "A = r - mean(r); g = -A grad l M(one-side)" in shown
-    assert "16 of 320 policy versions" in shown and "Note:" not in shown
-
-
 def test_json_of_a_stale_run_with_replay(explain):
     fields = "--regime.sync-interval 1 --regime.staleness 4 --regime.replay-ratio 0.25"
     report = json.loads(explain(DEFAULT, "--json", "--steps", "50", *fields.split()))
@@ -61,7 +53,6 @@ def test_mixed_and_stored_data(explain, tmp_path):
         (["--steps", "0"], "--steps"),
         (["--regime.sync", "2"], "regime.sync"),
         (["--objective.name", "chord"], "chord"),
-        (["--objective.name", "gdpo"], "components"),
         (["--regime.replay_ratio", "0.99"], "replay_ratio"),
     ],
 )

@@ -20,7 +20,6 @@ def warnings(objective, first_stale, fields):
         ("grpo", None, {}, "grpo"),
         ("reinforce", 1, STALE, "reinforce"),
         ("grpo", 1, {"regime": Regime(sync_interval=200)}, "regime"),
-        ("grpo", 1, {"regime": Regime(staleness=100)}, "regime"),
         ("grpo", None, {**STALE, "data": DataConfig(path="p")}, "regime"),
         ("grpo", 1, {**STALE, "data": DataConfig(prefer="reward")}, "data.prefer"),
         ("grpo", 1, {**STALE, "data": DataConfig(max_uses=1)}, "data.max_uses"),
@@ -42,10 +41,8 @@ def test_what_contradicts_itself_is_named(objective, first_stale, fields, name):
         ("reinforce", None, {}),
         ("grpo", 1, STALE),
         ("asymre", 1, {"regime": Regime(sync_offset=10)}),
-        ("opmd", 1, {"regime": Regime(staleness=3)}),
         ("grpo", 1, {"regime": Regime(offline=True)}),
         ("grpo", 1, {"regime": Regime(reuse=4, replay_ratio=0.25)}),
-        ("reinforce", None, {"training": TrainingConfig(steps=0)}),
         ("reinforce", None, {"training": TrainingConfig(steps=1)}),
     ],
 )

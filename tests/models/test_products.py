@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from grre_jax.models.products import left_transposed_product, product, swiglu, transposed
+from grre_jax.models.products import left_transposed_product, product, swiglu
 
 
 def normal(seed, *shape, dtype):
@@ -32,12 +32,6 @@ def test_product_and_its_gradient(dtype, tolerance, k, m):
         x32.T @ g32,
         atol=tolerance * 20,
     )
-
-
-def test_transposed_exchanges_the_last_axes():
-    for dtype in (jnp.float32, jnp.bfloat16):
-        x = normal(0, 2, 3, 4, dtype=dtype)
-        np.testing.assert_array_equal(jax.jit(transposed)(x), jnp.swapaxes(x, -1, -2))
 
 
 @pytest.mark.parametrize("dtype, tolerance", [(jnp.float32, 1e-5), (jnp.bfloat16, 2e-2)])

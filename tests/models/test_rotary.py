@@ -5,23 +5,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from grre_jax.models.rotary import rope_frequencies, rotate, rotate_groups
+from grre_jax.models.rotary import rope_frequencies, rotate_groups
 
 
 def tables(positions, dim):
     angle = positions[..., None] * rope_frequencies(dim, 1e4)
     return jnp.cos(angle), jnp.sin(angle)
-
-
-def test_scores_depend_on_the_distance_alone():
-    q, k = jax.random.normal(jax.random.key(1), (2, 1, 1, 1, 8))
-
-    def score(i, j):
-        turned = [rotate(v, *tables(jnp.asarray([[p]]), 8)) for v, p in ((q, i), (k, j))]
-        return float((turned[0] * turned[1]).sum())
-
-    np.testing.assert_allclose(score(5, 3), score(12, 10), rtol=1e-4)
-    np.testing.assert_allclose(score(0, 0), float((q * k).sum()), rtol=1e-5)
 
 
 @pytest.mark.parametrize("group", [1, 3])

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from grre_jax import objectives
-from grre_jax.objectives.parts import advantages, penalties
+from grre_jax.objectives.parts import advantages
 
 from .drawn_cases import QUICK
 
@@ -100,17 +100,6 @@ KINDS = (
 )
 KINDS += ("red_drop-default", "reinforce_pp-baseline")
 
-# Baselines that round: weighted by lengths, logarithms of means, whitened.
-ROUNDED = {
-    "opo",
-    "log_mean_exp",
-    "log_mean_exp_leave_one_out",
-    "optimal_value",
-    "decoupled",
-    "decoupled_whitened",
-    "whitened",
-    "whitened_returns",
-}
 # These choose tokens, or bounds, by order or by balance over the batch: where two stand equally
 # high the choice is rounding's.
 CHOOSING = {"balanced", "covariance_clipped", "covariance_penalized", "second_moment"}
@@ -195,118 +184,29 @@ def response_keys(case):
     return jax.random.key_data(jax.random.split(jax.random.key(1), len(case.groups)))
 
 
-def by_group(values, groups, reduce):
-    found = np.zeros(len(groups))
-    for group in np.unique(groups[groups >= 0]):
-        found[groups == group] = reduce(values[groups == group])
-    return found
-
-
-def rounding(chosen, case, slopes, shaped):
-    """[n, responses, time] the sizes of what gradients are differences of, where those are not
-    the entries themselves.
-
-    A rounded baseline is known to a share of the spread of its group's rewards, or of the largest
-    advantage if it was whitened; a sum of log-ratios to a share of the sum of their sizes, the
-    largest of the group where responses are compared; a mean over pairs to a share of the steepest
-    slope.
+def check_same(together, case, found, expected, compared=None):
+    """Equal losses, gradients and advantages, as many as are given, of the objectives `compared`:
+    to a share of the objective's largest entry.
     """
-    tokens, groups = np.maximum(case.live.sum(1), 1), np.unique(case.groups[case.groups >= 0])
-    spread, members = (by_group(case.rewards, case.groups, reduce) for reduce in (np.ptp, len))
-    gap = np.where(
-        case.live, np.where(case.live, case.logprobs, 0) - np.where(case.live, case.ref, 0), 0
-    )
-    moved, apart = (
-        by_group(np.abs(values).sum(1), case.groups, np.max) for values in (case.moved, gap)
-    )
-    pairs = np.sum(
-        (case.rewards[:, None] > case.rewards)
-        & (case.groups[:, None] == case.groups)
-        & (case.groups >= 0)
-    )
-    rows = max(len(case.groups[case.groups >= 0]), 1)
-    shares = {
-        "token": 1 / tokens.sum(),
-        "group": 1 / np.maximum(members, 1) / max(len(groups), 1),
-        "response": 1 / tokens / rows,
-    }
-    scale, ratio = np.abs(slopes), np.exp(case.moved)
-    for place, objective in enumerate(chosen.values()):
-        numbers, term = objective.hyperparameters, objective.term.name
-        share, extra = shares.get(objective.aggregation.name, 1 / rows), 0.0
-        if penalties.response_square in objective.penalties or term == "squared_consistency":
-            extra = share * numbers["tau"] * moved
-        elif term == "variance":
-            extra = 2 * share * numbers["gvpo_beta"] ** 2 * moved
-        elif term == "optimal_value_regression":
-            extra = 2 * share * numbers["beta_2"] * (numbers["beta_2"] * apart + spread)
-        elif term == "behavior_regression":
-            extra = 2 * share * numbers["beta_2"] * (numbers["beta_2"] * moved + spread)
-        elif term.endswith("_preference"):
-            steepest = (
-                numbers["dpo_beta"]
-                if "dpo_beta" in numbers
-                else 4 * apart + 1 / numbers["ipo_beta"]
-            )
-            extra = members / max(pairs, 1) * steepest
-        elif objective.advantage.name in ROUNDED:
-            extra = share * (
-                np.abs(shaped[place]).max()
-                if objective.advantage.name.startswith(("whitened", "decoupled"))
-                else spread
-            )
-        if np.any(extra):
-            weight = ratio if term == "ppo" else 1.0
-            scale[place] += np.where(case.live, (extra * np.ones(len(tokens)))[:, None] * weight, 0)
-    return scale
-
-
-def check_same(together, within, case, found, expected, compared=None, chosen=None):
-    """Equal gradients and losses of the case, for the objectives `compared`."""
-    chosen = chosen or together.chosen
-    steady = [
-        case.general or not {objective.term.name, objective.mask.name} & CHOOSING
-        for objective in chosen.values()
-    ]
-    compared = np.flatnonzero(
-        np.array(steady) & (np.ones(len(steady), bool) if compared is None else compared)
-    )
-    names, scale = (
-        np.array(list(chosen))[compared],
-        rounding(chosen, case, expected[1], expected[2])[compared],
-    )
-    within(found[1][compared], expected[1][compared], scale, 1e-10, names)
-    # A term's value is its slope times 1, l, or what is squared; or A times a bound of the ratio
-    # where its slope is 0.
-    lever = 1 - np.where(case.live, case.logprobs, 0) + np.abs(case.moved).sum(1)[:, None]
-    size = np.sum(scale * lever, axis=(1, 2)) + 10 * case.mask.shape[1] * np.abs(
-        expected[2][compared]
-    ).max(1)
-    within(
-        found[0][compared],
-        expected[0][compared],
-        np.abs(expected[0][compared]) + size,
-        1e-10,
-        names,
-    )
-
-
-def check_metrics(together, within, case, found, expected):
-    """Equal metrics: sums of terms of one sign, or of log-ratios of at most 80.
-
-    The loss is compared elsewhere. How much is clipped depends on the sign of a rounded zero where
-    an advantage was rounded: left out there.
-    """
-    rounded = tuple(
-        f"{name} clip_"
-        for name, objective in together.chosen.items()
-        if objective.advantage.name in ROUNDED
-    )
-    measured = np.array(
+    steady = np.array(
         [
-            not name.endswith((" loss", " penalty")) and not name.startswith(rounded)
-            for name in together.metrics
+            case.general or not {objective.term.name, objective.mask.name} & CHOOSING
+            for objective in together.chosen.values()
         ]
     )
-    found, expected = found[measured], expected[measured]
-    within(found, expected, np.abs(expected) + 100, 1e-10, np.array(together.metrics)[measured])
+    compared = steady if compared is None else steady & compared
+    names = np.array(list(together.chosen))[compared]
+    for values, wanted in zip(found, expected, strict=False):
+        values, wanted = values[compared], wanted[compared]
+        within = tuple(range(1, wanted.ndim))
+        largest = np.maximum(np.abs(wanted).max(within, keepdims=True), 1)
+        wrong = ~(np.abs(values - wanted) <= 1e-9 * largest).all(within)
+        assert not wrong.any(), names[wrong]
+
+
+def check_metrics(together, case, found, expected):
+    """Equal metrics. How much is clipped where an advantage is 0 depends on the sign of a rounded
+    zero: left out where rewards may be equal.
+    """
+    compared = np.array([case.general or " clip_" not in name for name in together.metrics])
+    np.testing.assert_allclose(found[compared], expected[compared], rtol=1e-9, atol=1e-9)

@@ -8,22 +8,9 @@ import numpy as np
 import pytest
 
 from grre_jax import objectives
-from research import surrogate
 
 from .all_objectives import components_of
-from .all_objectives import every_objective as _every_objective
-from .drawn_cases import GROUPS, QUICK, TIME, Case, Strategies
-
-
-@pytest.fixture(scope="session")
-def strategies() -> Strategies:
-    return Strategies()
-
-
-@pytest.fixture(scope="session")
-def cases(strategies):
-    """Strategy of small cases."""
-    return strategies.small
+from .drawn_cases import QUICK, Case
 
 
 @pytest.fixture(scope="session")
@@ -32,36 +19,14 @@ def example() -> Case:
     tokens.
     """
     generator = np.random.default_rng(7)
-    old = generator.normal(-2, 1, (len(GROUPS), TIME))
+    old = generator.normal(-2, 1, (7, 4))
     rewards = np.array([0.0, 1.0, 2.5, 0.0, 0.0, 1.0, 4.0])
     return Case(
         old + generator.normal(0, 0.8, old.shape),
         old,
         generator.random(old.shape) < 0.8,
         rewards,
-        np.array(GROUPS),
-    )
-
-
-@pytest.fixture(scope="session")
-def full_example(example) -> Case:
-    """The same with a row more, so that it divides, and with all that any objective asks of a
-    batch.
-    """
-    longer = {
-        name: np.concatenate([getattr(example, name), getattr(example, name)[:1]])
-        for name in ("old", "mask", "rewards", "groups")
-    }
-    logprobs = np.concatenate([example.logprobs, example.old[:1] + 0.4])
-    between, rows = (logprobs + longer["old"]) / 2, np.arange(8)
-    return Case(
-        logprobs,
-        prox=between,
-        ref=between - 0.3,
-        expert=rows % 3 == 1,
-        staleness=rows % 4.0,
-        general=True,
-        **longer,
+        np.array([7, 3, 7, 3, 3, 11, -1]),
     )
 
 
@@ -96,17 +61,6 @@ class Gradients:
 
         self._differentiate = jax.jit(differentiate, static_argnums=0, **QUICK)
         self._shape = jax.jit(lambda *arguments: _shape(*arguments), **QUICK)
-        self.stats = jax.jit(lambda batch: objectives.batch_stats(batch), **QUICK)
-        self.surrogate = jax.jit(
-            jax.value_and_grad(surrogate.surrogate_loss), static_argnames="form", **QUICK
-        )
-        self.pointwise = jax.jit(jax.grad(surrogate.pointwise_loss), **QUICK)
-
-    def size(self, case: Case, scale) -> np.ndarray:
-        """How large the terms are that a gradient is summed of, given the sizes of d loss / d
-        logprobs: broadcast to [responses, time].
-        """
-        return np.where(case.live, scale, 0)
 
     def of(self, loss, case: Case, *arguments):
         """Value and gradient of `loss(logprobs, *arguments)`, which returns a value and a dict."""
@@ -149,58 +103,12 @@ def gradient() -> Gradients:
     return Gradients()
 
 
-def _assert_close(actual, expected, tolerance=1e-9, scale=0.0):
-    expected = np.asarray(expected)
-    largest = max(np.abs(expected).max(initial=0), scale, 1e-6)
+def _assert_close(actual, expected, tolerance=1e-9):
+    largest = max(np.abs(expected).max(initial=0), 1)
     np.testing.assert_allclose(actual, expected, rtol=0, atol=tolerance * largest)
 
 
 @pytest.fixture(scope="session")
 def assert_close():
-    """`assert_close(actual, expected, tolerance, scale)`: equal to a share of the largest entry
-    (or of `scale`).
-    """
+    """`assert_close(actual, expected, tolerance)`: equal to a share of the largest entry, or of 1."""
     return _assert_close
-
-
-def _assert_within(actual, expected, scale, tolerance=1e-11, names=None):
-    # What is smaller than the smallest normal number is 0 to XLA's programs, so any two results may
-    # differ by that much.
-    flushed = np.finfo(np.result_type(actual, np.float32)).tiny
-    wrong = ~(
-        np.abs(np.subtract(actual, expected)) <= tolerance * np.asarray(scale, float) + flushed
-    )  # NaN is wrong
-    if wrong.any():
-        place = tuple(np.argwhere(wrong)[0])
-        found, wanted, size = (
-            np.broadcast_to(values, wrong.shape)[place] for values in (actual, expected, scale)
-        )
-        where = (
-            ""
-            if names is None
-            else (
-                f"{names[place[0]]} and others: "
-                if wrong.any(tuple(range(1, wrong.ndim))).sum() > 1
-                else f"{names[place[0]]}: "
-            )
-        )
-        raise AssertionError(
-            f"{where}{wrong.sum()} entries, first {place}: {found:.17g} is not {wanted:.17g} to"
-            f" {tolerance:g} of {size:g}"
-        )
-
-
-@pytest.fixture(scope="session")
-def assert_within():
-    """`assert_within(actual, expected, scale, tolerance)`: equal, entry by entry, to a share of
-    the size of the terms that made them.
-    """
-    return _assert_within
-
-
-@pytest.fixture(scope="session")
-def every_objective():
-    """`every_objective(parts)`: every algorithm in every variant, and with the parts that no row
-    has if `parts`; by name.
-    """
-    return _every_objective

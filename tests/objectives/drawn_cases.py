@@ -2,26 +2,16 @@
 stated.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from hypothesis import strategies as st
 
-# Few shapes, so that examples test values and not the compiler. Small: interleaved groups of two,
-# three and one, arbitrary ids, padding.
-GROUPS = (7, 3, 7, 3, 3, 11, -1)
-TIME = 4
-# Wide: groups of 1, 2, 5, 16 and 64 and eight padding rows, interleaved; 96 rows divide over eight
-# devices.
-SIZES = {7: 64, 3: 16, 11: 5, 10**6: 2, 0: 1, -1: 8}
-WIDE_GROUPS = tuple(
-    np.random.default_rng(0).permutation(np.repeat(list(SIZES), list(SIZES.values()))).tolist()
-)
-WIDE_TIME = 3
-# Long: few rows, with enough tokens each that a response reaches the edge of the domain, |S| = 700
-# with |d| <= 80 a token.
-LONG_GROUPS = (7, 3, 7, 3, 3, 11, -1, 3)
-LONG_TIME = 10
+# One shape, so that examples test values and not the compiler: interleaved groups of two, four and
+# one, arbitrary ids, padding; enough tokens that a response reaches the edge of the domain,
+# |S| = 700 with |d| <= 80 a token.
+GROUPS = (7, 3, 7, 3, 3, 11, -1, 3)
+TIME = 10
 
 # The tests' time is the compiler's, so it is told not to optimise.
 QUICK = {"compiler_options": {"xla_backend_optimization_level": 0}}
@@ -157,8 +147,8 @@ def _within_total(moved: np.ndarray, mask: np.ndarray, total: float) -> np.ndarr
 
 
 @st.composite
-def _cases(draw, groups=GROUPS, time=TIME, domain: Domain = Domain()):
-    groups, shape = np.array(groups), (len(groups), time)
+def _cases(draw, domain: Domain):
+    groups, shape = np.array(GROUPS), (len(GROUPS), TIME)
     general = draw(st.booleans())
     bits = _bytes(draw, *shape)
     full, row = np.ones(shape, bool), (bits[:, :1] >> 1) % 4 > 0
@@ -200,22 +190,7 @@ def _cases(draw, groups=GROUPS, time=TIME, domain: Domain = Domain()):
     )
 
 
-@dataclass(frozen=True)
-class Strategies:
-    """The strategies of cases by shape, of responses whose ratios are no larger than those of the
-    wide shape, and of float32's domain.
-    """
-
-    small: st.SearchStrategy = field(default_factory=_cases)
-    wide: st.SearchStrategy = field(default_factory=lambda: _cases(WIDE_GROUPS, WIDE_TIME))
-    long: st.SearchStrategy = field(default_factory=lambda: _cases(LONG_GROUPS, LONG_TIME))
-    long_steady: st.SearchStrategy = field(
-        default_factory=lambda: _cases(LONG_GROUPS, LONG_TIME, Domain(total=240.0))
-    )
-    long_single: st.SearchStrategy = field(
-        default_factory=lambda: _cases(
-            LONG_GROUPS,
-            LONG_TIME,
-            Domain(40.0, 80.0, 1e4, (np.nan, np.inf, -np.inf, 3e38, -3e38), np.float32),
-        )
-    )
+WHOLE = _cases(Domain())
+SINGLE = _cases(Domain(40.0, 80.0, 1e4, (np.nan, np.inf, -np.inf, 3e38, -3e38), np.float32))
+# Near the policy that sampled: what is summed up is of one size there, so that sums may be compared.
+NEAR = _cases(Domain(3.0, 20.0, 10.0))

@@ -1,20 +1,11 @@
 """The table of named algorithms, and what `algorithm` refuses."""
 
-import jax.numpy as jnp
-import numpy as np
 import pytest
 
 from grre_jax import objectives
 from grre_jax.objectives.parts import aggregations, penalties
 
-# Numbers that must be given.
-WITHOUT_DEFAULT = {
-    "dr_grpo": {"constant_length": 10},
-    "grpo_two_sided": {"delta": 2.0},
-    "dro": {"dro_beta": 0.5},
-    "gvpo": {"gvpo_beta": 0.5},
-    "r2vpo": {"variance_coef": 0.5},
-}
+from .all_objectives import REQUIRED
 
 
 def test_names_and_rows():
@@ -23,44 +14,15 @@ def test_names_and_rows():
     for row in rows:
         assert row.formula and row.paper and row.link.startswith("https://")
         missing = {name for name, value in row.defaults.items() if value is None}
-        assert missing == set(WITHOUT_DEFAULT.get(row.name, {}))
+        assert missing == set(REQUIRED.get(row.name, {}))
         for variant in row.variants:
             objective = objectives.algorithm(
-                row.name, variant=variant, **WITHOUT_DEFAULT.get(row.name, {})
+                row.name, variant=variant, **REQUIRED.get(row.name, {})
             )
             assert objective.name == row.name
-        assert (
-            row.requires
-            == objectives.algorithm(row.name, **WITHOUT_DEFAULT.get(row.name, {})).requires
-        )
         for name in missing:
             with pytest.raises(ValueError, match=f"{row.name}: {name} must be given"):
                 objectives.algorithm(row.name)
-
-
-def test_defaults_are_the_papers():
-    papers = (
-        "reinforce",
-        "grpo",
-        "rec_ring_nois",
-        "asymre",
-        "opmd_token",
-        "red_weight",
-        "red_drop",
-    )
-    numbers = {name: objectives.algorithm(name).hyperparameters for name in papers}
-    assert numbers["grpo"] == {"epsilon_low": 0.2, "epsilon_high": 0.2, "std_epsilon": 1e-6}
-    assert numbers["rec_ring_nois"] == {
-        "epsilon_low": 0.2,
-        "epsilon_high": 0.2,
-        "epsilon_low_prime": 0.6,
-        "epsilon_high_prime": 2.0,
-    }
-    assert numbers["asymre"] == {"beta": 0.1}
-    assert numbers["opmd_token"] == {"coefficient": 0.1}
-    assert numbers["red_weight"] == {"tau": 1.0}
-    assert {objectives.algorithm(name).aggregation for name in papers} == {aggregations.token}
-    assert objectives.algorithm("opmd").aggregation == aggregations.group
 
 
 def test_options_become_structure_and_numbers():
@@ -80,9 +42,6 @@ def test_options_become_structure_and_numbers():
         "none",
     )
     assert objective.penalties == (penalties.KL["k3", "reference"],)
-    assert (
-        objectives.algorithm("grpo", epsilon_high=np.inf).hyperparameters["epsilon_high"] == np.inf
-    )
 
 
 @pytest.mark.parametrize(
@@ -94,13 +53,8 @@ def test_options_become_structure_and_numbers():
         ("grpo", {"epsilon_hihg": 0.2}, "epsilon_high"),
         ("grpo", {"aggregation": "tokens"}, "token"),
         ("grpo", {"aggregation": "constant"}, "constant_length"),
-        ("grpo", {"constant_length": 10}, "constant_length"),
         ("grpo", {"epsilon_low": -0.1}, "epsilon_low"),
         ("grpo", {"epsilon_high": "0.2"}, "epsilon_high"),
-        ("grpo", {"epsilon_low": jnp.array([0.1, 2.0])}, "epsilon_low"),
-        ("grpo", {"std_epsilon": 0.0}, "std_epsilon"),
-        ("asymre", {"beta": np.nan}, "beta"),
-        ("grpo", {"correction": "truncated"}, "correction"),
         ("gvpo", {"gvpo_beta": 1.0, "correction": "tis"}, "correction"),
         ("rec_ring_is", {"epsilon_low_prime": 0.1}, "epsilon_low_prime"),
         ("icepop", {"correction_low": 6.0}, "correction_high"),
@@ -110,7 +64,3 @@ def test_options_become_structure_and_numbers():
 def test_refusals_name_the_option_and_the_nearest(name, options, message):
     with pytest.raises(ValueError, match=message):
         objectives.algorithm(name, **options)
-
-
-def test_opsm_may_have_a_negative_delta():
-    assert objectives.algorithm("opsm", opsm_delta=-0.05).hyperparameters["opsm_delta"] == -0.05

@@ -2,7 +2,6 @@
 cannot be one.
 """
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -27,36 +26,24 @@ def needy(x, *, weight):
     return -weight * x.ref_logprobs * x.logprobs * x.staleness
 
 
-def test_it_is_the_built_in_loss_that_it_states(gradient, assert_close, example):
-    own = objectives.algorithm(
-        clipped,
-        high=0.5,
-        advantage="group_std",
-        filter="opsm",
-        kl_coef=0.2,
-        kl_reference="behavior",
-    )
-    built_in = objectives.algorithm(
-        "grpo", epsilon_high=0.5, filter="opsm", kl_coef=0.2, kl_reference="behavior"
-    )
-    slope, metrics = gradient.both(own, example)
-    expected, expected_metrics = gradient.both(built_in, example)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"filter": "opsm", "kl_coef": 0.2, "kl_reference": "behavior"},
+        {"filter": "opsm", "correction": "tis"},
+    ],
+)
+def test_it_is_the_built_in_loss_that_it_states(gradient, assert_close, example, options):
+    """Under a correction its ratio is to the proximal policy."""
+    case = example.replace(prox=example.old + 0.3 * np.sin(np.arange(28.0)).reshape(7, 4))
+    own = objectives.algorithm(clipped, high=0.5, advantage="group_std", **options)
+    built_in = objectives.algorithm("grpo", epsilon_high=0.5, **options)
+    assert own.requires == built_in.requires
+    slope, metrics = gradient.both(own, case)
+    expected, expected_metrics = gradient.both(built_in, case)
     assert_close(slope, expected, 1e-12)
     for name in ("loss", "penalty", "filtered_fraction", "ratio_max"):
         np.testing.assert_allclose(metrics[name], expected_metrics[name], rtol=1e-12)
-
-
-def test_its_ratio_is_to_the_proximal_policy_under_a_correction(gradient, assert_close, example):
-    case = example.replace(
-        prox=example.old + 0.3 * np.sin(np.arange(example.old.size)).reshape(example.old.shape)
-    )
-    options = {"correction": "tis", "filter": "opsm"}
-    own, built_in = (
-        objectives.algorithm(clipped, advantage="group_std", **options),
-        objectives.algorithm("grpo", **options),
-    )
-    assert own.requires == {"old_logprobs", "prox_logprobs"}
-    assert_close(gradient(own, case), gradient(built_in, case), 1e-12)
 
 
 def test_a_loss_of_whole_responses(gradient, assert_close, example):
@@ -72,31 +59,10 @@ def test_garbage_under_the_mask_stays_there(gradient, example):
     np.testing.assert_array_equal(gradient(objective, dirty), gradient(objective, example))
 
 
-def test_numbers_are_leaves_that_share_a_compilation():
-    traces = []
-
-    @jax.jit
-    def read(objective):
-        traces.append(1)
-        return objective.hyperparameters["low"]
-
-    assert read(objectives.algorithm(clipped)) == 0.2
-    assert read(objectives.algorithm(clipped, low=0.5)) == 0.5
-    assert len(traces) == 1
-    assert jax.tree.leaves(
-        objectives.stack([objectives.algorithm(clipped, low=low) for low in (0.1, 0.3)])
-    )[0].shape == (2,)
-
-
 def test_what_it_reads_is_what_it_requires():
     assert objectives.algorithm(clipped).requires == {"old_logprobs"}
     assert objectives.algorithm(needy, weight=1.0).requires == {"ref_logprobs", "staleness"}
     assert objectives.algorithm(lambda x: -x.advantages * x.logprobs).requires == set()
-    batch = objectives.padded_batch(
-        advantages=np.ones(1), mask=np.ones((1, 2)), groups=np.zeros(1, int)
-    )
-    with pytest.raises(ValueError, match="clipped needs old_logprobs"):
-        objectives.policy_loss(objectives.algorithm(clipped), np.zeros((1, 2)), batch)
 
 
 def wrong_shape(x):
@@ -119,10 +85,7 @@ def taken_name(x, *, denominator=1.0):
     ("function", "options", "message"),
     [
         (clipped, {"lo": 0.1}, "no option 'lo'.*did you mean low"),
-        (clipped, {"low": np.nan}, "low must be finite"),
         (clipped, {"low": "0.1"}, "low must be a number"),
-        (clipped, {"advantage": "group_maen"}, "did you mean group_mean"),
-        (clipped, {"kl_coef": -1.0}, "kl_coef must be"),
         (needy, {}, "needy: weight must be given"),
         (two_batches, {}, "must take the batch and then hyperparameters by keyword"),
         (text_number, {}, "the default of mode must be a finite number"),
@@ -145,16 +108,15 @@ def test_it_is_found_in_a_file_and_an_edited_file_is_another_loss(tmp_path):
     )
     objective = objectives.algorithm(f"{file}:push", strength=3)
     assert (objective.name, objective.hyperparameters) == ("push", {"strength": 3.0})
-    assert objectives.algorithm(f"{file}:push").term == objective.term
     file.write_text("def push(x, *, force=2.0):\n    return -force * x.advantages * x.logprobs\n")
     assert objectives.algorithm(f"{file}:push").hyperparameters == {"force": 2.0}
     broken = tmp_path / "broken.py"
     broken.write_text("def push(x:\n")
-    with pytest.raises(ValueError, match="broken.py cannot be imported: SyntaxError"):
-        objectives.algorithm(f"{broken}:push")
-    with pytest.raises(ValueError, match="cannot be traced: AttributeError.*no_such_array"):
-        objectives.algorithm(lambda x: x.no_such_array)
-    with pytest.raises(ValueError, match="has no function 'pull'; it has push"):
-        objectives.algorithm(f"{file}:pull")
-    with pytest.raises(ValueError, match="there is no file"):
-        objectives.algorithm(f"{tmp_path / 'other.py'}:push")
+    for wrong, message in (
+        (f"{broken}:push", "broken.py cannot be imported: SyntaxError"),
+        (lambda x: x.no_such_array, "cannot be traced: AttributeError.*no_such_array"),
+        (f"{file}:pull", "has no function 'pull'; it has push"),
+        (f"{tmp_path / 'other.py'}:push", "there is no file"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            objectives.algorithm(wrong)

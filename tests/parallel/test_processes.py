@@ -9,9 +9,7 @@ import types
 import jax
 import numpy as np
 import pytest
-from jax.sharding import PartitionSpec as P
 
-from grre_jax import parallel
 from grre_jax.errors import DataError, UsageError
 from grre_jax.parallel import processes
 
@@ -199,21 +197,6 @@ def test_one_process_does_it_all_itself():
     for error in (UsageError, DataError, KeyError):
         with pytest.raises(error):
             processes.on_first(lambda error=error: (_ for _ in ()).throw(error("no")))
-
-
-def test_one_process_holds_every_row():
-    mesh = parallel.make_mesh(parallel.MeshConfig())
-    cut, whole = parallel.rows(mesh), np.arange(12.0, dtype=np.float32).reshape(4, 3)
-    x = processes.put(whole, cut)
-    assert x.sharding == cut and x.sharding.spec == P(("data", "fsdp"))
-    assert processes.held_rows(cut, (4,)).all() and processes.own_rows(cut, (4,)).tolist() == [
-        0,
-        1,
-        2,
-        3,
-    ]
-    np.testing.assert_array_equal(processes.fetch(x), whole)
-    np.testing.assert_array_equal(processes.fetch_rows({"x": x}, cut)["x"], whole)
 
 
 @pytest.mark.parametrize("here,rows", [(0, [0, 1, 4]), (1, [5]), (2, [2, 3])])

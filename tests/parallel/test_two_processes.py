@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from grre_jax import models, rollouts
+from grre_jax import rollouts
 
 from ..run_processes import CONFIG, finish, groups, kill_all, rows, start, wait_for_step
 
@@ -99,25 +99,6 @@ def test_they_sample_verify_and_seal_what_one_process_does(alone, together):
         entry.groups == 20 for entry in entries
     )
     assert rollouts.verify(run / "rollouts").ok
-
-
-@pytest.mark.slow
-def test_they_evaluate_and_record_together(alone, together):
-    run, said = together
-    expected, found = rows(alone), rows(run)
-    assert found.keys() == expected.keys()
-    for (kind, step), row in expected.items():
-        evaluated = ("accuracy", "greedy_accuracy", "response_length", "kl_to_start")
-        names = evaluated if kind == "eval" else ("loss", "reward")
-        if step <= 10:
-            assert [found[kind, step][name] for name in names] == pytest.approx(
-                [row[name] for name in names], abs=1e-4
-            )
-    assert "devices    8 x cpu" in said[0] and "train 20/20" in said[0]
-    assert "devices" not in said[1] and "train" not in said[1] and "curves" not in said[1]
-    assert models.fingerprint(models.load(run / "model")) != models.fingerprint(
-        models.load(alone.parent / "model" / "model")
-    )
 
 
 def test_they_learn_what_one_process_does_from_the_same_shards(config, first, started, tmp_path):

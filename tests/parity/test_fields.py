@@ -40,13 +40,7 @@ TOLD = [
         for key in ("rope_scaling", "rope_parameters")
         for rope in (LLAMA3, LINEAR, LINEAR | {"rope_theta": 50.0})
     ),
-    *(
-        {key: rope | {"type": rope["rope_type"]}}
-        for key in ("rope_scaling", "rope_parameters")
-        for rope in (LLAMA3, LINEAR)
-    ),
     {"rope_scaling": {"type": "linear", "factor": 3.0}},
-    {"rope_scaling": LINEAR, "rope_parameters": LINEAR},
     {"rope_scaling": LINEAR, "rope_parameters": LLAMA3},
     {
         "rope_parameters": {
@@ -61,9 +55,6 @@ TOLD = [
         {"original_max_position_embeddings": 16, "rope_scaling": rope}
         for rope in (None, LINEAR, LLAMA3)
     ),
-    {"auto_map": {}},
-    {"_attn_implementation": "sdpa"},
-    {"tf_legacy_loss": False},
     {"hidden_act": "swish"},
     {"hidden_act": "gelu"},
     {"hidden_activation": "gelu"},
@@ -77,9 +68,6 @@ TOLD = [
     {"rms_norm_eps": 0.5},
     {"tie_word_embeddings": True},
     {"attention_bias": True},
-    {"num_key_value_heads": None},
-    {"is_causal": False},
-    {"model_type": "granite"},
     {"model_type": "mistral"},
     {"dtype": "bfloat16"},
 ]

@@ -48,6 +48,31 @@ def our_logits(model):
     return np.asarray(model.logits(model(TOKENS)))
 
 
+def adapted_by_peft(base, folder, **options):
+    """A model of PEFT's whose trained numbers are random, and its adapter in the folder."""
+    options |= {"task_type": "CAUSAL_LM", "r": 3}
+    adapted = peft.get_peft_model(theirs(base), peft.LoraConfig(**options)).eval()
+    random = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in (p for p in adapted.parameters() if p.requires_grad):
+            parameter += 0.2 * torch.randn(parameter.shape, generator=random)
+    adapted.save_pretrained(folder)
+    return torch_logits(adapted)
+
+
+def check_read_and_written(base, wanted, tmp_path):
+    """The adapter in tmp_path is read, written for PEFT, and merged."""
+    model = models.load(base)
+    models.add_adapter(model, tmp_path / "adapter")
+    np.testing.assert_allclose(our_logits(model), wanted, atol=1e-4)
+    saved = models.save_adapter(model, tmp_path / "again", base=str(base))
+    loaded = peft.PeftModel.from_pretrained(theirs(base), saved)
+    np.testing.assert_allclose(torch_logits(loaded), wanted, atol=1e-4)
+    merged = models.save(model, tmp_path / "merged")
+    np.testing.assert_allclose(torch_logits(theirs(merged)), wanted, atol=1e-4)
+    return model
+
+
 @pytest.mark.parametrize(
     "targets", [lora.TARGETS, ("k_proj", "o_proj", "gate_proj")], ids=["all", "some"]
 )
@@ -73,52 +98,12 @@ def test_peft_loads_our_adapter(base, tmp_path, targets):
 
 
 @pytest.mark.parametrize("stabilised", [False, True])
-def test_we_load_pefts_adapter(base, tmp_path, stabilised):
-    options = dict(
-        r=3,
-        lora_alpha=7,
-        target_modules=["q_proj", "v_proj", "down_proj"],
-        use_rslora=stabilised,
-        task_type="CAUSAL_LM",
-    )
-    adapted = peft.get_peft_model(theirs(base), peft.LoraConfig(**options)).eval()
-    random = torch.Generator().manual_seed(1)
-    for name, parameter in adapted.named_parameters():
-        if "lora_" in name:
-            parameter.data = 0.2 * torch.randn(parameter.shape, generator=random)
-    adapted.save_pretrained(tmp_path / "adapter")
-    model = models.load(base)
-    models.add_adapter(model, tmp_path / "adapter")
-    np.testing.assert_allclose(our_logits(model), torch_logits(adapted), atol=1e-4)
-    # What it starts from: A as ours starts, B zero.
-    fresh = (
-        peft.get_peft_model(theirs(base), peft.LoraConfig(**options))
-        .base_model.model.model.layers[0]
-        .self_attn.q_proj
-    )
-    a, bound = fresh.lora_A["default"].weight.detach().numpy(), 24**-0.5
-    assert 0.8 * bound < np.abs(a).max() <= bound and not fresh.lora_B["default"].weight.any()
-
-
-@pytest.mark.parametrize("stabilised", [False, True])
 def test_ranks_and_alphas_by_module(base, tmp_path, stabilised):
-    options = dict(r=3, lora_alpha=7, target_modules=["q_proj", "v_proj"], use_rslora=stabilised)
+    options = {"target_modules": ["q_proj", "v_proj"], "use_rslora": stabilised}
     options |= {"rank_pattern": {"q_proj": 5, r"layers\.1\.self_attn\.v_proj": 2}}
-    options |= {"alpha_pattern": {"v_proj": 11}, "task_type": "CAUSAL_LM"}
-    adapted = peft.get_peft_model(theirs(base), peft.LoraConfig(**options)).eval()
-    random = torch.Generator().manual_seed(1)
-    for name, parameter in adapted.named_parameters():
-        if "lora_" in name:
-            parameter.data = 0.2 * torch.randn(parameter.shape, generator=random)
-    adapted.save_pretrained(tmp_path / "adapter")
-    model = models.load(base)
-    models.add_adapter(model, tmp_path / "adapter")
-    wanted = torch_logits(adapted)
-    assert model.lora.rank == 5
-    np.testing.assert_allclose(our_logits(model), wanted, atol=1e-4)
-    saved = models.save_adapter(model, tmp_path / "again", base=str(base))
-    loaded = peft.PeftModel.from_pretrained(theirs(base), saved)
-    np.testing.assert_allclose(torch_logits(loaded), wanted, atol=1e-4)
+    options |= {"alpha_pattern": {"v_proj": 11}, "lora_alpha": 7}
+    wanted = adapted_by_peft(base, tmp_path / "adapter", **options)
+    assert check_read_and_written(base, wanted, tmp_path).lora.rank == 5
 
 
 @pytest.mark.parametrize("tied", [True, False])
@@ -134,50 +119,7 @@ def test_ranks_and_alphas_by_module(base, tmp_path, stabilised):
 def test_modules_to_save(tmp_path, tied, names, ensured):
     shape = dataclasses.replace(SHAPE, tie_embeddings=tied)
     base = models.save(models.init(shape), tmp_path / "model")
-    options = dict(r=3, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM")
+    options = {"target_modules": ["q_proj", "v_proj"]}
     options |= {"modules_to_save": names, "ensure_weight_tying": ensured}
-    adapted = peft.get_peft_model(theirs(base), peft.LoraConfig(**options)).eval()
-    random = torch.Generator().manual_seed(1)
-    with torch.no_grad():
-        for parameter in (p for p in adapted.parameters() if p.requires_grad):
-            parameter += 0.2 * torch.randn(parameter.shape, generator=random)
-    adapted.save_pretrained(tmp_path / "adapter")
-    model = models.load(base)
-    models.add_adapter(model, tmp_path / "adapter")
-    wanted = torch_logits(adapted)
-    np.testing.assert_allclose(our_logits(model), wanted, atol=1e-4)
-    saved = models.save_adapter(model, tmp_path / "again", base=str(base))
-    loaded = peft.PeftModel.from_pretrained(theirs(base), saved)
-    np.testing.assert_allclose(torch_logits(loaded), wanted, atol=1e-4)
-    merged = models.save(model, tmp_path / "merged")
-    np.testing.assert_allclose(torch_logits(theirs(merged)), wanted, atol=1e-4)
-
-
-def test_dora_is_refused(base, tmp_path):
-    from grre_jax.errors import DataError
-
-    options = dict(r=3, target_modules=["q_proj"], use_dora=True, task_type="CAUSAL_LM")
-    peft.get_peft_model(theirs(base), peft.LoraConfig(**options)).save_pretrained(
-        tmp_path / "adapter"
-    )
-    with pytest.raises(DataError, match="use_dora must be false or null, got True"):
-        models.add_adapter(models.load(base), tmp_path / "adapter")
-
-
-def test_lora_ga_is_refused(base, tmp_path):
-    """As pissa, it takes its initial values out of the base."""
-    import json
-
-    from grre_jax.errors import DataError
-
-    folder = models.save_adapter(
-        models.init(SHAPE, lora=LoraConfig(2, 3.0, ("q_proj",))),
-        tmp_path / "adapter",
-        base=str(base),
-    )
-    values = json.loads((folder / "adapter_config.json").read_text())
-    (folder / "adapter_config.json").write_text(
-        json.dumps(values | {"init_lora_weights": "lora_ga"})
-    )
-    with pytest.raises(DataError, match="init_lora_weights must be .*, got 'lora_ga'"):
-        models.add_adapter(models.load(base), folder)
+    wanted = adapted_by_peft(base, tmp_path / "adapter", **options)
+    check_read_and_written(base, wanted, tmp_path)

@@ -50,7 +50,6 @@ SMALL = Config(
     evaluation=EvaluationConfig(questions=0),
     mesh=MeshConfig(data=1, fsdp=4),
 )
-ALONE = dataclasses.replace(SMALL, mesh=MeshConfig(data=1, fsdp=1))
 
 
 @pytest.fixture
@@ -133,15 +132,6 @@ def test_a_program_that_the_compiler_finds_no_memory_for():
     assert report.message == "RESOURCE_EXHAUSTED: Used 20.00G of 15.75G hbm."
 
 
-def test_arrays_of_a_run_are_shapes_with_layouts():
-    run = abstract.abstract_run(ALONE, jax.devices()[:1])
-    leaves = jax.tree.leaves((run.state, run.batch))
-    assert all(isinstance(leaf, jax.ShapeDtypeStruct) and leaf.sharding for leaf in leaves)
-    assert run.batch.tokens.shape == (1, 128, 256) and run.batch.rewards.shape == (128,)
-    moments = sum(leaf.size for leaf in jax.tree.leaves(run.state.opt_state))
-    assert moments == 2 * run.model.num_parameters + 2  # and two counts
-
-
 def test_a_published_shape_needs_no_weights_and_does_not_train():
     source = dataclasses.replace(SMALL.model, path="models/absent", shape="qwen2.5-0.5b")
     config = dataclasses.replace(SMALL, model=source, task=TaskConfig("no_such_task"))
@@ -167,9 +157,7 @@ def test_a_task_that_is_a_class_is_not_built_to_see_if_it_has_environments(
     assert compile._has_environments(Config("x", task=task)) is expected
 
 
-@pytest.mark.parametrize(
-    "name", ["v5e", "v5e:16by16", "v9:2x2", "v5p:4x4", "v5e:2x2x2", "v5e:2x2x"]
-)
+@pytest.mark.parametrize("name", ["v5e", "v9:2x2", "v5e:2x2x2"])
 def test_a_topology_of_another_form_is_refused(name):
     with pytest.raises(UsageError, match="--topology"):
         compile.tpu_slice(name)

@@ -26,12 +26,11 @@ def printed(capsys, *words):
 
 
 def test_the_table_of_some_algorithms_is_the_documented_one(capsys):
-    rows = printed(capsys, "--algorithms", "reinforce", "rec_oneside_nois", "red_weight")
-    assert len(rows) == 4
+    rows = printed(capsys, "--algorithms", "rec_oneside_nois")
+    assert len(rows) == 2
     assert rows.items() <= documented().items()
 
 
-@pytest.mark.slow
 def test_the_whole_table_is_the_documented_one(capsys):
     assert printed(capsys) == documented()
 

@@ -49,7 +49,6 @@ def call(mesh=None, order=None, size=None, slots=None, weight_dtype="", **option
 
 ways = {
     "in parts": dict(size=16),
-    "refilled": dict(slots=64),
     "refilled, backwards": dict(slots=64, order=positions[::-1]),
     "data 8": dict(mesh=dict(data=8)),
     "fsdp 4, tensor 2": dict(mesh=dict(data=1, fsdp=4, tensor=2)),

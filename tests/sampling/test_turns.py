@@ -122,13 +122,6 @@ def check_rescored(model, found, prompts=PROMPTS, temperature=1.0):
             assert t.mask[turn.start : turn.end].all() and turn.end > turn.start
 
 
-def test_trajectories_have_turns_observations_and_every_reason(together):
-    assert len(together) == len(PROMPTS) * SAMPLES
-    assert any(len(t.turns) > 2 for t in together.values())
-    assert {turn.stopped for t in together.values() for turn in t.turns} == {True, False}
-    assert {0, 20} < {gap for t in together.values() for gap in gaps(t)}
-
-
 def test_every_turn_is_answered_and_the_first_limit_reached_is_the_reason(model):
     game = Game()
     found = play(model, game)
@@ -149,6 +142,7 @@ def test_every_turn_is_answered_and_the_first_limit_reached_is_the_reason(model)
         assert t.turns[-1].end == len(t.tokens) <= LIMITS.tokens
         assert not np.stack([*t.logprobs.values()])[:, ~t.mask].any()
     assert not game.asked
+    assert {0, 20} < {gap for t in found.values() for gap in gaps(t)}
 
 
 def test_stored_logprobs_equal_a_full_forward_pass(model, together):
@@ -169,11 +163,6 @@ def test_a_trajectory_does_not_depend_on_rows_or_the_order_of_answers(model, tog
     found = play(model, Game(shuffled=7), **way)
     for at, expected in together.items():
         same(found[at], expected)
-
-
-def test_a_trajectory_alone_is_the_same(model, together):
-    (alone,) = play(model, only=(1, 2)).values()
-    same(alone, together[1, 2])
 
 
 def test_the_first_turn_is_the_samplers_completion(model, together):
@@ -237,11 +226,8 @@ def test_long_observations_are_prefilled_in_pieces(model, monkeypatch):
     ("options", "named"),
     [
         ({"rows": 0}, "rows"),
-        ({"rows": 4, "slots": 3}, "slots"),
-        ({"steps": 0}, "steps"),
         ({"cache_dtype": "int8"}, "cache_dtype"),
         ({"stop": "a"}, "decode"),
-        ({"prompts": [[24]]}, "prompt 0 has token 24"),
         ({"prompts": [[1] * 17]}, "prompt 0 has 17 tokens"),
     ],
 )

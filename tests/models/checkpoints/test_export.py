@@ -1,11 +1,9 @@
 """Writing Hugging Face folders."""
 
 import json
-import stat
 
 import jax.numpy as jnp
 import pytest
-from flax import nnx
 from safetensors.numpy import load_file
 
 from grre_jax import models
@@ -30,13 +28,9 @@ def test_round_trip(case, tmp_path):
     shared = ours.keys() & theirs.keys() - {"transformers_version"}
     assert {k: ours[k] for k in shared} == {k: theirs[k] for k in shared}
     assert sorted(p.name for p in tmp_path.iterdir()) == ["out"]
-    modes = {stat.S_IMODE(file.stat().st_mode) for file in (tmp_path / "out").iterdir()}
-    assert modes == {
-        stat.S_IMODE((tmp_path / "out").stat().st_mode) & 0o666
-    }  # whoever reads the folder reads the weights
 
 
-@pytest.mark.parametrize("limit", [1, 3_000, 20_000])
+@pytest.mark.parametrize("limit", [1, 20_000])
 def test_files_are_cut_at_the_limit(small, tmp_path, monkeypatch, limit):
     model = small(tie_embeddings=False)
     monkeypatch.setattr(export, "MAX_FILE_BYTES", limit)
@@ -62,17 +56,6 @@ def test_half_precision_is_kept(small, tmp_path):
     assert same(model, models.load(tmp_path / "out", dtype=jnp.bfloat16))
 
 
-def test_parameters_merged_from_a_pure_dictionary_are_saved(small, tmp_path):
-    model = small()
-    graph, state = nnx.split(model)
-    params = nnx.to_pure_dict(state)
-    params["embed"] = params["embed"] + 1
-    changed = nnx.merge(graph, params)
-    assert models.fingerprint(changed) != models.fingerprint(model)
-    models.save(changed, tmp_path / "out")
-    assert same(changed, models.load(tmp_path / "out"))
-
-
 def test_tokenizer_files_are_copied_and_the_end_tokens_are_the_models(small, tmp_path):
     source = tmp_path / "source"
     source.mkdir()
@@ -87,22 +70,6 @@ def test_tokenizer_files_are_copied_and_the_end_tokens_are_the_models(small, tmp
     generation = json.loads((tmp_path / "out" / "generation_config.json").read_text())
     assert generation == {"bos_token_id": 5, "pad_token_id": 6, "eos_token_id": [7, 8]}
     assert json.loads((tmp_path / "out" / "config.json").read_text())["bos_token_id"] == 5
-
-
-def test_the_beginning_of_a_text_is_the_models_own(small, tmp_path):
-    source = tmp_path / "source"
-    source.mkdir()
-    (source / "tokenizer.json").write_text("{}")
-    for number, said in enumerate(
-        (None, {}, {"bos_token_id": None, "pad_token_id": 6}, {"bos_token_id": 5})
-    ):
-        if said is not None:
-            (source / "generation_config.json").write_text(json.dumps(said))
-        folder = models.save(
-            small(bos_id=3, eos_ids=(7,)), tmp_path / f"out{number}", tokenizer_from=source
-        )
-        assert models.load_config(folder).start_id == 3
-        assert json.loads((folder / "config.json").read_text())["bos_token_id"] == 3
 
 
 def test_what_exists_is_not_overwritten(small, tmp_path):

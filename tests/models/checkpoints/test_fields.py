@@ -1,8 +1,7 @@
-"""Every field of a checkpoint's JSON files, at values of every type: read as transformers reads
-it, known to change nothing, or refused by name.
+"""Every field of a checkpoint's JSON files, at values of every type: read, known to change nothing,
+or refused by name. (That it is read as transformers reads it: tests/parity/test_fields.)
 """
 
-import copy
 import dataclasses
 import json
 import math
@@ -61,9 +60,6 @@ SIZES = dict(vocab_size=11, hidden_size=16, intermediate_size=12, num_hidden_lay
 SIZES |= dict(
     num_attention_heads=2, num_key_value_heads=1, head_dim=8, eos_token_id=3, bos_token_id=2
 )
-# What the model is made for and where texts end has no part in what it computes, and transformers
-# accepts more there.
-DECLARED = {"max_positions", "eos_ids", "bos_id"}
 
 
 def fields_of(family):
@@ -77,16 +73,6 @@ def fields_of(family):
 
 def base_of(family):
     return SIZES | {"model_type": families.MODEL_TYPES[family]}
-
-
-def normalised(family, values):
-    """What transformers makes of a config.json, every field written out; None if it refuses."""
-    values = copy.deepcopy(values)  # it changes what it is given
-    del values["model_type"]
-    try:
-        return getattr(transformers, CLASSES[family])(**values).to_dict()
-    except Exception:
-        return None
 
 
 def ours(values):
@@ -125,82 +111,6 @@ def test_an_unknown_field_that_is_off_is_ignored_with_one_warning(tmp_path, capl
     for value in (True, 1, 0.5, "x", [0], {"y": 0}):
         with pytest.raises(DataError, match="field a "):
             models.config_from_dict(values | {"a": value}, file)
-
-
-@pytest.mark.parametrize("family", CLASSES)
-def test_each_field_means_what_it_means_to_transformers(family):
-    """What transformers makes of a file, every default written out, is the same model as the
-    file itself.
-    """
-    told = [
-        {},
-        {"rope_theta": 5.0},
-        {"rms_norm_eps": 0.1},
-        {"tie_word_embeddings": True},
-        {"tie_word_embeddings": False},
-    ]
-    told += [
-        {"rope_scaling": {"rope_type": "linear", "factor": 2.0}},
-        {"attention_bias": True},
-        {"layer_types": ["full_attention"] * 2},
-    ]
-    told += [
-        {"sliding_window": 3},
-        {"use_sliding_window": True, "sliding_window": 3, "max_window_layers": 1},
-    ]
-    told += [
-        {"query_pre_attn_scalar": 7},
-        {"final_logit_softcapping": 2.0},
-        {"sliding_window_pattern": 2},
-        {"rope_local_base_freq": 7.0},
-    ]
-    told += [{"max_position_embeddings": 99}, {"hidden_act": "swish"}, {"num_key_value_heads": 2}]
-    told += [
-        {field: value} for field in fields_of(family) for value in VALUES if value != 10**30
-    ]  # which transformers counts to
-    for absent in ("num_key_value_heads", "head_dim", "eos_token_id", "bos_token_id"):
-        told.append({absent: ...})
-    compared = 0
-    for one in told:
-        values = {
-            k: v
-            for k, v in (
-                base_of(family) | {"num_attention_heads": 32, "hidden_size": 64} | one
-            ).items()
-            if v is not ...
-        }
-        found = ours(values)
-        if isinstance(found, str):
-            continue
-        theirs = normalised(family, values)
-        if theirs is None:
-            continue  # refused there: test_values_that_transformers_refuses
-        again = ours({k: v for k, v in theirs.items() if k in config_fields.FIELDS[family]})
-        assert isinstance(again, models.ModelConfig), (one, again)
-        same = {
-            f.name: (getattr(found, f.name), getattr(again, f.name))
-            for f in dataclasses.fields(found)
-            if f.name not in DECLARED
-        }
-        assert all(mine == other for mine, other in same.values()), (one, same)
-        compared += 1
-    assert compared > 200
-
-
-@pytest.mark.parametrize("family", CLASSES)
-def test_values_that_transformers_refuses(family):
-    """No value of a field that decides the model loads here and not there."""
-    looser = {"rms_norm_eps", "final_logit_softcapping", "rope_theta"}  # an integer for a float
-    for field in config_fields.FIELDS[family].keys() & set(fields_of(family)) - looser:
-        for value in VALUES:
-            values = base_of(family) | {field: value}
-            if value != 10**30 and not isinstance(ours(values), str):
-                assert normalised(family, values) is not None, (field, value)
-
-
-def test_defaults_of_generate_are_known():
-    known = " ".join(config_fields.HARMLESS.values()).split()
-    assert set(transformers.GenerationConfig._get_default_generation_params()) <= set(known)
 
 
 # -- Files
@@ -256,30 +166,14 @@ def test_generation_config_goes_before_config(checkpoint):
         (folder / "generation_config.json").write_text(json.dumps(said))
         assert models.load_config(folder).bos_id == bos
         (folder / "generation_config.json").unlink()
+    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [7, 3]}))
+    assert models.load_config(folder).eos_ids == (7, 3)
     (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [1, 10**6]}))
     with pytest.raises(
         DataError,
         match=r"generation_config.json: eos_token_id: expected token ids below .* got \[1, 1000000\]",
     ):
         models.load_config(folder)
-
-
-def test_sizes_that_no_memory_holds(checkpoint):
-    """The largest sizes are refused by what the weights are, before anything is made of them."""
-    folder = checkpoint()
-    values = json.loads((folder / "config.json").read_text())
-    sizes = (
-        "vocab_size",
-        "hidden_size",
-        "intermediate_size",
-        "num_attention_heads",
-        "num_key_value_heads",
-        "head_dim",
-    )
-    for size, large in [*((size, 2**31 - 2) for size in sizes), ("num_hidden_layers", 3000)]:
-        (folder / "config.json").write_text(json.dumps(values | {size: large, "layer_types": None}))
-        with pytest.raises(DataError):
-            models.load(folder)
 
 
 def test_the_index(checkpoint):
@@ -416,70 +310,40 @@ def replace_by_dangling_link(name):
     return change
 
 
-FILES = (
-    "config.json",
-    "model.safetensors",
-    "generation_config.json",
-    "model.safetensors.index.json",
+WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
+FILES = ("config.json", WEIGHTS, "generation_config.json", INDEX)
+
+
+def written(name, content):
+    return lambda folder: (folder / name).write_bytes(content)
+
+
+def cut_at(end):
+    return lambda folder: (folder / WEIGHTS).write_bytes((folder / WEIGHTS).read_bytes()[:end])
+
+
+def tensor_said_to_be(fields):
+    return lambda folder: with_header(folder / WEIGHTS, lambda values: first(values, **fields))
+
+
+TENSORS = (
+    {"dtype": "X9"},
+    {"dtype": "BOOL"},
+    {"shape": [-1]},
+    {"shape": [2**62, 2**62]},
+    {"data_offsets": [0, 2**63]},
+    {"data_offsets": None},
 )
 BROKEN = {
     **{f"{name} is a folder": replace_by_folder(name) for name in FILES},
     **{f"{name} points nowhere": replace_by_dangling_link(name) for name in FILES},
-    **{
-        f"{name} is empty": lambda folder, name=name: (folder / name).write_bytes(b"")
-        for name in FILES
-    },
-    **{
-        f"{name} is no text": lambda folder, name=name: (folder / name).write_bytes(b"\xff\xfe\0")
-        for name in FILES
-    },
-    **{
-        f"{name} is nested": lambda folder, name=name: (folder / name).write_text("[" * 100_000)
-        for name in FILES
-        if "json" in name
-    },
-    **{
-        f"the header is said to be {length} long": lie_about_length(length)
-        for length in (0, 1, 7, 10**6, 2**63, 2**64 - 1)
-    },
-    **{
-        f"the weights end at {end}": (
-            lambda folder, end=end: (folder / "model.safetensors").write_bytes(
-                (folder / "model.safetensors").read_bytes()[:end]
-            )
-        )
-        for end in (1, 8, 9, 500, -1, -1000)
-    },
-    **{
-        f"a tensor is said to be {fields}": lambda folder, fields=fields: with_header(
-            folder / "model.safetensors", lambda values: first(values, **fields)
-        )
-        for fields in (
-            {"dtype": "F8_E4M3"},
-            {"dtype": "X9"},
-            {"dtype": None},
-            {"dtype": "I8"},
-            {"dtype": "BOOL"},
-            {"shape": []},
-            {"shape": [-1]},
-            {"shape": [2**62, 2**62]},
-            {"shape": "x"},
-            {"data_offsets": [0, 2**63]},
-            {"data_offsets": [8, 0]},
-            {"data_offsets": None},
-        )
-    },
-    "the header is a list": lambda folder: with_header(folder / "model.safetensors", b"[]"),
-    "the header is nested": lambda folder: with_header(folder / "model.safetensors", b"[" * 10_000),
-    "a tensor is missing": lambda folder: with_header(
-        folder / "model.safetensors",
-        lambda values: {k: v for k, v in values.items() if "q_proj" not in k},
-    ),
-    "the index points to absent files": (
-        lambda folder: (folder / "model.safetensors.index.json").write_text(
-            json.dumps({"weight_map": {"a": "b.safetensors"}})
-        )
-    ),
+    **{f"{name} is no text": written(name, b"\xff\xfe\0") for name in FILES},
+    **{f"{name} is nested": written(name, b"[" * 100_000) for name in FILES if "json" in name},
+    **{f"the header is {n} long": lie_about_length(n) for n in (0, 7, 2**63)},
+    **{f"the weights end at {end}": cut_at(end) for end in (0, 8, 500, -1)},
+    **{f"a tensor is said to be {fields}": tensor_said_to_be(fields) for fields in TENSORS},
+    "the header is a list": lambda folder: with_header(folder / WEIGHTS, b"[]"),
+    "the header is nested": lambda folder: with_header(folder / WEIGHTS, b"[" * 10_000),
 }
 
 
@@ -491,7 +355,7 @@ def test_broken_folders(checkpoint, fault):
         models.load(folder)
 
 
-@pytest.mark.parametrize("dtype", [np.int8, np.int64, bool, "float8_e4m3fn", "float8_e5m2"])
+@pytest.mark.parametrize("dtype", [np.int8, "float8_e4m3fn"])
 def test_tensors_that_are_not_in_floating_point(checkpoint, dtype):
     folder = checkpoint("llama")
     tensors = safetensors.numpy.load_file(folder / "model.safetensors")
@@ -505,9 +369,9 @@ def test_tensors_that_are_not_in_floating_point(checkpoint, dtype):
         models.load(folder)
 
 
-@pytest.mark.parametrize("name", ["model.layers.1.self_attn.k_proj.weight", "model.norm.weight"])
-@pytest.mark.parametrize("value", [np.nan, np.inf, 1e30])
-def test_tensors_that_are_not_finite(checkpoint, name, value):
+@pytest.mark.parametrize("value", [np.nan, 1e30])
+def test_tensors_that_are_not_finite(checkpoint, value):
+    name = "model.layers.1.self_attn.k_proj.weight"
     folder = checkpoint("llama")
     tensors = safetensors.numpy.load_file(folder / "model.safetensors")
     tensors[name].flat[3] = value
@@ -530,18 +394,6 @@ def test_a_folder_with_an_adapter_in_it(checkpoint, adapter):
         for path in (folder, adapter):
             with pytest.raises(DataError, match=f"{path} contains adapter_config.json"):
                 load(path)
-
-
-def test_what_published_folders_carry():
-    """Fields that change nothing, as folders of Llama's architecture hold them."""
-    plain = base_of("llama")
-    carried = {
-        "auto_map": {},
-        "_attn_implementation": "sdpa",
-        "tf_legacy_loss": False,
-        "original_max_position_embeddings": 16384,
-    }
-    assert ours(plain | carried | {"rope_scaling": None}) == ours(plain)
 
 
 def test_what_is_no_path(tmp_path):

@@ -4,8 +4,6 @@ refused by name.
 
 import json
 import shutil
-import subprocess
-import sys
 
 import jax.numpy as jnp
 import ml_dtypes
@@ -91,17 +89,6 @@ def test_the_text_model_of_a_model_of_text_and_images(checkpoint, expected, capl
     assert json.loads((exported / "config.json").read_text())["model_type"] == "gemma3_text"
 
 
-def test_what_a_text_config_leaves_out():
-    text = dict(hidden_size=2560, intermediate_size=10240, num_hidden_layers=34)
-    text |= {"rope_scaling": {"factor": 8.0, "rope_type": "linear"}, "sliding_window": 1024}
-    values = {"model_type": "gemma3", "text_config": text, "eos_token_id": [1, 106]}
-    config = models.config_from_dict(values)
-    assert (config.vocab_size, config.num_heads, config.num_kv_heads) == (262_208, 8, 4)
-    assert config.tie_embeddings and config.eos_ids == (1, 106) and config.head_dim == 256
-    with pytest.raises(DataError, match="text_config"):
-        models.config_from_dict({"model_type": "gemma3"})
-
-
 @pytest.mark.parametrize("indexed", [True, False])
 def test_several_files(checkpoint, expected, indexed):
     folder = checkpoint()
@@ -138,16 +125,6 @@ def test_half_precision_files_and_parameters(checkpoint, expected, stored):
     assert mixed.embed[...].dtype == jnp.float32
 
 
-def test_generation_config_decides_the_end_tokens(checkpoint):
-    folder = checkpoint()
-    assert models.load_config(folder).eos_ids == (3,)
-    edit_json(folder / "generation_config.json", eos_token_id=[7, 3])
-    assert models.load_config(folder).eos_ids == (7, 3)
-    (folder / "generation_config.json").unlink()
-    edit_json(folder / "config.json", eos_token_id=None)
-    assert models.load_config(folder).eos_ids == ()
-
-
 def test_a_tied_checkpoint_may_store_its_head_and_old_buffers(checkpoint, expected, monkeypatch):
     folder = checkpoint("qwen2")
 
@@ -171,86 +148,21 @@ def test_a_tied_checkpoint_may_store_its_head_and_old_buffers(checkpoint, expect
         models.load(folder)
 
 
+# By field and value: every field at values of every type is in test_fields.
 UNSUPPORTED = [
-    (
-        dict(architectures=["MistralForCausalLM"]),
-        "MistralForCausalLM is not supported.*LlamaForCausalLM, Qwen2ForCausalLM",
-    ),
+    (dict(architectures=["MistralForCausalLM"]), "MistralForCausalLM is not supported"),
+    (dict(architectures=["LlamaForCausalLM"]), "model_type 'qwen2' contradicts architectures"),
     (dict(architectures=None, model_type="gemma3"), "text_config"),
-    (
-        dict(rope_parameters={"rope_theta": 1e6, "rope_type": "longrope", "factor": 4.0}),
-        "rope_parameters of type longrope",
-    ),
-    (
-        dict(rope_scaling={"type": "dynamic", "factor": 2.0}),
-        "rope_scaling of type dynamic is not supported",
-    ),
-    (
-        dict(rope_scaling={"type": "linear"}),
-        "rope_scaling.factor must be a number above 0, got None",
-    ),
-    (
-        dict(rope_scaling={"type": "linear", "factor": 0}),
-        "rope_scaling.factor must be a number above 0, got 0",
-    ),
-    (
-        dict(rope_scaling={"type": "llama3", "factor": 2.0, "low_freq_factor": 1.0}),
-        "rope_scaling.high_freq_factor must be a number",
-    ),
-    (
-        dict(rope_parameters={"full_attention": {"rope_theta": 1e6}}),
-        "a separate rope_parameters for full_attention",
-    ),
-    (dict(rope_parameters=[1]), "rope_parameters must be an object"),
-    (dict(rope_parameters={"rope_theta": "big"}), "rope_theta must be a number"),
-    (dict(partial_rotary_factor=0.5), "partial_rotary_factor"),
-    (
-        dict(layer_types=["full_attention", "sliding_attention"]),
-        "layer_types has sliding_attention, but no window .* use_sliding_window",
-    ),
-    (
-        dict(layer_types=["full_attention", "chunked_attention"]),
-        "layer_types 'chunked_attention' is not supported",
-    ),
-    (
-        dict(layer_types=["full_attention"]),
-        r"layer_types must name all 2 layers \(num_hidden_layers\), got 1",
-    ),
-    (
-        dict(architectures=["LlamaForCausalLM"]),
-        "model_type 'qwen2' contradicts architectures LlamaForCausalLM",
-    ),
     (dict(model_type="granite"), "model_type 'granite' is not supported"),
-    (
-        dict(architectures=["Qwen2ForCausalLM"] * 2),
-        "architectures Qwen2ForCausalLM, Qwen2ForCausalLM is not supported",
-    ),
-    (dict(is_causal=False), "is_causal must be true, got False"),
-    (dict(quantization_config="fp8"), "quantization_config must be null, got 'fp8'"),
-    (dict(rms_norm_eps=-1), "rms_norm_eps must be a number above 0, got -1"),
-    (dict(tie_word_embeddings="false"), "tie_word_embeddings must be true or false, got 'false'"),
-    (dict(residual_multiplier=0.2), "residual_multiplier = 0.2 is not supported"),
-    (
-        dict(rms_norm_epsilon=0.1),
-        "rms_norm_epsilon = 0.1 is not supported: did you mean rms_norm_eps",
-    ),
-    (
-        dict(eos_token_id=10**6),
-        r"eos_token_id: expected token ids below vocab_size \(\d+\), got 1000000",
-    ),
-    (dict(hidden_act="gelu"), 'hidden_act must be "silu" or "swish", got \'gelu\''),
-    (dict(mlp_bias=True), "mlp_bias"),
-    (
-        dict(quantization_config={"quant_method": "gptq"}),
-        "quantization_config must be null, got .*gptq",
-    ),
+    (dict(rope_scaling={"type": "dynamic", "factor": 2.0}), "type dynamic is not supported"),
+    (dict(layer_types=["full_attention", "sliding_attention"]), "no window .* use_sliding_window"),
+    (dict(layer_types=["full_attention", "chunked_attention"]), "layer_types 'chunked_attention'"),
+    (dict(layer_types=["full_attention"]), "layer_types must name all 2 layers"),
+    (dict(quantization_config={"quant_method": "gptq"}), "quantization_config must be null"),
+    (dict(rms_norm_epsilon=0.1), "rms_norm_epsilon .* did you mean rms_norm_eps"),
+    (dict(eos_token_id=10**6), "eos_token_id: expected token ids below vocab_size"),
     (dict(hidden_size=None), "hidden_size is missing"),
-    (
-        dict(num_hidden_layers="two"),
-        "num_hidden_layers must be an integer from 1 to 10000, got 'two'",
-    ),
     (dict(num_key_value_heads=4), "num_key_value_heads = 4 must divide num_attention_heads = 6"),
-    (dict(eos_token_id="</s>"), "eos_token_id must be an integer"),
 ]
 
 
@@ -265,26 +177,12 @@ def test_unsupported_configurations_are_named(checkpoint, changes, message):
 
 
 UNSUPPORTED_GEMMA = [
-    (dict(hidden_activation="gelu"), "hidden_activation must be \"gelu_pytorch_tanh\", got 'gelu'"),
-    (dict(use_bidirectional_attention=True), "use_bidirectional_attention"),
-    (
-        dict(rope_parameters={"rope_theta": 1e6}),
-        "rope_parameters: expected full_attention and sliding_attention",
-    ),
+    (dict(hidden_activation="gelu"), "hidden_activation must be"),
     (
         dict(rope_parameters={"sliding_attention": {"rope_type": "linear", "factor": 2.0}}),
         "scaled rotary embedding in sliding layers",
     ),
-    (dict(sliding_window=0), "sliding_window must be an integer from 1"),
-    (dict(final_logit_softcapping=0.0), "final_logit_softcapping must be a number above 0"),
-    (
-        dict(rope_scaling={"type": "linear", "factor": 8.0}, rope_parameters=None),
-        "rope_scaling.type is ambiguous",
-    ),
-    (
-        dict(architectures=["Gemma3ForConditionalGeneration"]),
-        "text_config must be",
-    ),
+    (dict(architectures=["Gemma3ForConditionalGeneration"]), "text_config must be"),
 ]
 
 
@@ -319,20 +217,6 @@ def test_the_layout_of_transformers_4_for_gemma(checkpoint, expected):
     np.testing.assert_allclose(logits(models.load(folder), tokens), wanted, atol=1e-4, rtol=0)
 
 
-def test_the_layout_of_transformers_4_for_scaled_embeddings(checkpoint, expected):
-    folder = checkpoint("llama_scaled")
-    scaling = json.loads((folder / "config.json").read_text())["rope_parameters"]
-    theta = scaling.pop("rope_theta")
-    edit_json(folder / "config.json", rope_parameters=None, rope_theta=theta, rope_scaling=scaling)
-    tokens, wanted = expected(folder)
-    np.testing.assert_allclose(logits(models.load(folder), tokens), wanted, atol=1e-4, rtol=0)
-    del scaling["original_max_position_embeddings"]
-    edit_json(folder / "config.json", rope_scaling=scaling)
-    assert (
-        models.load_config(folder).rope_scaling.original_positions == 64
-    )  # the model's own length
-
-
 def test_which_layers_slide_without_layer_types(checkpoint, expected):
     folder = checkpoint("qwen2_sliding")
     edit_json(folder / "config.json", layer_types=None)
@@ -340,27 +224,6 @@ def test_which_layers_slide_without_layer_types(checkpoint, expected):
     np.testing.assert_allclose(logits(models.load(folder), tokens), wanted, atol=1e-4, rtol=0)
     edit_json(folder / "config.json", max_window_layers=2)
     assert models.load_config(folder).sliding_window == 0
-
-
-def test_swish_is_silu(checkpoint):
-    folder = checkpoint()
-    config = models.load_config(folder)
-    edit_json(folder / "config.json", hidden_act="swish")
-    assert models.load_config(folder) == config
-
-
-def test_layers_of_a_llama_do_not_slide(checkpoint):
-    folder = checkpoint("llama")
-    for changes, message in (
-        (
-            dict(layer_types=["sliding_attention"] * 2),
-            "layer_types 'sliding_attention' is not supported",
-        ),
-        (dict(layer_types=None, sliding_window=8), "sliding_window must be null, got 8"),
-    ):
-        edit_json(folder / "config.json", **changes)
-        with pytest.raises(DataError, match=message):
-            models.load_config(folder)
 
 
 def test_what_is_null_is_not_what_is_absent(checkpoint):
@@ -373,58 +236,34 @@ def test_what_is_null_is_not_what_is_absent(checkpoint):
         models.load_config(folder)
 
 
-def test_options_that_are_declared_but_unused_are_accepted(checkpoint, expected):
-    folder = checkpoint()
-    unused = dict(
-        use_sliding_window=False,
-        sliding_window=8,
-        max_window_layers=1,
-        layer_types=None,
-        rope_scaling={"rope_type": "default"},
-    )
-    edit_json(folder / "config.json", **unused)
-    tokens, wanted = expected(folder)
-    np.testing.assert_allclose(logits(models.load(folder), tokens), wanted, atol=1e-4)
-
-
 def test_what_is_not_a_checkpoint(checkpoint, tmp_path):
-    with pytest.raises(DataError, match="nowhere: no such folder.*grre fetch REPO"):
-        models.load(tmp_path / "nowhere")
+    def refused(path, message):
+        with pytest.raises(DataError, match=message):
+            models.load(path)
+
+    refused(tmp_path / "nowhere", "nowhere: no such folder.*grre fetch REPO")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(DataError, match="empty: config.json is missing"):
-        models.load(tmp_path / "empty")
+    refused(tmp_path / "empty", "empty: config.json is missing")
     folder = checkpoint()
-    with pytest.raises(DataError, match="expected a folder"):
-        models.load(folder / "model.safetensors")
+    refused(folder / "model.safetensors", "expected a folder")
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
-    with pytest.raises(DataError, match=r"its weights are pickled \(pytorch_model.bin\)"):
-        models.load(folder)
+    refused(folder, r"its weights are pickled \(pytorch_model.bin\)")
     (folder / "pytorch_model.bin").unlink()
-    with pytest.raises(DataError, match="it contains no weights"):
-        models.load(folder)
-    (folder / "config.json").write_text("{")
-    with pytest.raises(DataError, match="config.json: cannot be read as JSON"):
-        models.load(folder)
+    refused(folder, "it contains no weights")
     (folder / "config.json").write_text("[]")
-    with pytest.raises(DataError, match="config.json: expected a JSON object, got list"):
-        models.load(folder)
+    refused(folder, "config.json: expected a JSON object, got list")
 
 
-def test_damaged_files_are_named(checkpoint):
+def test_an_index_that_names_what_is_not_there(checkpoint):
     folder = checkpoint()
-    whole = (folder / "model.safetensors").read_bytes()
-    (folder / "model.safetensors").write_bytes(whole[:-5])
-    with pytest.raises(DataError, match="model.safetensors: cannot be read as safetensors"):
-        models.load(folder)
-    (folder / "model.safetensors").write_bytes(whole)
-    index = {"weight_map": {"model.norm.weight": "model-00001-of-00001.safetensors"}}
-    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-    with pytest.raises(DataError, match="model-00001-of-00001.safetensors: cannot be read"):
-        models.load(folder)
-    index = {"weight_map": {"model.norm.bias": "model.safetensors"}}
-    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-    with pytest.raises(DataError, match="model.safetensors: tensor model.norm.bias is missing"):
-        models.load(folder)
+    for name, file, message in (
+        ("model.norm.weight", "model-00001-of-00001.safetensors", "safetensors: cannot be read"),
+        ("model.norm.bias", "model.safetensors", "tensor model.norm.bias is missing"),
+    ):
+        index = {"weight_map": {name: file}}
+        (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+        with pytest.raises(DataError, match=message):
+            models.load(folder)
 
 
 def test_files_that_repeat_a_tensor(checkpoint):
@@ -488,14 +327,3 @@ def test_fingerprint_sees_every_number(small):
     assert models.fingerprint(small(rope_theta=9_999.0)) != before
     assert models.fingerprint(small(family="qwen2", eos_ids=(1,))) == before
     assert models.fingerprint(small(dtype=jnp.bfloat16)) != before
-
-
-def test_importing_the_room_pulls_in_no_reader_of_other_formats():
-    code = (
-        "import sys, grre_jax.models; print({'torch', 'transformers', 'tokenizers', 'gguf',"
-        " 'tensorflow'} & set(sys.modules))"
-    )
-    finished = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
-    assert finished.stdout.strip() == "set()"

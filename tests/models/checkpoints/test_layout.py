@@ -2,9 +2,8 @@
 
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
-from grre_jax import models, parallel
+from grre_jax import models
 from grre_jax.models.checkpoints import layout
 
 CONFIG = models.ModelConfig(
@@ -53,25 +52,3 @@ def test_a_group_is_its_queries_then_its_key_then_its_value():
             *range(204, 208),
         ],
     )
-
-
-@pytest.mark.parametrize(
-    ("name", "axes", "specs"),
-    [
-        ("embed", ("tensor", "fsdp"), [("tensor", "fsdp")]),
-        ("o_proj", ("tensor", "fsdp"), [("fsdp", "tensor")]),
-        ("qkv_proj", ("fsdp", "data"), [("data", "fsdp")] * 3),  # two groups on two devices
-        (
-            "qkv_proj",
-            ("fsdp", "tensor"),
-            [(None, "fsdp")] * 3,
-        ),  # two groups on four: cut within a group
-        ("qkv_bias", ("tensor",), [(None,)] * 3),
-    ],
-)
-def test_pieces_are_cut_as_their_parameter(name, axes, specs):
-    class Mesh:
-        shape = {"data": 2, "fsdp": 2, "tensor": 4, "sequence": 1}
-
-    assert set(Mesh.shape) == set(parallel.mesh.AXES)
-    assert layout.stored_specs(CONFIG, name, axes, Mesh) == specs

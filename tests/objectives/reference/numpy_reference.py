@@ -399,7 +399,8 @@ def correction_weight(r, t, o, b):
         return b.seen.cap(math.exp(r.p[t] - r.q[t]), o.correction_cap)
     if o.correction == "tis_sequence":
         return b.seen.cap(math.exp(sum(r.p - r.q)), o.correction_cap)
-    weight = math.exp(r.p[t] - r.q[t])
+    whole = o.correction == "bounded_sequence"
+    weight = math.exp(sum(r.p - r.q) if whole else r.p[t] - r.q[t])
     return weight if o.correction_low <= weight <= o.correction_high else 0.0
 
 

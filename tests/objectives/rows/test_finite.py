@@ -13,12 +13,11 @@ import jax
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from ..all_objectives import KINDS, Together
+from ..all_objectives import KINDS, Together, every_objective
+from ..drawn_cases import SINGLE, WHOLE
 
 examples = settings(max_examples=100, deadline=None, derandomize=True, database=None)
-data = st.data()
 BOUND = {np.float64: 500, np.float32: 80}
 TEMPERATURES = ("tau", "beta_1")
 
@@ -114,13 +113,13 @@ STEEP = ("gspo-population", "opmd_logavgexp-mean", "red_weight-default", "vespo-
     ],
     ids=["float32", "all in float64", "all in float32"],
 )
-def test_i11_no_nan_or_inf_on_the_domain(every_objective, strategies, dtype, names):
+def test_i11_no_nan_or_inf_on_the_domain(dtype, names):
     with jax.enable_x64(dtype == np.float64):
         chosen = every_objective(True)
         together = Together({name: chosen[name] for name in names or chosen})
 
         @examples
-        @given(case=strategies.long if dtype == np.float64 else strategies.long_single)
+        @given(case=WHOLE if dtype == np.float64 else SINGLE)
         def run(case):
             check_finite(together, case)
 

@@ -24,11 +24,12 @@ EQUAL, EMPTY, BALANCED, SHAPE = 5, 4, 2, (len(GROUPS), 5)
 SEEDS = range(21)
 # Numbers that an algorithm has no default for.
 REQUIRED = {
-    "dr_grpo": {"constant_length": 10.0},
-    "grpo_two_sided": {"delta": 1.6},
-    "dro": {"dro_beta": 0.3},
-    "gvpo": {"gvpo_beta": 0.2},
-    "r2vpo": {"variance_coef": 0.3},
+    row.name: {
+        name: reference.ROWS[row.name, row.variants[0]].numbers[name]
+        for name, default in row.defaults.items()
+        if default is None
+    }
+    for row in objectives.algorithm_table()
 }
 # Where nine tenths of the defaults would be no sensible other numbers.
 OTHER = {
@@ -62,6 +63,7 @@ CORRECTIONS = {
     "tis": {"correction_cap": 1.4},
     "tis_sequence": {"correction_cap": 1.4},
     "bounded": {"correction_low": 0.7, "correction_high": 1.6},
+    "bounded_sequence": {"correction_low": 0.7, "correction_high": 1.6},
 }
 FILTERS = {
     "opsm": {"opsm_delta": 0.05},
@@ -215,17 +217,6 @@ def test_every_algorithm_and_variant_is_compared():
     }
 
 
-def test_the_default_variant_is_the_first():
-    for row in objectives.algorithm_table():
-        default, first = (
-            objectives.algorithm(row.name, **REQUIRED.get(row.name, {}), **extra)
-            for extra in ({}, {"variant": row.variants[0]})
-        )
-        assert jax.tree.structure(default) == jax.tree.structure(first) and jax.tree.leaves(
-            default
-        ) == jax.tree.leaves(first)
-
-
 @pytest.mark.parametrize(("name", "variant"), reference.ROWS)
 def test_the_gradient_of_the_reference_is_that_of_its_loss(name, variant):
     """Central differences along random directions, of whatever the formula does not hold
@@ -286,7 +277,7 @@ def test_corrections(name, variant, correction):
     seen = compare(
         name, variant, CASES[:12], CORRECTIONS[correction], correction=correction, **penalty
     )
-    assert correction == "bounded" or {("cap", "reached"), ("cap", "free")} <= seen
+    assert "bounded" in correction or {("cap", "reached"), ("cap", "free")} <= seen
 
 
 @pytest.mark.parametrize("filter", FILTERS)

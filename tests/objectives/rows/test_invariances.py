@@ -1,11 +1,7 @@
-"""The invariances I9, in every loss and every advantage that an algorithm or a variant has.
+"""The invariances I9, in one objective of every kind (by hand in every loss and every advantage),
+near the policy that sampled.
 
-I11 is here too where it takes the same program: compiling all losses is what takes time.
-
-Rewards lie on a grid on which a group's sums are exact, so that neither their order nor a constant
-that is added changes an advantage by a bit. Gradients are therefore compared entry by entry to
-1e-10 of the entry, over forty orders of magnitude and more; what else some algorithms subtract is
-said in `all_objectives.rounding`.
+I11 is here too where it takes the same program: compiling is what takes time.
 """
 
 import os
@@ -25,17 +21,18 @@ from grre_jax.objectives.parts.advantages import overlong
 from ..all_objectives import (
     KINDS,
     Together,
-    by_group,
     check_metrics,
     check_same,
     distinct,
+    every_objective,
     response_keys,
 )
+from ..drawn_cases import GROUPS, NEAR, TIME, WHOLE
 from .test_finite import check_finite
 
 pytestmark = pytest.mark.usefixtures("float64")
 examples = settings(max_examples=60, deadline=None, derandomize=True, database=None)
-data = st.data()
+ROWS = len(GROUPS)
 
 # Whatever constant is added to a group's rewards, these do not see it.
 SHIFT_INVARIANT = {
@@ -68,16 +65,39 @@ INHOMOGENEOUS_TERMS = {
 }
 
 
-def check_shift(together, within, case, shifts):
-    """Adding a constant to a group's rewards changes nothing."""
-    shifted = case.replace(
-        rewards=case.rewards + np.where(case.groups >= 0, shifts[case.groups % len(shifts)], 0)
+@pytest.fixture(scope="module")
+def some():
+    """One of every kind."""
+    chosen = every_objective()
+    return Together({name: chosen[name] for name in KINDS})
+
+
+# What is the reference's formula in every row (test_formulas) has these invariances in every row.
+@pytest.fixture(
+    scope="module", params=["one of every kind", pytest.param("all", marks=pytest.mark.slow)]
+)
+def together(request, some):
+    return some if request.param != "all" else Together(distinct(every_objective(True)))
+
+
+def orders(size):
+    """Permutations of `size`, as keys to sort by: they shrink to the identity."""
+    return st.binary(min_size=2 * size, max_size=2 * size).map(
+        lambda drawn: np.argsort(np.frombuffer(drawn, np.uint16), kind="stable")
     )
+
+
+@examples
+@given(case=NEAR, shifts=st.lists(st.integers(-1_000_000, 1_000_000), min_size=5, max_size=5))
+def test_i9_shifting_rewards(together, case, shifts):
+    """Adding a constant to a group's rewards changes nothing."""
+    added = np.where(case.groups >= 0, np.array(shifts, float)[case.groups % 5], 0)
     compared = [
         objective.advantage.name in SHIFT_INVARIANT and objective.singleton_baseline == "mean"
         for objective in together.chosen.values()
     ]
-    check_same(together, within, case, together(shifted), together(case), np.array(compared))
+    found = together(case.replace(rewards=case.rewards + added))
+    check_same(together, case, found[:3], together(case), np.array(compared))
 
 
 def permuted(case, order):
@@ -90,44 +110,40 @@ def permuted(case, order):
     )
 
 
-def check_permutation(together, within, case, order):
-    """Permuting responses (so groups too) and renaming groups permutes the gradient; with a key
-    a response, in RED-Drop too.
-    """
+@examples
+@given(case=NEAR, order=orders(ROWS))
+def test_i9_permuting_responses_and_groups(together, case, order):
+    """It permutes the gradient; with a key a response, in RED-Drop too."""
     losses, slopes, advantages, metrics = together(case)
-    found = together(permuted(case, order), keys=response_keys(case)[order])
-    check_same(
-        together,
-        within,
-        permuted(case, order),
-        found,
-        (losses, slopes[:, order], advantages[:, order]),
-    )
-    check_metrics(together, within, case, found[3], metrics)
+    *found, found_metrics = together(permuted(case, order), keys=response_keys(case)[order])
+    check_same(together, case, found, (losses, slopes[:, order], advantages[:, order]))
+    check_metrics(together, case, found_metrics, metrics)
 
 
-def check_padding(together, within, case, rows, column, garbage):
+@examples
+@given(
+    case=NEAR,
+    order=orders(ROWS + 4),
+    column=st.integers(0, TIME),
+    garbage=st.tuples(*[st.sampled_from([np.nan, np.inf, -np.inf, 1e300, 0.0])] * 5),
+)
+def test_i9_padding_amount_and_content(some, case, order, column, garbage):
     """Padding rows and columns, wherever they stand and whatever they hold, change nothing."""
-    responses, time = case.mask.shape
-    columns = np.delete(np.arange(time + 1), column)
+    rows = np.sort(order[:ROWS])
+    columns = np.delete(np.arange(TIME + 1), column)
 
     def pad(values, fill):
-        tall = np.full((responses + 4, *values.shape[1:]), fill, values.dtype)
+        tall = np.full((ROWS + 4, *values.shape[1:]), fill, values.dtype)
         tall[rows] = values
         if values.ndim == 1:
             return tall
-        wide = np.full((responses + 4, time + 1), fill, values.dtype)
+        wide = np.full((ROWS + 4, TIME + 1), fill, values.dtype)
         wide[:, columns] = tall
         return wide
 
-    clean = {
-        name: np.where(case.live, getattr(case, name), 0)
-        for name in ("logprobs", "old", "prox", "ref")
-    }
-    fills = dict(zip(clean, garbage, strict=False))
     dirty = {
-        name: pad(np.where(case.live, values, fills[name]), fills[name])
-        for name, values in clean.items()
+        name: pad(np.where(case.live, getattr(case, name), fill), fill)
+        for name, fill in zip(("logprobs", "old", "prox", "ref"), garbage, strict=False)
     }
     mask = pad(case.mask, True)
     mask[rows, column] = False
@@ -139,77 +155,61 @@ def check_padding(together, within, case, rows, column, garbage):
         staleness=pad(case.staleness, garbage[4]),
         **dirty,
     )
-    case = case.replace(rewards=np.where(case.groups >= 0, case.rewards, 0), **clean)
-    keys = np.zeros((responses + 4, 2), np.uint32)
+    keys = np.zeros((ROWS + 4, 2), np.uint32)
     keys[rows] = response_keys(case)
-    losses, slopes, advantages, metrics = together(padded, keys=keys)
-    expected = together(case)
-    check_same(together, within, case, (losses, slopes[:, rows][:, :, columns]), expected)
-    check_metrics(together, within, case, metrics, expected[3])
-    assert (
-        np.count_nonzero(slopes) == np.count_nonzero(slopes[:, rows][:, :, columns])
-        and not advantages[:, padded.groups < 0].any()
-    )
+    losses, slopes, advantages, metrics = some(padded, keys=keys)
+    inside = slopes[:, rows][:, :, columns]
+    expected = some(case)
+    check_same(some, case, (losses, inside, advantages[:, rows]), expected)
+    check_metrics(some, case, metrics, expected[3])
+    assert np.count_nonzero(slopes) == np.count_nonzero(inside)
+    assert not advantages[:, padded.groups < 0].any()
 
 
-def check_packed(together, within, case, order, apart):
+@examples
+@given(case=NEAR, order=orders(ROWS), apart=st.none() | orders(ROWS * TIME))
+def test_i9_packed_or_padded(some, case, order, apart):
     """Packed tokens give what padded ones do: those of a response together, or all `apart`, with
     room for more at the end.
     """
-    flat = np.argsort(
-        order.argsort()[np.arange(case.mask.size) // case.mask.shape[1]], kind="stable"
-    )
-    flat = apart if apart is not None else flat
-    dead = np.flatnonzero(~case.live.reshape(-1))
-    live = case.live.reshape(-1)[flat]
-    index = np.concatenate([flat[live], flat[~live], np.resize(dead, 12)])
-    found, expected = together(case, index=index), together(case)
-    check_same(together, within, case, found, expected)
-    check_metrics(together, within, case, found[3], expected[3])
+    together = (order[:, None] * TIME + np.arange(TIME)).reshape(-1)
+    flat = together if apart is None else apart
+    live = case.live.reshape(-1)
+    room = np.resize(np.flatnonzero(~live), 12)
+    index = np.concatenate([flat[live[flat]], flat[~live[flat]], room])
+    found, expected = some(case, index=index), some(case)
+    check_same(some, case, found[:3], expected)
+    check_metrics(some, case, found[3], expected[3])
 
 
-def check_split(together, within, case, order):
+@examples
+@given(case=NEAR, order=orders(ROWS))
+def test_i9_splitting_into_micro_batches(some, case, order):
     """Losses, gradients and metrics of two micro-batches, given the statistics of the batch, add
     up to the batch's (maxima combine).
     """
-    rows, time = case.mask.shape
-    halves = [(part[:, None] * time + np.arange(time)).reshape(-1) for part in np.split(order, 2)]
-    expected, parts = (
-        together(case),
-        [together(case, index=np.arange(rows * time), part=half) for half in halves],
-    )
-    check_same(
-        together, within, case, [sum(values) for values in zip(*parts, strict=True)], expected
-    )
-    largest = np.array([name.endswith("_max") for name in together.metrics])
-    combined = np.where(largest, np.maximum(parts[0][3], parts[1][3]), parts[0][3] + parts[1][3])
-    check_metrics(together, within, case, combined, expected[3])
+    tokens = (order[:, None] * TIME + np.arange(TIME)).reshape(2, -1)
+    first, second = (some(case, index=np.arange(ROWS * TIME), part=half) for half in tokens)
+    expected = some(case)
+    check_same(some, case, [first[0] + second[0], first[1] + second[1]], expected)
+    largest = np.array([name.endswith("_max") for name in some.metrics])
+    combined = np.where(largest, np.maximum(first[3], second[3]), first[3] + second[3])
+    check_metrics(some, case, combined, expected[3])
 
 
-def check_sharding(together, within, case, worker, group, layout):
-    """Eight devices of any mesh give what one does."""
-    pickle.dump((group, list(together.chosen), case, layout), worker.stdin)
-    worker.stdin.flush()
-    found, expected = pickle.load(worker.stdout), together(case)
-    check_same(together, within, case, found, expected)
-    check_metrics(together, within, case, found[3], expected[3])
-
-
-def check_scaling(together, within, case, scale):
-    """Scaling rewards by c scales the gradient by c or leaves it; what is added to a std being
-    scaled too, or seen for what it is.
+@examples
+@given(case=NEAR, scale=st.sampled_from([0.25, 2.0, 3.0, 64.0]))
+def test_i9_scaling_rewards(together, case, scale):
+    """Scaling rewards by c scales the gradient by c or leaves it, what is added to a standard
+    deviation being scaled too.
     """
 
     def scaled(objective):
-        changed = (
-            {"std_epsilon": scale * objective.hyperparameters["std_epsilon"]}
-            if "std_epsilon" in objective.hyperparameters
-            else {}
-        )
-        return replace(objective, hyperparameters={**objective.hyperparameters, **changed})
+        numbers = objective.hyperparameters
+        changed = {name: scale * numbers[name] for name in numbers if name == "std_epsilon"}
+        return replace(objective, hyperparameters={**numbers, **changed})
 
     chosen = together.chosen
-    larger = case.replace(rewards=case.rewards * scale)
     compared = [
         objective.advantage.name in DEGREES
         and objective.term.name not in INHOMOGENEOUS_TERMS
@@ -219,130 +219,28 @@ def check_scaling(together, within, case, scale):
         and objective.singleton_baseline == "mean"
         for objective in chosen.values()
     ]
-    preference = [objective.term.name.endswith("_preference") for objective in chosen.values()]
-    degrees = np.array(
-        [DEGREES.get(objective.advantage.name, 0) for objective in chosen.values()]
-    ) * ~np.array(preference)
-    factors = float(scale) ** degrees
-    losses, slopes, advantages, _ = expected = together(case)
+    factors = np.array(
+        [
+            1.0
+            if objective.term.name.endswith("_preference")
+            else float(scale) ** DEGREES.get(objective.advantage.name, 0)
+            for objective in chosen.values()
+        ]
+    )
+    losses, slopes, advantages, _ = together(case)
     wanted = (losses * factors, slopes * factors[:, None, None], advantages * factors[:, None])
-    found = together(larger, chosen={name: scaled(objective) for name, objective in chosen.items()})
-    check_same(together, within, case, found, wanted, np.array(compared))
-
-    if "grpo-population" in chosen:
-        place = list(chosen).index("grpo-population")
-        std = np.sqrt(by_group(case.rewards, case.groups, np.var))
-        change = 1e-6 * (1 + 1 / scale) / np.where(std > 0, std, 1) + 1e-10
-        within(
-            together(larger)[1][place],
-            expected[1][place],
-            np.abs(expected[1][place]) * change[:, None],
-            1,
-        )
-
-
-@st.composite
-def orders(draw, size):
-    """Permutations of `size`, as keys to sort by: they shrink to the identity."""
-    return np.argsort(
-        np.frombuffer(draw(st.binary(min_size=2 * size, max_size=2 * size)), np.uint16),
-        kind="stable",
+    found = together(
+        case.replace(rewards=case.rewards * scale),
+        chosen={name: scaled(objective) for name, objective in chosen.items()},
     )
-
-
-@pytest.fixture(scope="module")
-def together(every_objective):
-    return Together(distinct(every_objective(True)))
-
-
-@pytest.fixture(scope="module")
-def some(every_objective):
-    chosen = every_objective()
-    return Together({name: chosen[name] for name in KINDS})
-
-
-@pytest.fixture(
-    scope="module", params=["one of every kind", pytest.param("all", marks=pytest.mark.slow)]
-)
-def some_or_all(request):
-    return request.getfixturevalue("together" if request.param == "all" else "some")
-
-
-@pytest.fixture(
-    scope="module",
-    params=[
-        "all, few rows",
-        "one of every kind, many rows",
-        pytest.param("all, many rows", marks=pytest.mark.slow),
-    ],
-)
-def drawn(request, strategies):
-    """What is computed together, and the strategy of its cases."""
-    which, rows = request.param.split(", ")
-    return (
-        request.getfixturevalue("together" if which == "all" else "some"),
-        strategies.long_steady if rows == "few rows" else strategies.wide,
-    )
-
-
-ROWS, TOKENS = 96, 288
-GARBAGE = st.tuples(*[st.sampled_from([np.nan, np.inf, -np.inf, 1e300, 0.0])] * 5)
-
-
-@examples
-@given(data=data, shifts=st.lists(st.integers(-1_000_000, 1_000_000), min_size=5, max_size=5))
-def test_i9_shifting_rewards(drawn, assert_within, data, shifts):
-    together, cases = drawn
-    check_shift(together, assert_within, data.draw(cases), np.array(shifts, float))
-
-
-@examples
-@given(data=data)
-def test_i9_permuting_responses_and_groups(drawn, assert_within, data):
-    together, cases = drawn
-    case = data.draw(cases)
-    check_permutation(together, assert_within, case, data.draw(orders(len(case.groups))))
-
-
-@examples
-@given(data=data, order=orders(ROWS + 4), column=st.integers(0, 3), garbage=GARBAGE)
-def test_i9_padding_amount_and_content(
-    some_or_all, assert_within, strategies, data, order, column, garbage
-):
-    check_padding(
-        some_or_all,
-        assert_within,
-        data.draw(strategies.wide),
-        np.sort(order[:ROWS]),
-        column,
-        garbage,
-    )
-
-
-@examples
-@given(data=data, order=orders(ROWS), apart=st.none() | orders(TOKENS))
-def test_i9_packed_or_padded(some_or_all, assert_within, strategies, data, order, apart):
-    check_packed(some_or_all, assert_within, data.draw(strategies.wide), order, apart)
-
-
-@examples
-@given(data=data, order=orders(ROWS))
-def test_i9_splitting_into_micro_batches(some_or_all, assert_within, strategies, data, order):
-    check_split(some_or_all, assert_within, data.draw(strategies.wide), order)
-
-
-@examples
-@given(data=data, scale=st.sampled_from([0.25, 2.0, 3.0, 64.0]))
-def test_i9_scaling_rewards(drawn, assert_within, data, scale):
-    together, cases = drawn
-    check_scaling(together, assert_within, data.draw(cases), scale)
+    check_same(together, case, found[:2], wanted, np.array(compared))
 
 
 @settings(examples, max_examples=100)
-@given(data=data)
-def test_i11_no_nan_or_inf_on_the_domain(together, strategies, data):
+@given(case=WHOLE)
+def test_i11_no_nan_or_inf_on_the_domain(together, case):
     """In float32 and by hand: test_finite."""
-    check_finite(together, data.draw(strategies.long))
+    check_finite(together, case)
 
 
 @pytest.fixture(scope="module")
@@ -360,11 +258,12 @@ def eight_devices():
         worker.stdin.close()
 
 
-# Along data alone by hand.
-@pytest.mark.parametrize(
-    "layout", [pytest.param("data", marks=pytest.mark.slow), "data, fsdp and tensor"]
-)
 @settings(examples, max_examples=25)
-@given(data=data)
-def test_i9_sharding_over_any_mesh(some, eight_devices, assert_within, strategies, data, layout):
-    check_sharding(some, assert_within, data.draw(strategies.wide), eight_devices, "some", layout)
+@given(case=NEAR)
+def test_i9_sharding_over_any_mesh(some, eight_devices, case):
+    """Eight devices give what one does."""
+    pickle.dump(case, eight_devices.stdin)
+    eight_devices.stdin.flush()
+    found, expected = pickle.load(eight_devices.stdout), some(case)
+    check_same(some, case, found[:3], expected)
+    check_metrics(some, case, found[3], expected[3])

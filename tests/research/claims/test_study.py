@@ -11,7 +11,6 @@ from scipy import stats
 from grre_jax.console import make_console
 from grre_jax.errors import UsageError
 from research import curve_statistics, entrants, statistics
-from research.claims import claims
 from research.claims import design as claims_design
 from research.claims import report as claims_report
 from research.claims import study as claims_study
@@ -56,18 +55,6 @@ def test_intervals_and_chances_are_those_of_the_t_test():
     for wrong, message in ((np.ones(1), "two seeds"), (np.array([0.0, np.nan]), "finite")):
         with pytest.raises(ValueError, match=message):
             statistics.estimate(wrong)
-
-
-def test_holm_is_the_adjusted_chances_against_the_level():
-    """Holm, 1979, by adjusted chances: the running maximum of (m - j) times the j-th smallest."""
-    random = np.random.default_rng(3)
-    for _ in range(200):
-        chances = random.choice([1e-4, 0.004, 0.006, 0.012, 0.02, 0.3], random.integers(1, 8))
-        order = np.argsort(chances, kind="stable")
-        factors = chances.size - np.arange(chances.size)
-        adjusted = np.empty(chances.size)
-        adjusted[order] = np.maximum.accumulate(factors * chances[order])
-        assert statistics.holm(list(chances)) == list(adjusted <= statistics.SIDE)
 
 
 # ---- comparisons and verdicts
@@ -135,20 +122,9 @@ def test_known_effects_give_the_known_verdicts(found):
         "C6": "reproduces",
         "C7": "reproduces",
     }
-    one_pass, finite = (
-        next(
-            row["greedy"]["outcome"]
-            for row in found["claims"][3]["core"]
-            if (row["regime"], row["measure"]) == (regime, "drawdown")
-        )
-        for regime in claims.OFFLINE
-    )
-    assert (one_pass, finite) == ("fails", "holds")
     best = {(row["regime"], row["algorithm"]): row["best"] for row in found["tuning"]}
     assert best["on-policy", entrants.REINFORCE] == 2.5e-4 == best["sync 20", entrants.NARROW]
     assert best["sync 20", entrants.REINFORCE] == 1.25e-4
-    weights = [row for row in found["claims"][0]["core"] if row["label"] == entrants.NARROW]
-    assert [row["greedy"]["mean"] for row in weights] == pytest.approx([0.0, 0.1], abs=0.01)
     # By the tuning seeds, at each rate: REINFORCE falls from the third on.
     (lost,) = (row for row in found["claims"][5]["core"] if row["text"] == FALLS)
     assert [lost["by_rate"][f"{rate:g}"]["greedy"][0] > 0.25 for rate in claims_design.RATES] == [

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from grre_jax.config import EvaluationConfig, ObjectiveConfig, Regime
+from grre_jax.config import EvaluationConfig, Regime
 from grre_jax.errors import UsageError
 from grre_jax.reporting import MetricsLog
 from research.compare import study
@@ -59,18 +59,6 @@ def test_every_cell_is_trained_once_and_told(make_config, tmp_path, trained):
     config, output = make_config(tmp_path / "unused"), tmp_path / "out"
     found = compare(config, output, regimes=["on-policy", "sync 3"], seeds=2)
     assert len(trained) == 6 * 2 * 2 and len({one.run_dir for one, *_ in trained}) == 24
-    assert {(one.seed, one.regime.sync_interval) for one, *_ in trained} == {
-        (0, 1),
-        (0, 3),
-        (1, 1),
-        (1, 3),
-    }
-    wide = [
-        one.objective for one, *_ in trained if one.objective.options.get("epsilon_high") == 2.0
-    ]
-    assert (
-        wide == [ObjectiveConfig("rec_oneside_nois", {"epsilon_low": 0.6, "epsilon_high": 2.0})] * 4
-    )
     assert not any(
         (Path(one.run_dir) / "checkpoints").exists() for one, *_ in trained
     )  # they are large
@@ -104,17 +92,6 @@ def test_a_run_that_was_killed_goes_on_from_its_checkpoint(
     ]  # resume, overwrite
 
 
-def test_regimes_by_name():
-    names = {
-        "on-policy": Regime(),
-        "offline": Regime(offline=True),
-        "sync 20": Regime(sync_interval=20),
-        "offset 10": Regime(sync_offset=10),
-    }
-    names |= {"staleness 8": Regime(staleness=8), "reuse 4": Regime(reuse=4)}
-    assert {name: study.regime_of(name) for name in names} == names
-
-
 def test_what_cannot_be_compared_is_refused(make_config, tmp_path, trained):
     config = make_config(tmp_path / "unused")
     for fields, options, message in (
@@ -128,7 +105,6 @@ def test_what_cannot_be_compared_is_refused(make_config, tmp_path, trained):
             {"only": ["Nobody"]},
             "--only 'Nobody' is no algorithm of the comparison.*\n  'REINFORCE'\n",
         ),
-        ({}, {"only": ["reinforcer"]}, "did you mean 'REINFORCE'?"),
         ({}, {"seeds": 0}, "--seeds 0"),
     ):
         with pytest.raises(UsageError, match=message):
@@ -148,11 +124,11 @@ def test_it_is_grre_train(make_config, tmp_path):
     found = compare(
         make_config(tmp_path / "unused"),
         tmp_path / "out",
-        regimes=["on-policy", "sync 3"],
+        regimes=["sync 3"],
         only=[NARROW, REINFORCE],
     )
     assert all(
         len(cell["accuracy"][0]) == 3 and cell["step"] == [[0, 4, 8]] for cell in found["cells"]
     )
     starts = {cell["accuracy"][0][0] for cell in found["cells"]}
-    assert len(found["cells"]) == 4 and len(starts) == 1  # one warm start for all
+    assert len(found["cells"]) == 2 and len(starts) == 1  # one warm start for all

@@ -57,32 +57,12 @@ def test_a_line_cut_off_by_a_kill_is_done_again(tmp_path):
         Ledger(path)
 
 
-def test_runs_that_differ_have_different_keys():
-    runs = [
-        a_run(),
-        a_run("b"),
-        a_run(seed=1),
-        a_run(learning_rate=1e-3),
-        a_run(steps=5),
-        a_run(stored=2),
-        a_run(regime=Regime()),
-        a_run(regime=Regime(reuse=2)),
-    ]
-    assert len({run.key for run in runs}) == len(runs)
-    assert a_run().cell == a_run(seed=1).cell
-
-
 @pytest.mark.parametrize(
     ("body", "message"),
     [
         (
             "x.advantages.sum()",
             "wrong must return a loss for each of the .* not an array of float32 of shape ..",
-        ),
-        ("None", "wrong must return .* not None"),
-        (
-            "jnp.ones(x.logprobs.shape, int)",
-            "wrong must return .* a floating-point number, not an array of int",
         ),
         (
             "jax.lax.while_loop(lambda c: c.sum() < 3, lambda c: c * 2, x.logprobs)",

