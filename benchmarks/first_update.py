@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import resource
 import subprocess
 import sys
 import tempfile
@@ -33,7 +32,7 @@ def seconds_of(name: str) -> Any:
     return lambda record: f"{record[name]:.1f}" if name in record else ""
 
 
-NAMES = ("whole run", "processor time", "to the first update", *PARTS, "compilation, of these")
+NAMES = ("whole run", "to the first update", *PARTS, "compilation, of these")
 LINES = {name: seconds_of(name) for name in NAMES}
 
 
@@ -41,14 +40,12 @@ def run(name: str, checkout: Path, work: Path, *words: str) -> report.Record:
     """Runs the embedded default in a process of its own; returns its seconds."""
     command = [sys.executable, "-m", "grre_jax", "train", "configs/arithmetic.py", *WORDS, *words]
     command += ["--run-dir", str(work / name)]
-    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
     began = time.monotonic()
     environment = os.environ | {"PYTHONPATH": str(checkout)}
     done = subprocess.run(
         command, cwd=checkout, env=environment, capture_output=True, text=True, check=True
     )
     record: report.Record = {"name": name, "whole run": time.monotonic() - began}
-    record["processor time"] = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
     if found := re.search(
         r"first update after ([\d.]+)s: (.*); compilation ([\d.]+)s", done.stdout
     ):

@@ -15,7 +15,6 @@ import machine
 from rich.table import Table
 
 from grre_jax.console import make_console
-from grre_jax.errors import DataError
 from grre_jax.storage.files import replace
 
 Record = dict[str, Any]
@@ -121,11 +120,7 @@ def run(
     console = make_console()
     about = machine.describe()
     console.print(machine.headline(about), highlight=False)
-    try:
-        workloads = make()
-    except DataError as error:
-        console.print(f"error: {error}", highlight=False)
-        return error.exit_status
+    workloads = make()
     dtype = "bfloat16" if options.bf16 else "float32"
     size = options.matmul or machine.default_matmul_size()
     company = machine.Company()

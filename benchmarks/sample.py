@@ -145,8 +145,6 @@ def record(work: Workload, times: dict[str, np.ndarray]) -> report.Record:
     calls = times["call"]
     peaks = times["peak"]
     memory = work.step_bytes / times["copy"]
-    step_floor = np.maximum(work.step_flops / peaks, memory)
-    floor = work.prefill_flops / peaks + work.steps * step_floor
     return {
         "name": work.name,
         "parameters": work.config.num_parameters,
@@ -154,7 +152,6 @@ def record(work: Workload, times: dict[str, np.ndarray]) -> report.Record:
         "tokens": work.tokens,
         "flops": work.flops,
         "prefill_flops": work.prefill_flops,
-        "decode_step_flops": work.step_flops,
         "decode_step_bytes": work.step_bytes,
         "weight_bytes": work.bytes,
         "compile_seconds": work.first_call_seconds - float(np.median(calls)),
@@ -167,8 +164,6 @@ def record(work: Workload, times: dict[str, np.ndarray]) -> report.Record:
         "fraction_of_peak": report.spread(work.flops / calls / peaks),
         "fraction_of_memory_floor": report.spread(work.steps * memory / calls),
         "decode_fraction_of_memory_floor": report.spread(work.steps * memory / times["decode"]),
-        "floor_seconds": report.spread(floor),
-        "fraction_of_floor": report.spread(floor / calls),
     }
 
 
@@ -177,9 +172,7 @@ LINES = {
     "rows x (prompt + new) tokens": lambda r: (
         f"{r['rows']} x ({r['prompt_tokens']} + {r['new_tokens']})"
     ),
-    "MFLOPs a decode step": lambda r: f"{r['decode_step_flops'] / 1e6:,.1f}",
     "MB of weights": lambda r: f"{r['weight_bytes'] / 1e6:,.1f}",
-    "MB a decode step": lambda r: f"{r['decode_step_bytes'] / 1e6:,.1f}",
     "compile s (first call less a later one)": lambda r: f"{r['compile_seconds']:.1f}",
     "call ms": report.written("call_seconds", ".1f", 1e3),
     "prefill ms": report.written("prefill_seconds", ".1f", 1e3),
@@ -190,8 +183,6 @@ LINES = {
     "copy GB/s": report.written("copy_bytes_per_second", ",.1f", 1e-9),
     "*memory floor / call": report.written("fraction_of_memory_floor", ".1%"),
     "*memory floor / decode": report.written("decode_fraction_of_memory_floor", ".1%"),
-    "predicted floor, ms": report.written("floor_seconds", ".1f", 1e3),
-    "floor / call": report.written("fraction_of_floor", ".1%"),
 }
 
 

@@ -322,15 +322,12 @@ def options_of(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--steps", type=int, help="of a run (default 320; sums 24)")
     add("--every", type=int, help="steps between snapshots (default 20; sums 8)")
     report.number(parser, "--operands", 4, "digits of a question")
-    add("--questions", type=int, help="held out (default 256; sums 20)")
     report.number(parser, "--warm-start", 600, "steps of the start")
-    add("--learning-rate", type=float, help="of all arms (default 3e-4; sums 1e-5)")
     add("--levels", type=float, nargs="+", help="(default 0.8 0.95; sums 0.4 0.7)")
     add("--output", type=Path, metavar="FILE", help="write the result as JSON here")
     options = parser.parse_args(arguments)
     for name, value in DEFAULTS[options.workload].items():
-        if getattr(options, name) is None:
-            setattr(options, name, value)
+        setattr(options, name, getattr(options, name, None) or value)
     arms = ARMS[:-1] if options.workload == "sums" else ARMS
     options.only = peers.chosen(parser, options.only, arms)
     if min(options.rounds, options.steps, options.every) < 1 or options.steps % options.every:

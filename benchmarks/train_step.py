@@ -236,11 +236,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = report.own_parser(__doc__)
     default = ["embedded", "4M"]
     parser.add_argument("--sizes", nargs="*", choices=list(DATA), default=default, help="models")
-    text = "do not keep freed memory, as `grre train` does"
-    parser.add_argument("--plain-malloc", action="store_true", help=text)
     options = parser.parse_args(arguments)
-    if not options.plain_malloc:
-        keep_freed_memory()
+    keep_freed_memory()  # as `grre train` does
 
     def workloads() -> list[Workload]:
         made = [

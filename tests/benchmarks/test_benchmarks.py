@@ -79,7 +79,6 @@ def test_sample_counts_flops_and_bytes(measured):
     ("arguments", "status", "field"),
     [
         (("sample.py", "--rows", "4", "--samples", "3"), 2, "--samples"),
-        (("train_step.py", "--sizes", "--model", "nowhere"), 1, "nowhere"),
         (("peers.py", "--only", "ours,verl"), 2, "--only"),
         (("time_to_accuracy.py", "--workload", "sums", "--only", "tunix"), 2, "--only"),
         (("time_to_accuracy.py", "--steps", "30"), 2, "--every"),
