@@ -19,9 +19,7 @@ def shown_groups(
     rollout_folder: str | os.PathLike, completions: int = COMPLETIONS
 ) -> dict[str, Any] | None:
     """Returns groups of a run's own rollout folder: the first, the last, and between them at even
-    distances; each the nearest group with a signal, if one is near.
-
-    None is shown twice.
+    distances.
 
     Args:
         rollout_folder: a folder or the URL of one.
@@ -51,20 +49,11 @@ def shown_groups(
     total = sum(entry.completions for entry in reader.datasets)
     each = min(max(math.ceil(total / len(reader)), 1), OF_A_GROUP)
     count = min(max(completions // each, 1), len(reader))
-    chosen: list[int] = []
-    for index in range(count):
-        wanted = round(index * (len(reader) - 1) / max(count - 1, 1))
-        chosen.append(_near(reader, wanted, after=chosen[-1] if chosen else -1))
+    chosen = np.unique(np.linspace(0, len(reader) - 1, count).round().astype(int)).tolist()
     groups = [_shown(reader[number], min(each, completions)) for number in chosen]
     shown = sum(len(group["completions"]) for group in groups)
     totals = {"total_groups": len(reader), "total_completions": total}
     return {"groups": groups, "completions": shown} | totals
-
-
-def _near(reader, number: int, after: int, far: int = 8) -> int:
-    """The number, or one up to `far` before it and after `after` whose group has a signal."""
-    candidates = range(number, max(number - far, after), -1)
-    return next((n for n in candidates if reader[n].has_reward_variance), number)
 
 
 def _shown(group, most: int) -> dict[str, Any]:

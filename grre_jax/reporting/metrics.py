@@ -64,14 +64,9 @@ class MetricsLog(contextlib.AbstractContextManager):
                 (-1 keeps none): later rows move aside. Kinds that it does not name stay whole.
 
         Raises:
-            UsageError: the log already has rows and resume_steps is None, or run_folder is a URL.
+            UsageError: the log already has rows and resume_steps is None.
             DataError: a line of the log that is to be resumed is not a row.
         """
-        if "://" in os.fspath(run_folder):
-            raise UsageError(
-                f"run folder {run_folder} is a URL, and {FILE_NAME} needs a file that grows: give a"
-                " folder on a mounted disk"
-            )
         folder = Path(run_folder)
         self.path = folder / FILE_NAME
         folder.mkdir(parents=True, exist_ok=True)
@@ -103,10 +98,6 @@ class MetricsLog(contextlib.AbstractContextManager):
         Raises:
             ValueError: a scalar is not a single real number or is named like a field every row has.
         """
-        if not isinstance(kind, str) or not kind:
-            raise ValueError(f"kind must be a name such as 'train', got {kind!r}")
-        if int(step) < 0:
-            raise ValueError(f"step must be at least 0, got {step}")
         row: Row = {
             "step": int(step),
             "kind": kind,

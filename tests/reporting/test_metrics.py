@@ -77,11 +77,8 @@ def test_what_is_not_one_number_is_refused_by_name(tmp_path, value):
 
 
 def test_fields_every_row_has_cannot_be_scalars(tmp_path):
-    with MetricsLog(tmp_path) as log:
-        with pytest.raises(ValueError, match="'step'"):
-            log.write("train", 1, {"step": 3})
-        with pytest.raises(ValueError, match="step must be"):
-            log.write("train", -1, {})
+    with MetricsLog(tmp_path) as log, pytest.raises(ValueError, match="'step'"):
+        log.write("train", 1, {"step": 3})
 
 
 def test_a_log_that_has_rows_is_not_appended_to_by_a_new_run(tmp_path):
@@ -91,11 +88,6 @@ def test_a_log_that_has_rows_is_not_appended_to_by_a_new_run(tmp_path):
     with pytest.raises(UsageError, match="metrics.jsonl already holds"):
         MetricsLog(tmp_path)
     assert (tmp_path / "metrics.jsonl").read_bytes() == before
-
-
-def test_a_bucket_is_refused_by_name():
-    with pytest.raises(UsageError, match="gs://bucket/run is a URL"):
-        MetricsLog("gs://bucket/run")
 
 
 def test_resume_moves_the_killed_runs_future_aside(tmp_path):

@@ -16,7 +16,6 @@ from rich.console import Console
 
 from grre_jax import rollouts
 from grre_jax.errors import UsageError
-from grre_jax.reporting.completions import shown_groups
 from grre_jax.reporting.metric_names import described
 from grre_jax.reporting.page import LONGEST_TEXT
 from grre_jax.reporting.run_report import report
@@ -237,21 +236,6 @@ def test_rollouts_that_cannot_be_read_cost_the_completions_alone(run):
     assert 'id="completions"' in text
     assert '<p class="note">no completions: ' in text
     assert "manifest.jsonl" in text
-
-
-def test_a_group_is_shown_once(tmp_path):
-    rollouts.write(
-        tmp_path,
-        [group(n, [0, 1] if n == 2 else [1, 1]) for n in range(9)],
-        writer="w",
-        policy_version=-1,
-    )
-    assert [shown["name"] for shown in shown_groups(tmp_path, 8)["groups"]] == [
-        "question 0",
-        "question 2",
-        "question 5",
-        "question 8",
-    ]
 
 
 def test_of_several_runs_the_fields_that_differ_come_first(make_run):
