@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -30,14 +29,12 @@ def algorithms_command(known: argparse.Namespace, _: list[str]) -> int:
     """Prints the table of objectives, or the details of those that are named."""
     from grre_jax import objectives
     from grre_jax.objectives.table import NOTATION
+    from grre_jax.tasks.task import nearest
 
     for name in known.names:
         if name not in objectives.algorithms():
-            nearest = difflib.get_close_matches(name, objectives.algorithms(), n=3)
-            raise UsageError(
-                f"there is no objective {name!r}"
-                + (f"; did you mean {' or '.join(nearest)}?" if nearest else "")
-            )
+            near = nearest(name, objectives.algorithms())
+            raise UsageError(f"there is no objective {name!r}{near}")
     console = make_console()
     rows = objectives.algorithm_table()
     if known.names:

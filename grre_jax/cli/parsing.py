@@ -107,24 +107,16 @@ def joined(known: argparse.Namespace, **options: Any) -> AbstractContextManager[
 
 
 def run_joined(known: argparse.Namespace, work: Callable[[], object]) -> int:
-    """Runs `work` with the other processes; returns the exit status of a signal that ended it."""
-    from grre_jax.training.runtime import stopping
-
-    def together() -> None:
-        with joined(known, agreed=(stopping.Stopped,)):
-            work()
-
-    return until_stopped(together)
-
-
-def until_stopped(work: Callable[[], object], then: str = "") -> int:
-    """Runs `work`; returns 0, or the exit status of the signal that ended it, which is printed."""
+    """Runs `work` with the other processes; returns 0, or the exit status of the signal that ended
+    it, which is printed.
+    """
     from grre_jax.training.runtime import stopping
 
     try:
-        work()
+        with joined(known, agreed=(stopping.Stopped,)):
+            work()
     except stopping.Stopped as stopped:
-        print(f"grre: {stopped}{then}", file=sys.stderr)
+        print(f"grre: {stopped}", file=sys.stderr)
         return stopped.exit_status
     return 0
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
-import os
-from collections.abc import Iterator
+import io
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grre_jax.cli.parsing import add_command
 from grre_jax.console import make_console, make_table, progress_bar
 from grre_jax.errors import UsageError
+from grre_jax.storage import files
 
 if TYPE_CHECKING:
     from grre_jax.rollouts.tools.reverify import Changes
@@ -102,6 +102,9 @@ def _reverify(known: argparse.Namespace, rest: list[str]) -> int:
     from grre_jax.training.config.overrides import override
     from grre_jax.training.config.run import Config, differences
 
+    output = Path(known.list) if known.list else None
+    if output and (output.exists() or not output.parent.is_dir()):
+        raise UsageError(f"--list {output}: expected a new file in an existing folder")
     plain = Config(name="reverify", task=TaskConfig(known.task))
     config = override(plain, rest)
     changed = differences(dataclasses.asdict(plain), dataclasses.asdict(config))
@@ -131,12 +134,11 @@ def _reverify(known: argparse.Namespace, rest: list[str]) -> int:
         "reward": reward_name(task),
     }
     total = len(rollouts.read(known.folder))
-    with (
-        contextlib.closing(judge),
-        _opened(known.list) as listed,
-        progress_bar(total, "groups") as done,
-    ):
+    listed = io.StringIO() if output else None
+    with contextlib.closing(judge), progress_bar(total, "groups") as done:
         changes = reverify(known.folder, known.output, judge, described, listed=listed, done=done)
+    if output:
+        files.replace(output, listed.getvalue())
     _print_changes(changes)
     print(f"wrote {known.output}")
     return 0
@@ -163,32 +165,3 @@ def _print_changes(changes: Changes) -> None:
 
 def _reward(value: float | None) -> str:
     return "no verdict" if value is None else f"{value:g}"
-
-
-@contextlib.contextmanager
-def _opened(path: str | None) -> Iterator:
-    """Opens a hidden file that becomes the file at a path at the end; None without a path.
-
-    A command that is killed leaves no file that would stop the next try.
-
-    Raises:
-        UsageError: the file exists, or cannot be written.
-    """
-    if path is None:
-        yield None
-        return
-    if os.path.lexists(path):
-        raise UsageError(f"--list {path} exists: choose another file, or remove it")
-    partial = Path(path).with_name(f".{Path(path).name}.partial")
-    try:
-        file = open(partial, "w", encoding="utf-8")  # noqa: SIM115  (closed below)
-    except OSError as error:
-        raise UsageError(
-            f"--list {path} cannot be written ({error}): choose another file"
-        ) from error
-    try:
-        with file:
-            yield file
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)

@@ -20,6 +20,7 @@ from grre_jax.models.lora import LoraConfig, initial
 from grre_jax.models.source import ModelSource
 from grre_jax.models.transformer import Transformer
 from grre_jax.random_streams import Purpose, run_key
+from grre_jax.storage.store_path import StorePath
 from grre_jax.tasks.environments import is_environment
 from grre_jax.tasks.environments.runner import Runner, make_runner
 from grre_jax.tasks.judging import Judge
@@ -327,15 +328,23 @@ def model_contents(config: Config) -> set[str]:
     Raises:
         DataError: a grre_provenance.json that cannot be read.
     """
-    contents: set[str] = set()
-    for folder in (config.model.path, config.model.adapter):
-        file = Path(folder) / "grre_provenance.json"
-        if not folder or not file.is_file():
-            continue
-        try:
-            contents |= set(json.loads(file.read_text())["contains"])
-        except (ValueError, KeyError, TypeError) as error:
-            raise DataError(
-                f"{file} cannot be read ({error!r}): export the model again, or remove the file"
-            ) from error
-    return contents
+    folders = filter(None, (config.model.path, config.model.adapter))
+    return set().union(*(contents(Path(name) / "grre_provenance.json") for name in folders))
+
+
+def contents(file: Path | StorePath) -> set[str]:
+    """Returns the benchmark splits in the training data that a provenance file describes; none
+    without the file.
+
+    Raises:
+        DataError: it cannot be read.
+    """
+    if not file.is_file():
+        return set()
+    try:
+        return set(json.loads(file.read_text())["contains"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataError(
+            f"{file} cannot be read ({error!r}): restore it, since it names the benchmarks in the"
+            " training data"
+        ) from error

@@ -4,7 +4,6 @@ benchmark splits that the policy was trained on.
 
 from __future__ import annotations
 
-import functools
 import json
 from collections.abc import Iterable
 from pathlib import Path
@@ -50,15 +49,10 @@ def write_model(
             that it belongs to.
     """
     path, name = parts.config.model.path, parts.config.name
-    if adapter and parts.model.lora is None:
+    if adapter and not (parts.model.lora and path):
         raise UsageError(
-            f"run {name} trains all weights (model.lora_rank is 0) and has no adapter: export it"
-            " without --adapter"
-        )
-    if adapter and not path:
-        raise UsageError(
-            f"an adapter names its base model by a folder, and run {name} began with a new model"
-            " (model.path is empty): export it without --adapter"
+            f"--adapter: expected a run of LoRA terms (model.lora_rank) of a model folder"
+            f" (model.path), got {name}. Leave it out"
         )
     model = nnx.merge(graph, params)
     if adapter:
@@ -70,13 +64,9 @@ def write_model(
         if not path:
             parts.tokenizer.save(output)
         provenance: dict[str, Any] = {"run": name, "step": step, "contains": sorted(contains)}
-        if arguments := parts.config.model.template_arguments:
-            provenance["template_arguments"] = arguments
-        if date := parts.config.model.template_date:
-            provenance["template_date"] = date
+        for field in ("template_arguments", "template_date"):
+            if value := getattr(parts.config.model, field):
+                provenance[field] = value
         files.replace(output / "grre_provenance.json", json.dumps(provenance, indent=2) + "\n")
 
     processes.on_first(complete)
-
-
-write_adapter = functools.partial(write_model, adapter=True)

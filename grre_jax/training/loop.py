@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from grre_jax import reporting, rollouts, sampling
+from grre_jax import reporting, rollouts
 from grre_jax.console import make_console
 from grre_jax.errors import DataError, UsageError, system_failure
 from grre_jax.parallel import processes
@@ -29,14 +29,8 @@ from grre_jax.training import build, run_folder, start_from
 from grre_jax.training import optimizer as training_optimizer
 from grre_jax.training import state as training_state
 from grre_jax.training.actors import registry
-from grre_jax.training.actors.calls import (
-    SAMPLER_COPIES,
-    STATE_COPIES,
-    evaluation_calls,
-    fitting,
-    training_calls,
-)
-from grre_jax.training.actors.explorer import Explorer
+from grre_jax.training.actors.calls import evaluation_calls, training_calls
+from grre_jax.training.actors.explorer import make_explorer
 from grre_jax.training.actors.lease import Lease
 from grre_jax.training.actors.supply import (
     ExplorerSupply,
@@ -44,7 +38,8 @@ from grre_jax.training.actors.supply import (
     PendingVersions,
     refuse_lost,
 )
-from grre_jax.training.checkpoints import folder as checkpoints_folder
+from grre_jax.training.checkpoints.contents import listed
+from grre_jax.training.checkpoints.folder import opened
 from grre_jax.training.checkpoints.retention import Keep
 from grre_jax.training.config.run import Config
 from grre_jax.training.data.checks import leaked, warn_of_leak
@@ -138,9 +133,7 @@ def run(
         reporting.print_header(plan.header, console=console)
         own = _own_rollouts(config)
         publish = partial(work.push, held.check if held else None)
-        checkpoints = checkpoints_folder.opened(
-            folder / "checkpoints", _keep(parts, own, role), before=publish
-        )
+        checkpoints = opened(folder / "checkpoints", _keep(parts, own, role), before=publish)
         saved = checkpoints.steps if resume else []
         stop = stack.enter_context(StopRequest())
         log = stack.enter_context(_open_log(config, work, saved, resume))
@@ -170,22 +163,26 @@ def run(
             stack.callback(supply.close)
         elif own is not None:
             supply = ExplorerSupply(parts, folder, choose, own, checkpoints)
-        own_parts = (parts, graph, choose, supply, log, checkpoints, start_params, stop, held)
-        learner = Learner(*own_parts, console, begun, role.start_scores)
-        of_step = (graph, optimizer, config.optimizer.schedule(), parts.mesh)
-        state = learner.learn(state, make_train_step(*of_step))
-        _print_programs(supply, console)
+        learner = Learner(
+            parts,
+            graph,
+            choose,
+            supply,
+            log,
+            checkpoints,
+            start_params,
+            stop,
+            held,
+            console,
+            begun,
+            role.start_scores,
+        )
+        schedule = config.optimizer.schedule()
+        state = learner.learn(state, make_train_step(graph, optimizer, schedule, parts.mesh))
         checkpoints.save(state, wait=True)
         checkpoints.close()
         _conclude(plan, graph, state, log, work, publish, console)
     return folder
-
-
-def _print_programs(supply: LocalSupply | ExplorerSupply | None, console: Any) -> None:
-    """Prints how many programs the sampler of this process compiled, if it has one."""
-    if isinstance(supply, LocalSupply):
-        counts = (f"{count} {name}" for name, count in sampling.compiled_programs().items())
-        console.print(f"sampler  {', '.join(counts)} programs compiled")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -217,16 +214,6 @@ def _plan(config: Config, role: Role, *, resume: bool) -> _Plan:
         warn_of_leak(leaked(config, parts.task))
     lines = header(parts, config.folder) | {"start": start.line() if start else None}
     return _Plan(parts, folders, stored, contains, lines, start)
-
-
-def make_explorer(parts: build.Parts, graph: Any) -> Explorer:
-    """Returns the explorer that samples a run's training data; `graph` is of its model."""
-    config, of_run = parts.config, (parts.task, parts.tokenizer)
-    mesh, of_call = parts.sampler_mesh, (config, config.sampling, parts.model.config)
-    copies = STATE_COPIES if mesh is parts.mesh else SAMPLER_COPIES
-    options = {"judge": parts.judge, "rows": fitting(*of_call, mesh, copies=copies)}
-    options["drops_overlong"] = config.data.overlong == "drop"
-    return Explorer(graph, *of_run, config.sampling, mesh, config.seed, **options)
 
 
 def compile_calls(parts: build.Parts, graph: Any, params: Any, *, samples: bool) -> None:
@@ -397,7 +384,7 @@ def _naming_what_is_whole(folder: Path | StorePath) -> Iterator[None]:
         if cause is None:
             raise
         with contextlib.suppress(OSError):
-            if left := checkpoints_folder.listed(folder / "checkpoints"):
+            if left := listed(folder / "checkpoints"):
                 whole = f"the checkpoint of step {left[-1]} is whole: continue from it with"
                 cause += f"; {whole} --resume"
             elif (folder / "config.json").is_file():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ from flax import nnx
 from jaxtyping import Float
 
 import grre_jax
-from grre_jax import models, parallel
 from grre_jax.errors import DataError
 from grre_jax.models.checkpoints.huggingface import fingerprint
 from grre_jax.models.source import ModelSource
@@ -23,35 +21,20 @@ from grre_jax.models.transformer import Transformer
 from grre_jax.parallel.mesh import MeshConfig
 from grre_jax.rollouts import Group
 from grre_jax.rollouts.tools.rescore import Scorer
-from grre_jax.storage import store_path
 from grre_jax.storage.store_path import StorePath
-from grre_jax.tasks import Tokenizer, load_tokenizer
 from grre_jax.tasks.provenance import template_digest
 from grre_jax.training import build
+from grre_jax.training.checkpoints.contents import listed
 from grre_jax.training.checkpoints.folder import opened
 from grre_jax.training.checkpoints.retention import Keep
 from grre_jax.training.completion_logprobs import score_groups
-from grre_jax.training.config.run import Config, from_dict
-from grre_jax.training.export import write_adapter, write_model
+from grre_jax.training.config.run import Config
+from grre_jax.training.export import write_model
+from grre_jax.training.run_folder import load_config, split_step
 from grre_jax.training.state import create
 
 # Tokens per packed row, doubled until the longest completion fits, so that few shapes are compiled.
 ROW_TOKENS = 1024
-
-
-def load_config(folder: Path | StorePath) -> Config:
-    """Returns the configuration of the run in `folder`.
-
-    Raises:
-        DataError: the folder is not a run's, or its config.json cannot be read.
-    """
-    file = folder / "config.json"
-    if not file.is_file():
-        raise DataError(f"{folder} is not a run folder: it has no config.json")
-    try:
-        return from_dict(json.loads(file.read_text()))
-    except (TypeError, ValueError) as error:
-        raise DataError(f"{file} cannot be read as a configuration: {error}") from error
 
 
 def is_run(path: Path | StorePath) -> bool:
@@ -61,18 +44,15 @@ def is_run(path: Path | StorePath) -> bool:
     Raises:
         DataError: the path is neither.
     """
-    if isinstance(path, StorePath) and not (path / "checkpoints").is_dir():
+    has_checkpoints = (path / "checkpoints").is_dir()
+    if isinstance(path, StorePath) and not has_checkpoints:
         raise DataError(
             f"{path} is not a run folder: it has no checkpoints/; copy a model at a URL to a disk"
             " first"
         )
     if not (path / "config.json").is_file():
         raise DataError(f"{path} is not a run folder, nor a model: it has no config.json")
-    try:
-        stored = json.loads((path / "config.json").read_text())
-    except (OSError, ValueError):
-        stored = None
-    return (isinstance(stored, dict) and "run_dir" in stored) or (path / "checkpoints").is_dir()
+    return has_checkpoints or '"run_dir"' in (path / "config.json").read_text(errors="replace")
 
 
 def export(
@@ -97,8 +77,8 @@ def export(
     config = load_config(folder)
     parts = build.build(config)
     graph, (params,), (step,) = policies_at(folder, config, parts, (step,))
-    write = write_adapter if adapter else write_model
-    write(parts, graph, params, output, step=step, contains=run_contents(folder))
+    contains = build.contents(folder / "provenance.json")
+    write_model(parts, graph, params, output, step=step, contains=contains, adapter=adapter)
     return step
 
 
@@ -143,33 +123,16 @@ def policies_at(
     Raises:
         DataError: the run has no checkpoints, or not that of a step.
     """
-    if not (folder / "checkpoints").is_dir():
-        raise DataError(f"run {folder} has no checkpoints yet: let it train first")
-    checkpoints = opened(folder / "checkpoints", Keep(config.checkpoint.keep), read_only=True)
-    if not checkpoints.steps:
+    steps_kept = listed(folder / "checkpoints")
+    if not steps_kept:
         raise DataError(f"run {folder} has no complete checkpoint yet: let it train first")
-    found = tuple(checkpoints.steps[-1] if step is None else step for step in steps)
+    checkpoints = opened(folder / "checkpoints", Keep(config.checkpoint.keep), read_only=True)
+    found = tuple(steps_kept[-1] if step is None else step for step in steps)
     # Without an optimizer's state: only parameters are read.
     graph, state = create(parts.model, optax.identity(), parts.mesh)
     policies = tuple(parts.full(checkpoints.restore_params(state.params, step)) for step in found)
     checkpoints.close()
     return graph, policies, found
-
-
-def run_contents(folder: Path | StorePath) -> set[str]:
-    """Returns the benchmark splits in the run's training data, and in that of the model it began
-    with.
-    """
-    file = folder / "provenance.json"
-    if not file.is_file():
-        return set()
-    try:
-        return set(json.loads(file.read_text())["contains"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise DataError(
-            f"{file} cannot be read ({error!r}): restore it, since it names the benchmarks in the"
-            " run's training data"
-        ) from error
 
 
 def find_scorer(name: str, *, dtype: str = "", compute_dtype: str = "") -> Scorer:
@@ -193,7 +156,14 @@ def find_scorer(name: str, *, dtype: str = "", compute_dtype: str = "") -> Score
     source = dataclasses.replace(
         source, dtype=dtype or source.dtype, compute_dtype=compute_dtype or source.compute_dtype
     )
-    graph, params, tokenizer, mesh, step = _loaded(path, source, run, step)
+    config = dataclasses.replace(run or Config(name="model"), model=source)
+    if run:
+        parts, graph, params, step = policy_at(path, config, step)
+    else:
+        parts = build.build(config)
+        graph, state = nnx.split(parts.model)
+        params = nnx.to_pure_dict(state)
+    tokenizer = parts.tokenizer
     model = nnx.merge(graph, params)
 
     def score(groups: Sequence[Group], temperature: float) -> list[Float[np.ndarray, " tokens"]]:
@@ -204,7 +174,7 @@ def find_scorer(name: str, *, dtype: str = "", compute_dtype: str = "") -> Score
             graph,
             params,
             groups,
-            mesh,
+            parts.mesh,
             temperature=temperature,
             groups_per_call=len(groups),
             pack_length=row,
@@ -222,27 +192,3 @@ def find_scorer(name: str, *, dtype: str = "", compute_dtype: str = "") -> Score
     }
     num_ids = model.num_ids or model.config.vocab_size
     return Scorer(score, tokenizer, num_ids, model.config.max_positions, computed, described)
-
-
-def _loaded(
-    path: Path | StorePath, source: ModelSource, run: Config | None, step: int | None
-) -> tuple[Any, Any, Tokenizer, Any, int | None]:
-    """Returns (static half of the model, parameters, tokenizer, mesh, step)."""
-    if run:
-        parts, graph, params, step = policy_at(path, dataclasses.replace(run, model=source), step)
-        return graph, params, parts.tokenizer, parts.mesh, step
-    tokenizer = load_tokenizer(path)
-    mesh = parallel.make_mesh(MeshConfig())
-    dtype, compute = build.dtypes(source)
-    model = models.load(path, dtype=dtype, compute_dtype=compute, mesh=mesh)
-    model.limit_ids(tokenizer.vocab_size)
-    graph, state = nnx.split(model)
-    return graph, nnx.to_pure_dict(state), tokenizer, mesh, step
-
-
-def split_step(name: str) -> tuple[Path | StorePath, int | None]:
-    """Returns ("runs/a", 40) for "runs/a:40"; a name that exists as it is has no step."""
-    before, colon, after = name.rpartition(":")
-    if colon and after.isdecimal() and not store_path.of(name).exists():
-        return store_path.of(before), int(after)
-    return store_path.of(name), None

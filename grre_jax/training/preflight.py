@@ -13,7 +13,6 @@ from grre_jax import reporting
 from grre_jax.errors import UsageError
 from grre_jax.machine import devices_line
 from grre_jax.parallel import processes
-from grre_jax.reporting.metrics import COMPONENT
 from grre_jax.storage.store_path import StorePath
 from grre_jax.tasks import Question
 from grre_jax.tasks.environments import is_environment
@@ -28,7 +27,7 @@ from grre_jax.training.actors.prompts import (
 )
 from grre_jax.training.actors.trajectories import prompts
 from grre_jax.training.config.run import Config
-from grre_jax.training.evaluation.evaluate import ALWAYS, GREEDY, WHERE_KNOWN, refuse_contaminated
+from grre_jax.training.evaluation.evaluate import GREEDY, WHERE_KNOWN, refuse_contaminated
 from grre_jax.training.left_out import left_out
 from grre_jax.training.warm_start import check_demonstrations
 
@@ -87,7 +86,11 @@ def check(parts: build.Parts, *, samples: bool, contains: Collection[str]) -> No
         DataError: the task's data is missing or damaged.
     """
     config, task = parts.config, parts.task
-    check_best(config)
+    if config.checkpoint.best and not config.evaluation.questions:
+        raise UsageError(
+            "checkpoint.best: expected 0 for a run without evaluations (evaluation.questions is 0),"
+            f" got {config.checkpoint.best}"
+        )
     if problem := spent_rate(config):
         raise UsageError(problem)
     processes.on_first(lambda: reporting.check_loggers(config.logging))
@@ -99,32 +102,6 @@ def check(parts: build.Parts, *, samples: bool, contains: Collection[str]) -> No
         _check_encoded(parts, evaluation_questions(config, task, parts.tokenizer))
         refuse_contaminated(task, contains, allowed=config.evaluation.allow_contaminated)
     check_demonstrations(parts)
-
-
-def check_best(config: Config) -> None:
-    """Checks that a run's evaluations have the figure that selects its best checkpoints.
-
-    Raises:
-        UsageError: they lack it, or the run has no evaluations.
-    """
-    best = config.checkpoint.best
-    metric = config.checkpoint.best_metric
-    if not best:
-        return
-    if not config.evaluation.questions:
-        raise UsageError(
-            f"field checkpoint.best = {best} keeps the best by an evaluation, and"
-            " evaluation.questions is 0: raise it, or leave checkpoint.best at 0"
-        )
-    kl = ("kl_to_start",) if config.evaluation.draws_from_policy else ()
-    greedy = ("reward", *WHERE_KNOWN) if config.evaluation.greedy else ()
-    known = (*WHERE_KNOWN, *ALWAYS, *(GREEDY + name for name in greedy), *kl)
-    if metric not in known and not metric.startswith(COMPONENT):
-        raise UsageError(
-            f"field checkpoint.best_metric = {metric!r} is not a figure of this run's evaluations:"
-            f" take one of {', '.join(known)}, {COMPONENT}NAME of a reward's component"
-            + ("" if kl else " (kl_to_start needs evaluation.temperature 1 without truncation)")
-        )
 
 
 def require_best(config: Config, scores: dict[str, float]) -> None:

@@ -29,6 +29,7 @@ from grre_jax.training import state as states
 from grre_jax.training.actors import lease, registry
 from grre_jax.training.actors.calls import call_of
 from grre_jax.training.actors.exploration import explore, shared_calls
+from grre_jax.training.actors.explorer import make_explorer
 from grre_jax.training.actors.newer import NewerPolicies
 from grre_jax.training.checkpoints.contents import CheckpointGone, listed
 from grre_jax.training.checkpoints.folder import read_params
@@ -219,7 +220,7 @@ class _Explorer:
         (self.folder / "rollouts").mkdir(exist_ok=True)
         # Only parameters are read: the optimizer has no state.
         graph, state = states.create(parts.model, optax.identity(), parts.mesh)
-        self.explorer, self._like = loop.make_explorer(parts, graph), state.params
+        self.explorer, self._like = make_explorer(parts, graph), state.params
         training = dataclasses.replace(parts.config.training, steps=steps)
         config = dataclasses.replace(parts.config, training=training)
         self.parts = dataclasses.replace(parts, config=config)

@@ -7,12 +7,11 @@ from __future__ import annotations
 import json
 import uuid
 from pathlib import Path
-from typing import Any
 
 from grre_jax.errors import DataError, UsageError
-from grre_jax.storage import files
+from grre_jax.storage import files, store_path
 from grre_jax.storage.store_path import StorePath, inside, remove_tree
-from grre_jax.training.config.run import RESUMABLE_FIELDS, Config, differences, renamed
+from grre_jax.training.config.run import RESUMABLE_FIELDS, Config, differences, from_dict
 
 # The lease is written before anything else, and stays when the run is replaced. A process killed at
 # its first write leaves the last of these.
@@ -111,8 +110,8 @@ def open_run_folder(config: Config, *, resume: bool, overwrite: bool) -> Path | 
 def _check_reads_nothing_inside(config: Config, folder: Path | StorePath) -> None:
     read = {"data.path": config.data.path, "model.path": config.model.path}
     read |= {"model.adapter": config.model.adapter}
-    if config.starts_from:
-        read["start_from"] = str(config.starts_from[0])
+    if config.start_from:
+        read["start_from"] = str(split_step(config.start_from)[0])
     for name, path in (*read.items(), *(("data.mix", entry.path) for entry in config.data.entries)):
         if path and inside(path, folder):
             raise UsageError(
@@ -121,11 +120,34 @@ def _check_reads_nothing_inside(config: Config, folder: Path | StorePath) -> Non
             )
 
 
+def load_config(folder: Path | StorePath) -> Config:
+    """Returns the configuration of the run in `folder`.
+
+    Raises:
+        DataError: the folder is not a run's, or its config.json cannot be read.
+    """
+    file = folder / "config.json"
+    if not file.is_file():
+        raise DataError(f"{folder} is not a run folder: it has no config.json")
+    try:
+        return from_dict(json.loads(file.read_text()))
+    except (TypeError, ValueError) as error:
+        raise DataError(f"{file} cannot be read as a configuration: {error}") from error
+
+
+def split_step(name: str) -> tuple[Path | StorePath, int | None]:
+    """Returns ("runs/a", 40) for "runs/a:40"; a name that exists as it is has no step."""
+    before, colon, after = name.rpartition(":")
+    if colon and after.isdecimal() and not store_path.of(name).exists():
+        return store_path.of(before), int(after)
+    return store_path.of(name), None
+
+
 def stored_date(folder: Path | StorePath) -> str:
     """Returns the model.template_date of the run in a folder; empty if it has none."""
     try:
-        return json.loads((folder / "config.json").read_text())["model"].get("template_date", "")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return load_config(folder).model.template_date
+    except DataError:
         return ""  # `require_same_run` reports a configuration that cannot be read
 
 
@@ -140,53 +162,22 @@ def require_same_run(config: Config) -> int:
         UsageError: it has another configuration.
         DataError: its configuration is missing or cannot be read.
     """
-    file = config.folder / "config.json"
-    try:
-        stored = json.loads(file.read_text())
-        steps = int(stored["training"]["steps"])
-        changed = changed_fields(stored, config)
-    except (FileNotFoundError, NotADirectoryError) as error:
-        raise DataError(
-            f"{file.parent} has no config.json, so there is no run to resume: choose another folder"
-            " with --run-dir"
-        ) from error
-    except (ValueError, KeyError, TypeError) as error:
-        raise DataError(
-            f"{file} is not a configuration ({error!r}): restore it, or start again with"
-            " --overwrite"
-        ) from error
-    if changed:
+    stored = load_config(config.folder)
+    if changed := changed_fields(stored, config):
         raise UsageError(
-            f"run folder {file.parent} was made by another configuration (different:"
+            f"run folder {config.folder} was made by another configuration (different:"
             f" {', '.join(changed)}): give the same one, or choose another folder with --run-dir"
         )
-    return steps
+    return stored.training.steps
 
 
-def changed_fields(stored: dict[str, Any], config: Config) -> list[str]:
-    """Returns the fields by which a stored configuration is another run than `config`.
-
-    Args:
-        stored: content of config.json, of this version or an older one; a field that is missing is
-            taken as its default.
-        config: the run.
-
-    Returns:
-        Dotted names, without those that a resumed run may change.
-
-    Raises:
-        ValueError: a renamed field has a value that no version wrote.
+def changed_fields(stored: Config, config: Config) -> list[str]:
+    """Returns the dotted names of the fields by which a stored configuration is another run than
+    `config`, without those that a resumed run may change.
     """
-    stored = renamed(stored)
-    defaults = json.loads(Config(name="").to_json())
-    sections = {
-        name: {**own, **stored[name]}
-        for name, own in defaults.items()
-        if isinstance(own, dict) and isinstance(stored.get(name), dict)
-    }
-    found = differences({**defaults, **stored, **sections}, json.loads(config.to_json()))
+    old, new = (json.loads(c.to_json()) for c in (stored, config))
     return [
         name
-        for name in found
+        for name in differences(old, new)
         if not any(name == f or name.startswith(f + ".") for f in RESUMABLE_FIELDS)
     ]

@@ -22,7 +22,7 @@ from grre_jax.training.checkpoints.contents import listed
 from grre_jax.training.checkpoints.folder import opened
 from grre_jax.training.checkpoints.retention import Keep
 from grre_jax.training.config.run import Config
-from grre_jax.training.policies import load_config, run_contents
+from grre_jax.training.run_folder import load_config, split_step
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,9 +98,9 @@ def find(config: Config, parts: build.Parts) -> Start | None:
         UsageError: a step that the other run did not keep, or a model of another shape.
         DataError: the folder is not a run's, or has no checkpoints.
     """
-    if config.starts_from is None:
+    if not config.start_from:
         return None
-    folder, step = config.starts_from
+    folder, step = split_step(config.start_from)
     other = load_config(folder)
     kept = listed(folder / "checkpoints")
     if not kept:
@@ -112,24 +112,13 @@ def find(config: Config, parts: build.Parts) -> Start | None:
             f"start_from: expected a step that {folder} keeps ({', '.join(map(str, kept))}), got"
             f" {step}. Give one of these"
         )
-    own, its = build.model_shape(config), build.model_shape(other)
+    own, its = _model(config), _model(other)
     if own != its:
         raise UsageError(
-            f"start_from: expected a run with the model of this configuration, {own}, got {folder}"
-            f" with {its}. Give the fields of its model section (`grre train CONFIG"
-            " --print-config` shows yours)"
-        )
-    if own[1] is not None and config.model.path != other.model.path:
-        raise UsageError(
-            f"start_from: expected a run with LoRA terms of model.path = {config.model.path}, got"
-            f" {folder} with those of {other.model.path}. Set model.path to that"
-        )
-    saved = [c.model.adapter for c in (config, other) if _saves_modules(c.model.adapter)]
-    if saved and config.model.adapter != other.model.adapter:
-        raise UsageError(
-            "start_from: expected a run with the same model.adapter, whose embedding or head"
-            f" belongs to the base, got {folder} with {other.model.adapter!r} and"
-            f" {config.model.adapter!r} here. Set model.adapter to that."
+            "start_from: expected a run with the model of this configuration (its shape and"
+            " low-rank terms; with these also model.path, and a model.adapter that has an embedding"
+            f" or a head), {own}, got {folder} with {its}. Give the fields of its model section"
+            " (`grre train CONFIG --print-config` shows yours)"
         )
     params = states.split(parts.model)[1]
     shapes = [
@@ -137,16 +126,18 @@ def find(config: Config, parts: build.Parts) -> Start | None:
         for c in (config, other)
     ]
     at = kept[-1] if step is None else step
-    return Start(folder, at, _alike(*shapes), frozenset(run_contents(folder)))
+    return Start(folder, at, _alike(*shapes), frozenset(build.contents(folder / "provenance.json")))
 
 
-def _saves_modules(adapter: str) -> bool:
-    return bool(adapter and adapters.saved_parameters(adapter))
+def _model(config: Config) -> tuple[Any, ...]:
+    """Returns what two runs share if one starts from the other's parameters."""
+    shape, lora = build.model_shape(config)
+    path, adapter = config.model.path, config.model.adapter
+    saves = adapter and adapters.saved_parameters(adapter)
+    return shape, lora, lora and path, saves and adapter
 
 
 def _alike(left: Any, right: Any) -> bool:
     """True if two trees have the same structure, shapes and dtypes."""
-    return jax.tree.structure(left) == jax.tree.structure(right) and all(
-        (a.shape, a.dtype) == (b.shape, b.dtype)
-        for a, b in zip(jax.tree.leaves(left), jax.tree.leaves(right), strict=True)
-    )
+    same = jax.tree.structure(left) == jax.tree.structure(right)
+    return same and jax.tree.leaves(left) == jax.tree.leaves(right)

@@ -188,20 +188,28 @@ def _demonstration_groups(parts: build.Parts, positions: range) -> Iterator[Grou
 
 
 def _demonstration_group(parts: build.Parts, position: int, question: Question) -> Group:
-    task, tokenizer = parts.task, parts.tokenizer
-    if (shown := _shown(parts, question, position)) is None:
+    task, tokenizer, seed = parts.task, parts.tokenizer, parts.config.seed
+    environment, shown = is_environment(task), question.demonstration
+    if environment:
+        demonstrate = getattr(task, "demonstration", lambda *_: None)
+        shown = demonstrate(question, environment_seed(seed, position, 0))
+    if shown is None:
         raise UsageError(
             f"task {task.name} has no demonstrations to start from: set warm_start.steps to 0"
         )
-    if is_environment(task):
-        play = Play(task, tokenizer, parts.judge, parts.config.seed, 1)
-        fields = play.demonstration(question, position, shown)
+    if environment:
+        fields = Play(task, tokenizer, parts.judge, seed, 1).demonstration(
+            question, position, shown
+        )
     else:
         tokens = np.array(tokenizer.encode_completion(shown), np.int32)
-        prompt_tokens = np.array(tokenizer.encode_prompt(question), np.int32)
-        prompt = {"prompt": question.prompt, "prompt_tokens": prompt_tokens}
-        lengths = np.array([len(tokens)], np.int32)
-        fields = {"lengths": lengths, "tokens": tokens, "texts": [shown]} | prompt
+        fields = {
+            "prompt": question.prompt,
+            "prompt_tokens": np.array(tokenizer.encode_prompt(question), np.int32),
+            "lengths": np.array([len(tokens)], np.int32),
+            "tokens": tokens,
+            "texts": [shown],
+        }
     return Group(
         group_id=f"demonstration:{position}",
         position=position,
@@ -209,17 +217,6 @@ def _demonstration_group(parts: build.Parts, position: int, question: Question) 
         question_id=question.question_id,
         answer=question.answer,
         sources=["demonstration"],
-        seed=parts.config.seed,
+        seed=seed,
         **(fields | {"rewards": np.ones(1, np.float32)}),
     )
-
-
-def _shown(parts: build.Parts, question: Question, position: int) -> Any:
-    """Returns a question's demonstration, the turns of a task that has environments; None for
-    none.
-    """
-    if not is_environment(parts.task):
-        return question.demonstration
-    demonstrate = getattr(parts.task, "demonstration", None)
-    seed = environment_seed(parts.config.seed, position, 0)
-    return demonstrate(question, seed) if demonstrate else None

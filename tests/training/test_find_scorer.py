@@ -8,7 +8,8 @@ import pytest
 from grre_jax import rollouts
 from grre_jax.errors import DataError, UsageError
 from grre_jax.training import policies
-from grre_jax.training.policies import find_scorer, split_step
+from grre_jax.training.policies import find_scorer
+from grre_jax.training.run_folder import split_step
 
 
 @pytest.fixture(scope="module")

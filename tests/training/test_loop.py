@@ -35,7 +35,6 @@ from grre_jax.rollouts import Group
 from grre_jax.tasks.datasets.arithmetic import Arithmetic
 from grre_jax.training import build, loop, optimizer, policies
 from grre_jax.training import state as training_state
-from grre_jax.training.checkpoints import folder as checkpoint
 from grre_jax.training.checkpoints import integrity
 from grre_jax.training.checkpoints.contents import listed
 from grre_jax.training.checkpoints.local import Checkpoints, read_params
@@ -283,7 +282,7 @@ def refused(package, name):
             {"logging": LoggingConfig(wandb_project="p", tensorboard=False)},
             "wandb_project",
         ),
-        (refused(checkpoint, "opened"), {}, "the sink refuses"),
+        (refused(loop, "opened"), {}, "the sink refuses"),
         (
             None,
             {"sampling": SamplingConfig(max_new_tokens=1)},

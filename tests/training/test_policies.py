@@ -2,12 +2,10 @@
 was.
 """
 
-import io
 import json
 import shutil
 
 import pytest
-from rich.console import Console
 
 from grre_jax.errors import DataError
 from grre_jax.training import policies
@@ -36,7 +34,7 @@ def test_a_damaged_configuration(tmp_path, text):
 
 def test_evaluation_of_the_first_and_last_policy(copy):
     words = ["--evaluation.questions", "8"]
-    result = command.evaluate_run(copy, words, Console(file=io.StringIO()))
+    result = command.evaluate_run(copy, words)
     assert result == json.loads((copy / "evaluation.json").read_text())
     assert result["questions"] == 8 and result["steps"] == [
         0,

@@ -13,7 +13,8 @@ from grre_jax import reporting
 from grre_jax.config import EvaluationConfig, ModelSource, OptimizerConfig, TrainingConfig
 from grre_jax.errors import DataError, UsageError
 from grre_jax.training import build, optimizer, state
-from grre_jax.training.checkpoints.folder import listed, opened
+from grre_jax.training.checkpoints.contents import listed
+from grre_jax.training.checkpoints.folder import opened
 from grre_jax.training.checkpoints.retention import Keep
 from grre_jax.training.loop import train
 from grre_jax.training.policies import load_config

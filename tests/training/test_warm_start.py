@@ -18,9 +18,10 @@ from grre_jax.tasks import CharTokenizer
 from grre_jax.training import build, optimizer
 from grre_jax.training import state as training_state
 from grre_jax.training.actors.calls import training_calls
+from grre_jax.training.actors.explorer import make_explorer
 from grre_jax.training.actors.prompts import evaluation_questions
 from grre_jax.training.evaluation.evaluate import evaluate, make_evaluator
-from grre_jax.training.loop import compile_calls, make_explorer
+from grre_jax.training.loop import compile_calls
 from grre_jax.training.optimizer import OptimizerConfig
 from grre_jax.training.runtime.stopping import StopRequest
 from grre_jax.training.runtime.stopwatch import Stopwatch

@@ -130,23 +130,14 @@ def fitting(
         tensor=tensor,
     )
     read = weights_bytes(model, settings.weight_dtype or activations, tensor)
-    free = capacity - state_bytes(config, model, mesh, copies) - read
+    # Of a model with low-rank terms the copies of its other parameters are one.
+    copies = 1 if build.lora_config(config.model) else copies
+    size = model.num_parameters * build.dtypes(config.model)[0].itemsize * copies
+    free = capacity - size / (mesh.shape["fsdp"] * tensor) - read
     return fitting_rows(free, row, settings.group_size)
 
 
-def state_bytes(
-    config: Config, model: ModelConfig, mesh: Mesh, copies: int = STATE_COPIES
-) -> float:
-    """Bytes on a device of what it keeps while it samples. Where training samples these are the
-    parameters, those that the run started from, and the optimizer's moments; of a model with
-    low-rank terms the parameters.
-    """
-    size = model.num_parameters * build.dtypes(config.model)[0].itemsize
-    copies = 1 if build.lora_config(config.model) else copies
-    return size * copies / (mesh.shape["fsdp"] * mesh.shape["tensor"])
-
-
-def call_of(settings: SamplingConfig, questions: int, rows: int = ROWS_WITHOUT_LIMIT) -> Call:
+def call_of(settings: SamplingConfig, questions: int) -> Call:
     """Returns the sampler call for `questions` prompts: at most `sampling.prompts_per_call` per
     call, or MOST_PROMPTS if that is 0. A shorter last call is padded to the same shape.
 
@@ -154,7 +145,7 @@ def call_of(settings: SamplingConfig, questions: int, rows: int = ROWS_WITHOUT_L
     into the same calls.
     """
     prompts = max(min(settings.prompts_per_call or MOST_PROMPTS, questions), 1)
-    return Call(prompts, settings, rows)
+    return Call(prompts, settings)
 
 
 def evaluation_settings(config: Config) -> SamplingConfig:

@@ -133,7 +133,7 @@ class _Sealing:
         sealed: list[Future[int]] = []
         judged: list[Future[list[rollouts.Group]]] = []
         for drawn in self.explorer.draw(self.params, prepared, size, version=version):
-            judged.append(self.backlog.verify(partial(self.explorer.judged, drawn, version)))
+            judged.append(self.backlog.verify(partial(self.explorer.judged, drawn)))
             if self.each or len(judged) == len(due):
                 sealed.append(self.backlog.seal(partial(self._write, judged, absent)))
                 judged = []
@@ -164,14 +164,13 @@ class _Sealing:
                 for data_set in sealed:
                     data_set.result()
                 refresh_together(self.reader)
-                again = ([p for p in call if not self.has_signal(p, round_)] for call in left)
-                left = [call for call in again if call]
+                again = [[p for p in call if self._is_flat(p, round_)] for call in left]
+                left = list(filter(None, again))
         return sealed
 
-    def has_signal(self, position: int, round_: int) -> bool:
-        """True if the rewards of a position's group of a round differ."""
+    def _is_flat(self, position: int, round_: int) -> bool:
         group = self.reader.at(refill_position(position, round_), self.policy_version)
-        return group.has_reward_variance
+        return not group.has_reward_variance
 
 
 def explore(

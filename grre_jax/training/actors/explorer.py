@@ -26,10 +26,17 @@ from grre_jax.sampling.turns import SLOTS_PER_ROW, Respond
 from grre_jax.sampling_params import SamplingParams
 from grre_jax.tasks import Question, Task, Tokenizer
 from grre_jax.tasks.environments import is_environment
-from grre_jax.tasks.environments.runner import InProcessEnvironments, Runner
-from grre_jax.tasks.judging import InProcess, Judge, Judged
+from grre_jax.tasks.environments.runner import Runner
+from grre_jax.tasks.judging import Judge, Judged
 from grre_jax.tasks.task import questions
-from grre_jax.training.actors.calls import Call, call_of
+from grre_jax.training import build
+from grre_jax.training.actors.calls import (
+    SAMPLER_COPIES,
+    STATE_COPIES,
+    Call,
+    call_of,
+    fitting,
+)
 from grre_jax.training.actors.prompts import (
     check_prompt,
     encoded_prompt,
@@ -53,6 +60,7 @@ class Drawn(NamedTuple):
         samples: as drawn, not yet cut at stop strings; zeros for rows of other processes.
         own: rows of this process, padding included.
         recorded: those of them that become groups.
+        version: of the policy that began.
         attempt: of the draws.
         dtype: of the log-probs.
         rewards: [questions, samples], zeros for rows of other processes; None for a judge's.
@@ -67,26 +75,11 @@ class Drawn(NamedTuple):
     samples: sampling.Samples
     own: np.ndarray
     recorded: np.ndarray
+    version: int
     attempt: int
     dtype: str
     rewards: np.ndarray | None = None
     versions: np.ndarray | None = None
-
-
-class Played(NamedTuple):
-    """One call's trajectories.
-
-    Attributes:
-        fields: of each group, but for those of the call and the policy version.
-        positions: in the prompt stream.
-        attempt: of the draws.
-        dtype: of the log-probs.
-    """
-
-    fields: list[dict[str, Any]]
-    positions: list[int]
-    attempt: int
-    dtype: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,9 +93,9 @@ class Explorer:
         config: sampling settings.
         mesh: prompts are cut over its data and fsdp axes.
         seed: the run's.
-        purpose: purpose of the draws among the run's.
         judge: of completions whose reward is not computed on the device, or what runs the task's
-            environments; the task's own, in this process, if None.
+            environments.
+        purpose: purpose of the draws among the run's.
         watch: counts the seconds of preparing weights, of drawing, and of waiting for
             verification.
         rows: completions decoded side by side on each device that prompts are cut over, if
@@ -119,8 +112,8 @@ class Explorer:
     config: SamplingConfig
     mesh: Mesh
     seed: int
+    judge: Judge | Runner
     purpose: Purpose = Purpose.EXPLORE
-    judge: Judge | Runner | None = None
     rows: int = ROWS_WITHOUT_LIMIT
     watch: Stopwatch = dataclasses.field(default_factory=Stopwatch, compare=False)
     newer: Callable[[int], tuple[Any, int] | None] | None = None
@@ -149,8 +142,8 @@ class Explorer:
         """Samples, verifies and records one group per question. A call is verified while the next
         one is sampled.
 
-        The processes of a run sample together. Each encodes, verifies and returns its own rows of
-        every call.
+        The processes of a run sample together. Each encodes and verifies its own rows of every
+        call, and all return the groups of all.
 
         Args:
             params: parameters of the sampling policy.
@@ -161,8 +154,7 @@ class Explorer:
             attempt: another attempt at the same positions gives fresh draws.
 
         Returns:
-            The groups of this process, in the order of the questions: all of them if it is the only
-            one.
+            The groups, in the order of the questions.
 
         Raises:
             DataError: a prompt is longer than sampling.max_prompt_tokens, or has a token outside
@@ -173,9 +165,15 @@ class Explorer:
         calls = [(questions[cut], positions[cut]) for cut in cuts]
         with ThreadPoolExecutor(1) as verifier:
             drawn = self.draw(params, calls, size, attempt, policy_version)
-            judged = [verifier.submit(self.judged, call, policy_version) for call in drawn]
+            judged = [verifier.submit(self.judged, call) for call in drawn]
             with self.watch("verification"):
-                return [group for call in judged for group in call.result()]
+                groups = [group for call in judged for group in call.result()]
+        if not processes.many():
+            return groups
+        parts = processes.records([encoding.encode(group) for group in groups])
+        groups = [encoding.decode(data) for part in parts for data in part]
+        order = {position: i for i, position in enumerate(positions)}
+        return sorted(groups, key=lambda group: order[group.position])
 
     def draw(
         self,
@@ -184,7 +182,7 @@ class Explorer:
         size: int,
         attempt: int = 0,
         version: int = 0,
-    ) -> Iterator[Drawn | Played]:
+    ) -> Iterator[Drawn | list[Group]]:
         """Samples calls, each when it is asked for.
 
         Args:
@@ -194,7 +192,7 @@ class Explorer:
             version: of the policy.
 
         Yields:
-            The completions or trajectories of each call.
+            The completions of each call; of a task that has environments its judged groups.
         """
         if not calls:
             return
@@ -209,26 +207,12 @@ class Explorer:
                 elif self.newer:
                     drawn = self._draw_on(weights, questions, positions, attempt, version)
                 else:
-                    drawn = self._draw(weights, questions, positions, size, attempt)
+                    drawn = self._draw(weights, questions, positions, size, attempt, version)
             yield drawn
 
     def _prepared(self, params: Any) -> sampling.Weights:
         model = nnx.merge(self.graph, params)
         return jax.block_until_ready(sampling.prepared(model, self.config.weight_dtype))
-
-    def groups_on_all(
-        self, params: Any, questions: Sequence[Question], positions: Sequence[int], **options: int
-    ) -> list[Group]:
-        """Samples as `groups` does, with its options; returns the groups of all processes on every
-        process, in the order of the questions.
-        """
-        mine = self.groups(params, questions, positions, **options)
-        if not processes.many():
-            return mine
-        parts = processes.records([encoding.encode(group) for group in mine])
-        found = [encoding.decode(data) for part in parts for data in part]
-        order = {position: i for i, position in enumerate(positions)}
-        return sorted(found, key=lambda group: order[group.position])
 
     def _draw(
         self,
@@ -237,6 +221,7 @@ class Explorer:
         positions: list[int],
         size: int,
         attempt: int,
+        version: int,
     ) -> Drawn:
         """Samples one call, padded to `size` questions."""
         config, cut, live = self.config, meshes.rows(self.mesh), len(questions)
@@ -252,8 +237,8 @@ class Explorer:
         prompts[held], lengths[held] = sampling.pad_prompts(encoded, limit)
         samples = self._sampled(weights, prompts, lengths, np.asarray(positions), attempt)
         own, host = processes.own_rows(cut, (size,)), processes.fetch_rows(samples, cut)
-        asked = (questions, positions, prompts, lengths, host, own, own[own < live])
-        drawn = Drawn(*asked, attempt, str(weights.dtype))
+        call = (questions, positions, prompts, lengths, host, own, own[own < live])
+        drawn = Drawn(*call, version, attempt, str(weights.dtype))
         return drawn._replace(rewards=self._in_graph_rewards(drawn))
 
     def _sampled(
@@ -326,8 +311,8 @@ class Explorer:
         samples, versions = as_samples(list(found.values()), time)
         prompts, lengths = sampling.pad_prompts(encoded, limit)
         own = np.arange(len(questions))
-        drawn = (questions, positions, prompts, lengths, samples, own, own, attempt)
-        drawn = Drawn(*drawn, str(weights.dtype), versions=versions)
+        call = (questions, positions, prompts, lengths, samples, own, own)
+        drawn = Drawn(*call, version, attempt, str(weights.dtype), versions=versions)
         return drawn._replace(rewards=self._in_graph_rewards(drawn))
 
     def _trajectories(
@@ -376,10 +361,10 @@ class Explorer:
         params, version = found
         return self._prepared(params), version
 
-    def judged(self, drawn: Drawn | Played, policy_version: int) -> list[Group]:
+    def judged(self, drawn: Drawn | list[Group]) -> list[Group]:
         """Returns the judged groups of a call; runs nothing on the devices, in any thread."""
-        if isinstance(drawn, Played):
-            return self._played_groups(drawn, policy_version)
+        if isinstance(drawn, list):
+            return drawn
         decode, count = self.tokenizer.decode, self.config.group_size
         host = sampling.cut_at_stops(drawn.samples, self.config.stop, decode)
 
@@ -388,52 +373,71 @@ class Explorer:
 
         texts = [[text(i, k) for k in range(count)] for i in drawn.recorded]
         if drawn.rewards is None:
-            asked = [drawn.questions[i] for i in drawn.recorded]
-            judged = self._judge(list(zip(asked, texts, strict=True)))
+            questions = [drawn.questions[i] for i in drawn.recorded]
+            judged = self.judge(list(zip(questions, texts, strict=True)))
         else:
             judged = [Judged(drawn.rewards[i], {}, [""] * count) for i in drawn.recorded]
-        common, others = self._common(policy_version, drawn.attempt, drawn.dtype)
         groups = []
         for i, words, verdicts in zip(drawn.recorded, texts, judged, strict=True):
-            question, position = drawn.questions[i], int(drawn.positions[i])
+            question = drawn.questions[i]
             keep = np.arange(host.tokens.shape[-1]) < host.lengths[i][:, None]
-            group = Group(
-                group_id=f"{policy_version}:{position}:{drawn.attempt}",
-                position=position,
-                question_id=question.question_id,
+            group = self._group(
+                question,
+                int(drawn.positions[i]),
+                drawn.version,
+                drawn.attempt,
+                drawn.dtype,
                 prompt=question.prompt,
-                answer=question.answer,
                 prompt_tokens=drawn.prompts[i, : drawn.lengths[i]],
                 lengths=host.lengths[i],
                 tokens=host.tokens[i][keep],
                 texts=words,
                 rewards=verdicts.rewards,
                 components=verdicts.components,
-                extra=verdicts.extra | others | _messages(question),
+                extra=verdicts.extra,
                 finish_reasons=[FINISH_NAMES[int(reason)] for reason in host.finish_reasons[i]],
                 behavior_logprobs=host.behavior_logprobs[i][keep],
                 sampling_logprobs=host.sampling_logprobs[i][keep],
                 policy_logprobs=host.policy_logprobs[i][keep],
-                **common,
             )
+            if question.messages is not None:
+                group.extra["prompt_messages"] = list(question.messages)
             if drawn.versions is not None:
-                group.token_versions = _if_swapped(drawn.versions[i][keep], policy_version)
+                group.token_versions = _if_swapped(drawn.versions[i][keep], drawn.version)
             groups.append(group)
         return groups
 
-    def _common(
-        self, policy_version: int, attempt: int, dtype: str
-    ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Returns the fields that all groups of a call share, and those of their `extra`."""
-        settings, others = stored_settings(self.config)
-        return settings | {
-            "attempt": attempt,
-            "task": self.task.name,
-            "policy_version": np.full(self.config.group_size, policy_version),
-            "seed": self.seed,
-            "logprob_dtype": dtype,
-            "engine": self.config.engine,
-        }, others
+    def _group(
+        self,
+        question: Question,
+        position: int,
+        version: int,
+        attempt: int,
+        dtype: str,
+        *,
+        extra: dict[str, Any],
+        **fields: Any,
+    ) -> Group:
+        settings, others = self._settings
+        return Group(
+            group_id=f"{version}:{position}:{attempt}",
+            position=position,
+            attempt=attempt,
+            task=self.task.name,
+            question_id=question.question_id,
+            answer=question.answer,
+            policy_version=np.full(self.config.group_size, version),
+            seed=self.seed,
+            logprob_dtype=dtype,
+            engine=self.config.engine,
+            extra=extra | others,
+            **settings,
+            **fields,
+        )
+
+    @cached_property
+    def _settings(self) -> tuple[dict[str, float], dict[str, Any]]:
+        return stored_settings(self.config)
 
     def _play(
         self,
@@ -442,13 +446,11 @@ class Explorer:
         positions: list[int],
         attempt: int,
         version: int,
-    ) -> Played:
+    ) -> list[Group]:
         """Samples trajectories in the task's environments."""
-        config, asked = self.config, dict(zip(positions, questions, strict=True))
-        prompts = {}
-        overlong = {}
+        config, prompts, overlong = self.config, {}, {}
         vocab = weights.model.config.vocab_size
-        for position, question in asked.items():
+        for position, question in zip(positions, questions, strict=True):
             prompt = self.play.open(question, position, attempt)
             if prompt is None:
                 continue
@@ -464,37 +466,26 @@ class Explorer:
         # As many rows as all questions need, so that a failed environment compiles nothing new.
         count = len(questions) * config.group_size
         found = self._trajectories(*of_call, attempt, version, count) if prompts else {}
-        fields = []
-        for position, question in asked.items():
+        groups = []
+        for position, question in zip(positions, questions, strict=True):
             trajectories = found.get(position, [])
-            group = self.play.fields(question, position, trajectories)
-            group |= {"question_id": question.question_id, "answer": question.answer}
+            fields = self.play.fields(question, position, trajectories)
             if trajectories:
                 for name in SCORES:
                     row = [trajectory.logprobs[name] for trajectory in trajectories]
-                    group[f"{name}_logprobs"] = np.concatenate(row)
+                    fields[f"{name}_logprobs"] = np.concatenate(row)
                 versions = np.concatenate([trajectory.versions for trajectory in trajectories])
-                group["prompt_tokens"] = prompts[position]
-                group["token_versions"] = _if_swapped(versions, version)
-            fields.append(group)
-        return Played(fields, positions, attempt, str(weights.dtype))
-
-    def _played_groups(self, played: Played, policy_version: int) -> list[Group]:
-        common, others = self._common(policy_version, played.attempt, played.dtype)
-        return [
-            Group(
-                group_id=f"{policy_version}:{position}:{played.attempt}",
-                position=position,
-                **common | fields | {"extra": fields["extra"] | others},
-            )
-            for position, fields in zip(played.positions, played.fields, strict=True)
-        ]
+                fields["prompt_tokens"] = prompts[position]
+                fields["token_versions"] = _if_swapped(versions, version)
+            dtype = str(weights.dtype)
+            groups.append(self._group(question, position, version, attempt, dtype, **fields))
+        return groups
 
     @cached_property
     def play(self) -> Play:
         """The trajectories that are under way, of a task that has environments."""
-        runner = self.judge or InProcessEnvironments(self.task)
-        return Play(self.task, self.tokenizer, runner, self.seed, self.config.group_size, self._cut)
+        of_run = (self.task, self.tokenizer, self.judge, self.seed)
+        return Play(*of_run, self.config.group_size, self._cut)
 
     def _cut(self, text: str) -> str:
         """Returns a text up to its first stop string."""
@@ -504,25 +495,18 @@ class Explorer:
     def _stops(self) -> StopStrings:
         return StopStrings(self.config.stop, self.tokenizer.decode)
 
-    @cached_property
-    def _judge(self) -> Judge:
-        return self.judge or InProcess(self.task)
-
-    @property
-    def _reward(self) -> Callable | None:
-        """The task's in-graph reward, None if it has none for this tokenizer."""
-        reward = getattr(self.task, "batch_rewards", None)
-        # Token arrays mean what the task expects only in the task's own tokenizer; under a
-        # pretrained model's, text is verified.
-        if reward is None or self.task.tokenizer.fingerprint != self.tokenizer.fingerprint:
-            return None
-        return _compiled(reward)
-
     def _in_graph_rewards(self, drawn: Drawn) -> np.ndarray | None:
         """Returns [questions, samples] rewards of the own rows (0 elsewhere) computed on the
         device; None if the task has no such reward, or stop strings cut the text.
         """
-        if self._reward is None or self.config.stop:
+        reward = getattr(self.task, "batch_rewards", None)
+        # Token arrays mean what the task expects only in the task's own tokenizer; under a
+        # pretrained model's, text is verified.
+        if (
+            reward is None
+            or self.config.stop
+            or self.task.tokenizer.fingerprint != self.tokenizer.fingerprint
+        ):
             return None
         host, own = drawn.samples, drawn.own
         batch, count, time = host.tokens.shape
@@ -530,14 +514,40 @@ class Explorer:
         if len(own):
             prompts, lengths = (np.repeat(x[own], count, 0) for x in (drawn.prompts, drawn.lengths))
             tokens, sizes = host.tokens[own].reshape(-1, time), host.lengths[own].reshape(-1)
-            found = self._reward(prompts, lengths, tokens, sizes)
+            found = _compiled(reward)(prompts, lengths, tokens, sizes)
             rewards[own] = np.asarray(found).reshape(-1, count)
         return rewards
 
 
-def _messages(question: Question) -> dict[str, Any]:
-    """Returns the field of `extra` for a prompt of several messages."""
-    return {} if question.messages is None else {"prompt_messages": list(question.messages)}
+def make_explorer(
+    parts: build.Parts,
+    graph: Any,
+    settings: SamplingConfig | None = None,
+    purpose: Purpose = Purpose.EXPLORE,
+) -> Explorer:
+    """Returns an explorer of a run's questions.
+
+    Args:
+        parts, graph: of the run and of its model.
+        settings: of the calls; the run's own if None.
+        purpose: of the draws. Training's are on the sampler's own devices, if it has any.
+    """
+    config = parts.config
+    settings = settings or config.sampling
+    mesh = parts.sampler_mesh if purpose is Purpose.EXPLORE else parts.mesh
+    copies = STATE_COPIES if mesh is parts.mesh else SAMPLER_COPIES
+    return Explorer(
+        graph,
+        parts.task,
+        parts.tokenizer,
+        settings,
+        mesh,
+        config.seed,
+        parts.judge,
+        purpose,
+        fitting(config, settings, parts.model.config, mesh, copies=copies),
+        drops_overlong=config.data.overlong == "drop",
+    )
 
 
 def _if_swapped(versions: np.ndarray, version: int) -> np.ndarray:

@@ -14,7 +14,7 @@ from grre_jax.errors import DataError, UsageError
 from grre_jax.storage import files
 from grre_jax.storage.store_path import StorePath
 from grre_jax.training.actors import lease
-from grre_jax.training.checkpoints.folder import listed
+from grre_jax.training.checkpoints.contents import listed
 
 RUN_FILE = "run.json"
 

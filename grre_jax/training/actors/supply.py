@@ -336,38 +336,24 @@ def refuse_lost(config: Config, former: int) -> None:
             f"{source.reader.storage.tail().shown}: lists no data set after {saved[-1]} steps, so"
             " it was emptied or deleted; restore it from a copy, or start again with --overwrite"
         )
-    lost = _unreachable(config, source, saved)
-    if not lost:
-        return
-    back = max(step for step in saved if not _unreachable(config, source, saved, step))
-    later = ", ".join(str(step) for step in saved if step > back)
-    go_back = f"move checkpoints {later} away, so that the run continues from step {back}"
-    version, size = min(lost), dynamic_sampling.POSITIONS_PER_ROUND
-    first = config.schedule.batch_of(min(lost[version]) % size) * config.regime.reuse
-    if first >= former:
-        raise UsageError(
-            f"training.steps: expected at most {first}, got {steps}: in a run of {former} steps"
-            f" policy version {version} sampled nothing for step {first}, and its checkpoint was"
-            f" not kept. Give {first}; or, for {steps}, {go_back}"
-        )
-    raise DataError(f"{_lost(source.reader.folder, version, lost)}, or {go_back}")
-
-
-def _unreachable(
-    config: Config, source: Source, saved: list[int], step: int | None = None
-) -> dict[int, list[int]]:
-    """Returns the positions that a run continued from a checkpoint (the newest if None) lacks and
-    whose policy has no checkpoint, by version.
-    """
-    step = saved[-1] if step is None else step
     samples = (
         (position, version)
-        for version in sorted({*range(step)} - {*saved})
-        for position in config.schedule.sampled(version, config.training.steps, since=step)
+        for version in sorted({*range(saved[-1])} - {*saved})
+        for position in config.schedule.sampled(version, steps, since=saved[-1])
     )
-    return dynamic_sampling.missing(
-        source, samples, config.data.dynamic_sampling, skip_damaged=True
+    rounds = config.data.dynamic_sampling
+    lost = dynamic_sampling.missing(source, samples, rounds, skip_damaged=True)
+    if not lost:
+        return
+    version, size = min(lost), dynamic_sampling.POSITIONS_PER_ROUND
+    first = config.schedule.batch_of(min(lost[version]) % size) * config.regime.reuse
+    problem = (
+        f"{_lost(source.reader.folder, version, lost)}, or move the last checkpoints away, so that"
+        " the run continues from an earlier step"
     )
+    if first < former:
+        raise DataError(problem)
+    raise UsageError(f"training.steps: expected at most {first}, got {steps}; for these {problem}")
 
 
 def _lost(folder: Path | StorePath, version: int, missing: dict[int, list[int]]) -> str:

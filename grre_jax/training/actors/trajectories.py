@@ -139,26 +139,35 @@ class Play:
         prompt, address = self.open(question, position), sampling.Address(position)
         played = self._played[position, 0]
         tokens: list[int] = []
+        mask: list[bool] = []
         spans: list[sampling.Turn] = []
         for turn, text in enumerate(turns if prompt is not None else ()):
             written = self.tokenizer.encode_completion(text)
             spans.append(sampling.Turn(len(tokens), len(tokens) + len(written), True))
             tokens += written
+            mask += [True] * len(written)
             observation = self.respond(address, 0, turn, written).result()
             if observation is None:
                 break
-            tokens += observation.tokens if turn + 1 < len(turns) else ()
+            if turn + 1 < len(turns):
+                tokens += observation.tokens
+                mask += [False] * len(observation.tokens)
         if played.failure:
             raise DataError(
                 f"the environment of task {self.task.name} failed in the demonstration of question"
                 f" {question.question_id} ({played.failure.kind}: {played.failure.reason})"
             )
-        mask = np.zeros(len(tokens), bool)
-        for start, end, _ in spans:
-            mask[start:end] = True
-        made = (address, 0, np.array(tokens, np.int32), mask, {}, tuple(spans), "done")
-        found = [sampling.Trajectory(*made, np.full(len(tokens), -1))]
-        return self.fields(question, position, found) | {"prompt_tokens": prompt}
+        trajectory = sampling.Trajectory(
+            address,
+            0,
+            np.array(tokens, np.int32),
+            np.array(mask, bool),
+            {},
+            tuple(spans),
+            "done",
+            np.full(len(tokens), -1),
+        )
+        return self.fields(question, position, [trajectory]) | {"prompt_tokens": prompt}
 
     def fields(
         self, question: Question, position: int, found: Sequence[sampling.Trajectory]

@@ -45,14 +45,8 @@ class CheckpointFolder:
                 run can be continued from.
         """
         self.wait()
-        steps = self.steps
-        step = steps[-1] if step is None and steps else step
-        if step not in steps:
-            which = "" if step is None else f" of step {step}"
-            raise DataError(
-                f"{self.folder} has no checkpoint{which}: it holds {steps or 'none'}; start"
-                " again with --overwrite"
-            )
+        if step is None:
+            step = max(self.steps, default=0)
         loaded = self._load(step, abstract(parts(like)))
         return TrainState(loaded["params"], **loaded["training"])
 

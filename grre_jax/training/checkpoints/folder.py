@@ -8,10 +8,8 @@ from typing import Any
 
 from grre_jax.storage.store_path import StorePath
 from grre_jax.training.checkpoints import local, object_store
-from grre_jax.training.checkpoints.contents import CheckpointFolder, listed
+from grre_jax.training.checkpoints.contents import CheckpointFolder
 from grre_jax.training.checkpoints.retention import Keep
-
-__all__ = ["listed", "opened", "read_params"]
 
 
 def opened(

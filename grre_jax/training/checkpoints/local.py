@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,7 +22,7 @@ from typing import Any
 
 from orbax.checkpoint import v1 as ocp
 
-from grre_jax.errors import DataError, UsageError
+from grre_jax.errors import DataError
 from grre_jax.training.checkpoints import integrity
 from grre_jax.training.checkpoints.contents import (
     CheckpointFolder,
@@ -46,26 +45,20 @@ class Checkpoints(CheckpointFolder):
 
     Args:
         folder: made if absent.
-        keep: policy of the checkpoints that are kept, or the number of the newest.
+        keep: policy of the checkpoints that are kept.
         read_only: leave checkpoints that another process may be writing.
 
     Raises:
         DataError: an evaluation stored with a checkpoint is damaged.
-        UsageError: the folder is a URL.
     """
 
-    def __init__(self, folder: str | Path, keep: Keep | int = 2, *, read_only: bool = False):
-        if re.match(r"[a-z][a-z0-9+.-]*:/", str(folder)):  # a Path has one of a URL's two slashes
-            raise UsageError(
-                f"checkpoint folder {folder}: expected a path on a disk, got a URL. Open it with"
-                " grre_jax.training.checkpoints.folder.opened and a StorePath"
-            )
-        self.folder = Path(folder).absolute()
+    def __init__(self, folder: Path, keep: Keep, *, read_only: bool = False):
+        self.folder = folder.absolute()
         _check_metrics(self.folder)
         self._saving: int | None = None
         self._checkpointer = ocp.training.Checkpointer(
             self.folder,
-            preservation_policy=(Keep(keep) if isinstance(keep, int) else keep).policy(),
+            preservation_policy=keep.policy(),
             save_decision_policy=ocp.training.save_decision_policies.FixedIntervalPolicy(1),
             cleanup_tmp_directories=not read_only,
         )
@@ -136,11 +129,11 @@ def _check_metrics(folder: Path) -> None:
         DataError: one is damaged, with its file.
     """
     for step in listed(folder):
-        file, found = folder / str(step) / "metrics" / "metrics", {}
+        file = folder / str(step) / "metrics" / "metrics"
         try:
             found = json.loads(file.read_text())
         except FileNotFoundError:
-            pass  # saved without one, or being removed
+            continue  # saved without one, or being removed
         except ValueError as error:
             found = error
         if not isinstance(found, dict):

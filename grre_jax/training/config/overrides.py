@@ -92,7 +92,7 @@ def override(config: Config, arguments: Sequence[str]) -> Config:
                 raise UsageError(f"field {name} has no value: write --{name} VALUE")
             value = pending.pop(0)
         _note(config, changes, name, value)
-    return _apply(config, changes, "")
+    return _apply(config, config, changes, "")
 
 
 def with_fields(config: Config, changes: Mapping[str, Any]) -> Config:
@@ -106,22 +106,7 @@ def with_fields(config: Config, changes: Mapping[str, Any]) -> Config:
     Raises:
         UsageError: an unknown field (with the nearest name), or a value outside its domain.
     """
-    _check_names(config, config, changes, "")
-    return _apply(config, dict(changes), "")
-
-
-def _check_names(config: Config, section: Any, changes: Mapping[str, Any], prefix: str) -> None:
-    known = {field.name for field in dataclasses.fields(section)}
-    for key, value in changes.items():
-        if key not in known:
-            raise _unknown(config, prefix + key)
-        inner = getattr(section, key)
-        if dataclasses.is_dataclass(inner):
-            if not isinstance(value, Mapping):
-                raise UsageError(
-                    f"{prefix}{key}: expected a dictionary of the section's fields, got {value!r}"
-                )
-            _check_names(config, inner, value, f"{prefix}{key}.")
+    return _apply(config, config, changes, "")
 
 
 def _unknown(config: Config, name: str) -> UsageError:
@@ -138,24 +123,20 @@ def similar_fields(config: Config, name: str) -> list[str]:
     """Returns the fields that an unknown dotted name probably means, at most three, the most likely
     first.
 
-    Searched in this order: names of other libraries, fields that begin with the name, a field with
-    a similar spelling, fields whose last part is the name's or has a similar spelling.
+    Searched in this order: names of other libraries, a field with a similar spelling, fields whose
+    last part has a similar spelling.
     """
     known, leaf = field_names(config), name.rpartition(".")[2]
     if leaf in FOREIGN_NAMES:
         meant = FOREIGN_NAMES[leaf]
         own = name.removesuffix(leaf) + meant.rpartition(".")[2]
         return [own if own in known else meant]
-    if begun := [field for field in known if field.startswith(name + "_")]:
-        return begun[:3]
     if spelled := difflib.get_close_matches(name, known, n=1, cutoff=0.8):
         return spelled
-    if same := [field for field in known if field.rpartition(".")[2] == leaf]:
-        return difflib.get_close_matches(name, same, n=3, cutoff=0)
-    leaves = {}
-    for field in known:
-        leaves.setdefault(field.rpartition(".")[2], field)
-    return [leaves[near] for near in difflib.get_close_matches(leaf, leaves, n=1, cutoff=0.8)]
+    leaves = {field: field.rpartition(".")[2] for field in known}
+    near = difflib.get_close_matches(leaf, leaves.values(), n=1, cutoff=0.8)
+    same = [field for field in known if leaves[field] in near]
+    return difflib.get_close_matches(name, same, n=3, cutoff=0)
 
 
 def _note(config: Config, changes: dict[str, Any], name: str, text: str) -> None:
@@ -187,16 +168,22 @@ def _note(config: Config, changes: dict[str, Any], name: str, text: str) -> None
         return
 
 
-def _apply(section: Any, changes: dict[str, Any], prefix: str) -> Any:
-    new = {}
-    if "options" in vars(section) and changes.get("name", section.name) != section.name:
+def _apply(config: Config, section: Any, changes: Mapping[str, Any], prefix: str) -> Any:
+    new, known = {}, {field.name for field in dataclasses.fields(section)}
+    if "options" in known and changes.get("name", section.name) != section.name:
         section, changes = dataclasses.replace(section, options={}), {"options": {}} | changes
     for key, change in changes.items():
+        if key not in known:
+            raise _unknown(config, prefix + key)
         value = getattr(section, key)
-        if dataclasses.is_dataclass(value):
-            new[key] = _apply(value, change, f"{prefix}{key}.")
-        else:
+        if not dataclasses.is_dataclass(value):
             new[key] = value | change if isinstance(value, dict) else change
+        elif isinstance(change, Mapping):
+            new[key] = _apply(config, value, change, f"{prefix}{key}.")
+        else:
+            raise UsageError(
+                f"{prefix}{key}: expected a dictionary of the section's fields, got {change!r}"
+            )
     try:
         return dataclasses.replace(section, **new)
     except (TypeError, ValueError) as error:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import difflib
 import importlib.util
 import json
 import sys
@@ -22,6 +21,7 @@ from grre_jax.sampling.config import SamplingConfig
 from grre_jax.storage import store_path
 from grre_jax.storage.store_path import StorePath
 from grre_jax.tasks.config import TaskConfig
+from grre_jax.tasks.task import nearest
 from grre_jax.training.checkpoints.config import CheckpointConfig
 from grre_jax.training.config.sections import ObjectiveConfig, TrainingConfig, WarmStartConfig
 from grre_jax.training.data.config import DataConfig, total_share
@@ -107,16 +107,6 @@ class Config:
         """The run's folder."""
         return store_path.of(self.run_dir or f"runs/{self.name}")
 
-    @property
-    def starts_from(self) -> tuple[Path | StorePath, int | None] | None:
-        """The folder and the step of `start_from`; None for an empty one."""
-        if not self.start_from:
-            return None
-        folder, colon, step = self.start_from.rpartition(":")
-        if colon and step.isdecimal():
-            return store_path.of(folder), int(step)
-        return store_path.of(self.start_from), None
-
     def to_json(self) -> str:
         """Returns the whole configuration as indented JSON."""
         return json.dumps(dataclasses.asdict(self), indent=2, default=str) + "\n"
@@ -153,25 +143,23 @@ def load_file(path: str | Path) -> Config:
         UsageError: the file is missing, or has no `config` function that returns a Config.
     """
     path = Path(path)
-    give = "give the path of a Python file with a config() function"
-    if not path.is_file():
-        beside = [file.name for file in path.parent.glob("*.py")]
-        near = difflib.get_close_matches(path.name, beside, n=1)
-        meant = f"; did you mean {path.parent / near[0]}?" if near else f": {give}"
-        raise UsageError(f"config file {path} does not exist{meant}")
+    if not path.is_file() or path.suffix != ".py":
+        near = nearest(path.name, (file.name for file in path.parent.glob("*.py")))
+        raise UsageError(f"config file {path}: expected a Python file with config(){near}")
     spec = importlib.util.spec_from_file_location(f"grre_config_{path.stem}", path)
-    if spec is None:
-        raise UsageError(f"config file {path} is not a Python file (.py): {give}")
     module = importlib.util.module_from_spec(spec)
     sys.path.insert(0, str(path.parent.resolve()))
     try:
         spec.loader.exec_module(module)
         config = module.config()
-    except AttributeError as error:
-        raise UsageError(
-            f"config file {path} must define config() -> grre_jax.config.Config ({error})"
-        ) from error
-    except (ValueError, TypeError, SyntaxError, NameError, ImportError) as error:
+    except (
+        AttributeError,
+        ImportError,
+        NameError,
+        SyntaxError,
+        TypeError,
+        ValueError,
+    ) as error:
         raise UsageError(f"config file {path}: {error}") from error
     finally:
         sys.path.remove(str(path.parent.resolve()))
@@ -182,9 +170,9 @@ def load_file(path: str | Path) -> Config:
     return config
 
 
-# Fields of stored configurations that were renamed since: old dotted name to the new last part and,
-# where values were renamed too, old value to new value. Only stored configurations are read by it;
-# files and command lines take the new names alone.
+# Fields of stored configurations that were renamed since: old dotted name to the new last part
+# (empty if the field is gone) and, where values were renamed too, old value to new value. Only
+# stored configurations are read by it; files and command lines take the new names alone.
 RENAMED: dict[str, tuple[str, dict[Any, Any]]] = {
     "sampling.num_samples": ("group_size", {}),
     "sampling.slots": ("max_concurrent", {}),
@@ -193,17 +181,12 @@ RENAMED: dict[str, tuple[str, dict[Any, Any]]] = {
     "training.rows_per_microbatch": ("packs_per_microbatch", {}),
     "data.drop_no_signal": ("drop_zero_variance", {}),
     "objective.options.single": ("singleton_baseline", {"zero": "mean", "reward": "none"}),
+    "evaluation.ranking_questions": ("", {}),
 }
-# Fields of stored configurations that no longer exist, by dotted name.
-REMOVED = ("evaluation.ranking_questions",)
 
 
 def renamed(stored: dict[str, Any]) -> dict[str, Any]:
-    """Returns a stored configuration, as a dictionary, with the fields of this version.
-
-    Raises:
-        ValueError: a renamed field has a value that no version wrote.
-    """
+    """Returns a stored configuration, as a dictionary, with the fields of this version."""
     stored = copy.deepcopy(stored)
     for old, (new, values) in RENAMED.items():
         *sections, name = old.split(".")
@@ -212,13 +195,8 @@ def renamed(stored: dict[str, Any]) -> dict[str, Any]:
             holder = holder.get(section) if isinstance(holder, dict) else None
         if isinstance(holder, dict) and name in holder:
             value = holder.pop(name)
-            if values and value not in values:
-                raise ValueError(f"{old}: expected one of {', '.join(values)}, got {value!r}")
-            holder[new] = values.get(value, value)
-    for old in REMOVED:
-        section, name = old.rsplit(".", 1)
-        if isinstance(stored.get(section), dict):
-            stored[section].pop(name, None)
+            if new:
+                holder[new] = values.get(value, value)
     return stored
 
 
@@ -237,9 +215,7 @@ def from_dict(values: dict[str, Any]) -> Config:
         inner = {name: build(getattr(default, name, None), x) for name, x in given.items()}
         return type(default)(**inner)
 
-    if not isinstance(values, dict):
-        raise TypeError(f"a configuration is a JSON object, got {values!r}")
-    return build(_DEFAULTS, renamed(values))
+    return build(_DEFAULTS, renamed(values) if isinstance(values, dict) else values)
 
 
 def differences(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> list[str]:

@@ -19,7 +19,7 @@ from grre_jax.parallel import processes
 from grre_jax.rollouts import Group
 from grre_jax.rollouts.logprob_checks import ROUNDING
 from grre_jax.rollouts.schema import STORED_FIELDS
-from grre_jax.tasks import Question, Task
+from grre_jax.tasks import Task
 from grre_jax.tasks.judging import FIELD, REASONS
 from grre_jax.tasks.task import questions
 from grre_jax.training.config.run import Config
@@ -146,25 +146,23 @@ def check_group(objective: Objective, temperature: float, group: Group, folder: 
 
 
 class HeldOut:
-    """The questions of an evaluation that training asks too, by their ids or exact prompts.
+    """The evaluation questions of a run that training asks too, by their ids or exact prompts; none
+    if the run may evaluate on what it trains on.
 
     Args:
-        questions: of the evaluation.
+        config: of the run.
+        task: its task.
     """
 
-    def __init__(self, questions: Sequence[Question]):
-        self._count = len(questions)
+    def __init__(self, config: Config, task: Task):
+        asks = config.evaluation.questions and not config.evaluation.allow_contaminated
+        questions = task.evaluation(config.evaluation.questions) if asks else ()
+        self.count = len(questions)
         self._numbers: dict[tuple[str, str], list[int]] = {}
         self._found: dict[int, str] = {}
         for number, question in enumerate(questions):
             for key in _names(question.question_id, question.prompt):
                 self._numbers.setdefault(key, []).append(number)
-
-    @classmethod
-    def of(cls, config: Config, task: Task) -> HeldOut | None:
-        """Returns those of a run; None if it has none, or may evaluate on what it trains on."""
-        asks = config.evaluation.questions and not config.evaluation.allow_contaminated
-        return cls(task.evaluation(config.evaluation.questions)) if asks else None
 
     def see(self, question_id: str, prompt: str, where: str) -> None:
         """Compares a question that training asks with those of the evaluation.
@@ -183,7 +181,7 @@ class HeldOut:
         if not self._found:
             return ""
         return (
-            f"{len(self._found)} of the {self._count} evaluation questions are trained on"
+            f"{len(self._found)} of the {self.count} evaluation questions are trained on"
             f" ({next(iter(self._found.values()))}): the evaluation measures memory there; let the"
             " task's `evaluation` return questions that `question` never does"
         )
@@ -201,8 +199,8 @@ def leaked(config: Config, task: Task) -> str:
         config: of the run.
         task: its task.
     """
-    held_out = HeldOut.of(config, task)
-    if held_out is None:
+    held_out = HeldOut(config, task)
+    if not held_out.count:
         return ""
     count = config.warm_start.demonstrations if config.warm_start.steps else 0
     if config.samples:

@@ -6,9 +6,10 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 
 from grre_jax.domains import at_least, between, one_of
-from grre_jax.errors import DataError, UsageError
+from grre_jax.errors import UsageError
 from grre_jax.rollouts.dataset import ORDERS, PREFERENCES
 from grre_jax.training.data.dynamic_sampling import MAX_ROUNDS
 
@@ -18,19 +19,11 @@ def parse_range(text: str, name: str, total: int) -> range:
 
     Raises:
         UsageError: naming the field, if it is not two whole numbers with 0 <= start < stop.
-        DataError: if it selects nothing of the `total`.
     """
-    if not text:
-        return range(total)
-    start, colon, stop = text.partition(":")
-    try:
-        bounds = int(start or 0), int(stop or total)
-    except ValueError:
-        bounds = (-1, -1)
-    if not colon or not 0 <= bounds[0] < bounds[1]:
+    match = re.fullmatch(r"(\d*):(\d*)", text or ":")
+    bounds = match and (int(match[1] or 0), int(match[2] or total))
+    if not bounds or bounds[0] >= bounds[1] > 0:
         raise UsageError(f"field {name} takes start:stop with 0 <= start < stop, got {text!r}")
-    if bounds[0] >= total:
-        raise DataError(f"field {name} = {text} selects nothing: the folder holds {total} groups")
     return range(bounds[0], min(bounds[1], total))
 
 

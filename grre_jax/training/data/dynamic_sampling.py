@@ -22,16 +22,7 @@ MAX_ROUNDS = 2**31 // POSITIONS_PER_ROUND - 1
 
 
 def refill_position(position: int, round_: int) -> int:
-    """Returns the position of a position's refill of a round; round 0 is the position itself.
-
-    Raises:
-        ValueError: the position or the round is out of range.
-    """
-    if not (0 <= position < POSITIONS_PER_ROUND and 0 <= round_ <= MAX_ROUNDS):
-        raise ValueError(
-            f"position {position} in round {round_}: dynamic sampling has"
-            f" {POSITIONS_PER_ROUND:,} positions in rounds 0 to {MAX_ROUNDS}"
-        )
+    """Returns the position of a position's refill of a round; round 0 is the position itself."""
     return round_ * POSITIONS_PER_ROUND + position
 
 
@@ -58,7 +49,7 @@ def missing(
     for position, version in samples:
         for round_ in range(rounds + 1):
             refill = refill_position(position, round_)
-            index = source.find(refill, version)
+            index = source.reader.find(refill, version)
             if index is None:
                 wanted.setdefault(version, []).append(refill)
             # Of the last round it is enough that it is sealed: it is not read.
@@ -89,7 +80,7 @@ def chosen(source: Any, position: int, version: int, rounds: int) -> int | None:
     """
     for round_ in range(rounds + 1):
         refill = refill_position(position, round_)
-        index = source.find(refill, version)
+        index = source.reader.find(refill, version)
         if index is None:
             raise LookupError(f"no group of policy version {version} at position {refill}")
         if not rounds or source.has_reward_variance(index):

@@ -57,15 +57,10 @@ class Regime:
                 " replay_ratio=0 replays none: set both"
             )
         synced = (self.sync_interval, self.sync_offset) != (1, 0)
-        if self.offline and synced:
+        if (self.offline, self.staleness > 0, synced).count(True) > 1:
             raise ValueError(
-                "offline=True never refreshes the sampler: leave sync_interval at 1 and sync_offset"
-                " at 0"
-            )
-        if self.staleness and (synced or self.offline):
-            raise ValueError(
-                f"staleness={self.staleness} says by itself which version samples: leave"
-                " sync_interval at 1, sync_offset at 0 and offline at False"
+                "offline, staleness and the sync fields each name the version that samples: leave"
+                " all but one of them at their defaults"
             )
 
     def batch(self, step: int) -> int:

@@ -87,10 +87,6 @@ class Source:
         """Returns the policy version of the data set that a group is in."""
         return self.reader.locate(index)[0].policy_version
 
-    def find(self, position: int, policy_version: int) -> int | None:
-        """Returns the number of the group at a position; None if it is not sealed."""
-        return self.reader.find(position, policy_version)
-
     def has_reward_variance(self, index: int) -> bool:
         """True if the rewards of a group differ. The group is read once."""
         if index not in self._signals:
@@ -257,7 +253,7 @@ def usable(
     """
     config, kept = parts.config, []
     newest = max((entry.policy_version for entry in source.reader.datasets), default=-1)
-    held_out, with_logprobs = HeldOut.of(config, parts.task), True
+    held_out, with_logprobs = HeldOut(config, parts.task), True
     dropped: collections.Counter[str] = collections.Counter()
     for index in indices:
         group = source.group(index)
@@ -285,13 +281,11 @@ def usable(
         check_group(parts.objective, config.sampling.temperature, group, source.reader.folder)
         for name in config.objective.stored_fields:
             check_stored(group, name)
-        if held_out:
-            where = f"group {group.group_id} of {source.reader.folder}"
-            held_out.see(group.question_id, group.prompt, where)
+        where = f"group {group.group_id} of {source.reader.folder}"
+        held_out.see(group.question_id, group.prompt, where)
         ageless = bool(group.is_expert.all())  # sampled by no policy
         kept.append((index, int(group.policy_version.min()), group.judged_rewards, ageless))
-    if held_out:
-        warn_of_leak(held_out.sentence())
+    warn_of_leak(held_out.sentence())
     options = {name: getattr(config.data, name) for name in ("order", "prefer", "max_staleness")}
     found, versions, rewards, experts = map(list, zip(*kept, strict=True)) if kept else ([],) * 4
     options |= {"newest": max(newest, 0), "ageless": experts}
@@ -306,19 +300,15 @@ def limits(config: Config) -> tuple[int, int]:
     return config.sampling.max_prompt_tokens, config.sampling.max_new_tokens
 
 
-def training_contents(
-    parts: build.Parts, folders: Iterable[rollouts.RolloutReader] | None = None
-) -> set[str]:
+def training_contents(parts: build.Parts, folders: Iterable[rollouts.RolloutReader]) -> set[str]:
     """Returns the benchmark splits that the policy has seen or will see: those that its model was
     trained on, and those of the folders or the task that it learns from.
 
     Args:
         parts: of the run.
-        folders: that it reads; None opens them as they are now.
+        folders: that it reads.
     """
     contents = build.model_contents(parts.config)
-    if folders is None:
-        folders = open_folders(parts.config, resume=False).values()
     for folder in folders:
         contents |= folder.contains
     return contents | set(parts.provenance()["contains"]) if parts.config.samples else contents

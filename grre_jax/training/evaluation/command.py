@@ -53,16 +53,13 @@ MODEL_FIELDS = (
 PROMPT_TOKENS = 16
 
 
-def evaluate_run(
-    folder: Path | StorePath, overrides: Sequence[str] = (), console: Any = None
-) -> dict[str, Any]:
+def evaluate_run(folder: Path | StorePath, overrides: Sequence[str] = ()) -> dict[str, Any]:
     """Evaluates a run's first and last policy and writes evaluation.json into its folder. Several
     processes may share the work.
 
     Args:
         folder: the run.
         overrides: configuration fields as on the command line, such as --evaluation.questions 1000.
-        console: a rich console; standard output if None.
 
     Returns:
         The contents of evaluation.json: {"steps", "questions", "sampling": `Evaluator.settings`,
@@ -79,7 +76,7 @@ def evaluate_run(
     parts = build.build(config)
     graph, (first, last), (_, step) = policies.policies_at(folder, config, parts, (0, None))
     allowed = config.evaluation.allow_contaminated
-    refuse_contaminated(parts.task, policies.run_contents(folder), allowed=allowed)
+    refuse_contaminated(parts.task, build.contents(folder / "provenance.json"), allowed=allowed)
     questions = evaluation_questions(config, parts.task, parts.tokenizer)
     evaluator = make_evaluator(parts, graph)
     rows = {
@@ -88,7 +85,7 @@ def evaluate_run(
     }
     about = {"steps": [0, step], "questions": len(questions), "sampling": evaluator.settings}
     result = about | rows
-    console = _console(console)
+    console = _console()
     print_evaluations({"first": (0, rows["first"]), "last": (step, rows["last"])}, console)
     for sentence in _compared(result, step):
         console.print(sentence, markup=False, highlight=False)
@@ -97,9 +94,7 @@ def evaluate_run(
     return result
 
 
-def evaluate_model(
-    path: Path, overrides: Sequence[str] = (), console: Any = None
-) -> dict[str, Any]:
+def evaluate_model(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
     """Evaluates a model on a task's held-out questions. Several processes may share the work.
 
     Args:
@@ -108,7 +103,6 @@ def evaluate_model(
             --evaluation.num-samples 8. Of the sampling section max_new_tokens (256 if not given),
             prompts_per_call, max_concurrent and cache_dtype apply; the limit on prompts fits the
             questions.
-        console: a rich console; standard output if None.
 
     Returns:
         {"model", "task", "questions", "sampling": `Evaluator.settings`, "policy": `figures` and
@@ -133,7 +127,7 @@ def evaluate_model(
     graph, params, frozen = state.split(parts.model)
     evaluator = make_evaluator(parts, graph)
     row = _row(parts, evaluator, state.full(params, frozen), questions, 0)
-    print_evaluations({path.absolute().name: (None, row)}, _console(console))
+    print_evaluations({path.absolute().name: (None, row)}, _console())
     return {
         "model": str(path),
         "task": parts.task.name,
@@ -143,9 +137,7 @@ def evaluate_model(
     }
 
 
-def _console(console: Any) -> Any:
-    if console and processes.is_first():
-        return console
+def _console() -> Any:
     return make_console(quiet=not processes.is_first())
 
 

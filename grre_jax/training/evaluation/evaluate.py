@@ -19,13 +19,12 @@ from grre_jax.reporting.intervals import mean_interval, wilson_interval
 from grre_jax.rollouts import Group, correctness
 from grre_jax.tasks import Question, Task
 from grre_jax.training import build
-from grre_jax.training.actors.calls import evaluation_settings, fitting, greedy_settings
-from grre_jax.training.actors.explorer import Explorer
+from grre_jax.training.actors.calls import evaluation_settings, greedy_settings
+from grre_jax.training.actors.explorer import Explorer, make_explorer
 from grre_jax.training.completion_logprobs import score_groups
 from grre_jax.training.verdict_metrics import component_means, failure_scalars
 
-# Figures of every evaluation, and of those whose verdicts have a correctness.
-ALWAYS = ("reward", "reward_low", "reward_high", "response_length")
+# Figures of evaluations whose verdicts have a correctness.
 WHERE_KNOWN = ("accuracy", "accuracy_low", "accuracy_high")
 GREEDY = "greedy_"  # first word of a figure of the greedy completions
 
@@ -51,27 +50,14 @@ class Evaluator:
 
 def make_evaluator(parts: build.Parts, graph: Any) -> Evaluator:
     """Returns the evaluator of a configuration."""
-    config = parts.config
-    settings = evaluation_settings(config)
-    sampled = Explorer(
-        graph,
-        parts.task,
-        parts.tokenizer,
-        settings,
-        parts.mesh,
-        config.seed,
-        Purpose.EVALUATE,
-        parts.judge,
-        fitting(config, settings, parts.model.config, parts.mesh),
-        drops_overlong=config.data.overlong == "drop",
-    )
-    if not config.evaluation.greedy:
+    settings = evaluation_settings(parts.config)
+    sampled = make_explorer(parts, graph, settings, Purpose.EVALUATE)
+    if not parts.config.evaluation.greedy:
         return Evaluator(sampled, None)
     if settings.temperature == 0:
         return Evaluator(sampled, sampled)
     greedy = greedy_settings(settings)
-    rows = fitting(config, greedy, parts.model.config, parts.mesh)
-    return Evaluator(sampled, dataclasses.replace(sampled, config=greedy, rows=rows))
+    return Evaluator(sampled, make_explorer(parts, graph, greedy, Purpose.EVALUATE))
 
 
 def evaluate(
@@ -113,7 +99,7 @@ def answer(
     """
 
     def groups(explorer: Explorer) -> list[Group]:
-        return explorer.groups_on_all(
+        return explorer.groups(
             params, questions, range(len(questions)), policy_version=step, attempt=step
         )
 

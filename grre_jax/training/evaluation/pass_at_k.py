@@ -83,36 +83,29 @@ def pass_metrics(groups: Sequence[Group], task: Task) -> dict[str, Any]:
         Completions without a verdict are left out; a question with fewer than k others does not
         count in the figure of k, which is absent without any question.
     """
-    n, left_out = len(groups[0].texts), {}
-    result: dict[str, Any] = {"num_samples": n}
+    result: dict[str, Any] = {"num_samples": len(groups[0].texts)}
     right = correctness(groups)
-    answers = getattr(task, "final_answer", None)
     if right is None:
-        left_out["pass_at_k"] = left_out["maj_at_k"] = (
+        reason = (
             f"verdicts of task {task.name} have no correctness, and rewards are not all 0 or 1:"
             " return Verdict(reward, correct=...)"
         )
-    else:
-        result["pass_at_k"] = _for_each_k(
-            right, lambda row, _, k: float(pass_at_k(len(row), np.array([row.sum()]), k)[0])
-        )
-    if right is not None and answers is None:
-        left_out["maj_at_k"] = (
-            f"task {task.name} has no final_answer(completion), which returns a completion's vote"
-        )
-    elif right is not None:
-        votes = [
-            [
-                answers(text)
-                for text, judged in zip(group.texts, group.judged, strict=True)
-                if judged
-            ]
-            for group in groups
-        ]
-        result["maj_at_k"] = _for_each_k(
-            right, lambda row, question, k: majority_at_k(votes[question], row, k)
-        )
-    return result | {"left_out": left_out}
+        return result | {"left_out": {"pass_at_k": reason, "maj_at_k": reason}}
+    result["pass_at_k"] = _for_each_k(
+        right, lambda row, _, k: float(pass_at_k(len(row), np.array([row.sum()]), k)[0])
+    )
+    answer = getattr(task, "final_answer", None)
+    if answer is None:
+        reason = f"task {task.name} has no final_answer(completion), which returns its vote"
+        return result | {"left_out": {"maj_at_k": reason}}
+    votes = [
+        [answer(text) for text, judged in zip(group.texts, group.judged, strict=True) if judged]
+        for group in groups
+    ]
+    result["maj_at_k"] = _for_each_k(
+        right, lambda row, question, k: majority_at_k(votes[question], row, k)
+    )
+    return result | {"left_out": {}}
 
 
 def _for_each_k(

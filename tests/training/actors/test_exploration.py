@@ -28,9 +28,9 @@ def explored(tmp_path, make_group):
                 at("draw", positions[0])
                 yield positions
 
-        def judged(positions, version):
+        def judged(positions):
             at("verify", positions[0])
-            versions = np.full(3, version)
+            versions = np.zeros(3, np.int32)
             return [make_group(p, position=p, policy_version=versions) for p in positions]
 
         explorer = SimpleNamespace(questions=list, draw=draw, judged=judged, watch=Stopwatch())

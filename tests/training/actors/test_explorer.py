@@ -8,7 +8,7 @@ import pytest
 from grre_jax import rollouts
 from grre_jax.errors import DataError
 from grre_jax.random_streams import Purpose
-from grre_jax.tasks.judging import Judged
+from grre_jax.tasks.judging import InProcess, Judged
 from grre_jax.training import build, optimizer
 from grre_jax.training import state as training_state
 from grre_jax.training.actors import exploration
@@ -40,7 +40,9 @@ def explorer(parts):
         max_new_tokens=3,
         prompts_per_call=4,
     )
-    return Explorer(graph, parts.task, parts.tokenizer, settings, parts.mesh, seed=11), state.params
+    judge = InProcess(parts.task)
+    explorer = Explorer(graph, parts.task, parts.tokenizer, settings, parts.mesh, 11, judge)
+    return explorer, state.params
 
 
 @pytest.fixture(scope="module")

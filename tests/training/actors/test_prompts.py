@@ -10,7 +10,7 @@ from grre_jax.config import DataConfig, SamplingConfig, TaskConfig
 from grre_jax.errors import DataError
 from grre_jax.training import build, preflight
 from grre_jax.training.actors import prompts
-from grre_jax.training.loop import make_explorer
+from grre_jax.training.actors.explorer import make_explorer
 
 TASK = """
 from grre_jax.tasks import Question, Verdict

@@ -157,7 +157,7 @@ def test_a_checkpoint_waits_for_what_earlier_policies_sample(beside):
 
     def save():
         beside.here.settle(2)
-        found.append(beside.here.source.find(8, 1))
+        found.append(beside.here.source.reader.find(8, 1))
 
     saver = threading.Thread(target=save)
     saver.start()

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import pytest
 
 from grre_jax.training.checkpoints.local import Checkpoints, read_params
+from grre_jax.training.checkpoints.retention import Keep
 from grre_jax.training.state import TrainState
 
 
@@ -20,7 +21,7 @@ def test_a_thread_may_read_while_another_writes_in_the_background(tmp_path):
         )
 
     checkpoints, over, read, before = (
-        Checkpoints(tmp_path / "c"),
+        Checkpoints(tmp_path / "c", Keep()),
         threading.Event(),
         [],
         sys.getswitchinterval(),

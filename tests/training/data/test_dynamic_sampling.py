@@ -14,7 +14,7 @@ class Folder:
     """A reader of nothing but whether there is a signal at (position, version)."""
 
     def __init__(self, signals):
-        self.signals, self.groups = signals, []
+        self.signals, self.groups, self.reader = signals, [], self
 
     def find(self, position, policy_version=None):
         if (position, policy_version) not in self.signals:

@@ -220,7 +220,7 @@ def test_uses_are_counted_before_anything_runs(built, aged):
 
 
 def test_contents_are_the_models_past_and_the_data(built, folder, tmp_path):
-    assert sources.training_contents(built) == {"arithmetic/train"}
+    assert sources.training_contents(built, ()) == {"arithmetic/train"}
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "grre_provenance.json").write_text(
         json.dumps({"contains": ["gsm8k/test"]})
@@ -230,8 +230,11 @@ def test_contents_are_the_models_past_and_the_data(built, folder, tmp_path):
     sampled = dataclasses.replace(built, config=config)
     config = dataclasses.replace(config, data=DataConfig(path=str(folder)))
     stored = dataclasses.replace(built, config=config)
-    assert sources.training_contents(sampled) == {"gsm8k/test", "arithmetic/train"}
-    assert sources.training_contents(stored) == {"gsm8k/test", "somewhere/test"}
+    assert sources.training_contents(sampled, ()) == {"gsm8k/test", "arithmetic/train"}
+    assert sources.training_contents(stored, [rollouts.read(folder)]) == {
+        "gsm8k/test",
+        "somewhere/test",
+    }
 
 
 # ---- the folders, as they were when the run began

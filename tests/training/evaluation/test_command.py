@@ -1,11 +1,9 @@
 """A model evaluated without its run gives what the run's evaluation gives."""
 
-import io
 import json
 import shutil
 
 import pytest
-from rich.console import Console
 
 from grre_jax.errors import DataError, UsageError
 from grre_jax.training import policies
@@ -23,7 +21,7 @@ def model(tiny_run, tmp_path_factory):
 
 def evaluated(model, *words):
     words = [*TASK, "--sampling.prompts-per-call", "4", *words]
-    return command.evaluate_model(model, words, Console(file=io.StringIO()))
+    return command.evaluate_model(model, words)
 
 
 def test_the_figures_are_those_of_the_run(model, tiny_run, tmp_path):
@@ -35,7 +33,7 @@ def test_the_figures_are_those_of_the_run(model, tiny_run, tmp_path):
     )
     found = evaluated(model, *words)
     copy = shutil.copytree(tiny_run, tmp_path / "copy")  # the result is written there
-    of_run = command.evaluate_run(copy, words[:4], Console(file=io.StringIO()))["first"]
+    of_run = command.evaluate_run(copy, words[:4])["first"]
     assert found["policy"] == {
         name: value for name, value in of_run.items() if name != "kl_to_start"
     }

@@ -12,7 +12,7 @@ import pytest
 from grre_jax import rollouts
 from grre_jax.cli import entry
 from grre_jax.storage.store_path import StorePath
-from grre_jax.training.checkpoints.folder import listed
+from grre_jax.training.checkpoints.contents import listed
 
 from ...run_processes import CONFIG, bits, finish, kill_all, log, start
 
