@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from grre_jax import objectives, rollouts
+from grre_jax import objectives
 from grre_jax.cli.entry import main
 from grre_jax.console import make_console, progress_bar
 
@@ -51,19 +51,6 @@ def test_the_list_of_algorithms_has_a_whole_line_for_each(capsys, monkeypatch):
     assert "1/2 [beta (S - mean S) - A]^2 / (K - 1)" in capsys.readouterr().out
 
 
-def test_explain_prints_the_names_of_a_configuration_as_they_are(tmp_path, capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "200")
-    path = tmp_path / "odd.py"
-    path.write_text(
-        "from grre_jax.config import Config, DataConfig, ObjectiveConfig\n"
-        f"def config():\n    return Config(name={ODD!r}, data=DataConfig(path='[green]stored'), "
-        "objective=ObjectiveConfig('gvpo', {'gvpo_beta': 0.1}))\n"
-    )
-    assert main(["explain", str(path)]) == 0
-    printed = capsys.readouterr().out
-    assert ODD in printed and "[green]stored" in printed and "[beta (S - mean S) - A]^2" in printed
-
-
 @pytest.fixture
 def stored(tmp_path):
     rows = {
@@ -86,42 +73,6 @@ def test_rollouts_print_texts_as_they_are(stored, capsys, monkeypatch):
     assert "[bold]split" in capsys.readouterr().out
     assert main(["rollouts", "verify", str(stored)]) == 0
     assert str(stored) in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("columns", ["40", "80", "200"])
-def test_info_cuts_nothing_at_any_width(stored, capsys, monkeypatch, columns):
-    monkeypatch.setenv("COLUMNS", columns)
-    assert main(["rollouts", "info", str(stored)]) == 0
-    printed = " ".join(capsys.readouterr().out.split())
-    entry = rollouts.read(stored).datasets[0]
-    assert "…" not in printed and entry.name in printed
-    for heading in ("policy version", "completions", "positions", "sealed (UTC)"):
-        assert heading in printed
-
-
-@pytest.mark.parametrize("columns", ["60", "80", "200"])
-def test_explain_cuts_nothing_at_any_width(capsys, monkeypatch, columns):
-    monkeypatch.setenv("COLUMNS", columns)
-    config = PACKAGE.parent / "configs" / "arithmetic.py"
-    assert main(["explain", str(config), "--regime.replay-ratio", "0.25"]) == 0
-    printed = capsys.readouterr().out
-    assert "…" not in printed and "Staleness over the run" in printed
-    assert all(len(line) <= int(columns) for line in printed.splitlines())
-
-
-@pytest.mark.parametrize("columns", [60, 200])
-def test_evaluations_are_printed_whole_with_the_names_that_components_have(monkeypatch, columns):
-    from grre_jax.reporting.evaluation_tables import print_evaluations
-
-    monkeypatch.setenv("COLUMNS", str(columns))
-    out = io.StringIO()
-    row = {"accuracy": 0.5, "accuracy_low": 0.25, "accuracy_high": 0.75, "response_length": 12.0}
-    row |= {"reward": 0.1, "reward_low": -0.1, "reward_high": 0.3, "component_[b]": 0.5}
-    row |= {"kl_to_start": 0.01, "left_out": {"maj_at_k": "[bold]why"}}
-    print_evaluations({"[red]policy": (100, row)}, make_console(file=out))
-    printed = "".join(out.getvalue().replace("│", " ").split())
-    assert "…" not in printed and "\\" not in printed
-    assert "[b]" in printed and "[bold]why" in printed
 
 
 def test_a_bar_on_a_terminal_and_nothing_elsewhere(monkeypatch):

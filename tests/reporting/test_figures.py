@@ -163,17 +163,6 @@ def test_no_scalar_to_draw_is_said(tmp_path):
     assert not (tmp_path / "plots").exists()
 
 
-def test_many_long_names_fit_the_page(make_run):
-    metrics = read_metrics(make_run("run", steps=6, every=3))
-    runs = {f"a_long_name_of_a_run_with_its_learning_rate_and_seed_{i}": metrics for i in range(9)}
-    for figure in (overview_figure(runs), panel_figure(runs, PANELS[0])):
-        figure.draw_without_rendering()
-        box = figure.legends[0].get_window_extent()
-        width, height = figure.canvas.get_width_height()
-        assert box.x1 < width and box.y1 < height
-        assert all(box.y0 > axis.get_window_extent().y1 for axis in figure.axes)
-
-
 def test_of_curves_that_end_together_one_is_labelled():
     rows = [[{"step": 1, "kind": "train", "reward": value}] for value in (1.0, 0.99, 1.0, 0.2)]
     runs = {str(number): {"train": row} for number, row in enumerate(rows)}

@@ -6,7 +6,7 @@ import pytest
 
 from grre_jax.errors import UsageError
 from grre_jax.reporting.config import LoggingConfig
-from grre_jax.reporting.loggers import RunLog, TensorBoardLogger, WandbLogger, open_log
+from grre_jax.reporting.loggers import TensorBoardLogger, WandbLogger, open_log
 from grre_jax.reporting.metrics import read_metrics
 
 
@@ -85,26 +85,6 @@ def test_tensorboard_files_hold_every_scalar(tmp_path):
     ]
 
 
-def test_resumed_tensorboard_hides_the_killed_runs_future(tmp_path):
-    from tensorboardX.proto import event_pb2
-
-    for kept, steps in ((None, (1, 2, 3)), ({"train": 1, "eval": 1}, (2, 3))):
-        sink = TensorBoardLogger(tmp_path, kept)
-        for step in steps:
-            sink.write({"step": step, "kind": "train", "time": 1.0, "reward": float(step)})
-        sink.close()
-        sink.close()
-    events = read_events(tmp_path / "tensorboard")
-    starts = [
-        i
-        for i, event in enumerate(events)
-        if event.session_log.status == event_pb2.SessionLog.START
-    ]
-    assert [events[i].step for i in starts] == [2]
-    assert [step for step, _, _ in scalars(events[: starts[0]])] == [1, 2, 3]
-    assert [step for step, _, _ in scalars(events[starts[0] :])] == [2, 3]
-
-
 def test_without_loggers_only_the_log_is_written(tmp_path):
     with open_log(tmp_path / "run", LoggingConfig(tensorboard=False)) as log:
         log.write("train", 1, {"reward": 0.5})
@@ -149,13 +129,6 @@ def test_wandb_refusing_to_start_is_one_sentence(tmp_path, monkeypatch):
         open_log(tmp_path / "run", LoggingConfig(wandb_project="p"))
     assert not (tmp_path / "run" / "metrics.jsonl").exists()
     assert not (tmp_path / "run" / "wandb_run_id").exists()
-
-
-def test_no_log_leaves_nothing_behind(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    with RunLog() as log:
-        assert log.write("train", 1, {"loss": 0.5}) is None
-    assert list(tmp_path.iterdir()) == []
 
 
 def shown(folder):

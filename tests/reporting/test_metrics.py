@@ -113,17 +113,6 @@ def test_resume_moves_the_killed_runs_future_aside(tmp_path):
     ]
 
 
-def test_a_second_resume_adds_to_what_was_moved(tmp_path):
-    with MetricsLog(tmp_path) as log:
-        log.write("train", 1, {"try": 1})
-        log.write("train", 2, {"try": 1})
-    with MetricsLog(tmp_path, {"train": 1}) as log:
-        log.write("train", 2, {"try": 2})
-    MetricsLog(tmp_path, {"train": 1}).close()
-    assert [row["try"] for row in lines(tmp_path / "metrics.superseded.jsonl")] == [1, 2]
-    assert [row["step"] for row in read_metrics(tmp_path)["train"]] == [1]
-
-
 def test_rows_moved_just_before_a_kill_are_not_moved_twice(tmp_path):
     with MetricsLog(tmp_path) as log:
         log.write("train", 1, {})
@@ -134,25 +123,6 @@ def test_rows_moved_just_before_a_kill_are_not_moved_twice(tmp_path):
     )  # written, and then killed before the log was shortened
     MetricsLog(tmp_path, {"train": 1}).close()
     assert len(lines(tmp_path / "metrics.superseded.jsonl")) == 1
-
-
-def test_resume_kind_by_kind(tmp_path):
-    with MetricsLog(tmp_path) as log:
-        for kind in ("warm_start", "train", "eval"):
-            for step in (1, 2, 3):
-                log.write(kind, step, {})
-    MetricsLog(tmp_path, {"warm_start": 2, "train": -1}).close()
-    metrics = read_metrics(tmp_path)
-    assert {kind: [row["step"] for row in rows] for kind, rows in metrics.items()} == {
-        "warm_start": [1, 2],
-        "eval": [1, 2, 3],
-    }
-
-
-def test_resume_in_an_empty_folder_starts_a_log(tmp_path):
-    with MetricsLog(tmp_path / "new", {"train": 5}) as log:
-        log.write("train", 6, {})
-    assert len(read_metrics(tmp_path / "new")["train"]) == 1
 
 
 def test_elapsed_counts_running_time_over_a_resume(tmp_path):

@@ -17,7 +17,6 @@ from rich.console import Console
 from grre_jax import rollouts
 from grre_jax.errors import UsageError
 from grre_jax.reporting.metric_names import described
-from grre_jax.reporting.page import LONGEST_TEXT
 from grre_jax.reporting.run_report import report
 from grre_jax.rollouts import Group
 
@@ -216,16 +215,6 @@ def test_as_many_completions_as_are_asked_for(run, asked, shown):
     )
     with pytest.raises(UsageError, match="--completions must be at least 0, got -1"):
         report(run, completions=-1, console=Console(file=io.StringIO()))
-
-
-def test_a_completion_is_cut_at_a_length_that_is_said(make_run):
-    folder = make_run("run", steps=4, every=2)
-    long = group(0, [0, 1])
-    long.texts[0] = "x" * (LONGEST_TEXT + 5)
-    rollouts.write(folder / "rollouts", [long], writer="w", policy_version=-1)
-    text = report(folder, console=Console(file=io.StringIO())).page_path.read_text()
-    assert "x" * LONGEST_TEXT + "\n… 5 characters more" in text
-    assert "x" * (LONGEST_TEXT + 1) not in text
 
 
 def test_rollouts_that_cannot_be_read_cost_the_completions_alone(run):

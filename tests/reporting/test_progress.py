@@ -86,17 +86,6 @@ def test_what_ends_early_says_where():
     assert [line.split()[1] for line in console.file.getvalue().splitlines()] == ["1/100", "3/100"]
 
 
-def test_a_warm_start_shows_its_loss():
-    console = plain_console()
-    with TrainingProgress(8, description="warm start", kind="warm_start", console=console) as bar:
-        bar.phase("compiling")
-        bar.update(1, SCALARS | {"grad_norm": 1.5, "entropy": 0.25})
-    compiling, line = console.file.getvalue().splitlines()
-    assert compiling.split() == ["warm", "start", "0/8", "0%", "compiling"]
-    assert "loss 9.0000" in line and "grad norm 1.5" in line and "entropy 0.250" in line
-    assert "reward" not in line and "clip" not in line
-
-
 def test_on_a_terminal_the_bar_shows_every_reading():
     text = run(live_console(), evaluated=(10,))
     assert "\x1b" in text
@@ -110,11 +99,6 @@ def test_on_a_terminal_the_bar_shows_every_reading():
     ):
         assert reading in text
     assert text.rstrip().endswith("\x1b[?25h")  # the cursor is back
-
-
-def test_on_a_narrow_terminal_the_step_stays():
-    text = run(live_console(width=44))
-    assert "10/10" in text and "reward 10.000" in text and "tok/s" not in text
 
 
 def test_messages_and_phases(capsys):
