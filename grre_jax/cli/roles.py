@@ -42,7 +42,6 @@ def add_parsers(commands: argparse._SubParsersAction) -> None:
         --index N [0]: index of this explorer, from 0
         --allow-stale: with --free-running: also sample when no policy version is recent enough; the
             learner discards stale groups and reports their number
-        --swap-weights: with --free-running: completions under way go on with newer policies
         """,
         _FREE_RUNNING,
         PROCESSES,
@@ -70,7 +69,7 @@ def _explore(known: argparse.Namespace, rest: list[str]) -> int:
         from grre_jax.training import roles
 
         share = (known.explorer_name, known.index, known.explorers)
-        role = roles.ExplorerRole(*share, known.free_running, known.allow_stale, known.swap_weights)
+        role = roles.ExplorerRole(*share, known.free_running, known.allow_stale)
         roles.explore_run(configured_run(known, rest), role)
 
     return run_joined(known, explore)

@@ -138,8 +138,6 @@ class Trajectory:
             `Samples` has them; 0 for observations.
         turns: its turns.
         reason: "done" if the environment ended it, else the limit: "turns" or "tokens".
-        versions: [tokens] version of the policy that sampled each, or that was newest when an
-            observation came.
     """
 
     address: Address
@@ -149,11 +147,9 @@ class Trajectory:
     logprobs: dict[str, Float[np.ndarray, " tokens"]]
     turns: tuple[Turn, ...]
     reason: str
-    versions: Int[np.ndarray, " tokens"]
 
 
 Respond = Callable[[Address, int, int, list[int]], "futures.Future[Observation | None]"]
-Newer = Callable[[int], tuple[Transformer | Weights, int] | None]
 
 
 def sample_trajectories(
@@ -171,8 +167,6 @@ def sample_trajectories(
     decode: Callable[[list[int]], str] | None = None,
     prompt_tokens: int | None = None,
     steps: int = 32,
-    version: int = 0,
-    newer: Newer = lambda version: None,
 ) -> Iterator[Trajectory]:
     """Samples trajectories of each opening.
 
@@ -192,10 +186,6 @@ def sample_trajectories(
         decode: the tokenizer's, from token ids to text; needed with params.stop, which ends turns.
         prompt_tokens: room for a prompt; that of the longest if None.
         steps: most decode steps between two looks at the answers.
-        version: of the policy.
-        newer: called between decode steps with the version that samples. It returns a model of the
-            same shape to go on with and its version, or None. Trajectories under way go on under it
-            with the keys and values that they have.
 
     Returns:
         An iterator over the trajectories, in the order in which they end.
@@ -213,7 +203,7 @@ def sample_trajectories(
     starts, room = _starts(openings, config, prompt_tokens, key)
     ends = padded_ends(config.eos_ids if eos_ids is None else eos_ids)
     stops = StopStrings(params.stop, decode) if params.stop else None
-    call = _Call(weights, starts, respond, limits, params, ends, stops, version, newer)
+    call = _Call(weights, starts, respond, limits, params, ends, stops)
     call.allocate(rows, slots, room, cache_dtype or str(weights.dtype))
     return call.trajectories(min(whole("steps", steps, 1), bucket(params.max_new_tokens)))
 
@@ -283,7 +273,6 @@ class _Running:
     filled: int = 0
     tokens: list[int] = dataclasses.field(default_factory=list)
     scores: list[Float[np.ndarray, "three some"]] = dataclasses.field(default_factory=list)
-    versions: list[int] = dataclasses.field(default_factory=list)
     turns: list[Turn] = dataclasses.field(default_factory=list)
     turn_start: int = 0
     row: int = NONE
@@ -293,11 +282,10 @@ class _Running:
         """Returns the tokens to store next, up to `end`."""
         return [self.start.prompt[-1], *self.tokens][self.filled : end]
 
-    def append(self, tokens: list[int], scores: np.ndarray, version: int) -> None:
-        """Appends tokens with their log-probs and the version of the policy."""
+    def append(self, tokens: list[int], scores: np.ndarray) -> None:
+        """Appends tokens with their log-probs."""
         self.tokens += tokens
         self.scores.append(scores)
-        self.versions += [version] * len(tokens)
 
     def finished(self, reason: str) -> Trajectory:
         """Returns the trajectory."""
@@ -312,7 +300,6 @@ class _Running:
             dict(zip(SCORES, np.concatenate(self.scores, axis=1), strict=True)),
             tuple(self.turns),
             reason,
-            np.array(self.versions, np.int32),
         )
 
 
@@ -369,8 +356,6 @@ class _Call:
     params: SamplingParams
     eos: Int[Array, " ends"]
     stops: StopStrings | None
-    version: int
-    newer: Newer
 
     def allocate(self, rows: int, slots: int, prompt_tokens: int, dtype: str) -> None:
         """Divides rows and slots among shards and makes their caches."""
@@ -397,8 +382,6 @@ class _Call:
         """Samples; yields the trajectories as they end."""
         while True:
             finished = list(self._answers())
-            if found := self.newer(self.version):
-                self.weights, self.version = _weights(found[0]), found[1]
             self._store_prompts([shard.begin() for shard in self.shards])
             for shard in self.shards:
                 while shard.ready and len(shard.rows) < self.rows:
@@ -435,7 +418,7 @@ class _Call:
             else:
                 tokens = self._checked(running, answer.tokens)
                 none = np.zeros((len(SCORES), len(tokens)), np.float32)
-                running.append(tokens, none, self.version)
+                running.append(tokens, none)
                 running.turn_start = len(running.tokens)
                 shard.ready.append(running)
 
@@ -577,7 +560,7 @@ class _Call:
                     kept = self.stops(which, len(running.turns), np.array(turn))
                     if kept is not None:
                         count, code = count - len(turn) + kept, STOPPED
-                running.append(tokens[:count], scored[:count, :, i].T, self.version)
+                running.append(tokens[:count], scored[:count, :, i].T)
                 running.filled = len(running.tokens)
                 if code != RUNNING:
                     self._end_turn(shard, running, bool(code == STOPPED))

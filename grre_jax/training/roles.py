@@ -13,7 +13,6 @@ import contextlib
 import dataclasses
 import re
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,6 @@ from grre_jax.training.actors import lease, registry
 from grre_jax.training.actors.calls import call_of
 from grre_jax.training.actors.exploration import explore, shared_calls
 from grre_jax.training.actors.explorer import make_explorer
-from grre_jax.training.actors.newer import NewerPolicies
 from grre_jax.training.checkpoints.contents import CheckpointGone, listed
 from grre_jax.training.checkpoints.folder import read_params
 from grre_jax.training.config.run import Config
@@ -80,7 +78,6 @@ class ExplorerRole:
             schedule names.
         ahead: with `free`, also sample while no policy is recent enough; the learner discards
             groups that are too old, and they are sampled again.
-        swap: with `free`, go on under newer policies within a call.
 
     Raises:
         UsageError: a value outside its domain.
@@ -91,7 +88,6 @@ class ExplorerRole:
     count: int = 1
     free: bool = False
     ahead: bool = False
-    swap: bool = False
 
     def __post_init__(self):
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,49}", self.name):
@@ -107,11 +103,6 @@ class ExplorerRole:
         if self.ahead and not self.free:
             raise UsageError(
                 "--allow-stale goes with --free-running: without it nothing is sampled too early"
-            )
-        if self.swap and not self.free:
-            raise UsageError(
-                "--swap-weights goes with --free-running: without it the schedule names the one"
-                " version that samples a call"
             )
 
 
@@ -184,11 +175,6 @@ def _check_role(config: Config, role: ExplorerRole) -> None:
             "sampling.prompts_per_call: 0 makes one call of all that a version samples, which"
             f" --explorers {role.count} cannot share: give the learner and all explorers a number"
             f" of prompts, such as {max(config.training.prompts_per_step // role.count, 1)}"
-        )
-    if role.swap and (processes.many() or config.sampling.cache_dtype == "int8"):
-        raise UsageError(
-            "--swap-weights: an explorer of several processes, and sampling.cache_dtype int8, are"
-            " not supported: use one process for each explorer, and bfloat16 or float32"
         )
 
 
@@ -299,10 +285,7 @@ class _Explorer:
                         params = self._read(version)
                     except CheckpointGone:
                         continue  # a newer one exists
-                    with NewerPolicies(partial(self._last, allowed), self._read) as newer:
-                        if self.role.swap:
-                            self.explorer = dataclasses.replace(self.explorer, newer=newer)
-                        sealed += self._sample(params, version, [call], size)
+                    sealed += self._sample(params, version, [call], size)
         return sealed
 
     def _last(self, allowed: range) -> int:

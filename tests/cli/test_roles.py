@@ -41,8 +41,6 @@ def test_explore(called):
     assert role == roles.ExplorerRole("b", 2, 3, free=False, ahead=False)
     _, (_, (role,), _) = called("explore", "--free-running", "--allow-stale")
     assert role == roles.ExplorerRole("0", 0, 1, free=True, ahead=True)
-    _, (_, (role,), _) = called("explore", "--free-running", "--swap-weights")
-    assert role == roles.ExplorerRole("0", 0, 1, free=True, swap=True)
 
 
 def test_learn(called):
@@ -57,8 +55,6 @@ def test_learn(called):
 def test_wrong_words_are_one_sentence(called, capsys):
     assert called("explore", "--index", "1") == (2,)
     assert capsys.readouterr().err.startswith("grre: --index 1 of --explorers 1")
-    assert called("explore", "--swap-weights") == (2,)
-    assert capsys.readouterr().err.startswith("grre: --swap-weights goes with --free-running")
     assert called("learn", "--trainnig.steps", "7") == (2,)
     assert "training.steps" in capsys.readouterr().err
 

@@ -1,4 +1,3 @@
-import dataclasses
 import itertools
 import os
 import random
@@ -10,7 +9,6 @@ from concurrent import futures
 import jax
 import numpy as np
 import pytest
-from flax import nnx
 
 from grre_jax import models, sampling
 from grre_jax.sampling import turns
@@ -283,34 +281,3 @@ def test_a_trajectory_does_not_depend_on_the_devices():
     )
     assert done.returncode == 0, done.stderr[-3000:]
     assert "the same 9" in done.stdout
-
-
-def test_trajectories_go_on_under_newer_weights(model):
-    """The newer policy has the same keys and values, so its log-probs are those of a full pass."""
-    graph, params = nnx.split(model)
-    flat = nnx.to_pure_dict(params)
-    flat["final_norm"] = -2 * flat["final_norm"]
-    newer = nnx.merge(graph, flat)
-    asked = []
-
-    def swap(version):
-        asked.append(version)
-        return (newer, 7) if len(asked) == 3 else None
-
-    found = play(model, steps=2, version=4, newer=swap)
-    assert asked[:4] == [4, 4, 4, 7]
-    assert any({*t.versions[slice(*t.turns[0][:2])]} == {4, 7} for t in found.values())
-    for t in found.values():
-        assert len(t.versions) == len(t.tokens) and (np.diff(t.versions) >= 0).all()
-    for number, policy in ((4, model), (7, newer)):
-        of = {
-            at: dataclasses.replace(t, mask=t.mask & (t.versions == number))
-            for at, t in found.items()
-        }
-        of = {
-            at: dataclasses.replace(
-                t, logprobs={"behavior": t.logprobs["behavior"] * t.mask}, turns=()
-            )
-            for at, t in of.items()
-        }
-        check_rescored(policy, of)

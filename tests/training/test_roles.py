@@ -116,15 +116,11 @@ def test_a_learner_and_two_explorers_are_the_run_of_one_process(
     assert log(tmp_path / "run") == log(tiny_run)
 
 
-@pytest.mark.parametrize(
-    ("ahead", "swap"),
-    [(False, False), (True, False), (False, True)],
-    ids=["waiting", "discarding", "swapping"],
-)
-def test_free_running_keeps_the_bound(make_config, tmp_path, ahead, swap):
+@pytest.mark.parametrize("ahead", [False, True], ids=["waiting", "discarding"])
+def test_free_running_keeps_the_bound(make_config, tmp_path, ahead):
     evaluation = EvaluationConfig(questions=0)
     config = make_config(tmp_path / "run", regime=Regime(staleness=1), evaluation=evaluation)
-    role = ExplorerRole("a", free=True, ahead=ahead, swap=swap)
+    role = ExplorerRole("a", free=True, ahead=ahead)
     together(
         lambda: learn(config, free=True, console=quiet()),
         lambda: explore_run(config, role, console=quiet()),
@@ -220,12 +216,3 @@ def test_a_run_that_samples_nothing_has_no_roles(make_config, tmp_path):
     for role in (lambda: learn(config), lambda: explore_run(config, ExplorerRole("a"))):
         with pytest.raises(UsageError, match="samples nothing"):
             role()
-
-
-def test_weights_are_not_swapped_over_an_int8_cache(make_config, tmp_path):
-    config = make_config(tmp_path / "run", regime=Regime(staleness=1))
-    sampling = dataclasses.replace(config.sampling, cache_dtype="int8")
-    role = ExplorerRole("a", free=True, swap=True)
-    with pytest.raises(UsageError, match="sampling.cache_dtype"):
-        explore_run(dataclasses.replace(config, sampling=sampling), role, console=quiet())
-    assert not (tmp_path / "run").exists()

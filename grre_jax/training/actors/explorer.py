@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
@@ -43,7 +43,7 @@ from grre_jax.training.actors.prompts import (
     fitting_questions,
     report_overlong,
 )
-from grre_jax.training.actors.trajectories import Play, as_samples
+from grre_jax.training.actors.trajectories import Play
 from grre_jax.training.runtime.stopwatch import Stopwatch
 
 FINISH_NAMES = {sampling.FINISH_STOP: "stop", sampling.FINISH_LENGTH: "length"}
@@ -60,12 +60,10 @@ class Drawn(NamedTuple):
         samples: as drawn, not yet cut at stop strings; zeros for rows of other processes.
         own: rows of this process, padding included.
         recorded: those of them that become groups.
-        version: of the policy that began.
+        version: of the policy.
         attempt: of the draws.
         dtype: of the log-probs.
         rewards: [questions, samples], zeros for rows of other processes; None for a judge's.
-        versions: [questions, samples, tokens] of the policy that sampled each; None if one policy
-            sampled all.
     """
 
     questions: list[Question]
@@ -79,7 +77,6 @@ class Drawn(NamedTuple):
     attempt: int
     dtype: str
     rewards: np.ndarray | None = None
-    versions: np.ndarray | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,8 +97,6 @@ class Explorer:
             verification.
         rows: completions decoded side by side on each device that prompts are cut over, if
             sampling.max_concurrent is 0.
-        newer: called while a call is sampled, with the policy version that samples; returns the
-            parameters to go on with and their version, or None. If None, a call has one policy.
         drops_overlong: take other questions for those whose prompts are over the limit, which are
             an error otherwise; an environment with such a prompt fails.
     """
@@ -116,7 +111,6 @@ class Explorer:
     purpose: Purpose = Purpose.EXPLORE
     rows: int = ROWS_WITHOUT_LIMIT
     watch: Stopwatch = dataclasses.field(default_factory=Stopwatch, compare=False)
-    newer: Callable[[int], tuple[Any, int] | None] | None = None
     drops_overlong: bool = False
 
     def questions(self, positions: Sequence[int]) -> list[Question]:
@@ -204,8 +198,6 @@ class Explorer:
             with self.watch("sampling"):
                 if is_environment(self.task):
                     drawn = self._play(weights, questions, positions, attempt, version)
-                elif self.newer:
-                    drawn = self._draw_on(weights, questions, positions, attempt, version)
                 else:
                     drawn = self._draw(weights, questions, positions, size, attempt, version)
             yield drawn
@@ -288,33 +280,6 @@ class Explorer:
         limits = np.full(size, min(self.config.max_new_tokens, 2))
         self._sampled(weights, prompts, lengths, np.arange(size), 0, limits)
 
-    def _draw_on(
-        self,
-        weights: sampling.Weights,
-        questions: list[Question],
-        positions: list[int],
-        attempt: int,
-        version: int,
-    ) -> Drawn:
-        """Samples one call, whose completions go on under newer policies as they come: each is a
-        trajectory of one turn.
-        """
-        config, vocab = self.config, weights.model.config.vocab_size
-        limit, time = config.max_prompt_tokens, config.max_new_tokens
-        encoded = [encoded_prompt(q, self.tokenizer, limit, vocab) for q in questions]
-        over: Future[None] = Future()
-        over.set_result(None)
-        asked = dict(zip(positions, encoded, strict=True))
-        of_call = (weights, asked, lambda *_: over, sampling.Limits(1, time), config)
-        count = len(questions) * config.group_size
-        found = self._trajectories(*of_call, attempt, version, count)
-        samples, versions = as_samples(list(found.values()), time)
-        prompts, lengths = sampling.pad_prompts(encoded, limit)
-        own = np.arange(len(questions))
-        call = (questions, positions, prompts, lengths, samples, own, own)
-        drawn = Drawn(*call, version, attempt, str(weights.dtype), versions=versions)
-        return drawn._replace(rewards=self._in_graph_rewards(drawn))
-
     def _trajectories(
         self,
         weights: sampling.Weights,
@@ -323,7 +288,6 @@ class Explorer:
         limits: sampling.Limits,
         params: SamplingParams,
         attempt: int,
-        version: int,
         count: int,
     ) -> dict[int, list[sampling.Trajectory]]:
         """Returns the trajectories of a call by position, in the order of their samples; `count`
@@ -349,17 +313,9 @@ class Explorer:
                 cache_dtype=config.cache_dtype or None,
                 decode=self.tokenizer.decode,
                 prompt_tokens=config.max_prompt_tokens,
-                version=version,
-                newer=self._newer,
             ):
                 found[trajectory.address.position][trajectory.sample] = trajectory
         return found
-
-    def _newer(self, version: int) -> tuple[sampling.Weights, int] | None:
-        if not self.newer or (found := self.newer(version)) is None:
-            return None
-        params, version = found
-        return self._prepared(params), version
 
     def judged(self, drawn: Drawn | list[Group]) -> list[Group]:
         """Returns the judged groups of a call; runs nothing on the devices, in any thread."""
@@ -402,8 +358,6 @@ class Explorer:
             )
             if question.messages is not None:
                 group.extra["prompt_messages"] = list(question.messages)
-            if drawn.versions is not None:
-                group.token_versions = _if_swapped(drawn.versions[i][keep], drawn.version)
             groups.append(group)
         return groups
 
@@ -465,7 +419,7 @@ class Explorer:
         of_call = (weights, prompts, self.play.respond, limits, config.of_turn)
         # As many rows as all questions need, so that a failed environment compiles nothing new.
         count = len(questions) * config.group_size
-        found = self._trajectories(*of_call, attempt, version, count) if prompts else {}
+        found = self._trajectories(*of_call, attempt, count) if prompts else {}
         groups = []
         for position, question in zip(positions, questions, strict=True):
             trajectories = found.get(position, [])
@@ -474,9 +428,7 @@ class Explorer:
                 for name in SCORES:
                     row = [trajectory.logprobs[name] for trajectory in trajectories]
                     fields[f"{name}_logprobs"] = np.concatenate(row)
-                versions = np.concatenate([trajectory.versions for trajectory in trajectories])
                 fields["prompt_tokens"] = prompts[position]
-                fields["token_versions"] = _if_swapped(versions, version)
             dtype = str(weights.dtype)
             groups.append(self._group(question, position, version, attempt, dtype, **fields))
         return groups
@@ -548,11 +500,6 @@ def make_explorer(
         fitting(config, settings, parts.model.config, mesh, copies=copies),
         drops_overlong=config.data.overlong == "drop",
     )
-
-
-def _if_swapped(versions: np.ndarray, version: int) -> np.ndarray:
-    """Returns the versions of tokens; none if all are the version that began."""
-    return versions if (versions != version).any() else versions[:0]
 
 
 @lru_cache(maxsize=8)

@@ -165,7 +165,6 @@ class Play:
             {},
             tuple(spans),
             "done",
-            np.full(len(tokens), -1),
         )
         return self.fields(question, position, [trajectory]) | {"prompt_tokens": prompt}
 
@@ -204,7 +203,7 @@ def _nothing(address: sampling.Address, sample: int) -> sampling.Trajectory:
     """Returns the trajectory of an environment that did not begin."""
     none = np.zeros(0, np.int32)
     logprobs = {name: np.zeros(0, np.float32) for name in SCORES}
-    return sampling.Trajectory(address, sample, none, none != 0, logprobs, (), "done", none)
+    return sampling.Trajectory(address, sample, none, none != 0, logprobs, (), "done")
 
 
 def prompts(
@@ -264,38 +263,3 @@ def turn_fields(
         "turn_texts": characters,
         "turn_rewards": rewards,
     }
-
-
-def as_samples(
-    groups: Sequence[Sequence[sampling.Trajectory]], time: int
-) -> tuple[sampling.Samples, np.ndarray]:
-    """Returns trajectories of one turn as the samples of a call.
-
-    Args:
-        groups: [prompts][samples] trajectories.
-        time: tokens to pad to.
-
-    Returns:
-        The samples, on the host; and the [prompts, samples, time] versions of the policies, 0
-        behind a completion.
-    """
-    flat = [trajectory for group in groups for trajectory in group]
-
-    def padded(rows: Sequence[np.ndarray]) -> np.ndarray:
-        found = np.zeros((len(rows), time), rows[0].dtype)
-        for row, values in zip(found, rows, strict=True):
-            row[: len(values)] = values
-        return found.reshape(len(groups), -1, time)
-
-    ends = {
-        "lengths": [len(t.tokens) for t in flat],
-        "finish_reasons": [
-            sampling.FINISH_STOP if t.turns[0].stopped else sampling.FINISH_LENGTH for t in flat
-        ],
-    }
-    samples = sampling.Samples(
-        padded([t.tokens for t in flat]),
-        **{name: np.reshape(found, (len(groups), -1)) for name, found in ends.items()},
-        **{f"{name}_logprobs": padded([t.logprobs[name] for t in flat]) for name in SCORES},
-    )
-    return samples, padded([t.versions for t in flat])

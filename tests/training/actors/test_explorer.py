@@ -278,27 +278,3 @@ def test_a_judge_judges_texts_and_what_it_could_not_is_recorded(explorer, groups
     assert found["verify_failures_crash"] == 6
     judged = [dataclasses.replace(g, components={"correct": [0, 1, 0, 0]}) for g in drawn]
     assert figures(Evaluator(explorer, None), judged, [])["accuracy"] == 1 / 3
-
-
-def test_a_call_goes_on_under_newer_policies(explorer, groups):
-    """With the same parameters the completions are the same; the versions of their tokens tell."""
-    explorer, params = explorer
-    asked = []
-
-    def newer(version):
-        asked.append(version)
-        return (params, 5) if len(asked) == 2 else None
-
-    config = dataclasses.replace(explorer.config, max_concurrent=6)
-    following = dataclasses.replace(explorer, config=config, newer=newer)
-    questions = [explorer.task.question(p) for p in range(4)]
-    found = following.groups(params, questions, range(4), policy_version=3)
-    versions = np.concatenate([g.token_versions for g in found if len(g.token_versions)])
-    assert {3, 5, *versions} == {3, 5} and (versions == 5).any() and asked[:3] == [3, 3, 5]
-    for group, alone in zip(found, groups, strict=False):
-        assert group.policy_version.tolist() == [3] * 4
-        np.testing.assert_array_equal(group.tokens, alone.tokens)
-        np.testing.assert_array_equal(group.rewards, alone.rewards)
-        assert (group.texts, group.finish_reasons) == (alone.texts, alone.finish_reasons)
-        for name in ("behavior_logprobs", "sampling_logprobs", "policy_logprobs"):
-            np.testing.assert_allclose(getattr(group, name), getattr(alone, name), atol=1e-4)

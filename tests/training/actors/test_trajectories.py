@@ -32,10 +32,8 @@ def sampled(play, prompt, position, scripts, ended=True):
         for start, end, _ in spans:
             mask[start:end] = True
         tokens = np.array(tokens, np.int32)
-        spans, versions = tuple(spans), np.zeros(len(tokens), np.int32)
-        found.append(
-            sampling.Trajectory(address, sample, tokens, mask, {}, spans, reason, versions)
-        )
+        spans = tuple(spans)
+        found.append(sampling.Trajectory(address, sample, tokens, mask, {}, spans, reason))
     return found
 
 

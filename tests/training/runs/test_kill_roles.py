@@ -79,26 +79,3 @@ def test_roles_stopped_by_a_signal_say_so_and_go_on(tmp_path):
     finish(start(config, tmp_path / "alone", *settings))
     assert rows(run) == rows(tmp_path / "alone") and groups(run) == groups(tmp_path / "alone")
     assert rollouts.verify(run / "rollouts").ok
-
-
-@pytest.mark.slow
-def test_kills_lose_nothing_of_a_free_run_with_swapped_weights(tmp_path):
-    config, run = tmp_path / "small.py", tmp_path / "run"
-    settings = ("--regime.sync-interval", "1", "--regime.staleness", "3", "--free-running")
-    settings += ("--training.steps", "40")
-    config.write_text(CONFIG)
-    words = {"learn": settings, "explore": (*settings, "--swap-weights", "--explorer-name", "a")}
-    running = {role: start(config, run, *words[role], command=role) for role in words}
-    for number, step in enumerate(range(2, 38, 4)):
-        wait_for_step([*running.values()], run, step)
-        role = ("explore", "learn")[number % 3 == 2]
-        running[role].kill()
-        running[role].wait()
-        running[role] = start(config, run, *words[role], command=role)
-    finish(*running.values())
-    found = list(rollouts.read(run / "rollouts"))
-    sampled = [(group.position, int(group.policy_version[0]), group.attempt) for group in found]
-    assert len(set(sampled)) == len(sampled) and rollouts.verify(run / "rollouts").ok
-    trained = [step for kind, step in rows(run) if kind == "train"]
-    assert trained == [*range(1, 41)]
-    assert {position for position, _, _ in sampled} == {*range(4 * 40)}
