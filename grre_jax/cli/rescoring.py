@@ -5,9 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
-import os
-from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grre_jax.cli.parsing import add_command
@@ -52,7 +49,6 @@ def add_parsers(actions: argparse._SubParsersAction) -> None:
         folder FOLDER: a rollout folder
         --task NAME!: a task's name, or FILE.py:FUNCTION for a task that you define
         --output FOLDER!: the new folder
-        --list FILE: write a line of JSON for each completion whose reward changes
         """,
         description="Copies a folder with the rewards that a task's verifier gives now, and prints"
         " the changes; the former rewards stay with the groups. Fields of the task are given as for"
@@ -131,12 +127,8 @@ def _reverify(known: argparse.Namespace, rest: list[str]) -> int:
         "reward": reward_name(task),
     }
     total = len(rollouts.read(known.folder))
-    with (
-        contextlib.closing(judge),
-        _opened(known.list) as listed,
-        progress_bar(total, "groups") as done,
-    ):
-        changes = reverify(known.folder, known.output, judge, described, listed=listed, done=done)
+    with contextlib.closing(judge), progress_bar(total, "groups") as done:
+        changes = reverify(known.folder, known.output, judge, described, done=done)
     _print_changes(changes)
     print(f"wrote {known.output}")
     return 0
@@ -163,32 +155,3 @@ def _print_changes(changes: Changes) -> None:
 
 def _reward(value: float | None) -> str:
     return "no verdict" if value is None else f"{value:g}"
-
-
-@contextlib.contextmanager
-def _opened(path: str | None) -> Iterator:
-    """Opens a hidden file that becomes the file at a path at the end; None without a path.
-
-    A command that is killed leaves no file that would stop the next try.
-
-    Raises:
-        UsageError: the file exists, or cannot be written.
-    """
-    if path is None:
-        yield None
-        return
-    if os.path.lexists(path):
-        raise UsageError(f"--list {path} exists: choose another file, or remove it")
-    partial = Path(path).with_name(f".{Path(path).name}.partial")
-    try:
-        file = open(partial, "w", encoding="utf-8")  # noqa: SIM115  (closed below)
-    except OSError as error:
-        raise UsageError(
-            f"--list {path} cannot be written ({error}): choose another file"
-        ) from error
-    try:
-        with file:
-            yield file
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)

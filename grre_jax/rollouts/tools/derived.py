@@ -33,7 +33,6 @@ def derive(
     metadata: dict[str, Any],
     *,
     done: Callable[[int], None] = lambda groups: None,
-    before: Callable[[RolloutReader], None] = lambda finished: None,
 ) -> int:
     """Writes the changed groups of a folder into another, in order.
 
@@ -47,7 +46,6 @@ def derive(
         step: a JSON value added to the data sets' `history`.
         metadata: takes the place of the data sets' own fields of these names.
         done: called once with the number of groups that the output had before.
-        before: called once with the output as it was, if it had groups.
 
     Returns:
         The number of groups written now.
@@ -61,8 +59,6 @@ def derive(
         raise DataError(f"rollout folder {source.folder} has no groups")
     with _alone(output):
         finished, start = _finished(source, output, step), 0
-        if finished:
-            before(rollouts.read(output))
         done(finished)
         copying.warn_of_newer(source)
         for entry in source.datasets:
