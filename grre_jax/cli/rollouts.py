@@ -93,12 +93,11 @@ def _import(known: argparse.Namespace, _: list[str]) -> int:
     from grre_jax.rollouts.tools import commands
 
     arguments = json_object(known.template_arguments, "--template-arguments")
-    if known.system_prompt is not None and known.tokenizer is None:
-        raise UsageError("--system-prompt goes with --tokenizer, whose chat template it is put in.")
-    if (arguments or known.template_date) and known.tokenizer is None:
+    templated = known.system_prompt is not None or arguments or known.template_date
+    if templated and known.tokenizer is None:
         raise UsageError(
-            "--template-arguments, --template-date: expected --tokenizer beside them, got none. Add"
-            " it."
+            "--system-prompt, --template-arguments, --template-date: expected --tokenizer beside"
+            " them, got none. Add it."
         )
     options = {"mapping": commands.read_mapping(known.mapping)} if known.mapping else {}
     if known.tokenizer is not None:

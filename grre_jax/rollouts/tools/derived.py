@@ -21,7 +21,6 @@ from grre_jax.rollouts.storage import local
 from grre_jax.rollouts.tools import copying
 from grre_jax.storage import staging
 
-GROUPS_PER_DATASET = 4096
 SECONDS_PER_DATASET = 600  # what a killed command loses at most, about
 
 
@@ -68,7 +67,7 @@ def derive(
             about["metadata"] = copying.with_step(entry.metadata | metadata, step)
             groups = changed(numbers)
             for first in groups:
-                part = itertools.chain([first], _some(groups, GROUPS_PER_DATASET - 1))
+                part = itertools.chain([first], _some(groups, copying.GROUPS_PER_DATASET - 1))
                 writer.write_all(output, [writer.DataSet(groups=part, **about)])
     return len(source) - finished
 

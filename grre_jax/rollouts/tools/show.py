@@ -20,8 +20,6 @@ from grre_jax.tasks.task import CORRECT
 if TYPE_CHECKING:
     from rich.console import Console
 
-ORDERS = ("stored", "reward", "worst")
-
 
 def show(
     folder: str | os.PathLike[str],
@@ -44,15 +42,13 @@ def show(
         width: characters of a text shown; the rest is cut.
 
     Raises:
-        UsageError: a count or width below 1, or an unknown order.
+        UsageError: a count or width below 1.
         DataError: the folder cannot be read, or no group fits.
     """
     if count < 1 or width < 1:
         raise UsageError(
             f"Cannot show {count} groups with {width} characters a text; give at least 1 of each."
         )
-    if by not in ORDERS:
-        raise UsageError(f"Cannot show groups by {by!r}; use one of {', '.join(ORDERS)}.")
     reader = nonempty(folder)
     numbers = range(len(reader))[start:]
     selected = ((number, group) for number in numbers if keep(group := reader[number]))

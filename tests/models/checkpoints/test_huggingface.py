@@ -174,7 +174,7 @@ def test_a_tied_checkpoint_may_store_its_head_and_old_buffers(checkpoint, expect
 UNSUPPORTED = [
     (
         dict(architectures=["MistralForCausalLM"]),
-        "MistralForCausalLM is not supported.*LlamaForCausalLM, Qwen2ForCausalLM",
+        "expected those of one of LlamaForCausalLM, Qwen2ForCausalLM.*MistralForCausalLM",
     ),
     (dict(architectures=None, model_type="gemma3"), "text_config"),
     (
@@ -210,20 +210,20 @@ UNSUPPORTED = [
     ),
     (
         dict(layer_types=["full_attention", "chunked_attention"]),
-        "layer_types 'chunked_attention' is not supported",
+        "layer_types: expected .* got .*chunked_attention",
     ),
     (
         dict(layer_types=["full_attention"]),
-        r"layer_types must name all 2 layers \(num_hidden_layers\), got 1",
+        r"layer_types: expected .* 2 layers \(num_hidden_layers\)",
     ),
     (
         dict(architectures=["LlamaForCausalLM"]),
-        "model_type 'qwen2' contradicts architectures LlamaForCausalLM",
+        "architectures and model_type: .* got .*LlamaForCausalLM.* and 'qwen2'",
     ),
-    (dict(model_type="granite"), "model_type 'granite' is not supported"),
+    (dict(model_type="granite"), "model_type: .* got .* and 'granite'"),
     (
         dict(architectures=["Qwen2ForCausalLM"] * 2),
-        "architectures Qwen2ForCausalLM, Qwen2ForCausalLM is not supported",
+        "architectures and model_type: .* got .*Qwen2ForCausalLM', 'Qwen2ForCausalLM",
     ),
     (dict(is_causal=False), "is_causal must be true, got False"),
     (dict(quantization_config="fp8"), "quantization_config must be null, got 'fp8'"),
@@ -354,7 +354,7 @@ def test_layers_of_a_llama_do_not_slide(checkpoint):
     for changes, message in (
         (
             dict(layer_types=["sliding_attention"] * 2),
-            "layer_types 'sliding_attention' is not supported",
+            "layer_types: expected full_attention for each",
         ),
         (dict(layer_types=None, sliding_window=8), "sliding_window must be null, got 8"),
     ):
@@ -388,7 +388,7 @@ def test_options_that_are_declared_but_unused_are_accepted(checkpoint, expected)
 
 
 def test_what_is_not_a_checkpoint(checkpoint, tmp_path):
-    with pytest.raises(DataError, match="nowhere: no such folder.*grre fetch REPO"):
+    with pytest.raises(DataError, match="nowhere: expected a folder.*grre fetch REPO"):
         models.load(tmp_path / "nowhere")
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match="empty: config.json is missing"):
@@ -397,10 +397,10 @@ def test_what_is_not_a_checkpoint(checkpoint, tmp_path):
     with pytest.raises(DataError, match="expected a folder"):
         models.load(folder / "model.safetensors")
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
-    with pytest.raises(DataError, match=r"its weights are pickled \(pytorch_model.bin\)"):
+    with pytest.raises(DataError, match=r"expected .safetensors files, got .*pytorch_model.bin"):
         models.load(folder)
     (folder / "pytorch_model.bin").unlink()
-    with pytest.raises(DataError, match="it contains no weights"):
+    with pytest.raises(DataError, match="expected .safetensors files"):
         models.load(folder)
     (folder / "config.json").write_text("{")
     with pytest.raises(DataError, match="config.json: cannot be read as JSON"):

@@ -102,7 +102,7 @@ def test_kinds_of_change_do_not_grow_without_end(folder, tmp_path, monkeypatch):
 
 def test_a_command_that_goes_on_sums_up_the_whole(folder, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "GROUPS_AT_ONCE", 1)
-    monkeypatch.setattr("grre_jax.rollouts.tools.derived.GROUPS_PER_DATASET", 1)
+    monkeypatch.setattr("grre_jax.rollouts.tools.copying.GROUPS_PER_DATASET", 1)
 
     class Stops(Length):
         left = 6
