@@ -552,13 +552,6 @@ def test_the_tokens_of_a_turn_are_a_prefix_of_the_next(make_folder, family, call
     assert cut == [258, *observation_tokens(tokenizer, ASKED, replies)]
 
 
-def test_silent_turns_follow_each_other(make_folder):
-    folder = make_folder(QWEN3)
-    tokenizer = tasks.load_tokenizer(folder, template_arguments={"enable_thinking": False})
-    ids = opening_tokens(tokenizer, ASKED) + observation_tokens(tokenizer, ASKED, [reply("go")])
-    assert tokenizer.tokenizer.decode(ids).count("assistant\n<think>\n\n</think>\n\n") == 2
-
-
 @pytest.mark.parametrize("transform", ["", " | trim"])
 def test_foreign_text_opens_no_turn(make_folder, transform):
     folder = make_folder(
