@@ -272,7 +272,7 @@ def _check_targets(
     # PEFT matches a pattern with the whole name of a module, or names with its last parts.
     names = [] if isinstance(named, str) else named
     ends = "|".join(map(re.escape, names))
-    pattern = rf"(.*\.)?({ends})" if names else named
+    pattern = named if isinstance(named, str) else rf"(.*\.)?({ends})"
     try:
         ignored = [
             tensor

@@ -130,7 +130,7 @@ def locate(path: Path) -> Path:
     """
     try:
         found = {file.name for file in path.iterdir()}
-    except OSError as error:
+    except (OSError, ValueError) as error:  # ValueError: a null byte
         raise DataError(
             f"{path}: expected a folder with config.json and .safetensors files ({error}): give"
             " one, or download one with `grre fetch REPO`"
