@@ -5,14 +5,11 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
-import io
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grre_jax.cli.parsing import add_command
 from grre_jax.console import make_console, make_table, progress_bar
 from grre_jax.errors import UsageError
-from grre_jax.storage import files
 
 if TYPE_CHECKING:
     from grre_jax.rollouts.tools.reverify import Changes
@@ -52,7 +49,6 @@ def add_parsers(actions: argparse._SubParsersAction) -> None:
         folder FOLDER: a rollout folder
         --task NAME!: a task's name, or FILE.py:FUNCTION for a task that you define
         --output FOLDER!: the new folder
-        --list FILE: write a line of JSON for each completion whose reward changes
         """,
         description="Copies a folder with the rewards that a task's verifier gives now, and prints"
         " the changes; the former rewards stay with the groups. Fields of the task are given as for"
@@ -102,9 +98,6 @@ def _reverify(known: argparse.Namespace, rest: list[str]) -> int:
     from grre_jax.training.config.overrides import override
     from grre_jax.training.config.run import Config, differences
 
-    output = Path(known.list) if known.list else None
-    if output and (output.exists() or not output.parent.is_dir()):
-        raise UsageError(f"--list {output}: expected a new file in an existing folder")
     plain = Config(name="reverify", task=TaskConfig(known.task))
     config = override(plain, rest)
     changed = differences(dataclasses.asdict(plain), dataclasses.asdict(config))
@@ -134,11 +127,8 @@ def _reverify(known: argparse.Namespace, rest: list[str]) -> int:
         "reward": reward_name(task),
     }
     total = len(rollouts.read(known.folder))
-    listed = io.StringIO() if output else None
     with contextlib.closing(judge), progress_bar(total, "groups") as done:
-        changes = reverify(known.folder, known.output, judge, described, listed=listed, done=done)
-    if output:
-        files.replace(output, listed.getvalue())
+        changes = reverify(known.folder, known.output, judge, described, done=done)
     _print_changes(changes)
     print(f"wrote {known.output}")
     return 0

@@ -11,7 +11,7 @@ from grre_jax.json_files import json_object
 
 # Names of `rollouts.tools.expression.values`.
 WHERE = """
---where EXPR{required}: only groups of which this Python expression holds, such as
+--where EXPR{default}: only groups of which this Python expression holds, such as
     "reward_mean > 0.2 and length_max < 512". Its names: group_id, task, question_id, prompt,
     answer, engine, position, attempt, temperature, top_k, top_p, min_p, seed, rewards, reward_mean,
     reward_std, reward_min, reward_max, has_reward_variance, accuracy, has_accuracy, completions,
@@ -48,10 +48,14 @@ def _show(known: argparse.Namespace, _: list[str]) -> int:
     from grre_jax.rollouts.tools.expression import predicate
     from grre_jax.rollouts.tools.show import show
 
-    keep = None if known.where is None else predicate(known.where)
-    chosen = {"position": known.position, "group_id": known.id, "question": known.prompt}
-    options = {"start": known.start, "by": known.by, "width": known.width}
-    return show(known.folder, known.count, keep=keep, **chosen, **options)
+    return show(
+        known.folder,
+        known.count,
+        start=known.start,
+        by=known.by,
+        keep=predicate(known.where),
+        width=known.width,
+    )
 
 
 def _verify(known: argparse.Namespace, _: list[str]) -> int:
@@ -89,8 +93,8 @@ def _import(known: argparse.Namespace, _: list[str]) -> int:
     from grre_jax.rollouts.tools import commands
 
     arguments = json_object(known.template_arguments, "--template-arguments")
-    rendering = known.system_prompt is not None or arguments or known.template_date
-    if rendering and known.tokenizer is None:
+    templated = known.system_prompt is not None or arguments or known.template_date
+    if templated and known.tokenizer is None:
         raise UsageError(
             "--system-prompt, --template-arguments, --template-date: expected --tokenizer beside"
             " them, got none. Add it."
@@ -129,16 +133,12 @@ _ACTIONS = {
         "print groups",
         _FOLDER,
         """
-        --count N [3]: number of groups (with --by prompt: of prompts)
+        --count N [3]: number of groups
         --start N [0]: number of the first group; negative from the end
-        --by stored|reward|worst|prompt [stored]: as stored; best or worst mean reward first; or all
-            groups of a prompt together
-        --id ID: only groups of this identifier
-        --position N: only groups at this position of the prompt stream
-        --prompt TEXT: only groups whose question id or prompt contains this
+        --by stored|reward|worst [stored]: as stored; or best or worst mean reward first
         --width N [300]: characters of a text before it is cut
         """,
-        WHERE.format(required=""),
+        WHERE.format(default=" [True]"),
     ),
     "verify": (
         _verify,
@@ -165,7 +165,7 @@ _ACTIONS = {
         "copy the groups that fit into a new folder",
         _FOLDER,
         "--output NEW!: the folder to make",
-        WHERE.format(required="!"),
+        WHERE.format(default="!"),
     ),
     "export": (
         _export,

@@ -70,8 +70,7 @@ def from_record(record: dict[str, Any]) -> schema.Group:
         unknown_origin = schema.Group(group_id="", prompt="", texts=[""] * count, **known)
         values = to_record(unknown_origin) | {"lengths": lengths} | values
     for name in ("finish_reasons", "sources", "component_names", "extra"):
-        if isinstance(values[name], str):
-            values[name] = json.loads(values[name])
+        values[name] = json.loads(values[name])
     blob, ends = values["texts"].tobytes(), np.cumsum(values["text_lengths"]).tolist()
     values["texts"] = [
         blob[start:end].decode("utf-8", "surrogatepass")
@@ -225,18 +224,10 @@ def _value(kind: str, content: bytes) -> Any:
 
 
 def _content(value: Any) -> bytes:
-    """Returns the content of a feature for the checksum: the values of a list, little-endian, one
-    after the other.
-    """
-    kind = value.WhichOneof("kind")
-    if kind == "bytes_list":
-        values = value.bytes_list.value
-        if len(values) == 1:
-            return values[0]
-        return b"".join(struct.pack("<q", len(item)) + item for item in values)
-    if kind == "int64_list":
+    """Returns the bytes of a feature: an integer's little-endian."""
+    if value.WhichOneof("kind") == "int64_list":
         return np.asarray(value.int64_list.value, "<i8").tobytes()
-    return np.asarray(value.float_list.value, "<f4").tobytes() if kind else b""
+    return b"".join(value.bytes_list.value)
 
 
 def _checksum(contents: dict[str, bytes]) -> int:

@@ -443,15 +443,6 @@ class Group:
         extra = {name: value for name, value in self.extra.items() if not isinstance(value, list)}
         return dataclasses.replace(self, **fields, components=components, extra=extra)
 
-    @property
-    def kept_mass(self) -> Float[np.ndarray, " tokens"] | None:
-        """Probability, at the sampling temperature, of the tokens that truncation left [T]; None if
-        it is unknown.
-        """
-        if self.behavior_logprobs is None or self.sampling_logprobs is None:
-            return None
-        return np.exp(self.behavior_logprobs - self.sampling_logprobs)
-
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Group):
             return NotImplemented

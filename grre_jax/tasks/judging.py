@@ -22,6 +22,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from jaxtyping import Float
 
+from grre_jax.json_files import shown
 from grre_jax.tasks.task import CORRECT, Question, Task, Verdict
 
 FAILURES = ("timeout", "crash", "error", "none", "invalid")
@@ -298,9 +299,3 @@ def error_words(error: BaseException) -> str:
     """An error's class and the first line of its message."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__
-
-
-def shown(value: Any) -> str:
-    """A value for a message, cut to 80 characters."""
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."

@@ -252,10 +252,7 @@ def whole_number(field_name: str, value: Any, low: int, high: int | None = None)
 
 def _arguments(name: str, factory: Callable, seed: int, options: dict[str, Any]) -> dict[str, Any]:
     """Keyword arguments, checked here: a TypeError from inside would not name the option."""
-    try:
-        signature = inspect.signature(factory)
-    except ValueError:  # some built-in callables have none to look at
-        return {"seed": seed, **options}
+    signature = inspect.signature(factory)
     parameters = signature.parameters.values()
     takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
     known = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]

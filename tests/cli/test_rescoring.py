@@ -1,6 +1,5 @@
 """`grre rollouts rescore` and `reverify` as they are typed."""
 
-import json
 import re
 import shlex
 from pathlib import Path
@@ -11,7 +10,6 @@ import pytest
 from grre_jax import rollouts
 from grre_jax.cli import entry
 from grre_jax.config import Config
-from grre_jax.rollouts.tools import reverify
 from grre_jax.rollouts.tools.rescore import Scorer
 from grre_jax.tasks import CharTokenizer
 from grre_jax.tasks.judging import FAILURES
@@ -34,34 +32,16 @@ def run(*words):
 
 
 def test_reverify_prints_what_changed(folder, tmp_path, capsys):
-    words = ("--list", tmp_path / "l", "--task.verify-processes", "0")
+    words = ("--task.verify-processes", "0")
     assert run("reverify", folder, "--task", "gsm8k", "--output", tmp_path / "out", *words) == 0
     out = capsys.readouterr().out
     assert "3 of 9 rewards changed" in out and "q0 [1], q1 [1], q2 [1]" in out
-    assert [json.loads(line)["now"] for line in (tmp_path / "l").read_text().splitlines()] == [
-        1.0
-    ] * 3
     copy = rollouts.read(tmp_path / "out")
     assert [group.rewards.tolist() for group in copy] == [[1, 1, 0]] * 3
     assert copy[0].components["correct"].tolist() == [1, 1, 0]
     (step,) = copy.datasets[0].metadata["history"]
     assert step["task"] == "gsm8k"
     assert step["reward"].startswith("grre_jax.tasks.gsm8k:GSM8K.verify ")
-
-
-def test_a_list_is_there_whole_or_not_at_all(folder, tmp_path, monkeypatch):
-    def stop(*_):
-        raise KeyboardInterrupt
-
-    words = ("reverify", folder, "--task", "gsm8k", "--output", tmp_path / "out")
-    words += ("--task.verify-processes", "0", "--list", tmp_path / "l")
-    with monkeypatch.context() as killed:
-        killed.setattr(reverify, "_with", stop)
-        assert run(*words) == 130
-    assert not (tmp_path / "l").exists()
-    assert run(*words) == 0 and len((tmp_path / "l").read_text().splitlines()) == 3
-    assert {path.name for path in tmp_path.iterdir()} == {"r", "out", "l"}
-    assert run(*words[:-1], tmp_path / "nowhere" / "l") == 2
 
 
 def test_a_verifier_of_ones_own_runs_in_processes(folder, tmp_path, capsys):
@@ -101,14 +81,11 @@ def test_a_verifier_of_ones_own_runs_in_processes(folder, tmp_path, capsys):
             ("--task.verify-timeout", "0"),
             "task.verify_timeout: expected a number in (0, inf), got 0",
         ),
-        (("--list", "THERE"), "--list THERE"),
     ],
 )
 def test_wrong_words_of_reverify(folder, tmp_path, capsys, words, message):
-    (tmp_path / "there").touch()
-    words = [str(tmp_path / "there") if word == "THERE" else word for word in words]
     assert run("reverify", folder, "--task", "gsm8k", "--output", tmp_path / "out", *words) == 2
-    assert message.replace("THERE", str(tmp_path / "there")) in capsys.readouterr().err
+    assert message in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 

@@ -128,11 +128,9 @@ def test_a_newer_minor_version_is_read(tmp_path):
     ("positions", "expected"),
     [
         ([], ()),
-        ([3, 4, 5], ((3, 3),)),
         ([5, 4, 4, 5], ((5, 1), (4, 1), (4, 2))),
         ([-1, -1, -1], ((-1, 3),)),
         ([-1, 0, 1, -1], ((-1, 1), (0, 2), (-1, 1))),
-        ([0, -1], ((0, 1), (-1, 1))),
     ],
 )
 def test_runs(positions, expected):

@@ -2,8 +2,6 @@ import dataclasses
 import random
 import sys
 import threading
-import time
-from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
@@ -234,30 +232,3 @@ def test_what_was_just_sealed_is_read_once_from_memory_and_then_from_the_disk(
     assert list(reader)[12:] == groups and reader[12] is not groups[0]
     reader.keep(name, groups)  # there is room again
     assert reader[12] is groups[0]
-
-
-class Tokens:
-    """Tokens whose number is asked for while other threads run."""
-
-    def __len__(self):
-        time.sleep(0)
-        return 7
-
-
-def test_eight_threads_keep_and_read_and_the_memory_is_counted(folder):
-    reader = rollouts.read(folder)
-    names = [entry.name for entry in reader.datasets]
-    groups = [[SimpleNamespace(tokens=Tokens()) for _ in range(4)] for _ in range(3)]
-
-    def run(seed):
-        draw = random.Random(seed)
-        for _ in range(100):
-            version = draw.randrange(3)
-            reader.keep(names[version], groups[version])
-            number = draw.randrange(4)
-            kept = reader[4 * version + number]  # the kept one, or another thread took it
-            assert kept is groups[version][number] or kept.position == 4 * version + number
-
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(run, range(8)))
-    assert reader._kept_tokens == 7 * len(reader._kept) > 0

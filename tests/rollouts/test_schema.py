@@ -83,14 +83,6 @@ def test_numpy_scalars_become_pythons_own(make_group):
     assert (type(group.position), type(group.seed), type(group.temperature)) == (int, int, float)
 
 
-def test_kept_mass_is_what_truncation_left(make_group):
-    group = make_group(1, behavior_logprobs=None, sampling_logprobs=None)
-    assert group.kept_mass is None
-    behavior, sampling = (np.full(len(group.tokens), np.log(p), np.float32) for p in (0.2, 0.25))
-    group = dataclasses.replace(group, behavior_logprobs=behavior, sampling_logprobs=sampling)
-    assert group.kept_mass == pytest.approx(0.8) and group.kept_mass.shape == group.tokens.shape
-
-
 def test_offsets_and_signal(make_group):
     group = make_group(1, rewards=[0, 0, 0, 1])
     assert group.has_reward_variance and not make_group(1, rewards=[1, 1, 1, 1]).has_reward_variance

@@ -26,7 +26,7 @@ from grre_jax.errors import DataError, UsageError
 from grre_jax.models import lora
 from grre_jax.models.checkpoints import families, streaming
 from grre_jax.models.checkpoints.export import new_folder
-from grre_jax.models.checkpoints.huggingface import ADAPTER_CONFIG, RenamedSource
+from grre_jax.models.checkpoints.huggingface import ADAPTER_CONFIG
 from grre_jax.models.checkpoints.safetensors_files import SafetensorsSource
 from grre_jax.models.config import ModelConfig
 from grre_jax.models.lora import LoraConfig
@@ -178,7 +178,7 @@ def load_adapter_config(path: str | os.PathLike) -> LoraConfig:
     for name in ("peft_type", "r", "target_modules"):
         if name not in values:
             raise DataError(f"{file}: the field {name} is missing: restore the adapter's own file")
-    present = _open(folder).names()
+    present = SafetensorsSource(folder, WEIGHTS_FILE).names()
     tensors = sorted(present - {_saved_name(name) for name in _saved(values, present, folder)})
     targets = {_projection(name, folder) for name in tensors}
     _check_targets(values["target_modules"], tensors, targets, file)
@@ -205,7 +205,7 @@ def saved_parameters(path: str | os.PathLike) -> frozenset[str]:
     """
     folder = Path(path)
     values = fields.read_object(folder / CONFIG_FILE)
-    return _saved(values, _open(folder).names(), folder)
+    return _saved(values, SafetensorsSource(folder, WEIGHTS_FILE).names(), folder)
 
 
 def adapted_shape(shape: ModelConfig, path: str | os.PathLike) -> ModelConfig:
@@ -237,11 +237,15 @@ def _saved(values: dict[str, Any], present: set[str], folder: Path) -> frozenset
     return named
 
 
+def _module(tensor: str) -> str:
+    return tensor.removeprefix("base_model.model.").rsplit(".", 2)[0]
+
+
 def _rank_and_scale(values: dict[str, Any], tensor: str, file: Path) -> tuple[int, float]:
     """Returns the rank of a tensor's term and the factor of A @ B, by the first pattern that
     matches its module, as PEFT does.
     """
-    module = tensor.removeprefix("base_model.model.").rsplit(".", 2)[0]
+    module = _module(tensor)
     found = {"rank_pattern": values["r"], "alpha_pattern": values.get("lora_alpha", 8)}
     domains = {"rank_pattern": fields.integer(1), "alpha_pattern": fields.number(above=0)}
     for name, domain in domains.items():
@@ -265,29 +269,26 @@ def _check_targets(
     named: str | list[str], tensors: list[str], targets: set[str], file: Path
 ) -> None:
     """Refuses tensors that PEFT would ignore, and names in target_modules without tensors."""
-    for tensor in tensors:
-        module = tensor.removeprefix("base_model.model.").rsplit(".", 2)[0]
-        try:
-            # PEFT matches a pattern with the whole name, or names with its last parts.
-            if isinstance(named, str):
-                found = named == "all-linear" or re.fullmatch(named, module)
-            else:
-                found = any(f".{module}".endswith(f".{name}") for name in named)
-        except re.error as error:
-            raise DataError(
-                f"{file}: the field target_modules: expected a regular expression or a list of"
-                f" names, got {fields.shown(named)} ({error}): restore the adapter's own file"
-            ) from error
-        if not found:
-            raise DataError(
-                f"{file}: the field target_modules = {fields.shown(named)} leaves out tensor"
-                f" {tensor}, and so would PEFT: name it there"
-            )
-    names = named if isinstance(named, list) else []
-    if missing := [name for name in names if name.rsplit(".", 1)[-1] not in targets]:
+    # PEFT matches a pattern with the whole name of a module, or names with its last parts.
+    names = [] if isinstance(named, str) else named
+    ends = "|".join(map(re.escape, names))
+    pattern = named if isinstance(named, str) else rf"(.*\.)?({ends})"
+    try:
+        ignored = [
+            tensor
+            for tensor in tensors
+            if named != "all-linear" and not re.fullmatch(pattern, _module(tensor))
+        ]
+    except re.error as error:
         raise DataError(
-            f"{file}: the field target_modules names {missing[0]!r}, of which {WEIGHTS_FILE} has no"
-            " tensor: use the whole adapter"
+            f"{file}: the field target_modules: expected a regular expression or a list of"
+            f" names, got {fields.shown(named)} ({error}): restore the adapter's own file"
+        ) from error
+    missing = [name for name in names if name.rsplit(".", 1)[-1] not in targets]
+    if ignored or missing:
+        raise DataError(
+            f"{file}: the field target_modules = {fields.shown(named)} and the tensors of"
+            f" {WEIGHTS_FILE} differ in {(ignored + missing)[0]}: use the whole adapter"
         )
 
 
@@ -312,7 +313,7 @@ def add_adapter(model: Transformer, path: str | os.PathLike) -> None:
             " model again"
         )
     folder, config = Path(path), load_adapter_config(path)
-    weights, values = _open(folder), {}
+    weights, values = SafetensorsSource(folder, WEIGHTS_FILE), {}
     stored = fields.read_object(folder / CONFIG_FILE)
     saved = _saved(stored, weights.names(), folder)
     patterned = stored.get("rank_pattern") or stored.get("alpha_pattern")
@@ -322,12 +323,7 @@ def add_adapter(model: Transformer, path: str | os.PathLike) -> None:
         fan_in, fan_out = lora.sizes(model.config, projection)
         layers = [_tensor_name(name, layer) for layer in range(model.config.num_layers)]
         expected |= set(layers)
-        terms = [
-            _rank_and_scale(stored, tensor, folder / CONFIG_FILE)
-            if patterned
-            else (config.rank, config.scale)
-            for tensor in layers
-        ]
+        terms = [_rank_and_scale(stored, tensor, folder / CONFIG_FILE) for tensor in layers]
         for tensor, (rank, _) in zip(layers, terms, strict=True):
             shape = (rank, fan_in) if half == "a" else (fan_out, rank)
             found = weights.shape(tensor) if tensor in weights.names() else "none"
@@ -379,7 +375,7 @@ def _read_tables(
             f"{file}: expected embed_tokens and lm_head, which the field ensure_weight_tying ties,"
             f" got {', '.join(saved)} alone. Save the adapter again with PEFT."
         )
-    source = RenamedSource(weights, {families.TOP_NAMES[name]: _saved_name(name) for name in saved})
+    source = weights.renamed({families.TOP_NAMES[name]: _saved_name(name) for name in saved})
     table = model.embed[...]
     sharding = table.sharding if isinstance(table.sharding, NamedSharding) else None
     tables = {}
@@ -401,15 +397,6 @@ def _padded(value: np.ndarray, rank: int, scale: float, half: str) -> np.ndarray
     if half == "a":
         return np.pad(value, ((0, rank - len(value)), (0, 0)))
     return np.pad(value * scale, ((0, 0), (0, rank - value.shape[1])))
-
-
-def _open(folder: Path) -> SafetensorsSource:
-    if not os.path.lexists(folder / WEIGHTS_FILE):
-        raise DataError(
-            f"{folder}: {WEIGHTS_FILE} is missing: put the adapter's safetensors file into the"
-            " folder"
-        )
-    return SafetensorsSource(folder, WEIGHTS_FILE)
 
 
 def _projection(name: str, folder: Path) -> str:

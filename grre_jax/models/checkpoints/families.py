@@ -121,22 +121,15 @@ def _family(values: dict[str, Any], where: Path) -> str:
     check({name: values[name] for name in fields if name in values}, config_fields.READ, where)
     supported = ", ".join((*ARCHITECTURES, MULTIMODAL))
     named, kind = values.get("architectures") or [], values.get("model_type")
-    if named and (len(named) > 1 or named[0] not in ARCHITECTURES):
+    found = {ARCHITECTURES.get(name) for name in named}
+    if kind is not None or not named:
+        found.add(next((name for name, of_it in MODEL_TYPES.items() if of_it == kind), None))
+    if len(named) > 1 or len(found) > 1 or None in found:
         raise DataError(
-            f"{where}: architectures {', '.join(named)} is not supported: use a checkpoint of"
-            f" {supported}"
+            f"{where}: architectures and model_type: expected those of one of {supported}, got"
+            f" {named} and {kind!r}. Use such a checkpoint, with its own config.json."
         )
-    family = next((name for name, of_it in MODEL_TYPES.items() if of_it == kind), None)
-    if family is None and (kind is not None or not named):
-        raise DataError(
-            f"{where}: model_type {kind!r} is not supported: use a checkpoint of {supported}"
-        )
-    if family and named and ARCHITECTURES[named[0]] != family:
-        raise DataError(
-            f"{where}: model_type {kind!r} contradicts architectures {named[0]}: take the"
-            " checkpoint's own config.json"
-        )
-    return family or ARCHITECTURES[named[0]]
+    return found.pop()
 
 
 def _check_fields(values: dict[str, Any], family: str, where: Path) -> None:
@@ -153,7 +146,12 @@ def _sliding(values: dict[str, Any], family: str, where: Path) -> tuple[int, tup
     if family == "gemma3" or values.get("use_sliding_window"):
         window = values["sliding_window"]
     if kinds is not None:
-        _check_layer_types(kinds, count, family, where)
+        allowed = {"full_attention"} | ({"sliding_attention"} if family != "llama" else set())
+        if len(kinds) != count or not allowed.issuperset(kinds):
+            raise DataError(
+                f"{where}: layer_types: expected {' or '.join(sorted(allowed))} for each of the"
+                f" {count} layers (num_hidden_layers), got {kinds}"
+            )
         slides = tuple(kind == "sliding_attention" for kind in kinds)
     elif family == "gemma3":
         slides = tuple(bool((i + 1) % values["sliding_window_pattern"]) for i in range(count))
@@ -167,21 +165,6 @@ def _sliding(values: dict[str, Any], family: str, where: Path) -> tuple[int, tup
             f" sliding_window{hint}"
         )
     return (int(window), slides) if window and any(slides) else (0, ())
-
-
-def _check_layer_types(kinds: list[str], count: int, family: str, where: Path) -> None:
-    allowed = ("full_attention",) + (("sliding_attention",) if family != "llama" else ())
-    unknown = [kind for kind in kinds if kind not in allowed]
-    if unknown:
-        raise DataError(
-            f"{where}: layer_types {unknown[0]!r} is not supported in this architecture: only"
-            f" {', '.join(allowed)}"
-        )
-    if len(kinds) != count:
-        raise DataError(
-            f"{where}: layer_types must name all {count} layers (num_hidden_layers), got"
-            f" {len(kinds)}"
-        )
 
 
 def _special_ids(

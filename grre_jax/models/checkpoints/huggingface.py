@@ -20,7 +20,7 @@ from jaxtyping import Array
 from grre_jax.errors import DataError
 from grre_jax.json_files import NULL, TOKEN, TOKENS, check, integer, read_object
 from grre_jax.models.checkpoints import families, streaming
-from grre_jax.models.checkpoints.safetensors_files import Index, SafetensorsSource
+from grre_jax.models.checkpoints.safetensors_files import SafetensorsSource
 from grre_jax.models.config import ModelConfig
 from grre_jax.models.transformer import Transformer
 from grre_jax.parallel import mesh as meshes
@@ -103,7 +103,7 @@ def load(
     config, source = load_config(folder), SafetensorsSource(folder)
     if families.is_multimodal(read_object(folder / "config.json")):
         _log.warning("%s: the text model is loaded, without the vision tower", folder)
-        source = RenamedSource(source, families.text_tensors(source.names()))
+        source = source.renamed(families.text_tensors(source.names()))
     options = {"dtype": dtype, "compute_dtype": compute_dtype, "remat": remat}
     graph, state = nnx.split(
         nnx.eval_shape(lambda: Transformer(config, rngs=nnx.Rngs(0), **options))
@@ -122,34 +122,6 @@ def load(
     return nnx.merge(graph, nnx.from_flat_state(loaded))
 
 
-class RenamedSource:
-    """Some tensors of a source under other names.
-
-    Args:
-        source: of all tensors.
-        stored: name of each tensor in the source, by its new name.
-    """
-
-    def __init__(self, source: SafetensorsSource, stored: dict[str, str]):
-        self._source, self._stored = source, stored
-
-    def names(self) -> set[str]:
-        """Returns the names of all tensors."""
-        return set(self._stored)
-
-    def shape(self, name: str) -> tuple[int, ...]:
-        """Returns the shape of a tensor."""
-        return self._source.shape(self._stored[name])
-
-    def read(self, name: str, index: Index) -> np.ndarray:
-        """Reads a part of a tensor, in the stored dtype."""
-        return self._source.read(self._stored[name], index)
-
-    def file(self, name: str) -> Path:
-        """Returns the file that contains a tensor."""
-        return self._source.file(self._stored[name])
-
-
 def locate(path: Path) -> Path:
     """Returns the path, which must be a Hugging Face folder.
 
@@ -157,25 +129,12 @@ def locate(path: Path) -> Path:
         DataError: the path is not a folder, contains no checkpoint, or an adapter.
     """
     try:
-        if path.is_file():
-            fix = (
-                " Convert it to a Hugging Face folder with transformers: `from_pretrained(folder,"
-                " gguf_file=...)`, then `save_pretrained`."
-            )
-            raise DataError(
-                f"{path}: expected a folder with config.json and .safetensors files, got a file."
-                + (fix if path.suffix == ".gguf" else "")
-            )
-        found = sorted(file.name for file in path.iterdir()) if path.is_dir() else None
-    except OSError as error:
+        found = {file.name for file in path.iterdir()}
+    except (OSError, ValueError) as error:  # ValueError: a null byte
         raise DataError(
-            f"{path}: cannot be read ({error}): give a folder that this user may read"
+            f"{path}: expected a folder with config.json and .safetensors files ({error}): give"
+            " one, or download one with `grre fetch REPO`"
         ) from error
-    if found is None:
-        raise DataError(
-            f"{path}: no such folder: give one with a Hugging Face checkpoint, or download one with"
-            " `grre fetch REPO`"
-        )
     if ADAPTER_CONFIG in found:
         # transformers would load the base that the adapter names, and add the adapter to it.
         raise DataError(
@@ -195,7 +154,7 @@ _REMEDY = "take config.json and all weight files from one checkpoint"
 
 def _check(
     config: ModelConfig,
-    source: streaming.TensorSource,
+    source: SafetensorsSource,
     folder: Path,
     shapes: dict[str, tuple[int, ...]],
 ) -> None:
@@ -235,7 +194,7 @@ def _check(
         )
 
 
-def _equal(source: streaming.TensorSource, one: str, other: str) -> bool:
+def _equal(source: SafetensorsSource, one: str, other: str) -> bool:
     """True if two tensors of two dimensions are equal; reads a few rows at a time."""
     if source.shape(one) != source.shape(other):
         return False

@@ -6,12 +6,13 @@ resident; the header of a new file is written first, since all shapes are known.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import json
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
@@ -38,6 +39,12 @@ _DTYPES = {
 _ALIGNMENT = 8  # of the first tensor's bytes
 
 
+class _Stored(NamedTuple):
+    file: Path
+    name: str
+    shape: tuple[int, ...]
+
+
 class SafetensorsSource:
     """The tensors of safetensors files.
 
@@ -52,8 +59,7 @@ class SafetensorsSource:
     """
 
     def __init__(self, folder: Path, file: str = ""):
-        self._files: dict[str, Path] = {}
-        self._shapes: dict[str, tuple[int, ...]] = {}
+        self._stored: dict[str, _Stored] = {}
         index = folder / INDEX_FILE
         weight_map = _weight_map(index) if not file and os.path.lexists(index) else {}
         names = [file] if file else sorted(set(weight_map.values())) or _weight_files(folder)
@@ -62,7 +68,7 @@ class SafetensorsSource:
                 for name in handle.keys():
                     self._add(name, handle.get_slice(name), path)
         for name, file in weight_map.items():
-            if self._files.get(name) != folder / file:
+            if name not in self._stored or self._stored[name].file != folder / file:
                 raise DataError(
                     f"{folder / file}: tensor {name} is missing though {index.name} names it: copy"
                     " or download the file again"
@@ -75,8 +81,8 @@ class SafetensorsSource:
             )
 
     def _add(self, name: str, stored: Any, path: Path) -> None:
-        if name in self._files:
-            other = self._files[name].name
+        if name in self._stored:
+            other = self._stored[name].file.name
             raise DataError(
                 f"{path}: tensor {name} is also in {other}: keep one set of weight files in the"
                 " folder"
@@ -86,24 +92,31 @@ class SafetensorsSource:
                 f"{path}: tensor {name} is stored as {stored.get_dtype()}, which is not supported: "
                 f"use the unquantized checkpoint ({', '.join(_DTYPES.values())})"
             )
-        self._files[name], self._shapes[name] = path, tuple(stored.get_shape())
+        self._stored[name] = _Stored(path, name, tuple(stored.get_shape()))
+
+    def renamed(self, stored: dict[str, str]) -> SafetensorsSource:
+        """Returns a source of some of the tensors, by new name of each stored name."""
+        source = copy.copy(self)
+        source._stored = {name: self._stored[old] for name, old in stored.items()}
+        return source
 
     def names(self) -> set[str]:
         """Returns the names of all tensors."""
-        return set(self._files)
+        return set(self._stored)
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Returns the shape of a tensor."""
-        return self._shapes[name]
+        return self._stored[name].shape
 
     def read(self, name: str, index: Index) -> np.ndarray:
         """Reads a part of a tensor, in the stored dtype; copies no other part."""
-        with _open(self._files[name]) as handle:
-            return handle.get_slice(name)[index]
+        stored = self._stored[name]
+        with _open(stored.file) as handle:
+            return handle.get_slice(stored.name)[index]
 
     def file(self, name: str) -> Path:
         """Returns the file that contains a tensor."""
-        return self._files[name]
+        return self._stored[name].file
 
 
 def _open(path: Path) -> Any:
@@ -135,10 +148,9 @@ def _weight_files(folder: Path) -> list[str]:
         return [SINGLE_FILE]
     files = [name for name in found if name.endswith(".safetensors")]
     if not files:
-        pickled = [name for name in found if name.endswith((".bin", ".pth"))]
-        reason = f"its weights are pickled ({pickled[0]})" if pickled else "it contains no weights"
         raise DataError(
-            f"{folder}: {reason}: put the checkpoint's .safetensors files into the folder"
+            f"{folder}: expected .safetensors files, got {', '.join(found)}: take a checkpoint that"
+            " has them (pickled weights are not read)"
         )
     return files
 

@@ -20,9 +20,8 @@ from jaxtyping import Array
 
 from grre_jax.errors import DataError
 from grre_jax.models.checkpoints import families, layout
+from grre_jax.models.checkpoints.safetensors_files import SafetensorsSource
 from grre_jax.models.config import ModelConfig
-
-TensorSource = Any  # of tensors by name: a `SafetensorsSource` or a `RenamedSource`
 
 
 def tensors_of(
@@ -52,7 +51,7 @@ def load_parameter(
     name: str,
     shape: tuple[int, ...],
     dtype: Any,
-    source: TensorSource,
+    source: SafetensorsSource,
     sharding: NamedSharding | None,
 ) -> Array:
     """Loads a parameter of the model.
@@ -95,22 +94,22 @@ def _all_finite(value: Array) -> Array:
 
 
 def _not_finite(
-    config: ModelConfig, name: str, shape: tuple[int, ...], dtype: Any, source: TensorSource
+    config: ModelConfig, name: str, shape: tuple[int, ...], dtype: Any, source: SafetensorsSource
 ) -> str:
-    """Returns the message that names the first tensor that is not finite, as stored or as cast."""
+    """Returns the message that names the first tensor that is not finite in a dtype."""
     for tensor in (tensor for layer in tensors_of(config, name, shape) for tensor in layer):
         stored = source.read(tensor, (slice(None),) * len(source.shape(tensor)))
-        found = f"{source.file(tensor)}: tensor {tensor} contains values"
-        if not np.isfinite(stored).all():
-            return f"{found} that are not finite: copy or download the file again"
         with np.errstate(over="ignore"):
-            fits = np.isfinite(stored.astype(dtype)).all()
-        if not fits:
-            return f"{found} beyond {jnp.dtype(dtype).name}: load the model in float32"
-    return f"parameter {name} contains values that are not finite: load the model again"
+            if not np.isfinite(stored.astype(dtype)).all():
+                name = f"{source.file(tensor)}: tensor {tensor}"
+                break
+    return (
+        f"{name} contains values that are not finite in {jnp.dtype(dtype).name}: load the model in"
+        " float32, or copy or download the file again"
+    )
 
 
-def _put(source: TensorSource, tensor: str, sharding: Sharding | None) -> Array:
+def _put(source: SafetensorsSource, tensor: str, sharding: Sharding | None) -> Array:
     """Copies a tensor to its devices, one shard at a time."""
     shape = source.shape(tensor)
     if sharding is None:

@@ -3,17 +3,18 @@
 Each function returns the exit status.
 """
 
+import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from grre_jax.console import make_console
+from grre_jax.console import make_console, make_table
 from grre_jax.errors import DataError, UsageError
 from grre_jax.json_files import json_object
 from grre_jax.rollouts.manifest import Entry
 from grre_jax.rollouts.reader import RolloutReader, read
 from grre_jax.rollouts.tools import copying
-from grre_jax.rollouts.tools.exchange import exporters, importers, sources
+from grre_jax.rollouts.tools.exchange import exporters, importers
 from grre_jax.rollouts.tools.verify import verify as verify_folder
 
 if TYPE_CHECKING:
@@ -21,8 +22,7 @@ if TYPE_CHECKING:
 
     from grre_jax.tasks import Tokenizer
 
-FORMATS = (*sources.READERS, "gsm8k-solutions")
-MOST_DUPLICATES = 20  # that are listed
+MOST_LISTED = 20  # of duplicates and other files
 
 
 def info(folder: str | os.PathLike[str], last: int = 10) -> int:
@@ -36,29 +36,22 @@ def info(folder: str | os.PathLike[str], last: int = 10) -> int:
         UsageError: `last` is below 1.
         DataError: the folder cannot be read.
     """
-    from rich.table import Table
-    from rich.text import Text
-
     if last < 1:
         raise UsageError(f"--last: expected 1 or more, got {last}.")
     console, entries = make_console(), nonempty(folder).datasets
-    totals = Table.grid(padding=(0, 2))
-    totals.add_column(no_wrap=True)
-    totals.add_column(overflow="fold")
-    for name, value in _totals(entries):
-        totals.add_row(Text(name, style="bold"), Text(value))
-    console.print(totals)
-    console.print()
-    title = f"newest of {len(entries):,} data sets" if len(entries) > last else "data sets"
-    table = Table(title=title)
-    # Names say the writer, the policy version and the first position.
-    table.add_column("data set", overflow="fold")
-    for name in ("groups", "tokens", "reward", "sealed (UTC)"):
-        table.add_column(name, justify="right", overflow="fold")
-    for entry in entries[-last:]:
-        numbers = f"{entry.groups:,}", f"{entry.tokens:,}", f"{entry.reward_mean:.3f}"
-        table.add_row(Text(entry.name), *numbers, _time(entry))
-    console.print(table)
+    console.print(make_table((), _totals(entries)))
+    rows = [
+        (
+            entry.name,
+            f"{entry.groups:,}",
+            f"{entry.tokens:,}",
+            f"{entry.reward_mean:.3f}",
+            _time(entry),
+        )
+        for entry in entries[-last:]
+    ]
+    columns = ("data set", "groups", "tokens", "reward", "sealed (UTC)")
+    console.print(make_table(columns, rows, f"newest of {len(entries):,} data sets"))
     return 0
 
 
@@ -76,16 +69,15 @@ def verify(folder: str | os.PathLike[str], *, deep: bool = False) -> int:
     console, report = make_console(), verify_folder(folder, deep=deep)
     for problem in report.problems:
         print_plain(console, f"damaged: {problem}", "red")
-    more = len(report.duplicates) - MOST_DUPLICATES
-    said = [f"{name} was sealed before; the first one counts" for name in report.duplicates]
-    left = "being written, or left by a killed writer: a later writer removes it"
-    for kind, lines in (
-        ("duplicate", said[:MOST_DUPLICATES] + [f"{more:,} more"] * (more > 0)),
-        ("ignored", [f"{name} (not in the manifest)" for name in report.ignored]),
-        ("incomplete", [f"{name} ({left})" for name in report.incomplete]),
+    for kind, names in (
+        ("duplicate, of which the first counts", report.duplicates),
+        ("ignored, not in the manifest", report.ignored),
+        ("being written, or left by a killed writer", report.incomplete),
     ):
-        for line in lines:
-            print_plain(console, f"{kind}: {line}", "yellow")
+        for name in names[:MOST_LISTED]:
+            print_plain(console, f"{kind}: {name}", "yellow")
+        if len(names) > MOST_LISTED:
+            print_plain(console, f"{kind}: {len(names) - MOST_LISTED:,} more", "yellow")
     damage = f"{len(report.problems)} problem(s), {report.intact_groups:,} groups intact"
     print_plain(
         console,
@@ -108,7 +100,7 @@ def import_(
     """Imports a file into a rollout folder and prints the number of groups and completions.
 
     Args:
-        kind: the file's format: a name in FORMATS.
+        kind: the file's format: a name in `sources.READERS`, or gsm8k-solutions.
         path: the file.
         folder: the rollout folder, made when it does not exist.
         mapping: the file's own column names by the importer's.
@@ -117,12 +109,10 @@ def import_(
         tokenizer: the policy's, which renders chat messages and made the tokens that rows have.
 
     Raises:
-        UsageError: an unknown format, an option that it does not take, or a file that is already in
-            the folder.
+        UsageError: an option that the format does not take, or a file that is already in the
+            folder.
         DataError: the file is missing or a line is wrong; nothing is imported then.
     """
-    if kind not in FORMATS:
-        raise UsageError(f"Unknown format {kind!r}; import one of {', '.join(sorted(FORMATS))}.")
     if kind == "gsm8k-solutions":
         if mapping or contains or task or tokenizer is not None:
             raise UsageError(
@@ -250,14 +240,7 @@ def print_plain(console: "Console", text: str, style: str = "") -> None:
 def _text(value: object) -> str:
     if isinstance(value, list):
         return ", ".join(map(_text, value))
-    if isinstance(value, dict) and "operation" in value:  # a step of a data set's history
-        said = ", ".join(
-            f"{name.replace('_', ' ')} {_text(inner)}"
-            for name, inner in value.items()
-            if name != "operation" and inner
-        )
-        return f"{value['operation']} ({said})"
-    return str(value)
+    return json.dumps(value) if isinstance(value, dict) else str(value)
 
 
 def version_name(version: int) -> str:

@@ -184,22 +184,19 @@ def provenance(entry: manifest.Entry) -> dict[str, Any]:
 
 def warn_of_newer(opened: reader.RolloutReader) -> None:
     """Warns if a folder has records of a newer minor version, whose own fields no copy has."""
-    newer = {
-        entry.schema_version
-        for entry in opened.datasets
-        if _numbers(entry.schema_version) > _numbers(SCHEMA_VERSION)
-    }
+    versions = {entry.schema_version for entry in opened.datasets}
+    newer = [version for version in sorted(versions) if _minor(version) > _minor(SCHEMA_VERSION)]
     if newer:
         _log.warning(
             "%s has records of schema %s: fields that %s lacks are not copied",
             opened.folder,
-            ", ".join(sorted(newer)),
+            ", ".join(newer),
             SCHEMA_VERSION,
         )
 
 
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(number) for number in version.split("."))
+def _minor(version: str) -> int:
+    return int(version.split(".")[1])
 
 
 def with_step(metadata: dict[str, Any], step: dict[str, Any]) -> dict[str, Any]:

@@ -21,7 +21,6 @@ from grre_jax.rollouts.storage import local
 from grre_jax.rollouts.tools import copying
 from grre_jax.storage import staging
 
-GROUPS_PER_DATASET = 4096
 SECONDS_PER_DATASET = 600  # what a killed command loses at most, about
 
 
@@ -33,7 +32,6 @@ def derive(
     metadata: dict[str, Any],
     *,
     done: Callable[[int], None] = lambda groups: None,
-    before: Callable[[RolloutReader], None] = lambda finished: None,
 ) -> int:
     """Writes the changed groups of a folder into another, in order.
 
@@ -47,7 +45,6 @@ def derive(
         step: a JSON value added to the data sets' `history`.
         metadata: takes the place of the data sets' own fields of these names.
         done: called once with the number of groups that the output had before.
-        before: called once with the output as it was, if it had groups.
 
     Returns:
         The number of groups written now.
@@ -61,8 +58,6 @@ def derive(
         raise DataError(f"rollout folder {source.folder} has no groups")
     with _alone(output):
         finished, start = _finished(source, output, step), 0
-        if finished:
-            before(rollouts.read(output))
         done(finished)
         copying.warn_of_newer(source)
         for entry in source.datasets:
@@ -72,7 +67,7 @@ def derive(
             about["metadata"] = copying.with_step(entry.metadata | metadata, step)
             groups = changed(numbers)
             for first in groups:
-                part = itertools.chain([first], _some(groups, GROUPS_PER_DATASET - 1))
+                part = itertools.chain([first], _some(groups, copying.GROUPS_PER_DATASET - 1))
                 writer.write_all(output, [writer.DataSet(groups=part, **about)])
     return len(source) - finished
 

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TextIO
-
-import numpy as np
+from typing import Any
 
 from grre_jax import rollouts
-from grre_jax.rollouts import Group, RolloutReader
+from grre_jax.rollouts import Group
 from grre_jax.rollouts.schema import json_number
 from grre_jax.rollouts.tools.derived import derive
 from grre_jax.tasks import Question
@@ -35,49 +32,27 @@ class Changes:
             these differ; beyond MOST_CHANGES kinds the rest is under None.
         examples: a few of each.
         failures: completions without a verdict, as `judging.count_failures` counts them.
-        listed: gets a line of JSON for each completion whose reward changes.
     """
 
     completions: int = 0
     counts: Counter[Change | None] = dataclasses.field(default_factory=Counter)
     examples: dict[Change | None, list[str]] = dataclasses.field(default_factory=dict)
     failures: Counter[str] = dataclasses.field(default_factory=Counter)
-    listed: TextIO | None = dataclasses.field(default=None, compare=False, repr=False)
 
-    def add(self, group: Group, judged: Judged) -> None:
-        """Counts a group's completions, and lists those whose reward changes.
-
-        Args:
-            group: with the rewards before.
-            judged: the new judgement.
-        """
-        self.completions += group.num_completions
-        self.failures.update(count_failures([judged.extra]))
-        same = (group.rewards == judged.rewards) | (
-            np.isnan(group.rewards) & np.isnan(judged.rewards)
-        )
-        for k in np.flatnonzero(~same):
-            before = json_number(group.rewards[k])
-            now = json_number(judged.rewards[k])
-            kind = (before, now)
+    def add(self, before: Group, now: Group) -> None:
+        """Counts the completions of a group as it was and as it is now."""
+        self.completions += now.num_completions
+        self.failures.update(count_failures([now.extra]))
+        rewards = [map(json_number, group.rewards) for group in (before, now)]
+        for k, kind in enumerate(zip(*rewards, strict=True)):
+            if kind[0] == kind[1]:
+                continue
             if kind not in self.counts and len(self.counts) >= MOST_CHANGES:
                 kind = None
             self.counts[kind] += 1
-            if len(some := self.examples.setdefault(kind, [])) < EXAMPLES:
-                some.append(f"{group.question_id} [{k}]")
-            record = {
-                "group_id": group.group_id,
-                "question_id": group.question_id,
-                "completion": int(k),
-                "source": group.sources[k],
-                "answer": group.answer,
-                "before": before,
-                "now": now,
-                "failure": judged.failures[k],
-                "text": group.texts[k],
-            }
-            if self.listed is not None:
-                self.listed.write(json.dumps(record) + "\n")
+            examples = self.examples.setdefault(kind, [])
+            if len(examples) < EXAMPLES:
+                examples.append(f"{now.question_id} [{k}]")
 
 
 def reverify(
@@ -86,7 +61,6 @@ def reverify(
     judge: Judge,
     described: dict[str, Any],
     *,
-    listed: TextIO | None = None,
     done: Callable[[int], None] = lambda groups: None,
 ) -> Changes:
     """Copies a rollout folder with the rewards and components that another verifier gives.
@@ -99,7 +73,6 @@ def reverify(
         output: the new folder; one that holds the beginning of the same copy is continued.
         judge: the verifier.
         described: JSON fields for the copies' history; `reward` also becomes the data sets'.
-        listed: gets a line of JSON for each completion whose reward changes, of all groups too.
         done: called now and then with the number of groups processed since.
 
     Returns:
@@ -109,14 +82,7 @@ def reverify(
         UsageError: the output holds something else.
         DataError: the folder is empty or damaged.
     """
-    source, changes = rollouts.read(folder), Changes(listed=listed)
-
-    def before(finished: RolloutReader) -> None:
-        for number, group in enumerate(finished):
-            failures = group.extra.get(FIELD, [""] * group.num_completions)
-            reasons = group.extra.get(REASONS, [""] * group.num_completions)
-            judged = Judged(group.rewards, group.components, failures, reasons)
-            changes.add(source[number], judged)
+    source = rollouts.read(folder)
 
     def changed(numbers: range) -> Iterator[Group]:
         for start in range(0, len(numbers), GROUPS_AT_ONCE):
@@ -125,13 +91,15 @@ def reverify(
                 [(Question(g.question_id, g.prompt, g.answer), g.texts) for g in groups]
             )
             for group, judged in zip(groups, judgements, strict=True):
-                changes.add(group, judged)
                 yield _with(group, judged)
             done(len(groups))
 
     step = {"operation": "reverify"} | described
     own = {"reward": described["reward"]} if "reward" in described else {}
-    derive(source, output, changed, step, own, done=done, before=before)
+    derive(source, output, changed, step, own, done=done)
+    changes = Changes()
+    for before, now in zip(source, rollouts.read(output), strict=True):
+        changes.add(before, now)
     return changes
 
 

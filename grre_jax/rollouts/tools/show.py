@@ -1,9 +1,9 @@
-"""The output of `grre rollouts show`: groups as they are stored, by reward, or by prompt."""
+"""The output of `grre rollouts show`: groups as they are stored, or by reward."""
 
 import heapq
 import itertools
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,7 +11,6 @@ import numpy as np
 from grre_jax.console import make_console
 from grre_jax.errors import DataError, UsageError
 from grre_jax.rollouts.manifest import Entry
-from grre_jax.rollouts.reader import RolloutReader
 from grre_jax.rollouts.schema import LOGPROB_FIELDS, Group
 from grre_jax.rollouts.tools.commands import nonempty, print_plain, version_name
 from grre_jax.rollouts.views import pieces
@@ -21,8 +20,6 @@ from grre_jax.tasks.task import CORRECT
 if TYPE_CHECKING:
     from rich.console import Console
 
-ORDERS = ("stored", "reward", "worst", "prompt")
-
 
 def show(
     folder: str | os.PathLike[str],
@@ -30,109 +27,47 @@ def show(
     *,
     start: int = 0,
     by: str = "stored",
-    position: int | None = None,
-    group_id: str | None = None,
-    question: str | None = None,
-    keep: Callable[[Group], bool] | None = None,
+    keep: Callable[[Group], bool] = lambda group: True,
     width: int = 300,
 ) -> int:
     """Prints groups: prompt, answer, and the completions with their rewards, best first.
 
     Args:
         folder: the rollout folder.
-        count: number of groups; by "prompt", of prompts.
+        count: number of groups.
         start: number of the first group; negative counts from the end.
         by: "stored", the order in which they were sealed; "reward", the highest mean reward first;
-            "worst", the lowest first; "prompt": all groups of a prompt together, oldest policy
-            first, under a line with the mean reward of each policy version.
-        position: only groups at this position of the prompt stream.
-        group_id: only groups of this identifier.
-        question: only groups whose question id or prompt contains this.
+            "worst", the lowest first.
         keep: only groups for which this is True.
         width: characters of a text shown; the rest is cut.
 
     Raises:
-        UsageError: a count or width below 1, or an unknown order.
+        UsageError: a count or width below 1.
         DataError: the folder cannot be read, or no group fits.
     """
     if count < 1 or width < 1:
         raise UsageError(
             f"Cannot show {count} groups with {width} characters a text; give at least 1 of each."
         )
-    if by not in ORDERS:
-        raise UsageError(f"Cannot show groups by {by!r}; use one of {', '.join(ORDERS)}.")
     reader = nonempty(folder)
-
-    def fits(group: Group) -> bool:
-        wanted = question is None or question in group.question_id or question in group.prompt
-        named = group_id is None or group.group_id == group_id
-        return wanted and named and (keep is None or keep(group))
-
-    numbers = range(len(reader))[start:] if position is None else reader.index.get(position, [])
-    found = ((number, group) for number in numbers if fits(group := reader[number]))
-    if by == "prompt":
-        shown = _prompts(reader, found, fits, count)
-    elif by == "stored":
-        shown = [("", itertools.islice(found, count))]
+    numbers = range(len(reader))[start:]
+    selected = ((number, group) for number in numbers if keep(group := reader[number]))
+    if by == "stored":
+        shown = list(itertools.islice(selected, count))
     else:
         sign = 1 if by == "worst" else -1
-        judged = (item for item in found if item[1].judged.any())
-        best = heapq.nsmallest(
+        judged = (item for item in selected if item[1].judged.any())
+        shown = heapq.nsmallest(
             count, judged, lambda item: (sign * item[1].judged_rewards.mean(), item[0])
         )
-        shown = [("", best)]
-    if not _print_groups(reader, shown, width):
+    if not shown:
         raise DataError(
             f"No group of {reader.folder} matches; it has {len(reader):,}: loosen the filters."
         )
+    console = make_console()
+    for number, group in shown:
+        _print_group(console, number, reader.locate(number)[0], group, width)
     return 0
-
-
-def _print_groups(
-    reader: RolloutReader, shown: Iterable[tuple[str, Iterable[tuple[int, Group]]]], width: int
-) -> bool:
-    """Prints groups with their numbers under titles; True if there were any."""
-    console, some = make_console(), False
-    for title, groups in shown:
-        if title:
-            print_plain(console, title, "bold")
-        for number, group in groups:
-            some = True
-            _print_group(console, number, reader.locate(number)[0], group, width)
-    return some
-
-
-def _prompts(
-    reader: RolloutReader,
-    found: Iterable[tuple[int, Group]],
-    fits: Callable[[Group], bool],
-    count: int,
-) -> Iterator[tuple[str, list[tuple[int, Group]]]]:
-    """Yields all groups of each of the first prompts, oldest policy first, after a title."""
-    alike: dict[tuple[str, str], list[tuple[int, int, Group]]] = {}
-    for _, first in found:
-        alike.setdefault(_question(first), [])
-        if len(alike) == count:
-            break
-    for number, group in enumerate(reader):
-        if _question(group) in alike and fits(group):
-            alike[_question(group)].append((int(group.policy_version.min()), number, group))
-    for name, aged in alike.items():
-        aged.sort(key=lambda item: item[:2])
-        rewards = [
-            f"{version_name(age)}: {float(group.judged_rewards.mean()):.3f}"
-            for age, _, group in aged
-            if group.judged.any()
-        ]
-        yield (
-            f"{len(aged)} groups of question {name[1]}; mean reward by policy version:"
-            f" {', '.join(rewards)}",
-            [item[1:] for item in aged],
-        )
-
-
-def _question(group: Group) -> tuple[str, str]:
-    return group.task, group.question_id or group.prompt
 
 
 def _print_group(console: "Console", number: int, entry: Entry, group: Group, width: int) -> None:

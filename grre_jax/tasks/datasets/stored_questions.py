@@ -181,27 +181,13 @@ class StoredQuestions(abc.ABC):
         if entries:
             unique = {question.question_id: question for _, question in entries}
             return sorted(unique.values(), key=lambda question: question.question_id)
-        read = [f"{self._read_so_far['records']} records are read"]
-        if what == "evaluate on" and self._sources("test") is None:
-            read = ["it is one file to train on: pass test_path=FILE too"]
-        if self.unusable:
-            read.append(
-                f"{self.unusable} records or turns are left out, the first is"
-                f" {self._first_unusable}"
-            )
-        if long := self._read_so_far["long"]:
-            read.append(
-                f"{long} prompts are longer than"
-                f" most_prompt_characters={self.most_prompt_characters}"
-            )
-        if what == "train on" and self._train:
-            read.append(
-                f"all {len(self._train)} questions are held out: held_out={self.held_out}, or they"
-                " are test questions too"
-            )
+        read = self._read_so_far
         raise DataError(
-            f"{self.name} has no question to {what} in {self.path or self.hub[0]}"
-            f" ({'; '.join(read)}): {self._ways}."
+            f"{self.name} has no question to {what} in {self.path or self.hub[0]}:"
+            f" {read['records']} records are read, {self.unusable} records or turns left out"
+            f" ({self._first_unusable or 'none'}), {read['long']} prompts over"
+            f" most_prompt_characters={self.most_prompt_characters}. Questions of the test split or"
+            f" held_out={self.held_out} without one, are not trained on: {self._ways}."
         )
 
     def _read(self, split: str, sources: Iterable[tuple[str, Iterable[Record]]]) -> list[Entry]:

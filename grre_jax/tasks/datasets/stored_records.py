@@ -14,6 +14,7 @@ from grre_jax.json_files import json_lines
 _ENDINGS = (".parquet", ".jsonl", ".json", ".arrow")
 _HUB = "https://huggingface.co"
 _PROBE_SECONDS = 10
+ROWS_AT_ONCE = 64  # in memory
 
 Record = dict[str, Any]
 
@@ -97,7 +98,7 @@ def read_records(file: Path) -> Iterator[Record]:
                 f"{file} cannot be read ({error}): give the file as it was published."
             ) from error
     elif file.suffix in (".parquet", ".arrow"):
-        yield from _table(file)
+        yield from table_rows(file)
     elif file.suffix == ".json":
         yield from _json(file)
     else:
@@ -168,25 +169,39 @@ def kinds_of(record: Record) -> str:
     return ", ".join([*named[:8], "..."] if len(named) > 8 else named) or "none"
 
 
-def _table(file: Path) -> Iterator[Record]:
+def table_rows(file: Path) -> Iterator[Record]:
+    """The rows of a Parquet file, or of an Arrow stream in a file that ends in .arrow.
+
+    Raises:
+        DataError: the file is missing or damaged, or two columns have one name.
+    """
     import pyarrow
-    from pyarrow import parquet
 
     try:
-        if file.suffix == ".arrow":
-            with pyarrow.memory_map(str(file)) as opened, pyarrow.ipc.open_stream(opened) as stream:
-                for batch in stream:
-                    yield from batch.to_pylist()
-            return
-        with parquet.ParquetFile(file) as table:
-            for batch in table.iter_batches(1024):
-                yield from batch.to_pylist()
+        for batch in _batches(file):
+            names = batch.schema.names
+            if len(set(names)) < len(names):
+                raise ValueError(f"two columns have one name, of {', '.join(names)}")
+            for start in range(0, batch.num_rows, ROWS_AT_ONCE):
+                yield from batch.slice(start, ROWS_AT_ONCE).to_pylist()
     except (OSError, ValueError, LookupError, NotImplementedError, pyarrow.ArrowException) as error:
         form = "an Arrow stream" if file.suffix == ".arrow" else "Parquet"
         raise DataError(
             f"{file} cannot be read as {form} ({' '.join(str(error).split())[:160]}): give the"
             " file as it was published."
         ) from error
+
+
+def _batches(file: Path) -> Iterator[Any]:
+    import pyarrow
+    from pyarrow import parquet
+
+    if file.suffix == ".arrow":
+        with pyarrow.memory_map(str(file)) as opened, pyarrow.ipc.open_stream(opened) as stream:
+            yield from stream
+    else:
+        with parquet.ParquetFile(file) as table:
+            yield from table.iter_batches(ROWS_AT_ONCE)
 
 
 def _json(file: Path) -> Iterator[Record]:

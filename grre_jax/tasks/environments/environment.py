@@ -8,7 +8,8 @@ import inspect
 import json
 from typing import Any, NamedTuple, Protocol
 
-from grre_jax.tasks.judging import Failure, error_words, finite_number, invalid, shown
+from grre_jax.json_files import shown
+from grre_jax.tasks.judging import Failure, error_words, finite_number, invalid
 from grre_jax.tasks.task import Question
 from grre_jax.tasks.verifiers.function_calls import Call, NotCalls, read_calls
 
@@ -155,14 +156,14 @@ def _checked(step: Any, called: bool) -> dict[str, Any] | Failure:
         return invalid(f"step returned {shown(step)}: return observation, reward, done, info")
     observation, reward, done, info = step
     number = finite_number(reward)
-    if not isinstance(observation, str):
-        return invalid(f"the observation is {shown(observation)}, which is no text")
-    if len(observation) > MOST_CHARACTERS:
-        return invalid(f"the observation has {len(observation):,} characters")
-    if number is None:
-        return invalid(f"the reward is {shown(reward)}, which is no finite number")
-    if not isinstance(done, bool):
-        return invalid(f"done is {shown(done)}, which is neither true nor false")
+    fits = isinstance(observation, str) and len(observation) <= MOST_CHARACTERS
+    for name, value, right, domain in (
+        ("observation", observation, fits, f"a text of at most {MOST_CHARACTERS:,} characters"),
+        ("reward", reward, number is not None, "a finite number"),
+        ("done", done, isinstance(done, bool), "true or false"),
+    ):
+        if not right:
+            return invalid(f"{name}: expected {domain}, got {shown(value)}")
     try:
         observation.encode()
         info = json.loads(json.dumps(info or {}))

@@ -18,8 +18,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from grre_jax.errors import UsageError
+from grre_jax.json_files import shown
 from grre_jax.tasks.environments.environment import Step
-from grre_jax.tasks.judging import error_words, shown
+from grre_jax.tasks.judging import error_words
 from grre_jax.tasks.task import Question, check_template, factory
 from grre_jax.tasks.tokenizers.characters import CharTokenizer
 from grre_jax.tasks.tokenizers.protocol import import_library

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, Protocol
+from typing import Any
 
 from grre_jax.tasks.environments.environment import Environments
 from grre_jax.tasks.judging import Failure
@@ -56,55 +56,12 @@ class Trace:
     seed: int
 
 
-class Runner(Protocol):
-    """Runs the environments of trajectories. A failure is returned, never raised.
-
-    Attributes:
-        failed_reward: as of `judging.Report`.
-    """
-
-    failed_reward: float | None
-
-    def open(self, question: Question, seed: int) -> Opening | Failure:
-        """The beginning of all trajectories of a question and seed."""
-        ...
-
-    def step(
-        self, trace: Trace, before: list[tuple[str, str]], action: str
-    ) -> Future[Reply | Failure]:
-        """The answer to a trajectory's action, after the actions and observations before it."""
-        ...
-
-    def end(self, trace: Trace) -> None:
-        """Lets go of the environment of a trajectory that was ended by a limit."""
-        ...
-
-    def close(self) -> None:
-        """Lets go of the processes, if there are any."""
-        ...
-
-
-def make_runner(
-    task: Any,
-    spec: TaskSpec,
-    *,
-    processes: int = -1,
-    timeout: float = 10.0,
-    failed_reward: float | None = None,
-) -> Runner:
-    """Returns the runner of a task's environments; arguments as of `pool.make_judge`."""
-    if processes == 0 or (processes < 0 and getattr(task, "trusted_verifier", False)):
-        return InProcessEnvironments(task, failed_reward)
-    count = processes if processes > 0 else min(os.cpu_count() or 1, MOST_PROCESSES)
-    return EnvironmentPool(spec, count, timeout, failed_reward)
-
-
 class InProcessEnvironments:
     """Runs environments in the caller's own process and thread.
 
     Args:
         task: makes the environments.
-        failed_reward: as of `Runner`.
+        failed_reward: as of `judging.Report`.
     """
 
     def __init__(self, task: Any, failed_reward: float | None = None):
@@ -112,20 +69,22 @@ class InProcessEnvironments:
         self.failed_reward = failed_reward
 
     def open(self, question: Question, seed: int) -> Opening | Failure:
-        """Opens a trajectory; see `Runner`."""
+        """Returns the beginning of all trajectories of a question and seed, or a failure."""
         return _made(Opening, self._environments("open", question, seed))
 
     def step(
         self, trace: Trace, before: list[tuple[str, str]], action: str
     ) -> Future[Reply | Failure]:
-        """Steps an environment; see `Runner`."""
+        """Answers a trajectory's action, after the actions and observations before it; a failure is
+        returned, not raised.
+        """
         asked = (trace.key, trace.question, trace.seed, before, action)
         future: Future[Reply | Failure] = Future()
         future.set_result(_made(Reply, self._environments("step", *asked)))
         return future
 
     def end(self, trace: Trace) -> None:
-        """Lets go of an environment; see `Runner`."""
+        """Closes the environment of a trajectory that was ended by a limit."""
         self._environments("close", trace.key)
 
     def close(self) -> None:
@@ -142,7 +101,7 @@ class EnvironmentPool:
         spec: the task.
         processes: how many.
         timeout: seconds that a step may take; then its process is killed.
-        failed_reward: as of `Runner`.
+        failed_reward: as of `judging.Report`.
     """
 
     def __init__(
@@ -152,14 +111,16 @@ class EnvironmentPool:
         self.failed_reward = failed_reward
 
     def open(self, question: Question, seed: int) -> Opening | Failure:
-        """Opens a trajectory; see `Runner`."""
+        """Returns the beginning of all trajectories of a question and seed, or a failure."""
         lane = self._lanes[seed % len(self._lanes)]
         return _made(Opening, lane.ask(("open", question, seed)).result())
 
     def step(
         self, trace: Trace, before: list[tuple[str, str]], action: str
     ) -> Future[Reply | Failure]:
-        """Steps an environment; see `Runner`."""
+        """Answers a trajectory's action, after the actions and observations before it; a failure is
+        returned, not raised.
+        """
         asked = ("step", trace.key, trace.question, trace.seed, before, action)
         done: Future[Reply | Failure] = Future()
 
@@ -173,7 +134,7 @@ class EnvironmentPool:
         return done
 
     def end(self, trace: Trace) -> None:
-        """Lets go of an environment; see `Runner`."""
+        """Closes the environment of a trajectory that was ended by a limit."""
         self._lane(trace).ask(("close", trace.key))
 
     def close(self) -> None:
@@ -183,6 +144,24 @@ class EnvironmentPool:
 
     def _lane(self, trace: Trace) -> _Lane:
         return self._lanes[hash(trace.key) % len(self._lanes)]
+
+
+Runner = InProcessEnvironments | EnvironmentPool
+
+
+def make_runner(
+    task: Any,
+    spec: TaskSpec,
+    *,
+    processes: int = -1,
+    timeout: float = 10.0,
+    failed_reward: float | None = None,
+) -> Runner:
+    """Returns the runner of a task's environments; arguments as of `pool.make_judge`."""
+    if processes == 0 or (processes < 0 and getattr(task, "trusted_verifier", False)):
+        return InProcessEnvironments(task, failed_reward)
+    count = processes if processes > 0 else min(os.cpu_count() or 1, MOST_PROCESSES)
+    return EnvironmentPool(spec, count, timeout, failed_reward)
 
 
 class _Lane:

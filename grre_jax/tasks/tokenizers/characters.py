@@ -40,18 +40,13 @@ class CharTokenizer:
             UsageError: a repeated character, or an end or pad that is no single character (or no
                 end in the vocabulary).
         """
-        if len(set(characters)) != len(characters):
-            repeated = next(c for c in characters if characters.count(c) > 1)
-            raise UsageError(
-                f"characters={characters!r} holds {repeated!r} twice: give every character once."
-            )
-        if len(eos) != 1 or eos not in characters:
-            raise UsageError(
-                f"eos={eos!r} is not one of characters={characters!r}: choose a single one of them."
-            )
         pad = eos if pad is None else pad
-        if len(pad) != 1:
-            raise UsageError(f"pad={pad!r} is not one character: give a single one.")
+        single = len(eos) == len(pad) == 1 and eos in characters
+        if len(set(characters)) < len(characters) or not single:
+            raise UsageError(
+                "characters, eos, pad: expected every character once, the end one of them and the"
+                f" pad a single one, got {characters!r}, {eos!r}, {pad!r}."
+            )
         self.characters = characters if pad in characters else characters + pad
         self.eos, self.pad = eos, pad
         self.ids = {character: place for place, character in enumerate(self.characters)}

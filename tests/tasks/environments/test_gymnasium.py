@@ -10,9 +10,8 @@ import pytest
 
 from grre_jax import tasks
 from grre_jax.errors import UsageError
-from grre_jax.tasks.environments.runner import InProcessEnvironments, Reply, Trace, make_runner
+from grre_jax.tasks.environments.runner import InProcessEnvironments, Reply, Trace
 from grre_jax.tasks.judging import Failure
-from grre_jax.tasks.pool import TaskSpec
 
 WORLD = """
 import random
@@ -42,9 +41,9 @@ def world(tmp_path):
     return f"{path}:Corridor"
 
 
-def play(task, question, actions, seed=7, runner=None):
+def play(task, question, actions, seed=7):
     """The opening's text, and the answers to the actions up to the last."""
-    runner, before, replies = runner or InProcessEnvironments(task), [], []
+    runner, before, replies = InProcessEnvironments(task), [], []
     trace = Trace((seed, 0, 0), question, seed)
     for action in actions:
         replies.append(runner.step(trace, before, action).result())
@@ -77,18 +76,6 @@ def test_worlds_differ_by_question_and_seed(world):
     begun = {play(task, question, [], seed)[0] for question in asked for seed in (1, 2)}
     assert len(begun) == 12 and play(task, asked[0], [], 1)[0] in begun
     assert not {q.question_id for q in asked[:3]} & {q.question_id for q in asked[3:]}
-
-
-def test_worlds_run_in_processes_of_their_own(world):
-    task = tasks.build("gymnasium", env=world)
-    runner = make_runner(task, TaskSpec("gymnasium", 0, {"env": world}), timeout=30.0)
-    try:
-        assert type(runner).__name__ == "EnvironmentPool"
-        assert play(task, task.question(0), ["l"] * 9, runner=runner) == play(
-            task, task.question(0), ["l"] * 9
-        )
-    finally:
-        runner.close()
 
 
 def test_what_is_no_world_of_text_is_refused(world, tmp_path, monkeypatch):

@@ -105,12 +105,12 @@ def test_trajectories_have_their_own_environments(made, processes):
 
 BAD = {
     "raises": ("error", "ValueError: no"),
-    "nan": ("invalid", "no finite number"),
-    "long": ("invalid", "10,000,000 characters"),
-    "bytes": ("invalid", "no text"),
+    "nan": ("invalid", "reward: expected a finite number"),
+    "long": ("invalid", "observation: expected a text"),
+    "bytes": ("invalid", "observation: expected a text"),
     "half": ("invalid", "stored"),
     "none": ("invalid", "return observation, reward, done, info"),
-    "maybe": ("invalid", "neither true nor false"),
+    "maybe": ("invalid", "done: expected true or false"),
     "objects": ("invalid", "stored"),
 }
 

@@ -66,18 +66,11 @@ def test_unknown_characters_are_named():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"characters": "0120$"}, "'0' twice"),
-        ({"characters": "012"}, r"eos='\$' is not one of"),
-        ({"eos": "0$"}, "eos="),
-        ({"eos": ""}, "eos="),
-        ({"pad": "<pad>"}, "pad="),
-        ({"pad": ""}, "pad="),
-    ],
+    "arguments",
+    [{"characters": "0120$"}, {"characters": "012"}, {"eos": "0$"}, {"eos": ""}, {"pad": "<pad>"}],
 )
-def test_no_character_tokenizer(arguments, message):
-    with pytest.raises(UsageError, match=message):
+def test_no_character_tokenizer(arguments):
+    with pytest.raises(UsageError, match="characters, eos, pad: expected"):
         tasks.CharTokenizer(**arguments)
 
 
@@ -315,7 +308,7 @@ def test_what_is_missing_or_wrong_is_said(make_folder, tmp_path):
         tasks.CharTokenizer.load(make_folder(CHATML))
     with pytest.raises(DataError, match="No end-of-text token"):
         tasks.ChatTokenizer(make_folder(CHATML, eos_token=None))
-    with pytest.raises(UsageError, match="no chat template to put it in"):
+    with pytest.raises(UsageError, match="system_prompt: expected"):
         tasks.load_tokenizer(make_folder(), system_prompt="Think.")
     with pytest.raises(UsageError, match="no system turns"):
         tasks.ChatTokenizer(make_folder(NO_SYSTEM), system_prompt="Think.").encode_prompt(QUESTION)
@@ -417,9 +410,9 @@ def test_a_character_folder_is_no_chat_folder(tmp_path):
     tasks.CharTokenizer().save(tmp_path)
     with pytest.raises(UsageError, match="load_tokenizer"):
         tasks.ChatTokenizer(tmp_path)
-    with pytest.raises(UsageError, match="no chat template"):
+    with pytest.raises(UsageError, match="system_prompt: expected .* chat template"):
         tasks.load_tokenizer(tmp_path, system_prompt="Think.")
-    with pytest.raises(UsageError, match="tools is set, but .* no chat template"):
+    with pytest.raises(UsageError, match="tools: expected .* chat template"):
         tasks.load_tokenizer(tmp_path, tools="system")
 
 
@@ -557,13 +550,6 @@ def test_the_tokens_of_a_turn_are_a_prefix_of_the_next(make_folder, family, call
         assert ids[: len(before)] == before and text in decode(ids)
     cut = observation_tokens(tokenizer, ASKED, replies, ended=False)
     assert cut == [258, *observation_tokens(tokenizer, ASKED, replies)]
-
-
-def test_silent_turns_follow_each_other(make_folder):
-    folder = make_folder(QWEN3)
-    tokenizer = tasks.load_tokenizer(folder, template_arguments={"enable_thinking": False})
-    ids = opening_tokens(tokenizer, ASKED) + observation_tokens(tokenizer, ASKED, [reply("go")])
-    assert tokenizer.tokenizer.decode(ids).count("assistant\n<think>\n\n</think>\n\n") == 2
 
 
 @pytest.mark.parametrize("transform", ["", " | trim"])

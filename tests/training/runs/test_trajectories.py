@@ -137,9 +137,9 @@ REASONS = {
     "raises": ("error", "ValueError: no"),
     "reset": ("error", "RuntimeError: down"),
     "wide": ("invalid", "3 tokens"),
-    "long": ("invalid", "10,000,000 characters"),
-    "bytes": ("invalid", "no text"),
-    "nan": ("invalid", "no finite number"),
+    "long": ("invalid", "observation: expected"),
+    "bytes": ("invalid", "observation: expected"),
+    "nan": ("invalid", "reward: expected a finite number"),
     "hang": ("timeout", "no answer within"),
     "exit": ("crash", "status 3"),
 }

@@ -32,60 +32,54 @@ def is_one(row: Any, names: Names) -> bool:
     )
 
 
-def of_messages(path: Path, found: sources.Rows, names: Names) -> sources.Rows:
-    """Yields rows, those with `messages` in place of prompt and completion with these: the
-    completion begins with the assistant's first message.
+def unified(path: Path, found: sources.Rows, names: Names) -> sources.Rows:
+    """Yields rows with prompt and completion in place of `messages`, and with a list of completions
+    in place of parallel lists (`prompt`, `responses`, `rewards`).
 
     Raises:
-        DataError: the messages are no list with a message of the assistant's.
+        DataError: the messages are no list with a message of the assistant's, or the lists of a row
+            have other lengths.
     """
     own = {names["prompt"], names["text"], names["completions"], "completion"}
     for location, row in found:
         if isinstance(row, dict) and "messages" in row and own.isdisjoint(row):
-            line = Line(path, location, row)
-            said = line.take("messages", list)
-            roles = [message.get("role") for message in said if isinstance(message, dict)]
-            if "assistant" not in roles or len(roles) < len(said):
-                line.fail(
-                    "messages",
-                    "has no message of the assistant's, or an item that is no message; give a list"
-                    " of objects with role and content",
-                )
-            first = roles.index("assistant")
-            row = line.rest | {names["prompt"]: said[:first], names["text"]: said[first:]}
+            row = _with_completion(Line(path, location, row), names)
+        elif isinstance(row, dict):
+            row = _with_completions(Line(path, location, row), names)
         yield location, row
 
 
-def of_lists(path: Path, found: sources.Rows, names: Names) -> sources.Rows:
-    """Yields rows, those of parallel lists (`prompt`, `responses`, `rewards`) with a list of
-    completions.
+def _with_completion(line: Line, names: Names) -> dict[str, Any]:
+    """Returns a row whose completion begins with the assistant's first message."""
+    said = line.take("messages", list)
+    roles = [message.get("role") for message in said if isinstance(message, dict)]
+    if "assistant" not in roles or len(roles) < len(said):
+        line.fail(
+            "messages",
+            "is not a list of messages, objects with role and content, one of the assistant's",
+        )
+    first = roles.index("assistant")
+    return line.rest | {names["prompt"]: said[:first], names["text"]: said[first:]}
 
-    Raises:
-        DataError: the lists of a row have other lengths.
-    """
+
+def _with_completions(line: Line, names: Names) -> dict[str, Any]:
+    """Returns a row with its parallel lists as a list of completions; others as they are."""
+    lists = {name: value for name, value in line.rest.items() if isinstance(value, list)}
+    reward = names["reward"] if names["reward"] in lists else "rewards"
     texts = (names["text"], "responses", names["completions"])
-    for location, row in found:
-        fields = row if isinstance(row, dict) else {}
-        lists = {name: value for name, value in fields.items() if isinstance(value, list)}
-        reward = names["reward"] if names["reward"] in lists else "rewards"
-        text = next((name for name in texts if name in lists), None)
-        if reward in lists and text and not any(isinstance(item, dict) for item in lists[text]):
-            columns = {names[name]: names[name] for name in rows.COMPLETION_COLUMNS}
-            columns |= {names["text"]: text, names["reward"]: reward}
-            columns = {name: column for name, column in columns.items() if column in lists}
-            rest = {name: row[name] for name in row if name not in columns.values()}
-            for column in columns.values():
-                if len(lists[column]) != len(lists[text]):
-                    raise DataError(
-                        f"{path}, {location}: field {column}: expected {len(lists[text])} values,"
-                        f" one for each of {text}, got {len(lists[column])}. Correct the row."
-                    )
-            rest[names["completions"]] = [
-                {name: lists[column][k] for name, column in columns.items()}
-                for k in range(len(lists[text]))
-            ]
-            row = rest
-        yield location, row
+    text = next((name for name in texts if name in lists), None)
+    if reward not in lists or not text or any(isinstance(item, dict) for item in lists[text]):
+        return line.rest
+    columns = {names[name]: names[name] for name in rows.COMPLETION_COLUMNS}
+    columns |= {names["text"]: text, names["reward"]: reward}
+    values = {name: line.rest.pop(column) for name, column in columns.items() if column in lists}
+    for name, items in values.items():
+        if len(items) != len(lists[text]):
+            line.fail(columns[name], f"has {len(items)} values for {len(lists[text])} of {text}")
+    completions = [
+        dict(zip(values, items, strict=True)) for items in zip(*values.values(), strict=True)
+    ]
+    return line.rest | {names["completions"]: completions}
 
 
 def gathered(

@@ -86,8 +86,8 @@ def import_rows(
     path = Path(path).expanduser()
     names, weights = _names(mapping or {}, kind)
     source = _source(path, kind, folder)
-    found = completion_rows.of_messages(path, sources.READERS[kind](path), names)
-    first, found = _present(path, completion_rows.of_lists(path, found, names))
+    found = completion_rows.unified(path, sources.READERS[kind](path), names)
+    first, found = _present(path, found)
     if rows.is_own(first):
         if mapping or tokenizer is not None:
             raise UsageError(f"{path} is an export: leave out the mapping and the tokenizer.")
@@ -217,33 +217,23 @@ def _names(
     if kind == "trl":
         mapping = {name: mapping[name] for name in mapping if name != "components"}
     known = (*rows.COLUMNS, "group")
-    taken: dict[str, str] = {}
     for name, column in mapping.items():
         if name not in known:
             raise UsageError(
                 f"The mapping renames {name!r}, which is not a field of a group; its fields are"
                 f" {', '.join(known)}."
             )
-        if not (isinstance(column, str) or (column is None and name not in rows.REQUIRED)):
-            null = "" if name in rows.REQUIRED else ", or null if no column is this field"
+        if not isinstance(column, str | None):
             raise UsageError(
-                f"The mapping of {name!r} is {column!r}; give the name of a column{null}."
+                f"The mapping of {name!r}: expected a column's name or null, got {column!r}."
             )
-        if column is None or name == "group":
-            continue
-        if column in taken:
-            raise UsageError(
-                f"The mapping takes column {column!r} both for {taken[column]!r} and for {name!r};"
-                " give each its own."
-            )
-        taken[column] = name
-    names = {name: None if name in taken else name for name in rows.COLUMNS} | dict(mapping)
-    for name in rows.REQUIRED:
-        if names[name] is None:
-            raise UsageError(
-                f"The mapping takes column {name!r} for {taken[name]!r}; say too which column is"
-                f" the {name}."
-            )
+    columns = [column for name, column in mapping.items() if name != "group" and column is not None]
+    names = {name: None if name in columns else name for name in rows.COLUMNS} | dict(mapping)
+    if len(set(columns)) < len(columns) or None in [names[name] for name in rows.REQUIRED]:
+        raise UsageError(
+            "The mapping: expected a column of its own for each field, and one for"
+            f" {', '.join(rows.REQUIRED)}, got {dict(mapping)}."
+        )
     return names, weights
 
 

@@ -6,9 +6,9 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from grre_jax.errors import UsageError
-from grre_jax.json_files import message_text
+from grre_jax.json_files import message_text, shown
 from grre_jax.rollouts.schema import MESSAGE_FIELDS
-from grre_jax.rollouts.tools.exchange.sources import Line, named
+from grre_jax.rollouts.tools.exchange.sources import Line
 
 if TYPE_CHECKING:
     from grre_jax.tasks import Tokenizer
@@ -37,7 +37,12 @@ def texts(
     completions = [_messages(part, "text", "assistant") for part in parts]
     templated, has_tokens = getattr(tokenizer, "has_template", False), fields["tokens"] is not None
     if templated and not has_tokens and isinstance(prompt, str):
-        _refuse_rendered(line, prompt, tokenizer)
+        if mark := tokenizer.mark_in(prompt):
+            line.fail(
+                "prompt",
+                f"holds {mark!r}, so a chat template was applied to it, and training would apply"
+                " one again; give the messages",
+            )
     tools = _tools(line.rest.get("tools"))
     declared = isinstance(tools, list) and all(isinstance(tool, dict) for tool in tools)
     if all(isinstance(text, str) for text in (prompt, *completions)):
@@ -62,13 +67,24 @@ def texts(
     if plain and (has_tokens or not templated):
         return {"prompt": asked, "texts": answered}
     if not templated:
-        _refuse_messages(line, parts, answered, tokenizer)
+        part = parts[answered.index(None)] if None in answered else line
+        part.fail(
+            "prompt" if part is line else "text",
+            "holds chat messages that only a chat template makes tokens of (more than one message"
+            " of the user as the prompt and one of the assistant as the completion): give the"
+            " folder of the policy's tokenizer, with its chat template, with --tokenizer",
+        )
     if has_tokens:
-        _require_mask(parts, answered, fields)
+        if None in answered and fields["mask"] is None:
+            parts[answered.index(None)].fail(
+                "mask",
+                "is missing; add it, as it marks the tokens of several messages that the policy"
+                " generated",
+            )
         tokens, given = {}, fields
     else:
         if tools is not None and not declared:
-            line.fail("tools", f"is {named(tools)}; give a list of objects")
+            line.fail("tools", f"is {shown(tools)}; give a list of objects")
         reasons = fields["finish_reasons"]
         tokens = given = _tokens(parts, prompt, completions, reasons, tools, tokenizer)
         if plain:
@@ -87,40 +103,6 @@ def _tools(tools: Any) -> Any:
         for tool in tools
     ]
     return present or None
-
-
-def _refuse_rendered(line: Line, prompt: str, tokenizer: "Tokenizer") -> None:
-    if mark := tokenizer.mark_in(prompt):
-        line.fail(
-            "prompt",
-            f"holds {mark!r}, so a chat template was applied to it, and training would apply one"
-            " again; give the messages",
-        )
-
-
-def _refuse_messages(
-    line: Line, parts: list[Line], answered: list[Any], tokenizer: "Tokenizer | None"
-) -> None:
-    where, name = (
-        (line, "prompt") if None not in answered else (parts[answered.index(None)], "text")
-    )
-    lacks = "" if tokenizer is None else ", which has no chat template"
-    where.fail(
-        name,
-        "holds chat messages that only a chat template makes tokens of (more than one message of"
-        " the user as the prompt and one of the assistant as the completion): give the folder of"
-        f" the policy's tokenizer with --tokenizer{lacks}",
-    )
-
-
-def _require_mask(parts: list[Line], answered: list[Any], fields: dict[str, Any]) -> None:
-    for part, text in zip(parts, answered, strict=True):
-        if not isinstance(text, str) and fields["mask"] is None:
-            part.fail(
-                "mask",
-                "is missing; add it, as it marks the tokens of several messages that the policy"
-                " generated",
-            )
 
 
 def _tokens(

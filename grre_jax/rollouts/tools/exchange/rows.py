@@ -44,10 +44,10 @@ COMPLETION_COLUMNS = (
 EXPORT_COLUMNS = ("data_set", "record")
 COLUMNS = (*GROUP_COLUMNS, *COMPLETION_COLUMNS, *EXPORT_COLUMNS)
 REQUIRED = ("prompt", "completions", "text", "reward")
-# A record's own names that no row has. Their meaning in a row is uncertain, so they are refused.
-_RECORD_NAMES = frozenset(name for name, _, _ in FIELDS) - frozenset(COLUMNS)
+# Names of records and rows: kept in `extra`, a field in the wrong object would be lost.
+_RESERVED = tuple(dict.fromkeys((*COLUMNS, *(name for name, _, _ in FIELDS))))
 # Other libraries' names of a mask. Kept in `extra`, it would be lost, and observations imitated.
-MASK_NAMES = (
+_MASKS = (
     *("completion_mask", "response_mask", "loss_mask", "action_mask"),
     *("assistant_mask", "assistant_masks", "generation_mask", "tool_mask"),
 )
@@ -251,8 +251,7 @@ def _components(line: Line, parts: list[Line], rewards: list[float]) -> dict[str
 
 
 def _extra(line: Line, parts: list[Line], own: dict[str, Any]) -> dict[str, Any]:
-    """Returns the fields that are not a record's; refuses a record's field that is in the wrong
-    object.
+    """Returns the fields that are not a record's.
 
     Args:
         line, parts: of which everything that is read was taken.
@@ -260,14 +259,7 @@ def _extra(line: Line, parts: list[Line], own: dict[str, Any]) -> dict[str, Any]
     """
     extra = line.take("extra", dict, {})
     for part in (line, *parts):
-        _refuse_misplaced(part, "completion" if part is line else "row")
-        for name in MASK_NAMES if part.names.get("mask", "mask") == "mask" else ():
-            if part.rest.get(name) is not None:
-                part.fail(
-                    name,
-                    "looks like the mask of tokens that the policy generated; read it with"
-                    f' --mapping {{"mask": "{name}"}}, or rename it if it is something else',
-                )
+        _refuse_reserved(part)
     rest = [{name: v for name, v in part.rest.items() if v is not None} for part in parts]
     kept = {"completions": rest} if any(rest) else {}
     added = own | kept
@@ -277,37 +269,28 @@ def _extra(line: Line, parts: list[Line], own: dict[str, Any]) -> dict[str, Any]
     return extra | line.rest | added
 
 
-def _refuse_misplaced(part: Line, other: str) -> None:
-    """Refuses a record's field that was not taken from a row or completion, and drops it if it is
-    null; `other` names the object that it belongs to.
+def _refuse_reserved(part: Line) -> None:
+    """Refuses a field of records and rows that was not taken from this object, and a mask under
+    another library's name; drops those that are null.
     """
-    known = {part.names.get(name, name): name for name in COLUMNS}
-    known |= {name: "" for name in _RECORD_NAMES if name not in known}
-    known = {
-        column: name for column, name in known.items() if part.names.get(column, 0) is not None
-    }
-    known.pop(None, None)
-    for column, name in known.items():
-        if part.rest.get(column) is None:
-            part.rest.pop(column, None)
+    masks = _MASKS if part.names.get("mask", "mask") == "mask" else ()
+    for name in (*_RESERVED, *masks):
+        column = part.names.get(name, name)
+        if column is None or part.rest.pop(column, None) is None:
             continue
-        where = f"is a field of each {other}" if name else "is a field of records, not of rows"
-        null = f'--mapping {{"{name or column}": null}}'
-        fix = f"move or rename it, or keep it in `extra` as something else with {null}"
-        if name in EXPORT_COLUMNS:
-            where = "is a field of exported rows, and these rows are not exported"
-        elif other == "row" and not part.prefix:
-            where = "differs between the rows of one group"
-            fix = "give them one value, or name the column that identifies a group as `group`"
-        raise DataError(
-            f"{part.path}, {part.location}: field {part.prefix}{column} {where}; {fix}."
+        part.fail(
+            name,
+            "is not read here: move it to its own object, give all rows of a group one value of it,"
+            " rename it, or map it with --mapping (docs/rollouts.md)",
         )
 
 
 def _token_fields(line: Line, parts: list[Line]) -> dict[str, Any]:
     """Returns the tokens and the fields with one value per token."""
     for part in parts:
-        _rename_behavior(part)
+        column = part.names.get("logprobs", "logprobs")
+        if column is not None and part.rest.get(column) is None:
+            part.rest[column] = part.rest.pop("behavior_logprobs", None)
     tokens = _all_or_none(parts, "tokens", (int,))
     values = {
         field: _all_or_none(parts, column, kinds, tokens)
@@ -331,17 +314,6 @@ def _token_fields(line: Line, parts: list[Line]) -> dict[str, Any]:
     fields: dict[str, Any] = {name: flat(rows) for name, rows in values.items()}
     lengths = None if tokens is None else [len(row) for row in tokens]
     return fields | {"prompt_tokens": prompt_tokens, "lengths": lengths, "tokens": flat(tokens)}
-
-
-def _rename_behavior(part: Line) -> None:
-    """Reads a record's name of the behaviour policy's log-probs as a row's."""
-    column = part.names.get("logprobs", "logprobs")
-    if part.rest.get("behavior_logprobs") is not None and column is not None:
-        if part.rest.get(column) is not None:
-            part.fail(
-                "behavior_logprobs", f"and {column} are two names of one field; give one of them"
-            )
-        part.rest[column] = part.rest.pop("behavior_logprobs")
 
 
 def _all_or_none(

@@ -6,20 +6,18 @@ package is not needed.
 """
 
 import hashlib
+import itertools
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from grre_jax import json_files
 from grre_jax.errors import DataError
-
-if TYPE_CHECKING:
-    import pyarrow
+from grre_jax.json_files import shown
 
 Rows = Iterator[tuple[str, Any]]  # where the row is ("line 3", "row 3 of x.parquet"), and the row
-BATCH = 64  # rows in memory at once
 _MOST = 2.0**1000  # a larger int would not become a float
 
 
@@ -53,7 +51,7 @@ class Line:
         if not isinstance(value, dict):
             raise DataError(
                 f"{path}, {location}: {prefix.rstrip('.') or f'the {location.split()[0]}'} is"
-                f" {named(value)}; give a JSON object."
+                f" {shown(value)}; give a JSON object."
             )
         self.rest, self._fields = dict(value), list(value)
 
@@ -85,7 +83,7 @@ class Line:
             wanted = [
                 "a whole number" if k is int and float not in kinds else _NAMES[k] for k in kinds
             ]
-            self.fail(name, f"is {_shown(value)}; give {' or '.join(dict.fromkeys(wanted))}")
+            self.fail(name, f"is {shown(value)}; give {' or '.join(dict.fromkeys(wanted))}")
         return value
 
     def number(self, name: str, default: Any = ..., *, or_truth: bool = False) -> float:
@@ -98,7 +96,7 @@ class Line:
         except OverflowError:
             number = math.inf
         if not math.isfinite(number):
-            self.fail(name, f"is {short(str(value))}; give a finite number")
+            self.fail(name, f"is {shown(value)}; give a finite number")
         return number
 
     def number_or_nan(self, name: str, *, or_truth: bool = False) -> float:
@@ -132,7 +130,7 @@ class Line:
                 value = int(value)
             if not ((type(value) in kinds and abs(value) <= _MOST) or value != value):
                 wanted = "numbers" if float in kinds else "whole numbers"
-                self.fail(name, f"has {_shown(value)} at index {index}; give {wanted} only")
+                self.fail(name, f"has {shown(value)} at index {index}; give {wanted} only")
             found.append(value)
         return found
 
@@ -155,32 +153,13 @@ def json_lines(path: Path) -> Rows:
             yield where.removeprefix(f"{path}, "), row
 
 
-def _arrow_rows(batches: Iterable["pyarrow.RecordBatch"]) -> Iterator[dict[str, Any]]:
-    """Yields the rows of Arrow batches; ValueError if two columns have one name, as one would be
-    ignored.
-    """
-    for batch in batches:
-        names = batch.schema.names
-        if twice := {name for name in names if names.count(name) > 1}:
-            raise ValueError(f"two columns are named {', '.join(twice)}; rename one")
-        for start in range(0, batch.num_rows, BATCH):
-            for row in batch.slice(start, BATCH).to_pylist():
-                yield {str(name): _plain(value, items=True) for name, value in row.items()}
-
-
 def parquet(path: Path) -> Rows:
     """Yields the rows of a Parquet file, or of the .parquet files of a folder by name.
 
     Raises:
         DataError: a file is not Parquet, or damaged.
     """
-    from pyarrow import parquet as format_
-
-    def batches(file: Path) -> Iterator["pyarrow.RecordBatch"]:
-        with format_.ParquetFile(file) as opened:
-            yield from opened.iter_batches(batch_size=BATCH)
-
-    for where, row in _of_files(files(path, "parquet"), batches, "Parquet"):
+    for where, row in _of_files(files(path, "parquet")):
         yield where, _own(Line(path, where, row))
 
 
@@ -191,29 +170,15 @@ def huggingface(path: Path) -> Rows:
     Raises:
         DataError: it is not a folder, or a file is missing or damaged.
     """
-    import pyarrow
-
-    def batches(file: Path) -> Iterator["pyarrow.RecordBatch"]:
-        with pyarrow.memory_map(str(file)) as opened, pyarrow.ipc.open_stream(opened) as stream:
-            yield from stream
-
-    return _of_files(files(path, "huggingface"), batches, "Arrow")
+    return _of_files(files(path, "huggingface"))
 
 
-def _of_files(
-    paths: list[Path], batches: Callable[[Path], Iterator["pyarrow.RecordBatch"]], format_: str
-) -> Rows:
-    import pyarrow
+def _of_files(paths: list[Path]) -> Rows:
+    from grre_jax.tasks.datasets import stored_records
 
-    number = 0
-    unreadable = (pyarrow.ArrowException, OSError, ValueError, LookupError, NotImplementedError)
-    for file in paths:
-        try:
-            for row in _arrow_rows(batches(file)):
-                number += 1
-                yield f"row {number}", row
-        except unreadable as error:
-            raise DataError(f"{file}: not a readable {format_} file ({error}).") from error
+    rows = itertools.chain.from_iterable(map(stored_records.table_rows, paths))
+    for number, row in enumerate(rows, start=1):
+        yield f"row {number}", {name: _plain(value, items=True) for name, value in row.items()}
 
 
 def toolace(path: Path) -> Rows:
@@ -320,18 +285,3 @@ def _plain(value: Any, *, items: bool = False) -> Any:
 
 _NAMES = {str: "a string", bytes: "bytes", bool: "true or false", int: "a number"}
 _NAMES |= {float: "a number", list: "a list", dict: "an object"}
-
-
-def short(text: str) -> str:
-    """Returns a text, or its beginning if it is long."""
-    return text if len(text) <= 60 else text[:57] + "..."
-
-
-def named(value: Any) -> str:
-    """Returns JSON's name of a value's kind."""
-    return "null" if value is None else _NAMES.get(type(value), f"a {type(value).__name__}")
-
-
-def _shown(value: Any) -> str:
-    """Returns JSON's name of a value's kind, and the value of a number."""
-    return named(value) + (f" ({short(str(value))})" if type(value) in (int, float) else "")

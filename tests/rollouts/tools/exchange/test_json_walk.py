@@ -218,6 +218,6 @@ def test_every_type_of_parquet_in_every_column(imported, tmp_path, name):
             try:
                 imported("parquet", path)
             except (DataError, UsageError) as error:
-                fields = (*names_of((name,)), "not a readable Parquet", "data_set")
+                fields = (*names_of((name,)), "cannot be read as Parquet", "data_set")
                 assert str(path) in str(error), (label, str(error))
                 assert any(field in str(error) for field in fields), (label, str(error))

@@ -423,7 +423,7 @@ def test_trajectories_of_verl_are_read_under_its_names(tmp_path, tokenizer, scor
         ({"turn_rewards": [1, 2, 3]}, "turn_rewards has 3 values, and the policy's turns are 2"),
         ({"turn_rewards": [1, float("nan")]}, "turn_rewards is wrong"),
         ({"turn_rewards": [1, 2], "text": "other"}, "text is not the text of the tokens"),
-        ({"turn_rewards": ["1"]}, "turn_rewards has a string at index 0"),
+        ({"turn_rewards": ["1"]}, "turn_rewards has '1' at index 0"),
     ],
 )
 def test_rewards_of_turns_that_do_not_fit_are_refused(tmp_path, tokenizer, more, message):

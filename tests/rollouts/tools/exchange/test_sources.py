@@ -68,10 +68,10 @@ def test_a_hugging_face_data_set_on_disk(tmp_path):
     ("kind", "name", "message"),
     [
         ("parquet", "none.parquet", "none.parquet does not exist"),
-        ("parquet", "bad.parquet", "bad.parquet: not a readable Parquet file"),
+        ("parquet", "bad.parquet", "bad.parquet cannot be read as Parquet"),
         ("trl", "folder", "has no .parquet file"),
         ("huggingface", "folder", "not a folder of datasets.save_to_disk"),
-        ("huggingface", "bad", "data-00000-of-00001.arrow: not a readable Arrow file"),
+        ("huggingface", "bad", "data-00000-of-00001.arrow cannot be read as an Arrow stream"),
         ("huggingface", "gone", "data-00000-of-00001.arrow is missing, which .*state.json lists"),
         ("parquet", "empty.parquet", "empty.parquet has no groups"),
     ],
@@ -93,7 +93,7 @@ def test_wrong_rows_name_the_row(tmp_path):
         pyarrow.Table.from_pylist([*ROWS, {**ROWS[0], "gold": None, "response": None}]),
         tmp_path / "a.parquet",
     )
-    with pytest.raises(DataError, match="a.parquet, row 4: field response is null"):
+    with pytest.raises(DataError, match="a.parquet, row 4: field response is None"):
         rollouts.import_rows("parquet", tmp_path / "a.parquet", tmp_path / "r", mapping=MAPPING)
 
 
@@ -103,5 +103,5 @@ def test_two_columns_of_one_name_are_refused(tmp_path, kind):
     table = pyarrow.table([pyarrow.array([value]) for value in ("q", "a", 1.0, 2.0)], names=names)
     save_to_disk(tmp_path / "a", table)
     pyarrow.parquet.write_table(table, tmp_path / "a" / "a.parquet")
-    with pytest.raises(DataError, match="two columns are named reward; rename one"):
+    with pytest.raises(DataError, match="two columns have one name"):
         rollouts.import_rows(kind, tmp_path / "a", tmp_path / "r")
