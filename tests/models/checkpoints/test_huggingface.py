@@ -244,7 +244,7 @@ def test_what_is_not_a_checkpoint(checkpoint, tmp_path):
         with pytest.raises(DataError, match=message):
             models.load(path)
 
-    refused(tmp_path / "nowhere", "nowhere: no such folder.*grre fetch REPO")
+    refused(tmp_path / "nowhere", "nowhere: expected a folder.*grre fetch REPO")
     (tmp_path / "empty").mkdir()
     refused(tmp_path / "empty", "empty: config.json is missing")
     folder = checkpoint()
