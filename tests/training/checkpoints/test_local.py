@@ -4,7 +4,6 @@ import shutil
 import subprocess
 import threading
 import time
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +11,7 @@ import numpy as np
 import pytest
 
 from grre_jax import parallel
-from grre_jax.errors import DataError, UsageError
+from grre_jax.errors import DataError
 from grre_jax.training.checkpoints import integrity, local
 from grre_jax.training.checkpoints.contents import CheckpointGone, listed
 from grre_jax.training.checkpoints.local import Checkpoints, read_params
@@ -175,13 +174,6 @@ def test_reading_what_another_process_keeps(state, tmp_path, monkeypatch):
     with pytest.raises(DataError, match="c/0") as caught:
         read_params(tmp_path / "c", 0, state.params)
     assert not isinstance(caught.value, CheckpointGone)
-
-
-def test_a_url_is_refused_and_becomes_no_local_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(UsageError, match="s3:/"):
-        Checkpoints(Path("s3://bucket/run/checkpoints"))
-    assert not list(tmp_path.iterdir())
 
 
 def test_damaged_bits_are_never_taken_for_parameters(state, tmp_path):
