@@ -10,11 +10,6 @@ from grre_jax.models import token_logprobs
 from grre_jax.models.blocked_attention import Visibility
 from grre_jax.models.transformer import REMAT
 
-OPTIONS = [
-    dict(),
-    dict(qkv_bias=True, tie_embeddings=False, family="qwen2"),
-]
-
 
 def packed(prompt, completions, padding=0):
     """A prompt with its completions after it in one row, as (tokens, positions, segments,
@@ -47,33 +42,29 @@ def separate():
     return jnp.asarray(tokens), theirs
 
 
-@pytest.mark.parametrize("options", OPTIONS)
-def test_completions_that_share_a_prompt_score_as_separate_rows(small, options):
-    model = small(**options)
-    logprobs = np.asarray(jax.jit(token_logprobs)(model, *packed(PROMPT, COMPLETIONS, padding=3)))[
-        0
-    ]
-    tokens, theirs = separate()
-    alone = np.asarray(jax.jit(token_logprobs)(model, tokens))
-    end = len(PROMPT) + theirs.sum()
-    np.testing.assert_allclose(logprobs[: len(PROMPT)], alone[0, : len(PROMPT)], atol=1e-5)
-    np.testing.assert_allclose(logprobs[len(PROMPT) : end], alone[theirs], atol=1e-5)
-    assert (logprobs[end:] == 0).all()  # padding names itself as its source
-
-
-def test_gradients_of_a_packed_row_are_those_of_separate_rows(small):
-    graph, params = nnx.split(small())
-    row = packed(PROMPT, COMPLETIONS, padding=2)
+@pytest.mark.parametrize(
+    "options", [{}, {"qkv_bias": True, "tie_embeddings": False, "family": "qwen2"}]
+)
+def test_completions_that_share_a_prompt_are_scored_and_learned_as_separate_rows(small, options):
+    graph, params = nnx.split(small(**options))
+    row = packed(PROMPT, COMPLETIONS, padding=3)
     tokens, theirs = separate()
 
     def together(params):
-        return token_logprobs(nnx.merge(graph, params), *row)[0, len(PROMPT) :].sum()
+        logprobs = token_logprobs(nnx.merge(graph, params), *row)[0]
+        return logprobs[len(PROMPT) :].sum(), logprobs
 
     def apart(params):
-        return (token_logprobs(nnx.merge(graph, params), tokens) * theirs).sum()
+        logprobs = token_logprobs(nnx.merge(graph, params), tokens)
+        return (logprobs * theirs).sum(), logprobs
 
-    a, b = jax.jit(jax.value_and_grad(together))(params), jax.jit(jax.value_and_grad(apart))(params)
-    for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
+    (_, logprobs), slope = jax.jit(jax.value_and_grad(together, has_aux=True))(params)
+    (_, alone), expected = jax.jit(jax.value_and_grad(apart, has_aux=True))(params)
+    logprobs, alone, end = np.asarray(logprobs), np.asarray(alone), len(PROMPT) + theirs.sum()
+    np.testing.assert_allclose(logprobs[: len(PROMPT)], alone[0, : len(PROMPT)], atol=1e-5)
+    np.testing.assert_allclose(logprobs[len(PROMPT) : end], alone[theirs], atol=1e-5)
+    assert (logprobs[end:] == 0).all()  # padding names itself as its source
+    for x, y in zip(jax.tree.leaves(slope), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(x, y, atol=2e-5, rtol=1e-4)
 
 

@@ -16,13 +16,6 @@ def batch(**changes):
     )
 
 
-def test_padded_batch_is_flat():
-    flat = batch(old_logprobs=np.arange(15.0).reshape(5, 3), rewards=np.ones(5))
-    np.testing.assert_array_equal(flat.response_ids, np.repeat(np.arange(5), 3))
-    np.testing.assert_array_equal(flat.mask, MASK.reshape(-1).astype(bool))
-    np.testing.assert_array_equal(flat.old_logprobs, np.arange(15))
-
-
 def test_wide_group_ids_part_responses_as_they_are():
     """Ids beyond 32 bits, such as hashes, would wrap around on a device: two groups could meet,
     or one become padding.

@@ -53,19 +53,13 @@ def test_a_multi_turn_trajectory_is_the_sum_of_its_turns(example, assert_close):
     time] masks do what one long row does.
     """
     case = example
-    turns = {name: getattr(case, name).reshape(7, 2, 2) for name in ("logprobs", "old", "mask")}
-    loss, slope = weighted(
-        turns["logprobs"],
-        turns["old"],
-        case.rewards,
-        case.groups,
-        WEIGHTS,
-        turns["mask"],
-        tau=case.tau,
-    )
-    flat_loss, flat_slope = weighted(
-        case.logprobs, case.old, case.rewards, case.groups, WEIGHTS, case.mask, tau=case.tau
-    )
+
+    def of(*shape):
+        logprobs, old, mask = (x.reshape(shape) for x in (case.logprobs, case.old, case.mask))
+        return weighted(logprobs, old, case.rewards, case.groups, WEIGHTS, mask, tau=case.tau)
+
+    loss, slope = of(7, 2, 2)
+    flat_loss, flat_slope = of(7, 4)
     assert_close(loss, flat_loss)
     assert_close(slope.reshape(7, 4), flat_slope)
 

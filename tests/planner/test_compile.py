@@ -141,22 +141,6 @@ def test_a_published_shape_needs_no_weights_and_does_not_train():
         build.build(dataclasses.replace(SMALL, model=source))
 
 
-@pytest.mark.parametrize(
-    ("kind", "expected"), [("Talk", True), ("Ask", False), ("ask", False), ("Missing", False)]
-)
-def test_a_task_that_is_a_class_is_not_built_to_see_if_it_has_environments(
-    tmp_path, kind, expected
-):
-    """Building it may read or download a data set."""
-    (tmp_path / "own.py").write_text(
-        "class Ask:\n    def __init__(self):\n        raise AssertionError\n"
-        "class Talk(Ask):\n    def environment(self): ...\n"
-        "def ask():\n    from grre_jax import tasks\n    return tasks.build('arithmetic')\n"
-    )
-    task = TaskConfig(name=f"{tmp_path}/own.py:{kind}")
-    assert compile._has_environments(Config("x", task=task)) is expected
-
-
 @pytest.mark.parametrize("name", ["v5e", "v9:2x2", "v5e:2x2x2"])
 def test_a_topology_of_another_form_is_refused(name):
     with pytest.raises(UsageError, match="--topology"):
@@ -180,7 +164,6 @@ def test_the_pod_configurations_fill_their_chips(name, chips):
     sampling, training = config.sampling, config.training
     sizes = (training.prompts_per_step, sampling.group_size)
     sizes += (sampling.max_prompt_tokens, sampling.max_new_tokens)
-    assert sizes == (96, 8, 256, 1024)
     devices = mesh.data * mesh.fsdp
     shape = BatchShape.of_run(*sizes, training.pack_length, training.packs_per_microbatch, devices)
     # Every row of every micro-batch holds something when all completions reach their limit.

@@ -2,7 +2,6 @@
 
 import json
 
-import jax.numpy as jnp
 import pytest
 from safetensors.numpy import load_file
 
@@ -30,9 +29,8 @@ def test_round_trip(case, tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["out"]
 
 
-@pytest.mark.parametrize("limit", [1, 20_000])
-def test_files_are_cut_at_the_limit(small, tmp_path, monkeypatch, limit):
-    model = small(tie_embeddings=False)
+def test_files_are_cut_at_the_limit(small, tmp_path, monkeypatch):
+    model, limit = small(tie_embeddings=False), 20_000
     monkeypatch.setattr(export, "MAX_FILE_BYTES", limit)
     models.save(model, tmp_path / "out")
     files = sorted((tmp_path / "out").glob("*.safetensors"))
@@ -47,13 +45,6 @@ def test_files_are_cut_at_the_limit(small, tmp_path, monkeypatch, limit):
     assert set(index["weight_map"].values()) == {file.name for file in files}
     assert index["metadata"]["total_size"] == 4 * model.config.num_parameters
     assert same(model, models.load(tmp_path / "out"))
-
-
-def test_half_precision_is_kept(small, tmp_path):
-    model = small(dtype=jnp.bfloat16)
-    models.save(model, tmp_path / "out")
-    assert json.loads((tmp_path / "out" / "config.json").read_text())["dtype"] == "bfloat16"
-    assert same(model, models.load(tmp_path / "out", dtype=jnp.bfloat16))
 
 
 def test_tokenizer_files_are_copied_and_the_end_tokens_are_the_models(small, tmp_path):
@@ -94,11 +85,7 @@ def test_a_failure_leaves_nothing(small, tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["bare"]
 
 
-def test_a_new_folder_appears_whole_and_does_not_replace_one_made_meanwhile(tmp_path):
-    with new_folder(tmp_path / "deep" / "out") as temporary:
-        (temporary / "file").write_text("x")
-        assert not (tmp_path / "deep" / "out").exists()
-    assert (tmp_path / "deep" / "out" / "file").read_text() == "x"
+def test_a_folder_that_was_made_meanwhile_is_not_replaced(tmp_path):
     with (
         pytest.raises(UsageError, match="other exists"),
         new_folder(tmp_path / "other") as temporary,
@@ -107,4 +94,4 @@ def test_a_new_folder_appears_whole_and_does_not_replace_one_made_meanwhile(tmp_
         (tmp_path / "other").mkdir()
         (tmp_path / "other" / "file").write_text("theirs")
     assert (tmp_path / "other" / "file").read_text() == "theirs"
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["deep", "other"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["other"]

@@ -186,16 +186,10 @@ def test_the_index(checkpoint):
         folder, index.name, {"weight_map": weight_map}, ["weight_map"], models.load
     )
     assert (accepted, refused) == (0, len(VALUES))
-    (folder / "elsewhere").mkdir()
-    (folder / "elsewhere" / "b.safetensors").write_bytes(
-        (folder / "model-a.safetensors").read_bytes()
-    )
     files = [
         *VALUES,
         "../b.safetensors",
-        "elsewhere/b.safetensors",
         str(folder / "model-a.safetensors"),
-        "..",
         "config.json",
         "a\0.safetensors",
     ]
@@ -355,12 +349,11 @@ def test_broken_folders(checkpoint, fault):
         models.load(folder)
 
 
-@pytest.mark.parametrize("dtype", [np.int8, "float8_e4m3fn"])
-def test_tensors_that_are_not_in_floating_point(checkpoint, dtype):
+def test_tensors_that_are_not_in_floating_point(checkpoint):
     folder = checkpoint("llama")
     tensors = safetensors.numpy.load_file(folder / "model.safetensors")
     name = "model.layers.1.mlp.up_proj.weight"
-    tensors[name] = tensors[name].astype(jax.numpy.dtype(dtype))
+    tensors[name] = tensors[name].astype(jax.numpy.float8_e4m3fn)
     safetensors.numpy.save_file(tensors, folder / "model.safetensors")
     with pytest.raises(
         DataError,
@@ -394,9 +387,3 @@ def test_a_folder_with_an_adapter_in_it(checkpoint, adapter):
         for path in (folder, adapter):
             with pytest.raises(DataError, match=f"{path} contains adapter_config.json"):
                 load(path)
-
-
-def test_what_is_no_path(tmp_path):
-    for path in (tmp_path / ("x" * 5000), tmp_path / "a\0b"):
-        with pytest.raises(DataError):
-            models.load(path)

@@ -89,22 +89,13 @@ def test_the_text_model_of_a_model_of_text_and_images(checkpoint, expected, capl
     assert json.loads((exported / "config.json").read_text())["model_type"] == "gemma3_text"
 
 
-@pytest.mark.parametrize("indexed", [True, False])
-def test_several_files(checkpoint, expected, indexed):
+def test_several_files_without_an_index(checkpoint, expected):
     folder = checkpoint()
     tensors = safetensors.numpy.load_file(folder / "model.safetensors")
     (folder / "model.safetensors").unlink()
-    weight_map = {
-        name: f"model-0000{1 + i % 2}-of-00002.safetensors" for i, name in enumerate(tensors)
-    }
-    for file in sorted(set(weight_map.values())):
-        safetensors.numpy.save_file(
-            {n: t for n, t in tensors.items() if weight_map[n] == file}, folder / file
-        )
-    if indexed:
-        (folder / "model.safetensors.index.json").write_text(
-            json.dumps({"metadata": {}, "weight_map": weight_map})
-        )
+    for number in range(2):
+        part = {name: tensors[name] for name in [*tensors][number::2]}
+        safetensors.numpy.save_file(part, folder / f"model-0000{number + 1}-of-00002.safetensors")
     tokens, wanted = expected(folder)
     np.testing.assert_allclose(logits(models.load(folder), tokens), wanted, atol=1e-4, rtol=0)
 
@@ -163,7 +154,6 @@ UNSUPPORTED = [
     (dict(layer_types=["full_attention"]), "layer_types: expected .* 2 layers"),
     (dict(quantization_config={"quant_method": "gptq"}), "quantization_config must be null"),
     (dict(rms_norm_epsilon=0.1), "rms_norm_epsilon .* did you mean rms_norm_eps"),
-    (dict(eos_token_id=10**6), "eos_token_id: expected token ids below vocab_size"),
     (dict(hidden_size=None), "hidden_size is missing"),
     (dict(num_key_value_heads=4), "num_key_value_heads = 4 must divide num_attention_heads = 6"),
 ]
@@ -179,21 +169,11 @@ def test_unsupported_configurations_are_named(checkpoint, changes, message):
     assert str(folder / "config.json") in str(raised.value)
 
 
-UNSUPPORTED_GEMMA = [
-    (dict(hidden_activation="gelu"), "hidden_activation must be"),
-    (
-        dict(rope_parameters={"sliding_attention": {"rope_type": "linear", "factor": 2.0}}),
-        "scaled rotary embedding in sliding layers",
-    ),
-    (dict(architectures=["Gemma3ForConditionalGeneration"]), "text_config must be"),
-]
-
-
-@pytest.mark.parametrize(("changes", "message"), UNSUPPORTED_GEMMA)
-def test_unsupported_configurations_of_gemma_are_named(checkpoint, changes, message):
+def test_a_scaled_embedding_in_gemmas_sliding_layers_is_refused(checkpoint):
     folder = checkpoint("gemma3")
-    edit_json(folder / "config.json", **changes)
-    with pytest.raises(DataError, match=message):
+    sliding = {"rope_type": "linear", "factor": 2.0}
+    edit_json(folder / "config.json", rope_parameters={"sliding_attention": sliding})
+    with pytest.raises(DataError, match="scaled rotary embedding in sliding layers"):
         models.load(folder)
 
 
@@ -306,17 +286,6 @@ def test_tensors_that_do_not_fit_the_configuration(checkpoint):
         match="model.safetensors: tensor model.layers.0.self_attn.q_proj.bias is unexpected",
     ):
         models.load(folder)
-    edit_json(folder / "config.json", tie_word_embeddings=False, num_hidden_layers=3)
-    with pytest.raises(DataError, match=r"tensor model.layers.2.* \(and 8 more\) is missing"):
-        models.load(folder)
-
-
-def test_new_models_depend_on_the_seed_alone(small):
-    config = small().config
-    one, again, other = (models.init(config, seed) for seed in (1, 1, 2))
-    assert models.fingerprint(one) == models.fingerprint(again) != models.fingerprint(other)
-    assert one.config == config
-    np.testing.assert_array_equal(one.layers.attn_norm[...], 1)
 
 
 def test_fingerprint_sees_every_number(small):

@@ -25,13 +25,11 @@ SCALED = RopeScaling("llama3", 8.0, 1.0, 4.0, 64)
     ("values", "found"),
     [
         ({}, (10_000.0, None, 0.0)),
-        ({"rope_theta": 5e5, "rope_scaling": None}, (5e5, None, 0.0)),
         ({"rope_parameters": {"rope_theta": 7.0, "rope_type": "default"}}, (7.0, None, 0.0)),
         (
             {"rope_theta": 3, "rope_scaling": {"type": "linear", "factor": 2}},
             (3.0, RopeScaling("linear", 2.0), 0.0),
         ),
-        ({"rope_parameters": LLAMA3 | {"rope_theta": 7.0}}, (7.0, SCALED, 0.0)),
         (
             {
                 "rope_theta": 7.0,
@@ -40,7 +38,6 @@ SCALED = RopeScaling("llama3", 8.0, 1.0, 4.0, 64)
             },
             (7.0, SCALED, 0.0),
         ),
-        ({"rope_scaling": LLAMA3, "original_max_position_embeddings": 64}, (1e4, SCALED, 0.0)),
         (
             {
                 "rope_scaling": {k: v for k, v in LLAMA3.items() if "original" not in k},
@@ -66,7 +63,6 @@ YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 
             {"mscale": 2.0, "mscale_all_dim": 0.5},
             (0.2 * math.log(4) + 1) / (0.05 * math.log(4) + 1),
         ),
-        ({"mscale": 2.0}, 0.1 * math.log(4) + 1),
         ({"factor": 0.5}, 1.0),
     ],
 )
@@ -145,13 +141,6 @@ def test_what_is_wrong_is_named(values, message):
         (
             {"rope_scaling": {"type": "linear", "factor": 8.0}},
             "rope_scaling.type is ambiguous in this architecture: write rope_type",
-        ),
-        (
-            {
-                "rope_scaling": LLAMA3,
-                "rope_parameters": {"full_attention": {"rope_type": "default"}},
-            },
-            "contradict each other",
         ),
         (
             {

@@ -18,8 +18,7 @@ DAMAGES = {
     "emptied": lambda path: path.write_bytes(b""),
     "cut": lambda path: _cut(path),
 }
-# One of each kind, by what its name begins and ends with; the slow test takes every file and
-# damage.
+# One of each kind, by what its name begins and ends with.
 KINDS = (
     ("config.json", "", "cut"),
     ("metrics.jsonl", "", "deleted"),
@@ -67,12 +66,15 @@ def resumed(tiny_run, tmp_path, monkeypatch, capfd):
     return resume
 
 
-def check(resume, damages):
-    status, said, run = resume()
+def test_a_file_of_each_kind(tiny_run, resumed):
+    status, said, run = resumed()
     assert status == 0, said
     whole, datasets = log(run), rollouts.verify(run / "rollouts").datasets
-    for name, damage in damages:
-        status, said, run = resume(name, damage)
+    files = [path for path in sorted(tiny_run.rglob("*")) if path.is_file()]
+    every = [str(path.relative_to(tiny_run)) for path in files]
+    for first, last, damage in KINDS:
+        name = next(name for name in every if name.startswith(first) and name.endswith(last))
+        status, said, run = resumed(name, damage)
         what = f"{name} {damage}: {status} {said}"
         assert "Traceback" not in said and "Event loop" not in said, what
         if status == 0:
@@ -84,27 +86,3 @@ def check(resume, damages):
             assert (
                 status in (1, 2) and said.count("grre: ") == 1 and (named in said or name in said)
             ), what
-
-
-def files(tiny_run):
-    return sorted(
-        str(path.relative_to(tiny_run))
-        for path in tiny_run.rglob("*")
-        if path.is_file() and "plots" not in path.parts
-    )
-
-
-def test_a_file_of_each_kind(tiny_run, resumed):
-    every = files(tiny_run)
-    check(
-        resumed,
-        [
-            (next(name for name in every if name.startswith(first) and name.endswith(last)), damage)
-            for first, last, damage in KINDS
-        ],
-    )
-
-
-@pytest.mark.slow
-def test_every_file(tiny_run, resumed):
-    check(resumed, [(name, damage) for name in files(tiny_run) for damage in DAMAGES])

@@ -1,7 +1,6 @@
 """Learner and explorers killed for real: the run that comes out is the run that was left alone."""
 
 import functools
-import signal
 
 import pytest
 
@@ -11,9 +10,7 @@ from grre_jax.training import loop
 from grre_jax.training.roles import ExplorerRole, explore_run, learn
 
 from ...run_processes import (
-    CONFIG,
     bits,
-    finish,
     groups,
     kill_all,
     rows,
@@ -53,29 +50,3 @@ def test_a_killed_learner_and_a_killed_explorer_change_nothing(tiny_run, make_co
     )
     assert rows(run) == rows(alone) and groups(run) == groups(alone)
     assert bits(run) == bits(alone) and rollouts.verify(run / "rollouts").ok
-
-
-@pytest.mark.slow
-def test_roles_stopped_by_a_signal_say_so_and_go_on(tmp_path):
-    """SIGTERM, as preemption sends it: the learner saves first, and both end with the status
-    that shells report.
-    """
-    config, run = tmp_path / "small.py", tmp_path / "run"
-    config.write_text(CONFIG)
-    settings = ("--regime.sync_interval", "2", "--training.steps", "60")
-
-    def begin(role, *more):
-        return start(config, run, *settings, *more, command=role)
-
-    learner, explorer = begin("learn"), begin("explore", "--explorer-name", "a")
-    wait_for_step([learner, explorer], run, 6)
-    learner.send_signal(signal.SIGTERM)
-    explorer.send_signal(signal.SIGTERM)
-    said = [*finish(learner, status=143), *finish(explorer, status=143)]
-    assert not any("Traceback" in text for text in said)
-    step = max(step for kind, step in rows(run) if kind == "train")
-    assert (run / "checkpoints" / str(step)).is_dir()
-    finish(begin("learn"), begin("explore", "--explorer-name", "a"))
-    finish(start(config, tmp_path / "alone", *settings))
-    assert rows(run) == rows(tmp_path / "alone") and groups(run) == groups(tmp_path / "alone")
-    assert rollouts.verify(run / "rollouts").ok

@@ -156,16 +156,12 @@ def test_ahead_of_time_compilation_takes_the_frozen_part_along(make_config):
     # Two layers of A and B of the queries (1536 -> 1536) and of the way down (8960 -> 1536), in
     # float32; moments of the same size.
     trained = 2 * 4 * (1536 + 1536 + 8960 + 1536) * 4
-    sizes = {
-        name: sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
-        for name, tree in (
-            ("trained", run.state.params),
-            ("frozen", run.frozen),
-            ("moments", run.state.opt_state),
-        )
-    }
-    assert (sizes["trained"], sizes["frozen"]) == (trained, 2 * run.model.num_parameters)
-    assert sizes["moments"] == pytest.approx(2 * trained, abs=100)
+    found, frozen, moments = (
+        sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
+        for tree in (run.state.params, run.frozen, run.state.opt_state)
+    )
+    assert (found, frozen) == (trained, 2 * run.model.num_parameters)
+    assert moments == pytest.approx(2 * trained, abs=100)
     run.lower_step()
     run.lower_call(training_calls(run.config)[0])
 

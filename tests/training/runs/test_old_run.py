@@ -73,18 +73,15 @@ def test_its_policies_are_evaluated_as_they_were(folder):
         assert last[name] == pytest.approx(value, abs=1e-6), name
 
 
-def test_its_checkpoint_is_exported_as_it_was(folder):
+def test_its_checkpoint_is_exported_as_it_was_and_trained_on(folder):
     assert main(["export", "small", "exported"]) == 0
     stored = load_file(folder / "model" / "model.safetensors")
     exported = load_file("exported/model.safetensors")
     assert stored.keys() == exported.keys()
     for name, array in stored.items():
         np.testing.assert_array_equal(exported[name], array, err_msg=name)
-
-
-def test_its_rollouts_train_another_run_that_begins_with_its_checkpoint(folder):
+    # Its rollouts train another run that begins with it.
     words = [f"--{name}={value}" for name, value in OFFLINE.items()]
-    assert main(["export", "small", "exported"]) == 0
     assert main(["train", str(CONFIG), *words]) == 0
     rows = read_metrics("offline")["train"]
     assert len(rows) == len(EXPECTED["offline"])

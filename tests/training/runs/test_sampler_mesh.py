@@ -3,8 +3,6 @@ those of a run that does so in turn. Eight devices of one process, in a process 
 """
 
 import os
-import random
-import signal
 import subprocess
 import sys
 
@@ -12,7 +10,7 @@ import pytest
 
 from grre_jax.config import MeshConfig
 
-from ...run_processes import CONFIG, bits, finish, groups, kill_all, rows, start, wait_for_step
+from ...run_processes import bits, groups, rows
 
 # Runs `FOLDER MODE STEPS FSDP DATA TENSOR` of two steps ahead: sampling beside training, the two in
 # turn on the same devices, or both on the first four.
@@ -94,12 +92,6 @@ def same(one, other):
     assert bits(one, mesh=MeshConfig()) == bits(other, mesh=MeshConfig())
 
 
-@pytest.fixture(scope="module", autouse=True)
-def nothing_is_left():
-    yield
-    kill_all()
-
-
 def test_a_step_is_taken_while_the_next_batch_is_drawn_and_no_number_differs(tmp_path):
     run_eight(tmp_path, "beside 4 1 4 1", "shared 4 1 4 1")
     same(tmp_path / "beside", tmp_path / "shared")
@@ -112,27 +104,3 @@ def test_another_layout_has_the_numbers_of_the_same_devices_in_turn(tmp_path):
     """The learner's parameters are cut in two over fsdp, the sampler's over tensor."""
     run_eight(tmp_path, "beside 12 2 2 2", "turns 12 2 2 2")
     same(tmp_path / "beside", tmp_path / "turns")
-
-
-LONG = ("--training.steps", "50", "--mesh.sampler.data", "4")
-WIDE = ("--regime.sync_interval", "4", "--regime.sync_offset", "4")
-
-
-@pytest.mark.slow
-def test_fifty_steps_beside_the_sampler_are_those_in_turn_also_after_kills(tmp_path):
-    """Killed at three moments, of which no test run repeats any."""
-    config, words = tmp_path / "small.py", (*LONG, *WIDE, "--checkpoint.every", "3")
-    config.write_text(CONFIG)
-    in_turn = (*words[:2], *words[4:])
-    finish(start(config, tmp_path / "turn", *in_turn, devices=4))
-    finish(start(config, tmp_path / "beside", *words, devices=8))
-    same(tmp_path / "turn", tmp_path / "beside")
-    resumed = ()
-    for after in (3, 17, 34):
-        process = start(config, tmp_path / "killed", *words, *resumed, devices=8)
-        wait_for_step([process], tmp_path / "killed", after + random.randrange(10))
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
-        resumed = ("--resume",)
-    finish(start(config, tmp_path / "killed", *words, *resumed, devices=8))
-    same(tmp_path / "turn", tmp_path / "killed")

@@ -193,9 +193,3 @@ def test_a_run_of_a_thousand_bad_environments_records_each_reason(config, tmp_pa
         if row["kind"] == "train":
             counted.update({k: row.get(f"verify_failures_{k}", 0) for k in kinds})
     assert counted == kinds and row["step"] == 8
-
-
-@pytest.mark.parametrize("name", ["agent_calculator", "agent_guess"])
-def test_shipped_agents_are_explained(name, capsys):
-    assert main(["explain", f"configs/{name}.py"]) == 0
-    assert "18 to 19" in capsys.readouterr().out
