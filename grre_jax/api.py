@@ -134,32 +134,21 @@ class Run:
         Raises:
             UsageError: a prompt or a parameter outside its domain.
         """
-        from grre_jax import sampling
         from grre_jax.generation import prompts
+        from grre_jax.generation.command import lines
         from grre_jax.generation.options import Options
-        from grre_jax.random_streams import Purpose, run_key
+        from grre_jax.sampling_params import SamplingParams
 
         policy, weights = self._policy
         limit = {"max_new_tokens": policy.run.sampling.max_new_tokens}
         options = Options(
             str(self.folder),
             prompts=(prompt,) if isinstance(prompt, str) else tuple(prompt),
-            params=sampling.SamplingParams(**limit | params),
+            params=SamplingParams(**limit | params),
         )
         requests = prompts.read(options, policy)
-        decode = policy.tokenizer.decode
-        samples = sampling.sample(
-            weights,
-            [request.tokens for request in requests],
-            options.params,
-            key=run_key(options.seed, Purpose.SAMPLE),
-            eos_ids=policy.tokenizer.eos_ids,
-            decode=decode,
-        )
-        texts = []
-        for tokens, length in zip(samples.tokens[:, 0], samples.lengths[:, 0], strict=True):
-            ids = tokens[: int(length)].tolist()
-            texts.append(decode([token for token in ids if token not in policy.tokenizer.eos_ids]))
+        drawn = lines(weights, requests, options, policy.tokenizer)
+        texts = [line["completions"][0]["text"] for line in drawn]
         return texts[0] if isinstance(prompt, str) else texts
 
     @cached_property

@@ -47,7 +47,7 @@ def run(options: Options) -> int:
     about["model"] = {"path": options.model, "step": step}
     with naming(options.output), contextlib.ExitStack() as stack:
         out = stack.enter_context(open(path, "x", encoding="utf-8")) if to_file else sys.stdout
-        for line in _lines(sampling.prepared(model), requests, options, policy.tokenizer):
+        for line in lines(sampling.prepared(model), requests, options, policy.tokenizer):
             if options.output:
                 out.write(json.dumps(line | about) + "\n")
             else:
@@ -58,7 +58,7 @@ def run(options: Options) -> int:
     return 0
 
 
-def _lines(
+def lines(
     weights: sampling.Weights,
     requests: Sequence[prompts.Request],
     options: Options,

@@ -76,7 +76,6 @@ def test_every_name_builds(name):
         ("chat_arithmetic", {"digits": 3, "operands": 3}, r"1000\*\*3 questions"),
         ("chat_arithmetic", {"template": "What is it?"}, r"no \{expression\}"),
         ("gsm8k", {"template": "Solve it."}, r"no \{question\}"),
-        ("gsm8k", {"path": "a", "data_dir": "b"}, "two sources"),
         ("gsm8k", {"test_path": "a"}, "goes with path="),
     ],
 )

@@ -3,7 +3,7 @@ Problems", arXiv 2110.14168).
 
 The questions come from JSON-lines files as the authors publish them
 (`{"question": ..., "answer": "... #### 18"}` a line), from Parquet as on Hugging Face
-(openai/gsm8k), or through tensorflow-datasets' own `Gsm8k` builder, which downloads them once.
+(openai/gsm8k), or from there.
 
 A base model goes on with another question after the answer: end its completions there with
 `--sampling.stop "['\\n\\nQuestion:']"` and `--evaluation.stop "['\\n\\nQuestion:']"`.
@@ -14,14 +14,14 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from grre_jax.errors import DataError, UsageError
+from grre_jax.errors import DataError
+from grre_jax.tasks.datasets import stored_records
 from grre_jax.tasks.datasets.stored_questions import Entry, StoredQuestions
-from grre_jax.tasks.datasets.stored_records import Record, downloaded, files_of, kinds_of
+from grre_jax.tasks.datasets.stored_records import Record, files_of, kinds_of
 from grre_jax.tasks.task import Question, Verdict
 from grre_jax.tasks.verifiers.final_number import final_number, first_number, verify_number
 
 _ANNOTATION = re.compile(r"<<[^<>\n]*>>")
-_HOST = "https://raw.githubusercontent.com"  # where the builder downloads from
 
 
 @dataclasses.dataclass(eq=False, repr=False)
@@ -30,9 +30,8 @@ class GSM8K(StoredQuestions):
 
     Args:
         path: a folder with train.jsonl and test.jsonl, or with Parquet files such as
-            main/train-00000-of-00001.parquet, or one file to train on. None: tensorflow-datasets.
-        data_dir: where tensorflow-datasets keeps (or puts) its data; None for its own default. Only
-            without `path`.
+            main/train-00000-of-00001.parquet, or one file to train on. None: downloaded from
+            Hugging Face.
         template: the prompt, with {question} where the question goes, for instance
             "{question}\\nThink step by step, and give the final number after ####."
         annotations: whether demonstrations keep GSM8K's calculator annotations, such as
@@ -43,23 +42,14 @@ class GSM8K(StoredQuestions):
     """
 
     name = "gsm8k"
-    hub = ("tensorflow-datasets", None)
+    hub = ("openai/gsm8k", None)
     hub_test = "test"
     holds_out = False
     trusted_verifier = True
 
     held_out: int = dataclasses.field(default=500, init=False)  # no option of this task
-    data_dir: str | Path | None = None
     template: str = "{question}"
     annotations: bool = False
-
-    def __post_init__(self):
-        if self.path is not None and self.data_dir is not None:
-            raise UsageError(
-                f"path={str(self.path)!r} and data_dir={str(self.data_dir)!r} are two sources of"
-                " gsm8k: pass one of them."
-            )
-        super().__post_init__()
 
     def verify(self, question: Question, completion: str) -> Verdict:
         """Reward 1 if the final number of the completion is the answer, else 0."""
@@ -69,13 +59,6 @@ class GSM8K(StoredQuestions):
         """The final number as an exact fraction ("18", "1/2"); None if there is none."""
         answer = final_number(completion)
         return None if answer is None else str(answer)
-
-    @property
-    def _ways(self) -> str:
-        return (
-            "pass path=FOLDER with train.jsonl and test.jsonl (or Parquet files of these names), or"
-            " data_dir=FOLDER where tensorflow-datasets has prepared gsm8k"
-        )
 
     def _files_of(self, folder: Path, split: str) -> list[Path]:
         """Hugging Face's second form, "socratic", has the same questions."""
@@ -101,24 +84,6 @@ class GSM8K(StoredQuestions):
         return [self._entry(split, text, answer.strip(), solution)]
 
     def _published(self, split: str | None) -> list[tuple[str, Iterable[Record]]]:
-        """Records from tensorflow-datasets, downloaded if they are not; without TensorFlow."""
-        try:
-            from tensorflow_datasets.core.download.download_manager import NonMatchingChecksumError
-            from tensorflow_datasets.core.download.util import DownloadError
-            from tensorflow_datasets.text.gsm8k import gsm8k
-        except ImportError as error:
-            raise DataError(
-                "gsm8k needs tensorflow-datasets, which cannot be imported"
-                f" ({error}): install it, or {self._ways}."
-            ) from error
-        folder = None if self.data_dir is None else str(self.data_dir)
-        where = f"gsm8k is neither prepared as ArrayRecord in {folder or '~/tensorflow_datasets'}"
-        failures = (DownloadError, NonMatchingChecksumError, NotImplementedError)
-        with downloaded(where, self._ways, *failures) as check_network:
-            builder = gsm8k.Gsm8k(data_dir=folder, file_format="array_record")
-            if not builder.is_prepared():
-                check_network(_HOST)
-                builder.download_and_prepare()
-            source = builder.as_data_source(split=split)
-        keys = ("question", "answer")
-        return [(self.hub[0], ({key: row[key].decode() for key in keys} for row in source))]
+        name, _ = self.hub
+        records = stored_records.from_hub(name, split, self._ways, f"main/{split}-*.parquet")
+        return [(name, records)]

@@ -2,9 +2,8 @@
 downloaded, from folders of `datasets.save_to_disk`, or through Hugging Face `datasets`.
 """
 
-import contextlib
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -123,44 +122,24 @@ def from_hub(name: str, split: str, ways: str, data_files: str | None = None) ->
     """
     try:
         import datasets
+        import requests
     except ImportError as error:
         raise DataError(
             f"{name} is downloaded with the package datasets, which cannot be imported ({error}):"
             f" {ways}, or install it."
         ) from error
-    with downloaded(f"{name} is neither kept by the package datasets", ways) as check_network:
-        if not datasets.config.HF_HUB_OFFLINE:
-            check_network(_HUB)
-        files = {"data_files": data_files} if data_files else {}
-        return datasets.load_dataset(name, split=split, **files)
-
-
-@contextlib.contextmanager
-def downloaded(
-    what: str, ways: str, *failures: type[Exception]
-) -> Iterator[Callable[[str], object]]:
-    """A context of a download; yields a function that looks whether a host answers, since without
-    a network the libraries' own retries take minutes.
-
-    Args:
-        what: is not there yet, for the message.
-        ways: what else the user can do.
-        *failures: of the library, besides OSError and ValueError.
-
-    Raises:
-        DataError: the download failed.
-    """
-
-    def check_network(host: str) -> None:
-        import requests
-
-        requests.head(host, timeout=_PROBE_SECONDS)
-
     try:
-        yield check_network
-    except (OSError, ValueError, *failures) as error:
+        if not datasets.config.HF_HUB_OFFLINE:
+            # Without a network the library's own retries take minutes.
+            requests.head(_HUB, timeout=_PROBE_SECONDS)
+        files = {"data_files": {split: data_files}} if data_files else {}
+        return datasets.load_dataset(name, split=split, **files)
+    except (OSError, ValueError) as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:160]
-        raise DataError(f"{what} nor to be downloaded ({reason}): {ways}.") from error
+        raise DataError(
+            f"{name} is neither kept by the package datasets nor to be downloaded ({reason}):"
+            f" {ways}."
+        ) from error
 
 
 def kinds_of(record: Record) -> str:

@@ -3,12 +3,12 @@ for what is missing.
 """
 
 import json
-from unittest import mock
 
 import pytest
 
 from grre_jax import tasks
 from grre_jax.errors import DataError, UsageError
+from grre_jax.tasks.datasets import stored_records
 from grre_jax.tasks.datasets.stored_questions import digest
 
 
@@ -106,60 +106,16 @@ def test_missing_and_empty_files(folder):
 # ------------------------------------------------------------
 
 
-@pytest.fixture
-def no_network(monkeypatch):
-    import requests
+def test_the_hub_gives_the_same_questions(folder, monkeypatch):
+    def from_hub(name, split, ways, data_files):
+        assert (name, data_files) == ("openai/gsm8k", f"main/{split}-*.parquet")
+        return stored_records.read_records(folder / f"{split}.jsonl")
 
-    def refuse(*args, **kwargs):
-        raise requests.exceptions.ConnectionError("no route to host")
-
-    monkeypatch.setattr(requests, "head", refuse)
-
-
-def test_neither_data_nor_network(tmp_path, no_network):
-    pytest.importorskip("tensorflow_datasets")
-    with pytest.raises(
-        DataError,
-        match=(
-            r"neither prepared .* \(no route to host\): pass path=FOLDER with train.jsonl and"
-            r" test.jsonl"
-        ),
-    ):
-        tasks.build("gsm8k", data_dir=tmp_path).question(0)
-
-
-def test_the_builder_of_tensorflow_datasets_gives_the_same_questions(
-    folder, tmp_path, monkeypatch, no_network
-):
-    tfds = pytest.importorskip("tensorflow_datasets")
-    import requests
-
-    # The builder itself prepares the data; only the download is replaced by the files that lie
-    # here.
-    local = {
-        split: str(folder / f"{split.partition('_')[0]}.jsonl")
-        for split in ("train", "test", "train_socratic", "test_socratic")
-    }
-    monkeypatch.setattr(
-        tfds.download.DownloadManager, "download_and_extract", lambda self, urls: local
-    )
-    data_dir = tmp_path / "tfds"
-    with mock.patch.object(requests, "head"):
-        downloaded = tasks.build("gsm8k", data_dir=data_dir).question(0)
-    from_files, prepared = (
-        tasks.build("gsm8k", path=folder),
-        tasks.build("gsm8k", data_dir=data_dir),
-    )
-    assert downloaded == from_files.question(0)
-    assert [prepared.question(place) for place in range(30)] == [
-        from_files.question(place) for place in range(30)
-    ]
-    assert prepared.evaluation(5) == from_files.evaluation(5)
-
-    info = data_dir / "gsm8k" / "1.0.0" / "dataset_info.json"
-    info.write_text(info.read_text().replace("array_record", "tfrecord"))
-    with pytest.raises(DataError, match="neither prepared as ArrayRecord"):
-        tasks.build("gsm8k", data_dir=data_dir).question(0)
+    monkeypatch.setattr(stored_records, "from_hub", from_hub)
+    published = tasks.build("gsm8k")
+    from_files = tasks.build("gsm8k", path=folder)
+    assert published.all_questions() == from_files.all_questions()
+    assert published.question(7) == from_files.question(7)
 
 
 # -- the real files

@@ -166,7 +166,7 @@ def test_the_hub(hub, monkeypatch):
     asked = []
     hub(lambda *args, **options: asked.append((args, options)) or RECORDS, offline=True)
     assert from_hub("x/y", "train", "pass path=", "f.parquet") == RECORDS
-    assert asked == [(("x/y",), {"split": "train", "data_files": "f.parquet"})]
+    assert asked == [(("x/y",), {"split": "train", "data_files": {"train": "f.parquet"}})]
     hub(lambda *args, **options: RECORDS, offline=False)
     with pytest.raises(DataError, match=r"x/y is neither kept .* \(no route to host\): pass path="):
         from_hub("x/y", "train", "pass path=")
@@ -211,7 +211,7 @@ def test_gsm8k_as_on_hugging_face(tmp_path):
     with pytest.raises(
         DataError,
         match=(
-            r"lines holds no test files \(such as test.parquet, test.jsonl or .*pass path=FOLDER"
+            r"lines holds no test files \(such as test.parquet, test.jsonl or .*pass gsm8k"
         ),
     ):
         tasks.build("gsm8k", path=lines).evaluation(1)
