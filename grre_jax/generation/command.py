@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
+import jax
 import numpy as np
 
 from grre_jax import sampling
@@ -22,7 +23,6 @@ from grre_jax.tasks import Tokenizer
 # Completions per call of the sampler, whose prompts are held together and whose completions are
 # written together. With this many the slots are busy; some are idle only towards the end of a call.
 COMPLETIONS_PER_CALL = 512
-STEPS = 16  # tokens between two pieces
 # All control characters but tab and newline: a model's text must not move the cursor or rename the
 # window.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -65,47 +65,53 @@ def lines(
     tokenizer: Tokenizer,
 ) -> Iterator[dict[str, Any]]:
     """Yields the line of each prompt, in order, as soon as its call has ended."""
-    samples, decode = options.num_samples, tokenizer.decode
-    size = max(1, COMPLETIONS_PER_CALL // samples)
+    decode = tokenizer.decode
     stops = StopStrings(options.params.stop, decode)
-    with progress_bar(len(requests) * samples, "completions") as ended:
+    size = max(1, COMPLETIONS_PER_CALL // options.num_samples)
+    with progress_bar(len(requests), "prompts") as ended:
         for start in range(0, len(requests), size):
             part = requests[start : start + size]
-            found: list[list[list[sampling.Piece]]] = [[[] for _ in range(samples)] for _ in part]
-            for pieces in sampling.stream(
+            drawn = sampling.sample(
                 weights,
                 [request.tokens for request in part],
                 options.params,
                 key=run_key(options.seed, Purpose.SAMPLE),
-                group_size=samples,
+                group_size=options.num_samples,
                 eos_ids=tokenizer.eos_ids,
-                positions=[request.position for request in part],
+                positions=np.array([request.position for request in part]),
                 max_concurrent=options.max_concurrent,
                 cache_dtype=options.cache_dtype,
-                steps=STEPS,
                 decode=decode,
-            ):
-                for piece in pieces:
-                    found[piece.prompt][piece.sample].append(piece)
-                    if piece.finish:
-                        ended()
-            for request, drawn in zip(part, found, strict=True):
+            )
+            samples = jax.device_get(drawn)
+            for number, request in enumerate(part):
                 yield request.fields | {
-                    "completions": [completion(each, decode, stops) for each in drawn],
+                    "completions": [
+                        completion(samples, (number, sample), decode, stops)
+                        for sample in range(options.num_samples)
+                    ],
                     "prompt_tokens": request.tokens,
                     "position": request.position,
                 }
+            ended(len(part))
 
 
 def completion(
-    pieces: list[sampling.Piece], decode: Callable[[list[int]], str], stops: StopStrings
+    samples: sampling.Samples,
+    index: tuple[int, int],
+    decode: Callable[[list[int]], str],
+    stops: StopStrings,
 ) -> dict[str, Any]:
-    """Returns a completion of an output line; a log-prob that is not finite is null."""
-    tokens = np.concatenate([piece.tokens for piece in pieces]).tolist()
+    """Returns a completion of an output line, of the prompt and sample of an index; a log-prob that
+    is not finite is null.
+    """
+    length = int(samples.lengths[index])
+    tokens = samples.tokens[index][:length].tolist()
     text, stop = stops.cut(decode(tokens))
-    line = {"text": text, "tokens": tokens, "finish_reason": pieces[-1].finish, "stop_string": stop}
+    reason = "stop" if samples.finish_reasons[index] == sampling.FINISH_STOP else "length"
+    line = {"text": text, "tokens": tokens, "finish_reason": reason, "stop_string": stop}
     for name, field in LOGPROBS.items():
-        values = np.concatenate([piece.logprobs[name] for piece in pieces]).astype(np.float32)
+        values = getattr(samples, f"{name}_logprobs")[index][:length].astype(np.float32)
         # The shortest decimals that read back equal.
         line[field] = [float(str(x)) if np.isfinite(x) else None for x in values]
     return line

@@ -136,24 +136,14 @@ def _initialize_in_cluster(settings: dict[str, Any]) -> bool:
 
 
 def _check(coordinator: str | None, num_processes: int | None, process_id: int | None) -> None:
-    given = (coordinator, num_processes, process_id)
-    flags = zip(("--coordinator", "--num-processes", "--process-id"), given, strict=True)
-    if missing := [name for name, value in flags if value is None]:
+    host, _, port = (coordinator or "").rpartition(":")
+    address = bool(host) and port.isdigit() and 0 < int(port) < 65536
+    numbers = None not in (num_processes, process_id) and 0 <= process_id < num_processes
+    if not (address and numbers):
         raise UsageError(
-            f"{' and '.join(missing)} missing: several processes need --coordinator HOST:PORT,"
-            " --num-processes N and --process-id I together"
-        )
-    if num_processes < 1:
-        raise UsageError(f"--num-processes: expected at least 1, got {num_processes}")
-    if not 0 <= process_id < num_processes:
-        raise UsageError(
-            f"--process-id: expected an integer from 0 to {num_processes - 1}, one per process, got"
+            "--coordinator, --num-processes, --process-id: expected HOST:PORT of process 0, a"
+            f" number of processes and an index below it, got {coordinator}, {num_processes} and"
             f" {process_id}"
-        )
-    host, _, port = coordinator.rpartition(":")
-    if not host or not port.isdigit() or not 0 < int(port) < 65536:
-        raise UsageError(
-            f"--coordinator: expected HOST:PORT, the address of process 0, got {coordinator!r}"
         )
 
 

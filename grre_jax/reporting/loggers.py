@@ -269,24 +269,16 @@ class RunLog(contextlib.AbstractContextManager):
 
 
 def check_loggers(logging: LoggingConfig) -> None:
-    """Imports the packages that the loggers need, and writes nothing.
+    """Imports the package of Weights & Biases if it is needed, and writes nothing.
 
     Args:
         logging: the loggers.
 
     Raises:
-        UsageError: a package is missing or broken; names the field.
+        UsageError: it is missing; names the field.
     """
     if logging.wandb_project:
         _wandb()
-    if logging.tensorboard:
-        try:
-            importlib.import_module("tensorboardX.proto.event_pb2")
-        except Exception as error:  # of a broken installation: protobuf raises TypeError
-            raise UsageError(
-                "field logging.tensorboard needs the package tensorboardX, which cannot be"
-                f" imported ({error}): install it, or set --logging.tensorboard false"
-            ) from error
 
 
 def _wandb():

@@ -23,8 +23,6 @@ from grre_jax.sampling.sampler import compiled_programs as compiled_programs
 from grre_jax.sampling.sampler import cut_at_stops as cut_at_stops
 from grre_jax.sampling.sampler import prepare_call as prepare_call
 from grre_jax.sampling.sampler import sample as sample
-from grre_jax.sampling.streaming import Piece as Piece
-from grre_jax.sampling.streaming import stream as stream
 from grre_jax.sampling.turns import Address as Address
 from grre_jax.sampling.turns import Limits as Limits
 from grre_jax.sampling.turns import Observation as Observation

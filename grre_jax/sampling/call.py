@@ -136,10 +136,6 @@ class SamplerCall:
             own = engine.shrink_ring(state.step, state.own)
             self._state, self.columns = dataclasses.replace(state, own=own), self.columns // 2
 
-    def release(self, ended: Bool[np.ndarray, "shards slots"]) -> None:
-        """Ends the completions of these decode slots; to be called between two programs."""
-        self._state = engine.release_slots(self.shape, self._state, ended)
-
     @property
     def _left(self) -> Int[np.ndarray, " shards"]:
         return self.batch.prompts_per_shard - self._next

@@ -6,10 +6,9 @@ import json
 import numpy as np
 import pytest
 
-from grre_jax import rollouts
+from grre_jax import rollouts, sampling
 from grre_jax.generation import command
 from grre_jax.rollouts.tools.exchange.importers import import_jsonl
-from grre_jax.sampling import Piece
 from grre_jax.sampling.text.stop_strings import StopStrings
 
 
@@ -22,10 +21,20 @@ def decode(tokens):
     return bytes(tokens).decode("utf-8", errors="replace")
 
 
-def piece(text, finish="", first=-0.5):
-    scores = np.float32(first) - np.arange(len(text), dtype=np.float32)
-    logprobs = {"sampling": scores, "behavior": scores - 1, "policy": scores - 2}
-    return Piece(0, 0, np.array(list(text.encode()), np.int32), logprobs, finish)
+def samples(*texts, first=-0.5, finish=sampling.FINISH_STOP):
+    """Completions of one prompt, on the host."""
+    time = max(map(len, texts))
+    tokens = np.array([[list(text.encode().ljust(time)) for text in texts]], np.int32)
+    scores = np.float32(first) - np.arange(time, dtype=np.float32)
+    scores = np.broadcast_to(scores, tokens.shape)
+    return sampling.Samples(
+        tokens,
+        lengths=np.array([[len(text) for text in texts]]),
+        finish_reasons=np.full((1, len(texts)), finish),
+        sampling_logprobs=scores,
+        behavior_logprobs=scores - 1,
+        policy_logprobs=scores - 2,
+    )
 
 
 def test_a_terminal_gets_no_control_characters():
@@ -39,20 +48,24 @@ def test_a_terminal_gets_no_control_characters():
         assert out.getvalue() == shown
 
 
-def test_pieces_make_a_completion():
-    pieces = [piece("ye", first=float("nan")), piece("s.", "stop", -0.1)]
-    found = command.completion(pieces, decode, StopStrings(["."], decode))
+def test_a_completion_of_a_line():
+    drawn = samples("yes.", first=-0.1)
+    found = command.completion(drawn, (0, 0), decode, StopStrings(["."], decode))
     tokens = [121, 101, 115, 46]
     ended = {"text": "yes", "tokens": tokens, "finish_reason": "stop", "stop_string": "."}
     # The shortest decimals of float32, which give it back.
-    assert found.items() >= ended.items() and found["sampling_logprobs"] == [None, None, -0.1, -1.1]
-    assert found["logprobs"][2:] == pytest.approx([-1.1, -2.1])
-    assert found["policy_logprobs"][2:] == pytest.approx([-2.1, -3.1])
+    assert found.items() >= ended.items() and found["sampling_logprobs"] == [-0.1, -1.1, -2.1, -3.1]
+    assert found["logprobs"] == pytest.approx([-1.1, -2.1, -3.1, -4.1])
+    unknown = command.completion(
+        samples("a", first=np.nan), (0, 0), decode, StopStrings((), decode)
+    )
+    assert unknown["sampling_logprobs"] == [None]
 
 
 def test_rollouts_take_a_line_with_rewards(tmp_path):
     stops = StopStrings((), decode)
-    completions = [command.completion([piece(x, "stop")], decode, stops) for x in ("ab", "cde")]
+    drawn = samples("ab", "cde")
+    completions = [command.completion(drawn, (0, sample), decode, stops) for sample in range(2)]
     for reward, one in enumerate(completions):
         one["reward"] = reward
     line = {"prompt": "q", "answer": 3, "prompt_tokens": [113], "temperature": 0.5, "top_k": 3}

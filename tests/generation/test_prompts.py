@@ -87,7 +87,7 @@ def test_a_model_without_a_template(digit_model, tmp_path):
     line = '{"messages": [{"role": "user", "content": "3"}]}'
     with pytest.raises(DataError, match="line 1: field messages"):
         read(digit_model, lines=line, tmp_path=tmp_path)
-    with pytest.raises(UsageError, match="no chat template"):
+    with pytest.raises(UsageError, match="chat template"):
         read(digit_model, prompts=("3",), system="Be brief.")
 
 

@@ -101,24 +101,14 @@ def test_a_process_that_never_comes_is_said():
     )
 
 
-WRONG = {
-    "not all three": ((None, None, 1), "--coordinator and --num-processes missing"),
-    "id too high": (
-        ("host:1", 2, 2),
-        "--process-id: expected an integer from 0 to 1, one per process, got 2",
-    ),
-    "no process": (("host:1", 0, 0), "--num-processes: expected at least 1, got 0"),
-    "no port": (
-        ("host", 2, 0),
-        "--coordinator: expected HOST:PORT, the address of process 0, got 'host'",
-    ),
-}
-
-
-@pytest.mark.parametrize("arguments,message", WRONG.values(), ids=WRONG.keys())
-def test_wrong_arguments_name_the_flag(arguments, message):
+@pytest.mark.parametrize(
+    "arguments",
+    [(None, None, 1), ("host:1", 2, 2), ("host:1", 0, 0), ("host", 2, 0)],
+    ids=["not all three", "id too high", "no process", "no port"],
+)
+def test_wrong_arguments_name_the_flags(arguments):
     with (
-        pytest.raises(UsageError, match=message.replace("(", r"\(")),
+        pytest.raises(UsageError, match="--coordinator, --num-processes, --process-id"),
         distributed.joined(*arguments),
     ):
         pytest.fail("it joined")
@@ -128,7 +118,7 @@ def test_wrong_arguments_name_the_flag(arguments, message):
 def test_the_command_line_takes_them(command, capsys):
     words = f"{command} absent --coordinator host:1 --num-processes 2 --process-id 3".split()
     assert entry.main(words) == 2
-    assert "grre: --process-id: " in capsys.readouterr().err
+    assert "--process-id" in capsys.readouterr().err
 
 
 def test_nobody_at_the_address():

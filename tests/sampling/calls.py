@@ -16,11 +16,6 @@ def sample(model, prompts, **options):
     return sampling.sample(model, prompts, params, **rest)
 
 
-def stream(model, prompts, **options):
-    params, rest = split(options)
-    return sampling.stream(model, prompts, params, **rest)
-
-
 def call(model, prompts, steps=128, max_concurrent=None, **options):
     """(SamplerCall, its prompt batch)."""
     params, rest = split(options)

@@ -443,11 +443,3 @@ def compact_slots(shape: Shape, smaller: Shape, state: State) -> State:
         prefix,
         own,
     )
-
-
-@partial(jax.jit, static_argnums=0, donate_argnums=1)
-def release_slots(shape: Shape, state: State, ended: Bool[Array, "shards slots"]) -> State:
-    """Ends the completions of these decode slots, as the host decided."""
-    slots, prompts = state.decode_slots, state.prompt_slots
-    slots, prompts = release(slots, prompts, ended & slots.active)
-    return dataclasses.replace(state, decode_slots=slots, prompt_slots=prompts)

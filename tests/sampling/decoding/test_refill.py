@@ -15,7 +15,7 @@ from grre_jax.sampling import sampler
 from grre_jax.sampling.decoding import cache
 from grre_jax.sampling.decoding.weights import latest
 
-from ..calls import call, sample, stream
+from ..calls import call, sample
 
 PROMPTS = [np.random.default_rng(i).integers(1, 24, 1 + i % 8).tolist() for i in range(10)]
 SLOTS = 8  # wherever the number does not matter, so that tests share their programs
@@ -111,42 +111,6 @@ def test_steps_are_those_of_list_scheduling(weights):
 
 def letters(tokens):
     return "".join(chr(ord("A") + token) for token in tokens)
-
-
-def pieces_of(weights, **options):
-    found = {}
-    for pieces in stream(weights, PROMPTS, **OPTIONS | options):
-        for piece in pieces:
-            assert len(piece.tokens) == len(piece.logprobs["policy"]) > 0
-            found.setdefault((piece.prompt, piece.sample), []).append(piece)
-    return found
-
-
-def test_streamed_pieces_make_the_completions(weights, together):
-    for (prompt, drawn_sample), pieces in pieces_of(weights, max_concurrent=SLOTS, steps=8).items():
-        length = together.lengths[prompt, drawn_sample]
-        np.testing.assert_array_equal(
-            np.concatenate([p.tokens for p in pieces]),
-            together.tokens[prompt, drawn_sample, :length],
-        )
-        logprobs = np.concatenate([p.logprobs["sampling"] for p in pieces])
-        np.testing.assert_allclose(
-            logprobs, together.sampling_logprobs[prompt, drawn_sample, :length], atol=2e-5
-        )
-        assert [p.finish for p in pieces[:-1]] == [""] * (len(pieces) - 1)
-        assert (
-            pieces[-1].finish == ("stop", "length")[together.finish_reasons[prompt, drawn_sample]]
-        )
-
-
-def test_what_the_host_stops_ends_there_and_disturbs_nobody(weights, together):
-    found = pieces_of(weights, max_concurrent=SLOTS, steps=8, stop=("H",), decode=letters)
-    assert len(found) == 40
-    for (prompt, drawn_sample), pieces in found.items():
-        whole = together.tokens[prompt, drawn_sample, : together.lengths[prompt, drawn_sample]]
-        expected = whole[: np.argmax(whole == 7) + 1] if (whole == 7).any() else whole
-        np.testing.assert_array_equal(np.concatenate([p.tokens for p in pieces]), expected)
-        assert [p.finish != "" for p in pieces] == [False] * (len(pieces) - 1) + [True]
 
 
 def test_a_longer_limit_allocates_nothing_until_it_is_reached(weights):

@@ -210,9 +210,7 @@ def test_gsm8k_as_on_hugging_face(tmp_path):
     (lines / "test.jsonl").unlink()
     with pytest.raises(
         DataError,
-        match=(
-            r"lines holds no test files \(such as test.parquet, test.jsonl or .*pass gsm8k"
-        ),
+        match=(r"lines holds no test files \(such as test.parquet, test.jsonl or .*pass gsm8k"),
     ):
         tasks.build("gsm8k", path=lines).evaluation(1)
     (lines / "test.jsonl").write_text('{"question": "q", "answer": null}\n')
