@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from pathlib import Path
 
 from grre_jax.cli.parsing import PROCESSES, add_command, joined
@@ -50,8 +51,8 @@ def _evaluate(known: argparse.Namespace, rest: list[str]) -> None:
     words = [word for name, value in given.items() for word in (f"--evaluation.{name}", f"{value}")]
     path = store_path.of(known.folder)
     output = Path(known.output) if known.output else None
-    if output and (output.is_dir() or not output.resolve().parent.is_dir()):
-        raise UsageError(f"--output {output}: expected a file in an existing folder")
+    if output and (output.is_dir() or not os.access(output.resolve().parent, os.W_OK)):
+        raise UsageError(f"--output {output}: expected a file in a folder that can be written to")
     with joined(known):
         evaluate = command.evaluate_run if policies.is_run(path) else command.evaluate_model
         result = evaluate(path, [*words, *rest])
