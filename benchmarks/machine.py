@@ -178,7 +178,7 @@ class Company:
     def share(self) -> float:
         """Processor time of others over the processor time there was, since the start."""
         total, busy, own = (now - then for now, then in zip(self._read(), self._start, strict=True))
-        return round(max(busy - own, 0.0) / total, 3)
+        return round(max(busy - own, 0.0) / max(total, 0.01), 3)  # of a tick at least
 
     @staticmethod
     def _read() -> tuple[float, float, float]:

@@ -48,7 +48,9 @@ def test_every_example_is_run():
     assert {path.stem for path in EXAMPLES} == {*FLAGS, "http_environment"}
 
 
-@pytest.mark.parametrize("name", ["grpo", "clipped_reinforce"])
+@pytest.mark.parametrize(
+    "name", [pytest.param("grpo", marks=pytest.mark.slow), "clipped_reinforce"]
+)
 def test_a_policy_is_sampled_scored_and_updated(run, name):
     found, output = run(name)
     assert re.search(r"accuracy before: [\d.]+%[\s\S]*accuracy after: [\d.]+%", output)

@@ -31,6 +31,7 @@ def test_is_valid_small_and_says_how_to_open_it():
         assert trace not in stored
 
 
+@pytest.mark.slow
 def test_shows_curves_rollouts_and_answers(executed):
     notebook, folder = executed
     assert len(shown(notebook, "image/png")) == 4  # pushes, curves, staleness, both runs' curves
@@ -40,6 +41,7 @@ def test_shows_curves_rollouts_and_answers(executed):
     assert (folder / "runs" / "quickstart" / "model" / "model.safetensors").is_file()
 
 
+@pytest.mark.slow
 def test_trains_the_embedded_default(executed):
     _, folder = executed
     used = json.loads((folder / "runs" / "quickstart" / "config.json").read_text())

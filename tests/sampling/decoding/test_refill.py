@@ -253,9 +253,8 @@ def test_calls_with_one_model_share_its_prepared_weights_until_it_changes(tiny):
         ({"limits": [0] * 10}, "limits"),
         ({"max_concurrent": 0}, "max_concurrent"),
         ({"cache_dtype": "int4"}, "cache_dtype"),
-        ({"steps": 0}, "steps"),
     ],
 )
 def test_errors_name_the_argument(weights, change, named):
     with pytest.raises(ValueError, match=named):
-        stream(weights, PROMPTS, **OPTIONS | change)
+        sample(weights, PROMPTS, **OPTIONS | change)

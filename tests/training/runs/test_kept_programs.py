@@ -3,6 +3,8 @@
 from pathlib import Path
 from types import SimpleNamespace
 
+import pytest
+
 from grre_jax import machine
 
 from ...run_processes import CONFIG, bits, finish, log, start
@@ -10,6 +12,7 @@ from ...run_processes import CONFIG, bits, finish, log, start
 SHORT = "--training.steps 2 --warm-start.steps 0 --evaluation.questions 0".split()
 
 
+@pytest.mark.slow
 def test_a_run_is_the_same_with_kept_programs_and_without(tiny_run, tmp_path, monkeypatch):
     """It trains on stored groups: there is little to compile."""
     # As users compile: with the tests' flags the CPU backend crashes now and then as it writes.

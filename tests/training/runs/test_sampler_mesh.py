@@ -92,6 +92,7 @@ def same(one, other):
     assert bits(one, mesh=MeshConfig()) == bits(other, mesh=MeshConfig())
 
 
+@pytest.mark.slow
 def test_a_step_is_taken_while_the_next_batch_is_drawn_and_no_number_differs(tmp_path):
     run_eight(tmp_path, "beside 4 1 4 1", "shared 4 1 4 1")
     same(tmp_path / "beside", tmp_path / "shared")
