@@ -121,10 +121,10 @@ def _family(values: dict[str, Any], where: Path) -> str:
     check({name: values[name] for name in fields if name in values}, config_fields.READ, where)
     supported = ", ".join((*ARCHITECTURES, MULTIMODAL))
     named, kind = values.get("architectures") or [], values.get("model_type")
-    found = {ARCHITECTURES.get(name) for name in named}
+    found = {ARCHITECTURES.get(name, "") for name in named}
     if kind is not None or not named:
-        found.add(next((name for name, of_it in MODEL_TYPES.items() if of_it == kind), None))
-    if len(named) > 1 or len(found) > 1 or None in found:
+        found.add(next((name for name, of_it in MODEL_TYPES.items() if of_it == kind), ""))
+    if len(named) > 1 or len(found) > 1 or "" in found:
         raise DataError(
             f"{where}: architectures and model_type: expected those of one of {supported}, got"
             f" {named} and {kind!r}. Use such a checkpoint, with its own config.json."
