@@ -20,8 +20,7 @@ from grre_jax.random_streams import Purpose, run_key
 from grre_jax.sampling.text.stop_strings import StopStrings
 from grre_jax.tasks import Tokenizer
 
-# Completions per call of the sampler, whose prompts are held together and whose completions are
-# written together. With this many the slots are busy; some are idle only towards the end of a call.
+# Completions per call of the sampler. With this many its slots are busy until towards the end.
 COMPLETIONS_PER_CALL = 512
 # All control characters but tab and newline: a model's text must not move the cursor or rename the
 # window.
@@ -102,9 +101,7 @@ def completion(
     decode: Callable[[list[int]], str],
     stops: StopStrings,
 ) -> dict[str, Any]:
-    """Returns a completion of an output line, of the prompt and sample of an index; a log-prob that
-    is not finite is null.
-    """
+    """Returns a completion of an output line; a log-prob that is not finite is null."""
     length = int(samples.lengths[index])
     tokens = samples.tokens[index][:length].tolist()
     text, stop = stops.cut(decode(tokens))
