@@ -1,4 +1,4 @@
-"""What the operating system refuses is told in a sentence: file and cause."""
+"""An error of the operating system is one sentence with the file and the cause."""
 
 import errno
 import io

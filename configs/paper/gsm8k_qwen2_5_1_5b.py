@@ -9,7 +9,7 @@ Commands:
     grre train configs/paper/gsm8k_qwen2_5_1_5b.py --regime.sync-offset 10
     grre train configs/paper/gsm8k_qwen2_5_1_5b.py --regime.offline true
 Needs:
-    The checkpoint in models/qwen2.5-1.5b. GSM8K comes by tensorflow-datasets, or with
+    The checkpoint in models/qwen2.5-1.5b. GSM8K comes from Hugging Face (extra hub), or with
     --task.options.path FOLDER. The longest question has 223 tokens by a tokenizer that cuts
     numbers into digits; the words around it are our choice.
 Hardware:

@@ -36,7 +36,7 @@ class RunSummary:
         folder: of the run.
         steps: updates made.
         accuracy, greedy_accuracy: of every evaluation, of sampled and of greedy completions; empty
-            if any evaluation does not know what is correct.
+            if any evaluation has no accuracy.
         evaluation_reward: mean reward of every evaluation.
         largest_drawdown: the most that accuracy was ever below an earlier evaluation, in [0, 1]; a
             collapse that recovers shows too.

@@ -75,10 +75,17 @@ def make_judge(
         timeout: seconds a completion.
         failed_reward: as of `judging.Report`.
     """
-    if processes == 0 or (processes < 0 and getattr(task, "trusted_verifier", False)):
+    count = process_count(task, processes)
+    if not count:
         return InProcess(task, failed_reward, timeout)
-    count = processes if processes > 0 else min(os.cpu_count() or 1, MOST_PROCESSES)
     return VerifierPool(spec, count, timeout, failed_reward)
+
+
+def process_count(task: Any, processes: int) -> int:
+    """Returns how many processes run a task's code, 0 for this one; see `make_judge`."""
+    if processes < 0 and getattr(task, "trusted_verifier", False):
+        return 0
+    return min(os.cpu_count() or 1, MOST_PROCESSES) if processes < 0 else processes
 
 
 class VerifierPool:

@@ -132,7 +132,8 @@ def find(config: Config, parts: build.Parts) -> Start | None:
 def _model(config: Config) -> tuple[Any, ...]:
     """Returns what two runs share if one starts from the other's parameters."""
     shape, lora = build.model_shape(config)
-    path, adapter = config.model.path, config.model.adapter
+    path = config.model.path
+    adapter = config.model.adapter
     saves = adapter and adapters.saved_parameters(adapter)
     return shape, lora, lora and path, saves and adapter
 

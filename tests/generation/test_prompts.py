@@ -41,7 +41,8 @@ def test_an_empty_prompt_begins_with_the_models_own_token(digit_model):
 
 
 def test_messages(chat_model, tmp_path):
-    user, spoken = {"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}
+    user = {"role": "user", "content": "a"}
+    spoken = {"role": "assistant", "content": "b"}
     parts = [{"type": "text", "text": "a "}, {"type": "text", "text": "b"}]
     lines = [
         {"messages": [user, spoken, {"role": "user", "content": parts}], "id": 7},

@@ -22,12 +22,12 @@ def test_decisions_of_the_whole_batch_need_its_statistics(gradient, example, nam
         rewards=jnp.asarray(example.rewards),
         ref_logprobs=jnp.asarray(example.old).reshape(-1),
     )
-    with pytest.raises(ValueError, match=f"{name} needs more of the global batch"):
+    with pytest.raises(ValueError, match=name):
         objectives.policy_loss(objective, example.logprobs, batch, objectives.batch_stats(batch))
     if objective.needs_policy_stats:
         with pytest.raises(ValueError, match="pass its log-probs of all tokens"):
             objectives.batch_stats(batch, objective)
-        with pytest.raises(ValueError, match="8 entries, but the batch has 28 tokens"):
+        with pytest.raises(ValueError, match="28 tokens"):
             objectives.batch_stats(batch, objective, np.zeros((2, 4)))
         stats = objectives.batch_stats(batch, objective, example.logprobs)
         with pytest.raises(ValueError, match="do not add up"):

@@ -83,9 +83,9 @@ def test_an_epoch_holds_what_is_young_enough_in_its_order():
 def test_what_has_no_age_is_never_too_old():
     assert epoch([0, -1, 3], max_staleness=1, ageless=[False, True, False]) == [101, 102]
     for how in ({"order": "newest"}, {"prefer": "newest"}):
-        with pytest.raises(DataError, match="group number 101 does not say"):
+        with pytest.raises(DataError, match="101"):
             epoch([0, -1, 3], ageless=[False, True, False], **how)
-    with pytest.raises(DataError, match="group number 101 does not say"):
+    with pytest.raises(DataError, match="101"):
         epoch([0, -1, 3], max_staleness=3)
     assert epoch([3, -1, 2], prefer="reward") == [100, 101, 102]
     assert epoch([-1, -1], prefer="newest", max_staleness=1, ageless=[True, True]) == [100, 101]

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from grre_jax.tasks.environments.environment import Environments
 from grre_jax.tasks.judging import Failure
-from grre_jax.tasks.pool import MOST_PROCESSES, TaskSpec, VerifierPool
+from grre_jax.tasks.pool import TaskSpec, VerifierPool, process_count
 from grre_jax.tasks.task import Question
 
 
@@ -158,9 +157,9 @@ def make_runner(
     failed_reward: float | None = None,
 ) -> Runner:
     """Returns the runner of a task's environments; arguments as of `pool.make_judge`."""
-    if processes == 0 or (processes < 0 and getattr(task, "trusted_verifier", False)):
+    count = process_count(task, processes)
+    if not count:
         return InProcessEnvironments(task, failed_reward)
-    count = processes if processes > 0 else min(os.cpu_count() or 1, MOST_PROCESSES)
     return EnvironmentPool(spec, count, timeout, failed_reward)
 
 

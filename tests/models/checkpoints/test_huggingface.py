@@ -173,7 +173,7 @@ def test_a_scaled_embedding_in_gemmas_sliding_layers_is_refused(checkpoint):
     folder = checkpoint("gemma3")
     sliding = {"rope_type": "linear", "factor": 2.0}
     edit_json(folder / "config.json", rope_parameters={"sliding_attention": sliding})
-    with pytest.raises(DataError, match="scaled rotary embedding in sliding layers"):
+    with pytest.raises(DataError, match="sliding"):
         models.load(folder)
 
 

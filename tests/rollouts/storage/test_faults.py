@@ -82,7 +82,7 @@ def test_a_data_set_folder_that_was_copied_or_renamed(folder, make_group):
     name = rollouts.write(folder, [make_group(0, version=0)], writer="sampler", policy_version=0)
     assert name == "sampler-v000000-p00000000-3"  # the foreign folder's name is not taken
     (folder / names[1]).rename(folder / "elsewhere")
-    with pytest.raises(rollouts.CorruptShard, match="lists this file but it is missing"):
+    with pytest.raises(rollouts.CorruptShard):
         rollouts.read(folder)[4]
     assert rollouts.read(folder)[0] == make_group(0, version=0)
     (folder / "elsewhere").rename(folder / names[1])

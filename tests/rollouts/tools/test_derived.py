@@ -74,7 +74,8 @@ def test_a_stopped_copy_goes_on_behind_what_is_sealed(source, tmp_path, monkeypa
 
 def test_object_stores_take_and_give_copies(source):
     pytest.importorskip("fsspec")
-    out, again = "memory://derived/out", "memory://derived/again"
+    out = "memory://derived/out"
+    again = "memory://derived/again"
     for _ in range(2):
         derive(source, out, marked(source), STEP, {})
     derive(rollouts.read(out), again, marked(source), STEP | {"with": 2}, {})

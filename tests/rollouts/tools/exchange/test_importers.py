@@ -136,7 +136,7 @@ def test_gsm8k_solutions(tmp_path):
     assert first.rewards.tolist() == [1, 0, 1, 1] and second.answer == "-5"
     assert first.texts[2] == "175b_finetuning says\nA: 7"
     assert "<<1+1=2>>" in first.extra["ground_truth"] and reader.contains == {"gsm8k/test"}
-    with pytest.raises(DataError, match="line 1: field ground_truth does not end in 'A:'"):
+    with pytest.raises(DataError, match="line 1: field ground_truth"):
         path = write_lines(tmp_path / "t.jsonl", solution(answer="none"))
         rollouts.import_gsm8k_solutions(path, tmp_path / "r")
 

@@ -174,7 +174,8 @@ def test_a_second_row_is_walked_too(imported, tmp_path):
 
 
 def test_every_json_value_as_a_mapping(tmp_path, imported):
-    path, mapping = tmp_path / "a.jsonl", tmp_path / "m.json"
+    path = tmp_path / "a.jsonl"
+    mapping = tmp_path / "m.json"
     path.write_text(json.dumps(GROUP_ROW))
     nested = [f'{{"{name}": {value}}}' for name in ("prompt", "mask") for value in VALUES]
     for text in [*VALUES, *nested]:
