@@ -3,7 +3,7 @@
 The policy finds a hidden digit within four guesses, each answered by the direction. Nothing is
 demonstrated. The sampler's weights are refreshed every 20 steps only.
 
-Command:
+Command, in this repository's folder:
     grre train configs/agent_guess.py
 Hardware:
     2 CPU cores, float32.
@@ -21,7 +21,7 @@ def config() -> c.Config:
     """Returns the configuration."""
     return c.Config(
         name="agent_guess",
-        task=c.TaskConfig("guess_number"),
+        task=c.TaskConfig("examples/guess_number.py:build"),
         objective=c.ObjectiveConfig("rec_oneside_nois", {"epsilon_low": 0.6, "epsilon_high": 2.0}),
         regime=c.Regime(sync_interval=20),
         sampling=c.SamplingConfig(

@@ -40,8 +40,6 @@ def add_parsers(commands: argparse._SubParsersAction) -> None:
         --explorer-name NAME [0]: this explorer's name in the run
         --explorers N [1]: number of explorers that share the run
         --index N [0]: index of this explorer, from 0
-        --allow-stale: with --free-running: also sample when no policy version is recent enough; the
-            learner discards stale groups and reports their number
         """,
         _FREE_RUNNING,
         PROCESSES,
@@ -69,7 +67,7 @@ def _explore(known: argparse.Namespace, rest: list[str]) -> int:
         from grre_jax.training import roles
 
         share = (known.explorer_name, known.index, known.explorers)
-        role = roles.ExplorerRole(*share, known.free_running, known.allow_stale)
+        role = roles.ExplorerRole(*share, known.free_running)
         roles.explore_run(configured_run(known, rest), role)
 
     return run_joined(known, explore)

@@ -173,7 +173,6 @@ def _write_lines(path: Path, lines: list[bytes], mode: str) -> None:
 OLD_NAMES = {
     "no_signal_groups": "zero_variance_groups",
     "verify_failures_rubbish": "verify_failures_invalid",
-    "discarded": "stale_groups_discarded",
 }
 
 

@@ -98,8 +98,6 @@ MORE = (
     ("train", "zero_variance_groups", "Groups without a signal"),
     ("train", "grad_norm", "Gradient norm"),
     ("train", "loss", "Loss"),
-    ("train", "stale_groups_discarded", "Discarded groups"),
-    ("train", "stale_response_length", "Response length, discarded groups"),
     ("train", "verify_failures", "Completions without a verdict"),
     ("warm_start", "loss", "Loss, warm start"),
 )

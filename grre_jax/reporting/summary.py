@@ -51,7 +51,6 @@ class RunSummary:
         wall_seconds: seconds the run was running, without pauses between a kill and a resume.
         seconds: of the steps by work (sampling, training, others), the most first.
         staleness: groups trained on by the age in updates of the policy that sampled them.
-        stale_groups_discarded: groups that were too old for their step.
         verify_failures: completions of training without a verdict.
         not_finite_steps: training steps with a NaN or an infinity among their scalars.
         outcome: whether the run got better or worse; None without two evaluations that have
@@ -76,7 +75,6 @@ class RunSummary:
     wall_seconds: float | None
     seconds: Mapping[str, float]
     staleness: Mapping[int, int]
-    stale_groups_discarded: int | None
     verify_failures: int | None
     not_finite_steps: int
     outcome: Outcome | None
@@ -130,7 +128,6 @@ def summarise(name: str, folder: str, metrics: Metrics) -> RunSummary:
         ),
         seconds=_seconds(train),
         staleness=staleness_histogram(metrics),
-        stale_groups_discarded=_total(train, "stale_groups_discarded"),
         verify_failures=_total(train, "verify_failures"),
         not_finite_steps=not_finite_rows(train),
         outcome=outcome(*judged, measures["greedy_accuracy"]),
@@ -213,7 +210,6 @@ def _cells(summary: RunSummary) -> dict[str, str]:
         ("entropy (nats/token)", summary.entropy, "{:.3g}".format),
         ("clipped tokens", summary.clip_fraction, "{:.2%}".format),
         ("response length (tokens)", summary.response_length, "{:.1f}".format),
-        ("groups too old, discarded", summary.stale_groups_discarded, "{:,}".format),
         ("completions without a verdict", summary.verify_failures, "{:,}".format),
         ("tokens trained on", summary.tokens, compact_number),
         ("time", summary.wall_seconds, compact_duration),

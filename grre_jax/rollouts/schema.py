@@ -13,7 +13,6 @@ cannot be written without TensorFlow).
 from __future__ import annotations
 
 import dataclasses
-import math
 import reprlib
 from collections.abc import Sequence
 from typing import Any
@@ -21,6 +20,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Int, UInt8
 
+from grre_jax.domains import at_least, between
 from grre_jax.errors import DataError
 from grre_jax.tasks.judging import FIELD
 from grre_jax.tasks.task import CORRECT
@@ -262,15 +262,11 @@ class Group:
         self._validate_texts()
         self._validate_arrays()
         self._validate_turns()
-        for name, right, fix in (
-            ("temperature", 0 <= self.temperature < math.inf, "give a finite number of at least 0"),
-            ("top_p", 0 < self.top_p <= 1, "give a number above 0 and at most 1 (no truncation)"),
-            ("min_p", 0 <= self.min_p <= 1, "give a number from 0 (no truncation) to 1"),
-            ("position", self.position >= -1, "give a whole number of at least -1"),
-            ("attempt", self.attempt >= 0, "give a whole number of at least 0"),
-            ("top_k", self.top_k >= 0, "give 0 (no truncation) or a positive number"),
-        ):
-            self._check(right, name, getattr(self, name), fix)
+        try:
+            between(self, temperature="[0, inf)", top_p="(0, 1]", min_p="[0, 1]")
+            at_least(self, position=-1, attempt=0, top_k=0)
+        except ValueError as error:
+            raise DataError(f"Group {self.group_id!r}: field {error}") from error
 
     def _validate_texts(self) -> None:
         for name, kind, _ in FIELDS:

@@ -44,7 +44,6 @@ _BUILT_IN = {
     "calculator": "grre_jax.tasks.environments.calculator:Calculator",
     "chat_arithmetic": "grre_jax.tasks.datasets.chat_arithmetic:ChatArithmetic",
     "gymnasium": "grre_jax.tasks.environments.gymnasium:Gymnasium",
-    "guess_number": "grre_jax.tasks.environments.guess_number:GuessNumber",
     "gsm8k": "grre_jax.tasks.datasets.gsm8k:GSM8K",
     "guru_math": "grre_jax.tasks.datasets.guru_math:GuruMath",
     "math": "grre_jax.tasks.datasets.competition_math:CompetitionMath",

@@ -25,7 +25,7 @@ from grre_jax.training.actors.lease import Lease
 from grre_jax.training.actors.prompts import evaluation_questions
 from grre_jax.training.actors.supply import LocalSupply, RolloutSupply
 from grre_jax.training.data.checks import FailureBound
-from grre_jax.training.data.choose import Choice, Chooser
+from grre_jax.training.data.choose import Chooser
 from grre_jax.training.data.prefetch import Prefetcher, Prepared, place, prepare
 from grre_jax.training.evaluation.evaluate import (
     evaluate,
@@ -74,7 +74,6 @@ class Learner:
         self.evaluator = make_evaluator(parts, self.graph)
         self.questions = evaluation_questions(config, parts.task, parts.tokenizer)
         self.scores: dict[str, float] = {}  # of the newest evaluation
-        self.discarded = 0
         local = isinstance(self.supply, LocalSupply)
         self.watch = self.supply.watch if local else Stopwatch()
 
@@ -141,12 +140,8 @@ class Learner:
                 prefetcher.begin(step + 1)
                 # The previous step's metrics are read now, while this step computes: nothing waits
                 # for the device.
-                pending.swap(step + 1, metrics, self._origin(choice) | verdict_scalars(groups))
+                pending.swap(step + 1, metrics, age_scalars(choice.ages) | verdict_scalars(groups))
                 self._after_step(step + 1, state, bar, pending)
-        if self.choose.free_running:
-            self.console.print(
-                f"discarded {self.discarded} groups that were too old for their step"
-            )
         return state
 
     def _given(self) -> tuple[Any, ...]:
@@ -248,22 +243,6 @@ class Learner:
             self.supply.settle(int(state.step))
         processes.on_first(self.lease.check if self.lease else lambda: None)
         self.checkpoints.save(state, **options)
-
-    def _origin(self, choice: Choice) -> dict[str, float]:
-        """Returns the ages of a step's groups, and with --free-running the discarded ones, as
-        scalars of its row.
-        """
-        scalars = age_scalars(choice.ages)
-        if choice.discarded is not None:
-            scalars["stale_groups_discarded"] = len(choice.discarded)
-            self.discarded += len(choice.discarded)
-            if choice.discarded:
-                # Of the manifest: what is not trained on is not read.
-                entries = [pick.source.reader.locate(pick.index)[0] for pick in choice.discarded]
-                completions = sum(entry.completions for entry in entries)
-                tokens = sum(entry.tokens for entry in entries)
-                scalars["stale_response_length"] = tokens / completions
-        return scalars
 
     def _evaluate(self, state: states.TrainState, step: int, bar: Any) -> None:
         if self.questions:

@@ -162,7 +162,7 @@ def run(
             supply = LocalSupply(parts, make_explorer(parts, graph), own, checkpoints)
             stack.callback(supply.close)
         elif own is not None:
-            supply = ExplorerSupply(parts, folder, choose, own, checkpoints)
+            supply = ExplorerSupply(parts, choose, own, checkpoints)
         learner = Learner(
             parts,
             graph,

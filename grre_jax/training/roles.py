@@ -76,8 +76,6 @@ class ExplorerRole:
         count: number of explorers that share the run.
         free: sample with the newest policy that the bound allows rather than the one that the
             schedule names.
-        ahead: with `free`, also sample while no policy is recent enough; the learner discards
-            groups that are too old, and they are sampled again.
 
     Raises:
         UsageError: a value outside its domain.
@@ -87,7 +85,6 @@ class ExplorerRole:
     index: int = 0
     count: int = 1
     free: bool = False
-    ahead: bool = False
 
     def __post_init__(self):
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,49}", self.name):
@@ -99,10 +96,6 @@ class ExplorerRole:
             raise UsageError(
                 f"--index {self.index} of --explorers {self.count}: the index counts from 0 to the"
                 " number of explorers less 1"
-            )
-        if self.ahead and not self.free:
-            raise UsageError(
-                "--allow-stale goes with --free-running: without it nothing is sampled too early"
             )
 
 
@@ -212,7 +205,6 @@ class _Explorer:
         self.parts = dataclasses.replace(parts, config=config)
         self.reader = rollouts.read(self.folder / "rollouts")
         self.source = Source(self.reader)
-        self._learner = lease.LivenessProbe(self.folder, "learner.json")
         self._params: tuple[int, Any] = (-1, None)
 
     def _hold(self, stack: contextlib.ExitStack) -> lease.Lease:
@@ -280,7 +272,7 @@ class _Explorer:
             size = call_of(config.sampling, len(positions)).prompts
             for call in shared_calls(positions, size, self.role.index, self.role.count):
                 while any(data.index(p, step) is None for p in call):
-                    version = self._newest(call, allowed)
+                    version = self._newest(allowed)
                     try:
                         params = self._read(version)
                     except CheckpointGone:
@@ -288,18 +280,11 @@ class _Explorer:
                     sealed += self._sample(params, version, [call], size)
         return sealed
 
-    def _last(self, allowed: range) -> int:
-        """Returns the newest version that is not newer than allowed, -1 if there is none."""
-        return max((v for v in self._listed() if v < allowed.stop), default=-1)
-
-    def _newest(self, call: list[int], allowed: range) -> int:
-        """Waits for a version to sample a call with, and returns it."""
+    def _newest(self, allowed: range) -> int:
+        """Waits for an allowed version, and returns the newest."""
 
         def found() -> int:
-            newest = self._last(allowed)
-            if newest in allowed or newest < 0 or not self.role.ahead:
-                return newest if newest in allowed else -1
-            return newest if any(self.reader.find(p, newest) is None for p in call) else -1
+            return max((v for v in self._listed() if v in allowed), default=-1)
 
         self._await(lambda: found() >= 0, f"a policy version from {allowed.start} to {allowed[-1]}")
         return found()
@@ -347,12 +332,7 @@ class _Explorer:
         processes.on_first(mine)
 
     def _await(self, ready: Callable[[], bool], what: str) -> None:
-        wait_until(
-            ready,
-            lambda: f"{what}; {self._learner()}",
-            say=self.console.print,
-            between=self.between,
-        )
+        wait_until(ready, lambda: what, say=self.console.print, between=self.between)
 
     def _read(self, version: int) -> Any:
         if self._params[0] != version:

@@ -38,9 +38,9 @@ def test_explore(called):
     words = "--run-dir r --name of-the-run --explorer-name b --explorers 3 --index 2 --seed 5"
     status, (config, (role,), _) = called("explore", *words.split())
     assert status == 0 and (config.name, config.run_dir, config.seed) == ("of-the-run", "r", 5)
-    assert role == roles.ExplorerRole("b", 2, 3, free=False, ahead=False)
-    _, (_, (role,), _) = called("explore", "--free-running", "--allow-stale")
-    assert role == roles.ExplorerRole("0", 0, 1, free=True, ahead=True)
+    assert role == roles.ExplorerRole("b", 2, 3, free=False)
+    _, (_, (role,), _) = called("explore", "--free-running")
+    assert role == roles.ExplorerRole("0", 0, 1, free=True)
 
 
 def test_learn(called):

@@ -45,7 +45,7 @@ def run(monkeypatch, capsys):
 
 
 def test_every_example_is_run():
-    assert {path.stem for path in EXAMPLES} == {*FLAGS, "http_environment"}
+    assert {path.stem for path in EXAMPLES} == {*FLAGS, "http_environment", "guess_number"}
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,6 @@ def test_what_a_run_did_not_record_is_absent():
     assert summary.steps == 1
     assert summary.tokens is None
     assert summary.reward_last is None
-    assert summary.stale_groups_discarded is None
     assert not summary.staleness
     assert math.isnan(summary.accuracy[0].low)
     assert summary.as_json()["accuracy"][0]["low"] is None

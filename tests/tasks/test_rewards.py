@@ -137,4 +137,4 @@ def test_what_is_not_a_reward_function_is_refused(file, named):
 
 def test_an_environment_gives_its_own_rewards(file):
     with pytest.raises(UsageError, match=r"task\.reward"):
-        rewards.with_rewards(tasks.build("guess_number"), [f"{file}:score"])
+        rewards.with_rewards(tasks.build("calculator"), [f"{file}:score"])

@@ -334,31 +334,3 @@ def read(file: Path | StorePath) -> dict[str, Any] | None:
     except (OSError, ValueError):
         return None
     return found if isinstance(found, dict) else None
-
-
-class LivenessProbe:
-    """Reports of the holders of a folder's roles, and of how long each has been without a beat
-    since it was first looked at.
-
-    Args:
-        folder: of the roles' JSON files.
-        names: pattern of the files.
-    """
-
-    def __init__(self, folder: Path | StorePath, names: str = "*.json"):
-        self._folder, self._names = folder, names
-        self._seen: dict[str, tuple[Any, float]] = {}
-
-    def __call__(self) -> str:
-        """Returns one clause per holder, by name: "a lives, b ended, c silent for 40 s"."""
-        clauses, now = [], time.monotonic()
-        for file in sorted(self._folder.glob(self._names)):
-            found = read(file)
-            if not found:
-                continue
-            mark, since = self._seen.get(file.stem, (None, now))
-            if mark != _beat(found):
-                self._seen[file.stem] = (_beat(found), since := now)
-            alive = "lives" if now - since < SECONDS else f"silent for {now - since:.0f} s"
-            clauses.append(f"{file.stem} {'ended' if found.get('ended') else alive}")
-        return ", ".join(clauses) or "none has come yet"

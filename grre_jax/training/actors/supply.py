@@ -18,7 +18,6 @@ from grre_jax.parallel import mesh as meshes
 from grre_jax.parallel import processes
 from grre_jax.storage.store_path import StorePath
 from grre_jax.training import build
-from grre_jax.training.actors import lease
 from grre_jax.training.actors.calls import SAMPLER_COPIES, call_of
 from grre_jax.training.actors.exploration import Backlog, begin, refresh_together, shared_calls
 from grre_jax.training.actors.explorer import Explorer
@@ -216,18 +215,16 @@ class ExplorerSupply:
     positions of the step.
 
     Args:
-        parts, folder, choose, checkpoints: of the run.
+        parts, choose, checkpoints: of the run.
         source: its rollout folder.
     """
 
     parts: build.Parts
-    folder: Path | StorePath
     choose: Chooser
     source: Source
     checkpoints: Any
 
     def __post_init__(self):
-        self._signs = lease.LivenessProbe(self.folder / "explorers")
         self._pending = PendingVersions(self.parts, self.source)
 
     def ensure(
@@ -266,11 +263,10 @@ class ExplorerSupply:
             return not missing
 
         def what() -> str:
-            clauses = [
+            return "; ".join(
                 f"{len(found)} positions ({min(found)} to {max(found)}) of version {version}"
                 for version, found in missing.items()
-            ]
-            return "; ".join([*clauses, f"explorers: {self._signs()}"])
+            )
 
         wait_until(ready, what, say=bar.message, between=between)
         refresh_together(self.source.reader)

@@ -51,12 +51,10 @@ class Choice:
     Attributes:
         step: the training step.
         picks: its groups, in order.
-        discarded: sealed groups that were too old for the step, with --free-running; else None.
     """
 
     step: int
     picks: tuple[Pick, ...]
-    discarded: tuple[Pick, ...] | None = None
 
     @property
     def ages(self) -> Float[np.ndarray, " groups"]:
@@ -104,9 +102,6 @@ class Scheduled:
     def missing(self, step: int) -> dict[int, list[int]]:
         """Returns the positions that the step still lacks, by the version that samples them."""
         return dynamic_sampling.missing(self.source, self.schedule(step).samples, self.rounds)
-
-    def discarded(self, step: int) -> None:
-        """Returns None: every sample is of the version that the schedule names."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -157,16 +152,6 @@ class Newest:
         found = [p for p in self.schedule(step).fresh if self.index(p, step) is None]
         return {self.schedule.regime.window(step, self.steps).start: found} if found else {}
 
-    def discarded(self, step: int) -> tuple[Pick, ...]:
-        """Returns the groups at the step's positions that are too old for it."""
-        oldest = self.schedule.regime.window(step, self.steps).start
-        return tuple(
-            Pick(self.source, index, version)
-            for position in self.schedule(step).fresh
-            for index in self.source.reader.index.get(position, ())
-            if (version := self.source.version(index)) < oldest
-        )
-
 
 @dataclasses.dataclass(frozen=True)
 class Stored:
@@ -206,7 +191,7 @@ class Chooser:
         """
         streams = ((self.own,) if self.own else ()) + self.stored
         picks = tuple(pick for stream in streams for pick in stream.picks(step))
-        return Choice(step, picks, self.own.discarded(step) if self.own else None)
+        return Choice(step, picks)
 
     @property
     def free_running(self) -> bool:

@@ -13,7 +13,6 @@ POSITIONS = 400
 MADE = {
     "arithmetic": [{}, {"operands": 2}, {"operands": 3, "answers": "full"}],
     "calculator": [{}, {"operands": 2, "digits": 1}],
-    "guess_number": [{}],
     "chat_arithmetic": [{}, {"operation": "*"}, {"operation": "-"}, {"operands": 3}],
     "reasoning_gym": [{"size": 200}, {"dataset": "spell_backward", "size": 100}],
 }

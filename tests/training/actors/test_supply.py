@@ -64,7 +64,7 @@ def one_mesh(config):
 def test_a_version_that_nobody_can_sample_with_any_more_is_not_waited_for(store):
     checkpoints = SimpleNamespace(steps=[0, 4], wait=lambda: None)
     choose = make_chooser(store.parts.config, store.source, ())
-    supply = ExplorerSupply(store.parts, store.folder, choose, store.source, checkpoints)
+    supply = ExplorerSupply(store.parts, choose, store.source, checkpoints)
     with pytest.raises(DataError, match="policy version 3"):
         supply.ensure(4, 4, Bar(), lambda: pytest.fail("it waited"), lambda: None)
 

@@ -11,6 +11,7 @@ from grre_jax.tasks import Question
 from grre_jax.tasks.environments.runner import InProcessEnvironments
 from grre_jax.training.actors.trajectories import Play, environment_seed
 
+EXAMPLE = Path(__file__).parents[3] / "examples" / "guess_number.py"
 NAN = pytest.approx(np.nan, nan_ok=True)
 
 
@@ -69,7 +70,7 @@ def test_a_group_of_trajectories_of_different_lengths():
 
 
 def test_turns_that_were_cut_have_no_end_token():
-    task = tasks.build("guess_number")
+    task = tasks.build(f"{EXAMPLE}:build")
     question, game = task.question(0), task.environment()
     game.reset(question, environment_seed(3, 0, 0))
     guesses = ["?", str(game.hidden), "1"]

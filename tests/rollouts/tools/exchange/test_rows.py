@@ -100,8 +100,8 @@ def test_every_field_of_a_record_is_read_under_its_own_name(one_a_row):
             "field completions would be in the group's `extra` twice",
         ),
         ({"position": "first"}, {}, "field position is 'first'; give a whole number"),
-        ({"position": -2}, {}, "field position is wrong .-2.; give a whole number of at least -1"),
-        ({"attempt": -1}, {}, "field attempt is wrong"),
+        ({"position": -2}, {}, "field position: .*-2"),
+        ({"attempt": -1}, {}, "field attempt: .*-1"),
         (
             {},
             {"policy_version": 1.5},
