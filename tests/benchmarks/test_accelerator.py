@@ -118,6 +118,7 @@ def test_the_file_has_every_finished_part_and_the_exit_status_tells(
         assert [record["part"] for record in result["results"]] == parts
 
 
+@pytest.mark.slow
 def test_a_part_in_a_process_of_its_own(measured):
     text, result = measured("accelerator.py", *SMALL, "--parts", "machine", "--minutes", "60")
     product, copy = result["results"]

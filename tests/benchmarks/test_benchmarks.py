@@ -54,6 +54,7 @@ def test_train_step_counts_tokens_and_flops(measured):
     assert record["compile_seconds"] > 0
 
 
+@pytest.mark.slow
 def test_sample_counts_flops_and_bytes(measured):
     text, result = measured("sample.py", *QUICK, "--sizes", "tiny", "--samples", "1", "2", *SAMPLED)
     check_machine(result["machine"])

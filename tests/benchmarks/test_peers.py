@@ -71,6 +71,7 @@ def test_peers_pad_the_groups_of_ours(peers, imported, tmp_path):
     np.testing.assert_allclose(padded.advantages, shaped.advantages, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_worker_of_ours_answers_through_the_protocol(peers, measured):
     options = ("--workloads", "tiny", "--only", "ours", "--repeats", "2", "--seconds", "0.01")
     _, result = measured("peers.py", *options)

@@ -154,6 +154,7 @@ def test_fields_are_printed_and_nothing_runs(config_file, tmp_path, capsys):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_a_loss_of_your_own_trains_as_its_documentation_says(monkeypatch, config_file, tmp_path):
     """The page's example, copied out of it, with a penalty on the distance from the start."""
     monkeypatch.setattr(reporting, "report", lambda *_, **__: None)

@@ -48,9 +48,8 @@ def test_every_example_is_run():
     assert {path.stem for path in EXAMPLES} == {*FLAGS, "http_environment", "guess_number"}
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param("grpo", marks=pytest.mark.slow), "clipped_reinforce"]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["grpo", "clipped_reinforce"])
 def test_a_policy_is_sampled_scored_and_updated(run, name):
     found, output = run(name)
     assert re.search(r"accuracy before: [\d.]+%[\s\S]*accuracy after: [\d.]+%", output)
@@ -60,6 +59,7 @@ def test_a_policy_is_sampled_scored_and_updated(run, name):
     assert any((a != b).any() for a, b in zip(before, after, strict=True))
 
 
+@pytest.mark.slow
 def test_a_reward_of_ones_own(run, chat_model, tmp_path):  # noqa: F811
     found, output = run(
         "own_reward", "--model", str(chat_model), "--run-dir", str(tmp_path / "run")

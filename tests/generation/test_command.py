@@ -92,6 +92,7 @@ def test_lines_hold_what_the_sampler_draws(sample, digit_model, prompts):
     assert {reason for row in drawn(lines) for _, reason in row} == {"stop", "length"}
 
 
+@pytest.mark.slow
 def test_a_completion_depends_on_seed_prompt_and_number_alone(
     sample, digit_model, prompts, monkeypatch
 ):
@@ -139,6 +140,7 @@ def test_stop_strings_end_text_and_tokens(sample, digit_model):
     assert min(ended.values()) > 0
 
 
+@pytest.mark.slow
 def test_greedy_samples_are_one_sample(sample, chat_model):
     line = sample(
         chat_model,
@@ -160,6 +162,7 @@ def test_greedy_samples_are_one_sample(sample, chat_model):
     assert line["cache_dtype"] == "int8"
 
 
+@pytest.mark.slow
 def test_a_runs_last_policy(sample, tiny_run, tmp_path):
     policies.export(tiny_run, tmp_path / "model")
     words = ("--prompt", "3+5>", "--num-samples", 4, "--max-new-tokens", 3)

@@ -131,6 +131,7 @@ def cudnn(q, k, v, seen, window=None, scale=1.0):
     return attentions._cudnn(q, k, v, seen, seen, window, scale, implementation="xla")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", ["blocks", "cudnn"])
 def test_memory_grows_with_the_length_and_not_with_its_square(kernel):
     def attend(q, k, v, seen):

@@ -96,6 +96,7 @@ def test_merged_equals_separate_and_every_projection_gets_its_own_term(targets, 
     assert models.merged(merged) is merged
 
 
+@pytest.mark.slow
 def test_sampling_takes_the_terms_along():
     model = adapted(LoraConfig(2, 4.0))
     drawn = [

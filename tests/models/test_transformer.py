@@ -95,6 +95,7 @@ def test_what_sees_what_behind_a_shared_prompt():
     np.testing.assert_array_equal(seen.mask(seen, 2)[0].astype(int), expected)
 
 
+@pytest.mark.slow
 def test_scan_unroll_and_remat_agree(small):
     options = dict(qk_norm=True, qkv_bias=True, attention_out_bias=True)
     tokens = jax.random.randint(jax.random.key(1), (2, 7), 0, 29)

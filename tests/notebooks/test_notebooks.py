@@ -105,13 +105,7 @@ def execute(name, values, folder):
     return notebook
 
 
-@pytest.fixture(
-    scope="module",
-    params=[
-        "derivation",
-        *(pytest.param(name, marks=pytest.mark.slow) for name in FEW if name != "derivation"),
-    ],
-)
+@pytest.fixture(scope="module", params=FEW)
 def executed(request, tmp_path_factory):
     """A notebook after a run with its few steps, and the folder it ran in."""
     name, folder = request.param, tmp_path_factory.mktemp(request.param)
@@ -145,6 +139,7 @@ def rows(said, start):
     return [row for row in split if row[0].startswith(start)]
 
 
+@pytest.mark.slow
 def test_it_says_what_it_claims(executed):
     name, notebook, folder = executed
     CHECKS[name](printed(notebook), notebook, folder / "runs")

@@ -125,6 +125,7 @@ def two():
     ]
 
 
+@pytest.mark.slow
 def test_a_full_disk_of_the_first_ends_both_with_its_error(tmp_path):
     ended = run_two(FAILS_TO_SAVE.replace("FOLDER", repr(str(tmp_path / "model"))))
     assert [process.returncode for process in ended] == [1, 1]

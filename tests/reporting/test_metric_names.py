@@ -38,6 +38,7 @@ def traced_metrics(objective):
     return set(jax.eval_shape(metrics, jnp.zeros(8)))
 
 
+@pytest.mark.slow
 def test_the_metrics_of_every_objective_are_explained():
     names = set().union(*map(traced_metrics, every_objective(parts=True).values()))
     assert {"correction_mean", "filtered_fraction", "kl_reference_k3", "staleness_256_up"} <= names

@@ -14,6 +14,7 @@ def console():
     return Console(file=io.StringIO(), width=120)
 
 
+@pytest.mark.slow
 def test_one_run_is_redrawn_in_its_own_folder(make_run, console):
     folder = make_run("run", steps=20)
     first = report(folder, console=console)
@@ -27,6 +28,7 @@ def test_one_run_is_redrawn_in_its_own_folder(make_run, console):
     assert str(folder / "report.html") in console.file.getvalue()
 
 
+@pytest.mark.slow
 def test_several_runs_are_overlaid_beside_the_first(make_run, console, tmp_path):
     a, b = make_run("a", steps=20), make_run("b", steps=30, without=("entropy",))
     made = report([a, b], console=console)

@@ -223,6 +223,7 @@ def test_other_numbers_compile_nothing(draw):
     assert engine.advance._cache_size() == before
 
 
+@pytest.mark.slow
 def test_keys_of_another_kind_are_addresses_too(model):
     """jax's rbg keys draw for many keys at once from the first of them alone."""
 

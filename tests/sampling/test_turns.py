@@ -147,6 +147,7 @@ def test_stored_logprobs_equal_a_full_forward_pass(model, together):
     check_rescored(model, together)
 
 
+@pytest.mark.slow
 def test_windows_caps_and_temperature_rescored(tiny):
     from .test_sampler import GEMMA
 
@@ -271,6 +272,7 @@ print("the same", len(cut))
 """
 
 
+@pytest.mark.slow
 def test_a_trajectory_does_not_depend_on_the_devices():
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=4"
     done = subprocess.run(

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import ml_dtypes
 import numpy as np
+import pytest
 from flax import nnx
 
 from grre_jax import models
@@ -155,6 +156,7 @@ def write(folder):
     return [tensor.nbytes for tensor in tensors], files
 
 
+@pytest.mark.slow
 def test_the_host_holds_no_more_than_a_tensor_and_a_file(tmp_path):
     tensors, files = write(tmp_path / "stored")
     assert len(files) > 4 and max(files) < FILE_BYTES + (1 << 16)

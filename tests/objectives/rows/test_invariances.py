@@ -87,6 +87,7 @@ def orders(size):
     )
 
 
+@pytest.mark.slow
 @examples
 @given(case=NEAR, shifts=st.lists(st.integers(-1_000_000, 1_000_000), min_size=5, max_size=5))
 def test_i9_shifting_rewards(together, case, shifts):
@@ -120,6 +121,7 @@ def test_i9_permuting_responses_and_groups(together, case, order):
     check_metrics(together, case, found_metrics, metrics)
 
 
+@pytest.mark.slow
 @examples
 @given(
     case=NEAR,
@@ -258,6 +260,7 @@ def eight_devices():
         worker.stdin.close()
 
 
+@pytest.mark.slow
 @settings(examples, max_examples=25)
 @given(case=NEAR)
 def test_i9_sharding_over_any_mesh(some, eight_devices, case):

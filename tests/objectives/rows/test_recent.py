@@ -12,6 +12,7 @@ REWARDS, GROUPS = np.array([1.0, 0.0]), np.zeros(2, int)
 BOTH = {"a": REWARDS, "b": np.array([0.0, 1.0])}
 
 
+@pytest.mark.slow
 def test_components_are_named_and_given():
     def found(**options):
         objective = objectives.algorithm("gdpo", **options)

@@ -154,6 +154,7 @@ print(json.dumps(peaks[1:]))
 """
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_folder(tmp_path):
     """Peak of Python's and NumPy's memory in a copy, an export, an import and a check: eight
     times the data, about the same peak. In a process of its own: what earlier tests left in

@@ -62,7 +62,7 @@ def scored(model, samples):
     )
 
 
-@pytest.mark.parametrize("name", ["int8", "fp8"])
+@pytest.mark.parametrize("name", ["int8", pytest.param("fp8", marks=pytest.mark.slow)])
 def test_log_probs_are_those_of_the_rounded_policy(model, name):
     samples = drawn(sampling.prepared(model, name))
     own, learner = scored(rounded(model, name), samples), scored(model, samples)

@@ -52,6 +52,7 @@ def test_refilled_rows_give_the_same_completions(weights, together, slots):
     same(jax.device_get(sample(weights, PROMPTS, max_concurrent=slots, **OPTIONS)), together)
 
 
+@pytest.mark.slow
 def test_rows_that_idle_beyond_a_window_leave_nothing_behind(tiny):
     """Where prompts wait for a lane, rows idle; with a window short of the prompt they see
     nothing, and what they leave in their caches must be finite.
@@ -91,6 +92,7 @@ def test_limits_are_each_completions_own(weights, slots):
     np.testing.assert_array_equal(got.tokens, np.where(live, free.tokens, 0))
 
 
+@pytest.mark.slow
 def test_steps_are_those_of_list_scheduling(weights):
     """A row that ends begins the next completion at the next step: nothing is waited for."""
     limits = np.minimum(np.random.default_rng(3).geometric(1 / 20, 40), 150)
@@ -113,6 +115,7 @@ def letters(tokens):
     return "".join(chr(ord("A") + token) for token in tokens)
 
 
+@pytest.mark.slow
 def test_a_longer_limit_allocates_nothing_until_it_is_reached(weights):
     def bytes_held(max_new_tokens, limits):
         options = OPTIONS | {"max_new_tokens": max_new_tokens, "limits": limits, "eos_ids": ()}
@@ -135,6 +138,7 @@ def test_a_prompt_is_held_once_for_its_completions(weights):
     assert bytes_held(long, 16) * 6 <= bytes_held(long * 16, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["bfloat16", "int8"])
 def test_narrow_caches_stay_near(weights, together, dtype):
     """Near the policy's log-probs of what was drawn; the draws may differ once a probability has
@@ -190,6 +194,7 @@ def test_keys_in_blocks_are_where_values_are(before, columns, width):
         )
 
 
+@pytest.mark.slow
 def test_a_cache_is_shorter_again_when_its_long_completion_has_ended(weights):
     """In the middle of other completions, which go on as if nothing had happened."""
     limits = np.full((10, 4), 20)
@@ -222,6 +227,7 @@ def test_kept_mass_is_what_truncation_left(weights):
     np.testing.assert_array_equal(got.kept_mass[~live], 1)
 
 
+@pytest.mark.slow
 def test_near_sizes_share_their_programs(weights):
     options = OPTIONS | {"max_new_tokens": 30}
     sample(weights, PROMPTS[:8], **options)

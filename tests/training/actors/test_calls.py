@@ -48,6 +48,7 @@ def shapes(monkeypatch):
     return found
 
 
+@pytest.mark.slow
 def test_what_is_compiled_ahead_is_what_a_run_dispatches(make_config, tmp_path, shapes):
     """An interval of three steps samples 12 places at once, whatever a step trains on; its end
     cuts the second one short.

@@ -53,6 +53,7 @@ def shaped_run(request, make_config, tmp_path_factory):
     return request.param, loop.train(config, console=Console(file=io.StringIO()))
 
 
+@pytest.mark.slow
 def test_reward_correctness_and_components_are_three_things(shaped_run):
     says, run = shaped_run
     rows, groups = log(run), list(rollouts.read(run / "rollouts"))

@@ -11,6 +11,7 @@ from grre_jax.training.checkpoints.retention import Keep
 from grre_jax.training.state import TrainState
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(100)
 def test_a_thread_may_read_while_another_writes_in_the_background(tmp_path):
     def state(step):

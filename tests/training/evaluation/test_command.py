@@ -24,6 +24,7 @@ def evaluated(model, *words):
     return command.evaluate_model(model, words)
 
 
+@pytest.mark.slow
 def test_the_figures_are_those_of_the_run(model, tiny_run, tmp_path):
     """The first policy of the run: a model is evaluated at step 0, which is part of the address
     of its draws.

@@ -20,6 +20,7 @@ from grre_jax.training import loop
 pytestmark = pytest.mark.usefixtures("no_reports")
 
 
+@pytest.mark.slow
 def test_a_run_in_wide_calls_is_that_in_narrow_ones(make_config, tmp_path):
     """Draws are addressed: tokens and rewards are equal. Products of other numbers of rows round
     otherwise, so log-probs and losses are equal up to that. A resumed run makes the same calls.

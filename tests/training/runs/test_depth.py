@@ -6,6 +6,7 @@ import dataclasses
 
 import jax
 import numpy as np
+import pytest
 from flax import nnx
 
 from grre_jax import objectives, parallel
@@ -49,5 +50,6 @@ def program(make_group, layers):
     )
 
 
+@pytest.mark.slow
 def test_a_scanned_program_does_not_grow_with_depth(make_group):
     assert program(make_group, 32) == program(make_group, 4)

@@ -257,6 +257,7 @@ def test_the_next_run_starts_from_the_adapter(run, make_lora_config, tmp_path):
         )
 
 
+@pytest.mark.slow
 def test_a_run_from_an_adapter_with_a_head(run, make_lora_config, tmp_path):
     """A run with the base's tied embedding, as PEFT's modules_to_save makes two tables of it."""
     policies.export(run, tmp_path / "adapter", adapter=True)

@@ -65,6 +65,7 @@ def test_its_rollouts_are_whole_and_read(folder):
     np.testing.assert_allclose(stored, logged, atol=1e-7)
 
 
+@pytest.mark.slow
 def test_its_policies_are_evaluated_as_they_were(folder):
     words = ["evaluate", "small", "--output", "found.json", "--evaluation.temperature", "0"]
     assert main(words) == 0
@@ -90,6 +91,7 @@ def test_its_checkpoint_is_exported_as_it_was_and_trained_on(folder):
             assert row[name] == pytest.approx(value, rel=1e-4, abs=1e-6), name
 
 
+@pytest.mark.slow
 def test_it_is_reported(folder):
     assert main(["report", "small"]) == 0
     assert (folder / "report.html").is_file()

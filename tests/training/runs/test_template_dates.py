@@ -65,6 +65,7 @@ def days(folder):
     return dates, {entry.metadata["tokenizer"] for entry in reader.datasets}
 
 
+@pytest.mark.slow
 def test_a_resumed_run_keeps_the_day_on_which_it_began(config, clock):
     clock("2031-01-31")
     half = dataclasses.replace(config, training=dataclasses.replace(config.training, steps=1))

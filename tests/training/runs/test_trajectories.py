@@ -145,6 +145,7 @@ REASONS = {
 }
 
 
+@pytest.mark.slow
 def test_a_run_of_a_thousand_bad_environments_records_each_reason(config, tmp_path, caplog):
     (tmp_path / "bad.py").write_text(BAD)
     config = dataclasses.replace(
