@@ -33,6 +33,7 @@ CHOSEN: dict[str, dict[str, float]] = {
     "dro": {"dro_beta": 0.1},
     "gvpo": {"gvpo_beta": 0.1},
     "r2vpo": {"variance_coef": 0.1},
+    "grpo_veto": {"veto_low": 0.5, "veto_high": 2.0},
     "clip_cov": {"covariance_fraction": 0.1},
     "kl_cov": {"covariance_fraction": 0.1},
 }

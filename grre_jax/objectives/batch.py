@@ -2,8 +2,9 @@
 
 Tokens of all responses lie in one flat axis, each with the index of its response; responses carry
 their advantage and the id of their group. Padded, packed and sharded batches are then the same
-thing. The mask and the group ids alone decide which tokens count, never a comparison of tokens with
-a pad id.
+thing. Only the mask `veto` depends on the order of the tokens, which for each response must be that
+of sampling, as in `padded_batch` and in the packed rows of training. The mask and the group ids
+alone decide which tokens count, never a comparison of tokens with a pad id.
 
 Two phases make aggregation exact. `statistics.batch_stats` counts over the whole global batch; the
 loss of a micro-batch (a slice of the token arrays, the response arrays whole, all tokens of a
@@ -161,10 +162,7 @@ def flat_logprobs(logprobs: Float[Array, "..."], batch: Batch) -> Float[Array, "
 
 def live_tokens(batch: Batch) -> Bool[Array, " tokens"]:
     """Returns [tokens] True where the mask is True and the response is not padding."""
-    return (
-        jnp.asarray(batch.mask).astype(bool)
-        & (jnp.asarray(batch.group_ids) >= 0)[batch.response_ids]
-    )
+    return jnp.asarray(batch.mask, bool) & (jnp.asarray(batch.group_ids) >= 0)[batch.response_ids]
 
 
 def padded_batch(
@@ -210,7 +208,7 @@ def padded_batch(
     _check_padded(advantages, mask, tokens)
     rows, time = np.shape(mask)
     batch = Batch(
-        mask=jnp.asarray(mask).astype(bool).reshape(-1),
+        mask=jnp.asarray(mask, bool).reshape(-1),
         response_ids=jnp.repeat(jnp.arange(rows, dtype=jnp.int32), time),
         advantages=jnp.asarray(advantages),
         group_ids=groups,
@@ -245,9 +243,7 @@ def _check_padded(advantages, mask, tokens: Mapping) -> None:
 
 
 def _array(values, dtype=None) -> Array | None:
-    if values is None:
-        return None
-    return jnp.asarray(values) if dtype is None else jnp.asarray(values).astype(dtype)
+    return None if values is None else jnp.asarray(values, dtype)
 
 
 def _check_values(groups, mask, **responses) -> None:

@@ -292,7 +292,7 @@ def _factor(
     if objective.filter:
         kept = objective.filter(x)
         factor *= kept
-        metrics["filtered_fraction"] = masked_share((~kept).astype(factor.dtype), x.mask, tokens)
+        metrics["filtered_fraction"] = masked_share(~kept, x.mask, tokens)
     if objective.term.separates_experts and (objective.correction or objective.filter):
         factor = jnp.where(x.expert, 1, factor)  # imitation of an expert has no ratio to correct
     return factor, limited, metrics
@@ -323,8 +323,7 @@ def _metrics(
             gap = x.logprobs - getattr(x, name)
             metrics |= describe(sign * gap, x.mask, tokens)
             limited |= limit_log_ratio(gap)[1]
-    share = masked_share(limited.astype(x.logprobs.dtype), x.mask, tokens)
-    return metrics | {"limited_fraction": share}
+    return metrics | {"limited_fraction": masked_share(limited, x.mask, tokens)}
 
 
 def _gathered(objective: Objective, stats: BatchStats) -> BatchStats:

@@ -28,7 +28,9 @@ Scalar = Float[Array, ""]
 OUT_OF_BOUNDS = 20.0
 
 
-def masked_share(values: Tokens, mask: Bool[Array, " tokens"], tokens: Scalar) -> Scalar:
+def masked_share(
+    values: Tokens | Bool[Array, " tokens"], mask: Bool[Array, " tokens"], tokens: Scalar
+) -> Scalar:
     """Computes this micro-batch's part of a token mean: the sum of `values` where `mask`, over
     `tokens` (the global count). Divides first, so the sum cannot overflow.
     """
@@ -62,9 +64,7 @@ def ratio_metrics(
         "ratio_mean": masked_share(ratio, mask, tokens),
         "ratio_second_moment": masked_share(ratio**2, mask, tokens),
         "ratio_max": jnp.max(jnp.where(mask, ratio, 0), initial=0),
-        "ratio_out_of_bounds": masked_share(
-            (jnp.abs(log_ratio) > OUT_OF_BOUNDS).astype(log_ratio.dtype), mask, tokens
-        ),
+        "ratio_out_of_bounds": masked_share(jnp.abs(log_ratio) > OUT_OF_BOUNDS, mask, tokens),
         "log_ratio_second_moment": masked_share(log_ratio**2, mask, tokens),
         "kl_behavior_k1": masked_share(-log_ratio, mask, tokens),
         "kl_behavior_k2": masked_share(log_ratio**2, mask, tokens) / 2,
@@ -111,8 +111,9 @@ def clip_metrics(
         clip_fraction, and its two parts clip_fraction_positive and clip_fraction_negative by the
         sign of A (a zero advantage is never clipped).
     """
-    positive = masked_share((~unclipped & (advantages > 0)).astype(tokens.dtype), mask, tokens)
-    negative = masked_share((~unclipped & (advantages < 0)).astype(tokens.dtype), mask, tokens)
+    positive, negative = (
+        masked_share(~unclipped & side, mask, tokens) for side in (advantages > 0, advantages < 0)
+    )
     return {
         "clip_fraction": positive + negative,
         "clip_fraction_positive": positive,
@@ -195,11 +196,12 @@ def _by_staleness(
     counts, divergences = jnp.sum(jnp.where(inside[:, :, None], terms[:, None, :], 0), axis=0).T
     tokens = jnp.maximum(jnp.sum(mask), 1)
     gap = jnp.where(mask & (staleness == 0), jnp.abs(log_ratio), 0)
+    own = jnp.maximum(counts[0], 1)
     metrics = {
-        "sampler_gap_mean": jnp.sum(gap) / jnp.maximum(counts[0], 1),
+        "sampler_gap_mean": jnp.sum(gap) / own,
         "sampler_gap_max": jnp.max(gap, initial=0),
-        "sampler_gap_tail": jnp.sum(gap > TAIL) / jnp.maximum(counts[0], 1),
-        "sampler_gap_kl": divergences[0] / jnp.maximum(counts[0], 1),
+        "sampler_gap_tail": jnp.sum(gap > TAIL) / own,
+        "sampler_gap_kl": divergences[0] / own,
     }
     for index, (first, following) in enumerate(zip_longest(STALENESS_BINS, STALENESS_BINS[1:])):
         last = "_up" if following is None else f"_{following - 1}" * (following - 1 > first)

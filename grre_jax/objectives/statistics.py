@@ -62,8 +62,8 @@ def batch_stats(
         return Counts(*(total.astype(jnp.result_type(float)) for total in totals))
 
     everything = jnp.ones(groups.live.shape, bool)
-    kept = everything if batch.dropped is None else ~jnp.asarray(batch.dropped).astype(bool)
-    expert = None if batch.expert is None else jnp.asarray(batch.expert).astype(bool)
+    kept = everything if batch.dropped is None else ~jnp.asarray(batch.dropped, bool)
+    expert = None if batch.expert is None else jnp.asarray(batch.expert, bool)
     stats = BatchStats(
         all=counts(everything),
         kept=counts(kept),

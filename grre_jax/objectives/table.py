@@ -288,6 +288,13 @@ _CLIPPED_FAMILY = {
         ("Prosperity before Collapse (M2PO)", "https://arxiv.org/abs/2510.01161"),
         {**_STANDARDISED, "term": terms.importance, "mask": masks.second_moment},
     ),
+    "grpo_veto": Row(
+        "-A rho M(one-side); where A < 0, 0 behind the response's first token with rho outside"
+        " [veto_low, veto_high]",
+        ("How Off-Policy Can GRPO Be? (mu-GRPO)", "https://arxiv.org/abs/2605.17570"),
+        {**_STANDARDISED, "term": terms.importance, "mask": masks.veto},
+        {"epsilon_low": 0.6, "epsilon_high": 2.0},
+    ),
     "clip_cov": Row(
         f"{_CLIPPED}, without the tokens of highest covariance of A and l",
         ENTROPY,

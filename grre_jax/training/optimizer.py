@@ -61,6 +61,12 @@ class OptimizerConfig:
         eps (at least 0): term added to the denominator of the update of "adamw" and "nadamw"; the
             others have none.
         weight_decay (at least 0): decoupled weight decay, on matrices only.
+        ess_exponent (at least 0): power of min(1, effective_sample_size_responses / ess_base) by
+            which every update is multiplied, as VCPO scales its learning rate
+            (https://arxiv.org/abs/2602.17616; https://github.com/mit-han-lab/vcpo has 0.5, or 1);
+            0 turns it off. Not in the metric learning_rate, and 1 without stored log-probs.
+        ess_base (above 0 and at most 1): the effective sample size, as a share of the responses,
+            from which updates are whole ones.
 
     Raises:
         ValueError: at construction, naming the field and its domain.
@@ -77,11 +83,13 @@ class OptimizerConfig:
     b2: float = 0.999
     eps: float = 1e-8
     weight_decay: float = 0.0
+    ess_exponent: float = 0.0
+    ess_base: float = 1.0
 
     def __post_init__(self):
         at_least(self, learning_rate=0, warmup_steps=0, decay_steps=0, final_fraction=0)
-        at_least(self, clip_norm=0, eps=0, weight_decay=0)
-        between(self, b1="[0, 1)", b2="[0, 1)")
+        at_least(self, clip_norm=0, eps=0, weight_decay=0, ess_exponent=0)
+        between(self, b1="[0, 1)", b2="[0, 1)", ess_base="(0, 1]")
         one_of(self, name=OPTIMIZERS, decay=DECAYS)
         if self.decay != "none" and self.decay_steps <= self.warmup_steps:
             above = f"more than warmup_steps={self.warmup_steps} for decay={self.decay}"
@@ -123,4 +131,17 @@ def make_optimizer(config: OptimizerConfig) -> optax.GradientTransformation:
 
     clip = [optax.clip_by_global_norm(config.clip_norm)] if config.clip_norm else []
     decay = {"weight_decay": config.weight_decay, "mask": matrices}
-    return optax.chain(*clip, OPTIMIZERS[config.name](config, config.schedule(), decay))
+    scale = [_scaled_by_sample_size(config)] if config.ess_exponent else []
+    return optax.chain(*clip, OPTIMIZERS[config.name](config, config.schedule(), decay), *scale)
+
+
+def _scaled_by_sample_size(config: OptimizerConfig) -> optax.GradientTransformation:
+    """Multiplies updates as `OptimizerConfig` says; by 1 if `update` is given no
+    `effective_sample_size`.
+    """
+
+    def update(updates, state, params=None, *, effective_sample_size=1.0, **_):
+        share = jnp.minimum(effective_sample_size / config.ess_base, 1)
+        return optax.tree.scale(share**config.ess_exponent, updates), state
+
+    return optax.GradientTransformationExtraArgs(optax.init_empty_state, update)

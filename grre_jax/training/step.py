@@ -281,7 +281,10 @@ def make_train_step(
             loss, grads, metrics = loss_and_gradient(
                 graph, state.params, batch, objective, temperature, key, reference, frozen
             )
-        updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
+        share = metrics.get("effective_sample_size_responses", 1.0)
+        updates, opt_state = optax.with_extra_args_support(optimizer).update(
+            grads, state.opt_state, state.params, effective_sample_size=share
+        )
         metrics |= _data_metrics(batch)
         metrics |= {"loss": loss, "grad_norm": optax.global_norm(grads)}
         metrics |= {"learning_rate": jnp.asarray(schedule(state.step))}

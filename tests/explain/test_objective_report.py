@@ -18,6 +18,7 @@ REQUIRED = {
     "dro": {"dro_beta": 0.2},
     "gvpo": {"gvpo_beta": 0.1},
     "r2vpo": {"variance_coef": 0.1},
+    "grpo_veto": {"veto_low": 0.5, "veto_high": 2.0},
 }
 ALL = [objectives.algorithm(name, **REQUIRED.get(name, {})) for name in objectives.algorithms()]
 CONFIG = Config("x", regime=Regime(sync_interval=4))

@@ -48,6 +48,17 @@ def test_gradients_are_clipped_by_their_global_norm(params):
         np.testing.assert_allclose(b, a * 2.0 / norm, rtol=1e-2)
 
 
+@pytest.mark.parametrize("size, factor", [(0.16, 0.5), (0.64, 1), (0.9, 1), (None, 1)])
+def test_updates_are_scaled_by_the_effective_sample_size(params, size, factor):
+    gradients = jax.tree.map(jnp.ones_like, params)
+    optimizer = make_optimizer(OptimizerConfig(ess_exponent=0.5, ess_base=0.64))
+    given = {} if size is None else {"effective_sample_size": size}
+    scaled, _ = optimizer.update(gradients, optimizer.init(params), params, **given)
+    whole = update(OptimizerConfig(), params, gradients)
+    for a, b in zip(jax.tree.leaves(scaled), jax.tree.leaves(whole), strict=True):
+        np.testing.assert_allclose(a, factor * b, rtol=1e-5)
+
+
 def test_a_state_is_a_copy_of_the_model_laid_out_over_the_mesh():
     model = models.Transformer(CONFIG, rngs=nnx.Rngs(0))
     mesh = parallel.make_mesh(parallel.MeshConfig())

@@ -195,6 +195,7 @@ def test_returns_of_turns_reach_the_tokens_of_their_turns(groups, compute):
         ("grpo", GRPO),
         ("red_drop", {"denominator": "kept"}),
         WHOLE_STEP,
+        ("grpo_veto", {"veto_low": 0.9, "veto_high": 1.1}),  # decides by the order of tokens
     ],
 )
 def test_packed_micro_batches_give_the_step_of_padded_rows(
@@ -332,6 +333,20 @@ def test_a_step_moves_along_the_gradient_and_measures_its_data(trainer, parts, g
     np.testing.assert_allclose(change[clear], -1e-3 * np.sign(wanted[clear]), rtol=1e-2)
     # Clipped tokens are those beyond the bounds on the side that their advantage pushes to.
     assert 0 < float(metrics["clip_fraction"]) < 1
+
+
+def test_a_step_is_scaled_by_the_effective_sample_size_of_its_responses(parts, groups):
+    batch, mesh, changes = pack(groups, SPLIT), parallel.make_mesh(parallel.MeshConfig()), []
+    for exponent in (0.0, 2.0):
+        config = OptimizerConfig("sgd", learning_rate=1.0, b1=0.0, ess_exponent=exponent)
+        optimizer = make_optimizer(config)
+        step = make_train_step(parts[0], optimizer, config.schedule(), mesh)
+        state = training_state.create(nnx.merge(*parts), optimizer, mesh)[1]
+        state, metrics = step(state, batch, objectives.algorithm("grpo"), TEMPERATURE, KEY)
+        changes.append(jax.tree.map(lambda x, y: x - y, state.params, parts[1]))
+    share = float(metrics["effective_sample_size_responses"])
+    assert 0.1 < share < 0.9
+    assert_close(changes[1], jax.tree.map(lambda x: x * share**2, changes[0]), 1e-6)
 
 
 def test_data_shaping_draws_anew_each_step(parts, make_group):

@@ -33,6 +33,16 @@ from grre_jax.objectives.part import (
 )
 
 
+def _about_baseline(
+    advantages: Responses, rewards: Responses, groups: Groups, singleton_baseline: str
+) -> Responses:
+    """Sets the advantages of equal rewards, of groups of one and of padding."""
+    advantages = jnp.where(groups.alike(rewards), 0, advantages)
+    if singleton_baseline == "none":
+        advantages = jnp.where(groups.sizes == 1, rewards, advantages)
+    return jnp.where(groups.live, advantages, 0)
+
+
 def group_mean_advantages(
     rewards: Responses, groups: Groups, singleton_baseline: str = "mean"
 ) -> Responses:
@@ -47,10 +57,8 @@ def group_mean_advantages(
         [responses] advantages.
     """
     centred = rewards - groups.min(rewards)
-    advantages = jnp.where(groups.alike(rewards), 0, centred - groups.mean(centred))
-    if singleton_baseline == "none":
-        advantages = jnp.where(groups.sizes == 1, rewards, advantages)
-    return jnp.where(groups.live, advantages, 0)
+    advantages = centred - groups.mean(centred)
+    return _about_baseline(advantages, rewards, groups, singleton_baseline)
 
 
 def group_std_advantages(
@@ -103,12 +111,8 @@ def log_mean_exp_advantages(
     below = jnp.where(
         groups.live, rewards - groups.max(rewards), 0
     )  # never positive: exp cannot overflow
-    advantages = jnp.where(
-        groups.alike(rewards), 0, below - tau * jnp.log(groups.mean(jnp.exp(below / tau)))
-    )
-    if singleton_baseline == "none":
-        advantages = jnp.where(groups.sizes == 1, rewards, advantages)
-    return jnp.where(groups.live, advantages, 0)
+    advantages = below - tau * jnp.log(groups.mean(jnp.exp(below / tau)))
+    return _about_baseline(advantages, rewards, groups, singleton_baseline)
 
 
 def _uniform_by_response(key: PRNGKeyArray, responses: int) -> Responses:
@@ -252,10 +256,7 @@ def log_mean_exp_leave_one_out(x: RewardInputs) -> Responses:
         groups.sizes - 1, 1
     ).astype(rewards.dtype)
     advantages = rewards - highest - tau * jnp.log(jnp.where(mean > 0, mean, 1))
-    advantages = jnp.where(groups.alike(rewards), 0, advantages)
-    if x.singleton_baseline == "none":
-        advantages = jnp.where(groups.sizes == 1, rewards, advantages)
-    return jnp.where(live, advantages, 0)
+    return _about_baseline(advantages, rewards, groups, x.singleton_baseline)
 
 
 @advantage(hyperparameters=(BETA_1,))

@@ -89,14 +89,12 @@ def response_scale(
         return jnp.broadcast_to(1 / divisor, lengths.shape).astype(dtype)
 
     if objective.term.separates_experts:
-        return jnp.where(
-            jnp.asarray(batch.expert).astype(bool), scale(stats.expert), scale(stats.own)
-        )
+        return jnp.where(jnp.asarray(batch.expert, bool), scale(stats.expert), scale(stats.own))
     if objective.denominator == "kept":
         # Dropped responses are not in the counts: their penalties must not be divided by them.
         return (
             scale(stats.kept)
             if batch.dropped is None
-            else jnp.where(jnp.asarray(batch.dropped).astype(bool), 0, scale(stats.kept))
+            else jnp.where(jnp.asarray(batch.dropped, bool), 0, scale(stats.kept))
         )
     return scale(stats.all)

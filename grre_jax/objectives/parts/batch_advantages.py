@@ -18,7 +18,7 @@ def _spread(values: Responses, live: Bool[Array, " responses"]) -> tuple[Respons
     standard deviation.
     """
     count = jnp.maximum(jnp.sum(live), 1)
-    mean = jnp.sum(jnp.where(live, values, 0)) / jnp.maximum(jnp.sum(live), 1)
+    mean = jnp.sum(jnp.where(live, values, 0)) / count
     spread = jnp.where(live, values - mean, 0)
     return spread, jnp.sqrt(jnp.sum(spread**2) / jnp.maximum(count - 1, 1))
 

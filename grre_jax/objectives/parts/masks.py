@@ -7,6 +7,7 @@ the one-side mask is the gradient of PPO's clipped objective (https://arxiv.org/
 Responses that a filter leaves out still count in the denominators.
 """
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
@@ -20,10 +21,12 @@ from grre_jax.objectives.part import (
     mask,
     non_negative,
     positive,
+    share,
 )
 from grre_jax.objectives.parts.ratios import (
     CLIP_RANGE,
     OUTER_RANGE,
+    bounds,
     level_log_ratio,
     level_ratio,
     limit_log_ratio,
@@ -34,7 +37,7 @@ def trust_region_candidates(log_ratio: Tokens, advantages: Tokens) -> Gate:
     """Returns [tokens] True where M2PO's trust region looks: A > 0 and rho > 1, or A < 0 and
     rho < 1.
     """
-    return ((advantages > 0) & (log_ratio > 0)) | ((advantages < 0) & (log_ratio < 0))
+    return jnp.sign(advantages) * log_ratio > 0
 
 
 def within_bounds(values: Tokens, advantages: Tokens, low: Scalar, high: Scalar) -> Gate:
@@ -44,10 +47,6 @@ def within_bounds(values: Tokens, advantages: Tokens, low: Scalar, high: Scalar)
 
 def _probability(logprobs: Tokens) -> Tokens:
     return jnp.exp(jnp.minimum(logprobs, 0))  # a log-prob that rounding left above 0 is 0
-
-
-def _range(x: LossInputs, name: str) -> tuple[Scalar, Scalar]:
-    return x.hyperparameters[f"{name}_low"], x.hyperparameters[f"{name}_high"]
 
 
 @mask(name="none")
@@ -63,7 +62,7 @@ def one_side(x: LossInputs) -> Gate:
 
     M = 1[A >= 0 and rho <= 1 + epsilon_high] or 1[A <= 0 and rho >= 1 - epsilon_low].
     """
-    low, high = _range(x, "epsilon")
+    low, high = bounds(x, "epsilon")
     return within_bounds(level_ratio(x), x.advantages, 1 - low, 1 + high)
 
 
@@ -73,7 +72,7 @@ def two_side(x: LossInputs) -> Gate:
 
     M = 1[1 - epsilon_low <= rho <= 1 + epsilon_high], whatever the sign of A.
     """
-    ratio, (low, high) = level_ratio(x), _range(x, "epsilon")
+    ratio, (low, high) = level_ratio(x), bounds(x, "epsilon")
     return ((ratio >= 1 - low) & (ratio <= 1 + high)) | (x.advantages == 0)
 
 
@@ -89,13 +88,36 @@ def ring(x: LossInputs) -> Gate:
     M = two-side or (A >= 0 and rho <= 1 - epsilon_low_prime) or (A <= 0 and rho >= 1 +
     epsilon_high_prime).
     """
-    ratio, advantages = level_ratio(x), x.advantages
     low, high = x.hyperparameters["epsilon_low_prime"], x.hyperparameters["epsilon_high_prime"]
-    return (
-        two_side(x)
-        | ((advantages >= 0) & (ratio <= 1 - low))
-        | ((advantages <= 0) & (ratio >= 1 + high))
-    )
+    return two_side(x) | within_bounds(level_ratio(x), x.advantages, 1 + high, 1 - low)
+
+
+VETO_RANGE = (
+    share("veto_low", "ratio below which a token vetoes those after it; 0: never"),
+    Hyperparameter(
+        "veto_high",
+        "ratio above which a token vetoes those after it; inf: never",
+        low=1,
+        infinite=True,
+    ),
+)
+
+
+@mask(hyperparameters=(*CLIP_RANGE, *VETO_RANGE), data=(RATIO,))
+def veto(x: LossInputs) -> Gate:
+    """One-sided clip; where A < 0, no gradient behind the first token of the response whose ratio
+    lies outside [veto_low, veto_high].
+
+    The negative-advantage veto of mu-GRPO (https://arxiv.org/abs/2605.17570), as its abstract has
+    it: in a response with a negative advantage the updates of the suffix behind a trigger are
+    removed. The abstract does not say which token is a trigger, so that the bounds have no
+    defaults. The trigger itself is left to the clip.
+    """
+    ratio, (low, high), ids = level_ratio(x), bounds(x, "veto"), x.batch.response_ids
+    negative, place = x.advantages < 0, jnp.arange(ids.size)
+    trigger = jnp.where(negative & ((ratio < low) | (ratio > high)), place, ids.size)
+    first = jax.ops.segment_min(trigger, ids, x.batch.group_ids.size)
+    return one_side(x) & ~(negative & (place > first[ids]))
 
 
 DIVERGENCE_RANGE = (
@@ -111,7 +133,7 @@ def total_variation(x: LossInputs) -> Gate:
     DPPO-TV (https://arxiv.org/abs/2602.04879): M = 1[pi - pi_b <= divergence_high] where A > 0,
     else 1[pi - pi_b >= -divergence_low].
     """
-    low, high = _range(x, "divergence")
+    low, high = bounds(x, "divergence")
     moved = _probability(x.logprobs) - _probability(x.ratio_reference_logprobs)
     return jnp.where(x.advantages > 0, moved <= high, moved >= -low)
 
@@ -124,7 +146,7 @@ def binary_kl(x: LossInputs) -> Gate:
     KL(pi_b || pi) > high and pi > pi_b with A > 0, or KL > low and pi < pi_b otherwise. The
     probabilities of the others are kept above 0 by 1e-8, as in the public implementation.
     """
-    (low, high), old_logprobs = _range(x, "divergence"), x.ratio_reference_logprobs
+    (low, high), old_logprobs = bounds(x, "divergence"), x.ratio_reference_logprobs
     policy, behavior = _probability(x.logprobs), _probability(old_logprobs)
     # 1 - e^x by expm1: written out, the compiler may fold 1e-8 into the 1, and near 1 nothing else
     # is left.
@@ -155,10 +177,9 @@ def _second_moment_threshold(x: LossInputs) -> dict[str, Array]:
     moved = level_log_ratio(x)
     candidate = x.mask & trust_region_candidates(moved, x.advantages)
     squares = jnp.sort(jnp.where(candidate, moved**2, jnp.inf))
-    finite = jnp.where(jnp.isfinite(squares), squares, 0)
-    mean = jnp.cumsum(finite) / jnp.arange(1, squares.size + 1)
-    within = mean <= x.hyperparameters["m2_threshold"]
-    first = jnp.min(jnp.where(within & jnp.isfinite(squares), jnp.inf, squares), initial=jnp.inf)
+    sums = jnp.cumsum(jnp.where(jnp.isfinite(squares), squares, 0))
+    within = sums / jnp.arange(1, squares.size + 1) <= x.hyperparameters["m2_threshold"]
+    first = jnp.min(jnp.where(within, jnp.inf, squares), initial=jnp.inf)
     last = jnp.max(jnp.where(squares < first, squares, -jnp.inf), initial=-jnp.inf)
     halfway = jnp.where(jnp.isfinite(last), last + (first - last) / 2, -1.0)
     threshold = jnp.where(jnp.isfinite(first), halfway, jnp.inf).astype(moved.dtype)
@@ -206,9 +227,8 @@ _RISING = (Order("sequence_low", "sequence_high"),)
 
 
 def _kept(x: LossInputs, log_ratio: Tokens) -> Gate:
-    return (log_ratio >= jnp.log(x.hyperparameters["sequence_low"])) & (
-        log_ratio <= jnp.log(x.hyperparameters["sequence_high"])
-    )
+    low, high = bounds(x, "sequence")
+    return (log_ratio >= jnp.log(low)) & (log_ratio <= jnp.log(high))
 
 
 @filter_(hyperparameters=SEQUENCE_RANGE, order=_RISING, data=("old_logprobs",))

@@ -33,7 +33,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from grre_jax.objectives.groups import Groups, segment_groups
-from grre_jax.objectives.inputs import Gate, LossInputs, Tokens, with_derivative
+from grre_jax.objectives.inputs import Gate, LossInputs, Scalar, Tokens, with_derivative
 from grre_jax.objectives.part import (
     RATIO,
     Order,
@@ -95,6 +95,11 @@ def limited_exp(exponent: Tokens, advantages: Tokens) -> tuple[Tokens, Gate]:
         jnp.maximum(jnp.abs(advantages), 1)
     )
     return jnp.exp(jnp.minimum(exponent, limit)), exponent > limit
+
+
+def bounds(x: LossInputs, name: str) -> tuple[Scalar, Scalar]:
+    """Returns the hyperparameters of a range, its lower and its upper one."""
+    return x.hyperparameters[f"{name}_low"], x.hyperparameters[f"{name}_high"]
 
 
 def level_log_ratio(x: LossInputs) -> Tokens:
@@ -200,7 +205,7 @@ def _truncated(x: LossInputs, mismatch: Tokens) -> tuple[Tokens, Gate]:
 
 
 def _kept_within(x: LossInputs, mismatch: Tokens) -> tuple[Tokens, Gate]:
-    low, high = x.hyperparameters["correction_low"], x.hyperparameters["correction_high"]
+    low, high = bounds(x, "correction")
     factor, limited = limited_exp(mismatch, x.advantages)
     return jnp.where((factor >= low) & (factor <= high), factor, 0), limited
 

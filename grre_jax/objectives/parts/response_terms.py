@@ -18,6 +18,7 @@ from grre_jax.objectives.groups import Groups, segment_groups
 from grre_jax.objectives.inputs import Contribution, LossInputs, Responses
 from grre_jax.objectives.part import Statistic, positive, term
 from grre_jax.objectives.parts.advantages import TAU
+from grre_jax.objectives.parts.masks import unmasked
 
 
 def response_contribution(
@@ -30,7 +31,7 @@ def response_contribution(
     return Contribution(
         jnp.zeros_like(x.logprobs),
         x.at_tokens(dloss_dlogprob),
-        jnp.ones(x.mask.shape, bool),
+        unmasked(x),
         response_value=jnp.where(present, value, 0),
     )
 

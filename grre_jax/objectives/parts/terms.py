@@ -29,9 +29,10 @@ from grre_jax.objectives.part import (
     share,
     term,
 )
-from grre_jax.objectives.parts.masks import within_bounds
+from grre_jax.objectives.parts.masks import unmasked, within_bounds
 from grre_jax.objectives.parts.ratios import (
     CLIP_RANGE,
+    bounds,
     level_log_ratio,
     level_ratio,
     limit_log_ratio,
@@ -53,8 +54,8 @@ def _clipped_between(
 
 
 def _clipped(x: LossInputs, cap: Tokens | float = jnp.inf) -> Contribution:
-    low, high = 1 - x.hyperparameters["epsilon_low"], 1 + x.hyperparameters["epsilon_high"]
-    return _clipped_between(x, x.objective.mask(x), low, high, cap)
+    low, high = bounds(x, "epsilon")
+    return _clipped_between(x, x.objective.mask(x), 1 - low, 1 + high, cap)
 
 
 @term(hyperparameters=CLIP_RANGE, data=(RATIO,), uses=("mask",))
@@ -127,11 +128,7 @@ def _balanced_bounds(x: LossInputs) -> dict[str, Array]:
     """Raises the lower and then the upper bound of the ratio, step by step, until positive
     contributions to the clipped objective are balance_target times the negative ones.
     """
-    n, advantages, moved = (
-        x.hyperparameters,
-        jnp.where(x.mask, x.advantages, 0),
-        level_ratio(x),
-    )
+    n, advantages, moved = x.hyperparameters, x.advantages, level_ratio(x)
 
     def unbalanced(bounds):
         low, high = bounds
@@ -189,10 +186,8 @@ def soft_gate(x: LossInputs) -> Contribution:
     tau = jnp.where(x.advantages > 0, n["tau_positive"], n["tau_negative"])
     moved = level_ratio(x)
     opened, closed = jax.nn.sigmoid(tau * (moved - 1)), jax.nn.sigmoid(-tau * (moved - 1))
-    everywhere = jnp.ones(x.mask.shape, bool)
-    return Contribution(
-        -x.advantages * 4 / tau * opened, -x.advantages * 4 * opened * closed * moved, everywhere
-    )
+    value = -x.advantages * 4 / tau * opened
+    return Contribution(value, -x.advantages * 4 * opened * closed * moved, unmasked(x))
 
 
 LOG_RANGE = (
@@ -239,9 +234,7 @@ def _covariance_threshold(x: LossInputs) -> dict[str, Array]:
     # Tokens that tie for the last place are all left out, unless they tie for the first: then they
     # are chosen, if they vary with the advantage at all. The threshold lies halfway to the next
     # below, so that rounding in another split of the batch chooses no other token.
-    first_out = jnp.where(
-        chosen < descending.size, descending[jnp.minimum(chosen, descending.size - 1)], -jnp.inf
-    )
+    first_out = jnp.append(descending, -jnp.inf)[chosen]
     above = jnp.min(jnp.where(candidate & (varying > first_out), varying, jnp.inf), initial=jnp.inf)
     last_in = jnp.where(jnp.isfinite(above) | (first_out <= 0), above, first_out)
     below = jnp.max(jnp.where(candidate & (varying < last_in), varying, -jnp.inf), initial=-jnp.inf)
@@ -300,9 +293,7 @@ def covariance_penalized(x: LossInputs) -> Contribution:
     moved, chosen = level_log_ratio(x), _highest_covariance(x)
     value = -x.advantages * level_ratio(x)
     push = x.hyperparameters["covariance_kl"] * chosen
-    return Contribution(
-        value + push * jnp.abs(moved), value + push * jnp.sign(moved), jnp.ones(x.mask.shape, bool)
-    )
+    return Contribution(value + push * jnp.abs(moved), value + push * jnp.sign(moved), unmasked(x))
 
 
 EXPERT_WEIGHT = share("expert_weight", "weight of imitation of an expert's responses", 0.1)

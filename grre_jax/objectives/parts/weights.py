@@ -12,6 +12,7 @@ from grre_jax.objectives.parts.advantages import TAU
 from grre_jax.objectives.parts.ratios import (
     CLIP_RANGE,
     OUTER_RANGE,
+    bounds,
     level_log_ratio,
     level_ratio,
     limited_exp,
@@ -100,7 +101,7 @@ def clipped(x: LossInputs) -> tuple[Tokens, Gate]:
     CISPO (https://arxiv.org/abs/2506.13585) with absolute bounds; truncated importance sampling
     has [0, 1].
     """
-    return _clipped_ratio(x, x.hyperparameters["clip_low"], x.hyperparameters["clip_high"])
+    return _clipped_ratio(x, *bounds(x, "clip"))
 
 
 @weight(hyperparameters=CLIP_RANGE, data=(RATIO,))
@@ -109,7 +110,7 @@ def clipped_around_one(x: LossInputs) -> tuple[Tokens, Gate]:
 
     CISPO with bounds around 1.
     """
-    low, high = x.hyperparameters["epsilon_low"], x.hyperparameters["epsilon_high"]
+    low, high = bounds(x, "epsilon")
     return _clipped_ratio(x, 1 - low, 1 + high)
 
 

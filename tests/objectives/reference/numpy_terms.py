@@ -217,6 +217,14 @@ def ratio_itself(r, t, o, b):
     return -r.A * r.ratio[t], -r.A * r.ratio[t]
 
 
+def grpo_veto(r, t, o, b):
+    before = r.rho[:t] if r.A < 0 else []
+    outside = any(x < o.veto_low or x > o.veto_high for x in before)
+    vetoed = b.seen.either("chosen", outside, "chosen", "left")
+    passes = b.seen.mask(one_side(r.rho[t], r.A, o), r.A)
+    return ratio_itself(r, t, o, b) if passes and not vetoed else (0.0, 0.0)
+
+
 def r2vpo(r, t, o, b):
     apart = r.ratio[t] - 1
     slope = -r.A * r.ratio[t] + 2 * o.variance_coef * apart * r.ratio[t]

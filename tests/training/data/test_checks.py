@@ -17,6 +17,7 @@ REQUIRED = {
     "dro": {"dro_beta": 0.2},
     "gvpo": {"gvpo_beta": 0.1},
     "r2vpo": {"variance_coef": 0.1},
+    "grpo_veto": {"veto_low": 0.5, "veto_high": 2.0},
 }
 
 
