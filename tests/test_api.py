@@ -39,6 +39,7 @@ def run(chat_model, tmp_path_factory):  # noqa: F811
     )
 
 
+@pytest.mark.slow
 def test_a_run_of_questions_and_a_function(run):
     config = from_dict(json.loads((run.folder / "config.json").read_text()))
     assert config.regime.sync_interval == 2 and config.training.steps == 2
@@ -51,6 +52,7 @@ def test_a_run_of_questions_and_a_function(run):
     assert 0 <= run.accuracy <= 1 and len(run.evaluations) == 2
 
 
+@pytest.mark.slow
 def test_its_last_policy_answers(run):
     text, (again, other) = run.sample("3+2?"), run.sample(["3+2?", "4+2?"])
     assert isinstance(text, str) and text == again and isinstance(other, str)
@@ -73,6 +75,7 @@ def test_the_readme_s_program_runs_as_it_stands(run, chat_model, tmp_path, monke
     assert names["run"].folder.is_dir() and names["run"].accuracy is not None
 
 
+@pytest.mark.slow
 def test_a_data_set_and_its_splits(chat_model, tmp_path):  # noqa: F811
     datasets = pytest.importorskip("datasets")
     rows = [

@@ -64,7 +64,12 @@ def assert_same(a, b, atol=2e-5):
 
 @pytest.mark.parametrize(
     "length, block",
-    [(1, 0), (7, 4), (65, 8), (200, 8)],
+    [
+        (1, 0),
+        (65, 8),
+        pytest.param(7, 4, marks=pytest.mark.slow),
+        pytest.param(200, 8, marks=pytest.mark.slow),
+    ],
 )
 @pytest.mark.parametrize(
     "window, softcap",

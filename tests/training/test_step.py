@@ -152,7 +152,14 @@ GRPO = {
 WHOLE_STEP = ("m2po", {"m2_threshold": 0.05})
 
 
-@pytest.mark.parametrize("name, options", [("grpo", GRPO), WHOLE_STEP, ("gepo", {})])
+@pytest.mark.parametrize(
+    "name, options",
+    [
+        ("grpo", GRPO),
+        pytest.param(*WHOLE_STEP, marks=pytest.mark.slow),
+        pytest.param("gepo", {}, marks=pytest.mark.slow),
+    ],
+)
 def test_micro_batches_give_the_step_of_one_batch(name, options, groups, compute):
     """To 2e-6 of the largest entry of the gradient, in float32."""
     objective = objectives.algorithm(name, **options)
@@ -193,7 +200,7 @@ def test_returns_of_turns_reach_the_tokens_of_their_turns(groups, compute):
     "name, options",
     [
         ("grpo", GRPO),
-        ("red_drop", {"denominator": "kept"}),
+        pytest.param("red_drop", {"denominator": "kept"}, marks=pytest.mark.slow),
         WHOLE_STEP,
         ("grpo_veto", {"veto_low": 0.9, "veto_high": 1.1}),  # decides by the order of tokens
     ],

@@ -150,6 +150,7 @@ FORMS["groups"][1].extend(("completions", 0, n) for n in (*STRANGE, "temperature
 CASES = [(form, path) for form, (row, more) in FORMS.items() for path in [*paths(row), *more]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("form", "path"), CASES, ids=str)
 def test_every_json_value_in_every_field(imported, tmp_path, monkeypatch, form, path):
     kind = {"solutions": "gsm8k-solutions", "trl": "trl"}.get(form, "jsonl")
@@ -201,6 +202,7 @@ COLUMNS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [
