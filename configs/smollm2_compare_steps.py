@@ -4,8 +4,7 @@ answers of 32 to 64 tokens.
 Shows which updates of the family learn on-policy, with a sampler refreshed every 20 steps, and
 offline, where the start is mostly wrong greedily too. Every run has the same learning rate,
 questions and number of samples; only algorithm, regime and seed differ. 30 steps, so that the
-sampler refreshed every 20 steps is refreshed once; evaluated at the start, once for all runs, and
-at the end.
+sampler refreshed every 20 steps is refreshed once; evaluated at the start and at the end.
 
 Commands:
     grre fetch HuggingFaceTB/SmolLM2-135M-Instruct --output models/smollm2-135m

@@ -27,6 +27,7 @@ def add_algorithms(parser: argparse.ArgumentParser) -> None:
         "--algorithm",
         action="append",
         default=[],
+        dest="algorithms",
         metavar="NAME|FILE.py:FUNCTION",
         help="another algorithm, or a user-defined loss, that takes part; with numbers of its own"
         " in brackets, 'dr_grpo(constant_length=12)'; may be given several times",
@@ -55,11 +56,7 @@ def tiny(known: argparse.Namespace, study: str) -> dict[str, Any]:
     """Returns the arguments of a study's `run`."""
     leave_accelerators()
     quick = "-quick" if known.quick else ""
-    names = ("quick", "seeds", "first_seed", "workers", "task", "greedy_bound")
-    return {name: getattr(known, name) for name in names} | {
-        "output": known.output or Path(f"runs/{study}-{known.task}{quick}"),
-        "algorithms": tuple(known.algorithm),
-    }
+    return vars(known) | {"output": known.output or Path(f"runs/{study}-{known.task}{quick}")}
 
 
 def leave_accelerators() -> None:

@@ -5,7 +5,7 @@ Each takes a kind of accuracy: of answers that are sampled at temperature 1, or 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
@@ -53,17 +53,6 @@ def drawdown(result: Result, kind: Kind = "sampled") -> float:
     return float(((best - smooth) / np.maximum(best, 1e-9)).max())
 
 
-def stable_rates(drawdowns: Sequence[float]) -> int:
-    """Returns how many learning rates, from the smallest on, a seed's runs bear before the first of
-    them collapses.
-
-    Args:
-        drawdowns: of the seed's runs, by rising rate.
-    """
-    lost = [number for number, share in enumerate(drawdowns) if share > COLLAPSED]
-    return lost[0] if lost else len(drawdowns)
-
-
 # Of a cell of the claims study.
 MEASURES: dict[str, Callable[[Result, Kind], float]] = {
     "final": final,
@@ -71,9 +60,3 @@ MEASURES: dict[str, Callable[[Result, Kind], float]] = {
     "early": early,
     "drawdown": drawdown,
 }
-
-
-def last(name: str, result: Result) -> float:
-    """Returns a curve's value at the end of a run; NaN if the run diverged and has none."""
-    found = result[name][-1]
-    return float("nan") if found is None else float(found)

@@ -45,19 +45,25 @@ WEIGHTED: tuple[Entry, ...] = (
     Entry(TWO_SIDE_IS, "rec_twoside_is"),
     Entry(RING_IS, "rec_ring_is"),
 )
-# Other coefficients of the regularisers, whose own is 0.1.
-VARIANTS: tuple[Entry, ...] = tuple(
-    Entry(f"{label}, {number} {value:g}", name, {number: value})
-    for label, name, number in ((OPMD, "opmd_token", "coefficient"), (ASYMRE, "asymre", "beta"))
-    for value in (0.03, 0.3)
+# AsymRE with three times the paper's coefficient.
+ASYMRE_STRONG = f"{ASYMRE}, beta 0.3"
+STRONG: tuple[Entry, ...] = (Entry(ASYMRE_STRONG, "asymre", {"beta": 0.3}),)
+# Of later papers, beside GRPO: a relaxed clip with the veto of negative responses (arXiv
+# 2605.17570), whose bounds its abstract leaves open, and steps scaled by the effective sample size
+# (arXiv 2602.17616).
+VETO, SCALED = f"{GRPO}, relaxed clip and veto", f"{GRPO}, steps by ESS"
+LATER: tuple[Entry, ...] = (
+    Entry(VETO, "grpo_veto", {"aggregation": "token", "veto_low": 0.4, "veto_high": 3.0}),
+    Entry(SCALED, "grpo", {"aggregation": "token"}, ess_exponent=0.5),
 )
+KNOWN = (*ENTRIES, *WEIGHTED, *STRONG, *LATER)
 
 
 def strangers(algorithms: Sequence[str]) -> tuple[Entry, ...]:
     """Returns entries of algorithms given by name or file, with their numbers in brackets if they
     differ from the defaults: "dr_grpo(constant_length=12)", "own.py:mine(width=0.3)".
 
-    A label is the name with the numbers that were given, as in `VARIANTS`.
+    A label is the name with the numbers that were given.
 
     Raises:
         UsageError: naming the one that cannot be made.
@@ -93,7 +99,7 @@ def strangers(algorithms: Sequence[str]) -> tuple[Entry, ...]:
         label = ", ".join(
             (objective.name, *(f"{option} {value}" for option, value in options.items()))
         )
-        if label in {entry.label for entry in (*ENTRIES, *WEIGHTED, *VARIANTS, *entries)}:
+        if label in {entry.label for entry in (*KNOWN, *entries)}:
             raise UsageError(
                 f"--algorithm {given}: there is a {label} already: give the function another name"
             )

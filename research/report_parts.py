@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -57,27 +57,7 @@ def write_files(output: Path, contents: Mapping[str, str | bytes]) -> None:
 def markdown_table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
     """Returns the lines of a Markdown table."""
     lines = ["| " + " | ".join(str(cell) for cell in row) + " |" for row in (headings, *rows)]
-    return [lines[0], "|---" * len(headings) + "|", *lines[1:]]
-
-
-def cross_table(
-    cells: Sequence[Mapping[str, Any]], text: Callable[[Mapping[str, Any]], str]
-) -> list[str]:
-    """Returns a Markdown table of algorithms against regimes.
-
-    Args:
-        cells: with "algorithm" and "regime", in the table's order.
-        text: of a cell.
-    """
-    regimes = list(dict.fromkeys(cell["regime"] for cell in cells))
-    texts = {(cell["algorithm"], cell["regime"]): text(cell) for cell in cells}
-    return markdown_table(
-        ["algorithm", *regimes],
-        [
-            [label, *(texts.get((label, regime), "") for regime in regimes)]
-            for label in dict.fromkeys(cell["algorithm"] for cell in cells)
-        ],
-    )
+    return [lines[0], "| -- " * len(headings) + "|", *lines[1:]]
 
 
 def interval(low: float, high: float, form: str = "+.3f") -> str:

@@ -21,23 +21,21 @@ from grre_jax.errors import DataError, UsageError
 from grre_jax.storage import files
 
 
-def seeds_of(count: int | None, default: int, first: int, least: int = 2) -> range:
+def seeds_of(count: int | None, default: int, first: int) -> range:
     """Returns the seeds of a study's runs that are judged.
 
     Args:
-        count: how many, or None for the default.
+        count: how many, at least two for an interval, or None for the default.
         default: how many then.
         first: the first of them.
-        least: the fewest allowed; two for an interval.
 
     Raises:
         UsageError: there are too few, or they are out of their domain.
     """
     count = default if count is None else count
-    if not least <= count <= 1000 or not 0 <= first <= 10_000:
+    if not 2 <= count <= 1000 or not 0 <= first <= 10_000:
         raise UsageError(
-            f"--seeds {count} --first-seed {first}: {least} to 1000 seeds from 0 to 10000 are"
-            " needed"
+            f"--seeds {count} --first-seed {first}: 2 to 1000 seeds from 0 to 10000 are needed"
         )
     return range(first, first + count)
 
@@ -50,11 +48,13 @@ class Entry:
         label: its name in tables and figures.
         name: for `objectives.algorithm`: a name, or FILE.py:FUNCTION.
         options: its numbers and variants.
+        ess_exponent: power of the effective sample size that multiplies its learning rate.
     """
 
     label: str
     name: str
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    ess_exponent: float = 0.0
 
     @property
     def own_file(self) -> Path | None:
@@ -73,7 +73,8 @@ class Entry:
             if isinstance(value, str) and ".py:" in value
         }
         files = file | ({"part_files": parts} if parts else {})
-        return {"name": self.name, "options": dict(self.options), **files}
+        scaled = {"ess_exponent": self.ess_exponent} if self.ess_exponent else {}
+        return {"name": self.name, "options": dict(self.options), **scaled, **files}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -226,14 +227,10 @@ class Settings:
     def _enter(self, entry: Entry, used: bool) -> None:
         own, was = entry.identity, self._known["entries"].get(entry.label)
         if used and was not in (None, own):
-            edited = (
-                "its file was edited since"
-                if own == {**was, "file": own.get("file")}
-                else f"it is {own} and was {was} there"
-            )
             raise UsageError(
-                f"--output {self.path.parent}: it holds runs of another {entry.label!r} ({edited}):"
-                " name another folder, or give it another name"
+                f"--output {self.path.parent}: it holds runs of another {entry.label!r} ({was}, now"
+                f" {own}; file: the checksum of a loss): name another folder, or give it another"
+                " name"
             )
         self._known["entries"][entry.label] = own
 

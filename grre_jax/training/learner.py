@@ -53,7 +53,6 @@ class Learner:
         lease: on the run's folder; None except in the first process.
         console: for the first process.
         begun: the time since the run's beginning.
-        start_scores: the figures of the policy before the first step; None to evaluate it.
     """
 
     parts: build.Parts
@@ -67,7 +66,6 @@ class Learner:
     lease: Lease | None
     console: Any
     begun: Beginning
-    start_scores: dict[str, float] | None = None
 
     def __post_init__(self):
         config, parts = self.parts.config, self.parts
@@ -246,11 +244,9 @@ class Learner:
 
     def _evaluate(self, state: states.TrainState, step: int, bar: Any) -> None:
         if self.questions:
-            scalars = None if step else self.start_scores
-            if scalars is None:
-                bar.phase("evaluating" if step else "compiling, evaluating")
-                policies = map(self.parts.full, (state.params, self.start_params))
-                scalars = evaluate(self.evaluator, *policies, self.questions, step=step)
+            bar.phase("evaluating" if step else "compiling, evaluating")
+            policies = map(self.parts.full, (state.params, self.start_params))
+            scalars = evaluate(self.evaluator, *policies, self.questions, step=step)
             self.log.write("eval", step, scalars)
             require_best(self.parts.config, scalars)
             self.scores = scalars

@@ -65,7 +65,6 @@ def train(
     *,
     resume: bool = False,
     overwrite: bool = False,
-    start_scores: dict[str, float] | None = None,
     console: Any = None,
 ) -> Path | StorePath:
     """Runs a configuration to its end, or resumes it: explores and learns in turn.
@@ -78,7 +77,6 @@ def train(
         config: the run.
         resume: continue the run in the folder from its last checkpoint.
         overwrite: replace the run in the folder.
-        start_scores: as of `Role`.
         console: a rich console; standard output if None.
 
     Returns:
@@ -91,8 +89,7 @@ def train(
         DataError: a file that is missing or damaged.
         Stopped: after SIGTERM or SIGINT, once a checkpoint is saved.
     """
-    role = Role(start_scores=start_scores)
-    return run(config, role, resume=resume, overwrite=overwrite, console=console)
+    return run(config, Role(), resume=resume, overwrite=overwrite, console=console)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,13 +100,10 @@ class Role:
         samples: the learner samples its own data; otherwise explorers do.
         free: the learner takes explorers' groups that are recent enough
             (`training.data.choose.Newest`) rather than those that the schedule names.
-        start_scores: figures of the policy before the first step, where they are known; it is
-            evaluated if None.
     """
 
     samples: bool = True
     free: bool = False
-    start_scores: dict[str, float] | None = None
 
 
 def run(
@@ -175,7 +169,6 @@ def run(
             held,
             console,
             begun,
-            role.start_scores,
         )
         schedule = config.optimizer.schedule()
         state = learner.learn(state, make_train_step(graph, optimizer, schedule, parts.mesh))

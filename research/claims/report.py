@@ -1,332 +1,362 @@
-"""Tables and figures of `python -m research.claims`, from its results alone."""
+"""Tables and figures of `python -m research.claims`, from its finished runs alone."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+import textwrap
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from research.claims.judging import FAILS, HOLDS, NOT_ASKED, OPEN, Table
-from research.curve_statistics import CURVES
-from research.report_parts import (
-    as_json,
-    cross_table,
-    interval,
-    markdown_table,
-    page,
-    png,
-    styles,
-    write_files,
+from research.claims.analysis import (
+    At,
+    Difference,
+    Level,
+    Result,
+    Results,
+    side,
+    verdict,
 )
-from research.statistics import estimate
+from research.claims.claims import ARMS, CLAIMS, RATES, SCAN_FROM, STALE, Claim
+from research.curve_statistics import COLLAPSED, CURVES, drawdown, final
+from research.entrants import ASYMRE, GRPO, KNOWN, NARROW, REINFORCE, WEIGHT, WIDE
+from research.report_parts import interval, markdown_table, png, styles, write_files
+from research.statistics import Estimate, estimate
 
-COLOURS = {HOLDS: "#1a7f5a", FAILS: "#b3261e", OPEN: "#8a8f98", NOT_ASKED: "#d5d8dc"}
-NONE = "–"
-
-PAGE = """
-# The paper's claims, measured on {task}
-
-{runs} runs of {steps} steps by {machines}; judged by grre_jax {version}, random draws version
-{random_streams}. Seeds {seeds}; {second}; tuning by seeds {tuning_seeds}, which are not judged.
-Learning rates {rates}. Intervals are Student's t at 95%. Accuracy is greedy, and in brackets
-sampled at temperature 1.
-
-## Verdicts
-
-{verdict_table}
-
-A verdict goes by the comparisons of the paper alone (its core). One holds, or fails, where the t
-test says so with the number of the claim's comparisons accounted for (Holm, 1979), and is open
-otherwise. A claim reproduces where all hold, does in part where some hold and some fail, does not
-where some fail and none holds.
-
-![Every comparison with its interval and threshold](claims.png)
-
-![Final greedy accuracy by learning rate, a panel a regime](rates.png)
-
-## At the start
-
-{start_table}
-
-## The paper's comparisons
-
-{core_table}
-
-## Our extensions
-
-{extension_table}
-
-## At each learning rate
-
-Both algorithms at the same rate, by the tuning seeds; nothing is judged here.
-
-{rate_table}
-
-## Power
-
-Computed before the judged runs from the spread between the tuning seeds, pooled over the
-comparisons of a claim with the same measure. Visible is the distance from the threshold that
-{count} seeds find four times in five; where it is too far, the comparison is measured and not
-judged.
-
-{power_table}
-"""
-REGIME = """
-## {regime}
-
-Best: the rate with the highest final greedy accuracy of the tuning seeds. Largest stable rate: up
-to which, from the smallest on, a seed's runs kept half of their greedy accuracy; median, and least
-to largest of the tuning seeds.
-
-{best_table}
-
-Final accuracy by learning rate, of the tuning seeds; then how many of the runs lost over half of
-their greedy accuracy.
-
-{axis_table}
-"""
-BEST = (
-    *("algorithm", "best rate", "final greedy there", "sampled there", "collapsed there"),
-    *("final greedy of tuning", "rates it does not tell apart", "largest stable rate"),
+AT: dict[At, str] = {"common": "one learning rate", "own": "own best rate"}
+MEASURED = {
+    "final": "accuracy at the end (last four evaluations)",
+    "mean": "mean accuracy over the run",
+    "early": "mean accuracy over the first quarter",
+}
+LINES = styles([entry.label for entry in KNOWN])
+# Panels of the curves: heading, name in a result, evaluated or the mean between evaluations.
+CURVE_PANELS = (
+    ("greedy accuracy", "greedy_accuracy", True),
+    ("sampled accuracy", "accuracy", True),
+    ("KL to the start, nats", "kl", True),
+    ("clipped tokens", "clip_fraction", False),
 )
 
 
-def write(output: Path, found: Mapping[str, Any]) -> None:
-    """Writes verdicts.json, claims.md, claims.png and rates.png into the folder."""
-    contents = {"verdicts.json": as_json(found), "claims.md": tables(found)}
-    pictures = {"claims.png": forest(found["claims"]), "rates.png": axes(found)}
-    write_files(output, contents | pictures)
+def write(output: Path, results: Results) -> None:
+    """Writes claims.md and its figures into the folder."""
+    texts = [
+        *("# The paper's claims, measured", block("summary", results), block("start", results)),
+        *(f"## {claim.name}\n\n{claim_text(claim, results)}" for claim in _asked(results)),
+        *(f"## {regime}\n\n{block(f'levels {regime}', results)}" for regime in _regimes(results)),
+    ]
+    pictures = {f"{name}.png": draw() for name, draw in figures(results).items()}
+    write_files(output, {"claims.md": "\n\n".join(texts) + "\n"} | pictures)
+
+
+def _asked(results: Results) -> list[Claim]:
+    """Returns the claims that have runs."""
+    return [claim for claim in CLAIMS if any(differences(claim, results, at) for at in AT)]
+
+
+def _regimes(results: Results) -> dict[str, None]:
+    return dict.fromkeys(regime for regime, _, _ in results.cells)
+
+
+def block(name: str, results: Results) -> str:
+    """Returns a part of a page in Markdown.
+
+    Args:
+        name: "summary", "start", "claim C1" to "claim C7", or "levels" or "rates" and a regime.
+        results: of the study.
+    """
+    kind, _, of = name.partition(" ")
+    if kind == "claim":
+        (claim,) = (one for one in CLAIMS if one.name == of)
+        return claim_text(claim, results)
+    lines = {"summary": summary, "start": start}.get(kind)
+    if lines is not None:
+        return "\n".join(lines(results))
+    return "\n".join({"levels": levels, "rates": rates}[kind](of, results))
 
 
 # ---- tables
 
 
-def tables(found: Mapping[str, Any]) -> str:
-    """Returns the results as Markdown."""
-    again = {claim["name"]: claim for claim in found["claims_again"]}
-    listed = {name: _span(found[name]) for name in ("seeds", "tuning_seeds")}
-    second = f"the second set {_span(found['again'])}" if again else "no second set"
-    values = dict(found) | listed | {"second": second}
-    values |= {
-        "machines": " and ".join(found["machines"]) or "a machine that was not noted",
-        "rates": ", ".join(f"{rate:g}" for rate in found["rates"]),
-        "count": len(found["seeds"]),
-        "verdict_table": verdict_table(found),
-        "start_table": _starts(found["starts"]),
-        "core_table": _comparisons(found["claims"], again, "core"),
-        "extension_table": _comparisons(found["claims"], {}, "extensions"),
-        "rate_table": _by_rate(found),
-        "power_table": _power(found["power"]),
-    }
-    table = Table(found["cells"], found["rates"], found["tuning_seeds"])
-    regimes = dict.fromkeys(row["regime"] for row in found["headlines"])
-    return "\n".join([page(PAGE, **values), *(_regime(found, table, one) for one in regimes)])
+def summary(results: Results) -> list[str]:
+    """Returns the table of all claims."""
+    rows = []
+    for claim in CLAIMS:
+        verdicts = [_verdict(claim, results, at) for at in AT]
+        rows.append([f"{claim.name} {claim.statement}", *verdicts])
+    return markdown_table(["claim", *(f"at {text}" for text in AT.values())], rows)
 
 
-def _span(seeds: Sequence[int]) -> str:
-    return f"{seeds[0]} to {seeds[-1]}"
+def _verdict(claim: Claim, results: Results, at: At) -> str:
+    found = differences(claim, results, at)
+    if not found:
+        return "not run"
+    counts = [sum(side(one.values[kind]) == claim.expected for one in found) for kind in CURVES]
+    greedy, sampled = counts
+    return f"{verdict(claim, found)}: {greedy} of {len(found)} greedy, {sampled} sampled"
 
 
-def verdict_table(found: Mapping[str, Any]) -> list[str]:
-    """Returns the lines of the table of verdicts, of both sets of seeds."""
-    rows, again = [], {claim["name"]: claim["verdict"] for claim in found["claims_again"]}
-    for claim in found["claims"]:
-        outcomes = [row["greedy"]["outcome"] for row in claim["core"]]
-        other = again.get(claim["name"], {"greedy": NONE, "sampled": NONE})
-        rows.append(
-            [f"{claim['name']} {claim['statement']}", f"**{claim['verdict']['greedy']}**"]
-            + [", ".join(str(outcomes.count(one)) for one in COLOURS)]
-            + [claim["verdict"]["sampled"], other["greedy"], other["sampled"]]
-        )
-    kinds = ("verdict, greedy", "hold, fail, open, not asked", "sampled")
-    return markdown_table(("claim", *kinds, "second seeds, greedy", "sampled"), rows)
-
-
-def _starts(starts: Sequence[Mapping[str, Any]]) -> list[str]:
+def start(results: Results) -> list[str]:
+    """Returns the table of the warm starts."""
+    first = {}
+    for runs in results.cells.values():
+        first |= {seed: result for seed, result in runs.items() if seed < SCAN_FROM}
     names = {"greedy_accuracy": "greedy accuracy", "accuracy": "sampled accuracy"}
     rows = []
     for key, name in (names | {"pass_at_8": "pass@8"}).items():
-        values = [row[key] for row in starts]
-        shown = np.mean(values), min(values), max(values)
+        values = [result[key][0] for result in first.values()]
+        shown = (np.mean(values), min(values), max(values))
         rows.append([name, *(f"{value:.3f}" for value in shown)])
-    return markdown_table((f"{len(starts)} warm starts", "mean", "least", "largest"), rows)
+    return markdown_table((f"{len(first)} warm starts", "mean", "least", "largest"), rows)
 
 
-def _rows(
-    claims: Sequence[Mapping[str, Any]], part: str
-) -> Iterator[tuple[Mapping[str, Any], Mapping[str, Any]]]:
-    return ((claim, row) for claim in claims for row in claim[part])
+def differences(
+    claim: Claim, results: Results, at: At, pairs: Sequence[tuple[str, str]] | None = None
+) -> list[Difference]:
+    """Returns the differences of a claim's pairs, the paper's if none are given, in its regimes."""
+    chosen = claim.pairs if pairs is None else pairs
+    found = [
+        results.difference(regime, *pair, claim.measure, at)
+        for regime in claim.regimes
+        for pair in chosen
+    ]
+    return [one for one in found if one is not None]
 
 
-def _comparisons(
-    claims: Sequence[Mapping[str, Any]], again: Mapping[str, Mapping[str, Any]], part: str
-) -> list[str]:
-    others = {row["text"]: row for _, row in _rows(list(again.values()), part)}
-    rows = []
-    for claim, row in _rows(claims, part):
-        rates = f"{row['rate']:g}, {row['against_rate']:g}"
-        text = row["text"].replace(row["label"], row["arm"], 1)
-        own = [_effect(row["greedy"]), _effect(row["sampled"])]
-        second = [_effect(others[row["text"]]["greedy"])] if row["text"] in others else []
-        rows.append([claim["name"], text, rates, *own, *(second or [NONE] * bool(again))])
-    headings = ["claim", "comparison", "rates", "greedy", "sampled"]
-    return markdown_table([*headings, *["second seeds, greedy"] * bool(again)], rows)
+def claim_text(claim: Claim, results: Results) -> str:
+    """Returns a claim's sentence and tables."""
+    parts = [sentence(claim, results)]
+    for at, text in AT.items():
+        found = differences(claim, results, at, (*claim.pairs, *claim.further))
+        heading = f"Difference of the {MEASURED[claim.measure]}, {text}:"
+        parts.append("\n".join([heading, "", *difference_table(found)]))
+    return "\n\n".join(parts)
 
 
-def _effect(one: Mapping[str, Any]) -> str:
-    p = min(one["p_holds"], one["p_fails"])
-    return (
-        f"**{one['outcome']}** {one['mean']:+.3f} ({interval(one['low'], one['high'])}), p {p:.2g}"
-    )
+def sentence(claim: Claim, results: Results) -> str:
+    """Returns in words how many of the paper's comparisons lie where the claim has them."""
+    place = {1: "above zero", 0: "around zero", -1: "below zero"}
+    parts = []
+    for at, text in AT.items():
+        found = differences(claim, results, at)
+        if not found:
+            continue
+        counts = [
+            f"{sum(side(one.values[kind]) == claim.expected for one in found)} {kind}"
+            for kind in CURVES
+        ]
+        means = [one.values[kind].mean for one in found for kind in CURVES]
+        part = (
+            f"at {text} **{verdict(claim, found)}**: of {len(found)} intervals"
+            f" {' and '.join(counts)} are {place[claim.expected]} (means {min(means):+.3f} to"
+            f" {max(means):+.3f})"
+        )
+        if claim.lost:
+            lost = sum(side(one.lost) == claim.lost for one in found)
+            part += f", and of those of the accuracy lost {lost} are {place[claim.lost]}"
+        parts.append(part)
+    text = f"*{claim.statement}*: {'; '.join(parts)}."
+    return textwrap.fill(text, 100, break_on_hyphens=False)
 
 
-def _by_rate(found: Mapping[str, Any]) -> list[str]:
-    names, rows, shown = [f"{rate:g}" for rate in found["rates"]], [], set()
-    for part in ("core", "extensions"):
-        for claim, row in _rows(found["claims"], part):
-            what = f"{row['measure']} of {row['label']} - {row['against']}, {row['regime']}"
-            if row["by_rate"] and (claim["name"], what) not in shown:
-                shown.add((claim["name"], what))
-                texts = [
-                    "; ".join(
-                        f"{at[kind][0]:+.3f} ({interval(*at[kind][1:])})" for kind in sorted(at)
-                    )
-                    if (at := row["by_rate"].get(name))
-                    else NONE
-                    for name in names
-                ]
-                rows.append([claim["name"], what, *texts])
-    return markdown_table(["claim", "greedy; sampled", *names], rows)
-
-
-def _power(power: Sequence[Mapping[str, Any]]) -> list[str]:
+def difference_table(found: Iterable[Difference]) -> list[str]:
+    """Returns a table of differences."""
     rows = [
-        [row["claim"], row["text"], f"{row['spread']:.3f}", f"{row['pooled']:.3f}"]
-        + [f"{row['visible']:.3f}", "yes" if row["asked"] else "**no**"]
-        for row in power
+        [
+            one.regime,
+            f"{one.first} − {one.second}",
+            ", ".join(dict.fromkeys(_rates(rates) for rates in one.rates)),
+            *(_effect(one.values[kind]) for kind in CURVES),
+            _effect(one.lost),
+            f"{one.collapsed[0]}, {one.collapsed[1]} of {one.seeds}",
+        ]
+        for one in found
     ]
-    return markdown_table(("claim", "comparison", "spread", "pooled", "visible", "asked"), rows)
+    headings = ("regime", "difference", "rates", *CURVES, "share lost", "collapsed")
+    return markdown_table(headings, rows)
 
 
-def _regime(found: Mapping[str, Any], table: Table, regime: str) -> str:
-    rows = [row for row in found["headlines"] if row["regime"] == regime]
-    shown = [
-        {"algorithm": row["algorithm"], "regime": rate, "ends": ends}
-        for row in rows
-        for rate, ends in row["by_rate"].items()
+def levels(regime: str, results: Results) -> list[str]:
+    """Returns the table of where each algorithm of a regime ends, at the common rate and at its
+    own, the best at its own rate first.
+    """
+    labels = list(dict.fromkeys(label for of, label, _ in results.cells if of == regime))
+    known = {label: [results.level(regime, label, at) for at in AT] for label in labels}
+
+    def rank(label: str) -> float:
+        own = known[label][1]
+        return -own.final["greedy"].mean if own else 0.0
+
+    rows = [
+        [label, *(cell for level in known[label] for cell in _level(level))]
+        for label in sorted(labels, key=rank)
+        if any(known[label])
     ]
-    best = markdown_table(BEST, [_best(table, row) for row in rows])
-    axis = cross_table(shown, lambda one: _ends(one["ends"]))
-    return page(REGIME, regime=regime, best_table=best, axis_table=axis)
+    columns = ("rate", "greedy", "sampled", "collapsed")
+    if all(own == common for common, own in known.values()):
+        return markdown_table(["algorithm", *columns], [row[:5] for row in rows])
+    return markdown_table(["algorithm", *columns, *(f"own {name}" for name in columns)], rows)
 
 
-def _ends(ends: Mapping[str, Sequence[float]]) -> str:
-    lost, (greedy, sampled) = ends["collapsed"], (np.mean(ends[kind]) for kind in CURVES)
-    return f"{greedy:.3f} ({sampled:.3f}); {sum(lost)}/{len(lost)}"
+def _level(level: Level | None) -> list[str]:
+    if level is None:
+        return [""] * 4
+    ends = [_mean(level.final[kind]) for kind in CURVES]
+    return [_rates(level.rates), *ends, f"{level.collapsed} of {level.seeds}"]
 
 
-def _best(table: Table, row: Mapping[str, Any]) -> list[str]:
-    """An algorithm's row: at its best rate with the judged seeds, and over all rates."""
-    own, rate, tuning = (row["regime"], row["algorithm"]), row["best"], table.tuning_seeds
-    best, alike = table.values(*own, rate, "greedy", "final", tuning), []
-    for other in table.rates if len(tuning) > 1 else ():
-        behind = estimate(best - table.values(*own, other, "greedy", "final", tuning))
-        alike += [f"{other:g}"] * (other != rate and behind.low <= 0 <= behind.high)
-    judged, stable = row["judged"], sorted(row["largest_stable"])
-    middle, low, high = (f"{stable[at]:g}" for at in ((len(stable) - 1) // 2, 0, -1))
-    return [
-        *(row["algorithm"], f"{rate:g}", *(_mean_of(np.array(judged[kind])) for kind in CURVES)),
-        f"{sum(judged['collapsed'])}/{len(judged['collapsed'])}",
-        *(_mean_of(best), ", ".join(alike) or NONE),
-        f"{middle} ({low} to {high}) of {len(stable)}",
-    ]
+def rates(regime: str, results: Results) -> list[str]:
+    """Returns the table of final accuracy by rate: of the scan's seeds, greedy and in brackets
+    sampled, and how many of the runs collapsed.
+    """
+    labels = [label for label in ARMS[regime] if _scanned(results, regime, label)]
+    rows = []
+    for label in labels:
+        scanned = _scanned(results, regime, label)
+        rows.append([label, *(_ends(scanned[rate]) for rate in RATES)])
+    return markdown_table(["algorithm", *(_rates((rate,)) for rate in RATES)], rows)
 
 
-def _mean_of(values: np.ndarray) -> str:
-    """A mean with its interval, which fewer than two values do not have."""
-    if len(values) < 2:
-        return f"{values[0]:.3f}" if len(values) else NONE
-    found = estimate(values)
-    return f"{found.mean:.3f} ({interval(found.low, found.high, '.3f')})"
+def _scanned(results: Results, regime: str, label: str) -> dict[float, list[Result]]:
+    cells = {rate: results.cells.get((regime, label, rate), {}) for rate in RATES}
+    found = {
+        rate: [result for seed, result in runs.items() if seed >= SCAN_FROM]
+        for rate, runs in cells.items()
+    }
+    return found if all(found.values()) else {}
+
+
+def _ends(runs: Sequence[Result]) -> str:
+    greedy, sampled = (np.mean([final(run, kind) for run in runs]) for kind in CURVES)
+    lost = sum(drawdown(run, "greedy") > COLLAPSED for run in runs)
+    return f"{greedy:.3f} ({sampled:.3f}); {lost}/{len(runs)}"
+
+
+def _rates(values: Sequence[float]) -> str:
+    exponents = [math.floor(math.log10(value)) for value in values]
+    pairs = zip(values, exponents, strict=True)
+    return " or ".join(f"{value / 10.0**exponent:g}e{exponent}" for value, exponent in pairs)
+
+
+def _effect(one: Estimate) -> str:
+    mark = "**" if side(one) else ""
+    return f"{mark}{one.mean:+.3f}{mark} ({interval(one.low, one.high)})"
+
+
+def _mean(one: Estimate) -> str:
+    return f"{one.mean:.3f} ({interval(one.low, one.high, '.3f')})"
 
 
 # ---- figures
 
 
-def forest(claims: Sequence[Mapping[str, Any]]) -> bytes:
-    """Draws every comparison of the cores with its interval, its threshold and its outcome, by
-    greedy accuracy, and below it by sampled accuracy, thinner.
+def figures(results: Results) -> dict[str, Callable[[], bytes]]:
+    """Returns by name what draws each figure, as PNG bytes."""
+    drawn: dict[str, Callable[[], bytes]] = {"overview": lambda: overview(results)}
+    if any(seed >= SCAN_FROM for runs in results.cells.values() for seed in runs):
+        drawn["rates"] = lambda: rate_panels(results)
+    for claim in _asked(results):
+        drawn[claim.name.lower()] = lambda claim=claim: claim_curves(claim, results)
+    return drawn
 
-    Returns:
-        PNG bytes.
+
+def claim_curves(claim: Claim, results: Results) -> bytes:
+    """Draws the algorithms of a claim: a row a regime and choice of rates, a column a curve."""
+    labels = list(dict.fromkeys(label for pair in claim.pairs for label in pair))
+    rows = [(regime, at) for regime in claim.regimes for at in AT]
+    figure = _figure(len(rows), len(CURVE_PANELS), 2.5)
+    panels = np.reshape(figure.axes, (len(rows), len(CURVE_PANELS)))
+    for (regime, at), axes in zip(rows, panels, strict=True):
+        for axis, (heading, name, evaluated) in zip(axes, CURVE_PANELS, strict=True):
+            _curves(axis, results, regime, labels, at, name, evaluated)
+            if axis in panels[0]:
+                axis.set_title(heading, fontsize=11)
+            if axis in panels[-1]:
+                axis.set_xlabel("step")
+        axes[0].set_ylabel(f"{regime}\n{AT[at]}", fontsize=11)
+    return _finished(figure)
+
+
+def overview(results: Results) -> bytes:
+    """Draws greedy accuracy with stale samples: a row a regime, a column a choice of rates."""
+    labels = (REINFORCE, GRPO, NARROW, WIDE, ASYMRE, WEIGHT)
+    figure = _figure(1, 2 * len(STALE), 3.2)
+    places = [(regime, at) for regime in STALE for at in AT]
+    for axis, (regime, at) in zip(figure.axes, places, strict=True):
+        _curves(axis, results, regime, labels, at, "greedy_accuracy", True)
+        axis.set_title(f"{regime}, {AT[at]}", fontsize=10)
+    figure.axes[0].set_ylabel("greedy accuracy", fontsize=11)
+    return _finished(figure)
+
+
+def _curves(
+    axis: Any,
+    results: Results,
+    regime: str,
+    labels: Sequence[str],
+    at: At,
+    name: str,
+    evaluated: bool,
+) -> None:
+    """Draws the mean of each algorithm's curve with its 95% interval over seeds."""
+    for label in labels:
+        seeds = results.paired(regime, (label,), at)
+        if len(seeds) < 2:
+            continue
+        curves = np.array([run[name] for run in results.runs(regime, label, at, seeds)], float)
+        points = [estimate(column) for column in curves.T]
+        steps = (np.arange(len(points)) + (0 if evaluated else 0.5)) * results.every
+        axis.plot(steps, [one.mean for one in points], linewidth=1.4, **LINES[label], label=label)
+        low = [one.low for one in points]
+        high = [one.high for one in points]
+        axis.fill_between(steps, low, high, color=LINES[label]["color"], alpha=0.15, linewidth=0)
+    axis.set_ylim(0, 1 if "accuracy" in name else None)
+
+
+def rate_panels(results: Results) -> bytes:
+    """Draws final greedy accuracy by learning rate, of the scan's seeds: a panel a regime, two with
+    stale samples.
     """
+    panels = []
+    for regime, labels in ARMS.items():
+        scanned = [label for label in labels if _scanned(results, regime, label)]
+        half = -(-len(scanned) // 2) if regime in STALE else len(scanned)
+        panels += [(regime, part) for part in (scanned[:half], scanned[half:]) if part]
+    figure = _figure(-(-len(panels) // 4), 4, 2.9)
+    for axis, (regime, labels) in zip(figure.axes, panels, strict=False):
+        for label in labels:
+            runs = _scanned(results, regime, label).values()
+            means = [np.mean([final(run, "greedy") for run in at_rate]) for at_rate in runs]
+            look = {"marker": "o", "markersize": 3, "linewidth": 1.3} | LINES[label]
+            axis.plot(RATES, means, **look, label=label)
+        axis.set(xscale="log", ylim=(0, 1), xlabel="learning rate")
+        axis.set_title(regime, fontsize=11)
+    for axis in figure.axes[::4]:
+        axis.set_ylabel("final greedy accuracy", fontsize=11)
+    for axis in figure.axes[len(panels) :]:
+        axis.set_axis_off()
+    return _finished(figure)
+
+
+def _figure(rows: int, columns: int, height: float) -> Any:
     from matplotlib.figure import Figure
 
-    count = sum(1 + len(claim["core"]) for claim in claims)
-    figure = Figure(figsize=(13, 1.2 + 0.26 * count), layout="constrained")
-    axis = figure.add_subplot()
-    height, names = 0, {}
-    bold = {"fontsize": 9, "fontweight": "bold", "va": "center"}
-    for claim in claims:
-        heading = f"{claim['name']}: {claim['verdict']['greedy']}"
-        axis.text(0, height, heading, **bold, transform=axis.get_yaxis_transform())
-        for row in claim["core"]:
-            height += 1
-            for kind, offset, width in (("greedy", 0.0, 2.4), ("sampled", 0.28, 1.0)):
-                one = row[kind]
-                at, look = height + offset, {"color": COLOURS[one["outcome"]]}
-                axis.plot([one["low"], one["high"]], [at, at], **look, linewidth=width)
-                axis.plot(one["mean"], at, "o", **look, markersize=1.6 * width)
-            limit = row["greedy"]["limit"]
-            for x in (limit, -limit) if row["relation"] == "within" else (limit,):
-                axis.plot([x, x], [height - 0.4, height + 0.4], color="black", linewidth=1)
-            names[height] = row["text"]
-        height += 1
-    axis.set_yticks(list(names), list(names.values()), fontsize=7)
-    axis.set_ylim(height, -1)
-    axis.grid(axis="x", alpha=0.3)
-    axis.set_xlabel(
-        "mean difference over seeds with its 95% interval, greedy and (thin) sampled\n"
-        "the black mark is the threshold",
-        fontsize=8,
-    )
-    axis.set_title(
-        "The paper's comparisons on a tiny model (green holds, red fails, grey is open)",
-        fontsize=10,
-        loc="left",
-    )
-    return png(figure)
-
-
-def axes(found: Mapping[str, Any]) -> bytes:
-    """Draws final greedy accuracy by learning rate, a panel a regime: the mean of the tuning seeds
-    with its standard error.
-
-    Returns:
-        PNG bytes.
-    """
-    from matplotlib.figure import Figure
-
-    rows = found["headlines"]
-    regimes = list(dict.fromkeys(row["regime"] for row in rows))
-    lines = styles(list(dict.fromkeys(row["algorithm"] for row in rows)))
-    figure = Figure(figsize=(5.2 * min(3, len(regimes)), 5.0 * -(-len(regimes) // 3)))
-    figure.set_layout_engine("constrained")
-    for number, regime in enumerate(regimes, start=1):
-        axis = figure.add_subplot(-(-len(regimes) // 3), min(3, len(regimes)), number)
-        for row in (row for row in rows if row["regime"] == regime):
-            ends = [np.array(one["greedy"]) for one in row["by_rate"].values()]
-            error = [x.std(ddof=1) / np.sqrt(x.size) if x.size > 1 else 0.0 for x in ends]
-            look = {"linewidth": 1.3, "markersize": 3, "marker": "o", "elinewidth": 0.8}
-            where = found["rates"], [x.mean() for x in ends]
-            label = row["algorithm"]
-            axis.errorbar(*where, error, **look, **lines[label], label=label)
-        axis.set(title=regime, xlabel="learning rate", xscale="log", ylim=(0, 1.02))
+    figure = Figure(figsize=(12, 0.9 + height * rows), layout="constrained")
+    figure.subplots(rows, columns)
+    for axis in figure.axes:
         axis.grid(alpha=0.3)
-    figure.axes[0].set_ylabel("final greedy accuracy (mean ± standard error)")
-    legends = (one.get_legend_handles_labels() for one in figure.axes)
-    known = {name: handle for pair in legends for handle, name in zip(*pair, strict=True)}
-    figure.legend(known.values(), known, loc="outside lower center", ncols=4, fontsize=8)
-    return png(figure)
+        axis.tick_params(labelsize=9)
+    return figure
+
+
+def _finished(figure: Any) -> bytes:
+    """Adds the legend of all panels; returns PNG bytes."""
+    known = {}
+    for axis in figure.axes:
+        handles, labels = axis.get_legend_handles_labels()
+        known |= dict(zip(labels, handles, strict=True))
+    figure.legend(known.values(), known, loc="outside upper center", ncols=4, fontsize=10)
+    return png(figure, dpi=90)

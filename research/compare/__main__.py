@@ -23,6 +23,7 @@ def main(words: Sequence[str] | None = None) -> int:
     add(
         "--regime",
         action="append",
+        dest="regimes",
         default=[],
         help="on-policy, offline, 'sync N', 'offset N', 'staleness N' or 'reuse N'; on-policy,"
         " 'sync 20' and offline if not given; may be given several times",
@@ -35,30 +36,17 @@ def main(words: Sequence[str] | None = None) -> int:
         help="an algorithm that takes part, by its label in tables, besides those of --algorithm;"
         " may be given several times",
     )
-    add("--seeds", type=int, metavar="N", help="number of seeds; 1 if not given")
+    add("--seeds", type=int, metavar="N", help="seeds a cell, at least 2; 3 if not given")
     add("--first-seed", type=int, default=0, metavar="N", help="the first seed; 0")
-    add(
-        "--greedy-bound",
-        type=float,
-        default=0.4,
-        metavar="X",
-        help="greedy accuracy that a pretrained model may not exceed before the first run; 0.4",
-    )
     command_line.add_algorithms(parser)
     known, fields = parser.parse_known_args(words)
 
+    options = vars(known)
+    file, output = options.pop("config"), options.pop("output")
+
     def work() -> None:
-        config = override(configs.load_file(known.config), fields)
-        study.run(
-            config,
-            known.output or Path(f"runs/compare-{config.name}"),
-            regimes=known.regime,
-            algorithms=known.algorithm,
-            only=known.only,
-            seeds=known.seeds,
-            first_seed=known.first_seed,
-            greedy_bound=known.greedy_bound,
-        )
+        config = override(configs.load_file(file), fields)
+        study.run(config, output or Path(f"runs/compare-{config.name}"), **options)
 
     return command_line.finish(work)
 

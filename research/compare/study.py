@@ -5,15 +5,11 @@ A cell is an algorithm in a regime. Its runs are computed one after the other, s
 accelerator has one owner, in OUTPUT/runs. A run that was stopped or killed continues from its last
 checkpoint. The checkpoints of a finished one are removed, for those of a real model are large; the
 rest stays. A run whose policy stops being finite is a result too: its curves end there.
-
-A pretrained start is measured once, before the first run; where it has solved the task, nothing is
-run.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import json
 import re
 import shutil
@@ -23,18 +19,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import grre_jax
 from grre_jax import reporting
 from grre_jax.config import Config, ObjectiveConfig, Regime
 from grre_jax.console import make_console
 from grre_jax.errors import DataError, UsageError
 from grre_jax.reporting.metrics import accuracy_known
 from grre_jax.reporting.progress import compact_duration
-from grre_jax.tasks.task import probability
 from grre_jax.training import loop
 from grre_jax.training.checkpoints.contents import listed
 from grre_jax.training.runtime.delayed_metrics import Diverged
 from research.compare import report as compare_report
-from research.compare import start
 from research.entrants import (
     ASYMRE,
     ENTRIES,
@@ -50,13 +45,20 @@ from research.runs import Entry, Ledger, Result, Run, Settings, seeds_of
 
 LABELS = (REINFORCE, GRPO, NARROW, WIDE, WEIGHT, ASYMRE)
 REGIMES = ("on-policy", "sync 20", "offline")
-GREEDY_BOUND = 0.4  # of a pretrained start
+SEEDS = 3
 # What a finished run need not keep: a checkpoint of a real model takes gigabytes. Its rollouts take
 # little, and `grre report` shows completions from them.
 NOT_KEPT = ("checkpoints", "tensorboard")
 # The words in which a run's own samples are refused where its steps were finite and its policy no
 # longer is.
 NOT_FINITE = re.compile(r"_logprobs is wrong \((nan|-?inf)\)")
+# Curves of a run by the metric of its evaluations.
+CURVES = {
+    "accuracy": "accuracy",
+    "greedy_accuracy": "greedy_accuracy",
+    "kl": "kl_to_start",
+    "length": "response_length",
+}
 
 
 def regime_of(name: str) -> Regime:
@@ -66,18 +68,16 @@ def regime_of(name: str) -> Regime:
     Raises:
         UsageError: the name is none of these.
     """
-    if name == "on-policy":
-        return Regime()
-    if name == "offline":
-        return Regime(offline=True)
-    kind, _, number = name.partition(" ")
-    fields = {"sync": "sync_interval", "offset": "sync_offset"}
-    field = (fields | {"staleness": "staleness", "reuse": "reuse"}).get(kind)
-    if field is None or not re.fullmatch("[1-9][0-9]*", number):
+    if name in ("on-policy", "offline"):
+        return Regime(offline=name == "offline")
+    found = re.fullmatch("(sync|offset|staleness|reuse) ([1-9][0-9]*)", name)
+    if found is None:
         raise UsageError(
             f"--regime {name!r} is none: say on-policy, offline, or one of 'sync N', 'offset N',"
             " 'staleness N', 'reuse N' with N from 1"
         )
+    kind, number = found.groups()
+    field = {"sync": "sync_interval", "offset": "sync_offset"}.get(kind, kind)
     return Regime(**{field: int(number)})
 
 
@@ -90,7 +90,6 @@ def run(
     only: Sequence[str] = (),
     seeds: int | None = None,
     first_seed: int = 0,
-    greedy_bound: float = GREEDY_BOUND,
     console: Any = None,
 ) -> dict[str, Any]:
     """Does the missing runs of the comparison, and writes its results.
@@ -102,134 +101,83 @@ def run(
         regimes: names as for `regime_of`; `REGIMES` if none is given.
         algorithms: names or FILE.py:FUNCTION of further ones, besides `LABELS`.
         only: labels of the algorithms that take part, besides `algorithms`; all if none is given.
-        seeds, first_seed: number of seeds per cell (1 if None), and the first of them.
-        greedy_bound: greedy accuracy that a pretrained start may not exceed.
+        seeds, first_seed: number of seeds per cell (3 if None, at least 2), and the first of them.
         console: to print on; standard output if None.
 
     Returns:
-        The content of compare.json.
+        The content of compare.json: package version and machines, the settings, and each cell's
+        runs, the curves of one per seed.
 
     Raises:
-        UsageError: a name or number is out of its domain, the configuration cannot be compared,
-            the folder has runs of another one, or the start is over its bound.
+        UsageError: a name or number is out of its domain, the configuration cannot be compared, or
+            the folder has runs of another one.
         DataError: as `grre train`, or a file of the folder cannot be read.
     """
     console = console or make_console()
     entries = _entries(algorithms, only)
     named = {name: regime_of(name) for name in regimes or REGIMES}
-    judged = seeds_of(seeds, 1, first_seed, least=1)
-    _check(config, greedy_bound)
+    numbers = seeds_of(seeds, SEEDS, first_seed)
+    if not (config.evaluation.every and config.evaluation.questions and config.samples):
+        raise UsageError(
+            "a comparison needs evaluations (--evaluation.every and --evaluation.questions above 0)"
+            " and a configuration that samples (--data.path empty)"
+        )
+    shared = _shared(config)
     ledger = Ledger(output / "runs.jsonl")
-    settings = Settings(output, {"configuration": _shared(config)}, entries, ledger)
+    settings = Settings(output, {"configuration": shared}, entries, ledger)
     rate, steps = config.optimizer.learning_rate, config.training.steps
-    cells = {
-        (name, entry.label): [Run(entry.label, regime, rate, seed, steps) for seed in judged]
+    cells = [
+        (name, entry, [Run(entry.label, regime, rate, seed, steps) for seed in numbers])
         for name, regime in named.items()
         for entry in entries
+    ]
+    missing = [
+        (runs[i], entry)
+        for i in range(len(numbers))  # whole seeds first
+        for _, entry, runs in cells
+        if runs[i] not in ledger
+    ]
+    header = {
+        "study": f"{config.name}: {len(entries)} algorithms in {len(named)} regimes, seeds"
+        f" {numbers[0]} to {numbers[-1]}",
+        "runs": f"{len(missing)} to do of {len(cells) * len(numbers)}, {steps} steps each",
+        "folder": str(output),
     }
-    missing = [one for row in zip(*cells.values(), strict=True) for one in row if one not in ledger]
-    _print_plan(config, cells, missing, output, console)
+    reporting.print_header(header, title="python -m research.compare", console=console)
     if missing:
         settings.add_machine(machine_line())
-    begun = _begun(dataclasses.replace(config, seed=judged[0]), output, greedy_bound, console)
-    _complete(config, missing, entries, ledger, output / "runs", begun, console)
-    shared, machines = _shared(config), settings.machines
-    found = compare_report.results(shared, begun, named, entries, cells, ledger, machines)
+    began = time.monotonic()
+    for number, (one, entry) in enumerate(missing, start=1):
+        console.print(f"run {number} of {len(missing)}: {one.key}", highlight=False, markup=False)
+        folder = output / "runs" / _folder_name(one, entry)
+        ledger.add(one, _trained(config, one, entry, folder, console))
+        for name in NOT_KEPT:
+            shutil.rmtree(folder / name, ignore_errors=True)
+        left = (time.monotonic() - began) / number * (len(missing) - number)
+        console.print(f"{compact_duration(left)} to go", highlight=False)
+    found = {
+        "version": grre_jax.__version__,
+        "machines": settings.machines,
+        "configuration": shared,
+        "regimes": {name: dataclasses.asdict(regime) for name, regime in named.items()},
+        "algorithms": {entry.label: entry.identity for entry in entries},
+        "cells": [
+            {"regime": name, "algorithm": entry.label, "seeds": list(numbers)}
+            | {"runs": [ledger[one] for one in runs]}
+            for name, entry, runs in cells
+        ],
+    }
     compare_report.write(output, found)
     console.print(f"wrote {output}/compare.json, compare.md and compare.png", highlight=False)
     return found
 
 
-def _print_plan(
-    config: Config,
-    cells: dict[tuple[str, str], list[Run]],
-    missing: Sequence[Run],
-    output: Path,
-    console: Any,
-) -> None:
-    regimes, labels = (len({cell[i] for cell in cells}) for i in (0, 1))
-    seeds = [run.seed for run in next(iter(cells.values()))]
-    plan = f"{labels} algorithms in {regimes} regimes, seeds {seeds[0]} to {seeds[-1]}"
-    done = len(cells) * len(seeds) - len(missing)
-    header = {
-        "study": f"{config.name}: {plan}",
-        "runs": f"{len(missing)} to do, {done} done, {config.training.steps} steps each",
-        "folder": str(output),
-    }
-    reporting.print_header(header, title="python -m research.compare", console=console)
-
-
-def _begun(config: Config, output: Path, bound: float, console: Any) -> dict[str, Any] | None:
-    """The figures of the start that all runs share, within its bound; None if they share none."""
-    if not start.is_shared(config):
-        return None
-    found = start.measure(config, output / "start.json")
-    console.print(f"start    {start.told(found)}", highlight=False)
-    start.check(found, bound)
-    return found
-
-
-def _complete(
-    config: Config,
-    missing: Sequence[Run],
-    entries: Sequence[Entry],
-    ledger: Ledger,
-    folder: Path,
-    begun: dict[str, Any] | None,
-    console: Any,
-) -> None:
-    """Does the missing runs, one after the other; `begun` is the start that they share, if any."""
-    scores = begun and begun["scores"]
-    by_label, began = {entry.label: entry for entry in entries}, time.monotonic()
-    for number, one in enumerate(missing, start=1):
-        console.print(f"run {number} of {len(missing)}: {one.key}", highlight=False, markup=False)
-        entry = by_label[one.algorithm]
-        own = folder / _folder_name(one, entry)
-        ledger.add(one, _trained(config, one, entry, own, scores, console))
-        for name in NOT_KEPT:
-            shutil.rmtree(own / name, ignore_errors=True)
-        each, left = (time.monotonic() - began) / number, len(missing) - number
-        step = compare_report.diverged(ledger[one])
-        ended = "" if step is None else f"; this one diverged at step {step}"
-        console.print(
-            f"a run takes {compact_duration(each)}, {left} to go,"
-            f" {compact_duration(each * left)}{ended}",
-            highlight=False,
-        )
-
-
 def _entries(algorithms: Sequence[str], only: Sequence[str]) -> tuple[Entry, ...]:
-    further = strangers(algorithms)
-    known = {entry.label: entry for entry in (*ENTRIES, *further)}
-    any_case = {label.lower(): label for label in reversed(known)} | {one: one for one in known}
-    named = [any_case.get(label, any_case.get(label.lower(), "")) for label in only]
-    if "" in named:
-        wrong = only[named.index("")]
-        near = difflib.get_close_matches(wrong.lower(), [label.lower() for label in known], n=1)
-        raise UsageError(
-            f"--only {wrong!r} is no algorithm of the"
-            f" comparison{f'; did you mean {any_case[near[0]]!r}?' if near else '.'} It has"
-            + "".join(f"\n  {label!r}" for label in known)  # one a line: they have commas
-        )
-    return tuple(
-        known[label]
-        for label in dict.fromkeys((*(named or LABELS), *(entry.label for entry in further)))
-    )
-
-
-def _check(config: Config, greedy_bound: float) -> None:
-    """UsageError if a configuration cannot be compared, or a bound is no probability."""
-    probability("greedy_bound", greedy_bound)
-    if not config.evaluation.every or not config.evaluation.questions:
-        raise UsageError(
-            "the comparison is of evaluations: set --evaluation.every and --evaluation.questions"
-            " above 0"
-        )
-    if not config.samples:
-        raise UsageError(
-            "the comparison is of regimes, and a configuration with data.path samples nothing:"
-            " leave --data.path empty"
-        )
+    known = {entry.label: entry for entry in ENTRIES}
+    for label in only:
+        if label not in known:
+            raise UsageError(f"--only {label!r} is none of {', '.join(map(repr, known))}")
+    return *(known[label] for label in dict.fromkeys(only or LABELS)), *strangers(algorithms)
 
 
 def _shared(config: Config) -> dict[str, Any]:
@@ -244,22 +192,14 @@ def _shared(config: Config) -> dict[str, Any]:
 def _folder_name(one: Run, entry: Entry) -> str:
     """The name of a run's folder.
 
-    That of a user-defined algorithm differs from those of equal spelling, and changes with its
-    file: no run continues from a checkpoint of another loss.
+    It changes with the file of a user-defined algorithm: no run continues from a checkpoint of
+    another loss.
     """
     digest = zlib.crc32(json.dumps([one.key, entry.identity]).encode())
-    version = "" if entry in ENTRIES else f"-{digest:08x}"
-    return re.sub("[^A-Za-z0-9.]+", "-", one.key).strip("-").lower() + version
+    return f"{re.sub('[^A-Za-z0-9.]+', '-', one.key)}-{digest:08x}"
 
 
-def _trained(
-    config: Config,
-    one: Run,
-    entry: Entry,
-    folder: Path,
-    scores: dict[str, float] | None,
-    console: Any,
-) -> Result:
+def _trained(config: Config, one: Run, entry: Entry, folder: Path, console: Any) -> Result:
     """Trains a run to its end; returns its curves."""
     own = dataclasses.replace(
         config,
@@ -272,36 +212,29 @@ def _trained(
     # Before its first checkpoint, a run that was killed begins again.
     begun = bool(listed(folder / "checkpoints"))
     try:
-        options = {"resume": begun, "overwrite": not begun, "console": console}
-        loop.train(own, **options, start_scores=scores)
+        loop.train(own, resume=begun, overwrite=not begun, console=console)
     except DataError as error:
         logged = (folder / "metrics.jsonl").exists()
         updates = reporting.read_metrics(folder).get("train", []) if logged else []
         lost = isinstance(error, Diverged) or NOT_FINITE.search(str(error))
         if not lost or not updates:  # a warm start that diverges is no algorithm's doing
             raise
-        return _curves(config, folder, diverged=updates[-1]["step"])
-    return _curves(config, folder)
+        return _curves(config, folder, [updates[-1]["step"]])
+    return _curves(config, folder, [])
 
 
-def _curves(config: Config, folder: Path, diverged: int | None = None) -> Result:
+def _curves(config: Config, folder: Path, diverged: list[float | None]) -> Result:
     """The curves of a run: its evaluations, up to the step at which its policy stopped being
-    finite, if it did, and None from there on.
+    finite, if it did.
     """
     metrics = reporting.read_metrics(folder)
     if not accuracy_known(metrics):
-        raise start.unknown(config)
+        raise DataError(
+            f"the comparison is of accuracy, and verdicts of task {config.task.name} do not say"
+            " what is correct: return Verdict(reward, correct=...)"
+        )
     rows = {row["step"]: row for row in metrics["eval"]}
-    if diverged is not None:
-        planned = {*range(0, config.training.steps, config.evaluation.every), config.training.steps}
-        rows = {step: rows.get(step, {}) if step < diverged else {} for step in sorted(planned)}
-    fields = {
-        "accuracy": "accuracy",
-        "low": "accuracy_low",
-        "high": "accuracy_high",
-        "greedy_accuracy": "greedy_accuracy",
-        "kl": "kl_to_start",
-        "length": "response_length",
-    }
-    curves = {short: [row.get(field) for row in rows.values()] for short, field in fields.items()}
-    return {"step": list(rows), **curves, "diverged": [] if diverged is None else [diverged]}
+    for step in diverged:
+        rows = {at: row for at, row in rows.items() if at < step}
+    curves = {short: [row.get(name) for row in rows.values()] for short, name in CURVES.items()}
+    return {"step": list(rows), **curves, "diverged": diverged}

@@ -136,7 +136,7 @@ class Campaign:
         warm = [(self._bench.warm, number) for number in self._warm(missing)]
         if warm:
             self._compute(warm, "warm starts", len(warm))
-        self._check_starts(runs)
+        self._check_starts(missing)
         width = side_by_side(self._workers.platform)
         programs = _programs(runs)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import sys
 from collections.abc import Sequence
@@ -42,98 +41,52 @@ def replay(folder: Path, key: str, output: Path, console: Any) -> Result:
     """
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise UsageError(f"--output {output} exists and is not empty: name another folder")
-    scale, entries = _settings(folder / "settings.json")
-    run, program, stored = _finished(folder / "runs.jsonl", key)
-    entry = entries.get(run.algorithm)
-    if entry is None:
-        raise DataError(
-            f"{folder / 'settings.json'} names no algorithm {run.algorithm!r}: restore it from a"
-            " copy"
-        )
-    with Workers(1) as workers:
-        runs = [run] * side_by_side(workers.platform)
-        task = (worker.Bench(scale, (entry,), folder).save_policy, output, program, runs)
-        ((_, found),) = workers.answers([task])
-    _report(stored, found, output, scale, console)
-    return found
-
-
-def _settings(path: Path) -> tuple[Scale, dict[str, Entry]]:
-    """Scale and entries, by label, of a study's settings.json."""
+    records = Ledger(folder / "runs.jsonl").records
+    if key not in records:
+        raise UsageError(f"{folder / 'runs.jsonl'} has no finished run {key!r}")
+    record, path = records[key], folder / "settings.json"
     try:
         known = json.loads(path.read_text())
-        scale, draws = dict(known["scale"]), known["scale"].get("random_streams")
-        scale.pop("random_streams", None)
-        options = tuple((name, value) for name, value in scale.pop("task_options"))
-        scale = Scale(**scale, task_options=options)
-        entries = {
-            label: (Entry(label, own["name"], own["options"]), own)
-            for label, own in known["entries"].items()
-        }
+        shared, own = dict(known["scale"]), known["entries"][record["run"]["algorithm"]]
+        draws = shared.pop("random_streams", None)
+        scale = Scale(**shared | {"task_options": tuple(map(tuple, shared["task_options"]))})
+        run = Run(**record["run"] | {"regime": Regime(**record["run"]["regime"])})
+        program, stored = Program(**record["program"]), record["result"]
+        entry = Entry(run.algorithm, own["name"], own["options"], own.get("ess_exponent", 0.0))
+        identity = json.loads(json.dumps(entry.identity))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(
-            f"{path} is no settings.json of a study's folder ({type(error).__name__}: {error})"
+            f"{path} or runs.jsonl beside it lacks what is needed to compute {key!r} again"
+            f" ({type(error).__name__}: {error})"
         ) from error
     if draws != random_streams.VERSION:
         raise UsageError(
             f"{path}: its runs have draws of version {draws}, and these are of version"
             f" {random_streams.VERSION}: replay it with the version of grre_jax that made it"
         )
-    return scale, {
-        label: entry for label, (entry, own) in entries.items() if _unchanged(path, entry, own)
-    }
-
-
-def _unchanged(path: Path, entry: Entry, own: dict[str, Any]) -> bool:
-    if entry.own_file is not None and not entry.own_file.exists():
-        return False
-    if json.loads(json.dumps(entry.identity)) != own:
+    if identity != own:
         raise UsageError(
             f"{path}: the file of {entry.label!r} was edited since its runs: restore it"
         )
-    return True
-
-
-def _finished(path: Path, key: str) -> tuple[Run, Program, Result]:
-    """The run of a key, its program and its curves."""
-    if not path.exists():
-        raise DataError(f"{path} does not exist: name the folder of a study")
-    records = Ledger(path).records
-    if key not in records:
-        near = difflib.get_close_matches(key, records, n=3, cutoff=0)
-        raise UsageError(
-            f"{path} has no finished run {key!r}: the nearest of its {len(records)} are"
-            f" {', '.join(map(repr, near)) or 'none'}"
-        )
-    record = records[key]
-    try:
-        run = Run(**record["run"] | {"regime": Regime(**record["run"]["regime"])})
-        return run, Program(**record["program"]), record["result"]
-    except (KeyError, TypeError) as error:
-        raise DataError(
-            f"{path}: the run {key!r} lacks what is needed to compute it again"
-            f" ({type(error).__name__}: {error})"
-        ) from error
-
-
-def _report(stored: Result, found: Result, output: Path, scale: Scale, console: Any) -> None:
-    same = "the same numbers as stored" if found == stored else "numbers that differ from those"
-    if found != stored:
-        same += f" stored (greedy accuracy at the end {stored['greedy_accuracy'][-1]})"
+    with Workers(1) as workers:
+        runs = [run] * side_by_side(workers.platform)
+        task = (worker.Bench(scale, (entry,), folder).save_policy, output, program, runs)
+        ((_, found),) = workers.answers([task])
     console.print(
-        f"computed again: {same}; greedy accuracy at the end {found['greedy_accuracy'][-1]},"
-        f" sampled {found['accuracy'][-1]}",
+        f"computed again: {'the same' if found == stored else 'other'} numbers as stored; greedy"
+        f" accuracy {found['greedy_accuracy'][-1]}, stored {stored['greedy_accuracy'][-1]}",
         highlight=False,
     )
-    task, options = scale.named_task
-    words = " ".join(f"--task.options.{name} {value}" for name, value in options.items())
+    name, options = scale.named_task
+    words = " ".join(f"--task.options.{option} {value}" for option, value in options.items())
     console.print(
-        f"wrote {output}; evaluate it with: grre evaluate {output} --task.name {task} {words}"
+        f"wrote {output}; evaluate it with: grre evaluate {output} --task.name {name} {words}"
         f" --questions {scale.questions} --num-samples 1 --temperature 0"
         f" --max-new-tokens {scale.task.answer_length}",
         highlight=False,
         soft_wrap=True,
     )
+    return found
 
 
 def main(words: Sequence[str] | None = None) -> int:

@@ -32,7 +32,10 @@ from grre_jax.training.optimizer import OptimizerConfig, make_optimizer
 from research.in_graph.batch import STREAM, Drawn, Scale, draw, pack
 
 NEVER = 1 << 30
-READINGS = ("reward", "response_length", "entropy", "clip_fraction", "grad_norm")  # of every step
+READINGS = (  # of every step
+    *("reward", "response_length", "entropy", "clip_fraction", "grad_norm"),
+    "effective_sample_size",
+)
 CHECKED = ("accuracy", "greedy_accuracy", "length", "kl")  # of every evaluation
 SAMPLES = 8  # completions of a question of which pass_at_8 says that one is right
 
@@ -77,6 +80,8 @@ class Inputs:
         choice: which of the objectives.
         objectives: from `objectives.algorithm`, of any structure each; only the chosen one acts.
         learning_rate: of every step.
+        ess_exponent: power of the responses' effective sample size, as a share of their number,
+            that multiplies a step's learning rate.
         schedule: the regime.
         seed: of questions, draws and data shaping.
         start: parameters to begin with, also the reference policy.
@@ -85,6 +90,7 @@ class Inputs:
     choice: Int[Array, ""] | int
     objectives: tuple[Objective, ...]
     learning_rate: Float[Array, ""] | float
+    ess_exponent: Float[Array, ""] | float
     schedule: Schedule
     seed: Int[Array, ""] | int
     start: Any
@@ -168,15 +174,15 @@ def gradient(
     needed = any("ref_logprobs" in objective.requires for objective in menu)
     reference = score(start)[0] if needed else None
 
-    def derivative(objective: Objective) -> tuple[Array, Array]:
+    def derivative(objective: Objective) -> tuple[Array, Array, Array]:
         return _derivative(objective, batch, drawn, logprobs, reference, mask, lengths, key)
 
     branches = [partial(derivative, objective) for objective in menu]
-    dloss, clipped = jax.lax.switch(choice, branches)
+    dloss, clipped, effective = jax.lax.switch(choice, branches)
     (grads,) = back(dloss)
     entropy = jnp.where(mask, entropy, 0.0).sum() / mask.sum()
     readings = (drawn.rewards.mean(), lengths.mean(), entropy, clipped, optax.global_norm(grads))
-    return grads, dict(zip(READINGS, readings, strict=True))
+    return grads, dict(zip(READINGS, (*readings, effective), strict=True))
 
 
 def _scored(batch: PackedBatch) -> list[Array]:
@@ -194,8 +200,10 @@ def _derivative(
     mask: Bool[Array, "responses time"],
     lengths: Float[Array, " responses"],
     key: Array,
-) -> tuple[Float[Array, "responses time"], Array]:
-    """Derivative of an objective's loss with respect to the log-probs, and its clip fraction."""
+) -> tuple[Float[Array, "responses time"], Array, Array]:
+    """Derivative of an objective's loss with respect to the log-probs, its clip fraction, and the
+    responses' effective sample size as a share of their number.
+    """
     shaped = shape_data(objective, batch.rewards, batch.group_ids, key=key, lengths=lengths)
     data = padded_batch(
         advantages=shaped.advantages,
@@ -211,7 +219,9 @@ def _derivative(
     (_, metrics), dloss = jax.value_and_grad(
         lambda x: policy_loss(objective, x, data), has_aux=True
     )(logprobs)
-    return dloss, metrics["clip_fraction"]
+    # Objectives without ratios have none.
+    effective = metrics.get("effective_sample_size_responses", jnp.float32(1))
+    return dloss, metrics["clip_fraction"], effective
 
 
 def evaluated(scale: Scale, params: Any, start: Any, key: Array) -> dict[str, Array]:
@@ -347,7 +357,9 @@ class _Loop:
         inputs, key = self.inputs, jax.random.fold_in(self.shape, t)
         menu = (inputs.choice, inputs.objectives)
         grads, readings = gradient(self.scale, params, inputs.start, *menu, drawn, t, key)
-        return *updated(params, grads, opt_state, inputs.learning_rate, optimizer()), readings
+        share = jnp.minimum(readings["effective_sample_size"], 1.0)
+        rate = inputs.learning_rate * share**inputs.ess_exponent
+        return *updated(params, grads, opt_state, rate, optimizer()), readings
 
 
 def run(scale: Scale, steps: int, fill: int, ring: int, inputs: Inputs) -> Curves:

@@ -127,8 +127,16 @@ class Bench:
         choice, menu = algorithms.chosen(run.algorithm)
         plan = jax.tree.map(jnp.int32, Schedule.of(run.regime, run.stored))
         start, _ = self.warm(run.seed)
-        start, rate = jax.tree.map(jnp.asarray, start), jnp.float32(run.learning_rate)
-        return Inputs(jnp.int32(choice), menu, rate, plan, jnp.int32(run.seed), start)
+        (entry,) = (entry for entry in self.entries if entry.label == run.algorithm)
+        return Inputs(
+            choice=jnp.int32(choice),
+            objectives=menu,
+            learning_rate=jnp.float32(run.learning_rate),
+            ess_exponent=jnp.float32(entry.ess_exponent),
+            schedule=plan,
+            seed=jnp.int32(run.seed),
+            start=jax.tree.map(jnp.asarray, start),
+        )
 
 
 def warm_path(folder: Path, number: int) -> Path:

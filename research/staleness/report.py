@@ -9,15 +9,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from research.report_parts import (
-    as_json,
-    cross_table,
-    interval,
-    markdown_table,
-    page,
-    png,
-    write_files,
-)
+from research.report_parts import as_json, markdown_table, page, png, write_files
 
 PAGE = """
 # How stale the data may be
@@ -30,8 +22,8 @@ regime](staleness.png)
 
 ## Ranking
 
-Final {kind} accuracy averaged over all regimes, with its 95% interval over seeds; then how far
-behind the first, seed by seed, with the interval of that difference.
+Final {kind} accuracy averaged over all regimes, and how far it is behind the first, seed by seed;
+both with their 95% interval over seeds.
 
 {ranking_table}
 
@@ -42,7 +34,6 @@ accuracy.
 
 {cell_table}
 """
-RANKING = ("", "algorithm", "mean", "interval", "behind the first", "interval")
 
 
 def write(output: Path, found: Mapping[str, Any]) -> None:
@@ -53,10 +44,13 @@ def write(output: Path, found: Mapping[str, Any]) -> None:
 
 def tables(found: Mapping[str, Any]) -> str:
     """Returns the results as Markdown."""
-    labels = [row["algorithm"] for row in found["ranking"]]
+    labels, regimes, cells = _grid(found)
     kinds = list(found["cells"][0]["final"])
-    rows = [_ranked(rank, row) for rank, row in enumerate(found["ranking"], start=1)]
-    headings, *ranking = markdown_table(RANKING, rows)
+    ranking = [
+        [rank, row["algorithm"], _with_interval(row), _with_interval(row["behind"])]
+        for rank, row in enumerate(found["ranking"], start=1)
+    ]
+    rows = [[label, *(_cell(cells[label, regime]) for regime in regimes)] for label in labels]
     return page(
         PAGE,
         **found | {"machines": "; ".join(found["machines"])},
@@ -64,18 +58,20 @@ def tables(found: Mapping[str, Any]) -> str:
         last=found["seeds"][-1],
         kind=kinds[0],
         kinds=" and in brackets ".join(kinds),
-        ranking_table=[headings.replace("|  |", "| |"), *ranking],
-        cell_table=cross_table(
-            sorted(found["cells"], key=lambda cell: labels.index(cell["algorithm"])), _cell
-        ),
+        ranking_table=markdown_table(["rank", "algorithm", "mean", "behind the first"], ranking),
+        cell_table=markdown_table(["algorithm", *regimes], rows),
     )
 
 
-def _ranked(rank: int, row: Mapping[str, Any]) -> list[object]:
-    behind = row["behind"]
-    own = f"{row['mean']:.3f}", interval(row["low"], row["high"], ".3f")
-    distance = f"{behind['mean']:.3f}", interval(behind["low"], behind["high"])
-    return [rank, row["algorithm"], *own, *distance]
+def _grid(found: Mapping[str, Any]) -> tuple[list[str], list[str], dict[tuple[str, str], Any]]:
+    """Algorithms by rank, regimes, and the cells of both."""
+    cells = {(cell["algorithm"], cell["regime"]): cell for cell in found["cells"]}
+    labels = [row["algorithm"] for row in found["ranking"]]
+    return labels, list(dict.fromkeys(regime for _, regime in cells)), cells
+
+
+def _with_interval(row: Mapping[str, float]) -> str:
+    return f"{row['mean']:.3f} ({row['low']:.3f} to {row['high']:.3f})"
 
 
 def _cell(cell: Mapping[str, Any]) -> str:
@@ -94,31 +90,26 @@ def heat_maps(found: Mapping[str, Any]) -> bytes:
     """
     from matplotlib.figure import Figure
 
-    labels, kind = (
-        [row["algorithm"] for row in found["ranking"]],
-        next(iter(found["cells"][0]["final"])),
-    )
-    regimes = list(dict.fromkeys(cell["regime"] for cell in found["cells"]))
+    labels, regimes, cells = _grid(found)
+    kind = next(iter(found["cells"][0]["final"]))
     size = 3.5 + 0.62 * len(regimes), 2.6 + 0.68 * len(labels)
     figure = Figure(figsize=size, layout="constrained")
-    shown = (
-        ("final", f"final {kind} accuracy (mean over seeds)", "viridis"),
-        ("collapsed", "share of runs that lost over half", "Reds"),
+    upper, lower = figure.subplots(2, 1)
+    maps = (
+        (upper, f"final {kind} accuracy (mean over seeds)", "viridis", [""] * len(regimes)),
+        (lower, "share of runs that lost over half", "Reds", regimes),
     )
-    for number, (name, title, colours) in enumerate(shown, start=1):
-        axis = figure.add_subplot(2, 1, number)
+    for axis, title, colours, names in maps:
         values: Float[np.ndarray, "algorithms regimes"] = np.zeros((len(labels), len(regimes)))
-        for cell in found["cells"]:
-            row, column = labels.index(cell["algorithm"]), regimes.index(cell["regime"])
-            shown_values = next(iter(cell["final"].values())) if name == "final" else cell[name]
-            value = values[row, column] = np.mean(shown_values)
-            white = value < 0.55 if name == "final" else value > 0.6
-            look = {"ha": "center", "va": "center", "fontsize": 7}
-            look["color"] = "white" if white else "black"
-            axis.text(column, row, f"{value:.2f}", **look)
+        for row, column in np.ndindex(values.shape):
+            cell = cells[labels[row], regimes[column]]
+            value = np.mean(cell["final"][kind] if axis is upper else cell["collapsed"])
+            white = value < 0.55 if axis is upper else value > 0.6
+            values[row, column] = value
+            look = {"ha": "center", "va": "center", "color": "white" if white else "black"}
+            axis.text(column, row, f"{value:.2f}", fontsize=7, **look)
         image = axis.imshow(values, cmap=colours, vmin=0, vmax=1, aspect="auto")
         axis.set_yticks(range(len(labels)), labels, fontsize=8)
-        names = regimes if number == len(shown) else [""] * len(regimes)
         axis.set_xticks(range(len(regimes)), names, rotation=40, ha="right", fontsize=8)
         axis.set_title(title, fontsize=10, loc="left")
         figure.colorbar(image, ax=axis, fraction=0.025)

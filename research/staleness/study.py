@@ -84,37 +84,27 @@ def run(
     quick: bool = False,
     seeds: int | None = None,
     first_seed: int = 300,
-    algorithms: tuple[str, ...] = (),
+    algorithms: Sequence[str] = (),
     workers: int | None = None,
     greedy_bound: float | None = None,
 ) -> dict[str, Any]:
     """Does the missing runs of the benchmark, and writes its results.
 
-    Arguments and errors as `claims_study.run`.
+    Arguments and errors as `research.claims.study.run`.
 
     Returns:
         The content of staleness.json.
     """
-    judged = seeds_of(seeds, QUICK_SEEDS if quick else SEEDS, first_seed)
-    entries = tuple(
-        entry for entry in ENTRIES if not quick or entry.label in QUICK_LABELS
-    ) + strangers(algorithms)
-    regimes = QUICK if quick else tuple(REGIMES)
-    grid = Grid(Scale(task_name=task), entries, regimes, tuple(judged))
-    workers = cores() if workers is None else workers
-    return complete(grid, output, workers, make_console(), greedy_bound)
-
-
-def complete(
-    grid: Grid, output: Path, workers: int, console: Any, greedy_bound: float | None = None
-) -> dict[str, Any]:
-    """Completes the benchmark on a grid; see `run`."""
-    setup = (output, grid.scale, grid.entries, workers, console)
-    with Campaign(*setup, greedy_bound=greedy_bound) as campaign:
-        runs = [grid.run(*cell, seed) for cell in grid.cells for seed in grid.seeds]
-        size = f"{len(grid.entries)} algorithms x {len(grid.regimes)} regimes"
+    numbers = tuple(seeds_of(seeds, QUICK_SEEDS if quick else SEEDS, first_seed))
+    own = [entry for entry in ENTRIES if not quick or entry.label in QUICK_LABELS]
+    entries, scale = (*own, *strangers(algorithms)), Scale(task_name=task)
+    grid = Grid(scale, entries, QUICK if quick else tuple(REGIMES), numbers)
+    console, count = make_console(), cores() if workers is None else workers
+    with Campaign(output, scale, entries, count, console, greedy_bound) as campaign:
+        runs = [grid.run(*cell, seed) for cell in grid.cells for seed in numbers]
+        size = f"{len(entries)} algorithms x {len(grid.regimes)} regimes"
         header = {
-            "grid": f"{size}; seeds {grid.seeds[0]} to {grid.seeds[-1]}",
+            "grid": f"{size}; seeds {numbers[0]} to {numbers[-1]}",
             "cost": campaign.budget(runs),
             "folder": str(output),
         }
@@ -123,12 +113,6 @@ def complete(
         found = results(grid, campaign.ledger, campaign.machines)
         found["starts"] = campaign.starts(runs)
     staleness_report.write(output, found)
-    for rank, row in enumerate(found["ranking"], start=1):
-        console.print(
-            f"{rank:>2}  {row['mean']:.3f} ({row['low']:.3f} to {row['high']:.3f}) "
-            f" {row['algorithm']}",
-            highlight=False,
-        )
     console.print(f"wrote {output}/staleness.json, staleness.md and staleness.png", highlight=False)
     return found
 

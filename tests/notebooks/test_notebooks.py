@@ -185,14 +185,8 @@ def off_policy(said, notebook, runs):
     for regime, expected in versions.items():
         assert rows(said, regime)[0][2:] == list(map(str, expected))
     assert len(shown(notebook, "image/png")) == 3  # staleness, curves, what regularizing does
-    (claim,) = json.loads((runs / "claims" / "verdicts.json").read_text())["claims"]
-    assert f"{{'C2': {claim['verdict']}}}" in said and claim["core"][0]["text"] in said
-    (tables,) = shown(notebook, "text/markdown")
-    assert (
-        "## Verdicts" in tables
-        and f"**{claim['verdict']['greedy']}**" in tables
-        and "| saturating |" in tables
-    )
+    claim, ends = shown(notebook, "text/markdown")
+    assert "C2: " in said and "| sync 20 |" in claim and "| saturating |" in ends
     measured = [row for regime in versions for row in rows(said, regime)[1:]]
     assert len(measured) == 12 and all("of 2" in row[5] for row in measured)
     control = [row[2:] for row in rows(said, "on-policy")[1:]]

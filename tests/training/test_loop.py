@@ -377,12 +377,3 @@ def test_learning_from_stored_text(make_config, tmp_path):
         model=dataclasses.replace(config.model, path=str(tmp_path / "run" / "model")),
     )
     assert build.model_contents(following) == {"sevens/test"}
-
-
-def test_a_start_whose_scores_are_known_is_not_evaluated(make_config, tmp_path):
-    fields = {"warm_start": WarmStartConfig(), "training": TrainingConfig(1, 4)}
-    scores = {"reward": 0.5, "accuracy": 0.25, "response_length": 2.0}
-    run = train(make_config(tmp_path / "run", **fields), start_scores=scores)
-    first, last = (row for row in log(run) if row["kind"] == "eval")
-    assert scores.items() <= first.items() and (first["step"], last["step"]) == (0, 1)
-    assert "kl_to_start" in last and "kl_to_start" not in first

@@ -12,6 +12,7 @@ from rich.console import Console
 from grre_jax.config import EvaluationConfig, Regime
 from grre_jax.errors import UsageError
 from grre_jax.reporting import MetricsLog
+from grre_jax.training.runtime.delayed_metrics import Diverged
 from research.compare import study
 from research.entrants import NARROW, REINFORCE
 
@@ -29,12 +30,7 @@ def leave_curves(folder, accuracies, steps=8):
         for step in range(1, steps + 1):
             log.write("train", step, {"loss": 0.1})
         for step, accuracy in zip((0, 4, 8), accuracies, strict=False):
-            scalars = {
-                "accuracy": accuracy,
-                "accuracy_low": accuracy / 2,
-                "accuracy_high": accuracy + 0.05,
-                "greedy_accuracy": 1.0,
-            }
+            scalars = {"accuracy": accuracy, "greedy_accuracy": 1.0}
             log.write("eval", step, scalars | {"kl_to_start": 0.1, "response_length": 2.0})
 
 
@@ -45,7 +41,7 @@ def trained(monkeypatch):
     """
     found = []
 
-    def train(config, *, resume, overwrite, start_scores, console):
+    def train(config, *, resume, overwrite, console):
         found.append((config, resume, overwrite))
         falls = config.objective.name == "reinforce" and config.regime != Regime()
         leave_curves(Path(config.run_dir), (0.4, 0.6, 0.1 if falls else 0.9 + 0.01 * config.seed))
@@ -63,7 +59,7 @@ def test_every_cell_is_trained_once_and_told(make_config, tmp_path, trained):
         (Path(one.run_dir) / "checkpoints").exists() for one, *_ in trained
     )  # they are large
     ends = {
-        (cell["regime"], cell["algorithm"]): [curve[-1] for curve in cell["accuracy"]]
+        (cell["regime"], cell["algorithm"]): [run["accuracy"][-1] for run in cell["runs"]]
         for cell in found["cells"]
     }
     assert ends["sync 3", REINFORCE] == [0.1, 0.1] and ends["on-policy", REINFORCE] == ends[
@@ -82,14 +78,36 @@ def test_a_run_that_was_killed_goes_on_from_its_checkpoint(
     make_config, tmp_path, trained, monkeypatch
 ):
     config, output = make_config(tmp_path / "unused"), tmp_path / "out"
-    compare(config, output, regimes=["offline"], only=[NARROW])
+    compare(config, output, regimes=["offline"], only=[NARROW], seeds=2)
     (output / "runs.jsonl").unlink()
     monkeypatch.setattr(study, "listed", lambda folder: [4])
-    compare(config, output, regimes=["offline"], only=[NARROW])
-    assert [options for _, *options in trained] == [
-        [False, True],
-        [True, False],
-    ]  # resume, overwrite
+    compare(config, output, regimes=["offline"], only=[NARROW], seeds=2)
+    # resume, overwrite
+    assert [options for _, *options in trained] == [[False, True]] * 2 + [[True, False]] * 2
+
+
+def test_a_run_that_diverges_is_a_result(make_config, tmp_path, trained, monkeypatch):
+    train = study.loop.train
+
+    def lost(config, **options):
+        train(config, **options)
+        if config.objective.name == "reinforce" and config.seed == 1:
+            leave_curves(Path(config.run_dir), (0.4, 0.6), steps=6)
+            raise Diverged("step 6")
+
+    monkeypatch.setattr(study.loop, "train", lost)
+    config, output = make_config(tmp_path / "unused"), tmp_path / "out"
+    only = [REINFORCE, NARROW]
+    found = compare(config, output, regimes=["on-policy"], only=only, seeds=2)
+    first, second = found["cells"]
+    assert [run["diverged"] for run in first["runs"]] == [[], [6]]
+    assert first["runs"][1]["accuracy"] == [0.4, 0.6] and first["runs"][1]["step"] == [0, 4]
+    assert [run["diverged"] for run in second["runs"]] == [[], []]
+    lines = [line for line in (output / "compare.md").read_text().splitlines() if "|" in line]
+    headings, _, *rows = ([text.strip() for text in line.split("|")[1:-1]] for line in lines)
+    cells = [dict(zip(headings, row, strict=True)) for row in rows]
+    assert [cell["diverged at step"] for cell in cells] == ["6", "–"]
+    assert cells[0]["at the end"] == "–" and cells[1]["at the end"].startswith("0.905 (")
 
 
 def test_what_cannot_be_compared_is_refused(make_config, tmp_path, trained):
@@ -98,26 +116,27 @@ def test_what_cannot_be_compared_is_refused(make_config, tmp_path, trained):
         (
             {"evaluation": EvaluationConfig(every=0, questions=4)},
             {},
-            "set --evaluation.every and --evaluation.questions",
+            "--evaluation.every",
         ),
         (
             {},
             {"only": ["Nobody"]},
-            "--only 'Nobody' is no algorithm of the comparison.*\n  'REINFORCE'\n",
+            "--only 'Nobody'",
         ),
-        ({}, {"seeds": 0}, "--seeds 0"),
+        ({}, {"seeds": 1}, "--seeds 1"),
     ):
         with pytest.raises(UsageError, match=message):
             compare(make_config(tmp_path / "unused", **fields), tmp_path / "out", **options)
-    compare(config, tmp_path / "kept", regimes=["offline"], only=[NARROW])
+    compare(config, tmp_path / "kept", regimes=["offline"], only=[NARROW], seeds=2)
     with pytest.raises(UsageError, match="another configuration .*settings.json differs in name"):
         compare(
             make_config(tmp_path / "unused", name="other"),
             tmp_path / "kept",
             regimes=["offline"],
             only=[NARROW],
+            seeds=2,
         )
-    assert len(trained) == 1
+    assert len(trained) == 2
 
 
 def test_it_is_grre_train(make_config, tmp_path):
@@ -126,9 +145,10 @@ def test_it_is_grre_train(make_config, tmp_path):
         tmp_path / "out",
         regimes=["sync 3"],
         only=[NARROW, REINFORCE],
+        seeds=2,
     )
-    assert all(
-        len(cell["accuracy"][0]) == 3 and cell["step"] == [[0, 4, 8]] for cell in found["cells"]
-    )
-    starts = {cell["accuracy"][0][0] for cell in found["cells"]}
-    assert len(found["cells"]) == 2 and len(starts) == 1  # one warm start for all
+    assert len(found["cells"]) == 2
+    runs = [run for cell in found["cells"] for run in cell["runs"]]
+    assert all(len(run["accuracy"]) == 3 and run["step"] == [0, 4, 8] for run in runs)
+    first, second = ([run["accuracy"][0] for run in cell["runs"]] for cell in found["cells"])
+    assert first == second  # algorithms share the warm start of a seed

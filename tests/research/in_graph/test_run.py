@@ -57,7 +57,7 @@ def simulate(start):
     program = graph_run.compiled(SCALE, STEPS, FILL, RING, 0)
 
     def simulate(choice, regime, stored=0, seed=SEED):
-        inputs = Inputs(choice, MENU, RATE, Schedule.of(regime, stored), seed, start)
+        inputs = Inputs(choice, MENU, RATE, 0.0, Schedule.of(regime, stored), seed, start)
         return program(jax.tree.map(jnp.asarray, inputs))
 
     return simulate
@@ -177,7 +177,7 @@ def test_the_data_is_of_the_version_that_the_regime_says(simulate, regime):
 def test_side_by_side_is_one_after_the_other(start):
     def inputs(choice, seed, regime):
         return jax.tree.map(
-            jnp.asarray, Inputs(choice, MENU, RATE, Schedule.of(regime), seed, start)
+            jnp.asarray, Inputs(choice, MENU, RATE, 0.0, Schedule.of(regime), seed, start)
         )
 
     each = [
