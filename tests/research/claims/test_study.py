@@ -74,9 +74,7 @@ def results():
 
 
 def test_known_effects_give_the_known_verdicts(results):
-    """C1 holds at sync 20 and not at offset 10; every clipped algorithm is above REINFORCE; nobody
-    beats anybody on-policy.
-    """
+    """C1 holds at sync 20 and not at offset 10; every clipped algorithm is above REINFORCE; on-policy none is ahead."""
     by_name = {claim.name: claim for claim in CLAIMS}
     found = {
         (name, at): verdict(by_name[name], report.differences(by_name[name], results, at))
