@@ -176,7 +176,7 @@ def _entries(algorithms: Sequence[str], only: Sequence[str]) -> tuple[Entry, ...
     known = {entry.label: entry for entry in ENTRIES}
     for label in only:
         if label not in known:
-            raise UsageError(f"--only {label!r} is none of {', '.join(map(repr, known))}")
+            raise UsageError(f"--only {label!r}: expected one of {', '.join(map(repr, known))}")
     return *(known[label] for label in dict.fromkeys(only or LABELS)), *strangers(algorithms)
 
 
