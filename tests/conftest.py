@@ -229,7 +229,7 @@ def store(object_server, tmp_path, monkeypatch):
     """
     import s3fs
 
-    from grre_jax.storage import cache
+    from grre_jax.storage import remote
 
     server = object_server
     settings = {
@@ -239,7 +239,7 @@ def store(object_server, tmp_path, monkeypatch):
         "AWS_DEFAULT_REGION": "us-east-1",
     }
     for name, value in (
-        settings | {"AWS_MAX_ATTEMPTS": "2", cache.FOLDER_VARIABLE: str(tmp_path / "cache")}
+        settings | {"AWS_MAX_ATTEMPTS": "2", remote.FOLDER_VARIABLE: str(tmp_path / "cache")}
     ).items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(s3fs.S3FileSystem, "retries", 1)

@@ -14,8 +14,7 @@ import pytest
 
 from grre_jax import rollouts
 from grre_jax.training import build, optimizer, state
-from grre_jax.training.checkpoints.folder import opened
-from grre_jax.training.checkpoints.retention import Keep
+from grre_jax.training.checkpoints.folder import Checkpoints, Keep
 from grre_jax.training.policies import load_config
 
 CONFIG = """
@@ -143,7 +142,7 @@ def bits(folder, **fields):
     config = dataclasses.replace(load_config(folder), **fields)
     parts = build.build(config)
     _, like = state.create(parts.model, optimizer.make_optimizer(config.optimizer), parts.mesh)
-    checkpoints = opened(folder / "checkpoints", Keep(), read_only=True)
+    checkpoints = Checkpoints(folder / "checkpoints", Keep(), read_only=True)
     found = [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(checkpoints.restore(like))]
     checkpoints.close()
     return found

@@ -43,7 +43,7 @@ LEVELS = (
     (("training.data.row_filling", "training.data.pack", "training.data.checks"), True),
     (("training.build",), False),
     (("training.data",), False),
-    (("training.actors", "training.export", "training.run_folder"), False),
+    (("training.actors", "training.export", "training.mirror", "training.run_folder"), False),
     (("training.completion_logprobs", "training.verdict_metrics"), False),
     (("training.policies",), False),
     (("training.evaluation",), False),

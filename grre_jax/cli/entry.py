@@ -7,6 +7,7 @@ without --debug.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import io
 import os
 import sys
@@ -226,17 +227,26 @@ def _compile(known: argparse.Namespace, rest: list[str]) -> int:
 
 def _report(known: argparse.Namespace, _: list[str]) -> None:
     from grre_jax.reporting import report
+    from grre_jax.storage.remote import is_url
+    from grre_jax.training import mirror
 
-    report(known.folders, known.output, completions=known.completions)
+    urls = [folder for folder in known.folders if is_url(folder)]
+    if urls and len(known.folders) > 1 and not known.output:
+        raise UsageError(f"--output: expected a folder for several runs with {urls[0]}, got none")
+    with contextlib.ExitStack() as stack:
+        copies = {
+            stack.enter_context(mirror.copied(folder, figures=True)): folder
+            for folder in known.folders
+        }
+        stored = {copy: f"{folder}/rollouts" for copy, folder in copies.items() if folder in urls}
+        report([*copies], known.output, completions=known.completions, rollouts=stored)
 
 
 def _export(known: argparse.Namespace, _: list[str]) -> None:
-    from grre_jax.storage import store_path
-    from grre_jax.training import policies
+    from grre_jax.training import mirror, policies
 
-    step = policies.export(
-        store_path.of(known.folder), Path(known.output), known.step, adapter=known.adapter
-    )
+    with mirror.copied(known.folder, steps=[known.step]) as folder:
+        step = policies.export(folder, Path(known.output), known.step, adapter=known.adapter)
     print(f"wrote the {'adapter' if known.adapter else 'model'} of step {step} to {known.output}")
 
 

@@ -42,18 +42,16 @@ def add_parser(commands: argparse._SubParsersAction) -> None:
 
 def _evaluate(known: argparse.Namespace, rest: list[str]) -> None:
     from grre_jax.parallel import processes
-    from grre_jax.storage import store_path
-    from grre_jax.training import policies
+    from grre_jax.training import mirror, policies
     from grre_jax.training.evaluation import command
 
     given = {name: value for name in SHORT if (value := getattr(known, name)) is not None}
     given |= given_params(known)
     words = [word for name, value in given.items() for word in (f"--evaluation.{name}", f"{value}")]
-    path = store_path.of(known.folder)
     output = Path(known.output) if known.output else None
     if output and (output.is_dir() or not os.access(output.resolve().parent, os.W_OK)):
         raise UsageError(f"--output {output}: expected a file in a folder that can be written to")
-    with joined(known):
+    with joined(known), mirror.copied(known.folder, steps=(0, None)) as path:
         evaluate = command.evaluate_run if policies.is_run(path) else command.evaluate_model
         result = evaluate(path, [*words, *rest])
         if output and processes.is_first():

@@ -13,9 +13,7 @@ from grre_jax.generation.options import Options
 from grre_jax.json_files import TEXT, Domain, json_lines, list_of, message_text, require
 from grre_jax.models import ModelConfig, Transformer
 from grre_jax.sampling_params import SamplingParams
-from grre_jax.storage import store_path
-from grre_jax.storage.store_path import StorePath
-from grre_jax.training import build, policies
+from grre_jax.training import build, mirror, policies
 from grre_jax.training.config.run import Config
 
 # Fields of an output line that its input line may not have.
@@ -32,15 +30,16 @@ _MESSAGES = list_of(_MESSAGE, f"a list of one or more, each {_MESSAGE.text}")
 class Policy:
     """A model that is not loaded yet; `run` is its configuration, `shape` None without a folder."""
 
-    path: Path | StorePath
+    path: str
     run: Config
     tokenizer: tasks.Tokenizer
     shape: ModelConfig | None
 
     def load(self) -> tuple[Transformer, int | None]:
         """Returns the model, and its step: None without a run."""
-        if policies.is_run(self.path):
-            return policies.policy(self.path, self.run)
+        with mirror.copied(self.path, steps=[None]) as folder:
+            if policies.is_run(folder):
+                return policies.policy(folder, self.run)
         return build.build_model(self.run, self.tokenizer), None
 
 
@@ -60,10 +59,11 @@ def find(options: Options) -> Policy:
         UsageError: an unknown dtype, or a system message for a tokenizer without a chat template.
         DataError: the model is missing, or its tokenizer missing, damaged or not supported.
     """
-    path = store_path.of(options.model)
-    run = Config(name="sample", model=models.ModelSource(path=str(path)))
-    if policies.is_run(path):
-        run = policies.load_config(path)
+    path = options.model
+    run = Config(name="sample", model=models.ModelSource(path=path))
+    with mirror.copied(path) as folder:
+        if policies.is_run(folder):
+            run = policies.load_config(folder)
     named = ("dtype", "compute_dtype")
     given: dict[str, Any] = {name: x for name in named if (x := getattr(options, name))}
     if options.system is not None:

@@ -5,6 +5,7 @@ run.
 import math
 import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -38,12 +39,11 @@ def shown_groups(
         DataError: the folder's manifest or a group is damaged; names the file.
     """
     from grre_jax import rollouts
-    from grre_jax.storage import store_path
+    from grre_jax.storage.remote import is_url
 
-    folder = store_path.of(rollout_folder)
-    if not folder.is_dir():
+    if not is_url(rollout_folder) and not Path(rollout_folder).is_dir():
         return None
-    reader = rollouts.read(folder)
+    reader = rollouts.read(rollout_folder)
     if not len(reader):
         return None
     total = sum(entry.completions for entry in reader.datasets)

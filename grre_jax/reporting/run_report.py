@@ -2,7 +2,6 @@
 figures. A run in an object store is fetched, and the report of one such run is uploaded.
 """
 
-import contextlib
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -18,7 +17,7 @@ from grre_jax.reporting.metrics import FILE_NAME, read_metrics
 from grre_jax.reporting.page import PAGE_NAME, write_page
 from grre_jax.reporting.progress import compact_duration, compact_number
 from grre_jax.reporting.summary import RunSummary, print_summaries, summarise
-from grre_jax.storage import files, store_path, workspaces
+from grre_jax.storage import files
 
 SUMMARY_NAME = "summary.json"
 PLOTS_FOLDER = "plots"
@@ -58,21 +57,20 @@ def report(
     names the others.
 
     Args:
-        run_folders: one run's folder or several, paths or URLs; a folder given twice counts once.
-        output: folder of `plots/`, `summary.json` and `report.html`. By default one run's own, to
-            which it is uploaded if that is in an object store; of several runs, `<a>-vs-<b>`
-            beside the first.
-        rollouts: by run folder, its rollout folder if that is not `rollouts` in it.
+        run_folders: one run's folder or several; a folder given twice counts once.
+        output: folder of `plots/`, `summary.json` and `report.html`. By default one run's own; of
+            several runs, `<a>-vs-<b>` beside the first.
+        rollouts: by run folder, the path or URL of its rollout folder if that is not `rollouts` in
+            it.
         completions: how many of each run to put on the page, at most; 0 for none.
         console: the rich console; one on standard output by default.
 
     Returns:
-        The files and the summaries; of a run in an object store without `output`, where they were
-        before they were uploaded.
+        The files and the summaries.
 
     Raises:
-        UsageError: no run was given, `completions` is negative, several runs are given, one by its
-            URL, and no output; or the output is a file or another run's folder.
+        UsageError: no run was given, `completions` is negative, or the output is a file or another
+            run's folder.
         DataError: a run's folder or its metrics are missing, broken or empty; names the folder.
     """
     if completions < 0:
@@ -80,38 +78,9 @@ def report(
     given = [run_folders] if isinstance(run_folders, str | os.PathLike) else list(run_folders)
     if not given:
         raise UsageError("no run was given to report on: name one or more run folders")
-    stored = [str(folder) for folder in given if "://" in str(folder)]
-    if len(given) > 1 and stored and output is None:
-        raise UsageError(
-            f"a report of several runs has no folder of its own beside {stored[0]}: name one with"
-            " --output"
-        )
-    roots = {str(root if stored else root.resolve()): root for root in map(_root, given)}
-    with contextlib.ExitStack() as stack:
-        works = {stack.enter_context(workspaces.opened(root)): root for root in roots.values()}
-        try:
-            for work in works:
-                work.pull()
-        except OSError as error:
-            raise DataError(
-                f"{', '.join(stored)} cannot be read ({error}): check its name and your access"
-                " to it"
-            ) from error
-        own = {work.folder: root / "rollouts" for work, root in works.items()} | (rollouts or {})
-        result = _report(own, output, completions, console or make_console())
-        if output is None and stored:
-            next(iter(works)).push()
-    return result
-
-
-def _root(folder: str | os.PathLike) -> Path | store_path.StorePath:
-    root = store_path.of(folder)
-    if isinstance(root, store_path.StorePath) and not (root / FILE_NAME).is_file():
-        raise DataError(
-            f"{folder} has no {FILE_NAME}, so it is not a run folder: give the URL that `grre"
-            " train` wrote to"
-        )
-    return root
+    folders = [*dict.fromkeys(Path(folder).resolve() for folder in given)]
+    own = {folder: folder / "rollouts" for folder in folders} | dict(rollouts or {})
+    return _report(own, output, completions, console or make_console())
 
 
 def _report(

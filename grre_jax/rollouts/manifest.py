@@ -189,7 +189,7 @@ class Tail:
             return
         if size < self._offset:
             yield CorruptManifest(
-                f"{self._path}: shorter than what was read of it before; restore it from a copy, or"
+                f"{self.shown}: shorter than what was read of it before; restore it from a copy, or"
                 " read the folder anew."
             )
             return
@@ -200,7 +200,7 @@ class Tail:
         else:
             end -= len(rest)
         lines = list(filter(None, lines))
-        yield from parsed(lines, f"{self._path}, line ", self._lines + 1)
+        yield from parsed(lines, f"{self.shown}, line ", self._lines + 1)
         self._offset, self._lines = end, self._lines + len(lines)
 
 

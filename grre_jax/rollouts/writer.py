@@ -30,7 +30,7 @@ from grre_jax.errors import DataError, UsageError
 from grre_jax.rollouts import encoding, manifest, schema
 from grre_jax.rollouts.storage import local
 from grre_jax.storage.files import sha256
-from grre_jax.storage.store_path import as_os_error
+from grre_jax.storage.remote import as_os_error
 
 # The name that every data set has for TFDS: builder_from_directories reads data sets of one name
 # together.

@@ -1,3 +1,3 @@
-"""Files and folders, on disk and in object stores: paths, files that are written whole, locks,
-staging folders, workspaces, and a local cache of remote files.
+"""Files and folders: files that are written whole, locks, staging folders, and folders in object
+stores.
 """

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 from pathlib import Path
-from typing import Any
 
 from grre_jax.errors import naming
 
@@ -46,19 +45,3 @@ def replace(path: Path, content: bytes | str) -> None:
     except OSError:
         partial.unlink(missing_ok=True)  # the disk may be full
         raise
-
-
-def write_whole(file: Any, text: str) -> None:
-    """Writes a small file whole or not at all.
-
-    Args:
-        file: a `Path`, or a `StorePath`, whose objects are always whole.
-        text: written as UTF-8.
-
-    Raises:
-        OSError: it cannot be written.
-    """
-    if isinstance(file, Path):
-        replace(file, text)
-    else:
-        file.write_text(text)

@@ -20,7 +20,6 @@ from grre_jax.models.lora import LoraConfig, initial
 from grre_jax.models.source import ModelSource
 from grre_jax.models.transformer import Transformer
 from grre_jax.random_streams import Purpose, run_key
-from grre_jax.storage.store_path import StorePath
 from grre_jax.tasks.environments import is_environment
 from grre_jax.tasks.environments.runner import Runner, make_runner
 from grre_jax.tasks.judging import Judge
@@ -332,7 +331,7 @@ def model_contents(config: Config) -> set[str]:
     return set().union(*(contents(Path(name) / "grre_provenance.json") for name in folders))
 
 
-def contents(file: Path | StorePath) -> set[str]:
+def contents(file: Path) -> set[str]:
     """Returns the benchmark splits in the training data that a provenance file describes; none
     without the file.
 

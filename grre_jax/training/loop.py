@@ -9,7 +9,7 @@ import dataclasses
 import datetime
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,12 +20,10 @@ from grre_jax import reporting, rollouts
 from grre_jax.console import make_console
 from grre_jax.errors import DataError, UsageError, system_failure
 from grre_jax.parallel import processes
-from grre_jax.storage import workspaces
-from grre_jax.storage.files import write_whole
-from grre_jax.storage.store_path import StorePath, remove_tree
+from grre_jax.storage import files
 from grre_jax.tasks.environments import is_environment
 from grre_jax.tasks.tokenizers.chat import today
-from grre_jax.training import build, run_folder, start_from
+from grre_jax.training import build, mirror, run_folder, start_from
 from grre_jax.training import optimizer as training_optimizer
 from grre_jax.training import state as training_state
 from grre_jax.training.actors import registry
@@ -38,9 +36,7 @@ from grre_jax.training.actors.supply import (
     PendingVersions,
     refuse_lost,
 )
-from grre_jax.training.checkpoints.contents import listed
-from grre_jax.training.checkpoints.folder import opened
-from grre_jax.training.checkpoints.retention import Keep
+from grre_jax.training.checkpoints.folder import Checkpoints, Keep, listed
 from grre_jax.training.config.run import Config
 from grre_jax.training.data.checks import leaked, warn_of_leak
 from grre_jax.training.data.choose import Stored, make_chooser, stored_streams
@@ -66,7 +62,7 @@ def train(
     resume: bool = False,
     overwrite: bool = False,
     console: Any = None,
-) -> Path | StorePath:
+) -> Path:
     """Runs a configuration to its end, or resumes it: explores and learns in turn.
 
     All processes of a run (see `parallel.distributed`) call this with the same arguments and take
@@ -106,32 +102,46 @@ class Role:
     free: bool = False
 
 
-def run(
-    config: Config, role: Role, *, resume: bool, overwrite: bool, console: Any
-) -> Path | StorePath:
+def run(config: Config, role: Role, *, resume: bool, overwrite: bool, console: Any) -> Path:
     """Runs a configuration in a role; see `train`."""
-    begun, first, folder = Beginning(), processes.is_first(), config.folder
+    begun, first = Beginning(), processes.is_first()
     console = console if console and first else make_console(quiet=not first)
+    with mirror.opened(config.location) as mirrored:
+        _run(config, role, mirrored, resume, overwrite, console, begun)
+    return config.folder
+
+
+def _run(
+    config: Config,
+    role: Role,
+    mirrored: mirror.Mirror | None,
+    resume: bool,
+    overwrite: bool,
+    console: Any,
+    begun: Beginning,
+) -> None:
+    """Runs a configuration in its local folder; see `run`."""
+    folder = config.folder
     plan = _plan(config, role, resume=resume)
     parts = plan.parts
     optimizer = training_optimizer.make_optimizer(config.optimizer)
     graph, state = training_state.create(parts.model, optimizer, parts.mesh, donate=True)
     with (
         _naming_what_is_whole(folder),
-        workspaces.opened(folder) as work,
         contextlib.ExitStack() as stack,
         begun,
     ):
         stack.callback(parts.judge.close)
-        held, undo = _open_folder(plan, role, stack, resume, overwrite, console)
+        held, undo = _open_folder(plan, role, stack, mirrored, resume, overwrite, console)
         reporting.print_header(plan.header, console=console)
         own = _own_rollouts(config)
-        publish = partial(work.push, held.check if held else None)
-        checkpoints = opened(folder / "checkpoints", _keep(parts, own, role), before=publish)
+        checkpoints = Checkpoints(folder / "checkpoints", _keep(parts, own, role))
         saved = checkpoints.steps if resume else []
         stop = stack.enter_context(StopRequest())
-        log = stack.enter_context(_open_log(config, work, saved, resume))
+        log = stack.enter_context(_open_log(config, saved, resume))
         undo.pop_all()  # from here on the run can be resumed
+        if mirrored:
+            mirrored.start()
 
         # ---- the first policy: restored, or warm-started and saved as step 0
         if saved:
@@ -174,8 +184,7 @@ def run(
         state = learner.learn(state, make_train_step(graph, optimizer, schedule, parts.mesh))
         checkpoints.save(state, wait=True)
         checkpoints.close()
-        _conclude(plan, graph, state, log, work, publish, console)
-    return folder
+        _conclude(plan, graph, state, log, console)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -205,7 +214,7 @@ def _plan(config: Config, role: Role, *, resume: bool) -> _Plan:
     check(parts, samples=role.samples, contains=contains)
     if config.evaluation.questions and processes.is_first() and not resume:
         warn_of_leak(leaked(config, parts.task))
-    lines = header(parts, config.folder) | {"start": start.line() if start else None}
+    lines = header(parts, config.location) | {"start": start.line() if start else None}
     return _Plan(parts, folders, stored, contains, lines, start)
 
 
@@ -240,28 +249,22 @@ def _conclude(
     graph: Any,
     state: training_state.TrainState,
     log: Any,
-    work: workspaces.Workspace,
-    publish: Callable[[], None],
     console: Any,
 ) -> None:
     """Writes the exported model and the report into the run's folder."""
     parts, folder = plan.parts, plan.parts.config.folder
     if parts.config.checkpoint.export:
-        model = work.folder / "model"  # there if a finished run was resumed with more steps
+        model = folder / "model"  # there if a finished run was resumed with more steps
         processes.on_first(lambda: model.exists() and shutil.rmtree(model))
         params = parts.full(state.params)
         write_model(parts, graph, params, model, step=int(state.step), contains=plan.contains)
-        console.print(f"model    {folder / 'model'}")
+        console.print(f"model    {parts.config.location}/model")
 
     def report() -> None:
         log.close()
-        stored = {work.folder: folder / "rollouts"}
-        reporting.report([work.folder], rollouts=stored, console=console)
-        publish()
+        reporting.report([folder], console=console)
 
     processes.on_first(report)
-    if work.folder != folder:
-        console.print(f"copied   {folder}")
 
 
 def _keep(parts: build.Parts, own: Source | None, role: Role) -> Keep:
@@ -276,9 +279,7 @@ def _keep(parts: build.Parts, own: Source | None, role: Role) -> Keep:
     return dataclasses.replace(keep, needed=PendingVersions(parts, own).needs_checkpoint)
 
 
-def _open_log(
-    config: Config, work: workspaces.Workspace, saved: list[int], resume: bool
-) -> reporting.RunLog:
+def _open_log(config: Config, saved: list[int], resume: bool) -> reporting.RunLog:
     """Opens the log in the first process; of a resumed run, with the rows up to its last
     checkpoint.
     """
@@ -287,10 +288,8 @@ def _open_log(
     kept_rows = {"train": last, "eval": last or -1, "warm_start": warmed} if resume else None
 
     def open_() -> reporting.RunLog:
-        if resume:
-            work.pull()
         about = {"config": dataclasses.asdict(config), "name": config.name}
-        return reporting.open_log(work.folder, config.logging, resume_steps=kept_rows, **about)
+        return reporting.open_log(config.folder, config.logging, resume_steps=kept_rows, **about)
 
     log = processes.on_first(open_)
     return log or reporting.RunLog()
@@ -300,6 +299,7 @@ def _open_folder(
     plan: _Plan,
     role: Role,
     stack: contextlib.ExitStack,
+    mirrored: mirror.Mirror | None,
     resume: bool,
     overwrite: bool,
     console: Any,
@@ -333,15 +333,17 @@ def _open_folder(
         )
         stack.enter_context(undo)
         if not (resume or replaces):
-            undo.callback(remove_tree, config.folder)
+            undo.callback(shutil.rmtree, config.folder)
         registry.refuse_learner(
             config.folder, free=role.free, overwrite=overwrite, console=console, **roles
         )
         if resume and config.samples and not role.free:
             refuse_lost(config, run_folder.require_same_run(config))
+        if mirrored and replaces:
+            mirrored.clear()
         folder = run_folder.open_run_folder(config, resume=resume, overwrite=overwrite)
         registry.mark_run(folder)
-        write_whole(folder / "provenance.json", json.dumps(provenance, indent=2) + "\n")
+        files.replace(folder / "provenance.json", json.dumps(provenance, indent=2) + "\n")
         record_folders(folder, plan.folders)
         return held
 
@@ -362,7 +364,7 @@ def _require_shared(config: Config) -> None:
 
 
 @contextlib.contextmanager
-def _naming_what_is_whole(folder: Path | StorePath) -> Iterator[None]:
+def _naming_what_is_whole(folder: Path) -> Iterator[None]:
     """Adds to an error of the operating system from which checkpoint the run can be continued.
 
     Raises:

@@ -21,12 +21,9 @@ from grre_jax.models.transformer import Transformer
 from grre_jax.parallel.mesh import MeshConfig
 from grre_jax.rollouts import Group
 from grre_jax.rollouts.tools.rescore import Scorer
-from grre_jax.storage.store_path import StorePath
 from grre_jax.tasks.provenance import template_digest
-from grre_jax.training import build
-from grre_jax.training.checkpoints.contents import listed
-from grre_jax.training.checkpoints.folder import opened
-from grre_jax.training.checkpoints.retention import Keep
+from grre_jax.training import build, mirror
+from grre_jax.training.checkpoints.folder import Checkpoints, Keep, listed
 from grre_jax.training.completion_logprobs import score_groups
 from grre_jax.training.config.run import Config
 from grre_jax.training.export import write_model
@@ -37,7 +34,7 @@ from grre_jax.training.state import create
 ROW_TOKENS = 1024
 
 
-def is_run(path: Path | StorePath) -> bool:
+def is_run(path: Path) -> bool:
     """Returns True for a run's folder (its config.json is a run's, or it has checkpoints), False
     for a model's.
 
@@ -45,19 +42,12 @@ def is_run(path: Path | StorePath) -> bool:
         DataError: the path is neither.
     """
     has_checkpoints = (path / "checkpoints").is_dir()
-    if isinstance(path, StorePath) and not has_checkpoints:
-        raise DataError(
-            f"{path} is not a run folder: it has no checkpoints/; copy a model at a URL to a disk"
-            " first"
-        )
     if not (path / "config.json").is_file():
         raise DataError(f"{path} is not a run folder, nor a model: it has no config.json")
     return has_checkpoints or '"run_dir"' in (path / "config.json").read_text(errors="replace")
 
 
-def export(
-    folder: Path | StorePath, output: Path, step: int | None = None, *, adapter: bool = False
-) -> int:
+def export(folder: Path, output: Path, step: int | None = None, *, adapter: bool = False) -> int:
     """Writes a run's policy as a Hugging Face folder with its tokenizer and grre_provenance.json.
     LoRA weights are merged into their base.
 
@@ -82,7 +72,7 @@ def export(
     return step
 
 
-def policy(folder: Path | StorePath, config: Config) -> tuple[Transformer, int]:
+def policy(folder: Path, config: Config) -> tuple[Transformer, int]:
     """Returns the model of a run's last checkpoint, on the first device, and its step.
 
     Args:
@@ -97,7 +87,7 @@ def policy(folder: Path | StorePath, config: Config) -> tuple[Transformer, int]:
 
 
 def policy_at(
-    folder: Path | StorePath, config: Config, step: int | None = None
+    folder: Path, config: Config, step: int | None = None
 ) -> tuple[build.Parts, Any, Any, int]:
     """Returns (parts, static half of the model, all parameters, step) of a run's checkpoint, laid
     out over all devices.
@@ -115,7 +105,7 @@ def policy_at(
 
 
 def policies_at(
-    folder: Path | StorePath, config: Config, parts: build.Parts, steps: Sequence[int | None]
+    folder: Path, config: Config, parts: build.Parts, steps: Sequence[int | None]
 ) -> tuple[Any, tuple[Any, ...], tuple[int, ...]]:
     """Returns (static half of the model, parameters at each of the steps, those steps) of a run;
     None stands for the last checkpoint.
@@ -126,7 +116,7 @@ def policies_at(
     steps_kept = listed(folder / "checkpoints")
     if not steps_kept:
         raise DataError(f"run {folder} has no complete checkpoint yet: let it train first")
-    checkpoints = opened(folder / "checkpoints", Keep(config.checkpoint.keep), read_only=True)
+    checkpoints = Checkpoints(folder / "checkpoints", Keep(config.checkpoint.keep), read_only=True)
     found = tuple(steps_kept[-1] if step is None else step for step in steps)
     # Without an optimizer's state: only parameters are read.
     graph, state = create(parts.model, optax.identity(), parts.mesh)
@@ -149,16 +139,21 @@ def find_scorer(name: str, *, dtype: str = "", compute_dtype: str = "") -> Score
         DataError: the model, run or checkpoint is missing or damaged.
     """
     path, step = split_step(name)
-    run = load_config(path) if is_run(path) else None
+    with mirror.copied(path, steps=[step]) as folder:
+        return _scorer(path, folder, step, dtype, compute_dtype)
+
+
+def _scorer(path: str, folder: Path, step: int | None, dtype: str, compute_dtype: str) -> Scorer:
+    run = load_config(folder) if is_run(folder) else None
     if run is None and step is not None:
         raise DataError(f"{path} is a model, which has no steps: name it without :{step}")
-    source = run.model if run else ModelSource(path=str(path))
+    source = run.model if run else ModelSource(path=path)
     source = dataclasses.replace(
         source, dtype=dtype or source.dtype, compute_dtype=compute_dtype or source.compute_dtype
     )
     config = dataclasses.replace(run or Config(name="model"), model=source)
     if run:
-        parts, graph, params, step = policy_at(path, config, step)
+        parts, graph, params, step = policy_at(folder, config, step)
     else:
         parts = build.build(config)
         graph, state = nnx.split(parts.model)
@@ -182,7 +177,7 @@ def find_scorer(name: str, *, dtype: str = "", compute_dtype: str = "") -> Score
 
     computed = source.compute_dtype or source.dtype
     described: dict[str, Any] = {
-        "model": str(path),
+        "model": path,
         "step": step,
         "fingerprint": fingerprint(model),
         "tokenizer": tokenizer.fingerprint,

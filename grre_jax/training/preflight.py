@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterable
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -13,7 +12,6 @@ from grre_jax import reporting
 from grre_jax.errors import UsageError
 from grre_jax.machine import devices_line
 from grre_jax.parallel import processes
-from grre_jax.storage.store_path import StorePath
 from grre_jax.tasks import Question
 from grre_jax.tasks.environments import is_environment
 from grre_jax.tasks.task import questions as drawn
@@ -35,7 +33,7 @@ MOST_SECONDS = 5.0  # of a look at the prompts of the run's training stream
 MEASURED_TOGETHER = 256  # positions between looks at the clock
 
 
-def header(parts: build.Parts, folder: Path | StorePath) -> dict[str, Any]:
+def header(parts: build.Parts, folder: str) -> dict[str, Any]:
     """Returns the lines of a run's header by name, for `reporting.print_header`."""
     config = parts.config
     hyperparameters, lora = parts.objective.hyperparameters, parts.model.lora

@@ -22,15 +22,14 @@ from grre_jax import rollouts
 from grre_jax.console import make_console
 from grre_jax.errors import DataError, UsageError
 from grre_jax.parallel import processes
-from grre_jax.storage.store_path import StorePath
+from grre_jax.storage.remote import is_url
 from grre_jax.training import build, loop, preflight, run_folder
 from grre_jax.training import state as states
 from grre_jax.training.actors import lease, registry
 from grre_jax.training.actors.calls import call_of
 from grre_jax.training.actors.exploration import explore, shared_calls
 from grre_jax.training.actors.explorer import make_explorer
-from grre_jax.training.checkpoints.contents import CheckpointGone, listed
-from grre_jax.training.checkpoints.folder import read_params
+from grre_jax.training.checkpoints.folder import CheckpointGone, listed, read_params
 from grre_jax.training.config.run import Config
 from grre_jax.training.data import dynamic_sampling
 from grre_jax.training.data.checks import check_roles
@@ -42,7 +41,7 @@ from grre_jax.training.runtime.waiting import wait_until
 
 def learn(
     config: Config, *, free: bool = False, overwrite: bool = False, console: Any = None
-) -> Path | StorePath:
+) -> Path:
     """Trains on groups that explorers sample; continues the run if the folder contains it.
 
     Args:
@@ -59,6 +58,7 @@ def learn(
         DataError: as `loop.train`.
         Stopped: after SIGTERM or SIGINT, once a checkpoint is saved.
     """
+    _require_path(config)
     check_roles(config, free)
     begun = (config.folder / "config.json").is_file()
     resume = bool((processes.gather_ints(int(begun)) > 0).any()) and not overwrite
@@ -120,6 +120,7 @@ def explore_run(config: Config, role: ExplorerRole, *, console: Any = None) -> i
     """
     first = processes.is_first()
     console = console if console and first else make_console(quiet=not first)
+    _require_path(config)
     check_roles(config, role.free)
     _check_role(config, role)
     parts = build.build(config)
@@ -157,6 +158,15 @@ def explore_run(config: Config, role: ExplorerRole, *, console: Any = None) -> i
             f" {work.parts.config.training.steps} steps: {sealed} groups sealed by this process"
         )
     return sealed
+
+
+def _require_path(config: Config) -> None:
+    """Raises UsageError if the run's folder is in an object store."""
+    if is_url(config.location):
+        raise UsageError(
+            f"run_dir: expected a folder on a disk that the learner and all explorers share, got"
+            f" {config.location}; `grre train` trains into an object store"
+        )
 
 
 def _check_role(config: Config, role: ExplorerRole) -> None:

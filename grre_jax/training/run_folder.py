@@ -5,12 +5,13 @@ if it is killed.
 from __future__ import annotations
 
 import json
+import shutil
 import uuid
 from pathlib import Path
 
 from grre_jax.errors import DataError, UsageError
-from grre_jax.storage import files, store_path
-from grre_jax.storage.store_path import StorePath, inside, remove_tree
+from grre_jax.storage import files
+from grre_jax.storage.remote import is_url
 from grre_jax.training.config.run import RESUMABLE_FIELDS, Config, differences, from_dict
 
 # The lease is written before anything else, and stays when the run is replaced. A process killed at
@@ -25,21 +26,19 @@ LEASE_FILES = (
 REMOVED = ".removed-"  # folder within the run's folder for files that an --overwrite removes
 
 
-def of_no_run(path: Path | StorePath) -> bool:
+def of_no_run(path: Path) -> bool:
     """True for entries of a folder that do not belong to a run."""
     return path.name in LEASE_FILES or path.name.startswith(REMOVED)
 
 
-def half_removed(folder: Path | StorePath) -> bool:
+def half_removed(folder: Path) -> bool:
     """True if a folder without config.json is the rest of a run that was being removed."""
     return any((removed / "config.json").is_file() for removed in folder.glob(REMOVED + "*"))
 
 
-def empty(folder: Path | StorePath) -> None:
+def empty(folder: Path) -> None:
     """Moves the run aside, config.json first, so that an interruption leaves either the whole run
     or none.
-
-    In an object store, where moving is copying, config.json alone is moved and the rest is removed.
 
     Raises:
         OSError: a file cannot be moved.
@@ -48,12 +47,7 @@ def empty(folder: Path | StorePath) -> None:
     removed.mkdir()
     entries = [path for path in folder.iterdir() if not of_no_run(path)]
     for path in sorted(entries, key=lambda path: path.name != "config.json"):
-        if isinstance(path, Path):
-            path.rename(removed / path.name)
-            continue
-        if path.name == "config.json":
-            (removed / path.name).write_text(path.read_text())
-        path.remove_all()
+        path.rename(removed / path.name)
 
 
 def check_run_folder(config: Config, *, resume: bool, overwrite: bool) -> bool:
@@ -77,50 +71,59 @@ def check_run_folder(config: Config, *, resume: bool, overwrite: bool) -> bool:
         raise UsageError("--resume and --overwrite exclude each other")
     taken = folder.exists() and not (folder.is_dir() and all(map(of_no_run, folder.iterdir())))
     if resume and not taken:
-        raise DataError(f"there is no run to resume in {folder}: start it without --resume")
+        raise DataError(
+            f"there is no run to resume in {config.location}: start it without --resume"
+        )
     if resume:
         require_same_run(config)
     elif taken and not overwrite:
         raise UsageError(
-            f"run folder {folder} already exists: continue it with --resume, replace it with"
-            " --overwrite, or choose another with --run-dir"
+            f"run folder {config.location} already exists: continue it with --resume, replace it"
+            " with --overwrite, or choose another with --run-dir"
         )
     elif taken and not (folder / "config.json").is_file() and not half_removed(folder):
         raise UsageError(
-            f"{folder} is not the folder of a run (it has no config.json), so --overwrite leaves it"
-            " alone: choose another with --run-dir"
+            f"{config.location} is not the folder of a run (it has no config.json), so --overwrite"
+            " leaves it alone: choose another with --run-dir"
         )
     elif taken:
-        _check_reads_nothing_inside(config, folder)
+        _check_reads_nothing_inside(config)
     return taken and overwrite
 
 
-def open_run_folder(config: Config, *, resume: bool, overwrite: bool) -> Path | StorePath:
+def open_run_folder(config: Config, *, resume: bool, overwrite: bool) -> Path:
     """Makes the run's folder, after `check_run_folder`, and writes its config.json; returns it."""
     folder = config.folder
     if check_run_folder(config, resume=resume, overwrite=overwrite):
         empty(folder)
     for removed in folder.glob(REMOVED + "*"):  # also of a process that was killed
-        remove_tree(removed)
+        shutil.rmtree(removed)
     folder.mkdir(parents=True, exist_ok=True)
-    files.write_whole(folder / "config.json", config.to_json())
+    files.replace(folder / "config.json", config.to_json())
     return folder
 
 
-def _check_reads_nothing_inside(config: Config, folder: Path | StorePath) -> None:
+def _inside(path: str, folder: str) -> bool:
+    """True if a path or URL is a folder, or is below it."""
+    if is_url(path) or is_url(folder):
+        return f"{path.rstrip('/')}/".startswith(f"{folder.rstrip('/')}/")
+    return Path(path).resolve().is_relative_to(Path(folder).resolve())
+
+
+def _check_reads_nothing_inside(config: Config) -> None:
     read = {"data.path": config.data.path, "model.path": config.model.path}
     read |= {"model.adapter": config.model.adapter}
     if config.start_from:
-        read["start_from"] = str(split_step(config.start_from)[0])
+        read["start_from"] = split_step(config.start_from)[0]
     for name, path in (*read.items(), *(("data.mix", entry.path) for entry in config.data.entries)):
-        if path and inside(path, folder):
+        if path and _inside(path, config.location):
             raise UsageError(
-                f"field {name} = {path} is in run folder {folder}, which --overwrite would"
+                f"field {name} = {path} is in run folder {config.location}, which --overwrite would"
                 " remove: choose another folder with --run-dir"
             )
 
 
-def load_config(folder: Path | StorePath) -> Config:
+def load_config(folder: Path) -> Config:
     """Returns the configuration of the run in `folder`.
 
     Raises:
@@ -135,15 +138,15 @@ def load_config(folder: Path | StorePath) -> Config:
         raise DataError(f"{file} cannot be read as a configuration: {error}") from error
 
 
-def split_step(name: str) -> tuple[Path | StorePath, int | None]:
-    """Returns ("runs/a", 40) for "runs/a:40"; a name that exists as it is has no step."""
-    before, colon, after = name.rpartition(":")
-    if colon and after.isdecimal() and not store_path.of(name).exists():
-        return store_path.of(before), int(after)
-    return store_path.of(name), None
+def split_step(name: str) -> tuple[str, int | None]:
+    """Returns ("runs/a", 40) for "runs/a:40"; a path that exists as it is has no step."""
+    folder, colon, step = name.rpartition(":")
+    if colon and step.isdecimal() and (is_url(name) or not Path(name).exists()):
+        return folder, int(step)
+    return name, None
 
 
-def stored_date(folder: Path | StorePath) -> str:
+def stored_date(folder: Path) -> str:
     """Returns the model.template_date of the run in a folder; empty if it has none."""
     try:
         return load_config(folder).model.template_date
@@ -165,7 +168,7 @@ def require_same_run(config: Config) -> int:
     stored = load_config(config.folder)
     if changed := changed_fields(stored, config):
         raise UsageError(
-            f"run folder {config.folder} was made by another configuration (different:"
+            f"run folder {config.location} was made by another configuration (different:"
             f" {', '.join(changed)}): give the same one, or choose another folder with --run-dir"
         )
     return stored.training.steps

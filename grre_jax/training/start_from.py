@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -14,13 +13,10 @@ from jax.sharding import Mesh
 from grre_jax.errors import DataError, UsageError
 from grre_jax.models.checkpoints import adapters
 from grre_jax.parallel import processes
-from grre_jax.storage.store_path import StorePath
-from grre_jax.training import build
+from grre_jax.training import build, mirror
 from grre_jax.training import optimizer as training_optimizer
 from grre_jax.training import state as states
-from grre_jax.training.checkpoints.contents import listed
-from grre_jax.training.checkpoints.folder import opened
-from grre_jax.training.checkpoints.retention import Keep
+from grre_jax.training.checkpoints.folder import Checkpoints, Keep
 from grre_jax.training.config.run import Config
 from grre_jax.training.run_folder import load_config, split_step
 
@@ -30,20 +26,20 @@ class Start:
     """A checkpoint that a run starts from.
 
     Attributes:
-        folder: the other run's.
+        folder: path or URL of the other run.
         step: of the checkpoint.
         moments: the optimizer's moments are taken too; otherwise the parameters alone.
         contains: benchmark splits that the other run has seen.
     """
 
-    folder: Path | StorePath
+    folder: str
     step: int
     moments: bool
     contains: frozenset[str]
 
     def provenance(self) -> dict[str, Any]:
         """Returns the run, step and use of the moments, for provenance.json."""
-        return {"run": str(self.folder), "step": self.step, "moments": self.moments}
+        return {"run": self.folder, "step": self.step, "moments": self.moments}
 
     def line(self) -> str:
         """Returns a line for the run's header."""
@@ -63,14 +59,15 @@ class Start:
         Raises:
             DataError: the checkpoint is damaged, or was removed.
         """
-        checkpoints = opened(self.folder / "checkpoints", Keep(1), read_only=True)
         like = states.release(like)
-        if not self.moments:
-            params = checkpoints.restore_params(like.params, self.step)
+        with mirror.copied(self.folder, steps=[self.step]) as copy:
+            checkpoints = Checkpoints(copy / "checkpoints", Keep(1), read_only=True)
+            if not self.moments:
+                params = checkpoints.restore_params(like.params, self.step)
+                checkpoints.close()
+                return states.fresh(params, optimizer, mesh)
+            restored = checkpoints.restore(like, self.step)
             checkpoints.close()
-            return states.fresh(params, optimizer, mesh)
-        found = checkpoints.restore(like, self.step)
-        checkpoints.close()
 
         # The schedule of the learning rate begins anew; the moments keep the count of their
         # updates, by which their bias is corrected.
@@ -80,10 +77,10 @@ class Start:
             return part._replace(count=processes.put(np.int32(0), part.count.sharding))
 
         opt_state = jax.tree.map(
-            anew, found.opt_state, is_leaf=lambda x: isinstance(x, optax.ScaleByScheduleState)
+            anew, restored.opt_state, is_leaf=lambda x: isinstance(x, optax.ScaleByScheduleState)
         )
         return states.TrainState(
-            found.params, opt_state, processes.put(np.int32(0), found.step.sharding)
+            restored.params, opt_state, processes.put(np.int32(0), restored.step.sharding)
         )
 
 
@@ -101,8 +98,10 @@ def find(config: Config, parts: build.Parts) -> Start | None:
     if not config.start_from:
         return None
     folder, step = split_step(config.start_from)
-    other = load_config(folder)
-    kept = listed(folder / "checkpoints")
+    with mirror.copied(folder) as copy:
+        other = load_config(copy)
+        contains = frozenset(build.contents(copy / "provenance.json"))
+    kept = mirror.steps(folder)
     if not kept:
         raise DataError(
             f"start_from: expected a run with checkpoints, got {folder}. Let it train first"
@@ -126,7 +125,7 @@ def find(config: Config, parts: build.Parts) -> Start | None:
         for c in (config, other)
     ]
     at = kept[-1] if step is None else step
-    return Start(folder, at, _alike(*shapes), frozenset(build.contents(folder / "provenance.json")))
+    return Start(folder, at, _alike(*shapes), contains)
 
 
 def _model(config: Config) -> tuple[Any, ...]:

@@ -36,8 +36,7 @@ from grre_jax.tasks.datasets.arithmetic import Arithmetic
 from grre_jax.training import build, loop, optimizer, policies
 from grre_jax.training import state as training_state
 from grre_jax.training.checkpoints import integrity
-from grre_jax.training.checkpoints.contents import listed
-from grre_jax.training.checkpoints.local import Checkpoints, read_params
+from grre_jax.training.checkpoints.folder import Checkpoints, listed, read_params
 from grre_jax.training.data.regime import Regime
 from grre_jax.training.runtime.delayed_metrics import Diverged
 from grre_jax.training.runtime.stopping import Stopped
@@ -282,7 +281,7 @@ def refused(package, name):
             {"logging": LoggingConfig(wandb_project="p", tensorboard=False)},
             "wandb_project",
         ),
-        (refused(loop, "opened"), {}, "the sink refuses"),
+        (refused(loop, "Checkpoints"), {}, "the sink refuses"),
         (
             None,
             {"sampling": SamplingConfig(max_new_tokens=1)},

@@ -1,18 +1,14 @@
-"""Taking a run away, on a disk and in an object store, so that a kill leaves the run or none."""
+"""Taking a run away so that a kill leaves the run or none."""
 
 import pytest
 
-from grre_jax.storage.store_path import StorePath
 from grre_jax.training.run_folder import empty, half_removed, of_no_run
 
 
-@pytest.fixture(params=["disk", "store"])
-def run(request, tmp_path):
-    if request.param == "disk":
-        (tmp_path / "run" / "checkpoints" / "3").mkdir(parents=True)
-        folder = tmp_path / "run"
-    else:
-        folder = StorePath(f"s3://{request.getfixturevalue('store').bucket}/run")
+@pytest.fixture
+def run(tmp_path):
+    (tmp_path / "run" / "checkpoints" / "3").mkdir(parents=True)
+    folder = tmp_path / "run"
     for name in ("config.json", "learner.json", "metrics.jsonl"):
         (folder / name).write_text(name)
     (folder / "checkpoints" / "3" / "x").write_text("x")
@@ -31,15 +27,15 @@ def test_the_run_goes_and_the_lease_stays(run):
 
 def test_cut_short_at_any_object_it_is_the_whole_run_or_none(run, monkeypatch):
     kind = type(run)
-    name = "remove_all" if kind is StorePath else "rename"
-    original, count = getattr(kind, name), iter(range(10))
+    rename = kind.rename
+    count = iter(range(10))
 
     def cut(self, *arguments):
         if next(count) == 1:
             raise KeyboardInterrupt
-        return original(self, *arguments)
+        return rename(self, *arguments)
 
-    monkeypatch.setattr(kind, name, cut)
+    monkeypatch.setattr(kind, "rename", cut)
     with pytest.raises(KeyboardInterrupt):
         empty(run)
     assert (

@@ -13,9 +13,7 @@ from grre_jax import reporting
 from grre_jax.config import EvaluationConfig, ModelSource, OptimizerConfig, TrainingConfig
 from grre_jax.errors import DataError, UsageError
 from grre_jax.training import build, optimizer, state
-from grre_jax.training.checkpoints.contents import listed
-from grre_jax.training.checkpoints.folder import opened
-from grre_jax.training.checkpoints.retention import Keep
+from grre_jax.training.checkpoints.folder import Checkpoints, Keep, listed
 from grre_jax.training.loop import train
 from grre_jax.training.policies import load_config
 from grre_jax.training.start_from import find
@@ -43,7 +41,7 @@ def stored(folder, step):
     config = load_config(folder)
     parts = build.build(config)
     _, like = state.create(parts.model, optimizer.make_optimizer(config.optimizer), parts.mesh)
-    checkpoints = opened(folder / "checkpoints", Keep(), read_only=True)
+    checkpoints = Checkpoints(folder / "checkpoints", Keep(), read_only=True)
     found = checkpoints.restore(like, step)
     checkpoints.close()
     return found

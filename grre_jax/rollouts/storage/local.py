@@ -12,27 +12,24 @@ from grre_jax.errors import DataError, UsageError
 from grre_jax.rollouts import manifest
 from grre_jax.rollouts.storage.object_store import ObjectStorage
 from grre_jax.storage import staging
+from grre_jax.storage.remote import is_url
 from grre_jax.storage.staging import INCOMPLETE
 
 INDEX = ".index.sqlite"  # left by versions that kept an index beside the manifest
 
 
-def open_storage(
-    folder: str | os.PathLike[str], copies: Path | None = None
-) -> "LocalStorage | ObjectStorage":
+def open_storage(folder: str | os.PathLike[str]) -> "LocalStorage | ObjectStorage":
     """Returns the storage of a rollout folder.
 
     Args:
         folder: a path, or the URL of a folder in an object store (s3://, gs://, or any other scheme
-            that fsspec knows).
-        copies: folder for this machine's copies of an object store's files, of which only the
-            newest is kept; the cache that readers share if None.
+            that fsspec has).
 
     Raises:
         UsageError: a URL that cannot be used.
     """
     text = os.fspath(folder)
-    return ObjectStorage(text, copies) if "://" in text else LocalStorage(Path(text).expanduser())
+    return ObjectStorage(text) if is_url(text) else LocalStorage(Path(text).expanduser())
 
 
 class LocalStorage:
@@ -84,6 +81,9 @@ class LocalStorage:
                 path, f"{size:,} bytes where the manifest lists {expected:,}"
             )
         return path
+
+    def release(self, entry: manifest.Entry) -> None:
+        """Does nothing: the files are not copies."""
 
     def strays(self, entries: Mapping[str, manifest.Entry]) -> tuple[list[str], list[str]]:
         """Returns the names of files and folders that do not count, and of data sets that are being

@@ -1,30 +1,42 @@
-"""A rollout folder in an object store: s3://, gs://, and any other scheme that fsspec knows.
+"""A rollout folder in an object store, read and written by way of local files.
 
-    URL/manifest/00000000.jsonl, 00000001.jsonl, ...    data sets sealed together, a line for each
+    URL/manifest.jsonl                    a line for each data set, as on a disk
+    URL/manifest/00000000.jsonl, ...      its lines in folders that earlier versions wrote
     URL/NAME/features.json, ..., rollouts-train.array_record-00000-of-00001
 
-Data sets are written on the local disk, uploaded whole under a unique name, and then entered: the
-entry is the next number in `manifest/`, created only if it does not exist (a conditional write,
-which S3, GCS and the like decide in one place). So entries have one order for all readers, nothing
-is ever overwritten, and a writer that is killed leaves a sealed data set or objects that no entry
-lists. Readers read through a bounded local cache, which checks each file's SHA-256.
+Data sets are written on the local disk, uploaded under a unique name, and then entered: the
+manifest is replaced by one with their lines. A folder has one writer. One that is killed leaves a
+sealed data set or objects that the manifest does not list.
 """
 
 import contextlib
 import dataclasses
-import hashlib
-import tempfile
+import shutil
 import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from grre_jax.errors import DataError
 from grre_jax.rollouts import manifest
-from grre_jax.storage import cache
-from grre_jax.storage.store_path import StorePath, as_os_error, upload_files
+from grre_jax.storage import files
+from grre_jax.storage.remote import Store, temporary_folder
 
-MANIFEST = "manifest"
-AT_ONCE = 500  # entries fetched together
+
+def manifest_lines(store: Store, folder: str = "") -> bytes:
+    """Returns the manifest of a rollout folder in a store, in either layout; empty without one.
+
+    Args:
+        store: that contains the folder.
+        folder: its name in the store, with a slash at its end; the store itself if empty.
+
+    Raises:
+        OSError: the store cannot be read.
+    """
+    try:
+        return store.read(f"{folder}{manifest.FILENAME}")
+    except FileNotFoundError:
+        names = [name for name in store.names(f"{folder}manifest") if name.endswith(".jsonl")]
+        return b"".join(map(store.read, names))
 
 
 class ObjectStorage:
@@ -32,97 +44,105 @@ class ObjectStorage:
 
     Args:
         url: of the folder.
-        copies: as for `open_storage`.
 
     Raises:
-        UsageError: fsspec does not know the URL's scheme, or lacks the package for it.
+        UsageError: fsspec does not have the URL's scheme, or lacks the package for it.
     """
 
-    def __init__(self, url: str, copies: Path | None = None) -> None:
-        self.root: str = url.rstrip("/")
-        self._folder = StorePath(self.root)
-        self._files, self._path = self._folder.opened
-        name = hashlib.sha256(self.root.encode()).hexdigest()[:16]
-        self._cache = cache.Cache(copies, limit_bytes=0) if copies else cache.standard(name)
+    def __init__(self, url: str) -> None:
+        self._store = Store(url)
+        self.root: str = self._store.url
+        self._temporary = temporary_folder()
+        self._folder = Path(self._temporary.name)
 
     def check(self) -> None:
         """Checks that the folder is a rollout folder, or empty."""
         with self._listing():
-            names = {path.name for path in self._folder.iterdir()}
-        if names and MANIFEST not in names:  # a store has no empty folders
-            raise DataError(
-                f"{self.root} is not a rollout folder: it has objects but no {MANIFEST}/; check"
-                " the URL."
-            )
+            if not manifest_lines(self._store) and self._store.names():
+                raise DataError(
+                    f"{self.root} is not a rollout folder: it has objects but no"
+                    f" {manifest.FILENAME}; check the URL."
+                )
 
     @contextlib.contextmanager
     def _listing(self) -> Iterator[None]:
         try:
-            with as_os_error():
-                yield
+            yield
         except OSError as error:
             raise DataError(
-                f"Rollout folder {self.root} cannot be listed ({error}); check its name and your"
+                f"Rollout folder {self.root} cannot be read ({error}); check its name and your"
                 " access to it."
             ) from error
 
     def tail(self) -> "ObjectTail":
         """Returns a reader of the manifest."""
-        return ObjectTail(self._folder / MANIFEST)
+        return ObjectTail(self)
+
+    def copy_manifest(self) -> None:
+        """Copies the manifest as it is now to the local disk."""
+        with self._listing():
+            (self._folder / manifest.FILENAME).write_bytes(manifest_lines(self._store))
 
     def file(self, entry: manifest.Entry, name: str) -> Path:
         """Returns the path on this machine of a copy of a data set's file, which is as listed."""
-        remote, sealed = self._folder / entry.name / name, entry.files[name]
-        key = f"{entry.name}/{name}"
+        file = f"{entry.name}/{name}"
+        path = self._folder / file
+        if path.exists():
+            return path
+        part = temporary_folder()
         try:
-            path = self._cache.file(key, sealed.sha256, sealed.bytes, remote.download)
+            self._store.download([file], Path(part.name))
         except FileNotFoundError as error:
             raise manifest.CorruptShard(
-                remote, "the manifest lists this object but it is missing"
+                f"{self.root}/{file}", "the manifest lists this object but it is missing"
             ) from error
         except OSError as error:
             raise DataError(
-                f"{remote} cannot be read ({error}); check your access to it and the space in"
-                f" {self._cache.folder}."
+                f"{self.root}/{file} cannot be read ({error}); check your access to it and the"
+                f" space in {part.name}."
             ) from error
-        if path is None:
-            raise manifest.CorruptShard(remote, manifest.OTHER_DIGEST)
+        if files.sha256(Path(part.name) / file) != entry.files[name].sha256:
+            raise manifest.CorruptShard(f"{self.root}/{file}", manifest.OTHER_DIGEST)
+        path.parent.mkdir(exist_ok=True)
+        shutil.move(Path(part.name) / file, path)
         return path
+
+    def release(self, entry: manifest.Entry) -> None:
+        """Removes the local copies of a data set's files."""
+        shutil.rmtree(self._folder / entry.name, ignore_errors=True)
 
     def strays(self, entries: Mapping[str, manifest.Entry]) -> tuple[list[str], list[str]]:
         """Returns the names of objects that do not count; none are being written for all to see."""
-        own = {f"{name}/{file}" for name, entry in entries.items() for file in entry.files}
+        listed = {f"{name}/{file}" for name, entry in entries.items() for file in entry.files}
         with self._listing():
-            found = {name[len(self._path) + 1 :] for name in self._files.find(self._path)}
-        return sorted(name for name in found - own if not name.startswith(f"{MANIFEST}/")), []
+            strays = set(self._store.names()) - listed - {manifest.FILENAME}
+        return sorted(name for name in strays if not name.startswith("manifest/")), []
 
     @contextlib.contextmanager
     def staging(self) -> Iterator[Path]:
         """Makes a local folder for new data sets."""
-        with tempfile.TemporaryDirectory(prefix="grre-rollouts-") as folder:
+        with temporary_folder() as folder:
             yield Path(folder)
 
     def publish(self, staged: list[tuple[Path, manifest.Entry]]) -> list[str]:
-        """Uploads data sets and enters them in the manifest's next object, all or none. If that
-        object cannot be created, the data sets' objects stay, as the store may have taken it.
-        """
-        entries = [
-            dataclasses.replace(entry, name=f"{entry.name}-{uuid.uuid4().hex[:8]}")
-            for _, entry in staged
-        ]
-        targets = [self._folder / entry.name for entry in entries]
+        """Uploads data sets and enters them in the manifest, all or none."""
+        entries = []
+        uploaded: list[str] = []
         try:
-            for (folder, entry), target in zip(staged, targets, strict=True):
-                upload_files(folder, target, entry.files)
+            for folder, entry in staged:
+                unique = dataclasses.replace(entry, name=f"{entry.name}-{uuid.uuid4().hex[:8]}")
+                folder = folder.rename(folder.with_name(unique.name))
+                names = [f"{unique.name}/{name}" for name in entry.files]
+                uploaded += names
+                self._store.upload(names, folder.parent)
+                entries.append(unique)
         except OSError:
-            for target in targets:  # no entry names them yet
-                with contextlib.suppress(OSError):  # the upload's own error is the one to report
-                    target.remove_all()
+            with contextlib.suppress(OSError):  # the upload's own error is the one to report
+                self._store.remove(uploaded)
             raise
-        lines = b"".join(map(manifest.to_line, entries)).decode()
-        number = max(self.tail().numbers(), default=-1) + 1
-        while not (self._folder / MANIFEST / f"{number:08d}.jsonl").create(lines):
-            number += 1  # another writer was faster
+        # If this fails, the objects stay: the store may have taken it, and its answer was lost.
+        lines = b"".join(map(manifest.to_line, entries))
+        self._store.write(manifest.FILENAME, manifest_lines(self._store) + lines)
         return [entry.name for entry in entries]
 
 
@@ -130,21 +150,15 @@ class ObjectTail(manifest.Tail):
     """Reads the entries of an object store's manifest from where the last reading stopped.
 
     Args:
-        folder: the folder of the manifest's objects.
+        storage: of the rollout folder.
     """
 
     unfinished = False  # an object is there whole or not at all
 
-    def __init__(self, folder: StorePath) -> None:
-        self.shown, self._folder, self._last = str(folder), folder, -1
-
-    def numbers(self) -> list[int]:
-        """Returns the numbers of the manifest's objects, in order.
-
-        Raises:
-            OSError: they cannot be listed.
-        """
-        return [int(path.stem) for path in self._folder.glob("*.jsonl") if path.stem.isdigit()]
+    def __init__(self, storage: ObjectStorage) -> None:
+        super().__init__(storage._folder)
+        self.shown = f"{storage.root}/{manifest.FILENAME}"
+        self._storage = storage
 
     def scan(self) -> Iterator[manifest.Entry | manifest.CorruptManifest]:
         """Yields new entries, and the error of a damaged line in its place.
@@ -152,21 +166,5 @@ class ObjectTail(manifest.Tail):
         Raises:
             DataError: the store cannot be read.
         """
-        files, path = self._folder.opened
-        try:
-            numbers = [number for number in self.numbers() if number > self._last]
-            for start in range(0, len(numbers), AT_ONCE):
-                names = [
-                    f"{path}/{number:08d}.jsonl" for number in numbers[start : start + AT_ONCE]
-                ]
-                with as_os_error():
-                    found = files.cat(names)  # of one name it is the content itself
-                for name in names:
-                    lines = (found[name] if isinstance(found, dict) else found).splitlines()
-                    location = f"{self.shown}/{name.rpartition('/')[2]}, line "
-                    yield from manifest.parsed(lines, location)
-        except OSError as error:
-            raise DataError(
-                f"{self.shown} cannot be read ({error}); check your access to it."
-            ) from error
-        self._last = max([self._last, *numbers])
+        self._storage.copy_manifest()
+        yield from super().scan()

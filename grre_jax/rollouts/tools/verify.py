@@ -5,7 +5,6 @@ checksum.
 import dataclasses
 import hashlib
 import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -59,14 +58,10 @@ def verify(folder: str | os.PathLike[str], *, deep: bool = False) -> VerifyRepor
         DataError: the folder does not exist or holds something else. Damage is reported, not
             raised.
     """
-    with tempfile.TemporaryDirectory(prefix="grre-rollouts-") as copies:
-        storage = local.open_storage(folder, Path(copies))
-        checks = logprob_checks.Checks()
-        report = _verify(storage, checks if deep else None)
-        report.problems += [
-            DataError(f"{report.folder}: {problem}") for problem in checks.problems()
-        ]
-        return report
+    checks = logprob_checks.Checks()
+    report = _verify(local.open_storage(folder), checks if deep else None)
+    report.problems += [DataError(f"{report.folder}: {problem}") for problem in checks.problems()]
+    return report
 
 
 def _verify(storage: Any, checks: logprob_checks.Checks | None) -> VerifyReport:

@@ -7,9 +7,6 @@ background: on storage that several machines share, where a lock of another mach
 visible, a holder whose counter does not change for the lease's length is taken for dead. Clocks of
 two machines are never compared.
 
-On an object store the file and its counter are objects, and `Fences` decides who holds the role.
-The lock is then a local file, which separates the processes of one machine and one cache folder.
-
     RUN/learner.json, RUN/.learner.lock; RUN/explorers/NAME.json, RUN/explorers/.NAME.lock
 """
 
@@ -18,7 +15,6 @@ from __future__ import annotations
 import contextlib
 import datetime
 import fcntl
-import hashlib
 import json
 import os
 import socket
@@ -30,37 +26,8 @@ from pathlib import Path
 from typing import Any
 
 from grre_jax.errors import DataError, UsageError
-from grre_jax.storage import cache
-from grre_jax.storage.files import write_whole
+from grre_jax.storage.files import replace
 from grre_jax.storage.locks import NO_LOCKS, machine
-from grre_jax.storage.store_path import StorePath
-
-
-class Fences:
-    """The fences of a role in an object store, by the JSON file that names its holder."""
-
-    def __init__(self, file: StorePath):
-        self._folder = file.parent / f"{file.stem}.fence"
-
-    def newest(self) -> int:
-        """Returns the highest fence, 0 without one; raises OSError if it cannot be read."""
-        return max(self._numbers(), default=0)
-
-    def take(self, token: int, owner: str) -> bool:
-        """Makes a fence and removes those below it; returns False if another process was faster.
-        Raises OSError if the store cannot be written to.
-        """
-        if not (self._folder / f"{token:08d}").create(owner):
-            return False
-        for number in self._numbers():
-            if number < token:
-                with contextlib.suppress(OSError):  # the next holder tries again
-                    (self._folder / f"{number:08d}").unlink(missing_ok=True)
-        return True
-
-    def _numbers(self) -> list[int]:
-        return [int(path.name) for path in self._folder.iterdir() if path.name.isdigit()]
-
 
 SECONDS = 30.0  # after which a holder on another machine without a beat is taken for dead
 
@@ -81,7 +48,7 @@ class Lease:
 
     def __init__(
         self,
-        file: Path | StorePath,
+        file: Path,
         role: str,
         *,
         seconds: float = SECONDS,
@@ -91,7 +58,6 @@ class Lease:
         self.file, self.role = file, role
         self._seconds, self._console, self._details = seconds, console, details
         self._lock_file = lock_file(file)
-        self._fences = Fences(file) if isinstance(file, StorePath) else None
         self._owner = uuid.uuid4().hex
         self._end, self._guard = threading.Event(), threading.Lock()
         self._lost = ""
@@ -103,20 +69,15 @@ class Lease:
             locks = self._lock()
             before = read(self.file) or {}
             last = int(before.get("token", 0))
-            fenced = self._fences.newest() if self._fences else 0
-            here = locks and before.get("machine") == machine_id(self.file)
-            # A higher fence was taken by a process that has not written the file yet.
-            if fenced > last or (before and not before.get("ended") and not here):
+            here = locks and before.get("machine") == machine()
+            if before and not before.get("ended") and not here:
                 self._watch(before)
-            token = max(last, fenced) + 1
-            if self._fences and not self._fences.take(token, self._owner):
-                raise self._refused(None)
             self._content = {
-                "token": token,
+                "token": last + 1,
                 "owner": self._owner,
                 "pid": os.getpid(),
                 "host": socket.gethostname(),
-                "machine": machine_id(self.file),
+                "machine": machine(),
                 "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
                 "beats": 0,
                 "ended": False,
@@ -153,17 +114,10 @@ class Lease:
         """Checks that this process still holds the role; called before anything is published.
 
         Raises:
-            DataError: another process took it over, the folder was removed, or the object store
-                cannot be read.
+            DataError: another process took it over, or the folder was removed.
         """
         with self._guard:
-            try:
-                self._lost = self._lost or self._taken()
-            except OSError as error:
-                raise DataError(
-                    f"{self.file.parent} cannot be asked who holds {self.role}'s lease ({error});"
-                    " nothing is published"
-                ) from error
+            self._lost = self._lost or self._taken()
         if self._lost:
             raise DataError(
                 f"{self._lost}: this process was silent for too long, or its folder was replaced;"
@@ -196,25 +150,18 @@ class Lease:
         )
 
     def _taken(self) -> str:
-        """Returns why this process no longer holds the role, or "".
-
-        Raises OSError if the object store cannot be read.
-        """
-        found = read(self.file)
-        if self._fences:
-            newest = self._fences.newest()
-            mine, removed = newest == self.token, not newest
-        else:  # a file that cannot be read for a moment proves nothing
-            newest = (found or {}).get("token")
-            mine = found is None or found.get("owner") == self._owner
-            removed = found is None and not self.file.exists()
-        if removed:
-            return f"{self.file} was removed"
-        return "" if mine else f"{_described(found)} took over (token {newest}, after {self.token})"
+        """Returns why this process no longer holds the role, or ""."""
+        holder = read(self.file)
+        if holder is None:  # a file that cannot be read for a moment proves nothing
+            return "" if self.file.exists() else f"{self.file} was removed"
+        if holder.get("owner") == self._owner:
+            return ""
+        token = holder.get("token")
+        return f"{_described(holder)} took over (token {token}, after {self.token})"
 
     def _renew(self) -> None:
         while not self._end.wait(self._seconds / 3):
-            # A full disk or a silent store does not end the lease: the holder's own writes fail.
+            # A full disk does not end the lease: the holder's own writes fail.
             with self._guard, contextlib.suppress(OSError):
                 self._lost = self._lost or self._taken()
                 if self._lost:
@@ -223,7 +170,7 @@ class Lease:
                 self._write()
 
     def _write(self) -> None:
-        write_whole(self.file, json.dumps(self._content, indent=2) + "\n")
+        replace(self.file, json.dumps(self._content, indent=2) + "\n")
 
 
 def _described(holder: dict[str, Any] | None) -> str:
@@ -232,9 +179,7 @@ def _described(holder: dict[str, Any] | None) -> str:
     return f"process {holder.get('pid')} on {holder.get('host')}, since {holder.get('started')}"
 
 
-def living(
-    files: Iterable[Path | StorePath], *, seconds: float = SECONDS, console: Any = None
-) -> list[Path | StorePath]:
+def living(files: Iterable[Path], *, seconds: float = SECONDS, console: Any = None) -> list[Path]:
     """Returns the files whose roles a process holds: on this machine by their locks, on others by
     their counters, which are watched together until one of them changes.
 
@@ -254,7 +199,7 @@ def living(
     return [file for file in states if file in found]
 
 
-def _beating(marks: dict[Any, Any], seconds: float) -> set[Path | StorePath]:
+def _beating(marks: dict[Any, Any], seconds: float) -> set[Path]:
     """Watches roles' files for the lease's length; returns, as soon as there are any, those whose
     marks changed.
     """
@@ -274,12 +219,12 @@ def _beat(holder: dict[str, Any] | None) -> tuple[Any, Any]:
     return holder.get("owner"), holder.get("beats")
 
 
-def is_held(file: Path | StorePath) -> bool | None:
+def is_held(file: Path) -> bool | None:
     """True if a process of this machine holds a role; None if its lock is not visible here."""
     found = read(file)
     if not found or found.get("ended"):
         return False
-    if found.get("machine") != machine_id(file):
+    if found.get("machine") != machine():
         return None
     try:
         descriptor = os.open(lock_file(file), os.O_RDWR)
@@ -306,28 +251,12 @@ def _flock(descriptor: int, kind: int) -> bool | None:
     return True
 
 
-def lock_file(file: Path | StorePath) -> Path:
-    """Returns the local file that is locked for a role's JSON file."""
-    if isinstance(file, StorePath):
-        digest = hashlib.sha256(str(file).encode()).hexdigest()
-        return cache.user_folder() / "locks" / f"{digest[:16]}.lock"
+def lock_file(file: Path) -> Path:
+    """Returns the file that is locked for a role's JSON file."""
     return file.with_name(f".{file.stem}.lock")
 
 
-def machine_id(file: Path | StorePath) -> str:
-    """Returns where a role's lock is visible: this machine since its start and, for an object
-    store, the local file, which other users and containers do not share.
-    """
-    if not isinstance(file, StorePath):
-        return machine()
-    try:
-        status = lock_file(file).stat()
-    except FileNotFoundError:
-        return f"{machine()} without"
-    return f"{machine()} {status.st_dev}:{status.st_ino}"
-
-
-def read(file: Path | StorePath) -> dict[str, Any] | None:
+def read(file: Path) -> dict[str, Any] | None:
     """Returns the content of a role's file; None if it is missing or cannot be read."""
     try:
         found = json.loads(file.read_text())

@@ -12,23 +12,22 @@ from typing import Any
 from grre_jax import random_streams
 from grre_jax.errors import DataError, UsageError
 from grre_jax.storage import files
-from grre_jax.storage.store_path import StorePath
 from grre_jax.training.actors import lease
-from grre_jax.training.checkpoints.contents import listed
+from grre_jax.training.checkpoints.folder import listed
 
 RUN_FILE = "run.json"
 
 
-def mark_run(folder: Path | StorePath) -> None:
+def mark_run(folder: Path) -> None:
     """Writes run.json, if the folder has none: the version of the run's random draws, and an
     identifier by which explorers notice that another run replaced it.
     """
     if not (folder / RUN_FILE).is_file():
         content = {"id": uuid.uuid4().hex, "random_streams": random_streams.VERSION}
-        files.write_whole(folder / RUN_FILE, json.dumps(content) + "\n")
+        files.replace(folder / RUN_FILE, json.dumps(content) + "\n")
 
 
-def require_same_draws(folder: Path | StorePath) -> None:
+def require_same_draws(folder: Path) -> None:
     """Checks that this version continues a run's random draws.
 
     Raises:
@@ -46,12 +45,12 @@ def require_same_draws(folder: Path | StorePath) -> None:
         )
 
 
-def run_id(folder: Path | StorePath) -> str:
+def run_id(folder: Path) -> str:
     """Returns the identifier of the run in a folder; "" without a run."""
     return str((lease.read(folder / RUN_FILE) or {}).get("id", ""))
 
 
-def require_run(folder: Path | StorePath, known: str) -> None:
+def require_run(folder: Path, known: str) -> None:
     """Checks that a folder contains the run with a known identifier.
 
     Raises:
@@ -65,7 +64,7 @@ def require_run(folder: Path | StorePath, known: str) -> None:
 
 
 def refuse_explorer(
-    folder: Path | StorePath, name: str, index: int, count: int, *, free: bool, console: Any = None
+    folder: Path, name: str, index: int, count: int, *, free: bool, console: Any = None
 ) -> None:
     """Checks that the living learner and the other living explorers go with one that begins.
 
@@ -110,7 +109,7 @@ def refuse_explorer(
 
 
 def refuse_learner(
-    folder: Path | StorePath, *, samples: bool, free: bool, overwrite: bool, console: Any = None
+    folder: Path, *, samples: bool, free: bool, overwrite: bool, console: Any = None
 ) -> None:
     """Checks that the living explorers can go on beside a learner that begins.
 
@@ -150,11 +149,11 @@ def _unlike(who: str, holder: dict[str, Any], free: bool, this: str) -> str:
     return f"{who} runs {its} --free-running and this {this} {own} it: give both the same"
 
 
-def _refuse_living(problems: dict[Path | StorePath, str], console: Any) -> None:
+def _refuse_living(problems: dict[Path, str], console: Any) -> None:
     """Raises UsageError with the problem of the first role's file that a process holds."""
     for file in lease.living(problems, console=console):
         raise UsageError(problems[file])
 
 
-def _explorers(folder: Path | StorePath) -> list[Path | StorePath]:
+def _explorers(folder: Path) -> list[Path]:
     return sorted((folder / "explorers").glob("*.json"))

@@ -16,12 +16,11 @@ from grre_jax import rollouts
 from grre_jax.errors import DataError, UsageError
 from grre_jax.parallel import mesh as meshes
 from grre_jax.parallel import processes
-from grre_jax.storage.store_path import StorePath
 from grre_jax.training import build
 from grre_jax.training.actors.calls import SAMPLER_COPIES, call_of
 from grre_jax.training.actors.exploration import Backlog, begin, refresh_together, shared_calls
 from grre_jax.training.actors.explorer import Explorer
-from grre_jax.training.checkpoints.contents import listed
+from grre_jax.training.checkpoints.folder import listed
 from grre_jax.training.config.run import Config
 from grre_jax.training.data import dynamic_sampling
 from grre_jax.training.data.choose import Chooser
@@ -352,7 +351,7 @@ def refuse_lost(config: Config, former: int) -> None:
     raise UsageError(f"training.steps: expected at most {first}, got {steps}; for these {problem}")
 
 
-def _lost(folder: Path | StorePath, version: int, missing: dict[int, list[int]]) -> str:
+def _lost(folder: Path, version: int, missing: dict[int, list[int]]) -> str:
     return (
         f"{folder} lacks {len(missing[version])} groups of policy version {version}, and that"
         " version's checkpoint is gone: restore one of the two from a copy"

@@ -1,53 +1,308 @@
-"""Checkpoints of a run, on a disk or in an object store."""
+"""Checkpoints of a run, written by Orbax in the background into a folder that all processes of the
+run share.
+
+Each process writes and reads the arrays on its own devices, and a run may be resumed by another
+number of processes. The first state (step 0, after any warm start) is always kept: it is the policy
+of offline data and of the KL to the start. Every part is stored beside the checksums of its arrays,
+against which reads are checked (`integrity.py`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import dataclasses
+import json
+import operator
+import os
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from grre_jax.storage.store_path import StorePath
-from grre_jax.training.checkpoints import local, object_store
-from grre_jax.training.checkpoints.contents import CheckpointFolder
-from grre_jax.training.checkpoints.retention import Keep
+import jax
+from orbax.checkpoint import v1 as ocp
+
+from grre_jax.errors import DataError
+from grre_jax.training.checkpoints import integrity
+from grre_jax.training.checkpoints.orbax_lock import quiet, turn
+from grre_jax.training.state import TrainState
+
+# A checkpoint that is being removed loses its next file, or its name, within this time.
+REMOVAL_SECONDS = 5.0
+_UNREADABLE = (OSError, ValueError, KeyError, RuntimeError)  # errors of Orbax for damaged files
 
 
-def opened(
-    folder: Path | StorePath,
-    keep: Keep,
-    *,
-    read_only: bool = False,
-    before: Callable[[], None] = lambda: None,
-) -> CheckpointFolder:
-    """Opens the checkpoint folder of a run.
+class CheckpointGone(DataError):
+    """A checkpoint was removed before or while it was read."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Keep:
+    """The checkpoints that are kept besides that of step 0.
 
     Args:
-        folder: path or URL; made if absent.
+        newest: number of the newest, at least 1.
+        best: number of the best by `metric`, among those that were saved with it.
+        metric: scalar of an evaluation; larger is better, unless `smallest`.
+        smallest: smaller values of the metric are better.
+        every: keep multiples of this many steps; 0 for none.
+        needed: returns True for a step that is kept for another reason; called at every save.
+    """
+
+    newest: int = 2
+    best: int = 0
+    metric: str = "accuracy"
+    smallest: bool = False
+    every: int = 0
+    needed: Callable[[int], bool] = lambda step: False
+
+    def policy(self) -> Any:
+        """Returns the preservation policy for Orbax."""
+        kinds = ocp.training.preservation_policies
+        policies = [kinds.LatestN(self.newest), kinds.CustomSteps([0]), _Needed(self.needed)]
+        if self.best:
+            best = kinds.BestN(
+                get_metric_fn=operator.itemgetter(self.metric),
+                reverse=self.smallest,
+                n=self.best,
+                keep_checkpoints_without_metrics=False,
+            )
+            policies.append(best)
+        if self.every:
+            policies.append(kinds.EveryNSteps(self.every))
+        return kinds.AnyPreservationPolicy(policies)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Needed:
+    needed: Callable[[int], bool]
+
+    def should_preserve(self, checkpoints: Sequence[Any], *, context: Any) -> list[bool]:
+        return [self.needed(checkpoint.step) for checkpoint in checkpoints]
+
+
+class Checkpoints:
+    """The checkpoint folder of a run; all processes of the run make every call together.
+
+    Args:
+        folder: made if absent.
         keep: policy of the checkpoints that are kept.
         read_only: leave checkpoints that another process may be writing.
-        before: called in the first process before a checkpoint appears in an object store; if it
-            raises, none appears.
 
     Raises:
-        UsageError: a folder in an object store, and the processes share no local disk.
         DataError: an evaluation stored with a checkpoint is damaged.
     """
-    if isinstance(folder, StorePath):
-        return object_store.StagedCheckpoints(folder, keep, read_only=read_only, before=before)
-    return local.Checkpoints(folder, keep, read_only=read_only)
+
+    def __init__(self, folder: Path, keep: Keep, *, read_only: bool = False):
+        self.folder = folder.absolute()
+        _check_metrics(self.folder)
+        self._saving: int | None = None
+        self._checkpointer = ocp.training.Checkpointer(
+            self.folder,
+            preservation_policy=keep.policy(),
+            save_decision_policy=ocp.training.save_decision_policies.FixedIntervalPolicy(1),
+            cleanup_tmp_directories=not read_only,
+        )
+
+    @property
+    def steps(self) -> list[int]:
+        """Steps of the complete checkpoints, in order."""
+        return sorted(checkpoint.step for checkpoint in self._checkpointer.checkpoints)
+
+    def save(
+        self, state: TrainState, *, wait: bool = False, metrics: Mapping[str, float] | None = None
+    ) -> None:
+        """Saves a state under its step, in the background; a step that is saved is left as it is.
+
+        Args:
+            state: parameters, optimizer state and step.
+            wait: return when it is stored.
+            metrics: scalars of an evaluation at this step, for the choice of the best.
+
+        Raises:
+            DataError: this checkpoint, or the one that was still being written, cannot be written;
+                earlier ones are whole.
+        """
+        step = int(state.step)
+        if step not in self.steps:
+            self.wait()  # the one still being written comes first
+            self._saving = step
+            with self._failing(), turn(self._checkpointer.is_saving_in_progress):
+                self._checkpointer.save_checkpointables_async(
+                    step,
+                    integrity.beside(_parts(state)),
+                    metrics=dict(metrics) if metrics else None,
+                )
+        if wait:
+            self.wait()
+
+    def wait(self) -> None:
+        """Returns when nothing is being written any more; raises DataError if it failed."""
+        with self._failing():
+            self._checkpointer.wait()
+
+    def close(self) -> None:
+        """Waits and releases the folder; raises DataError if a checkpoint cannot be written."""
+        with self._failing():
+            self._checkpointer.close()
+
+    def restore(self, like: TrainState, step: int | None = None) -> TrainState:
+        """Returns a saved state.
+
+        Args:
+            like: arrays or shapes with shardings, by which the state is laid out.
+            step: of the checkpoint; the newest if None.
+
+        Raises:
+            DataError: there is no such checkpoint, or it is damaged; names a checkpoint that the
+                run can be continued from.
+        """
+        loaded = self._load(step, _parts(like))
+        return TrainState(loaded["params"], **loaded["training"])
+
+    def restore_params(self, like: Any, step: int) -> Any:
+        """Returns the parameters of a checkpoint alone.
+
+        Args:
+            like: arrays or shapes with shardings, by which the parameters are laid out.
+            step: of the checkpoint.
+
+        Raises:
+            DataError: there is no such checkpoint, or it is damaged.
+        """
+        return self._load(step, {"params": like})["params"]
+
+    def _load(self, step: int | None, like: dict[str, Any]) -> dict[str, Any]:
+        self.wait()
+        steps = self.steps
+        if step is None:
+            step = max(steps, default=0)
+        if step not in steps:
+            raise DataError(
+                f"{self.folder} has no checkpoint of step {step}: it holds {steps or 'none'}"
+            )
+        try:
+            return _loaded(self.folder / str(step), like)
+        except _UNREADABLE as error:
+            earlier = [other for other in steps if other < step]
+            advice = f", or move it away and continue from step {earlier[-1]} (`grre train` with"
+            raise DataError(
+                f"{self.folder / str(step)} cannot be read ({_reason(error)}): restore it from a"
+                f" copy{f'{advice} --resume)' if earlier else ''}"
+            ) from error
+
+    @contextlib.contextmanager
+    def _failing(self) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, ValueError, RuntimeError) as error:
+            # TensorStore reports a full disk as ValueError.
+            text = f"{error} {_reason(error)}"
+            full = "No space left" in text or "ENOSPC" in text
+            raise DataError(
+                f"the checkpoint of step {self._saving} cannot be written to {self.folder}:"
+                f" {'no space left on the disk' if full else _reason(error)}; those before are"
+                " whole: make room and continue from them (`grre train` with --resume), or start"
+                " again if there are none"
+            ) from error
 
 
-def read_params(folder: Path | StorePath, step: int, like: Any) -> Any:
+def listed(folder: Path) -> list[int]:
+    """Returns the steps of the complete checkpoints in a folder, in order; the folder is neither
+    opened nor changed.
+    """
+    # A checkpoint gets its name, a number, by a rename once it is whole.
+    names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
+    return sorted(int(name) for name in names if name.isdigit())
+
+
+def read_params(folder: Path, step: int, like: Any) -> Any:
     """Returns the parameters of a checkpoint that another process wrote and may remove.
 
     Args:
-        folder: path or URL of the checkpoint folder.
+        folder: of the checkpoints.
         step: of the checkpoint.
         like: arrays or shapes with shardings, by which the parameters are laid out.
 
     Raises:
-        CheckpointGone: the checkpoint does not exist, or was removed while it was read.
-        DataError: it exists and cannot be read.
+        CheckpointGone: it does not exist, or was removed while it was read.
+        DataError: it is damaged.
     """
-    read = object_store.read_params if isinstance(folder, StorePath) else local.read_params
-    return read(folder, step, like)
+    file = folder.absolute() / str(step)
+    try:
+        if not file.is_dir():
+            raise FileNotFoundError(file)
+        return _loaded(file, {"params": like})["params"]
+    except _UNREADABLE as error:
+        if _goes(folder, step):
+            raise CheckpointGone(
+                f"the checkpoint of step {step} is gone from {folder}: it holds"
+                f" {listed(folder) or 'none'}"
+            ) from error
+        raise DataError(
+            f"{file} cannot be read ({_reason(error)}): restore it from a copy"
+        ) from error
+
+
+def _goes(folder: Path, step: int) -> bool:
+    """True if a checkpoint that cannot be read was or is being removed: its files go first and its
+    name last. Waits as long as files vanish.
+    """
+    count = -1
+    until = 0.0
+    while step in listed(folder):
+        now = sum(len(files) for _, _, files in os.walk(folder / str(step)))
+        if now != count:
+            count = now
+            until = time.monotonic() + REMOVAL_SECONDS
+        elif time.monotonic() > until:
+            return False
+        time.sleep(0.1)
+    return True
+
+
+def _check_metrics(folder: Path) -> None:
+    """Checks the evaluations stored with the checkpoints, which Orbax reads when it opens the
+    folder.
+    """
+    for step in listed(folder):
+        file = folder / str(step) / "metrics" / "metrics"
+        try:
+            content = json.loads(file.read_text())
+        except FileNotFoundError:
+            continue  # saved without one, or being removed
+        except ValueError as error:
+            content = error
+        if not isinstance(content, dict):
+            raise DataError(
+                f"{file} is damaged ({content}): restore it from a copy, or remove {file.parent}; "
+                "that checkpoint is then not among the best that the run keeps"
+            )
+
+
+def _parts(state: TrainState) -> dict[str, Any]:
+    """Returns a state as it is stored: the parameters can be read without the rest."""
+    return {"params": state.params, "training": {"opt_state": state.opt_state, "step": state.step}}
+
+
+def _loaded(file: Path, like: dict[str, Any]) -> dict[str, Any]:
+    """Returns some parts of a checkpoint, after a comparison with their checksums."""
+    shapes = jax.tree.map(
+        lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), like
+    )
+    with turn(), quiet():
+        shapes = integrity.asked_beside(shapes, lambda name: (file / name).is_dir())
+        return integrity.checked(ocp.load_checkpointables(file, shapes))
+
+
+def _reason(error: BaseException) -> str:
+    """Returns the cause of an error of Orbax in one line: the first error of TensorStore or of the
+    system, since Orbax's own names only the handler that failed.
+    """
+    while error.__cause__ or error.__context__:
+        error = error.__cause__ or error.__context__
+    text = re.sub(r'Error opening "\w+" driver: ', "", str(error).split(" [tensorstore_spec")[0])
+    if not text or isinstance(error, LookupError):
+        return repr(error)
+    return text.splitlines()[0][:500]

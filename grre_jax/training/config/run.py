@@ -18,8 +18,7 @@ from grre_jax.models.source import ModelSource
 from grre_jax.parallel.mesh import MeshConfig
 from grre_jax.reporting.config import LoggingConfig
 from grre_jax.sampling.config import SamplingConfig
-from grre_jax.storage import store_path
-from grre_jax.storage.store_path import StorePath
+from grre_jax.storage import remote
 from grre_jax.tasks.config import TaskConfig
 from grre_jax.tasks.task import nearest
 from grre_jax.training.checkpoints.config import CheckpointConfig
@@ -103,9 +102,14 @@ class Config:
         return Schedule(self.regime, own, self.seed, self.data.max_staleness)
 
     @property
-    def folder(self) -> Path | StorePath:
-        """The run's folder."""
-        return store_path.of(self.run_dir or f"runs/{self.name}")
+    def location(self) -> str:
+        """The path or URL of the run's folder."""
+        return self.run_dir or f"runs/{self.name}"
+
+    @property
+    def folder(self) -> Path:
+        """The run's folder on this machine; of a URL, the one in which a learner works."""
+        return remote.local_folder(self.location)
 
     def to_json(self) -> str:
         """Returns the whole configuration as indented JSON."""

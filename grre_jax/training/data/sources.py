@@ -22,8 +22,7 @@ from grre_jax.parallel import processes
 from grre_jax.rollouts import Group
 from grre_jax.rollouts.manifest import Entry
 from grre_jax.rollouts.views import check_limits, read_tokenised, within_limits
-from grre_jax.storage.files import write_whole
-from grre_jax.storage.store_path import StorePath
+from grre_jax.storage.files import replace
 from grre_jax.tasks import Tokenizer
 from grre_jax.training import build
 from grre_jax.training.config.run import Config
@@ -128,7 +127,7 @@ def open_folders(config: Config, *, resume: bool) -> dict[str, rollouts.RolloutR
         if was and _mark(reader.datasets[: was["datasets"]]) != was:
             raise DataError(
                 f"rollout folder {path} no longer begins with the {was['datasets']} data sets that"
-                f" run {config.folder} began with: restore it, or start the run again with"
+                f" run {config.location} began with: restore it, or start the run again with"
                 " --overwrite"
             )
         count = int(processes.gather_ints(was["datasets"] if was else len(reader.datasets)).min())
@@ -137,10 +136,10 @@ def open_folders(config: Config, *, resume: bool) -> dict[str, rollouts.RolloutR
     return found
 
 
-def record_folders(folder: Path | StorePath, folders: Mapping[str, rollouts.RolloutReader]) -> None:
+def record_folders(folder: Path, folders: Mapping[str, rollouts.RolloutReader]) -> None:
     """Writes the data sets that a run reads, if any, into its folder, for `open_folders`."""
     if folders:
-        write_whole(folder / FILE, _record(folders))
+        replace(folder / FILE, _record(folders))
 
 
 def _record(folders: Mapping[str, rollouts.RolloutReader]) -> str:
@@ -156,7 +155,7 @@ def _mark(datasets: tuple[Entry, ...]) -> dict[str, Any]:
     return {"datasets": len(datasets), "last": digest}
 
 
-def _recorded(file: Path | StorePath) -> dict[str, dict[str, Any]]:
+def _recorded(file: Path) -> dict[str, dict[str, Any]]:
     if not file.is_file():  # the run was killed before it was written, or reads nothing
         return {}
     try:

@@ -16,8 +16,7 @@ from grre_jax.reporting.evaluation_tables import print_evaluations
 from grre_jax.reporting.outcome import Evaluation, outcome, sentences
 from grre_jax.sampling.config import SamplingConfig
 from grre_jax.sampling_params import SamplingParams
-from grre_jax.storage.files import write_whole
-from grre_jax.storage.store_path import StorePath
+from grre_jax.storage.files import replace
 from grre_jax.tasks import Question
 from grre_jax.training import build, policies, state
 from grre_jax.training.actors.calls import evaluation_settings
@@ -53,7 +52,7 @@ MODEL_FIELDS = (
 PROMPT_TOKENS = 16
 
 
-def evaluate_run(folder: Path | StorePath, overrides: Sequence[str] = ()) -> dict[str, Any]:
+def evaluate_run(folder: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
     """Evaluates a run's first and last policy and writes evaluation.json into its folder. Several
     processes may share the work.
 
@@ -90,7 +89,7 @@ def evaluate_run(folder: Path | StorePath, overrides: Sequence[str] = ()) -> dic
     for sentence in _compared(result, step):
         console.print(sentence, markup=False, highlight=False)
     text = json.dumps(result, indent=2) + "\n"
-    processes.on_first(lambda: write_whole(folder / "evaluation.json", text))
+    processes.on_first(lambda: replace(folder / "evaluation.json", text))
     return result
 
 

@@ -13,10 +13,8 @@ import time
 import pytest
 
 from grre_jax.errors import DataError, UsageError
-from grre_jax.storage import cache
-from grre_jax.storage.files import write_whole
-from grre_jax.storage.store_path import StorePath
-from grre_jax.training.actors.lease import Fences, Lease, is_held, read
+from grre_jax.storage.files import replace as write_whole
+from grre_jax.training.actors.lease import Lease, is_held, read
 
 HOLDER = """
 import signal, sys
@@ -134,74 +132,3 @@ def test_beats_go_on_and_carry_what_the_holder_says(file):
         while read(file)["beats"] < 2:
             time.sleep(0.01)
         assert read(file)["step"] == 5
-
-
-# ---- in an object store
-
-
-@pytest.fixture
-def stored(store):
-    return StorePath(f"s3://{store.bucket}/run/learner.json")
-
-
-@pytest.fixture
-def other_machine(monkeypatch, tmp_path):
-    """Called: from now on this is another machine, which does not see the first one's local
-    lock.
-    """
-    return lambda: monkeypatch.setenv(cache.FOLDER_VARIABLE, str(tmp_path / "other"))
-
-
-def silenced(lease):
-    """A holder that does not beat any more: its process was paused, or cut off."""
-    lease._end.set()
-    lease._thread.join()
-
-
-def test_on_a_store_a_silent_holder_is_replaced_and_stops(stored, other_machine):
-    said = Said()
-    with Lease(stored, "a learner") as first:
-        silenced(first)
-        other_machine()
-        with Lease(stored, "a learner", seconds=0.3, console=said) as second:
-            assert second.token == 2 and len(said.lines) == 1
-            first._write()  # the beat that was on its way when it was paused
-            second.check()
-            with pytest.raises(DataError, match="took over"):
-                first.check()
-            silenced(second)
-            second._write()
-    assert read(stored)["token"] == 2 and read(stored)["ended"]
-
-
-def test_a_store_that_does_not_answer_lets_nothing_be_published(stored, store):
-    with Lease(stored, "a learner") as held:
-        store.plan = lambda *_: 403
-        with pytest.raises(DataError, match="lease"):
-            held.check()
-        store.plan = None
-        held.check()
-        StorePath(str(stored.parent)).remove_all()
-        with pytest.raises(DataError, match=r"learner\.json was removed"):
-            held.check()
-
-
-@pytest.fixture
-def fences(store):
-    return Fences(StorePath(f"s3://{store.bucket}/run/learner.json"))
-
-
-def test_of_many_at_once_one_wins(fences):
-    won, together = [], threading.Barrier(4)
-
-    def try_it(name):
-        together.wait(timeout=30)
-        if fences.take(7, name):
-            won.append(name)
-
-    threads = [threading.Thread(target=try_it, args=(name,)) for name in "abcd"]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(timeout=60)
-    assert len(won) == 1

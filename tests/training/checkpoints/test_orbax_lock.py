@@ -6,8 +6,7 @@ import threading
 import jax.numpy as jnp
 import pytest
 
-from grre_jax.training.checkpoints.local import Checkpoints, read_params
-from grre_jax.training.checkpoints.retention import Keep
+from grre_jax.training.checkpoints.folder import Checkpoints, Keep, read_params
 from grre_jax.training.state import TrainState
 
 

@@ -13,7 +13,6 @@ import pytest
 from grre_jax import config as configs
 from grre_jax.config import Config, ObjectiveConfig, TaskConfig
 from grre_jax.errors import UsageError
-from grre_jax.storage.store_path import StorePath
 from grre_jax.training.build import build_objective
 from grre_jax.training.config import overrides
 from grre_jax.training.run_folder import changed_fields
@@ -248,7 +247,10 @@ def test_a_missing_file_names_the_nearest(tmp_path):
 def test_run_folder():
     assert Config(name="a").folder == Path("runs/a")
     assert Config(name="a", run_dir="b/c").folder == Path("b/c")
-    assert Config(name="a", run_dir="s3://bucket/run").folder == StorePath("s3://bucket/run")
+    stored = Config(name="a", run_dir="s3://bucket/run/")
+    assert stored.location == "s3://bucket/run/" and stored.folder.is_absolute()
+    assert stored.folder == Config(name="b", run_dir="s3://bucket/run").folder
+    assert stored.folder != Config(name="b", run_dir="s3://other/run").folder
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,15 @@ import pytest
 
 from grre_jax import parallel
 from grre_jax.errors import DataError
-from grre_jax.training.checkpoints import integrity, local
-from grre_jax.training.checkpoints.contents import CheckpointGone, listed
-from grre_jax.training.checkpoints.local import Checkpoints, read_params
-from grre_jax.training.checkpoints.retention import Keep
+from grre_jax.training.checkpoints import folder as folders
+from grre_jax.training.checkpoints import integrity
+from grre_jax.training.checkpoints.folder import (
+    CheckpointGone,
+    Checkpoints,
+    Keep,
+    listed,
+    read_params,
+)
 from grre_jax.training.optimizer import OptimizerConfig, make_optimizer
 from grre_jax.training.state import TrainState, fresh
 
@@ -155,7 +160,7 @@ def test_reading_what_another_process_keeps(state, tmp_path, monkeypatch):
         read_params(tmp_path / "c", 1, state.params)
     # It goes while it is read: half of it is there when the reading begins.
     before = {path.name for path in (tmp_path / "c").iterdir()}
-    load = local.ocp.load_checkpointables
+    load = folders.ocp.load_checkpointables
 
     def removed_meanwhile(path, abstract):
         shutil.rmtree(tmp_path / "c" / "2" / "params")
@@ -164,11 +169,11 @@ def test_reading_what_another_process_keeps(state, tmp_path, monkeypatch):
         finally:  # its name goes last
             threading.Timer(0.3, shutil.rmtree, [tmp_path / "c" / "2"]).start()
 
-    monkeypatch.setattr(local.ocp, "load_checkpointables", removed_meanwhile)
+    monkeypatch.setattr(folders.ocp, "load_checkpointables", removed_meanwhile)
     with pytest.raises(CheckpointGone, match="step 2"):
         read_params(tmp_path / "c", 2, state.params)
     monkeypatch.undo()
-    monkeypatch.setattr(local, "REMOVAL_SECONDS", 0.2)
+    monkeypatch.setattr(folders, "REMOVAL_SECONDS", 0.2)
     assert "2" in before
     shutil.rmtree(tmp_path / "c" / "0" / "params")
     with pytest.raises(DataError, match="c/0") as caught:

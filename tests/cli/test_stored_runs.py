@@ -1,0 +1,43 @@
+"""Commands on a run in an object store."""
+
+import pytest
+
+from grre_jax.cli import entry
+
+ROW = '{"step": 1, "kind": "train", "time": 1.0, "elapsed": 1.0, "reward": 0.5}\n'
+
+
+@pytest.fixture
+def run(store):
+    store.files.pipe_file(f"{store.bucket}/runs/a/metrics.jsonl", ROW.encode())
+    return f"s3://{store.bucket}/runs/a"
+
+
+def test_a_report_goes_where_the_run_is(run, store):
+    assert entry.main(["report", run]) == 0
+    names = {name.partition("/runs/a/")[2] for name in store.files.find(f"{store.bucket}/runs")}
+    assert {"summary.json", "report.html", "plots/reward.png"} <= names
+
+
+def test_a_report_of_several_needs_an_output(run, store, tmp_path):
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "metrics.jsonl").write_text(ROW)
+    assert entry.main(["report", str(tmp_path / "b"), run]) == 2
+    assert entry.main(["report", str(tmp_path / "b"), run, "--output", str(tmp_path / "out")]) == 0
+    assert (tmp_path / "out" / "summary.json").is_file()
+    assert store.files.find(f"{store.bucket}/runs") == [f"{store.bucket}/runs/a/metrics.jsonl"]
+
+
+@pytest.mark.parametrize("command", (["report"], ["evaluate"], ["sample", "--prompt", "1"]))
+def test_a_url_without_a_run_is_refused(store, capsys, command):
+    url = f"s3://{store.bucket}/none"
+    assert entry.main([command[0], url, *command[1:]]) == 1
+    assert "none" in capsys.readouterr().err
+    assert entry.main(["export", url, "out"]) == 1
+
+
+@pytest.mark.parametrize("role", (["learn"], ["explore", "--explorer-name", "a"]))
+def test_roles_need_a_shared_disk(capsys, role):
+    words = [role[0], "configs/arithmetic.py", "--run-dir", "s3://bucket/run", *role[1:]]
+    assert entry.main(words) == 2
+    assert "run_dir" in capsys.readouterr().err

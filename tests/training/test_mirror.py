@@ -1,0 +1,190 @@
+"""Runs whose folder is in an object store: moto's S3 server on loopback."""
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from grre_jax import rollouts
+from grre_jax.errors import DataError, UsageError
+from grre_jax.training import mirror
+from grre_jax.training.mirror import Mirror, copied, opened, steps
+
+
+@pytest.fixture
+def url(store):
+    return f"s3://{store.bucket}/runs/a"
+
+
+def write_checkpoint(folder, step, content=b"arrays"):
+    """Files like Orbax's, in place by a rename."""
+    part = folder / "checkpoints" / f"{step}.orbax-checkpoint-tmp"
+    (part / "params" / "d").mkdir(parents=True)
+    (part / "params" / "d" / "0").write_bytes(content)
+    (part / "_METADATA").write_bytes(b"{}")
+    part.rename(folder / "checkpoints" / str(step))
+
+
+def work(folder, make_group, step):
+    """What a learner does between two checkpoints."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text("{}")
+    rollouts.write(folder / "rollouts", [make_group(step)], writer="w")
+    with open(folder / "metrics.jsonl", "a") as log:
+        log.write(json.dumps({"step": step}) + "\n")
+    write_checkpoint(folder, step)
+
+
+def files(folder):
+    """Visible files of a run by name, but for the learner's own."""
+    names = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
+    return {name: (folder / name).read_bytes() for name in names if mirror._kind(name) != "hidden"}
+
+
+def test_a_path_is_left_alone(tmp_path):
+    with opened(str(tmp_path)) as mirrored, copied(tmp_path) as folder:
+        assert mirrored is None and folder == tmp_path
+
+
+def test_what_was_pushed_is_pulled(store, url, make_group):
+    first = Mirror(url)
+    for step in (0, 1):
+        work(first._folder, make_group, step)
+        first.push()
+    before = files(first._folder)
+    assert steps(url) == [0, 1]
+    with opened(url):
+        assert files(first._folder) == before
+        groups = list(rollouts.read(first._folder / "rollouts"))
+    assert groups == list(rollouts.read(f"{url}/rollouts")) == [make_group(0), make_group(1)]
+    assert not first._folder.exists()
+
+
+def test_only_what_is_new_is_sent_and_what_is_removed_goes(store, url, make_group):
+    run = Mirror(url)
+    work(run._folder, make_group, 0)
+    work(run._folder, make_group, 1)
+    run.push()
+    store.log.clear()
+    run.push()
+    assert [entry for entry in store.log if entry[0] == "PUT"] == []
+    work(run._folder, make_group, 2)
+    (run._folder / "checkpoints" / "1").rename(run._folder / "checkpoints" / ".1")
+    run.push()
+    sent = {path for method, path, _ in store.log if method == "PUT"}
+    assert not [path for path in sent if "/checkpoints/0" in path]
+    assert steps(url) == [0, 2]
+    names = store.files.find(f"{store.bucket}/runs/a/checkpoints")
+    assert not [name for name in names if "/1" in name]
+
+
+@pytest.mark.parametrize("request_number", range(1, 13))
+def test_a_learner_killed_at_any_request_leaves_what_is_entered_whole(
+    store, url, make_group, request_number
+):
+    """From some request on the store refuses everything, as if the process were gone."""
+    run = Mirror(url)
+    work(run._folder, make_group, 0)
+    run.push()
+    work(run._folder, make_group, 1)
+    count = iter(range(1, 1000))
+    store.plan = lambda method, *_: (
+        403 if method != "GET" and next(count) >= request_number else None
+    )
+    try:
+        run.push()
+        complete = True
+    except OSError:
+        complete = False
+    store.plan = None
+    report = rollouts.verify(f"{url}/rollouts")
+    assert report.ok and report.groups in (1, 2)
+    assert steps(url) in ([0], [0, 1]) and (steps(url) == [0, 1]) >= complete
+    with opened(url):
+        assert sorted(int(path.name) for path in (run._folder / "checkpoints").iterdir()) == steps(
+            url
+        )
+        log = (run._folder / "metrics.jsonl").read_text().splitlines()
+        assert len(log) > max(steps(url))
+    kinds = {mirror._folder(name) for name in Mirror(url)._store.names("checkpoints")}
+    assert kinds == {f"checkpoints/{step}{end}" for step in steps(url) for end in ("", ".json")}
+
+
+def test_a_copy_has_what_a_command_needs(store, url, make_group):
+    run = Mirror(url)
+    for step in (0, 1, 2):
+        work(run._folder, make_group, step)
+    (run._folder / "plots").mkdir()
+    (run._folder / "plots" / "a.png").write_bytes(b"a")
+    run.push()
+    with copied(url, steps=[None]) as folder:
+        assert sorted(path.name for path in folder.iterdir()) == [
+            "checkpoints",
+            "config.json",
+            "metrics.jsonl",
+        ]
+        assert [path.name for path in (folder / "checkpoints").iterdir()] == ["2"]
+        (folder / "evaluation.json").write_text("1")
+    assert store.files.cat_file(f"{store.bucket}/runs/a/evaluation.json") == b"1"
+    with copied(url, figures=True) as folder:
+        assert (folder / "plots" / "a.png").exists() and not (folder / "checkpoints").exists()
+    with pytest.raises(DataError, match=r"step 7.*\[0, 1, 2\]"), copied(url, steps=[7]):
+        pass
+    assert not Path(folder).exists()
+
+
+def test_what_is_damaged_is_named(store, url, make_group):
+    run = Mirror(url)
+    work(run._folder, make_group, 0)
+    run.push()
+    name = f"{store.bucket}/runs/a/checkpoints/0/params/d/0"
+    store.files.pipe_file(name, b"others")
+    for context in (opened(url), copied(url, steps=[0])):
+        with pytest.raises(DataError, match="checkpoints/0/params/d/0"), context:
+            pass
+    store.files.rm_file(name)
+    with pytest.raises(DataError, match="checkpoints/0"), opened(url):
+        pass
+    store.files.pipe_file(f"{store.bucket}/runs/a/checkpoints/0.json", b'{"step"')
+    with pytest.raises(DataError, match=r"checkpoints/0\.json"), opened(url):
+        pass
+
+
+def test_one_learner_and_no_foreign_folder(store, url):
+    with opened(url), pytest.raises(UsageError, match="another process"), opened(url):
+        pass
+    store.files.pipe_file(f"{store.bucket}/photos/a.jpg", b"x")
+    with pytest.raises(UsageError, match="not the folder of a run"):
+        with opened(f"s3://{store.bucket}/photos"):
+            pass
+    store.plan = lambda *_: 403
+    with pytest.raises(OSError), opened(url):
+        pass
+
+
+def test_a_run_is_cleared_with_its_config_last(store, url, make_group):
+    run = Mirror(url)
+    work(run._folder, make_group, 0)
+    run.push()
+    count = iter(range(100))
+    store.plan = lambda method, *_: 403 if method in ("POST", "DELETE") and next(count) else None
+    with pytest.raises(OSError):
+        run.clear()
+    store.plan = None
+    names = run._store.names()
+    assert "config.json" in names and steps(url) == [] and "rollouts/manifest.jsonl" not in names
+    run.clear()
+    assert run._store.names() == []
+
+
+def test_a_thread_follows_the_folder(store, url, make_group, monkeypatch):
+    monkeypatch.setattr(mirror, "SECONDS", 0.05)
+    with opened(url) as mirrored:
+        mirrored.start()
+        for step in (0, 1):
+            work(mirrored._folder, make_group, step)
+        while steps(url) != [0, 1]:
+            time.sleep(0.05)
+        work(mirrored._folder, make_group, 2)
+    assert steps(url) == [0, 1, 2]
