@@ -23,7 +23,8 @@ from grre_jax.training import build
 from grre_jax.training import state as states
 from grre_jax.training.actors.lease import Lease
 from grre_jax.training.actors.prompts import evaluation_questions
-from grre_jax.training.actors.supply import LocalSupply, RolloutSupply
+from grre_jax.training.actors.supply import Supply
+from grre_jax.training.checkpoints.folder import Checkpoints
 from grre_jax.training.data.checks import FailureBound
 from grre_jax.training.data.choose import Chooser
 from grre_jax.training.data.prefetch import Prefetcher, Prepared, place, prepare
@@ -58,9 +59,9 @@ class Learner:
     parts: build.Parts
     graph: Any
     choose: Chooser
-    supply: RolloutSupply | None
-    log: Any
-    checkpoints: Any
+    supply: Supply | None
+    log: reporting.RunLog
+    checkpoints: Checkpoints
     start_params: Any
     stop: StopRequest
     lease: Lease | None
@@ -72,8 +73,7 @@ class Learner:
         self.evaluator = make_evaluator(parts, self.graph)
         self.questions = evaluation_questions(config, parts.task, parts.tokenizer)
         self.scores: dict[str, float] = {}  # of the newest evaluation
-        local = isinstance(self.supply, LocalSupply)
-        self.watch = self.supply.watch if local else Stopwatch()
+        self.watch = self.supply.watch if self.supply else Stopwatch()
 
     def learn(self, state: states.TrainState, step_fn: Callable) -> states.TrainState:
         """Takes the steps from the state's to the end of the run.
@@ -196,14 +196,12 @@ class Learner:
         while True:
             prefetcher.settle()
             try:
-                if isinstance(self.supply, LocalSupply):
+                if self.supply:
                     self.supply.ensure(step, state, bar, between, publish)
                 with self.watch("waiting"):
-                    if self.supply and not isinstance(self.supply, LocalSupply):
-                        self.supply.ensure(step, state, bar, between, publish)
                     return prefetcher.take(step)
             except (rollouts.CorruptRecord, rollouts.CorruptShard) as error:
-                if not isinstance(self.supply, LocalSupply):
+                if not self.supply:
                     raise
                 self.supply.leave_out(error, step)
                 self.console.print(
@@ -237,7 +235,7 @@ class Learner:
         # not write them again.
         pending.swap(int(state.step), None)
         self.log.flush()
-        if isinstance(self.supply, LocalSupply):
+        if self.supply:
             self.supply.settle(int(state.step))
         processes.on_first(self.lease.check if self.lease else lambda: None)
         self.checkpoints.save(state, **options)

@@ -34,6 +34,7 @@ from grre_jax.training.actors.supply import (
     ExplorerSupply,
     LocalSupply,
     PendingVersions,
+    Supply,
     refuse_lost,
 )
 from grre_jax.training.checkpoints.folder import Checkpoints, Keep, listed
@@ -161,12 +162,13 @@ def _run(
 
         # ---- explore and learn
         choose = make_chooser(config, own, plan.stored, free=role.free)
-        supply = None
+        supply: Supply | None = None
         if own is not None and role.samples:
             supply = LocalSupply(parts, make_explorer(parts, graph), own, checkpoints)
-            stack.callback(supply.close)
         elif own is not None:
             supply = ExplorerSupply(parts, choose, own, checkpoints)
+        if supply:
+            stack.callback(supply.close)
         learner = Learner(
             parts,
             graph,
@@ -248,7 +250,7 @@ def _conclude(
     plan: _Plan,
     graph: Any,
     state: training_state.TrainState,
-    log: Any,
+    log: reporting.RunLog,
     console: Any,
 ) -> None:
     """Writes the exported model and the report into the run's folder."""

@@ -48,7 +48,7 @@ def warm_start(
     graph: Any,
     params: Any,
     folder: Path,
-    log: Any,
+    log: reporting.RunLog,
     stop: StopRequest,
     console: Any,
     watch: Stopwatch,

@@ -8,7 +8,7 @@ import dataclasses
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 
@@ -20,7 +20,7 @@ from grre_jax.training import build
 from grre_jax.training.actors.calls import SAMPLER_COPIES, call_of
 from grre_jax.training.actors.exploration import Backlog, begin, refresh_together, shared_calls
 from grre_jax.training.actors.explorer import Explorer
-from grre_jax.training.checkpoints.folder import listed
+from grre_jax.training.checkpoints.folder import Checkpoints, listed
 from grre_jax.training.config.run import Config
 from grre_jax.training.data import dynamic_sampling
 from grre_jax.training.data.choose import Chooser
@@ -28,6 +28,54 @@ from grre_jax.training.data.sources import Source
 from grre_jax.training.runtime.stopwatch import Stopwatch
 from grre_jax.training.runtime.waiting import wait_until
 from grre_jax.training.state import TrainState, full
+
+
+class Supply(Protocol):
+    """Seals the run's own samples before each step.
+
+    Attributes:
+        watch: seconds by phase, for the metrics of a step.
+    """
+
+    watch: Stopwatch
+
+    def ensure(
+        self,
+        step: int,
+        state: TrainState,
+        bar: Any,
+        between: Callable[[], None],
+        publish: Callable[[], None],
+    ) -> None:
+        """Returns once the samples of `step` are sealed.
+
+        Args:
+            step: the next training step.
+            state: after `step` updates.
+            bar: shows the phase.
+            between: called while samples are missing; it may raise to stop.
+            publish: saves the state as a checkpoint, if it is not one yet.
+
+        Raises:
+            DataError: the samples cannot be sealed.
+        """
+
+    def settle(self, step: int) -> None:
+        """Returns once a run that is continued from a checkpoint of `step` lacks nothing."""
+
+    def leave_out(self, error: rollouts.CorruptRecord | rollouts.CorruptShard, step: int) -> None:
+        """Leaves a damaged data set out, so that `ensure` has its groups sampled again.
+
+        Args:
+            error: raised when the data set was read.
+            step: of the state that `ensure` is called with next.
+
+        Raises:
+            CorruptRecord, CorruptShard, DataError: they cannot be sampled again.
+        """
+
+    def close(self) -> None:
+        """Ends the threads."""
 
 
 @dataclasses.dataclass
@@ -47,7 +95,7 @@ class LocalSupply:
     parts: build.Parts
     explorer: Explorer
     source: Source
-    checkpoints: Any
+    checkpoints: Checkpoints
     _begun: bool = dataclasses.field(default=False, init=False)
     _again: set[tuple[int, int]] = dataclasses.field(default_factory=set, init=False)
 
@@ -69,15 +117,7 @@ class LocalSupply:
         between: Callable[[], None],
         publish: Callable[[], None],
     ) -> None:
-        """Returns once the samples of `step` are sealed.
-
-        Args:
-            step: the next training step.
-            state: after `step` updates.
-            bar: shows the phase.
-            between: called while samples are missing; it may raise to stop.
-            publish: saves the state as a checkpoint, if it is not one yet.
-        """
+        """Returns once the samples of `step` are sealed; see `Supply.ensure`."""
         # A resumed run may lack batches that earlier policies were to sample (explorers were
         # stopped, a shard was lost): they can be drawn as long as those policies' checkpoints
         # exist.
@@ -221,9 +261,10 @@ class ExplorerSupply:
     parts: build.Parts
     choose: Chooser
     source: Source
-    checkpoints: Any
+    checkpoints: Checkpoints
 
     def __post_init__(self):
+        self.watch = Stopwatch()
         self._pending = PendingVersions(self.parts, self.source)
 
     def ensure(
@@ -234,12 +275,28 @@ class ExplorerSupply:
         between: Callable[[], None],
         publish: Callable[[], None],
     ) -> None:
-        """Returns once the samples of `step` are sealed; see `LocalSupply.ensure`.
+        """Returns once the samples of `step` are sealed; see `Supply.ensure`.
 
         Raises:
             DataError: the checkpoint of a version that is to sample what is missing is gone, or
                 cannot be written.
         """
+        with self.watch("waiting"):
+            self._ensure(step, bar, between, publish)
+
+    def settle(self, step: int) -> None:
+        """Does nothing: explorers sample with checkpoints, which are kept for them."""
+
+    def leave_out(self, error: rollouts.CorruptRecord | rollouts.CorruptShard, step: int) -> None:
+        """Raises the error: explorers sample nothing again."""
+        raise error
+
+    def close(self) -> None:
+        """Does nothing: there are no threads."""
+
+    def _ensure(
+        self, step: int, bar: Any, between: Callable[[], None], publish: Callable[[], None]
+    ) -> None:
         config = self.parts.config
         samples = config.schedule.sampled(step, config.training.steps)
         # The policy is published if explorers still sample with it.
@@ -356,6 +413,3 @@ def _lost(folder: Path, version: int, missing: dict[int, list[int]]) -> str:
         f"{folder} lacks {len(missing[version])} groups of policy version {version}, and that"
         " version's checkpoint is gone: restore one of the two from a copy"
     )
-
-
-RolloutSupply = LocalSupply | ExplorerSupply
