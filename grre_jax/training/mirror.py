@@ -1,7 +1,7 @@
 """The folder of a run in an object store.
 
     URL/checkpoints/8/...     files of a checkpoint, as Orbax wrote them
-    URL/checkpoints/8.json    enters it: names that folder, its files with size and SHA-256
+    URL/checkpoints/8.json    enters it: names that folder and its files
     URL/rollouts/...          as `rollouts.storage.object_store` has it
 
 A learner works in a local folder, which a thread copies to the store: data sets and the log first,
@@ -28,7 +28,7 @@ from grre_jax.parallel import processes
 from grre_jax.rollouts import manifest
 from grre_jax.rollouts.storage.object_store import manifest_lines
 from grre_jax.storage import locks
-from grre_jax.storage.files import files_below, sha256
+from grre_jax.storage.files import files_below
 from grre_jax.storage.remote import Store, is_url, local_folder, temporary_folder
 from grre_jax.training.checkpoints.folder import listed
 
@@ -52,7 +52,7 @@ def opened(folder: str) -> Iterator[Mirror | None]:
     Raises:
         UsageError: another process of this machine trains the run, or the run has several
             processes; or the store's folder is not a run's.
-        DataError: a checkpoint in the store is damaged.
+        DataError: the entry of a checkpoint is damaged, or a file of it is missing.
         OSError: the store cannot be read or written.
     """
     if not is_url(folder):
@@ -100,14 +100,15 @@ def copied(
         try:
             names = [name for name in store.names() if _kind(name) == "file"]
             store.download([name for name in names if figures or "/" not in name], copy)
-            entered = _entered(store)
-            for step in {max(entered, default=None) if step is None else step for step in steps}:
-                if step not in entered:
+            entries = _entered(store)
+            last = max(entries, default=None)
+            for step in {last if step is None else step for step in steps}:
+                if step not in entries:
                     raise DataError(
                         f"{store.url} has no checkpoint of step {step}: it holds"
-                        f" {sorted(entered) or 'none'}"
+                        f" {sorted(entries) or 'none'}"
                     )
-                _fetch(store, step, copy / CHECKPOINTS)
+                _fetch(store, entries[step], copy / CHECKPOINTS / str(step))
         except OSError as error:
             raise DataError(
                 f"{store.url} cannot be read ({error}); check its name and your access to it"
@@ -182,10 +183,10 @@ class Mirror:
             )
         self._folder.mkdir()
         self._store.download([name for name in files if "/" not in name], self._folder)
-        entered = _entered(self._store)
-        for step in entered:
-            _fetch(self._store, step, self._folder / CHECKPOINTS)
-        self._steps = set(entered)
+        checkpoints = _entered(self._store)
+        for step, entry in checkpoints.items():
+            _fetch(self._store, entry, self._folder / CHECKPOINTS / str(step))
+        self._steps = set(checkpoints)
 
         self._lines = manifest_lines(self._store, "rollouts/")
         entries = list(manifest.parsed(self._lines.splitlines(), f"{self._store.url}/{MANIFEST} "))
@@ -196,10 +197,10 @@ class Mirror:
             (self._folder / MANIFEST).write_bytes(self._lines)
         self._sent = _states(self._folder)
 
-        listed = datasets | {f"{CHECKPOINTS}/{folder}" for folder in entered.values()}
+        entered = datasets | {entry["folder"] for entry in checkpoints.values()}
         if len(datasets) == len(entries):  # otherwise the manifest is damaged
             sealed = [name for name in names if _kind(name) in ("checkpoint", "data set")]
-            self._store.remove([name for name in sealed if _folder(name) not in listed])
+            self._store.remove([name for name in sealed if _folder(name) not in entered])
 
     def start(self) -> None:
         """Begins to copy what is new to the store, in a thread, until `close`."""
@@ -268,68 +269,53 @@ class Mirror:
         folder = self._folder / CHECKPOINTS / str(step)
         names = files_below(folder)
         try:
-            files = {
-                name: [(folder / name).stat().st_size, sha256(folder / name)] for name in names
-            }
             self._store.upload([f"{CHECKPOINTS}/{step}/{name}" for name in names], self._folder)
         except FileNotFoundError:
             return
         if files_below(folder) == names:
-            entry = {"step": step, "folder": str(step), "files": files}
+            entry = {"step": step, "folder": str(step), "files": names}
             self._store.write(f"{CHECKPOINTS}/{step}.json", json.dumps(entry).encode())
             self._steps.add(step)
 
 
-def _entered(store: Store) -> dict[int, str]:
-    """Returns the folders of the entered checkpoints, by step.
+def _entered(store: Store) -> dict[int, dict[str, Any]]:
+    """Returns the entries of the checkpoints by step: `folder` and the names of its `files`.
 
     Raises:
         DataError: an entry is damaged.
     """
-    return {
-        int(Path(name).stem): _entry(store, name)["folder"]
-        for name in store.names(CHECKPOINTS)
-        if _kind(name) == "entry" and Path(name).stem.isdigit()
-    }
+    entries = {}
+    for name in store.names(CHECKPOINTS):
+        if _kind(name) == "entry":
+            try:
+                content = json.loads(store.read(name))
+                folder = f"{CHECKPOINTS}/{content['folder']}"
+                files = [f"{folder}/{file}" for file in content["files"]]
+                entries[int(Path(name).stem)] = {"folder": folder, "files": files}
+            except (ValueError, TypeError, LookupError) as error:
+                raise DataError(
+                    f"{store.url}/{name}: damaged ({error!r}); restore it from a copy"
+                ) from error
+    return entries
 
 
-def _entry(store: Store, name: str) -> dict[str, Any]:
-    """Returns the folder and the digests by file of a checkpoint's entry."""
-    try:
-        content = json.loads(store.read(name))
-        files = {str(file): str(digest) for file, (_, digest) in content["files"].items()}
-        return {"folder": str(content["folder"]), "files": files}
-    except (ValueError, TypeError, LookupError, AttributeError) as error:
-        raise DataError(
-            f"{store.url}/{name}: damaged ({error!r}); restore it from a copy"
-        ) from error
-
-
-def _fetch(store: Store, step: int, folder: Path) -> None:
-    """Copies a checkpoint into a local folder of checkpoints.
+def _fetch(store: Store, entry: dict[str, Any], target: Path) -> None:
+    """Copies a checkpoint to a local folder. Its arrays are checked when they are read.
 
     Raises:
-        DataError: a file is missing or damaged.
+        DataError: a file is missing.
         OSError: the store cannot be read.
     """
-    entry = _entry(store, f"{CHECKPOINTS}/{step}.json")
-    source = f"{CHECKPOINTS}/{entry['folder']}"
     with temporary_folder() as temporary:
         try:
-            store.download([f"{source}/{file}" for file in entry["files"]], Path(temporary))
+            store.download(entry["files"], Path(temporary))
         except FileNotFoundError as error:
             raise DataError(
-                f"{store.url}/{source}: lacks a file that {step}.json lists ({error}); restore it"
+                f"{store.url}/{entry['folder']}: lacks a file of its entry ({error}); restore it"
                 " from a copy"
             ) from error
-        for file, digest in entry["files"].items():
-            if sha256(Path(temporary) / source / file) != digest:
-                raise DataError(
-                    f"{store.url}/{source}/{file}: its SHA-256 is not the one in {step}.json;"
-                    " restore it from a copy"
-                )
-        folder.mkdir(parents=True, exist_ok=True)
-        shutil.move(Path(temporary) / source, folder / str(step))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.move(Path(temporary) / entry["folder"], target)
 
 
 def _folder(name: str) -> str:

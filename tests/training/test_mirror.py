@@ -138,17 +138,15 @@ def test_what_is_damaged_is_named(store, url, make_group):
     run = Mirror(url)
     work(run._folder, make_group, 0)
     run.push()
-    name = f"{store.bucket}/runs/a/checkpoints/0/params/d/0"
-    store.files.pipe_file(name, b"others")
+    name = f"{store.bucket}/runs/a/checkpoints/0"
+    store.files.rm_file(f"{name}/params/d/0")
     for context in (opened(url), copied(url, steps=[0])):
-        with pytest.raises(DataError, match="checkpoints/0/params/d/0"), context:
+        with pytest.raises(DataError, match="checkpoints/0"), context:
             pass
-    store.files.rm_file(name)
-    with pytest.raises(DataError, match="checkpoints/0"), opened(url):
-        pass
-    store.files.pipe_file(f"{store.bucket}/runs/a/checkpoints/0.json", b'{"step"')
-    with pytest.raises(DataError, match=r"checkpoints/0\.json"), opened(url):
-        pass
+    store.files.pipe_file(f"{name}.json", b'{"step"')
+    for context in (opened(url), copied(url, steps=[0])):
+        with pytest.raises(DataError, match=r"checkpoints/0\.json"), context:
+            pass
 
 
 def test_one_learner_and_no_foreign_folder(store, url):

@@ -18,7 +18,6 @@ from pathlib import Path
 
 from grre_jax.errors import DataError
 from grre_jax.rollouts import manifest
-from grre_jax.storage import files
 from grre_jax.storage.remote import Store, temporary_folder
 
 
@@ -84,27 +83,34 @@ class ObjectStorage:
             (self._folder / manifest.FILENAME).write_bytes(manifest_lines(self._store))
 
     def file(self, entry: manifest.Entry, name: str) -> Path:
-        """Returns the path on this machine of a copy of a data set's file, which is as listed."""
+        """Returns the path on this machine of a copy of a data set's file, which has the listed
+        size; its records are checked when they are read.
+        """
         file = f"{entry.name}/{name}"
         path = self._folder / file
         if path.exists():
             return path
-        part = temporary_folder()
-        try:
-            self._store.download([file], Path(part.name))
-        except FileNotFoundError as error:
-            raise manifest.CorruptShard(
-                f"{self.root}/{file}", "the manifest lists this object but it is missing"
-            ) from error
-        except OSError as error:
-            raise DataError(
-                f"{self.root}/{file} cannot be read ({error}); check your access to it and the"
-                f" space in {part.name}."
-            ) from error
-        if files.sha256(Path(part.name) / file) != entry.files[name].sha256:
-            raise manifest.CorruptShard(f"{self.root}/{file}", manifest.OTHER_DIGEST)
-        path.parent.mkdir(exist_ok=True)
-        shutil.move(Path(part.name) / file, path)
+        with temporary_folder() as temporary:
+            part = Path(temporary) / file
+            try:
+                self._store.download([file], Path(temporary))
+            except FileNotFoundError as error:
+                raise manifest.CorruptShard(
+                    f"{self.root}/{file}", "the manifest lists this object but it is missing"
+                ) from error
+            except OSError as error:
+                raise DataError(
+                    f"{self.root}/{file} cannot be read ({error}); check your access to it and the"
+                    f" space in {temporary}."
+                ) from error
+            if part.stat().st_size != entry.files[name].bytes:
+                raise manifest.CorruptShard(
+                    f"{self.root}/{file}",
+                    f"{part.stat().st_size:,} bytes where the manifest lists"
+                    f" {entry.files[name].bytes:,}",
+                )
+            path.parent.mkdir(exist_ok=True)
+            shutil.move(part, path)
         return path
 
     def release(self, entry: manifest.Entry) -> None:
