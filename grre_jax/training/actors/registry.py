@@ -32,10 +32,14 @@ def require_same_draws(folder: Path) -> None:
 
     Raises:
         UsageError: the run was begun by a version of grre_jax with other draws.
+        DataError: its run.json is damaged.
     """
-    found = lease.read(folder / RUN_FILE)
-    version = (found or {}).get("random_streams")
-    begins_anew = found is None and not listed(folder / "checkpoints")
+    file = folder / RUN_FILE
+    content = lease.read(file)
+    if file.is_file() and "id" not in (content or {}):
+        raise DataError(f"{file}: damaged; restore it from a copy, or start again with --overwrite")
+    version = (content or {}).get("random_streams")
+    begins_anew = content is None and not listed(folder / "checkpoints")
     if version != random_streams.VERSION and not begins_anew:
         raise UsageError(
             f"{folder / RUN_FILE}: expected random_streams {random_streams.VERSION}, got"

@@ -124,6 +124,7 @@ def test_damaged_missing_and_foreign_objects(store, tmp_path, make_group):
         reader[0]
     assert reader[1] == make_group(1, version=1)
     store.files.rm_file(name)
+    reader = rollouts.read(url(store))
     with pytest.raises(rollouts.CorruptShard, match="lists this object but it is missing"):
         reader[0]
     report = rollouts.verify(url(store))

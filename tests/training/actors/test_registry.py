@@ -4,7 +4,7 @@ that were replaced.
 
 import pytest
 
-from grre_jax.errors import UsageError
+from grre_jax.errors import DataError, UsageError
 from grre_jax.training.actors.lease import Lease, is_held
 from grre_jax.training.actors.registry import (
     mark_run,
@@ -52,6 +52,10 @@ def test_a_run_of_other_draws_is_not_continued(tmp_path):
     for content in ('{"id": "of a version before"}', '{"id": "", "random_streams": 3}'):
         (tmp_path / "run.json").write_text(content)
         with pytest.raises(UsageError, match="random_streams"):
+            require_same_draws(tmp_path)
+    for content in ('{"id": "cut', "", "[]"):
+        (tmp_path / "run.json").write_text(content)
+        with pytest.raises(DataError, match=r"run\.json: damaged"):
             require_same_draws(tmp_path)
     (tmp_path / "run.json").unlink()
     with pytest.raises(UsageError, match="random_streams"):
