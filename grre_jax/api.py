@@ -143,7 +143,7 @@ class Run:
         limit = {"max_new_tokens": policy.run.sampling.max_new_tokens}
         options = Options(
             str(self.folder),
-            prompts=(prompt,) if isinstance(prompt, str) else tuple(prompt),
+            prompt=(prompt,) if isinstance(prompt, str) else tuple(prompt),
             params=SamplingParams(**limit | params),
         )
         requests = prompts.read(options, policy)
@@ -158,7 +158,7 @@ class Run:
         from grre_jax.generation import prompts
         from grre_jax.generation.options import Options
 
-        policy = prompts.find(Options(str(self.folder), prompts=("",)))
+        policy = prompts.find(Options(str(self.folder), prompt=("",)))
         return policy, sampling.prepared(policy.load()[0])
 
 
@@ -219,8 +219,7 @@ def _stored(questions: Any, folder: Path, *, resume: bool) -> dict[str, str]:
 
 def _configuration(named: dict[str, Any], fields: Mapping[str, Any]) -> Any:
     """Returns the configuration of fields: the named ones, then others, then defaults."""
-    from grre_jax.training.config.overrides import with_fields
-    from grre_jax.training.config.run import Config
+    from grre_jax.training.config.run import Config, with_fields
 
     config = with_fields(Config(named["name"]), DEFAULTS)
     config = with_fields(with_fields(config, named), fields)

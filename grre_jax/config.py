@@ -18,10 +18,6 @@ from grre_jax.training.config.sections import ObjectiveConfig as ObjectiveConfig
 from grre_jax.training.config.sections import TrainingConfig as TrainingConfig
 from grre_jax.training.config.sections import WarmStartConfig as WarmStartConfig
 from grre_jax.training.data.config import DataConfig as DataConfig
-from grre_jax.training.data.config import MixEntry as MixEntry
-from grre_jax.training.data.config import parse_mix as parse_mix
-from grre_jax.training.data.config import parse_range as parse_range
-from grre_jax.training.data.config import total_share as total_share
 from grre_jax.training.data.regime import Regime as Regime
 from grre_jax.training.data.schedule import Schedule as Schedule
 from grre_jax.training.evaluation.config import EvaluationConfig as EvaluationConfig

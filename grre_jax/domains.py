@@ -1,28 +1,195 @@
-"""Range checks that the records of a configuration share.
+"""Types and domains of the fields of a configuration.
 
-Every check raises ValueError(f"{field}: expected {domain}, got {value!r}") for the first field
-outside its domain; NaN is outside every range.
+The annotation of a field is its domain: `steps: Count`, `decay: Literal["none", "linear"]`,
+`b1: Annotated[float, "[0, 1)"]`. `Record` checks every field by its annotation when it is made,
+whether its values are from a file, the command line or a stored config.json.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import Any
+import ast
+import contextlib
+import dataclasses
+import difflib
+import functools
+import inspect
+import json
+import sys
+import types
+import typing
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal
+
+from grre_jax.errors import UsageError
+from grre_jax.json_files import MAX_INTEGER, shown
+
+# Intervals: a bracket includes its bound, a parenthesis does not. Sizes and counts are int32 on the
+# devices.
+Count = Annotated[int, f"[0, {MAX_INTEGER}]"]
+Positive = Annotated[int, f"[1, {MAX_INTEGER}]"]
+AtLeastMinusOne = Annotated[int, f"[-1, {MAX_INTEGER}]"]
+NonNegative = Annotated[float, "[0, inf)"]
+Share = Annotated[float, "[0, 1]"]
+Seed = Annotated[int, f"[0, {2**63 - 1}]"]
+
+_FLAGS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
-def at_least(record: Any, **bounds: float) -> None:
-    """Checks that fields of a record are not below a bound.
+class ConfigError(UsageError, ValueError):
+    """A field of a record that is outside its domain.
 
-    Args:
-        record: the record.
-        **bounds: smallest value by field.
+    Attributes:
+        field: its name; dotted where the section is known.
+        domain: in words.
+        value: of the field.
+        record: that has the field, if it was made as one.
+    """
+
+    record: Record | None = None
+
+    def __init__(self, field: str, domain: str, value: Any):
+        super().__init__(field, domain, value)
+        self.field = field
+        self.domain = domain
+        self.value = value
+
+    def __str__(self) -> str:
+        return f"{self.field}: expected {self.domain}, got {shown(self.value)}"
+
+    def within(self, prefix: str) -> ConfigError:
+        """Returns the error with a prefix before the field's name."""
+        return ConfigError(prefix + self.field, self.domain, self.value)
+
+
+class Record:
+    """Base of frozen dataclasses whose fields are checked by their annotations.
+
+    A list becomes a tuple where one is annotated, and an integer a float.
 
     Raises:
-        ValueError: a field is below its bound.
+        ConfigError: a field outside its domain.
     """
-    for name, bound in bounds.items():
-        if not getattr(record, name) >= bound:
-            raise unexpected(name, f"at least {bound}", getattr(record, name))
+
+    def __post_init__(self):
+        try:
+            for name, annotation in annotations(type(self)).items():
+                object.__setattr__(self, name, checked(name, annotation, getattr(self, name)))
+            self._validate()
+        except ConfigError as error:
+            error.record = self
+            raise
+
+    def _validate(self) -> None:
+        """Checks fields that must fit each other; raises ConfigError."""
+
+
+@functools.cache
+def annotations(record: type) -> dict[str, Any]:
+    """Returns the annotation of each field of a dataclass, by name."""
+    hints = typing.get_type_hints(record, include_extras=True)
+    return {field.name: hints[field.name] for field in dataclasses.fields(record)}
+
+
+def plain(annotation: Any) -> Any:
+    """Returns the annotation without None and interval: `int` of `Count | None`."""
+    if _is_union(annotation):
+        annotation = typing.get_args(annotation)[0]
+    return annotation.__origin__ if typing.get_origin(annotation) is Annotated else annotation
+
+
+def parse(name: str, annotation: Any, text: str) -> Any:
+    """Returns a word of the command line as the value of a field.
+
+    Args:
+        name: of the field.
+        annotation: of the field, see `checked`.
+        text: the word.
+
+    Raises:
+        ConfigError: the value is outside the domain.
+    """
+    kind = plain(annotation)
+    value: Any = text
+    if types.NoneType in typing.get_args(annotation) and text.lower() == "none":
+        value = None
+    elif kind is bool:
+        value = _FLAGS.get(text.lower(), text)
+    elif kind in (int, float):
+        with contextlib.suppress(ValueError):
+            value = kind(text)
+    elif typing.get_origin(kind) is dict:
+        with contextlib.suppress(ValueError, RecursionError):
+            value = json.loads(text)
+    elif typing.get_origin(kind) is tuple:
+        words = (word.strip() for word in text.split(","))
+        value = literal(text) if text[:1] in ("(", "[") else tuple(filter(None, words))
+    return checked(name, annotation, value)
+
+
+def literal(text: str) -> Any:
+    """Returns a word as Python reads it; true, false and none in any case; else the word."""
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return {"true": True, "false": False, "none": None}.get(text.lower(), text)
+
+
+def checked(name: str, annotation: Any, value: Any) -> Any:
+    """Returns a value as the type of its field: a list as a tuple, an integer as a float.
+
+    Args:
+        name: of the field.
+        annotation: of the field: a class, Any, Literal, a union, tuple[X, ...], dict[str, Any], or
+            int or float with an interval.
+        value: of the field.
+
+    Raises:
+        ConfigError: the value is outside the domain.
+    """
+    origin = typing.get_origin(annotation)
+    arguments = typing.get_args(annotation)
+    domain = describe(annotation)
+    if _is_union(annotation):
+        for member in arguments:
+            with contextlib.suppress(ConfigError):
+                return checked(name, member, value)
+    elif origin is tuple:
+        if isinstance(value, list | tuple):
+            items = enumerate(value)
+            return tuple(checked(f"{name}[{index}]", arguments[0], item) for index, item in items)
+    elif origin is dict:
+        if isinstance(value, dict) and all(isinstance(key, str) for key in value):
+            return value
+    elif origin is Literal:
+        if isinstance(value, str) and value in arguments:
+            return value
+        domain += nearest(value, arguments)
+    elif origin is Annotated or annotation in (int, float):
+        kind, interval = arguments or (annotation, "(-inf, inf)")
+        number = _number(kind, value)
+        if number is not None and _inside(number, interval):
+            return number
+    elif annotation is Any or isinstance(value, annotation):
+        return value
+    raise ConfigError(name, domain, value)
+
+
+def describe(annotation: Any) -> str:
+    """Returns the domain of a field in words."""
+    arguments = typing.get_args(annotation)
+    if _is_union(annotation):
+        return " or ".join(map(describe, arguments))
+    if typing.get_origin(annotation) is Literal:
+        return f"one of {', '.join(word or 'empty' for word in arguments)}"
+    if typing.get_origin(annotation) is Annotated:
+        return f"{arguments[0].__name__} in {arguments[1]}"
+    return "none" if annotation is types.NoneType else inspect.formatannotation(annotation)
+
+
+def nearest(word: Any, words: Iterable[str]) -> str:
+    """Returns " (did you mean 'x'?)" for the word that is spelled nearest; "" if none is near."""
+    close = difflib.get_close_matches(str(word), list(words), n=1)
+    return f" (did you mean {close[0]!r}?)" if close else ""
 
 
 def between(record: Any, **intervals: str) -> None:
@@ -30,46 +197,31 @@ def between(record: Any, **intervals: str) -> None:
 
     Args:
         record: the record.
-        **intervals: by field, as "[0, 1)"; a bracket includes its bound, a parenthesis does not.
+        **intervals: by field, as "[0, 1)".
 
     Raises:
-        ValueError: a field is outside its interval.
+        ConfigError: a field is outside its interval, or NaN.
     """
     for name, interval in intervals.items():
-        value = getattr(record, name)
-        low, high = (_number(bound.strip()) for bound in interval[1:-1].split(","))
-        above = low <= value if interval[0] == "[" else low < value
-        below = value <= high if interval[-1] == "]" else value < high
-        if not (above and below):
-            raise unexpected(name, f"a number in {interval}", value)
+        if not _inside(getattr(record, name), interval):
+            raise ConfigError(name, f"a number in {interval}", getattr(record, name))
 
 
-def one_of(record: Any, **allowed: Collection[str]) -> None:
-    """Checks that fields of a record are among known words.
-
-    Args:
-        record: the record.
-        **allowed: words by field.
-
-    Raises:
-        ValueError: a field is another word.
-    """
-    for name, words in allowed.items():
-        if getattr(record, name) not in words:
-            known = ", ".join(word or "empty" for word in words)
-            raise unexpected(name, f"one of {known}", getattr(record, name))
+def _is_union(annotation: Any) -> bool:
+    return typing.get_origin(annotation) in (typing.Union, types.UnionType)
 
 
-def unexpected(name: str, expected: str, value: Any) -> ValueError:
-    """Returns the error for a field outside its domain.
-
-    Args:
-        name: of the field.
-        expected: the domain, in words.
-        value: of the field.
-    """
-    return ValueError(f"{name}: expected {expected}, got {value!r}")
+def _number(kind: type, value: Any) -> int | float | None:
+    """Returns a value as an int or a finite float; None if it is not one."""
+    if isinstance(value, bool) or not isinstance(value, int if kind is int else int | float):
+        return None
+    return kind(value) if abs(value) <= sys.float_info.max else None
 
 
-def _number(text: str) -> float:
-    return int(text) if text.removeprefix("-").isdigit() else float(text)
+def _inside(value: float, interval: str) -> bool:
+    low, high = (
+        float(bound) if "inf" in bound else json.loads(bound) for bound in interval[1:-1].split(",")
+    )
+    above = low <= value if interval[0] == "[" else low < value
+    below = value <= high if interval[-1] == "]" else value < high
+    return above and below

@@ -8,7 +8,9 @@ import contextlib
 import errno
 import os
 import re
+import traceback
 from collections.abc import Iterator
+from pathlib import Path
 
 
 class UsageError(Exception):
@@ -58,6 +60,14 @@ def system_failure(error: BaseException) -> str | None:
         return None
     fix = ". Make room there and start it again" if number in _FULL else ""
     return f"{file or 'a file that the system does not name'}: {os.strerror(number)}{fix}"
+
+
+def raised_in(file: str | os.PathLike[str], error: BaseException) -> str:
+    """Returns a Python file and the line in it where an error was raised, or from which."""
+    frames = traceback.extract_tb(error.__traceback__)
+    path = Path(file).resolve()
+    lines = [frame.lineno for frame in frames if Path(frame.filename).resolve() == path]
+    return f"{file}, line {lines[-1]}" if lines else f"{file}"
 
 
 @contextlib.contextmanager

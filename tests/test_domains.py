@@ -1,51 +1,125 @@
-"""Range checks of records: the field, the domain and the value that a message names."""
+"""Types and intervals of fields: the values that are taken, and what an error names."""
 
 import dataclasses
+import pickle
+from typing import Annotated, Any, Literal
 
+import numpy as np
 import pytest
 
-from grre_jax.domains import at_least, between, one_of
+from grre_jax.domains import ConfigError, Count, Record, Seed, Share, between, checked, parse
 
-
-@dataclasses.dataclass
-class Record:
-    count: float = 1
-    share: float = 0.5
-    mode: str = "fast"
-
-
-@pytest.mark.parametrize("count", [0, 0.0, 3, float("inf")])
-def test_at_least_takes_its_bound(count):
-    at_least(Record(count=count), count=0, share=0.5)
-
-
-@pytest.mark.parametrize("count", [-1, -1e-9, float("nan")])
-def test_at_least_names_the_first_field_below(count):
-    with pytest.raises(ValueError, match=rf"^count: expected at least 0, got {count}$"):
-        at_least(Record(count=count), share=0, count=0)
+INF = float("inf")
+NAN = float("nan")
+Half = Annotated[float, "[0, 1)"]
+Words = Literal["", "slow", "fast"]
 
 
 @pytest.mark.parametrize(
-    "interval, inside, outside",
+    ("annotation", "value", "expected"),
     [
-        ("[0, 1]", (0, 1), (-0.1, 1.1)),
-        ("(0, 1]", (0.1, 1), (0, 1.1)),
-        ("[0, 1)", (0, 0.9), (-0.1, 1)),
-        ("(0, inf)", (1e-9, 1e30), (0, float("inf"))),
-        (f"[0, {2**63 - 1}]", (0, 2**63 - 1), (-1, 2**63)),  # no float in between
+        (Count, 3, 3),
+        (Share, 1, 1.0),
+        (Share, np.float64(0.5), 0.5),
+        (Half, 0, 0.0),
+        (Seed, 2**63 - 1, 2**63 - 1),
+        (float, -3, -3.0),
+        (bool, True, True),
+        (Words, "", ""),
+        (str | None, None, None),
+        (Count | None, 3, 3),
+        (tuple[Count, ...], [1, 2], (1, 2)),
+        (dict[str, Any], {"a": [1]}, {"a": [1]}),
     ],
+)
+def test_values_that_are_taken(annotation, value, expected):
+    taken = checked("x", annotation, value)
+    assert taken == expected and type(taken) is type(expected)
+
+
+@pytest.mark.parametrize(
+    ("annotation", "values"),
+    [
+        (Count, (-1, 2**31, 10**400, 1.0, "1", True, None, NAN, [1])),
+        (Seed, (-1, 2**63)),
+        (Share, (-1e-9, 1.1, NAN, INF, "0.5", False, 1j)),
+        (Half, (1, 1.0)),
+        (float, (INF, -INF, NAN, 10**400, "1")),
+        (bool, (1, 0, "true", None)),
+        (Words, ("Slow", None, ["slow"], 1)),
+        (str | None, (3, b"x")),
+        (Count | None, (-1, "none")),
+        (tuple[Count, ...], ("12", 1, {1})),
+        (dict[str, Any], ([("a", 1)], {1: 2}, "{}")),
+    ],
+)
+def test_values_that_are_refused(annotation, values):
+    for value in values:
+        with pytest.raises(ConfigError) as caught:
+            checked("x", annotation, value)
+        assert caught.value.field == "x" and caught.value.value is value
+
+
+@pytest.mark.parametrize(
+    ("annotation", "text", "expected"),
+    [
+        (Count, "7", 7),
+        (Share, "1", 1.0),
+        (bool, "NO", False),
+        (str, "none", "none"),
+        (str | None, "None", None),
+        (Words, "fast", "fast"),
+        (tuple[str, ...], "a, b", ("a", "b")),
+        (tuple[str, ...], "['a,b']", ("a,b",)),
+        (dict[str, Any], '{"a": 1}', {"a": 1}),
+    ],
+)
+def test_words_of_the_command_line(annotation, text, expected):
+    value = parse("x", annotation, text)
+    assert value == expected and type(value) is type(expected)
+
+
+@dataclasses.dataclass(frozen=True)
+class Sizes(Record):
+    low: Count = 0
+    high: Count = 9
+    share: Share = 1.0
+
+    def _validate(self):
+        if self.low > self.high:
+            raise ConfigError("low", f"at most {self.high}", self.low)
+
+
+def test_a_record_checks_each_field_and_then_all_together():
+    assert type(Sizes(share=1).share) is float
+    for fields, name in (({"high": "9"}, "high"), ({"low": 10}, "low")):
+        with pytest.raises(ConfigError) as caught:
+            Sizes(**fields)
+        error = caught.value
+        assert (error.field, error.value, type(error.record)) == (name, fields[name], Sizes)
+        assert error.within("sizes.").field == f"sizes.{name}"
+        assert str(pickle.loads(pickle.dumps(error))) == str(error)
+
+
+def test_an_element_of_a_tuple_is_named():
+    with pytest.raises(ConfigError) as caught:
+        checked("x", tuple[Words, ...], ("slow", "fasst"))
+    assert caught.value.field == "x[1]" and "'fast'" in caught.value.domain
+
+
+@pytest.mark.parametrize(
+    ("interval", "inside", "outside"),
+    [("[0, 1]", (0, 1), (-0.1, 1.1)), ("(0, inf)", (1e-9, 1e30), (0, INF))],
 )
 def test_brackets_include_a_bound_and_parentheses_do_not(interval, inside, outside):
     for share in inside:
-        between(Record(share=share), share=interval)
-    for share in (*outside, float("nan")):
-        with pytest.raises(ValueError) as caught:
-            between(Record(share=share), share=interval)
-        assert str(caught.value) == f"share: expected a number in {interval}, got {share}"
+        between(Plain(share), share=interval)
+    for share in (*outside, NAN):
+        with pytest.raises(ConfigError) as caught:
+            between(Plain(share), share=interval)
+        assert caught.value.field == "share"
 
 
-def test_one_of_lists_the_words():
-    one_of(Record(), mode=("fast", ""))
-    one_of(Record(mode=""), mode={"fast": 1, "": 2})
-    with pytest.raises(ValueError, match="^mode: expected one of slow, empty, got 'fast'$"):
-        one_of(Record(), mode=("slow", ""))
+@dataclasses.dataclass
+class Plain:
+    share: float

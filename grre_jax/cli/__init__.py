@@ -1,5 +1,3 @@
-"""The command line `grre`: `entry` holds the commands, the other modules the arguments of one
-group of commands each.
-"""
+"""The command line `grre`."""
 
 from grre_jax.cli.entry import main as main

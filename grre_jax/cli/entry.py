@@ -9,24 +9,24 @@ from __future__ import annotations
 import argparse
 import contextlib
 import io
+import json
 import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 import grre_jax
 from grre_jax.allocation import keep_freed_memory
-from grre_jax.cli import evaluate, rescoring, roles, rollouts, sample
-from grre_jax.cli.algorithms import algorithms_command
-from grre_jax.cli.parsing import (
-    CONFIG,
-    PROCESSES,
-    add_command,
-    configured,
-    configured_run,
-    run_joined,
-)
+from grre_jax.cli import rollouts
+from grre_jax.cli.algorithms import algorithms
+from grre_jax.cli.arguments import Processes, add_command, call, configured
+from grre_jax.cli.roles import explore, learn
+from grre_jax.domains import annotations
 from grre_jax.errors import DataError, UsageError, naming, system_failure
+from grre_jax.generation.options import Options
+from grre_jax.storage import files
+from grre_jax.storage.remote import is_url
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -36,14 +36,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.reconfigure(errors="replace")  # an encoding may lack dots and dashes
     debug = "--debug" in arguments
     parser = make_parser()
-    known, rest = parser.parse_known_args([word for word in arguments if word != "--debug"])
-    if rest and not getattr(known, "takes_fields", False):
-        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    parsed, words = parser.parse_known_args([word for word in arguments if word != "--debug"])
+    if words and not getattr(parsed, "takes_fields", False):
+        parser.error(f"unrecognized arguments: {' '.join(words)}")
     # If jax is loaded, a caller has begun already, with settings of its own.
-    if getattr(known, "computes", False) and "jax" not in sys.modules:
+    if parsed.computes and "jax" not in sys.modules:
         keep_freed_memory()
     try:
-        status = known.run(known, rest) or 0
+        status = call(parsed, words)
         with naming("standard output"):
             sys.stdout.flush()  # here, where a failure can be reported
         return status
@@ -77,181 +77,199 @@ def make_parser() -> argparse.ArgumentParser:
     """Returns the parser of every command."""
     parser = argparse.ArgumentParser(
         prog="grre",
-        description=(
-            "Off-policy reinforcement learning of language models with group-relative REINFORCE."
-        ),
+        description="Off-policy reinforcement learning of language models.",
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"grre_jax {grre_jax.__version__}")
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    _add_training(commands)
-    roles.add_parsers(commands)
-    evaluate.add_parser(commands)
-    sample.add_parser(commands)
-    _add_models_and_reports(commands)
-    rescoring.add_parsers(rollouts.add_parser(commands))
+    for run in (train, explain, compile_, learn, explore, evaluate, sample):
+        add_command(commands, run, computes=run not in (explain, compile_))
+    for run in (report, algorithms, export, fetch):
+        add_command(commands, run)
+    rollouts.add_parser(commands)
     return parser
 
 
-def _add_training(commands: argparse._SubParsersAction) -> None:
-    add_command(
-        commands,
-        "train",
-        _train,
-        "run a configuration",
-        CONFIG,
-        """
-        --resume: continue the run in the folder from its last checkpoint
-        --overwrite: replace the run in the folder
-        --print-config: print every field with its value, and stop
-        """,
-        PROCESSES,
-        description="Trains by the configuration, into its run folder. Any field of the"
-        " configuration is overridden by its dotted name: --training.steps 100",
-        takes_fields=True,
-        computes=True,
-    )
-    add_command(
-        commands,
-        "explain",
-        _explain,
-        "schedule of policy versions, the data of each step and the objective's inputs, before"
-        " anything runs",
-        CONFIG,
-        """
-        --steps N: explain the first N steps; the whole run if not given
-        --json: print one JSON object
-        """,
-        description="Reads the configuration alone: no model is built, no device is used. Fields"
-        " are overridden as for train.",
-        takes_fields=True,
-    )
-    add_command(
-        commands,
-        "compile",
-        _compile,
-        "memory and collectives of a configuration, on a TPU slice without one",
-        CONFIG,
-        """
-        --topology SLICE: generation and sizes of a slice: v5e:16x16, v5p:4x4x4; this machine's
-            devices if not given
-        --program step|sampler|evaluation: only this one; all programs of the run if not given
-        --json: print one JSON object
-        """,
-        description="Compiles the train step and the calls of the sampler, training's and"
-        " evaluation's, and prints memory, collectives, FLOPs and the compiler's cycles. Runs"
-        " nothing. Fields are overridden as for train. Ends with status 1 if something does not"
-        " fit.",
-        takes_fields=True,
-    )
+def train(
+    config: str,
+    words: list[str],
+    *,
+    resume: bool = False,
+    overwrite: bool = False,
+    print_config: bool = False,
+    processes: Processes,
+) -> int:
+    """Run a configuration.
 
+    Trains by the configuration, into its run folder. Any field of the configuration is overridden
+    by its dotted name: --training.steps 100.
 
-def _add_models_and_reports(commands: argparse._SubParsersAction) -> None:
-    add_command(
-        commands,
-        "report",
-        _report,
-        "summary table and curves of one or several runs",
-        """
-        folders RUN...: run folders
-        --output DIR: the folder for plots/, summary.json and report.html: the run's own for one
-            run, A-vs-B beside the first for several, if not given
-        --completions N [200]: the most completions of each run on the page
-        """,
-    )
-    add_command(
-        commands,
-        "algorithms",
-        algorithms_command,
-        "the objectives, one per line; of NAME also defaults, variants, data, paper and numbers",
-    ).add_argument("names", nargs="*", metavar="NAME", help="details of these, with their numbers")
-    add_command(
-        commands,
-        "export",
-        _export,
-        "write a run's model as a Hugging Face folder",
-        """
-        folder RUN: a run folder
-        output OUTPUT: the folder to write; it must not exist
-        --step N: number of the checkpoint; the last if not given
-        --adapter: write only the LoRA weights, as a folder that PEFT loads; they are merged into
-            the model if not given
-        """,
-    )
-    add_command(
-        commands,
-        "fetch",
-        _fetch,
-        "download a model from the Hugging Face Hub",
-        """
-        repo REPO: its name, such as HuggingFaceTB/SmolLM2-135M-Instruct
-        --output DIR: the folder to write; models/ and the last part of the name if not given
-        --revision REVISION: a branch, tag or commit; the main branch if not given
-        """,
-    )
-
-
-def _train(known: argparse.Namespace, rest: list[str]) -> int:
-    if known.print_config:
-        print(configured(known, rest).to_json(), end="")
+    Args:
+        config: a Python file with config() -> grre_jax.config.Config.
+        resume: continue the run in the folder from its last checkpoint.
+        overwrite: replace the run in the folder.
+        print_config: print every field with its value, and stop.
+    """
+    if print_config:
+        print(configured(config, words).to_json(), end="")
         return 0
     from grre_jax.training import loop
 
-    def train() -> None:  # once the processes are joined: a configuration is Python, may compute
-        loop.train(configured_run(known, rest), resume=known.resume, overwrite=known.overwrite)
+    def work() -> None:  # once the processes are joined: a configuration is Python, may compute
+        loaded = configured(config, words, computes=True)
+        loop.train(loaded, resume=resume, overwrite=overwrite)
 
-    return run_joined(known, train)
+    return processes.run(work)
 
 
-def _explain(known: argparse.Namespace, rest: list[str]) -> None:
+def explain(
+    config: str, words: list[str], *, steps: int | None = None, json_: bool = False
+) -> None:
+    """Show the policy versions and the data of each step.
+
+    Reads the configuration alone: builds no model, uses no device. Fields are overridden as for
+    train.
+
+    Args:
+        config: a Python file with config() -> grre_jax.config.Config.
+        steps: explain the first N steps; the whole run if not given.
+        json_: print one JSON object.
+    """
     from grre_jax.explain import command
 
-    command.run(configured(known, rest), steps=known.steps, as_json=known.json)
+    command.run(configured(config, words), steps=steps, as_json=json_)
 
 
-def _compile(known: argparse.Namespace, rest: list[str]) -> int:
+def compile_(
+    config: str,
+    words: list[str],
+    *,
+    topology: str | None = None,
+    program: Literal["step", "sampler", "evaluation"] | None = None,
+    json_: bool = False,
+) -> int:
+    """Show memory and collectives on a TPU slice, without one.
+
+    Compiles the train step and the calls of the sampler, and prints memory, collectives, FLOPs and
+    the compiler's cycles. Fields are overridden as for train. Status 1 if something does not fit.
+
+    Args:
+        config: a Python file with config() -> grre_jax.config.Config.
+        topology: generation and sizes of a slice, v5e:16x16 or v5p:4x4x4; this machine's devices if
+            not given.
+        program: only this one; all programs of the run if not given.
+        json_: print one JSON object.
+    """
     import dataclasses
-    import json
 
     from grre_jax.planner import compile as compiler
 
-    programs = {"step": ("train step",), None: ()}.get(known.program, (known.program,))
-    found = compiler.compile_run(configured(known, rest), known.topology, programs=programs)
-    if known.json:
-        print(json.dumps(dataclasses.asdict(found), indent=2))
+    programs = (program.replace("step", "train step"),) if program else ()
+    result = compiler.compile_run(configured(config, words), topology, programs=programs)
+    if json_:
+        print(json.dumps(dataclasses.asdict(result), indent=2))
     else:
-        print(compiler.as_text(found))
-    return 0 if all(report.fits for report in found.programs) else 1
+        print(compiler.as_text(result))
+    return 0 if all(entry.fits for entry in result.programs) else 1
 
 
-def _report(known: argparse.Namespace, _: list[str]) -> None:
-    from grre_jax.reporting import report
-    from grre_jax.storage.remote import is_url
+def evaluate(folder: str, words: list[str], *, output: str = "", processes: Processes) -> int:
+    """Evaluate a run's checkpoints, or a model.
+
+    pass@1, pass@k, maj@k and greedy accuracy, with 95% intervals: of the first and the last
+    checkpoint of a run, or of a model on the task of --task.name. Any field is overridden by its
+    dotted name, fields of evaluation also by their own: --questions 1000 --num-samples 8.
+
+    Args:
+        folder: a run folder, or a Hugging Face folder.
+        output: write the result to this file too, as JSON.
+    """
+    path = Path(output)
+    if output and (path.is_dir() or not os.access(path.resolve().parent, os.W_OK)):
+        raise UsageError(f"--output {output}: expected a file in a folder that can be written to")
+
+    def work() -> None:
+        from grre_jax.parallel.processes import is_first
+        from grre_jax.training import mirror, policies
+        from grre_jax.training.evaluation import command
+
+        with mirror.copied(folder, steps=(0, None)) as source:
+            run = command.evaluate_run if policies.is_run(source) else command.evaluate_model
+            result = run(source, [_dotted(word) for word in words])
+        if output and is_first():
+            files.replace(path, json.dumps(result, indent=2) + "\n")
+
+    return processes.run(work)
+
+
+def _dotted(word: str) -> str:
+    """Returns a word of the command line with the dotted name of a field of evaluation."""
+    from grre_jax.training.evaluation.config import EvaluationConfig
+
+    name = word.removeprefix("--").partition("=")[0].replace("-", "_")
+    is_field = word.startswith("--") and name in annotations(EvaluationConfig)
+    return f"--evaluation.{word[2:]}" if is_field else word
+
+
+def sample(options: Options) -> int:
+    """Complete prompts with a model or with a run's last policy.
+
+    Prompts go through the model's chat template if it has one.
+    """
+    from grre_jax.generation import command
+
+    return command.run(options)
+
+
+def report(folders: tuple[str, ...], *, output: str | None = None, completions: int = 200) -> None:
+    """Write summary table and curves of one or several runs.
+
+    Args:
+        folders: run folders, or their URLs.
+        output: the folder for plots/, summary.json and report.html: the run's own for one run,
+            A-vs-B beside the first for several, if not given.
+        completions: the most completions of each run on the page.
+    """
+    from grre_jax import reporting
     from grre_jax.training import mirror
 
-    urls = [folder for folder in known.folders if is_url(folder)]
-    if urls and len(known.folders) > 1 and not known.output:
+    urls = [folder for folder in folders if is_url(folder)]
+    if urls and len(folders) > 1 and not output:
         raise UsageError(f"--output: expected a folder for several runs with {urls[0]}, got none")
     with contextlib.ExitStack() as stack:
         copies = {
-            stack.enter_context(mirror.copied(folder, figures=True)): folder
-            for folder in known.folders
+            stack.enter_context(mirror.copied(folder, figures=True)): folder for folder in folders
         }
         stored = {copy: f"{folder}/rollouts" for copy, folder in copies.items() if folder in urls}
-        report([*copies], known.output, completions=known.completions, rollouts=stored)
+        reporting.report([*copies], output, completions=completions, rollouts=stored)
 
 
-def _export(known: argparse.Namespace, _: list[str]) -> None:
+def export(folder: str, output: str, *, step: int | None = None, adapter: bool = False) -> None:
+    """Write a run's model as a Hugging Face folder.
+
+    Args:
+        folder: a run folder.
+        output: the folder to write; it must not exist.
+        step: number of the checkpoint; the last if not given.
+        adapter: write only the LoRA weights, as a folder that PEFT loads; they are merged into the
+            model if not given.
+    """
     from grre_jax.training import mirror, policies
 
-    with mirror.copied(known.folder, steps=[known.step]) as folder:
-        step = policies.export(folder, Path(known.output), known.step, adapter=known.adapter)
-    print(f"wrote the {'adapter' if known.adapter else 'model'} of step {step} to {known.output}")
+    with mirror.copied(folder, steps=[step]) as source:
+        step = policies.export(source, Path(output), step, adapter=adapter)
+    print(f"wrote the {'adapter' if adapter else 'model'} of step {step} to {output}")
 
 
-def _fetch(known: argparse.Namespace, _: list[str]) -> None:
+def fetch(repo: str, *, output: str = "", revision: str | None = None) -> None:
+    """Download a model from the Hugging Face Hub.
+
+    Args:
+        repo: its name, such as HuggingFaceTB/SmolLM2-135M-Instruct.
+        output: the folder to write; models/ and the last part of the name if not given.
+        revision: a branch, tag or commit; the main branch if not given.
+    """
     from grre_jax.models.checkpoints.fetch import fetch
 
-    output = known.output or f"models/{known.repo.rpartition('/')[2]}"
-    print(fetch(known.repo, output, known.revision))
+    print(fetch(repo, output or f"models/{repo.rpartition('/')[2]}", revision))

@@ -1,73 +1,66 @@
-"""The `grre explore` and `grre learn` part of the command line."""
+"""`grre learn` and `grre explore`: the halves of `grre train`, in processes of their own."""
 
 from __future__ import annotations
 
-import argparse
-
-from grre_jax.cli.parsing import CONFIG, PROCESSES, add_command, configured_run, run_joined
-
-_FREE_RUNNING = """
-    --free-running: sample with the newest policy within the regime's staleness, not with the one
-        that the schedule names; not repeatable. For the learner and its explorers alike
-"""
+from grre_jax.cli.arguments import Processes, configured
 
 
-def add_parsers(commands: argparse._SubParsersAction) -> None:
-    """Adds `explore` and `learn` to the command line's commands."""
-    add_command(
-        commands,
-        "learn",
-        _learn,
-        "train on the groups that explorers sample",
-        CONFIG,
-        "--overwrite: replace the run in the folder",
-        _FREE_RUNNING,
-        PROCESSES,
-        description="The learner's half of grre train: trains on the groups that grre explore"
-        " samples into the run's folder, and publishes the policies that they sample with. Started"
-        " again, it continues from its last checkpoint. Any field of the configuration is"
-        " overridden by its dotted name.",
-        takes_fields=True,
-        computes=True,
-    )
-    add_command(
-        commands,
-        "explore",
-        _explore,
-        "sample for a learner",
-        CONFIG,
-        """
-        --explorer-name NAME [0]: this explorer's name in the run
-        --explorers N [1]: number of explorers that share the run
-        --index N [0]: index of this explorer, from 0
-        """,
-        _FREE_RUNNING,
-        PROCESSES,
-        description="The sampling half of grre train: waits for the policy versions that the"
-        " schedule names, samples this explorer's share of their data and seals it in the run's"
-        " folder. Started again, it continues where its data ends. Give the learner's configuration"
-        " and fields.",
-        takes_fields=True,
-        computes=True,
-    )
+def learn(
+    config: str,
+    words: list[str],
+    *,
+    overwrite: bool = False,
+    free_running: bool = False,
+    processes: Processes,
+) -> int:
+    """Train on the groups that explorers sample.
 
+    The learner's half of grre train: publishes the policies that grre explore samples with. Started
+    again, it continues from its last checkpoint. Fields are overridden as for train.
 
-def _learn(known: argparse.Namespace, rest: list[str]) -> int:
-    def learn() -> None:
+    Args:
+        config: a Python file with config() -> grre_jax.config.Config.
+        overwrite: replace the run in the folder.
+        free_running: sample with the newest policy within the regime's staleness, not with the one
+            that the schedule names; not repeatable. For the learner and its explorers alike.
+    """
+
+    def work() -> None:
         from grre_jax.training import roles
 
-        config = configured_run(known, rest)
-        roles.learn(config, free=known.free_running, overwrite=known.overwrite)
+        loaded = configured(config, words, computes=True)
+        roles.learn(loaded, free=free_running, overwrite=overwrite)
 
-    return run_joined(known, learn)
+    return processes.run(work)
 
 
-def _explore(known: argparse.Namespace, rest: list[str]) -> int:
-    def explore() -> None:
+def explore(
+    config: str,
+    words: list[str],
+    *,
+    explorer_name: str = "0",
+    explorers: int = 1,
+    index: int = 0,
+    free_running: bool = False,
+    processes: Processes,
+) -> int:
+    """Sample for a learner.
+
+    The sampling half of grre train: seals this explorer's share of the data in the run's folder.
+    Started again, it continues where its data ends. Give the learner's configuration and fields.
+
+    Args:
+        config: a Python file with config() -> grre_jax.config.Config.
+        explorer_name: this explorer's name in the run.
+        explorers: number of explorers that share the run.
+        index: index of this explorer, from 0.
+        free_running: as of the learner.
+    """
+
+    def work() -> None:
         from grre_jax.training import roles
 
-        share = (known.explorer_name, known.index, known.explorers)
-        role = roles.ExplorerRole(*share, known.free_running)
-        roles.explore_run(configured_run(known, rest), role)
+        role = roles.ExplorerRole(explorer_name, index, explorers, free_running)
+        roles.explore_run(configured(config, words, computes=True), role)
 
-    return run_joined(known, explore)
+    return processes.run(work)

@@ -1,194 +1,288 @@
-"""The `grre rollouts` part of the command line."""
+"""`grre rollouts`: commands on rollout folders."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
 
-from grre_jax.cli.parsing import add_command
+from grre_jax.cli.arguments import add_command
+from grre_jax.console import progress_bar
 from grre_jax.errors import UsageError
-from grre_jax.json_files import json_object
 
-# Names of `rollouts.tools.expression.values`.
-WHERE = """
---where EXPR{default}: only groups of which this Python expression holds, such as
-    "reward_mean > 0.2 and length_max < 512". Its names: group_id, task, question_id, prompt,
-    answer, engine, position, attempt, temperature, top_k, top_p, min_p, seed, rewards, reward_mean,
-    reward_std, reward_min, reward_max, has_reward_variance, accuracy, has_accuracy, completions,
-    failures, tokens, prompt_tokens, lengths, length_min, length_mean, length_max, version_min,
-    version_max, stopped, expert, has_logprobs
-"""
+if TYPE_CHECKING:
+    from grre_jax.rollouts.tools.reverify import Changes
 
-_FOLDER = "folder FOLDER: a rollout folder"
+MOST_KINDS = 20  # of changes that are printed
 
 
-def add_parser(commands: argparse._SubParsersAction) -> argparse._SubParsersAction:
-    """Adds `rollouts` to the commands; returns its sub-commands, to which others may add."""
-    rollouts = commands.add_parser(
-        "rollouts", help="look at, check, copy, import and export rollout folders"
+def add_parser(commands: argparse._SubParsersAction) -> None:
+    """Adds `rollouts` to the commands."""
+    help = "look at, check, copy, import and export rollout folders"
+    actions = commands.add_parser("rollouts", help=help).add_subparsers(
+        dest="action", required=True, metavar="ACTION"
     )
-    actions = rollouts.add_subparsers(dest="action", required=True, metavar="ACTION")
-    for name, (run, help, *options) in _ACTIONS.items():
-        add_command(actions, name, run, help, *options, computes=run is _verify)
-    actions.choices["import"].description = (
-        "jsonl, parquet: a group or a completion a row; huggingface: a folder of"
-        " datasets.save_to_disk; trl: completions that its trainers logged; toolace: its"
-        " data.json, as demonstrations; gsm8k-solutions: GSM8K's example_model_solutions.jsonl."
-    )
-    return actions
+    for run in (info, show, verify, merge, filter_, export, import_, rescore, reverify):
+        add_command(actions, run, computes=run in (verify, rescore))
 
 
-def _info(known: argparse.Namespace, _: list[str]) -> int:
+def info(folder: str, *, last: int = 10) -> int:
+    """Print the contents of a rollout folder.
+
+    Args:
+        folder: a rollout folder.
+        last: number of data sets to list, the newest ones.
+    """
     from grre_jax.rollouts.tools import commands
 
-    return commands.info(known.folder, known.last)
+    return commands.info(folder, last)
 
 
-def _show(known: argparse.Namespace, _: list[str]) -> int:
+def show(
+    folder: str,
+    *,
+    count: int = 3,
+    start: int = 0,
+    by: Literal["stored", "reward", "worst"] = "stored",
+    width: int = 300,
+    where: str = "True",
+) -> int:
+    """Print groups.
+
+    Args:
+        folder: a rollout folder.
+        count: number of groups.
+        start: number of the first group; negative from the end.
+        by: as stored, or best or worst mean reward first.
+        width: characters of a text before it is cut.
+        where: only groups of which this Python expression holds, as of filter.
+    """
     from grre_jax.rollouts.tools.expression import predicate
     from grre_jax.rollouts.tools.show import show
 
-    return show(
-        known.folder,
-        known.count,
-        start=known.start,
-        by=known.by,
-        keep=predicate(known.where),
-        width=known.width,
-    )
+    return show(folder, count, start=start, by=by, keep=predicate(where), width=width)
 
 
-def _verify(known: argparse.Namespace, _: list[str]) -> int:
-    from grre_jax.cli.rescoring import compared
+def verify(folder: str, *, deep: bool = False, model: str | None = None) -> int:
+    """Check every checksum and record; status 1 if damaged.
+
+    Args:
+        folder: a rollout folder.
+        deep: also find log-probs that no policy can have given, by their values and relations.
+        model: MODEL or RUN[:STEP]; with --deep: also compare the behaviour log-probs with those of
+            the policy that sampled, or one near it.
+    """
     from grre_jax.rollouts.tools import commands
 
-    if known.model and not known.deep:
+    if model and not deep:
         raise UsageError("--model compares log-probs, which only --deep reads: give both")
-    status = commands.verify(known.folder, deep=known.deep)
-    return status if status or not known.model else compared(known.folder, known.model)
+    status = commands.verify(folder, deep=deep)
+    if status or not model:
+        return status
+    from grre_jax import rollouts
+    from grre_jax.rollouts.tools import rescore
+    from grre_jax.training.policies import find_scorer
+
+    with progress_bar(len(rollouts.read(folder)), "groups") as done:
+        result = rescore.compare(folder, find_scorer(model), done=done)
+    print(f"{result.tokens:,} tokens of {result.groups:,} groups under {model}: {result.described}")
+    return 0 if result.plausible else 1
 
 
-def _merge(known: argparse.Namespace, _: list[str]) -> int:
+def merge(
+    folders: tuple[str, ...],
+    *,
+    output: str,
+    skip_damaged: bool = False,
+    keep_duplicates: bool = False,
+) -> int:
+    """Copy several folders into a new one, or one into fewer files.
+
+    Args:
+        folders: rollout folders.
+        output: the folder to make.
+        skip_damaged: leave out and report what cannot be read (status 1).
+        keep_duplicates: copy a record again that was copied before.
+    """
     from grre_jax.rollouts.tools import commands, copying
 
-    options = {"skip_damaged": known.skip_damaged, "keep_duplicates": known.keep_duplicates}
-    return commands.print_copy(copying.merge(known.folders, known.output, **options))
+    copy = copying.merge(
+        folders, output, skip_damaged=skip_damaged, keep_duplicates=keep_duplicates
+    )
+    return commands.print_copy(copy)
 
 
-def _filter(known: argparse.Namespace, _: list[str]) -> int:
+def filter_(folder: str, *, output: str, where: str) -> int:
+    """Copy the groups that fit into a new folder.
+
+    Args:
+        folder: a rollout folder.
+        output: the folder to make.
+        where: only groups of which this Python expression holds, such as "reward_mean > 0.2 and
+            length_max < 512"; an unknown name lists the names.
+    """
     from grre_jax.rollouts.tools import commands, copying
     from grre_jax.rollouts.tools.expression import predicate
 
-    keep = predicate(known.where)
-    return commands.print_copy(copying.filter(known.folder, known.output, keep, known.where))
+    return commands.print_copy(copying.filter(folder, output, predicate(where), where))
 
 
-def _export(known: argparse.Namespace, _: list[str]) -> int:
+def export(folder: str, path: str) -> int:
+    """Write a folder as one JSONL or Parquet file.
+
+    Args:
+        folder: a rollout folder.
+        path: the file to write, .jsonl or .parquet.
+    """
     from grre_jax.rollouts.tools import commands
 
-    return commands.export(known.folder, known.path)
+    return commands.export(folder, path)
 
 
-def _import(known: argparse.Namespace, _: list[str]) -> int:
+def import_(
+    kind: Literal["jsonl", "parquet", "huggingface", "trl", "toolace", "gsm8k-solutions"],
+    path: str,
+    folder: str,
+    *,
+    mapping: str | None = None,
+    tokenizer: str | None = None,
+    system_prompt: str | None = None,
+    template_arguments: dict[str, Any] | None = None,
+    template_date: str = "",
+    task: str = "",
+    contains: tuple[str, ...] = (),
+) -> int:
+    """Make rollouts of foreign data.
+
+    jsonl, parquet: a group or a completion a row; huggingface: a folder of datasets.save_to_disk;
+    trl: completions that its trainers logged; toolace: its data.json, as demonstrations;
+    gsm8k-solutions: GSM8K's example_model_solutions.jsonl.
+
+    Args:
+        kind: what the file is.
+        path: the file or folder.
+        folder: the rollout folder to write.
+        mapping: file with a JSON object of the columns' names: {"prompt": "question", "reward":
+            "score"} and, of trl, the reward columns' weights: {"components": {"accuracy": 1}}.
+        tokenizer: folder of the policy's tokenizer, which renders chat messages and made the tokens
+            that rows have.
+        system_prompt: goes before chat prompts that begin with none, as model.system_prompt.
+        template_arguments: variables of the chat template as JSON, as model.template_arguments.
+        template_date: YYYY-MM-DD, as model.template_date; today if not given.
+        task: the task's name, where rows have none.
+        contains: benchmark split that the questions come from: gsm8k/test.
+    """
     from grre_jax.rollouts.tools import commands
 
-    arguments = json_object(known.template_arguments, "--template-arguments")
-    templated = known.system_prompt is not None or arguments or known.template_date
-    if templated and known.tokenizer is None:
-        raise UsageError(
-            "--system-prompt, --template-arguments, --template-date: expected --tokenizer beside"
-            " them, got none. Add it."
-        )
-    options = {"mapping": commands.read_mapping(known.mapping)} if known.mapping else {}
-    if known.tokenizer is not None:
+    options: dict[str, Any] = {"mapping": commands.read_mapping(mapping)} if mapping else {}
+    if tokenizer is not None:
         from grre_jax.tasks import load_tokenizer
         from grre_jax.tasks.tokenizers.chat import today
 
         load = partial(
-            load_tokenizer, known.tokenizer, known.system_prompt, template_arguments=arguments
+            load_tokenizer, tokenizer, system_prompt, template_arguments=template_arguments or {}
         )
-        tokenizer = load(date=known.template_date)
-        if getattr(tokenizer, "reads_date", False) and not known.template_date:
-            tokenizer = load(date=today())  # so that the fingerprint has it
-        options["tokenizer"] = tokenizer
-    return commands.import_(
-        known.kind,
-        known.path,
-        known.folder,
-        task=known.task,
-        contains=tuple(known.contains),
-        **options,
+        loaded = load(date=template_date)
+        if getattr(loaded, "reads_date", False) and not template_date:
+            loaded = load(date=today())  # so that the fingerprint has it
+        options["tokenizer"] = loaded
+    elif system_prompt is not None or template_arguments or template_date:
+        raise UsageError("--system-prompt, --template-*: expected --tokenizer beside them")
+    return commands.import_(kind, path, folder, task=task, contains=tuple(contains), **options)
+
+
+def rescore(
+    folder: str,
+    *,
+    model: str,
+    output: str,
+    as_: str = "behavior",
+    temperature: float | None = None,
+    replace: bool = False,
+    dtype: str = "",
+    compute_dtype: str = "",
+) -> None:
+    """Add log-probs of stored completions under a checkpoint.
+
+    For data that has none, or as those of a reference or proximal policy. A copy that was
+    interrupted continues where it stopped.
+
+    Args:
+        folder: a rollout folder.
+        model: a Hugging Face folder, or RUN[:STEP], a run's checkpoint, the last without a step.
+        output: the new folder.
+        as_: behavior, reference or proximal.
+        temperature: of the log-probs; each group's if not given.
+        replace: overwrite existing log-probs of that role.
+        dtype: of the parameters; float32, or the run's, if not given.
+        compute_dtype: of the activations; the parameters' if not given.
+    """
+    from grre_jax import rollouts
+    from grre_jax.rollouts.tools.rescore import Request, rescore
+    from grre_jax.training.policies import find_scorer
+
+    request = Request(as_, temperature, replace)  # before the weights are read: it may be refused
+    total = len(rollouts.read(folder))
+    scorer = find_scorer(model, dtype=dtype, compute_dtype=compute_dtype)
+    with progress_bar(total, "groups") as done:
+        count = rescore(folder, output, scorer, request, done=done)
+    print(f"scored {count:,} of {total:,} groups under {model} as {as_} log-probs: {output}")
+
+
+def reverify(folder: str, words: list[str], *, task: str, output: str) -> None:
+    """Judge stored completions by another verifier.
+
+    Copies a folder with the rewards that a task's verifier gives now; the former ones stay with the
+    groups. Fields of the task are given as for train: --task.verify-timeout 5.
+
+    Args:
+        folder: a rollout folder.
+        task: a task's name, or FILE.py:FUNCTION for a task that you define.
+        output: the new folder.
+    """
+    from grre_jax import rollouts
+    from grre_jax.rollouts.tools.reverify import reverify
+    from grre_jax.tasks.config import TaskConfig
+    from grre_jax.tasks.environments import is_environment
+    from grre_jax.tasks.pool import make_judge
+    from grre_jax.tasks.provenance import reward_name
+    from grre_jax.training.config.overrides import override
+    from grre_jax.training.config.run import Config
+
+    config = override(Config("reverify", task=TaskConfig(task)), words)
+    fields = config.task
+    if Config("reverify", task=fields, seed=config.seed) != config or fields.name != task:
+        raise UsageError(f"expected seed and fields of task but its name, got {' '.join(words)}")
+    judged = fields.build(config.seed)
+    if is_environment(judged):
+        raise UsageError(f"--task: expected a task with a verifier, got {task!r} with environments")
+    judge = make_judge(
+        judged,
+        fields.spec(config.seed),
+        processes=fields.verify_processes,
+        timeout=fields.verify_timeout,
+        failed_reward=fields.failed_reward,
     )
+    described = {
+        "task": task,
+        "options": {name: str(value) for name, value in fields.options.items()},
+        "reward": reward_name(judged),
+    }
+    total = len(rollouts.read(folder))
+    with contextlib.closing(judge), progress_bar(total, "groups") as done:
+        changes = reverify(folder, output, judge, described, done=done)
+    _print_changes(changes)
+    print(f"wrote {output}")
 
 
-_ACTIONS = {
-    "info": (
-        _info,
-        "print the contents of a rollout folder",
-        _FOLDER,
-        "--last N [10]: number of data sets to list, the newest ones",
-    ),
-    "show": (
-        _show,
-        "print groups",
-        _FOLDER,
-        """
-        --count N [3]: number of groups
-        --start N [0]: number of the first group; negative from the end
-        --by stored|reward|worst [stored]: as stored; or best or worst mean reward first
-        --width N [300]: characters of a text before it is cut
-        """,
-        WHERE.format(default=" [True]"),
-    ),
-    "verify": (
-        _verify,
-        "check every checksum and record; ends with status 1 if something is damaged",
-        _FOLDER,
-        """
-        --deep: also find log-probs that no policy can have given, by their values and relations
-        --model MODEL|RUN[:STEP]: with --deep: also compare the behaviour log-probs with those of
-            the policy that sampled, or one near it
-        """,
-    ),
-    "merge": (
-        _merge,
-        "copy several folders into a new one; of one folder: fewer, larger data sets",
-        """
-        folders FOLDER...: rollout folders
-        --output NEW!: the folder to make
-        --skip-damaged: leave out and report what cannot be read (status 1)
-        --keep-duplicates: copy a record again that was copied before
-        """,
-    ),
-    "filter": (
-        _filter,
-        "copy the groups that fit into a new folder",
-        _FOLDER,
-        "--output NEW!: the folder to make",
-        WHERE.format(default="!"),
-    ),
-    "export": (
-        _export,
-        "write a folder as one JSONL or Parquet file, which imports again as it was",
-        _FOLDER,
-        "path PATH: the file to write, .jsonl or .parquet",
-    ),
-    "import": (
-        _import,
-        "make rollouts of foreign data",
-        """
-        kind jsonl|parquet|huggingface|trl|toolace|gsm8k-solutions: what the file is, see above
-        path PATH: the file or folder
-        folder FOLDER: the rollout folder to write
-        --mapping FILE: JSON object of the columns' names: {"prompt": "question", "reward": "score"}
-            and, of trl, the reward columns' weights: {"components": {"accuracy": 1}}
-        --tokenizer FOLDER: the policy's tokenizer, which renders chat messages and made the tokens
-            that rows have
-        --system-prompt TEXT: goes before chat prompts that begin with none, as model.system_prompt
-        --template-arguments JSON [{}]: variables of the chat template, as model.template_arguments
-        --template-date YYYY-MM-DD []: as model.template_date; today if not given
-        --task NAME []: the task's name, where rows have none
-        --contains SPLIT...: benchmark split that the questions come from: gsm8k/test
-        """,
-    ),
-}
+def _print_changes(changes: Changes) -> None:
+    """Prints changed rewards with their numbers and examples, and failures of the verifier."""
+    for kind, number in changes.counts.most_common(MOST_KINDS):
+        before, now = kind or ("other", "other")
+        print(f"{number:,} from {before} to {now}: {', '.join(changes.examples[kind])}")
+    if len(changes.counts) > MOST_KINDS:
+        print(f"and {len(changes.counts) - MOST_KINDS:,} rarer changes")
+    for name, number in changes.failures.items():
+        print(f"{name.replace('_', ' ')}: {number:,}")
+    print(f"{changes.counts.total():,} of {changes.completions:,} rewards changed")

@@ -86,7 +86,7 @@ def read(options: Options, policy: Policy) -> list[Request]:
         DataError: a file that cannot be read, or a line of it that cannot be used; named.
     """
     name = options.input
-    lines = [(f"--prompt {n}", {"prompt": x}) for n, x in enumerate(options.prompts, 1)]
+    lines = [(f"--prompt {n}", {"prompt": x}) for n, x in enumerate(options.prompt, 1)]
     try:
         if name:
             lines = list(json_lines(Path(name).read_bytes().split(b"\n"), name))

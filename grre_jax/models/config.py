@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from grre_jax.domains import at_least, between, one_of
+from grre_jax.domains import ConfigError, between
 
 ACTIVATIONS = ("silu", "gelu_tanh")
 ROPE_SCALINGS = ("linear", "llama3", "yarn")
@@ -41,10 +41,11 @@ class RopeScaling:
     truncate: bool = True
 
     def __post_init__(self):
-        one_of(self, kind=ROPE_SCALINGS)
+        if self.kind not in ROPE_SCALINGS:
+            raise ConfigError("kind", f"one of {', '.join(ROPE_SCALINGS)}", self.kind)
         between(self, factor="(0, inf]", attention_factor="(0, inf)")
         between(self, beta_fast="(0, inf)", beta_slow="(0, inf)")
-        at_least(self, original_positions=1)
+        between(self, original_positions="[1, inf)")
         if self.kind == "llama3" and not 0 < self.low_freq_factor < self.high_freq_factor:
             raise ValueError(
                 "rope scaling needs 0 < low_freq_factor < high_freq_factor, got"
@@ -124,15 +125,15 @@ class ModelConfig:
     bos_id: int | None = None
 
     def __post_init__(self):
-        at_least(self, vocab_size=1, hidden_size=1, intermediate_size=1, num_layers=1)
-        at_least(self, num_heads=1, num_kv_heads=1, head_dim=1)
+        sizes = ("vocab_size", "hidden_size", "intermediate_size", "num_layers", "num_heads")
+        between(self, **dict.fromkeys((*sizes, "num_kv_heads", "head_dim"), "[1, inf)"))
         if self.num_heads % self.num_kv_heads:
-            raise ValueError(
-                f"num_kv_heads={self.num_kv_heads} must divide num_heads={self.num_heads}"
-            )
+            domain = f"a divisor of num_heads={self.num_heads}"
+            raise ConfigError("num_kv_heads", domain, self.num_kv_heads)
         if self.head_dim % 2:
-            raise ValueError(f"head_dim must be even for rotary embeddings, got {self.head_dim}")
-        one_of(self, activation=ACTIVATIONS)
+            raise ConfigError("head_dim", "an even number", self.head_dim)
+        if self.activation not in ACTIVATIONS:
+            raise ConfigError("activation", f"one of {', '.join(ACTIVATIONS)}", self.activation)
         scales = ("query_scale", "attention_softcap", "logit_softcap", "sliding_window")
         between(self, **dict.fromkeys((*scales, "local_rope_theta"), "[0, inf)"))
         between(self, **dict.fromkeys(("rope_theta", "rms_norm_eps", "max_positions"), "(0, inf)"))

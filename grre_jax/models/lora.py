@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-from typing import Any
+from typing import Any, Literal, get_args
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +19,8 @@ from grre_jax.models.products import product
 
 # Projections that may have a low-rank term, by the names that checkpoints and PEFT's
 # `target_modules` give them.
-TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+Target = Literal["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+TARGETS: tuple[Target, ...] = get_args(Target)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -20,7 +20,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from jaxtyping import Array
 
-from grre_jax.domains import at_least, unexpected
+from grre_jax.domains import AtLeastMinusOne, ConfigError, Count, Positive, Record
 
 AXES = ("data", "fsdp", "tensor", "sequence")
 ROWS = ("data", "fsdp")
@@ -61,25 +61,24 @@ _PLATFORM: contextvars.ContextVar[str | None] = contextvars.ContextVar("platform
 
 
 @dataclasses.dataclass(frozen=True)
-class SamplerMeshConfig:
+class SamplerMeshConfig(Record):
     """Sizes of the axes of a mesh of the sampler's own. Their product is the number of devices that
     sample while the others train; `MeshConfig` has those of the others.
 
     Args:
         data (at least 0): parts of a call's rows, each with its own copy of the parameters; 0: the
             devices that train sample too, in turn.
-        fsdp (at least 1): devices over which parameters and rows are both cut.
-        tensor (at least 1): devices over which heads, hidden units and vocabulary are cut.
+        fsdp: devices over which parameters and rows are both cut.
+        tensor: devices over which heads, hidden units and vocabulary are cut.
     """
 
-    data: int = 0
-    fsdp: int = 1
-    tensor: int = 1
+    data: Count = 0
+    fsdp: Positive = 1
+    tensor: Positive = 1
 
-    def __post_init__(self):
-        at_least(self, data=0, fsdp=1, tensor=1)
+    def _validate(self) -> None:
         if not self.data and self.fsdp * self.tensor > 1:
-            raise unexpected("data", "at least 1 for a mesh of the sampler's own", self.data)
+            raise ConfigError("data", "at least 1 for a mesh of the sampler's own", self.data)
 
     @property
     def devices(self) -> int:
@@ -88,27 +87,26 @@ class SamplerMeshConfig:
 
 
 @dataclasses.dataclass(frozen=True)
-class MeshConfig:
+class MeshConfig(Record):
     """Sizes of the axes of the device mesh; their product is the number of devices.
 
     Args:
         data (at least 1, or -1): number of replicas of the parameters; -1 takes the devices that
             the other axes leave.
-        fsdp (at least 1): devices over which parameters and batches are both cut.
-        tensor (at least 1): devices over which heads, hidden units and vocabulary are cut.
-        sequence (at least 1): devices over which the tokens of a row are cut.
+        fsdp: devices over which parameters and batches are both cut.
+        tensor: devices over which heads, hidden units and vocabulary are cut.
+        sequence: devices over which the tokens of a row are cut.
     """
 
-    data: int = -1
-    fsdp: int = 1
-    tensor: int = 1
-    sequence: int = 1
+    data: AtLeastMinusOne = -1
+    fsdp: Positive = 1
+    tensor: Positive = 1
+    sequence: Positive = 1
     sampler: SamplerMeshConfig = SamplerMeshConfig()
 
-    def __post_init__(self):
-        at_least(self, fsdp=1, tensor=1, sequence=1)
-        if self.data < 1 and self.data != -1:
-            raise unexpected("data", "at least 1, or -1 for the remaining devices", self.data)
+    def _validate(self) -> None:
+        if self.data == 0:
+            raise ConfigError("data", "at least 1, or -1 for the remaining devices", self.data)
 
 
 def make_mesh(config: MeshConfig, devices: list[jax.Device] | None = None) -> Mesh:

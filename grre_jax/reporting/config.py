@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 
+from grre_jax.domains import Record
+
 
 @dataclasses.dataclass(frozen=True)
-class LoggingConfig:
+class LoggingConfig(Record):
     """Outputs of metrics besides metrics.jsonl and the PNG curves.
 
     Args:
         tensorboard: write TensorBoard event files.
-        wandb_project (any text): Weights & Biases project to log to; empty to log to
-            none.
+        wandb_project (any text): Weights & Biases project to log to; empty to log to none.
     """
 
     tensorboard: bool = True

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Int, UInt8
 
-from grre_jax.domains import at_least, between
+from grre_jax.domains import between
 from grre_jax.errors import DataError
 from grre_jax.tasks.judging import FIELD
 from grre_jax.tasks.task import CORRECT
@@ -264,7 +264,7 @@ class Group:
         self._validate_turns()
         try:
             between(self, temperature="[0, inf)", top_p="(0, 1]", min_p="[0, 1]")
-            at_least(self, position=-1, attempt=0, top_k=0)
+            between(self, position="[-1, inf)", attempt="[0, inf)", top_k="[0, inf)")
         except ValueError as error:
             raise DataError(f"Group {self.group_id!r}: field {error}") from error
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Literal
 
 import grre_jax
-from grre_jax.domains import one_of
-from grre_jax.sampling_params import CACHE_DTYPES, SamplingParams, number
+from grre_jax.domains import Count, Positive
+from grre_jax.sampling_params import SamplingParams
 
 WEIGHT_DTYPES = ("int8", "fp8")
 
@@ -16,40 +17,35 @@ class SamplingConfig(SamplingParams):
     """Sampling settings of training.
 
     Args:
-        temperature (above 0): divides the logits of the draws; training computes log-probs at the
-            same temperature. Ratios use untruncated log-probs in any case.
-        group_size (at least 1): completions per prompt (K).
-        max_prompt_tokens (at least 1): longest prompt; data.overlong is about longer ones.
-        max_turns (at least 1): most turns of a trajectory, of tasks that have environments. There
-            max_new_tokens is the limit of a whole trajectory, observations included. Also the limit
-            of stored trajectories where the objective needs turns (its option returns).
-        max_turn_tokens (at least 0): longest turn, in tokens; 0 for that of a trajectory.
-        prompts_per_call (at least 0): prompts of one call of the sampler; 0 for all that a policy
-            version samples, at most 2,048.
-        max_concurrent (at least 0): most completions of a call decoded side by side, over all
-            devices; when one ends, the next takes its place. 0 for as many as fit in the devices'
-            memory (on a CPU half of the machine's) beside the weights and the train state, and 256
-            a device where that is not known.
-        cache_dtype ("float32", "bfloat16", "int8" or empty): type of the cached keys and values;
-            that of the activations if empty.
-        weight_dtype ("int8", "fp8" or empty): rounds the matrices that sample, with a scale per
-            output, from the policy's weights whenever they change; not rounded if empty. The
-            rounded policy is another behaviour policy: its own log-probs are stored.
+        temperature: divides the logits of the draws; training computes log-probs at the same
+            temperature. Ratios use untruncated log-probs in any case.
+        group_size: completions per prompt (K).
+        max_prompt_tokens: longest prompt; data.overlong is about longer ones.
+        max_turns: most turns of a trajectory, of tasks that have environments. There max_new_tokens
+            is the limit of a whole trajectory, observations included. Also the limit of stored
+            trajectories where the objective needs turns (its option returns).
+        max_turn_tokens: longest turn, in tokens; 0 for that of a trajectory.
+        prompts_per_call: prompts of one call of the sampler; 0 for all that a policy version
+            samples, at most 2,048.
+        max_concurrent: most completions of a call decoded side by side, over all devices; when one
+            ends, the next takes its place. 0 for as many as fit in the devices' memory (on a CPU
+            half of the machine's) beside the weights and the train state, and 256 a device where
+            that is not known.
+        cache_dtype: type of the cached keys and values; that of the activations if empty.
+        weight_dtype: rounds the matrices that sample, with a scale per output, from the policy's
+            weights whenever they change; not rounded if empty. The rounded policy is another
+            behaviour policy: its own log-probs are stored.
     """
 
-    max_new_tokens: int = number(8, 1)
-    group_size: int = number(8, 1)
-    max_prompt_tokens: int = number(16, 1)
-    max_turns: int = number(8, 1)
-    max_turn_tokens: int = number(0, 0)
-    prompts_per_call: int = number(0, 0)
-    max_concurrent: int = number(0, 0)
-    cache_dtype: str = ""
-    weight_dtype: str = ""
-
-    def __post_init__(self):
-        super().__post_init__()
-        one_of(self, cache_dtype=("", *CACHE_DTYPES), weight_dtype=("", *WEIGHT_DTYPES))
+    max_new_tokens: Positive = 8
+    group_size: Positive = 8
+    max_prompt_tokens: Positive = 16
+    max_turns: Positive = 8
+    max_turn_tokens: Count = 0
+    prompts_per_call: Count = 0
+    max_concurrent: Count = 0
+    cache_dtype: Literal["float32", "bfloat16", "int8", ""] = ""
+    weight_dtype: Literal["int8", "fp8", ""] = ""
 
     @property
     def of_turn(self) -> SamplingConfig:

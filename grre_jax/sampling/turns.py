@@ -24,7 +24,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, UInt32
 
 from grre_jax import random_streams
-from grre_jax.domains import at_least
+from grre_jax.domains import between
 from grre_jax.models.config import ModelConfig
 from grre_jax.models.transformer import Transformer
 from grre_jax.parallel import mesh as meshes
@@ -110,7 +110,7 @@ class Limits:
     tokens: int
 
     def __post_init__(self):
-        at_least(self, turns=1, tokens=1)
+        between(self, turns="[1, inf)", tokens="[1, inf)")
 
 
 class Turn(NamedTuple):

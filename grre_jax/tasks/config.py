@@ -3,51 +3,43 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Annotated, Any
 
-from grre_jax.domains import at_least, between
+from grre_jax.domains import AtLeastMinusOne, Record, Share
 from grre_jax.tasks.rewards import TaskSpec
 from grre_jax.tasks.task import Task
 
 
 @dataclasses.dataclass(frozen=True)
-class TaskConfig:
+class TaskConfig(Record):
     """The configuration's `task` section: the questions, and how answers are verified.
 
     Args:
         name (a task, or FILE.py:FUNCTION): a built-in task, or your own as package.module:function
             or path/to/file.py:function.
-        options (the task's own, by keyword): arguments of the task's function, which the page
-            on tasks lists: --task.options.path FOLDER.
+        options (the task's own, by keyword): arguments of the task's function, which the page on
+            tasks lists: --task.options.path FOLDER.
         reward (FILE.py:FUNCTION, several by commas, or empty): reward functions in place of the
             task's verifier, each perhaps with =WEIGHT behind it; see `grre_jax.tasks.rewards`.
-        verify_processes (at least -1): processes that judge completions; 0 judges in the run's own
-            process. -1 does so for tasks with `trusted_verifier = True` (the built-in ones but
-            math, guru_math and reasoning_gym), and takes one process per core, at most 8, for
-            others. Rewards that a task computes on the device need none.
-        verify_timeout (above 0 and finite): seconds that judging one completion may take in such a
-            process.
-        failed_reward (a finite number, or none): reward of a completion without a verdict (the
-            verifier or the environment hangs, crashes, raises, or returns none), which then counts
-            as any other. Without it the completion has no reward and is left out of its group.
-        max_failure_share (0 to 1): largest share of the run's completions of 20 steps that may be
-            without a verdict; the run stops at a larger one.
+        verify_processes: processes that judge completions; 0 judges in the run's own process. -1
+            does so for tasks with `trusted_verifier = True` (the built-in ones but math, guru_math
+            and reasoning_gym), and takes one process per core, at most 8, for others. Rewards that
+            a task computes on the device need none.
+        verify_timeout: seconds that judging one completion may take in such a process.
+        failed_reward: reward of a completion without a verdict (the verifier or the environment
+            hangs, crashes, raises, or returns none), which then counts as any other. Without it the
+            completion has no reward and is left out of its group.
+        max_failure_share: largest share of the run's completions of 20 steps that may be without a
+            verdict; the run stops at a larger one.
     """
 
     name: str = "arithmetic"
     options: dict[str, Any] = dataclasses.field(default_factory=dict)
     reward: tuple[str, ...] = ()
-    verify_processes: int = -1
-    verify_timeout: float = 10.0
+    verify_processes: AtLeastMinusOne = -1
+    verify_timeout: Annotated[float, "(0, inf)"] = 10.0
     failed_reward: float | None = None
-    max_failure_share: float = 0.5
-
-    def __post_init__(self):
-        object.__setattr__(self, "reward", tuple(self.reward))  # a list comes from JSON
-        at_least(self, verify_processes=-1)
-        between(self, verify_timeout="(0, inf)", max_failure_share="[0, 1]")
-        if self.failed_reward is not None:
-            between(self, failed_reward="(-inf, inf)")
+    max_failure_share: Share = 0.5
 
     def build(self, seed: int) -> Task:
         """Makes the task.

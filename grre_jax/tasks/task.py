@@ -36,7 +36,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol, runtime_checkable
 
-from grre_jax.errors import UsageError
+from grre_jax.errors import UsageError, raised_in
 
 # Imported when asked for, so that naming the tasks costs nothing.
 _BUILT_IN = {
@@ -308,12 +308,10 @@ def load_function(reference: str) -> Callable:
         )
     try:
         module = (_module_at if location.endswith(".py") else _module_named)(location)
-    except (ImportError, SyntaxError, ValueError) as error:
-        reason = str(error)
-        if isinstance(error, SyntaxError):
-            reason = f"{error.msg} in line {error.lineno} of {error.filename}"
+    except Exception as error:
         raise UsageError(
-            f"The module of {reference!r} cannot be loaded: {reason}; correct it or the name."
+            f"The module of {reference!r} cannot be loaded: {raised_in(location, error)}:"
+            f" {type(error).__name__}: {error}."
         ) from error
     function = getattr(module, attribute, None)
     if not callable(function):

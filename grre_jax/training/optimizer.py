@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable
+from typing import Annotated, Literal
 
 import jax
 import jax.numpy as jnp
 import optax
 from jaxtyping import Array
 
-from grre_jax.domains import at_least, between, one_of, unexpected
+from grre_jax.domains import ConfigError, Count, NonNegative, Record
 
 # By Optax's name; arguments: configuration, schedule, weight decay and the mask of its matrices.
 OPTIMIZERS: dict[str, Callable[..., optax.GradientTransformation]] = {
@@ -38,62 +39,55 @@ DECAYS: dict[str, Callable[[Array], Array]] = {
 
 
 @dataclasses.dataclass(frozen=True)
-class OptimizerConfig:
+class OptimizerConfig(Record):
     """An Optax optimizer with a clipped gradient norm, linear warm-up and an optional decay of
     the learning rate.
 
     Args:
-        name ("adamw", "nadamw", "lion", "sgd" or "adafactor"): the optimizer of Optax. "sgd" has
-            momentum b1; "adafactor" keeps factored second moments, which are small, with decay rate
-            b2.
-        learning_rate (at least 0): learning rate at the end of the warm-up.
-        warmup_steps (at least 0): steps over which the learning rate rises from 0; the first step
-            already moves.
-        decay ("none", "linear" or "cosine"): how the learning rate falls after the warm-up.
-        decay_steps (at least 0): the step at which the decay ends, counted from the start of
-            training; with a decay it must be above warmup_steps, and at least the run's steps
-            unless final_fraction is above 0.
-        final_fraction (at least 0): learning rate after the decay, as a fraction of learning_rate.
-        clip_norm (at least 0): largest global gradient norm; 0 turns the clip off.
-        b1 (at least 0 and below 1): decay rate of the first moment; momentum of "sgd"; "adafactor"
-            has none.
-        b2 (at least 0 and below 1): decay rate of the second moment; "sgd" has none.
-        eps (at least 0): term added to the denominator of the update of "adamw" and "nadamw"; the
-            others have none.
-        weight_decay (at least 0): decoupled weight decay, on matrices only.
-        ess_exponent (at least 0): power of min(1, effective_sample_size_responses / ess_base) by
-            which every update is multiplied, as VCPO scales its learning rate
-            (https://arxiv.org/abs/2602.17616; https://github.com/mit-han-lab/vcpo has 0.5, or 1);
-            0 turns it off. Not in the metric learning_rate, and 1 without stored log-probs.
-        ess_base (above 0 and at most 1): the effective sample size, as a share of the responses,
-            from which updates are whole ones.
+        name: the optimizer of Optax. "sgd" has momentum b1; "adafactor" keeps factored second
+            moments, which are small, with decay rate b2.
+        learning_rate: learning rate at the end of the warm-up.
+        warmup_steps: steps over which the learning rate rises from 0; the first step already moves.
+        decay: how the learning rate falls after the warm-up.
+        decay_steps: the step at which the decay ends, counted from the start of training; with a
+            decay it must be above warmup_steps, and at least the run's steps unless final_fraction
+            is above 0.
+        final_fraction: learning rate after the decay, as a fraction of learning_rate.
+        clip_norm: largest global gradient norm; 0 turns the clip off.
+        b1: decay rate of the first moment; momentum of "sgd"; "adafactor" has none.
+        b2: decay rate of the second moment; "sgd" has none.
+        eps: term added to the denominator of the update of "adamw" and "nadamw"; the others have
+            none.
+        weight_decay: decoupled weight decay, on matrices only.
+        ess_exponent: power of min(1, effective_sample_size_responses / ess_base) by which every
+            update is multiplied, as VCPO scales its learning rate
+            (https://arxiv.org/abs/2602.17616; https://github.com/mit-han-lab/vcpo has 0.5, or 1); 0
+            turns it off. Not in the metric learning_rate, and 1 without stored log-probs.
+        ess_base: the effective sample size, as a share of the responses, from which updates are
+            whole ones.
 
     Raises:
         ValueError: at construction, naming the field and its domain.
     """
 
-    name: str = "adamw"
-    learning_rate: float = 1e-6
-    warmup_steps: int = 0
-    decay: str = "none"
-    decay_steps: int = 0
-    final_fraction: float = 0.0
-    clip_norm: float = 1.0
-    b1: float = 0.9
-    b2: float = 0.999
-    eps: float = 1e-8
-    weight_decay: float = 0.0
-    ess_exponent: float = 0.0
-    ess_base: float = 1.0
+    name: Literal["adamw", "nadamw", "lion", "sgd", "adafactor"] = "adamw"
+    learning_rate: NonNegative = 1e-6
+    warmup_steps: Count = 0
+    decay: Literal["none", "linear", "cosine"] = "none"
+    decay_steps: Count = 0
+    final_fraction: NonNegative = 0.0
+    clip_norm: NonNegative = 1.0
+    b1: Annotated[float, "[0, 1)"] = 0.9
+    b2: Annotated[float, "[0, 1)"] = 0.999
+    eps: NonNegative = 1e-8
+    weight_decay: NonNegative = 0.0
+    ess_exponent: NonNegative = 0.0
+    ess_base: Annotated[float, "(0, 1]"] = 1.0
 
-    def __post_init__(self):
-        at_least(self, learning_rate=0, warmup_steps=0, decay_steps=0, final_fraction=0)
-        at_least(self, clip_norm=0, eps=0, weight_decay=0, ess_exponent=0)
-        between(self, b1="[0, 1)", b2="[0, 1)", ess_base="(0, 1]")
-        one_of(self, name=OPTIMIZERS, decay=DECAYS)
+    def _validate(self) -> None:
         if self.decay != "none" and self.decay_steps <= self.warmup_steps:
             above = f"more than warmup_steps={self.warmup_steps} for decay={self.decay}"
-            raise unexpected("decay_steps", f"{above} (the run's steps)", self.decay_steps)
+            raise ConfigError("decay_steps", f"{above} (the run's steps)", self.decay_steps)
 
     def schedule(self) -> optax.Schedule:
         """Returns the learning rate by update count; the same object for the same config."""

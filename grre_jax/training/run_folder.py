@@ -134,8 +134,8 @@ def load_config(folder: Path) -> Config:
         raise DataError(f"{folder} is not a run folder: it has no config.json")
     try:
         return from_dict(json.loads(file.read_text()))
-    except (TypeError, ValueError) as error:
-        raise DataError(f"{file} cannot be read as a configuration: {error}") from error
+    except (UsageError, TypeError, ValueError) as error:
+        raise DataError(f"{file}: damaged or of another version: {error}") from error
 
 
 def split_step(name: str) -> tuple[str, int | None]:

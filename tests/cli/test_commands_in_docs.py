@@ -10,7 +10,7 @@ import pytest
 
 from grre_jax.cli.entry import make_parser
 from grre_jax.config import Config
-from grre_jax.training.config.overrides import field_names
+from grre_jax.training.config.fields import fields
 
 ROOT = Path(__file__).parents[2]
 FOUND = [
@@ -20,7 +20,7 @@ FOUND = [
 ]
 FOUND = [ROOT / "README.md", *sorted(FOUND)]
 PAGES = [path for path in FOUND if re.search(r"\bgrre [a-z]", path.read_text())]
-FIELDS = set(field_names(Config(name="default")))
+FIELDS = {field.name for field in fields(Config(name="default"))}
 
 
 def text_of(page):
@@ -54,6 +54,8 @@ def unknown_options(words):
     names = {word: word[2:].replace("-", "_") for word in given}
     options = ("objective.options.", "task.options.")
     foreign = [word for word in given if word not in own and names[word] not in FIELDS]
+    short = "evaluation." if words[0] == "evaluate" else ""
+    foreign = [word for word in foreign if short + names[word] not in FIELDS]
     return [word for word in foreign if not names[word].startswith(options)]
 
 

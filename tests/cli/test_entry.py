@@ -79,7 +79,7 @@ def test_version(capsys):
 @pytest.mark.parametrize(
     ("status", "words", "named"),
     [
-        (2, "--training.step 3", "--training.steps"),
+        (2, "--training.step 3", "training.steps"),
         (2, "--training.steps ten", "training.steps"),
         (2, "--objective.options.epsilon_lo 1", "epsilon_lo"),
         (2, "--objective.name none.py:loss", "there is no file"),
@@ -139,7 +139,7 @@ def test_no_width_cuts_the_table_of_algorithms(capsys, fails, monkeypatch, colum
     assert main(["algorithms", *objectives.algorithms()]) == 0
     printed = capsys.readouterr().out
     assert "…" not in printed
-    assert all(f" {row.name} " in printed for row in objectives.algorithm_table())
+    assert set(objectives.algorithms()) <= set(printed.splitlines())
     assert main(["algorithms", "opsm"]) == 0
     printed = capsys.readouterr().out
     assert "opsm_delta" in printed and "rloo" not in printed

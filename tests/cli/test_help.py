@@ -38,3 +38,10 @@ def test_an_output_is_given_by_output_everywhere():
     actions = [action for parser in PARSERS.values() for action in parser._actions]
     named = {word for action in actions for word in action.option_strings}
     assert "--output" in named and not named & {"--out", "--into", "--output-dir", "--output-file"}
+
+
+@pytest.mark.parametrize("command", ["grre", "grre rollouts"])
+def test_a_list_of_commands_fits_a_screen(command, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = PARSERS[command].format_help().splitlines()
+    assert len(lines) <= 24 and max(map(len, lines)) <= 80

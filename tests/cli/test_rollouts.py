@@ -1,24 +1,16 @@
-import argparse
 import json
 
 import pytest
 
 from grre_jax import rollouts, tasks
-from grre_jax.cli import rollouts as arguments
+from grre_jax.cli.entry import main
 from grre_jax.errors import UsageError
 
 
 @pytest.fixture
 def run():
     """`run("info", folder)`: the exit status of `grre rollouts info FOLDER`."""
-    parser = argparse.ArgumentParser()
-    arguments.add_parser(parser.add_subparsers())
-
-    def call(*words):
-        known = parser.parse_args(["rollouts", *map(str, words)])
-        return known.run(known, [])
-
-    return call
+    return lambda *words: main(["--debug", "rollouts", *map(str, words)])
 
 
 def test_look_and_verify(folder, run, capsys):

@@ -25,19 +25,19 @@ def text(model, tokens):
 
 
 def test_a_prompt_goes_through_the_chat_template(chat_model):
-    first, second = read(chat_model, prompts=("hi", "naïve 中"))
+    first, second = read(chat_model, prompt=("hi", "naïve 中"))
     assert (
         text(chat_model, first.tokens) == "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
     )
     assert [first.position, second.position] == [0, 1] and second.fields == {"prompt": "naïve 中"}
-    (own,) = read(chat_model, prompts=("hi",), system="Be brief.")
+    (own,) = read(chat_model, prompt=("hi",), system="Be brief.")
     assert text(chat_model, own.tokens).startswith(
         "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nhi"
     )
 
 
 def test_an_empty_prompt_begins_with_the_models_own_token(digit_model):
-    assert read(digit_model, prompts=("",))[0].tokens == [16]
+    assert read(digit_model, prompt=("",))[0].tokens == [16]
 
 
 def test_messages(chat_model, tmp_path):
@@ -81,15 +81,15 @@ def test_a_wrong_line_is_named(chat_model, tmp_path, line, field):
 
 
 def test_a_model_without_a_template(digit_model, tmp_path):
-    (request,) = read(digit_model, prompts=("3+5>",))
+    (request,) = read(digit_model, prompt=("3+5>",))
     assert request.tokens == [3, 10, 5, 15]
     with pytest.raises(UsageError, match="--prompt 2"):
-        read(digit_model, prompts=("3", "x"))
+        read(digit_model, prompt=("3", "x"))
     line = '{"messages": [{"role": "user", "content": "3"}]}'
     with pytest.raises(DataError, match="line 1: field messages"):
         read(digit_model, lines=line, tmp_path=tmp_path)
     with pytest.raises(UsageError, match="chat template"):
-        read(digit_model, prompts=("3",), system="Be brief.")
+        read(digit_model, prompt=("3",), system="Be brief.")
 
 
 def test_files_without_prompts(chat_model, tmp_path):

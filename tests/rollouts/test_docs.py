@@ -30,10 +30,8 @@ def test_every_field_of_a_row_is_documented():
     assert all(f"`{name}`" in DOCUMENT for name in schema.MESSAGE_FIELDS)
 
 
-def test_every_name_of_an_expression_is_documented_and_in_the_help(make_group):
-    names = values(make_group(0))
-    assert all(f"\n| `{name}` |" in DOCUMENT for name in names)
-    assert set(re.findall(r"\w+", rollouts.WHERE)) >= names.keys()
+def test_every_name_of_an_expression_is_documented(make_group):
+    assert all(f"\n| `{name}` |" in DOCUMENT for name in values(make_group(0)))
 
 
 def test_every_manifest_field_import_format_and_command_is_documented():

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float
 
-from grre_jax.domains import unexpected
+from grre_jax.domains import ConfigError
 from grre_jax.models import quantised
 from grre_jax.models.transformer import Block, Transformer, unstacked
 from grre_jax.parallel import mesh as meshes
@@ -91,7 +91,7 @@ def prepared(model: Transformer, weight_dtype: str = "") -> Weights:
         ValueError: weight_dtype is unknown.
     """
     if weight_dtype not in ("", *quantised.DTYPES):
-        raise unexpected("weight_dtype", "int8, fp8 or empty", weight_dtype)
+        raise ConfigError("weight_dtype", "int8, fp8 or empty", weight_dtype)
     graph, params = nnx.split(model)
     joined = meshes.current() is None and meshes.platform() == "cpu"
     form = partial(_formed, joined=joined, weight_dtype=weight_dtype)

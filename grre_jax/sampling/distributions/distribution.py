@@ -53,13 +53,12 @@ class SamplingDistribution:
     @classmethod
     def of(cls, params: SamplingParams) -> SamplingDistribution:
         """Returns the distribution of the parameters, with every number as an array."""
-        parts = []
-        for field in dataclasses.fields(SamplingParams):
-            if "part" in field.metadata:
-                kind = jnp.int32 if isinstance(field.default, int) else jnp.float32
-                made = getattr(truncation, field.metadata["part"])
-                parts.append(made(kind(getattr(params, field.name))))
-        return cls(parts[0], tuple(parts[1:]))
+        truncations = (
+            truncation.TopK(jnp.int32(params.top_k)),
+            truncation.TopP(jnp.float32(params.top_p)),
+            truncation.MinP(jnp.float32(params.min_p)),
+        )
+        return cls(Temperature(jnp.float32(params.temperature)), truncations)
 
     def keep_threshold(
         self, scaled: Float[Array, "*batch vocab"], axis: str | None = None

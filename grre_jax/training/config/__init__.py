@@ -1,5 +1,1 @@
-"""A run's configuration: the record of the whole, the sections that belong to no other room, files,
-overrides and the descriptions of the fields.
-
-`grre_jax.config` exports these records and those of the other rooms.
-"""
+"""The configuration of a run: sections, files, overrides and descriptions of the fields."""

@@ -7,12 +7,30 @@ names, and the reference of the documentation lists them.
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import inspect
 import re
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from grre_jax.domains import annotations, describe, plain
+
 _ENTRY = re.compile(r"(?P<name>\w+)(?: \((?P<domain>.*?)\))?: (?P<meaning>.*)", re.DOTALL)
-_DOMAINS = {"bool": "true or false"}
+
+# Names of fields in other libraries whose spelling is not near, by their last part.
+FOREIGN_NAMES = {
+    "lr": "optimizer.learning_rate",
+    "max_grad_norm": "optimizer.clip_norm",
+    "max_steps": "training.steps",
+    "batch_size": "training.prompts_per_step",
+    "num_generations": "sampling.group_size",
+    "max_completion_length": "sampling.max_new_tokens",
+    "beta": "objective.options.kl_coef",
+    "kl_coef": "objective.options.kl_coef",
+    "num_iterations": "regime.reuse",
+    "model_name_or_path": "model.path",
+    "output_dir": "run_dir",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,7 +39,9 @@ class Field:
 
     Attributes:
         name: dotted, as on the command line.
-        type: its annotation.
+        section: the class of its section.
+        annotation: see `domains.checked`.
+        type: as Python writes it, without the domain.
         default: its value in the configuration that was walked.
         required: a configuration must give it.
         domain: of its values, in words.
@@ -29,6 +49,8 @@ class Field:
     """
 
     name: str
+    section: type
+    annotation: Any
     type: str
     default: Any
     required: bool
@@ -46,27 +68,44 @@ def fields(section: Any, prefix: str = "") -> list[Field]:
     Returns:
         The fields. One that is missing from its section's docstring has an empty meaning.
     """
-    found, documented = [], _documented(type(section))
+    listed = []
+    entries = documented(type(section))
     for field in dataclasses.fields(section):
-        name, value = prefix + field.name, getattr(section, field.name)
+        name = prefix + field.name
+        value = getattr(section, field.name)
         if dataclasses.is_dataclass(value):
-            found += fields(value, f"{name}.")
+            listed += fields(value, f"{name}.")
             continue
-        domain, meaning = documented.get(field.name, ("", ""))
-        domain = domain or _DOMAINS.get(str(field.type), "")
+        annotation = annotations(type(section))[field.name]
+        domain, meaning = entries.get(field.name, ("", ""))
+        domain = domain or describe(annotation)
+        kind = inspect.formatannotation(plain(annotation))
         required = field.default is field.default_factory is dataclasses.MISSING
-        found.append(Field(name, str(field.type), value, required, domain, meaning))
-    return found
+        listed.append(
+            Field(name, type(section), annotation, kind, value, required, domain, meaning)
+        )
+    return listed
 
 
-def _documented(section: type) -> dict[str, tuple[str, str]]:
-    """Returns domain and meaning of each entry under "Args:" in the docstrings of a section and
-    the records that it inherits from, by name.
+def similar_fields(names: Sequence[str], name: str) -> list[str]:
+    """Returns the fields that an unknown dotted name probably means, at most three: that of another
+    library's name, one with a similar spelling, or those with the same last part.
     """
-    found = {}
-    for record in filter(dataclasses.is_dataclass, reversed(section.__mro__)):
-        _, _, listed = inspect.getdoc(record).partition("Args:\n")
+    leaf = name.rpartition(".")[2]
+    if leaf in FOREIGN_NAMES:
+        return [FOREIGN_NAMES[leaf]]
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.8)
+    return close or [field for field in names if field.endswith(f".{leaf}")][:3]
+
+
+def documented(item: Callable) -> dict[str, tuple[str, str]]:
+    """Returns domain and meaning of each entry under "Args:" in the docstring of a function or of
+    a record and those that it inherits from, by name.
+    """
+    entries = {}
+    for owner in reversed(item.__mro__) if isinstance(item, type) else [item]:
+        _, _, listed = (inspect.getdoc(owner) or "").partition("Args:\n")
         for entry in re.split(r"\n {4}(?=\w)", "\n" + listed.partition("\n\n")[0])[1:]:
             if match := _ENTRY.fullmatch(" ".join(entry.split())):
-                found[match["name"]] = (match["domain"] or "", match["meaning"])
-    return found
+                entries[match["name"]] = (match["domain"] or "", match["meaning"])
+    return entries

@@ -4,24 +4,25 @@ names on the command line.
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import importlib.util
 import json
+import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from grre_jax.domains import between
-from grre_jax.errors import UsageError
+from grre_jax.domains import ConfigError, Record, Seed, nearest
+from grre_jax.errors import DataError, UsageError, raised_in
 from grre_jax.models.source import ModelSource
 from grre_jax.parallel.mesh import MeshConfig
 from grre_jax.reporting.config import LoggingConfig
 from grre_jax.sampling.config import SamplingConfig
 from grre_jax.storage import remote
 from grre_jax.tasks.config import TaskConfig
-from grre_jax.tasks.task import nearest
 from grre_jax.training.checkpoints.config import CheckpointConfig
+from grre_jax.training.config.fields import fields, similar_fields
 from grre_jax.training.config.sections import ObjectiveConfig, TrainingConfig, WarmStartConfig
 from grre_jax.training.data.config import DataConfig, total_share
 from grre_jax.training.data.regime import Regime
@@ -31,14 +32,14 @@ from grre_jax.training.optimizer import OptimizerConfig
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
+class Config(Record):
     """The name, folder and seed of a run, and its sections.
 
     Args:
         name (any text): the run's name.
         run_dir (a path or URL): the run's folder, or its URL in an object store (s3://, gs://);
             runs/NAME if empty.
-        seed (from 0 to 2^63 - 1): seed of every random draw of the run.
+        seed: seed of every random draw of the run.
         start_from (RUN or RUN:STEP, or empty): folder of another run, whose policy at a step (the
             last that it keeps, if none is given) this run starts from at its own step 0, with the
             optimizer's moments if its state has the same structure. The warm start is left out.
@@ -48,7 +49,7 @@ class Config:
 
     name: str
     run_dir: str = ""
-    seed: int = 0
+    seed: Seed = 0
     model: ModelSource = ModelSource()
     task: TaskConfig = TaskConfig()
     objective: ObjectiveConfig = ObjectiveConfig()
@@ -65,21 +66,17 @@ class Config:
     start_from: str = ""
     compiled: str = ""
 
-    def __post_init__(self):
-        between(self, seed=f"[0, {2**63 - 1}]")
-        groups, mixed = self.training.prompts_per_step, self.mixed_per_step
-        whole, limit = total_share(self.data.entries) == 1, self.data.max_staleness
-        if self.data.mix and (mixed == 0 or (mixed == groups and not whole)):
-            raise ValueError(
-                f"data.mix={self.data.mix} comes to {mixed} of {groups} groups per step: raise"
-                " training.prompts_per_step or change the shares"
-            )
+    def _validate(self) -> None:
+        groups = self.training.prompts_per_step
+        shares = total_share(self.data.entries)
+        most = groups if shares == 1 else groups - 1
+        if self.data.mix and not 0 < self.mixed_per_step <= most:
+            domain = f"shares that leave at least one of {groups} groups a step to each source"
+            raise ConfigError("data.mix", domain, self.data.mix)
         oldest = self.schedule.regime.oldest(self.training.steps) if self.samples else 0
-        if 0 <= limit < oldest:
-            raise ValueError(
-                f"data.max_staleness={limit} is below the age of {oldest} updates that batches of"
-                " the regime reach: raise it, or change regime"
-            )
+        if 0 <= self.data.max_staleness < oldest:
+            domain = f"at least {oldest}, the largest age of batches of the regime, or -1"
+            raise ConfigError("data.max_staleness", domain, self.data.max_staleness)
 
     @property
     def samples(self) -> bool:
@@ -93,13 +90,11 @@ class Config:
 
     @property
     def schedule(self) -> Schedule:
-        """The schedule of the run's own samples, step by step.
-
-        Raises:
-            ValueError: the regime does not fit the number of groups per step.
+        """The schedule of the run's own samples, step by step; raises ConfigError if the regime
+        does not fit the number of groups per step.
         """
-        own = self.training.prompts_per_step - self.mixed_per_step
-        return Schedule(self.regime, own, self.seed, self.data.max_staleness)
+        groups = self.training.prompts_per_step - self.mixed_per_step
+        return Schedule(self.regime, groups, self.seed, self.data.max_staleness)
 
     @property
     def location(self) -> str:
@@ -144,11 +139,11 @@ def load_file(path: str | Path) -> Config:
         path: the Python file.
 
     Raises:
-        UsageError: the file is missing, or has no `config` function that returns a Config.
+        UsageError: no file with `config() -> Config`, or it raises; names field and line.
     """
     path = Path(path)
     if not path.is_file() or path.suffix != ".py":
-        near = nearest(path.name, (file.name for file in path.parent.glob("*.py")))
+        near = nearest(path.name, [file.name for file in path.parent.glob("*.py")])
         raise UsageError(f"config file {path}: expected a Python file with config(){near}")
     spec = importlib.util.spec_from_file_location(f"grre_config_{path.stem}", path)
     module = importlib.util.module_from_spec(spec)
@@ -156,15 +151,10 @@ def load_file(path: str | Path) -> Config:
     try:
         spec.loader.exec_module(module)
         config = module.config()
-    except (
-        AttributeError,
-        ImportError,
-        NameError,
-        SyntaxError,
-        TypeError,
-        ValueError,
-    ) as error:
-        raise UsageError(f"config file {path}: {error}") from error
+    except DataError:
+        raise
+    except Exception as error:
+        raise UsageError(f"config file {raised_in(path, error)}: {_explained(error)}") from error
     finally:
         sys.path.remove(str(path.parent.resolve()))
     if not isinstance(config, Config):
@@ -174,52 +164,97 @@ def load_file(path: str | Path) -> Config:
     return config
 
 
-# Fields of stored configurations that were renamed since: old dotted name to the new last part
-# (empty if the field is gone) and, where values were renamed too, old value to new value. Only
-# stored configurations are read by it; files and command lines take the new names alone.
-RENAMED: dict[str, tuple[str, dict[Any, Any]]] = {
-    "sampling.num_samples": ("group_size", {}),
-    "sampling.slots": ("max_concurrent", {}),
-    "training.groups_per_step": ("prompts_per_step", {}),
-    "training.row_tokens": ("pack_length", {}),
-    "training.rows_per_microbatch": ("packs_per_microbatch", {}),
-    "data.drop_no_signal": ("drop_zero_variance", {}),
-    "objective.options.single": ("singleton_baseline", {"zero": "mean", "reward": "none"}),
-    "evaluation.ranking_questions": ("", {}),
+def _explained(error: Exception) -> str:
+    """Returns the error of a configuration's file in words, with the dotted names of fields."""
+    # Of sections with the same class the first one is named.
+    names = {field.section.__name__: field.name for field in reversed(fields(_DEFAULTS))}
+    prefixes = {section: name[: name.rfind(".") + 1] for section, name in names.items()}
+    if isinstance(error, ConfigError):
+        return str(error.within(prefixes.get(type(error.record).__name__, "")))
+    call = re.match(r"(\w+)\.__init__\(\) got an unexpected keyword argument '(\w+)'", str(error))
+    if call and call[1] in prefixes:
+        error = unknown_field(prefixes[call[1]] + call[2])
+    return str(error) if isinstance(error, UsageError) else f"{type(error).__name__}: {error}"
+
+
+def with_fields(section: Any, changes: Mapping[str, Any], prefix: str = "") -> Any:
+    """Returns a configuration, or one of its sections, with other values of fields.
+
+    Args:
+        section: the configuration.
+        changes: values by name; of a section a dictionary of them. Another `name` drops the options
+            that the configuration has, as in `override`.
+        prefix: of the names.
+
+    Raises:
+        UsageError: an unknown field (with the nearest name), or a value outside its domain.
+    """
+    if hasattr(section, "options") and changes.get("name", section.name) != section.name:
+        section = dataclasses.replace(section, options={})
+    values = {}
+    for name, change in changes.items():
+        if name not in vars(section):
+            raise unknown_field(prefix + name)
+        value = getattr(section, name)
+        if dataclasses.is_dataclass(value) and isinstance(change, Mapping):
+            change = with_fields(value, change, f"{prefix}{name}.")
+        elif isinstance(value, dict) and isinstance(change, dict):
+            change = value | change
+        values[name] = change
+    try:
+        return dataclasses.replace(section, **values)
+    except ConfigError as error:
+        raise error.within(prefix) from error
+
+
+def unknown_field(name: str) -> UsageError:
+    """Returns the error for a dotted name that is not a field's, with the nearest one."""
+    names = [field.name for field in fields(_DEFAULTS)]
+    inside = [field for field in names if field.startswith(f"{name}.")]
+    if inside:
+        return UsageError(f"{name}: expected one of its fields, {', '.join(inside)}")
+    near = " or ".join(similar_fields(names, name))
+    return UsageError(f"unknown field {name!r}" + (f"; did you mean {near}?" if near else ""))
+
+
+# Fields of stored configurations that were renamed since: dotted name and new last part, empty if
+# the field is gone. Files and command lines take the new names alone.
+RENAMED = {
+    "sampling.num_samples": "group_size",
+    "sampling.slots": "max_concurrent",
+    "training.groups_per_step": "prompts_per_step",
+    "training.row_tokens": "pack_length",
+    "training.rows_per_microbatch": "packs_per_microbatch",
+    "data.drop_no_signal": "drop_zero_variance",
+    "objective.options.single": "singleton_baseline",
+    "evaluation.ranking_questions": "",
 }
-
-
-def renamed(stored: dict[str, Any]) -> dict[str, Any]:
-    """Returns a stored configuration, as a dictionary, with the fields of this version."""
-    stored = copy.deepcopy(stored)
-    for old, (new, values) in RENAMED.items():
-        *sections, name = old.split(".")
-        holder: Any = stored
-        for section in sections:
-            holder = holder.get(section) if isinstance(holder, dict) else None
-        if isinstance(holder, dict) and name in holder:
-            value = holder.pop(name)
-            if new:
-                holder[new] = values.get(value, value)
-    return stored
+_RENAMED_WORDS = {"zero": "mean", "reward": "none"}  # of objective.options.single
 
 
 def from_dict(values: dict[str, Any]) -> Config:
     """Builds the configuration that `Config.to_json` of this version or an older one wrote.
 
     Raises:
-        ValueError, TypeError: values that are not a configuration.
+        UsageError: an unknown field, or a value outside its domain.
     """
+    if not isinstance(values, dict):
+        raise ConfigError("configuration", "a JSON object", values)
+    return with_fields(Config(values.get("name")), _renamed(values, ""))
 
-    def build(default: Any, given: Any) -> Any:
-        if not dataclasses.is_dataclass(default):
-            return given
-        if not isinstance(given, dict):
-            raise TypeError(f"{type(default).__name__} takes a JSON object, got {given!r}")
-        inner = {name: build(getattr(default, name, None), x) for name, x in given.items()}
-        return type(default)(**inner)
 
-    return build(_DEFAULTS, renamed(values) if isinstance(values, dict) else values)
+def _renamed(values: dict[str, Any], prefix: str) -> dict[str, Any]:
+    """Returns a section of a stored configuration with the names of this version."""
+    renamed = {}
+    for stored, value in values.items():
+        name = RENAMED.get(prefix + stored, stored)
+        if isinstance(value, dict):
+            value = _renamed(value, f"{prefix}{name}.")
+        elif prefix + stored == "objective.options.single":
+            value = _RENAMED_WORDS.get(value, value)
+        if name:
+            renamed[name] = value
+    return renamed
 
 
 def differences(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> list[str]:

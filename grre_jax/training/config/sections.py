@@ -3,72 +3,67 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, Literal
 
-from grre_jax.domains import at_least, unexpected
+from grre_jax.domains import ConfigError, Count, Positive, Record
 from grre_jax.rollouts.schema import STORED_FIELDS
 from grre_jax.training.optimizer import OptimizerConfig
 
 
 @dataclasses.dataclass(frozen=True)
-class TrainingConfig:
+class TrainingConfig(Record):
     """The size of a training step and the number of steps.
 
     Args:
-        steps (at least 0): optimizer updates.
-        prompts_per_step (at least 1): prompts per update; each has sampling.group_size completions.
-        pack_length (at least 0): tokens per packed row; 0 for the size of one whole group.
-        packs_per_microbatch (at least 0): rows whose gradient is computed at once; 0 for the whole
-            step.
+        steps: optimizer updates.
+        prompts_per_step: prompts per update; each has sampling.group_size completions.
+        pack_length: tokens per packed row; 0 for the size of one whole group.
+        packs_per_microbatch: rows whose gradient is computed at once; 0 for the whole step.
         share_prompts: completions of a group that lie in one row share one copy of their prompt,
             which saves work where prompts are long. False gives each its own copy.
     """
 
-    steps: int = 100
-    prompts_per_step: int = 16
-    pack_length: int = 0
-    packs_per_microbatch: int = 0
+    steps: Count = 100
+    prompts_per_step: Positive = 16
+    pack_length: Count = 0
+    packs_per_microbatch: Count = 0
     share_prompts: bool = True
-
-    def __post_init__(self):
-        at_least(self, steps=0, prompts_per_step=1, pack_length=0, packs_per_microbatch=0)
 
 
 @dataclasses.dataclass(frozen=True)
-class WarmStartConfig:
+class WarmStartConfig(Record):
     """Supervised training on the task's demonstrations before reinforcement learning.
 
     Args:
-        steps (at least 0): updates; 0 for none.
-        demonstrations (at least 1): number of demonstrations, each of another question; every epoch
-            has its own order.
-        batch_size (at least 1): demonstrations per update.
+        steps: updates; 0 for none.
+        demonstrations: number of demonstrations, each of another question; every epoch has its own
+            order.
+        batch_size: demonstrations per update.
         optimizer: the optimizer of the warm start; training has its own.
     """
 
-    steps: int = 0
-    demonstrations: int = 16_384
-    batch_size: int = 64
+    steps: Count = 0
+    demonstrations: Positive = 16_384
+    batch_size: Positive = 64
     optimizer: OptimizerConfig = dataclasses.field(
         default_factory=lambda: OptimizerConfig(learning_rate=1e-3, warmup_steps=20)
     )
 
-    def __post_init__(self):
-        at_least(self, steps=0, demonstrations=1, batch_size=1)
+    def _validate(self) -> None:
         if self.steps and self.batch_size > self.demonstrations:
             domain = f"at most the {self.demonstrations} of warm_start.demonstrations"
-            raise unexpected("batch_size", domain, self.batch_size)
+            raise ConfigError("batch_size", domain, self.batch_size)
 
 
 @dataclasses.dataclass(frozen=True)
-class ObjectiveConfig:
+class ObjectiveConfig(Record):
     """The objective that is trained, and where its reference log-probs come from.
 
     Args:
         name (an algorithm, or FILE.py:FUNCTION): an algorithm of `grre algorithms`, or a loss
             function of your own.
-        options (numbers and variants by keyword): options of the algorithm, which `grre
-            algorithms NAME` lists: --objective.options.epsilon_low 0.2.
+        options (numbers and variants by keyword): options of the algorithm, which `grre algorithms
+            NAME` lists: --objective.options.epsilon_low 0.2.
         stored ("reference", "proximal", both or empty): whose log-probs are read from the groups of
             data.path, where `grre rollouts rescore --as` wrote them. Without it the reference is
             the policy that the run started from (after the warm start), and the proximal policy the
@@ -77,16 +72,12 @@ class ObjectiveConfig:
 
     name: str = "reinforce"
     options: dict[str, Any] = dataclasses.field(default_factory=dict)
-    stored: tuple[str, ...] = ()
+    stored: tuple[Literal["reference", "proximal"], ...] = ()
 
-    def __post_init__(self):
-        object.__setattr__(self, "stored", tuple(self.stored))  # a list from JSON
-        for role in self.stored:
-            if role not in STORED_FIELDS:
-                raise unexpected("stored", f"words among {', '.join(STORED_FIELDS)}", role)
-        for option, value in dict(self.options).items():
+    def _validate(self) -> None:
+        for option, value in self.options.items():
             if callable(value):  # config.json could not name it
-                raise unexpected(f"options.{option}", "a number, a word or FILE.py:NAME", value)
+                raise ConfigError(f"options.{option}", "a number, a word or FILE.py:NAME", value)
 
     @property
     def stored_fields(self) -> tuple[str, ...]:

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from typing import Annotated, Literal
 
-from grre_jax.domains import at_least, between, one_of
-from grre_jax.errors import UsageError
-from grre_jax.rollouts.dataset import ORDERS, PREFERENCES
+from grre_jax.domains import AtLeastMinusOne, ConfigError, Count, Record
 from grre_jax.training.data.dynamic_sampling import MAX_ROUNDS
 
 
@@ -18,19 +17,16 @@ def parse_range(text: str, name: str, total: int) -> range:
     """Parses "start:stop" as a range within `total`; an empty text is the whole range.
 
     Raises:
-        UsageError: naming the field, if it is not two whole numbers with 0 <= start < stop.
+        ConfigError: it is not two integers with 0 <= start < stop.
     """
     match = re.fullmatch(r"(\d*):(\d*)", text or ":")
     bounds = match and (int(match[1] or 0), int(match[2] or total))
     if not bounds or bounds[0] >= bounds[1] > 0:
-        raise UsageError(f"field {name} takes start:stop with 0 <= start < stop, got {text!r}")
+        raise ConfigError(name, "start:stop with 0 <= start < stop", text)
     return range(bounds[0], min(bounds[1], total))
 
 
 EXPERT = ":expert"
-
-
-OVERLONG = ("drop", "refuse")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +50,7 @@ def parse_mix(text: str) -> tuple[MixEntry, ...]:
     A folder's name may contain any character except a comma.
 
     Raises:
-        ValueError: an entry that cannot be read, a folder named twice, or shares that add to more
+        ConfigError: an entry that cannot be read, a folder named twice, or shares that add to more
             than 1.
     """
     entries: list[MixEntry] = []
@@ -65,15 +61,13 @@ def parse_mix(text: str) -> tuple[MixEntry, ...]:
         except ValueError:
             number = 0.0
         if not (equals and path and 0 < number <= 1):
-            raise ValueError(
-                "mix takes FOLDER=SHARE entries between commas, a share above 0 and up to 1 each"
-                f" ({EXPERT} after it if wanted), got {word!r}"
-            )
+            domain = f"FOLDER=SHARE or FOLDER=SHARE{EXPERT} between commas, a share in (0, 1]"
+            raise ConfigError("mix", domain, word)
         if path in (entry.path for entry in entries):
-            raise ValueError(f"mix names folder {path} twice: give it one share")
+            raise ConfigError("mix", f"one share for each folder, not two for {path}", text)
         entries.append(MixEntry(path, number, word.endswith(EXPERT)))
     if total_share(entries) > 1:
-        raise ValueError(f"the shares of mix add to {total_share(entries):g}, over 1: lower them")
+        raise ConfigError("mix", "shares that add to at most 1", text)
     return tuple(entries)
 
 
@@ -84,7 +78,7 @@ def total_share(entries: tuple[MixEntry, ...] | list[MixEntry]) -> float:
 
 
 @dataclasses.dataclass(frozen=True)
-class DataConfig:
+class DataConfig(Record):
     """Stored rollouts to learn from, instead of what the run samples or beside it.
 
     Args:
@@ -99,24 +93,23 @@ class DataConfig:
             trajectories where its option returns is "turns".
         drop_over_limit: leave out stored groups over sampling.max_prompt_tokens or
             sampling.max_new_tokens, which are an error otherwise.
-        overlong ("drop" or "refuse"): what happens to questions over sampling.max_prompt_tokens,
-            of training and evaluation, and to demonstrations of the warm start over it or
-            sampling.max_new_tokens. "drop" leaves them out: a position of the prompt stream takes
-            the next question that fits, an evaluation and a warm start have fewer. "refuse" ends
-            the run, before it begins for all questions that can be measured in a few seconds.
-        max_staleness (at least -1): largest age of the data: of stored groups in policy versions
-            before their folder's newest, of replayed groups in updates. A regime that samples older
-            data is refused. -1 for any age.
-        order ("shuffled", "stored" or "newest"): order of stored groups: shuffled anew each epoch,
-            as they were sealed, or by policy version, newest first.
-        prefer ("newest", "reward", "spread" or empty): which stored groups are repeated in an
-            epoch: those of the newest policy version, the highest mean reward or the largest
-            standard deviation of rewards come 8 times, those at the other end once, others in
-            proportion. Empty for all alike.
-        max_uses (at least 0): largest number of times that a stored group is trained on; a run that
-            would need more is refused. 0 for any number.
-        dynamic_sampling (from 0 to 15): how many other questions are tried where a sampled group
-            has no signal; the group is left out if none gives one. 0 trains on groups as sampled.
+        overlong: what happens to questions over sampling.max_prompt_tokens, of training and
+            evaluation, and to demonstrations of the warm start over it or sampling.max_new_tokens.
+            "drop" leaves them out: a position of the prompt stream takes the next question that
+            fits, an evaluation and a warm start have fewer. "refuse" ends the run, before it begins
+            for all questions that can be measured in a few seconds.
+        max_staleness: largest age of the data: of stored groups in policy versions before their
+            folder's newest, of replayed groups in updates. A regime that samples older data is
+            refused. -1 for any age.
+        order: order of stored groups: shuffled anew each epoch, as they were sealed, or by policy
+            version, newest first.
+        prefer: which stored groups are repeated in an epoch: those of the newest policy version,
+            the highest mean reward or the largest standard deviation of rewards come 8 times, those
+            at the other end once, others in proportion. Empty for all alike.
+        max_uses: largest number of times that a stored group is trained on; a run that would need
+            more is refused. 0 for any number.
+        dynamic_sampling: how many other questions are tried where a sampled group has no signal;
+            the group is left out if none gives one. 0 trains on groups as sampled.
     """
 
     path: str = ""
@@ -124,27 +117,19 @@ class DataConfig:
     mix: str = ""
     drop_zero_variance: bool = True
     drop_over_limit: bool = False
-    overlong: str = "drop"
-    max_staleness: int = -1
-    order: str = "shuffled"
-    prefer: str = ""
-    max_uses: int = 0
-    dynamic_sampling: int = 0
+    overlong: Literal["drop", "refuse"] = "drop"
+    max_staleness: AtLeastMinusOne = -1
+    order: Literal["shuffled", "stored", "newest"] = "shuffled"
+    prefer: Literal["", "newest", "reward", "spread"] = ""
+    max_uses: Count = 0
+    dynamic_sampling: Annotated[int, f"[0, {MAX_ROUNDS}]"] = 0
 
-    def __post_init__(self):
-        at_least(self, max_staleness=-1, max_uses=0)
-        between(self, dynamic_sampling=f"[0, {MAX_ROUNDS}]")
-        one_of(self, order=ORDERS, prefer=PREFERENCES, overlong=OVERLONG)
+    def _validate(self) -> None:
         if self.prefer and (self.order != "shuffled" or self.max_uses):
-            raise ValueError(
-                f"prefer={self.prefer!r} draws some groups more often than others: leave order at"
-                " 'shuffled' and max_uses at 0"
-            )
+            domain = "empty unless order is 'shuffled' and max_uses 0"
+            raise ConfigError("prefer", domain, self.prefer)
         if total_share(self.entries) == 1 and self.path:
-            raise ValueError(
-                f"the shares of mix add to 1, which leaves nothing for path={self.path}: lower them"
-                " or leave path empty"
-            )
+            raise ConfigError("path", "empty, since the shares of mix add to 1", self.path)
 
     @property
     def entries(self) -> tuple[MixEntry, ...]:

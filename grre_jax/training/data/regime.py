@@ -10,28 +10,27 @@ positions that each step trains on.
 from __future__ import annotations
 
 import dataclasses
+from typing import Annotated
 
-from grre_jax.domains import at_least, between
+from grre_jax.domains import ConfigError, Count, Positive, Record
 
 
 @dataclasses.dataclass(frozen=True)
-class Regime:
+class Regime(Record):
     """The age of the policy that samples a step's data: the degree of off-policyness.
 
     Args:
-        sync_interval (at least 1): training steps between refreshes of the sampler's weights; 1 is
-            on-policy.
-        sync_offset (at least 0): batches that the sampler runs ahead of the learner.
+        sync_interval: training steps between refreshes of the sampler's weights; 1 is on-policy.
+        sync_offset: batches that the sampler runs ahead of the learner.
         offline: all data comes from the initial policy.
-        staleness (at least 0): the batch of step t is sampled by version max(t - staleness, 0), so
-            that every batch is equally old once the run is that old. The same data as with a
-            sync_offset of as many steps.
-        reuse (at least 1): consecutive steps that train on a fresh batch; its age grows by one with
-            each.
-        replay_ratio (at least 0 and below 1): share of a step's groups, rounded, that comes from
-            earlier batches of the run; the first batch is all fresh.
-        replay_window (at least 0): batches back from which replayed groups are drawn; 0 for all.
-            They are drawn without replacement, each group equally likely.
+        staleness: the batch of step t is sampled by version max(t - staleness, 0), so that every
+            batch is equally old once the run is that old. The same data as with a sync_offset of as
+            many steps.
+        reuse: consecutive steps that train on a fresh batch; its age grows by one with each.
+        replay_ratio: share of a step's groups, rounded, that comes from earlier batches of the run;
+            the first batch is all fresh.
+        replay_window: batches back from which replayed groups are drawn; 0 for all. They are drawn
+            without replacement, each group equally likely.
 
     Only one of offline, staleness and the sync fields can say who samples; the others must be left
     at their defaults.
@@ -40,28 +39,24 @@ class Regime:
         ValueError: naming the field and its domain.
     """
 
-    sync_interval: int = 1
-    sync_offset: int = 0
+    sync_interval: Positive = 1
+    sync_offset: Count = 0
     offline: bool = False
-    staleness: int = 0
-    reuse: int = 1
-    replay_ratio: float = 0.0
-    replay_window: int = 0
+    staleness: Count = 0
+    reuse: Positive = 1
+    replay_ratio: Annotated[float, "[0, 1)"] = 0.0
+    replay_window: Count = 0
 
-    def __post_init__(self):
-        at_least(self, sync_interval=1, sync_offset=0, staleness=0, reuse=1, replay_window=0)
-        between(self, replay_ratio="[0, 1)")
+    def _validate(self) -> None:
         if self.replay_window and not self.replay_ratio:
-            raise ValueError(
-                f"replay_window={self.replay_window} says where replayed groups come from, and"
-                " replay_ratio=0 replays none: set both"
-            )
+            raise ConfigError("replay_window", "0 while replay_ratio is 0", self.replay_window)
         synced = (self.sync_interval, self.sync_offset) != (1, 0)
-        if (self.offline, self.staleness > 0, synced).count(True) > 1:
-            raise ValueError(
-                "offline, staleness and the sync fields each name the version that samples: leave"
-                " all but one of them at their defaults"
-            )
+        if self.offline and (self.staleness or synced):
+            domain = "false beside staleness, sync_interval or sync_offset: set one of them"
+            raise ConfigError("offline", domain, self.offline)
+        if self.staleness and synced:
+            domain = "0 beside sync_interval or sync_offset: set one of them"
+            raise ConfigError("staleness", domain, self.staleness)
 
     def batch(self, step: int) -> int:
         """Returns the number of the fresh batch of a training step."""

@@ -16,6 +16,7 @@ import numpy as np
 from jaxtyping import Int
 
 from grre_jax import random_streams
+from grre_jax.domains import ConfigError
 from grre_jax.random_streams import Purpose
 from grre_jax.training.data.regime import Regime
 
@@ -66,7 +67,7 @@ class Schedule:
             has fewer groups if too few are young enough; -1 for any age.
 
     Raises:
-        ValueError: the regime cannot be kept with `prompts_per_step`; the message names the fields.
+        ConfigError: the regime cannot be kept with `prompts_per_step`.
     """
 
     regime: Regime
@@ -77,16 +78,11 @@ class Schedule:
     def __post_init__(self):
         regime, groups, replayed = self.regime, self.prompts_per_step, self.replayed_per_step
         if replayed >= groups:
-            raise ValueError(
-                f"replay_ratio={regime.replay_ratio:g} of {groups} groups a step leaves no fresh"
-                " one: lower regime.replay_ratio or raise training.prompts_per_step"
-            )
+            domain = f"less, for a fresh group among {groups} a step"
+            raise ConfigError("regime.replay_ratio", domain, regime.replay_ratio)
         if regime.replay_window and regime.replay_window * self.fresh_per_batch < replayed:
-            raise ValueError(
-                f"replay_window={regime.replay_window} holds"
-                f" {regime.replay_window * self.fresh_per_batch} groups and {replayed} are replayed"
-                " each step: raise regime.replay_window or lower regime.replay_ratio"
-            )
+            domain = f"batches of at least the {replayed} groups that a step replays"
+            raise ConfigError("regime.replay_window", domain, regime.replay_window)
 
     @property
     def replayed_per_step(self) -> int:

@@ -1,14 +1,16 @@
 """What is written of a configuration's fields is there, and is true."""
 
 import json
-import re
+import math
+import typing
 
 import pytest
 
 from grre_jax.config import Config
-from grre_jax.errors import UsageError
+from grre_jax.domains import ConfigError
 from grre_jax.training.config.fields import fields
-from grre_jax.training.config.overrides import field_names, override
+from grre_jax.training.config.overrides import override
+from grre_jax.training.config.run import with_fields
 
 DEFAULT = Config(name="default")
 FIELDS = {field.name: field for field in fields(DEFAULT)}
@@ -25,27 +27,41 @@ def test_fields_are_those_that_the_command_line_prints():
             inner = isinstance(value, dict) and key not in ("options", "template_arguments")
             yield from names(value, f"{prefix}{key}.") if inner else [prefix + key]
 
-    assert list(names(json.loads(DEFAULT.to_json()))) == list(FIELDS) == field_names(DEFAULT)
+    assert list(names(json.loads(DEFAULT.to_json()))) == list(FIELDS)
 
 
 def outside(field):
-    """Values just outside of the domain that is written, where it says a bound or lists words."""
-    at_least = re.match(r"(?:at least|from) (-?\d+)", field.domain)
-    above = re.match(r"above (\d+)", field.domain)
-    below = re.search(r"below (\d+)", field.domain)
-    at_most = re.search(r"(?:at most|to) (\d+)$", field.domain)
-    step = 1 if field.type == "int" else 1e-3
-    values = [int(at_least[1]) - step] if at_least else []
-    values += [int(below[1])] if below else []
-    values += [int(above[1])] if above and field.name != "sampling.temperature" else []  # in setup
-    values += [int(at_most[1]) + step] if at_most else []
-    listed = re.match(r'"\w+"(, "\w+")*,? (or|both)', field.domain)
-    values += ["nothing_such"] if listed and "dtype" not in field.name else []  # in setup
-    return values
+    """Values of a field that are just outside of its annotation, and of another type."""
+    yield object()
+    if field.type != "bool":
+        yield True
+    if field.type in ("int", "float"):
+        yield from ("1", math.nan, math.inf)
+    if field.type == "int":
+        yield 2**63
+    if typing.get_origin(field.annotation) is typing.Annotated:
+        kind, interval = typing.get_args(field.annotation)
+        low, high = map(float, interval[1:-1].split(","))
+        step = 1 if kind is int else 1e-9
+        yield kind(low) - step
+        yield from [kind(low)] if interval[0] == "(" else []
+        yield from [kind(high)] if interval[-1] == ")" and high < math.inf else []
+        yield from [kind(high) + 2 * step] if high < 2**62 else []
 
 
-def test_values_outside_of_the_domain_are_refused_by_name():
-    for name, field in FIELDS.items():
-        for value in outside(field):
-            with pytest.raises(UsageError, match=re.escape(name.rpartition(".")[2])):
-                override(DEFAULT, [f"--{name}={value}"])
+@pytest.mark.parametrize("name", [name for name, field in FIELDS.items() if field.type != "dict"])
+def test_values_outside_of_the_domain_are_refused_by_name(name):
+    for value in outside(FIELDS[name]):
+        changes = value
+        for part in reversed(name.split(".")):
+            changes = {part: changes}
+        with pytest.raises(ConfigError) as caught:
+            with_fields(DEFAULT, changes)
+        assert caught.value.field == name and caught.value.value is value
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_every_field_can_be_set_to_its_own_value(name):
+    value = FIELDS[name].default
+    text = json.dumps(value) if isinstance(value, dict) else value
+    assert override(DEFAULT, [f"--{name}={text}"]) == DEFAULT
