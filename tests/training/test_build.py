@@ -4,6 +4,7 @@ for.
 
 import dataclasses
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -158,7 +159,7 @@ def test_a_replacement_that_was_killed_is_done_by_the_next(run, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(run_folder, "remove_tree", killed)
+        patch.setattr(shutil, "rmtree", killed)
         run_folder.open_run_folder(run, resume=False, overwrite=True)
     run_folder.open_run_folder(run, resume=False, overwrite=False)
     assert [path.name for path in run.folder.iterdir()] == ["config.json"]

@@ -185,11 +185,12 @@ class Checkpoints:
         try:
             return _loaded(self.folder / str(step), like)
         except _UNREADABLE as error:
-            earlier = [other for other in steps if other < step]
-            advice = f", or move it away and continue from step {earlier[-1]} (`grre train` with"
+            advice = "restore it from a copy"
+            if earlier := [other for other in steps if other < step]:
+                advice += f", or move it away and continue from step {earlier[-1]} (`grre train`"
+                advice += " with --resume)"
             raise DataError(
-                f"{self.folder / str(step)} cannot be read ({_reason(error)}): restore it from a"
-                f" copy{f'{advice} --resume)' if earlier else ''}"
+                f"{self.folder / str(step)} cannot be read ({_reason(error)}): {advice}"
             ) from error
 
     @contextlib.contextmanager
