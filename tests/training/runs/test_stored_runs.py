@@ -1,5 +1,5 @@
-"""Runs whose folder is in an object store, as processes that are killed: moto's S3 server on
-loopback. Each process works in a local folder of its own, as on machines apart.
+"""Runs as processes that are killed, on a disk and in an object store (moto's S3 server on
+loopback). In the store each process works in a local folder of its own, as on machines apart.
 """
 
 import os
@@ -8,11 +8,13 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
 from grre_jax import rollouts
 from grre_jax.cli import entry
+from grre_jax.storage.remote import Store, is_url
 from grre_jax.training.mirror import copied, steps
 
 from ...run_processes import CONFIG, ROOT, STARTED, bits, finish, kill_all, log, start
@@ -29,7 +31,6 @@ from grre_jax.training import mirror
 mirror.SECONDS = 0.1
 sys.exit(main())
 """
-KILLS = 10
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -59,22 +60,29 @@ def begin(config, url, machine, *more):
     return process
 
 
-def test_killed_ten_times_and_resumed_elsewhere(store, tmp_path):
+@pytest.mark.parametrize("place, kills", [("disk", 20), ("store", 10)])
+def test_killed_and_resumed(request, tmp_path, place, kills):
+    """Killed at moments that are drawn; every next process goes on, on a store elsewhere."""
     config, expected = tmp_path / "small.py", tmp_path / "run"
     config.write_text(CONFIG)
     finish(start(config, expected, *SETTINGS, report=True))
-    url = f"s3://{store.bucket}/run"
+    url = str(tmp_path / "killed")
+    if place == "store":
+        url = f"s3://{request.getfixturevalue('store').bucket}/run"
     draw = random.Random(0)
-    for number in range(KILLS):
-        resume = ["--resume"] if store.files.exists(f"{store.bucket}/run/config.json") else []
-        process = begin(config, url, tmp_path / f"machine{number}", *resume)
-        puts = len(store.log) + draw.randrange(5, 60)
-        while process.poll() is None and len(store.log) < puts:
+    resumes = 0
+    while resumes < kills:
+        begun = location_has(url, "config.json")
+        process = begin(config, url, tmp_path / f"machine{resumes}", *["--resume"] * begun)
+        until = time.monotonic() + draw.uniform(2.0, 14.0)
+        while process.poll() is None and time.monotonic() < until:
             time.sleep(0.005)
         process.send_signal(signal.SIGKILL)
         process.communicate()
-        report = rollouts.verify(f"{url}/rollouts")
-        assert report.ok and report.intact_groups == report.groups
+        resumes += 1
+        if location_has(url, "rollouts/manifest.jsonl"):
+            report = rollouts.verify(f"{url}/rollouts")
+            assert report.ok and report.intact_groups == report.groups
     finish(begin(config, url, tmp_path / "last", "--resume"))
     with copied(url, steps=steps(url)) as run:
         assert log(run) == log(expected) and bits(run) == bits(expected)
@@ -87,6 +95,11 @@ def test_killed_ten_times_and_resumed_elsewhere(store, tmp_path):
         ["sample", url, "--prompt", "1+1="],
     ):
         assert entry.main([*map(str, words)]) == 0
-    names = {name.rpartition("/run/")[2] for name in store.files.find(f"{store.bucket}/run")}
-    assert {"evaluation.json", "report.html", "plots/reward.png", "summary.json"} <= names
+    for name in ("evaluation.json", "report.html", "plots/reward.png", "summary.json"):
+        assert location_has(url, name)
     assert (tmp_path / "model/config.json").is_file()
+
+
+def location_has(url, name):
+    """True if a run's folder or URL has a file."""
+    return name in Store(url).names() if is_url(url) else (Path(url) / name).is_file()
