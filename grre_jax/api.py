@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from grre_jax.errors import UsageError
+from grre_jax.storage.remote import is_url
 
 # Fields of a configuration that differ from its own defaults, which are of a tiny model.
 DEFAULTS: dict[str, dict[str, Any]] = {
@@ -57,7 +58,7 @@ def train(
         sync_interval: steps between two refreshes of the sampler's weights; 1 is on-policy.
         steps: number of updates.
         name: of the run.
-        run_dir: its folder; runs/NAME if empty.
+        run_dir: path of its folder; runs/NAME if empty.
         seed: of every random draw.
         resume: continue the run in its folder, with the same arguments.
         overwrite: replace it.
@@ -80,6 +81,10 @@ def train(
     """
     from grre_jax.training import loop
 
+    if is_url(run_dir):
+        raise UsageError(
+            f"run_dir: expected a path, got {run_dir!r}; `grre train` trains into an object store"
+        )
     folder = Path(run_dir or Path("runs") / name)
     named = {
         "name": name,

@@ -119,6 +119,7 @@ async def _short(question, completion):
         ({"questions": {"eval": []}}, "questions"),
         ({"model": "no/such-model"}, "model"),
         ({"objective": "reinforced"}, "reinforced"),
+        ({"run_dir": "s3://bucket/run"}, "run_dir"),
     ],
 )
 def test_arguments_outside_their_domain_are_named(chat_model, tmp_path, changes, named):  # noqa: F811

@@ -78,7 +78,7 @@ def train(
 
     Returns:
         The run's folder, which contains config.json, metrics.jsonl, rollouts/, checkpoints/,
-        tensorboard/, plots/ and summary.json.
+        tensorboard/, plots/ and summary.json; of a URL its mirror, which was copied and removed.
 
     Raises:
         UsageError: a request that cannot be run, as `build.build` and `run_folder.open_run_folder`
