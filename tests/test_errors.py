@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from grre_jax import reporting
 from grre_jax.cli import entry
 from grre_jax.errors import naming, system_failure
 from grre_jax.reporting.loggers import TensorBoardLogger
@@ -17,10 +18,10 @@ from grre_jax.reporting.metrics import MetricsLog
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES, errno.EIO])
 def test_file_and_cause_are_named(number, monkeypatch, capsys):
-    def fails(known, rest):
+    def fails(*_, **__):
         raise OSError(number, os.strerror(number), "/runs/a/metrics.jsonl")
 
-    monkeypatch.setattr(entry, "_report", fails)
+    monkeypatch.setattr(reporting, "report", fails)
     assert entry.main(["report", "a"]) == 1
     assert f"/runs/a/metrics.jsonl: {os.strerror(number)}" in capsys.readouterr().err
 
@@ -57,10 +58,10 @@ def test_a_cause_further_down_is_found_and_what_is_no_system_s_is_not():
 
 
 def test_programs_own_errors_keep_their_traceback(monkeypatch):
-    def fails(known, rest):
+    def fails(*_, **__):
         raise ValueError("shapes disagree")
 
-    monkeypatch.setattr(entry, "_report", fails)
+    monkeypatch.setattr(reporting, "report", fails)
     with pytest.raises(ValueError, match="shapes disagree"):
         entry.main(["report", "a"])
 
@@ -115,6 +116,6 @@ def test_standard_output_that_cannot_be_written_is_said(monkeypatch, capsys):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(sys, "stdout", Full())
-    monkeypatch.setattr(entry, "_report", lambda known, rest: 0)
+    monkeypatch.setattr(reporting, "report", lambda *_, **__: None)
     assert entry.main(["report", "a"]) == 1
     assert "standard output: No space left" in capsys.readouterr().err

@@ -66,5 +66,5 @@ def test_what_is_not_there(tiny_run, tmp_path):
         find_scorer(f"{tiny_run}:7")
     with pytest.raises(DataError, match=str(tmp_path)):
         find_scorer(str(tmp_path))
-    with pytest.raises(UsageError, match="model.dtype"):
+    with pytest.raises(UsageError, match="dtype"):
         find_scorer(str(tiny_run), dtype="float3")
