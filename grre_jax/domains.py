@@ -219,9 +219,15 @@ def _number(kind: type, value: Any) -> int | float | None:
 
 
 def _inside(value: float, interval: str) -> bool:
-    low, high = (
-        float(bound) if "inf" in bound else json.loads(bound) for bound in interval[1:-1].split(",")
-    )
+    low, high = _bounds(interval)
     above = low <= value if interval[0] == "[" else low < value
     below = value <= high if interval[-1] == "]" else value < high
     return above and below
+
+
+@functools.cache
+def _bounds(interval: str) -> tuple[float, float]:
+    low, high = (
+        float(bound) if "inf" in bound else json.loads(bound) for bound in interval[1:-1].split(",")
+    )
+    return low, high

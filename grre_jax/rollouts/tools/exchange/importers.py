@@ -111,16 +111,27 @@ def _groups(
     *how: Any,
 ) -> Iterator[Group]:
     """Yields the groups of rows that are groups, or with `single` completions."""
-    if single:
-        for line, parts in completion_rows.gathered(path, found, names, weights):
-            yield _placed(path, line.location, rows.build, line, parts, *how)
-        return
 
-    def group(location: str, row: Any) -> Group:
+    def group_of(location: str, row: Any) -> Group:
         return rows.to_group(Line(path, location, row, names=names), *how)
 
-    for location, row in found:
-        yield _placed(path, location, group, location, row)
+    def placed() -> Iterator[tuple[str, Group]]:
+        if single:
+            for line, parts in completion_rows.gathered(path, found, names, weights):
+                yield line.location, _placed(path, line.location, rows.build, line, parts, *how)
+            return
+        for location, row in found:
+            yield location, _placed(path, location, group_of, location, row)
+
+    locations: dict[str, str] = {}  # of groups by their identifier
+    for location, group in placed():
+        first = locations.setdefault(group.group_id, location)
+        if first != location:
+            raise DataError(
+                f"{path}, {location}: field group_id is {group.group_id!r}, as that of {first};"
+                " give each group an identifier of its own."
+            )
+        yield group
 
 
 def _compared(path: Path, groups: Iterator[Group]) -> Iterator[Group]:

@@ -241,13 +241,17 @@ def _components(line: Line, parts: list[Line], rewards: list[float]) -> dict[str
         line.fail(
             "components", "has other names in one completion than in another; give all the same"
         )
-    return {
+    components = {
         name: [
             math.nan if math.isnan(reward) else row.number_or_nan(name, or_truth=True)
             for row, reward in zip(rows, rewards, strict=True)
         ]
         for name in names
     }
+    for row, value in zip(rows, components.get("correct", ()), strict=False):
+        if value not in (0, 1) and not math.isnan(value):
+            row.fail("correct", f"is {value:g}; give true or false")
+    return components
 
 
 def _extra(line: Line, parts: list[Line], own: dict[str, Any]) -> dict[str, Any]:

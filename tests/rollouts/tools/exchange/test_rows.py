@@ -211,3 +211,25 @@ def test_a_component_may_be_null_beside_a_reward(tmp_path):
     np.testing.assert_array_equal(group.components["form"], [math.nan, 0.5])
     with pytest.raises(DataError, match="field components"):
         group_of({}, *parts, {"components": {"form": 1}})
+
+
+@pytest.mark.parametrize("correct", [0.5, 2, -1, 1e9])
+def test_a_correctness_is_a_truth(tmp_path, correct):
+    good = {"prompt": "p", "completions": [{"text": "t", "reward": 3, "components": {}}]}
+    good["completions"][0]["components"] = {"correct": True}
+    bad = json.loads(json.dumps(good))
+    bad["completions"][0]["components"] = {"correct": correct}
+    with pytest.raises(DataError, match=r"line 2: field completions\[0\]\.components\.correct"):
+        imported(tmp_path, good, bad)
+    assert not (tmp_path / "r" / "manifest.jsonl").exists()
+    (group,) = imported(tmp_path, good)
+    assert group.correct.tolist() == [True]
+
+
+def test_groups_have_identifiers_of_their_own(tmp_path):
+    def row(group_id):
+        return {"group_id": group_id, "prompt": "p", "completions": [{"text": "t", "reward": 1}]}
+
+    with pytest.raises(DataError, match=r"line 3: field group_id is 'a'.*line 1"):
+        imported(tmp_path, row("a"), row("b"), row("a"))
+    assert [group.group_id for group in imported(tmp_path, row("a"), row("b"))] == ["a", "b"]
