@@ -67,8 +67,9 @@ class TrainingProgress:
             get_time=time.monotonic,
             speed_estimate_period=3600.0,
         )
-        self._task = self._bar.add_task(description, total=self._total, text="")
-        self._redraw("")
+        self._task = self._bar.add_task(
+            description, total=self._total, completed=self.step, text=""
+        )
 
     def __enter__(self) -> "TrainingProgress":
         if self._live:

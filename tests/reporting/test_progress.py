@@ -5,7 +5,7 @@ import pytest
 from rich.console import Console
 
 from grre_jax.reporting import progress
-from grre_jax.reporting.progress import TrainingProgress, compact_duration, print_header
+from grre_jax.reporting.progress import TrainingProgress, print_header
 
 SCALARS = {"reward": 0.4123, "clip_fraction": 0.012, "tokens_per_second": 12345.0, "loss": 9.0}
 
@@ -101,15 +101,6 @@ def test_time_left_is_the_pace_since_the_first_update(monkeypatch):
     assert "left" not in first and "left 0:01:54" in last and " 43/100" in last
 
 
-def test_scalars_may_be_arrays_and_not_finite():
-    import jax.numpy as jnp
-
-    console = plain_console()
-    with TrainingProgress(1, console=console) as bar:
-        bar.update(1, {"reward": jnp.float32(0.5), "clip_fraction": float("nan")})
-    assert "reward 0.5" in console.file.getvalue() and "nan" in console.file.getvalue()
-
-
 def test_header_lists_fields_in_order_and_leaves_out_none():
     console = plain_console()
     fields = {"algorithm": "grpo [x]", "devices": None, "learning rate": 5e-4}
@@ -117,7 +108,3 @@ def test_header_lists_fields_in_order_and_leaves_out_none():
     text = console.file.getvalue()
     assert text.startswith("arithmetic\n") and "grpo [x]" in text and "devices" not in text
     assert text.index("algorithm") < text.index("learning rate") < text.index("0.0005")
-
-
-def test_compact_duration():
-    assert [compact_duration(s) for s in (0.2, 92, 7500)] == ["0:00:00", "0:01:32", "2:05:00"]

@@ -5,6 +5,7 @@ import io
 import json
 import shutil
 import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -38,12 +39,7 @@ class Found(html.parser.HTMLParser):
         self.text += data
 
     def cards(self):
-        classes = [attributes.get("class", "") for _, attributes in self.tags]
-        return [
-            attributes
-            for (_, attributes), name in zip(self.tags, classes, strict=True)
-            if name.startswith("card ")
-        ]
+        return [found for _, found in self.tags if found.get("class", "").startswith("card ")]
 
 
 def group(number, rewards):
@@ -73,8 +69,8 @@ def no_picture(monkeypatch):
     """The overview is tested elsewhere."""
     from matplotlib.figure import Figure
 
-    run_report = __import__("sys").modules["grre_jax.reporting.run_report"]
-    monkeypatch.setattr(run_report, "overview_figure", lambda _: Figure(figsize=(1, 1)))
+    module = sys.modules["grre_jax.reporting.run_report"]
+    monkeypatch.setattr(module, "overview_figure", lambda _: Figure(figsize=(1, 1)))
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +79,7 @@ def run(tmp_path_factory):
     folder = write_run(tmp_path_factory.mktemp("page") / "run <1>", steps=20)
     config = {"name": "x", "task": {"name": "arithmetic", "options": {}}, "seed": 3}
     (folder / "config.json").write_text(json.dumps(config))
-    header = {"objective": "grpo (epsilon_low 0.2)", "lora": None}
+    header = {"objective": "grpo (epsilon_low 0.2)", "unset line": None}
     (folder / "provenance.json").write_text(json.dumps({"contains": [], "header": header}))
     groups = [group(n, [0, 1, 0.5, 1, 0, 0.25]) for n in range(9)]
     rollouts.write(folder / "rollouts", groups, writer="w", policy_version=-1)
@@ -102,10 +98,10 @@ def test_everything_is_in_one_file(page):
         for name in ("src", "href", "xlink:href"):
             assert attributes.get(name, "#").startswith(("data:", "#")), (tag, attributes)
     tags = [tag for tag, _ in found.tags]
-    assert tags.count("script") == 1 and tags.count("figure") == 8
+    assert tags.count("script") == 1 and tags.count("figure") == 7
     for shown in ("run <1>", "accuracy, best", "task.name", "grpo (epsilon_low 0.2)"):
         assert shown in found.text
-    assert "lora" not in found.text
+    assert "unset line" not in found.text
 
 
 def test_completions_have_their_numbers_and_are_text(page):

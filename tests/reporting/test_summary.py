@@ -82,26 +82,18 @@ def test_ages_add_up_and_a_step_taken_twice_counts_once():
     assert summary_cells(summary)["staleness (updates)"] == "1.9 (0 to 12)"
 
 
-def test_seconds_are_shared_among_the_works():
-    rows = train({"seconds_sampling": 1.0}, {"seconds_sampling": 2.0, "seconds_training": 1.0})
-    summary = summarise("", "", {"train": rows})
-    assert summary["seconds"] == {"sampling": 3, "training": 1}
-    assert summary_cells(summary)["time, sampling"] == "75%"
-
-
 def test_two_policies_are_printed_side_by_side():
-    row = ROW | {"pass_at_k": SHARES, "left_out": {"maj_at_k": "no answers"}, "kl_to_start": 0.03}
+    row = ROW | {
+        "component_x": 0.5,
+        "pass_at_k": SHARES,
+        "left_out": {"maj_at_k": "no answers"},
+        "kl_to_start": 0.03,
+    }
     rows, out = printed({"first": (0, row), "last": (1200, row | {"greedy_accuracy": 1.0})})
     assert "first, step 0" in out.getvalue() and "last, step 1,200" in out.getvalue()
     assert rows["accuracy"] == ["25.0% (20.0% to 30.0%)"] * 2
     assert rows["greedy accuracy"] == ["–", "100.0%"]
+    assert rows["component x"] == ["0.5"] * 2
     assert rows["pass@2"] == ["50.0% (25.0% to 75.0%)"] * 2
     assert rows["kl to start"] == ["0.03"] * 2 and rows["response length"] == ["7.25"] * 2
     assert out.getvalue().count("maj@k is left out: no answers") == 1
-
-
-def test_shaped_rewards_have_their_interval_and_components():
-    shaped = {"reward": -0.5, "reward_low": -0.75, "reward_high": -0.25, "component_format": 0.875}
-    rows, out = printed({"model": (None, shaped | {"left_out": {}})})
-    assert rows == {"reward": ["-0.5 (-0.75 to -0.25)"], "component format": ["0.875"]}
-    assert "step" not in out.getvalue()
