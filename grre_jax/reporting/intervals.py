@@ -1,8 +1,10 @@
-"""95% intervals of proportions and of means."""
+"""95% intervals of proportions, of means and of the change over a run."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
@@ -10,30 +12,23 @@ from jaxtyping import Float
 
 # Bootstrap samples: the ends of a 95% interval then vary by a few percent of its width.
 RESAMPLES = 4000
-_SEED = 0
-_AT_ONCE = 1 << 22  # drawn indices held at a time
 
 
 def wilson_interval(successes: float, n: int) -> tuple[float, float]:
     """Returns the 95% score interval of a proportion.
 
-    E. B. Wilson, "Probable inference, the law of succession, and statistical inference", JASA 22
-    (1927), https://doi.org/10.1080/01621459.1927.10502953. Never leaves [0, 1] and has a width at 0
-    and n successes, unlike p ± 1.96 s.e. It holds for independent trials; for several samples of
-    one question the trials are not, and it is then too narrow.
+    E. B. Wilson, JASA 22 (1927), https://doi.org/10.1080/01621459.1927.10502953. It holds for
+    independent trials, and is too narrow for several samples of one question.
 
     Args:
-        successes: number of trials that succeeded, 0 ≤ successes ≤ n.
+        successes: number of trials that succeeded, 0 ≤ successes ≤ n; fractions count.
         n: number of trials; the interval of 0 trials is (0, 1).
-
-    Returns:
-        low, high.
 
     Raises:
         ValueError: the numbers are out of range.
     """
     if not 0 <= successes <= n:
-        raise ValueError(f"successes must be between 0 and n, got {successes} of {n}")
+        raise ValueError(f"successes: expected a number from 0 to n = {n}, got {successes}")
     if n == 0:
         return 0.0, 1.0
     z = NormalDist().inv_cdf(0.975)
@@ -58,29 +53,70 @@ def mean_interval(values: Float[np.ndarray, " n"]) -> tuple[float, float]:
 
 
 def over_questions(values: Float[np.ndarray, " questions"]) -> dict[str, float]:
-    """Computes the mean of the questions' figures with its 95% interval.
-
-    If every figure is 0 or 1 (one completion per question, or all of them in one draw or vote) the
-    mean is a proportion and the interval Wilson's. Else it is the percentile interval of the
-    bootstrap over questions (B. Efron, "Bootstrap methods: another look at the jackknife", Ann.
-    Statist. 7, 1979), with the same draws each time. Completions of one question are not
-    independent, so both intervals are over questions.
-
-    Args:
-        values: [questions] figures in [0, 1], at least one.
-
-    Returns:
-        value, and the ends low and high of its interval.
+    """Computes the mean of figures in [0, 1] as "value", with its 95% interval over questions "low"
+    and "high": Wilson's if every figure is 0 or 1, else the bootstrap's, always of the same draws.
     """
+    from scipy.stats import bootstrap
+
     mean = float(values.mean())
     if ((values == 0) | (values == 1)).all():
         low, high = wilson_interval(float(values.sum()), values.size)
-        return {"value": mean, "low": low, "high": high}
-    draw, means = np.random.default_rng(_SEED), []
-    rows = max(1, _AT_ONCE // values.size)
-    for start in range(0, RESAMPLES, rows):
-        picked = draw.integers(values.size, size=(min(rows, RESAMPLES - start), values.size))
-        means.append(values[picked].mean(axis=1))
-    low, high = np.quantile(np.concatenate(means), [0.025, 0.975])
+    elif values.size == 1:
+        low = high = mean
+    else:
+        result = bootstrap(
+            (values,), np.mean, n_resamples=RESAMPLES, method="percentile", batch=100, rng=0
+        )
+        low, high = result.confidence_interval
     # Sums in another order are rounded differently, which must not put the mean outside.
     return {"value": mean, "low": min(float(low), mean), "high": max(float(high), mean)}
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """An accuracy or mean reward after some steps, with its 95% interval; NaN if unknown."""
+
+    step: int
+    value: float
+    low: float
+    high: float
+
+
+def difference_interval(before: Evaluation, after: Evaluation) -> tuple[float, float]:
+    """Returns the 95% interval of after minus before, from the interval of each; NaN without one.
+
+    R. G. Newcombe, "Interval estimation for the difference between independent proportions",
+    Statistics in Medicine 17 (1998) 873-890, method 10. Evaluations of the same questions make it
+    wider than necessary, not narrower.
+    """
+    difference = after.value - before.value
+    down = math.hypot(after.value - after.low, before.high - before.value)
+    up = math.hypot(after.high - after.value, before.value - before.low)
+    return difference - down, difference + up
+
+
+def outcome(measure: str, evaluations: Sequence[Evaluation]) -> str:
+    """Compares a run's last evaluation with its first.
+
+    Args:
+        measure: "accuracy" or "reward".
+        evaluations: in the order of their steps.
+
+    Returns:
+        A sentence that begins with "better", "WORSE" or "no clear change"; "" without two
+        evaluations that have intervals.
+    """
+    if len(evaluations) < 2:
+        return ""
+    first = evaluations[0]
+    last = evaluations[-1]
+    low, high = difference_interval(first, last)
+    if not math.isfinite(low + high):
+        return ""
+    change = "better" if low > 0 else "WORSE" if high < 0 else "no clear change"
+    form = "{:.1%}".format if measure == "accuracy" else "{:.3g}".format
+    return (
+        f"{change}: held-out {measure} from {form(first.value)} at step {first.step:,} to"
+        f" {form(last.value)} at step {last.step:,} (difference {last.value - first.value:+.3f},"
+        f" 95% interval {low:+.3f} to {high:+.3f})"
+    )

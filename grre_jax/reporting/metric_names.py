@@ -1,8 +1,4 @@
-"""The names in `metrics.jsonl`: unit, meaning, and advice for a value that looks wrong.
-
-They are read from `metric_names.toml`; the report and the documentation's reference page are made
-from them.
-"""
+"""The names in `metrics.jsonl`, from `metric_names.toml`."""
 
 import re
 import tomllib
@@ -15,37 +11,28 @@ class MetricName:
     """One name, or a family of names.
 
     Attributes:
-        name: the name as it is written; a part in angle brackets stands for any text:
-            `component_<name>`.
-        kinds: the kinds of rows that have it: "train", "eval", "warm_start".
-        unit: of the value.
-        meaning: one line on what it measures.
-        advice: what to do when it looks wrong; empty if there is nothing to do.
+        name: the name; a part in angle brackets stands for any text: `component_<name>`.
+        kinds: the kinds of rows that have it.
+        unit, meaning: of the value, in one line.
+        advice: what to do when it looks wrong; may be empty.
     """
 
     name: str
-    kinds: tuple[str, ...]
+    kinds: list[str]
     unit: str
     meaning: str
     advice: str = ""
 
     def matches(self, kind: str, name: str) -> bool:
         """True if a scalar `name` in a row of this kind belongs to the entry."""
-        parts = re.split(r"<(\w+)>", self.name)
-        fields = {"n": r"\d+", "range": r"\d+_(?:\d+|up)"}
-        pattern = "".join(
-            fields.get(part, ".+") if number % 2 else re.escape(part)
-            for number, part in enumerate(parts)
-        )
+        pattern = re.escape(self.name).replace("<n>", r"\d+").replace("<range>", r"\d+_(\d+|up)")
+        pattern = re.sub("<.*?>", ".+", pattern)
         return kind in self.kinds and re.fullmatch(pattern, name) is not None
 
 
 def _read(table: str) -> tuple[MetricName, ...]:
     text = resources.files(__package__).joinpath("metric_names.toml").read_text("utf-8")
-    return tuple(
-        MetricName(**entry | {"kinds": tuple(entry["kinds"])})
-        for entry in tomllib.loads(text)[table]
-    )
+    return tuple(MetricName(**entry) for entry in tomllib.loads(text)[table])
 
 
 METRIC_NAMES = _read("metrics")
@@ -53,14 +40,19 @@ ROW_FIELDS = _read("row_fields")  # fields of every row, such as its step
 
 
 def described(kind: str, name: str) -> MetricName | None:
-    """Returns the entry of a scalar.
+    """Returns the entry of a scalar, an exact name before a family; None for an unknown name.
 
     Args:
         kind: the row's kind.
         name: the scalar's name.
-
-    Returns:
-        The entry, an exact name before a family, or None for an unknown name.
     """
-    found = [entry for entry in METRIC_NAMES if entry.matches(kind, name)]
-    return min(found, key=lambda entry: "<" in entry.name, default=None)
+    entries = [entry for entry in METRIC_NAMES if entry.matches(kind, name)]
+    return min(entries, key=lambda entry: "<" in entry.name, default=None)
+
+
+def written(kind: str, name: str, value: float) -> str:
+    """Returns a scalar's value as text: a share in percent, else four digits, or all of 1,000."""
+    entry = described(kind, name)
+    if entry and entry.unit.startswith("share"):
+        return f"{value:.1%}"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"

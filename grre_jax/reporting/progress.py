@@ -1,57 +1,36 @@
-"""Progress of a run on the console: a live bar on a terminal, lines anywhere else."""
+"""Progress of a run on the console: rich's bar on a terminal, lines in a file or a notebook."""
 
-import importlib.util
-import itertools
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from datetime import timedelta
 
-from grre_jax.console import make_console
+from grre_jax.console import make_console, make_table
+from grre_jax.reporting.metric_names import written
 
-Form = Callable[[float], str]
-
-
-def _rate(value: float) -> str:
-    return f"{compact_number(value)} tok/s"
-
-
-# The scalars shown, in order, by the kind of their row, and the form of each.
-READINGS: dict[str, dict[str, Form]] = {
-    "train": {
-        "reward": "reward {:.3f}".format,
-        "accuracy": "acc {:.1%}".format,
-        "clip_fraction": "clip {:.1%}".format,
-        "tokens_per_second": _rate,
-        "seconds_sampling": "sampling {:.2g}s".format,
-        "seconds_training": "training {:.2g}s".format,
-    },
-    "eval": {
-        "accuracy": "acc {:.1%}".format,
-        "greedy_accuracy": "greedy {:.1%}".format,
-        "reward": "reward {:.3f}".format,
-        "kl_to_start": "kl {:.3g}".format,
-        "response_length": "length {:.1f}".format,
-    },
-    "warm_start": {
-        "loss": "loss {:.4f}".format,
-        "grad_norm": "grad norm {:.3g}".format,
-        "entropy": "entropy {:.3f}".format,
-        "tokens_per_second": _rate,
-    },
+# The scalars shown, in order, by the kind of their row.
+READINGS = {
+    "train": ("reward", "accuracy", "clip_fraction", "tokens_per_second"),
+    "eval": ("accuracy", "greedy_accuracy", "reward", "kl_to_start", "response_length"),
+    "warm_start": ("loss", "entropy", "tokens_per_second"),
 }
 
-ACCURACIES = {"accuracy": "eval acc {:.1%}".format, "greedy_accuracy": "greedy {:.1%}".format}
-
-MOST_SECONDS = 300.0  # off a terminal, between two lines; a line may wait for the next update
-LINES = 10  # off a terminal, lines of a phase that are evenly spread over its steps
-PACE_SECONDS = 3600.0  # over which the time left is estimated
+LINE_SECONDS = 30.0  # off a terminal, between two lines; a line may wait for the next update
 
 
 class TrainingProgress:
     """Progress through the steps of one phase; a context manager.
 
-    On a terminal: rich's bar with step, readings, accuracies of the last evaluation and time left.
-    Elsewhere (a CI log, a pipe, a notebook): about ten lines, at the first step, the last and
-    evenly between, at least one every `MOST_SECONDS`, and one for every evaluation.
+    On a terminal: rich's bar with step, readings and time left; evaluations are lines above it.
+    Elsewhere: a line for the first step, the last, every `LINE_SECONDS` between and every
+    evaluation.
+
+    Args:
+        total_steps: the step at which the phase ends.
+        start_step: the step at which it starts (a resumed run's checkpoint).
+        description: the phase's name.
+        kind: of the rows that `update` gets.
+        console: the rich console; one on standard output by default.
+        enabled: False shows nothing (every process but the first of a pod).
     """
 
     def __init__(
@@ -64,29 +43,30 @@ class TrainingProgress:
         console=None,
         enabled: bool = True,
     ):
-        """Draws nothing until entered.
+        from rich import progress
 
-        Args:
-            total_steps: the step at which the phase ends.
-            start_step: the step at which it starts (a resumed run's checkpoint).
-            description: the phase's name, at the start of the bar.
-            kind: of the rows that `update` gets: which scalars are shown, see `READINGS`.
-            console: the rich console; one on standard output by default.
-            enabled: False shows nothing at all (every process but the first of a pod).
-        """
         self.step = int(start_step)
         self._total = int(total_steps)
         self._description = description
-        self._forms = READINGS[kind]
-        self._every = max(1, -(-(self._total - self.step) // LINES))
+        self._kind = kind
         self._console = console if enabled and console else make_console(quiet=not enabled)
         self._enabled = enabled
-        self._live = enabled and is_live(self._console)
+        self._live = enabled and self._console.is_interactive
         self._readings = ""
-        self._accuracy = ""
         self._printed_step: int | None = None  # of the last line
         self._printed_time = 0.0
-        self._bar = _make_bar(self._console, self._live)
+        # Without a terminal it only estimates the time left.
+        self._bar = progress.Progress(
+            progress.TextColumn("{task.description}", style="bold", markup=False),
+            progress.BarColumn(),
+            progress.MofNCompleteColumn(),
+            progress.TextColumn("{task.fields[text]}", markup=False),
+            progress.TimeRemainingColumn(),
+            console=self._console,
+            disable=not self._live,
+            get_time=time.monotonic,
+            speed_estimate_period=3600.0,
+        )
         self._task = self._bar.add_task(
             description, total=self._total, completed=self.step, text=""
         )
@@ -103,156 +83,72 @@ class TrainingProgress:
             self._print_step()
 
     def update(self, step: int, scalars: Mapping[str, object] | None = None) -> None:
-        """Shows a finished step.
-
-        Args:
-            step: counted from the start of the run (not of this process).
-            scalars: of this step; those that are not shown are ignored.
-        """
+        """Shows a finished step, counted from the start of the run, and some of its scalars."""
         if not self._enabled:
             return
         self.step = int(step)
-        self._readings = _readings(self._forms, scalars or {})
-        self._redraw(self._accuracy + self._readings)
-        if not self._live and self._is_due():
+        self._readings = _readings(self._kind, scalars or {})
+        self._redraw(self._readings)
+        late = time.monotonic() - self._printed_time >= LINE_SECONDS
+        if not self._live and (late or self._printed_step is None or self.step >= self._total):
             self._print_step()
 
     def evaluated(self, step: int, scalars: Mapping[str, object]) -> None:
-        """Shows an evaluation: a line of its own off a terminal, accuracies in the bar on one.
-
-        Args:
-            step: updates made by the policy that was evaluated.
-            scalars: of the evaluation's row.
-        """
-        if not self._enabled:
-            return
-        shown = _readings(ACCURACIES, scalars)
-        self._accuracy = f"{shown}  " if shown else ""
-        self._redraw(self._accuracy + self._readings)
-        if not self._live:
-            name = f"{'eval':<{len(self._description)}}"
-            self._print_line(name, step, _readings(READINGS["eval"], scalars))
+        """Shows an evaluation of the policy after `step` updates on a line of its own."""
+        self._redraw(self._readings)
+        self._print_line("eval", step, _readings("eval", scalars))
 
     def phase(self, text: str) -> None:
-        """Shows the work between updates ("compiling", "evaluating"); the next update clears it.
-
-        Off a terminal only the phases before the first update are printed: they are few, and take
-        long if programs are compiled.
-        """
-        self._redraw(text or self._accuracy + self._readings)
+        """Shows the work between updates; off a terminal, only before the first update."""
+        self._redraw(text or self._readings)
         if not self._live and text and self._printed_step is None:
             self._print_line(self._description, self.step, text)
 
     def message(self, text: str) -> None:
         """Prints a line that stays, above the bar if there is one."""
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
-
-    def seconds_left(self) -> float | None:
-        """Returns the seconds to the end at the pace of the last hour; None without an update."""
-        return self._bar.tasks[0].time_remaining
-
-    def _is_due(self) -> bool:
-        if self._printed_step is None or self.step >= self._total:
-            return True
-        late = time.monotonic() - self._printed_time >= MOST_SECONDS
-        return late or self.step // self._every > self._printed_step // self._every
+        # A pipe is block-buffered: without this a CI log shows nothing for minutes.
+        self._console.file.flush()
 
     def _print_step(self) -> None:
         self._printed_step = self.step
         self._printed_time = time.monotonic()
-        left = self.seconds_left()
+        left = self._bar.tasks[0].time_remaining
         remaining = f"  left {compact_duration(left)}" if left else ""
         self._print_line(self._description, self.step, self._readings + remaining)
 
     def _print_line(self, name: str, step: int, text: str) -> None:
-        """Prints a line: `train  120/400   30%  reward 0.412  acc 83.2%  left 1m32s`."""
+        """Prints a line: `train  120/400   30%  reward 0.412  accuracy 83.2%  left 0:01:32`."""
         share = step / self._total if self._total else 1.0
         place = f"{step:>{len(str(self._total))}}/{self._total}"
-        self.message(f"{name} {place} {share:>4.0%}  {text}".rstrip())
-        # A pipe is block-buffered: without this a CI log shows nothing for minutes.
-        self._console.file.flush()
+        self.message(f"{name:<{len(self._description)}} {place} {share:>4.0%}  {text}".rstrip())
 
     def _redraw(self, text: str) -> None:
         self._bar.update(self._task, completed=self.step, text=text)
 
 
-def _readings(forms: Mapping[str, Form], scalars: Mapping[str, object]) -> str:
-    return "  ".join(form(float(scalars[name])) for name, form in forms.items() if name in scalars)
-
-
-def _make_bar(console, live: bool):
-    """Rich's bar; without a live terminal it only keeps the pace."""
-    from rich import progress
-    from rich.table import Column
-
-    class Readings(progress.TextColumn):
-        """One line, cut on a narrow terminal."""
-
-        def render(self, task):
-            text = super().render(task)
-            text.no_wrap = True
-            text.overflow = "ellipsis"
-            return text
-
-    return progress.Progress(
-        progress.TextColumn("{task.description}", style="bold", markup=False),
-        progress.BarColumn(None, table_column=Column(ratio=1)),
-        progress.MofNCompleteColumn(),
-        Readings("{task.fields[text]}", markup=False, table_column=Column()),
-        progress.TimeRemainingColumn(),
-        console=console,
-        expand=True,
-        disable=not live,
-        get_time=time.monotonic,
-        speed_estimate_period=PACE_SECONDS,
+def _readings(kind: str, scalars: Mapping[str, object]) -> str:
+    return "  ".join(
+        f"{name.replace('_', ' ')} {written(kind, name, float(scalars[name]))}"
+        for name in READINGS[kind]
+        if name in scalars
     )
 
 
 def print_header(summary: Mapping[str, object], title: str = "grre_jax", console=None) -> None:
-    """Prints a run's header, once, before the bar.
+    """Prints a run's header.
 
     Args:
-        summary: field to value, in the order to show; None is left out.
+        summary: field to value; None is left out.
         title: the heading.
         console: the rich console; one on standard output by default.
     """
-    from rich.table import Table
-    from rich.text import Text
-
     console = console if console is not None else make_console()
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(style="dim", no_wrap=True)
-    grid.add_column(overflow="fold")
-    for field, value in summary.items():
-        if value is not None:
-            grid.add_row(field, Text(str(value)))
-    console.print(Text(title, style="bold"))
-    console.print(grid)
-    console.print()
-
-
-def is_live(console) -> bool:
-    """True if the console can redraw in place: a terminal that is not dumb, or a notebook that has
-    ipywidgets.
-    """
-    if console.is_jupyter:
-        return importlib.util.find_spec("ipywidgets") is not None
-    return console.is_terminal and not console.is_dumb_terminal
-
-
-def compact_number(value: float) -> str:
-    """Returns three digits and a suffix: 950, 12.3k, 4.56M, 1.2B."""
-    for scale, suffix in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
-        if abs(value) >= 0.9995 * scale:
-            return f"{value / scale:.3g}{suffix}"
-    return f"{value:.3g}" if value == value else "nan"
+    rows = [[name, str(value)] for name, value in summary.items() if value is not None]
+    console.print(title, style="bold")
+    console.print(make_table([], rows))
 
 
 def compact_duration(seconds: float) -> str:
-    """Returns the two largest units: 8s, 1m32s, 2h05m, 3d04h."""
-    whole = int(round(seconds))
-    units = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
-    for (size, unit), (below, smaller) in itertools.pairwise(units):
-        if whole >= size:
-            return f"{whole // size}{unit}{whole % size // below:02d}{smaller}"
-    return f"{whole}s"
+    """Returns hours, minutes and seconds: 0:01:32, 2:05:00, 3 days, 4:00:00."""
+    return str(timedelta(seconds=round(seconds)))

@@ -234,7 +234,6 @@ class Learner:
         # The rows come first: a run killed after the checkpoint resumes beyond this step, and would
         # not write them again.
         pending.swap(int(state.step), None)
-        self.log.flush()
         if self.supply:
             self.supply.settle(int(state.step))
         processes.on_first(self.lease.check if self.lease else lambda: None)

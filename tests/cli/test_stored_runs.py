@@ -16,7 +16,7 @@ def run(store):
 def test_a_report_goes_where_the_run_is(run, store):
     assert entry.main(["report", run]) == 0
     names = {name.partition("/runs/a/")[2] for name in store.files.find(f"{store.bucket}/runs")}
-    assert {"summary.json", "report.html", "plots/reward.png"} <= names
+    assert {"summary.json", "report.html", "plots/overview.png"} <= names
 
 
 def test_a_report_of_several_needs_an_output(run, store, tmp_path):

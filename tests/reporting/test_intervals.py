@@ -1,24 +1,22 @@
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binomtest
 
-from grre_jax.reporting.intervals import wilson_interval
-
-
-@pytest.mark.parametrize(
-    "successes, n, low, high",
-    # R. G. Newcombe, Statistics in Medicine 17 (1998), table I, the score interval without
-    # continuity correction
-    [
-        (81, 263, 0.2553, 0.3662),
-        (15, 148, 0.0624, 0.1605),
-        (0, 20, 0.0, 0.1611),
-        (1, 29, 0.0061, 0.1718),
-    ],
+from grre_jax.reporting.intervals import (
+    Evaluation,
+    difference_interval,
+    outcome,
+    wilson_interval,
 )
-def test_published_values(successes, n, low, high):
-    assert wilson_interval(successes, n) == pytest.approx((low, high), abs=5e-5)
+
+
+def shares(*values, n=512):
+    return [
+        Evaluation(20 * i, value, *wilson_interval(value * n, n)) for i, value in enumerate(values)
+    ]
 
 
 @given(st.integers(1, 10**6), st.data())
@@ -35,3 +33,34 @@ def test_without_trials_and_out_of_range():
     for arguments in ((3, 2), (-1, 2), (0, -1)):
         with pytest.raises(ValueError):
             wilson_interval(*arguments)
+
+
+def test_the_difference_interval_is_newcombes():
+    """His table II, (a) and (e): 56/70 against 48/80, 9/10 against 3/10; method 10."""
+    for (a, m), (b, n), expected in [
+        ((48, 80), (56, 70), (0.0524, 0.3339)),
+        ((3, 10), (9, 10), (0.1705, 0.8090)),
+    ]:
+        before = Evaluation(0, a / m, *wilson_interval(a, m))
+        after = Evaluation(0, b / n, *wilson_interval(b, n))
+        assert difference_interval(before, after) == pytest.approx(expected, abs=5e-5)
+
+
+@pytest.mark.parametrize(
+    "values, n, change",
+    [
+        ((0.41, 0.40, 0.27), 512, "WORSE"),
+        ((0.27, 0.40, 0.41), 512, "better"),
+        ((0.40, 0.41, 0.41), 512, "no clear change"),
+        ((0.41, 0.27), 12, "no clear change"),
+    ],
+)
+def test_the_interval_decides(values, n, change):
+    sentence = outcome("accuracy", shares(*values, n=n))
+    assert sentence.startswith(f"{change}:")
+    assert f"{values[0]:.1%}" in sentence and f"{values[-1]:.1%}" in sentence
+
+
+def test_without_two_evaluations_or_their_intervals_nothing_is_decided():
+    assert outcome("accuracy", shares(0.4)) == ""
+    assert outcome("reward", [Evaluation(i, 0.4, math.nan, math.nan) for i in (0, 1)]) == ""

@@ -12,8 +12,8 @@ from grre_jax.console import make_console
 from grre_jax.errors import UsageError
 from grre_jax.models.source import ModelSource
 from grre_jax.parallel import processes
-from grre_jax.reporting.evaluation_tables import print_evaluations
-from grre_jax.reporting.outcome import Evaluation, outcome, sentences
+from grre_jax.reporting.intervals import Evaluation, outcome
+from grre_jax.reporting.summary import print_evaluations
 from grre_jax.sampling.config import SamplingConfig
 from grre_jax.sampling_params import SamplingParams
 from grre_jax.storage.files import replace
@@ -86,8 +86,7 @@ def evaluate_run(folder: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
     result = about | rows
     console = _console()
     print_evaluations({"first": (0, rows["first"]), "last": (step, rows["last"])}, console)
-    for sentence in _compared(result, step):
-        console.print(sentence, markup=False, highlight=False)
+    console.print(_compared(result, step), markup=False, highlight=False)
     text = json.dumps(result, indent=2) + "\n"
     processes.on_first(lambda: replace(folder / "evaluation.json", text))
     return result
@@ -171,22 +170,16 @@ def _row(
     return row | pass_metrics(groups, parts.task)
 
 
-def _compared(result: dict[str, Any], step: int) -> list[str]:
-    """Compares the last policy with the first, in sentences."""
+def _compared(result: dict[str, Any], step: int) -> str:
+    """Compares the last policy with the first, in a sentence."""
     rows = (result["first"], result["last"])
     measure = "accuracy" if all("accuracy" in row for row in rows) else "reward"
 
-    def evaluations(name: str) -> list[Evaluation]:
-        return [
-            Evaluation(at, row[name], row[f"{name}_low"], row[f"{name}_high"])
-            for at, row in zip((0, step), rows, strict=True)
-        ]
-
-    greedy = all("greedy_accuracy" in row for row in rows)
-    comparison = outcome(
-        measure, evaluations(measure), evaluations("greedy_accuracy") if greedy else ()
-    )
-    return sentences(comparison) if comparison else []
+    evaluations = [
+        Evaluation(at, row[measure], row[f"{measure}_low"], row[f"{measure}_high"])
+        for at, row in zip((0, step), rows, strict=True)
+    ]
+    return outcome(measure, evaluations)
 
 
 def _with_room(parts: build.Parts, questions: Sequence[Question]) -> build.Parts:

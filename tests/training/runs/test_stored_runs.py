@@ -95,7 +95,7 @@ def test_killed_and_resumed(request, tmp_path, place, kills):
         ["sample", url, "--prompt", "1+1="],
     ):
         assert entry.main([*map(str, words)]) == 0
-    for name in ("evaluation.json", "report.html", "plots/reward.png", "summary.json"):
+    for name in ("evaluation.json", "report.html", "plots/overview.png", "summary.json"):
         assert location_has(url, name)
     assert (tmp_path / "model/config.json").is_file()
 
