@@ -7,7 +7,7 @@ import dataclasses
 
 @dataclasses.dataclass(frozen=True)
 class LoggingConfig:
-    """Outputs of metrics besides metrics.jsonl and the PNG curves.
+    """Outputs of metrics besides metrics.jsonl and the report.
 
     Args:
         tensorboard: write TensorBoard event files.
