@@ -9,7 +9,7 @@ from grre_jax.domains import Record
 
 @dataclasses.dataclass(frozen=True)
 class LoggingConfig(Record):
-    """Outputs of metrics besides metrics.jsonl and the PNG curves.
+    """Outputs of metrics besides metrics.jsonl and the report.
 
     Args:
         tensorboard: write TensorBoard event files.

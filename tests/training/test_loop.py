@@ -119,7 +119,7 @@ def test_what_a_run_leaves(tiny_run):
     assert [group.position for group in reader] == list(range(32))
     assert len(rollouts.read(tiny_run / "warm_start")) == 32
     assert listed(tiny_run / "checkpoints") == [0, 6, 8]
-    assert {"overview.png", "staleness.png"} <= set(os.listdir(tiny_run / "plots"))
+    assert (tiny_run / "plots" / "overview.png").is_file()
 
 
 def test_data_sets_name_the_parameters_that_sampled_them(tiny_run):
