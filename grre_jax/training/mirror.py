@@ -183,6 +183,8 @@ class Mirror:
             )
         self._folder.mkdir()
         self._store.download([name for name in files if "/" not in name], self._folder)
+        # A resumed run writes TensorBoard's files anew from metrics.jsonl.
+        self._store.remove([name for name in files if name.startswith("tensorboard/")])
         checkpoints = _entered(self._store)
         for step, entry in checkpoints.items():
             _fetch(self._store, entry, self._folder / CHECKPOINTS / str(step))

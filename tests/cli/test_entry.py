@@ -196,7 +196,7 @@ def test_evaluate_with_short_names(copy, capsys, monkeypatch, fails, tmp_path):
     given = {"num_samples": 4, "temperature": 0.5, "top_k": 3, "top_p": 0.9, "max_new_tokens": 3}
     assert given.items() <= result["sampling"].items()
     printed = capsys.readouterr().out
-    assert "pass@k" in printed and "maj@k" in printed
+    assert "pass@1" in printed and "maj@1" in printed
     # The distance from the start takes the policy's own completions.
     assert "kl_to_start" not in result["last"] and "KL" not in printed
     assert "evaluation.questions" in fails(2, "evaluate", copy, "--questions", "x")

@@ -9,7 +9,6 @@ import sys
 
 import numpy as np
 import pytest
-from grre_jax.storage.store_path import StorePath
 from rich.console import Console
 
 from grre_jax import rollouts
@@ -177,20 +176,6 @@ def test_invalid_requests_write_nothing(make_run, console, tmp_path):
         with pytest.raises(error, match=named):
             report(runs, console=console, **options)
     assert sorted(tmp_path.rglob("*")) == before
-
-
-def test_runs_in_an_object_store(store, make_run, tmp_path, console, no_picture):
-    local = make_run("b", steps=4, every=2)
-    folder = StorePath(f"s3://{store.bucket}/runs/a")
-    (folder / "metrics.jsonl").write_text((local / "metrics.jsonl").read_text())
-    report([str(folder)], console=console)
-    assert (folder / "summary.json").is_file() and (folder / "plots" / "overview.png").is_file()
-    with pytest.raises(UsageError, match="--output"):
-        report([local, str(folder)], console=console)
-    report([local, str(folder)], tmp_path / "out", console=console)
-    assert (tmp_path / "out" / "summary.json").is_file() and not (local / "summary.json").exists()
-    with pytest.raises(DataError, match="none"):
-        report([f"s3://{store.bucket}/none"], console=console)
 
 
 PROBE = """<script>addEventListener('load', () => {

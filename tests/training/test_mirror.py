@@ -53,9 +53,11 @@ def test_what_was_pushed_is_pulled(store, url, make_group):
         work(first._folder, make_group, step)
         first.push()
     before = files(first._folder)
+    store.files.pipe_file(f"{store.bucket}/runs/a/tensorboard/events", b"of the killed process")
     assert steps(url) == [0, 1]
     with opened(url):
         assert files(first._folder) == before
+        assert "tensorboard/events" not in first._store.names()
         groups = list(rollouts.read(first._folder / "rollouts"))
     assert groups == list(rollouts.read(f"{url}/rollouts")) == [make_group(0), make_group(1)]
     assert not first._folder.exists()
