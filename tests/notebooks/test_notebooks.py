@@ -212,8 +212,8 @@ def tpu_gsm8k(said, notebook, runs):
     assert (
         evaluation["questions"] == 2
         and evaluation["steps"] == [0, 2]
-        and "pass@k" in said
-        and "maj@k" in said
+        and "pass@" in said
+        and "maj@" in said
     )
 
 
