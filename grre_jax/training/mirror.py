@@ -144,6 +144,7 @@ class Mirror:
         self._sent: dict[str, tuple[int, int]] = {}  # states of the files that the store has
         self._lines = b""  # of the manifest in the store
         self._steps: set[int] = set()  # checkpoints that are entered in the store
+        self._strays: list[str] = []  # objects that `start` removes
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._pushing = threading.Lock()
@@ -169,9 +170,7 @@ class Mirror:
             shutil.rmtree(self._folder, ignore_errors=True)
 
     def pull(self) -> None:
-        """Copies the run to the local folder, and removes from the store what a killed learner left
-        without an entry.
-        """
+        """Copies the entered parts of the run to the local folder; the store stays as it is."""
         names = self._store.names()
         files = [name for name in names if _kind(name) == "file"]
         if not files:
@@ -184,7 +183,7 @@ class Mirror:
         self._folder.mkdir()
         self._store.download([name for name in files if "/" not in name], self._folder)
         # A resumed run writes TensorBoard's files anew from metrics.jsonl.
-        self._store.remove([name for name in files if name.startswith("tensorboard/")])
+        self._strays = [name for name in files if name.startswith("tensorboard/")]
         checkpoints = _entered(self._store)
         for step, entry in checkpoints.items():
             _fetch(self._store, entry, self._folder / CHECKPOINTS / str(step))
@@ -202,10 +201,13 @@ class Mirror:
         entered = datasets | {entry["folder"] for entry in checkpoints.values()}
         if len(datasets) == len(entries):  # otherwise the manifest is damaged
             sealed = [name for name in names if _kind(name) in ("checkpoint", "data set")]
-            self._store.remove([name for name in sealed if _folder(name) not in entered])
+            self._strays += [name for name in sealed if _folder(name) not in entered]
 
     def start(self) -> None:
-        """Begins to copy what is new to the store, in a thread, until `close`."""
+        """Removes from the store what a killed learner left without an entry, and begins to copy
+        what is new there, in a thread, until `close`.
+        """
+        self._store.remove(self._strays)
         self._thread = threading.Thread(target=self._follow, daemon=True, name="mirror")
         self._thread.start()
 

@@ -53,7 +53,7 @@ def test_an_empty_a_foreign_and_a_missing_place(store):
     with pytest.raises(UsageError, match="nope://x.*use a path, s3:// or gs://"):
         rollouts.read("nope://x")
     store.plan = lambda *_: 403
-    with pytest.raises(DataError, match="cannot be read .*check its name and your access"):
+    with pytest.raises(DataError, match="run/rollouts"):
         rollouts.read(url(store))
 
 
