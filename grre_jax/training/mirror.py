@@ -276,7 +276,7 @@ class Mirror:
             self._store.upload([f"{CHECKPOINTS}/{step}/{name}" for name in names], self._folder)
         except FileNotFoundError:
             return
-        if files_below(folder) == names:
+        if names and files_below(folder) == names:
             entry = {"step": step, "folder": str(step), "files": names}
             self._store.write(f"{CHECKPOINTS}/{step}.json", json.dumps(entry).encode())
             self._steps.add(step)

@@ -117,6 +117,14 @@ def test_a_learner_killed_at_any_request_leaves_what_is_entered_whole(
     assert kinds == {f"checkpoints/{step}{end}" for step in steps(url) for end in ("", ".json")}
 
 
+def test_a_checkpoint_that_the_run_removes_meanwhile_is_not_entered(store, url, make_group):
+    run = Mirror(url)
+    work(run._folder, make_group, 0)
+    run.push()
+    run._enter(7)  # listed a moment ago, gone now
+    assert steps(url) == [0] and run._steps == {0}
+
+
 def test_a_copy_has_what_a_command_needs(store, url, make_group):
     run = Mirror(url)
     for step in (0, 1, 2):
