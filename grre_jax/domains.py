@@ -14,10 +14,11 @@ import difflib
 import functools
 import inspect
 import json
+import re
 import sys
 import types
 import typing
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Annotated, Any, Literal
 
 from grre_jax.errors import UsageError
@@ -32,6 +33,7 @@ NonNegative = Annotated[float, "[0, inf)"]
 Share = Annotated[float, "[0, 1]"]
 Seed = Annotated[int, f"[0, {2**63 - 1}]"]
 
+_ENTRY = re.compile(r"(?P<name>\w+)(?: \((?P<domain>.*?)\))?: (?P<meaning>.*)", re.DOTALL)
 _FLAGS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
@@ -88,6 +90,19 @@ def annotations(record: type) -> dict[str, Any]:
     """Returns the annotation of each field of a dataclass, by name."""
     hints = typing.get_type_hints(record, include_extras=True)
     return {field.name: hints[field.name] for field in dataclasses.fields(record)}
+
+
+def documented(item: Callable) -> dict[str, tuple[str, str]]:
+    """Returns domain and meaning of each entry under "Args:" in the docstring of a function or of
+    a record and those that it inherits from, by name.
+    """
+    entries = {}
+    for owner in reversed(item.__mro__) if isinstance(item, type) else [item]:
+        _, _, listed = (inspect.getdoc(owner) or "").partition("Args:\n")
+        for entry in re.split(r"\n {4}(?=\w)", "\n" + listed.partition("\n\n")[0])[1:]:
+            if match := _ENTRY.fullmatch(" ".join(entry.split())):
+                entries[match["name"]] = (match["domain"] or "", match["meaning"])
+    return entries
 
 
 def plain(annotation: Any) -> Any:
@@ -167,7 +182,7 @@ def checked(name: str, annotation: Any, value: Any) -> Any:
     elif origin is Annotated or annotation in (int, float):
         kind, interval = arguments or (annotation, "(-inf, inf)")
         number = _number(kind, value)
-        if number is not None and _inside(number, interval):
+        if number is not None and inside(number, interval):
             return number
     elif annotation is Any or isinstance(value, annotation):
         return value
@@ -203,7 +218,7 @@ def between(record: Any, **intervals: str) -> None:
         ConfigError: a field is outside its interval, or NaN.
     """
     for name, interval in intervals.items():
-        if not _inside(getattr(record, name), interval):
+        if not inside(getattr(record, name), interval):
             raise ConfigError(name, f"a number in {interval}", getattr(record, name))
 
 
@@ -218,7 +233,8 @@ def _number(kind: type, value: Any) -> int | float | None:
     return kind(value) if abs(value) <= sys.float_info.max else None
 
 
-def _inside(value: float, interval: str) -> bool:
+def inside(value: float, interval: str) -> bool:
+    """True for a number in an interval, such as "[0, 1)"; False for NaN."""
     low, high = _bounds(interval)
     above = low <= value if interval[0] == "[" else low < value
     below = value <= high if interval[-1] == "]" else value < high

@@ -3,6 +3,7 @@
 import numpy as np
 
 from grre_jax import rollouts
+from grre_jax.rollouts import encoding
 
 
 def stored_group(
@@ -99,3 +100,10 @@ def played_group(number, **fields) -> rollouts.Group:
         turn_rewards=[0, 1, 0, 0],
     )
     return rollouts.Group(**(defaults | fields))
+
+
+def add_field(monkeypatch) -> None:
+    """Adds a field to the records that are written, as a newer minor version may."""
+    to_record = encoding.to_record
+    monkeypatch.setattr(encoding, "FIELDS", (*encoding.FIELDS, ("judge", "text", "Judge.")))
+    monkeypatch.setattr(encoding, "to_record", lambda group: to_record(group) | {"judge": "me"})

@@ -13,8 +13,7 @@ import typing
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from grre_jax.domains import parse, plain
-from grre_jax.training.config.fields import documented
+from grre_jax.domains import documented, parse, plain
 
 KEYWORD_ONLY = inspect.Parameter.KEYWORD_ONLY
 

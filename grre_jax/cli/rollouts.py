@@ -12,9 +12,10 @@ from grre_jax.console import progress_bar
 from grre_jax.errors import UsageError
 
 if TYPE_CHECKING:
+    from grre_jax.rollouts.tools.copying import CopyReport
     from grre_jax.rollouts.tools.reverify import Changes
 
-MOST_KINDS = 20  # of changes that are printed
+MOST_LISTED = 20  # of changed rewards, duplicates and other files
 
 
 def add_parser(commands: argparse._SubParsersAction) -> None:
@@ -27,16 +28,16 @@ def add_parser(commands: argparse._SubParsersAction) -> None:
         add_command(actions, run, computes=run in (verify, rescore))
 
 
-def info(folder: str, *, last: int = 10) -> int:
+def info(folder: str, *, last: int = 10) -> None:
     """Print the contents of a rollout folder.
 
     Args:
         folder: a rollout folder.
         last: number of data sets to list, the newest ones.
     """
-    from grre_jax.rollouts.tools import commands
+    from grre_jax.rollouts.tools import show
 
-    return commands.info(folder, last)
+    show.info(folder, last)
 
 
 def show(
@@ -47,7 +48,7 @@ def show(
     by: Literal["stored", "reward", "worst"] = "stored",
     width: int = 300,
     where: str = "True",
-) -> int:
+) -> None:
     """Print groups.
 
     Args:
@@ -61,56 +62,53 @@ def show(
     from grre_jax.rollouts.tools.expression import predicate
     from grre_jax.rollouts.tools.show import show
 
-    return show(folder, count, start=start, by=by, keep=predicate(where), width=width)
+    show(folder, count, start=start, by=by, keep=predicate(where), width=width)
 
 
-def verify(folder: str, *, deep: bool = False, model: str | None = None) -> int:
+def verify(folder: str, *, deep: bool = False) -> int:
     """Check every checksum and record; status 1 if damaged.
 
     Args:
         folder: a rollout folder.
         deep: also find log-probs that no policy can have given, by their values and relations.
-        model: MODEL or RUN[:STEP]; with --deep: also compare the behaviour log-probs with those of
-            the policy that sampled, or one near it.
     """
-    from grre_jax.rollouts.tools import commands
+    from grre_jax.console import make_console
+    from grre_jax.rollouts.tools.show import print_plain, size
+    from grre_jax.rollouts.tools.verify import verify
 
-    if model and not deep:
-        raise UsageError("--model compares log-probs, which only --deep reads: give both")
-    status = commands.verify(folder, deep=deep)
-    if status or not model:
-        return status
-    from grre_jax import rollouts
-    from grre_jax.rollouts.tools import rescore
-    from grre_jax.training.policies import find_scorer
+    console = make_console()
+    report = verify(folder, deep=deep)
+    for problem in report.problems:
+        print_plain(console, f"damaged: {problem}", "red")
+    for kind, names in (
+        ("duplicate, of which the first counts", report.duplicates),
+        ("ignored, not in the manifest", report.ignored),
+        ("being written, or left by a killed writer", report.incomplete),
+    ):
+        for name in names[:MOST_LISTED]:
+            print_plain(console, f"{kind}: {name}", "yellow")
+        if len(names) > MOST_LISTED:
+            print_plain(console, f"{kind}: {len(names) - MOST_LISTED:,} more", "yellow")
+    damage = f"{len(report.problems)} problem(s), {report.intact_groups:,} groups intact"
+    print_plain(
+        console,
+        f"{report.folder}: {report.datasets:,} data sets, {report.groups:,} groups,"
+        f" {size(report.bytes)}: {damage if report.problems else 'all intact'}",
+    )
+    return 1 if report.problems else 0
 
-    with progress_bar(len(rollouts.read(folder)), "groups") as done:
-        result = rescore.compare(folder, find_scorer(model), done=done)
-    print(f"{result.tokens:,} tokens of {result.groups:,} groups under {model}: {result.described}")
-    return 0 if result.plausible else 1
 
-
-def merge(
-    folders: tuple[str, ...],
-    *,
-    output: str,
-    skip_damaged: bool = False,
-    keep_duplicates: bool = False,
-) -> int:
-    """Copy several folders into a new one, or one into fewer files.
+def merge(folders: tuple[str, ...], *, output: str, skip_damaged: bool = False) -> int:
+    """Copy several folders into a new one, or one into fewer files; of equal groups one.
 
     Args:
         folders: rollout folders.
         output: the folder to make.
         skip_damaged: leave out and report what cannot be read (status 1).
-        keep_duplicates: copy a record again that was copied before.
     """
-    from grre_jax.rollouts.tools import commands, copying
+    from grre_jax.rollouts.tools import copying
 
-    copy = copying.merge(
-        folders, output, skip_damaged=skip_damaged, keep_duplicates=keep_duplicates
-    )
-    return commands.print_copy(copy)
+    return _print_copy(copying.merge(folders, output, skip_damaged=skip_damaged))
 
 
 def filter_(folder: str, *, output: str, where: str) -> int:
@@ -122,26 +120,39 @@ def filter_(folder: str, *, output: str, where: str) -> int:
         where: only groups of which this Python expression holds, such as "reward_mean > 0.2 and
             length_max < 512"; an unknown name lists the names.
     """
-    from grre_jax.rollouts.tools import commands, copying
+    from grre_jax.rollouts.tools import copying
     from grre_jax.rollouts.tools.expression import predicate
 
-    return commands.print_copy(copying.filter(folder, output, predicate(where), where))
+    return _print_copy(copying.filter(folder, output, predicate(where), where))
 
 
-def export(folder: str, path: str) -> int:
+def _print_copy(report: CopyReport) -> int:
+    """Prints the report of a copy; returns 0, or 1 if something was damaged."""
+    duplicates = f", {report.duplicates:,} left out as equal" if report.duplicates else ""
+    print(
+        f"{report.folder}: {report.groups:,} of {report.read:,} groups, in {report.datasets:,}"
+        f" data sets{duplicates}."
+    )
+    for problem in report.damaged:
+        print(f"left out: {problem}")
+    return 1 if report.damaged else 0
+
+
+def export(folder: str, path: str) -> None:
     """Write a folder as one JSONL or Parquet file.
 
     Args:
         folder: a rollout folder.
         path: the file to write, .jsonl or .parquet.
     """
-    from grre_jax.rollouts.tools import commands
+    from grre_jax.rollouts.tools.exchange import exporters
 
-    return commands.export(folder, path)
+    groups = exporters.export(folder, path)
+    print(f"Wrote {groups:,} groups to {path}.")
 
 
 def import_(
-    kind: Literal["jsonl", "parquet", "huggingface", "trl", "toolace", "gsm8k-solutions"],
+    kind: Literal["jsonl", "parquet", "datasets", "trl", "verl", "toolace", "gsm8k-solutions"],
     path: str,
     folder: str,
     *,
@@ -152,16 +163,17 @@ def import_(
     template_date: str = "",
     task: str = "",
     contains: tuple[str, ...] = (),
-) -> int:
+) -> None:
     """Make rollouts of foreign data.
 
-    jsonl, parquet: a group or a completion a row; huggingface: a folder of datasets.save_to_disk;
-    trl: completions that its trainers logged; toolace: its data.json, as demonstrations;
-    gsm8k-solutions: GSM8K's example_model_solutions.jsonl.
+    jsonl, parquet: a group or a completion a row; datasets: the same, of a folder of
+    datasets.save_to_disk or NAME:SPLIT on the Hub; trl: completions that its trainers logged; verl:
+    lines of its rollout_data_dir; toolace: its data.json, as demonstrations; gsm8k-solutions:
+    GSM8K's example_model_solutions.jsonl.
 
     Args:
         kind: what the file is.
-        path: the file or folder.
+        path: the file, folder or name.
         folder: the rollout folder to write.
         mapping: file with a JSON object of the columns' names: {"prompt": "question", "reward":
             "score"} and, of trl, the reward columns' weights: {"components": {"accuracy": 1}}.
@@ -173,9 +185,10 @@ def import_(
         task: the task's name, where rows have none.
         contains: benchmark split that the questions come from: gsm8k/test.
     """
-    from grre_jax.rollouts.tools import commands
+    from grre_jax import rollouts
+    from grre_jax.rollouts.tools.show import totals
 
-    options: dict[str, Any] = {"mapping": commands.read_mapping(mapping)} if mapping else {}
+    options: dict[str, Any] = {"mapping": _mapping(mapping)} if mapping else {}
     if tokenizer is not None:
         from grre_jax.tasks import load_tokenizer
         from grre_jax.tasks.tokenizers.chat import today
@@ -189,7 +202,33 @@ def import_(
         options["tokenizer"] = loaded
     elif system_prompt is not None or template_arguments or template_date:
         raise UsageError("--system-prompt, --template-*: expected --tokenizer beside them")
-    return commands.import_(kind, path, folder, task=task, contains=tuple(contains), **options)
+    if kind != "gsm8k-solutions":
+        names = rollouts.import_rows(kind, path, folder, task=task, contains=contains, **options)
+    elif options or task or contains:
+        raise UsageError(f"{kind}: expected no --mapping, --tokenizer, --task or --contains")
+    else:
+        names = [rollouts.import_gsm8k_solutions(path, folder)]
+    entries = tuple(entry for entry in rollouts.read(folder).datasets if entry.name in names)
+    total = totals(entries)
+    print(
+        f"Imported {total['groups']} groups, {total['completions']} completions, mean reward"
+        f" {total['mean reward']}, as {total['data sets']} of {folder}: {', '.join(names[:3])}"
+    )
+    if splits := total.get("contains"):
+        print(f"Questions of {splits}: a model trained on them has seen that split.")
+
+
+def _mapping(path: str) -> dict[str, Any]:
+    """Returns the column names of a JSON file, by field."""
+    from pathlib import Path
+
+    from grre_jax.json_files import json_object
+
+    try:
+        text = Path(path).expanduser().read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise UsageError(f"--mapping {path}: cannot be read ({error}).") from error
+    return json_object(text, f"--mapping {path}")
 
 
 def rescore(
@@ -278,11 +317,11 @@ def reverify(folder: str, words: list[str], *, task: str, output: str) -> None:
 
 def _print_changes(changes: Changes) -> None:
     """Prints changed rewards with their numbers and examples, and failures of the verifier."""
-    for kind, number in changes.counts.most_common(MOST_KINDS):
+    for kind, number in changes.counts.most_common(MOST_LISTED):
         before, now = kind or ("other", "other")
         print(f"{number:,} from {before} to {now}: {', '.join(changes.examples[kind])}")
-    if len(changes.counts) > MOST_KINDS:
-        print(f"and {len(changes.counts) - MOST_KINDS:,} rarer changes")
+    if len(changes.counts) > MOST_LISTED:
+        print(f"and {len(changes.counts) - MOST_LISTED:,} rarer changes")
     for name, number in changes.failures.items():
         print(f"{name.replace('_', ' ')}: {number:,}")
     print(f"{changes.counts.total():,} of {changes.completions:,} rewards changed")

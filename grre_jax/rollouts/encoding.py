@@ -3,54 +3,83 @@ checksum of its own.
 
 The example is built from TensorFlow Datasets' protobuf classes directly: `features()` is the same
 layout as TFDS' own description, which is written to features.json, and the tests read every record
-back through TFDS. ArrayRecord checks its chunks by itself; the checksum inside the record also
-covers a record that was copied from one file to another.
+back through TFDS. A record is flat (nested ragged features cannot be written without TensorFlow).
+ArrayRecord checks its chunks by itself; the checksum inside the record also covers a record that
+was copied from one file to another.
 """
 
 import functools
 import json
-import reprlib
 import struct
 import tempfile
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from grre_jax.errors import DataError
-from grre_jax.rollouts import schema
+from grre_jax.rollouts.schema import GROUP_FIELDS, LOGPROB_FIELDS, Group
 from grre_jax.tasks.judging import FAILED_REWARD, FIELD
 
+_JSON = ("list", "extra")  # kinds of fields that a record has as JSON
 
-def to_record(group: schema.Group) -> dict[str, Any]:
+
+def _fields() -> Iterator[tuple[str, str, str]]:
+    for field in GROUP_FIELDS:
+        meaning = field.meaning[0].upper() + field.meaning[1:]
+        if field.name == "texts":
+            yield "texts", "uint8", "UTF-8 bytes of all completions' texts, one after the other."
+            yield "text_lengths", "int32", "Bytes of each completion's text."
+        elif field.kind == "components":
+            yield "component_names", "text", "JSON list: names of the reward components."
+            yield field.name, "float32", f"{meaning} A row per name, one after the other."
+        elif field.kind in _JSON:
+            yield field.name, "text", f"JSON: {field.meaning}"
+        else:
+            yield field.name, field.kind, meaning
+
+
+# Name, kind (text, int64, float64, or the dtype of a 1-D array) and meaning of each feature.
+FIELDS = tuple(_fields())
+
+
+def to_record(group: Group) -> dict[str, Any]:
     """Returns a group as a flat record of FIELDS.
 
     Returns:
         A dict with a value for each name in FIELDS: str for text, int, float, or a 1-D array of the
-            field's dtype.
+            field's dtype; an empty one for log-probs that are unknown.
+
+    Raises:
+        DataError: `extra` contains a value that is not JSON.
     """
     texts = [text.encode("utf-8", "surrogatepass") for text in group.texts]
-    names = (name for name, _, _ in schema.FIELDS if name not in schema.ENCODED)
-    record = {name: getattr(group, name) for name in names}
-    for name in schema.LOGPROB_FIELDS:
-        record[name] = _EMPTY if record[name] is None else record[name]
-    record["texts"] = np.frombuffer(b"".join(texts), np.uint8)
+    record: dict[str, Any] = {}
+    for field in GROUP_FIELDS:
+        value = getattr(group, field.name)
+        if field.name == "texts":
+            value = np.frombuffer(b"".join(texts), np.uint8)
+        elif field.kind == "components":
+            value = np.concatenate([_EMPTY, *value.values()])
+        elif field.kind in _JSON:
+            value = _json(group, field.name, value)
+        record[field.name] = _EMPTY if value is None else value
     record["text_lengths"] = np.asarray([len(text) for text in texts], np.int32)
     record["component_names"] = json.dumps(list(group.components))
-    record["components"] = (
-        np.concatenate(list(group.components.values())) if group.components else _EMPTY
-    )
-    record["finish_reasons"] = json.dumps(group.finish_reasons)
-    record["sources"] = json.dumps(group.sources)
-    try:
-        record["extra"] = json.dumps(group.extra)
-    except (TypeError, ValueError, RecursionError) as error:
-        group._fail("extra", reprlib.repr(group.extra), f"keep only JSON values ({error})")
     return record
 
 
-def from_record(record: dict[str, Any]) -> schema.Group:
+def _json(group: Group, name: str, value: Any) -> str:
+    try:
+        return json.dumps(value)
+    except (TypeError, ValueError, RecursionError) as error:
+        group._check(False, name, f"JSON values ({error})", value)
+        raise AssertionError("unreachable") from error
+
+
+def from_record(record: dict[str, Any]) -> Group:
     """Returns the group of a flat record, as `to_record` or
     `tfds.builder_from_directory(...).as_data_source()` returns it.
 
@@ -62,56 +91,47 @@ def from_record(record: dict[str, Any]) -> schema.Group:
     Raises:
         DataError: the arrays do not fit each other.
     """
-    values = {name: _plain(kind, record[name]) for name, kind, _ in schema.FIELDS if name in record}
-    count = len(values["rewards"])
-    if len(values) < len(schema.FIELDS):
-        total, lengths = len(values["tokens"]), np.zeros(count, np.int32)
-        known = {"rewards": lengths, "tokens": np.zeros(total), "lengths": [total, *lengths[1:]]}
-        unknown_origin = schema.Group(group_id="", prompt="", texts=[""] * count, **known)
-        values = to_record(unknown_origin) | {"lengths": lengths} | values
-    for name in ("finish_reasons", "sources", "component_names", "extra"):
-        values[name] = json.loads(values[name])
-    blob, ends = values["texts"].tobytes(), np.cumsum(values["text_lengths"]).tolist()
-    values["texts"] = [
-        blob[start:end].decode("utf-8", "surrogatepass")
-        for start, end in zip([0, *ends], ends, strict=False)
-    ]
-    names = values.pop("component_names")
-    values["components"] = dict(
-        zip(names, values["components"].reshape(len(names), count) if names else (), strict=True)
-    )
-    for name in schema.LOGPROB_FIELDS:
-        values[name] = values[name] if len(values[name]) else None
-    del values["text_lengths"]
     # Not through __init__: the record was validated when it was written and its checksum says that
-    # it is still that record; a newer minor version may also know, say, a finish reason that this
-    # one does not. Only what indexing relies on is checked again.
-    group = schema.Group.__new__(schema.Group)
-    group.__dict__.update(values)
+    # it is still that record; a newer minor version may also have, say, a finish reason that this
+    # one lacks. Only what indexing relies on is checked again.
+    group = Group.__new__(Group)
+    blob = record["texts"].tobytes()
+    ends = np.cumsum(record["text_lengths"]).tolist()
+    spans = zip([0, *ends], ends, strict=False)
+    group.texts = [blob[start:end].decode("utf-8", "surrogatepass") for start, end in spans]
+    group.tokens = record["tokens"]
+    for field in GROUP_FIELDS:
+        if field.name not in record:
+            value = group.absent(field)
+        elif field.name == "texts":
+            continue
+        elif field.kind == "components":
+            names = json.loads(record["component_names"])
+            rows = record["components"].reshape(len(names), len(group.texts)) if names else ()
+            value = dict(zip(names, rows, strict=True))
+        elif field.kind in _JSON:
+            value = json.loads(record[field.name])
+        else:
+            value = record[field.name]
+            if isinstance(value, bytes):
+                value = value.decode("utf-8", "surrogatepass")
+            elif not field.dimension:
+                value = type(getattr(Group, field.name, ""))(value)
+            elif field.name in LOGPROB_FIELDS and not len(value):
+                value = None
+        setattr(group, field.name, value)
     group.validate_shapes()
-    failures = group.extra.get(FIELD)
-    if failures and FAILED_REWARD not in group.extra:
+    if group.extra.get(FIELD) and FAILED_REWARD not in group.extra:
         # Before 1.3 a completion without a verdict had the reward 0.
-        absent = [bool(failure) for failure in failures]
-        group.rewards = np.where(absent, np.float32(np.nan), group.rewards)
-        group.components = {
-            name: np.where(absent, np.float32(np.nan), row)
-            for name, row in group.components.items()
-        }
+        absent = [bool(failure) for failure in group.extra[FIELD]]
+        nan = np.float32(np.nan)
+        group.rewards = np.where(absent, nan, group.rewards)
+        rows = group.components.items()
+        group.components = {name: np.where(absent, nan, row) for name, row in rows}
     return group
 
 
 _EMPTY = np.zeros(0, np.float32)
-
-
-def _plain(kind: str, value: Any) -> Any:
-    """Returns a record's value as Python's own type, or as an array."""
-    if kind == "text":
-        return value if isinstance(value, str) else bytes(value).decode("utf-8", "surrogatepass")
-    if kind == "int":
-        return int(value)
-    return float(value) if kind == "float" else value
-
 
 CHECKSUM = "checksum"
 
@@ -142,15 +162,14 @@ def features() -> Any:
     def feature(kind: str, meaning: str) -> Any:
         if kind == "text":
             return tfds.features.Text(doc=meaning)
-        if kind == "int":
+        if kind == "int64":
             return tfds.features.Scalar(np.int64, doc=meaning)
-        shape, dtype = ((), np.float64) if kind == "float" else ((None,), np.dtype(kind))
-        return tfds.features.Tensor(shape=shape, dtype=dtype, encoding=raw, doc=meaning)
+        shape = () if kind == "float64" else (None,)
+        return tfds.features.Tensor(shape=shape, dtype=np.dtype(kind), encoding=raw, doc=meaning)
 
-    spec = {name: feature(kind, meaning) for name, kind, meaning in schema.FIELDS}
-    about = "CRC-32 of the other features, in the order of their names."
-    spec[CHECKSUM] = feature("int", about)
-    return tfds.features.FeaturesDict(spec)
+    layout = {name: feature(kind, meaning) for name, kind, meaning in FIELDS}
+    meaning = "CRC-32 of the other features, in the order of their names."
+    return tfds.features.FeaturesDict(layout | {CHECKSUM: feature("int64", meaning)})
 
 
 @functools.cache
@@ -164,29 +183,25 @@ def features_json() -> bytes:
         return written.read_bytes()
 
 
-def encode(group: schema.Group) -> bytes:
+def encode(group: Group) -> bytes:
     """Returns a group as a serialised `tf.train.Example` with its checksum."""
     record = to_record(group)
     example = _example_proto()()
     feature = example.features.feature
     contents = {}
-    for name, kind, _ in schema.FIELDS:
+    for name, kind, _ in FIELDS:
         value = record[name]
-        if kind == "int":
+        contents[name] = _content(kind, value)
+        if kind == "int64":
             feature[name].int64_list.value.append(value)
-            contents[name] = struct.pack("<q", value)
-            continue
-        if kind == "text":
-            contents[name] = value.encode("utf-8", "surrogatepass")
         else:
-            contents[name] = struct.pack("<d", value) if kind == "float" else value.tobytes()
-        feature[name].bytes_list.value.append(contents[name])
+            feature[name].bytes_list.value.append(contents[name])
     feature[CHECKSUM].int64_list.value.append(_checksum(contents))
     # Else in an order that changes from process to process.
     return example.SerializeToString(deterministic=True)
 
 
-def decode(data: bytes) -> schema.Group:
+def decode(data: bytes) -> Group:
     """Returns the group of a serialised example, without features of a newer minor version.
 
     Raises:
@@ -201,29 +216,37 @@ def decode(data: bytes) -> schema.Group:
     if CHECKSUM not in feature:
         raise CorruptRecord("no checksum in the record")
     stored = feature.pop(CHECKSUM).int64_list.value[0]
-    contents = {name: _content(value) for name, value in feature.items()}
+    contents = {name: _feature_content(value) for name, value in feature.items()}
     if stored != _checksum(contents):
         raise CorruptRecord(
             f"the record's content does not have the checksum {stored:08x} stored with it"
         )
+    known = [(name, kind) for name, kind, _ in FIELDS if name in contents]
     try:
-        record = {
-            name: _value(kind, contents[name])
-            for name, kind, _ in schema.FIELDS
-            if name in contents
-        }
-        return from_record(record)
+        return from_record({name: _value(kind, contents[name]) for name, kind in known})
     except (ValueError, KeyError, struct.error) as error:  # of another program, checksum included
         raise CorruptRecord(f"not a rollout group ({error!r})") from error
 
 
+_SCALARS = {"int64": "<q", "float64": "<d"}
+
+
+def _content(kind: str, value: Any) -> bytes:
+    """Returns the bytes of a value: of a number little-endian."""
+    if kind == "text":
+        return value.encode("utf-8", "surrogatepass")
+    return struct.pack(_SCALARS[kind], value) if kind in _SCALARS else value.tobytes()
+
+
 def _value(kind: str, content: bytes) -> Any:
-    if kind in ("int", "float"):
-        return struct.unpack("<q" if kind == "int" else "<d", content)[0]
-    return content if kind == "text" else np.frombuffer(content, kind)
+    if kind == "text":
+        return content.decode("utf-8", "surrogatepass")
+    if kind in _SCALARS:
+        return struct.unpack(_SCALARS[kind], content)[0]
+    return np.frombuffer(content, kind)
 
 
-def _content(value: Any) -> bytes:
+def _feature_content(value: Any) -> bytes:
     """Returns the bytes of a feature: an integer's little-endian."""
     if value.WhichOneof("kind") == "int64_list":
         return np.asarray(value.int64_list.value, "<i8").tobytes()

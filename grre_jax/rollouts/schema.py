@@ -5,23 +5,24 @@ A group is the unit of everything in the rollout folder: it is written, shuffled
 trained as a whole, because a group-relative advantage means nothing without the other completions.
 Advantages are derived and never stored.
 
-Token arrays are flat: the K completions one after the other, `lengths[k]` tokens each. On disk a
-group is a flat record, one feature of a TFDS example per row of `FIELDS` (nested ragged features
-cannot be written without TensorFlow).
+Token arrays are flat: the K completions one after the other, `lengths[k]` tokens each. The fields
+of `Group`, with their annotations and docstring, are the only description of a record: conversion,
+checks, the layout on the disk (`encoding`) and the documentation follow from them.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import reprlib
+import typing
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Int, UInt8
+from jaxtyping import Bool, Float, Float32, Int, Int32, UInt8
 
-from grre_jax.domains import between
+from grre_jax.domains import annotations, documented, inside, plain
 from grre_jax.errors import DataError
+from grre_jax.json_files import shown
 from grre_jax.tasks.judging import FIELD
 from grre_jax.tasks.task import CORRECT
 
@@ -39,213 +40,180 @@ LOGPROB_FIELDS = (
     "ref_logprobs",
     "prox_logprobs",
 )
+# Whose log-probs stored groups can carry besides the behaviour policy's, and in which field.
+STORED_FIELDS = {"reference": "ref_logprobs", "proximal": "prox_logprobs"}
+ROUNDING = 1e-3  # by which the log-prob of a sure token may be above 0
 
-# Name, kind and meaning of each feature. Kinds: text (UTF-8), int (int64), float (float64), or the
-# dtype of a 1-D array stored as raw bytes.
-_TABLE = """\
-group_id | text | Identifier of the group.
-position | int | Place in the prompt stream, -1 for imported groups.
-attempt | int | Which sampling of that position, from 0.
-task | text | Name of the task that asked the question.
-question_id | text | Identifier of the question within its task.
-prompt | text | The prompt's text.
-answer | text | The question's true answer.
-prompt_tokens | int32 | Token ids of the prompt; empty when the record holds text only.
-lengths | int32 | Tokens of each completion, EOS included; 0 when the record holds text only.
-tokens | int32 | Token ids of all completions, one after the other.
-mask | uint8 | 1 where the policy generated the token, 0 elsewhere (an observation).
-texts | uint8 | UTF-8 bytes of all completions' texts, one after the other.
-text_lengths | int32 | Bytes of each completion's text.
-rewards | float32 | Reward of each completion; NaN without a verdict, since 1.3.
-component_names | text | JSON list: names of the reward components.
-components | float32 | Reward components, one completion-long row per name; NaN where one \
-does not apply.
-finish_reasons | text | JSON list: why each completion ended (stop, length, imported; since 1.2 \
-done, turns, tokens, failed).
-behavior_logprobs | float32 | Log-prob of each token at the sampling temperature over the full \
-vocabulary; empty when unknown.
-sampling_logprobs | float32 | Log-prob of each token in the distribution drawn from, truncation \
-included; empty when unknown.
-policy_logprobs | float32 | Log-prob of each token at temperature 1 over the full vocabulary; \
-empty when unknown.
-ref_logprobs | float32 | As behavior_logprobs, but under a reference policy that the folder's \
-history names; empty when unknown. Since 1.1.
-prox_logprobs | float32 | As ref_logprobs, under a proximal policy. Since 1.1.
-policy_version | int32 | Version of the policy that generated each completion (that began it), -1 \
-when unknown.
-token_versions | int32 | Policy version of each token; empty unless the weights changed within a \
-completion. Since 1.1.
-sources | text | JSON list: who generated each completion; empty string for the run's own policy.
-is_expert | uint8 | 1 for each completion that demonstrates what to imitate, 0 for one that was \
-tried. Since 1.1.
-temperature | float | Sampling temperature.
-top_k | int | Top-k truncation, 0 for none.
-top_p | float | Top-p (nucleus) truncation, 1 for none.
-min_p | float | Min-p truncation (share of the likeliest token's probability), 0 for none. Since \
-1.1.
-seed | int | Seed that the random draws were addressed from, -1 when unknown.
-logprob_dtype | text | Dtype that the sampler computed log-probs in (float32, bfloat16), empty \
-when unknown. Since 1.1.
-engine | text | What sampled the completions, empty when unknown. Since 1.1.
-environment | text | Name of the environment that the completions are trajectories of, empty for \
-none. Since 1.2.
-environment_version | text | Its version, empty when unknown. Since 1.2.
-environment_seed | int | Its seed, the same for the whole group, -1 for none. Since 1.2.
-turn_counts | int32 | Turns of each completion; empty unless they are trajectories. Since 1.2.
-turn_tokens | int32 | First token of each turn that the policy sampled and the one after its last, \
-counted in its completion. Since 1.2.
-turn_texts | int32 | As turn_tokens, in characters of the completion's text. Since 1.2.
-turn_rewards | float32 | Reward of each turn. Since 1.2.
-extra | text | JSON object: whatever else the record's source said."""
-FIELDS: tuple[tuple[str, str, str], ...] = tuple(
-    (name, kind, meaning)
-    for name, kind, meaning in (line.split(" | ") for line in _TABLE.splitlines())
-)
-# Fields of a record that a `Group` has in another form.
-ENCODED = frozenset(
-    "texts text_lengths component_names components finish_reasons sources extra".split()
-)
+_TokenIds = Annotated[Int32[np.ndarray, "tokens"], "[0, inf)"]
+_Logprobs = Float32[np.ndarray, "tokens"]
+_Flags = Annotated[UInt8[np.ndarray, "completions"], "[0, 1]"]
+_Ends = Int32[np.ndarray, "ends"]
 
 
 @dataclasses.dataclass(kw_only=True, eq=False)
 class Group:
-    """One prompt with its K completions, T tokens in all.
+    """One prompt with its K completions of T tokens in all, in N turns if they are trajectories.
 
     Array-likes are converted. A field that is left out gets the value of a text-only record of
     unknown origin. Arrays read from disk are read-only views: use `dataclasses.replace` to change a
     group.
 
-    Attributes:
+    Args:
         group_id: identifier of the group.
-        prompt: the prompt's text.
-        texts: text of each completion (K).
-        rewards: reward of each completion [K]; NaN without a verdict, for the reason that
-            `extra["verify_failures"]` and `extra["verify_reasons"]` have.
         position: place in the prompt stream, -1 for imported groups.
         attempt: which sampling of that position, from 0.
-        task, question_id, answer: the question's task, its identifier there and its true answer.
+        task: name of the task that asked the question.
+        question_id: identifier of the question within its task.
+        prompt: the prompt's text.
+        answer: the question's true answer.
         prompt_tokens: token ids of the prompt [P]; empty in a text-only record, which the learner
             tokenises.
-        lengths: tokens of each completion, EOS included [K]; zeros in a text-only record.
-        tokens: token ids of the completions, one after the other [T].
-        mask: 1 where the policy generated the token [T].
+        texts: text of each completion (K).
+        lengths: tokens of each completion, EOS included [K]; 0 in a text-only record.
+        tokens: token ids of all completions, one after the other [T].
+        mask: 1 where the policy generated the token, 0 elsewhere (an observation) [T].
+        rewards: reward of each completion [K]; NaN without a verdict, since 1.3, for the reason
+            that `extra["verify_failures"]` and `extra["verify_reasons"]` have.
         components: reward components by name, each [K]; NaN where one does not apply.
-        finish_reasons: one of FINISH_REASONS per completion (K).
-        behavior_logprobs: at the sampling temperature, full vocabulary [T], or None: importance
-            ratios use it.
-        sampling_logprobs: in the distribution drawn from, after temperature and truncation [T], or
+        finish_reasons: why each completion ended (K): stop, length, imported; since 1.2 done,
+            turns, tokens, failed.
+        behavior_logprobs: log-prob of each token at the sampling temperature over the full
+            vocabulary [T], or None: importance ratios use it.
+        sampling_logprobs: log-prob of each token in the distribution drawn from, after temperature
+            and truncation [T], or None.
+        policy_logprobs: log-prob of each token at temperature 1 over the full vocabulary [T], or
             None.
-        policy_logprobs: at temperature 1, full vocabulary [T], or None.
-        ref_logprobs, prox_logprobs: as behavior_logprobs, but under a reference and a proximal
-            policy that the data set's `history` names [T], or None.
-        policy_version: version of the policy that generated each completion [K] (that began it), -1
+        ref_logprobs: as behavior_logprobs, but under a reference policy that the data set's
+            `history` names [T], or None. Since 1.1.
+        prox_logprobs: as ref_logprobs, under a proximal policy. Since 1.1.
+        policy_version: version of the policy that generated each completion (that began it) [K], -1
             when unknown.
-        token_versions: policy version of each token [T], or empty unless the weights changed within
-            a completion.
+        token_versions: policy version of each token [T]; empty unless the weights changed within a
+            completion. Since 1.1.
         sources: who generated each completion (K), "" for the run's own policy.
-        is_expert: 1 for each completion that demonstrates what to imitate [K].
-        temperature, top_k, top_p, min_p, seed: the sampling settings (top_k 0: none; top_p 1: none;
-            min_p 0: none; seed -1: unknown).
-        logprob_dtype, engine: the dtype that the sampler computed log-probs in, and its name, ""
-            when unknown.
-        environment, environment_version, environment_seed: of the environment that the completions
-            are trajectories of; "", "" and -1 for none.
-        turn_counts: turns of each completion [K]; empty, as the other three, unless they are
-            trajectories.
-        turn_tokens: first token of each turn that the policy sampled and the one after its last, in
-            its completion, turn after turn [2N].
-        turn_texts: the same in characters of the completion's text [2N].
-        turn_rewards: of each turn [N].
-        extra: any other JSON value.
+        is_expert: 1 for each completion that demonstrates what to imitate, 0 for one that was tried
+            [K]. Since 1.1.
+        temperature: sampling temperature.
+        top_k: top-k truncation, 0 for none.
+        top_p: top-p (nucleus) truncation, 1 for none.
+        min_p: min-p truncation (share of the likeliest token's probability), 0 for none. Since 1.1.
+        seed: seed that the random draws were addressed from, -1 when unknown.
+        logprob_dtype: dtype that the sampler computed log-probs in (float32, bfloat16), "" when
+            unknown. Since 1.1.
+        engine: what sampled the completions, "" when unknown. Since 1.1.
+        environment: name of the environment that the completions are trajectories of, "" for none.
+            Since 1.2.
+        environment_version: its version, "" when unknown. Since 1.2.
+        environment_seed: its seed, the same for the whole group, -1 for none. Since 1.2.
+        turn_counts: turns of each completion [K]; empty unless they are trajectories. Since 1.2.
+        turn_tokens: first token of each turn that the policy sampled and the one after its last,
+            counted in its completion, turn after turn [2N]. Since 1.2.
+        turn_texts: as turn_tokens, in characters of the completion's text [2N]. Since 1.2.
+        turn_rewards: reward of each turn [N]. Since 1.2.
+        extra: whatever else the record's source gives, as JSON values.
 
     Raises:
         DataError: a field is missing, misshapen or out of its domain; the message names group,
-            field, value and fix.
+            field, domain and value.
+
+    Example:
+        >>> group = Group(group_id="sum", prompt="2+2=", texts=["4", "5"], rewards=[1, 0])
+        >>> group.num_completions, group.has_reward_variance, group.correct.tolist()
+        (2, True, [True, False])
     """
 
     group_id: str
-    prompt: str
-    texts: list[str]
-    rewards: Float[np.ndarray, " completions"]
-    position: int = -1
-    attempt: int = 0
+    position: Annotated[int, "[-1, inf)"] = -1
+    attempt: Annotated[int, "[0, inf)"] = 0
     task: str = ""
     question_id: str = ""
+    prompt: str
     answer: str = ""
-    prompt_tokens: Int[np.ndarray, " prompt"] | None = None
-    lengths: Int[np.ndarray, " completions"] | None = None
-    tokens: Int[np.ndarray, " tokens"] | None = None
-    mask: UInt8[np.ndarray, " tokens"] | None = None
-    components: dict[str, Float[np.ndarray, " completions"]] = dataclasses.field(
+    prompt_tokens: Annotated[Int32[np.ndarray, "prompt"], "[0, inf)"] | None = None
+    texts: list[str]
+    lengths: Annotated[Int32[np.ndarray, "completions"], "[0, inf)"] | None = None
+    tokens: _TokenIds | None = None
+    mask: Annotated[UInt8[np.ndarray, "tokens"], "[0, 1]"] | None = None
+    rewards: Float32[np.ndarray, "completions"]
+    components: dict[str, Float32[np.ndarray, "completions"]] = dataclasses.field(
         default_factory=dict
     )
     finish_reasons: list[str] | None = None
-    behavior_logprobs: Float[np.ndarray, " tokens"] | None = None
-    sampling_logprobs: Float[np.ndarray, " tokens"] | None = None
-    policy_logprobs: Float[np.ndarray, " tokens"] | None = None
-    ref_logprobs: Float[np.ndarray, " tokens"] | None = None
-    prox_logprobs: Float[np.ndarray, " tokens"] | None = None
-    policy_version: Int[np.ndarray, " completions"] | None = None
-    token_versions: Int[np.ndarray, " tokens"] | None = None
+    behavior_logprobs: _Logprobs | None = None
+    sampling_logprobs: _Logprobs | None = None
+    policy_logprobs: _Logprobs | None = None
+    ref_logprobs: _Logprobs | None = None
+    prox_logprobs: _Logprobs | None = None
+    policy_version: Annotated[Int32[np.ndarray, "completions"], "[-1, inf)"] | None = None
+    token_versions: Annotated[Int32[np.ndarray, "tokens"], "[-1, inf)"] | None = None
     sources: list[str] | None = None
-    is_expert: UInt8[np.ndarray, " completions"] | None = None
-    temperature: float = 1.0
-    top_k: int = 0
-    top_p: float = 1.0
-    min_p: float = 0.0
+    is_expert: _Flags | None = None
+    temperature: Annotated[float, "[0, inf)"] = 1.0
+    top_k: Annotated[int, "[0, inf)"] = 0
+    top_p: Annotated[float, "(0, 1]"] = 1.0
+    min_p: Annotated[float, "[0, 1]"] = 0.0
     seed: int = -1
     logprob_dtype: str = ""
     engine: str = ""
     environment: str = ""
     environment_version: str = ""
     environment_seed: int = -1
-    turn_counts: Int[np.ndarray, " completions"] | None = None
-    turn_tokens: Int[np.ndarray, " turns_times_2"] | None = None
-    turn_texts: Int[np.ndarray, " turns_times_2"] | None = None
-    turn_rewards: Float[np.ndarray, " turns"] | None = None
+    turn_counts: Annotated[Int32[np.ndarray, "completions"], "[0, inf)"] | None = None
+    turn_tokens: _Ends | None = None
+    turn_texts: _Ends | None = None
+    turn_rewards: Annotated[Float32[np.ndarray, "turns"], "(-inf, inf)"] | None = None
     extra: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.texts = list(self.texts)
-        count = len(self.texts)
-        absent = {
-            "lengths": np.zeros(count, np.int32),
-            "policy_version": np.full(count, -1, np.int32),
-            "is_expert": np.zeros(count, np.uint8),
-        }
-        for name, kind, _ in FIELDS:
-            if kind == "text" or name in ENCODED:
-                continue
-            value = getattr(self, name)
-            if kind in ("int", "float"):
-                value = self._number(name, value, np.dtype(f"{kind}64"))
-            elif name in LOGPROB_FIELDS:
-                # An empty array says nothing that None does not: on disk "none" is an empty array.
-                none = value is None or (np.size(value) == 0 and not len(self.tokens))
-                value = None if none else self._array(name, value, np.float32)
-            elif value is None and name not in absent:
-                value = np.zeros(0, kind)
-            else:
-                value = absent[name] if value is None else value
-                value = self._array(name, value, np.dtype(kind))
-            setattr(self, name, value)
-            if name == "tokens":
-                absent["mask"] = np.ones(len(value), np.uint8)
-        self.components = {
-            str(name): self._array(f"components[{name!r}]", row, np.float32)
-            for name, row in self.components.items()
-        }
-        for name, unknown in (("finish_reasons", "imported"), ("sources", "")):
-            values = getattr(self, name)
-            setattr(self, name, [unknown] * count if values is None else list(values))
+        for field in GROUP_FIELDS:
+            setattr(self, field.name, self._converted(field, getattr(self, field.name)))
         self.validate()
+
+    def _converted(self, field: Field, value: Any) -> Any:
+        name, kind = field.name, field.kind
+        if kind in ("int64", "float64"):
+            return self._number(name, value, np.dtype(kind))
+        if kind == "list" and value is not None:
+            self._check(isinstance(value, list | tuple), name, "a list of strings", value)
+            return list(value)
+        if kind in ("components", "extra"):
+            self._check(isinstance(value, dict), name, "a dict", value)
+        if kind == "components":
+            rows = value.items()
+            return {str(key): self._array(f"{name}[{key!r}]", row, np.float32) for key, row in rows}
+        if kind in ("text", "extra"):
+            return value
+        if value is None:
+            return self.absent(field)
+        array = self._array(name, value, np.dtype(kind))
+        # An empty array of log-probs is None, as it is on the disk.
+        empty = name in LOGPROB_FIELDS and not array.size and not len(self.tokens)
+        return None if empty else array
+
+    def absent(self, field: Field) -> Any:
+        """Returns the value of an optional field in a record of unknown origin.
+
+        Args:
+            field: of GROUP_FIELDS; the group has its texts and tokens.
+        """
+        name, count = field.name, self.num_completions
+        if not field.dimension:
+            return getattr(Group, name)
+        if field.kind == "list":
+            return ["imported" if name == "finish_reasons" else ""] * count
+        if name in LOGPROB_FIELDS:
+            return None
+        if name == "mask":
+            return np.ones(len(self.tokens), np.uint8)
+        size = count if name in ("lengths", "policy_version", "is_expert") else 0
+        return np.full(size, -1 if name == "policy_version" else 0, field.kind)
 
     @property
     def truncation(self) -> dict[str, float]:
         """Truncation settings by name, with those in `extra["sampling_params"]`."""
         others = self.extra.get("sampling_params")
-        own = {"top_k": self.top_k, "top_p": self.top_p, "min_p": self.min_p}
-        return own | (others if isinstance(others, dict) else {})
+        settings = {"top_k": self.top_k, "top_p": self.top_p, "min_p": self.min_p}
+        return settings | (others if isinstance(others, dict) else {})
 
     @property
     def truncated(self) -> bool:
@@ -256,62 +224,42 @@ class Group:
         """Checks every field's shape and domain.
 
         Raises:
-            DataError: naming group, field, value and fix.
+            DataError: naming group, field, domain and value.
         """
         self.validate_shapes()
-        self._validate_texts()
-        self._validate_arrays()
-        self._validate_turns()
-        try:
-            between(self, temperature="[0, inf)", top_p="(0, 1]", min_p="[0, 1]")
-            between(self, position="[-1, inf)", attempt="[0, inf)", top_k="[0, inf)")
-        except ValueError as error:
-            raise DataError(f"Group {self.group_id!r}: field {error}") from error
-
-    def _validate_texts(self) -> None:
-        for name, kind, _ in FIELDS:
-            if kind == "text" and name not in ENCODED:
-                value = getattr(self, name)
-                self._check(isinstance(value, str), name, value, "give a string")
-        for name in ("texts", "sources"):
-            for value in getattr(self, name):
-                self._check(isinstance(value, str), name, value, "give one string per completion")
+        for field in GROUP_FIELDS:
+            value = getattr(self, field.name)
+            if field.kind in ("text", "list"):
+                for text in [value] if field.kind == "text" else value:
+                    self._check(isinstance(text, str), field.name, "a string", text)
+            if field.interval and np.size(value):
+                for bound in (np.min(value), np.max(value)):
+                    fits = inside(bound, field.interval)
+                    self._check(fits, field.name, f"numbers in {field.interval}", bound)
         for reason in self.finish_reasons:
-            fix = f"use one of {', '.join(FINISH_REASONS)}"
-            self._check(reason in FINISH_REASONS, "finish_reasons", reason, fix)
+            domain = f"one of {', '.join(FINISH_REASONS)}"
+            self._check(reason in FINISH_REASONS, "finish_reasons", domain, reason)
+        self._validate_rewards()
+        self._validate_turns()
 
-    def _validate_arrays(self) -> None:
+    def _validate_rewards(self) -> None:
         failures = self.extra.get(FIELD) or [""] * self.num_completions
-        verdicts = np.array([not failure for failure in failures])
-        fix = "give one string per completion, empty for one with a verdict"
-        self._check(len(verdicts) == self.num_completions, f"extra[{FIELD!r}]", failures, fix)
-        right = np.isfinite(self.rewards) | (np.isnan(self.rewards) & ~verdicts)
-        fix = f"give finite numbers, or NaN where extra[{FIELD!r}] says why there is no verdict"
-        self._check(right.all(), "rewards", self.rewards, fix)
+        domain = "one string per completion, empty for one with a verdict"
+        fits = isinstance(failures, list) and len(failures) == self.num_completions
+        self._check(fits, f"extra[{FIELD!r}]", domain, failures)
+        failed = np.array([bool(failure) for failure in failures])
+        fits = np.isfinite(self.rewards) | (np.isnan(self.rewards) & failed)
+        domain = f"finite numbers, or NaN where extra[{FIELD!r}] has the reason"
+        self._check(fits.all(), "rewards", domain, self.rewards)
         for name, row in self.components.items():
-            fix = "give finite numbers, or NaN where a component does not apply"
-            self._check(not np.isinf(row).any(), f"components[{name!r}]", row, fix)
-        turns = self.turn_rewards
-        self._check(np.isfinite(turns).all(), "turn_rewards", turns, "give finite numbers")
-        for name, least, most, fix in (
-            ("prompt_tokens", 0, None, "give values of at least 0"),
-            ("tokens", 0, None, "give values of at least 0"),
-            ("policy_version", -1, None, "give values of at least -1"),
-            ("token_versions", -1, None, "give values of at least -1"),
-            ("mask", 0, 1, "use 1 for tokens that the policy generated and 0 for others"),
-            ("is_expert", 0, 1, "use 1 for demonstrations and 0 for others"),
-        ):
-            row = getattr(self, name)
-            if row.size:
-                self._check(row.min() >= least, name, row.min(), fix)
-                self._check(most is None or row.max() <= most, name, row.max(), fix)
+            domain = "finite numbers, or NaN where a component does not apply"
+            self._check(not np.isinf(row).any(), f"components[{name!r}]", domain, row)
         for name in LOGPROB_FIELDS:
             row = getattr(self, name)
-            if row is not None:  # 1e-3: rounding
-                wrong = row[(self.mask != 0) & ~(np.isfinite(row) & (row <= 1e-3))]
-                fix = "log-probabilities of generated tokens are finite and at most 0"
-                if wrong.size:
-                    self._fail(name, repr(wrong[0].item()), fix)
+            if row is not None:
+                fits = (self.mask == 0) | (np.isfinite(row) & (row <= ROUNDING))
+                domain = "finite numbers of at most 0 for generated tokens"
+                self._check(fits.all(), name, domain, row[~fits][:1])
 
     def _validate_turns(self) -> None:
         """Checks that the turns are where the policy generated, one after the other."""
@@ -319,48 +267,41 @@ class Group:
         for k in range(len(self.turn_counts)):
             start, end = self.offsets[k : k + 2]
             for name, most in (("turn_tokens", end - start), ("turn_texts", len(self.texts[k]))):
-                ends = [end for turn in self.turns(k, name) for end in turn]
-                right = ends == sorted(ends) and (not ends or (ends[0] >= 0 and ends[-1] <= most))
-                self._check(right, name, ends, f"give ascending numbers from 0 to {most}")
+                ends = [0, *(end for turn in self.turns(k, name) for end in turn), most]
+                self._check(ends == sorted(ends), name, f"ascending numbers in [0, {most}]", ends)
             for first, last in self.turns(k):
                 sampled[start + first : start + last] = 1
         if len(self.turn_counts):
-            fix = "its turns are the tokens that the policy generated"
-            self._check((sampled == self.mask).all(), "turn_tokens", self.turn_tokens, fix)
+            fits = (sampled == self.mask).all()
+            self._check(fits, "turn_tokens", "the tokens that the mask marks", self.turn_tokens)
 
     def validate_shapes(self) -> None:
         """Checks that the arrays fit each other (the part of `validate` that reading from disk
         repeats).
 
         Raises:
-            DataError: naming group, field, value and fix.
+            DataError: naming group, field, domain and value.
         """
-        count, total = len(self.texts), len(self.tokens)
-        if count == 0:
-            self._fail("texts", "none", "a group has at least one completion")
-        names = ("lengths", "rewards", "finish_reasons", "policy_version", "sources", "is_expert")
-        rows = {name: getattr(self, name) for name in names}
-        rows |= {f"components[{name!r}]": row for name, row in self.components.items()}
-        for name, row in rows.items():
-            if len(row) != count:
-                self._fail(name, f"{len(row)} values", f"give one per completion: {count}")
-        self._check(
-            self.lengths.min() >= 0 and int(self.lengths.sum(dtype=np.int64)) == total,
-            "lengths",
-            self.lengths,
-            f"the completions' lengths must add up to the {total} tokens given",
-        )
-        for name in ("mask", *LOGPROB_FIELDS, "token_versions"):
-            row = getattr(self, name)
-            if row is not None and len(row) != total and (name != "token_versions" or len(row)):
-                self._fail(name, f"{len(row)} values", f"give one per token: {total}")
+        self._check(self.texts, "texts", "at least one completion", self.texts)
         turns = int(self.turn_counts.sum())
-        if len(self.turn_counts) not in (0, count):
-            self._fail("turn_counts", f"{len(self.turn_counts)} values", f"give none or {count}")
-        for name, most in (("turn_tokens", 2 * turns), ("turn_texts", 2 * turns)):
-            self._check(len(getattr(self, name)) == most, name, getattr(self, name), f"give {most}")
-        fix = f"give one per turn: {turns}"
-        self._check(len(self.turn_rewards) == turns, "turn_rewards", self.turn_rewards, fix)
+        sizes = {
+            "completions": self.num_completions,
+            "tokens": len(self.tokens),
+            "turns": turns,
+            "ends": 2 * turns,
+        }
+        for field in GROUP_FIELDS:
+            value = getattr(self, field.name)
+            size = sizes.get(field.dimension)
+            rows = value if field.kind == "components" else {"": value}
+            for key, row in rows.items() if size is not None else ():
+                optional = row is None or (field.name in _MAY_BE_EMPTY and not len(row))
+                name = f"{field.name}[{key!r}]" if key else field.name
+                fits = optional or len(row) == size
+                self._check(fits, name, f"{size} values, one per {field.dimension[:-1]}", row)
+        fits = int(self.lengths.sum(dtype=np.int64)) == len(self.tokens)
+        domain = f"lengths that add up to the {len(self.tokens)} tokens"
+        self._check(fits and self.lengths.min() >= 0, "lengths", domain, self.lengths)
 
     @property
     def num_completions(self) -> int:
@@ -376,11 +317,10 @@ class Group:
         """Returns start and end of each turn of completion `k`, in tokens or (`turn_texts`) in
         characters of its text; none unless it is a trajectory.
         """
-        first, last = (int(self.turn_counts[:end].sum()) for end in (k, k + 1))
-        return [
-            tuple(turn)
-            for turn in getattr(self, unit)[2 * first : 2 * last].reshape(-1, 2).tolist()
-        ]
+        first = int(self.turn_counts[:k].sum())
+        last = int(self.turn_counts[: k + 1].sum())
+        ends = getattr(self, unit)[2 * first : 2 * last].reshape(-1, 2)
+        return [tuple(turn) for turn in ends.tolist()]
 
     @property
     def judged(self) -> Bool[np.ndarray, " completions"]:
@@ -421,77 +361,114 @@ class Group:
 
     def _select(self, chosen: Bool[np.ndarray, " completions"]) -> Group:
         """Returns the group with some of its completions."""
-        at_tokens = np.repeat(chosen, self.lengths)
-        at_turns = np.repeat(chosen, self.turn_counts) if len(self.turn_counts) else None
-        fields = {name: getattr(self, name)[chosen] for name in _OF_COMPLETIONS}
-        for name in ("tokens", "mask", *LOGPROB_FIELDS, "token_versions"):
-            row = getattr(self, name)
-            fields[name] = row[at_tokens] if row is not None and len(row) else row
-        if at_turns is not None:
-            fields["turn_counts"] = self.turn_counts[chosen]
-            fields["turn_rewards"] = self.turn_rewards[at_turns]
-            for name in ("turn_tokens", "turn_texts"):
-                fields[name] = getattr(self, name)[np.repeat(at_turns, 2)]
-        for name in ("texts", "finish_reasons", "sources"):
-            fields[name] = [getattr(self, name)[k] for k in np.flatnonzero(chosen)]
-        components = {name: row[chosen] for name, row in self.components.items()}
+        turns = np.repeat(chosen, self.turn_counts if len(self.turn_counts) else 0)
+        masks = {
+            "completions": chosen,
+            "tokens": np.repeat(chosen, self.lengths),
+            "turns": turns,
+            "ends": np.repeat(turns, 2),
+        }
+        values = {}
+        for field in GROUP_FIELDS:
+            value = getattr(self, field.name)
+            mask = masks.get(field.dimension)
+            if mask is None or value is None or not len(value):
+                continue
+            if field.kind == "list":
+                value = [text for text, kept in zip(value, mask, strict=True) if kept]
+            elif field.kind == "components":
+                value = {name: row[mask] for name, row in value.items()}
+            else:
+                value = value[mask]
+            values[field.name] = value
         # Lists are of the completions.
         extra = {name: value for name, value in self.extra.items() if not isinstance(value, list)}
-        return dataclasses.replace(self, **fields, components=components, extra=extra)
+        return dataclasses.replace(self, **values, extra=extra)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Group):
             return NotImplemented
         return all(
-            _same(getattr(self, field.name), getattr(other, field.name))
-            for field in dataclasses.fields(self)
+            _same(getattr(self, field.name), getattr(other, field.name)) for field in GROUP_FIELDS
         )
 
     __hash__ = None
 
-    def _number(self, name: str, value: Any, dtype: type) -> int | float:
+    def _number(self, name: str, value: Any, dtype: np.dtype) -> int | float:
         """Returns a scalar, also numpy's and jax's, as Python's own int or float."""
         if type(value) is float and dtype.kind == "f":
             return value
-        if type(value) is int and dtype.kind == "i" and -(2**63) <= value < 2**63:
-            return value
-        if np.ndim(value) != 0:
-            self._fail(name, repr(value), "give one number")
+        self._check(not isinstance(value, list | tuple), name, "one number", value)
         return self._array(name, [value], dtype)[0].item()
 
-    def _array(self, name: str, values: Any, dtype: type) -> np.ndarray:
+    def _array(self, name: str, values: Any, dtype: Any) -> np.ndarray:
+        dtype = np.dtype(dtype)
         if isinstance(values, np.ndarray) and values.dtype == dtype and values.ndim == 1:
             return np.ascontiguousarray(values)
+        domain = f"a flat list of {dtype.name} numbers"
         try:
             array = np.asarray(values)
             if array.dtype.kind == "V":  # bfloat16 and its kin
                 array = array.astype(np.float32)
-            if array.size and array.dtype.kind not in "iubf":
-                raise ValueError("not numbers")
-            if array.size and np.dtype(dtype).kind in "iu":
-                if array.dtype.kind == "f" and not (array == np.trunc(array)).all():
-                    raise ValueError("not whole numbers")
-                if array.min() < np.iinfo(dtype).min or array.max() > np.iinfo(dtype).max:
-                    raise ValueError("out of range")
-        except (ValueError, TypeError, OverflowError, RecursionError) as error:
-            self._fail(
-                name,
-                reprlib.repr(values),
-                f"give a flat list of {np.dtype(dtype).name} numbers ({error})",
-            )
-        if array.ndim != 1:
-            self._fail(name, f"an array of shape {array.shape}", "give a one-dimensional array")
+        except (ValueError, TypeError, OverflowError, RecursionError):
+            array = np.empty((0, 0))
+        kinds = "iuf" if dtype.kind == "i" else "iubf"
+        fits = array.ndim == 1 and (not array.size or array.dtype.kind in kinds)
+        if fits and array.size and dtype.kind in "iu":
+            whole = array.dtype.kind != "f" or (array == np.trunc(array)).all()
+            limits = np.iinfo(dtype)
+            fits = whole and array.min() >= limits.min and array.max() <= limits.max
+        self._check(fits, name, domain, values)
         with np.errstate(over="ignore"):  # too large for float32: infinite, refused by `validate`
             return np.ascontiguousarray(array, dtype)
 
-    def _check(self, right: Any, name: str, value: Any, fix: str) -> None:
-        if not right:
+    def _check(self, fits: Any, name: str, domain: str, value: Any) -> None:
+        if not fits:
             value = value.tolist() if isinstance(value, np.ndarray | np.generic) else value
-            self._fail(name, repr(value), fix)
+            raise DataError(
+                f"Group {self.group_id!r}: field {name}: expected {domain}, got {shown(value)}."
+            )
 
-    def _fail(self, name: str, shown: str, fix: str) -> None:
-        shown = shown if len(shown) <= 80 else shown[:77] + "..."
-        raise DataError(f"Group {self.group_id!r}: field {name} is wrong ({shown}); {fix}.")
+
+class Field(NamedTuple):
+    """A field of a group.
+
+    Attributes:
+        name: of the attribute.
+        kind: text; int64 or float64 for a number; the dtype of an array; list of strings, one per
+            completion; components or extra.
+        dimension: of an array or list: prompt, completions, tokens, turns, or ends for two per
+            turn.
+        interval: of its numbers, as "[0, 1]"; "" for any.
+        meaning: in words.
+    """
+
+    name: str
+    kind: str
+    dimension: str
+    interval: str
+    meaning: str
+
+
+def _field(name: str, annotation: Any, meaning: str) -> Field:
+    members = [annotation, *typing.get_args(annotation)]
+    annotated = [member for member in members if typing.get_origin(member) is Annotated]
+    interval = annotated[0].__metadata__[0] if annotated else ""
+    kind = plain(annotation)
+    if hasattr(kind, "dtypes"):
+        return Field(name, kind.dtypes[0], kind.dim_str, interval, meaning)
+    kinds = {str: "text", int: "int64", float: "float64"}
+    if kind in kinds:
+        return Field(name, kinds[kind], "", interval, meaning)
+    kind = {"components": "components", "extra": "extra"}.get(name, "list")
+    return Field(name, kind, "" if name == "extra" else "completions", "", meaning)
+
+
+_MEANINGS = documented(Group)
+GROUP_FIELDS = tuple(
+    _field(name, annotation, _MEANINGS[name][1]) for name, annotation in annotations(Group).items()
+)
+_MAY_BE_EMPTY = ("token_versions", "turn_counts")
 
 
 def json_number(value: Any) -> float | None:
@@ -511,17 +488,8 @@ def correctness(groups: Sequence[Group]) -> list[Bool[np.ndarray, " judged"]] | 
 
 def _same(left: Any, right: Any) -> bool:
     if isinstance(left, dict) and isinstance(right, dict):
-        return left.keys() == right.keys() and all(
-            _same(value, right[key]) for key, value in left.items()
-        )
+        return left.keys() == right.keys() and all(_same(left[key], right[key]) for key in left)
     if isinstance(left, np.ndarray) and isinstance(right, np.ndarray):
-        return left.dtype == right.dtype and np.array_equal(
-            left, right, equal_nan=left.dtype.kind == "f"
-        )
+        equal_nan = left.dtype.kind == "f"
+        return left.dtype == right.dtype and np.array_equal(left, right, equal_nan=equal_nan)
     return type(left) is type(right) and left == right
-
-
-# Arrays with an entry for each completion.
-_OF_COMPLETIONS = ("lengths", "rewards", "policy_version", "is_expert")
-# Whose log-probs stored groups can carry besides the behaviour policy's, and in which field.
-STORED_FIELDS = {"reference": "ref_logprobs", "proximal": "prox_logprobs"}

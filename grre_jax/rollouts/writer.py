@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 
 from grre_jax.errors import DataError, UsageError
+from grre_jax.json_files import MAX_INTEGER
 from grre_jax.rollouts import encoding, manifest, schema
 from grre_jax.rollouts.storage import local
 from grre_jax.storage.files import sha256
@@ -114,7 +115,7 @@ def write_all(folder: str | os.PathLike[str], datasets: Iterable[DataSet]) -> li
         with contextlib.ExitStack() as stack:
             staged: list[tuple[Path, manifest.Entry]] = []
             for number, dataset in enumerate(datasets):
-                provenance = _provenance(dataset)
+                provenance = provenance_of(dataset)
                 if number == 0:
                     staging = stack.enter_context(storage.staging())
                 staged.append(_stage(staging / str(number), dataset, provenance))
@@ -130,23 +131,27 @@ def write_all(folder: str | os.PathLike[str], datasets: Iterable[DataSet]) -> li
         ) from error
 
 
-def _provenance(dataset: DataSet) -> dict[str, Any]:
-    """Returns the data set's metadata, checked."""
+def provenance_of(dataset: DataSet) -> dict[str, Any]:
+    """Returns the data set's metadata as it is stored.
+
+    Raises:
+        UsageError: the writer's name, policy version or metadata cannot be used.
+    """
     if not WRITER_NAME.fullmatch(dataset.writer):
         raise UsageError(
-            f"Writer name {dataset.writer!r} cannot be used in a folder name; use 1 to 64 letters,"
-            " digits, '.', '-' and '_'."
+            "field writer: expected 1 to 64 letters, digits, '.', '-' and '_', got"
+            f" {dataset.writer!r}."
         )
-    if dataset.policy_version < -1:
+    if not -1 <= dataset.policy_version <= MAX_INTEGER:
         raise UsageError(
-            f"policy_version is {dataset.policy_version}; give the version of the sampling policy,"
-            " or -1 when it is unknown."
+            "field policy_version: expected the version of the sampling policy, or -1 when it is"
+            f" unknown, got {dataset.policy_version}."
         )
     provenance = {"created_by": f"grre_jax {_code_version()}"} | (dataset.metadata or {})
     try:
         return json.loads(json.dumps(provenance, allow_nan=False))
     except (TypeError, ValueError) as error:
-        raise UsageError(f"The rollouts' metadata must be JSON values: {error}.") from error
+        raise UsageError(f"field metadata: expected JSON values ({error}).") from error
 
 
 def _stage(

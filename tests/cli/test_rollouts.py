@@ -13,10 +13,19 @@ def run():
     return lambda *words: main(["--debug", "rollouts", *map(str, words)])
 
 
-def test_look_and_verify(folder, run, capsys):
+def test_look_and_verify(folder, run, capsys, flip):
     assert run("info", folder, "--last", 1) == run("verify", folder) == 0
     assert run("show", folder, "--by", "reward", "--count", 1, "--where", "position == 4") == 0
     assert "g4" in capsys.readouterr().out
+    entry = rollouts.read(folder).datasets[1]
+    flip(folder / entry.name / entry.data_file, 65600)
+    (folder / "foreign").touch()
+    assert run("verify", folder) == 1
+    text = capsys.readouterr().out
+    assert "damaged" in text and entry.data_file in text.replace("\n", "") and "foreign" in text
+    assert run("merge", folder, "--output", folder.parent / "rest", "--skip-damaged") == 1
+    text = capsys.readouterr().out
+    assert "8 of 12 groups" in text and entry.data_file in text
 
 
 def test_filter_and_merge(folder, tmp_path, run):
@@ -44,6 +53,14 @@ def test_export_and_import(folder, tmp_path, run):
     (tmp_path / "a.jsonl").write_text(json.dumps({"q": "1+1", "text": "2", "reward": 1}))
     (tmp_path / "m.json").write_text(json.dumps({"prompt": "q"}))
     words = ("--mapping", tmp_path / "m.json", "--task", "sums")
+    for wrong in ("[1]", None):
+        path = tmp_path / ("wrong.json" if wrong else "nowhere.json")
+        if wrong:
+            path.write_text(wrong)
+        with pytest.raises(UsageError, match=path.name):
+            run("import", "jsonl", tmp_path / "a.jsonl", tmp_path / "s", "--mapping", path)
+    with pytest.raises(UsageError, match="gsm8k-solutions"):
+        run("import", "gsm8k-solutions", tmp_path / "a.jsonl", tmp_path / "s", "--task", "x")
     assert run("import", "jsonl", tmp_path / "a.jsonl", tmp_path / "s", *words) == 0
     (group,) = rollouts.read(tmp_path / "s")
     assert (group.prompt, group.task) == ("1+1", "sums")

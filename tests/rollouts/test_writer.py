@@ -92,8 +92,8 @@ def test_groups_are_taken_one_at_a_time_and_an_error_seals_nothing(folder, make_
     ("options", "error", "message"),
     [
         ({"groups": []}, DataError, "no groups to write"),
-        ({"writer": "a/b"}, UsageError, "'a/b'.*letters"),
-        ({"writer": ""}, UsageError, "Writer name"),
+        ({"writer": "a/b"}, UsageError, "writer: .*'a/b'"),
+        ({"writer": ""}, UsageError, "writer:"),
         ({"policy_version": 4}, DataError, "policy_version has \\[3\\] in a data set of version 4"),
         ({"policy_version": -7}, UsageError, "-7"),
         ({"metadata": {"a": object()}}, UsageError, "metadata"),

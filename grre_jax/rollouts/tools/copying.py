@@ -1,10 +1,9 @@
-"""Copies of groups from rollout folders into a new one: all of them (`merge`) or a selection
-(`filter`).
+"""Copies of groups from rollout folders into a new one: all of them (`merge`), a selection
+(`filter`), or changed ones (`derive`).
 
 The provenance of data sets is copied too: the writer, the policy version and the metadata of a
-copy are its source's, and `history` gets an entry for the copy. Small data sets that agree in all
-of that become one. Groups are read and written one at a time. Fields of a newer minor version of
-the schema are left out, with a warning.
+copy are its source's, and `history` gets an entry for the copy. Groups are read and written one at
+a time. Fields of a newer minor version of the schema are left out, with a warning.
 """
 
 import dataclasses
@@ -56,15 +55,13 @@ def merge(
     into: str | os.PathLike[str],
     *,
     skip_damaged: bool = False,
-    keep_duplicates: bool = False,
 ) -> CopyReport:
-    """Copies all groups of several folders, folder by folder, into a new one.
+    """Copies all groups of several folders, folder by folder, into a new one; of equal groups one.
 
     Args:
         folders: rollout folders; one is enough, to make few large data sets of many small ones.
         into: the new folder.
         skip_damaged: leave out groups that cannot be read, and report them.
-        keep_duplicates: copy groups that were already copied, too.
 
     Raises:
         UsageError: the new folder exists and holds something.
@@ -72,7 +69,18 @@ def merge(
             written then.
     """
     step = {"operation": "merge", "folders": [Path(folder).name for folder in folders]}
-    return _copy(folders, into, step, skip_damaged=skip_damaged, keep_duplicates=keep_duplicates)
+    digests: set[bytes] = set()
+
+    def is_new(group: Group) -> bool:
+        digest = hashlib.sha256(encode(group)).digest()
+        duplicate = digest in digests
+        report.duplicates += duplicate
+        digests.add(digest)
+        return not duplicate
+
+    report = CopyReport(local.open_storage(into).root)
+    _copy(folders, into, step, is_new, report, skip_damaged)
+    return report
 
 
 def filter(
@@ -92,59 +100,42 @@ def filter(
     Raises:
         UsageError, DataError: as for `merge`; also when no group is kept.
     """
-    step = {"operation": "filter", "kept": described}
-    return _copy([folder], into, step, keep, keep_duplicates=True)
+    report = CopyReport(local.open_storage(into).root)
+    _copy([folder], into, {"operation": "filter", "kept": described}, keep, report)
+    return report
 
 
 def _copy(
     folders: Sequence[str | os.PathLike[str]],
     into: str | os.PathLike[str],
     step: dict[str, Any],
-    keep: Callable[[Group], bool] = lambda group: True,
-    *,
+    keep: Callable[[Group], bool],
+    report: CopyReport,
     skip_damaged: bool = False,
-    keep_duplicates: bool = False,
-) -> CopyReport:
-    """Copies the groups for which `keep` is True into a new folder.
-
-    See `merge` for the other arguments and the errors.
-    """
+) -> None:
+    """Copies the groups for which `keep` is True into a new folder."""
     _check_new(into)
     readers = [reader.read(folder) for folder in folders]
-    report = CopyReport(local.open_storage(into).root)
-    seen: set[bytes] = set()
-
-    def kept() -> Iterator[Placed]:
-        for source, group in _groups(readers, report, skip_damaged):
-            if not keep(group):
-                continue
-            if not keep_duplicates:
-                digest = hashlib.sha256(encode(group)).digest()
-                if digest in seen:
-                    report.duplicates += 1
-                    continue
-                seen.add(digest)
-            yield source, group
-
+    groups = (item for item in _groups(readers, report, skip_damaged) if keep(item[1]))
     try:
-        report.datasets = len(writer.write_all(into, _datasets(kept(), step, report)))
-    except DataError:
-        if not report.groups and report.read:
-            raise DataError(
-                f"None of the {report.read:,} groups of {', '.join(map(str, folders))} is kept;"
-                " nothing was written."
-            ) from None
-        raise
-    return report
+        report.datasets = len(writer.write_all(into, _datasets(groups, step, report)))
+    except DataError as error:
+        if report.groups or not report.read:
+            raise
+        names = ", ".join(map(str, folders))
+        raise DataError(
+            f"None of the {report.read:,} groups of {names} is kept; nothing was written."
+        ) from error
 
 
 def _check_new(folder: str | os.PathLike[str]) -> None:
-    storage, used = local.open_storage(folder), False
+    storage = local.open_storage(folder)
+    used = False
     if not isinstance(storage, local.LocalStorage):
         storage.check()
     elif (path := storage.root).exists():
-        own = {manifest.FILENAME, INCOMPLETE}  # what is left where a copy failed before
-        used = not path.is_dir() or any(found.name not in own for found in path.iterdir())
+        left = {manifest.FILENAME, INCOMPLETE}  # where a copy failed before
+        used = not path.is_dir() or any(found.name not in left for found in path.iterdir())
     if used or storage.tail().new():
         raise UsageError(f"{storage.root} exists already; name a new folder to copy into.")
 
@@ -157,40 +148,34 @@ def _groups(
     """
     for opened in readers:
         warn_of_newer(opened)
-        first = 0
-        for entry in opened.datasets:
-            source = provenance(entry)
-            for number in range(first, first + entry.groups):
-                report.read += 1
-                try:
-                    group = opened[number]
-                except (CorruptRecord, CorruptShard) as error:
-                    if not skip_damaged:
-                        raise
-                    report.damaged.append(str(error))
-                    continue
-                yield source, group
-            first += entry.groups
+        for number in range(len(opened)):
+            report.read += 1
+            try:
+                yield _provenance(opened.locate(number)[0]), opened[number]
+            except (CorruptRecord, CorruptShard) as error:
+                if not skip_damaged:
+                    raise
+                report.damaged.append(str(error))
 
 
-def provenance(entry: manifest.Entry) -> dict[str, Any]:
+def _provenance(entry: manifest.Entry) -> dict[str, Any]:
     """Returns the fields of `writer.DataSet` that a copy has from its source."""
-    return {
-        "writer": entry.writer,
-        "policy_version": entry.policy_version,
-        "metadata": entry.metadata,
-    }
+    names = ("writer", "policy_version", "metadata")
+    return {name: getattr(entry, name) for name in names}
 
 
 def warn_of_newer(opened: reader.RolloutReader) -> None:
     """Warns if a folder has records of a newer minor version, whose own fields no copy has."""
-    versions = {entry.schema_version for entry in opened.datasets}
-    newer = [version for version in sorted(versions) if _minor(version) > _minor(SCHEMA_VERSION)]
+    newer = {
+        entry.schema_version
+        for entry in opened.datasets
+        if _minor(entry.schema_version) > _minor(SCHEMA_VERSION)
+    }
     if newer:
         _log.warning(
             "%s has records of schema %s: fields that %s lacks are not copied",
             opened.folder,
-            ", ".join(newer),
+            ", ".join(sorted(newer)),
             SCHEMA_VERSION,
         )
 
@@ -205,24 +190,85 @@ def with_step(metadata: dict[str, Any], step: dict[str, Any]) -> dict[str, Any]:
 
 
 def _datasets(
-    groups: Iterator[Placed],
-    step: dict[str, Any],
-    report: CopyReport,
+    groups: Iterator[Placed], step: dict[str, Any], report: CopyReport
 ) -> Iterator[writer.DataSet]:
     """Yields data sets of consecutive groups whose sources agree."""
-    placed, last = 0, None
-
-    def key(item: Placed) -> tuple[dict[str, Any], int]:
-        nonlocal placed, last
-        placed = placed + 1 if item[0] == last else 0
-        last = item[0]
-        return last, placed // GROUPS_PER_DATASET
 
     def counted(items: Iterable[Placed]) -> Iterator[Group]:
         for _, group in items:
             report.groups += 1
             yield group
 
-    for (source, _), items in itertools.groupby(groups, key):
+    for source, items in itertools.groupby(groups, lambda item: item[0]):
         about = source | {"metadata": with_step(source["metadata"], step)}
-        yield writer.DataSet(groups=counted(items), **about)
+        rest = iter(items)
+        for first in rest:
+            part = itertools.chain([first], itertools.islice(rest, GROUPS_PER_DATASET - 1))
+            yield writer.DataSet(groups=counted(part), **about)
+
+
+def derive(
+    source: reader.RolloutReader,
+    output: str | Path,
+    changed: Callable[[range], Iterator[Group]],
+    step: dict[str, Any],
+    metadata: dict[str, Any],
+    *,
+    done: Callable[[int], None] = lambda groups: None,
+) -> int:
+    """Writes the changed groups of a folder into another, in order, each data set once it is full.
+
+    A command that was killed keeps the data sets that it had sealed, and continues after them when
+    it is started again.
+
+    Args:
+        source: the folder.
+        output: the new folder; one that holds the beginning of the same copy is continued.
+        changed: numbers of groups of the source to those groups, changed, in order and one at a
+            time.
+        step: a JSON value added to the data sets' `history`.
+        metadata: takes the place of the data sets' own fields of these names.
+        done: called once with the number of groups that the output had before.
+
+    Returns:
+        The number of groups written now.
+
+    Raises:
+        UsageError: the output has other groups.
+        DataError: the source is empty, or a group cannot be read or written.
+    """
+    if not len(source):
+        raise DataError(f"rollout folder {source.folder} has no groups")
+    finished = _finished(source, output, step)
+    done(finished)
+    warn_of_newer(source)
+    start = 0
+    for entry in source.datasets:
+        end = start + entry.groups
+        about = _provenance(entry)
+        about["metadata"] = with_step(entry.metadata | metadata, step)
+        groups = changed(range(max(start, finished), end))
+        for first in groups:
+            part = itertools.chain([first], itertools.islice(groups, GROUPS_PER_DATASET - 1))
+            writer.write_all(output, [writer.DataSet(groups=part, **about)])
+        start = end
+    return len(source) - finished
+
+
+def _finished(source: reader.RolloutReader, output: str | Path, step: dict[str, Any]) -> int:
+    """Returns the number of groups of the source that the output has already, from the same
+    request.
+    """
+    storage = local.open_storage(output)
+    if isinstance(storage, local.LocalStorage) and not storage.root.exists():
+        return 0
+    before = reader.read(output)
+    steps = [entry.metadata.get("history", [None])[-1] for entry in before.datasets]
+    same = len(before) <= len(source) and all(found == step for found in steps)
+    ends = {0, len(before) - 1} if len(before) else ()
+    if not same or any(before[n].group_id != source[n].group_id for n in ends):
+        raise UsageError(
+            f"{output} has other groups than the beginning of this copy: name a new folder"
+            " with --output"
+        )
+    return len(before)

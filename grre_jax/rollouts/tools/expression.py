@@ -8,29 +8,20 @@ import numpy as np
 from grre_jax.errors import UsageError
 from grre_jax.rollouts.schema import Group
 
-_FIELDS = (
-    *("group_id", "task", "question_id", "prompt", "answer", "engine", "position", "attempt"),
-    *("temperature", "top_k", "top_p", "min_p", "seed", "has_reward_variance"),
-)
-
 
 def values(group: Group) -> dict[str, Any]:
-    """Returns the names of an expression with their values for a group."""
-    judged = group.judged_rewards if group.judged.any() else np.array([np.nan], np.float32)
-    has_accuracy = group.correct is not None and bool(group.judged.any())
-    return {name: getattr(group, name) for name in _FIELDS} | {
-        "rewards": group.rewards.tolist(),
-        "reward_mean": float(judged.mean(dtype=np.float64)),
-        "reward_std": float(judged.std(dtype=np.float64)),
-        "reward_min": float(judged.min()),
-        "reward_max": float(judged.max()),
-        "has_accuracy": has_accuracy,
-        "accuracy": float(group.correct[group.judged].mean()) if has_accuracy else np.nan,
+    """Returns the names of an expression with their values for a group: its fields, and these."""
+    rewards = group.judged_rewards if group.judged.any() else np.array([np.nan])
+    correct = group.correct if group.judged.any() else None
+    return vars(group) | {
+        "has_reward_variance": group.has_reward_variance,
+        "reward_mean": float(rewards.mean(dtype=np.float64)),
+        "reward_std": float(rewards.std(dtype=np.float64)),
+        "reward_min": float(rewards.min()),
+        "reward_max": float(rewards.max()),
+        "accuracy": np.nan if correct is None else float(correct[group.judged].mean()),
         "completions": group.num_completions,
         "failures": int((~group.judged).sum()),
-        "tokens": len(group.tokens),
-        "prompt_tokens": len(group.prompt_tokens),
-        "lengths": group.lengths.tolist(),
         "length_min": int(group.lengths.min()),
         "length_mean": float(group.lengths.mean()),
         "length_max": int(group.lengths.max()),
@@ -38,7 +29,6 @@ def values(group: Group) -> dict[str, Any]:
         "version_max": int(group.policy_version.max()),
         "stopped": group.finish_reasons.count("stop") / group.num_completions,
         "expert": float(group.is_expert.mean()),
-        "has_logprobs": group.behavior_logprobs is not None,
     }
 
 
@@ -51,6 +41,11 @@ def predicate(text: str) -> Callable[[Group], bool]:
     Raises:
         UsageError: it is not an expression. The function raises it for an expression that fails,
             as with a name that `values` does not have; the message names expression and group.
+
+    Example:
+        >>> group = Group(group_id="a", prompt="1+1=", texts=["2", "3"], rewards=[1, 0])
+        >>> predicate("reward_mean > 0.2 and len(texts) == 2")(group)
+        True
     """
     try:
         code = compile(text.strip(), "<expression>", "eval")

@@ -15,10 +15,9 @@ from jaxtyping import Float
 
 from grre_jax import rollouts
 from grre_jax.errors import DataError, UsageError
-from grre_jax.objectives.diagnostics import OUT_OF_BOUNDS, WARNED_SHARE
 from grre_jax.rollouts import Group, RolloutReader
 from grre_jax.rollouts.schema import STORED_FIELDS
-from grre_jax.rollouts.tools.derived import derive
+from grre_jax.rollouts.tools.copying import derive
 from grre_jax.rollouts.views import read_tokenised
 from grre_jax.tasks import Tokenizer
 
@@ -120,95 +119,17 @@ def rescore(
     return derive(source, output, changed, step, own, done=done)
 
 
-@dataclasses.dataclass(frozen=True)
-class Comparison:
-    """Stored behaviour log-probs against those of a policy.
-
-    Attributes:
-        groups, tokens: compared; groups without behaviour log-probs, and those sampled greedily,
-            are left out.
-        mean, largest: of |stored - policy's|, nats.
-        out_of_bounds: share of the tokens where it is above `diagnostics.OUT_OF_BOUNDS`.
-    """
-
-    groups: int
-    tokens: int
-    mean: float
-    largest: float
-    out_of_bounds: float
-
-    @property
-    def plausible(self) -> bool:
-        """True if they may be log-probs of that policy, or of one near it."""
-        return self.out_of_bounds <= WARNED_SHARE
-
-    @property
-    def described(self) -> str:
-        """In a sentence."""
-        found = (
-            f"behaviour log-probs differ by {self.mean:.3g} nats in the mean and {self.largest:.3g}"
-            f" at most, {self.out_of_bounds:.1%} of them by more than {OUT_OF_BOUNDS:g}"
-        )
-        if self.plausible:
-            return found
-        return (
-            f"{found}: they are not log-probs of a policy near this one; compute them again with"
-            " `grre rollouts rescore --replace`"
-        )
-
-
-def compare(
-    folder: str | Path, scorer: Scorer, *, done: Callable[[int], None] = lambda groups: None
-) -> Comparison:
-    """Compares a folder's behaviour log-probs with a policy's, at each group's own temperature.
-
-    Args:
-        folder: the rollout folder.
-        scorer: the policy.
-        done: called now and then with the number of groups processed since.
-
-    Raises:
-        DataError: a group cannot be scored by this model, or none has behaviour log-probs.
-    """
-    source, request = rollouts.read(folder), Request(replace=True)
-
-    def known(stored: Group, group: Group) -> bool:
-        return group.behavior_logprobs is not None and stored.temperature > 0
-
-    apart = [
-        np.abs(group.behavior_logprobs - scores)[group.mask != 0]
-        for group, scores in _scored(source, range(len(source)), scorer, request, done, known)
-    ]
-    every = np.concatenate(apart) if apart else np.zeros(0)
-    if not every.size:
-        raise DataError(
-            f"{folder} has no behaviour log-probs of this policy's tokens to compare: `grre"
-            " rollouts rescore` computes them"
-        )
-    largest, share = float(every.max()), float((every > OUT_OF_BOUNDS).mean())
-    return Comparison(len(apart), every.size, float(every.mean()), largest, share)
-
-
 def _scored(
     source: RolloutReader,
     numbers: range,
     scorer: Scorer,
     request: Request,
     done: Callable[[int], None],
-    wanted: Callable[[Group, Group], bool] = lambda stored, group: True,
 ) -> Iterator[tuple[Group, Float[np.ndarray, " tokens"]]]:
-    """Yields the groups of these numbers, in order, with the log-probs of their tokens.
-
-    `wanted` takes a group as it is stored and as it is tokenised.
-    """
+    """Yields the groups of these numbers, in order, with the log-probs of their tokens."""
     for start in range(0, len(numbers), GROUPS_AT_ONCE):
         some = numbers[start : start + GROUPS_AT_ONCE]
-        pairs = [(source[i], read_tokenised(source, i, scorer.tokenizer)) for i in some]
-        groups = [
-            _prepared(stored, group, scorer, request, source.folder)
-            for stored, group in pairs
-            if wanted(stored, group)
-        ]
+        groups = [_prepared(source, number, scorer, request) for number in some]
         for temperature, alike in itertools.groupby(
             groups, lambda group: request.temperature or group.temperature
         ):
@@ -217,9 +138,12 @@ def _scored(
         done(len(some))
 
 
-def _prepared(stored: Group, group: Group, scorer: Scorer, request: Request, folder: Path) -> Group:
+def _prepared(source: RolloutReader, number: int, scorer: Scorer, request: Request) -> Group:
     """Returns a group ready to be scored."""
-    who, field = f"group {group.group_id} of {folder}", FIELDS[request.role]
+    stored = source[number]
+    group = read_tokenised(source, number, scorer.tokenizer)
+    who = f"group {group.group_id} of {source.folder}"
+    field = FIELDS[request.role]
     if getattr(stored, field) is not None and not request.replace:
         raise DataError(
             f"{who} has {field} already: replace them with --replace, or score as another role with"

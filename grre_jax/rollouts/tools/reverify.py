@@ -11,7 +11,7 @@ from typing import Any
 from grre_jax import rollouts
 from grre_jax.rollouts import Group
 from grre_jax.rollouts.schema import json_number
-from grre_jax.rollouts.tools.derived import derive
+from grre_jax.rollouts.tools.copying import derive
 from grre_jax.tasks import Question
 from grre_jax.tasks.judging import FAILED_REWARD, FIELD, REASONS, Judge, Judged, count_failures
 

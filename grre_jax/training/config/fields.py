@@ -9,13 +9,10 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import inspect
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from grre_jax.domains import annotations, describe, plain
-
-_ENTRY = re.compile(r"(?P<name>\w+)(?: \((?P<domain>.*?)\))?: (?P<meaning>.*)", re.DOTALL)
+from grre_jax.domains import annotations, describe, documented, plain
 
 # Names of fields in other libraries whose spelling is not near, by their last part.
 FOREIGN_NAMES = {
@@ -96,16 +93,3 @@ def similar_fields(names: Sequence[str], name: str) -> list[str]:
         return [FOREIGN_NAMES[leaf]]
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.8)
     return close or [field for field in names if field.endswith(f".{leaf}")][:3]
-
-
-def documented(item: Callable) -> dict[str, tuple[str, str]]:
-    """Returns domain and meaning of each entry under "Args:" in the docstring of a function or of
-    a record and those that it inherits from, by name.
-    """
-    entries = {}
-    for owner in reversed(item.__mro__) if isinstance(item, type) else [item]:
-        _, _, listed = (inspect.getdoc(owner) or "").partition("Args:\n")
-        for entry in re.split(r"\n {4}(?=\w)", "\n" + listed.partition("\n\n")[0])[1:]:
-            if match := _ENTRY.fullmatch(" ".join(entry.split())):
-                entries[match["name"]] = (match["domain"] or "", match["meaning"])
-    return entries

@@ -15,7 +15,7 @@ from grre_jax.rollouts.tools import expression
         ("length_max == max(lengths) and all(n <= length_max for n in lengths)", True),
         ("'4+1' in prompt and prompt.startswith('4') and stopped == expert == 0.5", True),
         ("temperature == 0.7 and top_k == 40 and min_p == 0.05 and engine == 'made up'", True),
-        ("version_min < version_max and has_logprobs", False),
+        ("version_min < version_max and behavior_logprobs is not None", False),
         ("task == 'gsm8k'", False),
     ],
 )
@@ -26,9 +26,9 @@ def test_expressions(make_group, text, expected):
 def test_accuracy_is_that_of_correctness_not_of_rewards(make_group):
     shaped = make_group(4, rewards=[-1, -1, 2, 2], components={"correct": [0, 1, 1, 1]})
     names = expression.values(shaped)
-    assert names["has_accuracy"] and names["accuracy"] == 0.75 and names["reward_mean"] == 0.5
+    assert names["accuracy"] == 0.75 and names["reward_mean"] == 0.5
     names = expression.values(make_group(4, rewards=[-1, -1, 2, 2], components={}))
-    assert not names["has_accuracy"] and math.isnan(names["accuracy"])
+    assert math.isnan(names["accuracy"])
 
 
 @pytest.mark.parametrize("text", ["prompt := 3", "a; b", "", "(" * 1000 + "1", "\0"])

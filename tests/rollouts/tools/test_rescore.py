@@ -138,19 +138,3 @@ def test_what_cannot_be_scored_is_named(write, tmp_path, request_, fields, messa
 def test_wrong_requests(fields):
     with pytest.raises(UsageError, match="teacher|--temperature"):
         Request(**fields)
-
-
-@pytest.mark.parametrize("shift, plausible", [(0.0, True), (-200.0, False)])
-def test_stored_log_probs_are_held_against_a_policy_s(write, shift, plausible):
-    groups = [packed_group(n, mask=MASK, temperature=0.5) for n in range(3)]
-    for group in groups:
-        group.behavior_logprobs = expected(group, 0.5) + np.float32(shift)
-    found = module.compare(write([*groups, packed_group(3, behavior_logprobs=None)]), SCORER)
-    assert (found.groups, found.tokens, found.plausible) == (3, 15, plausible)
-    assert (found.largest, found.out_of_bounds) == (-shift, float(not plausible))
-    assert ("rescore --replace" in found.described) is not plausible
-
-
-def test_what_has_no_log_probs_has_none_to_compare(write):
-    with pytest.raises(DataError, match="has no behaviour log-probs"):
-        module.compare(write([text_group(0)]), SCORER)

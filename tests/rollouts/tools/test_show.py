@@ -62,3 +62,19 @@ def test_trajectories_are_shown_by_their_turns(tmp_path, printed):
         *("turn 0: 5", "environment: <", "turn 1 (reward 1): 3"),
         *("turn 0: 1", "environment: >", "turn 1: 2", "environment: >"),
     ]
+
+
+def test_info(folder, printed, make_group):
+    rollouts.write(
+        folder, [make_group(-1, version=-1)], writer="import", metadata={"contains": ["gsm8k/test"]}
+    )
+    show.info(folder, last=2)
+    text = printed()
+    for part in ("13", "0 to 11", "unknown to 2", "import, sampler", "gsm8k/test", "arithmetic"):
+        assert part in text
+    assert "sampler-v000002" in text and "sampler-v000000" not in text
+
+
+def test_an_empty_folder_is_named(tmp_path):
+    with pytest.raises(DataError, match=f"{tmp_path} has no data sets"):
+        show.info(tmp_path)

@@ -1,221 +1,209 @@
-"""Chat messages of imported rows: texts, and the tokens that the policy's chat template renders."""
+"""Chat messages and turns of imported rows: texts, and the tokens that the policy's chat template
+renders.
+"""
 
 import contextlib
 import itertools
 import json
-from typing import TYPE_CHECKING, Any
+import math
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from grre_jax.errors import UsageError
+from grre_jax.errors import DataError, UsageError
 from grre_jax.json_files import message_text, shown
 from grre_jax.rollouts.schema import MESSAGE_FIELDS
-from grre_jax.rollouts.tools.exchange.sources import Line
 
 if TYPE_CHECKING:
     from grre_jax.tasks import Tokenizer
 
+Message = dict[str, Any]
+Text = str | list[Message]
+_NEEDED = (
+    "with a chat template, which gives their tokens: name the policy's folder with --tokenizer"
+)
+
 
 def texts(
-    line: Line, parts: list[Line], fields: dict[str, Any], tokenizer: "Tokenizer | None"
+    fields: dict[str, Any],
+    tools: Any,
+    turn_rewards: list[Any] | None,
+    tokenizer: "Tokenizer | None",
 ) -> dict[str, Any]:
-    """Returns the fields of a group that follow from its texts or messages.
+    """Returns the fields of a group that follow from its texts, messages and tokens.
 
     Args:
-        line: the row.
-        parts: its completions.
-        fields: those of the group so far, with its tokens if the row has them.
+        fields: of the group; `prompt` and the items of `texts` are texts or chat messages, and may
+            be missing where there are tokens.
+        tools: definitions for the template; beside texts anything else.
+        turn_rewards: of each completion, if the row has them.
         tokenizer: the policy's, whose chat template renders messages.
 
     Returns:
-        `prompt` and `texts`; for messages also their tokens and mask, and `extra` with the
-            messages.
+        `prompt` and `texts`; for messages that are not plain also their tokens and mask, and
+            `extra` with the messages; for trajectories the fields of their turns.
 
     Raises:
         DataError: the row needs a chat template, or the template does not show which tokens the
-            policy generated.
+            policy generated; or turns do not fit.
     """
-    prompt = _messages(line, "prompt", "user")
-    completions = [_messages(part, "text", "assistant") for part in parts]
-    templated, has_tokens = getattr(tokenizer, "has_template", False), fields["tokens"] is not None
-    if templated and not has_tokens and isinstance(prompt, str):
-        if mark := tokenizer.mark_in(prompt):
-            line.fail(
-                "prompt",
-                f"holds {mark!r}, so a chat template was applied to it, and training would apply"
-                " one again; give the messages",
-            )
-    tools = _tools(line.rest.get("tools"))
-    declared = isinstance(tools, list) and all(isinstance(tool, dict) for tool in tools)
-    if all(isinstance(text, str) for text in (prompt, *completions)):
-        # Beside texts `tools` may be something else, which the record's `extra` keeps.
-        if has_tokens or not declared:
-            return {"prompt": prompt, "texts": completions}
-        if not templated:
-            line.fail(
-                "tools",
-                "needs a chat template: give the folder of the policy's tokenizer with --tokenizer,"
-                " or rename it",
-            )
-    for part, text in zip(parts, completions, strict=True):
-        if isinstance(text, list) and text[0]["role"] != "assistant":
-            part.fail(
-                "text",
-                f"begins with a message of role {text[0]['role']!r}; a completion begins with the"
-                " assistant's, the messages before it belong to the prompt",
-            )
-    asked, answered = _plain(prompt, "user"), [_plain(text, "assistant") for text in completions]
-    plain = tools is None and all(isinstance(text, str) for text in (asked, *answered))
-    if plain and (has_tokens or not templated):
-        return {"prompt": asked, "texts": answered}
-    if not templated:
-        part = parts[answered.index(None)] if None in answered else line
-        part.fail(
-            "prompt" if part is line else "text",
-            "holds chat messages that only a chat template makes tokens of (more than one message"
-            " of the user as the prompt and one of the assistant as the completion): give the"
-            " folder of the policy's tokenizer, with its chat template, with --tokenizer",
-        )
-    if has_tokens:
-        if None in answered and fields["mask"] is None:
-            parts[answered.index(None)].fail(
-                "mask",
-                "is missing; add it, as it marks the tokens of several messages that the policy"
-                " generated",
-            )
-        tokens, given = {}, fields
-    else:
-        if tools is not None and not declared:
-            line.fail("tools", f"is {shown(tools)}; give a list of objects")
-        reasons = fields["finish_reasons"]
-        tokens = given = _tokens(parts, prompt, completions, reasons, tools, tokenizer)
-        if plain:
-            return tokens | {"prompt": asked, "texts": answered}
-    return tokens | _of_tokens([prompt, *completions], asked, answered, given, tokenizer)
+    completions = _completions(fields, tokenizer)
+    prompt = fields.get("prompt")
+    if prompt is None and tokenizer is not None and "tokens" in fields:
+        prompt = tokenizer.decode(_without_start(fields["prompt_tokens"], tokenizer))
+    prompt = _text("prompt", prompt)
+    found = [_text(f"completions[{k}].text", text) for k, text in enumerate(completions)]
+    made = _rendered(prompt, found, fields, tools, tokenizer)
+    if "turn_counts" not in fields:
+        made |= _turns(fields | made, turn_rewards, tokenizer)
+    return made
 
 
-def _tools(tools: Any) -> Any:
-    """Returns definitions of tools without the null fields that Parquet adds; None for none."""
-    if not isinstance(tools, list):
-        return tools
-    present = [
-        {name: value for name, value in tool.items() if value is not None}
-        if isinstance(tool, dict)
-        else tool
-        for tool in tools
-    ]
-    return present or None
+def _completions(fields: dict[str, Any], tokenizer: "Tokenizer | None") -> list[Any]:
+    """Returns the texts of the completions; those that are missing are decoded."""
+    found = fields.get("texts")
+    if tokenizer is not None and "tokens" in fields:
+        for name in ("prompt_tokens", "tokens"):
+            _check_ids(name, fields[name], tokenizer)
+        decoded = _decoded(fields, tokenizer)
+        found = decoded if found is None else found
+        if isinstance(found, list) and len(found) == len(decoded):
+            found = [b if a is None else a for a, b in zip(found, decoded, strict=True)]
+    if not isinstance(found, list) or not found:
+        _fail("texts", "a list of texts", found)
+    return found
 
 
-def _tokens(
-    parts: list[Line],
-    prompt: Any,
-    completions: list[Any],
-    reasons: list[str],
-    tools: Any,
-    tokenizer: "Tokenizer",
-) -> dict[str, Any]:
-    """Returns the tokens of a prompt and its completions as the chat template renders them."""
-    prompt = prompt if isinstance(prompt, list) else [{"role": "user", "content": prompt}]
-    rendered = []
-    for part, text, reason in zip(parts, completions, reasons, strict=True):
-        messages = text if isinstance(text, list) else [{"role": "assistant", "content": text}]
-        rendered.append(_rendered(part, prompt, messages, reason == "length", tools, tokenizer))
-    return {
-        "prompt_tokens": rendered[0][0],
-        "lengths": [len(ids) for _, ids, _ in rendered],
-        "tokens": [token for _, ids, _ in rendered for token in ids],
-        "mask": [bit for _, _, mask in rendered for bit in mask],
-    }
+def _check_ids(name: str, ids: Any, tokenizer: "Tokenizer") -> None:
+    size = tokenizer.vocab_size
+    for token in ids if isinstance(ids, list) else [ids]:
+        if not isinstance(token, int | float) or not 0 <= token < size or token % 1:
+            _fail(name, f"ids below {size}, as the tokenizer has", token)
 
 
-def _of_tokens(
-    said: list[Any], asked: Any, answered: list[Any], fields: dict[str, Any], tokenizer: "Tokenizer"
-) -> dict[str, Any]:
-    """Returns the texts of several messages, decoded from their tokens, and the messages in
-    `extra`.
-    """
-    ends = itertools.accumulate(fields["lengths"], initial=0)
-    decoded = [
-        tokenizer.decode(fields["tokens"][start:end]) for start, end in itertools.pairwise(ends)
-    ]
-    start = without_start(fields["prompt_tokens"], tokenizer)
-    prompt = tokenizer.decode(start) if asked is None else asked
-    texts = [
-        text if isinstance(text, str) else made
-        for text, made in zip(answered, decoded, strict=True)
-    ]
-    return {
-        "prompt": prompt,
-        "texts": texts,
-        "extra": dict(zip(MESSAGE_FIELDS, (said[0], said[1:]), strict=True)),
-    }
+def _decoded(fields: dict[str, Any], tokenizer: "Tokenizer") -> list[str]:
+    lengths = fields.get("lengths")
+    if not isinstance(lengths, list) or not all(type(length) is int for length in lengths):
+        _fail("lengths", "a list of integers", lengths)
+    ends = itertools.accumulate(lengths, initial=0)
+    spans = itertools.pairwise(ends)
+    return [tokenizer.decode(list(map(int, fields["tokens"][a:b]))) for a, b in spans]
 
 
-def without_start(prompt: list[int], tokenizer: "Tokenizer") -> list[int]:
+def _without_start(prompt: list[int], tokenizer: "Tokenizer") -> list[int]:
     """Returns the ids of a prompt without the beginning-of-text token, which every tokenizer adds
     by itself.
     """
-    start = getattr(tokenizer, "bos_id", None)
-    return prompt[1:] if prompt and prompt[0] == start else prompt
+    ids = list(map(int, prompt))
+    return ids[1:] if ids and ids[0] == getattr(tokenizer, "bos_id", None) else ids
 
 
 def _rendered(
-    part: Line,
-    prompt: list[Any],
-    completion: list[Any],
-    cut: bool,
+    prompt: Text,
+    completions: list[Text],
+    fields: dict[str, Any],
     tools: Any,
-    tokenizer: "Tokenizer",
-) -> tuple[list[int], list[int], list[int]]:
-    """Returns `ChatTokenizer.encode_conversation`; its errors name the completion."""
-    try:
-        return tokenizer.encode_conversation(
-            prompt, completion, cut=cut and completion[-1]["role"] == "assistant", tools=tools
+    tokenizer: "Tokenizer | None",
+) -> dict[str, Any]:
+    """Returns prompt and texts, and what the chat template makes of messages that are not plain."""
+    for k, text in enumerate(completions):
+        if isinstance(text, list) and text[0]["role"] != "assistant":
+            _fail(f"completions[{k}].text", "a message of the assistant's first", text)
+    has_tokens = "tokens" in fields
+    templated = getattr(tokenizer, "has_template", False)
+    if templated and not has_tokens and isinstance(prompt, str) and tokenizer.mark_in(prompt):
+        _fail("prompt", "text to which no chat template was applied; give messages", prompt)
+    plain_prompt = _plain(prompt, "user")
+    plain_texts = [_plain(text, "assistant") for text in completions]
+    listed = any(isinstance(text, list) for text in (prompt, *completions))
+    definitions = None if has_tokens else _tools(tools, listed)
+    if definitions is None and plain_prompt is not None and None not in plain_texts:
+        return {"prompt": plain_prompt, "texts": plain_texts}
+    if not templated:
+        _fail(
+            "tools" if definitions else "prompt" if plain_prompt is None else "texts",
+            f"text, or messages {_NEEDED}",
+            definitions or (prompt if plain_prompt is None else completions),
         )
-    except UsageError as error:
-        part.fail("text", f"cannot be rendered: {str(error).rstrip('.')}")
+    tokens: dict[str, Any] = {}
+    if not has_tokens:
+        reasons = fields.get("finish_reasons") or [""] * len(completions)
+        tokens = _tokens(prompt, completions, reasons, definitions, tokenizer)
+    elif None in plain_texts and "mask" not in fields:
+        _fail("mask", "the mask of tokens of several messages", None)
+    if plain_prompt is None:
+        ids = (fields | tokens)["prompt_tokens"]
+        plain_prompt = tokenizer.decode(_without_start(ids, tokenizer))
+    decoded = _decoded(fields | tokens, tokenizer)
+    return tokens | {
+        "prompt": plain_prompt,
+        "texts": [b if a is None else a for a, b in zip(plain_texts, decoded, strict=True)],
+        "extra": dict(zip(MESSAGE_FIELDS, (prompt, completions), strict=True)),
+    }
 
 
-def _messages(line: Line, name: str, role: str) -> str | list[dict[str, Any]]:
+def _tools(tools: Any, listed: bool) -> list[Message] | None:
+    """Returns definitions of tools without the null fields that Parquet adds; None for none."""
+    if isinstance(tools, list) and all(isinstance(tool, dict) for tool in tools):
+        return [_present(tool) for tool in tools] or None
+    if tools is not None and listed:
+        _fail("tools", "a list of objects", tools)
+    return None
+
+
+def _present(fields: Message) -> Message:
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _tokens(
+    prompt: Text,
+    completions: list[Text],
+    reasons: list[str],
+    tools: list[Message] | None,
+    tokenizer: "Tokenizer",
+) -> dict[str, Any]:
+    """Returns the tokens of a prompt and its completions as the chat template renders them."""
+    before = prompt if isinstance(prompt, list) else [{"role": "user", "content": prompt}]
+    prompt_ids: list[int] = []
+    ids: list[list[int]] = []
+    masks: list[list[int]] = []
+    for k, (text, reason) in enumerate(zip(completions, reasons, strict=True)):
+        after = text if isinstance(text, list) else [{"role": "assistant", "content": text}]
+        cut = reason == "length" and after[-1]["role"] == "assistant"
+        try:
+            encoded = tokenizer.encode_conversation(before, after, cut=cut, tools=tools)
+        except UsageError as error:
+            raise DataError(f"field completions[{k}].text cannot be rendered: {error}") from error
+        prompt_ids = encoded[0]
+        ids.append(encoded[1])
+        masks.append(encoded[2])
+    return {
+        "prompt_tokens": prompt_ids,
+        "lengths": list(map(len, ids)),
+        "tokens": list(itertools.chain(*ids)),
+        "mask": list(itertools.chain(*masks)),
+    }
+
+
+def _text(name: str, value: Any) -> Text:
     """Returns a text, or chat messages: objects with role and content, without null entries."""
-    value = line.take(name, (str, list))
     if isinstance(value, str):
         return value
-    if not value:
-        line.fail(
-            name,
-            f'is an empty list; give a string, or chat messages: [{{"role": "{role}", "content":'
-            ' "..."}]',
-        )
-    found = []
-    for index, message in enumerate(value):
-        kept = (
-            {key: inner for key, inner in message.items() if inner is not None}
-            if isinstance(message, dict)
-            else {}
-        )
-        where = f"{line.path}, {line.location}: field {line.prefix}{line.names.get(name) or name}"
-        if "content" in kept:
-            kept["content"] = message_text(kept["content"], f"{where}, item {index}")
-        fits = (
-            all(isinstance(kept.get(key, ""), str) for key in ("role", "content"))
-            and "role" in kept
-        )
-        if not fits or not ("content" in kept or kept.get("tool_calls")):
-            line.fail(
-                name,
-                f"is a list whose item {index} is not a chat message; give a string, or messages"
-                " with the texts role and content",
-            )
-        if kept.get("weight") == 0:
-            line.fail(
-                name,
-                f"has weight 0 in item {index}, a turn that is not to be learned; give the tokens,"
-                " with a mask",
-            )
-        if isinstance(calls := kept.get("tool_calls"), list):
-            kept["tool_calls"] = [_with_arguments(call) for call in calls]
-        found.append({"content": ""} | kept)
-    return found
+    if not isinstance(value, list) or not value:
+        _fail(name, 'a string or messages, [{"role": "user", "content": "..."}]', value)
+    return [_message(f"{name}[{index}]", message) for index, message in enumerate(value)]
+
+
+def _message(name: str, value: Any) -> Message:
+    message = _present(value) if isinstance(value, dict) else {}
+    if "content" in message:
+        message["content"] = message_text(message["content"], f"field {name}")
+    fits = all(isinstance(text, str) for text in (message.get("role"), message.get("content", "")))
+    if not fits or not ("content" in message or message.get("tool_calls")):
+        _fail(name, "a message with the texts role and content", value)
+    if message.get("weight") == 0:
+        _fail(name, "no weight 0 (not to be learned): give tokens and a mask", value)
+    if isinstance(calls := message.get("tool_calls"), list):
+        message["tool_calls"] = [_with_arguments(call) for call in calls]
+    return {"content": ""} | message
 
 
 def _with_arguments(call: Any) -> Any:
@@ -232,17 +220,82 @@ def _with_arguments(call: Any) -> Any:
     return call
 
 
-def _plain(messages: str | list[dict[str, Any]], role: str) -> str | None:
+def _plain(text: Text, role: str) -> str | None:
     """Returns the text of a prompt that is one message of the user, or of a completion that is one
     of the assistant; None otherwise.
 
     The learner puts such a prompt into its own chat template, which gives the same tokens.
     """
-    if isinstance(messages, str):
-        return messages
-    message, *others = messages
-    return (
-        message["content"]
-        if not others and message.keys() == {"role", "content"} and message["role"] == role
-        else None
-    )
+    if isinstance(text, str):
+        return text
+    alone = len(text) == 1 and text[0].keys() == {"role", "content"} and text[0]["role"] == role
+    return text[0]["content"] if alone else None
+
+
+def _turns(
+    fields: dict[str, Any], rewards: list[Any] | None, tokenizer: "Tokenizer | None"
+) -> dict[str, Any]:
+    """Returns the places and rewards of a group's turns; none for a group without observations or
+    a tokenizer. A completion without rewards by turn has its reward in the last turn.
+    """
+    if "tokens" not in fields or tokenizer is None:
+        if rewards is not None:
+            _fail("turn_rewards", "tokens or messages beside it, and --tokenizer", rewards)
+        return {}
+    mask = fields.get("mask") or [1] * len(fields["tokens"])
+    if rewards is None and all(mask):
+        return {}
+    found: dict[str, list[Any]] = {"turn_counts": [], "turn_tokens": [], "turn_texts": []}
+    found["turn_rewards"] = []
+    ends = itertools.accumulate(fields["lengths"], initial=0)
+    for k, (start, end) in enumerate(itertools.pairwise(ends)):
+        ids = list(map(int, fields["tokens"][start:end]))
+        text = fields["texts"][k]
+        spans = _spans(ids, mask[start:end], tokenizer.eos_ids)
+        if spans == [0, len(ids)]:
+            characters = [0, len(text)]
+        elif tokenizer.decode(ids) == text:
+            characters = [len(tokenizer.decode(ids[:place])) for place in spans]
+        elif rewards is None:
+            return {}
+        else:
+            _fail(f"completions[{k}].text", "the text of the tokens, or no text", text)
+        found["turn_counts"].append(len(spans) // 2)
+        found["turn_tokens"] += spans
+        found["turn_texts"] += characters
+        given = rewards[k] if rewards else None
+        found["turn_rewards"] += _rewards(k, given, len(spans) // 2, fields["rewards"][k])
+    return found
+
+
+def _spans(ids: list[int], mask: list[int], end_ids: tuple[int, ...]) -> list[int]:
+    """Returns start and end of each turn, one after the other: tokens of the policy's in a row, up
+    to an end token.
+    """
+    spans: list[int] = []
+    for place, written in enumerate(mask):
+        continues = place > 0 and mask[place - 1] and ids[place - 1] not in end_ids
+        if written and not continues:
+            spans += [place, place]
+        if written:
+            spans[-1] = place + 1
+    return spans
+
+
+def _rewards(k: int, given: Any, turns: int, total: Any) -> list[Any]:
+    """Returns the rewards of a completion's turns: without one for the last turn, or for any, the
+    last has the rest of the completion's reward, 0 if that is unknown.
+    """
+    rewards = given or [0.0] * (turns - 1)
+    domain = f"numbers for its {turns} turns, or for all but the last"
+    fits = isinstance(rewards, list) and all(isinstance(value, int | float) for value in rewards)
+    if fits and turns and len(rewards) == turns - 1:
+        known = isinstance(total, int | float) and not math.isnan(total)
+        return [*rewards, total - sum(rewards) if known else 0.0]
+    if not fits or len(rewards) != turns:
+        _fail(f"completions[{k}].turn_rewards", domain, given)
+    return rewards
+
+
+def _fail(name: str, domain: str, value: Any) -> NoReturn:
+    raise DataError(f"field {name}: expected {domain}, got {shown(value)}")

@@ -1,338 +1,313 @@
-"""A group as one row of a JSONL or Parquet file, with completions as a list of objects.
+"""Groups from rows of a file, and rows from groups.
 
-    {"prompt": "2+2=", "answer": "4", "completions": [{"text": "4", "reward": 1}, {"text": "5",
-    "reward": 0}]}
+A row has the fields of `Group` by their names, or some of them in a list of `completions`:
 
-A row that this package exported also has `data_set`, the provenance of the group in the manifest,
-and every field of the record: exporting and importing it is the identity, bit for bit. If the
-columns cannot express a record (turns, a NaN among log-probs), the row has the whole `record` too,
-which takes precedence.
+    {"prompt": "2+2=", "answer": "4", "texts": ["4", "5"], "rewards": [1, 0]}
+    {"prompt": "2+2=", "answer": "4", "completions": [{"text": "4", "reward": 1},
+                                                      {"text": "5", "reward": 0}]}
+
+`Group` checks types, shapes and domains. Here a field is refused that would be lost.
 """
 
 import base64
 import binascii
 import itertools
 import math
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from grre_jax.errors import DataError
+from grre_jax.json_files import shown
 from grre_jax.rollouts import encoding
-from grre_jax.rollouts.schema import FIELDS, LOGPROB_FIELDS, Group, json_number
-from grre_jax.rollouts.tools.exchange import messages, turns
-from grre_jax.rollouts.tools.exchange.sources import Line
+from grre_jax.rollouts.schema import GROUP_FIELDS, Group
+from grre_jax.rollouts.tools.exchange import messages
 from grre_jax.tasks.judging import FIELD, REASONS
+from grre_jax.tasks.task import CORRECT
 
 if TYPE_CHECKING:
     from grre_jax.tasks import Tokenizer
 
-LOGPROB_COLUMNS = {
-    field: "logprobs" if field == "behavior_logprobs" else field for field in LOGPROB_FIELDS
+Row = dict[str, Any]
+
+FIELDS = tuple(field.name for field in GROUP_FIELDS)
+# Fields of a completion, by their names there.
+PER_COMPLETION = {
+    "text": "texts",
+    "reward": "rewards",
+    "finish_reason": "finish_reasons",
+    "policy_version": "policy_version",
+    "source": "sources",
+    "is_expert": "is_expert",
 }
-# The names that a row has by default; a mapping renames them.
-GROUP_COLUMNS = (
-    *("prompt", "completions", "answer", "question_id", "task", "group_id"),
-    *("position", "attempt", "prompt_tokens"),
-    *("temperature", "top_k", "top_p", "min_p", "seed", "logprob_dtype", "engine", "extra"),
-)
-COMPLETION_COLUMNS = (
-    *("text", "reward", "tokens", "mask", *LOGPROB_COLUMNS.values()),
-    *("finish_reason", "policy_version", "token_versions", "components", "source", "is_expert"),
-    "turn_rewards",
-)
-EXPORT_COLUMNS = ("data_set", "record")
-COLUMNS = (*GROUP_COLUMNS, *COMPLETION_COLUMNS, *EXPORT_COLUMNS)
-REQUIRED = ("prompt", "completions", "text", "reward")
-# Names of records and rows: kept in `extra`, a field in the wrong object would be lost.
-_RESERVED = tuple(dict.fromkeys((*COLUMNS, *(name for name, _, _ in FIELDS))))
+PER_TOKEN = tuple(field.name for field in GROUP_FIELDS if field.dimension == "tokens")
+COMPLETION_FIELDS = (*PER_COMPLETION, *PER_TOKEN, "components", "turn_rewards")
+ALIASES = {"completion": "text", "responses": "texts", "logprobs": "behavior_logprobs"}
 # Other libraries' names of a mask. Kept in `extra`, it would be lost, and observations imitated.
 _MASKS = (
     *("completion_mask", "response_mask", "loss_mask", "action_mask"),
     *("assistant_mask", "assistant_masks", "generation_mask", "tool_mask"),
 )
+_RESERVED = {*FIELDS, *COMPLETION_FIELDS, *_MASKS, "completions", "data_set", "record"}
 
 
-def of_group(group: Group, data_set: dict[str, Any]) -> dict[str, Any]:
-    """Returns the row of a group: JSON values, and under "record" the bytes, if the other fields
-    cannot express all of it.
+def of_group(group: Group) -> Row:
+    """Returns a group as a row of JSON values; NaN and log-probs that are unknown are null."""
+    row = {name: getattr(group, name) for name in FIELDS}
+    row["components"] = {name: _listed(values) for name, values in group.components.items()}
+    arrays = [field.name for field in GROUP_FIELDS if field.kind.startswith(("int", "uint", "fl"))]
+    return row | {name: _listed(row[name]) for name in arrays if hasattr(row[name], "tolist")}
+
+
+def _listed(values: Any) -> list[Any]:
+    return [None if value != value else value for value in values.tolist()]
+
+
+def renamed(row: Row, mapping: dict[str, str | None]) -> Row:
+    """Returns a row under the names of fields.
+
+    Args:
+        row: under the file's own names.
+        mapping: the file's own name of a field, or None for a field that the file does not have. A
+            column of the field's own name is another thing then, and moves to `extra`.
     """
-    has_tokens = len(group.tokens) > 0 or len(group.prompt_tokens) > 0
-    made = ("completions", "prompt_tokens")
-    row = {name: getattr(group, name) for name in GROUP_COLUMNS if name not in made}
-    if has_tokens:
-        row["prompt_tokens"] = group.prompt_tokens.tolist()
-    row["completions"] = [_completion(group, k, has_tokens) for k in range(group.num_completions)]
-    row["data_set"] = data_set
-    logprobs = [getattr(group, name) for name in LOGPROB_FIELDS]
-    finite = all(values is None or np.isfinite(values).all() for values in logprobs)
-    if len(group.turn_counts) or not finite:
-        row["record"] = encoding.encode(group)
+    if isinstance(parts := row.get(mapping.get("completions", "completions")), list):
+        parts = [renamed(part, mapping) if isinstance(part, dict) else part for part in parts]
+        row = row | {mapping.get("completions", "completions"): parts}
+    columns = {column: field for field, column in mapping.items() if column in row}
+    others = {name: row[name] for name in mapping if name in row and name not in columns}
+    kept = {columns.get(name, name): value for name, value in row.items() if name not in others}
+    return kept | {"extra": kept.get("extra", {}) | others} if others else kept
+
+
+def normalised(row: Row) -> Row:
+    """Returns a row with one name for each thing: prompt and text for `messages`, text for
+    `completion`, and `texts`, `rewards` ... for lists under other names.
+
+    Raises:
+        DataError: messages without one of the assistant's.
+    """
+    row = {ALIASES.get(name, name): value for name, value in row.items()}
+    if "messages" in row and not {"prompt", "text", "texts", "completions"} & row.keys():
+        conversation = row.pop("messages")
+        listed = conversation if isinstance(conversation, list) else []
+        roles = [item.get("role") if isinstance(item, dict) else None for item in listed]
+        if "assistant" not in roles:
+            fail("messages", "a list with a message of the assistant's", conversation)
+        first = roles.index("assistant")
+        row |= {"prompt": listed[:first], "text": listed[first:]}
+    texts = next((n for n in ("texts", "completions", "text") if _is_texts(row.get(n))), None)
+    if texts and isinstance(row.get("rewards", row.get("reward")), list):
+        row["texts"] = row.pop(texts)
+        for name, plural in PER_COMPLETION.items():
+            if isinstance(row.get(name), list):
+                row[plural] = row.pop(name)
     return row
 
 
-def _completion(group: Group, k: int, has_tokens: bool) -> dict[str, Any]:
-    said: dict[str, Any] = {
-        "text": group.texts[k],
-        "reward": json_number(group.rewards[k]),
-        "finish_reason": group.finish_reasons[k],
-        "policy_version": int(group.policy_version[k]),
-        "source": group.sources[k],
-        "is_expert": bool(group.is_expert[k]),
-    }
-    if group.components:
-        said["components"] = {name: json_number(row[k]) for name, row in group.components.items()}
-    if has_tokens:
-        start, end = (int(offset) for offset in group.offsets[k : k + 2])
-        said["tokens"] = group.tokens[start:end].tolist()
-        for name, column in LOGPROB_COLUMNS.items():
-            if getattr(group, name) is not None:
-                values = getattr(group, name)[start:end].tolist()
-                said[column] = [value if math.isfinite(value) else None for value in values]
-        if len(group.token_versions):
-            said["token_versions"] = group.token_versions[start:end].tolist()
-        if not group.mask.all():
-            said["mask"] = group.mask[start:end].tolist()
-    return said
+def _is_texts(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and not isinstance(value[0], dict)
 
 
-def is_own(row: Any) -> bool:
-    """True if this package exported the row."""
-    return isinstance(row, dict) and isinstance(row.get("data_set"), dict) and "completions" in row
+def is_completion(row: Row) -> bool:
+    """True if a normalised row is one completion."""
+    return not {"texts", "completions", "record"} & row.keys() and bool(
+        {"text", "tokens"} & row.keys()
+    )
 
 
-def to_group(line: Line, stem: str, task: str, tokenizer: "Tokenizer | None" = None) -> Group:
-    """Returns the group of a row with a list of completions.
+def to_group(row: Row, name: str, task: str, tokenizer: "Tokenizer | None" = None) -> Group:
+    """Returns the group of a normalised row.
 
     Args:
-        line: the row.
-        stem: begins the identifiers of groups and questions that have none.
-        task: the task's name where the row has none.
+        row: the row.
+        name: identifier of the group and its question, if the row has none.
+        task: the task's name, if the row has none.
         tokenizer: renders chat messages.
 
     Raises:
-        DataError: a field is missing or wrong; the message names file, line, field and fix.
+        DataError: a field is missing or wrong; the message names field, domain and value.
     """
-    if (stored := line.take("record", (str, bytes), None)) is not None:
+    if (stored := row.get("record")) is not None:
         try:
             data = base64.b64decode(stored, validate=True) if isinstance(stored, str) else stored
-            group = encoding.decode(data)
-            group.validate()
-            return group
-        except (binascii.Error, ValueError, DataError) as error:
-            line.fail("record", f"is not a record in base64 ({error}); export the group again")
-    completions = line.take("completions", list)
-    if not completions:
-        line.fail("completions", "is empty; give at least one completion")
-    column = line.names.get("completions") or "completions"
-    parts = [
-        Line(line.path, line.location, item, f"{column}[{i}].", line.names)
-        for i, item in enumerate(completions)
-    ]
-    return build(line, parts, stem, task, tokenizer)
+            return encoding.decode(data)
+        except (binascii.Error, ValueError, TypeError, DataError) as error:
+            fail("record", f"a record in base64 ({error})", stored)
+    completions = row.pop("completions", None)
+    if completions is None:
+        return _build(row, {}, name, task, None, tokenizer)
+    if not isinstance(completions, list) or not completions:
+        fail("completions", "a list with at least one object", completions)
+    for k, part in enumerate(completions):
+        if not isinstance(part, dict):
+            fail(f"completions[{k}]", "an object", part)
+    return of_completions(row, list(map(normalised, completions)), name, task, tokenizer)
 
 
-def build(
-    line: Line, parts: list[Line], stem: str, task: str, tokenizer: "Tokenizer | None" = None
+def of_completions(
+    row: Row, parts: list[Row], name: str, task: str, tokenizer: "Tokenizer | None" = None
 ) -> Group:
-    """Returns the group of the fields of a row and of its completions.
+    """Returns the group of a row with its completions; fields in which these agree are the row's.
 
     See `to_group` for the other arguments and the errors.
     """
-    number = line.location.split()[-1]
-    rewards = [part.number_or_nan("reward", or_truth=True) for part in parts]
-    fields: dict[str, Any] = {
-        "rewards": rewards,
-        "finish_reasons": [part.take("finish_reason", str, "imported") for part in parts],
-        "policy_version": [part.take("policy_version", int, -1) for part in parts],
-        "sources": [part.take("source", str, "imported") for part in parts],
-        "is_expert": [part.take("is_expert", bool, False) for part in parts],
-        "components": _components(line, parts, rewards),
-        "group_id": str(line.take("group_id", (str, int), f"{stem}:{number}")),
-        "question_id": str(line.take("question_id", (str, int), f"{stem}/{number}")),
-        "task": line.take("task", str, task),
-        "answer": _answer(line),
-        "position": line.take("position", int, -1),
-        "attempt": line.take("attempt", int, 0),
-        "seed": line.take("seed", int, -1),
-        "top_k": line.take("top_k", int, 0),
-        "temperature": line.number("temperature", 1.0),
-        "top_p": line.number("top_p", 1.0),
-        "min_p": line.number("min_p", 0.0),
-        "logprob_dtype": line.take("logprob_dtype", str, ""),
-        "engine": line.take("engine", str, ""),
+    shared = {
+        field: value
+        for field, value in parts[0].items()
+        if field not in COMPLETION_FIELDS
+        and all(field in part and part[field] == value for part in parts)
     }
-    fields |= _token_fields(line, parts)
-    turn_rewards = _all_or_none(parts, "turn_rewards", (int, float))
-    _check_ids(line, parts, fields, tokenizer)
-    _decode_missing(line, parts, fields, tokenizer)
-    fields |= messages.texts(line, parts, fields, tokenizer)
-    fields |= turns.turn_fields(parts, fields, turn_rewards, tokenizer)
-    extra = _extra(line, parts, fields.get("extra", {}))
-    return Group(**fields | {"extra": _failures(rewards) | extra})
+    fields = _of_parts(parts, tokenizer)
+    rest = []
+    for k, part in enumerate(parts):
+        fields_read = {*COMPLETION_FIELDS, *shared, "extra"}
+        others = {name: value for name, value in part.items() if name not in fields_read}
+        extra = {} if "extra" in shared else part.get("extra") or {}
+        if not isinstance(extra, dict):
+            fail(f"completions[{k}].extra", "an object", extra)
+        rest.append(extra | _unread(others, f"completions[{k}]."))
+    twice = sorted((fields.keys() | shared.keys()) & row.keys())
+    if twice:
+        fail(twice[0], "a field of the row or of its completions", "both")
+    turn_rewards = fields.pop("turn_rewards", None)
+    if any(rest):
+        extra = row.get("extra", {})
+        if not isinstance(extra, dict) or "completions" in extra:
+            fail("extra", "an object without the name completions", extra)
+        row["extra"] = extra | {"completions": rest}
+    return _build(row | shared, fields, name, task, turn_rewards, tokenizer)
 
 
-def _failures(rewards: list[float]) -> dict[str, list[str]]:
-    """Returns the fields of `extra` about completions without a reward; none if each has one."""
-    missing = [math.isnan(reward) for reward in rewards]
-    if not any(missing):
-        return {}
-    return {
-        FIELD: ["none" if here else "" for here in missing],
-        REASONS: ["imported without a reward" if here else "" for here in missing],
-    }
+def _of_parts(parts: list[Row], tokenizer: "Tokenizer | None") -> Row:
+    """Returns the fields of a group that its completions have."""
+    fields: Row = {}
+    for column in COMPLETION_FIELDS:
+        values = [part.get(column) for part in parts]
+        needed = column == "reward" or (column == "text" and "tokens" not in parts[0])
+        missing = [k for k, part in enumerate(parts) if column not in part]
+        if column == "components" and not all(value is None for value in values):
+            values = _components(parts)
+        elif needed and missing:
+            fail(f"completions[{missing[0]}].{column}", "a value", "no field of this name")
+        elif all(value is None for value in values) and column != "reward":
+            continue
+        elif column in PER_TOKEN:
+            values = _flat(column, parts)
+            if column == "tokens":
+                fields["lengths"] = [len(part["tokens"]) for part in parts]
+        elif column in ("finish_reason", "source"):
+            values = ["imported" if value is None else value for value in values]
+        elif column in ("policy_version", "is_expert"):
+            absent = -1 if column == "policy_version" else 0
+            values = [absent if value is None else value for value in values]
+        fields[PER_COMPLETION.get(column, column)] = values
+    return fields
 
 
-def _check_ids(
-    line: Line, parts: list[Line], fields: dict[str, Any], tokenizer: "Tokenizer | None"
-) -> None:
-    """Refuses ids that the tokenizer does not have."""
-    if tokenizer is None:
-        return
-    size = tokenizer.vocab_size
-    for part, name in ((line, "prompt_tokens"), (parts[0], "tokens")):
-        for found in fields[name] or ():
-            if not 0 <= found < size:
-                part.fail(
-                    name,
-                    f"holds {found}, and the tokenizer has 0 to {size - 1}; name the tokenizer that"
-                    " made it",
-                )
+def _flat(column: str, parts: list[Row]) -> list[Any]:
+    """Returns the values of the tokens of all completions."""
+    for k, part in enumerate(parts):
+        values = part.get(column)
+        tokens = part.get("tokens")
+        domain = "a list as long as tokens, in all completions or in none"
+        count = len(tokens) if isinstance(tokens, list) else -1
+        if not isinstance(values, list) or len(values) != count:
+            fail(f"completions[{k}].{column}", domain, values)
+    return list(itertools.chain(*(part[column] for part in parts)))
 
 
-def _decode_missing(
-    line: Line, parts: list[Line], fields: dict[str, Any], tokenizer: "Tokenizer | None"
-) -> None:
-    """Gives a prompt and completions that have tokens alone their texts."""
-    if tokenizer is None or fields["tokens"] is None:
-        return
-    starts = [0, *itertools.accumulate(fields["lengths"])]
-    ids = [fields["tokens"][start:end] for start, end in itertools.pairwise(starts)]
-    texts = [("text", part, tokens) for part, tokens in zip(parts, ids, strict=True)]
-    prompt = messages.without_start(fields["prompt_tokens"], tokenizer)
-    for name, part, tokens in [("prompt", line, prompt), *texts]:
-        column = part.names.get(name) or name
-        if part.rest.get(column) is None:
-            part.rest[column] = tokenizer.decode(tokens)
-
-
-def _answer(line: Line) -> str:
-    """Returns the true answer; a number is written out."""
-    answer = line.take("answer", (str, int, float), "")
-    if isinstance(answer, float) and not math.isfinite(answer):
-        line.fail("answer", f"is {answer}; give a string or a finite number")
-    return str(answer)
-
-
-def _components(line: Line, parts: list[Line], rewards: list[float]) -> dict[str, list[float]]:
-    """Returns the reward components by name, one number per completion: NaN where it is null, or
-    the completion has no reward.
+def _components(parts: list[Row]) -> dict[str, list[Any]]:
+    """Returns the reward components by name; None where one is null, or the completion has no
+    reward.
     """
     rows = []
-    for part in parts:
-        said = part.take("components", (dict, list), {})
-        if isinstance(said, list) and said:  # Parquet's empty map is an empty list
-            part.fail("components", "is a list; give an object of numbers by name")
-        prefix = f"{part.prefix}{part.names.get('components') or 'components'}."
-        rows.append(Line(part.path, part.location, dict(said), prefix))
-    judged = [row for row, reward in zip(rows, rewards, strict=True) if not math.isnan(reward)]
-    names = list((judged or rows)[0].rest)
-    if any(row.rest.keys() != set(names) for row in judged):
-        line.fail(
-            "components", "has other names in one completion than in another; give all the same"
-        )
-    components = {
+    for k, part in enumerate(parts):
+        value = part.get("components") or {}
+        if not isinstance(value, dict):
+            fail(f"completions[{k}].components", "an object of numbers by name", value)
+        rows.append(value)
+    judged = [row for row, part in zip(rows, parts, strict=True) if _is_number(part["reward"])]
+    names = list((judged or rows)[0])
+    if any(row.keys() != set(names) for row in judged):
+        fail("components", "the same names in all completions", [list(row) for row in judged])
+    return {
         name: [
-            math.nan if math.isnan(reward) else row.number_or_nan(name, or_truth=True)
-            for row, reward in zip(rows, rewards, strict=True)
+            row.get(name) if _is_number(part["reward"]) else None
+            for row, part in zip(rows, parts, strict=True)
         ]
         for name in names
     }
-    for row, value in zip(rows, components.get("correct", ()), strict=False):
-        if value not in (0, 1) and not math.isnan(value):
-            row.fail("correct", f"is {value:g}; give true or false")
-    return components
 
 
-def _extra(line: Line, parts: list[Line], own: dict[str, Any]) -> dict[str, Any]:
-    """Returns the fields that are not a record's.
-
-    Args:
-        line, parts: of which everything that is read was taken.
-        own: what the import itself adds.
-    """
-    extra = line.take("extra", dict, {})
-    for part in (line, *parts):
-        _refuse_reserved(part)
-    rest = [{name: v for name, v in part.rest.items() if v is not None} for part in parts]
-    kept = {"completions": rest} if any(rest) else {}
-    added = own | kept
-    twice = (extra.keys() & (line.rest.keys() | added.keys())) | (added.keys() & line.rest.keys())
-    for name in sorted(twice):
-        line.fail(name, "would be in the group's `extra` twice; rename it")
-    return extra | line.rest | added
+def _is_number(value: Any) -> bool:
+    return value is not None and value == value
 
 
-def _refuse_reserved(part: Line) -> None:
-    """Refuses a field of records and rows that was not taken from this object, and a mask under
-    another library's name; drops those that are null.
-    """
-    masks = _MASKS if part.names.get("mask", "mask") == "mask" else ()
-    for name in (*_RESERVED, *masks):
-        column = part.names.get(name, name)
-        if column is None or part.rest.pop(column, None) is None:
-            continue
-        part.fail(
-            name,
-            "is not read here: move it to its own object, give all rows of a group one value of it,"
-            " rename it, or map it with --mapping (docs/rollouts.md)",
-        )
+def _build(
+    row: Row,
+    fields: Row,
+    name: str,
+    task: str,
+    turn_rewards: list[Any] | None,
+    tokenizer: "Tokenizer | None",
+) -> Group:
+    """Returns the group of a row and of the fields that its completions have."""
+    fields = {"task": task, "group_id": name, "question_id": name} | fields
+    fields |= {field: row[field] for field in FIELDS if row.get(field) is not None}
+    extra = fields.pop("extra", {})
+    if not isinstance(extra, dict):
+        fail("extra", "an object", extra)
+    rest = _unread({n: v for n, v in row.items() if n not in FIELDS})
+    for field in ("group_id", "question_id", "answer"):
+        value = fields.get(field, "")
+        if type(value) in (int, float) and value - value == 0:  # finite
+            fields[field] = str(value)
+    if ("tokens" in fields) != ("prompt_tokens" in fields):
+        fail("prompt_tokens", "a list beside tokens, or neither", fields.get("prompt_tokens"))
+    made = messages.texts(fields, row.get("tools"), turn_rewards, tokenizer)
+    fields |= {"sources": ["imported"] * len(made["texts"])} | fields | made
+    fields["rewards"], failures = _rewards(fields.get("rewards"))
+    components = fields.get("components") or {}
+    if not isinstance(components, dict):
+        fail("components", "an object of numbers by name", components)
+    fields["components"] = {key: _with_nan(values) for key, values in components.items()}
+    for value in fields["components"].get(CORRECT, ()):
+        if isinstance(value, int | float) and value not in (0, 1) and _is_number(value):
+            fail(f"components.{CORRECT}", "true or false", value)
+    twice = sorted(extra.keys() & rest.keys())
+    if twice:
+        fail(twice[0], "a field of the row or of its extra", "both")
+    return Group(**fields | {"extra": failures | extra | rest | made.get("extra", {})})
 
 
-def _token_fields(line: Line, parts: list[Line]) -> dict[str, Any]:
-    """Returns the tokens and the fields with one value per token."""
-    for part in parts:
-        column = part.names.get("logprobs", "logprobs")
-        if column is not None and part.rest.get(column) is None:
-            part.rest[column] = part.rest.pop("behavior_logprobs", None)
-    tokens = _all_or_none(parts, "tokens", (int,))
-    values = {
-        field: _all_or_none(parts, column, kinds, tokens)
-        for field, column, kinds in (
-            ("mask", "mask", (int, bool)),
-            ("token_versions", "token_versions", (int,)),
-            *((field, column, (int, float)) for field, column in LOGPROB_COLUMNS.items()),
-        )
+def _with_nan(values: Any) -> Any:
+    return [math.nan if v is None else v for v in values] if isinstance(values, list) else values
+
+
+def _rewards(values: Any) -> tuple[Any, Row]:
+    """Returns rewards with NaN for null, and the fields of `extra` about those without one."""
+    rewards = _with_nan(values)
+    if not isinstance(rewards, list):
+        fail("rewards", "a list of numbers", values)
+    absent = [reward != reward for reward in rewards]
+    failures = {
+        FIELD: ["none" if missing else "" for missing in absent],
+        REASONS: ["imported without a reward" if missing else "" for missing in absent],
     }
-    prompt_tokens = line.numbers("prompt_tokens")
-    if (tokens is None) != (prompt_tokens is None):
-        line.fail(
-            "prompt_tokens",
-            f"and the completions' {line.names.get('tokens') or 'tokens'} belong together; give"
-            " both or neither",
-        )
-
-    def flat(rows: list[list[Any]] | None) -> list[Any] | None:
-        return None if rows is None else [value for row in rows for value in row]
-
-    fields: dict[str, Any] = {name: flat(rows) for name, rows in values.items()}
-    lengths = None if tokens is None else [len(row) for row in tokens]
-    return fields | {"prompt_tokens": prompt_tokens, "lengths": lengths, "tokens": flat(tokens)}
+    return rewards, failures if any(absent) else {}
 
 
-def _all_or_none(
-    parts: list[Line], name: str, kinds: tuple[type, ...], tokens: Any = ...
-) -> list[list[Any]] | None:
-    """Returns a list of numbers that either every completion has or none, as long as its `tokens`
-    if these are given.
-    """
-    rows = [part.numbers(name, kinds) for part in parts]
-    if all(row is None for row in rows):
-        return None
-    if None in rows:
-        missing = "is missing where another completion of the group has it"
-        parts[rows.index(None)].fail(name, f"{missing}; give it for all or none")
-    for k, row in enumerate(rows if tokens is not ... else ()):
-        if len(row) != (count := len(tokens[k]) if tokens else 0):
-            parts[k].fail(name, f"has {len(row)} values for {count} tokens; give one per token")
-    return rows
+def _unread(fields: Row, prefix: str = "") -> Row:
+    """Returns fields that are not null; refuses those that are read in another place."""
+    present = {name: value for name, value in fields.items() if value is not None}
+    for name in present:
+        if name in _RESERVED:
+            raise DataError(
+                f"field {prefix}{name} is not read here: move it to its own object, give all"
+                " completions one value of it, or map it with --mapping (docs/rollouts.md)"
+            )
+    return present
+
+
+def fail(name: str, domain: str, value: Any) -> NoReturn:
+    """Raises the DataError that names a field, its domain and its value."""
+    raise DataError(f"field {name}: expected {domain}, got {shown(value)}")

@@ -48,7 +48,7 @@ def test_jsonl(tmp_path):
     text, tokens = reader
     assert (text.prompt, text.answer, text.texts) == ("2+2=", "4", ["4", "5"])
     assert (text.rewards.tolist(), text.lengths.tolist()) == ([1.0, 0.0], [0, 0])
-    assert (text.group_id, text.question_id, text.task) == ("mine:1", "mine/1", "sums")
+    assert (text.group_id, text.question_id, text.task) == ("mine:1", "mine:1", "sums")
     assert (text.position, text.behavior_logprobs) == (-1, None)
     assert tokens.lengths.tolist() == [2, 1] and tokens.tokens.tolist() == [5, 9, 9]
     assert tokens.behavior_logprobs.tolist() == [-0.5, -0.25, -3.0]
@@ -78,30 +78,30 @@ FIRST, SECOND = TOKENS["completions"]
 
 
 @pytest.mark.parametrize(
-    ("line", "message"),
+    ("line", "named"),
     [
         ("{", "this is no JSON"),
-        ({"answer": "4"}, "field completions is missing .it has answer"),
-        (LINE | {"completions": []}, "field completions is empty"),
-        (LINE | {"completions": [FIRST, {"text": "4"}]}, "field completions.1..reward is missing"),
+        ({"answer": "4"}, "field texts:"),
+        (LINE | {"completions": []}, "field completions:"),
+        (LINE | {"completions": [FIRST, {"text": "4"}]}, "field completions[1].reward:"),
         (
             LINE | {"completions": [{"text": "", "reward": 1, "finish_reason": "eos"}]},
-            "Group .*finish_reasons.*'eos'",
+            "Group 'bad:2': field finish_reasons:",
         ),
         (
             TOKENS | {"completions": [FIRST, SECOND | {"logprobs": None}]},
-            "field completions.1..logprobs is missing where another",
+            "field completions[1].behavior_logprobs:",
         ),
-        (TOKENS | {"prompt_tokens": None}, "field prompt_tokens and the completions' tokens"),
+        (TOKENS | {"prompt_tokens": None}, "field prompt_tokens:"),
         (
             TOKENS | {"completions": [FIRST, SECOND | {"logprobs": [-1, -2]}]},
-            "field completions.1..logprobs has 2 values for 1 tokens",
+            "field completions[1].behavior_logprobs:",
         ),
     ],
 )
-def test_a_wrong_line_is_named_and_nothing_is_imported(tmp_path, line, message):
+def test_a_wrong_line_is_named_and_nothing_is_imported(tmp_path, line, named):
     path = write_lines(tmp_path / "bad.jsonl", LINE, line)
-    with pytest.raises(DataError, match=re.escape(str(path)) + ", line 2: " + message):
+    with pytest.raises(DataError, match=re.escape(f"{path}, line 2: {named}")):
         rollouts.import_jsonl(path, tmp_path / "r")
     assert not (tmp_path / "r").exists()
 
@@ -111,10 +111,27 @@ def test_bad_files(tmp_path):
     with pytest.raises(DataError, match="a.jsonl has no groups"):
         rollouts.import_jsonl(path, tmp_path / "r")
     path.write_bytes('{"prompt": "é"}\n'.encode("latin-1"))
-    with pytest.raises(DataError, match="a.jsonl, line 1: this is no JSON"):
+    with pytest.raises(DataError, match="a.jsonl, line 1"):
         rollouts.import_jsonl(path, tmp_path / "r")
-    with pytest.raises(UsageError, match="'promt'.*prompt, completions"):
-        rollouts.import_jsonl(path, tmp_path / "r", mapping={"promt": "x"})
+    for mapping in ({"promt": "x"}, {"prompt": 3}, {"prompt": "a", "text": "a"}):
+        with pytest.raises(UsageError, match="mapping.*" + next(iter(mapping))):
+            rollouts.import_jsonl(path, tmp_path / "r", mapping=mapping)
+
+
+VERL_LINES = [  # as verl's trainer.rollout_data_dir has them; the batch is balanced: out of order
+    {"input": prompt, "output": f"{prompt}{k}", "gts": "7", "score": k, "step": 3, "acc": k}
+    for k in range(2)
+    for prompt in "ab"
+]
+
+
+def test_lines_of_verl(tmp_path):
+    path = write_lines(tmp_path / "3.jsonl", *VERL_LINES)
+    rollouts.import_rows("verl", path, tmp_path / "r")
+    first, second = rollouts.read(tmp_path / "r")
+    assert (first.prompt, first.texts, first.answer) == ("a", ["a0", "a1"], "7")
+    assert second.rewards.tolist() == [0, 1] and second.extra["step"] == 3
+    assert second.extra["completions"] == [{"acc": 0}, {"acc": 1}]
 
 
 def test_the_same_file_is_not_imported_twice(tmp_path):

@@ -1,6 +1,6 @@
 import json
 import math
-from pathlib import Path
+import re
 
 import numpy as np
 import pyarrow
@@ -9,8 +9,9 @@ import pytest
 
 from grre_jax import rollouts
 from grre_jax.errors import DataError
-from grre_jax.rollouts.schema import FIELDS, LOGPROB_FIELDS
-from grre_jax.rollouts.tools.exchange import completion_rows, rows, sources
+from grre_jax.rollouts.tools.exchange import rows
+
+from ....groups import played_group
 
 
 def group_of(row, *completions, **names):
@@ -18,7 +19,7 @@ def group_of(row, *completions, **names):
         "prompt": "p",
         "completions": [{"text": "t", "reward": 1, **c} for c in completions],
     } | row
-    return rows.to_group(sources.Line(Path("x"), "line 1", row, names=names), "x", "")
+    return rows.to_group(rows.normalised(rows.renamed(row, names)), "x:1", "")
 
 
 def imported(folder, *lines, **options):
@@ -35,111 +36,98 @@ FIELDS_OF_A_ROW = {
 FIELDS_OF_A_COMPLETION = {
     "mask": ("mask", [1, 0]),
     "logprobs": ("behavior_logprobs", [-1, -2]),
-    **{name: (name, [-1, -2]) for name in LOGPROB_FIELDS},
+    "ref_logprobs": ("ref_logprobs", [-1, -2]),
     "token_versions": ("token_versions", [3, 4]),
-    "policy_version": ("policy_version", 3),
-    "finish_reason": ("finish_reasons", "length"),
-    "source": ("sources", "gpt"),
-    "is_expert": ("is_expert", True),
-    "reward": ("rewards", 0.5),
+    "policy_version": ("policy_version", [3]),
+    "finish_reason": ("finish_reasons", ["length"]),
+    "source": ("sources", ["gpt"]),
+    "is_expert": ("is_expert", [True]),
+    "reward": ("rewards", [0.5]),
     "tokens": ("tokens", [8, 9]),
-    "components": ("components", {"a": 2}),
 }
 
 
-def as_lists(value):
-    if isinstance(value, dict):
-        return {name: as_lists(inner) for name, inner in value.items()}
-    return value.tolist() if isinstance(value, np.ndarray) else value
-
-
-@pytest.mark.parametrize("one_a_row", [False, True])
-def test_every_field_of_a_record_is_read_under_its_own_name(one_a_row):
+@pytest.mark.parametrize("layout", ["row", "completion", "flat"])
+def test_every_field_of_a_record_is_read_under_its_own_name(layout):
     def read(row, completion):
         completion = {"text": "t", "reward": 1, "tokens": [1, 2]} | completion
         row = {"prompt": "p", "prompt_tokens": [1]} | row
-        if not one_a_row:
-            return group_of(row, completion)
-        names = {name: name for name in rows.COLUMNS}
-        found = iter([("line 1", row | completion)])
-        ((line, parts),) = completion_rows.gathered(Path("x"), found, names)
-        return rows.build(line, parts, "x", "")
+        if layout == "completion":
+            return rows.of_completions({}, [rows.normalised(row | completion)], "x:1", "")
+        return group_of(row, completion)
 
     for name, value in FIELDS_OF_A_ROW.items():
         group = read({name: value}, {})
-        expected = str(value) if name in ("question_id", "answer") else value
-        assert as_lists(getattr(group, name)) == expected
+        if layout == "flat":
+            group = rows.to_group(rows.normalised(rows.of_group(group)), "y:1", "")
+        found = getattr(group, name)
+        found = found.tolist() if isinstance(found, np.ndarray) else found
+        assert found == (str(value) if name in ("question_id", "answer") else value)
         assert group.extra == ({"a": 1} if name == "extra" else {})
     for name, (field, value) in FIELDS_OF_A_COMPLETION.items():
-        group = read({}, {name: value})
-        found = as_lists(getattr(group, field))
-        assert found == (value if isinstance(value, list) else [value]) or found == {"a": [2.0]}
-        assert group.extra == {}
-    read_here = {*FIELDS_OF_A_ROW, *FIELDS_OF_A_COMPLETION, "prompt", "completions", "text"}
-    columns = {*rows.GROUP_COLUMNS, *rows.COMPLETION_COLUMNS, "behavior_logprobs"}
-    assert read_here == columns - {"turn_rewards"}  # which needs a tokenizer
-    held = {name for name, _, _ in FIELDS} - {"lengths", "texts", "text_lengths", "component_names"}
-    held = {name for name in held if not name.startswith(("turn_", "environment"))}
-    assert held <= read_here | {field for field, _ in FIELDS_OF_A_COMPLETION.values()}
+        assert (
+            list(getattr(read({}, {name: value if len(value) > 1 else value[0]}), field)) == value
+        )
+    assert read({}, {"components": {"a": 2}}).components["a"].tolist() == [2]
+
+
+def test_a_row_has_every_field_of_a_group(make_group):
+    for group in (make_group(3), played_group(2)):
+        row = json.loads(json.dumps(rows.of_group(group)))
+        assert rows.to_group(rows.normalised(row), "y:1", "") == group
 
 
 @pytest.mark.parametrize(
-    ("row", "completion", "message"),
+    ("row", "completion", "field"),
     [
-        ({"mask": [1]}, {}, "field mask is not read here"),
-        ({}, {"temperature": 0.5}, r"field completions\[0\].temperature is not read"),
-        ({"rewards": [1]}, {}, "field rewards is not read"),
-        ({}, {"lengths": 3}, r"field completions\[0\].lengths is not read"),
-        ({"completion_mask": [[0, 1]]}, {}, "field completion_mask is not read"),
-        ({}, {"loss_mask": [0, 1]}, r"field completions\[0\].loss_mask is not read"),
-        ({"data_set": {}}, {}, "field data_set is not read"),
-        ({"extra": {"a": 1}, "a": 2}, {}, "field a would be in the group's `extra` twice"),
-        (
-            {"extra": {"completions": 1}},
-            {"judge": 2},
-            "field completions would be in the group's `extra` twice",
-        ),
-        ({"position": "first"}, {}, "field position is 'first'; give a whole number"),
-        ({"position": -2}, {}, "field position: .*-2"),
-        ({"attempt": -1}, {}, "field attempt: .*-1"),
-        (
-            {},
-            {"policy_version": 1.5},
-            r"field completions\[0\].policy_version is 1.5; give a whole number",
-        ),
-        ({"prompt_tokens": [1]}, {"tokens": [1], "mask": [2]}, "field mask is wrong .2."),
-        (
-            {"prompt_tokens": [1]},
-            {"tokens": [True]},
-            r"field completions\[0\].tokens has True at index 0",
-        ),
-        (
-            {"prompt_tokens": [1]},
-            {"tokens": [1], "logprobs": ["-1"]},
-            "has '-1' at index 0; give numbers only",
-        ),
-        ({"answer": math.nan}, {}, "field answer is nan"),
-        ({"temperature": math.inf}, {}, "field temperature is inf; give a finite number"),
-        (
-            {},
-            {"components": {"a": math.inf}},
-            r"field completions\[0\].components.a is inf; give a finite number",
-        ),
+        ({"mask": [1]}, {}, "mask"),
+        ({"reward": 1}, {}, "reward"),
+        ({"rewards": [1]}, {}, "rewards"),
+        ({"seed": 3}, {"seed": 3}, "seed"),
+        ({}, {"lengths": 3, "temperature": None}, "lengths"),
+        ({"completion_mask": [[0, 1]]}, {}, "completion_mask"),
+        ({"data_set": {}}, {}, "data_set"),
+        ({"extra": {"a": 1}, "a": 2}, {}, "a"),
+        ({"position": "first"}, {}, "position"),
+        ({"position": -2}, {}, "position"),
+        ({"position": True}, {}, "position"),
+        ({"extra": 3}, {}, "extra"),
+        ({"components": {}}, {"components": {"a": 1}}, "components"),
+        ({"texts": "ab", "rewards": [1, 0], "completions": None}, {}, "texts"),
+        ({}, {"policy_version": 1.5}, "policy_version"),
+        ({}, {"reward": "1"}, "rewards"),
+        ({"prompt_tokens": [1]}, {"tokens": [1], "mask": [2]}, "mask"),
+        ({"prompt_tokens": [1]}, {"tokens": [True]}, "tokens"),
+        ({"prompt_tokens": [1]}, {"tokens": [1], "logprobs": ["-1"]}, "behavior_logprobs"),
+        ({}, {"mask": [1]}, "completions[0].mask"),
+        ({"answer": math.nan}, {}, "answer"),
+        ({"temperature": math.inf}, {}, "temperature"),
+        ({}, {"components": {"a": math.inf}}, "components['a']"),
+        ({}, {"components": [1]}, "completions[0].components"),
     ],
 )
-def test_a_field_that_is_not_understood_is_refused(row, completion, message):
-    with pytest.raises(DataError, match=message):
+def test_a_field_that_is_not_understood_is_refused(row, completion, field):
+    with pytest.raises(DataError, match=f"field {re.escape(field)}[: ]"):
         group_of(row, completion)
 
 
+def test_what_one_completion_alone_has_is_refused_if_it_is_a_field_of_the_row():
+    for name in ("temperature", "loss_mask"):
+        with pytest.raises(DataError, match=rf"field completions\[1\].{name} is not read here"):
+            group_of({}, {}, {name: 0.5})
+    with pytest.raises(DataError, match="field extra:"):
+        group_of({"extra": {"completions": 1}}, {}, {"judge": 2})
+
+
 def test_a_name_that_the_mapping_sets_to_null_is_something_else():
-    completion = {"mask": "x", "loss_mask": [1]}
-    group = group_of({"engine": 3}, completion, engine=None, mask=None)
-    assert group.engine == "" and group.extra == {"engine": 3, "completions": [completion]}
+    group = group_of({"engine": 3, "mask": "x"}, {}, engine=None, mask=None)
+    assert group.engine == "" and group.extra == {"engine": 3, "mask": "x"}
     assert group_of({"place": 4}, {}, position="place").position == 4
+    group = group_of({"prompt": 5, "question": "q"}, {}, prompt="question")
+    assert group.prompt == "q" and group.extra == {"prompt": 5}
 
 
-def test_whole_numbers_may_be_written_as_floats():
+def test_integers_may_be_written_as_floats():
     completion = {"tokens": [4.0, 5], "mask": [1.0, False], "policy_version": 3.0}
     group = group_of({"prompt_tokens": [2.0], "position": 7.0}, completion)
     assert (group.tokens.tolist(), group.mask.tolist()) == ([4, 5], [1, 0])
@@ -153,10 +141,10 @@ LISTS = {"prompt": "p", "responses": ["a", "b"], "rewards": [1, 0], "answer": "4
     ("row", "mapping"),
     [
         (LISTS, None),
-        ({**LISTS, "completions": LISTS["responses"], "responses": "x"}, None),
+        ({"prompt": "p", "completions": ["a", "b"], "rewards": [1, 0], "answer": "4"}, None),
         (
-            {"prompt": "p", "texts": ["a", "b"], "scores": [1, 0], "answer": "4"},
-            {"text": "texts", "reward": "scores"},
+            {"prompt": "p", "list": ["a", "b"], "scores": [1, 0], "answer": "4"},
+            {"text": "list", "reward": "scores"},
         ),
         ({**LISTS, "finish_reason": ["stop", "length"]}, None),
     ],
@@ -168,7 +156,7 @@ def test_a_row_of_parallel_lists_is_a_group(tmp_path, row, mapping):
 
 
 def test_parallel_lists_have_one_length(tmp_path):
-    with pytest.raises(DataError, match="line 1: field rewards"):
+    with pytest.raises(DataError, match="line 1: .*field rewards:"):
         imported(tmp_path, LISTS | {"rewards": [1, 0, 1]})
 
 
@@ -176,9 +164,10 @@ def test_parallel_lists_have_one_length(tmp_path):
 @pytest.mark.parametrize("null", [None, math.nan])
 @pytest.mark.parametrize("layout", ["objects", "rows", "lists"])
 def test_a_completion_without_a_reward_has_no_verdict(tmp_path, ending, null, layout):
-    rewards, path = [1.0, null, 0.0], tmp_path / f"a.{ending}"
+    rewards = [1.0, null, 0.0]
+    path = tmp_path / f"a.{ending}"
     parts = [
-        {"text": str(k), "reward": reward, "components": {"form": reward}, "judge": "me"}
+        {"text": str(k), "reward": reward, "components": {"form": reward}, "judge": k}
         for k, reward in enumerate(rewards)
     ]
     written = {
@@ -205,11 +194,11 @@ def test_a_completion_without_a_reward_has_no_verdict(tmp_path, ending, null, la
     assert list(rollouts.read(tmp_path / "s")) == [group]
 
 
-def test_a_component_may_be_null_beside_a_reward(tmp_path):
+def test_a_component_may_be_null_beside_a_reward():
     parts = [{"components": {"form": form, "correct": 1}} for form in (None, 0.5)]
     group = group_of({}, *parts)
     np.testing.assert_array_equal(group.components["form"], [math.nan, 0.5])
-    with pytest.raises(DataError, match="field components"):
+    with pytest.raises(DataError, match="field components:"):
         group_of({}, *parts, {"components": {"form": 1}})
 
 
@@ -217,11 +206,13 @@ def test_a_component_may_be_null_beside_a_reward(tmp_path):
 def test_a_correctness_is_a_truth(tmp_path, correct):
     good = {"prompt": "p", "completions": [{"text": "t", "reward": 3, "components": {}}]}
     good["completions"][0]["components"] = {"correct": True}
+    flat = {"prompt": "q", "texts": ["t"], "rewards": [3], "components": {"correct": [correct]}}
     bad = json.loads(json.dumps(good))
     bad["completions"][0]["components"] = {"correct": correct}
-    with pytest.raises(DataError, match=r"line 2: field completions\[0\]\.components\.correct"):
-        imported(tmp_path, good, bad)
-    assert not (tmp_path / "r" / "manifest.jsonl").exists()
+    for line in (bad, flat):
+        with pytest.raises(DataError, match=r"line 2: field components\.correct:"):
+            imported(tmp_path, good, line)
+        assert not (tmp_path / "r" / "manifest.jsonl").exists()
     (group,) = imported(tmp_path, good)
     assert group.correct.tolist() == [True]
 
@@ -230,6 +221,6 @@ def test_groups_have_identifiers_of_their_own(tmp_path):
     def row(group_id):
         return {"group_id": group_id, "prompt": "p", "completions": [{"text": "t", "reward": 1}]}
 
-    with pytest.raises(DataError, match=r"line 3: field group_id is 'a'.*line 1"):
+    with pytest.raises(DataError, match="line 3: field group_id: .*'a'.*line 1"):
         imported(tmp_path, row("a"), row("b"), row("a"))
     assert [group.group_id for group in imported(tmp_path, row("a"), row("b"))] == ["a", "b"]

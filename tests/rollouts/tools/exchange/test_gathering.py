@@ -55,8 +55,8 @@ def test_completions_that_trl_logged(tmp_path):
 @pytest.mark.parametrize(
     ("mapping", "rewards", "names"),
     [
-        ({"reward": "length"}, [7, 6], {"accuracy_reward", "short_reward", "length"}),
-        ({"reward": "score"}, [1, math.nan], {"accuracy_reward", "short_reward", "score"}),
+        ({"reward": "length"}, [7, 6], {"accuracy_reward", "short_reward", "reward"}),
+        ({"reward": "score"}, [1, math.nan], {"accuracy_reward", "short_reward", "reward"}),
         ({"components": {"reward": 1, "length": 2}}, [7.5, 6.5], {"reward", "length"}),
     ],
 )
@@ -77,36 +77,36 @@ def test_the_mapping_names_trls_reward_columns_and_their_weights(tmp_path):
 
 @pytest.mark.parametrize("components", ["length", ["length"], {"length": "1"}, {"length": True}])
 def test_weights_that_are_not_numbers_are_refused(tmp_path, components):
-    with pytest.raises(UsageError, match="'components'"):
+    with pytest.raises(UsageError, match="components"):
         import_trl(tmp_path, trl_rows(10), mapping={"components": components})
 
 
 def test_without_a_reward_column_trls_columns_of_numbers_are_listed(tmp_path):
     rows = [{"step": 1, "prompt": "p", "completion": "c", "accuracy": 1.0, "length": 3}]
-    with pytest.raises(DataError, match=r"row 1: .*numbers accuracy, length\b.*components"):
+    with pytest.raises(DataError, match=r"row 1: .* accuracy, length,"):
         import_trl(tmp_path, rows)
     with pytest.raises(DataError, match="row 1: field lenght"):
         import_trl(tmp_path, rows, mapping={"components": {"lenght": 1}})
 
 
 @pytest.mark.parametrize(
-    ("mapping", "orders"),
+    ("mapping", "fits"),
     [
-        (None, r"\[1, 0, 3, 2\] by reward .* \[0, 1, 2, 3\] by advantage"),
-        ({"components": {"a_reward": 1, "b_reward": 0.5}}, r"\[1, 3, 0, 2\] .* \[0, 1, 2, 3\]"),
-        ({"components": {"a_reward": 0.5, "b_reward": 1}}, None),
-        ({"components": {"b_reward": 1}}, None),  # ties aside
+        (None, False),
+        ({"components": {"a_reward": 1, "b_reward": 0.5}}, False),
+        ({"components": {"a_reward": 0.5, "b_reward": 1}}, True),
+        ({"components": {"b_reward": 1}}, True),  # ties aside
     ],
 )
-def test_trls_advantages_order_a_group_as_its_rewards_do(tmp_path, mapping, orders):
+def test_trls_advantages_order_a_group_as_its_rewards_do(tmp_path, mapping, fits):
     rows = [
         {"step": 1, "prompt": "p", "completion": "c", "a_reward": a, "b_reward": b, "advantage": z}
         for a, b, z in ((2.0, 0.0, -1.5), (0.0, 1.1, -0.5), (2.0, 1.1, 0.5), (0.0, 2.2, 1.5))
     ]
-    if orders is None:
+    if fits:
         import_trl(tmp_path, rows, mapping=mapping)
         return
-    with pytest.raises(DataError, match=rf"row 1: field advantage .*{orders}"):
+    with pytest.raises(DataError, match="row 1: field advantage:"):
         import_trl(tmp_path, rows, mapping=mapping)
 
 
@@ -149,19 +149,24 @@ def import_letters(folder, letters, mapping=None, **columns):
 @pytest.mark.parametrize(
     ("letters", "groups"),
     [
-        ("ABAB", ["A02", "B13"]),
-        ("ABBA", ["A03", "B12"]),
-        ("ABCABA", ["A035", "B14", "C2"]),  # counts that differ
-        ("AABBAA", ["A01", "B23", "A45"]),  # no row is alone: a prompt asked twice
+        ("AABBAA", ["A01", "B23", "A45"]),  # a prompt asked twice
         ("AABBAABB", ["A01", "B23", "A45", "B67"]),
-        ("AAAABB", ["A01", "A23", "B45"]),
-        ("ABACBCAA", ["A02", "B14", "C35", "A67"]),  # twice as many as the others have
+        ("AAAABBCC", ["A01", "A23", "B45", "C67"]),  # twice as many as the others have
         ("AABBB", ["A01", "B234"]),
         ("AAB", ["A01", "B2"]),
+        ("ABAB", None),
+        ("ABBA", None),
+        ("AABBA", None),
     ],
 )
-def test_the_rows_of_a_prompt_need_not_adjoin(tmp_path, letters, groups):
-    assert import_letters(tmp_path, letters) == groups
+def test_adjoining_rows_of_a_prompt_are_a_group(tmp_path, letters, groups):
+    if groups is None:
+        with pytest.raises(DataError, match=r"a.jsonl, line \d: .*line 1.*group"):
+            import_letters(tmp_path, letters)
+        scattered = import_letters(tmp_path, letters, {"group": "prompt"})
+        assert [found[0] for found in scattered] == ["A", "B"]
+    else:
+        assert import_letters(tmp_path, letters) == groups
 
 
 def test_columns_may_say_which_rows_are_a_group(tmp_path):
@@ -170,21 +175,16 @@ def test_columns_may_say_which_rows_are_a_group(tmp_path):
     assert found == ["A02", "A13", "A45"]
     found = import_letters(tmp_path, "ABAABBBA", group_id=list("xyxxyzzx"))
     assert found == ["A0237", "B14", "B56"]
-    for mapping, field in (({"group": "quesiton"}, "quesiton"), ({"prompt": "q"}, "q")):
-        with pytest.raises(DataError, match=f"line 1: field {field} is missing"):
+    for mapping, field in (({"group": "quesiton"}, "quesiton"), ({"prompt": "q"}, "prompt")):
+        with pytest.raises(DataError, match=f"line 1: field {field}"):
             import_letters(tmp_path, "AB", mapping)
-
-
-def test_a_prompt_whose_number_of_groups_is_unknown_is_refused(tmp_path):
-    with pytest.raises(DataError, match=r"a.jsonl, line 2: .* expected 2, .* got 3"):
-        import_letters(tmp_path, "BABACCA")
 
 
 def test_a_file_of_groups_of_one_warns(tmp_path, caplog):
     assert len(import_letters(tmp_path, "ABC")) == 3
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     caplog.clear()
-    import_letters(tmp_path, "ABA")
+    import_letters(tmp_path, "AAB")
     import_letters(tmp_path, "AB", is_expert=[True, True])
     assert not caplog.records
 
@@ -195,7 +195,7 @@ def test_fields_of_a_row_separate_groups_or_are_refused_where_they_differ(tmp_pa
     said = [(group.group_id, group.num_completions, group.seed) for group in groups]
     assert said == [("x", 2, 4), ("y", 1, 4)] and groups[0].extra == {}
     for name in ("temperature", "attempt"):
-        with pytest.raises(DataError, match=f"a.jsonl, line 1: field {name} is not read"):
+        with pytest.raises(DataError, match=rf"a.jsonl, line 1: field completions\[0\].{name}"):
             import_jsonl(tmp_path, *(row | {name: k} for k in (1, 1, 2)))
     rows = [row | {"a_reward": k, "policy_version": k, "seed": 4, "reward": None} for k in (0, 1)]
     (group,) = import_trl(tmp_path, rows)

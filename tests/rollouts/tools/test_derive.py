@@ -8,8 +8,8 @@ import pytest
 
 from grre_jax import rollouts
 from grre_jax.errors import DataError, UsageError
-from grre_jax.rollouts.tools import copying, derived
-from grre_jax.rollouts.tools.derived import derive
+from grre_jax.rollouts.tools import copying
+from grre_jax.rollouts.tools.copying import derive
 
 from ...groups import packed_group
 
@@ -82,12 +82,6 @@ def test_object_stores_take_and_give_copies(source):
     assert answers(out) == answers(again) == ALL
 
 
-def test_time_seals_too(source, tmp_path, monkeypatch):
-    monkeypatch.setattr(derived, "SECONDS_PER_DATASET", 0)
-    derive(source, tmp_path / "out", marked(source), STEP, {})
-    assert [entry.groups for entry in rollouts.read(tmp_path / "out").datasets] == [1] * 7
-
-
 def test_nothing_is_mixed_with_something_else(source, tmp_path):
     derive(source, tmp_path / "out", marked(source), STEP, {})
     other = {"writer": "a", "metadata": {"history": [STEP]}}
@@ -98,13 +92,3 @@ def test_nothing_is_mixed_with_something_else(source, tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match="has no groups"):
         derive(rollouts.read(tmp_path / "empty"), tmp_path / "new", marked(source), STEP, {})
-
-
-def test_two_do_not_write_one_copy(source, tmp_path):
-    def changed(numbers):
-        with pytest.raises(UsageError, match="out is being written by another process"):
-            derive(source, tmp_path / "out", marked(source), STEP, {})
-        return marked(source)(numbers)
-
-    derive(source, tmp_path / "out", changed, STEP, {})
-    assert answers(tmp_path / "out") == ALL
