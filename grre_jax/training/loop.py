@@ -28,6 +28,7 @@ from grre_jax.training import optimizer as training_optimizer
 from grre_jax.training import state as training_state
 from grre_jax.training.actors import registry
 from grre_jax.training.actors.calls import evaluation_calls, training_calls
+from grre_jax.training.actors.cluster import Explorers
 from grre_jax.training.actors.explorer import make_explorer
 from grre_jax.training.actors.lease import Lease
 from grre_jax.training.actors.supply import (
@@ -133,6 +134,10 @@ def _run(
         begun,
     ):
         stack.callback(parts.judge.close)
+        explorer = make_explorer(parts, graph)
+        if config.cluster.address and config.samples and role.samples:
+            explorer = Explorers(parts, explorer)
+            stack.callback(explorer.close)
         held, undo = _open_folder(plan, role, stack, mirrored, resume, overwrite, console)
         reporting.print_header(plan.header, console=console)
         own = _own_rollouts(config)
@@ -164,7 +169,7 @@ def _run(
         choose = make_chooser(config, own, plan.stored, free=role.free)
         supply: Supply | None = None
         if own is not None and role.samples:
-            supply = LocalSupply(parts, make_explorer(parts, graph), own, checkpoints)
+            supply = LocalSupply(parts, explorer, own, checkpoints)
         elif own is not None:
             supply = ExplorerSupply(parts, choose, own, checkpoints)
         if supply:

@@ -18,6 +18,7 @@ from grre_jax import rollouts
 from grre_jax.errors import DataError
 from grre_jax.parallel import processes
 from grre_jax.training.actors.calls import MOST_PROMPTS
+from grre_jax.training.actors.cluster import Explorers
 from grre_jax.training.actors.explorer import Explorer
 from grre_jax.training.checkpoints import integrity
 from grre_jax.training.data.dynamic_sampling import refill_position
@@ -108,7 +109,7 @@ class Backlog:
 class _Sealing:
     """Sampling of calls under one policy version into a rollout folder; fields as for `begin`."""
 
-    explorer: Explorer
+    explorer: Explorer | Explorers
     params: Any
     reader: rollouts.RolloutReader
     policy_version: int
@@ -174,7 +175,7 @@ class _Sealing:
 
 
 def explore(
-    explorer: Explorer, params: Any, *, reader: rollouts.RolloutReader, **options: Any
+    explorer: Explorer | Explorers, params: Any, *, reader: rollouts.RolloutReader, **options: Any
 ) -> int:
     """Samples the groups that are missing from the rollout folder and seals them in data sets.
 
@@ -196,7 +197,7 @@ def explore(
 
 
 def begin(
-    explorer: Explorer,
+    explorer: Explorer | Explorers,
     params: Any,
     *,
     reader: rollouts.RolloutReader,
@@ -224,7 +225,8 @@ def begin(
         reader: of the rollout folder; it is refreshed.
         calls: positions in the prompt stream of each call, from `shared_calls`.
         size: positions per call.
-        policy_version, metadata: of the data; a digest of the parameters is added to the metadata.
+        policy_version, metadata: of the data; `weights`, a digest of the parameters, is added to
+            the metadata if it is not there.
         backlog: verifies and seals.
         writer: of the data sets; letters, digits, dot, dash and underscore.
         rounds: most refills of a position whose group has zero variance
@@ -237,7 +239,7 @@ def begin(
     Returns:
         The number of groups in each data set, once it is sealed.
     """
-    if calls:
+    if calls and "weights" not in metadata:
         jax.block_until_ready(params)  # of a step that still computes: training's time
         with explorer.watch("weights"):
             metadata = metadata | {"weights": integrity.digest(params)}

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, lru_cache
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import numpy as np
@@ -112,6 +112,7 @@ class Explorer:
     rows: int = ROWS_WITHOUT_LIMIT
     watch: Stopwatch = dataclasses.field(default_factory=Stopwatch, compare=False)
     drops_overlong: bool = False
+    remote: ClassVar[bool] = False  # it samples in this process
 
     def questions(self, positions: Sequence[int]) -> list[Question]:
         """Returns the questions of positions of the prompt stream.

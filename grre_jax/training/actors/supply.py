@@ -18,8 +18,10 @@ from grre_jax.parallel import mesh as meshes
 from grre_jax.parallel import processes
 from grre_jax.training import build
 from grre_jax.training.actors.calls import SAMPLER_COPIES, call_of
+from grre_jax.training.actors.cluster import Explorers
 from grre_jax.training.actors.exploration import Backlog, begin, refresh_together, shared_calls
 from grre_jax.training.actors.explorer import Explorer
+from grre_jax.training.checkpoints import integrity
 from grre_jax.training.checkpoints.folder import Checkpoints, listed
 from grre_jax.training.config.run import Config
 from grre_jax.training.data import dynamic_sampling
@@ -83,30 +85,31 @@ class LocalSupply:
     """Samples in this process: the policy of a step samples all positions that the schedule
     assigns to it. The learner waits for those that it trains on next.
 
-    With a mesh of the sampler's own a thread samples beside the learner. It starts every program
-    on that mesh; the learner's thread starts the others, and copies the policies.
+    With a mesh of the sampler's own, or explorers on a cluster, a thread samples beside the
+    learner. It starts every program on that mesh; the learner's thread starts the others, and
+    copies the policies.
 
     Args:
         parts, checkpoints: of the run.
-        explorer: samples for training.
+        explorer: samples for training, in this process or on a cluster.
         source: the run's rollout folder.
     """
 
     parts: build.Parts
-    explorer: Explorer
+    explorer: Explorer | Explorers
     source: Source
     checkpoints: Checkpoints
     _begun: bool = dataclasses.field(default=False, init=False)
     _again: set[tuple[int, int]] = dataclasses.field(default_factory=set, init=False)
 
     def __post_init__(self):
-        self.apart = self.parts.sampler_mesh is not self.parts.mesh
+        self.apart = self.explorer.remote or self.parts.sampler_mesh is not self.parts.mesh
         self.watch = Stopwatch() if self.apart else self.explorer.watch
         self._backlog, self._thread = Backlog(), ThreadPoolExecutor(1)
         self._asked: list[Future] = []  # versions for the thread
         self._closing, self._unsure = False, PendingVersions(self.parts, self.source)
         self._sampled: set[int] = set()  # versions that may not be sealed yet
-        if self.apart:
+        if self.apart and not self.explorer.remote:
             self._frozen = self._sent(self.parts.frozen)
 
     def ensure(
@@ -157,6 +160,8 @@ class LocalSupply:
     def close(self) -> None:
         """Ends the threads, the sampler's after the call that it makes."""
         self._closing = True
+        if self.explorer.remote:
+            self.explorer.close()  # calls that are under way end
         self._thread.shutdown(cancel_futures=True)
         self._backlog.__exit__()
 
@@ -199,14 +204,21 @@ class LocalSupply:
             return len(self._asked) < SAMPLER_COPIES
 
         self._wait(room, between)
+        if self.explorer.remote:
+            options["metadata"]["weights"] = integrity.digest(self.parts.full(params))
         work = self._thread.submit(self._beside, self._sent(params), options)
         self._asked.append(self._backlog.follow(work))
 
     def _sent(self, params: Any) -> Any:
+        if self.explorer.remote:
+            return jax.device_get(params)
         return meshes.sent(params, self.parts.mesh, self.parts.sampler_mesh)
 
     def _beside(self, params: Any, options: dict[str, Any]) -> None:
         """Samples a version in the thread of the sampler's own."""
+        if self.explorer.remote:
+            begin(self.explorer, params, between=self._go_on, **options)
+            return
         mesh = self.parts.sampler_mesh
         with jax.default_device(mesh.devices.flat[0]):
             self._frozen = meshes.laid_out(self._frozen, mesh)

@@ -23,7 +23,12 @@ from grre_jax.storage import remote
 from grre_jax.tasks.config import TaskConfig
 from grre_jax.training.checkpoints.config import CheckpointConfig
 from grre_jax.training.config.fields import fields, similar_fields
-from grre_jax.training.config.sections import ObjectiveConfig, TrainingConfig, WarmStartConfig
+from grre_jax.training.config.sections import (
+    ClusterConfig,
+    ObjectiveConfig,
+    TrainingConfig,
+    WarmStartConfig,
+)
 from grre_jax.training.data.config import DataConfig, total_share
 from grre_jax.training.data.regime import Regime
 from grre_jax.training.data.schedule import Schedule
@@ -63,6 +68,7 @@ class Config(Record):
     checkpoint: CheckpointConfig = CheckpointConfig()
     logging: LoggingConfig = LoggingConfig()
     mesh: MeshConfig = MeshConfig()
+    cluster: ClusterConfig = ClusterConfig()
     start_from: str = ""
     compiled: str = ""
 
@@ -73,6 +79,9 @@ class Config(Record):
         if self.data.mix and not 0 < self.mixed_per_step <= most:
             domain = f"shares that leave at least one of {groups} groups a step to each source"
             raise ConfigError("data.mix", domain, self.data.mix)
+        if self.cluster.address and self.mesh.sampler.data:
+            domain = "empty beside mesh.sampler, the sampler's own devices of the learner"
+            raise ConfigError("cluster.address", domain, self.cluster.address)
         oldest = self.schedule.regime.oldest(self.training.steps) if self.samples else 0
         if 0 <= self.data.max_staleness < oldest:
             domain = f"at least {oldest}, the largest age of batches of the regime, or -1"
@@ -126,6 +135,7 @@ RESUMABLE_FIELDS = (
     "checkpoint",
     "logging",
     "mesh",
+    "cluster",
 )
 
 

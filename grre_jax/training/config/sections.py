@@ -1,11 +1,11 @@
-"""The configuration's `training`, `warm_start` and `objective` sections."""
+"""The configuration's `training`, `warm_start`, `objective` and `cluster` sections."""
 
 from __future__ import annotations
 
 import dataclasses
 from typing import Any, Literal
 
-from grre_jax.domains import ConfigError, Count, Positive, Record
+from grre_jax.domains import ConfigError, Count, NonNegative, Positive, Record
 from grre_jax.rollouts.schema import STORED_FIELDS
 from grre_jax.training.optimizer import OptimizerConfig
 
@@ -83,3 +83,32 @@ class ObjectiveConfig(Record):
     def stored_fields(self) -> tuple[str, ...]:
         """The fields of `stored` in rollout groups and batches."""
         return tuple(STORED_FIELDS[role] for role in self.stored)
+
+
+@dataclasses.dataclass(frozen=True)
+class ClusterConfig(Record):
+    """Explorers on a Ray cluster, which sample for the learner.
+
+    Args:
+        address (empty, local, auto or HOST:PORT): of the cluster; empty for none: the learner
+            samples by itself. local starts one on this machine.
+        least: explorers that the cluster must have room for at the start.
+        most: explorers that sample if there is room; those without room wait for a node.
+        cpus: processors of each explorer.
+        accelerators: GPUs of each explorer.
+        resources (an object of numbers): further resources of each, {"TPU": 4}.
+    """
+
+    address: str = ""
+    least: Positive = 1
+    most: Positive = 1
+    cpus: NonNegative = 1
+    accelerators: NonNegative = 0
+    resources: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    def _validate(self) -> None:
+        if self.most < self.least:
+            raise ConfigError("most", f"at least {self.least}, as cluster.least", self.most)
+        for name, amount in self.resources.items():
+            if type(amount) not in (int, float) or not amount > 0:
+                raise ConfigError(f"resources.{name}", "a number above 0", amount)

@@ -1,0 +1,292 @@
+"""Explorers on a Ray cluster: actors that sample the learner's calls, restarted and placed by Ray.
+
+The learner's process keeps the queue of calls; an idle explorer takes the next. Draws are addressed
+(seed, position, attempt), so who samples a call changes no number. The learner seals what the
+explorers return: a rollout folder has one writer.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import os
+import statistics
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import CancelledError, Future
+from importlib import metadata
+from typing import Any
+
+import jax
+import optax
+
+from grre_jax.errors import DataError, UsageError
+from grre_jax.machine import keep_compiled
+from grre_jax.parallel import processes
+from grre_jax.parallel.mesh import MeshConfig
+from grre_jax.rollouts import Group, encoding
+from grre_jax.tasks import Question
+from grre_jax.training import build
+from grre_jax.training import state as states
+from grre_jax.training.actors.explorer import Explorer, make_explorer
+from grre_jax.training.config.run import Config
+from grre_jax.training.runtime.stopwatch import Stopwatch
+
+STRAGGLER = 4.0  # times the median seconds of a call, after which an idle explorer repeats it
+LEAST_TIMED = 5  # calls before the median counts
+POLL_SECONDS = 0.2
+# Environment variables that explorers of this machine inherit: they decide what XLA compiles.
+INHERITED = ("JAX_PLATFORMS", "XLA_FLAGS", "JAX_ENABLE_COMPILATION_CACHE")
+
+
+def identity(parts: build.Parts) -> dict[str, Any]:
+    """Returns what an explorer must have as its learner has it."""
+    return {
+        "grre_jax": metadata.version("grre-jax"),
+        "tokenizer": parts.tokenizer.fingerprint,
+        "parameters": parts.model.config.num_parameters,
+    }
+
+
+class Worker:
+    """An explorer in a process of its own; Ray makes it an actor.
+
+    Args:
+        config: of the run.
+    """
+
+    def __init__(self, config: Config) -> None:
+        keep_compiled(config.compiled)
+        # On all devices that Ray gave the process.
+        self._parts = build.build(dataclasses.replace(config, mesh=MeshConfig()))
+        graph, state = states.create(self._parts.model, optax.identity(), self._parts.mesh)
+        self._explorer = make_explorer(self._parts, graph)
+        self._like = state.params
+        self._policy: tuple[int, Any] = (-1, None)
+
+    def ready(self) -> dict[str, Any]:
+        """Returns what must agree with the learner's, once it can sample."""
+        return identity(self._parts)
+
+    def sample(
+        self, params: Any, version: int, positions: list[int], size: int, attempt: int
+    ) -> list[bytes]:
+        """Samples and judges a call; returns its groups as records.
+
+        Args:
+            params: trained parameters of the policy, on the host.
+            version: of the policy.
+            positions: of the call, in the prompt stream.
+            size: shape of the call, in questions.
+            attempt: of the draws.
+        """
+        if self._policy[0] != version:
+            self._policy = (-1, None)  # frees the one before
+            placed = jax.tree.map(
+                lambda x, like: jax.device_put(x, like.sharding), params, self._like
+            )
+            self._policy = (version, self._parts.full(placed))
+        call = (self._explorer.questions(positions), positions)
+        (drawn,) = self._explorer.draw(self._policy[1], [call], size, attempt, version)
+        return list(map(encoding.encode, self._explorer.judged(drawn)))
+
+
+@dataclasses.dataclass
+class _Call:
+    """A call that an explorer is to sample, and who samples it."""
+
+    arguments: tuple[Any, ...]
+    result: Future[list[bytes]] = dataclasses.field(default_factory=Future)
+    begun: float = 0.0
+    samplers: int = 0
+
+
+class Explorers:
+    """The explorers of a run on a Ray cluster, with the methods of `Explorer` that a supply calls.
+
+    Args:
+        parts: of the run; `config.cluster` has the address, and number and resources of explorers.
+        local: samples nothing; it finds the questions.
+
+    Raises:
+        UsageError: Ray is not installed, or the cluster cannot be reached or lacks the resources
+            for the least number of explorers.
+    """
+
+    remote = True
+
+    def __init__(self, parts: build.Parts, local: Explorer) -> None:
+        if processes.many():
+            raise UsageError(
+                "cluster.address: expected empty for a learner of several processes, got"
+                f" {parts.config.cluster.address!r}"
+            )
+        self.watch = Stopwatch()
+        self._local = local
+        self._ray = _connected(parts.config)
+        needed = parts.config.cluster
+        self._require_room(needed)
+        actor = self._ray.remote(
+            num_cpus=needed.cpus,
+            num_gpus=needed.accelerators,
+            resources=needed.resources,
+            max_restarts=-1,
+        )(Worker)
+        actors = [actor.remote(parts.config) for _ in range(needed.most)]
+        self._identity = identity(parts)
+        self._policy: tuple[int, Any] = (-1, None)
+        self._calls: collections.deque[_Call] = collections.deque()
+        self._seconds: list[float] = []
+        self._closing = threading.Event()
+        self._failure: Exception | None = None
+        self._work: dict[Any, tuple[Any, _Call | None]] = {
+            a.ready.remote(): (a, None) for a in actors
+        }
+        self._idle: list[Any] = []
+        self._thread = threading.Thread(target=self._dispatch, daemon=True, name="explorers")
+        self._thread.start()
+
+    def _require_room(self, needed: Any) -> None:
+        has = self._ray.cluster_resources()
+        wanted = {"CPU": needed.cpus, "GPU": needed.accelerators} | needed.resources
+        for name, amount in wanted.items():
+            if amount * needed.least > has.get(name, 0):
+                raise UsageError(
+                    f"cluster: expected {amount * needed.least:g} {name} for cluster.least ="
+                    f" {needed.least} explorers, and the cluster has {has.get(name, 0):g}"
+                )
+
+    def questions(self, positions: Sequence[int]) -> list[Question]:
+        """Returns the questions of positions of the prompt stream."""
+        return self._local.questions(positions)
+
+    def draw(
+        self,
+        params: Any,
+        calls: Sequence[tuple[Sequence[Question], Sequence[int]]],
+        size: int,
+        attempt: int = 0,
+        version: int = 0,
+    ) -> Iterator[Future[list[bytes]]]:
+        """Has calls sampled, all at once; see `Explorer.draw`.
+
+        Args:
+            params: trained parameters, on the host.
+            calls: questions and positions of each.
+            size: shape of every call.
+            attempt: of the draws.
+            version: of the policy.
+
+        Yields:
+            The records of each call, once they are there.
+        """
+        if self._policy[0] != version:
+            self._policy = (version, self._ray.put(params))  # one copy a node
+        policy = self._policy[1]
+        asked = [_Call((policy, version, list(places), size, attempt)) for _, places in calls]
+        self._calls.extend(asked)
+        for call in asked:
+            yield call.result
+
+    def judged(self, drawn: Future[list[bytes]]) -> list[Group]:
+        """Returns the groups of a call, which its explorer has judged."""
+        return list(map(encoding.decode, drawn.result()))
+
+    def close(self) -> None:
+        """Ends the explorers, and the cluster if it was started here."""
+        self._closing.set()
+        self._thread.join()
+        self._ray.shutdown()
+
+    def _dispatch(self) -> None:
+        error: Exception = CancelledError()
+        try:
+            while not self._closing.is_set():
+                self._hand_out()
+                done, _ = self._ray.wait(list(self._work), timeout=POLL_SECONDS)
+                for ref in done:
+                    self._take(ref)
+        except Exception as found:  # an explorer that cannot start, or Ray itself
+            error = found
+        while True:
+            self._fail(error)
+            if self._closing.wait(POLL_SECONDS):
+                break
+        self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        open_ = [call for _, call in self._work.values() if call]
+        self._work.clear()
+        while self._calls:
+            open_.append(self._calls.popleft())
+        for call in open_:
+            if not call.result.done():
+                call.result.set_exception(error)
+
+    def _hand_out(self) -> None:
+        """Gives each idle explorer the next call, or one that takes another far too long."""
+        while self._idle:
+            call = self._calls.popleft() if self._calls else self._straggler()
+            if call is None:
+                return
+            actor = self._idle.pop()
+            call.begun = time.monotonic()
+            call.samplers += 1
+            self._work[actor.sample.remote(*call.arguments)] = (actor, call)
+
+    def _straggler(self) -> _Call | None:
+        if len(self._seconds) < LEAST_TIMED:
+            return None
+        latest = time.monotonic() - STRAGGLER * statistics.median(self._seconds)
+        late = [c for _, c in self._work.values() if c and c.samplers == 1 and c.begun < latest]
+        return min(late, key=lambda call: call.begun, default=None)
+
+    def _take(self, ref: Any) -> None:
+        """Takes the result of a call; one whose explorer died is sampled by another."""
+        errors = self._ray.exceptions
+        explorer, call = self._work.pop(ref)
+        waits = call is not None and not call.result.done()
+        try:
+            result = self._ray.get(ref)
+        except errors.RayActorError as error:
+            if error.actor_init_failed:
+                raise DataError(f"an explorer cannot start: {error}") from error
+            if waits:
+                call.samplers -= 1
+                if not call.samplers:
+                    self._calls.appendleft(call)
+            self._work[explorer.ready.remote()] = (explorer, None)  # once Ray has restarted it
+            return
+        except errors.RayTaskError as error:
+            if waits:
+                call.result.set_exception(error.as_instanceof_cause())
+            result = None
+        self._idle.append(explorer)
+        if call is None and result != self._identity:
+            raise UsageError(f"an explorer has {result}, and the learner {self._identity}")
+        if waits and result is not None:
+            self._seconds.append(time.monotonic() - call.begun)
+            call.result.set_result(result)
+
+
+def _connected(config: Config) -> Any:
+    """Returns the module `ray`, connected to the run's cluster."""
+    try:
+        import ray
+    except ImportError as error:
+        raise UsageError(
+            f"cluster.address: {config.cluster.address!r} needs Ray ({error}): pip install"
+            " 'grre-jax[cluster]'"
+        ) from error
+    address = config.cluster.address
+    variables = {name: os.environ[name] for name in INHERITED if name in os.environ}
+    options: dict[str, Any] = {"address": address, "runtime_env": {"env_vars": variables}}
+    if address == "local":
+        # Ray would listen on the host's address.
+        options |= {"_node_ip_address": "127.0.0.1", "include_dashboard": False}
+    try:
+        ray.init(logging_level="WARNING", log_to_driver=False, **options)
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        raise UsageError(f"cluster.address: {address!r} cannot be reached ({error})") from error
+    return ray
