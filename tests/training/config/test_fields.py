@@ -24,7 +24,11 @@ def test_every_field_has_a_meaning_and_a_domain():
 def test_fields_are_those_that_the_command_line_prints():
     def names(values, prefix=""):
         for key, value in values.items():
-            inner = isinstance(value, dict) and key not in ("options", "template_arguments", "resources")
+            inner = isinstance(value, dict) and key not in (
+                "options",
+                "template_arguments",
+                "resources",
+            )
             yield from names(value, f"{prefix}{key}.") if inner else [prefix + key]
 
     assert list(names(json.loads(DEFAULT.to_json()))) == list(FIELDS)
