@@ -26,7 +26,6 @@ function that is named `package.module:function` or `path/to/file.py:function`:
     tasks.build("coin.py:build")
 """
 
-import difflib
 import importlib.util
 import inspect
 import sys
@@ -36,6 +35,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol, runtime_checkable
 
+from grre_jax.domains import ConfigError, nearest
 from grre_jax.errors import UsageError, raised_in
 
 # Imported when asked for, so that naming the tasks costs nothing.
@@ -189,64 +189,10 @@ def questions(task: Task, positions: Sequence[int]) -> Iterable[Question]:
     return together(positions) if together else map(task.question, positions)
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
-    """' (did you mean 'x'?)' when a known name is close to `word`, else nothing."""
-    close = difflib.get_close_matches(str(word), list(known), n=2, cutoff=0.5)
-    return f" (did you mean {' or '.join(repr(match) for match in close)}?)" if close else ""
-
-
-def check_flag(option: str, value: bool) -> bool:
-    """The value if it is true or false; raises UsageError."""
-    if not isinstance(value, bool):
-        raise UsageError(f"{option}={value!r} is neither true nor false: pass one of these.")
-    return value
-
-
-def check_template(template: str, word: str = "question") -> str:
-    """The template if it has {word}; raises UsageError."""
-    if not isinstance(template, str) or f"{{{word}}}" not in template:
-        raise UsageError(
-            f"template={template!r} has no {{{word}}}: put it where the {word} belongs."
-        )
-    return template
-
-
-def choice(field_name: str, value: Any, known: Iterable[str]) -> str:
-    """`value` if it is one of the known ones.
-
-    Raises:
-        UsageError: it is not; the message names the field, the value and the nearest known ones.
-    """
-    known = list(known)
-    if value not in known:
-        raise UsageError(
-            f"{field_name}={value!r} is not known{nearest(value, known)}: choose one of"
-            f" {', '.join(map(repr, known))}."
-        )
-    return value
-
-
-def probability(field_name: str, value: Any) -> float:
-    """`value` as a float if it is a number from 0 to 1.
-
-    Raises:
-        UsageError: it is not; the message names the field and the value.
-    """
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
-        raise UsageError(f"{field_name}={value!r} is no probability: give a number from 0 to 1.")
-    return float(value)
-
-
-def whole_number(field_name: str, value: Any, low: int, high: int | None = None) -> int:
-    """`value` if it is an integer from `low` to `high`.
-
-    Raises:
-        UsageError: it is not; the message names the field, the value and the bounds.
-    """
-    bounds = f"from {low} to {high}" if high is not None else f"of at least {low}"
-    if type(value) is not int or value < low or (high is not None and value > high):
-        raise UsageError(f"{field_name}={value!r} does not do: give a whole number {bounds}.")
-    return value
+def check_template(template: str, word: str = "question") -> None:
+    """Raises ConfigError if a template has no {word}."""
+    if f"{{{word}}}" not in template:
+        raise ConfigError("template", f"a text with {{{word}}}", template)
 
 
 def _arguments(name: str, factory: Callable, seed: int, options: dict[str, Any]) -> dict[str, Any]:

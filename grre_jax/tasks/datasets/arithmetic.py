@@ -29,14 +29,15 @@ questions, and none of them trains on one.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from jaxtyping import Bool, Float, Int, UInt32
 
 from grre_jax import random_streams
+from grre_jax.domains import Positive, Record, Seed, Share, checked
 from grre_jax.random_streams import Purpose
-from grre_jax.tasks.task import Question, Verdict, check_flag, choice, probability, whole_number
+from grre_jax.tasks.task import Question, Verdict
 from grre_jax.tasks.tokenizers.characters import CharTokenizer
 
 _OPERATIONS = "+-*"
@@ -44,7 +45,7 @@ _HELD_OUT_ONE_IN = 20  # divides the number of questions whatever the operands
 
 
 @dataclass(eq=False, repr=False)
-class Arithmetic:
+class Arithmetic(Record):
     """The task; see the module's text for what it asks and how it judges.
 
     Every question, and the corruption of its demonstration, is addressed by (seed, position). The
@@ -77,20 +78,15 @@ class Arithmetic:
     training_source = "arithmetic/train"
     evaluation_source = "arithmetic/held-out"
 
-    seed: int = 0
-    answers: str = "short"
-    operands: int = 4
-    corruption: float = 0.35
-    flaw: float = 0.0
+    seed: Seed = 0
+    answers: Literal["short", "full"] = "short"
+    operands: Annotated[int, "[2, 6]"] = 4
+    corruption: Share = 0.35
+    flaw: Share = 0.0
     precedence: bool = False
 
     def __post_init__(self):
-        random_streams.root_key(self.seed)
-        choice("answers", self.answers, ("short", "full"))
-        whole_number("operands", self.operands, 2, 6)
-        self.corruption = probability("corruption", self.corruption)
-        self.flaw = probability("flaw", self.flaw)
-        check_flag("precedence", self.precedence)
+        super().__post_init__()
         self.tokenizer = CharTokenizer()
         self.prompt_length = 2 * self.operands
         self.answer_length = (self.operands - 1) * (2 if self.answers == "short" else 6)
@@ -158,7 +154,7 @@ class Arithmetic:
 
     def evaluation_batch(self, count: int) -> Int[np.ndarray, "count prompt"]:
         """The prompts of `evaluation(count)` as int32 token ids."""
-        block = _order(self.operands, self._blocks)[: whole_number("count", count, 1)]
+        block = _order(self.operands, self._blocks)[: checked("count", Positive, count)]
         index = block * np.uint32(_HELD_OUT_ONE_IN) + self._held_out(block)
         return self._prompts(index, np)
 

@@ -13,13 +13,15 @@ trained on the mirror image of what it is evaluated on.
 import operator
 from dataclasses import dataclass
 from functools import lru_cache, reduce
+from typing import Annotated, Literal
 
 import numpy as np
 from jaxtyping import Int
 
 from grre_jax import random_streams
+from grre_jax.domains import Positive, Record, Seed, checked
 from grre_jax.errors import UsageError
-from grre_jax.tasks.task import Question, Verdict, check_template, choice, whole_number
+from grre_jax.tasks.task import Question, Verdict, check_template
 from grre_jax.tasks.verifiers.final_number import final_number, verify_number
 
 _MOST_QUESTIONS = 10**6
@@ -27,7 +29,7 @@ _HELD_OUT_ONE_IN = 5
 
 
 @dataclass(eq=False, repr=False)
-class ChatArithmetic:
+class ChatArithmetic(Record):
     """The task; see the module's text.
 
     Args:
@@ -54,18 +56,18 @@ class ChatArithmetic:
     training_source = "chat_arithmetic/train"
     evaluation_source = "chat_arithmetic/held-out"
 
-    seed: int = 0
-    operands: int = 2
-    digits: int = 1
-    operation: str = "+"
+    seed: Seed = 0
+    operands: Annotated[int, "[2, 6]"] = 2
+    digits: Annotated[int, "[1, 3]"] = 1
+    operation: Literal["+", "-", "*"] = "+"
     template: str = "What is {expression}? Answer with just the number."
     below: int = 0
 
     def __post_init__(self):
-        whole_number("operands", self.operands, 2, 6)
-        most = 10 ** whole_number("digits", self.digits, 1, 3)
-        choice("operation", self.operation, ("+", "-", "*"))
-        self.values = whole_number("below", self.below, 2, most) if self.below else most
+        super().__post_init__()
+        most = 10**self.digits
+        checked("below", Annotated[int, f"[2, {most}]"], self.below or most)
+        self.values = self.below or most
         if self.values**self.operands > _MOST_QUESTIONS:
             raise UsageError(
                 f"operands={self.operands} with digits={self.digits} makes"
@@ -84,7 +86,7 @@ class ChatArithmetic:
 
     def evaluation(self, count: int) -> list[Question]:
         """The first `count` held-out questions, in the order of their hash, or all of them."""
-        return list(map(self._as_question, self._held_out[: whole_number("count", count, 1)]))
+        return list(map(self._as_question, self._held_out[: checked("count", Positive, count)]))
 
     def verify(self, question: Question, completion: str) -> Verdict:
         """Reward 1 if the final number of the completion is the answer, else 0."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from grre_jax.domains import Positive
 from grre_jax.errors import DataError, UsageError
 from grre_jax.json_files import message_text
 from grre_jax.tasks.datasets.stored_questions import Entry, StoredQuestions
@@ -42,7 +43,7 @@ class Questions(StoredQuestions):
     trusted_verifier = True
 
     path: str | Path | None = None
-    held_out: int | None = None
+    held_out: Positive | None = None
 
     def __post_init__(self):
         if self.path is None:

@@ -16,11 +16,13 @@ to processes of their own, which is the default.
 
 import hashlib
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from grre_jax import random_streams
+from grre_jax.domains import Positive, Record, Seed, checked, nearest
 from grre_jax.errors import DataError, UsageError
-from grre_jax.tasks.task import Question, Verdict, check_flag, check_template, nearest, whole_number
+from grre_jax.json_files import MAX_INTEGER
+from grre_jax.tasks.task import Question, Verdict, check_template
 from grre_jax.tasks.verifiers.reasoning_gym import verify_entry
 from grre_jax.tasks.verifiers.text import after_thinking
 
@@ -33,7 +35,7 @@ _INSTRUCTION = (
 
 
 @dataclass(eq=False, repr=False)
-class ReasoningGym:
+class ReasoningGym(Record):
     """The task; see the module's text.
 
     Args:
@@ -60,17 +62,16 @@ class ReasoningGym:
 
     name = "reasoning_gym"
 
-    seed: int = 0
+    seed: Seed = 0
     dataset: str = "chain_sum"
     config: dict[str, Any] | None = None
-    size: int = 10_000
+    size: Annotated[int, f"[20, {MAX_INTEGER}]"] = 10_000
     template: str = "{question}" + _INSTRUCTION
     partial_credit: bool = False
 
     def __post_init__(self):
-        check_template(self.template, "question")
-        check_flag("partial_credit", self.partial_credit)
-        whole_number("size", self.size, 20, 2**31 - 1)
+        super().__post_init__()
+        check_template(self.template)
         if taken := {"seed", "size"} & set(self.config or {}):
             name = min(taken)
             raise UsageError(f"config.{name}: the task sets it; give the task's own {name} instead")
@@ -107,7 +108,7 @@ class ReasoningGym:
             UsageError: count is no whole number from 1 on.
             DataError: the data set has no held-out question.
         """
-        count = whole_number("count", count, 1)
+        count = checked("count", Positive, count)
         while len(self._held_out) < count and self._scanned < self.size:
             if _is_held_out(self._entry(self._scanned)):
                 question = self._question(self._scanned)

@@ -19,11 +19,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
 
-from grre_jax import random_streams
+from grre_jax import domains, random_streams
+from grre_jax.domains import Count, Positive, Seed, checked
 from grre_jax.errors import DataError, UsageError
 from grre_jax.tasks.datasets import stored_records
 from grre_jax.tasks.datasets.stored_records import Record
-from grre_jax.tasks.task import Question, check_template, whole_number
+from grre_jax.tasks.task import Question, check_template
 
 _log = logging.getLogger(__name__)
 
@@ -31,7 +32,7 @@ Entry = tuple[str, Question]  # a question with its family
 
 
 @dataclass(eq=False, repr=False)
-class StoredQuestions(abc.ABC):
+class StoredQuestions(domains.Record, abc.ABC):
     """The base of such tasks, whose fields are their options. Nothing is read before the first
     question is asked.
 
@@ -62,14 +63,14 @@ class StoredQuestions(abc.ABC):
     hub_test: ClassVar[str | None] = None
     holds_out: ClassVar[bool] = True
 
-    seed: int = 0
+    seed: Seed = 0
     path: str | Path | None = None
     test_path: str | Path | None = None
-    held_out: int = 500
-    most_prompt_characters: int = 0
+    held_out: Positive = 500
+    most_prompt_characters: Count = 0
 
     def __post_init__(self):
-        random_streams.root_key(self.seed)
+        super().__post_init__()
         if self.test_path is not None and self.path is None:
             raise UsageError(
                 f"test_path={str(self.test_path)!r} goes with path=, the data to train on: pass"
@@ -77,11 +78,7 @@ class StoredQuestions(abc.ABC):
             )
         self.path = None if self.path is None else Path(self.path)
         self.test_path = None if self.test_path is None else Path(self.test_path)
-        if self.held_out is not None:
-            whole_number("held_out", self.held_out, 1)
-        whole_number("most_prompt_characters", self.most_prompt_characters, 0)
-        if hasattr(self, "template"):
-            check_template(self.template, "question")
+        check_template(getattr(self, "template", "{question}"))
         self.unusable, self._first_unusable = 0, ""
         self._read_so_far = collections.Counter()
         self.training_source, self.evaluation_source = f"{self.name}/train", f"{self.name}/test"
@@ -108,7 +105,7 @@ class StoredQuestions(abc.ABC):
         Raises:
             DataError: the data cannot be read; the message says what to pass.
         """
-        return self._evaluation[: whole_number("count", count, 1)]
+        return self._evaluation[: checked("count", Positive, count)]
 
     def _entry(
         self, split: str, text: str, answer: str, solution: str | None = None, family: str = ""

@@ -12,12 +12,12 @@ A whole conversation is held out or none of it.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from grre_jax.errors import DataError
 from grre_jax.tasks.datasets.stored_questions import Entry, StoredQuestions, digest
 from grre_jax.tasks.datasets.stored_records import Record, kinds_of
-from grre_jax.tasks.task import Question, Verdict, choice
+from grre_jax.tasks.task import Question, Verdict
 from grre_jax.tasks.verifiers.function_calls import NotCalls, read_calls, verify_calls
 
 _ROLES = {"user": "User", "assistant": "Assistant", "tool": "Tool"}
@@ -40,11 +40,7 @@ class ToolACE(StoredQuestions):
     trusted_verifier = True
     hub = ("Team-ACE/ToolACE", None)
 
-    turns: str = "calls"
-
-    def __post_init__(self):
-        super().__post_init__()
-        choice("turns", self.turns, ("calls", "first", "all"))
+    turns: Literal["calls", "first", "all"] = "calls"
 
     def verify(self, question: Question, completion: str) -> Verdict:
         """Reward 1 if the completion makes the calls of the answer, no others and each as often,

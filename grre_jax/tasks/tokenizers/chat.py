@@ -14,8 +14,9 @@ import re
 from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from grre_jax.domains import checked
 from grre_jax.errors import DataError, UsageError
 from grre_jax.json_files import (
     MAX_INTEGER,
@@ -30,7 +31,7 @@ from grre_jax.json_files import (
     read_object,
     require,
 )
-from grre_jax.tasks.task import Question, choice
+from grre_jax.tasks.task import Question
 from grre_jax.tasks.tokenizers.characters import CharTokenizer, holds_characters
 from grre_jax.tasks.tokenizers.protocol import (
     Message,
@@ -43,7 +44,7 @@ from grre_jax.tasks.tokenizers.protocol import (
 # Fields of a message that templates may leave out: its text, whose absence is empty, and names that
 # lead back to a call.
 _UNWRITTEN = frozenset(("role", "content", "name", "id", "tool_call_id"))
-TOOLS = ("template", "system")  # what declares the functions of a conversation
+Tools = Literal["template", "system"]  # what declares the functions of a conversation
 # The tags of Hermes and Qwen.
 _TOOLS_TOLD = """You can call functions. These are their definitions:
 <tools>
@@ -131,7 +132,7 @@ class ChatTokenizer:
                 check(read_object(file), _TOKENIZER_FIELDS, file, closed=False)
         self.tokenizer, ids = self._loaded(transformers)
         self.has_template = bool(getattr(self.tokenizer, "chat_template", None))
-        choice("tools", tools, TOOLS)
+        checked("tools", Tools, tools)
         if not self.has_template:
             _refuse_settings(folder, system_prompt, tools, template_arguments, date)
         self.system_prompt, self.tools = system_prompt, tools

@@ -256,9 +256,5 @@ def test_wrong_requests():
     for request in (lambda: SHORT.question(-1), lambda: SHORT.demonstrations_batch([0, 2**32])):
         with pytest.raises(UsageError, match="^positions: expected integers"):
             request()
-    with pytest.raises(UsageError, match="count=0"):
+    with pytest.raises(UsageError, match="^count: "):
         SHORT.evaluation(0)
-    options = [(name, value) for name in ("corruption", "flaw") for value in (-0.1, 1.1, True, "0")]
-    for name, value in [*options, ("flaw", float("nan")), ("precedence", 1), ("operands", 7)]:
-        with pytest.raises(UsageError, match=name):
-            tasks.build("arithmetic", **{name: value})

@@ -94,5 +94,5 @@ def test_template_and_wrong_requests():
     assert re.fullmatch(r"\d \+ \d \{x\} =", task.question(0).prompt)
     with pytest.raises(UsageError, match="^positions: expected integers"):
         task.question(-1)
-    with pytest.raises(UsageError, match="count=-1"):
+    with pytest.raises(UsageError, match="^count: "):
         task.evaluation(-1)

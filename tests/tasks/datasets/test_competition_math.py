@@ -7,7 +7,7 @@ import json
 import pytest
 
 from grre_jax import tasks
-from grre_jax.errors import DataError, UsageError
+from grre_jax.errors import DataError
 
 from . import published_samples
 
@@ -66,14 +66,10 @@ def test_a_copy_of_the_question_is_refused(name):
         == task.verify(question, "\\boxed{5\\sqrt2}").reward
         == 1
     )
-    with pytest.raises(UsageError, match="refuse_copies='no' is neither true nor false"):
-        tasks.build(name, refuse_copies="no")
 
 
 def test_wrong_records_and_options(tmp_path, caplog):
     path = published_samples.math_folders(tmp_path)
-    with pytest.raises(UsageError, match="has no {question}"):
-        tasks.build("math", path=path, template="x")
     (path / "train" / "algebra" / "0.json").write_text(
         json.dumps({"problem": "p", "solution": "no box"})
     )

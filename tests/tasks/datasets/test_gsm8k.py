@@ -98,7 +98,7 @@ def test_missing_and_empty_files(folder):
     write(folder / "train.jsonl", map(problem, range(100, 103)))
     with pytest.raises(DataError, match="no question to train on"):
         tasks.build("gsm8k", path=folder).question(0)
-    with pytest.raises(UsageError, match="count=0"):
+    with pytest.raises(UsageError, match="^count: "):
         tasks.build("gsm8k", path=folder).evaluation(0)
 
 

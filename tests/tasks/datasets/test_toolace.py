@@ -7,7 +7,7 @@ import json
 import pytest
 
 from grre_jax import tasks
-from grre_jax.errors import DataError, UsageError
+from grre_jax.errors import DataError
 
 from . import published_samples
 
@@ -47,8 +47,6 @@ def test_all_turns(tmp_path):
     assert task.verify(spoken, "At noon.").reward == 1
     assert task.verify(spoken, '[Get Tides(port="9")]').reward == 0
     assert len(tasks.build("toolace", path=path, turns="first", held_out=2).evaluation(9)) == 2
-    with pytest.raises(UsageError, match="turns='al' is not known"):
-        tasks.build("toolace", path=path, turns="al")
 
 
 def test_turns_that_cannot_be_read_are_counted_and_left_out(tmp_path, caplog):

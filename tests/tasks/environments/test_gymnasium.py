@@ -84,7 +84,7 @@ def test_what_is_no_world_of_text_is_refused(world, tmp_path, monkeypatch):
         (f"{file}:Numbers", {}, "observes 3, which is no text"),
         (f"{file}:Maze", {}, "has no function 'Maze'"),
         (world, {"arguments": {"rooms": 1}}, r"does not begin \(ValueError: empty range"),
-        (world, {"template": "Go!"}, "has no {observation}"),
+        (world, {"template": "Go!"}, "^template: "),
     ):
         with pytest.raises(UsageError, match=message):
             tasks.build("gymnasium", env=env, **options)

@@ -7,6 +7,7 @@ import pytest
 from grre_jax import tasks
 from grre_jax.errors import UsageError
 from grre_jax.tasks import Question
+from grre_jax.tasks.environments.calculator import CALCULATE
 from grre_jax.tasks.environments.runner import (
     EnvironmentPool,
     InProcessEnvironments,
@@ -154,7 +155,7 @@ def test_demonstrations_call_the_calculator_that_is_declared():
         Reply("1805", 0.0, False, {}, True),
         Reply("", 1.0, True, {}, False),
     ]
-    assert runner.open(question, 0).tools == task.tools
+    assert runner.open(question, 0).tools == [CALCULATE]
 
 
 def test_a_task_judges_or_has_environments(tmp_path):
