@@ -87,7 +87,7 @@ def test_several_are_summed_by_weight_over_those_that_apply(file):
 def test_none_is_no_verdict_and_text_is_an_error(file):
     assert judged(rewarded(f"{file}:nothing"), ["5"]).failures == ["none"]
     assert judged(rewarded(f"{file}:nothing", f"{file}:score"), ["5"]).rewards.tolist() == [1]
-    assert judged(rewarded(f"{file}:wrong"), ["5"]).failures == ["error"]
+    assert judged(rewarded(f"{file}:wrong"), ["5"]).failures == ["invalid"]
 
 
 def test_everything_else_of_the_task_stays(file):
