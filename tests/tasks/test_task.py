@@ -71,7 +71,7 @@ def test_every_name_builds(name):
         ("chat_arithmetic", {"template": "What is it?"}, "^template: .*{expression}"),
         ("gsm8k", {"template": "Solve it."}, "^template: .*{question}"),
         ("gsm8k", {"test_path": "a"}, "^test_path"),
-        ("toolace", {"held_out": 0}, "^held_out: "),
+        ("toolace", {"held_out": -1}, "^held_out: "),
     ],
 )
 def test_wrong_names_and_options(name, options, message):

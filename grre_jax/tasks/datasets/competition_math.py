@@ -73,7 +73,7 @@ class CompetitionMath(Mathematics):
 
     name = "math"
     hub = ("DigitalLearningGmbH/MATH-lighteval", None)
-    hub_test = "test"
+    hub_test = True
 
     template: str = TEMPLATE
     levels: tuple[Annotated[int, "[1, 5]"], ...] | None = None

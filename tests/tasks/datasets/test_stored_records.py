@@ -37,7 +37,7 @@ def test_damage_is_named(tmp_path):
         ("a.json", b"[1", "a.json cannot be read as JSON"),
         ("lines.json", b"{}\n{}\n", "one with an object a line must be named .jsonl"),
         ("empty.parquet", b"", "empty.parquet cannot be read as Parquet"),
-        ("b.json", b"[1]", "record 1: a JSON object is needed, not a int"),
+        ("b.json", b"[1]", "record 1: expected a JSON object"),
         ("a.jsonl", b"{\n", "line 1: this is no JSON"),
     ):
         (tmp_path / name).write_bytes(content)
@@ -168,7 +168,7 @@ def test_the_hub(hub, monkeypatch):
     assert from_hub("x/y", "train", "pass path=", "f.parquet") == RECORDS
     assert asked == [(("x/y",), {"split": "train", "data_files": {"train": "f.parquet"}})]
     hub(lambda *args, **options: RECORDS, offline=False)
-    with pytest.raises(DataError, match=r"x/y is neither kept .* \(no route to host\): pass path="):
+    with pytest.raises(DataError, match=r"x/y is neither kept .* no route to host\): pass path="):
         from_hub("x/y", "train", "pass path=")
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(DataError, match="package datasets, which cannot be imported .* pass path="):
@@ -210,7 +210,7 @@ def test_gsm8k_as_on_hugging_face(tmp_path):
     (lines / "test.jsonl").unlink()
     with pytest.raises(
         DataError,
-        match=(r"lines holds no test files \(such as test.parquet, test.jsonl or .*pass gsm8k"),
+        match="no question to evaluate on .*pass gsm8k",
     ):
         tasks.build("gsm8k", path=lines).evaluation(1)
     (lines / "test.jsonl").write_text('{"question": "q", "answer": null}\n')
