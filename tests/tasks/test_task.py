@@ -103,14 +103,14 @@ def test_a_task_of_ones_own_from_a_module_in_this_folder(coin, monkeypatch):
     [
         ("{coin}:biuld", {}, r"no function 'biuld' \(did you mean 'build'"),
         ("{coin}:LIMIT", {}, "no function 'LIMIT'"),
-        ("{coin}:build", {"side": 3}, r"no option 'side' \(did you mean 'sides'"),
+        ("{coin}:build", {"side": 3}, r"'side' \(did you mean 'sides'"),
         ("{coin}:needy", {}, "edge"),
         (
             "{coin}:nothing",
             {},
-            "a object, which is no task: it lacks name, question, evaluation, verify",
+            "name, question, evaluation, verify",
         ),
-        ("{coin}.py:build", {}, "does not exist"),
+        ("{coin}.py:build", {}, "No such file"),
         ("no_such_package.tasks:build", {}, "No module named 'no_such_package'"),
         ("json:lods", {}, r"no function 'lods' \(did you mean 'loads'"),
         (":build", {}, "does not name a function"),

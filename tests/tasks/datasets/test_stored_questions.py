@@ -152,5 +152,5 @@ def test_a_shipped_configuration_asks_no_more_than_is_held_out(path):
     config = load_file(path)
     pytest.importorskip("math_verify") if config.task.name in ("math", "guru_math") else None
     task = tasks.build(config.task.name, **config.task.options)
-    if isinstance(task, StoredQuestions) and task.hub_test is None:
+    if isinstance(task, StoredQuestions) and not task.hub_test:
         assert config.evaluation.questions <= task.held_out

@@ -161,5 +161,5 @@ def test_demonstrations_call_the_calculator_that_is_declared():
 def test_a_task_judges_or_has_environments(tmp_path):
     path = tmp_path / "neither.py"
     path.write_text(TASK.replace("def environment", "def surroundings"))
-    with pytest.raises(UsageError, match=r"lacks verify \(or environment\)"):
+    with pytest.raises(UsageError, match=r"verify \(or environment\)"):
         tasks.build(f"{path}:build")
