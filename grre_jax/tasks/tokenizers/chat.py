@@ -20,14 +20,7 @@ from grre_jax.domains import checked
 from grre_jax.errors import DataError, UsageError
 from grre_jax.json_files import (
     MAX_INTEGER,
-    NULL,
-    OBJECT,
-    TEXT,
     TOKENS,
-    Domain,
-    check,
-    list_of,
-    number,
     read_object,
     require,
 )
@@ -45,6 +38,7 @@ from grre_jax.tasks.tokenizers.protocol import (
 # lead back to a call.
 _UNWRITTEN = frozenset(("role", "content", "name", "id", "tool_call_id"))
 Tools = Literal["template", "system"]  # what declares the functions of a conversation
+Functions = list[dict[str, Any]] | None  # definitions, as transformers takes them
 # The tags of Hermes and Qwen.
 _TOOLS_TOLD = """You can call functions. These are their definitions:
 <tools>
@@ -64,20 +58,6 @@ _BREAK = "\ufdd0"
 # In place of what an assistant sampled. With a letter, which templates that change text change.
 SAMPLED = "a\ufdd1"
 _DATE = re.compile(r"""strftime_now\s*\(\s*(?P<quote>['"])(?P<format>.*?)(?P=quote)\s*\)""")
-
-# What AutoTokenizer reads of these files and does not check by itself. A special token is its text,
-# or an object with it.
-_CONTENT = Domain(
-    "an object with a string content",
-    lambda value: isinstance(value, dict) and TEXT.holds(value.get("content")),
-)
-_SPECIAL = TEXT | NULL | _CONTENT
-_TOKENIZER_FIELDS = {
-    **dict.fromkeys(("bos_token", "eos_token", "pad_token", "unk_token"), _SPECIAL),
-    "chat_template": TEXT | NULL | list_of(OBJECT, "a list of objects"),
-    "model_max_length": number() | NULL,
-    "model": OBJECT,
-}
 
 
 class ChatTokenizer:
@@ -126,15 +106,17 @@ class ChatTokenizer:
                 " load_tokenizer."
             )
         transformers = import_library("transformers")
-        for name in ("tokenizer.json", "tokenizer_config.json"):
-            file = self.folder / name
-            if os.path.lexists(file):
-                check(read_object(file), _TOKENIZER_FIELDS, file, closed=False)
         self.tokenizer, ids = self._loaded(transformers)
-        self.has_template = bool(getattr(self.tokenizer, "chat_template", None))
+        self.has_template = bool(self.tokenizer.chat_template)
         checked("tools", Tools, tools)
         if not self.has_template:
-            _refuse_settings(folder, system_prompt, tools, template_arguments, date)
+            _refuse_settings(
+                folder,
+                system_prompt=system_prompt,
+                tools=tools,
+                template_arguments=template_arguments,
+                template_date=date,
+            )
         self.system_prompt, self.tools = system_prompt, tools
         self.template_arguments = template_arguments or {}
         self.date = date
@@ -180,19 +162,22 @@ class ChatTokenizer:
                 "model.template_date: expected empty, as the chat template in"
                 f" {self.folder} does not call strftime_now, got {self.date!r}. Leave it out."
             )
-        template = json.dumps(self.tokenizer.chat_template) if self.has_template else ""
         own = inspect.signature(self.tokenizer.apply_chat_template).parameters
         for name in self.template_arguments:
-            if name in own or not re.search(rf"\b{re.escape(name)}\b", template):
+            if name in own or not self._reads(name):
                 raise UsageError(
                     "model.template_arguments: expected variables that the chat template in"
                     f" {self.folder} reads, got {name!r}. Correct the name, or leave it out."
                 )
 
+    def _reads(self, name: str) -> bool:
+        template = json.dumps(self.tokenizer.chat_template)
+        return re.search(rf"\b{re.escape(name)}\b", template) is not None
+
     @property
     def reads_date(self) -> bool:
         """True if the chat template writes the date."""
-        return self.has_template and "strftime_now" in json.dumps(self.tokenizer.chat_template)
+        return self._reads("strftime_now")
 
     @property
     def fingerprint(self) -> str:
@@ -200,10 +185,14 @@ class ChatTokenizer:
         a probe text.
         """
         vocabulary = sorted(self.tokenizer.get_vocab().items(), key=lambda item: (item[1], item[0]))
-        probe = self.tokenizer.encode(_PROBE, add_special_tokens=False)
-        template = self.tokenizer.chat_template if self.has_template else None
-        content = ["transformers", vocabulary, template, self.system_prompt]
-        content += [list(self.eos_ids), probe]
+        content = [
+            "transformers",
+            vocabulary,
+            self.tokenizer.chat_template if self.has_template else None,
+            self.system_prompt,
+            self.eos_ids,
+            self._plain_ids(_PROBE),
+        ]
         if self.template_arguments:  # otherwise the fingerprint of data sets stored before
             content.append(sorted(self.template_arguments.items()))
         if self.date:
@@ -228,9 +217,7 @@ class ChatTokenizer:
         # A template writes the beginning-of-text token itself.
         return self._rendered_ids(self._render(_messages(question)))
 
-    def encode_messages(
-        self, messages: list[Message], tools: list[dict[str, Any]] | None = None
-    ) -> list[int]:
+    def encode_messages(self, messages: list[Message], tools: Functions = None) -> list[int]:
         """The ids of a conversation, up to where the assistant begins to speak.
 
         The system prompt, if there is one, goes before it unless it begins with its own.
@@ -252,7 +239,7 @@ class ChatTokenizer:
         self,
         messages: list[Message],
         *,
-        tools: list[dict[str, Any]] | None = None,
+        tools: Functions = None,
         ended: bool = True,
     ) -> list[int]:
         """The ids between an assistant's turn and its next: what the template writes there.
@@ -295,7 +282,7 @@ class ChatTokenizer:
         completion: list[Message],
         *,
         cut: bool = False,
-        tools: list[dict[str, Any]] | None = None,
+        tools: Functions = None,
     ) -> tuple[list[int], list[int], list[int]]:
         """Encodes a conversation and marks which of its tokens the assistant wrote.
 
@@ -323,7 +310,10 @@ class ChatTokenizer:
         whole = self._render(messages, generation=False, tools=tools)
         pieces = [b[len(a) :] for a, b in zip(cuts, [*cuts[1:], whole], strict=True)]
         encoded = [self._rendered_ids(text) for text in pieces]
-        sizes = list(map(self._turn_tokens, map(messages.__getitem__, turns), pieces, encoded))
+        sizes = [
+            self._turn_tokens(messages[turn], piece, ids)
+            for turn, piece, ids in zip(turns, pieces, encoded, strict=True)
+        ]
         prompt_ids = self._rendered_ids(cuts[0])
         same = cuts[0] + "".join(pieces) == whole
         # A policy's first token never merges with the prompt before it, as the two may in the whole
@@ -357,10 +347,10 @@ class ChatTokenizer:
                 " give it text."
             )
 
-    def _require_written(self, messages: list[Message], tools: list[dict[str, Any]] | None) -> None:
+    def _require_written(self, messages: list[Message], tools: Functions) -> None:
         """Refuses a template that leaves out a tool call, say: the policy would learn silence."""
 
-        def text(messages: list[Message], tools: list[dict[str, Any]] | None) -> str:
+        def text(messages: list[Message], tools: Functions) -> str:
             return self._render(messages, generation=False, tools=tools)
 
         if tools and text(messages, None) == text(messages, tools):
@@ -428,32 +418,28 @@ class ChatTokenizer:
         return text
 
     @cached_property
-    def _control(self) -> list[str]:
-        """The tokens that only the template may write: special ones, end tokens, and those that it
-        opens a turn with, which are not special in every tokenizer.
+    def _opening(self) -> str:
+        """What the template writes around an empty question."""
+        return self._apply([{"role": "user", "content": ""}]) if self.has_template else ""
+
+    @cached_property
+    def _control(self) -> dict[str, bool]:
+        """The tokens that only the template may write, and whether they are special: special ones,
+        end tokens, and those that it opens a turn with, which are not special in every tokenizer.
         """
-        template = self._apply([{"role": "user", "content": ""}]) if self.has_template else ""
-        return [
-            token.content
+        return {
+            token.content: token.special
             for number, token in self.tokenizer.added_tokens_decoder.items()
             if token.special
             or number in self.eos_ids
             # Not white space and words, which some tokenizers add too.
-            or (token.content in template and re.search(r"[^\w\s]", token.content))
-        ]
+            or (token.content in self._opening and re.search(r"[^\w\s]", token.content))
+        }
 
     def mark_in(self, text: str) -> str:
         """A control token of the chat template that a text holds, or ""."""
-        return next((mark for mark in self._marks if mark in text), "")
-
-    @cached_property
-    def _marks(self) -> list[str]:
-        rendered = self.render("") if self.has_template else ""
-        return [
-            token.content
-            for token in self.tokenizer.added_tokens_decoder.values()
-            if token.special and token.content in rendered
-        ]
+        marks = (mark for mark, special in self._control.items() if special)
+        return next((mark for mark in marks if mark in text and mark in self._opening), "")
 
     def encode_text(self, text: str, *, special: bool = True) -> list[int]:
         """Ids of a text without the template, after the beginning-of-text token if there is one.
@@ -502,7 +488,7 @@ class ChatTokenizer:
         messages: list[Message],
         *,
         generation: bool = True,
-        tools: list[dict[str, Any]] | None = None,
+        tools: Functions = None,
     ) -> str:
         """A conversation in the template, by default up to where the assistant begins.
 
@@ -524,7 +510,7 @@ class ChatTokenizer:
         messages: list[Message],
         *,
         generation: bool = True,
-        tools: list[dict[str, Any]] | None = None,
+        tools: Functions = None,
     ) -> str:
         """Renders messages as they are."""
         if self.system_prompt is not None and messages[0]["role"] != "system":
@@ -547,7 +533,7 @@ class ChatTokenizer:
                 f" ({first_line(error)}): leave system_prompt out or correct it."
             ) from error
 
-    def _dated(self, tools: list[dict[str, Any]] | None) -> str:
+    def _dated(self, tools: Functions) -> str:
         """The chat template with its calls of strftime_now replaced by what they return on the
         tokenizer's day; transformers takes no other clock.
         """
@@ -603,21 +589,9 @@ def _told(messages: list[Message], tools: list[dict[str, Any]]) -> list[Message]
     return told
 
 
-def _refuse_settings(
-    folder: str | Path,
-    system_prompt: str | None,
-    tools: str,
-    template_arguments: dict[str, Any] | None,
-    date: str,
-) -> None:
+def _refuse_settings(folder: str | Path, **settings: Any) -> None:
     """Refuses settings that need a chat template."""
-    settings = {
-        "system_prompt": system_prompt is not None,
-        "tools": tools != "template",
-        "template_arguments": template_arguments,
-        "template_date": date,
-    }
-    if names := [name for name, value in settings.items() if value]:
+    if names := [name for name, value in settings.items() if value and value != "template"]:
         raise UsageError(
             f"{', '.join(names)}: expected a tokenizer with a chat template, got the one in"
             f" {folder}, which has none. Leave it out."
@@ -646,6 +620,12 @@ def load_tokenizer(
     folder = Path(folder)
     require_tokenizer_files(folder)
     if holds_characters(folder):
-        _refuse_settings(folder, system_prompt, tools, template_arguments, date)
+        _refuse_settings(
+            folder,
+            system_prompt=system_prompt,
+            tools=tools,
+            template_arguments=template_arguments,
+            template_date=date,
+        )
         return CharTokenizer.load(folder)
     return ChatTokenizer(folder, system_prompt, tools, template_arguments, date)
