@@ -40,6 +40,9 @@ from grre_jax.random_streams import Purpose
 from grre_jax.tasks.task import Question, Verdict
 from grre_jax.tasks.tokenizers.characters import CharTokenizer
 
+Row = Int[Any, "batch"]
+Rows = Int[Any, "batch columns"]
+Step = tuple[Row, Row, Row, Row]  # left operand, operation, right operand, result
 _OPERATIONS = "+-*"
 _HELD_OUT_ONE_IN = 20  # divides the number of questions whatever the operands
 
@@ -108,8 +111,7 @@ class Arithmetic(Record):
     def evaluation(self, count: int) -> list[Question]:
         """The first `count` held-out questions, or all, with clean demonstrations."""
         prompts = self.evaluation_batch(count)
-        answers = self._write(self._steps(prompts, None))
-        return self._as_questions(prompts, answers)
+        return self._as_questions(prompts, self._write(self._steps(prompts)))
 
     def verify(self, question: Question, completion: str) -> Verdict:
         """Reward 1 if the character before the first `$` is the answer's digit, else 0."""
@@ -125,7 +127,7 @@ class Arithmetic(Record):
     # -- as token arrays
     # ------------------------------------------------------------
 
-    def questions_batch(self, positions: Int[Any, "batch"] | list[int]) -> Int[Any, "batch prompt"]:
+    def questions_batch(self, positions: Row | list[int]) -> Rows:
         """The prompts at positions of the training stream, as int32 token ids, `prompt_length`
         each.
 
@@ -135,14 +137,11 @@ class Arithmetic(Record):
         positions = random_streams.check_positions(positions)
         key = random_streams.purpose_key(self.seed, Purpose.QUESTION)
         block, member = random_streams.fold_in(key, positions)
-        block, member = block % np.uint32(self._blocks), member % np.uint32(_HELD_OUT_ONE_IN - 1)
-        member = member + (member >= self._held_out(block))
-        xp = positions.__array_namespace__()
-        return self._prompts(block * np.uint32(_HELD_OUT_ONE_IN) + member, xp)
+        block = block % np.uint32(self._blocks)
+        member = member % np.uint32(_HELD_OUT_ONE_IN - 1)
+        return self._prompts(block, member + (member >= self._held_out(block)))
 
-    def demonstrations_batch(
-        self, positions: Int[Any, "batch"] | list[int]
-    ) -> Int[Any, "batch answer"]:
+    def demonstrations_batch(self, positions: Row | list[int]) -> Rows:
         """The (corrupted) answers to imitate at positions of the training stream, as int32 token
         ids, `answer_length` each, `$` last.
 
@@ -152,18 +151,17 @@ class Arithmetic(Record):
         positions = random_streams.check_positions(positions)
         return self._write(self._steps(self.questions_batch(positions), positions))
 
-    def evaluation_batch(self, count: int) -> Int[np.ndarray, "count prompt"]:
+    def evaluation_batch(self, count: int) -> Rows:
         """The prompts of `evaluation(count)` as int32 token ids."""
         block = _order(self.operands, self._blocks)[: checked("count", Positive, count)]
-        index = block * np.uint32(_HELD_OUT_ONE_IN) + self._held_out(block)
-        return self._prompts(index, np)
+        return self._prompts(block, self._held_out(block))
 
     def batch_rewards(
         self,
         prompt_tokens: Int[Any, "batch prompt"],
-        prompt_lengths: Int[Any, "batch"],
+        prompt_lengths: Row,
         tokens: Int[Any, "batch time"],
-        lengths: Int[Any, "batch"],
+        lengths: Row,
     ) -> Float[Any, "batch"]:
         """`verify`, for token arrays: of numpy or jax, the latter also under jit and vmap.
 
@@ -182,7 +180,7 @@ class Arithmetic(Record):
         xp = tokens.__array_namespace__()
         if tokens.shape[1] == 0 or prompt_tokens.shape[1] < self.prompt_length:
             return xp.zeros(tokens.shape[0], dtype=np.float32)
-        answer = self._steps(prompt_tokens, None)[-1][-1]
+        answer = self._steps(prompt_tokens[:, : self.prompt_length])[-1][-1]
         column = xp.arange(tokens.shape[1])[None, :]
         ends = (tokens == self._eos) & (column < lengths[:, None])
         first_end = xp.argmax(ends, axis=1)
@@ -204,35 +202,33 @@ class Arithmetic(Record):
         key = random_streams.purpose_key(self.operands, Purpose.SPLIT)
         return random_streams.fold_in(key, block)[1] % np.uint32(_HELD_OUT_ONE_IN)
 
-    def _prompts(self, index: Int[Any, "batch"], xp: Any) -> Int[Any, "batch prompt"]:
+    def _prompts(self, block: UInt32[Any, "batch"], member: UInt32[Any, "batch"]) -> Rows:
         """Prompts of numbers: base-10 digits, then base-3 operations."""
+        xp = block.__array_namespace__()
+        index = block * np.uint32(_HELD_OUT_ONE_IN) + member
         columns = []
-        for place in range(self.operands):
-            columns.append(index % 10)
-            index = index // 10
-            if place < self.operands - 1:
-                columns.append(xp.asarray(self._operation_ids)[index % 3])
-                index = index // 3
-        columns.append(columns[0] * 0 + self._prompt_end)
+        for _ in range(self.operands):
+            columns += [index % 10, xp.asarray(self._operation_ids)[index // 10 % 3]]
+            index = index // 30
+        columns[-1] = columns[0] * 0 + self._prompt_end
         return xp.stack(columns, axis=1).astype(np.int32)
 
-    def _steps(
-        self, prompts: Int[Any, "batch prompt"], positions: Any
-    ) -> list[tuple[Int[Any, "batch"], ...]]:
-        """Left operand, operation, right operand and result of each step; with errors if the
-        positions to draw them at are given.
-        """
+    def _steps(self, prompts: Rows, positions: UInt32[Any, "batch"] | None = None) -> list[Step]:
+        """The steps of each prompt; with errors if the positions to draw them at are given."""
         addition, subtraction, _ = self._operation_ids
-        xp, flawed = prompts.__array_namespace__(), None
+        xp = prompts.__array_namespace__()
+        flawed = None
         if positions is not None:
             flawed, _ = self._drawn(Purpose.FLAW, self.flaw, positions)
             corrupted, digit = self._drawn(Purpose.CORRUPTION, self.corruption, positions)
-        end, steps = 2 * self.operands - 1, []
-        values, operations = prompts[:, 0:end:2], prompts[:, 1:end:2]
+        steps: list[Step] = []
+        values = prompts[:, 0:-1:2]
+        operations = prompts[:, 1:-1:2]
         for step in range(self.operands - 1):
             wrong = None if flawed is None else flawed[:, step]
             at = self._next(operations, wrong)
-            left, right = _at(values, at), _at(values, at + 1)
+            left = _at(values, at)
+            right = _at(values, at + 1)
             operation = _at(operations, at)
             other = xp.where(operation == subtraction, left - right, left * right)
             if wrong is not None and not self.precedence:
@@ -249,16 +245,13 @@ class Arithmetic(Record):
             operations = xp.take_along_axis(operations, place + (place >= at[:, None]), axis=1)
         return steps
 
-    def _next(
-        self, operations: Int[Any, "batch steps"], flawed: Bool[Any, "batch"] | None
-    ) -> Int[Any, "batch"]:
+    def _next(self, operations: Rows, flawed: Bool[Any, "batch"] | None) -> Row:
         """The place of the operation that is worked next, of those that are left."""
         xp = operations.__array_namespace__()
         if not self.precedence:
             return xp.zeros(operations.shape[0], dtype=np.int32)
         first = xp.argmax(operations == self._operation_ids[2], axis=1).astype(np.int32)
-        last = operations.shape[1] - 1
-        return first if flawed is None else xp.where(flawed, last, first)
+        return first if flawed is None else xp.where(flawed, operations.shape[1] - 1, first)
 
     def _drawn(
         self, purpose: Purpose, rate: float, positions: UInt32[Any, "batch"]
@@ -270,8 +263,9 @@ class Arithmetic(Record):
         chance, bits = random_streams.fold_in(tuple(word[:, None] for word in key), steps)
         return (chance >> np.uint32(8)) < np.uint32(rate * 2**24), bits
 
-    def _write(self, steps: list[tuple[Int[Any, "batch"], ...]]) -> Int[Any, "batch answer"]:
-        columns, constant = [], steps[0][0] * 0
+    def _write(self, steps: list[Step]) -> Rows:
+        columns = []
+        constant = steps[0][0] * 0
         for *equation, result in steps:
             if self.answers == "full":
                 columns += [*equation, constant + self._equals]
@@ -279,21 +273,17 @@ class Arithmetic(Record):
         columns[-1] = constant + self._eos
         return constant.__array_namespace__().stack(columns, axis=1).astype(np.int32)
 
-    def _as_questions(
-        self, prompts: Int[np.ndarray, "batch prompt"], shown: Int[np.ndarray, "batch answer"]
-    ) -> list[Question]:
-        answers = self._steps(prompts, None)[-1][-1]
+    def _as_questions(self, prompts: Rows, demonstrations: Rows) -> list[Question]:
+        answers = self._steps(prompts)[-1][-1].tolist()
         found = []
-        for prompt, answer, demonstration in zip(
-            prompts.tolist(), answers.tolist(), shown.tolist(), strict=True
-        ):
+        for prompt, answer, shown in zip(prompts, answers, demonstrations, strict=True):
             text = self.tokenizer.decode(prompt)
-            completion = self.tokenizer.decode(demonstration)
+            completion = self.tokenizer.decode(shown)
             found.append(Question(f"arithmetic/{text[:-1]}", text, str(answer), completion))
         return found
 
 
-def _at(columns: Int[Any, "batch columns"], place: Int[Any, "batch"]) -> Int[Any, "batch"]:
+def _at(columns: Rows, place: Row) -> Row:
     """One element of each row."""
     xp = columns.__array_namespace__()
     return xp.take_along_axis(columns, place[:, None], axis=1)[:, 0]

@@ -118,7 +118,7 @@ def test_corruption_leaves_the_accuracy_the_text_says():
     assert abs(rates["short"] - 0.380) < 0.006
     first_step = (
         SHORT.demonstrations_batch(positions)[:, 0]
-        == SHORT._steps(SHORT.questions_batch(positions), None)[0][-1]
+        == SHORT._steps(SHORT.questions_batch(positions))[0][-1]
     )
     assert abs(first_step.mean() - 0.685) < 0.006
 
