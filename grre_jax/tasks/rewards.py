@@ -78,27 +78,6 @@ def register(function: RewardFunction) -> str:
     return name
 
 
-def load(rewards: Sequence[str]) -> list[WeightedReward]:
-    """Loads the reward functions of `task.reward`.
-
-    Args:
-        rewards: "path/to/file.py:FUNCTION" or "package.module:FUNCTION", each perhaps with
-            "=WEIGHT" behind it.
-
-    Raises:
-        UsageError: a function cannot be loaded, a weight is not a number, or two functions have one
-            name.
-    """
-    loaded = [_load(text) for text in rewards]
-    names = [reward.name for reward in loaded]
-    if len(set(names)) < len(names):
-        raise UsageError(
-            f"task.reward: expected functions of different names, got {', '.join(names)}: rename"
-            " one, since each is a component of the reward."
-        )
-    return loaded
-
-
 def _load(text: str) -> WeightedReward:
     source, equals, weight = text.partition("=")
     try:
@@ -124,10 +103,12 @@ def with_rewards(task: Task, rewards: Sequence[str]) -> Task:
 
     Args:
         task: source of the questions.
-        rewards: as of `load`.
+        rewards: "path/to/file.py:FUNCTION" or "package.module:FUNCTION", each perhaps with
+            "=WEIGHT" behind it.
 
     Raises:
-        UsageError: as of `load`, or the task has an environment, which gives the rewards itself.
+        UsageError: a function cannot be loaded, a weight is not a number, two functions have one
+            name, or the task has an environment, which gives the rewards itself.
     """
     if not rewards:
         return task
@@ -136,7 +117,14 @@ def with_rewards(task: Task, rewards: Sequence[str]) -> Task:
             f"task.reward: task {task.name} has an environment, which gives the rewards: leave the"
             " field empty."
         )
-    return RewardedTask(task, load(rewards))
+    loaded = [_load(text) for text in rewards]
+    names = [reward.name for reward in loaded]
+    if len(set(names)) < len(names):
+        raise UsageError(
+            f"task.reward: expected functions of different names, got {', '.join(names)}: rename"
+            " one, since each is a component of the reward."
+        )
+    return RewardedTask(task, loaded)
 
 
 @dataclass(frozen=True)
@@ -145,7 +133,7 @@ class TaskSpec:
 
     Attributes:
         name, seed, options: arguments of `tasks.build`.
-        rewards: as of `load`.
+        rewards: as of `with_rewards`.
     """
 
     name: str

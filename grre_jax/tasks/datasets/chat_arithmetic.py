@@ -21,8 +21,8 @@ from jaxtyping import Int
 from grre_jax import random_streams
 from grre_jax.domains import Positive, Record, Seed, checked
 from grre_jax.errors import UsageError
-from grre_jax.tasks.task import Question, Verdict, check_template
-from grre_jax.tasks.verifiers.final_number import final_number, verify_number
+from grre_jax.tasks.task import Question, check_template
+from grre_jax.tasks.verifiers.final_number import final_answer, verify_number
 
 _MOST_QUESTIONS = 10**6
 _HELD_OUT_ONE_IN = 5
@@ -88,14 +88,8 @@ class ChatArithmetic(Record):
         """The first `count` held-out questions, in the order of their hash, or all of them."""
         return list(map(self._as_question, self._held_out[: checked("count", Positive, count)]))
 
-    def verify(self, question: Question, completion: str) -> Verdict:
-        """Reward 1 if the final number of the completion is the answer, else 0."""
-        return verify_number(question, completion)
-
-    def final_answer(self, completion: str) -> str | None:
-        """The final number as an exact fraction ("18", "1/2"); None if there is none."""
-        answer = final_number(completion)
-        return None if answer is None else str(answer)
+    verify = staticmethod(verify_number)
+    final_answer = staticmethod(final_answer)
 
     def _as_question(self, number: int) -> Question:
         values = _operands(np.array([number]), self.operands, self.values)[0].tolist()

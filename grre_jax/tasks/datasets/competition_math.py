@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from grre_jax.domains import checked
-from grre_jax.errors import DataError
+from grre_jax.json_files import TEXT, require
 from grre_jax.tasks.datasets.stored_questions import Entry, StoredQuestions
-from grre_jax.tasks.datasets.stored_records import Record, kinds_of
+from grre_jax.tasks.datasets.stored_records import Record
 from grre_jax.tasks.task import Question, Verdict
 from grre_jax.tasks.verifiers.math import canonical, final_expression, library, verify_math
 
@@ -86,12 +86,8 @@ class CompetitionMath(Mathematics):
         self._subjects = checked("subjects", tuple[_Subject, ...], words)
 
     def _questions_of(self, split: str, record: Record, where: str) -> Iterable[Entry]:
-        problem, solution = record.get("problem"), record.get("solution")
-        if not isinstance(problem, str) or not isinstance(solution, str):
-            raise DataError(
-                f"{where}: a MATH record needs the texts 'problem' and 'solution'; this one has"
-                f" {kinds_of(record)}."
-            )
+        problem = require(record.get("problem"), TEXT, where, "problem")
+        solution = require(record.get("solution"), TEXT, where, "solution")
         subject = str(record.get("type", record.get("subject", ""))).lower()
         level = str(record.get("level")).removeprefix("Level ")  # MATH-500 has the number alone
         if (self.levels is not None and level not in self._levels) or (

@@ -16,10 +16,10 @@ from pathlib import Path
 
 from grre_jax.domains import Count
 from grre_jax.errors import DataError
+from grre_jax.json_files import TEXT, require
 from grre_jax.tasks.datasets.stored_questions import Entry, StoredQuestions
-from grre_jax.tasks.datasets.stored_records import Record, kinds_of
-from grre_jax.tasks.task import Question, Verdict
-from grre_jax.tasks.verifiers.final_number import final_number, first_number, verify_number
+from grre_jax.tasks.datasets.stored_records import Record
+from grre_jax.tasks.verifiers.final_number import final_answer, first_number, verify_number
 
 _ANNOTATION = re.compile(r"<<[^<>\n]*>>")
 
@@ -50,14 +50,8 @@ class GSM8K(StoredQuestions):
     template: str = "{question}"
     annotations: bool = False
 
-    def verify(self, question: Question, completion: str) -> Verdict:
-        """Reward 1 if the final number of the completion is the answer, else 0."""
-        return verify_number(question, completion)
-
-    def final_answer(self, completion: str) -> str | None:
-        """The final number as an exact fraction ("18", "1/2"); None if there is none."""
-        answer = final_number(completion)
-        return None if answer is None else str(answer)
+    verify = staticmethod(verify_number)
+    final_answer = staticmethod(final_answer)
 
     def _files_of(self, folder: Path, split: str) -> list[Path]:
         """Hugging Face's second form, "socratic", has the same questions."""
@@ -65,12 +59,8 @@ class GSM8K(StoredQuestions):
         return [file for file in files if "socratic" not in file.relative_to(folder).parts]
 
     def _questions_of(self, split: str, record: Record, where: str) -> Iterable[Entry]:
-        text, solution = record.get("question"), record.get("answer")
-        if not isinstance(text, str) or not isinstance(solution, str):
-            raise DataError(
-                f"{where}: a gsm8k record needs the texts 'question' and 'answer'; this one has"
-                f" {kinds_of(record)}."
-            )
+        text = require(record.get("question"), TEXT, where, "question")
+        solution = require(record.get("answer"), TEXT, where, "answer")
         _, marker, answer = solution.rpartition("####")
         if not marker or first_number(answer) is None:
             raise DataError(

@@ -141,12 +141,6 @@ def from_hub(name: str, split: str, ways: str, data_files: str | None = None) ->
         ) from error
 
 
-def kinds_of(record: Record) -> str:
-    """The fields of a record and their kinds, for messages: "'answer' (NoneType)"."""
-    named = [f"{str(key)[:40]!r} ({type(value).__name__})" for key, value in record.items()]
-    return ", ".join([*named[:8], "..."] if len(named) > 8 else named) or "none"
-
-
 def table_rows(file: Path) -> Iterator[Record]:
     """The rows of a Parquet file, or of an Arrow stream in a file that ends in .arrow.
 

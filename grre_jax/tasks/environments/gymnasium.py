@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -25,7 +26,6 @@ from grre_jax.tasks.environments.environment import Step
 from grre_jax.tasks.judging import error_words
 from grre_jax.tasks.task import Question, check_template, factory
 from grre_jax.tasks.tokenizers.characters import CharTokenizer
-from grre_jax.tasks.tokenizers.protocol import import_library
 
 END = "\x03"  # of a turn, in characters
 ASCII = "".join(map(chr, range(32, 127))) + "\n" + END
@@ -93,7 +93,7 @@ class Gymnasium(Record):
     def _maker(self, env: str) -> Callable:
         if ".py:" in env:
             return factory(env)
-        return functools.partial(import_library("gymnasium").make, env)
+        return functools.partial(_imported("gymnasium").make, env)
 
 
 class TextArena(Gymnasium):
@@ -105,7 +105,7 @@ class TextArena(Gymnasium):
 
     def _maker(self, env: str) -> Callable:
         # Without the wrappers that repeat earlier messages in each observation.
-        return functools.partial(Arena, import_library("textarena"), f"{env}-raw")
+        return functools.partial(Arena, _imported("textarena"), f"{env}-raw")
 
 
 class World:
@@ -184,3 +184,13 @@ class Arena:
         finally:
             self._draws.setstate(random.getstate())
             random.setstate(outer)
+
+
+def _imported(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise UsageError(
+            f"This needs the Python package {name}, which is not installed: run `pip install"
+            f" {name}`."
+        ) from error

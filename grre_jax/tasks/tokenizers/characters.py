@@ -9,7 +9,7 @@ from pathlib import Path
 from grre_jax.errors import DataError, UsageError
 from grre_jax.json_files import read_object
 from grre_jax.tasks.task import Question
-from grre_jax.tasks.tokenizers.protocol import content_digest, import_library
+from grre_jax.tasks.tokenizers.protocol import content_digest
 
 # In tokenizer_config.json this key says that the folder holds a CharTokenizer; transformers carries
 # it along unread.
@@ -78,19 +78,15 @@ class CharTokenizer:
     def save(self, folder: str | Path) -> None:
         """Writes tokenizer.json and tokenizer_config.json, which transformers' AutoTokenizer and
         `load_tokenizer` read.
-
-        Raises:
-            UsageError: the `tokenizers` library is not installed.
         """
-        library = import_library("tokenizers")
-        from tokenizers import decoders, models, pre_tokenizers
+        import tokenizers
 
-        backend = library.Tokenizer(models.WordLevel(vocab=self.ids, unk_token=""))
-        backend.pre_tokenizer = pre_tokenizers.Split(
-            pattern=library.Regex(r"[\s\S]"), behavior="isolated"
+        backend = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocab=self.ids, unk_token=""))
+        backend.pre_tokenizer = tokenizers.pre_tokenizers.Split(
+            pattern=tokenizers.Regex(r"[\s\S]"), behavior="isolated"
         )
-        backend.decoder = decoders.Fuse()
-        special = partial(library.AddedToken, special=True, normalized=False)
+        backend.decoder = tokenizers.decoders.Fuse()
+        special = partial(tokenizers.AddedToken, special=True, normalized=False)
         backend.add_special_tokens([special(text) for text in sorted({self.eos, self.pad})])
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)

@@ -24,13 +24,12 @@ from grre_jax.json_files import (
     read_object,
     require,
 )
+from grre_jax.tasks.judging import error_words
 from grre_jax.tasks.task import Question
 from grre_jax.tasks.tokenizers.characters import CharTokenizer, holds_characters
 from grre_jax.tasks.tokenizers.protocol import (
     Message,
     content_digest,
-    first_line,
-    import_library,
     require_tokenizer_files,
 )
 
@@ -94,7 +93,7 @@ class ChatTokenizer:
         Raises:
             DataError: the folder, its tokenizer files or an end-of-text token are missing, or a
                 file cannot be read.
-            UsageError: transformers is not installed; a system prompt, tools in a system message,
+            UsageError: a system prompt, tools in a system message,
                 template arguments or a date are given and the tokenizer has no template; or the
                 template does not read the date or one of the arguments.
         """
@@ -105,8 +104,7 @@ class ChatTokenizer:
                 f"{folder} holds a character tokenizer, not a chat model's: read it with"
                 " load_tokenizer."
             )
-        transformers = import_library("transformers")
-        self.tokenizer, ids = self._loaded(transformers)
+        self.tokenizer, ids = self._loaded()
         self.has_template = bool(self.tokenizer.chat_template)
         checked("tools", Tools, tools)
         if not self.has_template:
@@ -129,8 +127,10 @@ class ChatTokenizer:
         self.pad_id = self.eos_ids[0] if pad is None else int(pad)
         self.bos_id = self.tokenizer.bos_token_id
 
-    def _loaded(self, transformers: Any) -> tuple[Any, list[int]]:
+    def _loaded(self) -> tuple[Any, list[int]]:
         """Returns the folder's tokenizer and the ids of its vocabulary, in order."""
+        import transformers
+
         try:
             tokenizer = transformers.AutoTokenizer.from_pretrained(
                 str(self.folder), local_files_only=True, trust_remote_code=False
@@ -143,7 +143,7 @@ class ChatTokenizer:
             if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
                 raise
             raise DataError(
-                f"The tokenizer in {self.folder} cannot be loaded ({first_line(error)}): copy the"
+                f"The tokenizer in {self.folder} cannot be loaded ({error_words(error)}): copy the"
                 " model's tokenizer files anew."
             ) from error
         if not ids or ids[-1] > MAX_INTEGER or len(set(ids)) < len(ids):
@@ -530,7 +530,7 @@ class ChatTokenizer:
         except Exception as error:  # the template is a program of the folder's own
             raise UsageError(
                 f"The chat template in {self.folder} refuses the conversation"
-                f" ({first_line(error)}): leave system_prompt out or correct it."
+                f" ({error_words(error)}): leave system_prompt out or correct it."
             ) from error
 
     def _dated(self, tools: Functions) -> str:

@@ -73,7 +73,6 @@ def test_options(folder):
     ("line", "message"),
     [
         ("{", "test.jsonl, line 2: this is no JSON"),
-        ('{"question": "q"}', "record 2: a gsm8k record needs the texts 'question' and 'answer'"),
         ('{"question": "q", "answer": "18"}', "record 2: the answer ends in no '#### number'"),
     ],
 )

@@ -5,7 +5,6 @@ import pytest
 from pyarrow import parquet
 
 from grre_jax import tasks
-from grre_jax.errors import DataError
 
 from . import published_samples
 
@@ -58,30 +57,3 @@ def test_forms_of_the_truth(tmp_path, truth, answer):
     parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "a.parquet")
     question = tasks.build("guru_math", path=tmp_path / "a.parquet", held_out=1).question(0)
     assert question.answer == answer and question.prompt.startswith("Be brief.\n\nq")
-
-
-@pytest.mark.parametrize(
-    ("row", "message"),
-    [
-        ({"prompt": "text", "reward_model": {"ground_truth": "1"}}, "'prompt' must be a list"),
-        (
-            {
-                "prompt": [{"role": "assistant", "content": "x"}],
-                "reward_model": {"ground_truth": "1"},
-            },
-            "'prompt' must be a list",
-        ),
-        (
-            {
-                "prompt": [{"role": "user", "content": "x"}],
-                "reward_model": {"ground_truth": ["1", "2"]},
-            },
-            "'reward_model' must hold",
-        ),
-        ({"prompt": [{"role": "user", "content": "x"}]}, "'reward_model' must hold"),
-    ],
-)
-def test_wrong_rows_are_named(tmp_path, row, message):
-    parquet.write_table(pyarrow.Table.from_pylist([row]), tmp_path / "a.parquet")
-    with pytest.raises(DataError, match=f"a.parquet, record 1: {message}"):
-        tasks.build("guru_math", path=tmp_path / "a.parquet").question(0)

@@ -7,7 +7,6 @@ import json
 import pytest
 
 from grre_jax import tasks
-from grre_jax.errors import DataError
 
 from . import published_samples
 
@@ -83,22 +82,3 @@ def test_an_answer_that_cannot_be_read_makes_nothing_right(answer):
         == tasks.Verdict(0.0, {"correct": 0.0, "well_formed": 1.0})
     )
     assert task.verify(question, answer) == tasks.Verdict(0.0, {"correct": 0.0, "well_formed": 0.0})
-
-
-@pytest.mark.parametrize(
-    ("record", "told"),
-    [
-        ({"system": "s"}, r"'system' \(str\)"),
-        ({"system": 1, "conversations": []}, r"'system' \(int\), 'conversations' \(list\)"),
-        (
-            {"system": "s" * 99, "conversations": [{"from": "robot", "value": "x"}]},
-            "the turn .*robot",
-        ),
-    ],
-)
-def test_wrong_records_are_named(tmp_path, record, told):
-    (tmp_path / "data.json").write_text(json.dumps([record]))
-    with pytest.raises(
-        DataError, match=f"data.json, record 1: a ToolACE record needs .* this one has {told}"
-    ):
-        tasks.build("toolace", path=tmp_path / "data.json").question(0)
