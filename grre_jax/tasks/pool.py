@@ -169,12 +169,9 @@ class VerifierPool:
             while len(self._workers) < min(self._processes, wanted):
                 started = self._starter.submit(_Worker, self._built_from)
                 self._workers.append(started.result())
-            for worker in [worker for worker in self._workers if not worker.job][: len(left)]:
-                if worker.take(left[0]):
-                    left.popleft()
-                else:  # it ended while it was idle: the job is not concerned
-                    self._workers.remove(worker)
-                    worker.kill()
+            for worker in self._workers:
+                if left and not worker.job:
+                    worker.take(left.popleft())
             self._await(left)
 
     def _await(self, left: deque[_Job]) -> None:
@@ -258,26 +255,20 @@ class _Worker:
                 # A verifier that computes is not to take the accelerator.
                 env=os.environ | {"JAX_PLATFORMS": "cpu"},
             )
-        self.job: _Job | None = _Job(built_from, START_SECONDS)
-        self.number = 0  # of the job
-        self.deadline = time.monotonic() + START_SECONDS
-        with contextlib.suppress(OSError):  # it ended already: the wait will tell
-            self.connection.send_bytes(built_from)
+        self.number = -1  # of the job
+        self.take(_Job(built_from, START_SECONDS))
 
     @property
     def busy(self) -> bool:
         return self.job is not None and self.number > 0
 
-    def take(self, job: _Job) -> bool:
-        """Gives it a job; False if it has ended meanwhile."""
-        try:
-            self.connection.send_bytes(job.asked)
-        except OSError:
-            return False
-        self.job = job
+    def take(self, job: _Job) -> None:
+        """Gives it a job."""
+        self.job: _Job | None = job
         self.number += 1
         self.deadline = time.monotonic() + job.timeout
-        return True
+        with contextlib.suppress(OSError):  # it ended already: the wait will tell
+            self.connection.send_bytes(job.asked)
 
     def read(self) -> dict[str, Any] | Failure | None:
         """Returns the answer to its job; None if it ended, or wrote something else, as what a

@@ -293,6 +293,4 @@ def _at(columns: Rows, place: Row) -> Row:
 def _order(operands: int, blocks: int) -> UInt32[np.ndarray, "blocks"]:
     """The blocks in the order in which their held-out questions are asked."""
     key = random_streams.purpose_key(operands, Purpose.SPLIT)
-    order = random_streams.shuffled(key, blocks).astype(np.uint32)
-    order.flags.writeable = False  # cached: every task of the process shares it
-    return order
+    return random_streams.shuffled(key, blocks).astype(np.uint32)

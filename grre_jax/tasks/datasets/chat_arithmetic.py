@@ -76,8 +76,10 @@ class ChatArithmetic(Record):
             )
         check_template(self.template, "expression")
         sides = _split(self.operands, self.digits, self.values, self.operation)
-        self._training, self._held_out = sides
-        self.training_size, self.evaluation_size = map(len, sides)
+        self._training = sides[0].tolist()
+        self._held_out = sides[1].tolist()
+        self.training_size = len(self._training)
+        self.evaluation_size = len(self._held_out)
         self._order = random_streams.EpochStream(self.seed, self.training_size)
 
     def question(self, position: int) -> Question:
@@ -92,7 +94,7 @@ class ChatArithmetic(Record):
     final_answer = staticmethod(final_answer)
 
     def _as_question(self, number: int) -> Question:
-        values = _operands(np.array([number]), self.operands, self.values)[0].tolist()
+        values = [number // self.values**place % self.values for place in range(self.operands)]
         work = {"+": operator.add, "-": operator.sub, "*": operator.mul}[self.operation]
         result = str(reduce(work, values))
         expression = f" {self.operation} ".join(map(str, values))
@@ -101,19 +103,13 @@ class ChatArithmetic(Record):
         return Question(f"chat_arithmetic/{identity}", prompt, result, result)
 
 
-def _operands(
-    numbers: Int[np.ndarray, "questions"], operands: int, base: int
-) -> Int[np.ndarray, "questions operands"]:
-    return np.stack([numbers // base**place % base for place in range(operands)], axis=1)
-
-
 @lru_cache(maxsize=4)
 def _split(
     operands: int, digits: int, base: int, operation: str
 ) -> tuple[Int[np.ndarray, "training"], Int[np.ndarray, "held_out"]]:
     """Numbers of the training questions in order, and of the held-out ones by their hash."""
     numbers = np.arange(base**operands)
-    values = _operands(numbers, operands, base)
+    values = np.stack([numbers // base**place % base for place in range(operands)], axis=1)
     if operation != "-":
         values = np.sort(values, axis=1)
     # Questions that are one question but for the order of their operands share their smallest
@@ -121,16 +117,10 @@ def _split(
     siblings = values[:, ::-1] @ (base ** np.arange(operands))
     key = random_streams.purpose_key(digits, random_streams.Purpose.SPLIT)
     key = random_streams.fold_in(key, random_streams.address(ord(operation)))
-    rank = np.empty_like(numbers)
-    rank[random_streams.shuffled(key, len(numbers))] = numbers
-    order = np.argsort(rank[siblings], kind="stable")
+    rank = np.argsort(random_streams.shuffled(key, len(numbers)))
+    families = rank[siblings]
     # The cut goes forward to the end of a family, so that none is torn.
-    wanted = -(-len(numbers) // _HELD_OUT_ONE_IN)
-    last = rank[siblings[order[wanted - 1]]]
-    held_out = order[rank[siblings[order]] <= last]
-    training = np.sort(order[len(held_out) :])
+    last = np.sort(families)[-(-len(numbers) // _HELD_OUT_ONE_IN) - 1]
+    held_out = numbers[families <= last]
     # Not family by family: the first of them are to be of many.
-    held_out = held_out[np.argsort(rank[held_out])]
-    # Cached: every task of the process shares them.
-    training.flags.writeable = held_out.flags.writeable = False
-    return training, held_out
+    return numbers[families > last], held_out[np.argsort(rank[held_out])]

@@ -49,12 +49,11 @@ class GuruMath(Mathematics):
 
 def _answer(reward_model: Any, where: str) -> str:
     truth = reward_model.get("ground_truth") if isinstance(reward_model, dict) else None
-    if isinstance(truth, str) and truth.startswith("["):  # some rows hold a JSON list of one answer
-        with contextlib.suppress(ValueError, RecursionError):
-            listed = json.loads(truth)
-            truth = listed[0] if len(listed) == 1 and isinstance(listed[0], str) else truth
-    if isinstance(truth, list) and len(truth) == 1:
-        truth = truth[0]
+    listed = truth
+    with contextlib.suppress(ValueError, RecursionError, TypeError):
+        listed = json.loads(truth)  # some rows hold a JSON list of one answer
+    if isinstance(listed, list) and len(listed) == 1 and isinstance(listed[0], str):
+        truth = listed[0]
     if type(truth) is int or (type(truth) is float and math.isfinite(truth)):
         truth = repr(truth)
     return require(truth, TEXT, where, "reward_model.ground_truth").strip()

@@ -12,6 +12,7 @@ seed.
 import abc
 import collections
 import hashlib
+import itertools
 import logging
 import math
 from collections.abc import Iterable
@@ -165,13 +166,10 @@ class StoredQuestions(domains.Record, abc.ABC):
         if sources is not None:
             return self._read("test", sources)
         sizes = collections.Counter(family for family, _ in self._train)
-        out: set[str] = set()
-        count = 0
-        for family in sorted(sizes, key=digest):
-            if count >= self._number_held_out():
-                break
-            out.add(family)
-            count += sizes[family]
+        families = sorted(sizes, key=digest)
+        before = itertools.accumulate((sizes[family] for family in families), initial=0)
+        wanted = self._number_held_out()
+        out = {family for family, count in zip(families, before, strict=False) if count < wanted}
         return [entry for entry in self._train if entry[0] in out]
 
     def _side(self, what: str, entries: list[Entry]) -> list[Question]:

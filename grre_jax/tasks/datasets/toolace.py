@@ -63,12 +63,10 @@ class ToolACE(StoredQuestions):
             answer = turns[place]["value"].strip()
             try:
                 calls = read_calls(answer)
+                if not calls and answer.startswith("[") and answer.endswith(")]"):
+                    raise NotCalls(f"{answer[:80]!r} looks like calls")
             except NotCalls as error:
                 self._leave_out(where, f"the calls of a turn cannot be read ({error})")
-                continue
-            if not calls and answer.startswith("[") and answer.endswith(")]"):
-                why = f"a turn looks like calls that cannot be read ({answer[:80]!r})"
-                self._leave_out(where, why)
                 continue
             if not answer or (not calls and self.turns != "all"):
                 continue

@@ -3,7 +3,6 @@
 import json
 import os
 from collections.abc import Iterable
-from functools import partial
 from pathlib import Path
 
 from grre_jax.errors import DataError, UsageError
@@ -86,8 +85,7 @@ class CharTokenizer:
             pattern=tokenizers.Regex(r"[\s\S]"), behavior="isolated"
         )
         backend.decoder = tokenizers.decoders.Fuse()
-        special = partial(tokenizers.AddedToken, special=True, normalized=False)
-        backend.add_special_tokens([special(text) for text in sorted({self.eos, self.pad})])
+        backend.add_special_tokens(sorted({self.eos, self.pad}))
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         backend.save(str(folder / "tokenizer.json"))

@@ -30,7 +30,6 @@ from grre_jax.tasks.tokenizers.characters import CharTokenizer, holds_characters
 from grre_jax.tasks.tokenizers.protocol import (
     Message,
     content_digest,
-    require_tokenizer_files,
 )
 
 # Fields of a message that templates may leave out: its text, whose absence is empty, and names that
@@ -98,24 +97,34 @@ class ChatTokenizer:
                 template does not read the date or one of the arguments.
         """
         self.folder = Path(folder)
-        require_tokenizer_files(self.folder)
+        names = ("tokenizer.json", "tokenizer.model", "vocab.json", "tokenizer_config.json")
+        if not any(os.path.lexists(self.folder / name) for name in names):
+            raise DataError(
+                f"{folder} does not exist, or holds no tokenizer ({', '.join(names)}): give the"
+                " folder of a model, with its tokenizer files."
+            )
         if holds_characters(self.folder):
             raise UsageError(
-                f"{folder} holds a character tokenizer, not a chat model's: read it with"
-                " load_tokenizer."
+                f"{folder} holds a character tokenizer, which has no chat template: read it with"
+                " load_tokenizer, without system_prompt, tools, template_arguments and date."
             )
         self.tokenizer, ids = self._loaded()
         self.has_template = bool(self.tokenizer.chat_template)
         checked("tools", Tools, tools)
         if not self.has_template:
-            _refuse_settings(
-                folder,
-                system_prompt=system_prompt,
-                tools=tools,
-                template_arguments=template_arguments,
-                template_date=date,
-            )
-        self.system_prompt, self.tools = system_prompt, tools
+            settings = {
+                "system_prompt": system_prompt is not None,
+                "tools": tools != "template",
+                "template_arguments": template_arguments,
+                "template_date": date,
+            }
+            if names := [name for name, value in settings.items() if value]:
+                raise UsageError(
+                    f"{', '.join(names)}: expected a tokenizer with a chat template, got the one in"
+                    f" {folder}, which has none. Leave it out."
+                )
+        self.system_prompt = system_prompt
+        self.tools = tools
         self.template_arguments = template_arguments or {}
         self.date = date
         self._check_variables()
@@ -309,36 +318,33 @@ class ChatTokenizer:
         cuts = [self._render(messages[:turn], tools=tools) for turn in turns]
         whole = self._render(messages, generation=False, tools=tools)
         pieces = [b[len(a) :] for a, b in zip(cuts, [*cuts[1:], whole], strict=True)]
-        encoded = [self._rendered_ids(text) for text in pieces]
-        sizes = [
-            self._turn_tokens(messages[turn], piece, ids)
-            for turn, piece, ids in zip(turns, pieces, encoded, strict=True)
-        ]
         prompt_ids = self._rendered_ids(cuts[0])
+        tokens: list[int] = []
+        mask: list[int] = []
+        end = 0  # of the last turn, whose following text nothing is conditioned on
         same = cuts[0] + "".join(pieces) == whole
-        # A policy's first token never merges with the prompt before it, as the two may in the whole
-        # text; what a tokenizer puts before each piece would be in the text of the tokens.
-        shown = self._shown(self._rendered_ids(whole))
-        same = same and self._shown(sum(encoded, prompt_ids)) == shown
-        # A turn has the same tokens when nothing follows it.
-        for turn, before, ids, size in zip(turns, cuts, encoded, sizes, strict=True):
+        for turn, before, piece in zip(turns, cuts, pieces, strict=True):
+            ids = self._rendered_ids(piece)
+            size = self._turn_tokens(messages[turn], piece, ids)
+            # A turn has the same tokens when nothing follows it.
             alone = self._render(messages[: turn + 1], generation=False, tools=tools)
             kept = self._rendered_ids(alone.removeprefix(before))
             same = same and alone.startswith(before) and kept[:size] == ids[:size]
-        if not same:
+            end = len(tokens) + size - cut
+            tokens += ids
+            mask += [1] * size + [0] * (len(ids) - size)
+        # A policy's first token never merges with the prompt before it, as the two may in the whole
+        # text; what a tokenizer puts before each piece would be in the text of the tokens.
+        shown = self._shown(self._rendered_ids(whole))
+        if not same or self._shown(prompt_ids + tokens) != shown:
             raise UsageError(
                 f"The chat template in {self.folder} rewrites earlier turns once later ones follow,"
                 " so that the sampled tokens are unknown: give the tokens, with a mask."
             )
         self._require_written(messages, tools)
-        tokens = [token for ids in encoded for token in ids]
-        parts = zip(encoded, sizes, strict=True)
-        mask = [int(n < size) for ids, size in parts for n in range(len(ids))]
-        if messages[-1]["role"] == "assistant":
-            # Nothing is conditioned on what the template writes after the last turn.
-            end = len(tokens) - len(encoded[-1]) + sizes[-1] - cut
-            tokens, mask = tokens[:end], mask[:end]
-        return prompt_ids, tokens, mask
+        if messages[-1]["role"] != "assistant":
+            end = len(tokens)
+        return prompt_ids, tokens[:end], mask[:end]
 
     def _require_template(self) -> None:
         if not self.has_template:
@@ -589,15 +595,6 @@ def _told(messages: list[Message], tools: list[dict[str, Any]]) -> list[Message]
     return told
 
 
-def _refuse_settings(folder: str | Path, **settings: Any) -> None:
-    """Refuses settings that need a chat template."""
-    if names := [name for name, value in settings.items() if value and value != "template"]:
-        raise UsageError(
-            f"{', '.join(names)}: expected a tokenizer with a chat template, got the one in"
-            f" {folder}, which has none. Leave it out."
-        )
-
-
 def today() -> str:
     """Returns the date of this machine, YYYY-MM-DD."""
     return datetime.date.today().isoformat()
@@ -617,15 +614,7 @@ def load_tokenizer(
         DataError: the folder or its tokenizer files are missing or unreadable.
         UsageError: as of `ChatTokenizer`.
     """
-    folder = Path(folder)
-    require_tokenizer_files(folder)
-    if holds_characters(folder):
-        _refuse_settings(
-            folder,
-            system_prompt=system_prompt,
-            tools=tools,
-            template_arguments=template_arguments,
-            template_date=date,
-        )
+    settings = any((system_prompt, tools != "template", template_arguments, date))
+    if holds_characters(Path(folder)) and not settings:
         return CharTokenizer.load(folder)
     return ChatTokenizer(folder, system_prompt, tools, template_arguments, date)

@@ -2,12 +2,10 @@
 
 import hashlib
 import json
-import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from grre_jax.errors import DataError
 from grre_jax.tasks.task import Question
 
 # {"role": ..., "content": text}, and whatever else the chat template reads.
@@ -41,16 +39,6 @@ class Tokenizer(Protocol):
 
     def save(self, folder: str | Path) -> None:
         """Writes the tokenizer's files into a folder, which is made if it is missing."""
-
-
-def require_tokenizer_files(folder: Path) -> None:
-    """Raises DataError if a folder does not exist or holds no tokenizer."""
-    names = ("tokenizer.json", "tokenizer.model", "vocab.json", "tokenizer_config.json")
-    if not any(os.path.lexists(folder / name) for name in names):
-        raise DataError(
-            f"{folder} does not exist, or holds no tokenizer ({', '.join(names)}): give the folder"
-            " of a model, with its tokenizer files."
-        )
 
 
 def content_digest(content: Any) -> str:

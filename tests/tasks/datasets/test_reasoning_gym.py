@@ -47,7 +47,7 @@ def test_scores(chain):
 
 
 def test_what_is_refused():
-    with pytest.raises(UsageError, match=r"no data set 'chain_sums' \(did you mean 'chain_sum'"):
+    with pytest.raises(UsageError, match=r"^dataset: .*did you mean 'chain_sum'"):
         tasks.build("reasoning_gym", dataset="chain_sums")
     with pytest.raises(UsageError, match="chain_sum refuses the options"):
         tasks.build("reasoning_gym", config={"digits": 2})

@@ -302,7 +302,7 @@ def test_what_is_missing_or_wrong_is_said(make_folder, tmp_path):
     with pytest.raises(DataError, match="nowhere does not exist"):
         tasks.load_tokenizer(tmp_path / "nowhere")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(DataError, match="holds no tokenizer"):
+    with pytest.raises(DataError, match="empty .*holds no tokenizer"):
         tasks.load_tokenizer(tmp_path / "empty")
     with pytest.raises(DataError, match="describes no character tokenizer"):
         tasks.CharTokenizer.load(make_folder(CHATML))
@@ -410,9 +410,9 @@ def test_a_character_folder_is_no_chat_folder(tmp_path):
     tasks.CharTokenizer().save(tmp_path)
     with pytest.raises(UsageError, match="load_tokenizer"):
         tasks.ChatTokenizer(tmp_path)
-    with pytest.raises(UsageError, match="system_prompt: expected .* chat template"):
+    with pytest.raises(UsageError, match="system_prompt"):
         tasks.load_tokenizer(tmp_path, system_prompt="Think.")
-    with pytest.raises(UsageError, match="tools: expected .* chat template"):
+    with pytest.raises(UsageError, match="tools"):
         tasks.load_tokenizer(tmp_path, tools="system")
 
 
