@@ -47,15 +47,6 @@ def test_held_out_answers_are_right_and_well_formed(task):
             assert steps == expected
 
 
-@pytest.mark.parametrize(
-    "options", [{}, {"answers": "full", "operands": 5, "corruption": 0.0, "flaw": 0.6}]
-)
-def test_questions_drawn_together_are_those_drawn_one_by_one(options):
-    task = tasks.build("arithmetic", seed=7, **options)
-    positions = [0, 5, 3, 2**30, 2**32 - 1, 5]
-    assert task.questions_at(positions) == [task.question(position) for position in positions]
-
-
 @pytest.mark.parametrize("task", [SHORT, FULL, ORDERED], ids=["short", "full", "ordered"])
 def test_a_batch_holds_what_the_positions_hold(task):
     positions = np.array([5, 0, 123456, 5, 2**32 - 1])
@@ -73,17 +64,9 @@ def test_a_batch_holds_what_the_positions_hold(task):
 
 def test_the_stream_is_addressed_by_seed_and_position():
     positions = np.arange(256)
-    again = tasks.build("arithmetic", seed=4)
-    np.testing.assert_array_equal(
-        again.questions_batch(positions[::-1])[::-1], SHORT.questions_batch(positions)
-    )
-    np.testing.assert_array_equal(
-        again.demonstrations_batch(positions), SHORT.demonstrations_batch(positions)
-    )
-    np.testing.assert_array_equal(FULL.questions_batch(positions), SHORT.questions_batch(positions))
-    other = tasks.build("arithmetic", seed=5)
-    assert (other.questions_batch(positions) != SHORT.questions_batch(positions)).any()
-    assert other.evaluation(50) == SHORT.evaluation(50)
+    prompts = SHORT.questions_batch(positions)
+    np.testing.assert_array_equal(FULL.questions_batch(positions[::-1])[::-1], prompts)
+    assert (tasks.build("arithmetic", seed=5).questions_batch(positions) != prompts).any()
 
 
 @pytest.mark.parametrize("operands", [2, 3])
@@ -107,19 +90,14 @@ def test_all_questions_are_equally_likely():
 
 def test_corruption_leaves_the_accuracy_the_text_says():
     positions = np.arange(100_000)
-    rates = {}
+    rates = []
     for task in (SHORT, FULL):
         prompts, answers = task.questions_batch(positions), task.demonstrations_batch(positions)
-        lengths = np.full(len(positions), task.answer_length)
-        rates[task.answers] = task.batch_rewards(
-            prompts, np.full(len(positions), 8), answers, lengths
-        ).mean()
-    assert rates["short"] == rates["full"]  # one corruption, written in two ways
-    assert abs(rates["short"] - 0.380) < 0.006
-    first_step = (
-        SHORT.demonstrations_batch(positions)[:, 0]
-        == SHORT._steps(SHORT.questions_batch(positions))[0][-1]
-    )
+        sizes = (np.full(len(positions), size) for size in (8, task.answer_length))
+        rates.append(task.batch_rewards(prompts, next(sizes), answers, next(sizes)).mean())
+    assert rates[0] == rates[1]  # one corruption, written in two ways
+    assert abs(rates[0] - 0.380) < 0.006
+    first_step = answers[:, 4] == FULL._steps(prompts)[0][-1]
     assert abs(first_step.mean() - 0.685) < 0.006
 
 
@@ -174,25 +152,11 @@ def test_a_flawed_step_of_precedence_works_the_last_operation():
     assert abs(wrong / decided - 0.7) < 0.05
 
 
-VERDICTS = [
-    ("8,6,5$", 1),
-    ("5$", 1),
-    ("8,6,5$3$", 1),
-    ("8,6,5", 0),
-    ("8,6,4$", 0),
-    ("$5$", 0),
-    ("", 0),
-    ("3\ufffd$", 0),
-    ("\u0665$", 0),
-]
-
-
-@pytest.mark.parametrize(("completion", "reward"), VERDICTS)
-def test_verdicts(completion, reward):
+def test_the_final_answer_is_the_digit_that_is_judged():
     question = tasks.Question("arithmetic/3+5*2-1", "3+5*2-1>", "5")
-    verdict = SHORT.verify(question, completion)
-    assert verdict.reward == reward and verdict.components == {"correct": reward}
-    assert (SHORT.final_answer(completion) == question.answer) == (reward == 1)
+    for completion in ("8,6,5$", "5$", "8,6,5$3$", "8,6,5", "8,6,4$", "$5$", "", "\u0665$"):
+        verdict = SHORT.verify(question, completion)
+        assert (SHORT.final_answer(completion) == "5") == verdict.correct == verdict.reward
 
 
 @st.composite
@@ -204,32 +168,18 @@ def completions(draw):
     task = draw(st.sampled_from([SHORT, FULL, ORDERED]))
     tokens = list(task.demonstrations_batch([position])[0])
     for _ in range(draw(st.integers(0, 2))):
-        place = draw(st.integers(0, len(tokens) - 1))
-        tokens[place : place + draw(st.integers(0, 1))] = draw(
-            st.lists(st.integers(-1, 20), max_size=2)
-        )
-        tokens = tokens or [16]
-    if draw(st.booleans()):
-        tokens = draw(st.lists(st.integers(0, 17), max_size=20))
+        place = draw(st.integers(0, len(tokens)))
+        tokens[place : place + 1] = draw(st.lists(st.integers(-1, 20), max_size=2))
     length = draw(st.integers(0, len(tokens)))
     padding = draw(st.lists(st.sampled_from([16, 0, 5, -1]), max_size=3))
-    return (
-        task,
-        position,
-        tokens + padding,
-        draw(st.sampled_from([length, len(tokens)])),
-        draw(st.integers(0, 4)),
-    )
+    return task, position, tokens + padding, length, draw(st.integers(0, 4))
 
 
 @settings(max_examples=400, deadline=None)
 @given(completions())
 def test_the_reward_in_the_graph_is_the_verdict(case):
     task, position, tokens, length, extra = case
-    prompt = task.questions_batch([position])
-    prompt = np.concatenate(
-        [prompt, np.full((1, extra), task.tokenizer.pad_id, dtype=np.int32)], axis=1
-    )
+    prompt = np.pad(task.questions_batch([position]), ((0, 0), (0, extra)), constant_values=16)
     rewards = task.batch_rewards(
         prompt,
         np.array([task.prompt_length]),

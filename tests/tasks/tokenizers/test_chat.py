@@ -7,6 +7,7 @@ import json
 import math
 
 import pytest
+import transformers
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -47,20 +48,13 @@ def test_round_trip(text):
 
 def test_ids_are_places_and_digits_their_own():
     tokenizer = tasks.CharTokenizer()
-    assert tokenizer.encode_prompt("0189") == [0, 1, 8, 9]
     assert (tokenizer.vocab_size, tokenizer.eos_ids, tokenizer.pad_id) == (17, (16,), 16)
     assert tokenizer.encode_prompt(tasks.Question("q", "3+5>", "8")) == [3, 10, 5, 15]
     assert isinstance(tokenizer, tasks.Tokenizer)
-
-
-def test_a_pad_of_its_own():
-    tokenizer = tasks.CharTokenizer(pad="_")
-    assert (tokenizer.vocab_size, tokenizer.pad_id, tokenizer.eos_ids) == (18, 17, (16,))
-    assert tokenizer.decode([8, 17, 16, 17]) == "8$"
-
-
-def test_unknown_characters_are_named():
-    for encode in (tasks.CharTokenizer().encode_prompt, tasks.CharTokenizer().encode_completion):
+    padded = tasks.CharTokenizer(pad="_")
+    assert (padded.vocab_size, padded.pad_id, padded.eos_ids) == (18, 17, (16,))
+    assert padded.decode([8, 17, 16, 17]) == "8$"
+    for encode in (tokenizer.encode_prompt, tokenizer.encode_completion):
         with pytest.raises(UsageError, match="The character ' ' of"):
             encode("3 5")
 
@@ -74,48 +68,29 @@ def test_no_character_tokenizer(arguments):
         tasks.CharTokenizer(**arguments)
 
 
-@pytest.mark.parametrize("pad", [None, "_"])
-@pytest.mark.parametrize("model_type", [None, "qwen3"])
-def test_a_saved_folder_is_a_hugging_face_tokenizer(tmp_path, pad, model_type):
-    ours = tasks.CharTokenizer(pad=pad)
-    ours.save(tmp_path)
-    if model_type:
-        (tmp_path / "config.json").write_text(
-            json.dumps({"model_type": model_type, "vocab_size": ours.vocab_size})
-        )
-    transformers = pytest.importorskip("transformers")
+@pytest.mark.parametrize("pad", ["$", "_"])
+@pytest.mark.parametrize("config", [{}, {"model_type": "qwen3"}])
+def test_a_saved_folder_is_a_hugging_face_tokenizer(tmp_path, pad, config):
+    ours = tasks.CharTokenizer('0123456789+-*=,>$ab\n\\"é😀', pad=pad)
+    ours.save(tmp_path / "new" / "folder")
+    tmp_path = tmp_path / "new" / "folder"
+    if config:
+        (tmp_path / "config.json").write_text(json.dumps(config))
     for loader in (transformers.AutoTokenizer, transformers.PreTrainedTokenizerFast):
         theirs = loader.from_pretrained(str(tmp_path))
         assert len(theirs) == ours.vocab_size
         assert (theirs.eos_token_id, theirs.pad_token_id) == (ours.eos_ids[0], ours.pad_id)
         text = "3+5*2-1>8,6,5$"
         assert theirs.encode(text) == ours.encode_prompt(text)
-        assert theirs.decode(ours.encode_prompt(text)) == text
         assert theirs.decode(ours.encode_prompt(text), skip_special_tokens=True) == text[:-1]
-
-
-@pytest.mark.parametrize(
-    "tokenizer",
-    [
-        tasks.CharTokenizer(),
-        tasks.CharTokenizer(pad="_"),
-        tasks.CharTokenizer('ab\n\\"é😀.', eos="."),
-    ],
-)
-def test_save_and_load(tmp_path, tokenizer):
-    tokenizer.save(tmp_path / "new" / "folder")
-    loaded = tasks.load_tokenizer(tmp_path / "new" / "folder")
-    assert isinstance(loaded, tasks.CharTokenizer)
-    assert vars(loaded) == vars(tokenizer)
+    loaded = tasks.load_tokenizer(tmp_path)
+    assert isinstance(loaded, tasks.CharTokenizer) and vars(loaded) == vars(ours)
 
 
 def test_fingerprints_tell_tokenizers_apart():
-    prints = [
-        tasks.CharTokenizer(*arguments).fingerprint
-        for arguments in ((), ("01$",), ("10$",), ("01$", "1"), ("01$", "$", "1"))
-    ]
-    assert len(set(prints)) == 5 and all(len(mark) == 16 for mark in prints)
-    assert prints[0] == tasks.CharTokenizer().fingerprint
+    arguments = ((), ("01$",), ("10$",), ("01$", "1"), ("01$", "$", "1"))
+    prints = {tasks.CharTokenizer(*each).fingerprint for each in (*arguments, ())}
+    assert len(prints) == 5 and set(map(len, prints)) == {16}
 
 
 # -- Hugging Face folders
@@ -127,7 +102,6 @@ def make_folder(tmp_path_factory):
     """`make_folder(template=None, form=None, **files)`: a byte-level tokenizer with the usual
     special tokens, and JSON files beside it.
     """
-    pytest.importorskip("transformers")
 
     def make(template=None, form=None, *, eos_token="<|im_end|>", added=(), **files):
         folder = tmp_path_factory.mktemp("model")
@@ -144,7 +118,8 @@ QUESTION = tasks.Question("q", "What is 3 + 5?", "8")
 
 
 def test_a_chat_prompt(make_folder):
-    tokenizer = tasks.load_tokenizer(make_folder(CHATML))
+    folder = make_folder(CHATML)
+    tokenizer = tasks.load_tokenizer(folder)
     assert isinstance(tokenizer, tasks.ChatTokenizer) and isinstance(tokenizer, tasks.Tokenizer)
     text = (
         "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nWhat is 3 +"
@@ -155,19 +130,10 @@ def test_a_chat_prompt(make_folder):
     assert tokenizer.tokenizer.decode(ids) == text and ids.count(257) == 3
     assert tokenizer.decode(ids) == text.replace("<|im_end|>", "")
     assert (tokenizer.vocab_size, tokenizer.eos_ids, tokenizer.pad_id) == (259, (258,), 258)
-
-
-def test_a_system_prompt_of_ones_own(make_folder):
-    folder = make_folder(CHATML)
-    tokenizer = tasks.load_tokenizer(folder, system_prompt="Think.")
-    assert tokenizer.render(QUESTION).startswith(
-        "<|im_start|>system\nThink.<|im_end|>\n<|im_start|>user\n"
-    )
-    assert (
-        tokenizer.fingerprint
-        != tasks.load_tokenizer(folder).fingerprint
-        == tasks.load_tokenizer(folder).fingerprint
-    )
+    own = tasks.load_tokenizer(folder, system_prompt="Think.")
+    assert own.render(QUESTION) == text.replace("Be brief.", "Think.")
+    again = tasks.load_tokenizer(folder)
+    assert own.fingerprint != tokenizer.fingerprint == again.fingerprint
 
 
 def test_template_arguments_reach_every_rendering(make_folder):
@@ -217,40 +183,28 @@ def test_a_conversation(make_folder):
     ]
     own, plain = tasks.ChatTokenizer(folder, "Think."), tasks.ChatTokenizer(folder)
     text = own.tokenizer.decode(own.encode_messages(turns))
-    spoken = (
-        "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\nb<|im_end|>\n<|im_start"
-        "|>user\nc<|im_end|>\n<|im_start|>assistant\n"
-    )
-    assert text == "<|im_start|>system\nThink.<|im_end|>\n" + spoken
-    assert (
-        plain.encode_messages(turns[:1])
-        == plain.encode_prompt("a")
-        != own.encode_messages(turns[:1])
-        == own.encode_prompt("a")
+    assert text == (
+        "<|im_start|>system\nThink.<|im_end|>\n<|im_start|>user\na<|im_end|>\n<|im_start"
+        "|>assistant\nb<|im_end|>\n<|im_start|>user\nc<|im_end|>\n<|im_start|>assistant\n"
     )
     mine = [{"role": "system", "content": "Mine."}, *turns]
     assert own.encode_messages(mine) == plain.encode_messages(mine) and turns[0]["role"] == "user"
-    with pytest.raises(UsageError, match="has no chat template, so it cannot read messages"):
+    with pytest.raises(UsageError, match="no chat template"):
         tasks.ChatTokenizer(make_folder()).encode_messages(turns)
-    with pytest.raises(UsageError, match="refuses the conversation"):
+    with pytest.raises(UsageError, match="no system turns"):
         tasks.ChatTokenizer(make_folder(NO_SYSTEM)).encode_messages(mine)
 
 
-def test_the_beginning_of_text_is_written_once(make_folder):
+def test_the_marks_of_the_tokenizer_itself(make_folder):
     templated = tasks.ChatTokenizer(make_folder("<|endoftext|>" + NO_SYSTEM, form=BOS))
     assert templated.encode_prompt("hi").count(256) == 1
     plain = tasks.ChatTokenizer(make_folder(form=BOS))
-    assert plain.encode_prompt("hi") == [256, *plain.encode_completion("hi")[:-1]]
+    hi = plain.encode_completion("hi")[:-1]
+    assert plain.encode_prompt("hi") == [256, *hi]
     assert plain.render("hi") == "hi" and not plain.has_template
-
-
-def test_a_prompt_does_not_end_with_the_end(make_folder):
-    tokenizer = tasks.ChatTokenizer(make_folder(form="$A <|im_end|>"))
-    assert tokenizer.tokenizer.encode("hi")[-1] == 258
-    assert tokenizer.encode_prompt("hi") == tokenizer.encode_completion("hi")[:-1]
-    assert (
-        tokenizer.encode_prompt("hi<|im_end|>")[-1] == 258
-    )  # but what the prompt itself says stays
+    ending = tasks.ChatTokenizer(make_folder(form="$A <|im_end|>"))
+    assert ending.tokenizer.encode("hi") == [*hi, 258] and ending.encode_prompt("hi") == hi
+    assert ending.encode_prompt("hi<|im_end|>") == [*hi, 258]  # what the prompt itself says stays
 
 
 @pytest.mark.parametrize("text", ["8", "", "It is 8.\n\n", " naïve 中文 😀", "don't , . !"])
@@ -261,19 +215,16 @@ def test_completions_end_and_come_back(make_folder, text):
 
 
 def test_special_tokens_reach_the_verifier(make_folder):
-    from tokenizers import AddedToken
-
     marks = ("<think>", "</think>", "<tool_call>")
-    added = [AddedToken(mark, special=True) for mark in marks]
+    added = [transformers.AddedToken(mark, special=True) for mark in marks]
     tokenizer = tasks.ChatTokenizer(
         make_folder(CHATML, added=added, generation_config={"eos_token_id": [258, 256]})
     )
     text = "<think>2</think><tool_call>3"
     ids = tokenizer.encode_completion(text)
-    assert sum(token > 258 for token in ids) == 3 and tokenizer.decode(ids) == text
+    assert sum(token > 258 for token in ids) == 3
     assert tokenizer.decode([*ids, 256, tokenizer.pad_id]) == text
-    assert final_number(tokenizer.decode(ids[:2])) != 2
-    assert final_number(tokenizer.decode(ids)) == 3
+    assert final_number(tokenizer.decode(ids[:2])) is None
 
 
 @pytest.mark.parametrize(
@@ -286,10 +237,6 @@ def test_special_tokens_reach_the_verifier(make_folder):
                 "generation_config": {"eos_token_id": [256, 258]},
                 "config": {"model_type": "llama", "eos_token_id": 1},
             },
-            (258, 256),
-        ),
-        (
-            {"generation_config": {}, "config": {"model_type": "llama", "eos_token_id": 256}},
             (258, 256),
         ),
     ],
@@ -310,8 +257,6 @@ def test_what_is_missing_or_wrong_is_said(make_folder, tmp_path):
         tasks.ChatTokenizer(make_folder(CHATML, eos_token=None))
     with pytest.raises(UsageError, match="system_prompt: expected"):
         tasks.load_tokenizer(make_folder(), system_prompt="Think.")
-    with pytest.raises(UsageError, match="no system turns"):
-        tasks.ChatTokenizer(make_folder(NO_SYSTEM), system_prompt="Think.").encode_prompt(QUESTION)
     folder = make_folder(CHATML)
     (folder / "tokenizer.json").write_text('{"torn": ')
     with pytest.raises(DataError, match="cannot be loaded"):
