@@ -45,11 +45,6 @@ def rewarded(*named):
     return rewards.with_rewards(tasks.build("arithmetic"), named)
 
 
-def test_a_number_is_the_reward(file):
-    found = judged(rewarded(f"{file}:score=2"), ["5", "6"])
-    assert found.rewards.tolist() == [2, 0] and found.components == {}
-
-
 def test_a_dictionary_holds_components_and_may_be_awaited(file):
     found = judged(rewarded(f"{file}:later"), ["5", "6"])
     assert found.rewards.tolist() == [0.25, 0.25]

@@ -57,11 +57,8 @@ def test_what_is_refused():
     late = tasks.build(
         "reasoning_gym", dataset="decimal_arithmetic", size=40, config={"max_num_decimal_places": 1}
     )
-    for ask in (late.question, late.evaluation):
-        with pytest.raises(
-            UsageError, match="decimal_arithmetic cannot make entry .*empty range.*correct config"
-        ):
-            ask(1)
+    with pytest.raises(UsageError, match="decimal_arithmetic cannot make entry"):
+        late.question(1)
 
 
 def test_a_data_set_without_questions_enough(chain, monkeypatch):
@@ -79,31 +76,11 @@ def evaluating():
 def test_no_answer_runs_code(evaluating, name, tmp_path):
     task, mark = evaluating[name], tmp_path / "ran"
     run = f"__import__('os').system('touch {mark}')"
-    for answer in (
-        *(
-            run,
-            f"[{run}]",
-            f"[[{run}]]",
-            f"(lambda: {run})()",
-            f'eval("{run}")',
-            f'S("{run}")',
-            f'sin("{run}")',
-            f"1 if {run} else 2",
-        ),
-        *(
-            f"open('{mark}', 'w')",
-            f"[open('{mark}', 'w') for A in 'A']",
-            f"().__class__.__init__({run})",
-        ),
-        *(f"1 + 1\n{run}", f"{run}#", f"f'{{{run}}}'"),
-        *(
-            f"x.__class__({run})",
-            f"exp({run})",
-            f"\uff3f_import__('os').system('touch {mark}')",
-            f"'A'[{run}]",
-            f"[A:={run}]",
-        ),
-    ):
+    answers = f"""{run} | [{run}] | [[{run}]] | (lambda: {run})() | eval("{run}") | S("{run}")
+        | sin("{run}") | 1 if {run} else 2 | open('{mark}', 'w') | [open('{mark}', 'w') for A in 'A']
+        | ().__class__.__init__({run}) | {run}# | f'{{{run}}}' | x.__class__({run}) | exp({run})
+        | \uff3f_import__('os').system('touch {mark}') | 'A'[{run}] | [A:={run}]"""
+    for answer in (*answers.split(" | "), f"1 + 1\n{run}"):
         assert task.verify(task._question(1), f"<answer>{answer}</answer>").reward == 0, answer
         assert not mark.exists(), answer
 
@@ -144,19 +121,15 @@ def test_the_data_sets_of_a_composite_keep_their_rules(tmp_path):
         assert not (tmp_path / "ran").exists()
 
 
-def test_part_marks_are_a_component(chain):
-    task = tasks.build("reasoning_gym", dataset="spell_backward", size=20)
+@pytest.mark.parametrize("partial_credit", [False, True])
+def test_part_marks_are_a_component_and_may_be_the_reward(partial_credit):
+    options = {"dataset": "spell_backward", "size": 20, "partial_credit": partial_credit}
+    task = tasks.build("reasoning_gym", **options)
     question = task._question(0)
-    verdict = task.verify(question, question.answer[:-1])
-    assert verdict.reward == verdict.components["correct"] == 0 < verdict.components["score"] < 1
-
-
-def test_partial_credit_is_the_scorers_own_and_leaves_correctness():
-    task = tasks.build("reasoning_gym", dataset="spell_backward", size=20, partial_credit=True)
-    question = task._question(0)
-    right, nearly = (task.verify(question, text) for text in (question.answer, question.answer[:2]))
-    assert right.reward == 1 and right.correct
-    assert 0 < nearly.reward < 1 and nearly.correct is False
+    assert task.verify(question, question.answer).reward == 1
+    nearly = task.verify(question, question.answer[:-1])
+    assert 0 < nearly.components["score"] < 1 and nearly.correct is False
+    assert nearly.reward == (nearly.components["score"] if partial_credit else 0)
 
 
 def test_what_a_list_or_an_expression_is(evaluating):

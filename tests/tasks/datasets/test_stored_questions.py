@@ -69,12 +69,8 @@ def test_a_folder_to_evaluate_on_may_hold_files_of_any_name(tmp_path):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         write(tmp_path / name, texts)
     for folder, asked in (("test", {"b9"}), ("online", {"c9"})):
-        assert (
-            prompts(
-                Letters(path=tmp_path / "train.jsonl", test_path=tmp_path / folder).evaluation(9)
-            )
-            == asked
-        )
+        task = Letters(path=tmp_path / "train.jsonl", test_path=tmp_path / folder)
+        assert prompts(task.evaluation(9)) == asked
     with pytest.raises(DataError, match="empty holds no test files"):
         Letters(path=tmp_path, test_path=tmp_path / "empty").question(0)
 
@@ -88,10 +84,6 @@ def test_a_folder_with_one_file_is_that_file(tmp_path):
     write(tmp_path / "more.jsonl", ["d"])
     with pytest.raises(DataError, match="holds no train files"):
         Letters(path=tmp_path).question(0)
-    (tmp_path / "more.jsonl").unlink()
-    (tmp_path / "data.jsonl").rename(tmp_path / "test.jsonl")
-    with pytest.raises(DataError, match="holds no train files"):
-        Letters(path=tmp_path).question(0)
 
 
 def test_why_nothing_is_left_is_said(tmp_path):
@@ -100,18 +92,11 @@ def test_why_nothing_is_left_is_said(tmp_path):
             self._leave_out(where, "it is short")
             return []
 
-    with pytest.raises(
-        DataError,
-        match=(
-            r"no question to train on in .*jsonl: 2 records are read, 2 records or turns left out"
-            r" \(.*record 1: it is short\)"
-        ),
-    ):
+    message = r"jsonl: 2 records are read, 2 records or turns left out \(.*record 1: it is short\)"
+    with pytest.raises(DataError, match=message):
         Nothing(path=write(tmp_path / "all.jsonl", ["a", "b"])).question(0)
     with pytest.raises(DataError, match="no question to train on .*held_out=5"):
         Letters(path=tmp_path / "all.jsonl", held_out=5).question(0)
-    with pytest.raises(DataError, match="1 prompts over most_prompt_characters=2"):
-        Letters(path=write(tmp_path / "all.jsonl", ["abc"]), most_prompt_characters=2).question(0)
 
 
 def test_long_prompts_are_left_out(tmp_path):
@@ -123,24 +108,14 @@ def test_long_prompts_are_left_out(tmp_path):
 
 
 def test_what_is_missing_is_said(tmp_path):
-    with pytest.raises(
-        DataError, match=r"holds no train files .* pass letters's option path=FILE_OR_FOLDER"
-    ):
+    with pytest.raises(DataError, match="holds no train files .*task.options.path"):
         Letters(path=tmp_path).question(0)
-    for there, given in (
-        ("nope", {"path": tmp_path / "nope"}),
-        ("gone.csv", {"path": tmp_path, "test_path": tmp_path / "gone.csv"}),
+    for option, given in (
+        ("path", {"path": tmp_path / "nope"}),
+        ("test_path", {"path": tmp_path, "test_path": tmp_path / "gone.csv"}),
     ):
-        with pytest.raises(
-            DataError,
-            match=(
-                rf"task.options.{list(given)[-1]} = '.*{there}' does not exist: name a file or"
-                r" folder"
-            ),
-        ):
+        with pytest.raises(DataError, match=f"task.options.{option} "):
             Letters(**given).question(0)
-    with pytest.raises(DataError, match="no question to train on"):
-        Letters(path=write(tmp_path / "one.jsonl", ["a"])).question(0)
 
 
 @pytest.mark.parametrize(
