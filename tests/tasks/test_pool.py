@@ -144,31 +144,23 @@ def test_a_verifier_that_forks_moves_no_reward_to_another_completion(pool):
 def test_what_is_no_answer_to_what_was_asked_is_not_taken_for_one(pool):
     (judged,) = pool([(QUESTION, ["x", "forge_text", "xx", "forge_verdict", "xxx"])])
     assert judged.rewards.tolist() == [1, NAN, 2, NAN, 3]
-    assert judged.failures == [
-        "",
-        "crash",
-        "",
-        "crash",
-        "",
-    ]
+    assert judged.failures == ["", "crash", "", "crash", ""]
 
 
 def test_workers_stay_and_take_neither_jax_nor_the_memory_of_others(pool):
     (judged,) = pool([(QUESTION, ["facts"] * 3)])
     assert set(judged.rewards) <= set(map(float, pool.pids)) and os.getpid() not in pool.pids
-    assert judged.components["jax"].tolist() == [0, 0, 0]
-    assert judged.components["cpu"].tolist() == [
-        1,
-        1,
-        1,
-    ]
-    assert judged.components["badness"].tolist() == [1000] * 3
+    for name, value in (("jax", 0), ("cpu", 1), ("badness", 1000)):
+        assert judged.components[name].tolist() == [value] * 3
     pool([(QUESTION, ["slow", "slow"])])
     before = pool.pids
     for pid in before:
         os.kill(pid, signal.SIGTERM)  # as a cluster tells all processes of a job
         os.kill(pid, signal.SIGINT)
-    assert pool([(QUESTION, ["x"] * 8)])[0].failures == [""] * 8 and pool.pids == before
+    assert (
+        pool([(QUESTION, []), (QUESTION, ["x"] * 8)])[1].failures == [""] * 8
+        and pool.pids == before
+    )
     pool([(QUESTION, ["alarm", "alarm"])])  # would strike under the next completion
     assert pool([(QUESTION, ["slow", "slow"])])[0].failures == [""] * 2 and pool.pids == before
 
@@ -178,11 +170,6 @@ def test_a_worker_that_was_killed_costs_nobody(pool):
         os.kill(pid, signal.SIGKILL)
         assert ends(pid)
     assert pool([(QUESTION, ["a", "bb", "ccc", "once"])])[0].rewards.tolist() == [1, 2, 3, 5]
-
-
-def test_nothing_asked(pool):
-    assert pool([]) == []
-    assert [judged.failures for judged in pool([(QUESTION, []), (QUESTION, ["x"])])] == [[], [""]]
 
 
 def test_time_that_this_process_lost_is_given_back(pool, monkeypatch):
@@ -286,14 +273,14 @@ def test_workers_end_with_a_pool_that_is_killed(spec):
 
 def test_who_judges_where(spec):
     arithmetic = tasks.build("arithmetic")
-    assert isinstance(make_judge(arithmetic, TaskSpec("arithmetic")), InProcess)
     own = tasks.build(spec.name, **spec.options)
-    assert isinstance(make_judge(own, spec, processes=0), InProcess)
-    pool = make_judge(own, spec)
-    assert isinstance(pool, VerifierPool) and pool.pids == []  # nothing starts before it is needed
-    assert isinstance(make_judge(arithmetic, TaskSpec("arithmetic"), processes=1), VerifierPool)
-    for name in ("arithmetic", "chat_arithmetic", "gsm8k", "toolace"):
-        assert tasks.build(name).trusted_verifier
+    for task, processes, kind in (
+        (arithmetic, -1, InProcess),
+        (arithmetic, 1, VerifierPool),
+        (own, 0, InProcess),
+        (own, -1, VerifierPool),
+    ):
+        assert isinstance(make_judge(task, spec, processes=processes), kind)
     for other in (CompetitionMath, GuruMath, ReasoningGym):  # other people's parsers
         assert not hasattr(other, "trusted_verifier")
 

@@ -122,15 +122,10 @@ def test_wrong_hooks(coin, reference, options, message):
         tasks.build(reference.format(coin=coin), **options)
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [("def build(:\n", "line 1"), ("import no_such_package\n", "No module named")],
-)
-def test_a_file_that_cannot_be_loaded(tmp_path, text, message):
-    path = tmp_path / "broken.py"
-    path.write_text(text)
-    with pytest.raises(UsageError, match=message):
-        tasks.build(f"{path}:build")
+def test_a_file_that_cannot_be_loaded(tmp_path):
+    (tmp_path / "broken.py").write_text("def build(:\n")
+    with pytest.raises(UsageError, match="line 1"):
+        tasks.build(f"{tmp_path / 'broken.py'}:build")
 
 
 def test_importing_tasks_is_light():

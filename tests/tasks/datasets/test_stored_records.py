@@ -141,7 +141,7 @@ def test_the_hub(monkeypatch):
 
 def write_parquet(path, rows):
     path.parent.mkdir(parents=True, exist_ok=True)
-    parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+    parquet.write_table(pyarrow.Table.from_pylist(list(rows)), path)
 
 
 def test_gsm8k_as_on_hugging_face(tmp_path):
@@ -182,7 +182,7 @@ def test_math_by_subject_and_math_500(tmp_path):
     pytest.importorskip("math_verify")
     for split, numbers in {"train": range(6), "test": range(10, 13)}.items():
         for number, subject in enumerate(published_samples.SUBJECTS):
-            rows = [published_samples.math_record(n) for n in numbers if n % 2 == number]
+            rows = map(published_samples.math_record, numbers[number::2])
             write_parquet(tmp_path / "math" / subject / f"{split}-00000-of-00001.parquet", rows)
     rows = []
     for number in range(20, 23):
