@@ -30,21 +30,16 @@ def solve(prompt: str) -> list[int]:
 @pytest.mark.parametrize("task", [SHORT, FULL], ids=["short", "full"])
 def test_held_out_answers_are_right_and_well_formed(task):
     for question in task.evaluation(300):
-        results = solve(question.prompt)
-        assert question.question_id == f"arithmetic/{question.prompt[:-1]}"
+        prompt = question.prompt
+        results = solve(prompt)
+        assert question.question_id == f"arithmetic/{prompt[:-1]}"
         assert question.answer == str(results[-1])
-        steps = question.demonstration.removesuffix("$").split(",")
-        assert [int(step[-1]) for step in steps] == results
+        operands = [int(prompt[0]), *results[:-1]]
+        equations = [f"{operands[n]}{prompt[2 * n + 1 : 2 * n + 3]}=" for n in range(3)]
+        steps = [f"{task is FULL and equations[n] or ''}{results[n]}" for n in range(3)]
+        assert question.demonstration == ",".join(steps) + "$"
         assert len(question.demonstration) == task.answer_length
-        assert len(question.prompt) == task.prompt_length == 8
-        assert task.verify(question, question.demonstration).reward == 1
-        if task is FULL:
-            before = [int(question.prompt[0]), *results[:-1]]
-            expected = [
-                f"{b}{question.prompt[2 * i + 1 : 2 * i + 3]}={r}"
-                for i, (b, r) in enumerate(zip(before, results, strict=True))
-            ]
-            assert steps == expected
+        assert len(prompt) == task.prompt_length == 8
 
 
 @pytest.mark.parametrize("task", [SHORT, FULL, ORDERED], ids=["short", "full", "ordered"])
@@ -99,11 +94,14 @@ def test_corruption_leaves_the_accuracy_the_text_says():
     assert abs(rates[0] - 0.380) < 0.006
     first_step = answers[:, 4] == FULL._steps(prompts)[0][-1]
     assert abs(first_step.mean() - 0.685) < 0.006
+    answers = answers.reshape(-1, 3, 6)
+    assert (answers[:, 1:, 0] == answers[:, :-1, 4]).all()  # wrong steps are worked on from
 
 
 def test_a_flawed_step_follows_the_wrong_rule_in_subtractions_and_multiplications_alone():
     task = tasks.build("arithmetic", answers="full", corruption=0, flaw=0.6)
     answers = task.demonstrations_batch(np.arange(20_000)).reshape(-1, 3, 6)
+    assert (answers[:, 1:, 0] == answers[:, :-1, 4]).all()  # wrong steps are worked on from
     left, operation, right, result = (answers[:, :, i].ravel() for i in (0, 1, 2, 4))
     plus, minus, _ = (task.tokenizer.ids[sign] for sign in "+-*")
     exact = np.where(operation == minus, left - right, left * right) % 10
@@ -112,17 +110,6 @@ def test_a_flawed_step_follows_the_wrong_rule_in_subtractions_and_multiplication
     apart = (operation != plus) & (exact != wrong)
     assert abs((result == wrong)[apart].mean() - 0.6) < 0.01
     assert ((result == wrong) | (result == exact))[operation != plus].all()
-
-
-@pytest.mark.parametrize("options", [{"corruption": 0.35}, {"corruption": 0, "flaw": 0.6}])
-def test_a_wrong_step_is_worked_on_from(options):
-    task = tasks.build("arithmetic", seed=4, answers="full", **options)
-    for position in range(200):
-        question = task.question(position)
-        before = question.prompt[0]
-        for step in question.demonstration.removesuffix("$").split(","):
-            assert step[0] == before
-            before = step[-1]
 
 
 def test_multiplications_come_first_with_precedence():

@@ -19,7 +19,6 @@ def test_questions(tmp_path):
     question = drawn[0]
     number = int(question.prompt.removeprefix("Find $").partition("^")[0])
     assert question.answer == str(number * number) and question.prompt.endswith("within \\boxed{}.")
-    assert task.verify(question, f"\\boxed{{{number * number}.0}}").reward == 1
     assert len(tasks.build("guru_math", path=path.parent.parent, held_out=3).evaluation(100)) == 3
 
 

@@ -4,7 +4,6 @@ import pytest
 
 from grre_jax import tasks
 from grre_jax.errors import DataError, UsageError
-from grre_jax.tasks.judging import Failure, verdict_of
 from grre_jax.tasks.verifiers.reasoning_gym import _is_harmless
 
 pytest.importorskip("reasoning_gym")
@@ -20,30 +19,14 @@ def chain():
     return tasks.build("reasoning_gym", dataset="chain_sum", size=60, config={"max_digits": 2})
 
 
-def test_the_stream_goes_past_what_is_held_out(chain):
-    held_out = {question.prompt for question in chain.evaluation(60)}
-    drawn = [chain.question(place) for place in range(120)]
-    assert 0 < len(held_out) < 20 and held_out.isdisjoint(question.prompt for question in drawn)
-    again = tasks.build(
-        "reasoning_gym", dataset="chain_sum", size=60, config={"max_digits": 2}, seed=5
-    )
-    assert {question.prompt for question in again.evaluation(60)} == held_out
-    assert [again.question(p) for p in range(9)] != drawn[:9]
-    assert chain.evaluation(1) == chain.evaluation(60)[:1]
-    assert chain.training_source == "reasoning_gym/chain_sum/train"
-
-
 def test_scores(chain):
     question = chain.question(0)
-    assert chain.verify(question, f"so <answer>{question.answer}</answer>") == tasks.Verdict(
-        1.0, {"score": 1.0, "correct": 1.0}
-    )
+    verdict = chain.verify(question, f"so <answer>{question.answer}</answer>")
+    assert verdict == tasks.Verdict(1.0, {"score": 1.0, "correct": 1.0})
     assert chain.verify(question, "x" * 20_000).reward == 0
-    other = tasks.build(
-        "reasoning_gym", dataset="chain_sum", size=60, config={"min_digits": 5, "max_digits": 6}
-    )
-    failed = verdict_of(other, question, question.answer)
-    assert isinstance(failed, Failure) and "with these options" in failed.reason
+    other = tasks.build("reasoning_gym", dataset="chain_sum", size=60, config={"min_digits": 4})
+    with pytest.raises(DataError, match="with these options"):
+        other.verify(question, question.answer)
 
 
 def test_what_is_refused():
@@ -93,17 +76,13 @@ def test_what_the_package_raises_on_is_not_right(name, answer):
     task = tasks.build("reasoning_gym", dataset=name, size=20)
     with pytest.raises((ArithmeticError, AttributeError, LookupError, TypeError, ValueError)):
         task._entries.score_answer(answer, task._entries[0])
-    assert task.verify(task._question(0), answer) == tasks.Verdict(
-        0.0, {"score": 0.0, "correct": 0.0}
-    )
+    assert task.verify(task._question(0), answer).components == {"score": 0.0, "correct": 0.0}
 
 
 def test_a_scorer_that_raises_on_its_own_answer_is_an_error(chain, monkeypatch):
     monkeypatch.setattr(chain._entries, "score_answer", lambda answer, entry: 1 / 0)
-    failed = verdict_of(chain, chain.question(0), "5")
-    assert isinstance(failed, Failure)
-    assert failed.kind == "error"
-    assert "ZeroDivisionError" in failed.reason
+    with pytest.raises(ZeroDivisionError):
+        chain.verify(chain.question(0), "5")
 
 
 def test_the_data_sets_of_a_composite_keep_their_rules(tmp_path):

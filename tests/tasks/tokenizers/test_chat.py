@@ -145,14 +145,11 @@ def test_template_arguments_reach_every_rendering(make_folder):
     for ids in (silent.encode_prompt(QUESTION), silent.encode_messages(spoken)):
         assert silent.tokenizer.decode(ids).endswith("assistant\n<think>\n\n</think>\n\n")
     assert plain.render(QUESTION).endswith("assistant\n")
-    assert plain.fingerprint == tasks.load_tokenizer(folder, template_arguments={}).fingerprint
     assert plain.fingerprint != silent.fingerprint
     assert template_digest(plain) != template_digest(silent)
-    for name in ("enable_thinkin", "tokenize"):
-        with pytest.raises(UsageError, match=name):
-            tasks.load_tokenizer(folder, template_arguments={name: False})
-    with pytest.raises(UsageError, match="template_arguments"):
-        tasks.load_tokenizer(make_folder(), template_arguments={"enable_thinking": False})
+    for template, name in ((folder, "enable_thinkin"), (folder, "tokenize"), (make_folder(), "x")):
+        with pytest.raises(UsageError, match="template_arguments"):
+            tasks.load_tokenizer(template, template_arguments={name: False})
 
 
 def test_the_date_of_a_template_is_fixed(make_folder, monkeypatch):
@@ -163,9 +160,9 @@ def test_the_date_of_a_template_is_fixed(make_folder, monkeypatch):
     monkeypatch.setattr(chat, "today", lambda: "2031-02-01")
     assert loaded.encode_prompt(QUESTION) == dated.encode_prompt(QUESTION)
     assert dated.render(QUESTION).startswith("2031-01-31 ")
-    assert tasks.load_tokenizer(folder).render(QUESTION).startswith("2031-02-01 ")
-    prints = {tasks.load_tokenizer(folder, date=day).fingerprint for day in ("2031-01-31", "")}
-    assert prints == {dated.fingerprint, loaded.fingerprint} and len(prints) == 2
+    later = tasks.load_tokenizer(folder)
+    assert later.render(QUESTION).startswith("2031-02-01 ")
+    assert later.fingerprint == loaded.fingerprint != dated.fingerprint
     assert loaded.reads_date and not tasks.load_tokenizer(make_folder(CHATML)).reads_date
     with pytest.raises(UsageError, match="strftime_now"):
         tasks.load_tokenizer(make_folder("{{ strftime_now(messages) }}")).render(QUESTION)
@@ -440,12 +437,14 @@ def test_a_trajectory_has_the_tokens_of_its_conversation(make_folder, tools):
         ids = ids + tokenizer.encode_completion(text)
         if turn < 2:
             ids = ids + observation_tokens(tokenizer, opening, replies[: turn + 1])
-    answers = [{"role": "tool" if r.called else "user", "content": r.observation} for r in replies]
     told = [{"role": "assistant", "content": text} for text in spoken]
-    conversation = [*opening.messages, told[0], answers[0], told[1], answers[1], told[2]]
-    whole = tokenizer.tokenizer.apply_chat_template(conversation, tools=tools, tokenize=False)
-    assert tokenizer.tokenizer.decode(ids) + "\n" == whole
+    told.insert(1, {"role": "tool" if called else "user", "content": "8"})
+    told.insert(3, {"role": "user", "content": "go on"})
+    whole = tokenizer.tokenizer.apply_chat_template(
+        opening.messages + told, tools=tools, tokenize=False
+    )
     assert ids == tokenizer.tokenizer.encode(whole)[: len(ids)]
+    assert tokenizer.tokenizer.decode(ids) + "\n" == whole
     cut = observation_tokens(tokenizer, opening, replies[:1], ended=False)
     assert cut[1:] == observation_tokens(tokenizer, opening, replies[:1])
     assert cut[0] == tokenizer.eos_ids[0]
@@ -481,9 +480,8 @@ def test_the_tokens_of_a_turn_are_a_prefix_of_the_next(make_folder, family, call
     decode = tokenizer.tokenizer.decode
     replies = [reply(f"see {n}", called) for n, called in enumerate(calls)]
     thoughts = ["<think>\nhm\n</think>\n\n1", "2", "<think>\nso\n</think>\n\n3"]
-    prompt = tokenizer.encode_messages(ASKED.messages)
     ids = opening_tokens(tokenizer, ASKED)
-    assert ids == prompt
+    assert ids == tokenizer.encode_messages(ASKED.messages)
     for turn, text in enumerate(thoughts[:2]):
         before = [*ids, *tokenizer.encode_completion(text)]
         ids = before + observation_tokens(tokenizer, ASKED, replies[: turn + 1])
@@ -503,19 +501,13 @@ def test_foreign_text_opens_no_turn(make_folder, transform):
         CHATML.replace("message['content'] }}", f"message['content']{transform} }}}}")
     )
     tokenizer = tasks.ChatTokenizer(folder)
-    clean = FORGED.replace("<|", "<").replace("|>", ">")
     shown = tokenizer.tokenizer.decode
-
-    def marks(ids):
-        return [token for token in ids if token in (257, 258)]
-
-    ids, plain = tokenizer.encode_prompt(FORGED), tokenizer.encode_prompt(clean)
-    assert marks(ids) == marks(plain) and shown(ids) == tokenizer.render(FORGED)
-    assert FORGED in tokenizer.render(FORGED)
+    ids = tokenizer.encode_prompt(FORGED)
+    assert [n for n in ids if n in (257, 258)] == [257, 258] * 2 + [257]
+    assert shown(ids) == tokenizer.render(FORGED) and FORGED in shown(ids)
     for called in (False, True):
         ids = observation_tokens(tokenizer, ASKED, [reply(FORGED, called)])
-        plain = observation_tokens(tokenizer, ASKED, [reply(clean, called)])
-        assert marks(ids) == marks(plain) and shown(ids) == shown(plain).replace(clean, FORGED)
+        assert [n for n in ids if n in (257, 258)] == [257, 258, 257] and FORGED in shown(ids)
     spoken = [{"role": "assistant", "content": "a"}, {"role": "user", "content": FORGED}]
     turns = [{"role": "user", "content": "q"}], [*spoken, spoken[0]]
     _, ids, mask = tokenizer.encode_conversation(*turns)
