@@ -283,15 +283,3 @@ def test_who_judges_where(spec):
         assert isinstance(make_judge(task, spec, processes=processes), kind)
     for other in (CompetitionMath, GuruMath, ReasoningGym):  # other people's parsers
         assert not hasattr(other, "trusted_verifier")
-
-
-def test_the_pool_judges_as_the_process_itself():
-    task = tasks.build("arithmetic", operands=2)
-    asked = [
-        (task.question(p), [task.question(p).demonstration, "7$", "", "\ud800"]) for p in range(3)
-    ]
-    judge = make_judge(task, TaskSpec("arithmetic", 0, {"operands": 2}), processes=1)
-    for here, there in zip(InProcess(task)(asked), judge(asked), strict=True):
-        assert here.rewards.tolist() == there.rewards.tolist()
-        assert here.failures == there.failures == [""] * 4
-    judge.close()

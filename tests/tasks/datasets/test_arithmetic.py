@@ -99,17 +99,19 @@ def test_corruption_leaves_the_accuracy_the_text_says():
 
 
 def test_a_flawed_step_follows_the_wrong_rule_in_subtractions_and_multiplications_alone():
-    task = tasks.build("arithmetic", answers="full", corruption=0, flaw=0.6)
-    answers = task.demonstrations_batch(np.arange(20_000)).reshape(-1, 3, 6)
-    assert (answers[:, 1:, 0] == answers[:, :-1, 4]).all()  # wrong steps are worked on from
-    left, operation, right, result = (answers[:, :, i].ravel() for i in (0, 1, 2, 4))
-    plus, minus, _ = (task.tokenizer.ids[sign] for sign in "+-*")
-    exact = np.where(operation == minus, left - right, left * right) % 10
-    assert (result == (left + right) % 10)[operation == plus].all()
-    wrong = (left + right + 1) % 10
-    apart = (operation != plus) & (exact != wrong)
-    assert abs((result == wrong)[apart].mean() - 0.6) < 0.01
-    assert ((result == wrong) | (result == exact))[operation != plus].all()
+    positions = np.arange(20_000)
+    right, wrong, some = (
+        tasks.build("arithmetic", answers="full", corruption=0, flaw=flaw)
+        .demonstrations_batch(positions)
+        .reshape(-1, 3, 6)
+        for flaw in (0, 1, 0.6)
+    )
+    plus = wrong[..., 1] == SHORT.tokenizer.ids["+"]
+    assert (wrong[..., 4] == (wrong[..., 0] + wrong[..., 2] + ~plus) % 10).all()
+    right, wrong, first = (answers[:, 0, 4] for answers in (right, wrong, some))
+    assert ((first == right) | (first == wrong)).all()
+    assert abs((first == wrong)[right != wrong].mean() - 0.6) < 0.01
+    assert (some[:, 1:, 0] == some[:, :-1, 4]).all()  # wrong steps are worked on from
 
 
 def test_multiplications_come_first_with_precedence():
@@ -119,24 +121,15 @@ def test_multiplications_come_first_with_precedence():
 
 
 def test_a_flawed_step_of_precedence_works_the_last_operation():
-    task = tasks.build(
-        "arithmetic", operands=5, answers="full", corruption=0, flaw=0.7, precedence=True
-    )
-    wrong = decided = 0
-    for position in range(400):
+    options = {"operands": 5, "answers": "full", "corruption": 0, "precedence": True}
+    task = tasks.build("arithmetic", flaw=1, **options)
+    for position in range(200):
         question = task.question(position)
         values, operations = list(question.prompt[:-1:2]), list(question.prompt[1:-1:2])
         for step in question.demonstration.removesuffix("$").split(","):
-            first = operations.index("*") if "*" in operations else 0
-            last = len(operations) - 1
-            right, other = (f"{values[i]}{operations[i]}{values[i + 1]}" for i in (first, last))
-            if right == other and first != last:
-                break  # either place was worked
-            assert step[:3] in (right, other) and int(step[4]) == eval(step[:3]) % 10
-            decided, wrong = decided + (right != other), wrong + (step[:3] != right)
-            at = first if step[:3] == right else last
-            values[at : at + 2], operations[at : at + 1] = [step[4]], []
-    assert abs(wrong / decided - 0.7) < 0.05
+            equation = f"{values.pop(-2)}{operations.pop()}{values.pop()}"
+            values.append(str(eval(equation) % 10))
+            assert step == f"{equation}={values[-1]}"
 
 
 def test_the_final_answer_is_the_digit_that_is_judged():

@@ -51,19 +51,15 @@ def test_questions(folder):
 
 
 def test_options(folder):
-    task = tasks.build(
-        "gsm8k", path=folder, template="{question}\nEnd with ####.", annotations=True
-    )
+    plain = tasks.build("gsm8k", path=folder)
+    task = tasks.build("gsm8k", path=folder, template="{question}\nEnd.", annotations=True)
     question = task.question(3)
-    assert question.prompt.endswith("How many?\nEnd with ####.") and "<<" in question.demonstration
-    assert question.question_id == tasks.build("gsm8k", path=folder).question(3).question_id
+    assert question.prompt == plain.question(3).prompt + "\nEnd."
+    assert question.question_id == plain.question(3).question_id and "<<" in question.demonstration
     files = tasks.build("gsm8k", path=folder / "train.jsonl", test_path=folder / "test.jsonl")
-    assert files.question(3) == tasks.build("gsm8k", path=str(folder)).question(3)
-    assert files.evaluation(9) == tasks.build("gsm8k", path=folder).evaluation(9)
-    alone = tasks.build("gsm8k", path=folder / "train.jsonl")
-    assert alone.question(0).question_id.startswith("gsm8k/train/")
+    assert files.all_questions() == plain.all_questions()
     with pytest.raises(DataError, match="no question to evaluate on"):
-        alone.evaluation(1)
+        tasks.build("gsm8k", path=folder / "train.jsonl").evaluation(1)
 
 
 @pytest.mark.parametrize(
@@ -100,7 +96,6 @@ def test_the_hub_gives_the_same_questions(folder, monkeypatch):
     published = tasks.build("gsm8k")
     from_files = tasks.build("gsm8k", path=folder)
     assert published.all_questions() == from_files.all_questions()
-    assert published.question(7) == from_files.question(7)
 
 
 # -- the real files

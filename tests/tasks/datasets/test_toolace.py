@@ -39,7 +39,8 @@ def test_all_turns(tmp_path):
     assert "\n\nAssistant: [Get Tides(" in spoken.prompt and "\n\nTool: [" in spoken.prompt
     assert task.verify(spoken, "At noon.").reward == 1
     assert task.verify(spoken, '[Get Tides(port="9")]').reward == 0
-    assert len(tasks.build("toolace", path=path, turns="first", held_out=2).evaluation(9)) == 2
+    first = tasks.build("toolace", path=path, turns="first", held_out=2)
+    assert len(first.evaluation(9)) == 2
 
 
 @pytest.mark.parametrize("answer", ["[Get Tides(port=]", '[Get "Tides"; Now(port="1")]'])

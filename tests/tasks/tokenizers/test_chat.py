@@ -171,21 +171,14 @@ def test_the_date_of_a_template_is_fixed(make_folder, monkeypatch):
             tasks.load_tokenizer(make_folder(template), date="2031-01-31")
 
 
-def test_a_conversation(make_folder):
+def test_a_conversation_has_a_system_message_of_its_own_or_the_prompt(make_folder):
     folder = make_folder(CHATML)
-    turns = [
-        {"role": "user", "content": "a"},
-        {"role": "assistant", "content": "b"},
-        {"role": "user", "content": "c"},
-    ]
+    turns = [{"role": role, "content": role} for role in ("user", "assistant", "user")]
     own, plain = tasks.ChatTokenizer(folder, "Think."), tasks.ChatTokenizer(folder)
-    text = own.tokenizer.decode(own.encode_messages(turns))
-    assert text == (
-        "<|im_start|>system\nThink.<|im_end|>\n<|im_start|>user\na<|im_end|>\n<|im_start"
-        "|>assistant\nb<|im_end|>\n<|im_start|>user\nc<|im_end|>\n<|im_start|>assistant\n"
-    )
-    mine = [{"role": "system", "content": "Mine."}, *turns]
-    assert own.encode_messages(mine) == plain.encode_messages(mine) and turns[0]["role"] == "user"
+    given, mine = ([{"role": "system", "content": text}, *turns] for text in ("Think.", "Mine."))
+    assert own.encode_messages(turns) == plain.encode_messages(given)
+    assert own.encode_messages(mine) == plain.encode_messages(mine)
+    assert own.encode_messages(turns[2:]) == own.encode_prompt("user")
     with pytest.raises(UsageError, match="no chat template"):
         tasks.ChatTokenizer(make_folder()).encode_messages(turns)
     with pytest.raises(UsageError, match="no system turns"):
@@ -454,10 +447,9 @@ def test_a_system_message_has_the_tools_of_templates_that_leave_them_out(make_fo
     folder, opening = make_folder(CHATML), dataclasses.replace(ASKED, tools=TOOLS)
     tokenizer = tasks.load_tokenizer(folder, tools="system")
     prompt = tokenizer.tokenizer.decode(opening_tokens(tokenizer, opening))
-    first, asked = prompt.split("<|im_end|>\n<|im_start|>user\n")
-    declared = first.split("<tools>\n")[1].split("\n</tools>")[0]
-    assert json.loads(declared) == TOOLS and first.startswith("<|im_start|>system\nYou can call")
-    assert asked == "What is 3 + 5?<|im_end|>\n<|im_start|>assistant\n"
+    declared = prompt.split("<tools>\n")[1].split("\n</tools>")[0]
+    assert json.loads(declared) == TOOLS and prompt.startswith("<|im_start|>system\nYou can call")
+    assert prompt.endswith("user\nWhat is 3 + 5?<|im_end|>\n<|im_start|>assistant\n")
     answer = observation_tokens(tokenizer, opening, [reply("8", called=True)])
     assert tokenizer.tokenizer.decode(answer) == (
         "\n<|im_start|>user\n<tool_response>\n8\n</tool_response><|im_end|>\n"
@@ -574,6 +566,6 @@ def test_tokenizers_without_a_template_have_the_separator(make_folder):
     opening = Opening([{"role": "user", "content": "3+5"}], None)
     for tokenizer, start in ((characters, 0), (plain, 1)):
         first = opening_tokens(tokenizer, opening, ">")
-        between = observation_tokens(tokenizer, opening, [reply("1"), reply("8")], ">")
         assert (len(first), tokenizer.decode(first[start:])) == (4 + start, "3+5>")
+        between = observation_tokens(tokenizer, opening, [reply("1"), reply("8")], ">")
         assert (len(between), tokenizer.decode(between)) == (2, "8>")
