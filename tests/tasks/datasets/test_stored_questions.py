@@ -35,10 +35,8 @@ def prompts(questions):
 def test_families_stay_on_one_side(tmp_path):
     texts = [letter + number for letter in "abcdefgh" for number in "12"]
     task = Letters(path=write(tmp_path / "all.jsonl", texts), held_out=3)
-    held_out, training = (
-        prompts(task.evaluation(99)),
-        prompts(task.question(place) for place in range(12)),
-    )
+    held_out = prompts(task.evaluation(99))
+    training = prompts(task.question(place) for place in range(12))
     assert len(held_out) == 4
     assert held_out | training == set(texts)
     assert not {text[0] for text in held_out} & {text[0] for text in training}
@@ -61,13 +59,10 @@ def test_a_test_split_is_never_trained_on(tmp_path):
 
 def test_a_folder_to_evaluate_on_may_hold_files_of_any_name(tmp_path):
     write(tmp_path / "train.jsonl", ["a1", "b1", "c1"])
-    for name, texts in (
-        ("test/algebra/own.jsonl", ["b9"]),
-        ("online/math_500.jsonl", ["c9"]),
-        ("empty/notes.md", []),
-    ):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        write(tmp_path / name, texts)
+    for name, texts in (("test/own", ["b9"]), ("online/math_500", ["c9"]), ("empty/notes.md", [])):
+        file = tmp_path / f"{name}.jsonl"
+        file.parent.mkdir()
+        write(file if texts else file.with_suffix(""), texts)
     for folder, asked in (("test", {"b9"}), ("online", {"c9"})):
         task = Letters(path=tmp_path / "train.jsonl", test_path=tmp_path / folder)
         assert prompts(task.evaluation(9)) == asked

@@ -197,11 +197,11 @@ def test_the_marks_of_the_tokenizer_itself(make_folder):
     assert ending.encode_prompt("hi<|im_end|>") == [*hi, 258]  # what the prompt itself says stays
 
 
-@pytest.mark.parametrize("text", ["8", "", "It is 8.\n\n", " naïve 中文 😀", "don't , . !"])
-def test_completions_end_and_come_back(make_folder, text):
+def test_completions_end_and_come_back(make_folder):
     tokenizer = tasks.ChatTokenizer(make_folder(CHATML))
-    ids = tokenizer.encode_completion(text)
-    assert ids[-1] == 258 and tokenizer.decode(ids) == text
+    for text in ("8", "", "It is 8.\n\n", " naïve 中文 😀", "don't , . !"):
+        ids = tokenizer.encode_completion(text)
+        assert ids[-1] == 258 and tokenizer.decode(ids) == text
 
 
 def test_special_tokens_reach_the_verifier(make_folder):
@@ -248,9 +248,6 @@ def test_what_is_missing_or_wrong_is_said(make_folder, tmp_path):
     with pytest.raises(UsageError, match="system_prompt: expected"):
         tasks.load_tokenizer(make_folder(), system_prompt="Think.")
     folder = make_folder(CHATML)
-    (folder / "tokenizer.json").write_text('{"torn": ')
-    with pytest.raises(DataError, match="cannot be loaded"):
-        tasks.load_tokenizer(folder)
     (folder / "tokenizer.json").write_text("{}")
     with pytest.raises(DataError, match="cannot be loaded"):
         tasks.load_tokenizer(folder)
@@ -280,33 +277,22 @@ def assert_used_or_refused(folder):
 def test_broken_tokenizer_files(make_folder):
     folder = make_folder(form=BOS)
     file = folder / "tokenizer.json"
-    whole, values = file.read_text(), json.loads(file.read_text())
-    for end in (0, 1, 7, 300, len(whole) - 2):
-        file.write_text(whole[:end])
-        assert not assert_used_or_refused(folder)
-    places = (
-        [(field,) for field in values]
-        + [("model", field) for field in values["model"]]
-        + [("added_tokens", 0, "id")]
-    )
-    for *path, last in places:
-        for value in ANYTHING:
-            changed = json.loads(whole)
-            inner = changed
-            for step in path:
-                inner = inner[step]
-            inner[last] = value
-            file.write_text(json.dumps(changed))
-            assert_used_or_refused(folder)
+    whole = file.read_text()
+    values = json.loads(whole)
+    model = values["model"]
+    changes = [{field: value} for field in values for value in ANYTHING]
+    changes += [{"model": model | {field: value}} for field in model for value in ANYTHING]
+    changes += [{"added_tokens": [values["added_tokens"][0] | {"id": value}]} for value in ANYTHING]
+    for change in changes:
+        file.write_text(json.dumps(values | change))
+        assert_used_or_refused(folder)
+    broken = [{"type": kind} for kind in ("Nope", "Unigram", "WordPiece")]
     for vocabulary in ({"a": 0, "b": 0}, {"a": 2**32 - 1}, {"a": 2**32}, {"a": -1}, {"a": 0.5}):
-        file.write_text(json.dumps(values | {"model": values["model"] | {"vocab": vocabulary}}))
+        broken.append({"vocab": vocabulary})
+    texts = [json.dumps(values | {"model": model | change}) for change in broken]
+    for text in (*texts, "", whole[:300]):
+        file.write_text(text)
         assert not assert_used_or_refused(folder)
-    for kind in ("Nope", "Unigram", "WordPiece"):
-        file.write_text(json.dumps(values | {"model": values["model"] | {"type": kind}}))
-        assert not assert_used_or_refused(folder)
-    file.unlink()
-    file.mkdir()
-    assert not assert_used_or_refused(folder)
 
 
 def test_fields_of_the_tokenizers_configuration(make_folder):
