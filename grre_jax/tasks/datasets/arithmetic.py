@@ -215,7 +215,7 @@ class Arithmetic(Record):
 
     def _steps(self, prompts: Rows, positions: UInt32[Any, "batch"] | None = None) -> list[Step]:
         """The steps of each prompt; with errors if the positions to draw them at are given."""
-        addition, subtraction, _ = self._operation_ids
+        addition, subtraction, multiplication = self._operation_ids
         xp = prompts.__array_namespace__()
         flawed = None
         if positions is not None:
@@ -226,7 +226,10 @@ class Arithmetic(Record):
         operations = prompts[:, 1:-1:2]
         for step in range(self.operands - 1):
             wrong = None if flawed is None else flawed[:, step]
-            at = self._next(operations, wrong)
+            at = xp.zeros(operations.shape[0], dtype=np.int32)  # the operation that is worked next
+            if self.precedence:
+                at = xp.argmax(operations == multiplication, axis=1).astype(np.int32)
+                at = at if wrong is None else xp.where(wrong, operations.shape[1] - 1, at)
             left = _at(values, at)
             right = _at(values, at + 1)
             operation = _at(operations, at)
@@ -244,14 +247,6 @@ class Arithmetic(Record):
             place = place[:, :-1]
             operations = xp.take_along_axis(operations, place + (place >= at[:, None]), axis=1)
         return steps
-
-    def _next(self, operations: Rows, flawed: Bool[Any, "batch"] | None) -> Row:
-        """The place of the operation that is worked next, of those that are left."""
-        xp = operations.__array_namespace__()
-        if not self.precedence:
-            return xp.zeros(operations.shape[0], dtype=np.int32)
-        first = xp.argmax(operations == self._operation_ids[2], axis=1).astype(np.int32)
-        return first if flawed is None else xp.where(flawed, operations.shape[1] - 1, first)
 
     def _drawn(
         self, purpose: Purpose, rate: float, positions: UInt32[Any, "batch"]

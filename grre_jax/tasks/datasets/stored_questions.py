@@ -81,8 +81,6 @@ class StoredQuestions(domains.Record, abc.ABC):
         check_template(getattr(self, "template", "{question}"))
         self.unusable = 0
         self._first_unusable = "none"
-        self._records = 0
-        self._long = 0
         self.training_source = f"{self.name}/train"
         self.evaluation_source = f"{self.name}/test"
 
@@ -177,24 +175,21 @@ class StoredQuestions(domains.Record, abc.ABC):
         if unique:
             return [unique[name] for name in sorted(unique)]
         raise DataError(
-            f"{self.name} has no question to {what} in {self.path or self.hub[0]}: {self._records}"
-            f" records are read, {self.unusable} records or turns left out"
-            f" ({self._first_unusable}), {self._long} prompts over"
+            f"{self.name} has no question to {what} in {self.path or self.hub[0]}: {self.unusable}"
+            f" records or turns are left out ({self._first_unusable}), as are prompts over"
             f" most_prompt_characters={self.most_prompt_characters}. Questions of the test split or"
             f" held_out={self.held_out} without one, are not trained on: {self._ways}."
         )
 
     def _read(self, split: str, sources: Iterable[tuple[str, Iterable[Record]]]) -> list[Entry]:
-        entries = []
-        for source, records in sources:
-            for number, record in enumerate(records, 1):
-                self._records += 1
-                for entry in self._questions_of(split, record, f"{source}, record {number}"):
-                    if len(entry[1].prompt) <= (self.most_prompt_characters or math.inf):
-                        entries.append(entry)
-                    else:
-                        self._long += 1
-        return entries
+        most = self.most_prompt_characters or math.inf
+        return [
+            entry
+            for source, records in sources
+            for number, record in enumerate(records, 1)
+            for entry in self._questions_of(split, record, f"{source}, record {number}")
+            if len(entry[1].prompt) <= most
+        ]
 
     def _sources(self, split: str) -> list[tuple[str, Iterable[Record]]] | None:
         """Names and records of a split's files; None for a test split that there is not."""

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import importlib
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -63,14 +62,14 @@ class Gymnasium(Record):
         check_template(self.template, "observation")
         self.training_source = f"{self.name}/{self.env}/train"
         self.evaluation_source = f"{self.name}/{self.env}/held-out"
-        self._make = functools.partial(self._maker(self.env), **self.arguments)
         try:
+            self._make = functools.partial(self._maker(self.env), **self.arguments)
             with contextlib.closing(self._make()) as world:
                 observation, _ = world.reset(seed=0)
         except Exception as error:  # the environment is a program of the user's own
             raise UsageError(
                 f"env={self.env!r} with arguments={self.arguments} does not begin"
-                f" ({error_words(error)}): correct one of them."
+                f" ({error_words(error)}): correct one of them, or install the package."
             ) from error
         if not isinstance(observation, str):
             raise UsageError(
@@ -93,7 +92,9 @@ class Gymnasium(Record):
     def _maker(self, env: str) -> Callable:
         if ".py:" in env:
             return factory(env)
-        return functools.partial(_imported("gymnasium").make, env)
+        import gymnasium
+
+        return functools.partial(gymnasium.make, env)
 
 
 class TextArena(Gymnasium):
@@ -105,7 +106,9 @@ class TextArena(Gymnasium):
 
     def _maker(self, env: str) -> Callable:
         # Without the wrappers that repeat earlier messages in each observation.
-        return functools.partial(Arena, _imported("textarena"), f"{env}-raw")
+        import textarena
+
+        return functools.partial(Arena, textarena, f"{env}-raw")
 
 
 class World:
@@ -184,13 +187,3 @@ class Arena:
         finally:
             self._draws.setstate(random.getstate())
             random.setstate(outer)
-
-
-def _imported(name: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise UsageError(
-            f"This needs the Python package {name}, which is not installed: run `pip install"
-            f" {name}`."
-        ) from error

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from grre_jax.errors import DataError, UsageError
-from grre_jax.json_files import read_object
+from grre_jax.json_files import TEXT, read_object, require
 from grre_jax.tasks.task import Question
 from grre_jax.tasks.tokenizers.protocol import content_digest
 
@@ -105,16 +105,12 @@ class CharTokenizer:
         """Reads what `save` wrote; DataError if the folder holds no character tokenizer."""
         path = Path(folder) / "tokenizer_config.json"
         settings = read_object(path)
-        texts = [settings.get(name) for name in (_CHARACTERS_KEY, "eos_token", "pad_token")]
+        names = (_CHARACTERS_KEY, "eos_token", "pad_token")
+        texts = [require(settings.get(name), TEXT, path, name) for name in names]
         try:
-            if not all(isinstance(text, str) for text in texts):
-                raise UsageError("its characters, eos_token and pad_token must be texts")
             return cls(*texts)
         except UsageError as error:
-            raise DataError(
-                f"{path} describes no character tokenizer ({error}): point at a folder that"
-                " CharTokenizer.save wrote."
-            ) from error
+            raise DataError(f"{path}: {error}") from error
 
     def _encode(self, text: str) -> list[int]:
         try:

@@ -426,7 +426,7 @@ class ChatTokenizer:
     @cached_property
     def _opening(self) -> str:
         """What the template writes around an empty question."""
-        return self._apply([{"role": "user", "content": ""}]) if self.has_template else ""
+        return self._render([{"role": "user", "content": ""}]) if self.has_template else ""
 
     @cached_property
     def _control(self) -> dict[str, bool]:
@@ -506,19 +506,14 @@ class ChatTokenizer:
             content = message.get("content") or ""
             if _BREAK in content or (SAMPLED in content and message["role"] != "assistant"):
                 raise UsageError("message: expected characters, got U+FDD0 or U+FDD1. Remove it.")
-            if message["role"] in _FOREIGN and any(mark in content for mark in self._control):
+            if (
+                content
+                and message["role"] in _FOREIGN
+                and any(mark in content for mark in self._control)
+            ):
                 message = {**message, "content": self._broken(content)}
             broken.append(message)
-        return self._apply(broken, generation=generation, tools=tools)
-
-    def _apply(
-        self,
-        messages: list[Message],
-        *,
-        generation: bool = True,
-        tools: Functions = None,
-    ) -> str:
-        """Renders messages as they are."""
+        messages = broken
         if self.system_prompt is not None and messages[0]["role"] != "system":
             messages = [{"role": "system", "content": self.system_prompt}, *messages]
         if tools and self.tools == "system":

@@ -90,7 +90,7 @@ def test_what_is_no_world_of_text_is_refused(world, tmp_path, monkeypatch):
             tasks.build("gymnasium", env=env, **options)
     for name in ("gymnasium", "textarena"):
         monkeypatch.setitem(sys.modules, name, None)
-        with pytest.raises(UsageError, match=f"pip install {name}"):
+        with pytest.raises(UsageError, match=f"{name}.*install"):
             tasks.build(name, env="Maze-v0")
 
 

@@ -241,7 +241,7 @@ def test_what_is_missing_or_wrong_is_said(make_folder, tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match="empty .*holds no tokenizer"):
         tasks.load_tokenizer(tmp_path / "empty")
-    with pytest.raises(DataError, match="describes no character tokenizer"):
+    with pytest.raises(DataError, match="grre_characters"):
         tasks.CharTokenizer.load(make_folder(CHATML))
     with pytest.raises(DataError, match="No end-of-text token"):
         tasks.ChatTokenizer(make_folder(CHATML, eos_token=None))
