@@ -43,7 +43,8 @@ from grre_jax.tasks.tokenizers.characters import CharTokenizer
 Row = Int[Any, "batch"]
 Rows = Int[Any, "batch columns"]
 Step = tuple[Row, Row, Row, Row]  # left operand, operation, right operand, result
-_OPERATIONS = "+-*"
+# Ids of the tokenizer: digits have their own, then come the other characters.
+_PLUS, _MINUS, _TIMES, _EQUALS, _COMMA, _PROMPT_END, _EOS = range(10, 17)
 _HELD_OUT_ONE_IN = 20  # divides the number of questions whatever the operands
 
 
@@ -80,6 +81,7 @@ class Arithmetic(Record):
     trusted_verifier = True
     training_source = "arithmetic/train"
     evaluation_source = "arithmetic/held-out"
+    tokenizer = CharTokenizer()
 
     seed: Seed = 0
     answers: Literal["short", "full"] = "short"
@@ -90,14 +92,8 @@ class Arithmetic(Record):
 
     def __post_init__(self):
         super().__post_init__()
-        self.tokenizer = CharTokenizer()
         self.prompt_length = 2 * self.operands
         self.answer_length = (self.operands - 1) * (2 if self.answers == "short" else 6)
-        # Ids of the characters the formats use, looked up once: inside a graph there is only
-        # arithmetic on ids.
-        ids = self.tokenizer.ids
-        self._operation_ids = np.array([ids[c] for c in _OPERATIONS], dtype=np.int32)
-        self._equals, self._comma, self._prompt_end, self._eos = (ids[c] for c in "=,>$")
 
     def question(self, position: int) -> Question:
         """A question of the training stream, with its corrupted demonstration."""
@@ -182,7 +178,7 @@ class Arithmetic(Record):
             return xp.zeros(tokens.shape[0], dtype=np.float32)
         answer = self._steps(prompt_tokens[:, : self.prompt_length])[-1][-1]
         column = xp.arange(tokens.shape[1])[None, :]
-        ends = (tokens == self._eos) & (column < lengths[:, None])
+        ends = (tokens == _EOS) & (column < lengths[:, None])
         first_end = xp.argmax(ends, axis=1)
         before = xp.take_along_axis(tokens, xp.maximum(first_end - 1, 0)[:, None], axis=1)[:, 0]
         ended = xp.any(ends, axis=1) & (first_end > 0)
@@ -208,14 +204,13 @@ class Arithmetic(Record):
         index = block * np.uint32(_HELD_OUT_ONE_IN) + member
         columns = []
         for _ in range(self.operands):
-            columns += [index % 10, xp.asarray(self._operation_ids)[index // 10 % 3]]
+            columns += [index % 10, index // 10 % 3 + _PLUS]
             index = index // 30
-        columns[-1] = columns[0] * 0 + self._prompt_end
+        columns[-1] = columns[0] * 0 + _PROMPT_END
         return xp.stack(columns, axis=1).astype(np.int32)
 
     def _steps(self, prompts: Rows, positions: UInt32[Any, "batch"] | None = None) -> list[Step]:
         """The steps of each prompt; with errors if the positions to draw them at are given."""
-        addition, subtraction, multiplication = self._operation_ids
         xp = prompts.__array_namespace__()
         flawed = None
         if positions is not None:
@@ -228,15 +223,15 @@ class Arithmetic(Record):
             wrong = None if flawed is None else flawed[:, step]
             at = xp.zeros(operations.shape[0], dtype=np.int32)  # the operation that is worked next
             if self.precedence:
-                at = xp.argmax(operations == multiplication, axis=1).astype(np.int32)
+                at = xp.argmax(operations == _TIMES, axis=1).astype(np.int32)
                 at = at if wrong is None else xp.where(wrong, operations.shape[1] - 1, at)
             left = _at(values, at)
             right = _at(values, at + 1)
             operation = _at(operations, at)
-            other = xp.where(operation == subtraction, left - right, left * right)
+            other = xp.where(operation == _MINUS, left - right, left * right)
             if wrong is not None and not self.precedence:
                 other = xp.where(wrong, left + right + 1, other)
-            value = xp.where(operation == addition, left + right, other) % 10
+            value = xp.where(operation == _PLUS, left + right, other) % 10
             if positions is not None:
                 uniform = (digit[:, step] % np.uint32(10)).astype(value.dtype)
                 value = xp.where(corrupted[:, step], uniform, value)
@@ -263,9 +258,9 @@ class Arithmetic(Record):
         constant = steps[0][0] * 0
         for *equation, result in steps:
             if self.answers == "full":
-                columns += [*equation, constant + self._equals]
-            columns += [result, constant + self._comma]
-        columns[-1] = constant + self._eos
+                columns += [*equation, constant + _EQUALS]
+            columns += [result, constant + _COMMA]
+        columns[-1] = constant + _EOS
         return constant.__array_namespace__().stack(columns, axis=1).astype(np.int32)
 
     def _as_questions(self, prompts: Rows, demonstrations: Rows) -> list[Question]:

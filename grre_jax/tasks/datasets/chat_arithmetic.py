@@ -10,9 +10,9 @@ operands does not matter (+ and *), 3 + 5 and 5 + 3 are on the same side: a mode
 trained on the mirror image of what it is evaluated on.
 """
 
-import operator
+import math
 from dataclasses import dataclass
-from functools import lru_cache, reduce
+from functools import lru_cache
 from typing import Annotated, Literal
 
 import numpy as np
@@ -95,8 +95,9 @@ class ChatArithmetic(Record):
 
     def _as_question(self, number: int) -> Question:
         values = [number // self.values**place % self.values for place in range(self.operands)]
-        work = {"+": operator.add, "-": operator.sub, "*": operator.mul}[self.operation]
-        result = str(reduce(work, values))
+        total = sum(values)
+        results = {"+": total, "-": 2 * values[0] - total, "*": math.prod(values)}
+        result = str(results[self.operation])
         expression = f" {self.operation} ".join(map(str, values))
         identity = expression.replace(" ", "")
         prompt = self.template.replace("{expression}", expression)

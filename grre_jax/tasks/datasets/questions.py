@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from grre_jax.domains import Positive
+from grre_jax.domains import Count
 from grre_jax.errors import UsageError
 from grre_jax.json_files import OBJECT, TEXT, Domain, message_text, require
 from grre_jax.tasks.datasets.stored_questions import Entry, StoredQuestions
@@ -22,7 +22,6 @@ from grre_jax.tasks.task import Question, Verdict
 PROMPTS = ("prompt", "question", "problem")
 ANSWERS = ("answer", "solution", "target", "ground_truth")
 ROLES = ("system", "user", "assistant")
-MOST_HELD_OUT = 500
 _PROMPT = TEXT | Domain("a list of messages", lambda value: isinstance(value, list))
 _MESSAGES = Domain(
     f"messages of {', '.join(ROLES)} that end with a user's",
@@ -41,8 +40,6 @@ class Questions(StoredQuestions):
 
     Args:
         path: a file, or a folder with the files of train and perhaps test.
-        held_out: questions held out where there is no test split; None for a tenth of them, at
-            most MOST_HELD_OUT.
 
     Attributes:
         name: "questions".
@@ -53,7 +50,7 @@ class Questions(StoredQuestions):
     trusted_verifier = True
 
     path: str | Path | None = None
-    held_out: Positive | None = None
+    held_out: Count | None = None
 
     def __post_init__(self):
         if self.path is None:
@@ -62,11 +59,6 @@ class Questions(StoredQuestions):
                 " --task.options.path FILE.jsonl."
             )
         super().__post_init__()
-
-    def _number_held_out(self) -> int:
-        if self.held_out is not None:
-            return self.held_out
-        return min(MOST_HELD_OUT, max(1, len(self._train) // 10))
 
     def verify(self, question: Question, completion: str) -> Verdict:
         """Compares a completion with the answer."""

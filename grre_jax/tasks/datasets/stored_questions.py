@@ -30,6 +30,7 @@ from grre_jax.tasks.task import Question, check_template
 
 _log = logging.getLogger(__name__)
 
+MOST_HELD_OUT = 500
 Entry = tuple[str, Question]  # a question with its family
 
 
@@ -43,7 +44,8 @@ class StoredQuestions(domains.Record, abc.ABC):
         path: a folder with the files of train and perhaps test, also one of
             `datasets.save_to_disk`, or one file to train on. None: as published, downloaded.
         test_path: a file to evaluate on, or a folder of such.
-        held_out: questions held out where there is no test split, at least.
+        held_out: questions held out where there is no test split, at least; None for a tenth of
+            them, at most MOST_HELD_OUT.
         most_prompt_characters: longer prompts are left out, of training and evaluation; 0 for no
             limit.
 
@@ -66,7 +68,7 @@ class StoredQuestions(domains.Record, abc.ABC):
     seed: Seed = 0
     path: str | Path | None = None
     test_path: str | Path | None = None
-    held_out: Count = 500
+    held_out: Count | None = 500
     most_prompt_characters: Count = 0
 
     def __post_init__(self):
@@ -123,9 +125,6 @@ class StoredQuestions(domains.Record, abc.ABC):
             _log.warning("%s: it is left out, as are others like it", self._first_unusable)
         self.unusable += 1
 
-    def _number_held_out(self) -> int:
-        return self.held_out
-
     def all_questions(self) -> list[Question]:
         """The questions of training and evaluation.
 
@@ -166,7 +165,9 @@ class StoredQuestions(domains.Record, abc.ABC):
         sizes = collections.Counter(family for family, _ in self._train)
         families = sorted(sizes, key=digest)
         before = itertools.accumulate((sizes[family] for family in families), initial=0)
-        wanted = self._number_held_out()
+        wanted = self.held_out
+        if wanted is None:
+            wanted = min(MOST_HELD_OUT, max(1, len(self._train) // 10))
         out = {family for family, count in zip(families, before, strict=False) if count < wanted}
         return [entry for entry in self._train if entry[0] in out]
 
