@@ -24,14 +24,6 @@ def test_both_published_forms_are_one_data_set(tmp_path):
     assert folders.verify(question, question.demonstration).reward == 1
 
 
-def test_levels_and_subjects(tmp_path):
-    path = published_samples.math_folders(tmp_path)
-    some = tasks.build(
-        "math", path=path, levels=[2, 3], subjects=["Geometry"], template="Q: {question}"
-    )
-    assert {some.question(p).prompt for p in range(6)} == {"Q: What is $\\frac{1}{2}+1$?"}
-
-
 def test_votes():
     task = tasks.build("math", path="anywhere")
     for text in ("\\boxed{0.5}", "The answer is $\\frac12$.", "#### 1/2"):
