@@ -78,8 +78,8 @@ class StoredQuestions(domains.Record, abc.ABC):
                 f"test_path={str(self.test_path)!r} goes with path=, the data to train on: pass"
                 " both."
             )
-        self.path = self.path and Path(self.path)
-        self.test_path = self.test_path and Path(self.test_path)
+        self.path = Path(self.path) if self.path else None
+        self.test_path = Path(self.test_path) if self.test_path else None
         check_template(getattr(self, "template", "{question}"))
         self.unusable = 0
         self._first_unusable = "none"
