@@ -97,6 +97,11 @@ def pool(spec):
     pool.close()
 
 
+def judge(pool, completions):
+    (judged,) = pool([(QUESTION, completions)])
+    return judged
+
+
 def ends(pid):
     """Waits until a process has ended (a zombie has); the test's own limit bounds the wait."""
     while True:
@@ -137,22 +142,22 @@ def test_a_verifier_that_forks_moves_no_reward_to_another_completion(pool):
     """The child comes back to where completions are taken and answered."""
     completions = ["fork", *("x" * n for n in range(2, 6))] * 3
     for _ in range(2):
-        (judged,) = pool([(QUESTION, completions)])
+        judged = judge(pool, completions)
         assert judged.rewards.tolist() == [0.25, 2, 3, 4, 5] * 3 and not any(judged.failures)
 
 
 def test_what_is_no_answer_to_what_was_asked_is_not_taken_for_one(pool):
-    (judged,) = pool([(QUESTION, ["x", "forge_text", "xx", "forge_verdict", "xxx"])])
+    judged = judge(pool, ["x", "forge_text", "xx", "forge_verdict", "xxx"])
     assert judged.rewards.tolist() == [1, NAN, 2, NAN, 3]
     assert judged.failures == ["", "crash", "", "crash", ""]
 
 
 def test_workers_stay_and_take_neither_jax_nor_the_memory_of_others(pool):
-    (judged,) = pool([(QUESTION, ["facts"] * 3)])
+    judged = judge(pool, ["facts"] * 3)
     assert set(judged.rewards) <= set(map(float, pool.pids)) and os.getpid() not in pool.pids
     for name, value in (("jax", 0), ("cpu", 1), ("badness", 1000)):
         assert judged.components[name].tolist() == [value] * 3
-    pool([(QUESTION, ["slow", "slow"])])
+    judge(pool, ["slow", "slow"])
     before = pool.pids
     for pid in before:
         os.kill(pid, signal.SIGTERM)  # as a cluster tells all processes of a job
@@ -162,14 +167,14 @@ def test_workers_stay_and_take_neither_jax_nor_the_memory_of_others(pool):
         and pool.pids == before
     )
     pool([(QUESTION, ["alarm", "alarm"])])  # would strike under the next completion
-    assert pool([(QUESTION, ["slow", "slow"])])[0].failures == [""] * 2 and pool.pids == before
+    assert judge(pool, ["slow", "slow"]).failures == [""] * 2 and pool.pids == before
 
 
 def test_a_worker_that_was_killed_costs_nobody(pool):
     for pid in pool.pids:
         os.kill(pid, signal.SIGKILL)
         assert ends(pid)
-    assert pool([(QUESTION, ["a", "bb", "ccc", "once"])])[0].rewards.tolist() == [1, 2, 3, 5]
+    assert judge(pool, ["a", "bb", "ccc", "once"]).rewards.tolist() == [1, 2, 3, 5]
 
 
 def test_time_that_this_process_lost_is_given_back(pool, monkeypatch):
@@ -187,12 +192,12 @@ def test_time_that_this_process_lost_is_given_back(pool, monkeypatch):
     module_wait, monotonic = module.wait, time.monotonic
     monkeypatch.setattr(module, "wait", wait)
     monkeypatch.setattr(module.time, "monotonic", lambda: monotonic() + shift[0])
-    assert pool([(QUESTION, ["slow", "slow"])])[0].failures == ["", ""]
+    assert judge(pool, ["slow", "slow"]).failures == ["", ""]
     assert max(calls) <= 1
 
 
 def test_an_interrupted_call_leaves_no_answers_behind(pool, monkeypatch):
-    pool([(QUESTION, ["x"])])
+    judge(pool, ["x"])
     before = pool.pids
 
     def interrupt(*_):
@@ -200,9 +205,9 @@ def test_an_interrupted_call_leaves_no_answers_behind(pool, monkeypatch):
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(module, "wait", interrupt)
-        pool([(QUESTION, ["slow", "slow"])])
+        judge(pool, ["slow", "slow"])
     assert pool.pids == [] and all(ends(pid) for pid in before)
-    assert pool([(QUESTION, ["abc"])])[0].rewards.tolist() == [3]
+    assert judge(pool, ["abc"]).rewards.tolist() == [3]
 
 
 @pytest.mark.parametrize(
@@ -224,7 +229,7 @@ def test_a_task_that_another_process_cannot_build(spec, function, error, message
     pool = VerifierPool(TaskSpec(spec.name.replace(":build", f":{function}")), 1, 1.0)
     for _ in range(2):  # a pool that failed may be asked again
         with pytest.raises(error, match=message):
-            pool([(QUESTION, ["x"])])
+            judge(pool, ["x"])
         assert pool.pids == []
 
 

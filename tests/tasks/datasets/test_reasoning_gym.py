@@ -1,5 +1,7 @@
 """reasoning-gym's data sets as tasks."""
 
+from functools import partial
+
 import pytest
 
 from grre_jax import tasks
@@ -7,6 +9,7 @@ from grre_jax.errors import DataError, UsageError
 from grre_jax.tasks.verifiers.reasoning_gym import _is_harmless
 
 pytest.importorskip("reasoning_gym")
+build = partial(tasks.build, "reasoning_gym")
 
 # The data sets whose scorers run texts.
 EVALUATED = ("binary_matrix", "spiral_matrix", "n_queens", "string_insertion", "countdown")
@@ -16,7 +19,7 @@ EVALUATED += ("intermediate_integration",)
 
 @pytest.fixture(scope="module")
 def chain():
-    return tasks.build("reasoning_gym", dataset="chain_sum", size=60, config={"max_digits": 2})
+    return build(dataset="chain_sum", size=60, config={"max_digits": 2})
 
 
 def test_scores(chain):
@@ -24,22 +27,20 @@ def test_scores(chain):
     verdict = chain.verify(question, f"so <answer>{question.answer}</answer>")
     assert verdict == tasks.Verdict(1.0, {"score": 1.0, "correct": 1.0})
     assert chain.verify(question, "x" * 20_000).reward == 0
-    other = tasks.build("reasoning_gym", dataset="chain_sum", size=60, config={"min_digits": 4})
+    other = build(dataset="chain_sum", size=60, config={"min_digits": 4})
     with pytest.raises(DataError, match="with these options"):
         other.verify(question, question.answer)
 
 
 def test_what_is_refused():
     with pytest.raises(UsageError, match=r"^dataset: .*did you mean 'chain_sum'"):
-        tasks.build("reasoning_gym", dataset="chain_sums")
+        build(dataset="chain_sums")
     with pytest.raises(UsageError, match="chain_sum refuses the options"):
-        tasks.build("reasoning_gym", config={"digits": 2})
+        build(config={"digits": 2})
     for option in ("seed", "size"):
         with pytest.raises(UsageError, match=f"^config.{option}: "):
-            tasks.build("reasoning_gym", config={option: 50})
-    late = tasks.build(
-        "reasoning_gym", dataset="decimal_arithmetic", size=40, config={"max_num_decimal_places": 1}
-    )
+            build(config={option: 50})
+    late = build(dataset="decimal_arithmetic", size=40, config={"max_num_decimal_places": 1})
     with pytest.raises(UsageError, match="decimal_arithmetic cannot make entry"):
         late.question(1)
 
@@ -52,7 +53,7 @@ def test_a_data_set_without_questions_enough(chain, monkeypatch):
 
 @pytest.fixture(scope="module")
 def evaluating():
-    return {name: tasks.build("reasoning_gym", dataset=name, size=30) for name in EVALUATED}
+    return {name: build(dataset=name, size=30) for name in EVALUATED}
 
 
 @pytest.mark.parametrize("name", EVALUATED)
@@ -73,7 +74,7 @@ def test_no_answer_runs_code(evaluating, name, tmp_path):
     [("prime_factorization", "I cannot"), ("boxnet", "7"), ("game_of_life", '{"a": [1]}')],
 )
 def test_what_the_package_raises_on_is_not_right(name, answer):
-    task = tasks.build("reasoning_gym", dataset=name, size=20)
+    task = build(dataset=name, size=20)
     with pytest.raises((ArithmeticError, AttributeError, LookupError, TypeError, ValueError)):
         task._entries.score_answer(answer, task._entries[0])
     assert task.verify(task._question(0), answer).components == {"score": 0.0, "correct": 0.0}
@@ -92,7 +93,7 @@ def test_the_data_sets_of_a_composite_keep_their_rules(tmp_path):
         DatasetSpec(name=name, weight=1.0, config={})
         for name in ("n_queens", "leg_counting", "countdown")
     ]
-    task = tasks.build("reasoning_gym", dataset="composite", size=30, config={"datasets": specs})
+    task = build(dataset="composite", size=30, config={"datasets": specs})
     for number in range(12):
         question = task._question(number)
         assert task.verify(question, question.answer).reward == 1
@@ -103,7 +104,7 @@ def test_the_data_sets_of_a_composite_keep_their_rules(tmp_path):
 @pytest.mark.parametrize("partial_credit", [False, True])
 def test_part_marks_are_a_component_and_may_be_the_reward(partial_credit):
     options = {"dataset": "spell_backward", "size": 20, "partial_credit": partial_credit}
-    task = tasks.build("reasoning_gym", **options)
+    task = build(**options)
     question = task._question(0)
     assert task.verify(question, question.answer).reward == 1
     nearly = task.verify(question, question.answer[:-1])

@@ -28,18 +28,20 @@ def write(path, texts):
     return path
 
 
-def prompts(questions):
-    return {question.prompt for question in questions}
+def trained(task):
+    return {task.question(place).prompt for place in range(20)}
+
+
+def held_out(task):
+    return {question.prompt for question in task.evaluation(99)}
 
 
 def test_families_stay_on_one_side(tmp_path):
     texts = [letter + number for letter in "abcdefgh" for number in "12"]
     task = Letters(path=write(tmp_path / "all.jsonl", texts), held_out=3)
-    held_out = prompts(task.evaluation(99))
-    training = prompts(task.question(place) for place in range(12))
-    assert len(held_out) == 4
-    assert held_out | training == set(texts)
-    assert not {text[0] for text in held_out} & {text[0] for text in training}
+    out, training = held_out(task), trained(task)
+    assert len(out) == 4 and out | training == set(texts)
+    assert not {text[0] for text in out} & {text[0] for text in training}
     again = Letters(path=write(tmp_path / "all.jsonl", texts[::-1]), held_out=3, seed=3)
     assert again.evaluation(99) == task.evaluation(99)
 
@@ -48,13 +50,13 @@ def test_a_test_split_is_never_trained_on(tmp_path):
     write(tmp_path / "train.jsonl", ["a1", "b1", "c1"])
     write(tmp_path / "test.jsonl", ["a2"])
     task = Letters(path=tmp_path)
-    assert prompts(task.question(place) for place in range(9)) == {"b1", "c1"}
-    assert prompts(task.evaluation(9)) == {"a2"}
+    assert trained(task) == {"b1", "c1"}
+    assert held_out(task) == {"a2"}
     elsewhere = Letters(
         path=tmp_path / "train.jsonl", test_path=write(tmp_path / "own.jsonl", ["b9"])
     )
-    assert prompts(elsewhere.question(place) for place in range(9)) == {"a1", "c1"}
-    assert prompts(elsewhere.evaluation(9)) == {"b9"}
+    assert trained(elsewhere) == {"a1", "c1"}
+    assert held_out(elsewhere) == {"b9"}
 
 
 def test_a_folder_to_evaluate_on_may_hold_files_of_any_name(tmp_path):
@@ -65,7 +67,7 @@ def test_a_folder_to_evaluate_on_may_hold_files_of_any_name(tmp_path):
         write(file if texts else file.with_suffix(""), texts)
     for folder, asked in (("test", {"b9"}), ("online", {"c9"})):
         task = Letters(path=tmp_path / "train.jsonl", test_path=tmp_path / folder)
-        assert prompts(task.evaluation(9)) == asked
+        assert held_out(task) == asked
     with pytest.raises(DataError, match="empty holds no test files"):
         Letters(path=tmp_path, test_path=tmp_path / "empty").question(0)
 
@@ -73,9 +75,7 @@ def test_a_folder_to_evaluate_on_may_hold_files_of_any_name(tmp_path):
 def test_a_folder_with_one_file_is_that_file(tmp_path):
     write(tmp_path / "data.jsonl", ["a", "b", "c"])
     (tmp_path / "README.md").write_text("")
-    assert (
-        len(prompts(Letters(path=tmp_path, held_out=1).question(place) for place in range(9))) == 2
-    )
+    assert len(trained(Letters(path=tmp_path, held_out=1))) == 2
     write(tmp_path / "more.jsonl", ["d"])
     with pytest.raises(DataError, match="holds no train files"):
         Letters(path=tmp_path).question(0)
@@ -97,9 +97,7 @@ def test_why_nothing_is_left_is_said(tmp_path):
 def test_long_prompts_are_left_out(tmp_path):
     path = write(tmp_path / "all.jsonl", ["a", "b" * 9, "c", "d" * 10, "e"])
     task = Letters(path=path, most_prompt_characters=9, held_out=1)
-    assert (
-        len(prompts(task.question(place) for place in range(9)) | prompts(task.evaluation(9))) == 4
-    )
+    assert len(trained(task) | held_out(task)) == 4
 
 
 def test_what_is_missing_is_said(tmp_path):
