@@ -66,8 +66,7 @@ class ChatArithmetic(Record):
     def __post_init__(self):
         super().__post_init__()
         most = 10**self.digits
-        checked("below", Annotated[int, f"[2, {most}]"], self.below or most)
-        self.values = self.below or most
+        self.values = checked("below", Annotated[int, f"[2, {most}]"], self.below or most)
         if self.values**self.operands > _MOST_QUESTIONS:
             raise UsageError(
                 f"operands={self.operands} with digits={self.digits} makes"

@@ -62,29 +62,16 @@ def test_options(folder):
         tasks.build("gsm8k", path=folder / "train.jsonl").evaluation(1)
 
 
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("{", "test.jsonl, line 2: this is no JSON"),
-        ('{"question": "q", "answer": "18"}', "record 2: the answer ends in no '#### number'"),
-    ],
-)
-def test_wrong_lines_are_named(folder, line, message):
-    with (folder / "test.jsonl").open("w") as file:
-        file.write(json.dumps(problem(1)) + f"\n{line}\n")
-    with pytest.raises(DataError, match=message):
-        tasks.build("gsm8k", path=folder).evaluation(1)
-
-
-def test_missing_and_empty_files(folder):
-    with pytest.raises(DataError, match=r"task\.options\.path = '.*nowhere'"):
-        tasks.build("gsm8k", path=folder / "nowhere").question(0)
+def test_wrong_records_and_requests(folder):
+    task = tasks.build("gsm8k", path=folder)
+    with pytest.raises(DataError, match="^here: .*'#### number'"):
+        task._questions_of("train", {"question": "q", "answer": "18"}, "here")
+    with pytest.raises(UsageError, match="^count: "):
+        task.evaluation(0)
     for numbers in ((), range(100, 103)):  # none, and those of the test file
         write(folder / "train.jsonl", map(problem, numbers))
         with pytest.raises(DataError, match="no question to train on"):
             tasks.build("gsm8k", path=folder).question(0)
-    with pytest.raises(UsageError, match="^count: "):
-        tasks.build("gsm8k", path=folder).evaluation(0)
 
 
 def test_the_hub_gives_the_same_questions(folder, monkeypatch):

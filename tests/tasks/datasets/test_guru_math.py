@@ -1,8 +1,6 @@
 """Guru-Math's Parquet: prompts and answers as they are, and questions held out of the one file."""
 
-import pyarrow
 import pytest
-from pyarrow import parquet
 
 from grre_jax import tasks
 
@@ -34,16 +32,8 @@ def test_questions(tmp_path):
     ],
 )
 def test_forms_of_the_truth(tmp_path, truth, answer):
-    rows = [
-        {
-            "prompt": [
-                {"role": "system", "content": [{"type": "text", "text": "Be brief."}]},
-                {"role": "user", "content": [{"type": "text", "text": t} for t in ("q", str(n))]},
-            ],
-            "reward_model": {"ground_truth": truth},
-        }
-        for n in range(3)
-    ]
-    parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "a.parquet")
-    question = tasks.build("guru_math", path=tmp_path / "a.parquet", held_out=1).question(0)
-    assert question.answer == answer and question.prompt.startswith("Be brief.\n\nq")
+    parts = [{"type": "text", "text": text} for text in ("q", "?")]
+    prompt = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": parts}]
+    record = {"prompt": prompt, "reward_model": {"ground_truth": truth}}
+    ((_, question),) = tasks.build("guru_math", path=tmp_path)._questions_of("train", record, "")
+    assert (question.prompt, question.answer) == ("Be brief.\n\nq?", answer)

@@ -123,16 +123,11 @@ def test_the_frozen_lake_of_the_page_is_crossed(tmp_path):
 def test_a_game_of_textarena_is_won():
     pytest.importorskip("textarena", reason="extra textarena")
     task = tasks.build("textarena", env="GuessTheNumber-v0", arguments={"max_number": 8})
-    question, runner = task.question(0), InProcessEnvironments(task)
-    assert "between 1 and 8" in runner.open(question, 3).messages[0]["content"]
-    trace, before = Trace((0, 0, 0), question, 3), []
-    for guess in range(1, 9):
-        reply = runner.step(trace, before, f"I say [{guess}].").result()
-        if reply.done:
-            break
-        assert (reply.observation, reply.reward) == ("The target number is higher.", 0.0)
-        before.append((f"I say [{guess}].", reply.observation))
-    assert reply.reward == 1.0 and reply.info["turn_count"] == len(before) + 1
+    said, replies = play(task, task.question(0), [f"I say [{n}]." for n in range(1, 9)], 3)
+    *on, last = replies
+    assert "between 1 and 8" in said
+    assert {(r.observation, r.reward) for r in on} == {("The target number is higher.", 0.0)}
+    assert last.done and last.reward == 1.0 and last.info["turn_count"] == len(replies)
     with pytest.raises(UsageError, match="does not begin"):
         tasks.build("textarena", env="TicTacToe-v0")  # for two
 
