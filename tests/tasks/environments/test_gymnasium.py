@@ -123,10 +123,10 @@ def test_the_frozen_lake_of_the_page_is_crossed(tmp_path):
 def test_a_game_of_textarena_is_won():
     pytest.importorskip("textarena", reason="extra textarena")
     task = tasks.build("textarena", env="GuessTheNumber-v0", arguments={"max_number": 8})
-    said, replies = play(task, task.question(0), [f"I say [{n}]." for n in range(1, 9)], 3)
+    said, replies = play(task, task.question(0), [f"I say [{n}]." for n in range(8, 0, -1)], 3)
     *on, last = replies
     assert "between 1 and 8" in said
-    assert {(r.observation, r.reward) for r in on} == {("The target number is higher.", 0.0)}
+    assert {(r.observation, r.reward) for r in on} == {("The target number is lower.", 0.0)}
     assert last.done and last.reward == 1.0 and last.info["turn_count"] == len(replies)
     with pytest.raises(UsageError, match="does not begin"):
         tasks.build("textarena", env="TicTacToe-v0")  # for two
