@@ -11,11 +11,13 @@ two need processes of their own (`pool`).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
+import itertools
 import logging
 import math
 from collections import Counter
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol, TypeVar
 
@@ -34,6 +36,10 @@ _LARGEST = float(np.finfo(np.float32).max)  # rewards are stored as float32
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
+
+
+class Invalid(ValueError):
+    """A verifier or an environment returned a value outside its domain."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,17 +117,12 @@ class InProcess:
 
     def __call__(self, asked: Asked) -> list[Judged]:
         """Judges completions; see `Judge`."""
-        pairs = [(question, text) for question, completions in asked for text in completions]
-        if getattr(self._task, "verify_async", None) is None:
-            outcomes = iter([verdict_of(self._task, *pair) for pair in pairs])
-        else:
-            outcomes = iter(finished(self._awaited(pairs)))
-        return [
-            self._report.judged(question, [next(outcomes) for _ in completions])
-            for question, completions in asked
-        ]
+        if getattr(self._task, "verify_async", None) is not None:
+            return self._report.groups(asked, finished(self._awaited(asked)))
+        outcomes = (verdict_of(self._task, *pair) for pair in pairs(asked))
+        return self._report.groups(asked, outcomes)
 
-    async def _awaited(self, pairs: Sequence[tuple[Question, str]]) -> list[Verdict | Failure]:
+    async def _awaited(self, asked: Asked) -> list[Verdict | Failure]:
         limit = asyncio.Semaphore(MOST_AWAITED)
 
         async def outcome(question: Question, completion: str) -> Verdict | Failure:
@@ -131,12 +132,17 @@ class InProcess:
             except TimeoutError:
                 return Failure("timeout", f"no answer within {self._timeout:g} s")
             except Exception as error:
-                return Failure("error", error_words(error))
+                return _failure(error)
 
-        return await asyncio.gather(*(outcome(*pair) for pair in pairs))
+        return await asyncio.gather(*itertools.starmap(outcome, pairs(asked)))
 
     def close(self) -> None:
         """There is nothing to let go of."""
+
+
+def pairs(asked: Asked) -> list[tuple[Question, str]]:
+    """Returns each completion with its question."""
+    return [(question, text) for question, completions in asked for text in completions]
 
 
 def finished(coroutine: Coroutine[Any, Any, T]) -> T:
@@ -148,16 +154,27 @@ def finished(coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 def verdict_of(task: Task, question: Question, completion: str) -> Verdict | Failure:
-    """The verifier's verdict with Python's own floats, or what is wrong with it.
+    """Returns the verifier's verdict with Python's own floats, or the failure."""
+    return guarded(lambda: _checked(task.verify(question, completion)))
+
+
+def guarded(function: Callable[..., T], *arguments: Any) -> T | Failure:
+    """Returns the result of a function that may run what a model wrote, or its failure.
 
     KeyboardInterrupt alone goes through.
     """
     try:
-        return _checked(task.verify(question, completion))
+        return function(*arguments)
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # a verifier may run what a model wrote, SystemExit included
-        return Failure("error", error_words(error))
+    except BaseException as error:  # SystemExit included
+        return _failure(error)
+
+
+def _failure(error: BaseException) -> Failure:
+    if isinstance(error, Invalid):
+        return Failure("invalid", str(error))
+    return Failure("error", error_words(error))
 
 
 class Report:
@@ -176,7 +193,15 @@ class Report:
         self._task = task
         self._judge = judge
         self._failed_reward = failed_reward
-        self._logged: set[str] = set()
+        self._logged = {""}
+
+    def groups(self, asked: Asked, outcomes: Iterable[Verdict | Failure]) -> list[Judged]:
+        """Returns the judgement of each question from the outcomes of all completions."""
+        rest = iter(outcomes)
+        return [
+            self.judged(question, list(itertools.islice(rest, len(completions))))
+            for question, completions in asked
+        ]
 
     def judged(self, question: Question, outcomes: Sequence[Verdict | Failure]) -> Judged:
         """Returns the judgement of a question's completions from the outcome of each.
@@ -184,28 +209,24 @@ class Report:
         The group's component names are those that most of its verdicts have, the earliest of them
         where two have as many.
         """
-        verdicts = [o for o in outcomes if isinstance(o, Verdict)]
+        verdicts = [outcome for outcome in outcomes if isinstance(outcome, Verdict)]
         names = Counter(frozenset(verdict.components) for verdict in verdicts)
         usual = max(names, key=names.get, default=frozenset())
-        order = next((list(v.components) for v in verdicts if set(v.components) == usual), [])
+        order = next((list(v.components) for v in verdicts if v.components.keys() == usual), [])
         outcomes = [_with_names(outcome, order) for outcome in outcomes]
-        for outcome in outcomes:
-            if isinstance(outcome, Failure):
-                self._log(question, outcome)
-        absent = math.nan if self._failed_reward is None else self._failed_reward
-        failed = Verdict(absent, dict.fromkeys(order, absent if math.isnan(absent) else 0.0))
-        rows = [failed if isinstance(outcome, Failure) else outcome for outcome in outcomes]
-        components = {
-            # A component of None, which does not apply, is NaN too.
-            name: np.array([row.components[name] for row in rows], np.float32)
-            for name in order
-        }
+        failures = [o if isinstance(o, Failure) else Failure("", "") for o in outcomes]
+        for failure in failures:
+            self._log(question, failure)
+        given = self._failed_reward
+        absent = Verdict(given, dict.fromkeys(order, given and 0.0))
+        rows = [absent if isinstance(outcome, Failure) else outcome for outcome in outcomes]
         return Judged(
+            # None, which a component is that does not apply, becomes NaN.
             np.array([row.reward for row in rows], np.float32),
-            components,
-            [o.kind if isinstance(o, Failure) else "" for o in outcomes],
-            [o.reason if isinstance(o, Failure) else "" for o in outcomes],
-            self._failed_reward,
+            {name: np.array([row.components[name] for row in rows], np.float32) for name in order},
+            [failure.kind for failure in failures],
+            [failure.reason for failure in failures],
+            given,
         )
 
     def _log(self, question: Question, failure: Failure) -> None:
@@ -213,19 +234,23 @@ class Report:
             return
         self._logged.add(failure.kind)
         _log.warning(
-            "the %s of task %s failed at question %s (%s: %s): that completion has %s, as does"
-            " every other without a verdict; they are counted as %s_%s",
+            "the %s of task %s failed at question %s (%s: %s): completions without a verdict have"
+            " task.failed_reward, or are not trained on; they are counted as %s_%s",
             self._judge,
             self._task,
             question.question_id,
             failure.kind,
             failure.reason,
-            "no reward and is not trained on"
-            if self._failed_reward is None
-            else f"reward {self._failed_reward:g}",
             FIELD,
             failure.kind,
         )
+
+
+def _with_names(outcome: Verdict | Failure, names: list[str]) -> Verdict | Failure:
+    if isinstance(outcome, Failure) or outcome.components.keys() == set(names):
+        return outcome
+    found, usual = (", ".join(each) or "none" for each in (outcome.components, names))
+    return Failure("invalid", f"components: expected {usual}, got {found}")
 
 
 def count_failures(extras: Iterable[dict[str, Any]]) -> dict[str, int]:
@@ -243,56 +268,32 @@ def _checked(verdict: Any) -> Verdict | Failure:
     if verdict is None or (isinstance(verdict, Verdict) and verdict.reward is None):
         return Failure("none", "the verifier returned no reward")
     if not isinstance(verdict, Verdict):
-        return invalid(f"verify returned {shown(verdict)}, which is no Verdict")
-    reward, given = finite_number(verdict.reward), verdict.components
-    if reward is None:
-        return invalid(f"the reward is {shown(verdict.reward)}, which is no finite number")
+        raise Invalid(f"verify: expected a Verdict, got {shown(verdict)}")
+    given = verdict.components
     if not isinstance(given, dict) or not all(isinstance(name, str) for name in given):
-        return invalid(
-            f"the components are {shown(given)}, which is no dictionary of numbers by name"
+        raise Invalid(f"components: expected numbers by name, got {shown(given)}")
+    components = {
+        name: None if value is None else finite_number(f"component {name!r}", value)
+        for name, value in given.items()
+    }
+    correct = components.get(CORRECT, 0.0)
+    if correct not in (0, 1) or verdict.correct not in (None, correct):
+        raise Invalid(
+            f"correct: expected 0 or 1, as `correct` or as component, got {shown(given[CORRECT])}"
+            f" and {shown(verdict.correct)}"
         )
-    components = {name: finite_number(value) for name, value in given.items()}
-    if wrong := [
-        name for name, value in components.items() if value is None and given[name] is not None
-    ]:
-        value = shown(given[wrong[0]])
-        return invalid(f"component {wrong[0]!r} is {value}, which is no finite number")
-    if (correct := components.get(CORRECT, 0.0)) not in (0, 1):  # None included
-        return invalid(
-            f"the correctness is {correct}, and must be 0 or 1: give a share of it another"
-            " component's name"
-        )
-    if verdict.correct is not None and verdict.correct != correct:
-        return invalid(
-            f"correct is {shown(verdict.correct)}, and the component {CORRECT!r} is {correct:g}:"
-            " give one of them"
-        )
-    return Verdict(reward, components)
+    return Verdict(finite_number("reward", verdict.reward), components)
 
 
-def invalid(reason: str) -> Failure:
-    """A failure of the kind "invalid"."""
-    return Failure("invalid", reason)
-
-
-def finite_number(value: Any) -> float | None:
-    """A float of float32's range, or None; text is not taken, nor are arrays."""
-    if not hasattr(type(value), "__float__") or getattr(value, "ndim", 0):
-        return None
-    try:
-        number = float(value)
-    except (OverflowError, TypeError, ValueError):
-        return None
-    return number if math.isfinite(number) and abs(number) <= _LARGEST else None
-
-
-def _with_names(outcome: Verdict | Failure, names: list[str]) -> Verdict | Failure:
-    if isinstance(outcome, Failure) or set(outcome.components) == set(names):
-        return outcome
-    own, usual = (", ".join(some) or "none" for some in (outcome.components, names))
-    return invalid(
-        f"the components are {own}, and those of the question's other completions {usual}"
-    )
+def finite_number(name: str, value: Any) -> float:
+    """Returns a float of float32's range; Invalid for other values, text and arrays included."""
+    number = math.nan
+    if hasattr(type(value), "__float__") and not getattr(value, "ndim", 0):
+        with contextlib.suppress(OverflowError, TypeError, ValueError):
+            number = float(value)
+    if not abs(number) <= _LARGEST:
+        raise Invalid(f"{name}: expected a finite number, got {shown(value)}")
+    return number
 
 
 def error_words(error: BaseException) -> str:

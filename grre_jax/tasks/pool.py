@@ -31,8 +31,8 @@ from multiprocessing.connection import Pipe, wait
 from typing import Any
 
 from grre_jax.errors import DataError, UsageError
-from grre_jax.tasks.judging import Asked, Failure, InProcess, Judge, Judged, Report
-from grre_jax.tasks.pool_worker import NUMBER_BYTES
+from grre_jax.json_files import shown
+from grre_jax.tasks.judging import Asked, Failure, InProcess, Judge, Judged, Report, pairs
 from grre_jax.tasks.rewards import TaskSpec
 from grre_jax.tasks.task import Task, Verdict
 
@@ -105,8 +105,10 @@ class VerifierPool:
     def __init__(
         self, spec: TaskSpec, processes: int, timeout: float, failed_reward: float | None = None
     ):
-        self._built_from = _sent(spec, f"the options of task {spec.name}")
-        self._name, self._processes, self._timeout = spec.name, processes, timeout
+        self._built_from = _sent(spec)
+        self._name = spec.name
+        self._processes = processes
+        self._timeout = timeout
         self._report = Report(spec.name, failed_reward=failed_reward)
         self._workers: list[_Worker] = []
         self._failed_starts = 0
@@ -124,22 +126,15 @@ class VerifierPool:
             UsageError: the task cannot be built in another process.
             DataError: the workers do not start.
         """
-        texts = [(question, text) for question, completions in asked for text in completions]
-        asked_for = [(pair, f"question {pair[0].question_id}") for pair in texts]
-        answers = self.answers(asked_for, self._timeout)
+        answers = self.answers(pairs(asked), self._timeout)
         outcomes = (a if isinstance(a, Failure) else Verdict(**a) for a in answers)
-        return [
-            self._report.judged(question, [next(outcomes) for _ in completions])
-            for question, completions in asked
-        ]
+        return self._report.groups(asked, outcomes)
 
-    def answers(
-        self, asked: Sequence[tuple[tuple, str]], timeout: float
-    ) -> list[dict[str, Any] | Failure]:
+    def answers(self, asked: Sequence[tuple], timeout: float) -> list[dict[str, Any] | Failure]:
         """Asks the worker processes.
 
         Args:
-            asked: arguments for what the worker makes of the task, each with its name for messages.
+            asked: arguments for what the worker makes of the task.
             timeout: seconds that each may take.
 
         Returns:
@@ -150,7 +145,7 @@ class VerifierPool:
         """
         with self._turn:
             try:
-                jobs = [_Job(_sent(*one), timeout) for one in asked]
+                jobs = [_Job(_sent(*arguments), timeout) for arguments in asked]
                 self._run(jobs)
             except BaseException:
                 self.close()  # what is under way would answer somebody else's question
@@ -169,20 +164,18 @@ class VerifierPool:
 
     def _run(self, jobs: list[_Job]) -> None:
         left = deque(jobs)
-        while left or any(worker.job for worker in self._workers):
-            wanted = len(left) + sum(worker.job is not None for worker in self._workers)
+        while left or any(worker.busy for worker in self._workers):
+            wanted = len(left) + sum(worker.busy for worker in self._workers)
             while len(self._workers) < min(self._processes, wanted):
                 started = self._starter.submit(_Worker, self._built_from)
                 self._workers.append(started.result())
-            for worker in [worker for worker in self._workers if worker.idle][: len(left)]:
-                if worker.take(left[0]):
-                    left.popleft()
-                else:
-                    self._drop(worker)  # it ended while nobody used it: nobody's fault
+            for worker in self._workers:
+                if left and not worker.job:
+                    worker.take(left.popleft())
             self._await(left)
 
     def _await(self, left: deque[_Job]) -> None:
-        waiting = [worker for worker in self._workers if not worker.idle]
+        waiting = [worker for worker in self._workers if worker.job]
         if not waiting:
             return
         now = time.monotonic()
@@ -195,60 +188,43 @@ class VerifierPool:
             if worker.connection in ready or worker.connection.poll():
                 self._answered(worker, left)
             elif time.monotonic() >= worker.deadline:
-                self._too_late(worker)
+                reason = f"no answer within {worker.job.timeout:g} s"
+                self._lost(worker, left, Failure("timeout", reason))
 
     def _answered(self, worker: _Worker, left: deque[_Job]) -> None:
-        try:
-            said = json.loads(worker.connection.recv_bytes())
-        except (EOFError, OSError, ValueError):
-            said = None
-        # What a verifier started may write where its worker does: nothing more is believed of the
-        # two.
-        if not worker.asked_for(said):
-            self._ended(worker, left, "wrote what was no answer" if said is not None else "")
+        outcome = worker.read()
+        if outcome is None:
+            self._lost(worker, left)
             return
-        if worker.starting:
-            if "failed" in said:
+        if worker.number == 0:
+            if isinstance(outcome, Failure):
                 raise UsageError(
-                    f"the verifier's process cannot build task {self._name} ({said['failed']}):"
+                    f"the verifier's process cannot build task {self._name} ({outcome.reason}):"
                     " correct it, or judge in this process with task.verify_processes 0"
                 )
-            worker.starting, self._failed_starts = False, 0
-            return
-        failed = "kind" in said
-        worker.job.outcome = Failure(said["kind"], said["reason"]) if failed else said["answer"]
+            self._failed_starts = 0
+        worker.job.outcome = outcome
         worker.job = None
 
-    def _ended(self, worker: _Worker, left: deque[_Job], what: str) -> None:
-        """A worker ended by itself, or did what nothing more is believed after."""
-        status = self._drop(worker)
-        job, what = worker.job, what or f"ended with {status}"
-        if worker.starting:
-            self._count_start(what)
-        elif job and job.tried:
-            job.outcome = Failure("crash", f"the verifier's process {what}")
-        elif job:
+    def _lost(self, worker: _Worker, left: deque[_Job], failure: Failure | None = None) -> None:
+        """Discards a worker that ended, wrote no answer to its job, or (`failure`) was too late."""
+        self._workers.remove(worker)
+        status = worker.kill()
+        failure = failure or Failure("crash", f"the verifier's process ended with {status}")
+        job = worker.job
+        if worker.number == 0:
+            self._failed_starts += 1
+            if self._failed_starts >= _STARTS:
+                raise DataError(
+                    f"the processes that verify task {self._name} do not start (the last:"
+                    f" {failure.reason}): see what they print, or judge in this process with"
+                    " task.verify_processes 0"
+                )
+        elif failure.kind == "crash" and not job.tried:
             job.tried = True
             left.appendleft(job)
-
-    def _too_late(self, worker: _Worker) -> None:
-        self._drop(worker)
-        if worker.starting:
-            self._count_start(f"did not start within {START_SECONDS} s")
         else:
-            worker.job.outcome = Failure("timeout", f"no answer within {worker.job.timeout:g} s")
-
-    def _count_start(self, what: str) -> None:
-        self._failed_starts += 1
-        if self._failed_starts >= _STARTS:
-            raise DataError(
-                f"the processes that verify task {self._name} do not start (the last {what}): see"
-                " what they print, or judge in this process with task.verify_processes 0"
-            )
-
-    def _drop(self, worker: _Worker) -> str:
-        self._workers.remove(worker)
-        return worker.kill()
+            job.outcome = failure
 
 
 @dataclasses.dataclass(eq=False)
@@ -262,7 +238,7 @@ class _Job:
 
 
 class _Worker:
-    """One process; `starting` until it has built the task, idle whenever it has no job then."""
+    """One process. Its job 0 is to build the task; it is idle without a job."""
 
     def __init__(self, built_from: bytes):
         self.connection, theirs = Pipe()
@@ -279,34 +255,35 @@ class _Worker:
                 # A verifier that computes is not to take the accelerator.
                 env=os.environ | {"JAX_PLATFORMS": "cpu"},
             )
-        self.job: _Job | None = None
-        self._jobs = 0  # so far
-        self.starting, self.deadline = True, time.monotonic() + START_SECONDS
-        with contextlib.suppress(OSError):  # it ended already: the wait will tell
-            self.connection.send_bytes(built_from)
+        self.number = -1  # of the job
+        self.take(_Job(built_from, START_SECONDS))
 
     @property
-    def idle(self) -> bool:
-        return not self.starting and self.job is None
+    def busy(self) -> bool:
+        return self.job is not None and self.number > 0
 
-    def take(self, job: _Job) -> bool:
-        """Gives it a job; False if it has ended meanwhile."""
+    def take(self, job: _Job) -> None:
+        """Gives it a job."""
+        self.job: _Job | None = job
+        self.number += 1
+        self.deadline = time.monotonic() + job.timeout
+        with contextlib.suppress(OSError):  # it ended already: the wait will tell
+            self.connection.send_bytes(job.asked)
+
+    def read(self) -> dict[str, Any] | Failure | None:
+        """Returns the answer to its job; None if it ended, or wrote something else, as what a
+        verifier started may where its worker does.
+        """
         try:
-            self.connection.send_bytes((self._jobs + 1).to_bytes(NUMBER_BYTES) + job.asked)
-        except OSError:
-            return False
-        self.job, self._jobs, self.deadline = job, self._jobs + 1, time.monotonic() + job.timeout
-        return True
-
-    def asked_for(self, said: Any) -> bool:
-        """True if a message is the one that is due: the task is built, or the job is answered."""
-        if not isinstance(said, dict):
-            return False
-        if self.starting:
-            return "failed" in said or "ready" in said
-        return said.get("n") == self._jobs and (
-            {"kind", "reason"} <= said.keys() or isinstance(said.get("answer"), dict)
-        )
+            message = json.loads(self.connection.recv_bytes())
+        except (EOFError, OSError, ValueError):
+            return None
+        match message:
+            case {"n": self.number, "kind": str(kind), "reason": str(reason)}:
+                return Failure(kind, reason)
+            case {"n": self.number, "answer": dict(answer)}:
+                return answer
+        return None
 
     def kill(self) -> str:
         """Ends it, with all that the verifier started; says how it ended."""
@@ -322,13 +299,13 @@ class _Worker:
         return f"signal {-ended}" if ended is not None and ended < 0 else f"status {ended}"
 
 
-def _sent(values: Any, what: str) -> bytes:
+def _sent(*arguments: Any) -> bytes:
     try:
-        return pickle.dumps(values)
+        return pickle.dumps(arguments)
     except Exception as error:  # pickle raises whatever an object's own methods do
         raise UsageError(
-            f"{what} cannot be sent to the verifier's processes ({error}): judge in this one with"
-            " task.verify_processes 0"
+            f"{shown(arguments)} cannot be sent to the verifier's processes ({error}): judge in"
+            " this one with task.verify_processes 0"
         ) from error
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import itertools
 import json
 import os
 import pickle
@@ -17,10 +18,10 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from grre_jax.tasks.environments.environment import Environments, is_environment
-from grre_jax.tasks.judging import Failure, verdict_of
-from grre_jax.tasks.task import Question, Task
+from grre_jax.tasks.judging import Failure, guarded, verdict_of
+from grre_jax.tasks.rewards import TaskSpec
+from grre_jax.tasks.task import Question
 
-NUMBER_BYTES = 8  # a job's number comes before what is asked, and its answer says it again
 _PR_SET_PDEATHSIG = 1  # of Linux's prctl
 # Of an answer: it goes through the connection at once, and the pool never waits for the rest of
 # one.
@@ -42,37 +43,31 @@ def main(connection: int, lifeline: int, parent: int) -> None:
 
 
 def _serve(pipe: Connection) -> None:
-    me = os.getpid()
-    try:
-        # The pool's own words: nothing that a verifier returned is unpickled anywhere.
-        respond = _responder(pickle.loads(pipe.recv_bytes()).build())
-    except EOFError:
-        raise
-    except BaseException as error:
-        _only_in(me)
-        _send(pipe, {"failed": f"{type(error).__name__}: {error}"})
-        return
-    _only_in(me)
-    _send(pipe, {"ready": True})
-    while True:
+    process = os.getpid()
+    respond = _responder
+    for number in itertools.count():
         asked = pipe.recv_bytes()
-        number = int.from_bytes(asked[:NUMBER_BYTES])
         signal.alarm(0)  # of the job before
-        try:
-            arguments = pickle.loads(asked[NUMBER_BYTES:])
-        except Exception as error:  # of a class of one's own, which is not to be found here
-            outcome = Failure("error", f"{type(error).__name__}: {error}")
-        else:
-            outcome = respond(*arguments)
-        _only_in(me)
+        outcome = guarded(_answer, respond, asked)
+        if os.getpid() != process:
+            os._exit(1)  # a verifier's fork that came back would answer in its parent's place
         if isinstance(outcome, Failure):
             _send(pipe, {"n": number, "kind": outcome.kind, "reason": outcome.reason})
-        else:
+        elif number:
             _send(pipe, {"n": number, "answer": outcome})
+        else:
+            respond = outcome
+            _send(pipe, {"n": number, "answer": {}})
 
 
-def _responder(task: Task) -> Callable[..., dict[str, Any] | Failure]:
-    """Returns what answers the pool's questions about a task."""
+def _answer(respond: Callable[..., Any], asked: bytes) -> Any:
+    # The pool's own pickles: nothing that a verifier returned is unpickled anywhere.
+    return respond(*pickle.loads(asked))
+
+
+def _responder(spec: TaskSpec) -> Callable[..., dict[str, Any] | Failure]:
+    """Builds a task; returns what answers the pool's requests about it."""
+    task = spec.build()
     if is_environment(task):
         return Environments(task)
 
@@ -85,17 +80,11 @@ def _responder(task: Task) -> Callable[..., dict[str, Any] | Failure]:
     return judge
 
 
-def _only_in(process: int) -> None:
-    """Ends a verifier's fork that came back here: it would answer in its parent's place."""
-    if os.getpid() != process:
-        os._exit(1)
-
-
 def _send(pipe: Connection, message: dict[str, Any]) -> None:
     data = json.dumps(message).encode()
     if len(data) > _MOST_BYTES:
-        reason = f"an answer of {len(data):,} bytes"
-        data = json.dumps({"n": message.get("n"), "kind": "invalid", "reason": reason}).encode()
+        reason = f"answer: expected at most {_MOST_BYTES:,} bytes, got {len(data):,}"
+        data = json.dumps({"n": message["n"], "kind": "invalid", "reason": reason}).encode()
     pipe.send_bytes(data)
 
 

@@ -22,14 +22,11 @@ def reward_name(task: tasks.Task) -> str:
     Returns:
         The name and the task's `reward_version`, or this package's version where the task has none.
     """
-    if source := getattr(task, "reward_source", ""):
-        return f"{source} {getattr(task, 'reward_version', grre_jax.__version__)}"
     kind = type(task)
     module = kind.__module__.replace("grre_jax.tasks.datasets.", "grre_jax.tasks.")
-    return (
-        f"{module}:{kind.__qualname__}.{'environment' if is_environment(task) else 'verify'}"
-        f" {getattr(task, 'reward_version', grre_jax.__version__)}"
-    )
+    method = "environment" if is_environment(task) else "verify"
+    source = getattr(task, "reward_source", f"{module}:{kind.__qualname__}.{method}")
+    return f"{source} {getattr(task, 'reward_version', grre_jax.__version__)}"
 
 
 def template_digest(tokenizer: tasks.Tokenizer) -> str:

@@ -78,35 +78,12 @@ def register(function: RewardFunction) -> str:
     return name
 
 
-def load(rewards: Sequence[str]) -> list[WeightedReward]:
-    """Loads the reward functions of `task.reward`.
-
-    Args:
-        rewards: "path/to/file.py:FUNCTION" or "package.module:FUNCTION", each perhaps with
-            "=WEIGHT" behind it.
-
-    Raises:
-        UsageError: a function cannot be loaded, a weight is not a number, or two functions have one
-            name.
-    """
-    loaded = [_load(text) for text in rewards]
-    names = [reward.name for reward in loaded]
-    if len(set(names)) < len(names):
-        raise UsageError(
-            f"task.reward: expected functions of different names, got {', '.join(names)}: rename"
-            " one, since each is a component of the reward."
-        )
-    return loaded
-
-
 def _load(text: str) -> WeightedReward:
     source, equals, weight = text.partition("=")
     try:
-        number = float(weight) if equals else 1.0
-    except ValueError:
-        number = None
-    if number is None or finite_number(number) is None:
-        raise UsageError(f"task.reward: expected a number behind =, got {text!r}.")
+        number = finite_number("weight", float(weight) if equals else 1.0)
+    except ValueError as error:
+        raise UsageError(f"task.reward: expected a number behind =, got {text!r}.") from error
     if not source.startswith(IN_PYTHON):
         function = load_function(source)
     elif source in _registered:
@@ -126,10 +103,12 @@ def with_rewards(task: Task, rewards: Sequence[str]) -> Task:
 
     Args:
         task: source of the questions.
-        rewards: as of `load`.
+        rewards: "path/to/file.py:FUNCTION" or "package.module:FUNCTION", each perhaps with
+            "=WEIGHT" behind it.
 
     Raises:
-        UsageError: as of `load`, or the task has an environment, which gives the rewards itself.
+        UsageError: a function cannot be loaded, a weight is not a number, two functions have one
+            name, or the task has an environment, which gives the rewards itself.
     """
     if not rewards:
         return task
@@ -138,7 +117,14 @@ def with_rewards(task: Task, rewards: Sequence[str]) -> Task:
             f"task.reward: task {task.name} has an environment, which gives the rewards: leave the"
             " field empty."
         )
-    return RewardedTask(task, load(rewards))
+    loaded = [_load(text) for text in rewards]
+    names = [reward.name for reward in loaded]
+    if len(set(names)) < len(names):
+        raise UsageError(
+            f"task.reward: expected functions of different names, got {', '.join(names)}: rename"
+            " one, since each is a component of the reward."
+        )
+    return RewardedTask(task, loaded)
 
 
 @dataclass(frozen=True)
@@ -147,7 +133,7 @@ class TaskSpec:
 
     Attributes:
         name, seed, options: arguments of `tasks.build`.
-        rewards: as of `load`.
+        rewards: as of `with_rewards`.
     """
 
     name: str
@@ -202,55 +188,39 @@ class RewardedTask:
 
     def _sum(self, values: Sequence[Any]) -> Verdict | None:
         verdicts = [_verdict(value) for value in values]
-        applying = [
-            (reward, verdict)
-            for reward, verdict in zip(self._rewards, verdicts, strict=True)
-            if verdict is not None
-        ]
-        if not applying:
-            return None
-        total = sum(reward.weight * verdict.reward for reward, verdict in applying)
-        if len(self._rewards) == 1:
-            return Verdict(total, verdicts[0].components)
-        components = {reward.name: None for reward in self._rewards}
-        for reward, verdict in applying:
+        components: dict[str, float | None] = {reward.name: None for reward in self._rewards}
+        terms = []
+        for reward, verdict in zip(self._rewards, verdicts, strict=True):
             components[reward.name] = verdict.reward
+            if verdict.reward is None:
+                continue
+            terms.append(reward.weight * verdict.reward)
             if CORRECT in verdict.components:
                 components[CORRECT] = verdict.components[CORRECT]
-        return Verdict(total, components)
+        if len(verdicts) == 1:
+            components = verdicts[0].components
+        return Verdict(sum(terms), components) if terms else None
 
 
-def _verdict(value: Any) -> Verdict | None:
-    """Returns the verdict of one function's result; None without a verdict.
+def _verdict(value: Any) -> Verdict:
+    """Returns the verdict of one function's result, without a reward if it gives none.
 
     Raises:
-        ValueError: the result is neither a number, a dictionary of numbers, a verdict nor None.
+        Invalid: the result is neither a number, a dictionary of numbers, a verdict nor None.
     """
-    if _is_absent(value):
-        return None
     if isinstance(value, Verdict):
-        return value if value.reward is not None else None
-    if not isinstance(value, dict):
-        return Verdict(_number(value))
-    parts = {name: _number(part) for name, part in value.items() if not _is_absent(part)}
+        return value
+    parts = value if isinstance(value, dict) else {"reward": value}
+    parts = {name: _number(name, part) for name, part in parts.items()}
     reward = parts.pop("reward", None)
     if reward is None:
-        summed = [part for name, part in parts.items() if name != CORRECT]
+        summed = [part for name, part in parts.items() if name != CORRECT and part is not None]
         reward = sum(summed) if summed else parts.get(CORRECT)
-    components = {name: parts.get(name) for name in value if name != "reward"}
-    return None if reward is None else Verdict(reward, components)
+    return Verdict(reward, parts)
 
 
-def _is_absent(value: Any) -> bool:
-    """True for None and NaN."""
-    return value is None or (isinstance(value, float) and math.isnan(value))
-
-
-def _number(value: Any) -> float:
-    number = finite_number(value)
-    if number is None:
-        raise ValueError(
-            f"the reward function returned {shown(value)}: expected a finite number, a dictionary"
-            " of them or None"
-        )
-    return number
+def _number(name: str, value: Any) -> float | None:
+    """Returns a number as a float; None for None and NaN."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return None
+    return finite_number(name, value)

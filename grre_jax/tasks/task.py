@@ -26,7 +26,6 @@ function that is named `package.module:function` or `path/to/file.py:function`:
     tasks.build("coin.py:build")
 """
 
-import difflib
 import importlib.util
 import inspect
 import sys
@@ -36,6 +35,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol, runtime_checkable
 
+from grre_jax.domains import ConfigError, nearest
 from grre_jax.errors import UsageError, raised_in
 
 # Imported when asked for, so that naming the tasks costs nothing.
@@ -52,7 +52,7 @@ _BUILT_IN = {
     "textarena": "grre_jax.tasks.environments.gymnasium:TextArena",
     "toolace": "grre_jax.tasks.datasets.toolace:ToolACE",
 }
-_NEEDED = ("question", "evaluation")
+_NEEDED = ("name", "question", "evaluation")
 
 
 @dataclass(frozen=True)
@@ -105,13 +105,16 @@ class Verdict:
         # Nothing raises here: `judging` checks what a verifier returns and counts what it refuses.
         if not isinstance(self.components, dict):
             return
-        if self.correct is None:
-            stored = self.components.get(CORRECT)
-            if isinstance(stored, int | float) and stored in (0, 1):
-                object.__setattr__(self, "correct", bool(stored))
-        elif CORRECT not in self.components:
+        stored = self.components.get(CORRECT)
+        if self.correct is not None:
             value = float(self.correct) if isinstance(self.correct, bool) else self.correct
-            object.__setattr__(self, "components", {**self.components, CORRECT: value})
+            object.__setattr__(
+                self,
+                "components",
+                {**self.components, CORRECT: stored if CORRECT in self.components else value},
+            )
+        elif isinstance(stored, int | float) and stored in (0, 1):
+            object.__setattr__(self, "correct", bool(stored))
 
 
 @runtime_checkable
@@ -167,16 +170,23 @@ def build(name: str, seed: int = 0, **options: Any) -> Task:
             returns no task.
     """
     make = factory(name)
-    task = make(**_arguments(name, make, seed, options))
-    missing = [attribute for attribute in _NEEDED if not callable(getattr(task, attribute, None))]
-    if not any(callable(getattr(task, either, None)) for either in ("verify", "environment")):
+    parameters = inspect.signature(make).parameters
+    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+    arguments = {"seed": seed, **options} if "seed" in parameters or takes_any else options
+    try:
+        inspect.signature(make).bind(**arguments)
+    except TypeError as error:  # one from inside would not name the option
+        hints = [nearest(option, parameters) for option in options if option not in parameters]
+        raise UsageError(
+            f"Task {name!r}: {error}{''.join(hints)}; its options are {', '.join(parameters)}."
+        ) from error
+    task = make(**arguments)
+    missing = [attribute for attribute in _NEEDED if not hasattr(task, attribute)]
+    if not hasattr(task, "verify") and not hasattr(task, "environment"):
         missing.append("verify (or environment)")
-    if not isinstance(getattr(task, "name", None), str):
-        missing.insert(0, "name")
     if missing:
         raise UsageError(
-            f"{name} returned a {type(task).__name__}, which is no task: it lacks"
-            f" {', '.join(missing)}."
+            f"{name} returned a {type(task).__name__} without the required {', '.join(missing)}."
         )
     return task
 
@@ -189,88 +199,10 @@ def questions(task: Task, positions: Sequence[int]) -> Iterable[Question]:
     return together(positions) if together else map(task.question, positions)
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
-    """' (did you mean 'x'?)' when a known name is close to `word`, else nothing."""
-    close = difflib.get_close_matches(str(word), list(known), n=2, cutoff=0.5)
-    return f" (did you mean {' or '.join(repr(match) for match in close)}?)" if close else ""
-
-
-def check_flag(option: str, value: bool) -> bool:
-    """The value if it is true or false; raises UsageError."""
-    if not isinstance(value, bool):
-        raise UsageError(f"{option}={value!r} is neither true nor false: pass one of these.")
-    return value
-
-
-def check_template(template: str, word: str = "question") -> str:
-    """The template if it has {word}; raises UsageError."""
-    if not isinstance(template, str) or f"{{{word}}}" not in template:
-        raise UsageError(
-            f"template={template!r} has no {{{word}}}: put it where the {word} belongs."
-        )
-    return template
-
-
-def choice(field_name: str, value: Any, known: Iterable[str]) -> str:
-    """`value` if it is one of the known ones.
-
-    Raises:
-        UsageError: it is not; the message names the field, the value and the nearest known ones.
-    """
-    known = list(known)
-    if value not in known:
-        raise UsageError(
-            f"{field_name}={value!r} is not known{nearest(value, known)}: choose one of"
-            f" {', '.join(map(repr, known))}."
-        )
-    return value
-
-
-def probability(field_name: str, value: Any) -> float:
-    """`value` as a float if it is a number from 0 to 1.
-
-    Raises:
-        UsageError: it is not; the message names the field and the value.
-    """
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
-        raise UsageError(f"{field_name}={value!r} is no probability: give a number from 0 to 1.")
-    return float(value)
-
-
-def whole_number(field_name: str, value: Any, low: int, high: int | None = None) -> int:
-    """`value` if it is an integer from `low` to `high`.
-
-    Raises:
-        UsageError: it is not; the message names the field, the value and the bounds.
-    """
-    bounds = f"from {low} to {high}" if high is not None else f"of at least {low}"
-    if type(value) is not int or value < low or (high is not None and value > high):
-        raise UsageError(f"{field_name}={value!r} does not do: give a whole number {bounds}.")
-    return value
-
-
-def _arguments(name: str, factory: Callable, seed: int, options: dict[str, Any]) -> dict[str, Any]:
-    """Keyword arguments, checked here: a TypeError from inside would not name the option."""
-    signature = inspect.signature(factory)
-    parameters = signature.parameters.values()
-    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
-    known = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
-    for option in options:
-        if option not in known and not takes_any:
-            offered = ", ".join(other for other in known if other != "seed") or "none"
-            raise UsageError(
-                f"Task {name!r} has no option {option!r}{nearest(option, known)}: its options are"
-                f" {offered}."
-            )
-    arguments = {"seed": seed, **options} if "seed" in known or takes_any else dict(options)
-    try:
-        signature.bind(**arguments)
-    except TypeError as error:
-        raise UsageError(
-            f"Task {name!r} cannot be built with options {sorted(options)}: {error}; pass what it"
-            " needs."
-        ) from error
-    return arguments
+def check_template(template: str, word: str = "question") -> None:
+    """Raises ConfigError if a template has no {word}."""
+    if f"{{{word}}}" not in template:
+        raise ConfigError("template", f"a text with {{{word}}}", template)
 
 
 def factory(name: str) -> Callable:
@@ -315,30 +247,21 @@ def load_function(reference: str) -> Callable:
         ) from error
     function = getattr(module, attribute, None)
     if not callable(function):
-        offered = [
-            name for name in dir(module) if callable(getattr(module, name)) and name[0] != "_"
-        ]
+        hint = nearest(attribute, [name for name in dir(module) if name[0] != "_"])
         raise UsageError(
-            f"{location} has no function {attribute!r}{nearest(attribute, offered)}: correct the"
-            f" name in {reference!r}."
+            f"{location} has no function {attribute!r}{hint}: correct the name in {reference!r}."
         )
     return function
 
 
 def _module_at(location: str) -> ModuleType:
     path = Path(location)
-    if not path.is_file():
-        raise ImportError(f"the file {path} does not exist")
     # Dataclasses look their module up in sys.modules, so the module goes there before it runs,
     # under a name no package can have.
     name = f"grre_task:{path.resolve()}"
     spec = importlib.util.spec_from_file_location(name, path)
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[name]
-        raise
+    spec.loader.exec_module(module)
     return module
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from grre_jax import reporting
+from grre_jax.domains import Share, checked
 from grre_jax.errors import UsageError
 from grre_jax.reporting.progress import compact_duration
-from grre_jax.tasks.task import probability
 from research.in_graph import warm_start, worker
 from research.in_graph.batch import Scale
 from research.in_graph.run import Schedule
@@ -70,7 +70,7 @@ class Campaign:
         self._bench = worker.Bench(dataclasses.replace(scale), tuple(entries), folder)
         given = {}
         if greedy_bound is not None:
-            given["greedy_accuracy"] = probability("greedy_bound", greedy_bound)
+            given["greedy_accuracy"] = checked("greedy_bound", Share, greedy_bound)
         self._bounds = {**study_task(scale.task_name).bounds, **given}
         self.ledger = Ledger(folder / "runs.jsonl")
         shared = {"scale": dataclasses.asdict(scale)}

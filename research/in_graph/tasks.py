@@ -10,8 +10,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from grre_jax.domains import nearest
 from grre_jax.errors import UsageError
-from grre_jax.tasks.task import nearest
 
 
 @dataclasses.dataclass(frozen=True)

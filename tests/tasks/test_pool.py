@@ -97,6 +97,11 @@ def pool(spec):
     pool.close()
 
 
+def judge(pool, completions):
+    (judged,) = pool([(QUESTION, completions)])
+    return judged
+
+
 def ends(pid):
     """Waits until a process has ended (a zombie has); the test's own limit bounds the wait."""
     while True:
@@ -137,52 +142,39 @@ def test_a_verifier_that_forks_moves_no_reward_to_another_completion(pool):
     """The child comes back to where completions are taken and answered."""
     completions = ["fork", *("x" * n for n in range(2, 6))] * 3
     for _ in range(2):
-        (judged,) = pool([(QUESTION, completions)])
+        judged = judge(pool, completions)
         assert judged.rewards.tolist() == [0.25, 2, 3, 4, 5] * 3 and not any(judged.failures)
 
 
 def test_what_is_no_answer_to_what_was_asked_is_not_taken_for_one(pool):
-    (judged,) = pool([(QUESTION, ["x", "forge_text", "xx", "forge_verdict", "xxx"])])
+    judged = judge(pool, ["x", "forge_text", "xx", "forge_verdict", "xxx"])
     assert judged.rewards.tolist() == [1, NAN, 2, NAN, 3]
-    assert judged.failures == [
-        "",
-        "crash",
-        "",
-        "crash",
-        "",
-    ]
+    assert judged.failures == ["", "crash", "", "crash", ""]
 
 
 def test_workers_stay_and_take_neither_jax_nor_the_memory_of_others(pool):
-    (judged,) = pool([(QUESTION, ["facts"] * 3)])
+    judged = judge(pool, ["facts"] * 3)
     assert set(judged.rewards) <= set(map(float, pool.pids)) and os.getpid() not in pool.pids
-    assert judged.components["jax"].tolist() == [0, 0, 0]
-    assert judged.components["cpu"].tolist() == [
-        1,
-        1,
-        1,
-    ]
-    assert judged.components["badness"].tolist() == [1000] * 3
-    pool([(QUESTION, ["slow", "slow"])])
+    for name, value in (("jax", 0), ("cpu", 1), ("badness", 1000)):
+        assert judged.components[name].tolist() == [value] * 3
+    judge(pool, ["slow", "slow"])
     before = pool.pids
     for pid in before:
         os.kill(pid, signal.SIGTERM)  # as a cluster tells all processes of a job
         os.kill(pid, signal.SIGINT)
-    assert pool([(QUESTION, ["x"] * 8)])[0].failures == [""] * 8 and pool.pids == before
+    assert (
+        pool([(QUESTION, []), (QUESTION, ["x"] * 8)])[1].failures == [""] * 8
+        and pool.pids == before
+    )
     pool([(QUESTION, ["alarm", "alarm"])])  # would strike under the next completion
-    assert pool([(QUESTION, ["slow", "slow"])])[0].failures == [""] * 2 and pool.pids == before
+    assert judge(pool, ["slow", "slow"]).failures == [""] * 2 and pool.pids == before
 
 
 def test_a_worker_that_was_killed_costs_nobody(pool):
     for pid in pool.pids:
         os.kill(pid, signal.SIGKILL)
         assert ends(pid)
-    assert pool([(QUESTION, ["a", "bb", "ccc", "once"])])[0].rewards.tolist() == [1, 2, 3, 5]
-
-
-def test_nothing_asked(pool):
-    assert pool([]) == []
-    assert [judged.failures for judged in pool([(QUESTION, []), (QUESTION, ["x"])])] == [[], [""]]
+    assert judge(pool, ["a", "bb", "ccc", "once"]).rewards.tolist() == [1, 2, 3, 5]
 
 
 def test_time_that_this_process_lost_is_given_back(pool, monkeypatch):
@@ -200,12 +192,12 @@ def test_time_that_this_process_lost_is_given_back(pool, monkeypatch):
     module_wait, monotonic = module.wait, time.monotonic
     monkeypatch.setattr(module, "wait", wait)
     monkeypatch.setattr(module.time, "monotonic", lambda: monotonic() + shift[0])
-    assert pool([(QUESTION, ["slow", "slow"])])[0].failures == ["", ""]
+    assert judge(pool, ["slow", "slow"]).failures == ["", ""]
     assert max(calls) <= 1
 
 
 def test_an_interrupted_call_leaves_no_answers_behind(pool, monkeypatch):
-    pool([(QUESTION, ["x"])])
+    judge(pool, ["x"])
     before = pool.pids
 
     def interrupt(*_):
@@ -213,23 +205,16 @@ def test_an_interrupted_call_leaves_no_answers_behind(pool, monkeypatch):
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(module, "wait", interrupt)
-        pool([(QUESTION, ["slow", "slow"])])
+        judge(pool, ["slow", "slow"])
     assert pool.pids == [] and all(ends(pid) for pid in before)
-    assert pool([(QUESTION, ["abc"])])[0].rewards.tolist() == [3]
+    assert judge(pool, ["abc"]).rewards.tolist() == [3]
 
 
 @pytest.mark.parametrize(
     "function, error, message",
     [
-        (
-            "trouble",
-            UsageError,
-            (
-                r"cannot build task .*trouble \(RuntimeError: not today\): correct it, or judge in"
-                r" this process with task\.verify_processes 0"
-            ),
-        ),
-        ("leaves", DataError, r"do not start \(the last ended with status 7\)"),
+        ("trouble", UsageError, r"trouble \(RuntimeError: not today\)"),
+        ("leaves", DataError, "status 7"),
     ],
 )
 def test_a_task_that_another_process_cannot_build(spec, function, error, message, monkeypatch):
@@ -244,14 +229,14 @@ def test_a_task_that_another_process_cannot_build(spec, function, error, message
     pool = VerifierPool(TaskSpec(spec.name.replace(":build", f":{function}")), 1, 1.0)
     for _ in range(2):  # a pool that failed may be asked again
         with pytest.raises(error, match=message):
-            pool([(QUESTION, ["x"])])
+            judge(pool, ["x"])
         assert pool.pids == []
 
 
 def test_what_cannot_be_sent_is_named(pool, spec):
-    with pytest.raises(UsageError, match="the options of task .*troubled.py:build cannot be sent"):
+    with pytest.raises(UsageError, match="TaskSpec"):
         VerifierPool(TaskSpec(spec.name, 0, {"folder": lambda: 0}), 1, 1.0)
-    with pytest.raises(UsageError, match="question odd cannot be sent"):
+    with pytest.raises(UsageError, match="odd"):
         pool([(Question("odd", lambda: 0, ""), ["x"])])
 
 
@@ -293,25 +278,13 @@ def test_workers_end_with_a_pool_that_is_killed(spec):
 
 def test_who_judges_where(spec):
     arithmetic = tasks.build("arithmetic")
-    assert isinstance(make_judge(arithmetic, TaskSpec("arithmetic")), InProcess)
     own = tasks.build(spec.name, **spec.options)
-    assert isinstance(make_judge(own, spec, processes=0), InProcess)
-    pool = make_judge(own, spec)
-    assert isinstance(pool, VerifierPool) and pool.pids == []  # nothing starts before it is needed
-    assert isinstance(make_judge(arithmetic, TaskSpec("arithmetic"), processes=1), VerifierPool)
-    for name in ("arithmetic", "chat_arithmetic", "gsm8k", "toolace"):
-        assert tasks.build(name).trusted_verifier
+    for task, processes, kind in (
+        (arithmetic, -1, InProcess),
+        (arithmetic, 1, VerifierPool),
+        (own, 0, InProcess),
+        (own, -1, VerifierPool),
+    ):
+        assert isinstance(make_judge(task, spec, processes=processes), kind)
     for other in (CompetitionMath, GuruMath, ReasoningGym):  # other people's parsers
         assert not hasattr(other, "trusted_verifier")
-
-
-def test_the_pool_judges_as_the_process_itself():
-    task = tasks.build("arithmetic", operands=2)
-    asked = [
-        (task.question(p), [task.question(p).demonstration, "7$", "", "\ud800"]) for p in range(3)
-    ]
-    judge = make_judge(task, TaskSpec("arithmetic", 0, {"operands": 2}), processes=1)
-    for here, there in zip(InProcess(task)(asked), judge(asked), strict=True):
-        assert here.rewards.tolist() == there.rewards.tolist()
-        assert here.failures == there.failures == [""] * 4
-    judge.close()

@@ -45,11 +45,6 @@ def rewarded(*named):
     return rewards.with_rewards(tasks.build("arithmetic"), named)
 
 
-def test_a_number_is_the_reward(file):
-    found = judged(rewarded(f"{file}:score=2"), ["5", "6"])
-    assert found.rewards.tolist() == [2, 0] and found.components == {}
-
-
 def test_a_dictionary_holds_components_and_may_be_awaited(file):
     found = judged(rewarded(f"{file}:later"), ["5", "6"])
     assert found.rewards.tolist() == [0.25, 0.25]
@@ -87,7 +82,7 @@ def test_several_are_summed_by_weight_over_those_that_apply(file):
 def test_none_is_no_verdict_and_text_is_an_error(file):
     assert judged(rewarded(f"{file}:nothing"), ["5"]).failures == ["none"]
     assert judged(rewarded(f"{file}:nothing", f"{file}:score"), ["5"]).rewards.tolist() == [1]
-    assert judged(rewarded(f"{file}:wrong"), ["5"]).failures == ["error"]
+    assert judged(rewarded(f"{file}:wrong"), ["5"]).failures == ["invalid"]
 
 
 def test_everything_else_of_the_task_stays(file):

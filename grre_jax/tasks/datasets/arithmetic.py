@@ -29,22 +29,27 @@ questions, and none of them trains on one.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from jaxtyping import Bool, Float, Int, UInt32
 
 from grre_jax import random_streams
+from grre_jax.domains import Positive, Record, Seed, Share, checked
 from grre_jax.random_streams import Purpose
-from grre_jax.tasks.task import Question, Verdict, check_flag, choice, probability, whole_number
+from grre_jax.tasks.task import Question, Verdict
 from grre_jax.tasks.tokenizers.characters import CharTokenizer
 
-_OPERATIONS = "+-*"
+Row = Int[Any, "batch"]
+Rows = Int[Any, "batch columns"]
+Step = tuple[Row, Row, Row, Row]  # left operand, operation, right operand, result
+# Ids of the tokenizer: digits have their own, then come the other characters.
+_PLUS, _MINUS, _TIMES, _EQUALS, _COMMA, _PROMPT_END, _EOS = range(10, 17)
 _HELD_OUT_ONE_IN = 20  # divides the number of questions whatever the operands
 
 
 @dataclass(eq=False, repr=False)
-class Arithmetic:
+class Arithmetic(Record):
     """The task; see the module's text for what it asks and how it judges.
 
     Every question, and the corruption of its demonstration, is addressed by (seed, position). The
@@ -76,29 +81,19 @@ class Arithmetic:
     trusted_verifier = True
     training_source = "arithmetic/train"
     evaluation_source = "arithmetic/held-out"
+    tokenizer = CharTokenizer()
 
-    seed: int = 0
-    answers: str = "short"
-    operands: int = 4
-    corruption: float = 0.35
-    flaw: float = 0.0
+    seed: Seed = 0
+    answers: Literal["short", "full"] = "short"
+    operands: Annotated[int, "[2, 6]"] = 4
+    corruption: Share = 0.35
+    flaw: Share = 0.0
     precedence: bool = False
 
     def __post_init__(self):
-        random_streams.root_key(self.seed)
-        choice("answers", self.answers, ("short", "full"))
-        whole_number("operands", self.operands, 2, 6)
-        self.corruption = probability("corruption", self.corruption)
-        self.flaw = probability("flaw", self.flaw)
-        check_flag("precedence", self.precedence)
-        self.tokenizer = CharTokenizer()
+        super().__post_init__()
         self.prompt_length = 2 * self.operands
         self.answer_length = (self.operands - 1) * (2 if self.answers == "short" else 6)
-        # Ids of the characters the formats use, looked up once: inside a graph there is only
-        # arithmetic on ids.
-        ids = self.tokenizer.ids
-        self._operation_ids = np.array([ids[c] for c in _OPERATIONS], dtype=np.int32)
-        self._equals, self._comma, self._prompt_end, self._eos = (ids[c] for c in "=,>$")
 
     def question(self, position: int) -> Question:
         """A question of the training stream, with its corrupted demonstration."""
@@ -112,8 +107,7 @@ class Arithmetic:
     def evaluation(self, count: int) -> list[Question]:
         """The first `count` held-out questions, or all, with clean demonstrations."""
         prompts = self.evaluation_batch(count)
-        answers = self._write(self._steps(prompts, None))
-        return self._as_questions(prompts, answers)
+        return self._as_questions(prompts, self._write(self._steps(prompts)))
 
     def verify(self, question: Question, completion: str) -> Verdict:
         """Reward 1 if the character before the first `$` is the answer's digit, else 0."""
@@ -129,7 +123,7 @@ class Arithmetic:
     # -- as token arrays
     # ------------------------------------------------------------
 
-    def questions_batch(self, positions: Int[Any, "batch"] | list[int]) -> Int[Any, "batch prompt"]:
+    def questions_batch(self, positions: Row | list[int]) -> Rows:
         """The prompts at positions of the training stream, as int32 token ids, `prompt_length`
         each.
 
@@ -139,14 +133,11 @@ class Arithmetic:
         positions = random_streams.check_positions(positions)
         key = random_streams.purpose_key(self.seed, Purpose.QUESTION)
         block, member = random_streams.fold_in(key, positions)
-        block, member = block % np.uint32(self._blocks), member % np.uint32(_HELD_OUT_ONE_IN - 1)
-        member = member + (member >= self._held_out(block))
-        xp = positions.__array_namespace__()
-        return self._prompts(block * np.uint32(_HELD_OUT_ONE_IN) + member, xp)
+        block = block % np.uint32(self._blocks)
+        member = member % np.uint32(_HELD_OUT_ONE_IN - 1)
+        return self._prompts(block, member + (member >= self._held_out(block)))
 
-    def demonstrations_batch(
-        self, positions: Int[Any, "batch"] | list[int]
-    ) -> Int[Any, "batch answer"]:
+    def demonstrations_batch(self, positions: Row | list[int]) -> Rows:
         """The (corrupted) answers to imitate at positions of the training stream, as int32 token
         ids, `answer_length` each, `$` last.
 
@@ -156,18 +147,17 @@ class Arithmetic:
         positions = random_streams.check_positions(positions)
         return self._write(self._steps(self.questions_batch(positions), positions))
 
-    def evaluation_batch(self, count: int) -> Int[np.ndarray, "count prompt"]:
+    def evaluation_batch(self, count: int) -> Rows:
         """The prompts of `evaluation(count)` as int32 token ids."""
-        block = _order(self.operands, self._blocks)[: whole_number("count", count, 1)]
-        index = block * np.uint32(_HELD_OUT_ONE_IN) + self._held_out(block)
-        return self._prompts(index, np)
+        block = _order(self.operands, self._blocks)[: checked("count", Positive, count)]
+        return self._prompts(block, self._held_out(block))
 
     def batch_rewards(
         self,
         prompt_tokens: Int[Any, "batch prompt"],
-        prompt_lengths: Int[Any, "batch"],
+        prompt_lengths: Row,
         tokens: Int[Any, "batch time"],
-        lengths: Int[Any, "batch"],
+        lengths: Row,
     ) -> Float[Any, "batch"]:
         """`verify`, for token arrays: of numpy or jax, the latter also under jit and vmap.
 
@@ -186,9 +176,9 @@ class Arithmetic:
         xp = tokens.__array_namespace__()
         if tokens.shape[1] == 0 or prompt_tokens.shape[1] < self.prompt_length:
             return xp.zeros(tokens.shape[0], dtype=np.float32)
-        answer = self._steps(prompt_tokens, None)[-1][-1]
+        answer = self._steps(prompt_tokens[:, : self.prompt_length])[-1][-1]
         column = xp.arange(tokens.shape[1])[None, :]
-        ends = (tokens == self._eos) & (column < lengths[:, None])
+        ends = (tokens == _EOS) & (column < lengths[:, None])
         first_end = xp.argmax(ends, axis=1)
         before = xp.take_along_axis(tokens, xp.maximum(first_end - 1, 0)[:, None], axis=1)[:, 0]
         ended = xp.any(ends, axis=1) & (first_end > 0)
@@ -208,40 +198,40 @@ class Arithmetic:
         key = random_streams.purpose_key(self.operands, Purpose.SPLIT)
         return random_streams.fold_in(key, block)[1] % np.uint32(_HELD_OUT_ONE_IN)
 
-    def _prompts(self, index: Int[Any, "batch"], xp: Any) -> Int[Any, "batch prompt"]:
+    def _prompts(self, block: UInt32[Any, "batch"], member: UInt32[Any, "batch"]) -> Rows:
         """Prompts of numbers: base-10 digits, then base-3 operations."""
+        xp = block.__array_namespace__()
+        index = block * np.uint32(_HELD_OUT_ONE_IN) + member
         columns = []
-        for place in range(self.operands):
-            columns.append(index % 10)
-            index = index // 10
-            if place < self.operands - 1:
-                columns.append(xp.asarray(self._operation_ids)[index % 3])
-                index = index // 3
-        columns.append(columns[0] * 0 + self._prompt_end)
+        for _ in range(self.operands):
+            columns += [index % 10, index // 10 % 3 + _PLUS]
+            index = index // 30
+        columns[-1] = columns[0] * 0 + _PROMPT_END
         return xp.stack(columns, axis=1).astype(np.int32)
 
-    def _steps(
-        self, prompts: Int[Any, "batch prompt"], positions: Any
-    ) -> list[tuple[Int[Any, "batch"], ...]]:
-        """Left operand, operation, right operand and result of each step; with errors if the
-        positions to draw them at are given.
-        """
-        addition, subtraction, _ = self._operation_ids
-        xp, flawed = prompts.__array_namespace__(), None
+    def _steps(self, prompts: Rows, positions: UInt32[Any, "batch"] | None = None) -> list[Step]:
+        """The steps of each prompt; with errors if the positions to draw them at are given."""
+        xp = prompts.__array_namespace__()
+        flawed = None
         if positions is not None:
             flawed, _ = self._drawn(Purpose.FLAW, self.flaw, positions)
             corrupted, digit = self._drawn(Purpose.CORRUPTION, self.corruption, positions)
-        end, steps = 2 * self.operands - 1, []
-        values, operations = prompts[:, 0:end:2], prompts[:, 1:end:2]
+        steps: list[Step] = []
+        values = prompts[:, 0:-1:2]
+        operations = prompts[:, 1:-1:2]
         for step in range(self.operands - 1):
             wrong = None if flawed is None else flawed[:, step]
-            at = self._next(operations, wrong)
-            left, right = _at(values, at), _at(values, at + 1)
+            at = xp.zeros(operations.shape[0], dtype=np.int32)  # the operation that is worked next
+            if self.precedence:
+                at = xp.argmax(operations == _TIMES, axis=1).astype(np.int32)
+                at = at if wrong is None else xp.where(wrong, operations.shape[1] - 1, at)
+            left = _at(values, at)
+            right = _at(values, at + 1)
             operation = _at(operations, at)
-            other = xp.where(operation == subtraction, left - right, left * right)
+            other = xp.where(operation == _MINUS, left - right, left * right)
             if wrong is not None and not self.precedence:
                 other = xp.where(wrong, left + right + 1, other)
-            value = xp.where(operation == addition, left + right, other) % 10
+            value = xp.where(operation == _PLUS, left + right, other) % 10
             if positions is not None:
                 uniform = (digit[:, step] % np.uint32(10)).astype(value.dtype)
                 value = xp.where(corrupted[:, step], uniform, value)
@@ -253,17 +243,6 @@ class Arithmetic:
             operations = xp.take_along_axis(operations, place + (place >= at[:, None]), axis=1)
         return steps
 
-    def _next(
-        self, operations: Int[Any, "batch steps"], flawed: Bool[Any, "batch"] | None
-    ) -> Int[Any, "batch"]:
-        """The place of the operation that is worked next, of those that are left."""
-        xp = operations.__array_namespace__()
-        if not self.precedence:
-            return xp.zeros(operations.shape[0], dtype=np.int32)
-        first = xp.argmax(operations == self._operation_ids[2], axis=1).astype(np.int32)
-        last = operations.shape[1] - 1
-        return first if flawed is None else xp.where(flawed, last, first)
-
     def _drawn(
         self, purpose: Purpose, rate: float, positions: UInt32[Any, "batch"]
     ) -> tuple[Bool[Any, "batch steps"], UInt32[Any, "batch steps"]]:
@@ -274,30 +253,27 @@ class Arithmetic:
         chance, bits = random_streams.fold_in(tuple(word[:, None] for word in key), steps)
         return (chance >> np.uint32(8)) < np.uint32(rate * 2**24), bits
 
-    def _write(self, steps: list[tuple[Int[Any, "batch"], ...]]) -> Int[Any, "batch answer"]:
-        columns, constant = [], steps[0][0] * 0
+    def _write(self, steps: list[Step]) -> Rows:
+        columns = []
+        constant = steps[0][0] * 0
         for *equation, result in steps:
             if self.answers == "full":
-                columns += [*equation, constant + self._equals]
-            columns += [result, constant + self._comma]
-        columns[-1] = constant + self._eos
+                columns += [*equation, constant + _EQUALS]
+            columns += [result, constant + _COMMA]
+        columns[-1] = constant + _EOS
         return constant.__array_namespace__().stack(columns, axis=1).astype(np.int32)
 
-    def _as_questions(
-        self, prompts: Int[np.ndarray, "batch prompt"], shown: Int[np.ndarray, "batch answer"]
-    ) -> list[Question]:
-        answers = self._steps(prompts, None)[-1][-1]
+    def _as_questions(self, prompts: Rows, demonstrations: Rows) -> list[Question]:
+        answers = self._steps(prompts)[-1][-1].tolist()
         found = []
-        for prompt, answer, demonstration in zip(
-            prompts.tolist(), answers.tolist(), shown.tolist(), strict=True
-        ):
+        for prompt, answer, shown in zip(prompts, answers, demonstrations, strict=True):
             text = self.tokenizer.decode(prompt)
-            completion = self.tokenizer.decode(demonstration)
+            completion = self.tokenizer.decode(shown)
             found.append(Question(f"arithmetic/{text[:-1]}", text, str(answer), completion))
         return found
 
 
-def _at(columns: Int[Any, "batch columns"], place: Int[Any, "batch"]) -> Int[Any, "batch"]:
+def _at(columns: Rows, place: Row) -> Row:
     """One element of each row."""
     xp = columns.__array_namespace__()
     return xp.take_along_axis(columns, place[:, None], axis=1)[:, 0]
@@ -307,6 +283,4 @@ def _at(columns: Int[Any, "batch columns"], place: Int[Any, "batch"]) -> Int[Any
 def _order(operands: int, blocks: int) -> UInt32[np.ndarray, "blocks"]:
     """The blocks in the order in which their held-out questions are asked."""
     key = random_streams.purpose_key(operands, Purpose.SPLIT)
-    order = random_streams.shuffled(key, blocks).astype(np.uint32)
-    order.flags.writeable = False  # cached: every task of the process shares it
-    return order
+    return random_streams.shuffled(key, blocks).astype(np.uint32)

@@ -10,24 +10,26 @@ operands does not matter (+ and *), 3 + 5 and 5 + 3 are on the same side: a mode
 trained on the mirror image of what it is evaluated on.
 """
 
-import operator
+import math
 from dataclasses import dataclass
-from functools import lru_cache, reduce
+from functools import lru_cache
+from typing import Annotated, Literal
 
 import numpy as np
 from jaxtyping import Int
 
 from grre_jax import random_streams
+from grre_jax.domains import Positive, Record, Seed, checked
 from grre_jax.errors import UsageError
-from grre_jax.tasks.task import Question, Verdict, check_template, choice, whole_number
-from grre_jax.tasks.verifiers.final_number import final_number, verify_number
+from grre_jax.tasks.task import Question, check_template
+from grre_jax.tasks.verifiers.final_number import final_answer, verify_number
 
 _MOST_QUESTIONS = 10**6
 _HELD_OUT_ONE_IN = 5
 
 
 @dataclass(eq=False, repr=False)
-class ChatArithmetic:
+class ChatArithmetic(Record):
     """The task; see the module's text.
 
     Args:
@@ -54,18 +56,17 @@ class ChatArithmetic:
     training_source = "chat_arithmetic/train"
     evaluation_source = "chat_arithmetic/held-out"
 
-    seed: int = 0
-    operands: int = 2
-    digits: int = 1
-    operation: str = "+"
+    seed: Seed = 0
+    operands: Annotated[int, "[2, 6]"] = 2
+    digits: Annotated[int, "[1, 3]"] = 1
+    operation: Literal["+", "-", "*"] = "+"
     template: str = "What is {expression}? Answer with just the number."
     below: int = 0
 
     def __post_init__(self):
-        whole_number("operands", self.operands, 2, 6)
-        most = 10 ** whole_number("digits", self.digits, 1, 3)
-        choice("operation", self.operation, ("+", "-", "*"))
-        self.values = whole_number("below", self.below, 2, most) if self.below else most
+        super().__post_init__()
+        most = 10**self.digits
+        self.values = checked("below", Annotated[int, f"[2, {most}]"], self.below or most)
         if self.values**self.operands > _MOST_QUESTIONS:
             raise UsageError(
                 f"operands={self.operands} with digits={self.digits} makes"
@@ -74,8 +75,10 @@ class ChatArithmetic:
             )
         check_template(self.template, "expression")
         sides = _split(self.operands, self.digits, self.values, self.operation)
-        self._training, self._held_out = sides
-        self.training_size, self.evaluation_size = map(len, sides)
+        self._training = sides[0].tolist()
+        self._held_out = sides[1].tolist()
+        self.training_size = len(self._training)
+        self.evaluation_size = len(self._held_out)
         self._order = random_streams.EpochStream(self.seed, self.training_size)
 
     def question(self, position: int) -> Question:
@@ -84,31 +87,20 @@ class ChatArithmetic:
 
     def evaluation(self, count: int) -> list[Question]:
         """The first `count` held-out questions, in the order of their hash, or all of them."""
-        return list(map(self._as_question, self._held_out[: whole_number("count", count, 1)]))
+        return list(map(self._as_question, self._held_out[: checked("count", Positive, count)]))
 
-    def verify(self, question: Question, completion: str) -> Verdict:
-        """Reward 1 if the final number of the completion is the answer, else 0."""
-        return verify_number(question, completion)
-
-    def final_answer(self, completion: str) -> str | None:
-        """The final number as an exact fraction ("18", "1/2"); None if there is none."""
-        answer = final_number(completion)
-        return None if answer is None else str(answer)
+    verify = staticmethod(verify_number)
+    final_answer = staticmethod(final_answer)
 
     def _as_question(self, number: int) -> Question:
-        values = _operands(np.array([number]), self.operands, self.values)[0].tolist()
-        work = {"+": operator.add, "-": operator.sub, "*": operator.mul}[self.operation]
-        result = str(reduce(work, values))
+        values = [number // self.values**place % self.values for place in range(self.operands)]
+        total = sum(values)
+        results = {"+": total, "-": 2 * values[0] - total, "*": math.prod(values)}
+        result = str(results[self.operation])
         expression = f" {self.operation} ".join(map(str, values))
         identity = expression.replace(" ", "")
         prompt = self.template.replace("{expression}", expression)
         return Question(f"chat_arithmetic/{identity}", prompt, result, result)
-
-
-def _operands(
-    numbers: Int[np.ndarray, "questions"], operands: int, base: int
-) -> Int[np.ndarray, "questions operands"]:
-    return np.stack([numbers // base**place % base for place in range(operands)], axis=1)
 
 
 @lru_cache(maxsize=4)
@@ -117,7 +109,7 @@ def _split(
 ) -> tuple[Int[np.ndarray, "training"], Int[np.ndarray, "held_out"]]:
     """Numbers of the training questions in order, and of the held-out ones by their hash."""
     numbers = np.arange(base**operands)
-    values = _operands(numbers, operands, base)
+    values = np.stack([numbers // base**place % base for place in range(operands)], axis=1)
     if operation != "-":
         values = np.sort(values, axis=1)
     # Questions that are one question but for the order of their operands share their smallest
@@ -125,16 +117,10 @@ def _split(
     siblings = values[:, ::-1] @ (base ** np.arange(operands))
     key = random_streams.purpose_key(digits, random_streams.Purpose.SPLIT)
     key = random_streams.fold_in(key, random_streams.address(ord(operation)))
-    rank = np.empty_like(numbers)
-    rank[random_streams.shuffled(key, len(numbers))] = numbers
-    order = np.argsort(rank[siblings], kind="stable")
+    rank = np.argsort(random_streams.shuffled(key, len(numbers)))
+    families = rank[siblings]
     # The cut goes forward to the end of a family, so that none is torn.
-    wanted = -(-len(numbers) // _HELD_OUT_ONE_IN)
-    last = rank[siblings[order[wanted - 1]]]
-    held_out = order[rank[siblings[order]] <= last]
-    training = np.sort(order[len(held_out) :])
+    last = np.sort(families)[-(-len(numbers) // _HELD_OUT_ONE_IN) - 1]
+    held_out = numbers[families <= last]
     # Not family by family: the first of them are to be of many.
-    held_out = held_out[np.argsort(rank[held_out])]
-    # Cached: every task of the process shares them.
-    training.flags.writeable = held_out.flags.writeable = False
-    return training, held_out
+    return numbers[families > last], held_out[np.argsort(rank[held_out])]

@@ -8,15 +8,24 @@ subject can be chosen.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Annotated, Literal
 
-from grre_jax.errors import DataError, UsageError
+from grre_jax.domains import checked
+from grre_jax.json_files import TEXT, require
 from grre_jax.tasks.datasets.stored_questions import Entry, StoredQuestions
-from grre_jax.tasks.datasets.stored_records import Record, kinds_of
-from grre_jax.tasks.task import Question, Verdict, check_flag, choice, whole_number
+from grre_jax.tasks.datasets.stored_records import Record
+from grre_jax.tasks.task import Question, Verdict
 from grre_jax.tasks.verifiers.math import canonical, final_expression, library, verify_math
 
-_SUBJECTS = ("algebra", "counting & probability", "geometry", "intermediate algebra")
-_SUBJECTS += ("number theory", "prealgebra", "precalculus")
+_Subject = Literal[
+    "algebra",
+    "counting & probability",
+    "geometry",
+    "intermediate algebra",
+    "number theory",
+    "prealgebra",
+    "precalculus",
+]
 TEMPLATE = "{question}\n\nReason step by step, and put the final answer in \\boxed{}."
 
 
@@ -39,7 +48,6 @@ class Mathematics(StoredQuestions):
     def __post_init__(self):
         super().__post_init__()
         library()
-        check_flag("refuse_copies", self.refuse_copies)
 
     def verify(self, question: Question, completion: str) -> Verdict:
         """Reward 1 if the answer is right, else 0; "answered" says if there is one."""
@@ -65,29 +73,21 @@ class CompetitionMath(Mathematics):
 
     name = "math"
     hub = ("DigitalLearningGmbH/MATH-lighteval", None)
-    hub_test = "test"
+    hub_test = True
 
     template: str = TEMPLATE
-    levels: list[int] | None = None
-    subjects: list[str] | None = None
+    levels: tuple[Annotated[int, "[1, 5]"], ...] | None = None
+    subjects: tuple[str, ...] | None = None
 
     def __post_init__(self):
         super().__post_init__()
-        for option in ("levels", "subjects"):
-            given = getattr(self, option)
-            if given is not None and (isinstance(given, str) or not isinstance(given, Iterable)):
-                raise UsageError(f"{option}={given!r} is no list: give one, such as [{given!r}].")
-        self._levels = {str(whole_number("levels", level, 1, 5)) for level in self.levels or ()}
-        words = (str(subject).lower() for subject in self.subjects or ())
-        self._subjects = {choice("subjects", word, _SUBJECTS) for word in words}
+        self._levels = [str(level) for level in self.levels or ()]
+        words = [subject.lower() for subject in self.subjects or ()]
+        self._subjects = checked("subjects", tuple[_Subject, ...], words)
 
     def _questions_of(self, split: str, record: Record, where: str) -> Iterable[Entry]:
-        problem, solution = record.get("problem"), record.get("solution")
-        if not isinstance(problem, str) or not isinstance(solution, str):
-            raise DataError(
-                f"{where}: a MATH record needs the texts 'problem' and 'solution'; this one has"
-                f" {kinds_of(record)}."
-            )
+        problem = require(record.get("problem"), TEXT, where, "problem")
+        solution = require(record.get("solution"), TEXT, where, "solution")
         subject = str(record.get("type", record.get("subject", ""))).lower()
         level = str(record.get("level")).removeprefix("Level ")  # MATH-500 has the number alone
         if (self.levels is not None and level not in self._levels) or (

@@ -14,12 +14,12 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
+from grre_jax.domains import Count
 from grre_jax.errors import DataError
-from grre_jax.tasks.datasets import stored_records
+from grre_jax.json_files import TEXT, require
 from grre_jax.tasks.datasets.stored_questions import Entry, StoredQuestions
-from grre_jax.tasks.datasets.stored_records import Record, files_of, kinds_of
-from grre_jax.tasks.task import Question, Verdict
-from grre_jax.tasks.verifiers.final_number import final_number, first_number, verify_number
+from grre_jax.tasks.datasets.stored_records import Record
+from grre_jax.tasks.verifiers.final_number import final_answer, first_number, verify_number
 
 _ANNOTATION = re.compile(r"<<[^<>\n]*>>")
 
@@ -42,37 +42,25 @@ class GSM8K(StoredQuestions):
     """
 
     name = "gsm8k"
-    hub = ("openai/gsm8k", None)
-    hub_test = "test"
-    holds_out = False
+    hub = ("openai/gsm8k", "main/{split}-*.parquet")
+    hub_test = True
     trusted_verifier = True
 
-    held_out: int = dataclasses.field(default=500, init=False)  # no option of this task
+    held_out: Count = dataclasses.field(default=0, init=False)  # no option of this task
     template: str = "{question}"
     annotations: bool = False
 
-    def verify(self, question: Question, completion: str) -> Verdict:
-        """Reward 1 if the final number of the completion is the answer, else 0."""
-        return verify_number(question, completion)
-
-    def final_answer(self, completion: str) -> str | None:
-        """The final number as an exact fraction ("18", "1/2"); None if there is none."""
-        answer = final_number(completion)
-        return None if answer is None else str(answer)
+    verify = staticmethod(verify_number)
+    final_answer = staticmethod(final_answer)
 
     def _files_of(self, folder: Path, split: str) -> list[Path]:
         """Hugging Face's second form, "socratic", has the same questions."""
-        published = folder / f"{split}.jsonl"
-        files = [published] if published.exists() else files_of(folder, split)
+        files = super()._files_of(folder, split)
         return [file for file in files if "socratic" not in file.relative_to(folder).parts]
 
     def _questions_of(self, split: str, record: Record, where: str) -> Iterable[Entry]:
-        text, solution = record.get("question"), record.get("answer")
-        if not isinstance(text, str) or not isinstance(solution, str):
-            raise DataError(
-                f"{where}: a gsm8k record needs the texts 'question' and 'answer'; this one has"
-                f" {kinds_of(record)}."
-            )
+        text = require(record.get("question"), TEXT, where, "question")
+        solution = require(record.get("answer"), TEXT, where, "answer")
         _, marker, answer = solution.rpartition("####")
         if not marker or first_number(answer) is None:
             raise DataError(
@@ -82,8 +70,3 @@ class GSM8K(StoredQuestions):
         if not self.annotations:
             solution = _ANNOTATION.sub("", solution)
         return [self._entry(split, text, answer.strip(), solution)]
-
-    def _published(self, split: str | None) -> list[tuple[str, Iterable[Record]]]:
-        name, _ = self.hub
-        records = stored_records.from_hub(name, split, self._ways, f"main/{split}-*.parquet")
-        return [(name, records)]

@@ -14,9 +14,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from grre_jax.errors import DataError
-from grre_jax.json_files import message_text
+from grre_jax.json_files import TEXT, require
 from grre_jax.tasks.datasets.competition_math import Mathematics
+from grre_jax.tasks.datasets.questions import texts
 from grre_jax.tasks.datasets.stored_questions import Entry
 from grre_jax.tasks.datasets.stored_records import Record
 
@@ -38,7 +38,8 @@ class GuruMath(Mathematics):
         if isinstance(ability, str) and ability and "math" not in ability.lower():
             self._leave_out(where, f"its ability is {ability!r}, not mathematics")
             return []
-        text = _text(record.get("prompt"), where)
+        said = texts(record.get("prompt"), where, "prompt")
+        text = "\n\n".join(part.strip() for part in said)
         answer = _answer(record.get("reward_model"), where)
         if not answer:
             self._leave_out(where, "its ground_truth is empty")
@@ -46,31 +47,13 @@ class GuruMath(Mathematics):
         return [self._entry(split, text, answer)]
 
 
-def _text(messages: Any, where: str) -> str:
-    fits = isinstance(messages, list) and all(isinstance(m, dict) for m in messages)
-    texts = [message_text(m.get("content"), where) for m in messages] if fits else []
-    fits = fits and all(isinstance(text, str) for text in texts)
-    if not fits or [m.get("role") for m in messages] not in (["user"], ["system", "user"]):
-        raise DataError(
-            f"{where}: 'prompt' must be a list of a user's message, perhaps after a system's, got"
-            f" {str(messages)[:80]!r}."
-        )
-    return "\n\n".join(text.strip() for text in texts)
-
-
 def _answer(reward_model: Any, where: str) -> str:
     truth = reward_model.get("ground_truth") if isinstance(reward_model, dict) else None
-    if isinstance(truth, str) and truth.startswith("["):  # some rows hold a JSON list of one answer
-        with contextlib.suppress(ValueError, RecursionError):
-            listed = json.loads(truth)
-            truth = listed[0] if len(listed) == 1 and isinstance(listed[0], str) else truth
-    if isinstance(truth, list) and len(truth) == 1:
-        truth = truth[0]
+    listed = truth
+    with contextlib.suppress(ValueError, RecursionError, TypeError):
+        listed = json.loads(truth)  # some rows hold a JSON list of one answer
+    if isinstance(listed, list) and len(listed) == 1 and isinstance(listed[0], str):
+        truth = listed[0]
     if type(truth) is int or (type(truth) is float and math.isfinite(truth)):
         truth = repr(truth)
-    if not isinstance(truth, str):
-        raise DataError(
-            f"{where}: 'reward_model' must hold 'ground_truth', a text, got"
-            f" {str(reward_model)[:80]!r}."
-        )
-    return truth.strip()
+    return require(truth, TEXT, where, "reward_model.ground_truth").strip()

@@ -12,16 +12,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from grre_jax.errors import DataError, UsageError
-from grre_jax.json_files import message_text
+from grre_jax.domains import Count
+from grre_jax.errors import UsageError
+from grre_jax.json_files import OBJECT, TEXT, Domain, message_text, require
 from grre_jax.tasks.datasets.stored_questions import Entry, StoredQuestions
-from grre_jax.tasks.datasets.stored_records import Record, kinds_of
+from grre_jax.tasks.datasets.stored_records import Record
 from grre_jax.tasks.task import Question, Verdict
 
 PROMPTS = ("prompt", "question", "problem")
 ANSWERS = ("answer", "solution", "target", "ground_truth")
 ROLES = ("system", "user", "assistant")
-MOST_HELD_OUT = 500
+_PROMPT = TEXT | Domain("a list of messages", lambda value: isinstance(value, list))
+_MESSAGES = Domain(
+    f"messages of {', '.join(ROLES)} that end with a user's",
+    lambda value: (
+        isinstance(value, list)
+        and value != []
+        and all(OBJECT.holds(message) and message.get("role") in ROLES for message in value)
+        and value[-1]["role"] == "user"
+    ),
+)
 
 
 @dataclass(eq=False, repr=False)
@@ -30,8 +40,6 @@ class Questions(StoredQuestions):
 
     Args:
         path: a file, or a folder with the files of train and perhaps test.
-        held_out: questions held out where there is no test split; None for a tenth of them, at
-            most MOST_HELD_OUT.
 
     Attributes:
         name: "questions".
@@ -42,7 +50,7 @@ class Questions(StoredQuestions):
     trusted_verifier = True
 
     path: str | Path | None = None
-    held_out: int | None = None
+    held_out: Count | None = None
 
     def __post_init__(self):
         if self.path is None:
@@ -51,11 +59,6 @@ class Questions(StoredQuestions):
                 " --task.options.path FILE.jsonl."
             )
         super().__post_init__()
-
-    def _number_held_out(self) -> int:
-        if self.held_out is not None:
-            return self.held_out
-        return min(MOST_HELD_OUT, max(1, len(self._train) // 10))
 
     def verify(self, question: Question, completion: str) -> Verdict:
         """Compares a completion with the answer."""
@@ -68,41 +71,24 @@ class Questions(StoredQuestions):
 
     def _questions_of(self, split: str, record: Record, where: str) -> Iterable[Entry]:
         name = next((name for name in PROMPTS if record.get(name)), None)
-        if name is None:
-            raise DataError(
-                f"{where}: expected a field of {', '.join(PROMPTS)}, got {kinds_of(record)}."
-            )
-        messages = record[name] if isinstance(record[name], list) else None
-        text = record[name] if messages is None else _joined(messages, f"{where}, {name}")
-        if not isinstance(text, str):
-            raise DataError(
-                f"{where}, {name}: expected a text or a list of messages, got {str(text)[:80]!r}."
-            )
+        prompt = require(record.get(name), _PROMPT, where, " or ".join(PROMPTS))
+        messages = prompt if isinstance(prompt, list) else [{"role": "user", "content": prompt}]
+        said = texts(messages, where, name)
         answer = next((record[name] for name in ANSWERS if record.get(name) is not None), "")
-        family, question = self._entry(split, text, str(answer))
-        if messages is not None and [m["role"] for m in messages] != ["user"]:
-            said = tuple({"role": m["role"], "content": _text(m, where)} for m in messages)
-            question = dataclasses.replace(question, messages=said)
+        family, question = self._entry(split, "\n\n".join(said), str(answer))
+        if len(messages) > 1:
+            turns = zip(messages, said, strict=True)
+            turns = tuple({"role": message["role"], "content": text} for message, text in turns)
+            question = dataclasses.replace(question, messages=turns)
         return [(family, question)]
 
 
-def _joined(messages: list[Any], where: str) -> str:
-    """Returns the texts of messages, one after the other.
+def texts(messages: Any, where: str, name: str) -> list[str]:
+    """Returns the texts of the messages that a field of a record holds.
 
     Raises:
         DataError: they are not messages that end with a user's.
     """
-    roles = [m.get("role") if isinstance(m, dict) else None for m in messages]
-    if not roles or any(role not in ROLES for role in roles) or roles[-1] != "user":
-        raise DataError(
-            f"{where}: expected messages of {', '.join(ROLES)} that end with a user's, got roles"
-            f" {roles}."
-        )
-    return "\n\n".join(_text(message, where) for message in messages)
-
-
-def _text(message: dict[str, Any], where: str) -> str:
-    text = message_text(message.get("content"), where)
-    if not isinstance(text, str):
-        raise DataError(f"{where}: content: expected a text, got {str(text)[:80]!r}.")
-    return text
+    require(messages, _MESSAGES, where, name)
+    contents = [message_text(message.get("content"), where) for message in messages]
+    return [require(content, TEXT, where, "content") for content in contents]

@@ -15,12 +15,14 @@ to processes of their own, which is the default.
 """
 
 import hashlib
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Annotated, Any
 
 from grre_jax import random_streams
+from grre_jax.domains import ConfigError, Positive, Record, Seed, checked, nearest
 from grre_jax.errors import DataError, UsageError
-from grre_jax.tasks.task import Question, Verdict, check_flag, check_template, nearest, whole_number
+from grre_jax.json_files import MAX_INTEGER
+from grre_jax.tasks.task import Question, Verdict, check_template
 from grre_jax.tasks.verifiers.reasoning_gym import verify_entry
 from grre_jax.tasks.verifiers.text import after_thinking
 
@@ -33,7 +35,7 @@ _INSTRUCTION = (
 
 
 @dataclass(eq=False, repr=False)
-class ReasoningGym:
+class ReasoningGym(Record):
     """The task; see the module's text.
 
     Args:
@@ -60,28 +62,25 @@ class ReasoningGym:
 
     name = "reasoning_gym"
 
-    seed: int = 0
+    seed: Seed = 0
     dataset: str = "chain_sum"
-    config: dict[str, Any] | None = None
-    size: int = 10_000
+    config: dict[str, Any] = field(default_factory=dict)
+    size: Annotated[int, f"[20, {MAX_INTEGER}]"] = 10_000
     template: str = "{question}" + _INSTRUCTION
     partial_credit: bool = False
 
     def __post_init__(self):
-        check_template(self.template, "question")
-        check_flag("partial_credit", self.partial_credit)
-        whole_number("size", self.size, 20, 2**31 - 1)
-        if taken := {"seed", "size"} & set(self.config or {}):
-            name = min(taken)
-            raise UsageError(f"config.{name}: the task sets it; give the task's own {name} instead")
+        super().__post_init__()
+        check_template(self.template)
+        if taken := {"seed", "size"} & set(self.config):
+            raise UsageError(f"config.{min(taken)}: the task sets it; give the task's own instead")
         self._order = random_streams.EpochStream(self.seed, self.size)
         self._held_out: dict[str, Question] = {}  # by prompt, of the entries scanned so far
         self._scanned = 0
-        options = {"seed": _SOURCE_SEED, "size": self.size, **(self.config or {})}
+        options = {"seed": _SOURCE_SEED, "size": self.size, **self.config}
         self._entries = _made(self.dataset, options)
-        self.training_source, self.evaluation_source = (
-            f"reasoning_gym/{self.dataset}/{side}" for side in ("train", "held-out")
-        )
+        self.training_source = f"reasoning_gym/{self.dataset}/train"
+        self.evaluation_source = f"reasoning_gym/{self.dataset}/held-out"
 
     def question(self, position: int) -> Question:
         """The question at a position of the training stream.
@@ -107,7 +106,7 @@ class ReasoningGym:
             UsageError: count is no whole number from 1 on.
             DataError: the data set has no held-out question.
         """
-        count = whole_number("count", count, 1)
+        count = checked("count", Positive, count)
         while len(self._held_out) < count and self._scanned < self.size:
             if _is_held_out(self._entry(self._scanned)):
                 question = self._question(self._scanned)
@@ -156,8 +155,7 @@ class ReasoningGym:
     def _entry_of(self, question: Question) -> dict[str, Any]:
         """The entry of a question, whose answer alone is not always enough to judge by."""
         prefix, _, number = question.question_id.rpartition("/")
-        own = prefix == f"reasoning_gym/{self.dataset}" and number.isdecimal()
-        if own and int(number) < self.size:
+        if prefix == f"reasoning_gym/{self.dataset}" and int(number) < self.size:
             entry = self._entry(int(number))
             if question.answer == _written(entry):
                 return entry
@@ -181,10 +179,8 @@ def _made(dataset: str, options: dict[str, Any]) -> Any:
             f" ({error}): pip install 'grre-jax[reasoning-gym]'."
         ) from error
     if dataset not in DATASETS:
-        raise UsageError(
-            f"reasoning-gym has no data set {dataset!r}{nearest(dataset, DATASETS)}: it has"
-            f" {', '.join(sorted(DATASETS))}."
-        )
+        domain = f"one of {', '.join(sorted(DATASETS))}{nearest(dataset, DATASETS)}"
+        raise ConfigError("dataset", domain, dataset)
     try:
         return reasoning_gym.create_dataset(dataset, **options)
     except (TypeError, ValueError, AssertionError) as error:

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from grre_jax.errors import DataError, UsageError
-from grre_jax.json_files import json_lines
+from grre_jax.json_files import json_lines, shown
+from grre_jax.tasks.judging import error_words
 
 _ENDINGS = (".parquet", ".jsonl", ".json", ".arrow")
 _HUB = "https://huggingface.co"
@@ -18,21 +19,12 @@ ROWS_AT_ONCE = 64  # in memory
 Record = dict[str, Any]
 
 
-def refuse_missing(wanted: str, **options: Path | None) -> None:
-    """DataError if the path of an option is not there; `wanted` says what to name."""
-    for option, given in options.items():
-        if given is not None and not given.exists():
-            raise DataError(
-                f"task.options.{option} = {str(given)!r} does not exist: name {wanted}."
-            )
-
-
 def data_files(path: Path) -> list[Path]:
     """The files below a folder that can be read, in the order of their names; without hidden ones,
     such as macOS's "._1.json". Of a folder of `datasets.save_to_disk` they are the data that its
     state.json lists, without metadata and caches.
     """
-    found = {file for ending in _ENDINGS for file in path.rglob(f"*{ending}") if file.is_file()}
+    found = {file for file in path.rglob("*") if file.suffix in _ENDINGS and file.is_file()}
     for state in path.rglob("state.json"):
         saved = state.parent
         if (saved / "dataset_info.json").is_file():
@@ -88,22 +80,30 @@ def read_records(file: Path) -> Iterator[Record]:
         DataError: the file is missing, damaged, or holds something else; the message says what.
         UsageError: the file's name has another ending.
     """
-    if file.suffix == ".jsonl":
-        try:
-            with file.open("rb") as lines:
-                yield from (record for _, record in json_lines(lines, file))
-        except OSError as error:
-            raise DataError(
-                f"{file} cannot be read ({error}): give the file as it was published."
-            ) from error
-    elif file.suffix in (".parquet", ".arrow"):
+    if file.suffix in (".parquet", ".arrow"):
         yield from table_rows(file)
-    elif file.suffix == ".json":
-        yield from _json(file)
-    else:
+        return
+    if file.suffix not in _ENDINGS:
         raise UsageError(
             f"{file} ends in none of {', '.join(_ENDINGS)}: give a file in one of these formats."
         )
+    try:
+        with file.open("rb") as opened:
+            if file.suffix == ".jsonl":
+                yield from (record for _, record in json_lines(opened, file))
+                return
+            content = json.load(opened)
+    except (OSError, ValueError, RecursionError) as error:
+        raise DataError(
+            f"{file} cannot be read as JSON ({error}): give the file as it was published; one with"
+            " an object a line must be named .jsonl."
+        ) from error
+    for number, record in enumerate(content if isinstance(content, list) else [content], 1):
+        if not isinstance(record, dict):
+            raise DataError(
+                f"{file}, record {number}: expected a JSON object, got {shown(record)}."
+            )
+        yield record
 
 
 def from_hub(name: str, split: str, ways: str, data_files: str | None = None) -> Iterable[Record]:
@@ -135,17 +135,10 @@ def from_hub(name: str, split: str, ways: str, data_files: str | None = None) ->
         files = {"data_files": {split: data_files}} if data_files else {}
         return datasets.load_dataset(name, split=split, **files)
     except (OSError, ValueError) as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:160]
         raise DataError(
-            f"{name} is neither kept by the package datasets nor to be downloaded ({reason}):"
-            f" {ways}."
+            f"{name} is neither kept by the package datasets nor to be downloaded"
+            f" ({error_words(error)}): {ways}."
         ) from error
-
-
-def kinds_of(record: Record) -> str:
-    """The fields of a record and their kinds, for messages: "'answer' (NoneType)"."""
-    named = [f"{str(key)[:40]!r} ({type(value).__name__})" for key, value in record.items()]
-    return ", ".join([*named[:8], "..."] if len(named) > 8 else named) or "none"
 
 
 def table_rows(file: Path) -> Iterator[Record]:
@@ -181,21 +174,3 @@ def _batches(file: Path) -> Iterator[Any]:
     else:
         with parquet.ParquetFile(file) as table:
             yield from table.iter_batches(ROWS_AT_ONCE)
-
-
-def _json(file: Path) -> Iterator[Record]:
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise DataError(
-            f"{file} cannot be read as JSON ({error}): give the file as it was published; one with"
-            " an object a line must be named .jsonl."
-        ) from error
-    records = content if isinstance(content, list) else [content]
-    for number, record in enumerate(records, 1):
-        if not isinstance(record, dict):
-            raise DataError(
-                f"{file}, record {number}: a JSON object is needed, not a {type(record).__name__};"
-                " correct the file."
-            )
-        yield record

@@ -12,15 +12,26 @@ A whole conversation is held out or none of it.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Literal
 
-from grre_jax.errors import DataError
+from grre_jax.json_files import OBJECT, TEXT, Domain, list_of, require
 from grre_jax.tasks.datasets.stored_questions import Entry, StoredQuestions, digest
-from grre_jax.tasks.datasets.stored_records import Record, kinds_of
-from grre_jax.tasks.task import Question, Verdict, choice
+from grre_jax.tasks.datasets.stored_records import Record
 from grre_jax.tasks.verifiers.function_calls import NotCalls, read_calls, verify_calls
 
 _ROLES = {"user": "User", "assistant": "Assistant", "tool": "Tool"}
+
+_TURNS = list_of(
+    Domain(
+        "a turn",
+        lambda turn: (
+            OBJECT.holds(turn)
+            and turn.get("from") in tuple(_ROLES)
+            and TEXT.holds(turn.get("value"))
+        ),
+    ),
+    "a list of {'from': user, assistant or tool, 'value': text}",
+)
 
 
 @dataclass(eq=False, repr=False)
@@ -40,19 +51,9 @@ class ToolACE(StoredQuestions):
     trusted_verifier = True
     hub = ("Team-ACE/ToolACE", None)
 
-    turns: str = "calls"
+    turns: Literal["calls", "first", "all"] = "calls"
 
-    def __post_init__(self):
-        super().__post_init__()
-        choice("turns", self.turns, ("calls", "first", "all"))
-
-    def verify(self, question: Question, completion: str) -> Verdict:
-        """Reward 1 if the completion makes the calls of the answer, no others and each as often,
-        else 0; where none is wanted, 1 for words without calls.
-
-        "well_formed" says whether the completion's calls can be read.
-        """
-        return verify_calls(question, completion)
+    verify = staticmethod(verify_calls)
 
     def _questions_of(self, split: str, record: Record, where: str) -> Iterable[Entry]:
         system, turns = _conversation(record, where)
@@ -62,12 +63,10 @@ class ToolACE(StoredQuestions):
             answer = turns[place]["value"].strip()
             try:
                 calls = read_calls(answer)
+                if not calls and answer.startswith("[") and answer.endswith(")]"):
+                    raise NotCalls(f"{answer[:80]!r} looks like calls")
             except NotCalls as error:
                 self._leave_out(where, f"the calls of a turn cannot be read ({error})")
-                continue
-            if not calls and answer.startswith("[") and answer.endswith(")]"):
-                why = f"a turn looks like calls that cannot be read ({answer[:80]!r})"
-                self._leave_out(where, why)
                 continue
             if not answer or (not calls and self.turns != "all"):
                 continue
@@ -103,25 +102,8 @@ def demonstration(record: Record, where: str) -> Record:
 
 def _conversation(record: Record, where: str) -> tuple[str, list[dict[str, str]]]:
     """Returns the system text and the turns of a record."""
-    system, turns = record.get("system"), record.get("conversations")
-    listed = turns if isinstance(turns, list) else []
-    wrong = [turn for turn in listed if not _is_turn(turn)]
-    if not isinstance(system, str) or listed is not turns or wrong:
-        found = f"the turn {str(wrong[0])[:80]!r}" if wrong else kinds_of(record)
-        raise DataError(
-            f"{where}: a ToolACE record needs the text 'system' and 'conversations', a list of"
-            f" {{'from': user, assistant or tool, 'value': text}}; this one has {found};"
-            " correct the record."
-        )
-    return system, turns
-
-
-def _is_turn(turn: Any) -> bool:
-    return (
-        isinstance(turn, dict)
-        and turn.get("from") in tuple(_ROLES)
-        and isinstance(turn.get("value"), str)
-    )
+    system = require(record.get("system"), TEXT, where, "system")
+    return system, require(record.get("conversations"), _TURNS, where, "conversations")
 
 
 def _prompt(system: str, turns: list[dict[str, str]]) -> str:

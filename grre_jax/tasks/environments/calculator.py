@@ -19,9 +19,12 @@ import json
 import operator
 import random
 import re
+from dataclasses import dataclass
+from typing import Annotated
 
+from grre_jax.domains import Record, Seed, Share
 from grre_jax.tasks.environments.environment import Step
-from grre_jax.tasks.task import Question, check_flag, check_template, probability, whole_number
+from grre_jax.tasks.task import Question, check_template
 from grre_jax.tasks.tokenizers.characters import CharTokenizer
 from grre_jax.tasks.verifiers.final_number import final_number
 from grre_jax.tasks.verifiers.function_calls import Call
@@ -43,13 +46,25 @@ CALCULATE = {
 }
 
 
-class Calculator:
+@dataclass(eq=False, repr=False)
+class Calculator(Record):
     """The task; see the module's text.
+
+    Args:
+        seed: orders the training stream and chooses the flawed demonstrations.
+        operands: numbers in a question, 2 to 6.
+        digits: most digits of a number, 1 to 4.
+        flaw: probability with which a demonstration is wrong.
+        tools: True declares the calculator for chat models.
+        template: the question's words, with {expression}.
 
     Attributes:
         name, version: as rollouts record them.
         tokenizer: characters.
         separator: the text behind each message of the environment.
+
+    Raises:
+        UsageError: an option out of its domain.
     """
 
     name, version, separator = "calculator", "1", ">"
@@ -57,35 +72,18 @@ class Calculator:
     training_source = "calculator/train"
     evaluation_source = "calculator/held-out"
 
-    def __init__(
-        self,
-        seed: int = 0,
-        operands: int = 3,
-        digits: int = 2,
-        flaw: float = 0.0,
-        tools: bool = False,
-        template: str = "{expression}",
-    ):
-        """Makes the task.
+    tokenizer = CharTokenizer("0123456789+-*=>?$")
 
-        Args:
-            seed: orders the training stream and chooses the flawed demonstrations.
-            operands: numbers in a question, 2 to 6.
-            digits: most digits of a number, 1 to 4.
-            flaw: probability with which a demonstration is wrong.
-            tools: True declares the calculator for chat models.
-            template: the question's words, with {expression}.
+    seed: Seed = 0
+    operands: Annotated[int, "[2, 6]"] = 3
+    digits: Annotated[int, "[1, 4]"] = 2
+    flaw: Share = 0.0
+    tools: bool = False
+    template: str = "{expression}"
 
-        Raises:
-            UsageError: an option out of its domain.
-        """
-        self.seed = seed
-        self.operands = whole_number("operands", operands, 2, 6)
-        self.below = 10 ** whole_number("digits", digits, 1, 4)
-        self.flaw = probability("flaw", flaw)
-        self.tools = [CALCULATE] if check_flag("tools", tools) else None
-        self.template = check_template(template, "expression")
-        self.tokenizer = CharTokenizer("0123456789+-*=>?$")
+    def __post_init__(self):
+        super().__post_init__()
+        check_template(self.template, "expression")
 
     def question(self, position: int) -> Question:
         """A question of the training stream."""
@@ -104,7 +102,7 @@ class Calculator:
 
     def environment(self) -> Calculation:
         """The environment of one question."""
-        return Calculation(self.tools)
+        return Calculation([CALCULATE] if self.tools else None)
 
     def _call(self, expression: str) -> str:
         if not self.tools:
@@ -115,9 +113,9 @@ class Calculator:
     def _question(self, name: str, held_out: bool) -> Question:
         draw = random.Random(f"calculator/{name}")
         while True:
-            text = str(draw.randrange(self.below))
+            text = str(draw.randrange(10**self.digits))
             for _ in range(self.operands - 1):
-                text += draw.choice("+-*") + str(draw.randrange(self.below))
+                text += draw.choice("+-*") + str(draw.randrange(10**self.digits))
             digest = int.from_bytes(hashlib.sha256(text.encode()).digest()[:4])
             if (digest % _HELD_OUT_ONE_IN == 0) == held_out:
                 break

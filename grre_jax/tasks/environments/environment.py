@@ -9,7 +9,7 @@ import json
 from typing import Any, NamedTuple, Protocol
 
 from grre_jax.json_files import shown
-from grre_jax.tasks.judging import Failure, error_words, finite_number, invalid
+from grre_jax.tasks.judging import Failure, Invalid, error_words, finite_number, guarded
 from grre_jax.tasks.task import Question
 from grre_jax.tasks.verifiers.function_calls import Call, NotCalls, read_calls
 
@@ -84,52 +84,48 @@ class Environments:
             *asked: of "open" the question and seed; of "step" the trajectory's key, question and
                 seed, the actions and observations before, and the action; of "close" the key.
         """
-        try:
-            return {"open": self._open, "step": self._step, "close": self._close}[kind](*asked)
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:  # an environment may run what a model wrote
-            return Failure("error", error_words(error))
+        answers = {"open": self._open, "step": self._step, "close": self._close}
+        return guarded(answers[kind], *asked)
 
-    def _open(self, question: Question, seed: int) -> dict[str, Any] | Failure:
+    def _open(self, question: Question, seed: int) -> dict[str, Any]:
         environment = self._task.environment()
         messages = self._wait(environment.reset(question, seed))
         tools = getattr(environment, "tools", None)
         self._end(environment)
-        texts = isinstance(messages, list) and [
-            message.get(name) if isinstance(message, dict) else None
+        fits = isinstance(messages, list) and all(
+            isinstance(message, dict)
+            and all(isinstance(message.get(name), str) for name in ("role", "content"))
             for message in messages
-            for name in ("role", "content")
-        ]
-        if not texts or not all(isinstance(text, str) for text in texts):
-            return invalid(f"reset returned {shown(messages)}, which is no list of messages")
+        )
+        if not fits or not messages:
+            raise Invalid(f"reset: expected messages of role and content, got {shown(messages)}")
         return {"messages": messages, "tools": tools}
 
     def _step(
         self, key: Any, question: Question, seed: int, before: list[tuple[str, str]], action: str
-    ) -> dict[str, Any] | Failure:
+    ) -> dict[str, Any]:
         environment = self._kept.pop(key, None)
-        if environment is None:
-            environment = self._task.environment()
-            self._wait(environment.reset(question, seed))
-            for earlier, observation in before:
-                again = self._answer(environment, earlier)
-                if isinstance(again, Failure) or again["observation"] != observation:
-                    self._end(environment)
-                    return invalid("repeated actions gave another observation than the first time")
-        answer = self._answer(environment, action)
-        if isinstance(answer, Failure) or answer["done"]:
-            self._end(environment)
-        else:
-            self._kept[key] = environment
-        return answer
+        try:
+            if environment is None:
+                environment = self._task.environment()
+                self._wait(environment.reset(question, seed))
+                for earlier, observation in before:
+                    if self._answer(environment, earlier)["observation"] != observation:
+                        raise Invalid("step: expected the observations of before, got others")
+            answer = self._answer(environment, action)
+            if not answer["done"]:
+                self._kept[key] = environment
+            return answer
+        finally:
+            if key not in self._kept:
+                self._end(environment)
 
-    def _answer(self, environment: Any, action: str) -> dict[str, Any] | Failure:
+    def _answer(self, environment: Any, action: str) -> dict[str, Any]:
         calls = []
         if getattr(environment, "tools", None):
             with contextlib.suppress(NotCalls):
                 calls = read_calls(action)
-        return _checked(self._wait(environment.step(calls or action)), bool(calls))
+        return _checked(self._wait(environment.step(calls or action))) | {"called": bool(calls)}
 
     def _close(self, key: Any) -> dict[str, Any]:
         self._end(self._kept.pop(key, None))
@@ -150,24 +146,22 @@ class Environments:
         return self._loop.run(wait())
 
 
-def _checked(step: Any, called: bool) -> dict[str, Any] | Failure:
-    """The step as JSON values, or what is wrong with it."""
+def _checked(step: Any) -> dict[str, Any]:
+    """Returns a step as JSON values."""
     if not isinstance(step, tuple) or len(step) != 4:
-        return invalid(f"step returned {shown(step)}: return observation, reward, done, info")
+        raise Invalid(f"step: expected observation, reward, done, info, got {shown(step)}")
     observation, reward, done, info = step
-    number = finite_number(reward)
-    fits = isinstance(observation, str) and len(observation) <= MOST_CHARACTERS
-    for name, value, right, domain in (
-        ("observation", observation, fits, f"a text of at most {MOST_CHARACTERS:,} characters"),
-        ("reward", reward, number is not None, "a finite number"),
-        ("done", done, isinstance(done, bool), "true or false"),
-    ):
-        if not right:
-            return invalid(f"{name}: expected {domain}, got {shown(value)}")
+    if not isinstance(observation, str) or len(observation) > MOST_CHARACTERS:
+        raise Invalid(
+            f"observation: expected a text of at most {MOST_CHARACTERS:,} characters, got"
+            f" {shown(observation)}"
+        )
+    if not isinstance(done, bool):
+        raise Invalid(f"done: expected true or false, got {shown(done)}")
     try:
         observation.encode()
         info = json.loads(json.dumps(info or {}))
     except (TypeError, ValueError) as error:
-        return invalid(f"observation or info cannot be stored ({error_words(error)})")
-    answer = {"observation": observation, "reward": number, "done": done}
-    return answer | {"info": info, "called": called}
+        raise Invalid(f"step: expected what can be stored, got {error_words(error)}") from error
+    reward = finite_number("reward", reward)
+    return {"observation": observation, "reward": reward, "done": done, "info": info}

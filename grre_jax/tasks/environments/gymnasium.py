@@ -15,66 +15,65 @@ import contextlib
 import functools
 import random
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
+from grre_jax.domains import Record
 from grre_jax.errors import UsageError
 from grre_jax.json_files import shown
 from grre_jax.tasks.environments.environment import Step
 from grre_jax.tasks.judging import error_words
 from grre_jax.tasks.task import Question, check_template, factory
 from grre_jax.tasks.tokenizers.characters import CharTokenizer
-from grre_jax.tasks.tokenizers.protocol import import_library
 
 END = "\x03"  # of a turn, in characters
 ASCII = "".join(map(chr, range(32, 127))) + "\n" + END
 
 
-class Gymnasium:
+@dataclass(eq=False, repr=False)
+class Gymnasium(Record):
     """The task; see the module's text.
+
+    Args:
+        env: a registered environment, behind its module if importing this registers it
+            ("maze:Maze-v0"), or path/to/file.py:function that returns one.
+        arguments: of the environment.
+        template: the first message, with {observation}.
 
     Attributes:
         name: as rollouts record it.
         tokenizer: ASCII characters, for a new model.
         separator: the end of the line behind each observation.
+
+    Raises:
+        UsageError: the environment cannot be made, or its observation is no text; or the package is
+            not installed.
     """
 
     name, separator = "gymnasium", "\n"
     tokenizer = CharTokenizer(ASCII, END)
 
-    def __init__(
-        self,
-        env: str = "",
-        arguments: dict[str, Any] | None = None,
-        template: str = "{observation}",
-    ):
-        """Makes the task, and an environment to try it.
+    env: str = ""
+    arguments: dict[str, Any] = field(default_factory=dict)
+    template: str = "{observation}"
 
-        Args:
-            env: a registered environment, behind its module if importing this registers it
-                ("maze:Maze-v0"), or path/to/file.py:function that returns one.
-            arguments: of the environment.
-            template: the first message, with {observation}.
-
-        Raises:
-            UsageError: the environment cannot be made, or its observation is no text; or the
-                package is not installed.
-        """
-        self.template = check_template(template, "observation")
-        self.training_source, self.evaluation_source = (
-            f"{self.name}/{env}/{part}" for part in ("train", "held-out")
-        )
-        self._make = functools.partial(self._maker(env), **(arguments or {}))
+    def __post_init__(self):
+        super().__post_init__()
+        check_template(self.template, "observation")
+        self.training_source = f"{self.name}/{self.env}/train"
+        self.evaluation_source = f"{self.name}/{self.env}/held-out"
         try:
+            self._make = functools.partial(self._maker(self.env), **self.arguments)
             with contextlib.closing(self._make()) as world:
                 observation, _ = world.reset(seed=0)
         except Exception as error:  # the environment is a program of the user's own
             raise UsageError(
-                f"env={env!r} with arguments={arguments} does not begin ({error_words(error)}):"
-                " correct one of them."
+                f"env={self.env!r} with arguments={self.arguments} does not begin"
+                f" ({error_words(error)}): correct one of them, or install the package."
             ) from error
         if not isinstance(observation, str):
             raise UsageError(
-                f"env={env!r} observes {shown(observation)}, which is no text: wrap it, say in"
+                f"env={self.env!r} observes {shown(observation)}, which is no text: wrap it, say in"
                 " gymnasium.wrappers.TransformObservation."
             )
 
@@ -93,7 +92,9 @@ class Gymnasium:
     def _maker(self, env: str) -> Callable:
         if ".py:" in env:
             return factory(env)
-        return functools.partial(import_library("gymnasium").make, env)
+        import gymnasium
+
+        return functools.partial(gymnasium.make, env)
 
 
 class TextArena(Gymnasium):
@@ -105,7 +106,9 @@ class TextArena(Gymnasium):
 
     def _maker(self, env: str) -> Callable:
         # Without the wrappers that repeat earlier messages in each observation.
-        return functools.partial(Arena, import_library("textarena"), f"{env}-raw")
+        import textarena
+
+        return functools.partial(Arena, textarena, f"{env}-raw")
 
 
 class World:

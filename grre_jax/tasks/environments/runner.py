@@ -69,7 +69,7 @@ class InProcessEnvironments:
 
     def open(self, question: Question, seed: int) -> Opening | Failure:
         """Returns the beginning of all trajectories of a question and seed, or a failure."""
-        return _made(Opening, self._environments("open", question, seed))
+        return self._ask(Opening, seed, "open", question, seed).result()
 
     def step(
         self, trace: Trace, before: list[tuple[str, str]], action: str
@@ -78,19 +78,26 @@ class InProcessEnvironments:
         returned, not raised.
         """
         asked = (trace.key, trace.question, trace.seed, before, action)
-        future: Future[Reply | Failure] = Future()
-        future.set_result(_made(Reply, self._environments("step", *asked)))
-        return future
+        return self._ask(Reply, hash(trace.key), "step", *asked)
 
     def end(self, trace: Trace) -> None:
         """Closes the environment of a trajectory that was ended by a limit."""
-        self._environments("close", trace.key)
+        self._ask(dict, hash(trace.key), "close", trace.key)
 
     def close(self) -> None:
-        """There is nothing to let go of."""
+        """Ends the processes, if any; they are started again when needed."""
+
+    def _ask(self, kind: type, lane: int, *asked: Any) -> Future[Any]:
+        """Returns the answer to a request of `Environments` as an object of a class."""
+        future: Future[Any] = Future()
+        future.set_result(_made(kind, self._environments(*asked)))
+        return future
 
 
-class EnvironmentPool:
+Runner = InProcessEnvironments
+
+
+class EnvironmentPool(InProcessEnvironments):
     """Runs environments in several processes, each of which serves its own trajectories in turn.
 
     A process that ends under one trajectory is replaced, and the environments of its others are
@@ -109,43 +116,14 @@ class EnvironmentPool:
         self._lanes = [_Lane(spec, timeout) for _ in range(processes)]
         self.failed_reward = failed_reward
 
-    def open(self, question: Question, seed: int) -> Opening | Failure:
-        """Returns the beginning of all trajectories of a question and seed, or a failure."""
-        lane = self._lanes[seed % len(self._lanes)]
-        return _made(Opening, lane.ask(("open", question, seed)).result())
-
-    def step(
-        self, trace: Trace, before: list[tuple[str, str]], action: str
-    ) -> Future[Reply | Failure]:
-        """Answers a trajectory's action, after the actions and observations before it; a failure is
-        returned, not raised.
-        """
-        asked = ("step", trace.key, trace.question, trace.seed, before, action)
-        done: Future[Reply | Failure] = Future()
-
-        def forward(answered: Future) -> None:
-            if error := answered.exception():
-                done.set_exception(error)
-            else:
-                done.set_result(_made(Reply, answered.result()))
-
-        self._lane(trace).ask(asked, 1 + len(before)).add_done_callback(forward)
-        return done
-
-    def end(self, trace: Trace) -> None:
-        """Closes the environment of a trajectory that was ended by a limit."""
-        self._lane(trace).ask(("close", trace.key))
-
     def close(self) -> None:
         """Ends the processes; they are started again when needed."""
         for lane in self._lanes:
             lane.thread.submit(lane.pool.close).result()
 
-    def _lane(self, trace: Trace) -> _Lane:
-        return self._lanes[hash(trace.key) % len(self._lanes)]
-
-
-Runner = InProcessEnvironments | EnvironmentPool
+    def _ask(self, kind: type, lane: int, *asked: Any) -> Future[Any]:
+        chosen = self._lanes[lane % len(self._lanes)]
+        return chosen.thread.submit(chosen.ask, kind, asked)
 
 
 def make_runner(
@@ -167,25 +145,26 @@ class _Lane:
     """One process, asked by one thread, so that a trajectory's steps all go to it."""
 
     def __init__(self, spec: TaskSpec, timeout: float):
-        self.pool, self._timeout = VerifierPool(spec, 1, timeout), timeout
+        self.pool = VerifierPool(spec, 1, timeout)
         self.thread = ThreadPoolExecutor(1, "environments")
-        self._known: tuple[list[int], set] = ([], set())  # its process, and trajectories there
+        self._timeout = timeout
+        self._pids: list[int] = []
+        self._keys: set[tuple[int, ...]] = set()  # trajectories that the process has
 
-    def ask(self, asked: tuple, steps: int = 1) -> Future:
-        """Asks the process; `steps` are computed where the trajectory is not there yet."""
-        return self.thread.submit(self._ask, asked, steps)
-
-    def _ask(self, asked: tuple, steps: int) -> dict[str, Any] | Failure:
-        pids, keys = self._known
-        if pids != self.pool.pids:
-            keys.clear()
-        limit = self._timeout * (1 if asked[0] != "step" or asked[1] in keys else steps)
-        (answer,) = self.pool.answers([(asked, f"a step of {asked[0]}")], limit)
-        if asked[0] == "step":
-            on = isinstance(answer, dict) and not answer["done"]
-            (keys.add if on else keys.discard)(asked[1])
-        self._known = (self.pool.pids, keys)
-        return answer
+    def ask(self, kind: type, asked: tuple) -> Any:
+        """Returns the process's answer to a request, as an object of a class."""
+        if self._pids != self.pool.pids:
+            self._keys.clear()
+        name, key, *_ = asked
+        # The steps before are repeated where the trajectory is not there.
+        steps = 1 + len(asked[4]) if name == "step" and key not in self._keys else 1
+        (answer,) = self.pool.answers([asked], self._timeout * steps)
+        if isinstance(answer, dict) and not answer.get("done", True):
+            self._keys.add(key)
+        else:
+            self._keys.discard(key)
+        self._pids = self.pool.pids
+        return _made(kind, answer)
 
 
 def _made(kind: type, answer: dict[str, Any] | Failure) -> Any:

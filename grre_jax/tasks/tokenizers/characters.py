@@ -3,13 +3,12 @@
 import json
 import os
 from collections.abc import Iterable
-from functools import partial
 from pathlib import Path
 
 from grre_jax.errors import DataError, UsageError
-from grre_jax.json_files import read_object
+from grre_jax.json_files import TEXT, read_object, require
 from grre_jax.tasks.task import Question
-from grre_jax.tasks.tokenizers.protocol import content_digest, import_library
+from grre_jax.tasks.tokenizers.protocol import content_digest
 
 # In tokenizer_config.json this key says that the folder holds a CharTokenizer; transformers carries
 # it along unread.
@@ -78,20 +77,15 @@ class CharTokenizer:
     def save(self, folder: str | Path) -> None:
         """Writes tokenizer.json and tokenizer_config.json, which transformers' AutoTokenizer and
         `load_tokenizer` read.
-
-        Raises:
-            UsageError: the `tokenizers` library is not installed.
         """
-        library = import_library("tokenizers")
-        from tokenizers import decoders, models, pre_tokenizers
+        import tokenizers
 
-        backend = library.Tokenizer(models.WordLevel(vocab=self.ids, unk_token=""))
-        backend.pre_tokenizer = pre_tokenizers.Split(
-            pattern=library.Regex(r"[\s\S]"), behavior="isolated"
+        backend = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocab=self.ids, unk_token=""))
+        backend.pre_tokenizer = tokenizers.pre_tokenizers.Split(
+            pattern=tokenizers.Regex(r"[\s\S]"), behavior="isolated"
         )
-        backend.decoder = decoders.Fuse()
-        special = partial(library.AddedToken, special=True, normalized=False)
-        backend.add_special_tokens([special(text) for text in sorted({self.eos, self.pad})])
+        backend.decoder = tokenizers.decoders.Fuse()
+        backend.add_special_tokens(sorted({self.eos, self.pad}))
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         backend.save(str(folder / "tokenizer.json"))
@@ -111,16 +105,12 @@ class CharTokenizer:
         """Reads what `save` wrote; DataError if the folder holds no character tokenizer."""
         path = Path(folder) / "tokenizer_config.json"
         settings = read_object(path)
-        texts = [settings.get(name) for name in (_CHARACTERS_KEY, "eos_token", "pad_token")]
+        names = (_CHARACTERS_KEY, "eos_token", "pad_token")
+        texts = [require(settings.get(name), TEXT, path, name) for name in names]
         try:
-            if not all(isinstance(text, str) for text in texts):
-                raise UsageError("its characters, eos_token and pad_token must be texts")
             return cls(*texts)
         except UsageError as error:
-            raise DataError(
-                f"{path} describes no character tokenizer ({error}): point at a folder that"
-                " CharTokenizer.save wrote."
-            ) from error
+            raise DataError(f"{path}: {error}") from error
 
     def _encode(self, text: str) -> list[int]:
         try:

@@ -14,36 +14,29 @@ import re
 from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from grre_jax.domains import checked
 from grre_jax.errors import DataError, UsageError
 from grre_jax.json_files import (
     MAX_INTEGER,
-    NULL,
-    OBJECT,
-    TEXT,
     TOKENS,
-    Domain,
-    check,
-    list_of,
-    number,
     read_object,
     require,
 )
-from grre_jax.tasks.task import Question, choice
+from grre_jax.tasks.judging import error_words
+from grre_jax.tasks.task import Question
 from grre_jax.tasks.tokenizers.characters import CharTokenizer, holds_characters
 from grre_jax.tasks.tokenizers.protocol import (
     Message,
     content_digest,
-    first_line,
-    import_library,
-    require_tokenizer_files,
 )
 
 # Fields of a message that templates may leave out: its text, whose absence is empty, and names that
 # lead back to a call.
 _UNWRITTEN = frozenset(("role", "content", "name", "id", "tool_call_id"))
-TOOLS = ("template", "system")  # what declares the functions of a conversation
+Tools = Literal["template", "system"]  # what declares the functions of a conversation
+Functions = list[dict[str, Any]] | None  # definitions, as transformers takes them
 # The tags of Hermes and Qwen.
 _TOOLS_TOLD = """You can call functions. These are their definitions:
 <tools>
@@ -63,20 +56,6 @@ _BREAK = "\ufdd0"
 # In place of what an assistant sampled. With a letter, which templates that change text change.
 SAMPLED = "a\ufdd1"
 _DATE = re.compile(r"""strftime_now\s*\(\s*(?P<quote>['"])(?P<format>.*?)(?P=quote)\s*\)""")
-
-# What AutoTokenizer reads of these files and does not check by itself. A special token is its text,
-# or an object with it.
-_CONTENT = Domain(
-    "an object with a string content",
-    lambda value: isinstance(value, dict) and TEXT.holds(value.get("content")),
-)
-_SPECIAL = TEXT | NULL | _CONTENT
-_TOKENIZER_FIELDS = {
-    **dict.fromkeys(("bos_token", "eos_token", "pad_token", "unk_token"), _SPECIAL),
-    "chat_template": TEXT | NULL | list_of(OBJECT, "a list of objects"),
-    "model_max_length": number() | NULL,
-    "model": OBJECT,
-}
 
 
 class ChatTokenizer:
@@ -113,28 +92,39 @@ class ChatTokenizer:
         Raises:
             DataError: the folder, its tokenizer files or an end-of-text token are missing, or a
                 file cannot be read.
-            UsageError: transformers is not installed; a system prompt, tools in a system message,
+            UsageError: a system prompt, tools in a system message,
                 template arguments or a date are given and the tokenizer has no template; or the
                 template does not read the date or one of the arguments.
         """
         self.folder = Path(folder)
-        require_tokenizer_files(self.folder)
+        names = ("tokenizer.json", "tokenizer.model", "vocab.json", "tokenizer_config.json")
+        if not any(os.path.lexists(self.folder / name) for name in names):
+            raise DataError(
+                f"{folder} does not exist, or holds no tokenizer ({', '.join(names)}): give the"
+                " folder of a model, with its tokenizer files."
+            )
         if holds_characters(self.folder):
             raise UsageError(
-                f"{folder} holds a character tokenizer, not a chat model's: read it with"
-                " load_tokenizer."
+                f"{folder} holds a character tokenizer, which has no chat template: read it with"
+                " load_tokenizer, without system_prompt, tools, template_arguments and date."
             )
-        transformers = import_library("transformers")
-        for name in ("tokenizer.json", "tokenizer_config.json"):
-            file = self.folder / name
-            if os.path.lexists(file):
-                check(read_object(file), _TOKENIZER_FIELDS, file, closed=False)
-        self.tokenizer, ids = self._loaded(transformers)
-        self.has_template = bool(getattr(self.tokenizer, "chat_template", None))
-        choice("tools", tools, TOOLS)
+        self.tokenizer, ids = self._loaded()
+        self.has_template = bool(self.tokenizer.chat_template)
+        checked("tools", Tools, tools)
         if not self.has_template:
-            _refuse_settings(folder, system_prompt, tools, template_arguments, date)
-        self.system_prompt, self.tools = system_prompt, tools
+            settings = {
+                "system_prompt": system_prompt is not None,
+                "tools": tools != "template",
+                "template_arguments": template_arguments,
+                "template_date": date,
+            }
+            if names := [name for name, value in settings.items() if value]:
+                raise UsageError(
+                    f"{', '.join(names)}: expected a tokenizer with a chat template, got the one in"
+                    f" {folder}, which has none. Leave it out."
+                )
+        self.system_prompt = system_prompt
+        self.tools = tools
         self.template_arguments = template_arguments or {}
         self.date = date
         self._check_variables()
@@ -146,8 +136,10 @@ class ChatTokenizer:
         self.pad_id = self.eos_ids[0] if pad is None else int(pad)
         self.bos_id = self.tokenizer.bos_token_id
 
-    def _loaded(self, transformers: Any) -> tuple[Any, list[int]]:
+    def _loaded(self) -> tuple[Any, list[int]]:
         """Returns the folder's tokenizer and the ids of its vocabulary, in order."""
+        import transformers
+
         try:
             tokenizer = transformers.AutoTokenizer.from_pretrained(
                 str(self.folder), local_files_only=True, trust_remote_code=False
@@ -160,7 +152,7 @@ class ChatTokenizer:
             if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
                 raise
             raise DataError(
-                f"The tokenizer in {self.folder} cannot be loaded ({first_line(error)}): copy the"
+                f"The tokenizer in {self.folder} cannot be loaded ({error_words(error)}): copy the"
                 " model's tokenizer files anew."
             ) from error
         if not ids or ids[-1] > MAX_INTEGER or len(set(ids)) < len(ids):
@@ -179,19 +171,22 @@ class ChatTokenizer:
                 "model.template_date: expected empty, as the chat template in"
                 f" {self.folder} does not call strftime_now, got {self.date!r}. Leave it out."
             )
-        template = json.dumps(self.tokenizer.chat_template) if self.has_template else ""
         own = inspect.signature(self.tokenizer.apply_chat_template).parameters
         for name in self.template_arguments:
-            if name in own or not re.search(rf"\b{re.escape(name)}\b", template):
+            if name in own or not self._reads(name):
                 raise UsageError(
                     "model.template_arguments: expected variables that the chat template in"
                     f" {self.folder} reads, got {name!r}. Correct the name, or leave it out."
                 )
 
+    def _reads(self, name: str) -> bool:
+        template = json.dumps(self.tokenizer.chat_template)
+        return re.search(rf"\b{re.escape(name)}\b", template) is not None
+
     @property
     def reads_date(self) -> bool:
         """True if the chat template writes the date."""
-        return self.has_template and "strftime_now" in json.dumps(self.tokenizer.chat_template)
+        return self._reads("strftime_now")
 
     @property
     def fingerprint(self) -> str:
@@ -199,10 +194,14 @@ class ChatTokenizer:
         a probe text.
         """
         vocabulary = sorted(self.tokenizer.get_vocab().items(), key=lambda item: (item[1], item[0]))
-        probe = self.tokenizer.encode(_PROBE, add_special_tokens=False)
-        template = self.tokenizer.chat_template if self.has_template else None
-        content = ["transformers", vocabulary, template, self.system_prompt]
-        content += [list(self.eos_ids), probe]
+        content = [
+            "transformers",
+            vocabulary,
+            self.tokenizer.chat_template if self.has_template else None,
+            self.system_prompt,
+            self.eos_ids,
+            self._plain_ids(_PROBE),
+        ]
         if self.template_arguments:  # otherwise the fingerprint of data sets stored before
             content.append(sorted(self.template_arguments.items()))
         if self.date:
@@ -227,9 +226,7 @@ class ChatTokenizer:
         # A template writes the beginning-of-text token itself.
         return self._rendered_ids(self._render(_messages(question)))
 
-    def encode_messages(
-        self, messages: list[Message], tools: list[dict[str, Any]] | None = None
-    ) -> list[int]:
+    def encode_messages(self, messages: list[Message], tools: Functions = None) -> list[int]:
         """The ids of a conversation, up to where the assistant begins to speak.
 
         The system prompt, if there is one, goes before it unless it begins with its own.
@@ -251,7 +248,7 @@ class ChatTokenizer:
         self,
         messages: list[Message],
         *,
-        tools: list[dict[str, Any]] | None = None,
+        tools: Functions = None,
         ended: bool = True,
     ) -> list[int]:
         """The ids between an assistant's turn and its next: what the template writes there.
@@ -294,7 +291,7 @@ class ChatTokenizer:
         completion: list[Message],
         *,
         cut: bool = False,
-        tools: list[dict[str, Any]] | None = None,
+        tools: Functions = None,
     ) -> tuple[list[int], list[int], list[int]]:
         """Encodes a conversation and marks which of its tokens the assistant wrote.
 
@@ -321,33 +318,33 @@ class ChatTokenizer:
         cuts = [self._render(messages[:turn], tools=tools) for turn in turns]
         whole = self._render(messages, generation=False, tools=tools)
         pieces = [b[len(a) :] for a, b in zip(cuts, [*cuts[1:], whole], strict=True)]
-        encoded = [self._rendered_ids(text) for text in pieces]
-        sizes = list(map(self._turn_tokens, map(messages.__getitem__, turns), pieces, encoded))
         prompt_ids = self._rendered_ids(cuts[0])
+        tokens: list[int] = []
+        mask: list[int] = []
+        end = 0  # of the last turn, whose following text nothing is conditioned on
         same = cuts[0] + "".join(pieces) == whole
-        # A policy's first token never merges with the prompt before it, as the two may in the whole
-        # text; what a tokenizer puts before each piece would be in the text of the tokens.
-        shown = self._shown(self._rendered_ids(whole))
-        same = same and self._shown(sum(encoded, prompt_ids)) == shown
-        # A turn has the same tokens when nothing follows it.
-        for turn, before, ids, size in zip(turns, cuts, encoded, sizes, strict=True):
+        for turn, before, piece in zip(turns, cuts, pieces, strict=True):
+            ids = self._rendered_ids(piece)
+            size = self._turn_tokens(messages[turn], piece, ids)
+            # A turn has the same tokens when nothing follows it.
             alone = self._render(messages[: turn + 1], generation=False, tools=tools)
             kept = self._rendered_ids(alone.removeprefix(before))
             same = same and alone.startswith(before) and kept[:size] == ids[:size]
-        if not same:
+            end = len(tokens) + size - cut
+            tokens += ids
+            mask += [1] * size + [0] * (len(ids) - size)
+        # A policy's first token never merges with the prompt before it, as the two may in the whole
+        # text; what a tokenizer puts before each piece would be in the text of the tokens.
+        shown = self._shown(self._rendered_ids(whole))
+        if not same or self._shown(prompt_ids + tokens) != shown:
             raise UsageError(
                 f"The chat template in {self.folder} rewrites earlier turns once later ones follow,"
                 " so that the sampled tokens are unknown: give the tokens, with a mask."
             )
         self._require_written(messages, tools)
-        tokens = [token for ids in encoded for token in ids]
-        parts = zip(encoded, sizes, strict=True)
-        mask = [int(n < size) for ids, size in parts for n in range(len(ids))]
-        if messages[-1]["role"] == "assistant":
-            # Nothing is conditioned on what the template writes after the last turn.
-            end = len(tokens) - len(encoded[-1]) + sizes[-1] - cut
-            tokens, mask = tokens[:end], mask[:end]
-        return prompt_ids, tokens, mask
+        if messages[-1]["role"] != "assistant":
+            end = len(tokens)
+        return prompt_ids, tokens[:end], mask[:end]
 
     def _require_template(self) -> None:
         if not self.has_template:
@@ -356,10 +353,10 @@ class ChatTokenizer:
                 " give it text."
             )
 
-    def _require_written(self, messages: list[Message], tools: list[dict[str, Any]] | None) -> None:
+    def _require_written(self, messages: list[Message], tools: Functions) -> None:
         """Refuses a template that leaves out a tool call, say: the policy would learn silence."""
 
-        def text(messages: list[Message], tools: list[dict[str, Any]] | None) -> str:
+        def text(messages: list[Message], tools: Functions) -> str:
             return self._render(messages, generation=False, tools=tools)
 
         if tools and text(messages, None) == text(messages, tools):
@@ -427,32 +424,28 @@ class ChatTokenizer:
         return text
 
     @cached_property
-    def _control(self) -> list[str]:
-        """The tokens that only the template may write: special ones, end tokens, and those that it
-        opens a turn with, which are not special in every tokenizer.
+    def _opening(self) -> str:
+        """What the template writes around an empty question."""
+        return self._render([{"role": "user", "content": ""}]) if self.has_template else ""
+
+    @cached_property
+    def _control(self) -> dict[str, bool]:
+        """The tokens that only the template may write, and whether they are special: special ones,
+        end tokens, and those that it opens a turn with, which are not special in every tokenizer.
         """
-        template = self._apply([{"role": "user", "content": ""}]) if self.has_template else ""
-        return [
-            token.content
+        return {
+            token.content: token.special
             for number, token in self.tokenizer.added_tokens_decoder.items()
             if token.special
             or number in self.eos_ids
             # Not white space and words, which some tokenizers add too.
-            or (token.content in template and re.search(r"[^\w\s]", token.content))
-        ]
+            or (token.content in self._opening and re.search(r"[^\w\s]", token.content))
+        }
 
     def mark_in(self, text: str) -> str:
         """A control token of the chat template that a text holds, or ""."""
-        return next((mark for mark in self._marks if mark in text), "")
-
-    @cached_property
-    def _marks(self) -> list[str]:
-        rendered = self.render("") if self.has_template else ""
-        return [
-            token.content
-            for token in self.tokenizer.added_tokens_decoder.values()
-            if token.special and token.content in rendered
-        ]
+        marks = (mark for mark, special in self._control.items() if special)
+        return next((mark for mark in marks if mark in text and mark in self._opening), "")
 
     def encode_text(self, text: str, *, special: bool = True) -> list[int]:
         """Ids of a text without the template, after the beginning-of-text token if there is one.
@@ -501,7 +494,7 @@ class ChatTokenizer:
         messages: list[Message],
         *,
         generation: bool = True,
-        tools: list[dict[str, Any]] | None = None,
+        tools: Functions = None,
     ) -> str:
         """A conversation in the template, by default up to where the assistant begins.
 
@@ -513,19 +506,14 @@ class ChatTokenizer:
             content = message.get("content") or ""
             if _BREAK in content or (SAMPLED in content and message["role"] != "assistant"):
                 raise UsageError("message: expected characters, got U+FDD0 or U+FDD1. Remove it.")
-            if message["role"] in _FOREIGN and any(mark in content for mark in self._control):
+            if (
+                content
+                and message["role"] in _FOREIGN
+                and any(mark in content for mark in self._control)
+            ):
                 message = {**message, "content": self._broken(content)}
             broken.append(message)
-        return self._apply(broken, generation=generation, tools=tools)
-
-    def _apply(
-        self,
-        messages: list[Message],
-        *,
-        generation: bool = True,
-        tools: list[dict[str, Any]] | None = None,
-    ) -> str:
-        """Renders messages as they are."""
+        messages = broken
         if self.system_prompt is not None and messages[0]["role"] != "system":
             messages = [{"role": "system", "content": self.system_prompt}, *messages]
         if tools and self.tools == "system":
@@ -543,10 +531,10 @@ class ChatTokenizer:
         except Exception as error:  # the template is a program of the folder's own
             raise UsageError(
                 f"The chat template in {self.folder} refuses the conversation"
-                f" ({first_line(error)}): leave system_prompt out or correct it."
+                f" ({error_words(error)}): leave system_prompt out or correct it."
             ) from error
 
-    def _dated(self, tools: list[dict[str, Any]] | None) -> str:
+    def _dated(self, tools: Functions) -> str:
         """The chat template with its calls of strftime_now replaced by what they return on the
         tokenizer's day; transformers takes no other clock.
         """
@@ -602,27 +590,6 @@ def _told(messages: list[Message], tools: list[dict[str, Any]]) -> list[Message]
     return told
 
 
-def _refuse_settings(
-    folder: str | Path,
-    system_prompt: str | None,
-    tools: str,
-    template_arguments: dict[str, Any] | None,
-    date: str,
-) -> None:
-    """Refuses settings that need a chat template."""
-    settings = {
-        "system_prompt": system_prompt is not None,
-        "tools": tools != "template",
-        "template_arguments": template_arguments,
-        "template_date": date,
-    }
-    if names := [name for name, value in settings.items() if value]:
-        raise UsageError(
-            f"{', '.join(names)}: expected a tokenizer with a chat template, got the one in"
-            f" {folder}, which has none. Leave it out."
-        )
-
-
 def today() -> str:
     """Returns the date of this machine, YYYY-MM-DD."""
     return datetime.date.today().isoformat()
@@ -642,9 +609,7 @@ def load_tokenizer(
         DataError: the folder or its tokenizer files are missing or unreadable.
         UsageError: as of `ChatTokenizer`.
     """
-    folder = Path(folder)
-    require_tokenizer_files(folder)
-    if holds_characters(folder):
-        _refuse_settings(folder, system_prompt, tools, template_arguments, date)
+    settings = any((system_prompt, tools != "template", template_arguments, date))
+    if holds_characters(Path(folder)) and not settings:
         return CharTokenizer.load(folder)
     return ChatTokenizer(folder, system_prompt, tools, template_arguments, date)

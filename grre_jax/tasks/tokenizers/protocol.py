@@ -2,12 +2,10 @@
 
 import hashlib
 import json
-import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from grre_jax.errors import DataError, UsageError
 from grre_jax.tasks.task import Question
 
 # {"role": ..., "content": text}, and whatever else the chat template reads.
@@ -41,39 +39,6 @@ class Tokenizer(Protocol):
 
     def save(self, folder: str | Path) -> None:
         """Writes the tokenizer's files into a folder, which is made if it is missing."""
-
-
-def require_tokenizer_files(folder: Path) -> None:
-    """Raises DataError if a folder does not exist or holds no tokenizer."""
-    if not folder.is_dir():
-        raise DataError(
-            f"The tokenizer folder {folder} does not exist: give the folder of a model with its"
-            " tokenizer files."
-        )
-    if not any(
-        os.path.lexists(folder / name)
-        for name in ("tokenizer.json", "tokenizer.model", "vocab.json", "tokenizer_config.json")
-    ):
-        raise DataError(
-            f"{folder} holds no tokenizer (tokenizer.json, tokenizer.model or vocab.json): copy the"
-            " model's tokenizer files there."
-        )
-
-
-def import_library(name: str) -> Any:
-    """Imports an optional package; UsageError if it is not installed."""
-    try:
-        return __import__(name)
-    except ImportError as error:
-        raise UsageError(
-            f"This needs the Python package {name}, which is not installed: run `pip install"
-            f" {name}`."
-        ) from error
-
-
-def first_line(error: BaseException) -> str:
-    """Returns the first line of an error's message, at most 200 characters."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
 
 
 def content_digest(content: Any) -> str:

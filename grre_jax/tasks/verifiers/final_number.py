@@ -62,6 +62,12 @@ def final_number(text: str) -> Fraction | None:
     return _alone(text, numbers, numbers[-1]) if numbers else None
 
 
+def final_answer(text: str) -> str | None:
+    """Returns the final number as an exact fraction ("18", "1/2"); None if there is none."""
+    number = final_number(text)
+    return None if number is None else str(number)
+
+
 def first_number(text: str) -> Fraction | None:
     """Returns the first number of a short text such as "$1,234.50", None without one."""
     return next(map(_value, _NUMBER.finditer(_normalised(text[: 2 * _REACH]))), None)

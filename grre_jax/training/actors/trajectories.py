@@ -18,7 +18,7 @@ from grre_jax.tasks import Question, Task, Tokenizer, Verdict
 from grre_jax.tasks.environments import is_environment
 from grre_jax.tasks.environments.dialogue import observation_tokens, opening_tokens
 from grre_jax.tasks.environments.runner import Opening, Reply, Runner, Trace
-from grre_jax.tasks.judging import Failure, Report, invalid
+from grre_jax.tasks.judging import Failure, Report
 
 
 def environment_seed(seed: int, position: int, attempt: int) -> int:
@@ -88,7 +88,7 @@ class Play:
         """Ends the trajectories of a question that has just been opened, as failures."""
         for sample in range(self.samples):
             played = self._played[position, sample]
-            played.opening = played.failure = invalid(reason)
+            played.opening = played.failure = Failure("invalid", reason)
 
     def respond(
         self, address: Any, sample: int, turn: int, tokens: list[int]
@@ -123,7 +123,7 @@ class Play:
                     self.tokenizer, played.opening, played.replies, self._separator, ended=ended
                 )
         except UsageError as error:  # the opening showed that the template does it
-            played.failure = invalid(f"the observation cannot be encoded ({error})")
+            played.failure = Failure("invalid", f"the observation cannot be encoded ({error})")
             return None
         return sampling.Observation(tokens)
 

@@ -9,11 +9,12 @@ import pyarrow
 from pyarrow import parquet
 
 SUBJECTS = ("algebra", "geometry")
+SPLITS = (("train", range(6)), ("test", range(10, 13)))
 
 
 def gsm8k(folder: Path) -> Path:
     """train.jsonl and test.jsonl."""
-    for split, numbers in {"train": range(6), "test": range(10, 13)}.items():
+    for split, numbers in SPLITS:
         lines = [
             {
                 "question": f"Tom has {n} pens and buys 4. How many?",
@@ -39,7 +40,7 @@ def math_record(number: int) -> dict:
 
 def math_folders(folder: Path) -> Path:
     """The authors' form: train/algebra/0.json."""
-    for split, numbers in {"train": range(6), "test": range(10, 13)}.items():
+    for split, numbers in SPLITS:
         for number in numbers:
             _file(folder / split / SUBJECTS[number % 2] / f"{number}.json").write_text(
                 json.dumps(math_record(number))
@@ -49,7 +50,7 @@ def math_folders(folder: Path) -> Path:
 
 def math_parquet(folder: Path) -> Path:
     """As on Hugging Face: data/train-00000-of-00001.parquet."""
-    for split, numbers in {"train": range(6), "test": range(10, 13)}.items():
+    for split, numbers in SPLITS:
         table = pyarrow.Table.from_pylist([math_record(number) for number in numbers])
         parquet.write_table(table, _file(folder / "data" / f"{split}-00000-of-00001.parquet"))
     return folder

@@ -30,30 +30,16 @@ def solve(prompt: str) -> list[int]:
 @pytest.mark.parametrize("task", [SHORT, FULL], ids=["short", "full"])
 def test_held_out_answers_are_right_and_well_formed(task):
     for question in task.evaluation(300):
-        results = solve(question.prompt)
-        assert question.question_id == f"arithmetic/{question.prompt[:-1]}"
+        prompt = question.prompt
+        results = solve(prompt)
+        assert question.question_id == f"arithmetic/{prompt[:-1]}"
         assert question.answer == str(results[-1])
-        steps = question.demonstration.removesuffix("$").split(",")
-        assert [int(step[-1]) for step in steps] == results
+        operands = [int(prompt[0]), *results[:-1]]
+        equations = [f"{operands[n]}{prompt[2 * n + 1 : 2 * n + 3]}=" for n in range(3)]
+        steps = [f"{task is FULL and equations[n] or ''}{results[n]}" for n in range(3)]
+        assert question.demonstration == ",".join(steps) + "$"
         assert len(question.demonstration) == task.answer_length
-        assert len(question.prompt) == task.prompt_length == 8
-        assert task.verify(question, question.demonstration).reward == 1
-        if task is FULL:
-            before = [int(question.prompt[0]), *results[:-1]]
-            expected = [
-                f"{b}{question.prompt[2 * i + 1 : 2 * i + 3]}={r}"
-                for i, (b, r) in enumerate(zip(before, results, strict=True))
-            ]
-            assert steps == expected
-
-
-@pytest.mark.parametrize(
-    "options", [{}, {"answers": "full", "operands": 5, "corruption": 0.0, "flaw": 0.6}]
-)
-def test_questions_drawn_together_are_those_drawn_one_by_one(options):
-    task = tasks.build("arithmetic", seed=7, **options)
-    positions = [0, 5, 3, 2**30, 2**32 - 1, 5]
-    assert task.questions_at(positions) == [task.question(position) for position in positions]
+        assert len(prompt) == task.prompt_length == 8
 
 
 @pytest.mark.parametrize("task", [SHORT, FULL, ORDERED], ids=["short", "full", "ordered"])
@@ -73,17 +59,9 @@ def test_a_batch_holds_what_the_positions_hold(task):
 
 def test_the_stream_is_addressed_by_seed_and_position():
     positions = np.arange(256)
-    again = tasks.build("arithmetic", seed=4)
-    np.testing.assert_array_equal(
-        again.questions_batch(positions[::-1])[::-1], SHORT.questions_batch(positions)
-    )
-    np.testing.assert_array_equal(
-        again.demonstrations_batch(positions), SHORT.demonstrations_batch(positions)
-    )
-    np.testing.assert_array_equal(FULL.questions_batch(positions), SHORT.questions_batch(positions))
-    other = tasks.build("arithmetic", seed=5)
-    assert (other.questions_batch(positions) != SHORT.questions_batch(positions)).any()
-    assert other.evaluation(50) == SHORT.evaluation(50)
+    prompts = SHORT.questions_batch(positions)
+    np.testing.assert_array_equal(FULL.questions_batch(positions[::-1])[::-1], prompts)
+    assert (tasks.build("arithmetic", seed=5).questions_batch(positions) != prompts).any()
 
 
 @pytest.mark.parametrize("operands", [2, 3])
@@ -107,44 +85,33 @@ def test_all_questions_are_equally_likely():
 
 def test_corruption_leaves_the_accuracy_the_text_says():
     positions = np.arange(100_000)
-    rates = {}
+    rates = []
     for task in (SHORT, FULL):
         prompts, answers = task.questions_batch(positions), task.demonstrations_batch(positions)
-        lengths = np.full(len(positions), task.answer_length)
-        rates[task.answers] = task.batch_rewards(
-            prompts, np.full(len(positions), 8), answers, lengths
-        ).mean()
-    assert rates["short"] == rates["full"]  # one corruption, written in two ways
-    assert abs(rates["short"] - 0.380) < 0.006
-    first_step = (
-        SHORT.demonstrations_batch(positions)[:, 0]
-        == SHORT._steps(SHORT.questions_batch(positions), None)[0][-1]
-    )
+        sizes = (np.full(len(positions), size) for size in (8, task.answer_length))
+        rates.append(task.batch_rewards(prompts, next(sizes), answers, next(sizes)).mean())
+    assert rates[0] == rates[1]  # one corruption, written in two ways
+    assert abs(rates[0] - 0.380) < 0.006
+    first_step = answers[:, 4] == FULL._steps(prompts)[0][-1]
     assert abs(first_step.mean() - 0.685) < 0.006
+    answers = answers.reshape(-1, 3, 6)
+    assert (answers[:, 1:, 0] == answers[:, :-1, 4]).all()  # wrong steps are worked on from
 
 
 def test_a_flawed_step_follows_the_wrong_rule_in_subtractions_and_multiplications_alone():
-    task = tasks.build("arithmetic", answers="full", corruption=0, flaw=0.6)
-    answers = task.demonstrations_batch(np.arange(20_000)).reshape(-1, 3, 6)
-    left, operation, right, result = (answers[:, :, i].ravel() for i in (0, 1, 2, 4))
-    plus, minus, _ = (task.tokenizer.ids[sign] for sign in "+-*")
-    exact = np.where(operation == minus, left - right, left * right) % 10
-    assert (result == (left + right) % 10)[operation == plus].all()
-    wrong = (left + right + 1) % 10
-    apart = (operation != plus) & (exact != wrong)
-    assert abs((result == wrong)[apart].mean() - 0.6) < 0.01
-    assert ((result == wrong) | (result == exact))[operation != plus].all()
-
-
-@pytest.mark.parametrize("options", [{"corruption": 0.35}, {"corruption": 0, "flaw": 0.6}])
-def test_a_wrong_step_is_worked_on_from(options):
-    task = tasks.build("arithmetic", seed=4, answers="full", **options)
-    for position in range(200):
-        question = task.question(position)
-        before = question.prompt[0]
-        for step in question.demonstration.removesuffix("$").split(","):
-            assert step[0] == before
-            before = step[-1]
+    positions = np.arange(20_000)
+    right, wrong, some = (
+        tasks.build("arithmetic", answers="full", corruption=0, flaw=flaw)
+        .demonstrations_batch(positions)
+        .reshape(-1, 3, 6)
+        for flaw in (0, 1, 0.6)
+    )
+    plus = wrong[..., 1] == SHORT.tokenizer.ids["+"]
+    assert (wrong[..., 4] == (wrong[..., 0] + wrong[..., 2] + ~plus) % 10).all()
+    right, wrong, first = (answers[:, 0, 4] for answers in (right, wrong, some))
+    assert ((first == right) | (first == wrong)).all()
+    assert abs((first == wrong)[right != wrong].mean() - 0.6) < 0.01
+    assert (some[:, 1:, 0] == some[:, :-1, 4]).all()  # wrong steps are worked on from
 
 
 def test_multiplications_come_first_with_precedence():
@@ -154,45 +121,22 @@ def test_multiplications_come_first_with_precedence():
 
 
 def test_a_flawed_step_of_precedence_works_the_last_operation():
-    task = tasks.build(
-        "arithmetic", operands=5, answers="full", corruption=0, flaw=0.7, precedence=True
-    )
-    wrong = decided = 0
-    for position in range(400):
+    options = {"operands": 5, "answers": "full", "corruption": 0, "precedence": True}
+    task = tasks.build("arithmetic", flaw=1, **options)
+    for position in range(200):
         question = task.question(position)
         values, operations = list(question.prompt[:-1:2]), list(question.prompt[1:-1:2])
         for step in question.demonstration.removesuffix("$").split(","):
-            first = operations.index("*") if "*" in operations else 0
-            last = len(operations) - 1
-            right, other = (f"{values[i]}{operations[i]}{values[i + 1]}" for i in (first, last))
-            if right == other and first != last:
-                break  # either place was worked
-            assert step[:3] in (right, other) and int(step[4]) == eval(step[:3]) % 10
-            decided, wrong = decided + (right != other), wrong + (step[:3] != right)
-            at = first if step[:3] == right else last
-            values[at : at + 2], operations[at : at + 1] = [step[4]], []
-    assert abs(wrong / decided - 0.7) < 0.05
+            equation = f"{values.pop(-2)}{operations.pop()}{values.pop()}"
+            values.append(str(eval(equation) % 10))
+            assert step == f"{equation}={values[-1]}"
 
 
-VERDICTS = [
-    ("8,6,5$", 1),
-    ("5$", 1),
-    ("8,6,5$3$", 1),
-    ("8,6,5", 0),
-    ("8,6,4$", 0),
-    ("$5$", 0),
-    ("", 0),
-    ("3\ufffd$", 0),
-    ("\u0665$", 0),
-]
-
-
-@pytest.mark.parametrize(("completion", "reward"), VERDICTS)
-def test_verdicts(completion, reward):
+def test_the_final_answer_is_the_digit_that_is_judged():
     question = tasks.Question("arithmetic/3+5*2-1", "3+5*2-1>", "5")
-    verdict = SHORT.verify(question, completion)
-    assert verdict.reward == reward and verdict.components == {"correct": reward}
-    assert (SHORT.final_answer(completion) == question.answer) == (reward == 1)
+    for completion in ("8,6,5$", "5$", "8,6,5$3$", "8,6,5", "8,6,4$", "$5$", "", "\u0665$"):
+        verdict = SHORT.verify(question, completion)
+        assert (SHORT.final_answer(completion) == "5") == verdict.correct == verdict.reward
 
 
 @st.composite
@@ -204,32 +148,18 @@ def completions(draw):
     task = draw(st.sampled_from([SHORT, FULL, ORDERED]))
     tokens = list(task.demonstrations_batch([position])[0])
     for _ in range(draw(st.integers(0, 2))):
-        place = draw(st.integers(0, len(tokens) - 1))
-        tokens[place : place + draw(st.integers(0, 1))] = draw(
-            st.lists(st.integers(-1, 20), max_size=2)
-        )
-        tokens = tokens or [16]
-    if draw(st.booleans()):
-        tokens = draw(st.lists(st.integers(0, 17), max_size=20))
+        place = draw(st.integers(0, len(tokens)))
+        tokens[place : place + 1] = draw(st.lists(st.integers(-1, 20), max_size=2))
     length = draw(st.integers(0, len(tokens)))
     padding = draw(st.lists(st.sampled_from([16, 0, 5, -1]), max_size=3))
-    return (
-        task,
-        position,
-        tokens + padding,
-        draw(st.sampled_from([length, len(tokens)])),
-        draw(st.integers(0, 4)),
-    )
+    return task, position, tokens + padding, length, draw(st.integers(0, 4))
 
 
 @settings(max_examples=400, deadline=None)
 @given(completions())
 def test_the_reward_in_the_graph_is_the_verdict(case):
     task, position, tokens, length, extra = case
-    prompt = task.questions_batch([position])
-    prompt = np.concatenate(
-        [prompt, np.full((1, extra), task.tokenizer.pad_id, dtype=np.int32)], axis=1
-    )
+    prompt = np.pad(task.questions_batch([position]), ((0, 0), (0, extra)), constant_values=16)
     rewards = task.batch_rewards(
         prompt,
         np.array([task.prompt_length]),
@@ -256,9 +186,5 @@ def test_wrong_requests():
     for request in (lambda: SHORT.question(-1), lambda: SHORT.demonstrations_batch([0, 2**32])):
         with pytest.raises(UsageError, match="^positions: expected integers"):
             request()
-    with pytest.raises(UsageError, match="count=0"):
+    with pytest.raises(UsageError, match="^count: "):
         SHORT.evaluation(0)
-    options = [(name, value) for name in ("corruption", "flaw") for value in (-0.1, 1.1, True, "0")]
-    for name, value in [*options, ("flaw", float("nan")), ("precedence", 1), ("operands", 7)]:
-        with pytest.raises(UsageError, match=name):
-            tasks.build("arithmetic", **{name: value})

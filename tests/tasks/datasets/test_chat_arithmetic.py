@@ -26,21 +26,17 @@ def test_questions_are_right_and_split_once_for_all_seeds(options):
     values = options.get("below", 10 ** options.get("digits", 1))
     size = values ** options.get("operands", 2)
     held_out = task.evaluation(10**6)
-    assert task.training_size + task.evaluation_size == size
-    assert len(held_out) == task.evaluation_size
-    assert (
-        abs(task.evaluation_size - size / 5) <= 24
-    )  # a family of four operands in all their orders is the most it goes beyond
-    drawn = [task.question(position) for position in range(min(task.training_size, 3000))]
+    drawn = [task.question(position) for position in range(task.training_size)]
+    names = {question.question_id for question in held_out + drawn}
+    assert len(names) == len(held_out) + len(drawn) == size
+    # A family of four operands in all their orders is the most it goes beyond.
+    assert len(held_out) == task.evaluation_size <= size / 5 + 24
     for question in held_out[:500] + drawn[:500]:
-        assert all(int(number) < values for number in re.findall("[0-9]+", expression(question)))
-        assert int(question.answer) == eval(expression(question))
-        assert question.question_id == "chat_arithmetic/" + expression(question).replace(" ", "")
+        text = expression(question)
+        assert all(int(number) < values for number in re.findall("[0-9]+", text))
+        assert int(question.answer) == eval(text)
+        assert question.question_id == "chat_arithmetic/" + text.replace(" ", "")
         assert task.verify(question, question.demonstration).reward == 1
-    held = {question.question_id for question in held_out}
-    assert len(held) == len(held_out)
-    assert len({question.question_id for question in drawn}) == len(drawn)
-    assert held.isdisjoint(question.question_id for question in drawn)
     assert tasks.build("chat_arithmetic", seed=9, **options).evaluation(10**6) == held_out
 
 
@@ -50,49 +46,15 @@ def test_a_few_held_out_questions_are_of_many_families():
     assert len(families) > 25
 
 
-def test_the_stream_goes_round_in_epochs():
-    task = tasks.build("chat_arithmetic", seed=2)
-    first, second = (
-        [task.question(80 * epoch + place) for place in range(80)] for epoch in range(2)
-    )
-    assert {q.question_id for q in first} == {q.question_id for q in second} and first != second
-    assert task.question(7) == first[7] == tasks.build("chat_arithmetic", seed=2).question(7)
-    assert [tasks.build("chat_arithmetic", seed=3).question(place) for place in range(80)] != first
-
-
-@pytest.mark.parametrize(
-    ("completion", "reward"),
-    [
-        ("8", 1),
-        ("The answer is 8.", 1),
-        ("eight", 0),
-        ("", 0),
-        ("-8", 0),
-    ],
-)
-def test_verdicts(completion, reward):
-    task = tasks.build("chat_arithmetic")
-    verdict = task.verify(tasks.Question("chat_arithmetic/3+5", "What is 3 + 5?", "8"), completion)
-    assert verdict.reward == reward and verdict.components == {"correct": reward}
-    assert (task.final_answer(completion) == "8") == (reward == 1)
-
-
 def test_answers_that_mean_the_same_are_one_text():
     task = tasks.build("chat_arithmetic")
-    assert {
-        task.final_answer(text) for text in ("8", "The answer is **8.0**.", "3 + 5 = 8", "16/2")
-    } == {"8"}
-    assert (task.final_answer("-1/2"), task.final_answer("0.5"), task.final_answer("eight")) == (
-        "-1/2",
-        "1/2",
-        None,
-    )
+    for text in ("8", "The answer is **8.0**.", "3 + 5 = 8", "16/2"):
+        assert task.final_answer(text) == "8"
+    assert task.final_answer("0.5") == "1/2" and task.final_answer("eight") is None
 
 
 def test_template_and_wrong_requests():
     task = tasks.build("chat_arithmetic", template="{expression} {x} =")
     assert re.fullmatch(r"\d \+ \d \{x\} =", task.question(0).prompt)
-    with pytest.raises(UsageError, match="^positions: expected integers"):
-        task.question(-1)
-    with pytest.raises(UsageError, match="count=-1"):
+    with pytest.raises(UsageError, match="^count: "):
         task.evaluation(-1)

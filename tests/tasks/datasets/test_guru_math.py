@@ -1,11 +1,8 @@
 """Guru-Math's Parquet: prompts and answers as they are, and questions held out of the one file."""
 
-import pyarrow
 import pytest
-from pyarrow import parquet
 
 from grre_jax import tasks
-from grre_jax.errors import DataError
 
 from . import published_samples
 
@@ -20,17 +17,7 @@ def test_questions(tmp_path):
     question = drawn[0]
     number = int(question.prompt.removeprefix("Find $").partition("^")[0])
     assert question.answer == str(number * number) and question.prompt.endswith("within \\boxed{}.")
-    assert (
-        task.verify(question, f"It is \\boxed{{{number}\\cdot{number}}}.").reward
-        == 1
-        == task.verify(question, f"\\boxed{{{number * number}.0}}").reward
-    )
-    assert (
-        task.verify(question, f"It is \\boxed{{{number}^2}}.").reward == 0
-    )  # as the question has it
-    assert tasks.build("guru_math", path=path, held_out=3, seed=7).evaluation(100) == held_out
     assert len(tasks.build("guru_math", path=path.parent.parent, held_out=3).evaluation(100)) == 3
-    assert task.final_answer("\\boxed{4.0}") == "4"
 
 
 @pytest.mark.parametrize(
@@ -45,43 +32,8 @@ def test_questions(tmp_path):
     ],
 )
 def test_forms_of_the_truth(tmp_path, truth, answer):
-    rows = [
-        {
-            "prompt": [
-                {"role": "system", "content": [{"type": "text", "text": "Be brief."}]},
-                {"role": "user", "content": [{"type": "text", "text": t} for t in ("q", str(n))]},
-            ],
-            "reward_model": {"ground_truth": truth},
-        }
-        for n in range(3)
-    ]
-    parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "a.parquet")
-    question = tasks.build("guru_math", path=tmp_path / "a.parquet", held_out=1).question(0)
-    assert question.answer == answer and question.prompt.startswith("Be brief.\n\nq")
-
-
-@pytest.mark.parametrize(
-    ("row", "message"),
-    [
-        ({"prompt": "text", "reward_model": {"ground_truth": "1"}}, "'prompt' must be a list"),
-        (
-            {
-                "prompt": [{"role": "assistant", "content": "x"}],
-                "reward_model": {"ground_truth": "1"},
-            },
-            "'prompt' must be a list",
-        ),
-        (
-            {
-                "prompt": [{"role": "user", "content": "x"}],
-                "reward_model": {"ground_truth": ["1", "2"]},
-            },
-            "'reward_model' must hold",
-        ),
-        ({"prompt": [{"role": "user", "content": "x"}]}, "'reward_model' must hold"),
-    ],
-)
-def test_wrong_rows_are_named(tmp_path, row, message):
-    parquet.write_table(pyarrow.Table.from_pylist([row]), tmp_path / "a.parquet")
-    with pytest.raises(DataError, match=f"a.parquet, record 1: {message}"):
-        tasks.build("guru_math", path=tmp_path / "a.parquet").question(0)
+    parts = [{"type": "text", "text": text} for text in ("q", "?")]
+    prompt = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": parts}]
+    record = {"prompt": prompt, "reward_model": {"ground_truth": truth}}
+    ((_, question),) = tasks.build("guru_math", path=tmp_path)._questions_of("train", record, "")
+    assert (question.prompt, question.answer) == ("Be brief.\n\nq?", answer)

@@ -80,15 +80,3 @@ def test_sums_are_held_out_with_their_mirror_images():
         )
     ]
     assert not sides[0] & sides[1]
-
-
-def test_questions_of_the_test_file_are_left_out_of_gsm8ks_training(tmp_path):
-    """Whatever the files hold: one question in both is a test question."""
-    folder = published_samples.gsm8k(tmp_path)
-    both = (folder / "test.jsonl").read_text().splitlines()[0]
-    (folder / "train.jsonl").write_text((folder / "train.jsonl").read_text() + both + "\n")
-    task = tasks.build("gsm8k", path=folder)
-    assert (
-        not names_of(task.evaluation(9))[1]
-        & names_of(task.question(position) for position in range(50))[1]
-    )

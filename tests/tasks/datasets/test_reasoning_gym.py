@@ -1,13 +1,15 @@
 """reasoning-gym's data sets as tasks."""
 
+from functools import partial
+
 import pytest
 
 from grre_jax import tasks
 from grre_jax.errors import DataError, UsageError
-from grre_jax.tasks.judging import Failure, verdict_of
 from grre_jax.tasks.verifiers.reasoning_gym import _is_harmless
 
 pytest.importorskip("reasoning_gym")
+build = partial(tasks.build, "reasoning_gym")
 
 # The data sets whose scorers run texts.
 EVALUATED = ("binary_matrix", "spiral_matrix", "n_queens", "string_insertion", "countdown")
@@ -17,56 +19,30 @@ EVALUATED += ("intermediate_integration",)
 
 @pytest.fixture(scope="module")
 def chain():
-    return tasks.build("reasoning_gym", dataset="chain_sum", size=60, config={"max_digits": 2})
-
-
-def test_the_stream_goes_past_what_is_held_out(chain):
-    held_out = {question.prompt for question in chain.evaluation(60)}
-    drawn = [chain.question(place) for place in range(120)]
-    assert 0 < len(held_out) < 20 and held_out.isdisjoint(question.prompt for question in drawn)
-    again = tasks.build(
-        "reasoning_gym", dataset="chain_sum", size=60, config={"max_digits": 2}, seed=5
-    )
-    assert {question.prompt for question in again.evaluation(60)} == held_out
-    assert [again.question(p) for p in range(9)] != drawn[:9]
-    assert chain.evaluation(1) == chain.evaluation(60)[:1]
-    assert chain.training_source == "reasoning_gym/chain_sum/train"
+    return build(dataset="chain_sum", size=60, config={"max_digits": 2})
 
 
 def test_scores(chain):
     question = chain.question(0)
-    assert chain.verify(question, f"so <answer>{question.answer}</answer>") == tasks.Verdict(
-        1.0, {"score": 1.0, "correct": 1.0}
-    )
+    verdict = chain.verify(question, f"so <answer>{question.answer}</answer>")
+    assert verdict == tasks.Verdict(1.0, {"score": 1.0, "correct": 1.0})
     assert chain.verify(question, "x" * 20_000).reward == 0
-    other = tasks.build(
-        "reasoning_gym", dataset="chain_sum", size=60, config={"min_digits": 5, "max_digits": 6}
-    )
-    failed = verdict_of(other, question, question.answer)
-    assert isinstance(failed, Failure) and "with these options" in failed.reason
+    other = build(dataset="chain_sum", size=60, config={"min_digits": 4})
+    with pytest.raises(DataError, match="with these options"):
+        other.verify(question, question.answer)
 
 
 def test_what_is_refused():
-    with pytest.raises(UsageError, match=r"no data set 'chain_sums' \(did you mean 'chain_sum'"):
-        tasks.build("reasoning_gym", dataset="chain_sums")
+    with pytest.raises(UsageError, match=r"^dataset: .*did you mean 'chain_sum'"):
+        build(dataset="chain_sums")
     with pytest.raises(UsageError, match="chain_sum refuses the options"):
-        tasks.build("reasoning_gym", config={"digits": 2})
+        build(config={"digits": 2})
     for option in ("seed", "size"):
         with pytest.raises(UsageError, match=f"^config.{option}: "):
-            tasks.build("reasoning_gym", config={option: 50})
-    with pytest.raises(UsageError, match="has no {question}"):
-        tasks.build("reasoning_gym", template="x")
-    late = tasks.build(
-        "reasoning_gym", dataset="decimal_arithmetic", size=40, config={"max_num_decimal_places": 1}
-    )
-    for ask in (late.question, late.evaluation):
-        with pytest.raises(
-            UsageError, match="decimal_arithmetic cannot make entry .*empty range.*correct config"
-        ):
-            ask(1)
-    for value in (1, 0.5, "yes", None):
-        with pytest.raises(UsageError, match=f"partial_credit={value!r} is neither true nor false"):
-            tasks.build("reasoning_gym", partial_credit=value)
+            build(config={option: 50})
+    late = build(dataset="decimal_arithmetic", size=40, config={"max_num_decimal_places": 1})
+    with pytest.raises(UsageError, match="decimal_arithmetic cannot make entry"):
+        late.question(1)
 
 
 def test_a_data_set_without_questions_enough(chain, monkeypatch):
@@ -77,38 +53,18 @@ def test_a_data_set_without_questions_enough(chain, monkeypatch):
 
 @pytest.fixture(scope="module")
 def evaluating():
-    return {name: tasks.build("reasoning_gym", dataset=name, size=30) for name in EVALUATED}
+    return {name: build(dataset=name, size=30) for name in EVALUATED}
 
 
 @pytest.mark.parametrize("name", EVALUATED)
 def test_no_answer_runs_code(evaluating, name, tmp_path):
     task, mark = evaluating[name], tmp_path / "ran"
     run = f"__import__('os').system('touch {mark}')"
-    for answer in (
-        *(
-            run,
-            f"[{run}]",
-            f"[[{run}]]",
-            f"(lambda: {run})()",
-            f'eval("{run}")',
-            f'S("{run}")',
-            f'sin("{run}")',
-            f"1 if {run} else 2",
-        ),
-        *(
-            f"open('{mark}', 'w')",
-            f"[open('{mark}', 'w') for A in 'A']",
-            f"().__class__.__init__({run})",
-        ),
-        *(f"1 + 1\n{run}", f"{run}#", f"f'{{{run}}}'"),
-        *(
-            f"x.__class__({run})",
-            f"exp({run})",
-            f"\uff3f_import__('os').system('touch {mark}')",
-            f"'A'[{run}]",
-            f"[A:={run}]",
-        ),
-    ):
+    answers = f"""{run} | [{run}] | [[{run}]] | (lambda: {run})() | eval("{run}") | S("{run}")
+        | sin("{run}") | 1 if {run} else 2 | open('{mark}', 'w') | [open('{mark}', 'w') for A in 'A']
+        | ().__class__.__init__({run}) | {run}# | f'{{{run}}}' | x.__class__({run}) | exp({run})
+        | \uff3f_import__('os').system('touch {mark}') | 'A'[{run}] | [A:={run}]"""
+    for answer in (*answers.split(" | "), f"1 + 1\n{run}"):
         assert task.verify(task._question(1), f"<answer>{answer}</answer>").reward == 0, answer
         assert not mark.exists(), answer
 
@@ -118,20 +74,16 @@ def test_no_answer_runs_code(evaluating, name, tmp_path):
     [("prime_factorization", "I cannot"), ("boxnet", "7"), ("game_of_life", '{"a": [1]}')],
 )
 def test_what_the_package_raises_on_is_not_right(name, answer):
-    task = tasks.build("reasoning_gym", dataset=name, size=20)
+    task = build(dataset=name, size=20)
     with pytest.raises((ArithmeticError, AttributeError, LookupError, TypeError, ValueError)):
         task._entries.score_answer(answer, task._entries[0])
-    assert task.verify(task._question(0), answer) == tasks.Verdict(
-        0.0, {"score": 0.0, "correct": 0.0}
-    )
+    assert task.verify(task._question(0), answer).components == {"score": 0.0, "correct": 0.0}
 
 
 def test_a_scorer_that_raises_on_its_own_answer_is_an_error(chain, monkeypatch):
     monkeypatch.setattr(chain._entries, "score_answer", lambda answer, entry: 1 / 0)
-    failed = verdict_of(chain, chain.question(0), "5")
-    assert isinstance(failed, Failure)
-    assert failed.kind == "error"
-    assert "ZeroDivisionError" in failed.reason
+    with pytest.raises(ZeroDivisionError):
+        chain.verify(chain.question(0), "5")
 
 
 def test_the_data_sets_of_a_composite_keep_their_rules(tmp_path):
@@ -141,7 +93,7 @@ def test_the_data_sets_of_a_composite_keep_their_rules(tmp_path):
         DatasetSpec(name=name, weight=1.0, config={})
         for name in ("n_queens", "leg_counting", "countdown")
     ]
-    task = tasks.build("reasoning_gym", dataset="composite", size=30, config={"datasets": specs})
+    task = build(dataset="composite", size=30, config={"datasets": specs})
     for number in range(12):
         question = task._question(number)
         assert task.verify(question, question.answer).reward == 1
@@ -149,19 +101,15 @@ def test_the_data_sets_of_a_composite_keep_their_rules(tmp_path):
         assert not (tmp_path / "ran").exists()
 
 
-def test_part_marks_are_a_component(chain):
-    task = tasks.build("reasoning_gym", dataset="spell_backward", size=20)
+@pytest.mark.parametrize("partial_credit", [False, True])
+def test_part_marks_are_a_component_and_may_be_the_reward(partial_credit):
+    options = {"dataset": "spell_backward", "size": 20, "partial_credit": partial_credit}
+    task = build(**options)
     question = task._question(0)
-    verdict = task.verify(question, question.answer[:-1])
-    assert verdict.reward == verdict.components["correct"] == 0 < verdict.components["score"] < 1
-
-
-def test_partial_credit_is_the_scorers_own_and_leaves_correctness():
-    task = tasks.build("reasoning_gym", dataset="spell_backward", size=20, partial_credit=True)
-    question = task._question(0)
-    right, nearly = (task.verify(question, text) for text in (question.answer, question.answer[:2]))
-    assert right.reward == 1 and right.correct
-    assert 0 < nearly.reward < 1 and nearly.correct is False
+    assert task.verify(question, question.answer).reward == 1
+    nearly = task.verify(question, question.answer[:-1])
+    assert 0 < nearly.components["score"] < 1 and nearly.correct is False
+    assert nearly.reward == (nearly.components["score"] if partial_credit else 0)
 
 
 def test_what_a_list_or_an_expression_is(evaluating):

@@ -8,7 +8,7 @@ import pytest
 
 from grre_jax import tasks
 from grre_jax.config import load_file
-from grre_jax.errors import DataError, UsageError
+from grre_jax.errors import DataError
 from grre_jax.tasks.datasets.stored_questions import StoredQuestions
 
 
@@ -28,20 +28,20 @@ def write(path, texts):
     return path
 
 
-def prompts(questions):
-    return {question.prompt for question in questions}
+def trained(task):
+    return {task.question(place).prompt for place in range(20)}
+
+
+def held_out(task):
+    return {question.prompt for question in task.evaluation(99)}
 
 
 def test_families_stay_on_one_side(tmp_path):
     texts = [letter + number for letter in "abcdefgh" for number in "12"]
     task = Letters(path=write(tmp_path / "all.jsonl", texts), held_out=3)
-    held_out, training = (
-        prompts(task.evaluation(99)),
-        prompts(task.question(place) for place in range(12)),
-    )
-    assert len(held_out) == 4
-    assert held_out | training == set(texts)
-    assert not {text[0] for text in held_out} & {text[0] for text in training}
+    out, training = held_out(task), trained(task)
+    assert len(out) == 4 and out | training == set(texts)
+    assert not {text[0] for text in out} & {text[0] for text in training}
     again = Letters(path=write(tmp_path / "all.jsonl", texts[::-1]), held_out=3, seed=3)
     assert again.evaluation(99) == task.evaluation(99)
 
@@ -50,31 +50,24 @@ def test_a_test_split_is_never_trained_on(tmp_path):
     write(tmp_path / "train.jsonl", ["a1", "b1", "c1"])
     write(tmp_path / "test.jsonl", ["a2"])
     task = Letters(path=tmp_path)
-    assert prompts(task.question(place) for place in range(9)) == {"b1", "c1"}
-    assert prompts(task.evaluation(9)) == {"a2"}
+    assert trained(task) == {"b1", "c1"}
+    assert held_out(task) == {"a2"}
     elsewhere = Letters(
         path=tmp_path / "train.jsonl", test_path=write(tmp_path / "own.jsonl", ["b9"])
     )
-    assert prompts(elsewhere.question(place) for place in range(9)) == {"a1", "c1"}
-    assert prompts(elsewhere.evaluation(9)) == {"b9"}
+    assert trained(elsewhere) == {"a1", "c1"}
+    assert held_out(elsewhere) == {"b9"}
 
 
 def test_a_folder_to_evaluate_on_may_hold_files_of_any_name(tmp_path):
     write(tmp_path / "train.jsonl", ["a1", "b1", "c1"])
-    for name, texts in (
-        ("test/algebra/own.jsonl", ["b9"]),
-        ("online/math_500.jsonl", ["c9"]),
-        ("empty/notes.md", []),
-    ):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        write(tmp_path / name, texts)
+    for name, texts in (("test/own", ["b9"]), ("online/math_500", ["c9"]), ("empty/notes.md", [])):
+        file = tmp_path / f"{name}.jsonl"
+        file.parent.mkdir()
+        write(file if texts else file.with_suffix(""), texts)
     for folder, asked in (("test", {"b9"}), ("online", {"c9"})):
-        assert (
-            prompts(
-                Letters(path=tmp_path / "train.jsonl", test_path=tmp_path / folder).evaluation(9)
-            )
-            == asked
-        )
+        task = Letters(path=tmp_path / "train.jsonl", test_path=tmp_path / folder)
+        assert held_out(task) == asked
     with pytest.raises(DataError, match="empty holds no test files"):
         Letters(path=tmp_path, test_path=tmp_path / "empty").question(0)
 
@@ -82,14 +75,8 @@ def test_a_folder_to_evaluate_on_may_hold_files_of_any_name(tmp_path):
 def test_a_folder_with_one_file_is_that_file(tmp_path):
     write(tmp_path / "data.jsonl", ["a", "b", "c"])
     (tmp_path / "README.md").write_text("")
-    assert (
-        len(prompts(Letters(path=tmp_path, held_out=1).question(place) for place in range(9))) == 2
-    )
+    assert len(trained(Letters(path=tmp_path, held_out=1))) == 2
     write(tmp_path / "more.jsonl", ["d"])
-    with pytest.raises(DataError, match="holds no train files"):
-        Letters(path=tmp_path).question(0)
-    (tmp_path / "more.jsonl").unlink()
-    (tmp_path / "data.jsonl").rename(tmp_path / "test.jsonl")
     with pytest.raises(DataError, match="holds no train files"):
         Letters(path=tmp_path).question(0)
 
@@ -100,51 +87,28 @@ def test_why_nothing_is_left_is_said(tmp_path):
             self._leave_out(where, "it is short")
             return []
 
-    with pytest.raises(
-        DataError,
-        match=(
-            r"no question to train on in .*jsonl: 2 records are read, 2 records or turns left out"
-            r" \(.*record 1: it is short\)"
-        ),
-    ):
+    message = r"jsonl: 2 records or turns are left out \(.*record 1: it is short\)"
+    with pytest.raises(DataError, match=message):
         Nothing(path=write(tmp_path / "all.jsonl", ["a", "b"])).question(0)
     with pytest.raises(DataError, match="no question to train on .*held_out=5"):
         Letters(path=tmp_path / "all.jsonl", held_out=5).question(0)
-    with pytest.raises(DataError, match="1 prompts over most_prompt_characters=2"):
-        Letters(path=write(tmp_path / "all.jsonl", ["abc"]), most_prompt_characters=2).question(0)
 
 
 def test_long_prompts_are_left_out(tmp_path):
     path = write(tmp_path / "all.jsonl", ["a", "b" * 9, "c", "d" * 10, "e"])
     task = Letters(path=path, most_prompt_characters=9, held_out=1)
-    assert (
-        len(prompts(task.question(place) for place in range(9)) | prompts(task.evaluation(9))) == 4
-    )
+    assert len(trained(task) | held_out(task)) == 4
 
 
 def test_what_is_missing_is_said(tmp_path):
-    with pytest.raises(
-        DataError, match=r"holds no train files .* pass letters's option path=FILE_OR_FOLDER"
-    ):
+    with pytest.raises(DataError, match="holds no train files .*task.options.path"):
         Letters(path=tmp_path).question(0)
-    for there, given in (
-        ("nope", {"path": tmp_path / "nope"}),
-        ("gone.csv", {"path": tmp_path, "test_path": tmp_path / "gone.csv"}),
+    for option, given in (
+        ("path", {"path": tmp_path / "nope"}),
+        ("test_path", {"path": tmp_path, "test_path": tmp_path / "gone.csv"}),
     ):
-        with pytest.raises(
-            DataError,
-            match=(
-                rf"task.options.{list(given)[-1]} = '.*{there}' does not exist: name a file or"
-                r" folder"
-            ),
-        ):
+        with pytest.raises(DataError, match=f"task.options.{option} "):
             Letters(**given).question(0)
-    with pytest.raises(DataError, match="no question to train on"):
-        Letters(path=write(tmp_path / "one.jsonl", ["a"])).question(0)
-    with pytest.raises(UsageError, match="goes with path="):
-        Letters(test_path="x")
-    with pytest.raises(UsageError, match="held_out=0"):
-        Letters(held_out=0)
 
 
 @pytest.mark.parametrize(
@@ -156,5 +120,5 @@ def test_a_shipped_configuration_asks_no_more_than_is_held_out(path):
     config = load_file(path)
     pytest.importorskip("math_verify") if config.task.name in ("math", "guru_math") else None
     task = tasks.build(config.task.name, **config.task.options)
-    if isinstance(task, StoredQuestions) and task.hub_test is None:
+    if isinstance(task, StoredQuestions) and not task.hub_test:
         assert config.evaluation.questions <= task.held_out

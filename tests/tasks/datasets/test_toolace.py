@@ -7,7 +7,6 @@ import json
 import pytest
 
 from grre_jax import tasks
-from grre_jax.errors import DataError, UsageError
 
 from . import published_samples
 
@@ -17,17 +16,12 @@ def test_a_turn_that_calls_is_a_question(tmp_path):
     drawn = [task.question(place) for place in range(6)]
     assert len({question.question_id for question in drawn}) == 6 and len(task.evaluation(9)) == 2
     question = drawn[0]
-    assert question.answer.startswith('[Get Tides(port="')
-    assert question.demonstration == question.answer
+    assert question.answer == question.demonstration and question.answer.startswith("[Get Tides(")
     assert question.prompt.startswith("You may call these functions")
-    assert "high water" in question.prompt
-    assert "User:" not in question.prompt
-    assert task.verify(question, question.answer) == tasks.Verdict(
-        1.0, {"correct": 1.0, "well_formed": 1.0}
-    )
-    assert task.verify(question, question.answer[:-2]) == tasks.Verdict(
-        0.0, {"correct": 0.0, "well_formed": 0.0}
-    )
+    assert "high water" in question.prompt and "User:" not in question.prompt
+    for text, right in ((question.answer, 1.0), (question.answer[:-2], 0.0)):
+        verdict = task.verify(question, text)
+        assert verdict == tasks.Verdict(right, {"correct": right, "well_formed": right})
 
 
 def test_all_turns(tmp_path):
@@ -38,69 +32,32 @@ def test_all_turns(tmp_path):
     assert len(task.evaluation(99)) == 4
     assert len({question.question_id for question in questions}) == 12
     ports = [
-        {question.prompt.split("port ")[1].split("?")[0] for question in side}
-        for side in (questions, task.evaluation(99))
+        {q.prompt.split("port ")[1][0] for q in side} for side in (questions, task.evaluation(9))
     ]
     assert not ports[0] & ports[1]
     spoken = next(question for question in questions if question.answer.startswith("High water"))
     assert "\n\nAssistant: [Get Tides(" in spoken.prompt and "\n\nTool: [" in spoken.prompt
     assert task.verify(spoken, "At noon.").reward == 1
     assert task.verify(spoken, '[Get Tides(port="9")]').reward == 0
-    assert len(tasks.build("toolace", path=path, turns="first", held_out=2).evaluation(9)) == 2
-    with pytest.raises(UsageError, match="turns='al' is not known"):
-        tasks.build("toolace", path=path, turns="al")
+    first = tasks.build("toolace", path=path, turns="first", held_out=2)
+    assert len(first.evaluation(9)) == 2
 
 
-def test_turns_that_cannot_be_read_are_counted_and_left_out(tmp_path, caplog):
+@pytest.mark.parametrize("answer", ["[Get Tides(port=]", '[Get "Tides"; Now(port="1")]'])
+def test_turns_that_cannot_be_read_are_counted_and_left_out(tmp_path, caplog, answer):
     records = [published_samples.toolace_record(number) for number in range(4)]
     for record in records[:2]:
-        record["conversations"][1]["value"] = "[Get Tides(port=]"
+        record["conversations"][1]["value"] = answer
     (tmp_path / "data.json").write_text(json.dumps(records))
-    task = tasks.build("toolace", path=tmp_path / "data.json", held_out=1)
+    task = tasks.build("toolace", path=tmp_path, held_out=1)
     assert len(task.evaluation(9)) == 1 and task.question(0) == task.question(1)
     assert task.unusable == 2 and "cannot be read" in caplog.text
-
-
-@pytest.mark.parametrize("turns", ["calls", "all"])
-def test_a_turn_that_looks_like_calls_is_none_that_speaks(tmp_path, turns):
-    records = [published_samples.toolace_record(number) for number in range(4)]
-    records[0]["conversations"] = records[0]["conversations"][:1] + [
-        {"from": "assistant", "value": '[Get "Tides"; Now(port="1")]'}
-    ]
-    (tmp_path / "data.json").write_text(json.dumps(records))
-    task = tasks.build(
-        "toolace", path=tmp_path, held_out=1, turns=turns
-    )  # the folder, too, is data.json
-    assert task.evaluation(9) and task.unusable == 1
-    assert not any(task.question(place).answer.startswith('[Get "') for place in range(9))
 
 
 @pytest.mark.parametrize("answer", ["[f(x=1/2)]", "[f(x=1", "[f(x=1)}", "x" * 10_001])
 def test_an_answer_that_cannot_be_read_makes_nothing_right(answer):
     task = tasks.build("toolace")
     question = tasks.Question("case", "asked", answer)
-    assert (
-        task.verify(question, "[f(x=1)]")
-        == task.verify(question, "Words.")
-        == tasks.Verdict(0.0, {"correct": 0.0, "well_formed": 1.0})
-    )
-    assert task.verify(question, answer) == tasks.Verdict(0.0, {"correct": 0.0, "well_formed": 0.0})
-
-
-@pytest.mark.parametrize(
-    ("record", "told"),
-    [
-        ({"system": "s"}, r"'system' \(str\)"),
-        ({"system": 1, "conversations": []}, r"'system' \(int\), 'conversations' \(list\)"),
-        (
-            {"system": "s" * 99, "conversations": [{"from": "robot", "value": "x"}]},
-            "the turn .*robot",
-        ),
-    ],
-)
-def test_wrong_records_are_named(tmp_path, record, told):
-    (tmp_path / "data.json").write_text(json.dumps([record]))
-    with pytest.raises(
-        DataError, match=f"data.json, record 1: a ToolACE record needs .* this one has {told}"
-    ):
-        tasks.build("toolace", path=tmp_path / "data.json").question(0)
+    for text, well_formed in (("[f(x=1)]", 1.0), ("Words.", 1.0), (answer, 0.0)):
+        verdict = task.verify(question, text)
+        assert verdict == tasks.Verdict(0.0, {"correct": 0.0, "well_formed": well_formed})

@@ -84,13 +84,13 @@ def test_what_is_no_world_of_text_is_refused(world, tmp_path, monkeypatch):
         (f"{file}:Numbers", {}, "observes 3, which is no text"),
         (f"{file}:Maze", {}, "has no function 'Maze'"),
         (world, {"arguments": {"rooms": 1}}, r"does not begin \(ValueError: empty range"),
-        (world, {"template": "Go!"}, "has no {observation}"),
+        (world, {"template": "Go!"}, "^template: "),
     ):
         with pytest.raises(UsageError, match=message):
             tasks.build("gymnasium", env=env, **options)
     for name in ("gymnasium", "textarena"):
         monkeypatch.setitem(sys.modules, name, None)
-        with pytest.raises(UsageError, match=f"pip install {name}"):
+        with pytest.raises(UsageError, match=f"{name}.*install"):
             tasks.build(name, env="Maze-v0")
 
 
@@ -123,19 +123,11 @@ def test_the_frozen_lake_of_the_page_is_crossed(tmp_path):
 def test_a_game_of_textarena_is_won():
     pytest.importorskip("textarena", reason="extra textarena")
     task = tasks.build("textarena", env="GuessTheNumber-v0", arguments={"max_number": 8})
-    question, runner = task.question(0), InProcessEnvironments(task)
-    assert "between 1 and 8" in runner.open(question, 3).messages[0]["content"]
-    trace, before, low, high = Trace((0, 0, 0), question, 3), [], 1, 8
-    while True:
-        guess = (low + high) // 2
-        reply = runner.step(trace, before, f"I say [{guess}].").result()
-        if reply.done:
-            break
-        hint = f"The target number is {'lower' if 'lower' in reply.observation else 'higher'}."
-        assert (reply.observation, reply.reward) == (hint, 0.0)
-        low, high = (low, guess - 1) if "lower" in hint else (guess + 1, high)
-        before.append((f"I say [{guess}].", reply.observation))
-    assert reply.reward == 1.0 and reply.info["turn_count"] == len(before) + 1
+    said, replies = play(task, task.question(0), [f"I say [{n}]." for n in range(8, 0, -1)], 3)
+    *on, last = replies
+    assert "between 1 and 8" in said
+    assert {(r.observation, r.reward) for r in on} == {("The target number is lower.", 0.0)}
+    assert last.done and last.reward == 1.0 and last.info["turn_count"] == len(replies)
     with pytest.raises(UsageError, match="does not begin"):
         tasks.build("textarena", env="TicTacToe-v0")  # for two
 

@@ -5,8 +5,8 @@ import os
 import pytest
 
 from grre_jax import tasks
-from grre_jax.errors import UsageError
 from grre_jax.tasks import Question
+from grre_jax.tasks.environments.calculator import CALCULATE
 from grre_jax.tasks.environments.runner import (
     EnvironmentPool,
     InProcessEnvironments,
@@ -103,23 +103,20 @@ def test_trajectories_have_their_own_environments(made, processes):
     assert play(runner, 9, ["over"]) == [Reply("", 1.0, True, {}, False)]
 
 
-BAD = {
-    "raises": ("error", "ValueError: no"),
-    "nan": ("invalid", "reward: expected a finite number"),
-    "long": ("invalid", "observation: expected a text"),
-    "bytes": ("invalid", "observation: expected a text"),
-    "half": ("invalid", "stored"),
-    "none": ("invalid", "return observation, reward, done, info"),
-    "maybe": ("invalid", "done: expected true or false"),
-    "objects": ("invalid", "stored"),
-}
-
-
-@pytest.mark.parametrize("action", BAD)
-def test_bad_answers_are_failures_with_their_reason(made, action):
-    kind, reason = BAD[action]
+@pytest.mark.parametrize(
+    "action, kind, reason",
+    [
+        ("raises", "error", "ValueError: no"),
+        ("nan", "invalid", "reward: "),
+        ("long", "invalid", "observation: "),
+        ("bytes", "invalid", "observation: "),
+        ("maybe", "invalid", "done: "),
+        *((action, "invalid", "step: ") for action in ("half", "none", "objects")),
+    ],
+)
+def test_bad_answers_are_failures_with_their_reason(made, action, kind, reason):
     *_, failure = play(made(0), 0, ["a", action, "b"])
-    assert failure.kind == kind and reason in failure.reason
+    assert failure.kind == kind and failure.reason.startswith(reason)
 
 
 def test_an_environment_that_ends_its_process_costs_its_own_trajectory(made):
@@ -140,7 +137,7 @@ def test_an_environment_that_does_something_else_again_is_lost(made):
     assert seen != f"a {os.getpid()}"
     play(runner, 2, ["exit"])
     lost = runner.step(good, [("a", seen)], "b").result()
-    assert lost.kind == "invalid" and "repeated actions" in lost.reason
+    assert lost.kind == "invalid" and lost.reason.startswith("step: ")
 
 
 def test_demonstrations_call_the_calculator_that_is_declared():
@@ -154,11 +151,4 @@ def test_demonstrations_call_the_calculator_that_is_declared():
         Reply("1805", 0.0, False, {}, True),
         Reply("", 1.0, True, {}, False),
     ]
-    assert runner.open(question, 0).tools == task.tools
-
-
-def test_a_task_judges_or_has_environments(tmp_path):
-    path = tmp_path / "neither.py"
-    path.write_text(TASK.replace("def environment", "def surroundings"))
-    with pytest.raises(UsageError, match=r"lacks verify \(or environment\)"):
-        tasks.build(f"{path}:build")
+    assert runner.open(question, 0).tools == [CALCULATE]

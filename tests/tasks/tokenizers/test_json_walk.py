@@ -8,7 +8,14 @@ import pytest
 
 from grre_jax.errors import DataError
 from grre_jax.json_files import json_lines
-from grre_jax.tasks.datasets import competition_math, gsm8k, guru_math, stored_records, toolace
+from grre_jax.tasks.datasets import (
+    competition_math,
+    gsm8k,
+    guru_math,
+    questions,
+    stored_records,
+    toolace,
+)
 
 from ... import json_values
 
@@ -76,3 +83,27 @@ def test_every_json_value_as_a_file(tmp_path, value):
             )
         except DataError as error:
             assert str(error).startswith(str(tmp_path / name))
+
+
+USER = {"role": "user", "content": "x"}
+TRUTH = {"ground_truth": "1"}
+
+
+@pytest.mark.parametrize(
+    "kind, record, field",
+    [
+        (gsm8k.GSM8K, {"question": "q"}, "answer"),
+        (competition_math.CompetitionMath, {"question": "p"}, "problem"),
+        (guru_math.GuruMath, {"prompt": "text", "reward_model": TRUTH}, "prompt"),
+        (guru_math.GuruMath, {"prompt": [USER | {"role": "assistant"}]}, "prompt"),
+        (guru_math.GuruMath, {"prompt": [USER]}, "reward_model.ground_truth"),
+        (toolace.ToolACE, {"system": 1, "conversations": []}, "system"),
+        (toolace.ToolACE, {"system": "s", "conversations": [{"from": "robot"}]}, "conversations"),
+        (questions.Questions, {"text": "q"}, "prompt or question or problem"),
+        (questions.Questions, {"question": [USER, USER | {"role": "robot"}]}, "question"),
+        (questions.Questions, {"question": [USER | {"content": 3}]}, "content"),
+    ],
+)
+def test_wrong_fields_are_named(tmp_path, kind, record, field):
+    with pytest.raises(DataError, match=f"^here: the field {field} must be"):
+        list(kind(path=tmp_path)._questions_of("train", record, "here"))

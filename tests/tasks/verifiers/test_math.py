@@ -11,15 +11,6 @@ from grre_jax.tasks.rewards import with_rewards
 from grre_jax.tasks.verifiers import math
 
 
-def test_an_expression_of_the_question_is_not_an_answer():
-    pytest.importorskip("math_verify")
-    question = Question("q", "What is 3+4?", "7")
-    assert math.verify_math(question, "\\boxed{7}").correct
-    assert not math.verify_math(question, "\\boxed{3+4}").correct
-    assert math.verify_math(question, "\\boxed{3+4}", refuse_copies=False).correct
-    assert math.verify_math(question, "nothing to say here").components["answered"] == 0
-
-
 def test_a_thread_beside_the_main_one_judges_too():
     """Alarms, math-verify's own time limits, would raise there."""
     pytest.importorskip("math_verify")
@@ -30,12 +21,6 @@ def test_a_thread_beside_the_main_one_judges_too():
     thread.start()
     thread.join()
     assert verdicts[0].correct and verdicts[0].reward == 1
-
-
-def test_votes_are_of_one_notation():
-    texts = ("0.50", "\\frac{1}{2}", "\\dfrac12", "$1/2$")
-    assert {math.canonical(text) for text in texts} == {"1/2"}
-    assert math.canonical("x + 1") == math.canonical("$x+1$")
 
 
 @pytest.mark.parametrize("text", ["\\boxed{", "$1", "\\[", "the answer is $", "a" * 100_000, "{"])

@@ -74,7 +74,7 @@ c.TaskConfig("arithmetic", ["operands"]) | task.options | ['operands']
 c.TaskConfig("arithmetic", {"operandz": 2}) | operandz | operands
 c.TaskConfig("arithmetics") | task | 'arithmetics'
 c.TaskConfig("broken_task.py:build") | broken_task.py:build | broken_task.py, line 1: ZeroDivisionError
-c.TaskConfig("no_task.py:build") | no_task.py | does not exist
+c.TaskConfig("no_task.py:build") | no_task.py | No such file
 c.TaskConfig(reward="score.py:f") | task.reward | 'score.py:f'
 c.TaskConfig(verify_timeout=float("inf")) | task.verify_timeout | inf
 c.TaskConfig(failed_reward="none") | task.failed_reward | 'none'
