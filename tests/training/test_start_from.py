@@ -12,6 +12,7 @@ import pytest
 from grre_jax import reporting
 from grre_jax.config import EvaluationConfig, ModelSource, OptimizerConfig, TrainingConfig
 from grre_jax.errors import DataError, UsageError
+from grre_jax.models.checkpoints import adapters
 from grre_jax.training import build, optimizer, state
 from grre_jax.training.checkpoints.folder import Checkpoints, Keep, listed
 from grre_jax.training.loop import train
@@ -111,6 +112,11 @@ def test_low_rank_terms_belong_to_their_base(tiny_run, make, tmp_path, monkeypat
     other = dataclasses.replace(config, model=dataclasses.replace(config.model, path="elsewhere"))
     with pytest.raises(UsageError, match=r"model\.path"):
         find(other, parts)
+    # An adapter's own embedding or head is part of the base.
+    monkeypatch.setattr(adapters, "saved_parameters", lambda folder: {"head"})
+    adapted = dataclasses.replace(config, model=dataclasses.replace(config.model, adapter="there"))
+    with pytest.raises(UsageError, match=r"model\.adapter"):
+        find(adapted, parts)
 
 
 def test_overwriting_the_run_that_it_starts_from_is_refused(tiny_run, make):

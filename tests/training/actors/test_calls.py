@@ -7,12 +7,10 @@ import pytest
 
 from grre_jax.config import MeshConfig, SamplerMeshConfig
 from grre_jax.errors import UsageError
-from grre_jax.planner import abstract, compile
-from grre_jax.sampling.decoding import engine
-from grre_jax.training import loop, preflight, roles
+from grre_jax.planner import compile
+from grre_jax.training import preflight, roles
 from grre_jax.training.actors.calls import (
     ROWS_WITHOUT_LIMIT,
-    evaluation_calls,
     fitting,
     idle_sampler,
     training_calls,
@@ -21,65 +19,12 @@ from grre_jax.training.config.run import (
     Config,
     DataConfig,
     EvaluationConfig,
-    ModelSource,
     SamplingConfig,
     TrainingConfig,
-    WarmStartConfig,
 )
 from grre_jax.training.data.regime import Regime
 
 pytestmark = pytest.mark.usefixtures("no_reports")
-
-
-@pytest.fixture
-def shapes(monkeypatch):
-    """(shape but for its steps, prompts prefilled at once, their tokens) of every program that
-    is called or lowered from now on.
-    """
-    found = []
-    prefill = engine.prefill
-
-    def recorded(shape, weights, state, rotary, new, tokens, lane):
-        found.append((dataclasses.replace(shape, steps=0), tokens.shape))
-        return prefill(shape, weights, state, rotary, new, tokens, lane)
-
-    recorded._cache_size = prefill._cache_size
-    monkeypatch.setattr(engine, "prefill", recorded)
-    return found
-
-
-@pytest.mark.slow
-def test_what_is_compiled_ahead_is_what_a_run_dispatches(make_config, tmp_path, shapes):
-    """An interval of three steps samples 12 places at once, whatever a step trains on; its end
-    cuts the second one short.
-    """
-    import jax
-
-    config = make_config(
-        tmp_path / "run",
-        model=ModelSource(hidden_size=16, num_layers=1, num_heads=2, num_kv_heads=1, head_dim=8),
-        sampling=SamplingConfig(
-            group_size=4,
-            max_prompt_tokens=4,
-            max_new_tokens=3,
-            prompts_per_call=9,
-            max_concurrent=10,
-        ),
-        training=TrainingConfig(steps=4, prompts_per_step=4),
-        warm_start=WarmStartConfig(steps=0),
-        evaluation=EvaluationConfig(every=0, questions=5, num_samples=2),
-    )
-    loop.train(config)
-    ran = list(dict.fromkeys(shapes))
-    shapes.clear()
-    run = abstract.abstract_run(config, jax.devices())
-    calls = [*training_calls(config), *evaluation_calls(config)]
-    for call in calls:
-        run.lower_call(call)
-    assert [call.prompts for call in calls] == [9, 4, 5, 5]
-    assert set(shapes) == set(ran) and len(ran) == 4
-    single = dataclasses.replace(config.evaluation, num_samples=1)
-    assert len(evaluation_calls(dataclasses.replace(config, evaluation=single))) == 1
 
 
 @pytest.mark.parametrize(

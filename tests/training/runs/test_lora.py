@@ -5,13 +5,11 @@ runs and what they export.
 import dataclasses
 import io
 import json
-import shutil
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import safetensors.numpy
 from flax import nnx
 from rich.console import Console
 
@@ -19,8 +17,8 @@ from grre_jax import models, objectives, parallel
 from grre_jax.cli import entry
 from grre_jax.errors import UsageError
 from grre_jax.models.lora import LoraConfig, is_lora
-from grre_jax.planner.abstract import abstract_model, abstract_run
-from grre_jax.training import build, loop, policies, start_from
+from grre_jax.planner.abstract import abstract_run
+from grre_jax.training import build, loop, policies
 from grre_jax.training import state as training_state
 from grre_jax.training.actors.calls import training_calls
 from grre_jax.training.config.run import (
@@ -255,35 +253,6 @@ def test_the_next_run_starts_from_the_adapter(run, make_lora_config, tmp_path):
         build.build(
             make_lora_config(tmp_path / "next", adapter=str(tmp_path / "adapter"), lora_rank=3)
         )
-
-
-@pytest.mark.slow
-def test_a_run_from_an_adapter_with_a_head(run, make_lora_config, tmp_path):
-    """A run with the base's tied embedding, as PEFT's modules_to_save makes two tables of it."""
-    policies.export(run, tmp_path / "adapter", adapter=True)
-    file = tmp_path / "adapter" / "adapter_model.safetensors"
-    config = make_lora_config(tmp_path / "next", 1, adapter=str(tmp_path / "adapter"), lora_rank=0)
-    base = models.load(config.model.path)
-    head = np.random.default_rng(1).normal(size=base.embed.shape).astype(np.float32)
-    tensors = safetensors.numpy.load_file(file) | {"base_model.model.lm_head.weight": head}
-    safetensors.numpy.save_file(tensors, file)
-    file = file.with_name("adapter_config.json")
-    values = json.loads(file.read_text()) | {"modules_to_save": ["lm_head"]}
-    file.write_text(json.dumps(values))
-    assert abstract_model(config).config == build.model_shape(config)[0]
-    assert base.config.tie_embeddings and not build.model_shape(config)[0].tie_embeddings
-    folder = train(config)
-    policies.export(folder, tmp_path / "again", adapter=True)
-    for found in (models.load(folder / "model"), models.load(config.model.path)):
-        if found.config.tie_embeddings:
-            models.add_adapter(found, tmp_path / "again")
-        np.testing.assert_array_equal(found.head[...], head)
-        np.testing.assert_array_equal(found.embed[...], base.embed[...])
-    copy = shutil.copytree(tmp_path / "adapter", tmp_path / "copy")
-    other = make_lora_config(tmp_path / "other", 1, adapter=str(copy), lora_rank=0)
-    other = dataclasses.replace(other, start_from=str(folder))
-    with pytest.raises(UsageError, match=r"start_from: .*model\.adapter"):
-        start_from.find(other, build.build(other))
 
 
 def test_adapters_that_cannot_be_written(tiny_run, tmp_path):
