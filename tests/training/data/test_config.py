@@ -28,21 +28,11 @@ def test_what_is_no_mix_is_refused(text):
         DataConfig(mix=text)
 
 
-@pytest.mark.parametrize(
-    "fields, field",
-    [
-        ({"order": "random"}, "order"),
-        ({"prefer": "reward", "order": "stored"}, "prefer"),
-        ({"prefer": "reward", "max_uses": 2}, "prefer"),
-        ({"max_staleness": -2}, "max_staleness"),
-        ({"dynamic_sampling": 16}, "dynamic_sampling"),
-        ({"path": "p", "mix": "a=0.1,b=0.2,c=0.7"}, "path"),
-    ],
-)
-def test_contradictions_are_refused(fields, field):
+def test_a_mix_of_whole_steps_leaves_no_place_for_a_path():
+    """Other contradictions: config/test_broken.py and config/test_fields.py."""
     with pytest.raises(ConfigError) as caught:
-        DataConfig(**fields)
-    assert caught.value.field == field
+        DataConfig(path="p", mix="a=0.1,b=0.2,c=0.7")
+    assert caught.value.field == "path"
 
 
 def config(groups=16, regime=None, **fields):
