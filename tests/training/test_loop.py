@@ -26,12 +26,10 @@ from grre_jax.config import (
     MeshConfig,
     ObjectiveConfig,
     SamplingConfig,
-    TaskConfig,
     TrainingConfig,
     WarmStartConfig,
 )
 from grre_jax.errors import DataError, UsageError
-from grre_jax.rollouts import Group
 from grre_jax.tasks.datasets.arithmetic import Arithmetic
 from grre_jax.training import build, loop, optimizer, policies
 from grre_jax.training import state as training_state
@@ -41,6 +39,7 @@ from grre_jax.training.data.regime import Regime
 from grre_jax.training.runtime.delayed_metrics import Diverged
 from grre_jax.training.runtime.stopping import Stopped
 
+from ..groups import text_group
 from ..run_processes import bits, log
 
 pytestmark = pytest.mark.usefixtures("no_reports")
@@ -78,31 +77,23 @@ def interrupt(monkeypatch):
         raise Crash
 
     def at(point, act=crash):
-        def after(original, reached):
+        def after(module, name, reached):
+            original = getattr(module, name)
+
             def call(*arguments, **options):
                 result = original(*arguments, **options)
                 if reached(*arguments, **options):
                     act()
                 return result
 
-            return call
+            monkeypatch.setattr(module, name, call)
 
         if point == "report":
             monkeypatch.setattr(reporting, "report", lambda *_, **__: act())
         elif point[0] == "row":
-            monkeypatch.setattr(
-                reporting.RunLog,
-                "write",
-                after(reporting.RunLog.write, lambda log, kind, step, _: (kind, step) == point[1:]),
-            )
+            after(reporting.RunLog, "write", lambda log, kind, step, _: (kind, step) == point[1:])
         else:
-            monkeypatch.setattr(
-                rollouts,
-                "write",
-                after(
-                    rollouts.write, lambda *_, policy_version=-1, **__: policy_version == point[1]
-                ),
-            )
+            after(rollouts, "write", lambda *_, policy_version=-1, **__: policy_version == point[1])
 
     return at
 
@@ -151,11 +142,7 @@ def test_a_step_trains_on_its_own_places_of_the_stream(tiny_run):
     assert abs(first["kl_behavior_k1"]) < 1e-6 and first["clip_fraction"] == 0
 
 
-@pytest.mark.parametrize(
-    "point",
-    [("seal", 3), "report"],
-    ids=str,
-)
+@pytest.mark.parametrize("point", [("seal", 3), "report"], ids=str)
 def test_interrupted_and_resumed(tiny_run, make_config, tmp_path, interrupt, monkeypatch, point):
     """The seal of version 3 comes right after the checkpoint of step 3: that step's row must be
     on disk by then.
@@ -171,47 +158,6 @@ def test_interrupted_and_resumed(tiny_run, make_config, tmp_path, interrupt, mon
     assert all(path.read_bytes() == content for path, content in before.items())
 
 
-MIXED = """
-import dataclasses
-from grre_jax.tasks.datasets.arithmetic import Arithmetic
-
-class Mixed(Arithmetic):
-    def questions_at(self, positions):
-        return list(map(mixed, positions, super().questions_at(positions)))
-
-def mixed(position, question):
-    if position % 5 not in (1, 2): return question
-    return dataclasses.replace(question, question_id="mixed", prompt="1+" + question.prompt)
-
-def build(seed=0): return Mixed(seed=seed, operands=2)
-"""
-
-
-def test_a_run_with_overlong_questions_interrupted_and_resumed(
-    make_config, tmp_path, interrupt, monkeypatch
-):
-    (tmp_path / "mixed.py").write_text(MIXED)
-    config = make_config(
-        tmp_path / "whole",
-        task=TaskConfig(f"{tmp_path / 'mixed.py'}:build"),
-        training=TrainingConfig(steps=5, prompts_per_step=4),
-        evaluation=EvaluationConfig(questions=0),
-    )
-    train(config)
-    sampled = list(rollouts.read(tmp_path / "whole" / "rollouts"))
-    assert [group.position for group in sampled] == list(range(20))
-    assert len(rollouts.read(tmp_path / "whole" / "warm_start")) < 32
-    following = [{1: 3, 2: 3}.get(n % 5, n % 5) + n // 5 * 5 for n in range(20)]
-    assert [g.prompt for g in sampled] == [sampled[n].prompt for n in following]
-    interrupt(("row", "train", 4))
-    again = dataclasses.replace(config, run_dir=str(tmp_path / "again"))
-    with pytest.raises(Crash):
-        train(again)
-    monkeypatch.undo()
-    train(again, resume=True)
-    assert_same_run(tmp_path / "again", tmp_path / "whole")
-
-
 @pytest.mark.parametrize(
     "point, saved",
     [(("seal", 3), [3]), (("row", "warm_start", 2), [])],
@@ -222,9 +168,8 @@ def test_a_signal_saves_and_stops(
 ):
     """Between data sets of one step, and in the warm start, which has nothing to save yet."""
     config = make_config(tmp_path / "run")
-    default = signal.signal(
-        signal.SIGTERM, signal.SIG_IGN
-    )  # a run that does not listen must not take the tests with it
+    # A run that does not listen must not take the tests with it.
+    default = signal.signal(signal.SIGTERM, signal.SIG_IGN)
     try:
         interrupt(point, lambda: os.kill(os.getpid(), signal.SIGTERM))
         with pytest.raises(Stopped, match="--resume") as caught:
@@ -254,53 +199,37 @@ def test_other_regimes(make_config, tmp_path, regime, sampled):
     assert staleness == [regime.age(step) for step in range(8)]
 
 
-def missing_data(name):
-    def missing(self, number):
-        raise DataError("the task's data are not there")
+def raising(error):
+    def fail(*arguments, **options):
+        raise error
 
-    return lambda monkeypatch: monkeypatch.setattr(Arithmetic, name, missing)
-
-
-def without(package):
-    return lambda monkeypatch: monkeypatch.setitem(sys.modules, package, None)
+    return fail
 
 
-def refused(package, name):
-    def refuse(*arguments, **options):
-        raise UsageError("the sink refuses")
-
-    return lambda monkeypatch: monkeypatch.setattr(package, name, refuse)
+WANDB = LoggingConfig(wandb_project="p", tensorboard=False)
 
 
 @pytest.mark.parametrize(
-    "spoil, fields, message",
+    "owner, name, fields, message",
     [
-        (missing_data("questions_at"), {}, "data are not there"),
-        (
-            without("wandb"),
-            {"logging": LoggingConfig(wandb_project="p", tensorboard=False)},
-            "wandb_project",
-        ),
-        (refused(loop, "Checkpoints"), {}, "the sink refuses"),
-        (
-            None,
-            {"sampling": SamplingConfig(max_new_tokens=1)},
-            "max_new_tokens",
-        ),
-        (None, {"mesh": MeshConfig(data=3)}, "mesh"),
+        (Arithmetic, "questions_at", {}, "data are not there"),
+        (loop, "Checkpoints", {}, "data are not there"),
+        (None, "", {"logging": WANDB}, "wandb_project"),
+        (None, "", {"sampling": SamplingConfig(max_new_tokens=1)}, "max_new_tokens"),
+        (None, "", {"mesh": MeshConfig(data=3)}, "mesh"),
     ],
 )
 def test_what_is_wrong_with_a_request_leaves_no_folder_behind(
-    make_config, tmp_path, monkeypatch, spoil, fields, message
+    make_config, tmp_path, monkeypatch, owner, name, fields, message
 ):
     """Neither a new run's, nor an empty one, nor what explorers or leases write; the next try
     may begin.
     """
-    if spoil:
-        spoil(monkeypatch)
-    config = make_config(tmp_path / "runs" / "run", **fields)
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    if owner:
+        monkeypatch.setattr(owner, name, raising(DataError("the task's data are not there")))
     with pytest.raises((UsageError, DataError), match=message):
-        train(config)
+        train(make_config(tmp_path / "runs" / "run", **fields))
     assert not (tmp_path / "runs" / "run").exists()
 
 
@@ -308,10 +237,8 @@ def test_a_run_that_fails_to_begin_anew_leaves_the_old_one(
     tiny_run, make_config, tmp_path, monkeypatch
 ):
     shutil.copytree(tiny_run, tmp_path / "run")
-    config = make_config(
-        tmp_path / "run", logging=LoggingConfig(wandb_project="p", tensorboard=False)
-    )
-    without("wandb")(monkeypatch)
+    config = make_config(tmp_path / "run", logging=WANDB)
+    monkeypatch.setitem(sys.modules, "wandb", None)
     with pytest.raises(UsageError, match="wandb"):
         train(config, overwrite=True)
     assert log(tmp_path / "run") == log(tiny_run)
@@ -344,9 +271,8 @@ def test_learning_from_stored_text(make_config, tmp_path):
     """Imitating the right answers of imported text makes them likely."""
     draw = np.random.default_rng(0)
     # The right answer is always 7: something to learn from a few steps.
-    fields = {"texts": ["7$", "2$", "7$", "5$"], "rewards": [1, 0, 1, 0]}
     groups = [
-        Group(group_id=f"g{number}", question_id=f"q{number}", prompt=f"{a}+{b}>", **fields)
+        text_group(number, ["7$", "2$", "7$", "5$"], [1, 0, 1, 0], prompt=f"{a}+{b}>")
         for number, (a, b) in enumerate(draw.integers(0, 10, (24, 2)))
     ]
     contains = {"contains": ["sevens/test"]}
@@ -371,8 +297,6 @@ def test_learning_from_stored_text(make_config, tmp_path):
     )
     assert after > max(before + 0.5, np.log(0.4))  # half of the answers are right
     # What it has seen goes with the model, and keeps the next run from being tested on it.
-    following = make_config(
-        tmp_path / "next",
-        model=dataclasses.replace(config.model, path=str(tmp_path / "run" / "model")),
-    )
+    model = dataclasses.replace(config.model, path=str(tmp_path / "run" / "model"))
+    following = make_config(tmp_path / "next", model=model)
     assert build.model_contents(following) == {"sevens/test"}

@@ -54,14 +54,10 @@ def test_sampling_what_is_missing_ends_with_the_first_signal_of_each_place(
                 folder.signals[position, version] = truth.setdefault(
                     (position, version), random.random() < 0.3
                 )
-    todo = dynamic_sampling.missing(folder, places, rounds)
-    while todo:
+    while todo := dynamic_sampling.missing(folder, places, rounds):
         for version, positions in todo.items():
-            folder.signals |= {
-                (p, version): truth.setdefault((p, version), random.random() < 0.3)
-                for p in positions
-            }
-        todo = dynamic_sampling.missing(folder, places, rounds)
+            for place in ((position, version) for position in positions):
+                folder.signals[place] = truth.setdefault(place, random.random() < 0.3)
     for place, version in places:
         lanes = [
             folder.signals.get((dynamic_sampling.refill_position(place, a), version))

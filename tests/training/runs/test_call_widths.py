@@ -46,13 +46,15 @@ def test_a_run_in_wide_calls_is_that_in_narrow_ones(make_config, tmp_path):
         np.testing.assert_array_equal(one.tokens, other.tokens)
         np.testing.assert_array_equal(one.rewards, other.rewards)
         np.testing.assert_allclose(one.behavior_logprobs, other.behavior_logprobs, atol=2e-5)
-    losses, others = (
-        [row["loss"] for row in read_metrics(tmp_path / n)["train"]] for n in ("wide", "narrow")
-    )
-    np.testing.assert_allclose(losses, others, rtol=1e-3, atol=1e-6)
+
+    def losses(name):
+        return [row["loss"] for row in read_metrics(tmp_path / name)["train"]]
+
+    whole = losses("wide")
+    np.testing.assert_allclose(whole, losses("narrow"), rtol=1e-3, atol=1e-6)
 
     # ---- resumed within the interval, or between two
     for step in (3, 4):
         shutil.rmtree(tmp_path / "wide" / "checkpoints" / str(step))
     loop.train(made("wide"), resume=True)
-    assert [row["loss"] for row in read_metrics(tmp_path / "wide")["train"]] == losses
+    assert losses("wide") == whole
