@@ -209,14 +209,6 @@ def test_resume_of_another_configuration_names_the_fields(run):
     assert contents(run.folder) == before
 
 
-@pytest.mark.parametrize("text", [b"{", b"[]", b"\xff\xfe\x00"])
-def test_a_damaged_config_is_a_data_error(run, text):
-    (run.folder / "config.json").write_bytes(text)
-    with pytest.raises(DataError, match=r"config\.json"):
-        run_folder.open_run_folder(run, resume=True, overwrite=False)
-    assert (run.folder / "config.json").read_bytes() == text
-
-
 def test_a_field_that_an_older_version_did_not_have_is_its_default(make_config):
     config = make_config("run")
     stored = json.loads(config.to_json())

@@ -354,3 +354,20 @@ def test_a_step_compiled_beside_other_work_is_not_compiled_again():
         pass
     with unittest.mock.patch("jax._src.compiler.compile_or_get_cached", side_effect=AssertionError):
         assert step(state, batch).tolist() == [1, 1, 1]
+
+
+@pytest.mark.slow
+def test_a_scanned_program_does_not_grow_with_depth(groups):
+    sizes = set()
+    for layers in (4, 32):
+        windows = tuple(i % 3 > 0 for i in range(layers))
+        config = dataclasses.replace(
+            CONFIG, num_layers=layers, sliding_window=3, sliding_layers=windows
+        )
+        model = models.Transformer(config, rngs=nnx.Rngs(0), unroll=False, remat="full")
+        step, start = stepping(nnx.split(model))
+        lowered = step.lower(
+            start(), pack(groups, SPLIT), objectives.algorithm("grpo"), TEMPERATURE, KEY
+        )
+        sizes.add(lowered.as_text().count(" = "))
+    assert len(sizes) == 1

@@ -30,25 +30,23 @@ pytestmark = pytest.mark.usefixtures("no_reports")
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [
-        ({}, {"train step": None, "sampler": 16, "evaluation": 256}),
+        ({}, {"sampler": 16, "evaluation": 256}),
         (
             {"regime": Regime(sync_interval=20), "sampling": SamplingConfig(prompts_per_call=1920)},
             {"sampler": 320, "evaluation": 256},
         ),
         (
             {"regime": Regime(offline=True), "sampling": SamplingConfig(prompts_per_call=4000)},
-            {"sampler": 1600},
+            {"sampler": 1600, "evaluation": 256},
         ),
-        ({"data": DataConfig(path="p")}, {"sampler": "absent", "evaluation": 256}),
-        ({"evaluation": EvaluationConfig(questions=0)}, {"evaluation": "absent"}),
+        ({"data": DataConfig(path="p")}, {"evaluation": 256}),
+        ({"evaluation": EvaluationConfig(questions=0)}, {"sampler": 16}),
     ],
 )
 def test_the_programs_of_a_run(fields, expected):
-    found = compile.dispatched(Config("x", **fields))
-    assert {
-        name: found[name] and found[name].prompts if name in found else "absent"
-        for name in expected
-    } == expected
+    calls = compile.dispatched(Config("x", **fields))
+    assert calls.pop("train step") is None
+    assert {name: call.prompts for name, call in calls.items()} == expected
 
 
 def test_rows_fill_the_memory_beside_weights_and_state():
@@ -91,11 +89,9 @@ APART = MeshConfig(sampler=SamplerMeshConfig(4))
     ("fields", "processes", "refused"),
     [
         ({}, 1, True),
-        ({"regime": Regime(sync_interval=20)}, 1, True),
         ({"data": DataConfig(path="p")}, 1, True),
         ({"regime": Regime(sync_offset=1)}, 2, True),
         ({"regime": Regime(sync_offset=1)}, 1, False),
-        ({"regime": Regime(staleness=1)}, 1, False),
         ({"mesh": MeshConfig()}, 1, False),
     ],
 )

@@ -163,11 +163,10 @@ def test_only_what_is_missing_is_sampled_and_sealed(explorer, groups, tmp_path, 
 
 def test_shares_are_whole_calls_dealt_out_in_turn():
     places = [*range(8, 20), 30, 31]
-    cut = [[8, 9, 10, 11], [12, 13, 14, 15], [16, 17, 18, 19], [30, 31]]
-    assert shared_calls(places, 4) == cut
+    calls = [places[:4], places[4:8], places[8:12], places[12:]]
+    assert shared_calls(places, 4) == calls
     shares = [shared_calls(places, 4, index, 3) for index in range(3)]
-    assert sorted(call for share in shares for call in share) == cut and all(shares)
-    assert shares[2] == [[8, 9, 10, 11]]
+    assert sorted(sum(shares, [])) == calls and shares[2] == calls[:1]
 
 
 def test_explorers_together_seal_what_one_seals_alone(explorer, tmp_path):

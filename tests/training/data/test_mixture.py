@@ -132,8 +132,6 @@ def test_every_group_of_a_mix_is_checked_before_anything_runs(built, folders, tm
             stored(parts_of(built, objective, mix=mix, drop_zero_variance=False))
     with pytest.raises(DataError, match="nowhere does not exist"):
         stored(parts_of(built, mix=f"{tmp_path / 'nowhere'}=0.25"))
-    with pytest.raises(DataError, match="data.max_uses"):
-        stored(parts_of(built, mix=f"{folders / 'solutions'}=0.25:expert", max_uses=2))
 
 
 def test_objectives_that_ask_for_what_a_mix_has_or_cannot_have(built):

@@ -2,8 +2,6 @@
 nothing new with the defaults.
 """
 
-import collections
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -54,17 +52,6 @@ def test_a_resumed_run_samples_what_its_steps_still_train_on_first(schedule, ste
         place for version in range(steps + 1) for place in schedule.sampled(version, steps, since)
     }
     assert sampled == {place for step in range(since, steps) for place in schedule(step).fresh}
-
-
-@given(schedules(), st.integers(0, 30))
-def test_a_fresh_group_is_trained_on_as_often_as_it_is_reused(schedule, batches):
-    reuse = schedule.regime.reuse
-    uses = collections.Counter(
-        place for step in range(batches * reuse) for place in schedule(step).fresh
-    )
-    assert set(uses.values()) <= {reuse} and len(uses) == sum(
-        len(schedule.positions(b)) for b in range(batches)
-    )
 
 
 @given(schedules(), st.integers(0, 60))

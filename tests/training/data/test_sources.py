@@ -126,9 +126,7 @@ def test_too_few_groups_say_what_dropped_them(built, folder, aged, tmp_path):
 def test_the_error_counts_what_each_filter_dropped(built, folder):
     unjudged = text_group(8, rewards=(np.nan,) * 2, extra={"verify_failures": ["crashed"] * 2})
     rollouts.write(folder, [unjudged], writer="import")
-    with pytest.raises(
-        DataError, match="data.drop_zero_variance.*data.drop_over_limit.*verdict"
-    ):
+    with pytest.raises(DataError, match="data.drop_zero_variance.*data.drop_over_limit.*verdict"):
         select(built, folder, drop_over_limit=True, prompts_per_step=7)
 
 
@@ -143,17 +141,6 @@ def test_one_group_without_behaviour_log_probs_is_enough_to_refuse_a_folder(
     assert len(ids(select(built, mixed, objective="grpo", questions="0:3"), 0)) == 2
     with pytest.raises(DataError, match="group g9 "):
         select(built, mixed, objective="grpo")
-
-
-def test_an_experts_group_is_kept_without_signal_where_the_objective_asks_for_experts(
-    built, tmp_path
-):
-    groups = [text_group(i, rewards=(1, 1), is_expert=[1, 1]) for i in range(3)]
-    rollouts.write(tmp_path, groups, writer="import")
-    chosen = select(built, tmp_path, objective="chord", prompts_per_step=3)
-    assert names(chosen, 1) == {"g0", "g1", "g2"}
-    with pytest.raises(DataError, match=r"data\.drop_zero_variance"):
-        select(built, tmp_path, objective="reinforce")
 
 
 # ---- ages, orders and uses of stored groups
