@@ -1,3 +1,5 @@
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -6,22 +8,12 @@ import pytest
 from flax import nnx
 
 from grre_jax import models, parallel
-from grre_jax.models.config import ModelConfig
 from grre_jax.training import state as training_state
 from grre_jax.training.optimizer import OPTIMIZERS, OptimizerConfig, make_optimizer
 
-CONFIG = ModelConfig(
-    vocab_size=16,
-    hidden_size=16,
-    intermediate_size=24,
-    num_layers=1,
-    num_heads=2,
-    num_kv_heads=1,
-    head_dim=8,
-    qkv_bias=True,
-    qk_norm=True,
-    tie_embeddings=False,
-)
+from .test_step import CONFIG
+
+CONFIG = dataclasses.replace(CONFIG, qkv_bias=True, qk_norm=True, tie_embeddings=False)
 
 
 @pytest.fixture(scope="module")

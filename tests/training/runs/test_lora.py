@@ -32,17 +32,11 @@ from grre_jax.training.export import write_model
 from grre_jax.training.optimizer import OptimizerConfig, make_optimizer
 from grre_jax.training.step import loss_and_gradient, make_train_step
 
+from ..test_step import CONFIG
+
 pytestmark = pytest.mark.usefixtures("no_reports")
 
-SHAPE = models.ModelConfig(
-    vocab_size=16,
-    hidden_size=16,
-    intermediate_size=24,
-    num_layers=2,
-    num_heads=2,
-    num_kv_heads=1,
-    head_dim=8,
-)
+SHAPE = dataclasses.replace(CONFIG, num_layers=2)
 LORA = LoraConfig(2, 6.0, ("q_proj", "o_proj", "gate_proj", "down_proj"))
 BATCH = BatchShape.of_run(3, 3, 4, 6, 28, rows=1)
 OBJECTIVE = objectives.algorithm("grpo", kl_coef=0.5, kl_estimator="k3")
@@ -81,34 +75,28 @@ def test_loss_and_gradient_are_those_of_the_merged_model(model, batch_of):
     loss, gradient, _ = compute(
         graph, params, batch, OBJECTIVE, TEMPERATURE, KEY, reference, frozen
     )
-    whole = [
+    (merged, full_params), (_, full_reference) = (
         nnx.split(models.merged(nnx.merge(graph, training_state.full(p, frozen))))
         for p in (params, reference)
-    ]
+    )
     expected, full, _ = compute(
-        whole[0][0], whole[0][1], batch, OBJECTIVE, TEMPERATURE, KEY, whole[1][1]
+        merged, full_params, batch, OBJECTIVE, TEMPERATURE, KEY, full_reference
     )
     np.testing.assert_allclose(loss, expected, atol=1e-6)
     itself, _, _ = compute(graph, params, batch, OBJECTIVE, TEMPERATURE, KEY, params, frozen)
     assert float(loss) > float(itself) + 1e-3  # the reference has terms of its own
     assert jax.tree.structure(gradient) == jax.tree.structure(params)
     full = nnx.to_pure_dict(full)["layers"]
-    q = np.asarray(full["qkv_proj"])[
-        ..., : SHAPE.num_heads * SHAPE.head_dim
-    ]  # one key-value head: the queries come first
-    for name, change in {
-        "q": q,
-        "o": full["o_proj"],
-        "gate": full["gate_proj"],
-        "down": full["down_proj"],
-    }.items():
+    # One key-value head: the queries come first.
+    changes = {"q": full["qkv_proj"][..., : SHAPE.num_heads * SHAPE.head_dim]}
+    changes |= {name: full[f"{name}_proj"] for name in ("o", "gate", "down")}
+    for name, change in changes.items():
         a, b = (np.asarray(params["layers"][f"{name}_lora_{half}"]) for half in "ab")
-        np.testing.assert_allclose(
-            gradient["layers"][f"{name}_lora_a"], LORA.scale * change @ b.swapaxes(1, 2), atol=1e-5
-        )
-        np.testing.assert_allclose(
-            gradient["layers"][f"{name}_lora_b"], LORA.scale * a.swapaxes(1, 2) @ change, atol=1e-5
-        )
+        products = {"a": change @ b.swapaxes(1, 2), "b": a.swapaxes(1, 2) @ change}
+        for half, product in products.items():
+            np.testing.assert_allclose(
+                gradient["layers"][f"{name}_lora_{half}"], LORA.scale * product, atol=1e-5
+            )
 
 
 def test_steps_change_the_terms_alone_in_one_compilation(model, batch_of, caplog):
@@ -147,19 +135,15 @@ def test_ahead_of_time_compilation_takes_the_frozen_part_along(make_config):
         lora_rank=4,
         lora_targets=("q_proj", "down_proj"),
     )
-    run = abstract_run(
-        make_config("none", model=source, objective=ObjectiveConfig("grpo", {"kl_coef": 0.1})),
-        jax.devices(),
-    )
+    objective = ObjectiveConfig("grpo", {"kl_coef": 0.1})
+    run = abstract_run(make_config("none", model=source, objective=objective), jax.devices())
     # Two layers of A and B of the queries (1536 -> 1536) and of the way down (8960 -> 1536), in
     # float32; moments of the same size.
     trained = 2 * 4 * (1536 + 1536 + 8960 + 1536) * 4
-    found, frozen, moments = (
-        sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
-        for tree in (run.state.params, run.frozen, run.state.opt_state)
-    )
-    assert (found, frozen) == (trained, 2 * run.model.num_parameters)
-    assert moments == pytest.approx(2 * trained, abs=100)
+    trees = (run.state.params, run.frozen, run.state.opt_state)
+    sizes = [sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree)) for tree in trees]
+    assert sizes[:2] == [trained, 2 * run.model.num_parameters]
+    assert sizes[2] == pytest.approx(2 * trained, abs=100)
     run.lower_step()
     run.lower_call(training_calls(run.config)[0])
 
@@ -178,23 +162,17 @@ def make_lora_config(make_config, tmp_path_factory):
     write_model(parts, *nnx.split(parts.model), base, step=0, contains=())
 
     def make(folder, steps=4, **model):
-        source = ModelSource(
-            path=str(base),
-            **(
-                dict(lora_rank=2, lora_alpha=4.0, lora_targets=("q_proj", "v_proj", "down_proj"))
-                | model
-            ),
-        )
+        terms = {"lora_rank": 2, "lora_alpha": 4.0}
+        terms["lora_targets"] = ("q_proj", "v_proj", "down_proj")
         config = make_config(
             folder,
-            model=source,
+            model=ModelSource(path=str(base), **terms | model),
             objective=ObjectiveConfig("grpo", {"kl_coef": 0.01}),
             training=TrainingConfig(steps, prompts_per_step=4),
+            checkpoint=CheckpointConfig(every=2, export=True),
         )
         warm = dataclasses.replace(config.warm_start, steps=3)
-        return dataclasses.replace(
-            config, warm_start=warm, checkpoint=CheckpointConfig(every=2, export=True)
-        )
+        return dataclasses.replace(config, warm_start=warm)
 
     return make
 
@@ -230,29 +208,27 @@ def test_a_run_trains_resumes_and_exports_both_ways(run, make_lora_config, tmp_p
 
 def test_checkpoints_hold_the_terms_alone(run, make_lora_config):
     parts = build.build(make_lora_config(run))
-    _, params, frozen = training_state.split(parts.model)
-    stored = json.loads((run / "checkpoints" / "4" / "params" / "_METADATA").read_text())[
-        "tree_metadata"
-    ]
-    assert len(stored) == len(jax.tree.leaves(params)) == 6
-    assert all("lora" in name for name in stored)
+    file = run / "checkpoints" / "4" / "params" / "_METADATA"
+    stored = json.loads(file.read_text())["tree_metadata"]
+    assert len(stored) == 6 and all("lora" in name for name in stored)
+    frozen = training_state.split(parts.model)[2]
     assert parts.frozen["embed"] is frozen["embed"]  # loaded to where it is used
 
 
 def test_the_next_run_starts_from_the_adapter(run, make_lora_config, tmp_path):
     policies.export(run, tmp_path / "adapter", adapter=True)
-    following = build.build(
-        make_lora_config(tmp_path / "next", adapter=str(tmp_path / "adapter"), lora_rank=0)
-    )
+
+    def start(rank):
+        adapter = str(tmp_path / "adapter")
+        return build.build(make_lora_config(tmp_path / "next", adapter=adapter, lora_rank=rank))
+
+    following = start(0)
     assert following.model.lora == LoraConfig(2, 4.0, ("q_proj", "v_proj", "down_proj"))
-    np.testing.assert_allclose(
-        logprobs(following.model), logprobs(models.load(run / "model")), atol=1e-5
-    )
+    expected = logprobs(models.load(run / "model"))
+    np.testing.assert_allclose(logprobs(following.model), expected, atol=1e-5)
     assert build.model_contents(following.config) == {"arithmetic/train"}
     with pytest.raises(UsageError, match="model.lora_"):
-        build.build(
-            make_lora_config(tmp_path / "next", adapter=str(tmp_path / "adapter"), lora_rank=3)
-        )
+        start(3)
 
 
 def test_adapters_that_cannot_be_written(tiny_run, tmp_path):
