@@ -10,7 +10,7 @@ import optax
 import pytest
 
 from grre_jax import reporting
-from grre_jax.config import EvaluationConfig, ModelSource, OptimizerConfig, TrainingConfig
+from grre_jax.config import EvaluationConfig, OptimizerConfig, TrainingConfig
 from grre_jax.errors import DataError, UsageError
 from grre_jax.models.checkpoints import adapters
 from grre_jax.training import build, optimizer, state
@@ -84,14 +84,12 @@ def test_another_optimizer_begins_without_moments(tiny_run, make):
 
 
 def test_a_folder_that_cannot_be_started_from_is_refused_before_anything_is_made(
-    tiny_run, make, tmp_path
+    tiny_run, make, make_config, tmp_path
 ):
     bare = tmp_path / "bare"
     bare.mkdir()
     shutil.copy(tiny_run / "config.json", bare)
-    wide = ModelSource(
-        hidden_size=24, intermediate_size=32, num_layers=2, num_heads=2, num_kv_heads=1, head_dim=8
-    )
+    wide = dataclasses.replace(make_config("").model, hidden_size=24)
     for config, error, named in (
         (make(str(tmp_path / "nowhere")), DataError, "nowhere"),
         (make(str(bare)), DataError, "start_from"),

@@ -173,10 +173,9 @@ def test_a_stored_option_of_another_name_is_read_and_a_given_one_is_refused(old,
     stored["objective"]["options"] = {"single": old}
     assert configs.from_dict(stored) == config
     assert stored["objective"]["options"] == {"single": old}  # the caller's is left alone
-    stored = configs.from_dict(stored)
-    assert changed_fields(stored, config) == []
     other = dataclasses.replace(config, objective=ObjectiveConfig("grpo"))
-    assert changed_fields(stored, other) == ["objective.options.singleton_baseline"]
+    fields = changed_fields(configs.from_dict(stored), other)
+    assert fields == ["objective.options.singleton_baseline"]
     for options in ({"single": new}, {"single": old}, {"singleton_baseline": old}):
         given = Config("x", objective=ObjectiveConfig("grpo", options))
         with pytest.raises(UsageError, match=next(iter(options))):

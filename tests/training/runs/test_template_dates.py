@@ -10,7 +10,6 @@ from grre_jax import rollouts
 from grre_jax.errors import UsageError
 from grre_jax.generation import prompts
 from grre_jax.generation.options import Options
-from grre_jax.tasks.tokenizers import chat
 from grre_jax.training import loop, policies
 from grre_jax.training.loop import train
 from grre_jax.training.policies import find_scorer
@@ -50,11 +49,7 @@ def config(make_config, model, tmp_path):
 
 @pytest.fixture
 def clock(monkeypatch):
-    def set_to(day):
-        for module in (chat, loop):
-            monkeypatch.setattr(module, "today", lambda: day)
-
-    return set_to
+    return lambda day: monkeypatch.setattr(loop, "today", lambda: day)
 
 
 def days(folder):
@@ -84,8 +79,8 @@ def test_a_resumed_run_keeps_the_day_on_which_it_began(config, clock):
         train(other, resume=True, console=quiet())
 
 
-def test_an_explorer_has_the_date_of_its_learner(config, monkeypatch):
-    monkeypatch.setattr(loop, "today", lambda: "2031-01-31")
+def test_an_explorer_has_the_date_of_its_learner(config, clock):
+    clock("2031-01-31")
     one = dataclasses.replace(config, training=dataclasses.replace(config.training, steps=1))
     together(
         lambda: learn(one, console=quiet()),
