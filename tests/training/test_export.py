@@ -7,7 +7,6 @@ from flax import nnx
 
 from grre_jax import tasks
 from grre_jax.config import ModelSource
-from grre_jax.errors import UsageError
 from grre_jax.training import build
 from grre_jax.training.data import sources
 from grre_jax.training.export import write_model
@@ -46,12 +45,3 @@ def test_the_next_run_starts_from_it_and_knows_its_past(make_config, parts, writ
     assert build.model_contents(
         make_config(tmp_path, model=ModelSource(path=str(tmp_path / "again")))
     ) == {"a/test", "b/test", "arithmetic/train"}
-
-
-def test_what_is_there_is_not_overwritten(parts, tmp_path):
-    (tmp_path / "mine").write_text("kept")
-    with pytest.raises(UsageError, match=str(tmp_path)):
-        write_model(parts, *nnx.split(parts.model), tmp_path, step=0, contains=())
-    assert [p.name for p in tmp_path.iterdir()] == ["mine"] and (
-        tmp_path / "mine"
-    ).read_text() == "kept"

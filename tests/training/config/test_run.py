@@ -151,10 +151,10 @@ def test_a_missing_file_names_the_nearest(tmp_path):
 def test_run_folder():
     assert Config(name="a").folder == Path("runs/a")
     assert Config(name="a", run_dir="b/c").folder == Path("b/c")
-    stored = Config(name="a", run_dir="s3://bucket/run/")
-    assert stored.location == "s3://bucket/run/" and stored.folder.is_absolute()
-    assert stored.folder == Config(name="b", run_dir="s3://bucket/run").folder
-    assert stored.folder != Config(name="b", run_dir="s3://other/run").folder
+    stored = [Config("a", run_dir=f"s3://{name}") for name in ("b/run/", "b/run", "c/run")]
+    folders = [config.folder for config in stored]
+    assert stored[0].location == "s3://b/run/" and folders[0].is_absolute()
+    assert folders[0] == folders[1] != folders[2]
 
 
 def test_parse_range():

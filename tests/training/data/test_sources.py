@@ -41,7 +41,8 @@ def select(built, folder, *, objective="reinforce", prompts_per_step=2, steps=10
         data=DataConfig(path=str(folder), **fields),
         training=TrainingConfig(steps=steps, prompts_per_step=prompts_per_step),
     )
-    objective = objectives.algorithm(objective) if isinstance(objective, str) else objective
+    if isinstance(objective, str):
+        objective = objectives.algorithm(objective)
     parts = dataclasses.replace(built, config=config, objective=objective)
     return Chooser(None, stored_streams(parts, sources.open_folders(config, resume=False)))
 
@@ -111,23 +112,19 @@ def test_too_few_groups_say_what_dropped_them(built, folder, aged, tmp_path):
     (tmp_path / "empty").mkdir()
     even = [text_group(i, rewards=(1, 1)) for i in range(3)]
     rollouts.write(tmp_path / "even", even, writer="w")
+    unjudged = text_group(8, rewards=(np.nan,) * 2, extra={"verify_failures": ["crashed"] * 2})
+    rollouts.write(folder, [unjudged], writer="import")
+    every = r"zero_variance.*data\.drop_over_limit.*verdict"
     for path, fields, named in (
         (folder, {"questions": "0:2", "prompts_per_step": 4}, "training.prompts_per_step"),
-        (folder, {"questions": "6:7"}, str(folder)),
         (folder, {"questions": "90:95"}, "data.questions"),
+        (folder, {"drop_over_limit": True, "prompts_per_step": 7}, every),
         (tmp_path / "empty", {}, "empty"),
         (aged, {"max_staleness": 0, "prompts_per_step": 3}, "data.max_staleness"),
         (folder, {"mix": f"{tmp_path / 'even'}=0.5"}, "data.drop_zero_variance"),
     ):
         with pytest.raises(DataError, match=named):
             select(built, path, **fields)
-
-
-def test_the_error_counts_what_each_filter_dropped(built, folder):
-    unjudged = text_group(8, rewards=(np.nan,) * 2, extra={"verify_failures": ["crashed"] * 2})
-    rollouts.write(folder, [unjudged], writer="import")
-    with pytest.raises(DataError, match="data.drop_zero_variance.*data.drop_over_limit.*verdict"):
-        select(built, folder, drop_over_limit=True, prompts_per_step=7)
 
 
 def test_one_group_without_behaviour_log_probs_is_enough_to_refuse_a_folder(
