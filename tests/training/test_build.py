@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from grre_jax import config as configs
-from grre_jax import parallel
-from grre_jax.config import ModelSource, ObjectiveConfig, SamplingConfig, TaskConfig, TrainingConfig
+from grre_jax.config import ModelSource
 from grre_jax.errors import DataError, UsageError
 from grre_jax.training import build, run_folder
 from grre_jax.training.config.overrides import override
@@ -54,28 +53,25 @@ def test_build(make_config, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "fields, message",
+    "words, message",
     [
-        ({"sampling": SamplingConfig(temperature=0)}, "sampling.temperature"),
-        ({"mesh": parallel.MeshConfig(data=1, fsdp=64)}, "devices"),
-        ({"training": TrainingConfig(pack_length=2)}, "pack_length"),
-        ({"objective": ObjectiveConfig("grpo", stored=("reference",))}, "objective.stored"),
-        (
-            {"model": ModelSource(template_arguments={"enable_thinking": False})},
-            "model.template_arguments",
-        ),
+        ("--sampling.temperature 0", "sampling.temperature"),
+        ("--mesh.data 1 --mesh.fsdp 64", "devices"),
+        ("--training.pack_length 2", "pack_length"),
+        ("--objective.name grpo --objective.stored reference", "objective.stored"),
+        ("--model.template_arguments.thinking false", "model.template_arguments"),
     ],
 )
-def test_what_cannot_be_built_is_named(make_config, tmp_path, fields, message):
+def test_what_cannot_be_built_is_named(make_config, tmp_path, words, message):
     with pytest.raises(UsageError, match=message):
-        build.build(make_config(tmp_path / "run", **fields))
+        build.build(make_config(tmp_path / "run", words))
     assert not (tmp_path / "run").exists()
 
 
 def test_a_task_without_a_tokenizer_needs_a_model(make_config, tmp_path):
     (tmp_path / "mine.py").write_text(TASK)
     with pytest.raises(UsageError, match="model.path"):
-        build.build(make_config(tmp_path / "run", task=TaskConfig(f"{tmp_path / 'mine.py'}:build")))
+        build.build(make_config(tmp_path / "run", f"--task.name {tmp_path / 'mine.py'}:build"))
 
 
 def test_model_contents(make_config, tmp_path):

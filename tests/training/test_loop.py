@@ -5,7 +5,6 @@ Interruptions here are exceptions and signals at chosen points within this proce
 test_kill_and_resume.py kills processes.
 """
 
-import dataclasses
 import io
 import os
 import shutil
@@ -18,17 +17,6 @@ from flax import nnx
 from rich.console import Console
 
 from grre_jax import models, reporting, rollouts
-from grre_jax.config import (
-    CheckpointConfig,
-    DataConfig,
-    EvaluationConfig,
-    LoggingConfig,
-    MeshConfig,
-    ObjectiveConfig,
-    SamplingConfig,
-    TrainingConfig,
-    WarmStartConfig,
-)
 from grre_jax.errors import DataError, UsageError
 from grre_jax.tasks.datasets.arithmetic import Arithmetic
 from grre_jax.training import build, loop, optimizer, policies
@@ -188,7 +176,7 @@ def test_a_signal_saves_and_stops(
     ids=["ahead", "offline"],
 )
 def test_other_regimes(make_config, tmp_path, regime, sampled):
-    config = make_config(tmp_path / "whole", regime=regime, warm_start=WarmStartConfig(steps=0))
+    config = make_config(tmp_path / "whole", "--warm-start.steps 0", regime=regime)
     train(config)
     reader = rollouts.read(tmp_path / "whole" / "rollouts")
     assert {entry.policy_version: entry.groups for entry in reader.datasets} == sampled
@@ -203,21 +191,21 @@ def raising(error):
     return fail
 
 
-WANDB = LoggingConfig(wandb_project="p", tensorboard=False)
+WANDB = "--logging.wandb_project p"
 
 
 @pytest.mark.parametrize(
-    "owner, name, fields, message",
+    "owner, name, words, message",
     [
-        (Arithmetic, "questions_at", {}, "data are not there"),
-        (loop, "Checkpoints", {}, "data are not there"),
-        (None, "", {"logging": WANDB}, "wandb_project"),
-        (None, "", {"sampling": SamplingConfig(max_new_tokens=1)}, "max_new_tokens"),
-        (None, "", {"mesh": MeshConfig(data=3)}, "mesh"),
+        (Arithmetic, "questions_at", "", "data are not there"),
+        (loop, "Checkpoints", "", "data are not there"),
+        (None, "", WANDB, "wandb_project"),
+        (None, "", "--sampling.max_new_tokens 1", "max_new_tokens"),
+        (None, "", "--mesh.data 3", "mesh"),
     ],
 )
 def test_what_is_wrong_with_a_request_leaves_no_folder_behind(
-    make_config, tmp_path, monkeypatch, owner, name, fields, message
+    make_config, tmp_path, monkeypatch, owner, name, words, message
 ):
     """Neither a new run's, nor an empty one, nor what explorers or leases write; the next try
     may begin.
@@ -226,7 +214,7 @@ def test_what_is_wrong_with_a_request_leaves_no_folder_behind(
     if owner:
         monkeypatch.setattr(owner, name, raising(DataError("the task's data are not there")))
     with pytest.raises((UsageError, DataError), match=message):
-        train(make_config(tmp_path / "runs" / "run", **fields))
+        train(make_config(tmp_path / "runs" / "run", words))
     assert not (tmp_path / "runs" / "run").exists()
 
 
@@ -234,7 +222,7 @@ def test_a_run_that_fails_to_begin_anew_leaves_the_old_one(
     tiny_run, make_config, tmp_path, monkeypatch
 ):
     shutil.copytree(tiny_run, tmp_path / "run")
-    config = make_config(tmp_path / "run", logging=WANDB)
+    config = make_config(tmp_path / "run", WANDB)
     monkeypatch.setitem(sys.modules, "wandb", None)
     with pytest.raises(UsageError, match="wandb"):
         train(config, overwrite=True)
@@ -252,12 +240,8 @@ def test_a_loss_that_is_not_finite_ends_the_run_by_its_name_and_saves_nothing_of
         "import jax.numpy as jnp\ndef lost(x):\n    return x.advantages * x.logprobs *"
         " jnp.where(x.advantages > -9, jnp.nan, 1)\n"
     )
-    config = make_config(
-        tmp_path / "run",
-        regime=Regime(),
-        objective=ObjectiveConfig(f"{own}:lost"),
-        warm_start=WarmStartConfig(steps=0),
-    )
+    words = f"--regime.sync_interval 1 --objective.name {own}:lost --warm-start.steps 0"
+    config = make_config(tmp_path / "run", words)
     with pytest.raises(Diverged, match="train step 1"):
         train(config)
     assert [row["step"] for row in log(tmp_path / "run") if row["kind"] == "train"] == [1]
@@ -274,15 +258,9 @@ def test_learning_from_stored_text(make_config, tmp_path):
     ]
     contains = {"contains": ["sevens/test"]}
     rollouts.write(tmp_path / "store", groups, writer="import", metadata=contains)
-    config = make_config(
-        tmp_path / "run",
-        data=DataConfig(path=str(tmp_path / "store"), questions="0:16"),
-        objective=ObjectiveConfig("reinforce"),
-        warm_start=WarmStartConfig(steps=0),
-        training=TrainingConfig(steps=8, prompts_per_step=4),
-        evaluation=EvaluationConfig(questions=0),
-        checkpoint=CheckpointConfig(every=100, export=True),
-    )
+    words = "--data.questions 0:16 --objective.name reinforce --warm-start.steps 0"
+    words += " --evaluation.questions 0 --checkpoint.every 100 --checkpoint.export true"
+    config = make_config(tmp_path / "run", f"--data.path {tmp_path / 'store'} {words}")
     train(config)
     assert not (tmp_path / "run" / "rollouts").exists()
     tokenizer = build.build(config).tokenizer
@@ -294,6 +272,5 @@ def test_learning_from_stored_text(make_config, tmp_path):
     )
     assert after > max(before + 0.5, np.log(0.4))  # half of the answers are right
     # What it has seen goes with the model, and keeps the next run from being tested on it.
-    model = dataclasses.replace(config.model, path=str(tmp_path / "run" / "model"))
-    following = make_config(tmp_path / "next", model=model)
+    following = make_config(tmp_path / "next", f"--model.path {tmp_path / 'run' / 'model'}")
     assert build.model_contents(following) == {"sevens/test"}

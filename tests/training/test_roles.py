@@ -16,11 +16,9 @@ import pytest
 from rich.console import Console
 
 from grre_jax import rollouts
-from grre_jax.config import DataConfig, EvaluationConfig
 from grre_jax.errors import DataError, UsageError
 from grre_jax.training.actors.explorer import Explorer
 from grre_jax.training.actors.lease import Lease, read
-from grre_jax.training.data.regime import Regime
 from grre_jax.training.roles import ExplorerRole, explore_run, learn
 
 from ..run_processes import bits, log
@@ -115,8 +113,8 @@ def test_a_learner_and_two_explorers_are_the_run_of_one_process(
 
 
 def test_free_running_keeps_the_bound(make_config, tmp_path):
-    evaluation = EvaluationConfig(questions=0)
-    config = make_config(tmp_path / "run", regime=Regime(staleness=1), evaluation=evaluation)
+    words = "--regime.sync_interval 1 --regime.staleness 1 --evaluation.questions 0"
+    config = make_config(tmp_path / "run", words)
     role = ExplorerRole("a", free=True)
     together(
         lambda: learn(config, free=True, console=quiet()),
@@ -191,7 +189,7 @@ def test_options_that_do_not_fit():
 
 
 def test_a_run_that_samples_nothing_has_no_roles(make_config, tmp_path):
-    config = make_config(tmp_path / "run", data=DataConfig(path=str(tmp_path)))
+    config = make_config(tmp_path / "run", f"--data.path {tmp_path}")
     for role in (lambda: learn(config), lambda: explore_run(config, ExplorerRole("a"))):
         with pytest.raises(UsageError, match="samples nothing"):
             role()

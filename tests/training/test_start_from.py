@@ -10,7 +10,6 @@ import optax
 import pytest
 
 from grre_jax import reporting
-from grre_jax.config import EvaluationConfig, OptimizerConfig, TrainingConfig
 from grre_jax.errors import DataError, UsageError
 from grre_jax.models.checkpoints import adapters
 from grre_jax.training import build, optimizer, state
@@ -24,15 +23,11 @@ pytestmark = pytest.mark.usefixtures("no_reports")
 
 @pytest.fixture
 def make(make_config, tiny_run, tmp_path):
-    """`make(step, **fields)`: a run that starts from the tiny one, of one step."""
+    """`make(start, words)`: a run that starts from the tiny one, of one step."""
 
-    def config(start, **fields):
-        fields = {
-            "training": TrainingConfig(steps=1, prompts_per_step=4),
-            "evaluation": EvaluationConfig(questions=0),
-            "optimizer": OptimizerConfig(learning_rate=2e-3),
-        } | fields
-        return make_config(tmp_path / "run", start_from=start, **fields)
+    def config(start, words=""):
+        common = "--training.steps 1 --evaluation.questions 0 --optimizer.learning_rate 2e-3"
+        return make_config(tmp_path / "run", f"--start-from {start} {common} {words}")
 
     return config
 
@@ -57,7 +52,7 @@ def counts(opt_state):
 
 
 def test_it_has_the_policy_and_the_moments_of_the_last_checkpoint(tiny_run, make):
-    folder = train(make(str(tiny_run)))
+    folder = train(make(tiny_run))
     last = stored(tiny_run, 8)
     first = stored(folder, 0)
     jax.tree.map(np.testing.assert_array_equal, first.params, last.params)
@@ -74,8 +69,7 @@ def test_it_has_the_policy_and_the_moments_of_the_last_checkpoint(tiny_run, make
 
 
 def test_another_optimizer_begins_without_moments(tiny_run, make):
-    config = make(f"{tiny_run}:0", optimizer=OptimizerConfig("lion", learning_rate=1e-3))
-    folder = train(config)
+    folder = train(make(f"{tiny_run}:0", "--optimizer.name lion"))
     first = stored(folder, 0)
     jax.tree.map(np.testing.assert_array_equal, first.params, stored(tiny_run, 0).params)
     assert not any(np.any(leaf) for leaf in jax.tree.leaves(first.opt_state))
@@ -84,17 +78,16 @@ def test_another_optimizer_begins_without_moments(tiny_run, make):
 
 
 def test_a_folder_that_cannot_be_started_from_is_refused_before_anything_is_made(
-    tiny_run, make, make_config, tmp_path
+    tiny_run, make, tmp_path
 ):
     bare = tmp_path / "bare"
     bare.mkdir()
     shutil.copy(tiny_run / "config.json", bare)
-    wide = dataclasses.replace(make_config("").model, hidden_size=24)
     for config, error, named in (
-        (make(str(tmp_path / "nowhere")), DataError, "nowhere"),
-        (make(str(bare)), DataError, "start_from"),
+        (make(tmp_path / "nowhere"), DataError, "nowhere"),
+        (make(bare), DataError, "start_from"),
         (make(f"{tiny_run}:5"), UsageError, "0, 6, 8"),
-        (make(str(tiny_run), model=wide), UsageError, "start_from"),
+        (make(tiny_run, "--model.hidden_size 24"), UsageError, "start_from"),
     ):
         with pytest.raises(error, match=named):
             train(config)
@@ -102,17 +95,17 @@ def test_a_folder_that_cannot_be_started_from_is_refused_before_anything_is_made
 
 
 def test_low_rank_terms_belong_to_their_base(tiny_run, make, tmp_path, monkeypatch):
-    config = make(str(tiny_run))
+    config = make(tiny_run)
     parts = build.build(config)
     shape = build.model_shape(config)[0], "rank 4"
     monkeypatch.setattr(build, "model_shape", lambda config: shape)
     assert find(config, parts).step == 8
-    other = dataclasses.replace(config, model=dataclasses.replace(config.model, path="elsewhere"))
+    other = make(tiny_run, "--model.path elsewhere")
     with pytest.raises(UsageError, match=r"model\.path"):
         find(other, parts)
     # An adapter's own embedding or head is part of the base.
     monkeypatch.setattr(adapters, "saved_parameters", lambda folder: {"head"})
-    adapted = dataclasses.replace(config, model=dataclasses.replace(config.model, adapter="there"))
+    adapted = make(tiny_run, "--model.adapter there")
     with pytest.raises(UsageError, match=r"model\.adapter"):
         find(adapted, parts)
 

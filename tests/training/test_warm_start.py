@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from grre_jax import rollouts, sampling
-from grre_jax.config import DataConfig, TaskConfig
+from grre_jax.config import DataConfig
 from grre_jax.errors import DataError, UsageError
 from grre_jax.rollouts.encoding import encode
 from grre_jax.tasks import Question
@@ -47,10 +47,8 @@ def start(parts, folder):
 
 @pytest.fixture(scope="module")
 def parts(make_config, tmp_path_factory):
-    config = make_config(tmp_path_factory.mktemp("warm") / "run")
-    warm = dataclasses.replace(config.warm_start, steps=12, demonstrations=40)
-    task = TaskConfig("arithmetic", {"operands": 2, "corruption": 0.0})
-    return build.build(dataclasses.replace(config, warm_start=warm, task=task))
+    words = "--warm-start.steps 12 --warm-start.demonstrations 40 --task.options.corruption 0.0"
+    return build.build(make_config(tmp_path_factory.mktemp("warm") / "run", words))
 
 
 def test_demonstrations_are_sealed_once_and_imitated(parts, tmp_path):

@@ -13,7 +13,6 @@ from grre_jax.config import (
     EvaluationConfig,
     ObjectiveConfig,
     TrainingConfig,
-    WarmStartConfig,
 )
 from grre_jax.errors import DataError, UsageError
 from grre_jax.training import build, loop
@@ -163,15 +162,10 @@ def test_a_mixed_run_with_replay_and_reuse_goes_on_as_if_it_had_not_stopped(
     make_config, folders, tmp_path
 ):
     def config(folder, steps):
-        return make_config(
-            folder,
-            warm_start=WarmStartConfig(steps=0),
-            evaluation=EvaluationConfig(questions=0),
-            objective=ObjectiveConfig("chord", {"expert_weight": 0.5}),
-            data=DataConfig(mix=f"{folders / 'solutions'}=0.25:expert"),
-            regime=Regime(sync_interval=2, reuse=2, replay_ratio=0.34),
-            training=TrainingConfig(steps=steps, prompts_per_step=4),
-        )
+        words = "--warm-start.steps 0 --evaluation.questions 0 --objective.name chord"
+        words += " --regime.sync_interval 2 --regime.reuse 2 --regime.replay_ratio 0.34"
+        words += f" --data.mix {folders / 'solutions'}=0.25:expert --training.steps {steps}"
+        return make_config(folder, words)
 
     whole = losses(loop.train(config(tmp_path / "whole", 5)))
     loop.train(config(tmp_path / "parts", 3))  # ends between two uses of a batch

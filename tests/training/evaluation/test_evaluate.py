@@ -8,12 +8,7 @@ import pytest
 
 from grre_jax import rollouts, sampling
 from grre_jax.config import (
-    CheckpointConfig,
-    DataConfig,
-    EvaluationConfig,
-    ObjectiveConfig,
     SamplingConfig,
-    WarmStartConfig,
 )
 from grre_jax.errors import UsageError
 from grre_jax.random_streams import Purpose
@@ -36,6 +31,8 @@ from grre_jax.training.preflight import require_best
 from grre_jax.training.verdict_metrics import verdict_scalars
 
 from ...groups import text_group
+
+FREE = ("--evaluation.questions 0", "--evaluation.allow_contaminated true")
 
 
 class Judge:
@@ -134,14 +131,12 @@ def test_greedy_figures_are_those_of_greedy_completions(make_config, setting):
 
 
 def test_the_best_is_by_a_figure_that_evaluations_have(make_config, tmp_path):
-    keep = CheckpointConfig(best=2)
-    nothing = EvaluationConfig(questions=0)
-    config = make_config(tmp_path / "run", evaluation=nothing, checkpoint=keep)
+    config = make_config(tmp_path / "run", "--evaluation.questions 0 --checkpoint.best 2")
     with pytest.raises(UsageError, match="evaluation.questions"):
         loop.train(config)
     assert not config.folder.exists()
     with pytest.raises(UsageError, match="best_metric"):  # the task does not give it
-        require_best(make_config("", checkpoint=keep), {"reward": 0.5})
+        require_best(make_config("", "--checkpoint.best 1"), {"reward": 0.5})
 
 
 def test_a_policy_is_no_distance_from_itself_and_each_step_draws_anew(setting):
@@ -158,8 +153,8 @@ def test_a_run_on_contaminated_data_is_refused_before_it_begins(make_config, tmp
     """
     contains = {"contains": ["arithmetic/held-out"]}
     rollouts.write(tmp_path / "r", map(text_group, range(4)), writer="import", metadata=contains)
-    data = DataConfig(path=str(tmp_path / "r"))
-    config = make_config(tmp_path / "run", data=data, objective=ObjectiveConfig("reinforce"))
+    words = f"--data.path {tmp_path / 'r'} --objective.name reinforce"
+    config = make_config(tmp_path / "run", words)
     with pytest.raises(UsageError, match="arithmetic/held-out"):
         loop.train(config)
     assert not (tmp_path / "run").exists()
@@ -168,9 +163,9 @@ def test_a_run_on_contaminated_data_is_refused_before_it_begins(make_config, tmp
         raise InterruptedError
 
     monkeypatch.setattr(run_folder, "open_run_folder", begin)
-    for evaluation in (EvaluationConfig(allow_contaminated=True), EvaluationConfig(questions=0)):
+    for more in FREE:
         with pytest.raises(InterruptedError):
-            loop.train(dataclasses.replace(config, evaluation=evaluation))
+            loop.train(make_config(tmp_path / "run", f"{words} {more}"))
 
 
 def test_what_a_training_row_says_of_verdicts():
@@ -204,20 +199,18 @@ class Stream:
 def test_evaluation_questions_that_are_trained_on_are_counted_with_an_example(
     make_config, tmp_path, monkeypatch
 ):
-    config = make_config(tmp_path / "run", warm_start=WarmStartConfig())  # positions 0 to 31
+    def found(words, questions):
+        config = make_config(tmp_path / "run", f"--warm-start.steps {words}")
+        return leaked(config, Stream(questions))
+
     clean = [Question("q31a", "What is 31 a?", "?"), Question("q49", "What is 49?", "?")]
     by_id, by_prompt = Question("q3", "Three?", "3"), Question("other", "What is 31?", "31")
-    assert leaked(config, Stream(clean)) == ""
-    found = leaked(config, Stream([*clean, by_id, by_prompt]))
-    assert found.startswith("2 of the 4") and "q3" in found
-    longer = dataclasses.replace(config, training=dataclasses.replace(config.training, steps=100))
-    assert "1 of the 2" in leaked(longer, Stream(clean))
-    with monkeypatch.context() as patch:
-        patch.setattr(checks, "MOST_ASKED", 200)
-        assert "1 of the 2" in leaked(longer, Stream(clean))
-    warm = dataclasses.replace(
-        config, warm_start=WarmStartConfig(steps=1, demonstrations=50, batch_size=8)
-    )
-    assert "q49, at position 49" in leaked(warm, Stream(clean))
-    for evaluation in (EvaluationConfig(questions=0), EvaluationConfig(allow_contaminated=True)):
-        assert leaked(dataclasses.replace(config, evaluation=evaluation), Stream([by_id])) == ""
+    assert found("0", clean) == ""  # positions 0 to 31
+    both = found("0", [*clean, by_id, by_prompt])
+    assert both.startswith("2 of the 4") and "q3" in both
+    for most in (checks.MOST_ASKED, 200):
+        monkeypatch.setattr(checks, "MOST_ASKED", most)
+        assert "1 of the 2" in found("0 --training.steps 100", clean)
+    assert "q49, at position 49" in found("1 --warm-start.demonstrations 50", clean)
+    for words in FREE:
+        assert found(f"0 {words}", [by_id]) == ""

@@ -21,12 +21,6 @@ from grre_jax.planner.abstract import abstract_run
 from grre_jax.training import build, loop, policies
 from grre_jax.training import state as training_state
 from grre_jax.training.actors.calls import training_calls
-from grre_jax.training.config.run import (
-    CheckpointConfig,
-    ModelSource,
-    ObjectiveConfig,
-    TrainingConfig,
-)
 from grre_jax.training.data.pack import BatchShape, pack
 from grre_jax.training.export import write_model
 from grre_jax.training.optimizer import OptimizerConfig, make_optimizer
@@ -124,19 +118,11 @@ def test_steps_change_the_terms_alone_in_one_compilation(model, batch_of, caplog
 
 
 def test_ahead_of_time_compilation_takes_the_frozen_part_along(make_config):
-    source = ModelSource(
-        hidden_size=1536,
-        intermediate_size=8960,
-        num_layers=2,
-        num_heads=12,
-        num_kv_heads=2,
-        head_dim=128,
-        dtype="bfloat16",
-        lora_rank=4,
-        lora_targets=("q_proj", "down_proj"),
-    )
-    objective = ObjectiveConfig("grpo", {"kl_coef": 0.1})
-    run = abstract_run(make_config("none", model=source, objective=objective), jax.devices())
+    words = "--model.hidden_size 1536 --model.intermediate_size 8960 --model.num_heads 12"
+    words += " --model.num_kv_heads 2 --model.head_dim 128 --model.dtype bfloat16"
+    words += " --model.lora_rank 4 --model.lora_targets q_proj,down_proj --objective.name grpo"
+    config = make_config("none", f"{words} --objective.options.kl_coef 0.1")
+    run = abstract_run(config, jax.devices())
     # Two layers of A and B of the queries (1536 -> 1536) and of the way down (8960 -> 1536), in
     # float32; moments of the same size.
     trained = 2 * 4 * (1536 + 1536 + 8960 + 1536) * 4
@@ -161,18 +147,12 @@ def make_lora_config(make_config, tmp_path_factory):
     parts = build.build(make_config(base.parent / "none"))
     write_model(parts, *nnx.split(parts.model), base, step=0, contains=())
 
-    def make(folder, steps=4, **model):
-        terms = {"lora_rank": 2, "lora_alpha": 4.0}
-        terms["lora_targets"] = ("q_proj", "v_proj", "down_proj")
-        config = make_config(
-            folder,
-            model=ModelSource(path=str(base), **terms | model),
-            objective=ObjectiveConfig("grpo", {"kl_coef": 0.01}),
-            training=TrainingConfig(steps, prompts_per_step=4),
-            checkpoint=CheckpointConfig(every=2, export=True),
-        )
-        warm = dataclasses.replace(config.warm_start, steps=3)
-        return dataclasses.replace(config, warm_start=warm)
+    def make(folder, words=""):
+        common = f"--model.path {base} --model.lora_rank 2 --model.lora_alpha 4"
+        common += " --model.lora_targets q_proj,v_proj,down_proj --objective.name grpo"
+        common += " --objective.options.kl_coef 0.01 --training.steps 4 --warm-start.steps 3"
+        common += " --checkpoint.every 2 --checkpoint.export true"
+        return make_config(folder, f"{common} {words}")
 
     return make
 
@@ -181,7 +161,7 @@ def make_lora_config(make_config, tmp_path_factory):
 def run(make_lora_config, tmp_path_factory):
     """The folder of a finished run that was resumed with more steps."""
     folder = tmp_path_factory.mktemp("runs") / "lora"
-    train(make_lora_config(folder, steps=2))
+    train(make_lora_config(folder, "--training.steps 2"))
     return train(make_lora_config(folder), resume=True)
 
 
@@ -219,8 +199,8 @@ def test_the_next_run_starts_from_the_adapter(run, make_lora_config, tmp_path):
     policies.export(run, tmp_path / "adapter", adapter=True)
 
     def start(rank):
-        adapter = str(tmp_path / "adapter")
-        return build.build(make_lora_config(tmp_path / "next", adapter=adapter, lora_rank=rank))
+        words = f"--model.adapter {tmp_path / 'adapter'} --model.lora_rank {rank}"
+        return build.build(make_lora_config(tmp_path / "next", words))
 
     following = start(0)
     assert following.model.lora == LoraConfig(2, 4.0, ("q_proj", "v_proj", "down_proj"))

@@ -7,7 +7,6 @@ import jax
 import numpy as np
 import pytest
 
-from grre_jax import config as c
 from grre_jax import objectives, rollouts
 from grre_jax.errors import DataError
 from grre_jax.parallel import mesh as meshes
@@ -106,13 +105,9 @@ def test_a_run_whose_verifier_always_crashes_stops_with_the_first_reason(make_co
         "    def verify(self, question, completion): raise ZeroDivisionError('sandbox lost')\n"
         "def build(seed=0): return Always(seed=seed, operands=2)\n"
     )
-    config = make_config(
-        tmp_path / "runs",
-        task=c.TaskConfig(f"{tmp_path / 'always.py'}:build", verify_processes=0),
-        training=c.TrainingConfig(steps=8, prompts_per_step=4),
-        objective=c.ObjectiveConfig("asymre"),
-        logging=c.LoggingConfig(tensorboard=True),
-    )
+    words = f"--task.name {tmp_path / 'always.py'}:build --task.verify_processes 0"
+    words += " --objective.name asymre --logging.tensorboard true"
+    config = make_config(tmp_path / "runs", words)
     with pytest.raises(DataError, match="error: ZeroDivisionError: sandbox lost"):
         train(config)
     stopped = log(config.folder)
@@ -127,8 +122,8 @@ def test_a_run_whose_verifier_always_crashes_stops_with_the_first_reason(make_co
         train(config, resume=True)
     works = verifier.read_text().replace("None and", "super().verify(question, completion) or")
     verifier.write_text(works)
-    longer = dataclasses.replace(config.training, steps=12)  # beyond what was sampled already
-    train(dataclasses.replace(config, training=longer), resume=True)
+    # Beyond what was sampled already.
+    train(make_config(tmp_path / "runs", f"{words} --training.steps 12"), resume=True)
     resumed = [row for row in log(config.folder) if row["kind"] == "train"]
     assert resumed[: len(rows)] == rows and resumed[-1]["step"] == 12
     assert resumed[-1].get("verify_failures", 0) == 0
