@@ -5,11 +5,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from grre_jax.config import Config, OptimizerConfig, TrainingConfig, WarmStartConfig
+from grre_jax.config import Config
 from grre_jax.errors import UsageError
 from grre_jax.explain.objective_report import objective_report
 from grre_jax.objectives import algorithm
 from grre_jax.training import preflight
+from grre_jax.training.config.overrides import override
 
 
 def test_the_header_has_the_lines_of_explain(tiny_run, make_config):
@@ -22,26 +23,23 @@ def test_the_header_has_the_lines_of_explain(tiny_run, make_config):
 @pytest.mark.parametrize(
     ("fields", "refused"),
     [
-        ({}, False),
-        ({"decay": "linear", "decay_steps": 11}, False),
-        ({"decay": "linear", "decay_steps": 10, "final_fraction": 0.1}, False),
-        ({"decay": "cosine", "decay_steps": 10}, True),
+        ("decay none", False),
+        ("decay linear decay_steps 11", False),
+        ("decay linear decay_steps 10 final_fraction 0.1", False),
+        ("decay cosine decay_steps 10", True),
     ],
 )
-@pytest.mark.parametrize("warm", [False, True])
-def test_steps_beyond_the_decay_are_refused(fields, refused, warm):
-    optimizer = OptimizerConfig(**fields)
-    if warm:
-        section = "warm_start"
-        stages = {section: WarmStartConfig(steps=11, optimizer=optimizer)}
-        prefix = f"{section}."
-    else:
-        section = "training"
-        stages = {section: TrainingConfig(steps=11), "optimizer": optimizer}
-        prefix = ""
-    config = Config("x", **{"training": TrainingConfig(steps=0)} | stages)
+@pytest.mark.parametrize("section", ["training", "warm_start"])
+def test_steps_beyond_the_decay_are_refused(fields, refused, section):
+    prefix = "warm_start.optimizer" if section == "warm_start" else "optimizer"
+    names = fields.split()
+    words = ["--training.steps=0", f"--{section}.steps=11", f"--{prefix}.warmup_steps=0"]
+    words += [
+        f"--{prefix}.{name}={value}" for name, value in zip(names[::2], names[1::2], strict=True)
+    ]
+    config = override(Config("x"), words)
     assert bool(preflight.spent_rate(config)) == refused
     if refused:
-        words = rf"^{prefix}optimizer\.decay_steps: .* 11 of {section}\.steps.* got 10\."
-        with pytest.raises(UsageError, match=words):
+        message = rf"^{prefix}\.decay_steps: .* 11 of {section}\.steps.* got 10\."
+        with pytest.raises(UsageError, match=message):
             preflight.check(SimpleNamespace(config=config, task=None), samples=False, contains=())

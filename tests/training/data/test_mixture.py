@@ -11,11 +11,11 @@ from grre_jax import objectives, rollouts
 from grre_jax.config import (
     DataConfig,
     EvaluationConfig,
-    ObjectiveConfig,
     TrainingConfig,
 )
 from grre_jax.errors import DataError, UsageError
 from grre_jax.training import build, loop
+from grre_jax.training.config.overrides import override
 from grre_jax.training.data.choose import Chooser, make_chooser, read, stored_streams
 from grre_jax.training.data.regime import Regime
 from grre_jax.training.data.sources import Source, open_folders
@@ -74,8 +74,7 @@ def test_a_step_has_each_folders_share_marked_and_of_no_known_age(built, folders
         seen.append([group.group_id for group in groups])
     assert [[g.group_id for g in read(again(step))] for step in (9, 4)] == [seen[9], seen[4]]
     assert set(sum(seen, [])) == {f"gs{i}" for i in range(5)} | {f"g{i}" for i in range(6)}
-    other = dataclasses.replace(parts, config=dataclasses.replace(parts.config, seed=1))
-    drawn = stored(other)
+    drawn = stored(dataclasses.replace(parts, config=override(parts.config, ["--seed=1"])))
     assert [[g.group_id for g in read(drawn(step))] for step in range(10)] != seen
 
 
@@ -134,16 +133,14 @@ def test_every_group_of_a_mix_is_checked_before_anything_runs(built, folders, tm
 
 
 def test_objectives_that_ask_for_what_a_mix_has_or_cannot_have(built):
-    for objective, data in (("chord", {}), ("log_linear_proximal", {"mix": "old=0.5"})):
-        config = dataclasses.replace(
-            built.config, objective=ObjectiveConfig(objective), data=DataConfig(**data)
-        )
+    def requires(objective, mix):
+        words = f"--objective.name {objective} --data.mix={mix}"
+        return build.build_objective(override(built.config, words.split())).requires
+
+    for objective, mix in (("chord", ""), ("log_linear_proximal", "old=0.5")):
         with pytest.raises(UsageError, match="data.mix"):
-            build.build_objective(config)
-    mixed = dataclasses.replace(
-        built.config, objective=ObjectiveConfig("chord"), data=DataConfig(mix="old=0.5:expert")
-    )
-    assert "expert" in build.build_objective(mixed).requires
+            requires(objective, mix)
+    assert "expert" in requires("chord", "old=0.5:expert")
 
 
 # ---- runs

@@ -11,14 +11,12 @@ import pytest
 from grre_jax import objectives, rollouts
 from grre_jax.config import (
     DataConfig,
-    EvaluationConfig,
-    ModelSource,
-    ObjectiveConfig,
     TrainingConfig,
 )
 from grre_jax.errors import DataError, UsageError
 from grre_jax.parallel import processes
 from grre_jax.training import build
+from grre_jax.training.config.overrides import override
 from grre_jax.training.data import sources
 from grre_jax.training.data.choose import Chooser, read, stored_streams
 
@@ -30,7 +28,7 @@ pytestmark = pytest.mark.usefixtures("no_reports")
 @pytest.fixture(scope="module")
 def built(make_config, tmp_path_factory):
     return build.build(
-        make_config(tmp_path_factory.mktemp("data") / "run", objective=ObjectiveConfig("reinforce"))
+        make_config(tmp_path_factory.mktemp("data") / "run", "--objective.name reinforce")
     )
 
 
@@ -185,11 +183,10 @@ def test_contents_are_the_models_past_and_the_data(built, folder, tmp_path):
     (tmp_path / "model").mkdir()
     file = tmp_path / "model" / "grre_provenance.json"
     file.write_text(json.dumps({"contains": ["gsm8k/test"]}))
-    model = ModelSource(path=str(file.parent))
-    parts = dataclasses.replace(built, config=dataclasses.replace(built.config, model=model))
-    assert sources.training_contents(parts, ()) == {"gsm8k/test", "arithmetic/train"}
-    config = dataclasses.replace(parts.config, data=DataConfig(path=str(folder)))
+    config = override(built.config, [f"--model.path={file.parent}"])
     parts = dataclasses.replace(built, config=config)
+    assert sources.training_contents(parts, ()) == {"gsm8k/test", "arithmetic/train"}
+    parts = dataclasses.replace(built, config=override(config, [f"--data.path={folder}"]))
     contents = sources.training_contents(parts, [rollouts.read(folder)])
     assert contents == {"gsm8k/test", "somewhere/test"}
 
@@ -208,13 +205,10 @@ def parts(built, tmp_path):
     seal(tmp_path / "a", 0, 1, 2, 3)
     seal(tmp_path / "a", 4)
     seal(tmp_path / "b", 5, 6)
-    config = dataclasses.replace(
-        built.config,
-        run_dir=str(tmp_path / "run"),
-        data=DataConfig(path=str(tmp_path / "a"), mix=f"{tmp_path / 'b'}=0.5"),
-        training=TrainingConfig(steps=8, prompts_per_step=4),
-        evaluation=EvaluationConfig(),
+    words = (
+        f"--run-dir {tmp_path / 'run'} --data.path {tmp_path / 'a'} --data.mix {tmp_path / 'b'}=0.5"
     )
+    config = override(built.config, words.split())
     config.folder.mkdir()
     return dataclasses.replace(built, config=config)
 
