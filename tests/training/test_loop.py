@@ -19,8 +19,7 @@ from rich.console import Console
 from grre_jax import models, reporting, rollouts
 from grre_jax.errors import DataError, UsageError
 from grre_jax.tasks.datasets.arithmetic import Arithmetic
-from grre_jax.training import build, loop, optimizer, policies
-from grre_jax.training import state as training_state
+from grre_jax.training import build, loop, policies
 from grre_jax.training.checkpoints import integrity
 from grre_jax.training.checkpoints.folder import Checkpoints, listed, read_params
 from grre_jax.training.data.regime import Regime
@@ -28,7 +27,7 @@ from grre_jax.training.runtime.delayed_metrics import Diverged
 from grre_jax.training.runtime.stopping import Stopped
 
 from ..groups import text_group
-from ..run_processes import bits, log
+from ..run_processes import bits, first_state, log
 
 pytestmark = pytest.mark.usefixtures("no_reports")
 
@@ -108,9 +107,7 @@ def test_data_sets_name_the_parameters_that_sampled_them(tiny_run):
     assert len(set(digests.values())) == len(digests) == 3
     config = policies.load_config(tiny_run)
     parts = build.build(config)
-    _, like = training_state.create(
-        parts.model, optimizer.make_optimizer(config.optimizer), parts.mesh
-    )
+    _, like = first_state(parts)
     for step in (0, 6):
         params = read_params(tiny_run / "checkpoints", step, like.params)
         assert integrity.digest(parts.full(params)) == digests[step]

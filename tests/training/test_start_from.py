@@ -12,11 +12,12 @@ import pytest
 from grre_jax import reporting
 from grre_jax.errors import DataError, UsageError
 from grre_jax.models.checkpoints import adapters
-from grre_jax.training import build, optimizer, state
-from grre_jax.training.checkpoints.folder import Checkpoints, Keep, listed
+from grre_jax.training import build
+from grre_jax.training.checkpoints.folder import listed
 from grre_jax.training.loop import train
-from grre_jax.training.policies import load_config
 from grre_jax.training.start_from import find
+
+from ..run_processes import restored
 
 pytestmark = pytest.mark.usefixtures("no_reports")
 
@@ -32,17 +33,6 @@ def make(make_config, tiny_run, tmp_path):
     return config
 
 
-def stored(folder, step):
-    """The state of a checkpoint."""
-    config = load_config(folder)
-    parts = build.build(config)
-    _, like = state.create(parts.model, optimizer.make_optimizer(config.optimizer), parts.mesh)
-    checkpoints = Checkpoints(folder / "checkpoints", Keep(), read_only=True)
-    found = checkpoints.restore(like, step)
-    checkpoints.close()
-    return found
-
-
 def counts(opt_state):
     """Counts of the moments and of the schedule."""
     kinds = (optax.ScaleByAdamState, optax.ScaleByScheduleState)
@@ -53,8 +43,8 @@ def counts(opt_state):
 
 def test_it_has_the_policy_and_the_moments_of_the_last_checkpoint(tiny_run, make):
     folder = train(make(tiny_run))
-    last = stored(tiny_run, 8)
-    first = stored(folder, 0)
+    last = restored(tiny_run, 8)
+    first = restored(folder, 0)
     jax.tree.map(np.testing.assert_array_equal, first.params, last.params)
     assert int(first.step) == 0 and listed(folder / "checkpoints") == [0, 1]
     assert counts(last.opt_state) == (8, 8) and counts(first.opt_state) == (8, 0)
@@ -70,8 +60,8 @@ def test_it_has_the_policy_and_the_moments_of_the_last_checkpoint(tiny_run, make
 
 def test_another_optimizer_begins_without_moments(tiny_run, make):
     folder = train(make(f"{tiny_run}:0", "--optimizer.name lion"))
-    first = stored(folder, 0)
-    jax.tree.map(np.testing.assert_array_equal, first.params, stored(tiny_run, 0).params)
+    first = restored(folder, 0)
+    jax.tree.map(np.testing.assert_array_equal, first.params, restored(tiny_run, 0).params)
     assert not any(np.any(leaf) for leaf in jax.tree.leaves(first.opt_state))
     provenance = json.loads((folder / "provenance.json").read_text())
     assert provenance["start_from"] == {"run": str(tiny_run), "step": 0, "moments": False}

@@ -15,14 +15,12 @@ from grre_jax.config import DataConfig
 from grre_jax.errors import DataError, UsageError
 from grre_jax.rollouts.encoding import encode
 from grre_jax.tasks import Question
-from grre_jax.training import build, optimizer
-from grre_jax.training import state as training_state
+from grre_jax.training import build
 from grre_jax.training.actors.calls import training_calls
 from grre_jax.training.actors.explorer import make_explorer
 from grre_jax.training.actors.prompts import evaluation_questions
 from grre_jax.training.evaluation.evaluate import evaluate, make_evaluator
 from grre_jax.training.loop import compile_calls
-from grre_jax.training.optimizer import OptimizerConfig
 from grre_jax.training.runtime.stopping import StopRequest
 from grre_jax.training.runtime.stopwatch import Stopwatch
 from grre_jax.training.warm_start import (
@@ -32,13 +30,12 @@ from grre_jax.training.warm_start import (
     warm_start,
 )
 
+from ..run_processes import first_state
 from .runtime.test_delayed_metrics import Log
 
 
 def start(parts, folder):
-    graph, state = training_state.create(
-        parts.model, optimizer.make_optimizer(OptimizerConfig()), parts.mesh
-    )
+    graph, state = first_state(parts)
     log = Log()
     console = Console(file=io.StringIO())
     rest = (log, StopRequest(), console, Stopwatch(), lambda: None)
@@ -121,9 +118,7 @@ def test_overlong_demonstrations_are_left_out_or_refused(parts, tmp_path, caplog
 
 
 def test_the_first_calls_of_the_sampler_find_their_programs(parts):
-    graph, state = training_state.create(
-        parts.model, optimizer.make_optimizer(OptimizerConfig()), parts.mesh
-    )
+    graph, state = first_state(parts)
     compile_calls(parts, graph, state.params, samples=True)
     programs = sampling.compiled_programs()
     assert all(programs.values())

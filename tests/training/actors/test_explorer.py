@@ -8,41 +8,26 @@ import pytest
 from grre_jax import rollouts
 from grre_jax.errors import DataError
 from grre_jax.random_streams import Purpose
-from grre_jax.tasks.judging import InProcess, Judged
-from grre_jax.training import build, optimizer
-from grre_jax.training import state as training_state
+from grre_jax.tasks.judging import Judged
+from grre_jax.training import build
 from grre_jax.training.actors import exploration
 from grre_jax.training.actors.calls import call_of
 from grre_jax.training.actors.exploration import explore, shared_calls
-from grre_jax.training.actors.explorer import Explorer
+from grre_jax.training.actors.explorer import make_explorer
 from grre_jax.training.completion_logprobs import score_groups
-from grre_jax.training.config.run import SamplingConfig
 from grre_jax.training.data import dynamic_sampling
 from grre_jax.training.data.sources import Source
 from grre_jax.training.evaluation.evaluate import Evaluator, figures
 
-
-@pytest.fixture(scope="module")
-def parts(make_config, tmp_path_factory):
-    return build.build(make_config(tmp_path_factory.mktemp("explore") / "run"))
+from ...run_processes import first_state
 
 
 @pytest.fixture(scope="module")
-def explorer(parts):
-    graph, state = training_state.create(
-        parts.model, optimizer.make_optimizer(parts.config.optimizer), parts.mesh
-    )
-    settings = SamplingConfig(
-        group_size=4,
-        temperature=0.9,
-        top_k=12,
-        max_prompt_tokens=4,
-        max_new_tokens=3,
-        prompts_per_call=4,
-    )
-    judge = InProcess(parts.task)
-    explorer = Explorer(graph, parts.task, parts.tokenizer, settings, parts.mesh, 11, judge)
-    return explorer, state.params
+def explorer(make_config, tmp_path_factory):
+    words = "--seed 11 --sampling.temperature 0.9 --sampling.top_k 12"
+    parts = build.build(make_config(tmp_path_factory.mktemp("explore") / "run", words))
+    graph, state = first_state(parts)
+    return make_explorer(parts, graph), state.params
 
 
 @pytest.fixture(scope="module")

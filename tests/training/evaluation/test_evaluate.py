@@ -15,8 +15,7 @@ from grre_jax.random_streams import Purpose
 from grre_jax.reporting import wilson_interval
 from grre_jax.tasks import Question, Verdict
 from grre_jax.tasks.judging import InProcess
-from grre_jax.training import build, loop, optimizer, run_folder
-from grre_jax.training import state as training_state
+from grre_jax.training import build, loop, run_folder
 from grre_jax.training.actors.explorer import Explorer
 from grre_jax.training.completion_logprobs import score_groups
 from grre_jax.training.data import checks
@@ -31,6 +30,7 @@ from grre_jax.training.preflight import require_best
 from grre_jax.training.verdict_metrics import verdict_scalars
 
 from ...groups import text_group
+from ...run_processes import first_state
 
 FREE = ("--evaluation.questions 0", "--evaluation.allow_contaminated true")
 
@@ -48,9 +48,7 @@ class Judge:
 def setting(make_config, tmp_path_factory):
     """(explorer, first parameters, other parameters, held-out questions)."""
     parts = build.build(make_config(tmp_path_factory.mktemp("evaluate") / "run"))
-    graph, state = training_state.create(
-        parts.model, optimizer.make_optimizer(parts.config.optimizer), parts.mesh
-    )
+    graph, state = first_state(parts)
     settings = SamplingConfig(
         group_size=4, max_prompt_tokens=4, max_new_tokens=3, prompts_per_call=4
     )
@@ -90,21 +88,11 @@ def test_figures_by_hand(setting):
     assert set(result) == {*WHERE_KNOWN, *always, "kl_to_start"}
 
 
-def evaluator_of(parts, graph, task, **fields):
-    config = dataclasses.replace(
-        parts.config, evaluation=dataclasses.replace(parts.config.evaluation, **fields)
-    )
-    parts = dataclasses.replace(parts, config=config, task=task)
-    vars(parts)["judge"] = InProcess(task)  # a local class cannot be sent to another process
-    return make_evaluator(parts, graph)
-
-
 def test_greedy_figures_are_those_of_greedy_completions(make_config, setting):
     """Right is what the policy would most likely answer: greedy decoding always finds it, sampling
     often does not.
     """
     explorer, first, other, questions = setting
-    parts = build.build(make_config(""))
     settings = dataclasses.replace(explorer.config, group_size=1, temperature=0)
     greedy = dataclasses.replace(explorer, config=settings)
     drawn = greedy.groups(other, questions, range(12), policy_version=0)
@@ -116,7 +104,10 @@ def test_greedy_figures_are_those_of_greedy_completions(make_config, setting):
             likely = completion == texts[question.question_id]
             return Verdict(likely - 0.5, {"length": len(completion)}, correct=likely)
 
-    evaluator = evaluator_of(parts, explorer.graph, Likely(), num_samples=1)
+    parts = build.build(make_config("", "--evaluation.num_samples 1"))
+    parts = dataclasses.replace(parts, task=Likely())
+    vars(parts)["judge"] = InProcess(parts.task)  # a local class cannot be sent to another process
+    evaluator = make_evaluator(parts, explorer.graph)
     alone = evaluate(dataclasses.replace(evaluator, greedy=None), other, first, questions, step=7)
     programs = sampling.compiled_programs()
     result = evaluate(evaluator, other, first, questions, step=7)
