@@ -134,15 +134,16 @@ def _let_go(wanted):
 
 @pytest.fixture(scope="session")
 def make_config():
-    """`make_config(folder, **fields)`: a two-layer model, two-operand arithmetic, eight steps
-    with samples up to two steps old.
+    """`make_config(folder, words, **fields)`: a two-layer model, two-operand arithmetic, eight
+    steps with samples up to two steps old; changed by fields and by a command line.
 
     Training and evaluation sample in the same shape, and the other small runs of the tests have the
     shapes of this one: they are compiled once.
     """
     from grre_jax import config as c
+    from grre_jax.training.config.overrides import override
 
-    def make(folder, **fields):
+    def make(folder, words="", **fields):
         config = c.Config(
             name="tiny",
             run_dir=str(folder),
@@ -174,7 +175,7 @@ def make_config():
             checkpoint=c.CheckpointConfig(every=3),
             logging=c.LoggingConfig(tensorboard=False),
         )
-        return dataclasses.replace(config, **fields)
+        return override(dataclasses.replace(config, **fields), words.split())
 
     return make
 

@@ -134,15 +134,24 @@ def groups(run: Path) -> dict:
     return found
 
 
-def bits(folder, **fields):
-    """Every array of a run's newest checkpoint, whole: parameters, optimiser, step.
+def first_state(parts):
+    """(graph, state) of a run before its first step."""
+    return state.create(parts.model, optimizer.make_optimizer(parts.config.optimizer), parts.mesh)
+
+
+def restored(folder, step=None, **fields):
+    """The state of a checkpoint, by default of the newest.
 
     `fields` replace those of the run's configuration, its mesh say.
     """
-    config = dataclasses.replace(load_config(folder), **fields)
-    parts = build.build(config)
-    _, like = state.create(parts.model, optimizer.make_optimizer(config.optimizer), parts.mesh)
+    parts = build.build(dataclasses.replace(load_config(folder), **fields))
     checkpoints = Checkpoints(folder / "checkpoints", Keep(), read_only=True)
-    found = [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(checkpoints.restore(like))]
+    found = checkpoints.restore(first_state(parts)[1], step)
     checkpoints.close()
     return found
+
+
+def bits(folder, **fields):
+    """Every array of a run's newest checkpoint, whole: parameters, optimiser, step."""
+    leaves = jax.tree.leaves(restored(folder, **fields))
+    return [np.asarray(leaf).tobytes() for leaf in leaves]

@@ -6,19 +6,11 @@ import pytest
 from flax import nnx
 
 from grre_jax import models, parallel
-from grre_jax.models.config import ModelConfig
 from grre_jax.training import completion_logprobs
 from grre_jax.training.completion_logprobs import score_groups
 
-CONFIG = ModelConfig(
-    vocab_size=16,
-    hidden_size=16,
-    intermediate_size=24,
-    num_layers=1,
-    num_heads=2,
-    num_kv_heads=1,
-    head_dim=8,
-)
+from .test_step import CONFIG
+
 WIDTH = 48
 
 
@@ -29,27 +21,19 @@ def scorer():
     graph, params = nnx.split(model)
     mesh = parallel.make_mesh(parallel.MeshConfig())
     forward = jax.jit(
-        lambda rows, temperature: models.token_logprobs(model, rows, temperature=temperature)
+        lambda tokens, temperature: models.token_logprobs(model, tokens, temperature=temperature)
     )
 
     def reference(groups, temperature=1.0):
         scores = []
         for group in groups:
-            rows = np.zeros((4, WIDTH), np.int32)
-            for k in range(group.num_completions):
-                both = [
-                    *group.prompt_tokens,
-                    *group.tokens[group.offsets[k] : group.offsets[k + 1]],
-                ]
-                rows[k, : len(both)] = both
-            out, start = (
-                np.asarray(forward(rows, np.float32(temperature))),
-                len(group.prompt_tokens),
-            )
-            flat = np.concatenate(
-                [out[k, start : start + int(length)] for k, length in enumerate(group.lengths)]
-            )
-            scores.append(np.where(group.mask.astype(bool), flat, 0))
+            start = len(group.prompt_tokens)
+            parts = []
+            for part in np.split(group.tokens, group.offsets[1:-1]):
+                row = np.pad([*group.prompt_tokens, *part], (0, WIDTH - start - len(part)))
+                out = forward(row[None], np.float32(temperature))
+                parts.append(out[0, start : start + len(part)])
+            scores.append(np.where(group.mask, np.concatenate(parts), 0))
         return scores
 
     return lambda groups, **options: score_groups(graph, params, groups, mesh, **options), reference
@@ -100,13 +84,10 @@ def test_data_of_any_lengths_compiles_few_programs(make_group, monkeypatch):
 
     monkeypatch.setattr(completion_logprobs, "_score", scores)
     for number in range(12):
-        groups = [
-            make_group(
-                n,
-                prompt=int(draw.integers(60, 110 + 8 * number)),
-                lengths=(int(draw.integers(40, 130 + 25 * number)),),
-            )
-            for n in range(20)
-        ]
+        groups = []
+        for n in range(20):
+            prompt = int(draw.integers(60, 110 + 8 * number))
+            length = int(draw.integers(40, 130 + 25 * number))
+            groups.append(make_group(n, prompt=prompt, lengths=(length,)))
         score_groups(None, None, groups, mesh)
     assert len(shapes) <= 3

@@ -5,7 +5,6 @@ Interruptions here are exceptions and signals at chosen points within this proce
 test_kill_and_resume.py kills processes.
 """
 
-import dataclasses
 import io
 import os
 import shutil
@@ -18,30 +17,17 @@ from flax import nnx
 from rich.console import Console
 
 from grre_jax import models, reporting, rollouts
-from grre_jax.config import (
-    CheckpointConfig,
-    DataConfig,
-    EvaluationConfig,
-    LoggingConfig,
-    MeshConfig,
-    ObjectiveConfig,
-    SamplingConfig,
-    TaskConfig,
-    TrainingConfig,
-    WarmStartConfig,
-)
 from grre_jax.errors import DataError, UsageError
-from grre_jax.rollouts import Group
 from grre_jax.tasks.datasets.arithmetic import Arithmetic
-from grre_jax.training import build, loop, optimizer, policies
-from grre_jax.training import state as training_state
+from grre_jax.training import build, loop, policies
 from grre_jax.training.checkpoints import integrity
 from grre_jax.training.checkpoints.folder import Checkpoints, listed, read_params
 from grre_jax.training.data.regime import Regime
 from grre_jax.training.runtime.delayed_metrics import Diverged
 from grre_jax.training.runtime.stopping import Stopped
 
-from ..run_processes import bits, log
+from ..groups import text_group
+from ..run_processes import bits, first_state, log
 
 pytestmark = pytest.mark.usefixtures("no_reports")
 
@@ -78,31 +64,23 @@ def interrupt(monkeypatch):
         raise Crash
 
     def at(point, act=crash):
-        def after(original, reached):
+        def after(module, name, reached):
+            original = getattr(module, name)
+
             def call(*arguments, **options):
                 result = original(*arguments, **options)
                 if reached(*arguments, **options):
                     act()
                 return result
 
-            return call
+            monkeypatch.setattr(module, name, call)
 
         if point == "report":
             monkeypatch.setattr(reporting, "report", lambda *_, **__: act())
         elif point[0] == "row":
-            monkeypatch.setattr(
-                reporting.RunLog,
-                "write",
-                after(reporting.RunLog.write, lambda log, kind, step, _: (kind, step) == point[1:]),
-            )
+            after(reporting.RunLog, "write", lambda log, kind, step, _: (kind, step) == point[1:])
         else:
-            monkeypatch.setattr(
-                rollouts,
-                "write",
-                after(
-                    rollouts.write, lambda *_, policy_version=-1, **__: policy_version == point[1]
-                ),
-            )
+            after(rollouts, "write", lambda *_, policy_version=-1, **__: policy_version == point[1])
 
     return at
 
@@ -129,33 +107,24 @@ def test_data_sets_name_the_parameters_that_sampled_them(tiny_run):
     assert len(set(digests.values())) == len(digests) == 3
     config = policies.load_config(tiny_run)
     parts = build.build(config)
-    _, like = training_state.create(
-        parts.model, optimizer.make_optimizer(config.optimizer), parts.mesh
-    )
-    saved = {
-        step: integrity.digest(parts.full(read_params(tiny_run / "checkpoints", step, like.params)))
-        for step in (0, 6)
-    }
-    assert saved == {step: digests[step] for step in saved}
+    _, like = first_state(parts)
+    for step in (0, 6):
+        params = read_params(tiny_run / "checkpoints", step, like.params)
+        assert integrity.digest(parts.full(params)) == digests[step]
 
 
 def test_a_step_trains_on_its_own_places_of_the_stream(tiny_run):
     reader = rollouts.read(tiny_run / "rollouts")
-    for row in log(tiny_run):
-        if row["kind"] == "train":
-            groups = [reader[p] for p in range(4 * (row["step"] - 1), 4 * row["step"])]
-            assert row["reward"] == pytest.approx(np.mean([g.rewards for g in groups]))
-            assert row["tokens"] == sum(len(g.tokens) for g in groups)
+    trained = [row for row in log(tiny_run) if row["kind"] == "train"]
+    for row in trained:
+        groups = [reader[4 * (row["step"] - 1) + place] for place in range(4)]
+        assert row["reward"] == pytest.approx(np.mean([g.rewards for g in groups]))
+        assert row["tokens"] == sum(len(g.tokens) for g in groups)
     # While the policy that sampled is the one that trains, the two sets of log-probs are the same.
-    first = next(row for row in log(tiny_run) if row["kind"] == "train")
-    assert abs(first["kl_behavior_k1"]) < 1e-6 and first["clip_fraction"] == 0
+    assert abs(trained[0]["kl_behavior_k1"]) < 1e-6 and trained[0]["clip_fraction"] == 0
 
 
-@pytest.mark.parametrize(
-    "point",
-    [("seal", 3), "report"],
-    ids=str,
-)
+@pytest.mark.parametrize("point", [("seal", 3), "report"], ids=str)
 def test_interrupted_and_resumed(tiny_run, make_config, tmp_path, interrupt, monkeypatch, point):
     """The seal of version 3 comes right after the checkpoint of step 3: that step's row must be
     on disk by then.
@@ -171,47 +140,6 @@ def test_interrupted_and_resumed(tiny_run, make_config, tmp_path, interrupt, mon
     assert all(path.read_bytes() == content for path, content in before.items())
 
 
-MIXED = """
-import dataclasses
-from grre_jax.tasks.datasets.arithmetic import Arithmetic
-
-class Mixed(Arithmetic):
-    def questions_at(self, positions):
-        return list(map(mixed, positions, super().questions_at(positions)))
-
-def mixed(position, question):
-    if position % 5 not in (1, 2): return question
-    return dataclasses.replace(question, question_id="mixed", prompt="1+" + question.prompt)
-
-def build(seed=0): return Mixed(seed=seed, operands=2)
-"""
-
-
-def test_a_run_with_overlong_questions_interrupted_and_resumed(
-    make_config, tmp_path, interrupt, monkeypatch
-):
-    (tmp_path / "mixed.py").write_text(MIXED)
-    config = make_config(
-        tmp_path / "whole",
-        task=TaskConfig(f"{tmp_path / 'mixed.py'}:build"),
-        training=TrainingConfig(steps=5, prompts_per_step=4),
-        evaluation=EvaluationConfig(questions=0),
-    )
-    train(config)
-    sampled = list(rollouts.read(tmp_path / "whole" / "rollouts"))
-    assert [group.position for group in sampled] == list(range(20))
-    assert len(rollouts.read(tmp_path / "whole" / "warm_start")) < 32
-    following = [{1: 3, 2: 3}.get(n % 5, n % 5) + n // 5 * 5 for n in range(20)]
-    assert [g.prompt for g in sampled] == [sampled[n].prompt for n in following]
-    interrupt(("row", "train", 4))
-    again = dataclasses.replace(config, run_dir=str(tmp_path / "again"))
-    with pytest.raises(Crash):
-        train(again)
-    monkeypatch.undo()
-    train(again, resume=True)
-    assert_same_run(tmp_path / "again", tmp_path / "whole")
-
-
 @pytest.mark.parametrize(
     "point, saved",
     [(("seal", 3), [3]), (("row", "warm_start", 2), [])],
@@ -222,9 +150,8 @@ def test_a_signal_saves_and_stops(
 ):
     """Between data sets of one step, and in the warm start, which has nothing to save yet."""
     config = make_config(tmp_path / "run")
-    default = signal.signal(
-        signal.SIGTERM, signal.SIG_IGN
-    )  # a run that does not listen must not take the tests with it
+    # A run that does not listen must not take the tests with it.
+    default = signal.signal(signal.SIGTERM, signal.SIG_IGN)
     try:
         interrupt(point, lambda: os.kill(os.getpid(), signal.SIGTERM))
         with pytest.raises(Stopped, match="--resume") as caught:
@@ -246,7 +173,7 @@ def test_a_signal_saves_and_stops(
     ids=["ahead", "offline"],
 )
 def test_other_regimes(make_config, tmp_path, regime, sampled):
-    config = make_config(tmp_path / "whole", regime=regime, warm_start=WarmStartConfig(steps=0))
+    config = make_config(tmp_path / "whole", "--warm-start.steps 0", regime=regime)
     train(config)
     reader = rollouts.read(tmp_path / "whole" / "rollouts")
     assert {entry.policy_version: entry.groups for entry in reader.datasets} == sampled
@@ -254,53 +181,37 @@ def test_other_regimes(make_config, tmp_path, regime, sampled):
     assert staleness == [regime.age(step) for step in range(8)]
 
 
-def missing_data(name):
-    def missing(self, number):
-        raise DataError("the task's data are not there")
+def raising(error):
+    def fail(*arguments, **options):
+        raise error
 
-    return lambda monkeypatch: monkeypatch.setattr(Arithmetic, name, missing)
-
-
-def without(package):
-    return lambda monkeypatch: monkeypatch.setitem(sys.modules, package, None)
+    return fail
 
 
-def refused(package, name):
-    def refuse(*arguments, **options):
-        raise UsageError("the sink refuses")
-
-    return lambda monkeypatch: monkeypatch.setattr(package, name, refuse)
+WANDB = "--logging.wandb_project p"
 
 
 @pytest.mark.parametrize(
-    "spoil, fields, message",
+    "owner, name, words, message",
     [
-        (missing_data("questions_at"), {}, "data are not there"),
-        (
-            without("wandb"),
-            {"logging": LoggingConfig(wandb_project="p", tensorboard=False)},
-            "wandb_project",
-        ),
-        (refused(loop, "Checkpoints"), {}, "the sink refuses"),
-        (
-            None,
-            {"sampling": SamplingConfig(max_new_tokens=1)},
-            "max_new_tokens",
-        ),
-        (None, {"mesh": MeshConfig(data=3)}, "mesh"),
+        (Arithmetic, "questions_at", "", "data are not there"),
+        (loop, "Checkpoints", "", "data are not there"),
+        (None, "", WANDB, "wandb_project"),
+        (None, "", "--sampling.max_new_tokens 1", "max_new_tokens"),
+        (None, "", "--mesh.data 3", "mesh"),
     ],
 )
 def test_what_is_wrong_with_a_request_leaves_no_folder_behind(
-    make_config, tmp_path, monkeypatch, spoil, fields, message
+    make_config, tmp_path, monkeypatch, owner, name, words, message
 ):
     """Neither a new run's, nor an empty one, nor what explorers or leases write; the next try
     may begin.
     """
-    if spoil:
-        spoil(monkeypatch)
-    config = make_config(tmp_path / "runs" / "run", **fields)
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    if owner:
+        monkeypatch.setattr(owner, name, raising(DataError("the task's data are not there")))
     with pytest.raises((UsageError, DataError), match=message):
-        train(config)
+        train(make_config(tmp_path / "runs" / "run", words))
     assert not (tmp_path / "runs" / "run").exists()
 
 
@@ -308,10 +219,8 @@ def test_a_run_that_fails_to_begin_anew_leaves_the_old_one(
     tiny_run, make_config, tmp_path, monkeypatch
 ):
     shutil.copytree(tiny_run, tmp_path / "run")
-    config = make_config(
-        tmp_path / "run", logging=LoggingConfig(wandb_project="p", tensorboard=False)
-    )
-    without("wandb")(monkeypatch)
+    config = make_config(tmp_path / "run", WANDB)
+    monkeypatch.setitem(sys.modules, "wandb", None)
     with pytest.raises(UsageError, match="wandb"):
         train(config, overwrite=True)
     assert log(tmp_path / "run") == log(tiny_run)
@@ -328,12 +237,8 @@ def test_a_loss_that_is_not_finite_ends_the_run_by_its_name_and_saves_nothing_of
         "import jax.numpy as jnp\ndef lost(x):\n    return x.advantages * x.logprobs *"
         " jnp.where(x.advantages > -9, jnp.nan, 1)\n"
     )
-    config = make_config(
-        tmp_path / "run",
-        regime=Regime(),
-        objective=ObjectiveConfig(f"{own}:lost"),
-        warm_start=WarmStartConfig(steps=0),
-    )
+    words = f"--regime.sync_interval 1 --objective.name {own}:lost --warm-start.steps 0"
+    config = make_config(tmp_path / "run", words)
     with pytest.raises(Diverged, match="train step 1"):
         train(config)
     assert [row["step"] for row in log(tmp_path / "run") if row["kind"] == "train"] == [1]
@@ -344,22 +249,15 @@ def test_learning_from_stored_text(make_config, tmp_path):
     """Imitating the right answers of imported text makes them likely."""
     draw = np.random.default_rng(0)
     # The right answer is always 7: something to learn from a few steps.
-    fields = {"texts": ["7$", "2$", "7$", "5$"], "rewards": [1, 0, 1, 0]}
     groups = [
-        Group(group_id=f"g{number}", question_id=f"q{number}", prompt=f"{a}+{b}>", **fields)
+        text_group(number, ["7$", "2$", "7$", "5$"], [1, 0, 1, 0], prompt=f"{a}+{b}>")
         for number, (a, b) in enumerate(draw.integers(0, 10, (24, 2)))
     ]
     contains = {"contains": ["sevens/test"]}
     rollouts.write(tmp_path / "store", groups, writer="import", metadata=contains)
-    config = make_config(
-        tmp_path / "run",
-        data=DataConfig(path=str(tmp_path / "store"), questions="0:16"),
-        objective=ObjectiveConfig("reinforce"),
-        warm_start=WarmStartConfig(steps=0),
-        training=TrainingConfig(steps=8, prompts_per_step=4),
-        evaluation=EvaluationConfig(questions=0),
-        checkpoint=CheckpointConfig(every=100, export=True),
-    )
+    words = "--data.questions 0:16 --objective.name reinforce --warm-start.steps 0"
+    words += " --evaluation.questions 0 --checkpoint.every 100 --checkpoint.export true"
+    config = make_config(tmp_path / "run", f"--data.path {tmp_path / 'store'} {words}")
     train(config)
     assert not (tmp_path / "run" / "rollouts").exists()
     tokenizer = build.build(config).tokenizer
@@ -371,8 +269,5 @@ def test_learning_from_stored_text(make_config, tmp_path):
     )
     assert after > max(before + 0.5, np.log(0.4))  # half of the answers are right
     # What it has seen goes with the model, and keeps the next run from being tested on it.
-    following = make_config(
-        tmp_path / "next",
-        model=dataclasses.replace(config.model, path=str(tmp_path / "run" / "model")),
-    )
+    following = make_config(tmp_path / "next", f"--model.path {tmp_path / 'run' / 'model'}")
     assert build.model_contents(following) == {"sevens/test"}

@@ -17,6 +17,20 @@ def url(store):
     return f"s3://{store.bucket}/runs/a"
 
 
+@pytest.fixture
+def pushed(url, make_group):
+    """`pushed(*steps)`: a mirror whose learner worked for these checkpoints and pushed."""
+
+    def push(*steps):
+        run = Mirror(url)
+        for step in steps:
+            work(run._folder, make_group, step)
+        run.push()
+        return run
+
+    return push
+
+
 def write_checkpoint(folder, step, content=b"arrays"):
     """Files like Orbax's, in place by a rename."""
     part = folder / "checkpoints" / f"{step}.orbax-checkpoint-tmp"
@@ -66,11 +80,8 @@ def test_what_was_pushed_is_pulled(store, url, make_group):
     assert not first._folder.exists()
 
 
-def test_only_what_is_new_is_sent_and_what_is_removed_goes(store, url, make_group):
-    run = Mirror(url)
-    work(run._folder, make_group, 0)
-    work(run._folder, make_group, 1)
-    run.push()
+def test_only_what_is_new_is_sent_and_what_is_removed_goes(store, url, make_group, pushed):
+    run = pushed(0, 1)
     store.log.clear()
     run.push()
     assert [entry for entry in store.log if entry[0] == "PUT"] == []
@@ -86,17 +97,13 @@ def test_only_what_is_new_is_sent_and_what_is_removed_goes(store, url, make_grou
 
 @pytest.mark.parametrize("request_number", range(1, 13))
 def test_a_learner_killed_at_any_request_leaves_what_is_entered_whole(
-    store, url, make_group, request_number
+    store, url, make_group, pushed, request_number
 ):
     """From some request on the store refuses everything, as if the process were gone."""
-    run = Mirror(url)
-    work(run._folder, make_group, 0)
-    run.push()
+    run = pushed(0)
     work(run._folder, make_group, 1)
     count = iter(range(1, 1000))
-    store.plan = lambda method, *_: (
-        403 if method != "GET" and next(count) >= request_number else None
-    )
+    store.plan = lambda method, *_: method != "GET" and next(count) >= request_number and 403
     try:
         run.push()
         complete = True
@@ -108,19 +115,16 @@ def test_a_learner_killed_at_any_request_leaves_what_is_entered_whole(
     assert steps(url) in ([0], [0, 1]) and (steps(url) == [0, 1]) >= complete
     with opened(url) as mirrored:
         mirrored.start()
-        assert sorted(int(path.name) for path in (run._folder / "checkpoints").iterdir()) == steps(
-            url
-        )
+        kept = sorted(int(path.name) for path in (run._folder / "checkpoints").iterdir())
+        assert kept == steps(url)
         log = (run._folder / "metrics.jsonl").read_text().splitlines()
         assert len(log) > max(steps(url))
     kinds = {mirror._folder(name) for name in Mirror(url)._store.names("checkpoints")}
     assert kinds == {f"checkpoints/{step}{end}" for step in steps(url) for end in ("", ".json")}
 
 
-def test_a_checkpoint_that_the_run_removes_meanwhile_is_not_entered(store, url, make_group):
-    run = Mirror(url)
-    work(run._folder, make_group, 0)
-    run.push()
+def test_a_checkpoint_that_the_run_removes_meanwhile_is_not_entered(store, url, pushed):
+    run = pushed(0)
     run._enter(7)  # listed a moment ago, gone now
     assert steps(url) == [0] and run._steps == {0}
 
@@ -133,11 +137,8 @@ def test_a_copy_has_what_a_command_needs(store, url, make_group):
     (run._folder / "plots" / "a.png").write_bytes(b"a")
     run.push()
     with copied(url, steps=[None]) as folder:
-        assert sorted(path.name for path in folder.iterdir()) == [
-            "checkpoints",
-            "config.json",
-            "metrics.jsonl",
-        ]
+        names = {path.name for path in folder.iterdir()}
+        assert names == {"checkpoints", "config.json", "metrics.jsonl"}
         assert [path.name for path in (folder / "checkpoints").iterdir()] == ["2"]
         (folder / "evaluation.json").write_text("1")
     assert store.files.cat_file(f"{store.bucket}/runs/a/evaluation.json") == b"1"
@@ -148,10 +149,8 @@ def test_a_copy_has_what_a_command_needs(store, url, make_group):
     assert not Path(folder).exists()
 
 
-def test_what_is_damaged_is_named(store, url, make_group):
-    run = Mirror(url)
-    work(run._folder, make_group, 0)
-    run.push()
+def test_what_is_damaged_is_named(store, url, pushed):
+    pushed(0)
     name = f"{store.bucket}/runs/a/checkpoints/0"
     store.files.rm_file(f"{name}/params/d/0")
     for context in (opened(url), copied(url, steps=[0])):
@@ -175,10 +174,8 @@ def test_one_learner_and_no_foreign_folder(store, url):
         pass
 
 
-def test_a_run_is_cleared_with_its_config_last(store, url, make_group):
-    run = Mirror(url)
-    work(run._folder, make_group, 0)
-    run.push()
+def test_a_run_is_cleared_with_its_config_last(store, url, pushed):
+    run = pushed(0)
     count = iter(range(100))
     store.plan = lambda method, *_: 403 if method in ("POST", "DELETE") and next(count) else None
     with pytest.raises(OSError):

@@ -36,18 +36,9 @@ def test_evaluation_of_the_first_and_last_policy(copy):
     words = ["--evaluation.questions", "8"]
     result = command.evaluate_run(copy, words)
     assert result == json.loads((copy / "evaluation.json").read_text())
-    assert result["questions"] == 8 and result["steps"] == [
-        0,
-        policies.load_config(copy).training.steps,
-    ]
-    assert (
-        result["first"]["kl_to_start"] == pytest.approx(0, abs=1e-6)
-        and result["last"]["kl_to_start"] > 0
-    )
-    for row in (result["first"], result["last"]):
-        assert row["accuracy_low"] <= row["accuracy"] <= row["accuracy_high"] and row[
-            "accuracy"
-        ] * 32 == pytest.approx(round(row["accuracy"] * 32))
+    assert result["questions"] == 8 and result["steps"] == [0, 8]
+    assert result["first"]["kl_to_start"] == pytest.approx(0, abs=1e-6)
+    assert result["last"]["kl_to_start"] > 0
 
 
 @pytest.mark.parametrize("text", [b"{", b"{}"])

@@ -1,16 +1,16 @@
 """The header of a run, and its checks before it begins."""
 
-import dataclasses
 import json
 from types import SimpleNamespace
 
 import pytest
 
-from grre_jax.config import Config, OptimizerConfig, TrainingConfig, WarmStartConfig
+from grre_jax.config import Config
 from grre_jax.errors import UsageError
 from grre_jax.explain.objective_report import objective_report
 from grre_jax.objectives import algorithm
 from grre_jax.training import preflight
+from grre_jax.training.config.overrides import override
 
 
 def test_the_header_has_the_lines_of_explain(tiny_run, make_config):
@@ -21,27 +21,25 @@ def test_the_header_has_the_lines_of_explain(tiny_run, make_config):
 
 
 @pytest.mark.parametrize(
-    ("fields", "steps", "refused"),
+    ("fields", "refused"),
     [
-        ({}, 11, False),
-        ({"decay": "linear", "decay_steps": 11}, 11, False),
-        ({"decay": "linear", "decay_steps": 10, "final_fraction": 0.1}, 11, False),
-        ({"decay": "cosine", "decay_steps": 10}, 11, True),
+        ("decay none", False),
+        ("decay linear decay_steps 11", False),
+        ("decay linear decay_steps 10 final_fraction 0.1", False),
+        ("decay cosine decay_steps 10", True),
     ],
 )
-@pytest.mark.parametrize("warm", [False, True])
-def test_steps_beyond_the_decay_are_refused(fields, steps, refused, warm):
-    optimizer = OptimizerConfig(**fields)
-    config = Config("x", training=TrainingConfig(steps=0), warm_start=WarmStartConfig(steps=0))
-    if warm:
-        stage = dataclasses.replace(config.warm_start, steps=steps, optimizer=optimizer)
-        config = dataclasses.replace(config, warm_start=stage)
-    else:
-        training = dataclasses.replace(config.training, steps=steps)
-        config = dataclasses.replace(config, training=training, optimizer=optimizer)
-    section = "warm_start" if warm else "training"
+@pytest.mark.parametrize("section", ["training", "warm_start"])
+def test_steps_beyond_the_decay_are_refused(fields, refused, section):
+    prefix = "warm_start.optimizer" if section == "warm_start" else "optimizer"
+    names = fields.split()
+    words = ["--training.steps=0", f"--{section}.steps=11", f"--{prefix}.warmup_steps=0"]
+    words += [
+        f"--{prefix}.{name}={value}" for name, value in zip(names[::2], names[1::2], strict=True)
+    ]
+    config = override(Config("x"), words)
     assert bool(preflight.spent_rate(config)) == refused
     if refused:
-        decay = "warm_start.optimizer.decay_steps" if warm else "optimizer.decay_steps"
-        with pytest.raises(UsageError, match=rf"^{decay}: .* 11 of {section}\.steps.* got 10\."):
+        message = rf"^{prefix}\.decay_steps: .* 11 of {section}\.steps.* got 10\."
+        with pytest.raises(UsageError, match=message):
             preflight.check(SimpleNamespace(config=config, task=None), samples=False, contains=())

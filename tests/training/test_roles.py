@@ -7,7 +7,6 @@ too; test_kill_roles.py takes processes and kills them.
 
 import collections
 import concurrent.futures
-import dataclasses
 import io
 import json
 import shutil
@@ -17,12 +16,9 @@ import pytest
 from rich.console import Console
 
 from grre_jax import rollouts
-from grre_jax.config import DataConfig, EvaluationConfig
 from grre_jax.errors import DataError, UsageError
-from grre_jax.training import loop
 from grre_jax.training.actors.explorer import Explorer
 from grre_jax.training.actors.lease import Lease, read
-from grre_jax.training.data.regime import Regime
 from grre_jax.training.roles import ExplorerRole, explore_run, learn
 
 from ..run_processes import bits, log
@@ -110,15 +106,15 @@ def test_a_learner_and_two_explorers_are_the_run_of_one_process(
     # The first seal was the one that died's.
     assert len(died) == 1 and 0 < sealed_b < shares["explorer-b"]
     assert sealed_a == shares["explorer-a"] == shares.total() - shares["explorer-b"]
-    # Started again, both find all done; the learner goes on by itself.
+    # Started again, they find all done.
     assert explore_run(config, ExplorerRole("a", 0, 2), console=quiet()) == 0
     learn(config, console=quiet())
     assert log(tmp_path / "run") == log(tiny_run)
 
 
 def test_free_running_keeps_the_bound(make_config, tmp_path):
-    evaluation = EvaluationConfig(questions=0)
-    config = make_config(tmp_path / "run", regime=Regime(staleness=1), evaluation=evaluation)
+    words = "--regime.sync_interval 1 --regime.staleness 1 --evaluation.questions 0"
+    config = make_config(tmp_path / "run", words)
     role = ExplorerRole("a", free=True)
     together(
         lambda: learn(config, free=True, console=quiet()),
@@ -147,68 +143,53 @@ def test_a_checkpoint_that_is_gone_is_named(finished, make_config):
 def test_a_second_learner_is_refused(finished, make_config):
     before = (finished / "metrics.jsonl").read_bytes()
     with Lease(finished / "learner.json", "a learner"):
-        for role in (
-            lambda: learn(make_config(finished), console=quiet()),
-            lambda: loop.train(make_config(finished), resume=True, console=quiet()),
-            lambda: loop.train(make_config(finished), overwrite=True, console=quiet()),
-        ):
+        for overwrite in (False, True):
             with pytest.raises(UsageError, match="already has a learner"):
-                role()
+                learn(make_config(finished), overwrite=overwrite, console=quiet())
     assert (finished / "metrics.jsonl").read_bytes() == before
 
 
 def test_an_explorer_of_another_run_is_refused(finished, make_config):
-    config = make_config(finished)
+    def explore(**fields):
+        return explore_run(make_config(finished, **fields), ExplorerRole("a"), console=quiet())
+
     with pytest.raises(UsageError, match="different: seed"):
-        other = dataclasses.replace(config, seed=1)
-        explore_run(other, ExplorerRole("a"), console=quiet())
+        explore(seed=1)
     learner = finished / "learner.json"
-    for details, word in (
-        ({"samples": False, "free_running": True}, "--free-running"),
-        ({"samples": True, "free_running": False}, "grre train"),
-    ):
+    for samples, word in ((False, "--free-running"), (True, "grre train")):
+        details = {"samples": samples, "free_running": not samples}
         with Lease(learner, "a learner", **details), pytest.raises(UsageError, match=word):
-            explore_run(config, ExplorerRole("a"), console=quiet())
-        # Of one that ended, or was killed, nothing follows.
-        explore_run(config, ExplorerRole("a"), console=quiet())
-        learner.write_text(json.dumps(read(learner) | {"ended": False}))
-        explore_run(config, ExplorerRole("a"), console=quiet())
+            explore()
+    # Of one that was killed nothing follows.
+    learner.write_text(json.dumps(read(learner) | {"ended": False}))
+    explore()
 
 
 def test_an_explorer_of_a_run_that_was_replaced_seals_nothing_more(
     finished, make_config, monkeypatch
 ):
     shutil.rmtree(finished / "rollouts")
-    called = Explorer.judged
+    judged = Explorer.judged
 
-    def replace():
+    def replaced(self, *positions, **options):
         (finished / "run.json").write_text(json.dumps({"id": "another"}))
         shutil.rmtree(finished / "rollouts", ignore_errors=True)
+        return judged(self, *positions, **options)
 
-    monkeypatch.setattr(
-        Explorer,
-        "judged",
-        lambda self, *some, **options: (called(self, *some, **options), replace())[0],
-    )
+    monkeypatch.setattr(Explorer, "judged", replaced)
     with pytest.raises(DataError, match="replaced"):
         explore_run(make_config(finished), ExplorerRole("a"), console=quiet())
     assert not (finished / "rollouts").exists()
 
 
-@pytest.mark.parametrize(
-    "fields, option",
-    [
-        ({"name": "a/b"}, "--explorer-name"),
-        ({"name": "a", "index": 2, "count": 2}, "--index"),
-    ],
-)
-def test_options_that_do_not_fit(fields, option):
-    with pytest.raises(UsageError, match=option):
-        ExplorerRole(**fields)
+def test_options_that_do_not_fit():
+    for option, fields in (("--explorer-name", ("a/b",)), ("--index", ("a", 2, 2))):
+        with pytest.raises(UsageError, match=option):
+            ExplorerRole(*fields)
 
 
 def test_a_run_that_samples_nothing_has_no_roles(make_config, tmp_path):
-    config = make_config(tmp_path / "run", data=DataConfig(path=str(tmp_path)))
+    config = make_config(tmp_path / "run", f"--data.path {tmp_path}")
     for role in (lambda: learn(config), lambda: explore_run(config, ExplorerRole("a"))):
         with pytest.raises(UsageError, match="samples nothing"):
             role()

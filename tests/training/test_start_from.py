@@ -10,41 +10,27 @@ import optax
 import pytest
 
 from grre_jax import reporting
-from grre_jax.config import EvaluationConfig, ModelSource, OptimizerConfig, TrainingConfig
 from grre_jax.errors import DataError, UsageError
-from grre_jax.training import build, optimizer, state
-from grre_jax.training.checkpoints.folder import Checkpoints, Keep, listed
+from grre_jax.models.checkpoints import adapters
+from grre_jax.training import build
+from grre_jax.training.checkpoints.folder import listed
 from grre_jax.training.loop import train
-from grre_jax.training.policies import load_config
 from grre_jax.training.start_from import find
+
+from ..run_processes import restored
 
 pytestmark = pytest.mark.usefixtures("no_reports")
 
 
 @pytest.fixture
 def make(make_config, tiny_run, tmp_path):
-    """`make(step, **fields)`: a run that starts from the tiny one, of one step."""
+    """`make(start, words)`: a run that starts from the tiny one, of one step."""
 
-    def config(start, **fields):
-        fields = {
-            "training": TrainingConfig(steps=1, prompts_per_step=4),
-            "evaluation": EvaluationConfig(questions=0),
-            "optimizer": OptimizerConfig(learning_rate=2e-3),
-        } | fields
-        return make_config(tmp_path / "run", start_from=start, **fields)
+    def config(start, words=""):
+        common = "--training.steps 1 --evaluation.questions 0 --optimizer.learning_rate 2e-3"
+        return make_config(tmp_path / "run", f"--start-from {start} {common} {words}")
 
     return config
-
-
-def stored(folder, step):
-    """The state of a checkpoint."""
-    config = load_config(folder)
-    parts = build.build(config)
-    _, like = state.create(parts.model, optimizer.make_optimizer(config.optimizer), parts.mesh)
-    checkpoints = Checkpoints(folder / "checkpoints", Keep(), read_only=True)
-    found = checkpoints.restore(like, step)
-    checkpoints.close()
-    return found
 
 
 def counts(opt_state):
@@ -56,9 +42,9 @@ def counts(opt_state):
 
 
 def test_it_has_the_policy_and_the_moments_of_the_last_checkpoint(tiny_run, make):
-    folder = train(make(str(tiny_run)))
-    last = stored(tiny_run, 8)
-    first = stored(folder, 0)
+    folder = train(make(tiny_run))
+    last = restored(tiny_run, 8)
+    first = restored(folder, 0)
     jax.tree.map(np.testing.assert_array_equal, first.params, last.params)
     assert int(first.step) == 0 and listed(folder / "checkpoints") == [0, 1]
     assert counts(last.opt_state) == (8, 8) and counts(first.opt_state) == (8, 0)
@@ -73,10 +59,9 @@ def test_it_has_the_policy_and_the_moments_of_the_last_checkpoint(tiny_run, make
 
 
 def test_another_optimizer_begins_without_moments(tiny_run, make):
-    config = make(f"{tiny_run}:0", optimizer=OptimizerConfig("lion", learning_rate=1e-3))
-    folder = train(config)
-    first = stored(folder, 0)
-    jax.tree.map(np.testing.assert_array_equal, first.params, stored(tiny_run, 0).params)
+    folder = train(make(f"{tiny_run}:0", "--optimizer.name lion"))
+    first = restored(folder, 0)
+    jax.tree.map(np.testing.assert_array_equal, first.params, restored(tiny_run, 0).params)
     assert not any(np.any(leaf) for leaf in jax.tree.leaves(first.opt_state))
     provenance = json.loads((folder / "provenance.json").read_text())
     assert provenance["start_from"] == {"run": str(tiny_run), "step": 0, "moments": False}
@@ -88,14 +73,11 @@ def test_a_folder_that_cannot_be_started_from_is_refused_before_anything_is_made
     bare = tmp_path / "bare"
     bare.mkdir()
     shutil.copy(tiny_run / "config.json", bare)
-    wide = ModelSource(
-        hidden_size=24, intermediate_size=32, num_layers=2, num_heads=2, num_kv_heads=1, head_dim=8
-    )
     for config, error, named in (
-        (make(str(tmp_path / "nowhere")), DataError, "nowhere"),
-        (make(str(bare)), DataError, "start_from"),
+        (make(tmp_path / "nowhere"), DataError, "nowhere"),
+        (make(bare), DataError, "start_from"),
         (make(f"{tiny_run}:5"), UsageError, "0, 6, 8"),
-        (make(str(tiny_run), model=wide), UsageError, "start_from"),
+        (make(tiny_run, "--model.hidden_size 24"), UsageError, "start_from"),
     ):
         with pytest.raises(error, match=named):
             train(config)
@@ -103,14 +85,19 @@ def test_a_folder_that_cannot_be_started_from_is_refused_before_anything_is_made
 
 
 def test_low_rank_terms_belong_to_their_base(tiny_run, make, tmp_path, monkeypatch):
-    config = make(str(tiny_run))
+    config = make(tiny_run)
     parts = build.build(config)
     shape = build.model_shape(config)[0], "rank 4"
     monkeypatch.setattr(build, "model_shape", lambda config: shape)
     assert find(config, parts).step == 8
-    other = dataclasses.replace(config, model=dataclasses.replace(config.model, path="elsewhere"))
+    other = make(tiny_run, "--model.path elsewhere")
     with pytest.raises(UsageError, match=r"model\.path"):
         find(other, parts)
+    # An adapter's own embedding or head is part of the base.
+    monkeypatch.setattr(adapters, "saved_parameters", lambda folder: {"head"})
+    adapted = make(tiny_run, "--model.adapter there")
+    with pytest.raises(UsageError, match=r"model\.adapter"):
+        find(adapted, parts)
 
 
 def test_overwriting_the_run_that_it_starts_from_is_refused(tiny_run, make):

@@ -1,4 +1,5 @@
 import dataclasses
+import itertools
 import unittest.mock
 
 import jax
@@ -10,6 +11,7 @@ from flax import nnx
 from grre_jax import models, objectives, parallel
 from grre_jax.models.config import ModelConfig
 from grre_jax.training import state as training_state
+from grre_jax.training.completion_logprobs import score_groups
 from grre_jax.training.data.pack import BatchShape, pack
 from grre_jax.training.optimizer import OptimizerConfig, make_optimizer
 from grre_jax.training.step import compiling, loss_and_gradient, make_train_step
@@ -39,29 +41,24 @@ def parts():
 
 
 def padded(groups):
-    """One row a completion: tokens, mask, response rows, with each group's prompt in front."""
-    responses = sum(g.num_completions for g in groups)
-    tokens, mask = np.zeros((responses, 12), np.int32), np.zeros((responses, 12), bool)
-    old, rewards, ids = (
-        np.zeros((responses, 12), np.float32),
-        np.zeros(responses, np.float32),
-        np.zeros(responses, np.int32),
-    )
-    row = 0
-    for number, group in enumerate(groups):
-        for k in range(group.num_completions):
-            span, start = slice(group.offsets[k], group.offsets[k + 1]), len(group.prompt_tokens)
-            stop = start + int(group.lengths[k])
-            tokens[row, :stop] = [*group.prompt_tokens, *group.tokens[span]]
-            mask[row, start:stop], rewards[row], ids[row] = (
-                group.mask[span],
-                group.rewards[k],
-                number,
-            )
-            if group.behavior_logprobs is not None:
-                old[row, start:stop] = group.behavior_logprobs[span]
-            row += 1
-    return tokens, mask, old, rewards, ids
+    """One row a completion with its group's prompt in front: tokens, mask, behaviour log-probs."""
+    rows = []
+    for group in groups:
+        prompt = len(group.prompt_tokens)
+        for start, stop in itertools.pairwise(group.offsets):
+            row = np.zeros((3, 12), np.float32)
+            row[0, :prompt] = group.prompt_tokens
+            parts = np.stack([group.tokens, group.mask, group.behavior_logprobs])
+            row[:, prompt : prompt + stop - start] = parts[:, start:stop]
+            rows.append(row)
+    tokens, mask, old = np.stack(rows, axis=1)
+    return tokens.astype(np.int32), mask.astype(bool), old
+
+
+def rewards_and_ids(groups):
+    """Of each completion, and the number of its group."""
+    sizes = [group.num_completions for group in groups]
+    return np.concatenate([g.rewards for g in groups]), np.repeat(np.arange(len(groups)), sizes)
 
 
 @pytest.fixture(scope="module")
@@ -74,41 +71,26 @@ def logprobs(parts):
 
 
 @pytest.fixture(scope="module")
-def groups(make_group, parts, logprobs):
+def groups(make_group, parts):
     """Four groups, one with equal rewards and one with an observation, sampled by a policy
     somewhat beside the present one.
     """
+    mask = ~np.isin(np.arange(14), (2, 7, 8))
     made = [
         make_group(0, prompt=3, lengths=(6, 2, 4), rewards=[1, 0, 0]),
         make_group(1, prompt=4, lengths=(1, 6, 6, 5), rewards=[0, 1, 1, 0]),
         make_group(2, prompt=1, lengths=(3, 3), rewards=[1, 1]),
-        make_group(
-            3,
-            prompt=2,
-            lengths=(5, 2, 6, 1),
-            rewards=[0.5, 0, 0.25, 0],
-            mask=[1, 1, 0, 1, 1, 1, 1, 0, 0, 1, 1, 1, 1, 1],
-        ),
+        make_group(3, prompt=2, lengths=(5, 2, 6, 1), rewards=[0.5, 0, 0.25, 0], mask=mask),
     ]
-    tokens, mask, *_ = padded(made)
-    scores = np.asarray(logprobs(parts[1], tokens))
-    row, shifted = 0, []
-    for group in made:
-        own = []
-        for k in range(group.num_completions):
-            start = len(group.prompt_tokens)
-            own.append(scores[row, start : start + int(group.lengths[k])])
-            row += 1
-        own = np.concatenate(own)
-        shifted.append(
-            dataclasses.replace(
-                group,
-                behavior_logprobs=np.minimum(
-                    own + np.random.default_rng(row).normal(size=own.size) * 0.4, 0
-                ),
-            )
+    mesh = parallel.make_mesh(parallel.MeshConfig())
+    scores = score_groups(*parts, made, mesh, temperature=TEMPERATURE)
+    draw = np.random.default_rng(13)
+    return [
+        dataclasses.replace(
+            g, behavior_logprobs=np.minimum(own + 0.4 * draw.normal(size=own.size), 0)
         )
-    return shifted
+        for g, own in zip(made, scores, strict=True)
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -121,10 +103,11 @@ def compute(parts):
     )
 
 
-def assert_close(left, right, tolerance=1e-5):
+def assert_close(left, right, tolerance=1e-5, least=1.0):
+    """To the tolerance of the largest entry, or of `least`."""
     scale = max(float(np.abs(x).max()) for x in jax.tree.leaves(right))
     for a, b in zip(jax.tree.leaves(left), jax.tree.leaves(right), strict=True):
-        np.testing.assert_allclose(a, b, atol=tolerance * max(scale, 1.0))
+        np.testing.assert_allclose(a, b, rtol=0, atol=tolerance * max(scale, least))
 
 
 def assert_by_hand(loss, gradient, objective, batch, tokens, parts, logprobs):
@@ -148,35 +131,52 @@ GRPO = {
 }
 
 
-# Decides by the whole step, at a number where it does: the first phase is a forward pass of its own.
-WHOLE_STEP = ("m2po", {"m2_threshold": 0.05})
-
-
 @pytest.mark.parametrize(
     "name, options",
     [
         ("grpo", GRPO),
-        pytest.param(*WHOLE_STEP, marks=pytest.mark.slow),
+        # Decides by the whole step: the first phase is a forward pass of its own.
+        ("m2po", {"m2_threshold": 0.05}),
+        ("grpo_veto", {"veto_low": 0.9, "veto_high": 1.1}),  # decides by the order of tokens
         pytest.param("gepo", {}, marks=pytest.mark.slow),
+        pytest.param("red_drop", {"denominator": "kept"}, marks=pytest.mark.slow),
     ],
 )
-def test_micro_batches_give_the_step_of_one_batch(name, options, groups, compute):
-    """To 2e-6 of the largest entry of the gradient, in float32."""
+def test_packed_micro_batches_give_the_step_of_one_batch_and_of_padded_rows(
+    name, options, parts, groups, compute, logprobs
+):
+    """Of one batch to 2e-6 of the largest entry of the gradient, in float32."""
     objective = objectives.algorithm(name, **options)
-    loss, gradient, metrics = compute(pack(groups, WHOLE), objective)
-    split = pack(groups, SPLIT)
-    assert WHOLE.micro_batches == 1 and SPLIT.micro_batches > 3 and not split.mask[-1].any()
-    split_loss, split_gradient, split_metrics = compute(split, objective)
-    assert_close(split_loss, loss)
-    largest = max(float(np.abs(leaf).max()) for leaf in jax.tree.leaves(gradient))
-    for one, many in zip(jax.tree.leaves(gradient), jax.tree.leaves(split_gradient), strict=True):
-        np.testing.assert_allclose(many, one, rtol=0, atol=2e-6 * largest)
-    assert largest > 1e-4
-    assert split_metrics.keys() == metrics.keys()
-    for metric in metrics:
-        assert float(split_metrics[metric]) == pytest.approx(float(metrics[metric]), abs=1e-5), (
-            metric
-        )
+    whole_loss, whole_gradient, whole_metrics = compute(pack(groups, WHOLE), objective)
+    batch = pack(groups, SPLIT)
+    assert WHOLE.micro_batches == 1 and SPLIT.micro_batches > 3 and not batch.mask[-1].any()
+    loss, gradient, metrics = compute(batch, objective)
+    assert_close(loss, whole_loss)
+    assert_close(gradient, whole_gradient, 2e-6, least=1e-4)
+    assert metrics.keys() == whole_metrics.keys()
+    for metric, value in whole_metrics.items():
+        assert float(metrics[metric]) == pytest.approx(float(value), abs=1e-5), metric
+    tokens, mask, old = padded(groups)
+    rewards, ids = rewards_and_ids(groups)
+    # red_drop draws by the response's place: the padding changes none of them.
+    padding = (0, SPLIT.responses - len(rewards))
+    shaped = objectives.shape_data(
+        objective,
+        np.pad(rewards, padding),
+        np.pad(ids, padding, constant_values=-1),
+        key=KEY,
+        lengths=np.pad(mask.sum(1), padding),
+    )
+    shaped = jax.tree.map(lambda x: x[: len(rewards)], shaped)
+    batch = objectives.padded_batch(
+        old_logprobs=old,
+        advantages=shaped.advantages,
+        mask=mask,
+        groups=ids,
+        rewards=rewards,
+        dropped=shaped.dropped,
+    )
+    assert_by_hand(loss, gradient, objective, batch, tokens, parts, logprobs)
 
 
 def test_returns_of_turns_reach_the_tokens_of_their_turns(groups, compute):
@@ -196,40 +196,6 @@ def test_returns_of_turns_reach_the_tokens_of_their_turns(groups, compute):
         assert_close(whole[1], rewards[1], 1e-3)
 
 
-@pytest.mark.parametrize(
-    "name, options",
-    [
-        ("grpo", GRPO),
-        pytest.param("red_drop", {"denominator": "kept"}, marks=pytest.mark.slow),
-        WHOLE_STEP,
-        ("grpo_veto", {"veto_low": 0.9, "veto_high": 1.1}),  # decides by the order of tokens
-    ],
-)
-def test_packed_micro_batches_give_the_step_of_padded_rows(
-    name, options, parts, groups, compute, logprobs
-):
-    objective = objectives.algorithm(name, **options)
-    loss, gradient, _ = compute(pack(groups, SPLIT), objective)
-    tokens, mask, old, rewards, ids = padded(groups)
-    padding = SPLIT.responses - len(
-        rewards
-    )  # red_drop draws by the response's place: the padding changes none of them
-    rows = (np.pad(rewards, (0, padding)), np.pad(ids, (0, padding), constant_values=-1))
-    shaped = objectives.shape_data(
-        objective, *rows, key=KEY, lengths=np.pad(mask.sum(1), (0, padding))
-    )
-    take = slice(0, len(rewards))
-    batch = objectives.padded_batch(
-        old_logprobs=old,
-        advantages=shaped.advantages[take],
-        mask=mask,
-        groups=ids,
-        rewards=rewards,
-        dropped=None if shaped.dropped is None else shaped.dropped[take],
-    )
-    assert_by_hand(loss, gradient, objective, batch, tokens, parts, logprobs)
-
-
 @pytest.mark.parametrize("stored", [False, True])
 def test_the_reference_is_its_own_policy_and_the_proximal_one_is_the_policy(
     parts, groups, logprobs, stored
@@ -237,27 +203,35 @@ def test_the_reference_is_its_own_policy_and_the_proximal_one_is_the_policy(
     """KL to the reference and the correction of a mismatch, against log-probs taken by hand,
     micro-batches included; or stored ones, which are no policy's here, and components.
     """
-    draw, roles = np.random.default_rng(0), ("ref_logprobs", "prox_logprobs")
-    tokens, mask, old, rewards, ids = padded(groups)
+    draw = np.random.default_rng(0)
+    roles = ("ref_logprobs", "prox_logprobs")
+    tokens, mask, old = padded(groups)
+    rewards, ids = rewards_and_ids(groups)
     shared = {"aggregation": "response", "correction": "tis", "correction_cap": 1.2, "kl_coef": 0.3}
     if stored:
-        shared |= {"advantage": "decoupled", "components": "shape,format"}
-        values = [{name: -draw.exponential(size=len(g.tokens)) for name in roles} for g in groups]
+        shared["advantage"] = "decoupled"
+        shared["components"] = "shape,format"
         components = {name: draw.normal(size=len(rewards)).round(3) for name in ("format", "shape")}
-        for value, at in zip(values, np.unique(ids), strict=True):
-            value["components"] = {name: all_[ids == at] for name, all_ in components.items()}
-        given = [dataclasses.replace(g, **value) for g, value in zip(groups, values, strict=True)]
+        given = []
+        for number, group in enumerate(groups):
+            fields = {name: -draw.exponential(size=len(group.tokens)) for name in roles}
+            fields["components"] = {name: x[ids == number] for name, x in components.items()}
+            given.append(dataclasses.replace(group, **fields))
         ref, prox = (
             padded([dataclasses.replace(g, behavior_logprobs=getattr(g, name)) for g in given])[2]
             for name in roles
         )
-        reference, packed = None, {"stored": roles, "components": ("format", "shape")}
+        reference = None
+        packed = {"stored": roles, "components": ("format", "shape")}
     else:
-        given, packed, components = groups, {}, None
+        given = groups
+        packed = {}
+        components = None
         reference = jax.tree.map(
             lambda x: x + 0.1 * np.sin(np.arange(x.size)).reshape(x.shape).astype(x.dtype), parts[1]
         )
-        ref, prox = logprobs(reference, tokens), logprobs(parts[1], tokens)
+        ref = logprobs(reference, tokens)
+        prox = logprobs(parts[1], tokens)
     objective = objectives.algorithm("grpo", **shared)
     step = jax.jit(
         lambda batch: loss_and_gradient(*parts, batch, objective, TEMPERATURE, KEY, reference)
@@ -276,14 +250,18 @@ def test_the_reference_is_its_own_policy_and_the_proximal_one_is_the_policy(
     assert 0.1 < float(metrics["correction_mean"]) < 1.2
 
 
+def stepping(parts, **fields):
+    """A train step, and a function that returns its first state."""
+    config = OptimizerConfig(**fields)
+    mesh = parallel.make_mesh(parallel.MeshConfig())
+    optimizer = make_optimizer(config)
+    step = make_train_step(parts[0], optimizer, config.schedule(), mesh)
+    return step, lambda: training_state.create(nnx.merge(*parts), optimizer, mesh)[1]
+
+
 @pytest.fixture(scope="module")
 def trainer(parts):
-    mesh = parallel.make_mesh(parallel.MeshConfig())
-    optimizer = make_optimizer(OptimizerConfig(learning_rate=1e-2, warmup_steps=10))
-    step = make_train_step(
-        parts[0], optimizer, OptimizerConfig(learning_rate=1e-2, warmup_steps=10).schedule(), mesh
-    )
-    return step, lambda: training_state.create(nnx.merge(*parts), optimizer, mesh)[1]
+    return stepping(parts, learning_rate=1e-2, warmup_steps=10)
 
 
 def test_one_compilation_serves_steps_data_and_numbers(trainer, groups, make_group, caplog):
@@ -295,20 +273,14 @@ def test_one_compilation_serves_steps_data_and_numbers(trainer, groups, make_gro
             objective = objectives.algorithm(
                 "rec_oneside_nois", epsilon_low=0.1 + 0.1 * number, epsilon_high=2.0
             )
-            data = (
-                groups
-                if number % 2
-                else [make_group(10 + number, prompt=1 + number % 3, lengths=(1 + number, 3))]
-            )
-            state, metrics = step(
-                state, pack(data, SPLIT), objective, np.float32(0.5 + 0.1 * number), KEY
-            )
+            small = make_group(10 + number, prompt=1 + number % 3, lengths=(1 + number, 3))
+            batch = pack(groups if number % 2 else [small], SPLIT)
+            state, metrics = step(state, batch, objective, np.float32(0.5 + 0.1 * number), KEY)
             assert float(metrics["learning_rate"]) == pytest.approx(1e-3 * (number + 1))
     assert sum("Compiling jit(train_step)" in record.getMessage() for record in caplog.records) == 1
     assert int(state.step) == 6
-    assert given[
-        "embed"
-    ].is_deleted()  # the state is donated: no second copy of parameters and moments
+    # The state is donated: no second copy of parameters and moments.
+    assert given["embed"].is_deleted()
 
 
 def test_a_step_moves_along_the_gradient_and_measures_its_data(trainer, parts, groups, compute):
@@ -316,7 +288,7 @@ def test_a_step_moves_along_the_gradient_and_measures_its_data(trainer, parts, g
     objective = objectives.algorithm("rec_oneside_nois", epsilon_low=0.6, epsilon_high=2.0)
     batch = pack(groups, SPLIT)
     state, metrics = step(start(), batch, objective, TEMPERATURE, KEY)
-    rewards = np.concatenate([g.rewards for g in groups])
+    rewards, _ = rewards_and_ids(groups)
     masked = sum(int(g.mask.sum()) for g in groups)
     expected = {
         "reward": rewards.mean(),
@@ -326,30 +298,25 @@ def test_a_step_moves_along_the_gradient_and_measures_its_data(trainer, parts, g
     }
     assert {name: float(metrics[name]) for name in expected} == pytest.approx(expected, rel=1e-6)
     _, gradient, _ = compute(batch, objective)
-    assert float(metrics["grad_norm"]) == pytest.approx(
-        float(optax.global_norm(gradient)), rel=1e-4
-    )
+    norm = float(optax.global_norm(gradient))
+    assert float(metrics["grad_norm"]) == pytest.approx(norm, rel=1e-4)
     # Adam's first step is the learning rate (of the warm-up's first step) against the gradient's
     # sign.
-    change = np.asarray(state.params["layers"]["qkv_proj"]) - np.asarray(
-        parts[1]["layers"]["qkv_proj"]
+    before, after, slope = (
+        np.asarray(tree["layers"]["qkv_proj"]) for tree in (parts[1], state.params, gradient)
     )
-    wanted = np.asarray(gradient["layers"]["qkv_proj"])
-    clear = np.abs(wanted) > 1e-4
+    clear = np.abs(slope) > 1e-4
     assert clear.any()
-    np.testing.assert_allclose(change[clear], -1e-3 * np.sign(wanted[clear]), rtol=1e-2)
+    np.testing.assert_allclose((after - before)[clear], -1e-3 * np.sign(slope[clear]), rtol=1e-2)
     # Clipped tokens are those beyond the bounds on the side that their advantage pushes to.
     assert 0 < float(metrics["clip_fraction"]) < 1
 
 
 def test_a_step_is_scaled_by_the_effective_sample_size_of_its_responses(parts, groups):
-    batch, mesh, changes = pack(groups, SPLIT), parallel.make_mesh(parallel.MeshConfig()), []
+    batch, changes = pack(groups, SPLIT), []
     for exponent in (0.0, 2.0):
-        config = OptimizerConfig("sgd", learning_rate=1.0, b1=0.0, ess_exponent=exponent)
-        optimizer = make_optimizer(config)
-        step = make_train_step(parts[0], optimizer, config.schedule(), mesh)
-        state = training_state.create(nnx.merge(*parts), optimizer, mesh)[1]
-        state, metrics = step(state, batch, objectives.algorithm("grpo"), TEMPERATURE, KEY)
+        step, start = stepping(parts, name="sgd", learning_rate=1.0, b1=0.0, ess_exponent=exponent)
+        state, metrics = step(start(), batch, objectives.algorithm("grpo"), TEMPERATURE, KEY)
         changes.append(jax.tree.map(lambda x, y: x - y, state.params, parts[1]))
     share = float(metrics["effective_sample_size_responses"])
     assert 0.1 < share < 0.9
@@ -361,10 +328,8 @@ def test_data_shaping_draws_anew_each_step(parts, make_group):
     key.
     """
     batch = pack([make_group(0, prompt=2, lengths=(2,) * 4, rewards=[1, 0, 0, 0])], WHOLE)
-    still = OptimizerConfig(learning_rate=0.0)
-    mesh, optimizer = parallel.make_mesh(parallel.MeshConfig()), make_optimizer(still)
-    step = make_train_step(parts[0], optimizer, still.schedule(), mesh)
-    state, losses = training_state.create(nnx.merge(*parts), optimizer, mesh)[1], []
+    step, start = stepping(parts, learning_rate=0.0)
+    state, losses = start(), []
     for _ in range(6):
         state, metrics = step(state, batch, objectives.algorithm("red_drop"), TEMPERATURE, KEY)
         losses.append(float(metrics["loss"]))
@@ -378,3 +343,20 @@ def test_a_step_compiled_beside_other_work_is_not_compiled_again():
         pass
     with unittest.mock.patch("jax._src.compiler.compile_or_get_cached", side_effect=AssertionError):
         assert step(state, batch).tolist() == [1, 1, 1]
+
+
+@pytest.mark.slow
+def test_a_scanned_program_does_not_grow_with_depth(groups):
+    sizes = set()
+    for layers in (4, 32):
+        windows = tuple(i % 3 > 0 for i in range(layers))
+        config = dataclasses.replace(
+            CONFIG, num_layers=layers, sliding_window=3, sliding_layers=windows
+        )
+        model = models.Transformer(config, rngs=nnx.Rngs(0), unroll=False, remat="full")
+        step, start = stepping(nnx.split(model))
+        lowered = step.lower(
+            start(), pack(groups, SPLIT), objectives.algorithm("grpo"), TEMPERATURE, KEY
+        )
+        sizes.add(lowered.as_text().count(" = "))
+    assert len(sizes) == 1

@@ -11,18 +11,16 @@ import pytest
 from rich.console import Console
 
 from grre_jax import rollouts, sampling
-from grre_jax.config import DataConfig, TaskConfig
+from grre_jax.config import DataConfig
 from grre_jax.errors import DataError, UsageError
 from grre_jax.rollouts.encoding import encode
-from grre_jax.tasks import CharTokenizer
-from grre_jax.training import build, optimizer
-from grre_jax.training import state as training_state
+from grre_jax.tasks import Question
+from grre_jax.training import build
 from grre_jax.training.actors.calls import training_calls
 from grre_jax.training.actors.explorer import make_explorer
 from grre_jax.training.actors.prompts import evaluation_questions
 from grre_jax.training.evaluation.evaluate import evaluate, make_evaluator
 from grre_jax.training.loop import compile_calls
-from grre_jax.training.optimizer import OptimizerConfig
 from grre_jax.training.runtime.stopping import StopRequest
 from grre_jax.training.runtime.stopwatch import Stopwatch
 from grre_jax.training.warm_start import (
@@ -32,47 +30,22 @@ from grre_jax.training.warm_start import (
     warm_start,
 )
 
-
-class Log:
-    def __init__(self):
-        self.rows = []
-
-    def write(self, kind, step, scalars):
-        self.rows.append((kind, step, dict(scalars)))
+from ..run_processes import first_state
+from .runtime.test_delayed_metrics import Log
 
 
 def start(parts, folder):
-    graph, state = training_state.create(
-        parts.model, optimizer.make_optimizer(OptimizerConfig()), parts.mesh
-    )
+    graph, state = first_state(parts)
     log = Log()
-    return (
-        warm_start(
-            parts,
-            graph,
-            state.params,
-            folder,
-            log,
-            StopRequest(),
-            Console(file=io.StringIO()),
-            Stopwatch(),
-            lambda: None,
-        ),
-        log.rows,
-    )
+    console = Console(file=io.StringIO())
+    rest = (log, StopRequest(), console, Stopwatch(), lambda: None)
+    return warm_start(parts, graph, state.params, folder, *rest), log.rows
 
 
 @pytest.fixture(scope="module")
 def parts(make_config, tmp_path_factory):
-    config = make_config(tmp_path_factory.mktemp("warm") / "run")
-    warm = dataclasses.replace(config.warm_start, steps=12, demonstrations=40)
-    return build.build(
-        dataclasses.replace(
-            config,
-            warm_start=warm,
-            task=TaskConfig("arithmetic", {"operands": 2, "corruption": 0.0}),
-        )
-    )
+    words = "--warm-start.steps 12 --warm-start.demonstrations 40 --task.options.corruption 0.0"
+    return build.build(make_config(tmp_path_factory.mktemp("warm") / "run", words))
 
 
 def test_demonstrations_are_sealed_once_and_imitated(parts, tmp_path):
@@ -82,17 +55,10 @@ def test_demonstrations_are_sealed_once_and_imitated(parts, tmp_path):
     assert sorted(reader.index) == list(range(DEMONSTRATIONS_FROM, DEMONSTRATIONS_FROM + 40))
     for group in list(reader)[:5]:
         question = parts.task.question(group.position)
-        assert (
-            group.texts == [question.demonstration]
-            and group.prompt == question.prompt
-            and group.sources == ["demonstration"]
-        )
-        assert parts.tokenizer.decode(
-            group.tokens
-        ) == question.demonstration and group.rewards.tolist() == [1.0]
-    assert [(kind, step) for kind, step, _ in rows] == [
-        ("warm_start", step) for step in range(1, 13)
-    ]
+        assert group.texts == [question.demonstration] and group.prompt == question.prompt
+        assert parts.tokenizer.decode(group.tokens) == question.demonstration
+        assert group.sources == ["demonstration"] and group.rewards.tolist() == [1.0]
+    assert [row[:2] for row in rows] == [("warm_start", step) for step in range(1, 13)]
     losses = [row["loss"] for _, _, row in rows]
     assert np.mean(losses[-3:]) < 0.8 * losses[0]
     # Interrupted and started anew: the same shards, the same policy.
@@ -114,15 +80,10 @@ def test_demonstrations_of_a_batch_are_those_made_one_by_one(parts):
 def test_a_task_without_demonstrations_is_named(parts, tmp_path):
     class Silent:
         name = "silent"
-        tokenizer = CharTokenizer()
+        tokenizer = parts.tokenizer
+        question = staticmethod(lambda position: Question("q", "1+1>", "2"))
 
-        def question(self, position):
-            return dataclasses.replace(parts.task.question(position), demonstration=None)
-
-    with pytest.raises(
-        UsageError,
-        match=r"task silent has no demonstrations to start from: set warm_start\.steps to 0",
-    ):
+    with pytest.raises(UsageError, match=r"task silent .*warm_start\.steps"):
         start(dataclasses.replace(parts, task=Silent()), tmp_path)
 
 
@@ -138,26 +99,26 @@ def test_overlong_demonstrations_are_left_out_or_refused(parts, tmp_path, caplog
             return dataclasses.replace(found, demonstration="1234") if n in (3, 20, 30) else found
 
     mixed = dataclasses.replace(parts, task=Mixed())
-    refusing = dataclasses.replace(parts.config, data=DataConfig(overlong="refuse"))
+
+    def check(**fields):
+        config = dataclasses.replace(parts.config, **fields)
+        check_demonstrations(dataclasses.replace(mixed, config=config))
+
+    check()
     with pytest.raises(DataError, match=r"mixed-0.*mixed-7.*data\.overlong"):
-        check_demonstrations(dataclasses.replace(mixed, config=refusing))
-    check_demonstrations(mixed)
+        check(data=DataConfig(overlong="refuse"))
+    with pytest.raises(DataError, match=r"sampling\.max_new_tokens = 1"):
+        check(sampling=dataclasses.replace(parts.config.sampling, max_new_tokens=1))
     (tmp_path / "run").mkdir()
     _, rows = start(mixed, tmp_path / "run")
     kept = [g.position - DEMONSTRATIONS_FROM for g in rollouts.read(tmp_path / "run/warm_start")]
     assert kept == [n for n in range(40) if n not in (0, 3, 7, 20, 30)] and len(rows) == 12
     named = " ".join(record.getMessage() for record in caplog.records)
     assert all(named.count(f"mixed-{n} (") == 1 for n in (0, 3, 7, 20, 30))
-    none = dataclasses.replace(parts.config.sampling, max_new_tokens=1)
-    short = dataclasses.replace(parts, config=dataclasses.replace(parts.config, sampling=none))
-    with pytest.raises(DataError, match=r"sampling\.max_new_tokens = 1"):
-        check_demonstrations(short)
 
 
 def test_the_first_calls_of_the_sampler_find_their_programs(parts):
-    graph, state = training_state.create(
-        parts.model, optimizer.make_optimizer(OptimizerConfig()), parts.mesh
-    )
+    graph, state = first_state(parts)
     compile_calls(parts, graph, state.params, samples=True)
     programs = sampling.compiled_programs()
     assert all(programs.values())

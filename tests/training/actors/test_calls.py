@@ -5,105 +5,47 @@ from types import SimpleNamespace
 
 import pytest
 
-from grre_jax.config import MeshConfig, SamplerMeshConfig
 from grre_jax.errors import UsageError
-from grre_jax.planner import abstract, compile
-from grre_jax.sampling.decoding import engine
-from grre_jax.training import loop, preflight, roles
+from grre_jax.planner import compile
+from grre_jax.training import preflight, roles
 from grre_jax.training.actors.calls import (
     ROWS_WITHOUT_LIMIT,
-    evaluation_calls,
     fitting,
     idle_sampler,
     training_calls,
 )
+from grre_jax.training.config.overrides import override
 from grre_jax.training.config.run import (
     Config,
-    DataConfig,
-    EvaluationConfig,
-    ModelSource,
-    SamplingConfig,
-    TrainingConfig,
-    WarmStartConfig,
 )
-from grre_jax.training.data.regime import Regime
 
 pytestmark = pytest.mark.usefixtures("no_reports")
 
 
-@pytest.fixture
-def shapes(monkeypatch):
-    """(shape but for its steps, prompts prefilled at once, their tokens) of every program that
-    is called or lowered from now on.
-    """
-    found = []
-    prefill = engine.prefill
-
-    def recorded(shape, weights, state, rotary, new, tokens, lane):
-        found.append((dataclasses.replace(shape, steps=0), tokens.shape))
-        return prefill(shape, weights, state, rotary, new, tokens, lane)
-
-    recorded._cache_size = prefill._cache_size
-    monkeypatch.setattr(engine, "prefill", recorded)
-    return found
-
-
-@pytest.mark.slow
-def test_what_is_compiled_ahead_is_what_a_run_dispatches(make_config, tmp_path, shapes):
-    """An interval of three steps samples 12 places at once, whatever a step trains on; its end
-    cuts the second one short.
-    """
-    import jax
-
-    config = make_config(
-        tmp_path / "run",
-        model=ModelSource(hidden_size=16, num_layers=1, num_heads=2, num_kv_heads=1, head_dim=8),
-        sampling=SamplingConfig(
-            group_size=4,
-            max_prompt_tokens=4,
-            max_new_tokens=3,
-            prompts_per_call=9,
-            max_concurrent=10,
-        ),
-        training=TrainingConfig(steps=4, prompts_per_step=4),
-        warm_start=WarmStartConfig(steps=0),
-        evaluation=EvaluationConfig(every=0, questions=5, num_samples=2),
-    )
-    loop.train(config)
-    ran = list(dict.fromkeys(shapes))
-    shapes.clear()
-    run = abstract.abstract_run(config, jax.devices())
-    calls = [*training_calls(config), *evaluation_calls(config)]
-    for call in calls:
-        run.lower_call(call)
-    assert [call.prompts for call in calls] == [9, 4, 5, 5]
-    assert set(shapes) == set(ran) and len(ran) == 4
-    single = dataclasses.replace(config.evaluation, num_samples=1)
-    assert len(evaluation_calls(dataclasses.replace(config, evaluation=single))) == 1
+def configured(words):
+    return override(Config("x"), words.split())
 
 
 @pytest.mark.parametrize(
-    ("fields", "expected"),
+    ("words", "expected"),
     [
-        ({}, {"train step": None, "sampler": 16, "evaluation": 256}),
+        ("", {"sampler": 16, "evaluation": 256}),
         (
-            {"regime": Regime(sync_interval=20), "sampling": SamplingConfig(prompts_per_call=1920)},
+            "--regime.sync_interval 20 --sampling.prompts_per_call 1920",
             {"sampler": 320, "evaluation": 256},
         ),
         (
-            {"regime": Regime(offline=True), "sampling": SamplingConfig(prompts_per_call=4000)},
-            {"sampler": 1600},
+            "--regime.offline true --sampling.prompts_per_call 4000",
+            {"sampler": 1600, "evaluation": 256},
         ),
-        ({"data": DataConfig(path="p")}, {"sampler": "absent", "evaluation": 256}),
-        ({"evaluation": EvaluationConfig(questions=0)}, {"evaluation": "absent"}),
+        ("--data.path p", {"evaluation": 256}),
+        ("--evaluation.questions 0", {"sampler": 16}),
     ],
 )
-def test_the_programs_of_a_run(fields, expected):
-    found = compile.dispatched(Config("x", **fields))
-    assert {
-        name: found[name] and found[name].prompts if name in found else "absent"
-        for name in expected
-    } == expected
+def test_the_programs_of_a_run(words, expected):
+    calls = compile.dispatched(configured(words))
+    assert calls.pop("train step") is None
+    assert {name: call.prompts for name, call in calls.items()} == expected
 
 
 def test_rows_fill_the_memory_beside_weights_and_state():
@@ -114,7 +56,7 @@ def test_rows_fill_the_memory_beside_weights_and_state():
 
     model = ModelConfig(4096, 256, 768, 4, 8, 4, 32)
     mesh = jax.sharding.AbstractMesh((1, 2, 1, 1), ("data", "fsdp", "tensor", "sequence"))
-    config = Config("x", sampling=SamplingConfig(max_prompt_tokens=64, max_new_tokens=128))
+    config = configured("--sampling.max_prompt_tokens 64 --sampling.max_new_tokens 128")
     used = model.num_parameters * 4 * (4 / 2 + 1)
     # Keys and values of 128 tokens and of half of a prompt's 64, and four copies of the logits.
     row = 2 * 4 * 4 * 32 * 4 * (128 + 32) + 4 * 4 * 4096
@@ -128,9 +70,7 @@ def test_rows_fill_the_memory_beside_weights_and_state():
 
 def test_a_program_that_the_run_does_not_call_is_refused():
     with pytest.raises(UsageError, match="--program"):
-        compile.compile_run(
-            Config("x", data=DataConfig(path="p")), "v5e:2x2", programs=("sampler",)
-        )
+        compile.compile_run(configured("--data.path p"), "v5e:2x2", programs=("sampler",))
 
 
 def test_several_explorers_need_calls_that_they_can_share():
@@ -139,29 +79,25 @@ def test_several_explorers_need_calls_that_they_can_share():
         roles.explore_run(Config("x"), role)
 
 
-APART = MeshConfig(sampler=SamplerMeshConfig(4))
+APART = "--training.steps 40 --mesh.sampler.data"
 
 
 @pytest.mark.parametrize(
-    ("fields", "processes", "refused"),
+    ("words", "processes", "refused"),
     [
-        ({}, 1, True),
-        ({"regime": Regime(sync_interval=20)}, 1, True),
-        ({"data": DataConfig(path="p")}, 1, True),
-        ({"regime": Regime(sync_offset=1)}, 2, True),
-        ({"regime": Regime(sync_offset=1)}, 1, False),
-        ({"regime": Regime(staleness=1)}, 1, False),
-        ({"mesh": MeshConfig()}, 1, False),
+        (f"{APART} 4", 1, True),
+        (f"{APART} 4 --data.path p", 1, True),
+        (f"{APART} 4 --regime.sync_offset 1", 2, True),
+        (f"{APART} 4 --regime.sync_offset 1", 1, False),
+        (f"{APART} 0", 1, False),
     ],
 )
-def test_devices_of_the_samplers_own_are_refused_where_they_would_wait(fields, processes, refused):
-    training = TrainingConfig(steps=40, prompts_per_step=16)
-    config = Config("x", training=training, **{"mesh": APART} | fields)
-    found = idle_sampler(config, processes)
-    assert bool(found) == refused and (not found or found.startswith("mesh.sampler.data"))
+def test_devices_of_the_samplers_own_are_refused_where_they_would_wait(words, processes, refused):
+    problem = idle_sampler(configured(words), processes)
+    assert problem.startswith("mesh.sampler.data") if refused else not problem
 
 
 def test_a_run_whose_devices_would_wait_does_not_begin():
-    parts = SimpleNamespace(config=Config("x", mesh=APART), task=None)
+    parts = SimpleNamespace(config=configured(f"{APART} 4"), task=None)
     with pytest.raises(UsageError, match="mesh.sampler.data"):
         preflight.check(parts, samples=True, contains=())

@@ -8,53 +8,50 @@ import pytest
 from grre_jax import rollouts
 from grre_jax.errors import DataError
 from grre_jax.random_streams import Purpose
-from grre_jax.tasks.judging import InProcess, Judged
-from grre_jax.training import build, optimizer
-from grre_jax.training import state as training_state
+from grre_jax.tasks.judging import Judged
+from grre_jax.training import build
 from grre_jax.training.actors import exploration
 from grre_jax.training.actors.calls import call_of
 from grre_jax.training.actors.exploration import explore, shared_calls
-from grre_jax.training.actors.explorer import Explorer
+from grre_jax.training.actors.explorer import make_explorer
 from grre_jax.training.completion_logprobs import score_groups
-from grre_jax.training.config.run import SamplingConfig
 from grre_jax.training.data import dynamic_sampling
 from grre_jax.training.data.sources import Source
 from grre_jax.training.evaluation.evaluate import Evaluator, figures
 
-
-@pytest.fixture(scope="module")
-def parts(make_config, tmp_path_factory):
-    return build.build(make_config(tmp_path_factory.mktemp("explore") / "run"))
+from ...run_processes import first_state
 
 
 @pytest.fixture(scope="module")
-def explorer(parts):
-    graph, state = training_state.create(
-        parts.model, optimizer.make_optimizer(parts.config.optimizer), parts.mesh
-    )
-    settings = SamplingConfig(
-        group_size=4,
-        temperature=0.9,
-        top_k=12,
-        max_prompt_tokens=4,
-        max_new_tokens=3,
-        prompts_per_call=4,
-    )
-    judge = InProcess(parts.task)
-    explorer = Explorer(graph, parts.task, parts.tokenizer, settings, parts.mesh, 11, judge)
-    return explorer, state.params
+def explorer(make_config, tmp_path_factory):
+    words = "--seed 11 --sampling.temperature 0.9 --sampling.top_k 12"
+    parts = build.build(make_config(tmp_path_factory.mktemp("explore") / "run", words))
+    graph, state = first_state(parts)
+    return make_explorer(parts, graph), state.params
 
 
 @pytest.fixture(scope="module")
-def groups(explorer):
+def drawn(explorer):
+    """`drawn(count, **options)`: the groups of the first positions, by an explorer that differs
+    in these fields.
+    """
     explorer, params = explorer
-    return explorer.groups(
-        params, [explorer.task.question(p) for p in range(10)], range(10), policy_version=3
-    )
+
+    def draw(count=10, attempt=0, **fields):
+        questions = [explorer.task.question(position) for position in range(count)]
+        sampler = dataclasses.replace(explorer, **fields)
+        return sampler.groups(params, questions, range(count), policy_version=3, attempt=attempt)
+
+    return draw
+
+
+@pytest.fixture(scope="module")
+def groups(drawn):
+    return drawn()
 
 
 def test_a_group_holds_what_was_asked_and_sampled(explorer, groups):
-    explorer, params = explorer
+    explorer, _ = explorer
     for position, group in enumerate(groups):
         question = explorer.task.question(position)
         for name in ("prompt", "answer", "question_id"):
@@ -86,83 +83,55 @@ def test_log_probs_mean_what_they_say(explorer, groups):
     assert max((g.sampling_logprobs - g.behavior_logprobs).max() for g in groups) > 1e-3
 
 
-def test_rounded_weights_are_another_behaviour_policy(explorer):
+def test_rounded_weights_are_another_behaviour_policy(explorer, drawn):
     explorer, params = explorer
-    settings = dataclasses.replace(explorer.config, weight_dtype="int8")
-    sampler = dataclasses.replace(explorer, config=settings)
-    found = sampler.groups(params, [explorer.task.question(0)], [0], policy_version=0)
-    (learner,) = score_groups(explorer.graph, params, found, explorer.mesh, temperature=0.9)
-    assert found[0].engine.endswith("int8")
-    assert np.abs(learner - found[0].behavior_logprobs).mean() > 1e-4
+    (group,) = drawn(1, config=dataclasses.replace(explorer.config, weight_dtype="int8"))
+    (learner,) = score_groups(explorer.graph, params, [group], explorer.mesh, temperature=0.9)
+    assert group.engine.endswith("int8")
+    assert np.abs(learner - group.behavior_logprobs).mean() > 1e-4
 
 
-def test_stop_strings_cut_texts_before_they_are_judged(explorer, groups):
-    explorer, params = explorer
+def test_stop_strings_cut_texts_before_they_are_judged(explorer, drawn, groups):
+    explorer, _ = explorer
     stop = next(text[1] for group in groups for text in group.texts if len(text) > 2)
-    cut = dataclasses.replace(explorer, config=dataclasses.replace(explorer.config, stop=(stop,)))
-    questions = [explorer.task.question(p) for p in range(10)]
-    found, changed = cut.groups(params, questions, range(10), policy_version=3), 0
-    for whole, group, question in zip(groups, found, questions, strict=True):
+    cut = drawn(config=dataclasses.replace(explorer.config, stop=(stop,)))
+    changed = 0
+    for position, (whole, group) in enumerate(zip(groups, cut, strict=True)):
+        question = explorer.task.question(position)
         for k, text in enumerate(whole.texts):
-            tokens = whole.tokens[whole.offsets[k] : whole.offsets[k + 1]]
-            kept = text.index(stop) + 1 if stop in text else len(tokens)
+            kept = text.index(stop) + 1 if stop in text else whole.lengths[k]
             changed += stop in text
             assert group.texts[k] == text.partition(stop)[0]
-            own = group.tokens[group.offsets[k] : group.offsets[k + 1]]
-            assert own.tolist() == tokens[:kept].tolist()
+            tokens = group.tokens[group.offsets[k] : group.offsets[k + 1]]
+            assert tokens.tolist() == whole.tokens[whole.offsets[k] :][:kept].tolist()
             assert group.finish_reasons[k] == ("stop" if stop in text else whole.finish_reasons[k])
             assert group.rewards[k] == explorer.task.verify(question, group.texts[k]).reward
     assert changed
 
 
-def test_attempts_and_purposes_draw_anew(explorer, groups):
-    explorer, params = explorer
-    questions = [explorer.task.question(p) for p in range(6)]
-    other = dataclasses.replace(explorer, purpose=Purpose.EVALUATE)
-    for drawn in (
-        explorer.groups(params, questions, range(6), policy_version=3, attempt=1),
-        other.groups(params, questions, range(6), policy_version=3),
-    ):
-        assert [g.texts for g in drawn] != [g.texts for g in groups[:6]]
+def test_attempts_and_purposes_draw_anew(drawn, groups):
+    for options in ({"attempt": 1}, {"purpose": Purpose.EVALUATE}):
+        assert [g.texts for g in drawn(6, **options)] != [g.texts for g in groups[:6]]
 
 
-def test_a_prompt_over_the_limit_is_named(explorer):
-    explorer, params = explorer
-    question = dataclasses.replace(explorer.task.question(0), prompt="1+2+3>", question_id="long")
-    with pytest.raises(DataError, match="sampling.max_prompt_tokens"):
-        explorer.groups(params, [question], [0], policy_version=0)
-
-
-def test_a_token_that_the_model_does_not_have_is_named(explorer):
-    explorer, params = explorer
-
-    class Another(type(explorer.tokenizer)):
+@pytest.mark.parametrize(
+    "tokens, name", [([1] * 5, "sampling.max_prompt_tokens"), ([999, 1], "token 999")]
+)
+def test_a_prompt_that_the_model_cannot_read_is_named(explorer, drawn, tokens, name):
+    class Another(type(explorer[0].tokenizer)):
         def encode_prompt(self, question):
-            return [999, 1]
+            return tokens
 
-    other = dataclasses.replace(explorer, tokenizer=Another(explorer.tokenizer.characters))
-    with pytest.raises(DataError, match="token 999"):
-        other.groups(params, [explorer.task.question(0)], [0], policy_version=0)
+    with pytest.raises(DataError, match=name):
+        drawn(1, tokenizer=Another(explorer[0].tokenizer.characters))
 
 
-def seal(explorer, folder, positions, share=(0, 1), wanted=None, **options):
-    explorer, params = explorer
-    size = call_of(explorer.config, len(positions)).prompts
-    calls = shared_calls(positions, size, *share)
-    if wanted is not None:
-        calls = [call for call in calls if any(p in wanted for p in call)]
+def seal(explorer, folder, positions, share=(0, 1), **options):
+    size = call_of(explorer[0].config, len(positions)).prompts
+    options |= {"calls": shared_calls(positions, size, *share), "size": size, "policy_version": 3}
     folder.mkdir(exist_ok=True)
     reader = rollouts.read(folder)
-    explore(
-        explorer,
-        params,
-        reader=reader,
-        calls=calls,
-        size=size,
-        policy_version=3,
-        metadata={"task": "arithmetic"},
-        **options,
-    )
+    explore(*explorer, reader=reader, metadata={"task": "arithmetic"}, **options)
     return reader
 
 
@@ -177,35 +146,14 @@ def test_only_what_is_missing_is_sampled_and_sealed(explorer, groups, tmp_path, 
     assert len(seal(explorer, tmp_path / "r", range(12))) == 12
 
 
-def test_shares_are_whole_calls_dealt_out_in_turn():
-    places = [*range(8, 20), 30, 31]
-    cut = [[8, 9, 10, 11], [12, 13, 14, 15], [16, 17, 18, 19], [30, 31]]
-    assert shared_calls(places, 4) == cut
-    shares = [shared_calls(places, 4, index, 3) for index in range(3)]
-    assert sorted(call for share in shares for call in share) == cut and all(shares)
-    assert shares[2] == [[8, 9, 10, 11]]
-
-
-def test_explorers_together_seal_what_one_seals_alone(explorer, groups, tmp_path):
+def test_explorers_together_seal_what_one_seals_alone(explorer, tmp_path):
     """And a call of which a part is missing is sampled whole, so that every bit of what was
     missing is the same.
     """
     reader = seal(explorer, tmp_path / "alone", range(10))
-    for index in (1, 0):
-        seal(
-            explorer,
-            tmp_path / "r",
-            range(10),
-            share=(index, 2),
-            writer=f"explorer-{index}",
-            wanted=range(4),
-        )
-    assert [entry.writer for entry in rollouts.read(tmp_path / "r").datasets] == ["explorer-0"]
     rollouts.write(tmp_path / "r", [reader[5], reader[6]], writer="other", policy_version=3)
     for index in (1, 0):
-        found = seal(
-            explorer, tmp_path / "r", range(10), share=(index, 2), writer=f"explorer-{index}"
-        )
+        found = seal(explorer, tmp_path / "r", range(10), (index, 2), writer=f"explorer-{index}")
     assert sorted(group.position for group in found) == list(range(10))
     assert {group.position: group for group in found} == {group.position: group for group in reader}
 
@@ -239,42 +187,35 @@ def test_processes_that_do_not_share_the_folder_are_told(monkeypatch, tmp_path, 
         exploration.refresh_together(reader)
 
 
-def test_a_judge_judges_texts_and_what_it_could_not_is_recorded(explorer, groups):
+def test_a_judge_judges_texts_and_what_it_could_not_is_recorded(explorer, drawn, groups):
     """Four completions of six questions, in two calls, the second filled up; the judge sees each
     question of the run once.
     """
-    explorer, params = explorer
+    explorer, _ = explorer
     asked = []
 
-    class Judge:
-        def __call__(self, some):
-            asked.extend(question.question_id for question, _ in some)
-            own = {"own": np.array([1, 1, 1, np.nan], np.float32)}
-            rewards = [[*map(len, texts[:3]), np.nan] for _, texts in some]
-            return [
-                Judged(np.array(reward, np.float32), own, ["", "", "", "crash"], [*"abcd"])
-                for reward in rewards
-            ]
+    def judge(some):
+        asked.extend(question.question_id for question, _ in some)
+        own = {"own": np.array([1, 1, 1, np.nan], np.float32)}
+        rewards = [np.array([*map(len, texts[:3]), np.nan], np.float32) for _, texts in some]
+        return [Judged(reward, own, ["", "", "", "crash"], [*"abcd"]) for reward in rewards]
 
     class Texts:
         name = "texts"
         question = explorer.task.question
 
-    questions = [explorer.task.question(p) for p in range(6)]
-    drawn = dataclasses.replace(explorer, task=Texts(), judge=Judge()).groups(
-        params, questions, range(6), policy_version=3
-    )
-    assert asked == [question.question_id for question in questions]
-    for group, expected in zip(drawn, groups, strict=False):
+    judged = drawn(6, task=Texts(), judge=judge)
+    assert asked == [explorer.task.question(position).question_id for position in range(6)]
+    for group, expected in zip(judged, groups, strict=False):
         assert group.texts == expected.texts
         assert group.rewards[:3].tolist() == [len(text) for text in group.texts[:3]]
         assert group.judged.tolist() == [True, True, True, False]
         assert group.extra["verify_failures"] == ["", "", "", "crash"]
         assert group.extra["verify_reasons"] == [*"abcd"]
-    found = figures(Evaluator(explorer, None), drawn, [])
-    mean = np.mean([group.rewards[:3] for group in drawn])
+    found = figures(Evaluator(explorer, None), judged, [])
+    mean = np.mean([group.rewards[:3] for group in judged])
     assert found["reward_low"] <= found["reward"] == mean <= found["reward_high"]  # beyond 1
     assert "accuracy" not in found and found["component_own"] == 1  # nothing says what is correct
     assert found["verify_failures_crash"] == 6
-    judged = [dataclasses.replace(g, components={"correct": [0, 1, 0, 0]}) for g in drawn]
+    judged = [dataclasses.replace(g, components={"correct": [0, 1, 0, 0]}) for g in judged]
     assert figures(Evaluator(explorer, None), judged, [])["accuracy"] == 1 / 3

@@ -7,6 +7,7 @@ import dataclasses
 import shutil
 import threading
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import jax
 import numpy as np
@@ -28,11 +29,6 @@ from grre_jax.training.data.sources import Source
 from grre_jax.training.runtime.stopwatch import Stopwatch
 
 
-class Bar:
-    def phase(self, text):
-        pass
-
-
 @pytest.fixture
 def store(make_config, make_group, tmp_path):
     """A run of eight steps of four groups, synchronised every third step, and
@@ -50,6 +46,7 @@ def store(make_config, make_group, tmp_path):
             for p in positions
         ]
         rollouts.write(tmp_path / "rollouts", groups, writer="x", policy_version=version)
+        reader.refresh()
 
     source = Source(reader)
     return SimpleNamespace(reader=reader, source=source, parts=parts, seal=seal, folder=tmp_path)
@@ -66,7 +63,7 @@ def test_a_version_that_nobody_can_sample_with_any_more_is_not_waited_for(store)
     choose = make_chooser(store.parts.config, store.source, ())
     supply = ExplorerSupply(store.parts, choose, store.source, checkpoints)
     with pytest.raises(DataError, match="policy version 3"):
-        supply.ensure(4, 4, Bar(), lambda: pytest.fail("it waited"), lambda: None)
+        supply.ensure(4, 4, Mock(), lambda: pytest.fail("it waited"), lambda: None)
 
 
 def test_a_resumed_run_samples_what_explorers_left_with_every_policy_that_is_there(
@@ -83,10 +80,9 @@ def test_a_resumed_run_samples_what_explorers_left_with_every_policy_that_is_the
     parts = one_mesh(config)
     for version in range(3):
         store.seal(version, config.schedule.sampled(version, 8))
-    store.reader.refresh()
     checkpoints = SimpleNamespace(steps=[0, 2, 3, 4], restore_params=lambda like, version: version)
     here = LocalSupply(parts, SimpleNamespace(watch=Stopwatch()), store.source, checkpoints)
-    here.ensure(4, SimpleNamespace(params=4), Bar(), lambda: None, lambda: None)
+    here.ensure(4, SimpleNamespace(params=4), Mock(), lambda: None, lambda: None)
     assert sampled == [(3, set(range(20, 24))), (4, set(range(24, 28)))]
 
 
@@ -110,19 +106,18 @@ def beside(store, make_config, monkeypatch):
         def write():
             assert gates[policy_version].wait(60)
             store.seal(policy_version, sum(calls, []))
-            store.reader.refresh()
 
         backlog.seal(write)
 
     monkeypatch.setattr(supply_module, "begin", begin)
-    monkeypatch.setattr(supply_module.meshes, "sent", lambda tree, *meshes: tree)
-    monkeypatch.setattr(supply_module.meshes, "laid_out", lambda tree, mesh: tree)
+    for name in ("sent", "laid_out"):
+        monkeypatch.setattr(supply_module.meshes, name, lambda tree, *meshes: tree)
     checkpoints = SimpleNamespace(steps=[])
     here = LocalSupply(parts, SimpleNamespace(watch=Stopwatch()), store.source, checkpoints)
 
     def ensure(step):
         state = SimpleNamespace(params={"version": step})
-        here.ensure(step, state, Bar(), lambda: None, lambda: None)
+        here.ensure(step, state, Mock(), lambda: None, lambda: None)
 
     yield SimpleNamespace(
         here=here, ensure=ensure, asked=asked, gates=gates, checkpoints=checkpoints
@@ -177,63 +172,53 @@ def test_the_learner_is_told_what_failed_in_the_samplers_thread(beside, monkeypa
 
 
 @pytest.fixture
-def ended(store):
-    """`ended(*saved, **fields)`: the configuration of the run, which ended after eight steps."""
+def refuse(store):
+    """`refuse(*saved, steps=8)`: checks a run that ended after eight steps with these checkpoints."""
+    for version, positions in ((0, range(12)), (3, range(12, 24)), (6, range(24, 32))):
+        store.seal(version, positions)
 
-    def end(*saved, **fields):
-        config = store.parts.config
+    def check(*saved, steps=8):
+        shutil.rmtree(store.folder / "checkpoints", ignore_errors=True)
         for step in saved:
             (store.folder / "checkpoints" / str(step)).mkdir(parents=True)
-        for version, positions in ((0, range(12)), (3, range(12, 24)), (6, range(24, 32))):
-            store.seal(version, positions)
-        return dataclasses.replace(config, **fields)
+        training = TrainingConfig(steps=steps, prompts_per_step=4)
+        refuse_lost(dataclasses.replace(store.parts.config, training=training), 8)
 
-    return end
-
-
-@pytest.mark.parametrize("saved, steps", [((0, 8), 8), ((0, 6, 8), 12), ((0, 4), 12)])
-def test_a_run_whose_policies_are_there_may_be_extended(ended, saved, steps):
-    refuse_lost(ended(*saved, training=TrainingConfig(steps=steps, prompts_per_step=4)), 8)
+    return check
 
 
-def test_more_steps_than_the_policies_sampled_for_are_refused_by_the_field(ended):
-    config = ended(0, 5, 7, 8, training=TrainingConfig(steps=12, prompts_per_step=4))
+def test_a_run_may_be_extended_while_its_policies_are_there(refuse):
+    refuse(0, 8)
+    for saved in ((0, 6, 8), (0, 4), (0, 5)):
+        refuse(*saved, steps=12)
     with pytest.raises(UsageError, match="training.steps: expected at most 8, got 12"):
-        refuse_lost(config, 8)
-    shutil.rmtree(config.folder / "checkpoints" / "7")
-    shutil.rmtree(config.folder / "checkpoints" / "8")
-    refuse_lost(config, 8)
+        refuse(0, 5, 7, 8, steps=12)
 
 
-def test_lost_groups_of_a_policy_that_is_gone_are_named_before_a_run_goes_on(ended, store):
-    config = ended(0, 7)
-    refuse_lost(config, 8)
-    entry = store.reader.datasets[-1] if store.reader.refresh() else None
+def test_lost_groups_of_a_policy_that_is_gone_are_named_before_a_run_goes_on(refuse, store):
+    refuse(0, 7)
+    name = store.reader.datasets[-1].name
     manifest = store.folder / "rollouts" / "manifest.jsonl"
     lines = manifest.read_text().splitlines(keepends=True)
-    manifest.write_text("".join(line for line in lines if entry.name not in line))
+    manifest.write_text("".join(line for line in lines if name not in line))
     with pytest.raises(DataError, match="policy version 6"):
-        refuse_lost(config, 8)
+        refuse(0, 7)
 
 
 def test_a_checkpoint_is_kept_until_all_that_it_is_to_sample_is_there(store):
     needed = PendingVersions(store.parts, store.source).needs_checkpoint
-    assert (
-        needed(0) and needed(3) and not needed(1) and not needed(4)
-    )  # versions 1 and 4 sample nothing
+    versions = (0, 1, 3, 6)
+    assert [*map(needed, versions)] == [True, False, True, True]  # version 1 samples nothing
     store.seal(3, range(12, 23))
-    store.reader.refresh()
     assert needed(3)
     store.seal(3, [23])
-    store.reader.refresh()
-    assert not needed(3) and needed(6) and needed(0)
+    assert [*map(needed, versions)] == [True, False, False, True]
 
 
 def test_a_damaged_group_keeps_the_checkpoint_that_samples_it_again(store, monkeypatch):
     data = DataConfig(dynamic_sampling=1)
     parts = SimpleNamespace(config=dataclasses.replace(store.parts.config, data=data))
     store.seal(3, range(12, 24))
-    store.reader.refresh()
     pending = PendingVersions(parts, store.source)
 
     def damaged(self, index):
@@ -251,14 +236,12 @@ def test_a_damaged_group_keeps_the_checkpoint_that_samples_it_again(store, monke
 def test_without_its_checkpoint_a_damaged_data_set_is_an_error_that_names_the_version(store):
     """With it, its groups are sampled again: runs/test_damaged_data_sets.py."""
     store.seal(0, range(12))
-    store.reader.refresh()
     entry = store.reader.datasets[0]
     path = store.folder / "rollouts" / entry.name / entry.data_file
     path.write_bytes(path.read_bytes()[:-5])
     with pytest.raises(rollouts.CorruptShard) as error:
         store.reader.at(4, 0)
     checkpoints = SimpleNamespace(steps=[3])
-    watch = SimpleNamespace(watch=Stopwatch())
-    here = LocalSupply(one_mesh(store.parts.config), watch, store.source, checkpoints)
+    here = LocalSupply(one_mesh(store.parts.config), Mock(), store.source, checkpoints)
     with pytest.raises(DataError, match="policy version 0"):
         here.leave_out(error.value, 1)

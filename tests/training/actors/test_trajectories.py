@@ -4,15 +4,13 @@ import re
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from grre_jax import rollouts, sampling, tasks
 from grre_jax.tasks import Question
 from grre_jax.tasks.environments.runner import InProcessEnvironments
 from grre_jax.training.actors.trajectories import Play, environment_seed
 
-EXAMPLE = Path(__file__).parents[3] / "examples" / "guess_number.py"
-NAN = pytest.approx(np.nan, nan_ok=True)
+QUESTION = Question("calculator/37+58*19", "37+58*19", "1805")
 
 
 def sampled(play, prompt, position, scripts, ended=True):
@@ -51,9 +49,8 @@ def playing(task, samples, runner=None):
 
 def test_a_group_of_trajectories_of_different_lengths():
     task = tasks.build("calculator")
-    question = Question("calculator/37+58*19", "37+58*19", "1805")
     right, wrong, cut = ["37+58=", "95*19=", "1805"], ["1805="], ["7", "8"]
-    made = group(playing(task, 3), question, 5, [right, wrong, cut])
+    made = group(playing(task, 3), QUESTION, 5, [right, wrong, cut])
     assert made.prompt == "37+58*19"
     assert task.tokenizer.decode(made.prompt_tokens) == "37+58*19>"
     assert made.texts == ["37+58=$95>95*19=$1805>1805$", "1805=$", "7$"]
@@ -70,13 +67,8 @@ def test_a_group_of_trajectories_of_different_lengths():
 
 
 def test_turns_that_were_cut_have_no_end_token():
-    task = tasks.build(f"{EXAMPLE}:build")
-    question, game = task.question(0), task.environment()
-    game.reset(question, environment_seed(3, 0, 0))
-    guesses = ["?", str(game.hidden), "1"]
-    made = group(playing(task, 1), question, 0, [guesses], ended=False)
-    assert made.texts == [f"??{game.hidden}"] and made.rewards.tolist() == [1]
-    assert made.turns(0) == [(0, 1), (2, 3)] and made.mask.tolist() == [1, 0, 1]
+    made = group(playing(tasks.build("calculator"), 1), QUESTION, 0, [["1+1=", "5"]], ended=False)
+    assert made.texts == ["1+1=2>5"] and made.turns(0) == [(0, 4), (6, 7)]
 
 
 def test_a_demonstration_is_the_trajectory_of_its_turns():
@@ -112,9 +104,8 @@ def test_an_environment_that_does_not_begin_fails_its_group(tmp_path):
     (tmp_path / "bad.py").write_text(BAD)
     task = tasks.build(f"{tmp_path / 'bad.py'}:build")
     made = group(playing(task, 2), Question("q", "!", ""), 0, [["good"], ["over"]])
-    assert not len(made.prompt_tokens) and made.prompt == ""
-    assert not len(made.tokens) and made.lengths.tolist() == [0, 0]
-    assert made.finish_reasons == ["failed"] * 2 and made.rewards.tolist() == [NAN] * 2
+    assert made.prompt == "" and not made.lengths.any() and not len(made.prompt_tokens)
+    assert made.finish_reasons == ["failed"] * 2 and np.isnan(made.rewards).all()
     assert made.extra["verify_reasons"] == ["ValueError: no beginning"] * 2
 
 

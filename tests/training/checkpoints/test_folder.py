@@ -76,24 +76,19 @@ def test_a_state_comes_back_bit_for_bit(state, tmp_path):
 @pytest.mark.parametrize(
     "keep, expected",
     [
-        (Keep(newest=1), [0, 7]),
         (Keep(newest=1, every=3), [0, 3, 6, 7]),
         (Keep(newest=1, best=2), [0, 2, 5, 7]),
         (Keep(newest=1, best=1, metric="kl", smallest=True), [0, 4, 7]),
         (Keep(newest=2, needed=lambda step: step in (1, 4)), [0, 1, 4, 6, 7]),
     ],
-    ids=["newest", "every", "best", "smallest", "needed"],
 )
 def test_what_is_kept(state, tmp_path, keep, expected):
     """Steps 2, 4 and 5 were evaluated; a choice of the best looks at no others.
 
     A new process goes on with the same choice.
     """
-    scores = {
-        2: {"accuracy": 0.9, "kl": 2.0},
-        4: {"accuracy": 0.1, "kl": 1.0},
-        5: {"accuracy": 0.5, "kl": 3.0},
-    }
+    figures = {2: (0.9, 2.0), 4: (0.1, 1.0), 5: (0.5, 3.0)}
+    scores = {step: {"accuracy": a, "kl": b} for step, (a, b) in figures.items()}
     for steps in (range(6), (6, 7)):
         checkpoints = Checkpoints(tmp_path / "c", keep)
         for step in steps:
@@ -124,14 +119,8 @@ def small_disk(tmp_path):
 
 def test_a_full_disk_is_said_and_the_checkpoint_before_restores(state, small_disk):
     draw = np.random.default_rng(0)  # what cannot be compressed
-    big = jax.tree.map(
-        lambda x: (
-            jax.device_put(draw.normal(size=60_000).astype(np.float32), x.sharding)
-            if x.ndim == 2
-            else x
-        ),
-        state,
-    )
+    random = draw.normal(size=60_000).astype(np.float32)
+    big = jax.tree.map(lambda x: jax.device_put(random, x.sharding) if x.ndim == 2 else x, state)
     folder = small_disk(1800) / "c"
     checkpoints = Checkpoints(folder, Keep(5))
     with pytest.raises(DataError) as caught:
@@ -151,15 +140,13 @@ def test_reading_what_another_process_keeps(state, tmp_path, monkeypatch):
     """Explorers read a folder that the learner writes and prunes."""
     assert listed(tmp_path / "none") == []
     checkpoints = Checkpoints(tmp_path / "c", Keep(1))
-    checkpoints.save(at(state, 0), wait=True)
-    checkpoints.save(at(state, 1), wait=True)
-    assert_same_bits(read_params(tmp_path / "c", 1, state.params), state.params)
-    checkpoints.save(at(state, 2), wait=True)
+    for step in (0, 1, 2):
+        checkpoints.save(at(state, step), wait=True)
+        assert_same_bits(read_params(tmp_path / "c", step, state.params), state.params)
     checkpoints.close()
     with pytest.raises(CheckpointGone, match="step 1"):
         read_params(tmp_path / "c", 1, state.params)
     # It goes while it is read: half of it is there when the reading begins.
-    before = {path.name for path in (tmp_path / "c").iterdir()}
     load = folders.ocp.load_checkpointables
 
     def removed_meanwhile(path, abstract):
@@ -174,7 +161,6 @@ def test_reading_what_another_process_keeps(state, tmp_path, monkeypatch):
         read_params(tmp_path / "c", 2, state.params)
     monkeypatch.undo()
     monkeypatch.setattr(folders, "REMOVAL_SECONDS", 0.2)
-    assert "2" in before
     shutil.rmtree(tmp_path / "c" / "0" / "params")
     with pytest.raises(DataError, match="c/0") as caught:
         read_params(tmp_path / "c", 0, state.params)
@@ -236,8 +222,7 @@ def test_what_a_killed_writer_left_does_not_count(state, tmp_path):
     checkpoints = Checkpoints(tmp_path / "c", Keep())
     checkpoints.save(at(state, 1), wait=True)
     checkpoints.close()
-    finished = next(path for path in (tmp_path / "c").iterdir() if path.is_dir())
-    torn = tmp_path / "c" / f"{finished.name[:-1]}2.orbax-checkpoint-tmp"
+    torn = tmp_path / "c" / "2.orbax-checkpoint-tmp"
     torn.mkdir()
     (torn / "half").write_text("x")
     checkpoints = Checkpoints(tmp_path / "c", Keep())

@@ -4,10 +4,10 @@ refused.
 
 import pytest
 
-from grre_jax.config import Config, TrainingConfig
+from grre_jax.config import Config
 from grre_jax.domains import ConfigError
+from grre_jax.training.config.overrides import override
 from grre_jax.training.data.config import DataConfig, MixEntry, parse_mix
-from grre_jax.training.data.regime import Regime
 
 
 def test_a_mix_is_read_from_text():
@@ -28,51 +28,37 @@ def test_what_is_no_mix_is_refused(text):
         DataConfig(mix=text)
 
 
-@pytest.mark.parametrize(
-    "fields, field",
-    [
-        ({"order": "random"}, "order"),
-        ({"prefer": "reward", "order": "stored"}, "prefer"),
-        ({"prefer": "reward", "max_uses": 2}, "prefer"),
-        ({"max_staleness": -2}, "max_staleness"),
-        ({"dynamic_sampling": 16}, "dynamic_sampling"),
-        ({"path": "p", "mix": "a=0.1,b=0.2,c=0.7"}, "path"),
-    ],
-)
-def test_contradictions_are_refused(fields, field):
+def test_a_mix_of_whole_steps_leaves_no_place_for_a_path():
+    """Other contradictions: config/test_broken.py and config/test_fields.py."""
     with pytest.raises(ConfigError) as caught:
-        DataConfig(**fields)
-    assert caught.value.field == field
+        DataConfig(path="p", mix="a=0.1,b=0.2,c=0.7")
+    assert caught.value.field == "path"
 
 
-def config(groups=16, regime=None, **fields):
-    return Config(
-        "x",
-        data=DataConfig(**fields),
-        training=TrainingConfig(prompts_per_step=groups),
-        regime=regime or Regime(),
-    )
+def config(words):
+    return override(Config("x"), words.split())
 
 
 @pytest.mark.parametrize(
-    "fields, samples, mixed, own",
+    "words, samples, mixed, own",
     [
-        ({}, True, 0, 16),
-        ({"path": "p"}, False, 0, None),
-        ({"mix": "a=0.25,b=0.125"}, True, 6, 10),
-        ({"mix": "a=0.3,b=0.6,c=0.1"}, False, 16, None),
-        ({"mix": "a=0.3", "path": "p"}, False, 5, None),
+        ("", True, 0, 16),
+        ("--data.path p", False, 0, None),
+        ("--data.mix a=0.25,b=0.125", True, 6, 10),
+        ("--data.mix a=0.3,b=0.6,c=0.1", False, 16, None),
+        ("--data.mix a=0.3 --data.path p", False, 5, None),
     ],
 )
-def test_a_steps_groups_are_mixed_and_sampled(fields, samples, mixed, own):
-    made = config(**fields)
+def test_a_steps_groups_are_mixed_and_sampled(words, samples, mixed, own):
+    made = config(words)
     assert (made.samples, made.mixed_per_step) == (samples, mixed)
     if own is not None:
         assert made.schedule.prompts_per_step == own and len(made.schedule(3).samples) == own
 
 
 def test_a_regime_is_checked_only_where_the_run_samples():
+    offline = "--regime.offline true --data.max_staleness 2"
     with pytest.raises(ValueError, match="max_staleness"):
-        config(regime=Regime(offline=True), max_staleness=2)
-    config(regime=Regime(offline=True), max_staleness=2, path="p")
-    config(regime=Regime(staleness=2), max_staleness=2)
+        config(offline)
+    config(f"{offline} --data.path p")
+    config("--regime.staleness 2 --data.max_staleness 2")

@@ -39,40 +39,24 @@ class Folder:
 def test_sampling_what_is_missing_ends_with_the_first_signal_of_each_place(
     places, rounds, random, killed_after
 ):
-    truth, folder, asked = {}, Folder({}), 0
-    for _ in range(rounds + 2):
-        todo = dynamic_sampling.missing(folder, places, rounds)
-        if not todo:
-            break
+    folder = Folder({})
+    asked = 0
+    while todo := dynamic_sampling.missing(folder, places, rounds):
         for version, positions in todo.items():
             assert len(positions) == len(set(positions))
             for position in positions:
                 assert (position, version) not in folder.signals  # nothing is sampled twice
+                folder.signals[position, version] = random.random() < 0.3
                 asked += 1
                 if asked == killed_after:  # the rest of this round is lost: the folder says so
                     break
-                folder.signals[position, version] = truth.setdefault(
-                    (position, version), random.random() < 0.3
-                )
-    todo = dynamic_sampling.missing(folder, places, rounds)
-    while todo:
-        for version, positions in todo.items():
-            folder.signals |= {
-                (p, version): truth.setdefault((p, version), random.random() < 0.3)
-                for p in positions
-            }
-        todo = dynamic_sampling.missing(folder, places, rounds)
     for place, version in places:
-        lanes = [
-            folder.signals.get((dynamic_sampling.refill_position(place, a), version))
-            for a in range(rounds + 1)
-        ]
-        sampled = [signal for signal in lanes if signal is not None]
+        refills = [dynamic_sampling.refill_position(place, a) for a in range(rounds + 1)]
+        sampled = [folder.signals[p, version] for p in refills if (p, version) in folder.signals]
         assert sampled[:-1] == [False] * (len(sampled) - 1)  # no refill after a signal
         index = dynamic_sampling.chosen(folder, place, version, rounds)
         if True in sampled or not rounds:
-            round_ = sampled.index(True) if rounds else 0
-            position = dynamic_sampling.refill_position(place, round_)
+            position = refills[sampled.index(True) if rounds else 0]
             assert folder.groups[index] == (position, version)
         else:
             assert index is None and len(sampled) == rounds + 1

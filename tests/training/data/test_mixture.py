@@ -3,55 +3,40 @@ same steps after a resume.
 """
 
 import dataclasses
-import json
 
 import numpy as np
 import pytest
 
 from grre_jax import objectives, rollouts
 from grre_jax.config import (
-    CheckpointConfig,
     DataConfig,
     EvaluationConfig,
-    ObjectiveConfig,
     TrainingConfig,
-    WarmStartConfig,
 )
 from grre_jax.errors import DataError, UsageError
-from grre_jax.rollouts import Group
 from grre_jax.training import build, loop
+from grre_jax.training.config.overrides import override
 from grre_jax.training.data.choose import Chooser, make_chooser, read, stored_streams
 from grre_jax.training.data.regime import Regime
 from grre_jax.training.data.sources import Source, open_folders
+
+from ...groups import text_group
+from ...run_processes import log
 
 pytestmark = pytest.mark.usefixtures("no_reports")
 
 
 def solution(number, texts=("3$",), rewards=(1,), **fields):
-    return Group(
-        group_id=f"s{number}",
-        question_id=f"q{number}",
-        prompt="1+2>",
-        texts=list(texts),
-        rewards=list(rewards),
-        **fields,
-    )
+    return text_group(number, texts, rewards, **fields)
 
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory, make_group):
     """Solutions without log-probs, and samples of another run."""
     root = tmp_path_factory.mktemp("folders")
-    rollouts.write(
-        root / "solutions",
-        [solution(i) for i in range(5)],
-        writer="import",
-        metadata={"contains": ["somewhere/train"]},
-    )
-    groups = [
-        make_group(i, lengths=(2, 3), rewards=[0, 1], policy_version=[7, 7], position=i)
-        for i in range(6)
-    ]
+    rollouts.write(root / "solutions", [solution(f"s{i}") for i in range(5)], writer="import")
+    fields = {"lengths": (2, 3), "rewards": [0, 1], "policy_version": [7, 7]}
+    groups = [make_group(i, position=i, **fields) for i in range(6)]
     rollouts.write(root / "old", groups, writer="sampler", policy_version=7)
     return root
 
@@ -80,33 +65,29 @@ def test_a_step_has_each_folders_share_marked_and_of_no_known_age(built, folders
     seen = []
     for step in range(10):
         groups = read(choose(step))
-        assert len(groups) == 3 and sum(g.group_id[0] == "s" for g in groups) == 2
-        for group in groups:
-            assert group.is_expert.tolist() == [int(group.group_id[0] == "s")] * len(group.texts)
+        solved = [int(group.group_id[:2] == "gs") for group in groups]
+        assert len(groups) == 3 and sum(solved) == 2
+        for group, expert in zip(groups, solved, strict=True):
+            assert group.is_expert.tolist() == [expert] * len(group.texts)
             assert (group.policy_version == -1).all() and len(group.tokens)
         assert np.isnan(choose(step).ages).all() and len(choose(step).ages) == 3
-        seen += [g.group_id for g in groups]
-    assert [g.group_id for step in (9, 4) for g in read(again(step))] == seen[27:] + seen[12:15]
-    assert set(seen) == {f"s{i}" for i in range(5)} | {f"g{i}" for i in range(6)}
-    other = dataclasses.replace(parts, config=dataclasses.replace(parts.config, seed=1))
-    drawn = stored(other)
-    assert [g.group_id for step in range(10) for g in read(drawn(step))] != seen
+        seen.append([group.group_id for group in groups])
+    assert [[g.group_id for g in read(again(step))] for step in (9, 4)] == [seen[9], seen[4]]
+    assert set(sum(seen, [])) == {f"gs{i}" for i in range(5)} | {f"g{i}" for i in range(6)}
+    drawn = stored(dataclasses.replace(parts, config=override(parts.config, ["--seed=1"])))
+    assert [[g.group_id for g in read(drawn(step))] for step in range(10)] != seen
 
 
 def test_the_rest_of_a_step_comes_from_data_path_or_is_sampled(built, folders, tmp_path):
-    parts = parts_of(
-        built,
-        "reinforce",
-        path=str(folders / "old"),
-        mix=f"{folders / 'solutions'}=0.25",
-        drop_zero_variance=False,
-    )
-    assert [g.group_id[0] for g in read(stored(parts)(3))] == ["g"] * 6 + ["s"] * 2
-    alone = parts_of(built, "reinforce", mix=f"{folders / 'old'}=1")
+    old = folders / "old"
+    solutions = f"{folders / 'solutions'}=0.25"
+    parts = parts_of(built, "reinforce", path=str(old), mix=solutions, drop_zero_variance=False)
+    assert [len(g.group_id) for g in read(stored(parts)(3))] == [2] * 6 + [3] * 2
+    alone = parts_of(built, "reinforce", mix=f"{old}=1")
     assert len(read(stored(alone)(0))) == 8 and not alone.config.samples
     assert stored_streams(parts_of(built), {}) == ()
 
-    sampling = parts_of(built, mix=f"{folders / 'solutions'}=0.25:expert")
+    sampling = parts_of(built, mix=f"{solutions}:expert")
     for version, places in ((0, range(0, 6)), (3, range(6, 12))):
         groups = [solution(p, position=p, policy_version=[version]) for p in places]
         rollouts.write(tmp_path, groups, writer="explorer", policy_version=version)
@@ -127,26 +108,17 @@ def test_every_step_has_the_same_arrays(built, folders):
     solutions, old = folders / "solutions", folders / "old"
     assert present("reinforce", f"{old}=0.25") == {True}
     assert present("reinforce", f"{old}=0.25,{solutions}=0.25") == {False}
-    assert present("chord", f"{old}=0.25,{solutions}=0.25:expert") == {
-        True,
-        False,
-    }  # which packing fills up: a ratio needs the own ones
+    # Packing fills these up: a ratio needs the own ones.
+    assert present("chord", f"{old}=0.25,{solutions}=0.25:expert") == {True, False}
 
 
 def test_an_age_limit_is_for_what_has_an_age(built, folders):
     mix = f"{folders / 'old'}=0.25,{folders / 'solutions'}=0.25:expert"
     choose = stored(parts_of(built, mix=mix, max_staleness=2))
-    assert {g.group_id[0] for g in read(choose(0))} == {"g", "s"}
+    assert {len(g.group_id) for g in read(choose(0))} == {2, 3}
+    fields = {"mix": f"{folders / 'solutions'}=0.25", "drop_zero_variance": False}
     with pytest.raises(DataError, match="policy version"):
-        stored(
-            parts_of(
-                built,
-                "reinforce",
-                mix=f"{folders / 'solutions'}=0.25",
-                max_staleness=2,
-                drop_zero_variance=False,
-            )
-        )
+        stored(parts_of(built, "reinforce", max_staleness=2, **fields))
 
 
 def test_every_group_of_a_mix_is_checked_before_anything_runs(built, folders, tmp_path):
@@ -154,44 +126,30 @@ def test_every_group_of_a_mix_is_checked_before_anything_runs(built, folders, tm
         ("grpo", f"{folders / 'solutions'}=0.25:expert"),
         ("chord", f"{folders / 'solutions'}=0.25"),
     ):
-        with pytest.raises(DataError, match="group s0 .* behaviour log-probs"):
+        with pytest.raises(DataError, match="group gs0 .* behaviour log-probs"):
             stored(parts_of(built, objective, mix=mix, drop_zero_variance=False))
     with pytest.raises(DataError, match="nowhere does not exist"):
         stored(parts_of(built, mix=f"{tmp_path / 'nowhere'}=0.25"))
-    with pytest.raises(DataError, match="data.max_uses"):
-        stored(parts_of(built, mix=f"{folders / 'solutions'}=0.25:expert", max_uses=2))
 
 
 def test_objectives_that_ask_for_what_a_mix_has_or_cannot_have(built):
-    for objective, data in (("chord", {}), ("log_linear_proximal", {"mix": "old=0.5"})):
-        config = dataclasses.replace(
-            built.config, objective=ObjectiveConfig(objective), data=DataConfig(**data)
-        )
+    def requires(objective, mix):
+        words = f"--objective.name {objective} --data.mix={mix}"
+        return build.build_objective(override(built.config, words.split())).requires
+
+    for objective, mix in (("chord", ""), ("log_linear_proximal", "old=0.5")):
         with pytest.raises(UsageError, match="data.mix"):
-            build.build_objective(config)
-    mixed = dataclasses.replace(
-        built.config, objective=ObjectiveConfig("chord"), data=DataConfig(mix="old=0.5:expert")
-    )
-    assert "expert" in build.build_objective(mixed).requires
+            requires(objective, mix)
+    assert "expert" in requires("chord", "old=0.5:expert")
 
 
 # ---- runs
 
 
-def short(make_config, folder, **fields):
-    fields = {
-        "warm_start": WarmStartConfig(steps=0),
-        "evaluation": EvaluationConfig(questions=0),
-        "checkpoint": CheckpointConfig(every=3),
-    } | fields
-    return make_config(folder, **fields)
-
-
 def losses(folder):
-    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     return [
         (row["step"], row["loss"], row["grad_norm"], row["reward"], row["staleness"])
-        for row in rows
+        for row in log(folder)
         if row["kind"] == "train"
     ]
 
@@ -201,14 +159,10 @@ def test_a_mixed_run_with_replay_and_reuse_goes_on_as_if_it_had_not_stopped(
     make_config, folders, tmp_path
 ):
     def config(folder, steps):
-        return short(
-            make_config,
-            folder,
-            objective=ObjectiveConfig("chord", {"expert_weight": 0.5}),
-            data=DataConfig(mix=f"{folders / 'solutions'}=0.25:expert"),
-            regime=Regime(sync_interval=2, reuse=2, replay_ratio=0.34),
-            training=TrainingConfig(steps=steps, prompts_per_step=4),
-        )
+        words = "--warm-start.steps 0 --evaluation.questions 0 --objective.name chord"
+        words += " --regime.sync_interval 2 --regime.reuse 2 --regime.replay_ratio 0.34"
+        words += f" --data.mix {folders / 'solutions'}=0.25:expert --training.steps {steps}"
+        return make_config(folder, words)
 
     whole = losses(loop.train(config(tmp_path / "whole", 5)))
     loop.train(config(tmp_path / "parts", 3))  # ends between two uses of a batch

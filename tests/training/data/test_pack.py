@@ -46,14 +46,11 @@ def test_packing_loses_nothing_and_says_where_everything_is(step):
     shape, groups = step
     batch = pack(groups, shape)
     assert batch.tokens.shape == (shape.micro_batches, shape.rows, shape.pack_length)
-    rows = {
-        name: getattr(batch, name).reshape(-1, shape.pack_length)
-        for name in ("tokens", "positions", "segment_ids", "prefix_ids", "sources", "response_ids")
-    }
-    mask = batch.mask.reshape(-1, shape.pack_length)
-    old = batch.old_logprobs.reshape(-1, shape.pack_length)
+    names = ("tokens", "positions", "segment_ids", "prefix_ids", "sources", "response_ids")
+    names += ("mask", "old_logprobs")
+    rows = {name: getattr(batch, name).reshape(-1, shape.pack_length) for name in names}
     padding = rows["segment_ids"] == 0
-    assert not rows["tokens"][padding].any() and not mask[padding].any()
+    assert not rows["tokens"][padding].any() and not rows["mask"][padding].any()
     assert (rows["sources"] == np.arange(shape.pack_length))[padding].all()
     filled = (~padding).any(axis=1)
     assert not (filled[1:] & ~filled[:-1]).any()  # empty rows come last
@@ -68,23 +65,28 @@ def test_packing_loses_nothing_and_says_where_everything_is(step):
             place = slice(start, start + len(expected))
             # Its own segment, which continues the segment of a prompt in this row; its first token
             # is predicted by that prompt's last.
-            segment, prefix = rows["segment_ids"][row, start], rows["prefix_ids"][row, start]
-            shared = np.flatnonzero(rows["segment_ids"][row] == prefix)
+            segment = rows["segment_ids"][row]
+            prefix = rows["prefix_ids"][row, start]
+            shared = np.flatnonzero(segment == prefix)
             for name, found in (
                 ("tokens", expected),
                 ("response_ids", response + k),
                 ("positions", len(prompt) + np.arange(len(expected))),
                 ("prefix_ids", prefix),
                 ("sources", [shared[-1], *range(start, start + len(expected) - 1)]),
+                ("mask", group.mask[span]),
+                ("old_logprobs", group.behavior_logprobs[span]),
             ):
-                assert (rows[name][row, place] == found).all()
-            assert (mask[row, place] == group.mask[span]).all()
-            np.testing.assert_array_equal(old[row, place], group.behavior_logprobs[span])
-            assert (rows["segment_ids"][row] == segment).sum() == len(expected)
-            assert rows["tokens"][row, shared].tolist() == prompt
-            assert rows["positions"][row, shared].tolist() == list(range(len(prompt)))
-            assert (rows["prefix_ids"][row, shared] == prefix).all()
-            assert not mask[row, shared].any() and shared[-1] < start
+                np.testing.assert_array_equal(rows[name][row, place], found)
+            assert (segment == segment[start]).sum() == len(expected)
+            for name, found in (
+                ("tokens", prompt),
+                ("positions", np.arange(len(prompt))),
+                ("prefix_ids", prefix),
+                ("mask", False),
+            ):
+                assert (rows[name][row, shared] == found).all()
+            assert len(shared) == len(prompt) and shared[-1] < start
         ids = slice(response, response + group.num_completions)
         assert (batch.group_ids[ids] == number).all()
         np.testing.assert_array_equal(batch.rewards[ids], group.rewards)
@@ -105,61 +107,46 @@ def test_completions_with_prompts_of_their_own_fit_their_shape_too(step):
 def test_a_group_is_cut_where_that_fills_more_than_a_prompt():
     filling = Filling(3, 20, share=True)
     assert list(filling.add("a", 4, [3, 3, 3])) == [(0, [0, 1, 2])]
-    assert list(filling.add("b", 2, [9, 4, 3])) == [
-        (0, [1]),
-        (1, [0, 2]),
-    ]  # 7 tokens were left: a prompt of 2 and a completion of 4
-    assert list(filling.add("c", 5, [1, 1])) == [
-        (2, [0, 1])
-    ]  # a copy of 5 tokens for a completion of 1 is not worth it
+    # 7 tokens were left: a prompt of 2 and a completion of 4.
+    assert list(filling.add("b", 2, [9, 4, 3])) == [(0, [1]), (1, [0, 2])]
+    # A copy of 5 tokens for a completion of 1 is not worth it.
+    assert list(filling.add("c", 5, [1, 1])) == [(2, [0, 1])]
     assert filling.used.tolist() == [19, 14, 7]
-    assert list(Filling(3, 20, share=False).add("a", 4, [3, 3])) == [(0, [0]), (0, [1])]
-
-
-def test_what_a_group_lacks_is_named(make_group):
-    shape = BatchShape(responses=3, pack_length=13, rows=1, micro_batches=1)
-    for fields, message in (
-        ({"stored": ("ref_logprobs",)}, "group g0 has no reference"),
-        ({"stored": ("prox_logprobs",)}, "group g0 has no proximal"),
-        ({"components": ("length",)}, "'length'"),
-    ):
-        with pytest.raises(DataError, match=message):
-            pack([make_group(0)], shape, **fields)
 
 
 def test_a_row_that_cannot_hold_one_completion_is_refused():
-    with pytest.raises(ValueError, match="raise training.pack_length"):
+    with pytest.raises(ValueError, match="pack_length"):
         BatchShape.of_run(4, 4, prompt_tokens=10, new_tokens=6, pack_length=15, rows=0)
 
 
+UNKNOWN = dict.fromkeys(("turn_counts", "turn_tokens", "turn_texts", "turn_rewards"), [])
+
+
 @pytest.mark.parametrize(
-    "fields, behavior, message",
+    "groups, options, message",
     [
-        ({"behavior_logprobs": None}, True, "behaviour log-probs"),
-        ({"lengths": (1, 1, 1, 1)}, False, "limit of 3"),
-        ({"lengths": (1, 11, 1)}, False, "pack_length"),
+        ([packed_group(0)], {"stored": ("ref_logprobs",)}, "g0 has no reference"),
+        ([packed_group(0)], {"stored": ("prox_logprobs",)}, "g0 has no proximal"),
+        ([packed_group(0)], {"components": ("length",)}, "'length'"),
+        ([packed_group(0, behavior_logprobs=None)], {}, "behaviour log-probs"),
+        ([packed_group(0, lengths=(1,) * 4)], {}, "limit of 3"),
+        ([packed_group(0, lengths=(1, 11, 1))], {}, "pack_length"),
+        ([packed_group(0, lengths=(1, 6)), packed_group(1, lengths=(7,))], {}, "group g1"),
+        ([played_group(1)], {"turns": True}, "sampling.max_turns"),
+        ([played_group(1, **UNKNOWN)], {"turns": True}, "turn_counts"),
     ],
 )
-def test_a_group_beyond_the_limits_is_named(make_group, fields, behavior, message):
+def test_a_group_that_lacks_something_or_is_beyond_the_limits_is_named(groups, options, message):
     shape = BatchShape(responses=3, pack_length=13, rows=1, micro_batches=1)
     with pytest.raises(DataError, match=message):
-        pack([make_group(0, **fields)], shape, behavior_logprobs=behavior)
-
-
-def test_groups_that_do_not_fit_the_rows_are_refused(make_group):
-    with pytest.raises(DataError, match="group g1"):
-        pack(
-            [make_group(0), make_group(1)],
-            BatchShape(responses=6, pack_length=13, rows=1, micro_batches=1),
-        )
+        pack(groups, shape, **{"behavior_logprobs": not options} | options)
 
 
 def test_the_age_of_a_response_is_the_mean_over_its_sampled_tokens():
     lengths = (2, 4, 1)
-    of_tokens = [3, 2, 4, 4, 5, 9, 2]
     swapped = packed_group(0, lengths=lengths, policy_version=np.full(3, 2))
-    swapped.token_versions = np.array(of_tokens, np.int32)
-    swapped.mask = np.array([1, 1, 1, 1, 1, 0, 1], bool)
+    swapped.token_versions = np.array([3, 2, 4, 4, 5, 9, 2], np.int32)
+    swapped.mask = np.arange(7) != 5
     whole = packed_group(1, lengths=lengths, policy_version=np.full(3, 4))
     shape = BatchShape.of_run(2, 3, 3, 4, 0, 0, 1)
     ages = pack([swapped, whole], shape, learner_version=10).staleness
@@ -170,37 +157,15 @@ def test_turns_are_packed_with_their_rewards():
     shape = BatchShape.of_run(2, 3, 4, 8, 0, 0, turns=3)
     groups = [packed_group(0, prompt=3, lengths=(2, 1, 3)), played_group(1)]
     batch = pack(groups, shape, behavior_logprobs=False, turns=True)
-    where = {}
+    where = [[] for _ in range(shape.responses)]
     for token, turn, response in zip(
-        batch.tokens[batch.mask],
-        batch.turns[batch.mask],
-        batch.response_ids[batch.mask],
-        strict=True,
+        *(x[batch.mask] for x in (batch.tokens, batch.turns, batch.response_ids)), strict=True
     ):
-        where.setdefault(int(response), []).append((int(token), int(turn)))
+        where[response].append((token, turn))
     assert all(turn == 0 for k in range(3) for _, turn in where[k])
-    assert (where[3], where[4]) == ([(5, 0), (3, 1)], [(1, 0), (2, 1)])
-    assert np.isnan(batch.turn_rewards).tolist() == [
-        *([[False, True, True]] * 3),
-        *([[False, False, True]] * 2),
-        [True] * 3,
-    ]
+    assert where[3:5] == [[(5, 0), (3, 1)], [(1, 0), (2, 1)]]
+    counts = (~np.isnan(batch.turn_rewards)).sum(1)
+    assert counts.tolist() == [1, 1, 1, 2, 2, 0]
     assert batch.turn_rewards[3:5, :2].tolist() == [[0, 1], [0, 0]]
     plain = pack(groups, shape, behavior_logprobs=False)
     assert plain.turns is plain.turn_rewards is None
-
-
-@pytest.mark.parametrize(
-    ("group", "message"),
-    [
-        (played_group(1), "sampling.max_turns"),
-        (
-            played_group(1, turn_counts=[], turn_tokens=[], turn_texts=[], turn_rewards=[]),
-            "turn_counts",
-        ),
-    ],
-)
-def test_turns_that_are_unknown_or_too_many_are_refused(group, message):
-    with pytest.raises(DataError, match=message):
-        shape = BatchShape.of_run(1, 2, 4, 8, 0, 0, turns=1)
-        pack([group], shape, behavior_logprobs=False, turns=True)

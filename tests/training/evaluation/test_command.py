@@ -29,30 +29,15 @@ def test_the_figures_are_those_of_the_run(model, tiny_run, tmp_path):
     """The first policy of the run: a model is evaluated at step 0, which is part of the address
     of its draws.
     """
-    words = (
-        "--evaluation.questions 12 --evaluation.num-samples 4 --sampling.max-new-tokens 3".split()
-    )
-    found = evaluated(model, *words)
+    words = "--evaluation.questions 12 --evaluation.num-samples 4".split()
+    found = evaluated(model, *words, "--sampling.max-new-tokens", "3")
     copy = shutil.copytree(tiny_run, tmp_path / "copy")  # the result is written there
-    of_run = command.evaluate_run(copy, words[:4])["first"]
-    assert found["policy"] == {
-        name: value for name, value in of_run.items() if name != "kl_to_start"
-    }
-    assert (
-        found["questions"] == 12
-        and found["task"] == "arithmetic"
-        and found["model"] == str(model)
-        and json.dumps(found)
-    )
-    assert found["sampling"] == {
-        "num_samples": 4,
-        "temperature": 1.0,
-        "top_k": 0,
-        "top_p": 1.0,
-        "min_p": 0.0,
-        "max_new_tokens": 3,
-        "stop": [],
-    }
+    figures = command.evaluate_run(copy, words)["first"]
+    del figures["kl_to_start"]
+    assert found["policy"] == figures and found["questions"] == 12
+    assert found["task"] == "arithmetic" and found["model"] == str(model) and json.dumps(found)
+    settings = found["sampling"]
+    assert settings["num_samples"] == 4 and settings["max_new_tokens"] == 3
 
 
 def test_greedy_answers_agree(model):
@@ -60,16 +45,10 @@ def test_greedy_answers_agree(model):
     words = "--evaluation.questions 12 --evaluation.num-samples 4 --evaluation.temperature 0"
     words += " --sampling.max-new-tokens 3 --sampling.max-prompt-tokens 2"
     found = evaluated(model, *words.split())
-    values = [
-        estimate["value"]
-        for name in ("pass_at_k", "maj_at_k")
-        for estimate in found["policy"][name].values()
-    ]
-    assert (
-        len(values) == 6
-        and len(set(values)) == 1
-        and values[0] == pytest.approx(found["policy"]["accuracy"])
-    )
+    policy = found["policy"]
+    estimates = [*policy["pass_at_k"].values(), *policy["maj_at_k"].values()]
+    values = [estimate["value"] for estimate in estimates]
+    assert values == pytest.approx([policy["accuracy"]] * 6) and len(set(values)) == 1
 
 
 @pytest.mark.parametrize(

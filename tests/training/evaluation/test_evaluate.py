@@ -8,21 +8,14 @@ import pytest
 
 from grre_jax import rollouts, sampling
 from grre_jax.config import (
-    CheckpointConfig,
-    DataConfig,
-    EvaluationConfig,
-    ObjectiveConfig,
     SamplingConfig,
-    WarmStartConfig,
 )
 from grre_jax.errors import UsageError
 from grre_jax.random_streams import Purpose
 from grre_jax.reporting import wilson_interval
-from grre_jax.rollouts import Group
 from grre_jax.tasks import Question, Verdict
 from grre_jax.tasks.judging import InProcess
-from grre_jax.training import build, loop, optimizer, run_folder
-from grre_jax.training import state as training_state
+from grre_jax.training import build, loop, run_folder
 from grre_jax.training.actors.explorer import Explorer
 from grre_jax.training.completion_logprobs import score_groups
 from grre_jax.training.data import checks
@@ -37,6 +30,9 @@ from grre_jax.training.preflight import require_best
 from grre_jax.training.verdict_metrics import verdict_scalars
 
 from ...groups import text_group
+from ...run_processes import first_state
+
+FREE = ("--evaluation.questions 0", "--evaluation.allow_contaminated true")
 
 
 class Judge:
@@ -52,9 +48,7 @@ class Judge:
 def setting(make_config, tmp_path_factory):
     """(explorer, first parameters, other parameters, held-out questions)."""
     parts = build.build(make_config(tmp_path_factory.mktemp("evaluate") / "run"))
-    graph, state = training_state.create(
-        parts.model, optimizer.make_optimizer(parts.config.optimizer), parts.mesh
-    )
+    graph, state = first_state(parts)
     settings = SamplingConfig(
         group_size=4, max_prompt_tokens=4, max_new_tokens=3, prompts_per_call=4
     )
@@ -94,21 +88,11 @@ def test_figures_by_hand(setting):
     assert set(result) == {*WHERE_KNOWN, *always, "kl_to_start"}
 
 
-def evaluator_of(parts, graph, task, **fields):
-    config = dataclasses.replace(
-        parts.config, evaluation=dataclasses.replace(parts.config.evaluation, **fields)
-    )
-    parts = dataclasses.replace(parts, config=config, task=task)
-    vars(parts)["judge"] = InProcess(task)  # a local class cannot be sent to another process
-    return make_evaluator(parts, graph)
-
-
 def test_greedy_figures_are_those_of_greedy_completions(make_config, setting):
     """Right is what the policy would most likely answer: greedy decoding always finds it, sampling
     often does not.
     """
     explorer, first, other, questions = setting
-    parts = build.build(make_config(""))
     settings = dataclasses.replace(explorer.config, group_size=1, temperature=0)
     greedy = dataclasses.replace(explorer, config=settings)
     drawn = greedy.groups(other, questions, range(12), policy_version=0)
@@ -120,42 +104,30 @@ def test_greedy_figures_are_those_of_greedy_completions(make_config, setting):
             likely = completion == texts[question.question_id]
             return Verdict(likely - 0.5, {"length": len(completion)}, correct=likely)
 
-    evaluator = evaluator_of(parts, explorer.graph, Likely(), num_samples=1)
+    parts = build.build(make_config("", "--evaluation.num_samples 1"))
+    parts = dataclasses.replace(parts, task=Likely())
+    vars(parts)["judge"] = InProcess(parts.task)  # a local class cannot be sent to another process
+    evaluator = make_evaluator(parts, explorer.graph)
     alone = evaluate(dataclasses.replace(evaluator, greedy=None), other, first, questions, step=7)
     programs = sampling.compiled_programs()
     result = evaluate(evaluator, other, first, questions, step=7)
     assert sampling.compiled_programs() == programs  # single samples and greedy ones share them
     low, high = wilson_interval(12, 12)
-    assert result == alone | {
-        "greedy_reward": 0.5,
-        "greedy_accuracy": 1.0,
-        "greedy_accuracy_low": low,
-        "greedy_accuracy_high": high,
-    }
+    greedy = {"accuracy": 1.0, "accuracy_low": low, "accuracy_high": high, "reward": 0.5}
+    assert result == alone | {f"greedy_{name}": value for name, value in greedy.items()}
     assert 0 <= result["accuracy"] < 0.9
     wrong = {identifier: text + "x" for identifier, text in texts.items()}
     texts = {**texts, **dict(list(wrong.items())[:3])}
     assert evaluate(evaluator, other, first, questions, step=7)["greedy_accuracy"] == 0.75
 
 
-@pytest.mark.parametrize(
-    "evaluation, metric, message",
-    [
-        ({"questions": 0}, "accuracy", "evaluation.questions"),
-    ],
-)
-def test_the_best_is_by_a_figure_that_evaluations_have(
-    make_config, tmp_path, evaluation, metric, message
-):
-    keep = CheckpointConfig(best=2, best_metric=metric)
-    config = make_config(
-        tmp_path / "run", evaluation=EvaluationConfig(**evaluation), checkpoint=keep
-    )
-    with pytest.raises(UsageError, match=message):
+def test_the_best_is_by_a_figure_that_evaluations_have(make_config, tmp_path):
+    config = make_config(tmp_path / "run", "--evaluation.questions 0 --checkpoint.best 2")
+    with pytest.raises(UsageError, match="evaluation.questions"):
         loop.train(config)
     assert not config.folder.exists()
     with pytest.raises(UsageError, match="best_metric"):  # the task does not give it
-        require_best(make_config("", checkpoint=CheckpointConfig(best=1)), {"reward": 0.5})
+        require_best(make_config("", "--checkpoint.best 1"), {"reward": 0.5})
 
 
 def test_a_policy_is_no_distance_from_itself_and_each_step_draws_anew(setting):
@@ -171,30 +143,20 @@ def test_a_run_on_contaminated_data_is_refused_before_it_begins(make_config, tmp
     this test lets it).
     """
     contains = {"contains": ["arithmetic/held-out"]}
-    groups = [text_group(number) for number in range(4)]
-    rollouts.write(tmp_path / "r", groups, writer="import", metadata=contains)
-    config = make_config(
-        tmp_path / "run",
-        data=DataConfig(path=str(tmp_path / "r")),
-        objective=ObjectiveConfig("reinforce"),
-    )
+    rollouts.write(tmp_path / "r", map(text_group, range(4)), writer="import", metadata=contains)
+    words = f"--data.path {tmp_path / 'r'} --objective.name reinforce"
+    config = make_config(tmp_path / "run", words)
     with pytest.raises(UsageError, match="arithmetic/held-out"):
         loop.train(config)
     assert not (tmp_path / "run").exists()
 
-    class Began(Exception):
-        pass
-
     def begin(*_, **__):
-        raise Began
+        raise InterruptedError
 
     monkeypatch.setattr(run_folder, "open_run_folder", begin)
-    for evaluation in (
-        EvaluationConfig(questions=12, allow_contaminated=True),
-        EvaluationConfig(questions=0),
-    ):
-        with pytest.raises(Began):
-            loop.train(dataclasses.replace(config, evaluation=evaluation))
+    for more in FREE:
+        with pytest.raises(InterruptedError):
+            loop.train(make_config(tmp_path / "run", f"{words} {more}"))
 
 
 def test_what_a_training_row_says_of_verdicts():
@@ -203,12 +165,10 @@ def test_what_a_training_row_says_of_verdicts():
     """
 
     def group(rewards, **components):
-        return Group(
-            group_id="g", prompt="p", texts=["a", "b"], rewards=rewards, components=components
-        )
+        return text_group(0, rewards=rewards, components=components)
 
-    said = [group([-1, 1], correct=[0, 1], format=[1, 0.5]), group([0, 1], format=[0, 0])]
-    assert verdict_scalars(said) == {"accuracy": 0.5, "component_format": 0.375}
+    groups = [group([-1, 1], correct=[0, 1], format=[1, 0.5]), group([0, 1], format=[0, 0])]
+    assert verdict_scalars(groups) == {"accuracy": 0.5, "component_format": 0.375}
     assert verdict_scalars([group([0, 1]), group([-1, 3])]) == {}  # one group that does not say
 
 
@@ -230,20 +190,18 @@ class Stream:
 def test_evaluation_questions_that_are_trained_on_are_counted_with_an_example(
     make_config, tmp_path, monkeypatch
 ):
-    config = make_config(tmp_path / "run", warm_start=WarmStartConfig())  # positions 0 to 31
+    def found(words, questions):
+        config = make_config(tmp_path / "run", f"--warm-start.steps {words}")
+        return leaked(config, Stream(questions))
+
     clean = [Question("q31a", "What is 31 a?", "?"), Question("q49", "What is 49?", "?")]
     by_id, by_prompt = Question("q3", "Three?", "3"), Question("other", "What is 31?", "31")
-    assert leaked(config, Stream(clean)) == ""
-    found = leaked(config, Stream([*clean, by_id, by_prompt]))
-    assert found.startswith("2 of the 4") and "q3" in found
-    longer = dataclasses.replace(config, training=dataclasses.replace(config.training, steps=100))
-    assert "1 of the 2" in leaked(longer, Stream(clean))
-    with monkeypatch.context() as patch:
-        patch.setattr(checks, "MOST_ASKED", 200)
-        assert "1 of the 2" in leaked(longer, Stream(clean))
-    warm = dataclasses.replace(
-        config, warm_start=WarmStartConfig(steps=1, demonstrations=50, batch_size=8)
-    )
-    assert "q49, at position 49" in leaked(warm, Stream(clean))
-    for evaluation in (EvaluationConfig(questions=0), EvaluationConfig(allow_contaminated=True)):
-        assert leaked(dataclasses.replace(config, evaluation=evaluation), Stream([by_id])) == ""
+    assert found("0", clean) == ""  # positions 0 to 31
+    both = found("0", [*clean, by_id, by_prompt])
+    assert both.startswith("2 of the 4") and "q3" in both
+    for most in (checks.MOST_ASKED, 200):
+        monkeypatch.setattr(checks, "MOST_ASKED", most)
+        assert "1 of the 2" in found("0 --training.steps 100", clean)
+    assert "q49, at position 49" in found("1 --warm-start.demonstrations 50", clean)
+    for words in FREE:
+        assert found(f"0 {words}", [by_id]) == ""

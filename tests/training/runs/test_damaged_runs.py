@@ -2,22 +2,18 @@
 refused by name, put right or harmless, never a traceback.
 """
 
-import json
+import dataclasses
 import shutil
 from pathlib import Path
 
 import pytest
 
-from grre_jax import reporting, rollouts
+from grre_jax import rollouts
 from grre_jax.cli import entry
+from grre_jax.training.policies import load_config
 
-from ...run_processes import log
+from ...run_processes import log, written
 
-DAMAGES = {
-    "deleted": lambda path: path.unlink(),
-    "emptied": lambda path: path.write_bytes(b""),
-    "cut": lambda path: _cut(path),
-}
 # One of each kind, by what its name begins and ends with.
 KINDS = (
     ("config.json", "", "cut"),
@@ -29,36 +25,28 @@ KINDS = (
 )
 
 
-def _cut(path):
-    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+def damage(path, kind):
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2] if kind == "cut" else b"")
+    if kind == "deleted":
+        path.unlink()
 
 
 @pytest.fixture
-def resumed(tiny_run, tmp_path, monkeypatch, capfd):
-    """`resumed(name, damage)`: (status, what was said, the folder) of a copy of the run that is
+def resumed(tiny_run, tmp_path, no_reports, capfd):
+    """`resumed(name, kind)`: (status, what was said, the folder) of a copy of the run that is
     resumed for a step more with that file damaged.
     """
-    monkeypatch.setattr(reporting, "report", lambda *args, **kwargs: None)
-    run, settings = tmp_path / "run", tmp_path / "config.json"
-    settings.write_text(
-        json.dumps(json.loads((tiny_run / "config.json").read_text()) | {"run_dir": str(run)})
-    )
-    file = tmp_path / "tiny.py"
-    lines = (
-        "import json",
-        "from grre_jax.training.config.run import from_dict",
-        "",
-        "def config():",
-        f"    return from_dict(json.load(open({str(settings)!r})))",
-    )
-    file.write_text("\n".join(lines) + "\n")
+    run = tmp_path / "run"
+    config = dataclasses.replace(load_config(tiny_run), run_dir=str(run))
+    file = written(config)
 
-    def resume(name="", damage=""):
+    def resume(name="", kind=""):
         shutil.rmtree(run, ignore_errors=True)
         shutil.copytree(tiny_run, run)
-        (run / "config.json").write_text(settings.read_text())
+        (run / "config.json").write_text(config.to_json())
         if name:
-            DAMAGES[damage](run / name)
+            damage(run / name, kind)
         capfd.readouterr()
         status = entry.main(["train", str(file), "--resume", "--training.steps", "9"])
         return status, capfd.readouterr().err, run
@@ -72,10 +60,10 @@ def test_a_file_of_each_kind(tiny_run, resumed):
     whole, datasets = log(run), rollouts.verify(run / "rollouts").datasets
     files = [path for path in sorted(tiny_run.rglob("*")) if path.is_file()]
     every = [str(path.relative_to(tiny_run)) for path in files]
-    for first, last, damage in KINDS:
+    for first, last, kind in KINDS:
         name = next(name for name in every if name.startswith(first) and name.endswith(last))
-        status, said, run = resumed(name, damage)
-        what = f"{name} {damage}: {status} {said}"
+        status, said, run = resumed(name, kind)
+        what = f"{name} {kind}: {status} {said}"
         assert "Traceback" not in said and "Event loop" not in said, what
         if status == 0:
             assert name == "metrics.jsonl" or log(run) == whole, what

@@ -5,13 +5,11 @@ runs and what they export.
 import dataclasses
 import io
 import json
-import shutil
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import safetensors.numpy
 from flax import nnx
 from rich.console import Console
 
@@ -19,32 +17,20 @@ from grre_jax import models, objectives, parallel
 from grre_jax.cli import entry
 from grre_jax.errors import UsageError
 from grre_jax.models.lora import LoraConfig, is_lora
-from grre_jax.planner.abstract import abstract_model, abstract_run
-from grre_jax.training import build, loop, policies, start_from
+from grre_jax.planner.abstract import abstract_run
+from grre_jax.training import build, loop, policies
 from grre_jax.training import state as training_state
 from grre_jax.training.actors.calls import training_calls
-from grre_jax.training.config.run import (
-    CheckpointConfig,
-    ModelSource,
-    ObjectiveConfig,
-    TrainingConfig,
-)
 from grre_jax.training.data.pack import BatchShape, pack
 from grre_jax.training.export import write_model
 from grre_jax.training.optimizer import OptimizerConfig, make_optimizer
 from grre_jax.training.step import loss_and_gradient, make_train_step
 
+from ..test_step import CONFIG
+
 pytestmark = pytest.mark.usefixtures("no_reports")
 
-SHAPE = models.ModelConfig(
-    vocab_size=16,
-    hidden_size=16,
-    intermediate_size=24,
-    num_layers=2,
-    num_heads=2,
-    num_kv_heads=1,
-    head_dim=8,
-)
+SHAPE = dataclasses.replace(CONFIG, num_layers=2)
 LORA = LoraConfig(2, 6.0, ("q_proj", "o_proj", "gate_proj", "down_proj"))
 BATCH = BatchShape.of_run(3, 3, 4, 6, 28, rows=1)
 OBJECTIVE = objectives.algorithm("grpo", kl_coef=0.5, kl_estimator="k3")
@@ -83,34 +69,28 @@ def test_loss_and_gradient_are_those_of_the_merged_model(model, batch_of):
     loss, gradient, _ = compute(
         graph, params, batch, OBJECTIVE, TEMPERATURE, KEY, reference, frozen
     )
-    whole = [
+    (merged, full_params), (_, full_reference) = (
         nnx.split(models.merged(nnx.merge(graph, training_state.full(p, frozen))))
         for p in (params, reference)
-    ]
+    )
     expected, full, _ = compute(
-        whole[0][0], whole[0][1], batch, OBJECTIVE, TEMPERATURE, KEY, whole[1][1]
+        merged, full_params, batch, OBJECTIVE, TEMPERATURE, KEY, full_reference
     )
     np.testing.assert_allclose(loss, expected, atol=1e-6)
     itself, _, _ = compute(graph, params, batch, OBJECTIVE, TEMPERATURE, KEY, params, frozen)
     assert float(loss) > float(itself) + 1e-3  # the reference has terms of its own
     assert jax.tree.structure(gradient) == jax.tree.structure(params)
     full = nnx.to_pure_dict(full)["layers"]
-    q = np.asarray(full["qkv_proj"])[
-        ..., : SHAPE.num_heads * SHAPE.head_dim
-    ]  # one key-value head: the queries come first
-    for name, change in {
-        "q": q,
-        "o": full["o_proj"],
-        "gate": full["gate_proj"],
-        "down": full["down_proj"],
-    }.items():
+    # One key-value head: the queries come first.
+    changes = {"q": full["qkv_proj"][..., : SHAPE.num_heads * SHAPE.head_dim]}
+    changes |= {name: full[f"{name}_proj"] for name in ("o", "gate", "down")}
+    for name, change in changes.items():
         a, b = (np.asarray(params["layers"][f"{name}_lora_{half}"]) for half in "ab")
-        np.testing.assert_allclose(
-            gradient["layers"][f"{name}_lora_a"], LORA.scale * change @ b.swapaxes(1, 2), atol=1e-5
-        )
-        np.testing.assert_allclose(
-            gradient["layers"][f"{name}_lora_b"], LORA.scale * a.swapaxes(1, 2) @ change, atol=1e-5
-        )
+        products = {"a": change @ b.swapaxes(1, 2), "b": a.swapaxes(1, 2) @ change}
+        for half, product in products.items():
+            np.testing.assert_allclose(
+                gradient["layers"][f"{name}_lora_{half}"], LORA.scale * product, atol=1e-5
+            )
 
 
 def test_steps_change_the_terms_alone_in_one_compilation(model, batch_of, caplog):
@@ -138,30 +118,18 @@ def test_steps_change_the_terms_alone_in_one_compilation(model, batch_of, caplog
 
 
 def test_ahead_of_time_compilation_takes_the_frozen_part_along(make_config):
-    source = ModelSource(
-        hidden_size=1536,
-        intermediate_size=8960,
-        num_layers=2,
-        num_heads=12,
-        num_kv_heads=2,
-        head_dim=128,
-        dtype="bfloat16",
-        lora_rank=4,
-        lora_targets=("q_proj", "down_proj"),
-    )
-    run = abstract_run(
-        make_config("none", model=source, objective=ObjectiveConfig("grpo", {"kl_coef": 0.1})),
-        jax.devices(),
-    )
+    words = "--model.hidden_size 1536 --model.intermediate_size 8960 --model.num_heads 12"
+    words += " --model.num_kv_heads 2 --model.head_dim 128 --model.dtype bfloat16"
+    words += " --model.lora_rank 4 --model.lora_targets q_proj,down_proj --objective.name grpo"
+    config = make_config("none", f"{words} --objective.options.kl_coef 0.1")
+    run = abstract_run(config, jax.devices())
     # Two layers of A and B of the queries (1536 -> 1536) and of the way down (8960 -> 1536), in
     # float32; moments of the same size.
     trained = 2 * 4 * (1536 + 1536 + 8960 + 1536) * 4
-    found, frozen, moments = (
-        sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
-        for tree in (run.state.params, run.frozen, run.state.opt_state)
-    )
-    assert (found, frozen) == (trained, 2 * run.model.num_parameters)
-    assert moments == pytest.approx(2 * trained, abs=100)
+    trees = (run.state.params, run.frozen, run.state.opt_state)
+    sizes = [sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree)) for tree in trees]
+    assert sizes[:2] == [trained, 2 * run.model.num_parameters]
+    assert sizes[2] == pytest.approx(2 * trained, abs=100)
     run.lower_step()
     run.lower_call(training_calls(run.config)[0])
 
@@ -179,24 +147,12 @@ def make_lora_config(make_config, tmp_path_factory):
     parts = build.build(make_config(base.parent / "none"))
     write_model(parts, *nnx.split(parts.model), base, step=0, contains=())
 
-    def make(folder, steps=4, **model):
-        source = ModelSource(
-            path=str(base),
-            **(
-                dict(lora_rank=2, lora_alpha=4.0, lora_targets=("q_proj", "v_proj", "down_proj"))
-                | model
-            ),
-        )
-        config = make_config(
-            folder,
-            model=source,
-            objective=ObjectiveConfig("grpo", {"kl_coef": 0.01}),
-            training=TrainingConfig(steps, prompts_per_step=4),
-        )
-        warm = dataclasses.replace(config.warm_start, steps=3)
-        return dataclasses.replace(
-            config, warm_start=warm, checkpoint=CheckpointConfig(every=2, export=True)
-        )
+    def make(folder, words=""):
+        common = f"--model.path {base} --model.lora_rank 2 --model.lora_alpha 4"
+        common += " --model.lora_targets q_proj,v_proj,down_proj --objective.name grpo"
+        common += " --objective.options.kl_coef 0.01 --training.steps 4 --warm-start.steps 3"
+        common += " --checkpoint.every 2 --checkpoint.export true"
+        return make_config(folder, f"{common} {words}")
 
     return make
 
@@ -205,7 +161,7 @@ def make_lora_config(make_config, tmp_path_factory):
 def run(make_lora_config, tmp_path_factory):
     """The folder of a finished run that was resumed with more steps."""
     folder = tmp_path_factory.mktemp("runs") / "lora"
-    train(make_lora_config(folder, steps=2))
+    train(make_lora_config(folder, "--training.steps 2"))
     return train(make_lora_config(folder), resume=True)
 
 
@@ -232,58 +188,27 @@ def test_a_run_trains_resumes_and_exports_both_ways(run, make_lora_config, tmp_p
 
 def test_checkpoints_hold_the_terms_alone(run, make_lora_config):
     parts = build.build(make_lora_config(run))
-    _, params, frozen = training_state.split(parts.model)
-    stored = json.loads((run / "checkpoints" / "4" / "params" / "_METADATA").read_text())[
-        "tree_metadata"
-    ]
-    assert len(stored) == len(jax.tree.leaves(params)) == 6
-    assert all("lora" in name for name in stored)
+    file = run / "checkpoints" / "4" / "params" / "_METADATA"
+    stored = json.loads(file.read_text())["tree_metadata"]
+    assert len(stored) == 6 and all("lora" in name for name in stored)
+    frozen = training_state.split(parts.model)[2]
     assert parts.frozen["embed"] is frozen["embed"]  # loaded to where it is used
 
 
 def test_the_next_run_starts_from_the_adapter(run, make_lora_config, tmp_path):
     policies.export(run, tmp_path / "adapter", adapter=True)
-    following = build.build(
-        make_lora_config(tmp_path / "next", adapter=str(tmp_path / "adapter"), lora_rank=0)
-    )
+
+    def start(rank):
+        words = f"--model.adapter {tmp_path / 'adapter'} --model.lora_rank {rank}"
+        return build.build(make_lora_config(tmp_path / "next", words))
+
+    following = start(0)
     assert following.model.lora == LoraConfig(2, 4.0, ("q_proj", "v_proj", "down_proj"))
-    np.testing.assert_allclose(
-        logprobs(following.model), logprobs(models.load(run / "model")), atol=1e-5
-    )
+    expected = logprobs(models.load(run / "model"))
+    np.testing.assert_allclose(logprobs(following.model), expected, atol=1e-5)
     assert build.model_contents(following.config) == {"arithmetic/train"}
     with pytest.raises(UsageError, match="model.lora_"):
-        build.build(
-            make_lora_config(tmp_path / "next", adapter=str(tmp_path / "adapter"), lora_rank=3)
-        )
-
-
-@pytest.mark.slow
-def test_a_run_from_an_adapter_with_a_head(run, make_lora_config, tmp_path):
-    """A run with the base's tied embedding, as PEFT's modules_to_save makes two tables of it."""
-    policies.export(run, tmp_path / "adapter", adapter=True)
-    file = tmp_path / "adapter" / "adapter_model.safetensors"
-    config = make_lora_config(tmp_path / "next", 1, adapter=str(tmp_path / "adapter"), lora_rank=0)
-    base = models.load(config.model.path)
-    head = np.random.default_rng(1).normal(size=base.embed.shape).astype(np.float32)
-    tensors = safetensors.numpy.load_file(file) | {"base_model.model.lm_head.weight": head}
-    safetensors.numpy.save_file(tensors, file)
-    file = file.with_name("adapter_config.json")
-    values = json.loads(file.read_text()) | {"modules_to_save": ["lm_head"]}
-    file.write_text(json.dumps(values))
-    assert abstract_model(config).config == build.model_shape(config)[0]
-    assert base.config.tie_embeddings and not build.model_shape(config)[0].tie_embeddings
-    folder = train(config)
-    policies.export(folder, tmp_path / "again", adapter=True)
-    for found in (models.load(folder / "model"), models.load(config.model.path)):
-        if found.config.tie_embeddings:
-            models.add_adapter(found, tmp_path / "again")
-        np.testing.assert_array_equal(found.head[...], head)
-        np.testing.assert_array_equal(found.embed[...], base.embed[...])
-    copy = shutil.copytree(tmp_path / "adapter", tmp_path / "copy")
-    other = make_lora_config(tmp_path / "other", 1, adapter=str(copy), lora_rank=0)
-    other = dataclasses.replace(other, start_from=str(folder))
-    with pytest.raises(UsageError, match=r"start_from: .*model\.adapter"):
-        start_from.find(other, build.build(other))
+        start(3)
 
 
 def test_adapters_that_cannot_be_written(tiny_run, tmp_path):

@@ -7,7 +7,6 @@ import jax
 import numpy as np
 import pytest
 
-from grre_jax import config as c
 from grre_jax import objectives, rollouts
 from grre_jax.errors import DataError
 from grre_jax.parallel import mesh as meshes
@@ -62,21 +61,13 @@ def test_a_step_with_a_crash_is_the_step_without_that_completion(k):
 
 def test_a_trajectory_without_a_verdict_is_left_out_with_its_turns():
     group = played_group(0)
-    kept = failed(dataclasses.replace(group, **_thrice(group)), 1).with_verdicts()
-    assert kept.num_completions == 2 * group.num_completions - 1
-    assert kept.turns(1) == group.turns(0) and kept.turns(1, "turn_texts") == group.turns(
-        0, "turn_texts"
-    )
-    assert kept.judged.all() and kept.texts == [group.texts[0], *group.texts]
-
-
-def _thrice(group):
-    """Fields of a group of trajectories with its completions twice."""
-    names = ("tokens", "mask", "lengths", "rewards", "turn_counts", "turn_tokens", "turn_texts")
+    names = ("tokens", "mask", "lengths", "turn_counts", "turn_tokens", "turn_texts")
     rows = {name: np.tile(getattr(group, name), 2) for name in (*names, "turn_rewards")}
-    lists = {name: getattr(group, name) * 2 for name in ("texts", "finish_reasons", "sources")}
-    twice = {name: np.tile(getattr(group, name), 2) for name in ("policy_version", "is_expert")}
-    return rows | lists | twice | {"components": {}}
+    rows |= {name: getattr(group, name) * 2 for name in ("texts", "finish_reasons")}
+    kept = failed(played_group(0, rewards=[1, 0, 1, 0], **rows), 1).with_verdicts()
+    assert kept.num_completions == 3 and kept.texts == [group.texts[0], *group.texts]
+    assert kept.turns(1) == group.turns(0) and kept.judged.all()
+    assert kept.turns(1, "turn_texts") == group.turns(0, "turn_texts")
 
 
 def test_older_records_with_a_reward_of_zero_have_no_verdict(tmp_path):
@@ -114,13 +105,9 @@ def test_a_run_whose_verifier_always_crashes_stops_with_the_first_reason(make_co
         "    def verify(self, question, completion): raise ZeroDivisionError('sandbox lost')\n"
         "def build(seed=0): return Always(seed=seed, operands=2)\n"
     )
-    config = make_config(
-        tmp_path / "runs",
-        task=c.TaskConfig(f"{tmp_path / 'always.py'}:build", verify_processes=0),
-        training=c.TrainingConfig(steps=8, prompts_per_step=4),
-        objective=c.ObjectiveConfig("asymre"),
-        logging=c.LoggingConfig(tensorboard=True),
-    )
+    words = f"--task.name {tmp_path / 'always.py'}:build --task.verify_processes 0"
+    words += " --objective.name asymre --logging.tensorboard true"
+    config = make_config(tmp_path / "runs", words)
     with pytest.raises(DataError, match="error: ZeroDivisionError: sandbox lost"):
         train(config)
     stopped = log(config.folder)
@@ -133,15 +120,12 @@ def test_a_run_whose_verifier_always_crashes_stops_with_the_first_reason(make_co
     verifier.write_text(verifier.read_text().replace("raise", "return None and"))
     with pytest.raises(DataError, match="none: "):
         train(config, resume=True)
-    verifier.write_text(
-        verifier.read_text().replace(
-            "return None and", "return super().verify(*(question, completion)) or"
-        )
-    )
-    longer = dataclasses.replace(config.training, steps=12)  # beyond what was sampled already
-    train(dataclasses.replace(config, training=longer), resume=True)
+    works = verifier.read_text().replace("None and", "super().verify(question, completion) or")
+    verifier.write_text(works)
+    # Beyond what was sampled already.
+    train(make_config(tmp_path / "runs", f"{words} --training.steps 12"), resume=True)
     resumed = [row for row in log(config.folder) if row["kind"] == "train"]
     assert resumed[: len(rows)] == rows and resumed[-1]["step"] == 12
     assert resumed[-1].get("verify_failures", 0) == 0
     (summary,) = json.loads((config.folder / "summary.json").read_text())["runs"]
-    assert summary["not_finite_steps"] == 0 and summary["reward_last"] is not None
+    assert summary["not_finite_steps"] == 0

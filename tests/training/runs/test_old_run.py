@@ -20,31 +20,16 @@ from grre_jax.reporting import read_metrics
 FIXTURE = Path(__file__).parent / "fixtures" / "run_before_the_layout"
 EXPECTED = json.loads(FIXTURE.with_suffix(".json").read_text())
 CONFIG = Path(__file__).parents[3] / "configs" / "arithmetic.py"
-OFFLINE = {
-    "run-dir": "offline",
-    "seed": 3,
-    "model.path": "exported",
-    "data.path": "small/rollouts",
-    "task.options.operands": 2,
-    "sampling.group-size": 4,
-    "sampling.max-prompt-tokens": 4,
-    "sampling.max-new-tokens": 3,
-    "sampling.prompts-per-call": 8,
-    "regime.sync-interval": 1,
-    "training.steps": 3,
-    "training.prompts-per-step": 4,
-    "training.pack-length": 20,
-    "training.packs-per-microbatch": 3,
-    "objective.name": "rec_oneside_nois",
-    "objective.options.singleton_baseline": "mean",
-    "optimizer.learning-rate": 3e-4,
-    "warm-start.steps": 0,
-    "evaluation.questions": 0,
-    "data.drop-zero-variance": "false",
-    "checkpoint.every": 2,
-    "checkpoint.keep": 1,
-    "checkpoint.export": "false",
-}
+OFFLINE = """
+--run-dir offline --seed 3 --model.path exported --data.path small/rollouts
+--task.options.operands 2 --sampling.group-size 4 --sampling.max-prompt-tokens 4
+--sampling.max-new-tokens 3 --sampling.prompts-per-call 8 --regime.sync-interval 1
+--training.steps 3 --training.prompts-per-step 4 --training.pack-length 20
+--training.packs-per-microbatch 3 --objective.name rec_oneside_nois
+--objective.options.singleton_baseline mean --optimizer.learning-rate 0.0003
+--warm-start.steps 0 --evaluation.questions 0 --data.drop-zero-variance false
+--checkpoint.every 2 --checkpoint.keep 1 --checkpoint.export false
+"""
 
 
 @pytest.fixture
@@ -82,8 +67,7 @@ def test_its_checkpoint_is_exported_as_it_was_and_trained_on(folder):
     for name, array in stored.items():
         np.testing.assert_array_equal(exported[name], array, err_msg=name)
     # Its rollouts train another run that begins with it.
-    words = [f"--{name}={value}" for name, value in OFFLINE.items()]
-    assert main(["train", str(CONFIG), *words]) == 0
+    assert main(["train", str(CONFIG), *OFFLINE.split()]) == 0
     rows = read_metrics("offline")["train"]
     assert len(rows) == len(EXPECTED["offline"])
     for row, expected in zip(rows, EXPECTED["offline"], strict=True):

@@ -1,17 +1,15 @@
 """Runs whose chat template writes today's date: it is that of the day on which the run began."""
 
-import dataclasses
 import shutil
 
 import pytest
 
-from grre_jax import config as c
 from grre_jax import rollouts
 from grre_jax.errors import UsageError
 from grre_jax.generation import prompts
 from grre_jax.generation.options import Options
-from grre_jax.tasks.tokenizers import chat
 from grre_jax.training import loop, policies
+from grre_jax.training.config.overrides import override
 from grre_jax.training.loop import train
 from grre_jax.training.policies import find_scorer
 from grre_jax.training.roles import ExplorerRole, explore_run, learn
@@ -33,28 +31,16 @@ def model(chat_model, tmp_path_factory):  # noqa: F811
 
 @pytest.fixture
 def config(make_config, model, tmp_path):
-    return make_config(
-        tmp_path / "run",
-        model=c.ModelSource(path=str(model)),
-        task=c.TaskConfig("chat_arithmetic", {"template": "{expression}"}),
-        sampling=c.SamplingConfig(
-            group_size=4, max_prompt_tokens=32, max_new_tokens=3, prompts_per_call=4
-        ),
-        regime=c.Regime(),
-        training=c.TrainingConfig(steps=2, prompts_per_step=4),
-        warm_start=c.WarmStartConfig(),
-        evaluation=c.EvaluationConfig(questions=0),
-        checkpoint=c.CheckpointConfig(every=1),
-    )
+    words = f"--model.path {model} --task.name chat_arithmetic"
+    words += " --task.options.template {expression} --sampling.max_prompt_tokens 32"
+    words += " --regime.sync_interval 1 --training.steps 2 --warm-start.steps 0"
+    words += " --evaluation.questions 0 --checkpoint.every 1"
+    return make_config(tmp_path / "run", words)
 
 
 @pytest.fixture
 def clock(monkeypatch):
-    def set_to(day):
-        for module in (chat, loop):
-            monkeypatch.setattr(module, "today", lambda: day)
-
-    return set_to
+    return lambda day: monkeypatch.setattr(loop, "today", lambda: day)
 
 
 def days(folder):
@@ -68,7 +54,7 @@ def days(folder):
 @pytest.mark.slow
 def test_a_resumed_run_keeps_the_day_on_which_it_began(config, clock):
     clock("2031-01-31")
-    half = dataclasses.replace(config, training=dataclasses.replace(config.training, steps=1))
+    half = override(config, ["--training.steps=1"])
     folder = train(half, console=quiet())
     assert policies.load_config(folder).model.template_date == "2031-01-31"
     clock("2031-02-01")
@@ -77,16 +63,14 @@ def test_a_resumed_run_keeps_the_day_on_which_it_began(config, clock):
     assert days(folder) == ({"31 Jan 2031"}, {scorer.tokenizer.fingerprint})
     sampled = prompts.find(Options(str(folder), ("1+1",))).tokenizer
     assert sampled.fingerprint == scorer.tokenizer.fingerprint
-    other = dataclasses.replace(
-        config, model=dataclasses.replace(config.model, template_date="2031-02-01")
-    )
+    other = override(config, ["--model.template_date=2031-02-01"])
     with pytest.raises(UsageError, match=r"model\.template_date"):
         train(other, resume=True, console=quiet())
 
 
-def test_an_explorer_has_the_date_of_its_learner(config, monkeypatch):
-    monkeypatch.setattr(loop, "today", lambda: "2031-01-31")
-    one = dataclasses.replace(config, training=dataclasses.replace(config.training, steps=1))
+def test_an_explorer_has_the_date_of_its_learner(config, clock):
+    clock("2031-01-31")
+    one = override(config, ["--training.steps=1"])
     together(
         lambda: learn(one, console=quiet()),
         lambda: explore_run(one, ExplorerRole("a"), console=quiet()),
