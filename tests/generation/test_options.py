@@ -11,7 +11,7 @@ from grre_jax.generation.options import Options
 
 
 @pytest.mark.parametrize(
-    ("fields", "name"),
+    "fields, name",
     [
         ({"prompt": ()}, "prompt"),
         ({"input": "x.jsonl"}, "prompt"),
@@ -28,7 +28,7 @@ def test_options_out_of_their_domain(fields, name):
 
 
 @pytest.mark.parametrize(
-    ("words", "named"),
+    "words, named",
     [
         (["--max-new-tokens", "0"], ("--max-new-tokens", "[1, ", "0")),
         (["--temperature", "-0.1"], ("--temperature", "[0, inf)", "-0.1")),

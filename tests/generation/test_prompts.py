@@ -58,7 +58,7 @@ def test_messages(chat_model, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("line", "field"),
+    "line, field",
     [
         (b"{", "JSON"),
         (b"\xff\xff", "JSON"),

@@ -30,15 +30,23 @@ def checkpoint(tmp_path):
     return copy
 
 
+@nnx.jit
+def _logits(model, tokens):
+    return model.logits(model(tokens))
+
+
 @pytest.fixture
-def expected():
-    """`expected(folder)` gives the stored (tokens, logits)."""
+def check_logits():
+    """`check_logits(folder)` gives the loaded model and its tokens; its logits are those stored."""
 
-    def read(folder):
+    def check(folder, atol=1e-4):
+        model = models.load(folder)
         with np.load(folder / "expected.npz") as stored:
-            return stored["tokens"], stored["logits"]
+            tokens, expected = stored["tokens"], stored["logits"]
+        np.testing.assert_allclose(_logits(model, tokens), expected, atol=atol, rtol=0)
+        return model, tokens
 
-    return read
+    return check
 
 
 @pytest.fixture

@@ -27,9 +27,7 @@ def test_flops_are_those_of_the_matrices():
     assert per_key == BASE.num_layers * 2 * 2 * BASE.num_heads * BASE.head_dim
 
 
-@pytest.mark.parametrize(
-    ("name", "value"), [("num_layers", 0), ("num_kv_heads", 3), ("head_dim", 5)]
-)
+@pytest.mark.parametrize("name, value", [("num_layers", 0), ("num_kv_heads", 3), ("head_dim", 5)])
 def test_what_does_not_fit_is_named(name, value):
     with pytest.raises(ConfigError) as caught:
         dataclasses.replace(BASE, **{name: value})

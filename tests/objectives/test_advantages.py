@@ -82,7 +82,7 @@ TWO = np.array([0, 0])
 
 
 @pytest.mark.parametrize(
-    ("name", "rewards", "groups", "options", "message"),
+    "name, rewards, groups, options, message",
     [
         ("reinforce", np.zeros(3), TWO, {}, "both be"),
         ("reinforce", np.zeros((2, 2)), np.zeros((2, 2), int), {}, "both be"),

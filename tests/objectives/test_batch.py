@@ -49,14 +49,15 @@ def test_counts():
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    "changes, message",
     [
         ({"groups": None}, "groups is missing"),
         ({"advantages": np.zeros((5, 3))}, r"advantages must be \[responses\]"),
+        ({"advantages": None}, "advantages is missing"),
+        ({"mask": MASK[0]}, "mask must be"),
         ({"old_logprobs": np.zeros((5, 2))}, "old_logprobs must be"),
         ({"mask": np.where(MASK == 1, 0.5, 0.0)}, "mask must hold 0 and 1.*not 0.5"),
         ({"advantages": np.array([0, 0, np.nan, 0, 0])}, r"advantages\[2\] is nan"),
-        ({"rewards": np.array([0, np.inf, 0, 0, 0])}, r"rewards\[1\] is inf"),
         ({"staleness": np.zeros(4)}, "staleness must be"),
         ({"staleness": np.array([0, 1, -1, 0, 0])}, "staleness must be at least 0"),
         ({"groups": np.array(["a", "b", "a", "b", "c"])}, "groups must be integers"),

@@ -8,7 +8,7 @@ from grre_jax import objectives
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "required"),
+    "name, options, required",
     [
         ("reinforce", {}, set()),
         ("grpo", {}, {"old_logprobs"}),

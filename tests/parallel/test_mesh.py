@@ -3,9 +3,6 @@ process of their own.
 """
 
 import json
-import os
-import subprocess
-import sys
 
 import jax
 import pytest
@@ -15,6 +12,8 @@ from grre_jax import parallel
 from grre_jax.domains import ConfigError
 from grre_jax.parallel import MeshConfig
 from grre_jax.parallel.mesh import AXES
+
+from .. import simulated_devices
 
 EIGHT = """
 import json
@@ -67,13 +66,7 @@ print(json.dumps(out))
 
 @pytest.fixture(scope="module")
 def eight():
-    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"
-    env = os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
-    done = subprocess.run(
-        [sys.executable, "-c", EIGHT], env=env, capture_output=True, text=True, timeout=2000
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
+    return json.loads(simulated_devices.printed(EIGHT))
 
 
 def test_the_default_uses_every_device():

@@ -13,6 +13,8 @@ import pytest
 from grre_jax.errors import DataError, UsageError
 from grre_jax.parallel import processes
 
+from .. import simulated_devices
+
 TWO = """
 import json, sys
 import jax, numpy as np
@@ -88,29 +90,24 @@ def run_two(script: str) -> list[subprocess.CompletedProcess]:
     """Runs a script in two processes of four devices that find each other by the variables that
     Slurm sets.
     """
+    slurm = {"JOB_ID": os.getpid(), "STEP_NODELIST": "localhost", "NTASKS": 2, "STEP_NUM_NODES": 1}
     started = []
-    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=4"
     for number in range(2):
-        slurm = {
-            "JOB_ID": os.getpid(),
-            "STEP_NODELIST": "localhost",
-            "NTASKS": 2,
-            "PROCID": number,
-            "LOCALID": number,
-            "STEP_NUM_NODES": 1,
-        }
-        environment = os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
-        environment |= {f"SLURM_{name}": str(value) for name, value in slurm.items()}
-        command = [sys.executable, "-c", script]
-        started.append(
-            subprocess.Popen(
-                command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-            )
+        environment = simulated_devices.environment(devices=4)
+        for name, value in (slurm | {"PROCID": number, "LOCALID": number}).items():
+            environment[f"SLURM_{name}"] = str(value)
+        process = subprocess.Popen(
+            [sys.executable, "-c", script],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         )
-    said = [process.communicate(timeout=300) for process in started]
+        started.append(process)
+    printed = [process.communicate(timeout=300) for process in started]
     return [
         subprocess.CompletedProcess(process.args, process.returncode, *texts)
-        for process, texts in zip(started, said, strict=True)
+        for process, texts in zip(started, printed, strict=True)
     ]
 
 

@@ -3,9 +3,6 @@ cut over a tensor axis of two simulated devices.
 """
 
 import functools
-import os
-import subprocess
-import sys
 
 import jax
 import numpy as np
@@ -14,6 +11,8 @@ from scipy import stats
 
 from grre_jax.sampling.distributions.distribution import SamplingDistribution
 from grre_jax.sampling_params import SamplingParams
+
+from .. import simulated_devices
 
 # (temperature, top_k, top_p, min_p) that leave many tokens, by the shape of the logits and the size
 # of the vocabulary.
@@ -165,19 +164,18 @@ def test_draws_follow_the_exact_distribution(shape, vocab, name):
 
 
 TWO = """
-import importlib.util, sys
+import sys
 import jax, numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 from grre_jax.parallel import MeshConfig, make_mesh
 from grre_jax.parallel.mesh import use
+from tests.sampling import test_draws as cases
 
-spec = importlib.util.spec_from_file_location("cases", sys.argv[1])
-cases = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(cases)
 mesh = make_mesh(MeshConfig(tensor=2))
 with use(mesh):
     sharding = NamedSharding(mesh, PartitionSpec("tensor"))
-    np.savez(sys.argv[2], *[cases.draw(*case, sharding) for case in cases.CASES])
+    np.savez(sys.argv[1], *[cases.draw(*case, sharding) for case in cases.CASES])
+print("drawn")
 """
 
 
@@ -186,13 +184,8 @@ def cut(tmp_path_factory):
     """Draws of every case, in a process of two devices, with the vocabulary cut over both: in the
     middle of a block where it has 151,936 tokens.
     """
-    path = str(tmp_path_factory.mktemp("cut") / "tokens.npz")
-    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=2"
-    subprocess.run(
-        [sys.executable, "-c", TWO, __file__, path],
-        check=True,
-        env={**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags},
-    )
+    path = tmp_path_factory.mktemp("cut") / "tokens.npz"
+    simulated_devices.printed(TWO, path, devices=2)
     return dict(zip(CASES, np.load(path).values(), strict=True))
 
 

@@ -3,9 +3,6 @@ it the host holds. Eight devices, in processes of their own.
 """
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import ml_dtypes
@@ -16,6 +13,8 @@ from flax import nnx
 from grre_jax import models
 from grre_jax.models.checkpoints import streaming
 from grre_jax.models.checkpoints.safetensors_files import Tensor, write_files
+
+from ...simulated_devices import printed
 
 STORED = Path(__file__).parents[1] / "fixtures"
 
@@ -61,26 +60,11 @@ print(json.dumps(cut))
 """
 
 
-def run(code, *arguments):
-    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"
-    command = [sys.executable, "-c", code, *map(str, arguments)]
-    finished = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ | {"XLA_FLAGS": flags},
-        timeout=600,
-    )
-    assert finished.returncode == 0, finished.stderr[-4000:]
-    return json.loads(finished.stdout.splitlines()[-1])
-
-
 TRIED = {"llama_bias": ["fsdp"], "qwen2_untied": ["tensor", "all"], "gemma3": ["fsdp"]}
 
 
 def test_parameters_land_where_the_rules_say_and_come_back_from_there(tmp_path):
-    cut = run(PLACED, STORED, tmp_path, json.dumps(TRIED))
+    cut = json.loads(printed(PLACED, STORED, tmp_path, json.dumps(TRIED)))
     # The table is taken where it divides, and a dimension stays whole where it does not.
     assert cut["qwen2_untied all"]["layers.qkv_proj"] == [None, "fsdp", "tensor"]
     assert cut["qwen2_untied all"]["layers.down_proj"] == [None, "tensor", "fsdp"]
@@ -161,7 +145,7 @@ def test_the_host_holds_no_more_than_a_tensor_and_a_file(tmp_path):
     tensors, files = write(tmp_path / "stored")
     assert len(files) > 4 and max(files) < FILE_BYTES + (1 << 16)
     bound = 1.5 * max(tensors) + max(files)
-    found = run(WEIGHED, tmp_path / "stored", tmp_path, FILE_BYTES)
+    found = json.loads(printed(WEIGHED, tmp_path / "stored", tmp_path, FILE_BYTES))
     traced, resident = found["traced"], found["resident"]
     assert traced["load"] < bound and traced["save"] < bound, traced
     # And the whole process holds the model, that much, and what every process does.

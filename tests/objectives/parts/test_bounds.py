@@ -19,7 +19,7 @@ NUMBERS = {
 
 
 @pytest.mark.parametrize(
-    ("kind", "rising", "falling"),
+    "kind, rising, falling",
     [
         ("one_side", RATIOS <= 1.5, RATIOS >= 0.5),
         ("two_side", INSIDE, INSIDE),

@@ -4,7 +4,6 @@ near the policy that sampled.
 I11 is here too where it takes the same program: compiling is what takes time.
 """
 
-import os
 import pickle
 import subprocess
 import sys
@@ -18,6 +17,7 @@ from hypothesis import strategies as st
 
 from grre_jax.objectives.parts.advantages import overlong
 
+from ... import simulated_devices
 from ..all_objectives import (
     KINDS,
     Together,
@@ -248,11 +248,10 @@ def test_i11_no_nan_or_inf_on_the_domain(together, case):
 @pytest.fixture(scope="module")
 def eight_devices():
     """Starts the process that computes on eight devices."""
-    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"
     with subprocess.Popen(
         [sys.executable, "-m", "tests.objectives.eight_devices"],
         cwd=Path(__file__).parents[3],
-        env=os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"},
+        env=simulated_devices.environment(),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     ) as worker:

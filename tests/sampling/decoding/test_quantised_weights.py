@@ -45,21 +45,14 @@ def forward(model, rows):
 
 def scored(model, samples):
     """[prompts, samples, time] log-probs of the completions, from whole rows without a cache."""
-    rows = np.zeros((len(PROMPTS), 2, max(map(len, PROMPTS)) + TIME), np.int32)
-    for i, prompt in enumerate(PROMPTS):
-        rows[i, :, : len(prompt)] = prompt
-        rows[i, :, len(prompt) : len(prompt) + TIME] = samples.tokens[i]
-    logprobs = np.asarray(forward(model, rows.reshape(-1, rows.shape[-1]))).reshape(*rows.shape, -1)
-    return np.stack(
-        [
-            np.take_along_axis(
-                logprobs[i, :, len(prompt) - 1 : len(prompt) + TIME - 1],
-                np.asarray(samples.tokens[i])[..., None],
-                -1,
-            )[..., 0]
-            for i, prompt in enumerate(PROMPTS)
-        ]
-    )
+    found = []
+    for prompt, tokens in zip(PROMPTS, np.asarray(samples.tokens), strict=True):
+        rows = np.zeros((len(tokens), 3 + TIME), np.int32)
+        rows[:, : len(prompt)] = prompt
+        rows[:, len(prompt) : len(prompt) + TIME] = tokens
+        logprobs = np.asarray(forward(model, rows))[:, len(prompt) - 1 :][:, :TIME]
+        found.append(np.take_along_axis(logprobs, tokens[..., None], -1)[..., 0])
+    return np.stack(found)
 
 
 @pytest.mark.parametrize("name", ["int8", pytest.param("fp8", marks=pytest.mark.slow)])
@@ -91,9 +84,10 @@ def test_matrices_alone_are_rounded(model):
     assert weights.dtype == np.float32 and weights.params is not None
 
 
-@pytest.mark.parametrize("name", ["int4", None])
-def test_unknown_dtypes_are_refused(model, name):
-    with pytest.raises(ValueError, match=f"weight_dtype: expected .*int8, fp8.*{name}"):
-        sampling.prepared(model, name)
-    with pytest.raises(ValueError, match=f"weight_dtype: expected .*int8, fp8.*{name}"):
-        SamplingConfig(weight_dtype=name)
+@pytest.mark.parametrize(
+    "make", [sampling.prepared, lambda _, name: SamplingConfig(weight_dtype=name)]
+)
+def test_unknown_dtypes_are_refused(model, make):
+    for name in ("int4", None):
+        with pytest.raises(ValueError, match=f"weight_dtype: expected .*int8, fp8.*{name}"):
+            make(model, name)

@@ -98,14 +98,8 @@ def test_what_is_off_keeps_all_that_is_there(off):
     np.testing.assert_array_equal(kept(off, scaled, 0.25), scaled >= 0.25)
 
 
-def test_temperature_divides_and_zero_leaves_the_logits():
-    logits = jnp.asarray([[2.0, -1.0, -jnp.inf]], jnp.bfloat16)
-    assert (
-        Temperature(0.5).scaled(logits).tolist() == [[4.0, -2.0, -np.inf]]
-        and not Temperature(0.5).greedy
-    )
-    assert (
-        Temperature(0.0).scaled(logits).tolist() == [[2.0, -1.0, -np.inf]]
-        and Temperature(0.0).greedy
-    )
-    assert Temperature(0.5).scaled(logits).dtype == jnp.float32
+@pytest.mark.parametrize("temperature, scaled", [(0.5, [4, -2, -np.inf]), (0, [2, -1, -np.inf])])
+def test_temperature_divides_and_zero_leaves_the_logits(temperature, scaled):
+    found = Temperature(temperature).scaled(jnp.asarray([2.0, -1.0, -jnp.inf], jnp.bfloat16))
+    assert found.tolist() == scaled and found.dtype == jnp.float32
+    assert Temperature(temperature).greedy == (temperature == 0)
