@@ -53,7 +53,7 @@ def test_counts():
     [
         ({"groups": None}, "groups is missing"),
         ({"advantages": np.zeros((5, 3))}, r"advantages must be \[responses\]"),
-        ({"advantages": None}, "advantages is missing"),
+        ({"advantages": None}, "expected advantages"),
         ({"mask": MASK[0]}, "mask must be"),
         ({"old_logprobs": np.zeros((5, 2))}, "old_logprobs must be"),
         ({"mask": np.where(MASK == 1, 0.5, 0.0)}, "mask must hold 0 and 1.*not 0.5"),

@@ -3,11 +3,9 @@
 import json
 
 import pytest
-from safetensors.numpy import load_file
 
 from grre_jax import models
 from grre_jax.errors import DataError, UsageError
-from grre_jax.models.checkpoints import export
 from grre_jax.models.checkpoints.export import new_folder
 
 
@@ -27,24 +25,6 @@ def test_round_trip(case, tmp_path):
     shared = ours.keys() & theirs.keys() - {"transformers_version"}
     assert {k: ours[k] for k in shared} == {k: theirs[k] for k in shared}
     assert sorted(p.name for p in tmp_path.iterdir()) == ["out"]
-
-
-def test_files_are_cut_at_the_limit(small, tmp_path, monkeypatch):
-    model, limit = small(tie_embeddings=False), 20_000
-    monkeypatch.setattr(export, "MAX_FILE_BYTES", limit)
-    models.save(model, tmp_path / "out")
-    files = sorted((tmp_path / "out").glob("*.safetensors"))
-    for file in files:
-        sizes = [tensor.nbytes for tensor in load_file(file).values()]
-        assert sum(sizes) <= limit or len(sizes) == 1
-    assert (
-        len(files) > 1
-        and files[-1].name == f"model-{len(files):05d}-of-{len(files):05d}.safetensors"
-    )
-    index = json.loads((tmp_path / "out" / "model.safetensors.index.json").read_text())
-    assert set(index["weight_map"].values()) == {file.name for file in files}
-    assert index["metadata"]["total_size"] == 4 * model.config.num_parameters
-    assert same(model, models.load(tmp_path / "out"))
 
 
 def test_tokenizer_files_are_copied_and_the_end_tokens_are_the_models(small, tmp_path):

@@ -9,23 +9,9 @@ from hypothesis.extra import numpy as arrays
 from grre_jax.sampling.distributions.distribution import SamplingDistribution
 from grre_jax.sampling_params import SamplingParams
 
+from ..test_draws import exact
+
 DRAWS = 4_000
-
-
-def reference(logits, temperature, top_k, top_p, min_p):
-    """float64 probabilities: softmax at the temperature, its top_k, of these the smallest set
-    that reaches top_p, of these those that reach min_p of the largest.
-    """
-    logits = np.asarray(logits, np.float64) / temperature
-    p = np.exp(logits - logits.max(-1, keepdims=True))
-    p /= p.sum(-1, keepdims=True)
-    for row in p:
-        order = np.argsort(-row, kind="stable")
-        row[row < row[order[min(top_k or len(row), len(row)) - 1]]] = 0
-        above = np.array([row[row > x].sum() for x in row])
-        row[(above >= top_p * row.sum()) & (top_p < 1)] = 0
-        row[row < min_p * row.max()] = 0
-    return p / p.sum(-1, keepdims=True)
 
 
 def distribution_of(temperature, top_k, top_p, min_p):
@@ -73,7 +59,7 @@ def test_the_composition_equals_numpy_and_is_what_is_drawn(
 ):
     logits[11] = 3.0
     numbers = temperature, top_k, top_p, min_p
-    expected = reference(logits[None], *numbers)[0]
+    expected = exact(logits, *numbers)
     scores = np.asarray(log_prob(distribution_of(*numbers), jnp.asarray(logits)))
     np.testing.assert_array_equal(np.isfinite(scores), expected > 0)
     np.testing.assert_allclose(np.exp(scores, dtype=np.float64), expected, atol=1e-6)
@@ -113,17 +99,16 @@ def test_a_low_temperature_costs_no_digits(temperature, numbers):
     """The largest logit is taken off before the division: in float32, 80 / 1e-4 is known to 0.06
     nats.
     """
-    logits = np.random.default_rng(0).normal(scale=20, size=(64, 1000)).astype(np.float32)
+    random = np.random.default_rng(0)
+    logits = random.normal(scale=20, size=(64, 1000)).astype(np.float32)
     logits[:, 1] = logits[:, 0] = logits.max(1)  # a tie, which no temperature parts
-    uniforms = np.random.default_rng(1).random((64, 2)).astype(np.float32)
-    distribution = distribution_of(temperature, *numbers)
-    tokens, scores = jax.device_get(jax.jit(distribution.sample)(uniforms, logits))
-    far = (logits.astype(np.float64) - logits.max(1, keepdims=True)) / np.float64(
-        np.float32(temperature)
-    )
-    expected = far - np.log(np.exp(far).sum(1, keepdims=True))
+    uniforms = random.random((64, 2)).astype(np.float32)
+    sample = jax.jit(distribution_of(temperature, *numbers).sample)
+    tokens, scores = jax.device_get(sample(uniforms, logits))
+    far = (logits.astype(float) - logits.max(1, keepdims=True)) / float(np.float32(temperature))
+    expected = (far - np.log(np.exp(far).sum(1, keepdims=True)))[np.arange(64), tokens]
     for name in ("behavior", "sampling"):
-        np.testing.assert_allclose(scores[name], expected[np.arange(64), tokens], atol=1e-6)
+        np.testing.assert_allclose(scores[name], expected, atol=1e-6)
         assert (scores[name] <= 0).all()
     assert {0, 1} <= set(tokens.tolist())
 

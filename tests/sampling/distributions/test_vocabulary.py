@@ -5,22 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grre_jax.sampling.distributions.vocabulary import Blocks, invert
-
-
-@pytest.mark.parametrize("vocab", [1, 17, 64, 257])
-def test_blocks_hold_every_token_once_in_order(vocab):
-    logits = np.random.default_rng(vocab).normal(size=(3, vocab)).astype(np.float32)
-    blocks = Blocks(vocab)
-    assert (blocks.count - 1) * blocks.width < vocab <= blocks.count * blocks.width
-    padded = np.full((3, blocks.count * blocks.width), -np.inf, np.float32)
-    padded[:, :vocab] = logits
-    table = padded.reshape(3, blocks.count, blocks.width)
-    masses = jax.jit(blocks.masses)(jnp.exp(jnp.asarray(logits)))
-    np.testing.assert_allclose(masses, np.exp(table.astype(np.float64)).sum(-1), rtol=1e-6)
-    for block in range(blocks.count):
-        taken = jax.jit(blocks.take)(logits, jnp.full(3, block))
-        np.testing.assert_array_equal(taken, table[:, block])
+from grre_jax.sampling.distributions.vocabulary import invert
 
 
 @settings(max_examples=200, deadline=None)
