@@ -65,9 +65,10 @@ def test_a_completion_of_a_line():
 def test_rollouts_take_a_line_with_rewards(tmp_path):
     stops = StopStrings((), decode)
     drawn = samples("ab", "cde")
-    completions = [command.completion(drawn, (0, sample), decode, stops) for sample in range(2)]
-    for reward, one in enumerate(completions):
-        one["reward"] = reward
+    completions = [
+        command.completion(drawn, (0, number), decode, stops) | {"reward": number}
+        for number in range(2)
+    ]
     line = {"prompt": "q", "answer": 3, "prompt_tokens": [113], "temperature": 0.5, "top_k": 3}
     (tmp_path / "o.jsonl").write_text(json.dumps(line | {"completions": completions}) + "\n")
     import_jsonl(tmp_path / "o.jsonl", tmp_path / "r")

@@ -1,8 +1,10 @@
 """The stored checkpoints of scripts/make_model_fixtures.py."""
 
+import dataclasses
 import shutil
 from pathlib import Path
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -49,6 +51,17 @@ def check_logits():
     return check
 
 
+SHAPE = models.ModelConfig(
+    vocab_size=29,
+    hidden_size=16,
+    intermediate_size=24,
+    num_layers=2,
+    num_heads=4,
+    num_kv_heads=2,
+    head_dim=6,
+)
+
+
 @pytest.fixture
 def small():
     """`small(**fields)` is a model of two layers with every parameter random, norms and biases
@@ -56,27 +69,14 @@ def small():
     """
 
     def make(seed=0, **fields):
-        options = {
-            k: fields.pop(k) for k in ("dtype", "compute_dtype", "remat", "unroll") if k in fields
-        }
-        shape = dict(
-            vocab_size=29,
-            hidden_size=16,
-            intermediate_size=24,
-            num_layers=2,
-            num_heads=4,
-            num_kv_heads=2,
-            head_dim=6,
-        )
-        abstract = nnx.eval_shape(
-            lambda: models.init(models.ModelConfig(**shape | fields), **options)
-        )
-        graph, state = nnx.split(abstract)
+        names = ("dtype", "compute_dtype", "remat", "unroll")
+        options = {name: fields.pop(name) for name in names if name in fields}
+        model = models.init(dataclasses.replace(SHAPE, **fields), **options)
         random = np.random.default_rng(seed)
-        filled = [
-            (path, p.replace(jnp.asarray(random.normal(scale=0.3, size=p.shape), p.dtype)))
-            for path, p in nnx.to_flat_state(state)
-        ]
-        return nnx.merge(graph, nnx.from_flat_state(filled))
+        graph, state = nnx.split(model)
+        filled = jax.tree.map(
+            lambda p: jnp.asarray(random.normal(scale=0.3, size=p.shape), p.dtype), state
+        )
+        return nnx.merge(graph, filled)
 
     return make

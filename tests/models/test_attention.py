@@ -21,33 +21,24 @@ def dense(q, k, v, seen, window=None, softcap=0.0):
     return jnp.einsum("bngqk,bknd->bqngd", weights, v)
 
 
-def draw(length, rows=2, kv=2, group=3, dim=8, seed=0):
-    """Queries, keys, values and rows of shared prompts: a few segments a row, padding at the
-    end.
+def draw(length, rows=2, kv=2, group=3, dim=8):
+    """Queries, keys, values and rows of shared prompts: a few segments a row, of which 3 and 4
+    continue 2.
     """
-    keys = jax.random.split(jax.random.key(seed), 4)
+    keys = jax.random.split(jax.random.key(0), 3)
     q = jax.random.normal(keys[0], (rows, length, kv, group, dim))
-    k, v = (jax.random.normal(key, (rows, length, kv, dim)) for key in keys[1:3])
-    generator = np.random.default_rng(seed)
-    ends = np.stack(
-        [
-            (
-                np.sort(generator.choice(np.arange(1, length), 4, replace=False))
-                if length > 4
-                else np.ones(4, int)
-            )
-            for _ in range(rows)
-        ]
-    )
-    segments = (np.arange(length)[None, :, None] >= ends[:, None, :]).sum(-1) + 1
-    prefixes = np.where(
-        segments == 3, 2, np.where(segments == 4, 2, segments)
-    )  # segments 3 and 4 continue 2
-    starts = np.stack([np.concatenate([[0], row]) for row in ends])
-    positions = np.arange(length)[None] - np.take_along_axis(starts, prefixes - 1, axis=1)
-    positions = np.where(segments == 4, positions - (ends[:, 2] - ends[:, 1])[:, None], positions)
-    ids = [jnp.asarray(x, jnp.int32) for x in (segments, positions, prefixes)]
-    return q, k, v, Visibility.of(*ids)
+    k, v = (jax.random.normal(key, (rows, length, kv, dim)) for key in keys[1:])
+    generator = np.random.default_rng(0)
+    ids = []
+    for _ in range(rows):
+        ends = generator.choice(np.arange(1, length), 4, replace=False) if length > 4 else [1] * 4
+        lengths = np.diff([0, *np.sort(ends), length])
+        starts = np.cumsum(lengths) - lengths
+        offsets = starts[[0, 1, 1, 1, 4]] + [0, 0, 0, lengths[2], 0]
+        index = np.repeat(np.arange(5), lengths)
+        prefixes = np.array([1, 2, 2, 2, 5])[index]
+        ids.append([index + 1, np.arange(length) - offsets[index], prefixes])
+    return q, k, v, Visibility.of(*jnp.asarray(ids, jnp.int32).swapaxes(0, 1))
 
 
 def gradients(f, *arrays):

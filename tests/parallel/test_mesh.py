@@ -76,6 +76,27 @@ def test_the_default_uses_every_device():
     assert parallel.row_devices(mesh) == len(jax.devices())
 
 
+def test_eight_devices_make_meshes_and_cut_by_the_rules(eight):
+    for name, *shape in (("default", 8, 1, 1, 1), ("cut", 2, 2, 2, 1), ("some", 2, 1, 2, 1)):
+        assert eight[name] == dict(zip(AXES, shape, strict=True))
+    assert eight["row_devices"] == 4
+    specs = {
+        "['embed']": P("tensor", "fsdp"),
+        "['layers']['qkv_proj']": P(None, "fsdp", "tensor"),
+        "['layers']['o_proj']": P(None, "tensor", "fsdp"),
+        "['layers']['attn_norm']": P(),
+        # A dimension that does not divide stays whole.
+        "['head']": P(None, "fsdp"),
+        "['layers']['down_proj']": P(None, None, "fsdp"),
+    }
+    assert eight["params"] == {name: str(spec) for name, spec in specs.items()}
+    assert eight["pieces"] == [[3, 4, 2]] * 8
+    assert eight["rows"] == [[3, 2, 5]] * 8
+    # The optimiser is cut like its parameters.
+    moments = [spec for name, spec in eight["state"].items() if "qkv_proj" in name]
+    assert moments == [str(P(None, "fsdp", "tensor"))] * 2
+
+
 def test_axes_have_a_least_size():
     for make, axes, field in (
         (MeshConfig, {"data": -2}, "data"),
@@ -89,15 +110,6 @@ def test_axes_have_a_least_size():
         assert caught.value.field == field
 
 
-def test_eight_devices_make_meshes(eight):
-    assert eight["default"] == {"data": 8, "fsdp": 1, "tensor": 1, "sequence": 1}
-    assert (
-        eight["cut"] == {"data": 2, "fsdp": 2, "tensor": 2, "sequence": 1}
-        and eight["row_devices"] == 4
-    )
-    assert eight["some"] == {"data": 2, "fsdp": 1, "tensor": 2, "sequence": 1}
-
-
 def test_eight_devices_refuse_other_products(eight):
     for name, shape in {
         "three": "data=2 x fsdp=3 x tensor=1",
@@ -108,26 +120,6 @@ def test_eight_devices_refuse_other_products(eight):
         "neither": "mesh.sampler: expected devices in multiples of 5, the learner's",
     }.items():
         assert shape in eight[name]
-
-
-def test_parameters_are_cut_by_the_rules(eight):
-    specs = eight["params"]
-    assert specs["['embed']"] == str(P("tensor", "fsdp"))
-    assert specs["['layers']['qkv_proj']"] == str(P(None, "fsdp", "tensor"))
-    assert specs["['layers']['o_proj']"] == str(P(None, "tensor", "fsdp"))
-    assert specs["['layers']['attn_norm']"] == str(P())
-    assert eight["pieces"] == [[3, 4, 2]] * 8
-    assert eight["rows"] == [[3, 2, 5]] * 8
-
-
-def test_a_dimension_that_does_not_divide_stays_whole(eight):
-    assert eight["params"]["['head']"] == str(P(None, "fsdp"))
-    assert eight["params"]["['layers']['down_proj']"] == str(P(None, None, "fsdp"))
-
-
-def test_the_optimiser_is_cut_like_its_parameters(eight):
-    moments = {name: spec for name, spec in eight["state"].items() if "qkv_proj" in name}
-    assert len(moments) == 2 and set(moments.values()) == {str(P(None, "fsdp", "tensor"))}
 
 
 def test_a_policy_comes_to_the_samplers_devices_without_the_host(eight):

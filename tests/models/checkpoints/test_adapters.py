@@ -14,15 +14,8 @@ from grre_jax.models.checkpoints.adapters import load_adapter_config
 from grre_jax.models.lora import LoraConfig
 from grre_jax.training import state as training_state
 
-SHAPE = models.ModelConfig(
-    vocab_size=29,
-    hidden_size=16,
-    intermediate_size=24,
-    num_layers=2,
-    num_heads=4,
-    num_kv_heads=2,
-    head_dim=6,
-)
+from ..conftest import SHAPE
+
 CONFIG = LoraConfig(3, 5.0, ("q_proj", "v_proj", "down_proj"))
 
 

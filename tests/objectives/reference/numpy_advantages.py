@@ -7,6 +7,8 @@ from types import SimpleNamespace
 
 import numpy as np
 
+from ..all_objectives import components_of
+
 
 def advantages(kind, case, o, dropped=None):
     """Advantages [responses] and dropped [responses]; `dropped` is only read by red_drop, whose
@@ -25,7 +27,7 @@ def advantages(kind, case, o, dropped=None):
     if kind.startswith("decoupled"):
         out = sum(
             advantages("group_std_sample", SimpleNamespace(**{**vars(case), "rewards": part}), o)[0]
-            for part in case.components.values()
+            for part in components_of(case.rewards, case.groups).values()
         )
         return standardised(out, kind, live, length, o), drop
     for group in sorted({int(case.groups[i]) for i in live}):

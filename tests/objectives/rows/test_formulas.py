@@ -2,15 +2,13 @@
 was written from the formulas without this package.
 """
 
-from types import SimpleNamespace
-
-import jax
 import numpy as np
 import pytest
 
 from grre_jax import objectives
 
-from ..drawn_cases import QUICK
+from ..conftest import Gradients
+from ..drawn_cases import Case
 from ..reference import numpy_reference as reference
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -110,47 +108,15 @@ def case_of(seed):
         array[hidden] = generator.choice([np.nan, np.inf, -np.inf, 0.0, 50.0], hidden.sum())
     staleness = generator.integers(0, 4, len(GROUPS)).astype(float)
     expert = generator.random(len(GROUPS)) < 0.3
-    graded = np.where(GROUPS == EQUAL, 0.3, generator.normal(0, 2, len(GROUPS)))
-    components = {"graded": graded, "passed": (rewards > 0.4).astype(float)}
-    for values in components.values():
-        values[-1] = np.nan
-    return SimpleNamespace(
-        **arrays,
-        mask=mask,
-        rewards=rewards,
-        groups=GROUPS,
-        expert=expert,
-        staleness=staleness,
-        components=components,
+    return Case(
+        **arrays, mask=mask, rewards=rewards, groups=GROUPS, expert=expert, staleness=staleness
     )
 
 
 CASES = [case_of(seed) for seed in SEEDS]
 
 
-def everything(objective, key, arrays):
-    """Advantages, dropped, loss and gradient of the package, from rewards and log-probs."""
-    case = SimpleNamespace(**arrays)
-    shaped = objectives.shape_data(
-        objective,
-        case.rewards,
-        case.groups,
-        key,
-        case.mask.sum(1).astype(case.rewards.dtype),
-        case.components,
-    )
-    batch = objectives.padded_batch(
-        advantages=shaped.advantages, dropped=shaped.dropped, mask=case.mask, groups=case.groups, rewards=case.rewards,
-        old_logprobs=case.old, ref_logprobs=case.ref, prox_logprobs=case.prox, expert=case.expert, staleness=case.staleness,
-    )  # fmt: skip
-    stats = objectives.batch_stats(batch, objective, case.logprobs)
-    loss, gradient = jax.value_and_grad(
-        lambda logprobs: objectives.policy_loss(objective, logprobs, batch, stats)[0]
-    )(case.logprobs)
-    return shaped, loss, gradient
-
-
-everything = jax.jit(everything, **QUICK)
+GRADIENTS = Gradients()
 
 
 def close(actual, expected, what):
@@ -166,7 +132,8 @@ def compare(name, variant, cases=CASES, numbers=None, **options):
     objective = objectives.algorithm(name, variant=variant, **given, **options)
     seen = set()
     for index, case in enumerate(cases):
-        shaped, loss, gradient = everything(objective, jax.random.key(index), vars(case))
+        shaped = GRADIENTS.shaped(objective, case, index)
+        gradient, metrics = GRADIENTS.both(objective, case, shaped)
         expected = reference.evaluate(name, variant, case, given | options, shaped.dropped)
         live = GROUPS >= 0
         if name == "red_drop":
@@ -174,7 +141,7 @@ def compare(name, variant, cases=CASES, numbers=None, **options):
         what = f"{name} {variant} case {index}"
         close(np.asarray(shaped.advantages)[live], expected.advantages[live], what)
         close(gradient, expected.gradient, what)
-        close(loss, expected.loss, what)
+        close(metrics["loss"], expected.loss, what)
         seen |= expected.seen
     return seen
 
@@ -276,23 +243,18 @@ def test_kl_penalties(estimator, anchor):
     )
 
 
+@pytest.mark.parametrize("first", [False, True])
 @pytest.mark.parametrize("name", ["clip_cov", "kl_cov"])
-def test_equal_covariances_choose_no_more_tokens(name):
+def test_equal_covariances_choose_no_more_tokens(name, first):
     """Tokens that tie for the last place are left out; those that tie for the first are chosen,
     and nothing else then.
     """
-    case = SimpleNamespace(**vars(CASES[0]))
-    live = case.mask & (GROUPS >= 0)[:, None]
-    case.old = np.where(live, -0.2, np.nan)
-    case.logprobs = np.where(live, -0.1, np.nan)
-    for first in (False, True):  # a single token that stands above a tie, then the tie alone
-        if first:
-            case.logprobs[tuple(np.argwhere(live)[0])] = -0.5
-        objective = objectives.algorithm(name, covariance_fraction=0.1)
-        _, loss, gradient = everything(objective, jax.random.key(0), vars(case))
-        expected = reference.evaluate(name, "default", case, {"covariance_fraction": 0.1})
-        np.testing.assert_allclose(gradient, expected.gradient, atol=1e-12)
-        np.testing.assert_allclose(loss, expected.loss, atol=1e-9)
+    live = CASES[0].live
+    logprobs = np.where(live, -0.1, np.nan)
+    if first:  # a single token that stands above a tie
+        logprobs[tuple(np.argwhere(live)[0])] = -0.5
+    case = CASES[0].replace(old=np.where(live, -0.2, np.nan), logprobs=logprobs)
+    compare(name, "default", [case], {"covariance_fraction": 0.1})
 
 
 @pytest.mark.parametrize("kind", ["group_mean", "group_std", "group_std_sample", "rloo", "opo"])

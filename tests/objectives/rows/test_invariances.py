@@ -137,11 +137,7 @@ def test_i9_padding_amount_and_content(some, case, order, column, garbage):
     def pad(values, fill):
         tall = np.full((ROWS + 4, *values.shape[1:]), fill, values.dtype)
         tall[rows] = values
-        if values.ndim == 1:
-            return tall
-        wide = np.full((ROWS + 4, TIME + 1), fill, values.dtype)
-        wide[:, columns] = tall
-        return wide
+        return tall if values.ndim == 1 else np.insert(tall, column, fill, axis=1)
 
     dirty = {
         name: pad(np.where(case.live, getattr(case, name), fill), fill)
