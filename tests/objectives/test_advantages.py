@@ -12,6 +12,8 @@ from grre_jax import objectives
 from grre_jax.objectives.named_parts import named
 from grre_jax.objectives.part import Advantage
 
+from .drawn_cases import Case
+
 pytestmark = pytest.mark.usefixtures("float64")
 
 REWARDS = np.array([0.0, 1.0, 2.0, 5.0, 1.0, 3.0, np.nan])
@@ -59,16 +61,15 @@ def test_red_drop_drops_extra_negatives_at_random():
 
 def test_red_drop_draws_by_response_and_seed(shape):
     rewards, groups = np.array([0.0, 0, 0, 1, 0, 0, 0]), np.zeros(7, int)
-    first = shape("red_drop", rewards, groups).dropped
-    np.testing.assert_array_equal(first, shape("red_drop", rewards, groups).dropped)
+
+    def dropped(key=KEY, rewards=rewards, groups=groups):
+        return np.asarray(shape("red_drop", rewards, groups, key).dropped)
+
     by_response = jax.vmap(jax.random.fold_in, (None, 0))(KEY, jnp.arange(7))
-    np.testing.assert_array_equal(first, shape("red_drop", rewards, groups, by_response).dropped)
-    padded = shape("red_drop", np.append(rewards, 0), np.append(groups, -1)).dropped
-    np.testing.assert_array_equal(first, padded[:7])
-    assert any(
-        not np.array_equal(first, shape("red_drop", rewards, groups, jax.random.key(seed)).dropped)
-        for seed in range(1, 5)
-    )
+    padded = dropped(rewards=np.append(rewards, 0), groups=np.append(groups, -1))
+    for same in (dropped(), dropped(by_response), padded[:7]):
+        np.testing.assert_array_equal(dropped(), same)
+    assert any((dropped() != dropped(jax.random.key(seed))).any() for seed in range(1, 5))
 
 
 def test_large_constant_costs_no_precision_in_float32(shape):
@@ -148,25 +149,20 @@ def test_a_response_without_a_verdict_changes_nothing_for_the_others(rewards, ab
 
 
 @pytest.mark.parametrize("name", ["reinforce", "asymre", "grpo", "rec_oneside_nois"])
-def test_a_response_without_a_verdict_has_no_loss_and_no_penalty(name):
+def test_a_response_without_a_verdict_has_no_loss_and_no_penalty(gradient, name):
     """The loss and its gradient are those of the batch without it, KL penalty included."""
-    rewards, groups = np.array([1.0, 1.0, 0.0, np.nan]), np.zeros(4, int)
     logprobs = -1 - np.arange(12.0).reshape(4, 3) / 7
+    case = Case(
+        logprobs,
+        logprobs + 0.1,
+        np.ones((4, 3), bool),
+        np.array([1.0, 1.0, 0.0, np.nan]),
+        np.zeros(4, int),
+        ref=logprobs - 0.2,
+    )
     objective = objectives.algorithm(name, kl_coef=0.5)
-
-    def loss(logprobs, rows):
-        batch = objectives.padded_batch(
-            advantages=objectives.advantages(objective, rewards[rows], groups[rows]),
-            mask=np.ones((len(rows), 3)),
-            groups=groups[rows],
-            rewards=rewards[rows],
-            old_logprobs=logprobs + 0.1,
-            ref_logprobs=logprobs - 0.2,
-        )
-        return objectives.policy_loss(objective, logprobs, batch)[0]
-
-    value, gradient = jax.value_and_grad(loss)(jnp.asarray(logprobs), np.arange(4))
-    expected = jax.value_and_grad(loss)(jnp.asarray(logprobs[:3]), np.arange(3))
-    np.testing.assert_allclose(value, expected[0], rtol=1e-12)
-    np.testing.assert_allclose(gradient[:3], expected[1], rtol=1e-12)
-    np.testing.assert_array_equal(gradient[3], 0)
+    slope, metrics = gradient.both(objective, case)
+    expected, others = gradient.both(objective, case.replace(groups=np.array([0, 0, 0, -1])))
+    np.testing.assert_allclose(metrics["loss"], others["loss"], rtol=1e-12)
+    np.testing.assert_allclose(slope, expected, rtol=1e-12)
+    assert not slope[3].any()

@@ -10,9 +10,7 @@ from grre_jax import objectives
 @pytest.mark.parametrize(
     "name, options, required",
     [
-        ("reinforce", {}, set()),
         ("grpo", {}, {"old_logprobs"}),
-        ("opmd", {}, {"old_logprobs"}),
         ("reinforce", {"kl_coef": 0.1}, {"ref_logprobs"}),
         ("reinforce", {"kl_coef": 0.1, "kl_reference": "behavior"}, {"old_logprobs"}),
         ("reinforce", {"kl_coef": 0.0}, set()),

@@ -202,20 +202,17 @@ def test_a_part_that_decides_by_the_whole_batch(file):
     assert objective.needs_policy_stats and len(objective.gathers) == 1
     batch = make_batch(objective)
     stats = objectives.batch_stats(batch, objective, LOGPROBS)
-    halves = [
-        float(
-            objectives.policy_loss(
-                objective, LOGPROBS.reshape(-1)[half], batch.select_tokens(half), stats
-            )[0]
-        )
+    parts = [
+        objectives.policy_loss(
+            objective, LOGPROBS.reshape(-1)[half], batch.select_tokens(half), stats
+        )[0]
         for half in (slice(0, 12), slice(12, 24))
     ]
     whole, _ = objectives.policy_loss(objective, LOGPROBS, batch)
-    assert sum(halves) == pytest.approx(float(whole))
+    assert sum(parts) == pytest.approx(whole)
     moved = np.where(MASK, np.abs(LOGPROBS - OLD), 0)
-    stopped = (gradient(objective) == 0) & MASK & (GROUPS == 0)[:, None]
-    where = moved == moved.max()
-    np.testing.assert_array_equal(stopped, where & (GROUPS == 0)[:, None])
+    live = MASK & (GROUPS == 0)[:, None]
+    np.testing.assert_array_equal((gradient(objective) == 0) & live, (moved == moved.max()) & live)
 
 
 def test_a_row_of_the_table_takes_it(file, monkeypatch):

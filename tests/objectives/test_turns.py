@@ -36,16 +36,15 @@ def test_returns_are_those_of_the_definition(discount):
             np.testing.assert_allclose(got[turn], sum(ahead), atol=1e-12)
 
 
+@pytest.mark.parametrize("discount", [0.0, 1.0])
 @pytest.mark.parametrize("name", ["reinforce", "grpo", "rloo", "opo"])
-def test_one_turn_is_the_advantage_of_the_response_to_the_bit(name):
+def test_one_turn_is_the_advantage_of_the_response_to_the_bit(name, discount):
     rewards, groups = np.array([0.1, 1.0, 0.3, 0.7, 2.0]), np.array([0, 0, 0, 4, 4])
-    lengths = np.array([3, 1, 4, 1, 5])
-    plain = objectives.advantages(objectives.algorithm(name), rewards, groups, lengths=lengths)
-    turns = np.where([[True, False]], 0.0, NAN).repeat(5, 0)
-    sizes = np.stack([lengths, 0 * lengths], 1)
-    for discount in (0.0, 1.0):
-        found = by_turn(turns, groups, rewards, name, sizes, discount=discount)
-        np.testing.assert_array_equal(found, np.stack([plain, 0 * plain], 1))
+    lengths = np.array([[3, 0], [1, 0], [4, 0], [1, 0], [5, 0]])
+    plain = objectives.algorithm(name)
+    expected = objectives.advantages(plain, rewards, groups, lengths=lengths[:, 0])
+    found = by_turn([[0, NAN]] * 5, groups, rewards, name, lengths, discount=discount)
+    np.testing.assert_array_equal(found, np.stack([expected, 0 * expected], 1))
 
 
 def test_the_last_turn_has_what_the_reward_has_beyond_the_others():
@@ -59,14 +58,15 @@ def test_the_last_turn_has_what_the_reward_has_beyond_the_others():
 def test_dropped_responses_have_no_turns_and_penalties_of_length_are_the_last_turns():
     played = [[1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [0.0, 0.0]]
     objective = objectives.algorithm("dapo", returns="turns", max_length=6, overlong_buffer=4)
-    lengths = np.array([[1, 1], [1, 1], [4, 2], [1, 1]])
+    lengths, rewards = np.array([[1, 1], [1, 1], [4, 2], [1, 1]]), np.array([1.0, 1, 2, 0])
     shaped = objectives.shape_data(
-        objective, np.array([1.0, 1, 2, 0]), np.array([0, 0, 1, 1]), None, lengths, None, played
+        objective, rewards, np.array([0, 0, 1, 1]), lengths=lengths, turn_rewards=played
     )
     np.testing.assert_array_equal(shaped.dropped, [True, True, False, False])
-    assert (np.asarray(shaped.advantages)[:2] == 0).all()
     # Rewards 2 - 1 and 0: returns of the first turn are 1 and 0, of the second 0 and 0.
-    np.testing.assert_allclose(shaped.advantages[2:], [[1, 0], [-1, 0]], atol=1e-4)
+    expected = [[0, 0], [0, 0], [1, 0], [-1, 0]]
+    np.testing.assert_allclose(shaped.advantages, expected, atol=1e-4)
+    assert not shaped.advantages[:2].any()
 
 
 @settings(max_examples=25)
@@ -86,25 +86,21 @@ def test_tokens_have_the_advantage_of_their_turn_and_observations_none(turn, adv
     assert not np.asarray(slope)[turn < 0].any()
 
 
-@pytest.mark.parametrize("options", [{}, {"returns": "turns"}])
-def test_turns_beyond_the_first_are_left_out(options):
-    turn = np.array([[0, 0, 1, 2], [0, 1, 1, 1]])
+@pytest.mark.parametrize("returns, second", [("none", 1), ("turns", 2)])
+def test_turns_beyond_the_first_are_left_out(returns, second):
     advantages = np.array([[1.0, 2, 3], [-1, -2, -3]])
     batch = objectives.padded_batch(
-        advantages=advantages if options else advantages[:, 0],
+        advantages=advantages if returns == "turns" else advantages[:, 0],
         mask=np.ones((2, 4)),
         groups=np.zeros(2, int),
-        turns=turn,
+        turns=np.array([[0, 0, 1, 2], [0, 1, 1, 1]]),
     )
-    objective = objectives.algorithm(
-        "reinforce", filter="first_turns", most_turns=2, aggregation="sum", **options
-    )
-    (_, metrics), slope = jax.value_and_grad(
-        lambda x: objectives.policy_loss(objective, x, batch), has_aux=True
-    )(-np.ones((2, 4)))
-    second = 2.0 if options else 1.0
+    options = {"filter": "first_turns", "most_turns": 2, "aggregation": "sum", "returns": returns}
+    objective = objectives.algorithm("reinforce", **options)
+    loss = jax.grad(lambda x: objectives.policy_loss(objective, x, batch), has_aux=True)
+    slope, metrics = loss(-np.ones((2, 4)))
     np.testing.assert_allclose(slope, [[-1, -1, -second, 0], [1, second, second, second]])
-    assert float(metrics["filtered_fraction"]) == pytest.approx(1 / 8)
+    assert metrics["filtered_fraction"] == pytest.approx(1 / 8)
 
 
 @pytest.mark.parametrize(

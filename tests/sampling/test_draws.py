@@ -16,38 +16,25 @@ from .. import simulated_devices
 
 # (temperature, top_k, top_p, min_p) that leave many tokens, by the shape of the logits and the size
 # of the vocabulary.
-PLAIN = {"plain": (1.0, 0, 1.0, 0.0)}
 METHODS = {
-    ("peaked", 32): (
-        PLAIN
-        | {
-            "temperature": (1.2, 0, 1.0, 0.0),
-            "top_k": (1.0, 9, 1.0, 0.0),
-            "top_p": (1.0, 0, 0.99, 0.0),
-            "min_p": (1.0, 0, 1.0, 7e-4),
-            "all": (1.3, 20, 0.985, 3.6e-3),
-        }
-    ),
-    ("flat", 151_936): (
-        PLAIN
-        | {
-            "temperature": (0.7, 0, 1.0, 0.0),
-            "top_k": (1.0, 9000, 1.0, 0.0),
-            "top_p": (1.0, 0, 0.6, 0.0),
-            "min_p": (1.0, 0, 1.0, 0.84),
-            "all": (1.3, 90_000, 0.8, 0.88),
-        }
-    ),
-    ("peaked", 151_936): (
-        PLAIN
-        | {
-            "temperature": (1.2, 0, 1.0, 0.0),
-            "top_k": (1.0, 9000, 1.0, 0.0),
-            "top_p": (1.0, 0, 0.99, 0.0),
-            "min_p": (1.0, 0, 1.0, 1.4e-7),
-            "all": (1.3, 90_000, 0.9, 5.25e-6),
-        }
-    ),
+    ("peaked", 32): {
+        "plain": (1.0, 0, 1.0, 0.0),
+        "temperature": (1.2, 0, 1.0, 0.0),
+        "top_k": (1.0, 9, 1.0, 0.0),
+        "top_p": (1.0, 0, 0.99, 0.0),
+        "min_p": (1.0, 0, 1.0, 7e-4),
+        "all": (1.3, 20, 0.985, 3.6e-3),
+    },
+    ("flat", 151_936): {
+        "temperature": (0.7, 0, 1.0, 0.0),
+        "top_k": (1.0, 9000, 1.0, 0.0),
+        "all": (1.3, 90_000, 0.8, 0.88),
+    },
+    ("peaked", 151_936): {
+        "plain": (1.0, 0, 1.0, 0.0),
+        "min_p": (1.0, 0, 1.0, 1.4e-7),
+        "all": (1.3, 90_000, 0.9, 5.25e-6),
+    },
 }
 CASES = [(shape, vocab, name) for (shape, vocab), methods in METHODS.items() for name in methods]
 DRAWS = {32: 100_000, 151_936: 20_000}

@@ -68,16 +68,6 @@ def test_the_text_model_of_a_model_of_text_and_images(checkpoint, check_logits, 
     assert json.loads((exported / "config.json").read_text())["model_type"] == "gemma3_text"
 
 
-def test_several_files_without_an_index(checkpoint, check_logits):
-    folder = checkpoint()
-    tensors = safetensors.numpy.load_file(folder / "model.safetensors")
-    (folder / "model.safetensors").unlink()
-    for number in range(2):
-        part = {name: tensors[name] for name in [*tensors][number::2]}
-        safetensors.numpy.save_file(part, folder / f"model-0000{number + 1}-of-00002.safetensors")
-    check_logits(folder)
-
-
 @pytest.mark.parametrize("stored", [ml_dtypes.bfloat16, np.float16])
 def test_half_precision_files_and_parameters(checkpoint, check_logits, stored):
     folder = checkpoint()

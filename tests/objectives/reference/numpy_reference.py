@@ -129,14 +129,14 @@ BAPO = {
     "balance_target": 1.0,
 }
 
-# By (name, variant); the first variant of an algorithm is its default.
+# By name and variant; the first variant of an algorithm is its default.
 ROWS = {
-    ("reinforce", "mean"): row("group_mean", terms.reinforce),
-    ("reinforce", "std"): row("group_std", terms.reinforce),
-    ("dr_grpo", "default"): row("group_mean", terms.grpo, "constant", **CLIP, constant_length=10.0),
-    ("gdpo", "response"): row("decoupled", terms.grpo, **CLIP, std_epsilon=1e-4),
-    ("gdpo", "token"): row("decoupled_whitened", terms.grpo, **CLIP),
-    ("dapo", "default"): row(
+    "reinforce mean": row("group_mean", terms.reinforce),
+    "reinforce std": row("group_std", terms.reinforce),
+    "dr_grpo default": row("group_mean", terms.grpo, "constant", **CLIP, constant_length=10.0),
+    "gdpo response": row("decoupled", terms.grpo, **CLIP, std_epsilon=1e-4),
+    "gdpo token": row("decoupled_whitened", terms.grpo, **CLIP),
+    "dapo default": row(
         "group_std",
         terms.grpo,
         denominator="kept",
@@ -144,30 +144,26 @@ ROWS = {
         epsilon_low=0.2,
         epsilon_high=0.28,
     ),
-    ("cispo", "absolute"): row("group_std", terms.cispo_absolute, clip_low=0.0, clip_high=5.0),
-    ("cispo", "epsilon"): row("group_std", terms.cispo_epsilon, epsilon_low=1.0, epsilon_high=0.28),
-    ("gmpo", "default"): row(
+    "cispo absolute": row("group_std", terms.cispo_absolute, clip_low=0.0, clip_high=5.0),
+    "cispo epsilon": row("group_std", terms.cispo_epsilon, epsilon_low=1.0, epsilon_high=0.28),
+    "gmpo default": row(
         "group_std", terms.gmpo, "response", log_epsilon_low=0.4, log_epsilon_high=0.4
     ),
-    ("sapo", "default"): row(
-        "group_std", terms.sapo, "response", tau_positive=1.0, tau_negative=1.05
-    ),
-    ("topr", "sequence"): row("sign", terms.topr("sequence"), "response", reward_threshold=0.0),
-    ("topr", "token"): row("sign", terms.topr("token"), "response", reward_threshold=0.0),
-    ("topr", "normalized"): row("sign", terms.topr("normalized"), "response", reward_threshold=0.0),
-    ("truncated_is", "default"): row(
-        "group_mean", terms.cispo_absolute, clip_low=0.0, clip_high=1.0
-    ),
-    ("opmd", "kimi"): row("group_mean", terms.reinforce, "group", response=squared, tau=0.1),
-    ("opmd", "openkimi"): row("group_mean", None, "response", response=openkimi, tau=0.1),
-    ("opmd_minimal", "default"): row("group_mean", terms.damped, tau=1.0),
-    ("opmd_token", "default"): row("group_mean", terms.opmd_token, coefficient=0.1),
-    ("opmd_logavgexp", "mean"): row("log_mean_exp", terms.damped, tau=1.0),
-    ("opmd_logavgexp", "leave_one_out"): row("log_mean_exp_leave_one_out", terms.damped, tau=0.01),
-    ("asymre", "default"): row("asymre", terms.reinforce, beta=0.1),
-    ("red_drop", "default"): row("red_drop", terms.reinforce),
-    ("red_weight", "default"): row("group_mean", terms.red_weight, tau=1.0),
-    ("decoupled_ppo", "default"): row(
+    "sapo default": row("group_std", terms.sapo, "response", tau_positive=1.0, tau_negative=1.05),
+    "topr sequence": row("sign", terms.topr("sequence"), "response", reward_threshold=0.0),
+    "topr token": row("sign", terms.topr("token"), "response", reward_threshold=0.0),
+    "topr normalized": row("sign", terms.topr("normalized"), "response", reward_threshold=0.0),
+    "truncated_is default": row("group_mean", terms.cispo_absolute, clip_low=0.0, clip_high=1.0),
+    "opmd kimi": row("group_mean", terms.reinforce, "group", response=squared, tau=0.1),
+    "opmd openkimi": row("group_mean", None, "response", response=openkimi, tau=0.1),
+    "opmd_minimal default": row("group_mean", terms.damped, tau=1.0),
+    "opmd_token default": row("group_mean", terms.opmd_token, coefficient=0.1),
+    "opmd_logavgexp mean": row("log_mean_exp", terms.damped, tau=1.0),
+    "opmd_logavgexp leave_one_out": row("log_mean_exp_leave_one_out", terms.damped, tau=0.01),
+    "asymre default": row("asymre", terms.reinforce, beta=0.1),
+    "red_drop default": row("red_drop", terms.reinforce),
+    "red_weight default": row("group_mean", terms.red_weight, tau=1.0),
+    "decoupled_ppo default": row(
         "group_std",
         terms.grpo,
         correction="bounded",
@@ -175,7 +171,7 @@ ROWS = {
         correction_low=0.0,
         correction_high=5.0,
     ),
-    ("log_linear_proximal", "default"): row(
+    "log_linear_proximal default": row(
         "group_std",
         terms.grpo,
         correction="bounded",
@@ -183,11 +179,11 @@ ROWS = {
         correction_low=0.0,
         correction_high=5.0,
     ),
-    ("tis", "token"): row("group_std", terms.grpo, correction="tis", **CLIP, correction_cap=2.0),
-    ("tis", "sequence"): row(
+    "tis token": row("group_std", terms.grpo, correction="tis", **CLIP, correction_cap=2.0),
+    "tis sequence": row(
         "group_std", terms.grpo, correction="tis_sequence", **CLIP, correction_cap=2.0
     ),
-    ("icepop", "default"): row(
+    "icepop default": row(
         "group_std",
         terms.grpo,
         correction="bounded",
@@ -195,7 +191,7 @@ ROWS = {
         correction_low=0.5,
         correction_high=5.0,
     ),
-    ("sequence_mask", "geometric"): row(
+    "sequence_mask geometric": row(
         "group_std",
         terms.grpo,
         filter="geometric",
@@ -203,7 +199,7 @@ ROWS = {
         sequence_low=0.999,
         sequence_high=1.001,
     ),
-    ("sequence_mask", "product"): row(
+    "sequence_mask product": row(
         "group_std",
         terms.grpo,
         filter="product",
@@ -211,36 +207,32 @@ ROWS = {
         sequence_low=0.5,
         sequence_high=2.0,
     ),
-    ("opsm", "default"): row("group_std", terms.grpo, filter="opsm", **CLIP, opsm_delta=0.1),
-    ("m2po", "default"): row(
-        "group_std", terms.m2po, prepare=terms.m2po_dropped, m2_threshold=0.04
-    ),
-    ("dppo_tv", "default"): row("group_std", terms.dppo_tv, **DPPO),
-    ("dppo_kl", "default"): row("group_std", terms.dppo_kl, **DPPO),
-    ("vespo", "default"): row("group_std", terms.vespo, **VESPO),
-    ("bapo", "default"): row("group_std", terms.bapo, prepare=terms.bapo_bounds, **BAPO),
-    ("aspo", "default"): row(
+    "opsm default": row("group_std", terms.grpo, filter="opsm", **CLIP, opsm_delta=0.1),
+    "m2po default": row("group_std", terms.m2po, prepare=terms.m2po_dropped, m2_threshold=0.04),
+    "dppo_tv default": row("group_std", terms.dppo_tv, **DPPO),
+    "dppo_kl default": row("group_std", terms.dppo_kl, **DPPO),
+    "vespo default": row("group_std", terms.vespo, **VESPO),
+    "bapo default": row("group_std", terms.bapo, prepare=terms.bapo_bounds, **BAPO),
+    "aspo default": row(
         "group_std", terms.rec(terms.one_side, terms.aspo_weight), **CLIP, weight_cap=3.0
     ),
-    ("gepo", "default"): row(
-        "group_std", terms.gepo, "response", prepare=terms.gepo_expected, **CLIP
-    ),
-    ("dro", "default"): row("group_mean", terms.dro, dro_beta=0.3),
-    ("gvpo", "default"): row("group_mean", None, "group", response=gvpo, gvpo_beta=0.2),
-    ("astar_po", "default"): row(
+    "gepo default": row("group_std", terms.gepo, "response", prepare=terms.gepo_expected, **CLIP),
+    "dro default": row("group_mean", terms.dro, dro_beta=0.3),
+    "gvpo default": row("group_mean", None, "group", response=gvpo, gvpo_beta=0.2),
+    "astar_po default": row(
         "optimal_value", None, "response_sum", response=astar_po, beta_1=0.5, beta_2=1e-3
     ),
-    ("oapl", "default"): row(
+    "oapl default": row(
         "optimal_value", None, "response_sum", response=oapl, beta_1=1.0, beta_2=1e-3
     ),
-    ("trm", "max"): row(
+    "trm max": row(
         "group_std",
         terms.ratio_itself,
         "response_sum",
         filter="largest_divergence",
         token_divergence=0.05,
     ),
-    ("trm", "both"): row(
+    "trm both": row(
         "group_std",
         terms.ratio_itself,
         "response_sum",
@@ -248,7 +240,7 @@ ROWS = {
         token_divergence=0.1,
         mean_divergence=0.002,
     ),
-    ("grpo_veto", "default"): row(
+    "grpo_veto default": row(
         "group_std",
         terms.grpo_veto,
         epsilon_low=0.6,
@@ -256,36 +248,37 @@ ROWS = {
         veto_low=0.7,
         veto_high=1.5,
     ),
-    ("r2vpo", "default"): row("group_std", terms.r2vpo, variance_coef=0.3),
-    ("distill", "own"): row("none", terms.distill(terms.plain)),
-    ("distill", "stored"): row("none", terms.distill(terms.importance)),
-    ("clip_cov", "default"): row(
+    "r2vpo default": row("group_std", terms.r2vpo, variance_coef=0.3),
+    "distill own": row("none", terms.distill(terms.plain)),
+    "distill stored": row("none", terms.distill(terms.importance)),
+    "clip_cov default": row(
         "group_std",
         terms.clip_cov,
         prepare=terms.highest_covariance(True),
         **CLIP,
         covariance_fraction=2e-4,
     ),
-    ("kl_cov", "default"): row(
+    "kl_cov default": row(
         "group_std",
         terms.kl_cov,
         prepare=terms.highest_covariance(False),
         covariance_kl=1.0,
         covariance_fraction=2e-4,
     ),
-    ("chord", "mix"): row("group_std", terms.chord(False), split=True, **CLIP, expert_weight=0.1),
-    ("chord", "phi"): row("group_std", terms.chord(True), split=True, **CLIP, expert_weight=0.1),
-    ("raft", "default"): row("positive", terms.reinforce, denominator="kept", reward_threshold=0.0),
-    ("rloo", "default"): row("rloo", terms.reinforce),
-    ("reinforce_pp", "baseline"): row("whitened", terms.grpo, **CLIP),
-    ("reinforce_pp", "returns"): row("whitened_returns", terms.grpo, **CLIP),
-    ("opo", "default"): row("opo", terms.reinforce),
-    ("gpg", "default"): row("gpg", terms.reinforce),
-    ("maxrl", "default"): row("maxrl", terms.reinforce),
-    ("pass_at_k", "default"): row("pass_at_k", terms.reinforce),
-    ("dpo", "default"): row("group_mean", None, "sum", response=pairs(dpo), dpo_beta=0.1),
-    ("ipo", "default"): row("group_mean", None, "sum", response=pairs(ipo), ipo_beta=0.1),
+    "chord mix": row("group_std", terms.chord(False), split=True, **CLIP, expert_weight=0.1),
+    "chord phi": row("group_std", terms.chord(True), split=True, **CLIP, expert_weight=0.1),
+    "raft default": row("positive", terms.reinforce, denominator="kept", reward_threshold=0.0),
+    "rloo default": row("rloo", terms.reinforce),
+    "reinforce_pp baseline": row("whitened", terms.grpo, **CLIP),
+    "reinforce_pp returns": row("whitened_returns", terms.grpo, **CLIP),
+    "opo default": row("opo", terms.reinforce),
+    "gpg default": row("gpg", terms.reinforce),
+    "maxrl default": row("maxrl", terms.reinforce),
+    "pass_at_k default": row("pass_at_k", terms.reinforce),
+    "dpo default": row("group_mean", None, "sum", response=pairs(dpo), dpo_beta=0.1),
+    "ipo default": row("group_mean", None, "sum", response=pairs(ipo), ipo_beta=0.1),
 }
+ROWS = {tuple(key.split()): entry for key, entry in ROWS.items()}
 
 
 def std_rows():

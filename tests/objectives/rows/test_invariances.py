@@ -195,43 +195,49 @@ def test_i9_splitting_into_micro_batches(some, case, order):
     check_metrics(some, case, combined, expected[3])
 
 
-@examples
-@given(case=NEAR, scale=st.sampled_from([0.25, 2.0, 3.0, 64.0]))
-def test_i9_scaling_rewards(together, case, scale):
-    """Scaling rewards by c scales the gradient by c or leaves it, what is added to a standard
-    deviation being scaled too.
-    """
+def scaled(objective, scale):
+    """The objective with what is added to a standard deviation scaled."""
+    numbers = objective.hyperparameters
+    changed = {name: scale * numbers[name] for name in numbers if name == "std_epsilon"}
+    return replace(objective, hyperparameters={**numbers, **changed})
 
-    def scaled(objective):
-        numbers = objective.hyperparameters
-        changed = {name: scale * numbers[name] for name in numbers if name == "std_epsilon"}
-        return replace(objective, hyperparameters={**numbers, **changed})
 
-    chosen = together.chosen
-    compared = [
+def scales(objective):
+    """Whether the gradient is homogeneous in the rewards."""
+    return (
         objective.advantage.name in DEGREES
         and objective.term.name not in INHOMOGENEOUS_TERMS
         and objective.weight.name != "exponential"
         and not objective.penalties
         and overlong not in objective.shaping
         and objective.singleton_baseline == "mean"
-        for objective in chosen.values()
-    ]
-    factors = np.array(
+    )
+
+
+@examples
+@given(case=NEAR, scale=st.sampled_from([0.25, 2.0, 3.0, 64.0]))
+def test_i9_scaling_rewards(together, case, scale):
+    """Scaling rewards by c scales the gradient by c or leaves it, what is added to a standard
+    deviation being scaled too.
+    """
+    chosen = together.chosen
+    degrees = np.array(
         [
-            1.0
+            0
             if objective.term.name.endswith("_preference")
-            else float(scale) ** DEGREES.get(objective.advantage.name, 0)
+            else DEGREES.get(objective.advantage.name, 0)
             for objective in chosen.values()
         ]
     )
-    losses, slopes, advantages, _ = together(case)
-    wanted = (losses * factors, slopes * factors[:, None, None], advantages * factors[:, None])
+    factors = scale ** degrees.astype(float)
+    losses, slopes, *_ = together(case)
     found = together(
         case.replace(rewards=case.rewards * scale),
-        chosen={name: scaled(objective) for name, objective in chosen.items()},
+        chosen={name: scaled(objective, scale) for name, objective in chosen.items()},
     )
-    check_same(together, case, found[:2], wanted, np.array(compared))
+    expected = (losses * factors, slopes * factors[:, None, None])
+    compared = np.array([scales(objective) for objective in chosen.values()])
+    check_same(together, case, found[:2], expected, compared)
 
 
 @settings(examples, max_examples=100)

@@ -54,26 +54,14 @@ def test_rows_that_idle_beyond_a_window_leave_nothing_behind(tiny):
     """Where prompts wait for a lane, rows idle; with a window short of the prompt they see
     nothing, and what they leave in their caches must be finite.
     """
-    windowed, prompts = (
-        sampling.prepared(tiny(sliding_layers=(True, False), sliding_window=4)),
-        [[1 + i, 2, 3] for i in range(20)],
-    )
-    limits = np.full((20, 8), 6)
+    windowed = sampling.prepared(tiny(sliding_layers=(True, False), sliding_window=4))
+    prompts, limits = [[1 + i, 2, 3] for i in range(20)], np.full((20, 8), 6)
     limits[:8] = 1
     limits[:8, 0] = (60, *range(20, 48, 4))  # a straggler a prompt, the first prompt's the last
-    options = {
-        "group_size": 8,
-        "max_new_tokens": 60,
-        "key": jax.random.key(0),
-        "eos_ids": (),
-        "limits": limits,
-    }
-    same(
-        *(
-            jax.device_get(sample(windowed, prompts, max_concurrent=slots, **options))
-            for slots in (16, None)
-        )
-    )
+    options = {"group_size": 8, "max_new_tokens": 60, "limits": limits, "eos_ids": ()}
+    options["key"] = jax.random.key(0)
+    few, all_rows = (sample(windowed, prompts, max_concurrent=n, **options) for n in (16, None))
+    same(*jax.device_get((few, all_rows)))
 
 
 @pytest.mark.parametrize("slots", [None, SLOTS])
@@ -90,22 +78,16 @@ def test_limits_are_each_completions_own(weights, slots):
 
 
 @pytest.mark.slow
-def test_steps_are_those_of_list_scheduling(weights):
+@pytest.mark.parametrize("samples, prompts", [(4, PROMPTS), (1, PROMPTS * 4)])
+def test_steps_are_those_of_list_scheduling(weights, samples, prompts):
     """A row that ends begins the next completion at the next step: nothing is waited for."""
     limits = np.minimum(np.random.default_rng(3).geometric(1 / 20, 40), 150)
     rows = np.zeros(SLOTS, int)
     for limit in limits:
         rows[rows.argmin()] += limit
-    for samples, prompts in ((4, PROMPTS), (1, PROMPTS * 4)):
-        options = OPTIONS | {
-            "group_size": samples,
-            "eos_ids": (),
-            "limits": limits.reshape(-1, samples),
-        }
-        made, _ = call(weights, prompts, max_concurrent=SLOTS, **options)
-        for _ in made:
-            continue
-        assert made.steps <= 1.05 * rows.max()
+    options = OPTIONS | {"group_size": samples, "limits": limits.reshape(-1, samples)}
+    made, _ = call(weights, prompts, max_concurrent=SLOTS, **options | {"eos_ids": ()})
+    assert len(list(made)) and made.steps <= 1.05 * rows.max()
 
 
 def letters(tokens):
@@ -157,13 +139,7 @@ def _keys(held):
 
 
 @pytest.mark.parametrize(
-    "before, columns, width",
-    [
-        (0, 128, 64),
-        (48, 64, 16),
-        (64, 64, 64),
-        (24, 16, 40),
-    ],
+    "before, columns, width", [(0, 128, 64), (48, 64, 16), (64, 64, 64), (24, 16, 40)]
 )
 def test_keys_in_blocks_are_where_values_are(before, columns, width):
     """Through a prompt, steps round the ring, its growth and its halving; and products with them
@@ -183,12 +159,11 @@ def test_keys_in_blocks_are_where_values_are(before, columns, width):
     for step in range(columns + 5):
         token = tokens(1)
         held = held.write(before + step % columns, token, token)
+    q = random.normal(size=(3, 2, 4, 8)).astype(np.float32)
     for one in (held, held.grown(before), *([] if before else [held.shrunk(4)])):
         assert (_keys(one) == one.values).all()
-        q = random.normal(size=(3, 2, 4, 8)).astype(np.float32)
-        np.testing.assert_allclose(
-            one.scores(q), np.einsum("nkmd,nkcd->nkmc", q, one.values), atol=1e-5
-        )
+        expected = np.einsum("nkmd,nkcd->nkmc", q, one.values)
+        np.testing.assert_allclose(one.scores(q), expected, atol=1e-5)
 
 
 @pytest.mark.slow
