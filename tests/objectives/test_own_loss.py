@@ -99,20 +99,17 @@ def test_refusals(function, options, message):
 
 
 def test_it_is_found_in_a_file_and_an_edited_file_is_another_loss(tmp_path):
-    file = tmp_path / "mine.py"
-    file.write_text(
-        "def push(x, *, strength=2.0):\n    return -strength * x.advantages * x.logprobs\n"
-    )
-    objective = objectives.algorithm(f"{file}:push", strength=3)
-    assert (objective.name, objective.hyperparameters) == ("push", {"strength": 3.0})
-    file.write_text("def push(x, *, force=2.0):\n    return -force * x.advantages * x.logprobs\n")
-    assert objectives.algorithm(f"{file}:push").hyperparameters == {"force": 2.0}
-    broken = tmp_path / "broken.py"
+    file, broken = tmp_path / "mine.py", tmp_path / "broken.py"
+    for name in ("strength", "force"):
+        body = f"return -{name} * x.advantages * x.logprobs"
+        file.write_text(f"def push(x, *, {name}=2.0):\n    {body}\n")
+        objective = objectives.algorithm(f"{file}:push", **{name: 3})
+        assert (objective.name, objective.hyperparameters) == ("push", {name: 3.0})
     broken.write_text("def push(x:\n")
     for wrong, message in (
         (f"{broken}:push", "broken.py cannot be imported: SyntaxError"),
-        (lambda x: x.no_such_array, "cannot be traced: AttributeError.*no_such_array"),
-        (f"{file}:pull", "has no function 'pull'; it has push"),
+        (lambda x: x.no_such_array, "AttributeError.*no_such_array"),
+        (f"{file}:pull", "'pull'; it has push"),
         (f"{tmp_path / 'other.py'}:push", "there is no file"),
     ):
         with pytest.raises(ValueError, match=message):

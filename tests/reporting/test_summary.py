@@ -85,17 +85,17 @@ def test_ages_add_up_and_a_step_taken_twice_counts_once():
 
 
 def test_two_policies_are_printed_side_by_side():
-    row = ROW | {
-        "component_x": 0.5,
-        "pass_at_k": SHARES,
-        "left_out": {"maj_at_k": "no answers"},
-        "kl_to_start": 0.03,
-    }
+    row = ROW | {"component_x": 0.5, "pass_at_k": SHARES, "kl_to_start": 0.03}
+    row["left_out"] = {"maj_at_k": "no answers"}
     rows, out = printed({"first": (0, row), "last": (1200, row | {"greedy_accuracy": 1.0})})
     assert "first, step 0" in out.getvalue() and "last, step 1,200" in out.getvalue()
-    assert rows["accuracy"] == ["25.0% (20.0% to 30.0%)"] * 2
+    expected = {
+        "accuracy": "25.0% (20.0% to 30.0%)",
+        "component x": "0.5",
+        "pass@2": "50.0% (25.0% to 75.0%)",
+        "kl to start": "0.03",
+        "response length": "7.25",
+    }
+    assert rows.items() >= {name: [cell] * 2 for name, cell in expected.items()}.items()
     assert rows["greedy accuracy"] == ["–", "100.0%"]
-    assert rows["component x"] == ["0.5"] * 2
-    assert rows["pass@2"] == ["50.0% (25.0% to 75.0%)"] * 2
-    assert rows["kl to start"] == ["0.03"] * 2 and rows["response length"] == ["7.25"] * 2
     assert out.getvalue().count("maj@k is left out: no answers") == 1

@@ -119,25 +119,23 @@ def check_rescored(model, found, temperature=1.0):
 
 def test_every_turn_is_answered_and_the_first_limit_reached_is_the_reason(model):
     game = Game()
-    found = play(model, game)
-    assert {t.reason for t in found.values()} == {"done", "turns", "tokens"}
-    for t in found.values():
+    found = play(model, game).values()
+    assert {t.reason for t in found} == {"done", "turns", "tokens"}
+    for t in found:
         for number, turn in enumerate(t.turns):
-            said = t.tokens[turn.start : turn.end].tolist()
-            assert game.asked.pop((t.address, t.sample, number)) == said
-            assert turn.stopped == (said[-1] in ENDS)
-            assert turn.stopped or len(said) == TURN or turn.end == LIMITS.tokens
-        answer = game.answer(t.address, t.sample, number, said)
-        if answer is None:
-            assert t.reason == "done"
-        elif len(t.turns) == LIMITS.turns:
-            assert t.reason == "turns"
+            tokens = t.tokens[turn.start : turn.end].tolist()
+            assert game.asked.pop((t.address, t.sample, number)) == tokens
+            assert turn.stopped == (tokens[-1] in ENDS)
+            assert turn.stopped or len(tokens) == TURN or turn.end == LIMITS.tokens
+        answer = game.answer(t.address, t.sample, number, tokens)
+        if answer is None or len(t.turns) == LIMITS.turns:
+            assert t.reason == ("turns" if answer else "done")
         else:
             assert t.reason == "tokens" and len(t.tokens) + len(answer.tokens) >= LIMITS.tokens
         assert t.turns[-1].end == len(t.tokens) <= LIMITS.tokens
         assert not np.stack([*t.logprobs.values()])[:, ~t.mask].any()
     assert not game.asked
-    assert {0, 20} < {gap for t in found.values() for gap in gaps(t)}
+    assert {0, 20} < {gap for t in found for gap in gaps(t)}
 
 
 def test_stored_logprobs_equal_a_full_forward_pass(model, together):
