@@ -33,21 +33,6 @@ def test_wide_group_ids_part_responses_as_they_are():
     )
 
 
-def test_counts():
-    stats = objectives.batch_stats(batch(expert=np.array([0, 0, 1, 0, 1])))
-    assert (stats.tokens, stats.kept.tokens, stats.expert.tokens, stats.own.tokens) == (6, 3, 3, 3)
-    assert (
-        stats.all.responses,
-        stats.kept.responses,
-        stats.expert.responses,
-        stats.own.responses,
-    ) == (4, 3, 1, 3)
-    assert stats.all.groups == 2
-    np.testing.assert_array_equal(stats.response_tokens, [2, 1, 3, 0, 0])
-    np.testing.assert_array_equal(stats.all.group_sizes, [2, 2, 2, 2, 0])
-    np.testing.assert_array_equal(stats.kept.group_sizes, [1, 2, 1, 2, 0])
-
-
 @pytest.mark.parametrize(
     "changes, message",
     [

@@ -36,7 +36,7 @@ def draw(model):
 
     def call(prompts=PROMPTS, key=0, impl=None, **options):
         options = SHAPE | {"key": jax.random.key(key, impl=impl)} | options
-        return jax.device_get(sample(model, prompts, **options))
+        return sample(model, prompts, **options)
 
     return call
 
@@ -90,7 +90,7 @@ def test_logprobs_equal_the_training_forward_pass(tiny, options):
     model = tiny(**options)
     for temperature, top_k, top_p in ((1.0, 0, 1.0), (0.7, 0, 1.0), (1.4, 6, 0.9)):
         settings = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
-        got = jax.device_get(sample(model, PROMPTS, key=jax.random.key(1), **settings, **SHAPE))
+        got = sample(model, PROMPTS, key=jax.random.key(1), **settings, **SHAPE)
         for name, at in (("behavior", temperature), ("policy", 1.0)):
             expected = forward(model, PROMPTS, got, at)
             np.testing.assert_allclose(getattr(got, f"{name}_logprobs"), expected, atol=1e-4)
@@ -111,7 +111,7 @@ def test_ids_without_text_are_never_drawn(tiny):
         model.limit_ids(limit)
         for options in ({}, truncated, {"temperature": 0.0}):
             options = SHAPE | {"key": jax.random.key(1)} | options
-            got = jax.device_get(sample(model, PROMPTS, **options))
+            got = sample(model, PROMPTS, **options)
             assert (got.tokens.max() < live) == (limit == live)
             expected = forward(model, PROMPTS, got, 1.0)
             np.testing.assert_allclose(got.policy_logprobs, expected, atol=1e-4)

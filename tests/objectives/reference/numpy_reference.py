@@ -76,7 +76,7 @@ def pairs(loss):
         value = slope = 0.0
         for i, j in pairs:
             amount, derivative = loss(i.D - j.D, o)
-            value += amount / len(pairs) if i is r else 0.0
+            value += amount / len(pairs) * (i is r)
             slope += derivative / len(pairs) * ((i is r) - (j is r))
         return value, slope
 
@@ -349,20 +349,18 @@ def responses_of(name, case, moving, o, advantage):
 
 def factor(r, o, counted):
     """What a response is multiplied by, given the responses that count."""
-    if o.aggregation == "token":
-        return 1 / max(sum(other.n for other in counted), 1)
-    if o.aggregation == "response":
-        return 1 / (max(r.n, 1) * len(counted))
-    if o.aggregation == "response_sum":
-        return 1 / len(counted)
-    if o.aggregation == "group":
-        return 1 / (
+    sizes = {
+        "token": lambda: max(sum(other.n for other in counted), 1),
+        "response": lambda: max(r.n, 1) * len(counted),
+        "response_sum": lambda: len(counted),
+        "group": lambda: (
             sum(other.group == r.group for other in counted)
             * len({other.group for other in counted})
-        )
-    if o.aggregation == "constant":
-        return 1 / (len(counted) * o.constant_length)
-    return {"sum": 1.0}[o.aggregation]
+        ),
+        "constant": lambda: len(counted) * o.constant_length,
+        "sum": lambda: 1,
+    }
+    return 1 / sizes[o.aggregation]()
 
 
 def passes_filter(r, o, b):

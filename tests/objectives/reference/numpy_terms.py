@@ -170,18 +170,19 @@ def damped(r, t, o, b):
     return coefficient(r, t, 1 / (1 + o.tau))
 
 
-def opmd_token(r, t, o, b):
+def with_square(r, t, o, b, coefficient):
+    """REINFORCE and a penalty on the square of the log-ratio."""
     value, slope = reinforce(r, t, o, b)
-    return value + o.coefficient * (r.l[t] - r.base[t]) ** 2, slope + 2 * o.coefficient * (
-        r.l[t] - r.base[t]
-    )
+    moved = r.l[t] - r.base[t]
+    return value + coefficient * moved**2, slope + 2 * coefficient * moved
+
+
+def opmd_token(r, t, o, b):
+    return with_square(r, t, o, b, o.coefficient)
 
 
 def dro(r, t, o, b):
-    value, slope = reinforce(r, t, o, b)
-    return value + o.dro_beta / 2 * (r.l[t] - r.base[t]) ** 2, slope + o.dro_beta * (
-        r.l[t] - r.base[t]
-    )
+    return with_square(r, t, o, b, o.dro_beta / 2)
 
 
 def red_weight(r, t, o, b):
@@ -189,9 +190,8 @@ def red_weight(r, t, o, b):
 
 
 def m2po(r, t, o, b):
-    if b.seen.note("chosen", (r.i, t) in b.state):
-        return 0.0, 0.0
-    return -r.A * r.ratio[t], -r.A * r.ratio[t]
+    chosen = b.seen.note("chosen", (r.i, t) in b.state)
+    return (0.0, 0.0) if chosen else ratio_itself(r, t, o, b)
 
 
 def ratio_itself(r, t, o, b):
@@ -220,21 +220,21 @@ def distill(weight):
     return term
 
 
+def dppo(r, t, o, b, passes):
+    return coefficient(r, t, b.seen.cap(r.rho[t], o.ratio_cap) if b.seen.mask(passes, r.A) else 0.0)
+
+
 def dppo_tv(r, t, o, b):
     moved = math.exp(r.fixed[t]) - math.exp(r.base[t])
-    passes = b.seen.mask(moved <= o.divergence_high if r.A > 0 else moved >= -o.divergence_low, r.A)
-    return coefficient(r, t, b.seen.cap(r.rho[t], o.ratio_cap) if passes else 0.0)
+    return dppo(r, t, o, b, moved <= o.divergence_high if r.A > 0 else moved >= -o.divergence_low)
 
 
 def dppo_kl(r, t, o, b):
     new, old = math.exp(r.fixed[t]), math.exp(r.base[t])
     kl = old * math.log(old / new) + (1 - old) * math.log((1 - old + 1e-8) / (1 - new + 1e-8))
-    passes = (
-        (kl <= o.divergence_high or new <= old)
-        if r.A > 0
-        else (kl <= o.divergence_low or new >= old)
-    )
-    return coefficient(r, t, b.seen.cap(r.rho[t], o.ratio_cap) if b.seen.mask(passes, r.A) else 0.0)
+    if r.A > 0:
+        return dppo(r, t, o, b, kl <= o.divergence_high or new <= old)
+    return dppo(r, t, o, b, kl <= o.divergence_low or new >= old)
 
 
 def vespo(r, t, o, b):
@@ -252,9 +252,8 @@ def gepo(r, t, o, b):
 
 
 def clip_cov(r, t, o, b):
-    if b.seen.note("chosen", (r.i, t) in b.state):
-        return 0.0, 0.0
-    return grpo(r, t, o, b)
+    chosen = b.seen.note("chosen", (r.i, t) in b.state)
+    return (0.0, 0.0) if chosen else grpo(r, t, o, b)
 
 
 def kl_cov(r, t, o, b):
@@ -285,14 +284,15 @@ def tokens_of(b):
 
 
 def m2po_dropped(o, b):
-    candidates = [
-        (r, t) for r, t in tokens_of(b) if (r.A > 0 and r.rho[t] > 1) or (r.A < 0 and r.rho[t] < 1)
-    ]
-    squares = sorted((math.log(r.rho[t]) ** 2, r.i, t) for r, t in candidates)
-    kept = list(squares)
+    kept = sorted(
+        (math.log(r.rho[t]) ** 2, r.i, t)
+        for r, t in tokens_of(b)
+        if (r.A > 0 and r.rho[t] > 1) or (r.A < 0 and r.rho[t] < 1)
+    )
+    dropped = set()
     while kept and sum(square for square, _, _ in kept) / len(kept) > o.m2_threshold:
-        kept.pop()
-    return {(i, t) for _, i, t in squares[len(kept) :]}
+        dropped.add(kept.pop()[1:])
+    return dropped
 
 
 def bapo_bounds(o, b):
@@ -327,19 +327,21 @@ def gepo_expected(o, b):
 def highest_covariance(skip_clipped):
     def chosen(o, b):
         tokens = tokens_of(b)
-        mean_advantage = sum(r.A for r, _ in tokens) / len(tokens)
-        mean_logprob = sum(r.fixed[t] for r, t in tokens) / len(tokens)
-        candidates = []
-        for r, t in tokens:
-            if not (skip_clipped and r.A != 0 and not one_side(r.rho[t], r.A, o)):
-                candidates.append(((r.A - mean_advantage) * (r.fixed[t] - mean_logprob), r.i, t))
+        mean_advantage = np.mean([r.A for r, _ in tokens])
+        mean_logprob = np.mean([r.fixed[t] for r, t in tokens])
+        covariances = {
+            (r.i, t): (r.A - mean_advantage) * (r.fixed[t] - mean_logprob)
+            for r, t in tokens
+            if not (skip_clipped and r.A != 0 and not one_side(r.rho[t], r.A, o))
+        }
         count = max(1, math.floor(o.covariance_fraction * len(tokens)))
-        ordered = sorted((value for value, _, _ in candidates), reverse=True)
+        ordered = sorted(covariances.values(), reverse=True)
         first_out = ordered[count] if count < len(ordered) else -math.inf
-        tied = not any(value > first_out for value in ordered) and first_out > 0
+        # Where all that stand highest are tied, all of them.
+        tied = ordered[0] == first_out > 0
         return {
-            (i, t)
-            for value, i, t in candidates
+            place
+            for place, value in covariances.items()
             if value > first_out or (tied and value == first_out)
         }
 

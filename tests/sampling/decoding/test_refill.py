@@ -27,7 +27,7 @@ def weights(tiny):
 @pytest.fixture(scope="module")
 def together(weights):
     """Every completion in a row of its own from start to end."""
-    got = jax.device_get(sample(weights, PROMPTS, **OPTIONS))
+    got = sample(weights, PROMPTS, **OPTIONS)
     assert (
         got.lengths.max() > calls.FIRST_COLUMNS and got.lengths.min() < 5
     )  # caches grow, and rows end early
@@ -46,7 +46,7 @@ def same(got, expected):
     [SLOTS, *(pytest.param(slots, marks=pytest.mark.slow) for slots in (1, 7))],
 )
 def test_refilled_rows_give_the_same_completions(weights, together, slots):
-    same(jax.device_get(sample(weights, PROMPTS, max_concurrent=slots, **OPTIONS)), together)
+    same(sample(weights, PROMPTS, max_concurrent=slots, **OPTIONS), together)
 
 
 @pytest.mark.slow
@@ -61,18 +61,16 @@ def test_rows_that_idle_beyond_a_window_leave_nothing_behind(tiny):
     options = {"group_size": 8, "max_new_tokens": 60, "limits": limits, "eos_ids": ()}
     options["key"] = jax.random.key(0)
     few, all_rows = (sample(windowed, prompts, max_concurrent=n, **options) for n in (16, None))
-    same(*jax.device_get((few, all_rows)))
+    same(few, all_rows)
 
 
 @pytest.mark.parametrize("slots", [None, SLOTS])
 def test_limits_are_each_completions_own(weights, slots):
     limits = np.random.default_rng(0).integers(1, 151, (10, 4))
-    got = jax.device_get(
-        sample(weights, PROMPTS, limits=limits, max_concurrent=slots, **OPTIONS | {"eos_ids": ()})
-    )
+    got = sample(weights, PROMPTS, limits=limits, max_concurrent=slots, **OPTIONS | {"eos_ids": ()})
     np.testing.assert_array_equal(got.lengths, limits)
     assert (got.finish_reasons == sampling.FINISH_LENGTH).all()
-    free = jax.device_get(sample(weights, PROMPTS, **OPTIONS | {"eos_ids": ()}))
+    free = sample(weights, PROMPTS, **OPTIONS | {"eos_ids": ()})
     live = np.arange(150) < limits[..., None]
     np.testing.assert_array_equal(got.tokens, np.where(live, free.tokens, 0))
 
@@ -123,7 +121,7 @@ def test_narrow_caches_stay_near(weights, together, dtype):
     """Near the policy's log-probs of what was drawn; the draws may differ once a probability has
     moved.
     """
-    got = jax.device_get(sample(weights, PROMPTS, cache_dtype=dtype, **OPTIONS))
+    got = sample(weights, PROMPTS, cache_dtype=dtype, **OPTIONS)
     alike = (got.tokens == together.tokens).cumprod(-1).astype(bool)
     assert alike.mean() > 0.5
     difference = np.abs(got.behavior_logprobs - together.behavior_logprobs)[alike]
@@ -179,21 +177,21 @@ def test_a_cache_is_shorter_again_when_its_long_completion_has_ended(weights):
         pieces = sampler._collected(pieces, trace)
     changes = [new / old for old, new in zip(columns, columns[1:], strict=False) if new != old]
     assert changes[:3] == [2, 2, 0.5] and columns[0] == calls.FIRST_COLUMNS
-    alone = jax.device_get(sample(weights, PROMPTS, **options))
+    alone = sample(weights, PROMPTS, **options)
     same(jax.device_get(sampler._finished(pieces, batch.given)), alone)
 
 
 def test_an_empty_prompt_begins_with_the_models_first_token(weights):
     begins = weights.model.config.start_id
     got = [
-        jax.device_get(sample(weights, prompts, **OPTIONS | {"max_new_tokens": 30}))
+        sample(weights, prompts, **OPTIONS | {"max_new_tokens": 30})
         for prompts in ([[], PROMPTS[1]], [[begins], PROMPTS[1]])
     ]
     same(*got)
 
 
 def test_kept_mass_is_what_truncation_left(weights):
-    got = jax.device_get(sample(weights, PROMPTS, top_k=3, **OPTIONS))
+    got = sample(weights, PROMPTS, top_k=3, **OPTIONS)
     live = np.arange(150) < got.lengths[..., None]
     assert (got.kept_mass[live] <= 1 + 1e-5).all() and got.kept_mass[live].min() < 0.9
     np.testing.assert_array_equal(got.kept_mass[~live], 1)
@@ -203,8 +201,8 @@ def test_calls_with_one_model_share_its_prepared_weights_until_it_changes(tiny):
     model, options = tiny(), OPTIONS | {"max_new_tokens": 20}
     first = latest.of(model)
     assert latest.of(model).head is first.head
-    before = jax.device_get(sample(model, PROMPTS[:4], **options))
+    before = sample(model, PROMPTS[:4], **options)
     model.layers.o_proj[...] = -model.layers.o_proj[...]
     assert latest.of(model).layers is not first.layers
-    after = jax.device_get(sample(model, PROMPTS[:4], **options))
+    after = sample(model, PROMPTS[:4], **options)
     assert (before.tokens != after.tokens).any()

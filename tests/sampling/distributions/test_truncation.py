@@ -10,7 +10,6 @@ from hypothesis.extra import numpy as arrays
 
 from grre_jax.sampling.distributions.truncation import (
     MinP,
-    Temperature,
     TopK,
     TopP,
 )
@@ -96,10 +95,3 @@ def test_what_is_off_keeps_all_that_is_there(off):
     scaled = np.random.default_rng(0).normal(size=(ROWS, VOCAB)).astype(np.float32)
     assert not bool(off.active(VOCAB)) and kept(off, scaled).all()
     np.testing.assert_array_equal(kept(off, scaled, 0.25), scaled >= 0.25)
-
-
-@pytest.mark.parametrize("temperature, scaled", [(0.5, [4, -2, -np.inf]), (0, [2, -1, -np.inf])])
-def test_temperature_divides_and_zero_leaves_the_logits(temperature, scaled):
-    found = Temperature(temperature).scaled(jnp.asarray([2.0, -1.0, -jnp.inf], jnp.bfloat16))
-    assert found.tolist() == scaled and found.dtype == jnp.float32
-    assert Temperature(temperature).greedy == (temperature == 0)
