@@ -8,12 +8,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import safetensors.numpy
 from flax import nnx
 
 from grre_jax import models
 
 STORED = Path(__file__).parent / "fixtures"
 CASES = sorted(folder.name for folder in STORED.iterdir())
+
+
+def edit_tensors(file, change):
+    """Calls `change` with the tensors of a safetensors file, by name, and stores them again."""
+    tensors = safetensors.numpy.load_file(file)
+    change(tensors)
+    safetensors.numpy.save_file(tensors, file)
 
 
 @pytest.fixture(params=CASES)

@@ -20,11 +20,6 @@ def token_logprobs(model, rows, temperature):
     return models.token_logprobs(model, rows, temperature=temperature)
 
 
-@jax.jit
-def logits(model, rows):
-    return model.logits(model(rows))
-
-
 @pytest.fixture(scope="module")
 def model(tiny):
     return tiny()
@@ -133,18 +128,6 @@ def test_completions_end_with_a_kept_and_scored_eos_or_at_the_limit(draw):
     for scores in (got.behavior_logprobs, got.sampling_logprobs, got.policy_logprobs):
         assert (scores[live] < 0).all() and not scores[~live].any()
     assert not got.tokens[~live].any()
-
-
-def test_greedy_is_the_argmax_of_the_forward_pass_for_every_sample(model, draw):
-    got = draw(temperature=0.0)
-    assert (got.tokens == got.tokens[:, :1]).all()
-    for prompt, tokens, (length, *_) in zip(PROMPTS, got.tokens[:, 0], got.lengths, strict=True):
-        row = np.zeros((1, 16), np.int32)
-        row[0, : len(prompt) + length] = [*prompt, *tokens[:length]]
-        best = np.asarray(logits(model, row).argmax(-1))[0, len(prompt) - 1 :]
-        np.testing.assert_array_equal(best[:length], tokens[:length])
-    assert not got.behavior_logprobs.any() and not got.sampling_logprobs.any()
-    np.testing.assert_allclose(got.policy_logprobs, forward(model, PROMPTS, got, 1.0), atol=1e-4)
 
 
 def test_a_completion_does_not_depend_on_what_it_is_computed_with(model, draw):

@@ -1,6 +1,6 @@
 import itertools
 import random
-import threading
+import time
 from concurrent import futures
 
 import jax
@@ -21,14 +21,12 @@ KEY = jax.random.key(0)
 
 class Game:
     """An environment whose answers follow from what was said: some turns end it, others are answered
-    by up to 20 tokens. `shuffled` answers in a random order, in another thread.
+    by up to 20 tokens. `shuffled` answers in a random order, in other threads.
     """
 
     def __init__(self, shuffled=None):
-        self.asked, self.draw = {}, shuffled and random.Random(shuffled)
-        self.open, self.lock = [], threading.Condition()
-        if shuffled:
-            threading.Thread(target=self._answer, daemon=True).start()
+        self.asked, self.draw = {}, random.Random(shuffled)
+        self.threads = shuffled and futures.ThreadPoolExecutor(8)
 
     def answer(self, address, sample, turn, tokens):
         seed = hash((tuple(address), sample, turn, *tokens))
@@ -37,23 +35,16 @@ class Game:
             return None
         return turns.Observation(draw.integers(0, 24, draw.choice([0, 1, 3, 20])).tolist())
 
+    def answer_later(self, *asked):
+        time.sleep(self.draw.random() / 50)
+        return self.answer(*asked)
+
     def __call__(self, *asked):
         assert asked[:3] not in self.asked
         self.asked[asked[:3]] = asked[3]
-        if self.draw is None:
-            return answered(self.answer(*asked))
-        future = futures.Future()
-        with self.lock:
-            self.open.append((future, asked))
-            self.lock.notify()
-        return future
-
-    def _answer(self):
-        while True:
-            with self.lock:
-                self.lock.wait_for(lambda: self.open)
-                future, asked = self.open.pop(self.draw.randrange(len(self.open)))
-            future.set_result(self.answer(*asked))
+        if self.threads:
+            return self.threads.submit(self.answer_later, *asked)
+        return answered(self.answer(*asked))
 
 
 def answered(observation):

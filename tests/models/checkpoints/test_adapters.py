@@ -14,7 +14,7 @@ from grre_jax.models.checkpoints.adapters import load_adapter_config
 from grre_jax.models.lora import LoraConfig
 from grre_jax.training import state as training_state
 
-from ..conftest import SHAPE
+from ..conftest import SHAPE, edit_tensors
 
 CONFIG = LoraConfig(3, 5.0, ("q_proj", "v_proj", "down_proj"))
 
@@ -76,14 +76,13 @@ TABLES = {
 }
 
 
-def save_modules(folder, names, dtype=np.float32, shape=(29, 16)):
+def save_modules(folder, names, shape=(29, 16)):
     """Adds whole modules to an adapter as PEFT does; returns their weights by parameter."""
-    file, random = folder / "adapter_model.safetensors", np.random.default_rng(2)
-    tensors, added = safetensors.numpy.load_file(file), {}
-    for name in names:
-        parameter, tensor = TABLES[name]
-        tensors[tensor] = added[parameter] = random.normal(size=shape).astype(dtype)
-    safetensors.numpy.save_file(tensors, file)
+    random = np.random.default_rng(2)
+    tables = [TABLES[name] for name in names]
+    added = {parameter: random.normal(size=shape).astype(np.float32) for parameter, _ in tables}
+    tensors = {tensor: added[parameter] for parameter, tensor in tables}
+    edit_tensors(folder / "adapter_model.safetensors", lambda stored: stored.update(tensors))
     change(folder, modules_to_save=list(names))
     return added
 
@@ -91,25 +90,24 @@ def save_modules(folder, names, dtype=np.float32, shape=(29, 16)):
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("names", [["embed_tokens"], ["lm_head"], ["embed_tokens", "lm_head"]])
 def test_an_embedding_and_a_head_that_were_trained_as_a_whole(written, tmp_path, names, tied):
-    added = save_modules(written, names)
-    base = models.init(dataclasses.replace(SHAPE, tie_embeddings=tied))
-    wanted = {"embed": base.embed[...], "head": base.head_weight()} | added
+    shape = dataclasses.replace(SHAPE, tie_embeddings=tied)
+    base, again = models.init(shape), models.init(shape)
+    expected = {"embed": base.embed[...], "head": base.head_weight()} | save_modules(written, names)
     models.add_adapter(base, written)
     _, trained, frozen = training_state.split(base)
-    assert all(map(lora.is_lora, trained["layers"])) and set(trained) == {"layers"}
+    assert set(trained) == {"layers"} and all(map(lora.is_lora, trained["layers"]))
+    assert set(frozen) >= {"embed", "head"}
     merged = models.load(models.save(base, tmp_path / "merged"))
-    again = models.init(dataclasses.replace(SHAPE, tie_embeddings=tied))
     exported = models.save_adapter(base, tmp_path / "again", base="/models/base")
     models.add_adapter(again, exported)
     for found in (base, merged, again):
         assert not found.config.tie_embeddings and not found.layers.config.tie_embeddings
-        for name, value in wanted.items():
+        for name, value in expected.items():
             np.testing.assert_array_equal(getattr(found, name)[...], value)
-    assert set(frozen) >= {"embed", "head"}
     assert models.fingerprint(again) == models.fingerprint(base)
     stored = json.loads((exported / "adapter_config.json").read_text())
-    tensors = safetensors.numpy.load_file(exported / "adapter_model.safetensors")
     assert stored["modules_to_save"] == names
+    tensors = safetensors.numpy.load_file(exported / "adapter_model.safetensors")
     assert {tensor for tensor in tensors if "lora" not in tensor} == {TABLES[n][1] for n in names}
 
 
@@ -177,10 +175,7 @@ DOWN = f"{LAYER}.1.mlp.down_proj.lora_B.weight"
     ids=["missing", "not finite", "of the head", "of another layer"],
 )
 def test_tensors_that_do_not_fit(written, edit, message):
-    file = written / "adapter_model.safetensors"
-    tensors = safetensors.numpy.load_file(file)
-    edit(tensors)
-    safetensors.numpy.save_file(tensors, file)
+    edit_tensors(written / "adapter_model.safetensors", edit)
     with pytest.raises(DataError, match=message):
         models.add_adapter(models.init(SHAPE), written)
 

@@ -17,6 +17,8 @@ from grre_jax.errors import DataError
 from grre_jax.models.checkpoints import adapters, config_fields, families
 from grre_jax.models.lora import LoraConfig
 
+from ..conftest import edit_tensors
+
 transformers = pytest.importorskip("transformers")
 
 CLASSES = {
@@ -291,9 +293,7 @@ def test_broken_files(checkpoint, name, fault):
 )
 def test_tensors_that_cannot_be_taken(checkpoint, change, message):
     folder, name = checkpoint("llama"), "model.layers.1.mlp.up_proj.weight"
-    tensors = safetensors.numpy.load_file(folder / WEIGHTS)
-    tensors[name] = change(tensors[name])
-    safetensors.numpy.save_file(tensors, folder / WEIGHTS)
+    edit_tensors(folder / WEIGHTS, lambda t: t.update({name: change(t[name])}))
     with pytest.raises(DataError, match=f"tensor {name} {message}"):
         models.load(folder, dtype=np.float16)
     if "float16" in message:

@@ -9,24 +9,19 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
-import safetensors.numpy
 from flax import nnx
 
 from grre_jax import models
 from grre_jax.errors import DataError
 from grre_jax.models.checkpoints import huggingface
 
+from ..conftest import edit_tensors
+
 
 def edit_json(path, **changes):
     """Sets fields of a JSON file; None removes one."""
     values = json.loads(path.read_text()) | changes
     path.write_text(json.dumps({k: v for k, v in values.items() if v is not None}))
-
-
-def edit_tensors(folder, change):
-    tensors = safetensors.numpy.load_file(folder / "model.safetensors")
-    change(tensors)
-    safetensors.numpy.save_file(tensors, folder / "model.safetensors")
 
 
 def refused(folder, message):
@@ -45,21 +40,26 @@ def test_logits_are_those_of_transformers(case, check_logits):
 def test_the_text_model_of_a_model_of_text_and_images(checkpoint, check_logits, caplog, prefix):
     folder = checkpoint("gemma3")
     config = folder / "config.json"
-    text = json.loads(config.read_text())
-    text |= {"architectures": None, "eos_token_id": None}
-    whole = {"architectures": ["Gemma3ForConditionalGeneration"], "model_type": "gemma3"}
-    whole |= {"text_config": text, "vision_config": {"hidden_size": 8}, "eos_token_id": [3, 4]}
-    config.write_text(json.dumps(whole | {"image_token_index": 57, "mm_tokens_per_image": 4}))
+    text = json.loads(config.read_text()) | {"architectures": None, "eos_token_id": None}
+    whole = {
+        "architectures": ["Gemma3ForConditionalGeneration"],
+        "model_type": "gemma3",
+        "text_config": text,
+        "vision_config": {"hidden_size": 8},
+        "eos_token_id": [3, 4],
+        "image_token_index": 57,
+        "mm_tokens_per_image": 4,
+    }
+    config.write_text(json.dumps(whole))
     (folder / "generation_config.json").unlink()
+    vision = "vision_tower.x" if prefix.startswith("language") else "model.vision_tower.x"
 
     def change(tensors):
         for name in list(tensors):
             tensors[prefix + name.removeprefix("model.")] = tensors.pop(name)
-        vision = "vision_tower.x" if prefix.startswith("language") else "model.vision_tower.x"
-        tensors[vision] = np.ones(3, np.float32)
-        tensors["multi_modal_projector.x"] = np.ones(3, np.float32)
+        tensors |= dict.fromkeys((vision, "multi_modal_projector.x"), np.ones(3, np.float32))
 
-    edit_tensors(folder, change)
+    edit_tensors(folder / "model.safetensors", change)
     model, _ = check_logits(folder)
     assert [record.args for record in caplog.records] == [(folder,)]
     assert model.config.eos_ids == (3, 4) and model.config.family == "gemma3"
@@ -72,7 +72,8 @@ def test_the_text_model_of_a_model_of_text_and_images(checkpoint, check_logits, 
 def test_half_precision_files_and_parameters(checkpoint, check_logits, stored):
     folder = checkpoint()
     edit_tensors(
-        folder, lambda tensors: tensors.update({n: t.astype(stored) for n, t in tensors.items()})
+        folder / "model.safetensors",
+        lambda tensors: tensors.update({n: t.astype(stored) for n, t in tensors.items()}),
     )
     _, tokens = check_logits(folder, atol=0.1)
     for option, held in (("dtype", jnp.bfloat16), ("compute_dtype", jnp.float32)):
@@ -90,13 +91,13 @@ def test_a_tied_checkpoint_may_store_its_head_and_old_buffers(
         tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"]
         tensors["model.layers.1.self_attn.rotary_emb.inv_freq"] = np.ones(3, np.float32)
 
-    edit_tensors(folder, add)
+    edit_tensors(folder / "model.safetensors", add)
     check_logits(folder)
 
     def change_last(tensors):
         tensors["lm_head.weight"][-1, -1] += 1
 
-    edit_tensors(folder, change_last)
+    edit_tensors(folder / "model.safetensors", change_last)
     monkeypatch.setattr(huggingface, "COMPARED_BYTES", 4 * 36 * 20)  # twenty rows at a time
     refused(folder, "tensor lm_head.weight differs")
 
@@ -227,7 +228,7 @@ UP, BIAS = "model.layers.1.mlp.up_proj.weight", "model.layers.0.self_attn.q_proj
 )
 def test_tensors_that_do_not_fit_the_configuration(checkpoint, family, change, message):
     folder = checkpoint(family)
-    edit_tensors(folder, change)
+    edit_tensors(folder / "model.safetensors", change)
     refused(folder, message)
 
 

@@ -7,8 +7,11 @@ from flax import nnx
 
 from grre_jax import sampling
 from grre_jax.models.quantised import quantise
-from grre_jax.sampling import SamplingConfig, SamplingParams
+from grre_jax.sampling import SamplingConfig
 from grre_jax.sampling.decoding.weights import Weights
+
+from ..calls import sample
+from ..test_sampler import forward
 
 PROMPTS, TIME = [[1, 2, 3], [4, 6], [7]], 6
 
@@ -34,34 +37,18 @@ def rounded(model, name):
 
 
 def drawn(weights):
-    options = dict(key=jax.random.key(2), group_size=2)
-    return sampling.sample(weights, PROMPTS, SamplingParams(max_new_tokens=TIME), **options)
+    options = {"key": jax.random.key(2), "group_size": 2, "max_new_tokens": TIME}
+    return sample(weights, PROMPTS, **options)
 
 
-@nnx.jit
-def forward(model, rows):
-    return jax.nn.log_softmax(model.logits(model(rows)), axis=-1)
-
-
-def scored(model, samples):
-    """[prompts, samples, time] log-probs of the completions, from whole rows without a cache."""
-    found = []
-    for prompt, tokens in zip(PROMPTS, np.asarray(samples.tokens), strict=True):
-        rows = np.zeros((len(tokens), 3 + TIME), np.int32)
-        rows[:, : len(prompt)] = prompt
-        rows[:, len(prompt) : len(prompt) + TIME] = tokens
-        logprobs = np.asarray(forward(model, rows))[:, len(prompt) - 1 :][:, :TIME]
-        found.append(np.take_along_axis(logprobs, tokens[..., None], -1)[..., 0])
-    return np.stack(found)
-
-
-@pytest.mark.parametrize("name", ["int8", pytest.param("fp8", marks=pytest.mark.slow)])
-def test_log_probs_are_those_of_the_rounded_policy(model, name):
+@pytest.mark.parametrize(
+    "name, most", [("int8", 0.2), pytest.param("fp8", 0.8, marks=pytest.mark.slow)]
+)
+def test_log_probs_are_those_of_the_rounded_policy(model, name, most):
     samples = drawn(sampling.prepared(model, name))
-    own, learner = scored(rounded(model, name), samples), scored(model, samples)
+    own, learner = (forward(each, PROMPTS, samples, 1.0) for each in (rounded(model, name), model))
     np.testing.assert_allclose(samples.behavior_logprobs, own, atol=1e-5)
-    gap = np.abs(samples.behavior_logprobs - learner).max()
-    assert 1e-3 < gap < (0.2 if name == "int8" else 0.8)
+    assert 1e-3 < np.abs(samples.behavior_logprobs - learner).max() < most
 
 
 def test_a_loop_that_reads_the_stored_numbers_draws_the_same(model, monkeypatch):
