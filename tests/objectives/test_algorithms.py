@@ -3,7 +3,6 @@
 import pytest
 
 from grre_jax import objectives
-from grre_jax.objectives.parts import aggregations, penalties
 
 from .all_objectives import REQUIRED
 
@@ -21,25 +20,6 @@ def test_names_and_rows():
             others = {key: value for key, value in required.items() if key != name}
             with pytest.raises(ValueError, match=f"{row.name}: {name} must be given"):
                 objectives.algorithm(row.name, **others)
-
-
-def test_options_become_structure_and_numbers():
-    objective = objectives.algorithm(
-        "rec_oneside_nois",
-        epsilon_low=0.6,
-        epsilon_high=2,
-        aggregation="group",
-        denominator="kept",
-        singleton_baseline="none",
-        kl_coef=0.5,
-    )
-    assert objective.hyperparameters == {"epsilon_low": 0.6, "epsilon_high": 2.0, "kl_coef": 0.5}
-    assert (objective.aggregation, objective.denominator, objective.singleton_baseline) == (
-        aggregations.group,
-        "kept",
-        "none",
-    )
-    assert objective.penalties == (penalties.KL["k3", "reference"],)
 
 
 @pytest.mark.parametrize(

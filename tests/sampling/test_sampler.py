@@ -130,18 +130,14 @@ def test_completions_end_with_a_kept_and_scored_eos_or_at_the_limit(draw):
     assert not got.tokens[~live].any()
 
 
-def test_a_completion_does_not_depend_on_what_it_is_computed_with(model, draw):
-    together = draw()
-
-    # Alone, with one sample only.
-    alone = draw([PROMPTS[1]], positions=np.array([1]), group_size=1)
-    np.testing.assert_array_equal(alone.tokens[0, 0], together.tokens[1, 0])
-    # In a longer row, among other neighbours, with garbage beyond the prompt.
+def test_a_completion_does_not_depend_on_what_it_is_computed_with(draw):
+    """In a longer row, among other neighbours, with garbage beyond the prompt. (In other numbers of
+    rows and on other devices: test_refill, test_sharded.)
+    """
     padded, lengths = sampling.pad_prompts([PROMPTS[1], [1, 2, 3], PROMPTS[0]], 9)
     padded[0, lengths[0] :] = 13
     other = draw(padded, prompt_lengths=lengths, positions=np.array([1, 50, 0]))
-    np.testing.assert_array_equal(other.tokens[0], together.tokens[1])
-    np.testing.assert_array_equal(other.tokens[2], together.tokens[0])
+    np.testing.assert_array_equal(other.tokens[[2, 0]], draw().tokens[:2])
 
 
 def test_draws_are_addressed_by_key_position_attempt_and_sample(draw):
