@@ -9,7 +9,7 @@ import jax
 import numpy as np
 import pytest
 
-from grre_jax import models, sampling
+from grre_jax import models, rollouts, sampling
 from grre_jax.cli.entry import main
 from grre_jax.config import Config, ModelSource
 from grre_jax.errors import DataError
@@ -18,6 +18,7 @@ from grre_jax.generation.options import Options
 from grre_jax.generation.prompts import WRITTEN_FIELDS, find
 from grre_jax.planner.abstract import abstract_model
 from grre_jax.random_streams import Purpose, run_key
+from grre_jax.rollouts.tools.exchange.importers import import_jsonl
 from grre_jax.tasks import load_tokenizer
 from grre_jax.training import build, policies
 from grre_jax.training.policies import find_scorer
@@ -140,6 +141,30 @@ def test_ids_that_the_tokenizer_lacks_are_never_drawn(sample, chat_model, tmp_pa
     assert find_scorer(str(folder)).vocab_size == 259 and models.load(folder).num_ids is None
     exported = models.load(models.save(built, tmp_path / "exported"))
     np.testing.assert_array_equal(exported.embed[...], model.embed[...])
+
+
+def test_rollouts_take_a_line_with_rewards(sample, digit_model, tmp_path):
+    words = (
+        "--prompt=3+5>",
+        "--num-samples=2",
+        "--max-new-tokens=5",
+        "--temperature=0.5",
+        "--top-k=3",
+    )
+    (line,) = sample(digit_model, *words)
+    completions = line["completions"]
+    for reward, completion in enumerate(completions):
+        completion["reward"] = reward
+    (tmp_path / "o.jsonl").write_text(json.dumps(line | {"answer": 3}) + "\n")
+    import_jsonl(tmp_path / "o.jsonl", tmp_path / "r")
+    (group,) = rollouts.read(tmp_path / "r")
+    for stored, name in (("texts", "text"), ("finish_reasons", "finish_reason")):
+        assert getattr(group, stored) == [completion[name] for completion in completions]
+    for stored, name in (("tokens", "tokens"), ("behavior_logprobs", "logprobs")):
+        expected = np.concatenate([completion[name] for completion in completions])
+        np.testing.assert_allclose(getattr(group, stored), expected, rtol=1e-6)
+    assert (group.temperature, group.top_k, group.answer) == (0.5, 3, "3")
+    assert group.rewards.tolist() == [0, 1]
 
 
 def test_dtypes(tiny_run, digit_model):
