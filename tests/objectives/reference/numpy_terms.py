@@ -327,8 +327,8 @@ def gepo_expected(o, b):
 def highest_covariance(skip_clipped):
     def chosen(o, b):
         tokens = tokens_of(b)
-        mean_advantage = np.mean([r.A for r, _ in tokens])
-        mean_logprob = np.mean([r.fixed[t] for r, t in tokens])
+        mean_advantage = sum(r.A for r, _ in tokens) / len(tokens)
+        mean_logprob = sum(r.fixed[t] for r, t in tokens) / len(tokens)
         covariances = {
             (r.i, t): (r.A - mean_advantage) * (r.fixed[t] - mean_logprob)
             for r, t in tokens

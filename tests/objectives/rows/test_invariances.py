@@ -5,10 +5,7 @@ I11 is here too where it takes the same program: compiling is what takes time.
 """
 
 import pickle
-import subprocess
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -247,27 +244,40 @@ def test_i11_no_nan_or_inf_on_the_domain(together, case):
     check_finite(together, case)
 
 
-@pytest.fixture(scope="module")
-def eight_devices():
-    """Starts the process that computes on eight devices."""
-    with subprocess.Popen(
-        [sys.executable, "-m", "tests.objectives.eight_devices"],
-        cwd=Path(__file__).parents[3],
-        env=simulated_devices.environment(),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    ) as worker:
-        yield worker
-        worker.stdin.close()
+EIGHT = """
+import pathlib, pickle, sys
+import jax
+from grre_jax import parallel
+from tests.objectives.all_objectives import KINDS, Together, every_objective
+
+file = pathlib.Path(sys.argv[1])
+mesh = parallel.make_mesh(parallel.MeshConfig(data=2, fsdp=2, tensor=2))
+chosen, results = every_objective(), []
+with jax.enable_x64(True):
+    together = Together({name: chosen[name] for name in KINDS})
+    for case in pickle.loads(file.read_bytes()):
+        numbers, *arrays, index, part = together.arguments(case)
+        placed = jax.device_put(arrays, parallel.rows(mesh))
+        results.append(jax.device_get(together.compute(numbers, *placed, index, part)))
+file.write_bytes(pickle.dumps(results))
+print("done")
+"""
 
 
 @pytest.mark.slow
-@settings(examples, max_examples=25)
-@given(case=NEAR)
-def test_i9_sharding_over_any_mesh(some, eight_devices, case):
+def test_i9_sharding_over_any_mesh(some, tmp_path):
     """Eight devices give what one does."""
-    pickle.dump(case, eight_devices.stdin)
-    eight_devices.stdin.flush()
-    found, expected = pickle.load(eight_devices.stdout), some(case)
-    check_same(some, case, found[:3], expected)
-    check_metrics(some, case, found[3], expected[3])
+    file, cases = tmp_path / "cases", []
+
+    @settings(examples, max_examples=25)
+    @given(case=NEAR)
+    def collect(case):
+        cases.append(case)
+
+    collect()
+    file.write_bytes(pickle.dumps(cases))
+    simulated_devices.printed(EIGHT, file)
+    for case, found in zip(cases, pickle.loads(file.read_bytes()), strict=True):
+        expected = some(case)
+        check_same(some, case, found[:3], expected)
+        check_metrics(some, case, found[3], expected[3])
