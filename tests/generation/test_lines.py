@@ -34,7 +34,7 @@ def test_a_completion_of_a_line():
     drawn = sampling.Samples(
         np.array([[list(b"yes.")]]),
         lengths=np.array([[4]]),
-        finish_reasons=np.array([[sampling.FINISH_LENGTH]]),
+        finish_reasons=np.array([[sampling.FINISH_STOP]]),
         sampling_logprobs=scores,
         behavior_logprobs=scores - 1,
         policy_logprobs=scores - 2,
