@@ -131,13 +131,16 @@ def test_completions_end_with_a_kept_and_scored_eos_or_at_the_limit(draw):
 
 
 def test_a_completion_does_not_depend_on_what_it_is_computed_with(draw):
-    """In a longer row, among other neighbours, with garbage beyond the prompt. (In other numbers of
-    rows and on other devices: test_refill, test_sharded.)
+    """Alone, and in a longer row, among other neighbours, with garbage beyond the prompt. (In other
+    numbers of rows and on other devices: test_refill, test_sharded.)
     """
+    expected = draw().tokens
+    alone = draw([PROMPTS[1]], positions=np.array([1]), group_size=1)
+    np.testing.assert_array_equal(alone.tokens[0, 0], expected[1, 0])
     padded, lengths = sampling.pad_prompts([PROMPTS[1], [1, 2, 3], PROMPTS[0]], 9)
     padded[0, lengths[0] :] = 13
     other = draw(padded, prompt_lengths=lengths, positions=np.array([1, 50, 0]))
-    np.testing.assert_array_equal(other.tokens[[2, 0]], draw().tokens[:2])
+    np.testing.assert_array_equal(other.tokens[[2, 0]], expected[:2])
 
 
 def test_draws_are_addressed_by_key_position_attempt_and_sample(draw):
