@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from grre_jax.reporting import overview_figure
+from grre_jax.reporting import overview_figure, run_colours
 from grre_jax.reporting.figures import PALETTE, inline_svg, run_style, shown_panels
 from grre_jax.reporting.metrics import read_metrics
 
@@ -49,9 +49,11 @@ def test_runs_are_overlaid_with_a_legend(make_run):
     bare = read_metrics(make_run("b", without=("entropy",)))
     figure = overview_figure({"wide": read_metrics(make_run("a")), "_narrow$x$": bare})
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["wide", "_narrow$x$"]
-    for title, colours in (("Reward", PALETTE[:2]), ("Entropy", PALETTE[:1])):
+    colours = list(run_colours(["a", "b"]).values())
+    assert colours == list(PALETTE[:2])
+    for title, count in (("Reward", 2), ("Entropy", 1)):
         lines = axis_of(figure, title).lines
-        assert {line.get_color() for line in lines} == set(colours)
+        assert {line.get_color() for line in lines} == set(colours[:count])
     styles = [run_style(i) for i in range(21)]  # no two look the same, or like greedy decoding
     assert len({tuple(style.values()) for style in styles}) == 21
     assert "--" not in {style["linestyle"] for style in styles}
