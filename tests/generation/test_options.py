@@ -11,7 +11,7 @@ from grre_jax.generation.options import Options
 
 
 @pytest.mark.parametrize(
-    ("fields", "name"),
+    "fields, name",
     [
         ({"prompt": ()}, "prompt"),
         ({"input": "x.jsonl"}, "prompt"),
@@ -27,19 +27,14 @@ def test_options_out_of_their_domain(fields, name):
     assert caught.value.field == name
 
 
+# The domains: tests/sampling/test_params.
 @pytest.mark.parametrize(
-    ("words", "named"),
+    "words, named",
     [
         (["--max-new-tokens", "0"], ("--max-new-tokens", "[1, ", "0")),
-        (["--temperature", "-0.1"], ("--temperature", "[0, inf)", "-0.1")),
         (["--temperature", "nan"], ("--temperature", "nan")),
-        (["--temperature", "inf"], ("--temperature", "[0, inf)", "inf")),
-        (["--top-k", "-1"], ("--top-k", "[0, ", "-1")),
-        (["--top-k", str(2**31)], ("--top-k", "2147483647]")),
         (["--top-p", "0"], ("--top-p", "(0, 1]", "0.0")),
-        (["--min-p", "1.5"], ("--min-p", "[0, 1]", "1.5")),
         (["--stop", "a", "--stop", ""], ("stop", "characters in each")),
-        (["--stop", "\ufffd"], ("stop", "characters in each")),
     ],
 )
 def test_sampling_parameters_out_of_their_domain_name_the_flag(words, named, capsys):

@@ -58,7 +58,7 @@ def test_messages(chat_model, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("line", "field"),
+    "line, field",
     [
         (b"{", "JSON"),
         (b"\xff\xff", "JSON"),
@@ -83,13 +83,14 @@ def test_a_wrong_line_is_named(chat_model, tmp_path, line, field):
 def test_a_model_without_a_template(digit_model, tmp_path):
     (request,) = read(digit_model, prompt=("3+5>",))
     assert request.tokens == [3, 10, 5, 15]
-    with pytest.raises(UsageError, match="--prompt 2"):
-        read(digit_model, prompt=("3", "x"))
-    line = '{"messages": [{"role": "user", "content": "3"}]}'
-    with pytest.raises(DataError, match="line 1: field messages"):
-        read(digit_model, lines=line, tmp_path=tmp_path)
-    with pytest.raises(UsageError, match="chat template"):
-        read(digit_model, prompt=("3",), system="Be brief.")
+    messages = '{"messages": [{"role": "user", "content": "3"}]}'
+    for error, named, options in (
+        (UsageError, "--prompt 2", {"prompt": ("3", "x")}),
+        (DataError, "line 1: field messages", {"lines": messages, "tmp_path": tmp_path}),
+        (UsageError, "chat template", {"prompt": ("3",), "system": "Be brief."}),
+    ):
+        with pytest.raises(error, match=named):
+            read(digit_model, **options)
 
 
 def test_files_without_prompts(chat_model, tmp_path):

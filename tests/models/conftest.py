@@ -1,17 +1,27 @@
 """The stored checkpoints of scripts/make_model_fixtures.py."""
 
+import dataclasses
 import shutil
 from pathlib import Path
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import safetensors.numpy
 from flax import nnx
 
 from grre_jax import models
 
 STORED = Path(__file__).parent / "fixtures"
 CASES = sorted(folder.name for folder in STORED.iterdir())
+
+
+def edit_tensors(file, change):
+    """Calls `change` with the tensors of a safetensors file, by name, and stores them again."""
+    tensors = safetensors.numpy.load_file(file)
+    change(tensors)
+    safetensors.numpy.save_file(tensors, file)
 
 
 @pytest.fixture(params=CASES)
@@ -30,15 +40,34 @@ def checkpoint(tmp_path):
     return copy
 
 
+@nnx.jit
+def _logits(model, tokens):
+    return model.logits(model(tokens))
+
+
 @pytest.fixture
-def expected():
-    """`expected(folder)` gives the stored (tokens, logits)."""
+def check_logits():
+    """`check_logits(folder)` gives the loaded model and its tokens; its logits are those stored."""
 
-    def read(folder):
+    def check(folder, atol=1e-4):
+        model = models.load(folder)
         with np.load(folder / "expected.npz") as stored:
-            return stored["tokens"], stored["logits"]
+            tokens, expected = stored["tokens"], stored["logits"]
+        np.testing.assert_allclose(_logits(model, tokens), expected, atol=atol, rtol=0)
+        return model, tokens
 
-    return read
+    return check
+
+
+SHAPE = models.ModelConfig(
+    vocab_size=29,
+    hidden_size=16,
+    intermediate_size=24,
+    num_layers=2,
+    num_heads=4,
+    num_kv_heads=2,
+    head_dim=6,
+)
 
 
 @pytest.fixture
@@ -48,27 +77,14 @@ def small():
     """
 
     def make(seed=0, **fields):
-        options = {
-            k: fields.pop(k) for k in ("dtype", "compute_dtype", "remat", "unroll") if k in fields
-        }
-        shape = dict(
-            vocab_size=29,
-            hidden_size=16,
-            intermediate_size=24,
-            num_layers=2,
-            num_heads=4,
-            num_kv_heads=2,
-            head_dim=6,
-        )
-        abstract = nnx.eval_shape(
-            lambda: models.init(models.ModelConfig(**shape | fields), **options)
-        )
-        graph, state = nnx.split(abstract)
+        names = ("dtype", "compute_dtype", "remat", "unroll")
+        options = {name: fields.pop(name) for name in names if name in fields}
+        model = models.init(dataclasses.replace(SHAPE, **fields), **options)
         random = np.random.default_rng(seed)
-        filled = [
-            (path, p.replace(jnp.asarray(random.normal(scale=0.3, size=p.shape), p.dtype)))
-            for path, p in nnx.to_flat_state(state)
-        ]
-        return nnx.merge(graph, nnx.from_flat_state(filled))
+        graph, state = nnx.split(model)
+        filled = jax.tree.map(
+            lambda p: jnp.asarray(random.normal(scale=0.3, size=p.shape), p.dtype), state
+        )
+        return nnx.merge(graph, filled)
 
     return make

@@ -1,26 +1,42 @@
 """Chunked log-probs against log_softmax of the whole logits, values and gradients."""
 
 import json
-import os
-import subprocess
-import sys
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from flax import nnx
 
 from grre_jax.models import head_logprobs, token_logprobs
 
+from .. import simulated_devices
+
 
 def reference(hidden, head, targets, temperature):
-    logprobs = jax.nn.log_softmax(
-        hidden.astype(jnp.float32) @ head.astype(jnp.float32).T / temperature
-    )
-    return jnp.take_along_axis(logprobs, targets[:, None], axis=1)[:, 0], -(
-        jnp.exp(logprobs) * logprobs
-    ).sum(1)
+    """Log-probs of the targets and entropies, from whole logits."""
+    return of_logits(hidden.astype(jnp.float32) @ head.astype(jnp.float32).T, targets, temperature)
+
+
+def of_logits(logits, targets, temperature):
+    logprobs = jax.nn.log_softmax(logits / temperature)
+    entropy = -(jnp.exp(logprobs) * logprobs).sum(-1)
+    return jnp.take_along_axis(logprobs, targets[..., None], axis=-1)[..., 0], entropy
+
+
+def gradients(outputs_of, weights, *arrays):
+    """Outputs, the log-probs first, and gradients of their weighted sum."""
+
+    def loss(*arrays):
+        outputs = outputs_of(*arrays)
+        return (weights * outputs[0]).sum(), outputs
+
+    argnums = tuple(range(len(arrays)))
+    return jax.jit(jax.grad(loss, argnums=argnums, has_aux=True))(*arrays)
+
+
+def assert_same(found, expected):
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-5, rtol=1e-5)
 
 
 def draw(n=13, d=8, v=37, scale=1.0):
@@ -35,18 +51,11 @@ def draw(n=13, d=8, v=37, scale=1.0):
 def test_values_and_gradients(block):
     hidden, head, targets, weights = draw()
 
-    def ours(hidden, head):
-        logprobs, entropy = head_logprobs(hidden, head, targets, jnp.float32(0.7), block)
-        return (weights * logprobs).sum(), (logprobs, entropy)
+    def of(outputs, *options):
+        options = (targets, jnp.float32(0.7), *options)
+        return gradients(lambda *arrays: outputs(*arrays, *options), weights, hidden, head)
 
-    def theirs(hidden, head):
-        logprobs, entropy = reference(hidden, head, targets, 0.7)
-        return (weights * logprobs).sum(), (logprobs, entropy)
-
-    gradients, values = jax.jit(jax.grad(ours, argnums=(0, 1), has_aux=True))(hidden, head)
-    wanted_gradients, wanted = jax.jit(jax.grad(theirs, argnums=(0, 1), has_aux=True))(hidden, head)
-    for a, b in zip((*values, *gradients), (*wanted, *wanted_gradients), strict=True):
-        np.testing.assert_allclose(a, b, atol=1e-5, rtol=1e-5)
+    assert_same(of(head_logprobs, block), of(reference))
 
 
 # Of 37 rows 21 have text: blocks end before it, on it and behind it, and some have none of it.
@@ -56,17 +65,13 @@ def test_ids_without_text_have_no_probability(block, softcap):
     hidden, head, targets, weights = draw()
     head, targets = head.at[21:].multiply(9), targets % 21
 
-    def loss(hidden, head, num_ids):
-        temperature = jnp.float32(0.7)
-        outputs = head_logprobs(hidden, head, targets, temperature, block, softcap, num_ids)
-        return (weights * outputs[0]).sum(), outputs
+    def of(head, num_ids):
+        options = (targets, jnp.float32(0.7), block, softcap, num_ids)
+        return gradients(lambda *arrays: head_logprobs(*arrays, *options), weights, hidden, head)
 
-    both = jax.jit(jax.grad(loss, argnums=(0, 1), has_aux=True), static_argnums=2)
-    (d_hidden, d_head), outputs = both(hidden, head, 21)
-    (wanted_hidden, wanted_head), wanted = both(hidden, head[:21], None)
-    for a, b in zip((*outputs, d_hidden), (*wanted, wanted_hidden), strict=True):
-        np.testing.assert_allclose(a, b, atol=1e-5, rtol=1e-5)
-    np.testing.assert_allclose(d_head[:21], wanted_head, atol=1e-5, rtol=1e-5)
+    (d_hidden, d_head), outputs = of(head, 21)
+    expected = of(head[:21], None)
+    assert_same(((d_hidden, d_head[:21]), outputs), expected)
     assert not d_head[21:].any()
 
 
@@ -95,90 +100,50 @@ for block in (64, 4):
     found.append(max(float(np.abs(np.asarray(a) - np.asarray(b)).max()) for a, b in pairs))
 print(json.dumps(found))
 """
-    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"
-    env = os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
-    done = subprocess.run(
-        [sys.executable, "-c", program], env=env, capture_output=True, text=True, timeout=600
-    )
-    assert done.returncode == 0, done.stderr
-    assert max(json.loads(done.stdout.splitlines()[-1])) < 1e-5
+    assert max(json.loads(simulated_devices.printed(program))) < 1e-5
 
 
 def test_large_logits_neither_overflow_nor_vanish():
     hidden, head, targets, _ = draw(scale=1e3)
-    logprobs, entropy = head_logprobs(hidden, head, targets, jnp.float32(1.0), 10)  # outside jit
-    wanted, wanted_entropy = reference(hidden, head, targets, 1.0)
-    np.testing.assert_allclose(logprobs, wanted, rtol=1e-5, atol=1e-3)
-    np.testing.assert_allclose(entropy, wanted_entropy, atol=1e-2)
-    gradient = jax.grad(lambda h: head_logprobs(h, head, targets, jnp.float32(1.0), 10)[0].sum())(
-        hidden
-    )
-    assert np.isfinite(gradient).all()
+
+    def outputs(hidden):
+        return head_logprobs(hidden, head, targets, jnp.float32(1.0), 10)
+
+    expected = reference(hidden, head, targets, 1.0)
+    for found, wanted, atol in zip(outputs(hidden), expected, (1e-3, 1e-2), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=atol)  # outside jit
+    assert np.isfinite(jax.grad(lambda hidden: outputs(hidden)[0].sum())(hidden)).all()
 
 
 def test_half_precision_inputs_give_float32_outputs_and_their_own_gradients():
-    hidden, head, targets, _ = draw()
+    hidden, head, targets, weights = draw()
     hidden = hidden.astype(jnp.bfloat16)
-    logprobs, entropy = head_logprobs(hidden, head, targets, jnp.float32(1.0), 10)
-    assert logprobs.dtype == entropy.dtype == jnp.float32
-    np.testing.assert_allclose(
-        logprobs, reference(hidden, head.astype(jnp.bfloat16), targets, 1.0)[0], atol=1e-2
+    slopes, outputs = gradients(
+        lambda *arrays: head_logprobs(*arrays, targets, jnp.float32(1.0), 10), weights, hidden, head
     )
-    gradients = jax.grad(
-        lambda h, w: head_logprobs(h, w, targets, jnp.float32(1.0), 10)[0].sum(), argnums=(0, 1)
-    )(hidden, head)
-    assert gradients[0].dtype == jnp.bfloat16 and gradients[1].dtype == jnp.float32
+    assert [x.dtype for x in (*outputs, *slopes)] == [*["float32"] * 2, "bfloat16", "float32"]
+    expected, _ = reference(hidden, head.astype(jnp.bfloat16), targets, 1.0)
+    np.testing.assert_allclose(outputs[0], expected, atol=1e-2)
 
 
 @pytest.mark.parametrize("tie", [True, False])
 def test_token_logprobs_are_log_softmax_of_the_logits(small, tie):
     model = small(tie_embeddings=tie, qkv_bias=True, family="qwen2")
     tokens = jax.random.randint(jax.random.key(1), (3, 9), 0, model.config.vocab_size)
-    weights = jax.random.normal(jax.random.key(2), tokens.shape)
-    graph, params = nnx.split(model)
-
-    def ours(params):
-        logprobs, entropy = token_logprobs(
-            nnx.merge(graph, params), tokens, temperature=1.3, with_entropy=True
-        )
-        return (weights * logprobs).sum(), (logprobs, entropy)
-
-    def theirs(params):
-        model = nnx.merge(graph, params)
-        full = jax.nn.log_softmax(model.logits(model(tokens)) / 1.3)[:, :-1]
-        logprobs = jnp.take_along_axis(full, tokens[:, 1:, None], axis=2)[:, :, 0]
-        entropy = -(jnp.exp(full) * full).sum(-1)
-        logprobs, entropy = (jnp.pad(x, ((0, 0), (1, 0))) for x in (logprobs, entropy))
-        return (weights * logprobs).sum(), (logprobs, entropy)
-
-    gradients, values = jax.jit(jax.grad(ours, has_aux=True))(params)
-    wanted_gradients, wanted = jax.jit(jax.grad(theirs, has_aux=True))(params)
-    assert (np.asarray(values[0])[:, 0] == 0).all()
-    for a, b in zip(
-        jax.tree.leaves((values, gradients)),
-        jax.tree.leaves((wanted, wanted_gradients)),
-        strict=True,
-    ):
-        np.testing.assert_allclose(a, b, atol=1e-5, rtol=1e-5)
+    found = token_logprobs(model, tokens, temperature=1.3, with_entropy=True)
+    expected = of_logits(model.logits(model(tokens))[:, :-1], tokens[:, 1:], 1.3)
+    assert_same(found, [jnp.pad(x, ((0, 0), (1, 0))) for x in expected])
 
 
 def test_a_large_vocabulary_takes_little_memory_beside_its_gradient():
     """1,024 tokens, 151,936 words of width 256: the logits alone would be 594 MiB, and so would
     their gradient.
     """
-    shapes = (
-        jax.ShapeDtypeStruct((1024, 256), jnp.float32),
-        jax.ShapeDtypeStruct((151_936, 256), jnp.float32),
-    )
-    targets = jax.ShapeDtypeStruct((1024,), jnp.int32)
+    hidden, head = (jax.ShapeDtypeStruct((n, 256), jnp.float32) for n in (1024, 151_936))
 
     def loss(hidden, head, targets):
         return head_logprobs(hidden, head, targets, jnp.float32(1.0))[0].sum()
 
-    memory = (
-        jax.jit(jax.value_and_grad(loss, argnums=(0, 1)))
-        .lower(*shapes, targets)
-        .compile()
-        .memory_analysis()
-    )
-    assert memory.temp_size_in_bytes <= 100 * 2**20
+    step = jax.jit(jax.value_and_grad(loss, argnums=(0, 1)))
+    lowered = step.lower(hidden, head, jax.ShapeDtypeStruct((1024,), jnp.int32))
+    assert lowered.compile().memory_analysis().temp_size_in_bytes <= 100 * 2**20

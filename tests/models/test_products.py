@@ -15,35 +15,30 @@ def normal(seed, *shape, dtype):
 @pytest.mark.parametrize("dtype, tolerance", [(jnp.float32, 1e-5), (jnp.bfloat16, 1e-2)])
 @pytest.mark.parametrize("k, m", [(5, 9), (9, 5)])
 def test_product_and_its_gradient(dtype, tolerance, k, m):
-    x, w, g = (
-        normal(0, 7, k, dtype=dtype),
-        normal(1, k, m, dtype=dtype),
-        normal(2, 7, m, dtype=dtype),
-    )
-    x32, w32, g32 = (np.asarray(a, np.float64) for a in (x, w, g))
+    shapes = ((7, k), (k, m), (7, m))
+    x, w, g = (normal(i, *shape, dtype=dtype) for i, shape in enumerate(shapes))
+    x64, w64, g64 = (np.asarray(a, float) for a in (x, w, g))
     out, back = jax.vjp(jax.jit(product), x, w)
-    for ours, exact in zip((out, *back(g)), (x32 @ w32, g32 @ w32.T, x32.T @ g32), strict=True):
-        assert ours.dtype == dtype
-        np.testing.assert_allclose(
-            np.asarray(ours, np.float64), exact, atol=tolerance * np.abs(exact).max()
-        )
-    np.testing.assert_allclose(
-        np.asarray(jax.jit(left_transposed_product)(x, g), np.float64),
-        x32.T @ g32,
-        atol=tolerance * 20,
-    )
+    found = (out, *back(g), jax.jit(left_transposed_product)(x, g))
+    assert {ours.dtype for ours in found[:3]} == {jnp.dtype(dtype)}
+    expected = (x64 @ w64, g64 @ w64.T, x64.T @ g64, x64.T @ g64)
+    for ours, exact in zip(found, expected, strict=True):
+        atol = tolerance * np.abs(exact).max()
+        np.testing.assert_allclose(np.asarray(ours, float), exact, atol=atol)
 
 
 @pytest.mark.parametrize("dtype, tolerance", [(jnp.float32, 1e-5), (jnp.bfloat16, 2e-2)])
 def test_swiglu_has_the_gradient_of_its_formula(dtype, tolerance):
-    gate, up, g = (3 * normal(i, 6, 8, dtype=dtype) for i in range(3))
-    out, back = jax.vjp(jax.jit(swiglu), gate, up)
-    exact, exact_back = jax.vjp(
-        lambda a, b: jax.nn.silu(a) * b, gate.astype(jnp.float32), up.astype(jnp.float32)
-    )
-    for ours, wanted in zip(
-        (out, *back(g)), (exact, *exact_back(g.astype(jnp.float32))), strict=True
-    ):
-        np.testing.assert_allclose(
-            ours.astype(jnp.float32), wanted, atol=tolerance * float(jnp.abs(wanted).max())
-        )
+    *inputs, g = (3 * normal(i, 6, 8, dtype=dtype) for i in range(3))
+
+    def both(function, *arrays):
+        *inputs, g = arrays
+        out, back = jax.vjp(function, *inputs)
+        return out, *back(g)
+
+    found = both(jax.jit(swiglu), *inputs, g)
+    exact = (x.astype(jnp.float32) for x in (*inputs, g))
+    expected = both(lambda a, b: jax.nn.silu(a) * b, *exact)
+    for ours, wanted in zip(found, expected, strict=True):
+        atol = tolerance * float(jnp.abs(wanted).max())
+        np.testing.assert_allclose(ours.astype(jnp.float32), wanted, atol=atol)

@@ -1,5 +1,7 @@
 """The forward pass: packed rows, shared prompts, two ways to repeat a layer."""
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -31,14 +33,12 @@ def separate():
     """The same completions, each in a row of its own after the prompt, and which of the tokens
     are theirs.
     """
-    length = len(PROMPT) + max(map(len, COMPLETIONS))
-    tokens, theirs = (
-        np.zeros((len(COMPLETIONS), length), int),
-        np.zeros((len(COMPLETIONS), length), bool),
-    )
-    for row, completion in enumerate(COMPLETIONS):
-        tokens[row, : len(PROMPT) + len(completion)] = PROMPT + completion
-        theirs[row, len(PROMPT) : len(PROMPT) + len(completion)] = True
+    rows = [PROMPT + completion for completion in COMPLETIONS]
+    tokens = np.zeros((len(rows), max(map(len, rows))), int)
+    theirs = np.zeros(tokens.shape, bool)
+    for number, row in enumerate(rows):
+        tokens[number, : len(row)] = row
+        theirs[number, len(PROMPT) : len(row)] = True
     return jnp.asarray(tokens), theirs
 
 
@@ -49,64 +49,50 @@ def test_completions_that_share_a_prompt_are_scored_and_learned_as_separate_rows
     graph, params = nnx.split(small(**options))
     row = packed(PROMPT, COMPLETIONS, padding=3)
     tokens, theirs = separate()
+    length = len(PROMPT)
 
     def together(params):
         logprobs = token_logprobs(nnx.merge(graph, params), *row)[0]
-        return logprobs[len(PROMPT) :].sum(), logprobs
+        return logprobs[length:].sum(), logprobs
 
     def apart(params):
         logprobs = token_logprobs(nnx.merge(graph, params), tokens)
         return (logprobs * theirs).sum(), logprobs
 
-    (_, logprobs), slope = jax.jit(jax.value_and_grad(together, has_aux=True))(params)
+    (_, found), slope = jax.jit(jax.value_and_grad(together, has_aux=True))(params)
     (_, alone), expected = jax.jit(jax.value_and_grad(apart, has_aux=True))(params)
-    logprobs, alone, end = np.asarray(logprobs), np.asarray(alone), len(PROMPT) + theirs.sum()
-    np.testing.assert_allclose(logprobs[: len(PROMPT)], alone[0, : len(PROMPT)], atol=1e-5)
-    np.testing.assert_allclose(logprobs[len(PROMPT) : end], alone[theirs], atol=1e-5)
-    assert (logprobs[end:] == 0).all()  # padding names itself as its source
+    # Padding names itself as its source.
+    scores = np.concatenate([alone[0, :length], alone[theirs], np.zeros(3)])
+    np.testing.assert_allclose(found, scores, atol=1e-5)
     for x, y in zip(jax.tree.leaves(slope), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(x, y, atol=2e-5, rtol=1e-4)
 
 
-def test_what_sees_what_behind_a_shared_prompt():
-    segments, prefixes, positions = (
-        jnp.asarray([x]) for x in ([1, 1, 2, 2, 3, 0], [1, 1, 1, 1, 1, 0], [0, 1, 2, 3, 2, 0])
-    )
-    seen = Visibility.of(segments, positions, prefixes)
-    expected = [
-        [1, 0, 0, 0, 0, 0],
-        [1, 1, 0, 0, 0, 0],
-        [1, 1, 1, 0, 0, 0],
-        [1, 1, 1, 1, 0, 0],
-        [1, 1, 0, 0, 1, 0],
-        [0, 0, 0, 0, 0, 1],
-    ]
-    np.testing.assert_array_equal(seen.mask(seen)[0].astype(int), expected)
-    # A window counts positions: the third completion token follows the prompt's end, three columns
-    # before it.
-    expected = [
-        [1, 0, 0, 0, 0, 0],
-        [1, 1, 0, 0, 0, 0],
-        [0, 1, 1, 0, 0, 0],
-        [0, 0, 1, 1, 0, 0],
-        [0, 1, 0, 0, 1, 0],
-        [0, 0, 0, 0, 0, 1],
-    ]
-    np.testing.assert_array_equal(seen.mask(seen, 2)[0].astype(int), expected)
+@pytest.mark.parametrize(
+    "window, expected",
+    [
+        (None, "100000 110000 111000 111100 110010 000001"),
+        # A window counts positions: the third completion token follows the prompt's end, three
+        # columns before it.
+        (2, "100000 110000 011000 001100 010010 000001"),
+    ],
+)
+def test_what_sees_what_behind_a_shared_prompt(window, expected):
+    ids = ([1, 1, 2, 2, 3, 0], [0, 1, 2, 3, 2, 0], [1, 1, 1, 1, 1, 0])
+    seen = Visibility.of(*(jnp.asarray([row]) for row in ids))
+    mask = seen.mask(seen, window)[0].astype(int).tolist()
+    assert ["".join(map(str, row)) for row in mask] == expected.split()
 
 
 @pytest.mark.slow
 def test_scan_unroll_and_remat_agree(small):
-    options = dict(qk_norm=True, qkv_bias=True, attention_out_bias=True)
+    options = {"qk_norm": True, "qkv_bias": True, "attention_out_bias": True}
     tokens = jax.random.randint(jax.random.key(1), (2, 7), 0, 29)
     results = []
-    ways = [dict(unroll=unroll, remat=remat) for unroll in (True, False) for remat in REMAT]
-    for extra in ways:
-        graph, params = nnx.split(small(**options, **extra))
-        loss = jax.jit(
-            jax.value_and_grad(lambda p, g=graph: token_logprobs(nnx.merge(g, p), tokens).sum())
-        )
-        results.append(jax.tree.leaves(loss(params)))
+    for unroll, remat in itertools.product((True, False), REMAT):
+        graph, params = nnx.split(small(**options, unroll=unroll, remat=remat))
+        loss = jax.value_and_grad(lambda p, g=graph: token_logprobs(nnx.merge(g, p), tokens).sum())
+        results.append(jax.tree.leaves(jax.jit(loss)(params)))
     for other in results[1:]:
         for a, b in zip(results[0], other, strict=True):
             np.testing.assert_allclose(a, b, atol=1e-5, rtol=1e-4)

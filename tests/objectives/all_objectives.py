@@ -149,35 +149,33 @@ def _compute(chosen, names, logprobs, fields, keys, index, part):
     """Shapes the data, lays the tokens out by `index`, gathers statistics of the batch, and
     differentiates `part` of it.
     """
+    rewards, groups = fields["rewards"], fields["groups"]
     lengths = jnp.sum(fields["mask"], axis=1).astype(logprobs.dtype)
-    losses, slopes, shapes, metrics = [], [], [], []
-    names.clear()
-    for name, objective in chosen.items():
-        shaped = objectives.shape_data(
-            objective,
-            fields["rewards"],
-            fields["groups"],
-            keys,
-            lengths,
-            components_of(fields["rewards"], fields["groups"]),
-        )
+    components = components_of(rewards, groups)
+    index, part = (slice(None) if places is None else places for places in (index, part))
+
+    def differentiate(objective):
+        shaped = objectives.shape_data(objective, rewards, groups, keys, lengths, components)
         batch = objectives.padded_batch(
             advantages=shaped.advantages, dropped=shaped.dropped, **fields
-        )
-        batch = batch if index is None else batch.select_tokens(index)
+        ).select_tokens(index)
 
-        def loss(logprobs, objective=objective, batch=batch):
-            flat = logprobs.reshape(-1) if index is None else logprobs.reshape(-1)[index]
+        def loss(logprobs):
+            flat = logprobs.reshape(-1)[index]
             stats = objectives.batch_stats(batch, objective, jax.lax.stop_gradient(flat))
-            if part is None:
-                return objectives.policy_loss(objective, flat, batch, stats)
             return objectives.policy_loss(objective, flat[part], batch.select_tokens(part), stats)
 
-        (value, found), slope = jax.value_and_grad(loss, has_aux=True)(logprobs)
-        losses, slopes, shapes = [*losses, value], [*slopes, slope], [*shapes, shaped.advantages]
-        metrics += [found[metric] for metric in sorted(found)]
-        names += [f"{name} {metric}" for metric in sorted(found)]
-    return jnp.stack(losses), jnp.stack(slopes), jnp.stack(shapes), jnp.stack(metrics)
+        (value, metrics), slope = jax.value_and_grad(loss, has_aux=True)(logprobs)
+        return value, slope, shaped.advantages, metrics
+
+    *found, metrics = zip(*map(differentiate, chosen.values()), strict=True)
+    named = {
+        f"{name} {metric}": values[metric]
+        for name, values in zip(chosen, metrics, strict=True)
+        for metric in sorted(values)
+    }
+    names[:] = named
+    return tuple(map(jnp.stack, (*found, list(named.values()))))
 
 
 def response_keys(case):

@@ -48,49 +48,32 @@ def test_weights_by_pair(example, assert_close):
     assert_close(pairs[1], product[1])
 
 
-def test_a_multi_turn_trajectory_is_the_sum_of_its_turns(example, assert_close):
-    """Observations between the turns are conditioned on and never scored: [responses, turns,
-    time] masks do what one long row does.
-    """
-    case = example
-
-    def of(*shape):
-        logprobs, old, mask = (x.reshape(shape) for x in (case.logprobs, case.old, case.mask))
-        return weighted(logprobs, old, case.rewards, case.groups, WEIGHTS, mask, tau=case.tau)
-
-    loss, slope = of(7, 2, 2)
-    flat_loss, flat_slope = of(7, 4)
-    assert_close(loss, flat_loss)
-    assert_close(slope.reshape(7, 4), flat_slope)
-
-
-def test_a_trajectory_is_the_sum_of_its_turns():
-    logprobs = np.array(
-        [[np.nan, -1.0, -2.0, np.nan, -4.0, np.inf], [-1.0, np.nan, np.nan, np.nan, np.nan, np.nan]]
-    )
-    turns = np.array([[-1, 0, 0, -1, 1, -1], [0, -1, -1, -1, -1, -1]])
-    by_turn = surrogate.turn_logprobs(logprobs, turns, 3)
-    np.testing.assert_array_equal(by_turn, [[-3, -4, 0], [-1, 0, 0]])
-    np.testing.assert_array_equal(by_turn.sum(1), surrogate.response_logprobs(logprobs, turns >= 0))
+def test_a_trajectory_is_the_sum_of_its_turns(example):
+    turns = np.where(example.live, [0, 0, 1, 2], -1)
+    logprobs = np.where(example.live, example.logprobs, np.nan)
+    by_turn = np.asarray(surrogate.turn_logprobs(logprobs, turns, 3))
+    expected = [np.where(turns == turn, example.logprobs, 0).sum(1) for turn in range(3)]
+    np.testing.assert_allclose(by_turn, np.stack(expected, 1), rtol=1e-12)
+    whole = surrogate.response_logprobs(logprobs, turns >= 0)
+    np.testing.assert_allclose(by_turn.sum(1), whole, rtol=1e-12)
     with pytest.raises(ValueError, match="turns"):
         surrogate.turn_logprobs(logprobs, turns[:1], 3)
 
 
 def test_residuals_make_up_the_loss(example):
     arguments = (example.logprobs, example.old, example.rewards, example.groups, example.mask)
-    residuals = surrogate.consistency_residuals(*arguments, tau=0.7)
+    residuals = np.asarray(surrogate.consistency_residuals(*arguments, tau=0.7))
     np.testing.assert_allclose(residuals, -residuals.T, atol=1e-12)
-    sizes = np.array([np.sum(example.groups == group) for group in example.groups])
-    live, groups = example.groups >= 0, len(set(example.groups[example.groups >= 0]))
-    expected = np.sum((np.asarray(residuals) ** 2).sum(1)[live] / (2 * sizes[live] ** 2)) / groups
-    np.testing.assert_allclose(surrogate.surrogate_loss(*arguments, tau=0.7), expected, rtol=1e-10)
+    groups = [example.groups == group for group in {*example.groups.tolist()} - {-1}]
+    expected = sum((residuals[group] ** 2).sum() / (2 * group.sum() ** 2) for group in groups)
+    loss = surrogate.surrogate_loss(*arguments, tau=0.7)
+    np.testing.assert_allclose(loss, expected / len(groups), rtol=1e-10)
 
 
-@pytest.mark.parametrize("tau", [0.0, np.nan, np.ones(2)])
-def test_tau_is_refused_outside_its_domain(tau):
-    with pytest.raises(ValueError, match="tau must be one finite number > 0"):
-        surrogate.surrogate_loss(np.zeros(2), np.zeros(2), np.zeros(2), np.zeros(2, int), tau=tau)
-    with pytest.raises(ValueError, match=r"rewards\[1\] is nan"):
-        surrogate.surrogate_loss(
-            np.zeros(2), np.zeros(2), np.array([0, np.nan]), np.zeros(2, int), tau=1.0
-        )
+@pytest.mark.parametrize(
+    "tau, reward, named", [(0.0, 0, "tau"), (np.ones(2), 0, "tau"), (1.0, np.nan, r"rewards\[1\]")]
+)
+def test_values_outside_their_domain_are_refused(tau, reward, named):
+    zeros, rewards = np.zeros(2), np.array([0, reward])
+    with pytest.raises(ValueError, match=named):
+        surrogate.surrogate_loss(zeros, zeros, rewards, np.zeros(2, int), tau=tau)

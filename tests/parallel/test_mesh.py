@@ -3,9 +3,6 @@ process of their own.
 """
 
 import json
-import os
-import subprocess
-import sys
 
 import jax
 import pytest
@@ -15,6 +12,8 @@ from grre_jax import parallel
 from grre_jax.domains import ConfigError
 from grre_jax.parallel import MeshConfig
 from grre_jax.parallel.mesh import AXES
+
+from .. import simulated_devices
 
 EIGHT = """
 import json
@@ -67,13 +66,7 @@ print(json.dumps(out))
 
 @pytest.fixture(scope="module")
 def eight():
-    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"
-    env = os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
-    done = subprocess.run(
-        [sys.executable, "-c", EIGHT], env=env, capture_output=True, text=True, timeout=2000
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
+    return json.loads(simulated_devices.printed(EIGHT))
 
 
 def test_the_default_uses_every_device():
@@ -81,6 +74,27 @@ def test_the_default_uses_every_device():
     assert mesh.axis_names == AXES
     assert dict(mesh.shape) == {"data": len(jax.devices()), "fsdp": 1, "tensor": 1, "sequence": 1}
     assert parallel.row_devices(mesh) == len(jax.devices())
+
+
+def test_eight_devices_make_meshes_and_cut_by_the_rules(eight):
+    for name, *shape in (("default", 8, 1, 1, 1), ("cut", 2, 2, 2, 1), ("some", 2, 1, 2, 1)):
+        assert eight[name] == dict(zip(AXES, shape, strict=True))
+    assert eight["row_devices"] == 4
+    specs = {
+        "['embed']": P("tensor", "fsdp"),
+        "['layers']['qkv_proj']": P(None, "fsdp", "tensor"),
+        "['layers']['o_proj']": P(None, "tensor", "fsdp"),
+        "['layers']['attn_norm']": P(),
+        # A dimension that does not divide stays whole.
+        "['head']": P(None, "fsdp"),
+        "['layers']['down_proj']": P(None, None, "fsdp"),
+    }
+    assert eight["params"] == {name: str(spec) for name, spec in specs.items()}
+    assert eight["pieces"] == [[3, 4, 2]] * 8
+    assert eight["rows"] == [[3, 2, 5]] * 8
+    # The optimiser is cut like its parameters.
+    moments = [spec for name, spec in eight["state"].items() if "qkv_proj" in name]
+    assert moments == [str(P(None, "fsdp", "tensor"))] * 2
 
 
 def test_axes_have_a_least_size():
@@ -96,15 +110,6 @@ def test_axes_have_a_least_size():
         assert caught.value.field == field
 
 
-def test_eight_devices_make_meshes(eight):
-    assert eight["default"] == {"data": 8, "fsdp": 1, "tensor": 1, "sequence": 1}
-    assert (
-        eight["cut"] == {"data": 2, "fsdp": 2, "tensor": 2, "sequence": 1}
-        and eight["row_devices"] == 4
-    )
-    assert eight["some"] == {"data": 2, "fsdp": 1, "tensor": 2, "sequence": 1}
-
-
 def test_eight_devices_refuse_other_products(eight):
     for name, shape in {
         "three": "data=2 x fsdp=3 x tensor=1",
@@ -115,26 +120,6 @@ def test_eight_devices_refuse_other_products(eight):
         "neither": "mesh.sampler: expected devices in multiples of 5, the learner's",
     }.items():
         assert shape in eight[name]
-
-
-def test_parameters_are_cut_by_the_rules(eight):
-    specs = eight["params"]
-    assert specs["['embed']"] == str(P("tensor", "fsdp"))
-    assert specs["['layers']['qkv_proj']"] == str(P(None, "fsdp", "tensor"))
-    assert specs["['layers']['o_proj']"] == str(P(None, "tensor", "fsdp"))
-    assert specs["['layers']['attn_norm']"] == str(P())
-    assert eight["pieces"] == [[3, 4, 2]] * 8
-    assert eight["rows"] == [[3, 2, 5]] * 8
-
-
-def test_a_dimension_that_does_not_divide_stays_whole(eight):
-    assert eight["params"]["['head']"] == str(P(None, "fsdp"))
-    assert eight["params"]["['layers']['down_proj']"] == str(P(None, None, "fsdp"))
-
-
-def test_the_optimiser_is_cut_like_its_parameters(eight):
-    moments = {name: spec for name, spec in eight["state"].items() if "qkv_proj" in name}
-    assert len(moments) == 2 and set(moments.values()) == {str(P(None, "fsdp", "tensor"))}
 
 
 def test_a_policy_comes_to_the_samplers_devices_without_the_host(eight):

@@ -2,6 +2,7 @@
 process left waiting for one that is gone.
 """
 
+import re
 import signal
 import socket
 import subprocess
@@ -25,14 +26,12 @@ def start_two(config: Path, run: Path, *more: str, **variables: str) -> list[sub
 
 def kill(processes: list[subprocess.Popen], number: int) -> None:
     """Kills one of two; the other says so and ends too."""
+    other = 1 - number
     processes[number].kill()
-    _, errors = processes[1 - number].communicate()
-    assert processes[1 - number].returncode == 1
-    last = errors.strip().splitlines()[-1]
-    assert (
-        last.startswith(f"grre: process {1 - number} of 2 lost another process of the run")
-        and "--resume" in last
-    )
+    _, errors = processes[other].communicate()
+    assert processes[other].returncode == 1
+    expected = f"grre: process {other} of 2 lost another process of the run.*--resume"
+    assert re.match(expected, errors.strip().splitlines()[-1])
     processes[number].communicate()
 
 
@@ -87,17 +86,13 @@ def test_they_sample_verify_and_seal_what_one_process_does(alone, together):
     for (version, position), group in expected.items():
         other = found[version, position]
         if version == 0:  # later policies differ by what rounding has made of it
-            assert (other.texts, other.rewards.tolist(), other.group_id) == (
-                group.texts,
-                group.rewards.tolist(),
-                group.group_id,
-            )
+            assert (other.texts, other.group_id) == (group.texts, group.group_id)
+            assert other.rewards.tolist() == group.rewards.tolist()
             assert other.behavior_logprobs == pytest.approx(group.behavior_logprobs, abs=1e-5)
     assert sum(group.rewards.sum() for group in expected.values()) > 10
     entries = rollouts.read(run / "rollouts").datasets
-    assert {entry.writer for entry in entries} == {"explorer-0", "explorer-1"} and all(
-        entry.groups == 20 for entry in entries
-    )
+    assert {entry.writer for entry in entries} == {"explorer-0", "explorer-1"}
+    assert {entry.groups for entry in entries} == {20}
     assert rollouts.verify(run / "rollouts").ok
 
 
@@ -140,13 +135,10 @@ def test_stopped_killed_and_resumed(config, started, together, tmp_path):
     assert found.keys() == expected.keys() and groups(run) == groups(
         together[0]
     )  # two processes had sampled it all by step 14
-    for step in range(1, 21):
-        if (
-            step <= 8
-            # The checkpoint before the one that the last kill may have interrupted: two processes,
-            # as if nothing had been.
-        ):
-            assert found["train", step] == expected["train", step]
-        assert found["train", step]["loss"] == pytest.approx(
-            expected["train", step]["loss"], abs=1e-4
-        )
+    # To the checkpoint before the one that the last kill may have interrupted: two processes, as if
+    # nothing had been.
+    for step in range(1, 9):
+        assert found["train", step] == expected["train", step]
+    for step in range(9, 21):
+        loss = expected["train", step]["loss"]
+        assert found["train", step]["loss"] == pytest.approx(loss, abs=1e-4)

@@ -35,15 +35,14 @@ def test_without_trials_and_out_of_range():
             wilson_interval(*arguments)
 
 
-def test_the_difference_interval_is_newcombes():
+@pytest.mark.parametrize(
+    "a, m, b, n, expected",
+    [(48, 80, 56, 70, (0.0524, 0.3339)), (3, 10, 9, 10, (0.1705, 0.8090))],
+)
+def test_the_difference_interval_is_newcombes(a, m, b, n, expected):
     """His table II, (a) and (e): 56/70 against 48/80, 9/10 against 3/10; method 10."""
-    for (a, m), (b, n), expected in [
-        ((48, 80), (56, 70), (0.0524, 0.3339)),
-        ((3, 10), (9, 10), (0.1705, 0.8090)),
-    ]:
-        before = Evaluation(0, a / m, *wilson_interval(a, m))
-        after = Evaluation(0, b / n, *wilson_interval(b, n))
-        assert difference_interval(before, after) == pytest.approx(expected, abs=5e-5)
+    before, after = (Evaluation(0, x / k, *wilson_interval(x, k)) for x, k in ((a, m), (b, n)))
+    assert difference_interval(before, after) == pytest.approx(expected, abs=5e-5)
 
 
 @pytest.mark.parametrize(

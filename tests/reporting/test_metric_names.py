@@ -3,43 +3,27 @@ documentation explain it from.
 """
 
 import jax
-import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from grre_jax import objectives, reporting
 from grre_jax.reporting.metric_names import METRIC_NAMES, described
 from grre_jax.reporting.metrics import HEADER
 
-from ..objectives.all_objectives import every_objective
-
-
-def traced_metrics(objective):
-    """The names of an objective's metrics, traced on four responses of two tokens."""
-
-    def metrics(logprobs):
-        batch = objectives.Batch(
-            mask=jnp.ones(8, bool),
-            response_ids=jnp.arange(8) // 2,
-            advantages=jnp.ones(4),
-            dropped=jnp.zeros(4, bool),
-            rewards=jnp.ones(4),
-            group_ids=jnp.arange(4) // 2,
-            staleness=jnp.ones(4, jnp.int32),
-            expert=jnp.zeros(4, bool),
-            old_logprobs=logprobs,
-            ref_logprobs=logprobs,
-            prox_logprobs=logprobs,
-        )
-        stats = objectives.batch_stats(batch, objective, logprobs)
-        found = objectives.policy_loss(objective, logprobs, batch, stats)[1]
-        return found | objectives.batch_diagnostics(logprobs, batch)
-
-    return set(jax.eval_shape(metrics, jnp.zeros(8)))
+from ..objectives.all_objectives import Together, every_objective
+from ..objectives.drawn_cases import Case
 
 
 @pytest.mark.slow
 def test_the_metrics_of_every_objective_are_explained():
-    names = set().union(*map(traced_metrics, every_objective(parts=True).values()))
+    zeros = np.zeros((4, 2))
+    optional = {"prox": zeros, "ref": zeros, "expert": np.arange(4) > 1, "staleness": np.zeros(4)}
+    case = Case(zeros, zeros, zeros == 0, np.zeros(4), np.arange(4) // 2, **optional)
+    together = Together(every_objective(parts=True))
+    jax.eval_shape(together.compute, *together.arguments(case))
+    batch = objectives.padded_batch(advantages=np.zeros(4), **case.fields())
+    names = {name.split()[-1] for name in together.metrics}
+    names |= set(objectives.batch_diagnostics(zeros, batch))
     assert {"correction_mean", "filtered_fraction", "kl_reference_k3", "staleness_256_up"} <= names
     assert [name for name in sorted(names) if described("train", name) is None] == []
 
@@ -72,7 +56,6 @@ def test_a_name_finds_its_entry(kind, name, entry):
 
 
 def test_each_name_has_one_entry_with_a_meaning():
-    assert len({(entry.name, kind) for entry in METRIC_NAMES for kind in entry.kinds}) == sum(
-        len(entry.kinds) for entry in METRIC_NAMES
-    )
+    pairs = [(entry.name, kind) for entry in METRIC_NAMES for kind in entry.kinds]
+    assert len(set(pairs)) == len(pairs)
     assert all(entry.kinds and entry.unit and entry.meaning.endswith(".") for entry in METRIC_NAMES)

@@ -33,20 +33,22 @@ def places(text):
     return [tuple(line.split()[:2]) for line in text.splitlines()]
 
 
-@pytest.mark.parametrize("seconds, steps", [(30.0, (1, 10)), (0.0, range(1, 11))])
+@pytest.mark.parametrize(
+    "seconds, steps",
+    [
+        (30.0, ["eval 0", "train 1", "eval 5", "train 10", "eval 10"]),
+        (0.0, [f"{name} {step}" for step in range(11) for name in ("train", "eval")][1:]),
+    ],
+)
 def test_off_a_terminal_lines_come_every_so_many_seconds(monkeypatch, seconds, steps):
+    """And each evaluation has its line."""
     monkeypatch.setattr(progress, "LINE_SECONDS", seconds)
-    text = run(plain_console())
-    assert places(text) == [("train", f"{step}/10") for step in steps]
+    evaluated = (0, 5, 10) if seconds else range(11)
+    text = run(plain_console(), evaluated)
+    assert [" ".join(place).removesuffix("/10") for place in places(text)] == steps
     assert "\x1b" not in text and "loss" not in text
     for reading in ("reward 1 ", "clip fraction 1.2%", "tokens per second 12,345"):
-        assert reading in text.splitlines()[0]
-
-
-def test_each_evaluation_has_its_line():
-    text = run(plain_console(), evaluated=(0, 5, 10))
-    steps = [("eval", 0), ("train", 1), ("eval", 5), ("train", 10), ("eval", 10)]
-    assert places(text) == [(name, f"{step}/10") for name, step in steps]
+        assert reading in text.splitlines()[1]
     assert "accuracy 5.0%  greedy accuracy 100.0%" in text
 
 
@@ -78,15 +80,6 @@ def test_messages_and_phases():
     assert second == "checkpoint at [step] 5" and len(rest) == 1 and "sampling" not in rest[0]
 
 
-def test_disabled_shows_nothing(capsys):
-    with TrainingProgress(10, enabled=False) as bar:
-        bar.update(1, SCALARS)
-        bar.message("hello")
-        bar.phase("compiling")
-        bar.evaluated(1, {"accuracy": 1.0})
-    assert capsys.readouterr().out == ""
-
-
 def test_time_left_is_the_pace_since_the_first_update(monkeypatch):
     now = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
@@ -101,10 +94,16 @@ def test_time_left_is_the_pace_since_the_first_update(monkeypatch):
     assert "left" not in first and "left 0:01:54" in last and " 43/100" in last
 
 
-def test_header_lists_fields_in_order_and_leaves_out_none():
+def test_header_lists_fields_in_order_and_leaves_out_none(capsys):
     console = plain_console()
     fields = {"algorithm": "grpo [x]", "devices": None, "learning rate": 5e-4}
     print_header(fields, title="arithmetic", console=console)
     text = console.file.getvalue()
     assert text.startswith("arithmetic\n") and "grpo [x]" in text and "devices" not in text
     assert text.index("algorithm") < text.index("learning rate") < text.index("0.0005")
+    with TrainingProgress(10, enabled=False) as bar:
+        bar.update(1, SCALARS)
+        bar.message("hello")
+        bar.phase("compiling")
+        bar.evaluated(1, {"accuracy": 1.0})
+    assert capsys.readouterr().out == ""

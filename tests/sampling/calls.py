@@ -1,5 +1,7 @@
 """Calls of the sampler whose parameters and arguments come in one dictionary."""
 
+import jax
+
 from grre_jax import sampling
 from grre_jax.sampling_params import SamplingParams
 
@@ -12,8 +14,9 @@ def split(options):
 
 
 def sample(model, prompts, **options):
+    """Samples on the host."""
     params, rest = split(options)
-    return sampling.sample(model, prompts, params, **rest)
+    return jax.device_get(sampling.sample(model, prompts, params, **rest))
 
 
 def call(model, prompts, steps=128, max_concurrent=None, **options):

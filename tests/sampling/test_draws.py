@@ -3,9 +3,6 @@ cut over a tensor axis of two simulated devices.
 """
 
 import functools
-import os
-import subprocess
-import sys
 
 import jax
 import numpy as np
@@ -15,40 +12,29 @@ from scipy import stats
 from grre_jax.sampling.distributions.distribution import SamplingDistribution
 from grre_jax.sampling_params import SamplingParams
 
+from .. import simulated_devices
+
 # (temperature, top_k, top_p, min_p) that leave many tokens, by the shape of the logits and the size
 # of the vocabulary.
-PLAIN = {"plain": (1.0, 0, 1.0, 0.0)}
 METHODS = {
-    ("peaked", 32): (
-        PLAIN
-        | {
-            "temperature": (1.2, 0, 1.0, 0.0),
-            "top_k": (1.0, 9, 1.0, 0.0),
-            "top_p": (1.0, 0, 0.99, 0.0),
-            "min_p": (1.0, 0, 1.0, 7e-4),
-            "all": (1.3, 20, 0.985, 3.6e-3),
-        }
-    ),
-    ("flat", 151_936): (
-        PLAIN
-        | {
-            "temperature": (0.7, 0, 1.0, 0.0),
-            "top_k": (1.0, 9000, 1.0, 0.0),
-            "top_p": (1.0, 0, 0.6, 0.0),
-            "min_p": (1.0, 0, 1.0, 0.84),
-            "all": (1.3, 90_000, 0.8, 0.88),
-        }
-    ),
-    ("peaked", 151_936): (
-        PLAIN
-        | {
-            "temperature": (1.2, 0, 1.0, 0.0),
-            "top_k": (1.0, 9000, 1.0, 0.0),
-            "top_p": (1.0, 0, 0.99, 0.0),
-            "min_p": (1.0, 0, 1.0, 1.4e-7),
-            "all": (1.3, 90_000, 0.9, 5.25e-6),
-        }
-    ),
+    ("peaked", 32): {
+        "plain": (1.0, 0, 1.0, 0.0),
+        "temperature": (1.2, 0, 1.0, 0.0),
+        "top_k": (1.0, 9, 1.0, 0.0),
+        "top_p": (1.0, 0, 0.99, 0.0),
+        "min_p": (1.0, 0, 1.0, 7e-4),
+        "all": (1.3, 20, 0.985, 3.6e-3),
+    },
+    ("flat", 151_936): {
+        "temperature": (0.7, 0, 1.0, 0.0),
+        "top_k": (1.0, 9000, 1.0, 0.0),
+        "all": (1.3, 90_000, 0.8, 0.88),
+    },
+    ("peaked", 151_936): {
+        "plain": (1.0, 0, 1.0, 0.0),
+        "min_p": (1.0, 0, 1.0, 1.4e-7),
+        "all": (1.3, 90_000, 0.9, 5.25e-6),
+    },
 }
 CASES = [(shape, vocab, name) for (shape, vocab), methods in METHODS.items() for name in methods]
 DRAWS = {32: 100_000, 151_936: 20_000}
@@ -165,19 +151,18 @@ def test_draws_follow_the_exact_distribution(shape, vocab, name):
 
 
 TWO = """
-import importlib.util, sys
+import sys
 import jax, numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 from grre_jax.parallel import MeshConfig, make_mesh
 from grre_jax.parallel.mesh import use
+from tests.sampling import test_draws as cases
 
-spec = importlib.util.spec_from_file_location("cases", sys.argv[1])
-cases = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(cases)
 mesh = make_mesh(MeshConfig(tensor=2))
 with use(mesh):
     sharding = NamedSharding(mesh, PartitionSpec("tensor"))
-    np.savez(sys.argv[2], *[cases.draw(*case, sharding) for case in cases.CASES])
+    np.savez(sys.argv[1], *[cases.draw(*case, sharding) for case in cases.CASES])
+print("drawn")
 """
 
 
@@ -186,13 +171,8 @@ def cut(tmp_path_factory):
     """Draws of every case, in a process of two devices, with the vocabulary cut over both: in the
     middle of a block where it has 151,936 tokens.
     """
-    path = str(tmp_path_factory.mktemp("cut") / "tokens.npz")
-    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=2"
-    subprocess.run(
-        [sys.executable, "-c", TWO, __file__, path],
-        check=True,
-        env={**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags},
-    )
+    path = tmp_path_factory.mktemp("cut") / "tokens.npz"
+    simulated_devices.printed(TWO, path, devices=2)
     return dict(zip(CASES, np.load(path).values(), strict=True))
 
 

@@ -8,7 +8,7 @@ from grre_jax.sampling_params import SamplingParams
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
+    "name, value",
     [
         ("temperature", -0.1),
         ("temperature", float("inf")),

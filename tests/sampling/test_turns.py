@@ -1,9 +1,6 @@
 import itertools
-import os
 import random
-import subprocess
-import sys
-import threading
+import time
 from concurrent import futures
 
 import jax
@@ -13,7 +10,8 @@ import pytest
 from grre_jax import models, sampling
 from grre_jax.sampling import turns
 
-from .calls import sample
+from .. import simulated_devices
+from .calls import sample, split
 
 PROMPTS = [[3, 4, 5, 0, 7, 8], [9, 2], [6]]
 ENDS = (0, 5, 11, 17)
@@ -23,14 +21,12 @@ KEY = jax.random.key(0)
 
 class Game:
     """An environment whose answers follow from what was said: some turns end it, others are answered
-    by up to 20 tokens. `shuffled` answers in a random order, in another thread.
+    by up to 20 tokens. `shuffled` answers in a random order, in other threads.
     """
 
     def __init__(self, shuffled=None):
-        self.asked, self.draw = {}, shuffled and random.Random(shuffled)
-        self.open, self.lock = [], threading.Condition()
-        if shuffled:
-            threading.Thread(target=self._answer, daemon=True).start()
+        self.asked, self.draw = {}, random.Random(shuffled)
+        self.threads = shuffled and futures.ThreadPoolExecutor(8)
 
     def answer(self, address, sample, turn, tokens):
         seed = hash((tuple(address), sample, turn, *tokens))
@@ -39,24 +35,22 @@ class Game:
             return None
         return turns.Observation(draw.integers(0, 24, draw.choice([0, 1, 3, 20])).tolist())
 
+    def answer_later(self, *asked):
+        time.sleep(self.draw.random() / 50)
+        return self.answer(*asked)
+
     def __call__(self, *asked):
         assert asked[:3] not in self.asked
         self.asked[asked[:3]] = asked[3]
-        future = futures.Future()
-        if self.draw is None:
-            future.set_result(self.answer(*asked))
-        else:
-            with self.lock:
-                self.open.append((future, asked))
-                self.lock.notify()
-        return future
+        if self.threads:
+            return self.threads.submit(self.answer_later, *asked)
+        return answered(self.answer(*asked))
 
-    def _answer(self):
-        while True:
-            with self.lock:
-                self.lock.wait_for(lambda: self.open)
-                future, asked = self.open.pop(self.draw.randrange(len(self.open)))
-            future.set_result(self.answer(*asked))
+
+def answered(observation):
+    future = futures.Future()
+    future.set_result(observation)
+    return future
 
 
 @pytest.fixture(scope="module")
@@ -66,20 +60,15 @@ def model(tiny):
 
 def play(model, respond=None, rows=4, only=None, limits=LIMITS, prompts=PROMPTS, **options):
     """Trajectories by (position, sample)."""
-    drawn = sampling.SamplingParams(
-        **{"max_new_tokens": TURN}
-        | {k: options.pop(k) for k in ("stop", "temperature", "top_k") if k in options}
-    )
+    drawn, rest = split({"max_new_tokens": TURN} | options)
     openings = [
         turns.Opening(turns.Address(i), prompt, samples)
         for i, prompt in enumerate(prompts)
         if (samples := [k for k in range(SAMPLES) if only in (None, (i, k))])
     ]
-    options = {"key": KEY, "prompt_tokens": 16, "steps": 16} | options
-    found = list(
-        turns.sample_trajectories(
-            model, openings, respond or Game(), limits, drawn, rows=rows, **options
-        )
+    options = {"key": KEY, "prompt_tokens": 16, "steps": 16} | rest
+    found = turns.sample_trajectories(
+        model, openings, respond or Game(), limits, drawn, rows=rows, **options
     )
     return {(t.address.position, t.sample): t for t in found}
 
@@ -107,14 +96,13 @@ def token_logprobs(model, rows, temperature):
     return models.token_logprobs(model, rows, temperature=temperature)
 
 
-def check_rescored(model, found, prompts=PROMPTS, temperature=1.0):
+def check_rescored(model, found, temperature=1.0):
     for (position, _), t in found.items():
+        whole = [*PROMPTS[position], *t.tokens]
         row = np.zeros((1, 64), np.int32)
-        prompt = prompts[position]
-        whole = [*prompt, *t.tokens]
         row[0, : len(whole)] = whole
         expected = np.asarray(token_logprobs(model, row, np.float32(temperature)))[0]
-        expected = expected[len(prompt) : len(whole)] * t.mask
+        expected = expected[len(PROMPTS[position]) : len(whole)] * t.mask
         np.testing.assert_allclose(t.logprobs["behavior"], expected, atol=1e-4)
         for turn in t.turns:
             assert t.mask[turn.start : turn.end].all() and turn.end > turn.start
@@ -122,25 +110,23 @@ def check_rescored(model, found, prompts=PROMPTS, temperature=1.0):
 
 def test_every_turn_is_answered_and_the_first_limit_reached_is_the_reason(model):
     game = Game()
-    found = play(model, game)
-    assert {t.reason for t in found.values()} == {"done", "turns", "tokens"}
-    for t in found.values():
+    found = play(model, game).values()
+    assert {t.reason for t in found} == {"done", "turns", "tokens"}
+    for t in found:
         for number, turn in enumerate(t.turns):
-            said = t.tokens[turn.start : turn.end].tolist()
-            assert game.asked.pop((t.address, t.sample, number)) == said
-            assert turn.stopped == (said[-1] in ENDS)
-            assert turn.stopped or len(said) == TURN or turn.end == LIMITS.tokens
-        answer = game.answer(t.address, t.sample, number, said)
-        if answer is None:
-            assert t.reason == "done"
-        elif len(t.turns) == LIMITS.turns:
-            assert t.reason == "turns"
+            tokens = t.tokens[turn.start : turn.end].tolist()
+            assert game.asked.pop((t.address, t.sample, number)) == tokens
+            assert turn.stopped == (tokens[-1] in ENDS)
+            assert turn.stopped or len(tokens) == TURN or turn.end == LIMITS.tokens
+        answer = game.answer(t.address, t.sample, number, tokens)
+        if answer is None or len(t.turns) == LIMITS.turns:
+            assert t.reason == ("turns" if answer else "done")
         else:
             assert t.reason == "tokens" and len(t.tokens) + len(answer.tokens) >= LIMITS.tokens
         assert t.turns[-1].end == len(t.tokens) <= LIMITS.tokens
         assert not np.stack([*t.logprobs.values()])[:, ~t.mask].any()
     assert not game.asked
-    assert {0, 20} < {gap for t in found.values() for gap in gaps(t)}
+    assert {0, 20} < {gap for t in found for gap in gaps(t)}
 
 
 def test_stored_logprobs_equal_a_full_forward_pass(model, together):
@@ -187,69 +173,54 @@ def test_stop_strings_end_turns(model, together):
 
 
 def test_prompts_and_observations_are_prefilled_once(model, monkeypatch):
-    slots = {"prefill_prompts": [], "prefill_observations": []}
+    filled = {"prefill_prompts": 0, "prefill_observations": 0}
 
-    def counting(name, run):
+    def counting(name, run, slot_of):
         def counted(*arguments):
-            slot = arguments[4] if name == "prefill_prompts" else arguments[3].slot
-            slots[name].extend(slot.reshape(-1).tolist())
+            filled[name] += int((slot_of(arguments) >= 0).sum())
             return run(*arguments)
 
-        return counted
+        monkeypatch.setattr(turns.programs, name, counted)
 
-    for name in slots:
-        monkeypatch.setattr(turns.programs, name, counting(name, getattr(turns.programs, name)))
+    counting("prefill_prompts", turns.programs.prefill_prompts, lambda given: given[4])
+    counting(
+        "prefill_observations", turns.programs.prefill_observations, lambda given: given[3].slot
+    )
     found = play(model)
-    filled = {name: len([slot for slot in seen if slot >= 0]) for name, seen in slots.items()}
-    assert filled["prefill_prompts"] == len(PROMPTS)
     # An observation of 20 tokens is one piece, and an empty one is none.
-    assert filled["prefill_observations"] == sum(gap > 0 for t in found.values() for gap in gaps(t))
+    pieces = sum(gap > 0 for t in found.values() for gap in gaps(t))
+    assert filled == {"prefill_prompts": len(PROMPTS), "prefill_observations": pieces}
 
 
 def test_long_observations_are_prefilled_in_pieces(model, monkeypatch):
-    limits = turns.Limits(turns=2, tokens=40)
-    said = [turns.Observation(list(range(23))), None]
-
     def respond(address, sample, turn, tokens):
-        future = futures.Future()
-        future.set_result(said[turn])
-        return future
+        return answered(None if turn else turns.Observation(list(range(23))))
 
-    whole = play(model, respond, limits=limits)
+    whole = play(model, respond)
     monkeypatch.setattr(turns, "PIECES", (16,))
-    for at, t in play(model, respond, limits=limits).items():
+    for at, t in play(model, respond).items():
         same(t, whole[at])
 
 
-@pytest.mark.parametrize(
-    ("options", "named"),
-    [
-        ({"rows": 0}, "rows"),
-        ({"cache_dtype": "int8"}, "cache_dtype"),
-        ({"stop": "a"}, "decode"),
-        ({"prompts": [[1] * 17]}, "prompt 0 has 17 tokens"),
-    ],
-)
-def test_errors_name_the_argument(model, options, named):
-    with pytest.raises(ValueError, match=named):
-        play(model, **options)
-
-
-def test_bad_observations_and_limits_are_refused(model):
+def test_what_is_refused(model):
     def respond(address, sample, turn, tokens):
-        future = futures.Future()
-        future.set_result(turns.Observation([3, 24]))
-        return future
+        return answered(turns.Observation([3, 24]))
 
-    with pytest.raises(ValueError, match="observation after turn 0 of sample 2 at"):
-        play(model, respond, only=(0, 2))
-    with pytest.raises(ValueError, match="turns"):
-        turns.Limits(turns=0, tokens=1)
     twice = [turns.Opening(turns.Address(3), [1], range(2))] * 2
-    with pytest.raises(ValueError, match="once"):
-        turns.sample_trajectories(
-            model, twice, Game(), LIMITS, sampling.SamplingParams(), key=KEY, rows=1
-        )
+    arguments = (LIMITS, sampling.SamplingParams())
+    for named, call in {
+        "observation after turn 0 of sample 2": lambda: play(model, respond, only=(0, 2)),
+        "turns": lambda: turns.Limits(turns=0, tokens=1),
+        "once": lambda: turns.sample_trajectories(
+            model, twice, respond, *arguments, key=KEY, rows=1
+        ),
+        "rows": lambda: play(model, rows=0),
+        "cache_dtype": lambda: play(model, cache_dtype="int8"),
+        "decode": lambda: play(model, stop="a"),
+        "prompt 0 has 17 tokens": lambda: play(model, prompts=[[1] * 17]),
+    }.items():
+        with pytest.raises(ValueError, match=named):
+            call()
 
 
 SHARDED = """
@@ -274,12 +245,4 @@ print("the same", len(cut))
 
 @pytest.mark.slow
 def test_a_trajectory_does_not_depend_on_the_devices():
-    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=4"
-    done = subprocess.run(
-        [sys.executable, "-c", SHARDED],
-        env=os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert "the same 9" in done.stdout
+    assert simulated_devices.printed(SHARDED, devices=4) == "the same 9"

@@ -3,11 +3,9 @@
 import json
 
 import pytest
-from safetensors.numpy import load_file
 
 from grre_jax import models
 from grre_jax.errors import DataError, UsageError
-from grre_jax.models.checkpoints import export
 from grre_jax.models.checkpoints.export import new_folder
 
 
@@ -29,48 +27,29 @@ def test_round_trip(case, tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["out"]
 
 
-def test_files_are_cut_at_the_limit(small, tmp_path, monkeypatch):
-    model, limit = small(tie_embeddings=False), 20_000
-    monkeypatch.setattr(export, "MAX_FILE_BYTES", limit)
-    models.save(model, tmp_path / "out")
-    files = sorted((tmp_path / "out").glob("*.safetensors"))
-    for file in files:
-        sizes = [tensor.nbytes for tensor in load_file(file).values()]
-        assert sum(sizes) <= limit or len(sizes) == 1
-    assert (
-        len(files) > 1
-        and files[-1].name == f"model-{len(files):05d}-of-{len(files):05d}.safetensors"
-    )
-    index = json.loads((tmp_path / "out" / "model.safetensors.index.json").read_text())
-    assert set(index["weight_map"].values()) == {file.name for file in files}
-    assert index["metadata"]["total_size"] == 4 * model.config.num_parameters
-    assert same(model, models.load(tmp_path / "out"))
-
-
 def test_tokenizer_files_are_copied_and_the_end_tokens_are_the_models(small, tmp_path):
-    source = tmp_path / "source"
+    source, out = tmp_path / "source", tmp_path / "out"
     source.mkdir()
-    (source / "tokenizer.json").write_text("{}")
-    (source / "chat_template.jinja").write_text("{{ messages }}")
-    (source / "generation_config.json").write_text(
-        json.dumps({"bos_token_id": 5, "pad_token_id": 6, "eos_token_id": 9})
-    )
-    models.save(small(eos_ids=(7, 8)), tmp_path / "out", tokenizer_from=source)
-    assert (tmp_path / "out" / "tokenizer.json").read_text() == "{}"
-    assert (tmp_path / "out" / "chat_template.jinja").read_text() == "{{ messages }}"
-    generation = json.loads((tmp_path / "out" / "generation_config.json").read_text())
-    assert generation == {"bos_token_id": 5, "pad_token_id": 6, "eos_token_id": [7, 8]}
-    assert json.loads((tmp_path / "out" / "config.json").read_text())["bos_token_id"] == 5
+    texts = {"tokenizer.json": "{}", "chat_template.jinja": "{{ messages }}"}
+    for name, text in texts.items():
+        (source / name).write_text(text)
+    ids = {"bos_token_id": 5, "pad_token_id": 6, "eos_token_id": 9}
+    (source / "generation_config.json").write_text(json.dumps(ids))
+    models.save(small(eos_ids=(7, 8)), out, tokenizer_from=source)
+    assert {name: (out / name).read_text() for name in texts} == texts
+    generation = json.loads((out / "generation_config.json").read_text())
+    assert generation == ids | {"eos_token_id": [7, 8]}
+    assert json.loads((out / "config.json").read_text())["bos_token_id"] == 5
 
 
 def test_what_exists_is_not_overwritten(small, tmp_path):
-    (tmp_path / "full").mkdir()
-    (tmp_path / "full" / "notes.txt").write_text("mine")
-    with pytest.raises(UsageError, match="full exists and is not empty"):
-        models.save(small(), tmp_path / "full")
-    with pytest.raises(UsageError, match="notes.txt exists"):
-        models.save(small(), tmp_path / "full" / "notes.txt")
-    assert (tmp_path / "full" / "notes.txt").read_text() == "mine"
+    notes = tmp_path / "full" / "notes.txt"
+    notes.parent.mkdir()
+    notes.write_text("mine")
+    for path, message in ((notes.parent, "full exists and is not empty"), (notes, "notes.txt")):
+        with pytest.raises(UsageError, match=message):
+            models.save(small(), path)
+    assert notes.read_text() == "mine"
     (tmp_path / "empty").mkdir()
     models.save(small(), tmp_path / "empty")
     assert models.load_config(tmp_path / "empty") == small().config

@@ -3,19 +3,15 @@ it the host holds. Eight devices, in processes of their own.
 """
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
-import ml_dtypes
-import numpy as np
 import pytest
-from flax import nnx
+import safetensors.numpy
 
 from grre_jax import models
-from grre_jax.models.checkpoints import streaming
-from grre_jax.models.checkpoints.safetensors_files import Tensor, write_files
+from grre_jax.models.checkpoints import export
+
+from ...simulated_devices import printed
 
 STORED = Path(__file__).parents[1] / "fixtures"
 
@@ -61,26 +57,11 @@ print(json.dumps(cut))
 """
 
 
-def run(code, *arguments):
-    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"
-    command = [sys.executable, "-c", code, *map(str, arguments)]
-    finished = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ | {"XLA_FLAGS": flags},
-        timeout=600,
-    )
-    assert finished.returncode == 0, finished.stderr[-4000:]
-    return json.loads(finished.stdout.splitlines()[-1])
-
-
 TRIED = {"llama_bias": ["fsdp"], "qwen2_untied": ["tensor", "all"], "gemma3": ["fsdp"]}
 
 
 def test_parameters_land_where_the_rules_say_and_come_back_from_there(tmp_path):
-    cut = run(PLACED, STORED, tmp_path, json.dumps(TRIED))
+    cut = json.loads(printed(PLACED, STORED, tmp_path, json.dumps(TRIED)))
     # The table is taken where it divides, and a dimension stays whole where it does not.
     assert cut["qwen2_untied all"]["layers.qkv_proj"] == [None, "fsdp", "tensor"]
     assert cut["qwen2_untied all"]["layers.down_proj"] == [None, "tensor", "fsdp"]
@@ -138,35 +119,21 @@ print(json.dumps(found))
 """
 
 
-def write(folder):
-    """Writes the checkpoint; returns the bytes of its tensors and of its files."""
-    config, dtype = models.ModelConfig(**SHAPE), np.dtype(ml_dtypes.bfloat16)
-    folder.mkdir()
-    (folder / "config.json").write_text(json.dumps(models.config_to_dict(config, "bfloat16")))
-    parameters = nnx.to_flat_state(nnx.state(nnx.eval_shape(lambda: models.init(config))))
-    shapes = {".".join(path): variable.shape for path, variable in sorted(parameters)}
-    tensors = [
-        Tensor(name, shape, dtype)
-        for _, _, stored in streaming.order(config, shapes)
-        for name, shape in stored.items()
-    ]
-    values = (np.full(tensor.shape, i, dtype) for i, tensor in enumerate(tensors))
-    write_files(folder, tensors, values, FILE_BYTES)
-    files = [file.stat().st_size for file in folder.glob("*.safetensors")]
-    return [tensor.nbytes for tensor in tensors], files
-
-
 @pytest.mark.slow
-def test_the_host_holds_no_more_than_a_tensor_and_a_file(tmp_path):
-    tensors, files = write(tmp_path / "stored")
-    assert len(files) > 4 and max(files) < FILE_BYTES + (1 << 16)
-    bound = 1.5 * max(tensors) + max(files)
-    found = run(WEIGHED, tmp_path / "stored", tmp_path, FILE_BYTES)
+def test_the_host_holds_no_more_than_a_tensor_and_a_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(export, "MAX_FILE_BYTES", FILE_BYTES)
+    model = models.init(models.ModelConfig(**SHAPE), dtype="bfloat16")
+    files = sorted(models.save(model, tmp_path / "stored").glob("*.safetensors"))
+    sizes = [file.stat().st_size for file in files]
+    assert len(files) > 4 and max(sizes) < FILE_BYTES + (1 << 16)
+    tensors = [x.nbytes for file in files for x in safetensors.numpy.load_file(file).values()]
+    bound = 1.5 * max(tensors) + max(sizes)
+    found = json.loads(printed(WEIGHED, tmp_path / "stored", tmp_path, FILE_BYTES))
     traced, resident = found["traced"], found["resident"]
     assert traced["load"] < bound and traced["save"] < bound, traced
     # And the whole process holds the model, that much, and what every process does.
     assert resident["load"] < resident["model"] + bound + RUNTIME_BYTES, resident
     assert resident["save"] < bound + RUNTIME_BYTES, resident
-    for file in (tmp_path / "stored").glob("*.safetensors"):
+    for file in files:
         for again in ("traced", "resident"):
             assert file.read_bytes() == (tmp_path / again / file.name).read_bytes()

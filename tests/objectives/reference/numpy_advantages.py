@@ -7,6 +7,8 @@ from types import SimpleNamespace
 
 import numpy as np
 
+from ..all_objectives import components_of
+
 
 def advantages(kind, case, o, dropped=None):
     """Advantages [responses] and dropped [responses]; `dropped` is only read by red_drop, whose
@@ -25,7 +27,7 @@ def advantages(kind, case, o, dropped=None):
     if kind.startswith("decoupled"):
         out = sum(
             advantages("group_std_sample", SimpleNamespace(**{**vars(case), "rewards": part}), o)[0]
-            for part in case.components.values()
+            for part in components_of(case.rewards, case.groups).values()
         )
         return standardised(out, kind, live, length, o), drop
     for group in sorted({int(case.groups[i]) for i in live}):
@@ -46,22 +48,18 @@ def advantages(kind, case, o, dropped=None):
         out /= deviation + o.std_epsilon
     if kind == "gpg":
         out *= len(live) / max(sum(reward[i] != 0 for i in live), 1)
-    if kind in ("whitened", "whitened_returns"):
-        tokens = sum(length.values())
-        mean = sum(length[i] * out[i] for i in live) / tokens
-        variance = sum(length[i] * (out[i] - mean) ** 2 for i in live) / (tokens - 1)
-        for i in live:
-            out[i] = (out[i] - mean) / math.sqrt(variance + 1e-8)
+    if kind.startswith("whitened"):
+        out = standardised(out, kind, live, length, o)
     return out, drop
 
 
 def standardised(out, kind, live, length, o):
     """Over the batch: its responses, or its tokens."""
-    weights = {i: length[i] if kind == "decoupled_whitened" else 1 for i in live}
+    by_tokens = "whitened" in kind
+    weights = {i: length[i] if by_tokens else 1 for i in live}
     count = sum(weights.values())
     mean = sum(weights[i] * out[i] for i in live) / count
     variance = sum(weights[i] * (out[i] - mean) ** 2 for i in live) / (count - 1)
-    by_tokens = kind == "decoupled_whitened"
     unit = math.sqrt(variance + 1e-8) if by_tokens else math.sqrt(variance) + o.std_epsilon
     return np.array([(out[i] - mean) / unit if i in live else 0.0 for i in range(len(out))])
 
@@ -89,14 +87,9 @@ def of_response(kind, i, group, reward, length, o, equal):
     mean = sum(values) / len(values)
     if kind in ("group_mean", "red_drop", "batch_std", "gpg", "whitened"):
         return r - mean
-    if kind == "group_std":
-        return (r - mean) / (
-            math.sqrt(sum((v - mean) ** 2 for v in values) / len(values)) + o.std_epsilon
-        )
-    if kind == "group_std_sample":
-        return (r - mean) / (
-            math.sqrt(sum((v - mean) ** 2 for v in values) / (len(values) - 1)) + o.std_epsilon
-        )
+    if kind in ("group_std", "group_std_sample"):
+        deviation = np.std(values, ddof=1 if kind == "group_std_sample" else 0)
+        return (r - mean) / (deviation + o.std_epsilon)
     if kind == "rloo":
         return r - sum(reward[j] for j in group if j != i) / (len(group) - 1)
     if kind == "opo":

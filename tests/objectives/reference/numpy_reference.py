@@ -76,7 +76,7 @@ def pairs(loss):
         value = slope = 0.0
         for i, j in pairs:
             amount, derivative = loss(i.D - j.D, o)
-            value += amount / len(pairs) if i is r else 0.0
+            value += amount / len(pairs) * (i is r)
             slope += derivative / len(pairs) * ((i is r) - (j is r))
         return value, slope
 
@@ -95,37 +95,30 @@ def ipo(x, o):
 
 
 def row(
-    advantage,
-    term=None,
-    aggregation="token",
-    options=None,
-    *,
-    response=None,
-    prepare=None,
-    split=False,
-    **numbers,
+    advantage, term=None, aggregation="token", *, response=None, prepare=None, split=False, **given
 ):
-    """One algorithm: default advantage, token term, aggregation, options, response term, what it
-    decides over the batch, numbers.
+    """One algorithm: default advantage, token term, aggregation, response term, what it decides
+    over the batch, whether experts are counted apart, and options and numbers.
     """
-    options = OPTIONS | {"advantage": advantage, "aggregation": aggregation} | (options or {})
+    options = OPTIONS | {"advantage": advantage, "aggregation": aggregation}
+    numbers = {"std_epsilon": 1e-6} if advantage in STANDARDISED else {}
+    for name, value in given.items():
+        (options if name in options else numbers)[name] = value
     return SimpleNamespace(
         term=term, options=options, response=response, prepare=prepare, split=split, numbers=numbers
     )
 
 
-STD = {"std_epsilon": 1e-6}
-PPO = {"epsilon_low": 0.2, "epsilon_high": 0.2, **STD}
+STANDARDISED = ("group_std", "group_std_sample", "decoupled_whitened", "pass_at_k")
 CLIP = {"epsilon_low": 0.2, "epsilon_high": 0.2}
 RING = {**CLIP, "epsilon_low_prime": 0.6, "epsilon_high_prime": 2.0}
 TINY = {"epsilon_low": 3e-4, "epsilon_high": 4e-4}
-DPPO = {"divergence_low": 0.2, "divergence_high": 0.2, "ratio_cap": 3.0, **STD}
+DPPO = {"divergence_low": 0.2, "divergence_high": 0.2, "ratio_cap": 3.0}
 VESPO = {
     "k_positive": 2.0,
     "lambda_positive": 3.0,
     "k_negative": 3.0,
     "lambda_negative": 2.0,
-    **STD,
 }
 BAPO = {
     "ratio_low_start": 0.6,
@@ -134,166 +127,158 @@ BAPO = {
     "ratio_high_end": 2.0,
     "ratio_step": 0.05,
     "balance_target": 1.0,
-    **STD,
 }
-DECOUPLED = {"correction": "bounded"}
 
-# By (name, variant); the first variant of an algorithm is its default.
+# By name and variant; the first variant of an algorithm is its default.
 ROWS = {
-    ("reinforce", "mean"): row("group_mean", terms.reinforce),
-    ("reinforce", "std"): row("group_std", terms.reinforce, **STD),
-    ("dr_grpo", "default"): row("group_mean", terms.grpo, "constant", **CLIP, constant_length=10.0),
-    ("gdpo", "response"): row("decoupled", terms.grpo, **CLIP, std_epsilon=1e-4),
-    ("gdpo", "token"): row("decoupled_whitened", terms.grpo, **PPO),
-    ("dapo", "default"): row(
+    "reinforce mean": row("group_mean", terms.reinforce),
+    "reinforce std": row("group_std", terms.reinforce),
+    "dr_grpo default": row("group_mean", terms.grpo, "constant", **CLIP, constant_length=10.0),
+    "gdpo response": row("decoupled", terms.grpo, **CLIP, std_epsilon=1e-4),
+    "gdpo token": row("decoupled_whitened", terms.grpo, **CLIP),
+    "dapo default": row(
         "group_std",
         terms.grpo,
-        options={"denominator": "kept", "drop_equal": True},
+        denominator="kept",
+        drop_equal=True,
         epsilon_low=0.2,
         epsilon_high=0.28,
-        std_epsilon=1e-6,
     ),
-    ("cispo", "absolute"): row(
-        "group_std", terms.cispo_absolute, clip_low=0.0, clip_high=5.0, **STD
+    "cispo absolute": row("group_std", terms.cispo_absolute, clip_low=0.0, clip_high=5.0),
+    "cispo epsilon": row("group_std", terms.cispo_epsilon, epsilon_low=1.0, epsilon_high=0.28),
+    "gmpo default": row(
+        "group_std", terms.gmpo, "response", log_epsilon_low=0.4, log_epsilon_high=0.4
     ),
-    ("cispo", "epsilon"): row(
-        "group_std", terms.cispo_epsilon, epsilon_low=1.0, epsilon_high=0.28, **STD
-    ),
-    ("gmpo", "default"): row(
-        "group_std", terms.gmpo, "response", log_epsilon_low=0.4, log_epsilon_high=0.4, **STD
-    ),
-    ("sapo", "default"): row(
-        "group_std", terms.sapo, "response", tau_positive=1.0, tau_negative=1.05, **STD
-    ),
-    ("topr", "sequence"): row("sign", terms.topr("sequence"), "response", reward_threshold=0.0),
-    ("topr", "token"): row("sign", terms.topr("token"), "response", reward_threshold=0.0),
-    ("topr", "normalized"): row("sign", terms.topr("normalized"), "response", reward_threshold=0.0),
-    ("truncated_is", "default"): row(
-        "group_mean", terms.cispo_absolute, clip_low=0.0, clip_high=1.0
-    ),
-    ("opmd", "kimi"): row("group_mean", terms.reinforce, "group", response=squared, tau=0.1),
-    ("opmd", "openkimi"): row("group_mean", None, "response", response=openkimi, tau=0.1),
-    ("opmd_minimal", "default"): row("group_mean", terms.damped, tau=1.0),
-    ("opmd_token", "default"): row("group_mean", terms.opmd_token, coefficient=0.1),
-    ("opmd_logavgexp", "mean"): row("log_mean_exp", terms.damped, tau=1.0),
-    ("opmd_logavgexp", "leave_one_out"): row("log_mean_exp_leave_one_out", terms.damped, tau=0.01),
-    ("asymre", "default"): row("asymre", terms.reinforce, beta=0.1),
-    ("red_drop", "default"): row("red_drop", terms.reinforce),
-    ("red_weight", "default"): row("group_mean", terms.red_weight, tau=1.0),
-    ("decoupled_ppo", "default"): row(
-        "group_std", terms.grpo, options=DECOUPLED, **PPO, correction_low=0.0, correction_high=5.0
-    ),
-    ("log_linear_proximal", "default"): row(
-        "group_std", terms.grpo, options=DECOUPLED, **PPO, correction_low=0.0, correction_high=5.0
-    ),
-    ("tis", "token"): row(
-        "group_std", terms.grpo, options={"correction": "tis"}, **PPO, correction_cap=2.0
-    ),
-    ("tis", "sequence"): row(
-        "group_std", terms.grpo, options={"correction": "tis_sequence"}, **PPO, correction_cap=2.0
-    ),
-    ("icepop", "default"): row(
-        "group_std", terms.grpo, options=DECOUPLED, **PPO, correction_low=0.5, correction_high=5.0
-    ),
-    ("sequence_mask", "geometric"): row(
+    "sapo default": row("group_std", terms.sapo, "response", tau_positive=1.0, tau_negative=1.05),
+    "topr sequence": row("sign", terms.topr("sequence"), "response", reward_threshold=0.0),
+    "topr token": row("sign", terms.topr("token"), "response", reward_threshold=0.0),
+    "topr normalized": row("sign", terms.topr("normalized"), "response", reward_threshold=0.0),
+    "truncated_is default": row("group_mean", terms.cispo_absolute, clip_low=0.0, clip_high=1.0),
+    "opmd kimi": row("group_mean", terms.reinforce, "group", response=squared, tau=0.1),
+    "opmd openkimi": row("group_mean", None, "response", response=openkimi, tau=0.1),
+    "opmd_minimal default": row("group_mean", terms.damped, tau=1.0),
+    "opmd_token default": row("group_mean", terms.opmd_token, coefficient=0.1),
+    "opmd_logavgexp mean": row("log_mean_exp", terms.damped, tau=1.0),
+    "opmd_logavgexp leave_one_out": row("log_mean_exp_leave_one_out", terms.damped, tau=0.01),
+    "asymre default": row("asymre", terms.reinforce, beta=0.1),
+    "red_drop default": row("red_drop", terms.reinforce),
+    "red_weight default": row("group_mean", terms.red_weight, tau=1.0),
+    "decoupled_ppo default": row(
         "group_std",
         terms.grpo,
-        options={"filter": "geometric"},
-        **PPO,
+        correction="bounded",
+        **CLIP,
+        correction_low=0.0,
+        correction_high=5.0,
+    ),
+    "log_linear_proximal default": row(
+        "group_std",
+        terms.grpo,
+        correction="bounded",
+        **CLIP,
+        correction_low=0.0,
+        correction_high=5.0,
+    ),
+    "tis token": row("group_std", terms.grpo, correction="tis", **CLIP, correction_cap=2.0),
+    "tis sequence": row(
+        "group_std", terms.grpo, correction="tis_sequence", **CLIP, correction_cap=2.0
+    ),
+    "icepop default": row(
+        "group_std",
+        terms.grpo,
+        correction="bounded",
+        **CLIP,
+        correction_low=0.5,
+        correction_high=5.0,
+    ),
+    "sequence_mask geometric": row(
+        "group_std",
+        terms.grpo,
+        filter="geometric",
+        **CLIP,
         sequence_low=0.999,
         sequence_high=1.001,
     ),
-    ("sequence_mask", "product"): row(
+    "sequence_mask product": row(
         "group_std",
         terms.grpo,
-        options={"filter": "product"},
-        **PPO,
+        filter="product",
+        **CLIP,
         sequence_low=0.5,
         sequence_high=2.0,
     ),
-    ("opsm", "default"): row(
-        "group_std", terms.grpo, options={"filter": "opsm"}, **PPO, opsm_delta=0.1
+    "opsm default": row("group_std", terms.grpo, filter="opsm", **CLIP, opsm_delta=0.1),
+    "m2po default": row("group_std", terms.m2po, prepare=terms.m2po_dropped, m2_threshold=0.04),
+    "dppo_tv default": row("group_std", terms.dppo_tv, **DPPO),
+    "dppo_kl default": row("group_std", terms.dppo_kl, **DPPO),
+    "vespo default": row("group_std", terms.vespo, **VESPO),
+    "bapo default": row("group_std", terms.bapo, prepare=terms.bapo_bounds, **BAPO),
+    "aspo default": row(
+        "group_std", terms.rec(terms.one_side, terms.aspo_weight), **CLIP, weight_cap=3.0
     ),
-    ("m2po", "default"): row(
-        "group_std", terms.m2po, prepare=terms.m2po_dropped, m2_threshold=0.04, **STD
-    ),
-    ("dppo_tv", "default"): row("group_std", terms.dppo_tv, **DPPO),
-    ("dppo_kl", "default"): row("group_std", terms.dppo_kl, **DPPO),
-    ("vespo", "default"): row("group_std", terms.vespo, **VESPO),
-    ("bapo", "default"): row("group_std", terms.bapo, prepare=terms.bapo_bounds, **BAPO),
-    ("aspo", "default"): row(
-        "group_std", terms.rec(terms.one_side, terms.aspo_weight), **PPO, weight_cap=3.0
-    ),
-    ("gepo", "default"): row(
-        "group_std", terms.gepo, "response", prepare=terms.gepo_expected, **PPO
-    ),
-    ("dro", "default"): row("group_mean", terms.dro, dro_beta=0.3),
-    ("gvpo", "default"): row("group_mean", None, "group", response=gvpo, gvpo_beta=0.2),
-    ("astar_po", "default"): row(
+    "gepo default": row("group_std", terms.gepo, "response", prepare=terms.gepo_expected, **CLIP),
+    "dro default": row("group_mean", terms.dro, dro_beta=0.3),
+    "gvpo default": row("group_mean", None, "group", response=gvpo, gvpo_beta=0.2),
+    "astar_po default": row(
         "optimal_value", None, "response_sum", response=astar_po, beta_1=0.5, beta_2=1e-3
     ),
-    ("oapl", "default"): row(
+    "oapl default": row(
         "optimal_value", None, "response_sum", response=oapl, beta_1=1.0, beta_2=1e-3
     ),
-    ("trm", "max"): row(
+    "trm max": row(
         "group_std",
         terms.ratio_itself,
         "response_sum",
-        {"filter": "largest_divergence"},
-        **STD,
+        filter="largest_divergence",
         token_divergence=0.05,
     ),
-    ("trm", "both"): row(
+    "trm both": row(
         "group_std",
         terms.ratio_itself,
         "response_sum",
-        {"filter": "divergences"},
-        **STD,
+        filter="divergences",
         token_divergence=0.1,
         mean_divergence=0.002,
     ),
-    ("grpo_veto", "default"): row(
+    "grpo_veto default": row(
         "group_std",
         terms.grpo_veto,
-        **STD,
         epsilon_low=0.6,
         epsilon_high=2.0,
         veto_low=0.7,
         veto_high=1.5,
     ),
-    ("r2vpo", "default"): row("group_std", terms.r2vpo, **STD, variance_coef=0.3),
-    ("distill", "own"): row("none", terms.distill(terms.plain)),
-    ("distill", "stored"): row("none", terms.distill(terms.importance)),
-    ("clip_cov", "default"): row(
+    "r2vpo default": row("group_std", terms.r2vpo, variance_coef=0.3),
+    "distill own": row("none", terms.distill(terms.plain)),
+    "distill stored": row("none", terms.distill(terms.importance)),
+    "clip_cov default": row(
         "group_std",
         terms.clip_cov,
         prepare=terms.highest_covariance(True),
-        **PPO,
+        **CLIP,
         covariance_fraction=2e-4,
     ),
-    ("kl_cov", "default"): row(
+    "kl_cov default": row(
         "group_std",
         terms.kl_cov,
         prepare=terms.highest_covariance(False),
         covariance_kl=1.0,
         covariance_fraction=2e-4,
-        **STD,
     ),
-    ("chord", "mix"): row("group_std", terms.chord(False), split=True, **PPO, expert_weight=0.1),
-    ("chord", "phi"): row("group_std", terms.chord(True), split=True, **PPO, expert_weight=0.1),
-    ("raft", "default"): row(
-        "positive", terms.reinforce, options={"denominator": "kept"}, reward_threshold=0.0
-    ),
-    ("rloo", "default"): row("rloo", terms.reinforce),
-    ("reinforce_pp", "baseline"): row("whitened", terms.grpo, **CLIP),
-    ("reinforce_pp", "returns"): row("whitened_returns", terms.grpo, **CLIP),
-    ("opo", "default"): row("opo", terms.reinforce),
-    ("gpg", "default"): row("gpg", terms.reinforce),
-    ("maxrl", "default"): row("maxrl", terms.reinforce),
-    ("pass_at_k", "default"): row("pass_at_k", terms.reinforce, **STD),
-    ("dpo", "default"): row("group_mean", None, "sum", response=pairs(dpo), dpo_beta=0.1),
-    ("ipo", "default"): row("group_mean", None, "sum", response=pairs(ipo), ipo_beta=0.1),
+    "chord mix": row("group_std", terms.chord(False), split=True, **CLIP, expert_weight=0.1),
+    "chord phi": row("group_std", terms.chord(True), split=True, **CLIP, expert_weight=0.1),
+    "raft default": row("positive", terms.reinforce, denominator="kept", reward_threshold=0.0),
+    "rloo default": row("rloo", terms.reinforce),
+    "reinforce_pp baseline": row("whitened", terms.grpo, **CLIP),
+    "reinforce_pp returns": row("whitened_returns", terms.grpo, **CLIP),
+    "opo default": row("opo", terms.reinforce),
+    "gpg default": row("gpg", terms.reinforce),
+    "maxrl default": row("maxrl", terms.reinforce),
+    "pass_at_k default": row("pass_at_k", terms.reinforce),
+    "dpo default": row("group_mean", None, "sum", response=pairs(dpo), dpo_beta=0.1),
+    "ipo default": row("group_mean", None, "sum", response=pairs(ipo), ipo_beta=0.1),
 }
+ROWS = {tuple(key.split()): entry for key, entry in ROWS.items()}
 
 
 def std_rows():
@@ -320,22 +305,22 @@ def rec_rows():
         "twoside": (terms.two_side, CLIP),
         "ring": (terms.ring, RING),
     }
-    for variant, advantage, numbers in (("mean", "group_mean", {}), ("std", "group_std", STD)):
+    for variant, advantage in (("mean", "group_mean"), ("std", "group_std")):
         for name, (mask, ranges) in masks.items():
             for suffix, weight in (("is", terms.importance), ("nois", terms.plain)):
                 yield (
                     (f"rec_{name}_{suffix}", variant),
-                    row(advantage, terms.rec(mask, weight), **ranges, **numbers),
+                    row(advantage, terms.rec(mask, weight), **ranges),
                 )
         yield (
             ("rec_oneside_tis", variant),
-            row(advantage, terms.rec(terms.one_side, terms.truncated), **RING, **numbers),
+            row(advantage, terms.rec(terms.one_side, terms.truncated), **RING),
         )
         for suffix, weight in (("is", terms.sequence_ratio), ("nois", terms.plain)):
             term = terms.rec(terms.one_side, weight, terms.sequence_ratio)
             yield (
                 (f"rec_sequence_{suffix}", variant),
-                row(advantage, term, "response", **TINY, **numbers),
+                row(advantage, term, "response", **TINY),
             )
 
 
@@ -364,20 +349,18 @@ def responses_of(name, case, moving, o, advantage):
 
 def factor(r, o, counted):
     """What a response is multiplied by, given the responses that count."""
-    if o.aggregation == "token":
-        return 1 / max(sum(other.n for other in counted), 1)
-    if o.aggregation == "response":
-        return 1 / (max(r.n, 1) * len(counted))
-    if o.aggregation == "response_sum":
-        return 1 / len(counted)
-    if o.aggregation == "group":
-        return 1 / (
+    sizes = {
+        "token": lambda: max(sum(other.n for other in counted), 1),
+        "response": lambda: max(r.n, 1) * len(counted),
+        "response_sum": lambda: len(counted),
+        "group": lambda: (
             sum(other.group == r.group for other in counted)
             * len({other.group for other in counted})
-        )
-    if o.aggregation == "constant":
-        return 1 / (len(counted) * o.constant_length)
-    return {"sum": 1.0}[o.aggregation]
+        ),
+        "constant": lambda: len(counted) * o.constant_length,
+        "sum": lambda: 1,
+    }
+    return 1 / sizes[o.aggregation]()
 
 
 def passes_filter(r, o, b):
@@ -397,7 +380,7 @@ def passes_filter(r, o, b):
             <= math.exp(sum(r.fixed - r.q) / (r.n if o.filter == "geometric" else 1))
             <= o.sequence_high
         )
-    return b.seen.either("filter", kept, "kept", "filtered")
+    return b.seen.note("filter", kept)
 
 
 def correction_weight(r, t, o, b):

@@ -3,53 +3,34 @@ derivative with respect to the log-prob of a token).
 
 A term is given a response r, the options o and the batch b that numpy_reference makes. Whatever a
 formula holds constant is formed from `r.fixed`, the rest from `r.l`. Branches taken are noted in
-`b.seen`, as (kind, outcome).
+`b.seen`.
 """
 
 import math
 
 import numpy as np
 
-# What each kind of branch can do.
-OUTCOMES = {
-    "mask": {"kept +", "kept -", "masked +", "masked -"},
-    "ring": {"back +", "back -"},
-    "clip": {"below", "inside", "above"},
-    "cap": {"reached", "free"},
-    "filter": {"kept", "filtered"},
-    # Raising the lower bound only makes the negative part greater: what was not balanced at its
-    # start is not before its end.
-    "low": {"start", "end"},
-    "high": {"start", "between", "end"},
-    "chosen": {"chosen", "left"},
-    "expert": {"expert", "usual"},
-    "sign": {"+", "-"},
-}
-
-
-def sign(advantage):
-    return "+" if advantage > 0 else "-"
-
 
 class Seen(set):
-    """Branches taken; each function returns what it notes."""
+    """Branches taken, as (kind, whether): each function returns what the branch depends on."""
+
+    def note(self, kind, condition):
+        self.add((kind, bool(condition)))
+        return condition
 
     def mask(self, passes, advantage):
         if advantage != 0:
-            self.add(("mask", ("kept " if passes else "masked ") + sign(advantage)))
+            self.note("mask of gains" if advantage > 0 else "mask of losses", passes)
         return passes
 
     def clip(self, value, low, high):
-        self.add(("clip", "below" if value < low else "above" if value > high else "inside"))
+        self.note("below", value < low)
+        self.note("above", value > high)
         return min(max(value, low), high)
 
     def cap(self, value, highest):
-        self.add(("cap", "reached" if value > highest else "free"))
+        self.note("cap", value > highest)
         return min(value, highest)
-
-    def either(self, kind, condition, yes, no):
-        self.add((kind, yes if condition else no))
-        return condition
 
 
 # ---- token terms: (value, derivative with respect to the log-prob of this token); r is a response,
@@ -100,7 +81,7 @@ def rec(mask, weight, x=lambda r, t: r.rho[t]):
     def term(r, t, o, b):
         passes = b.seen.mask(mask(x(r, t), r.A, o), r.A)
         if mask is ring and r.A != 0 and outer(x(r, t), r.A, o):
-            b.seen.add(("ring", "back " + sign(r.A)))
+            b.seen.note("ring", r.A > 0)
         return coefficient(r, t, weight(r, t, o, b) if passes else 0.0)
 
     return term
@@ -132,7 +113,7 @@ def grpo(r, t, o, b):
 
 def dual_clip(r, t, o, b):
     value, slope = grpo(r, t, o, b)
-    if r.A < 0 and b.seen.either("cap", value > -o.dual_clip * r.A, "reached", "free"):
+    if r.A < 0 and b.seen.note("cap", value > -o.dual_clip * r.A):
         return -o.dual_clip * r.A, 0.0
     return value, slope
 
@@ -169,14 +150,14 @@ def gmpo(r, t, o, b):
 
 
 def sapo(r, t, o, b):
-    tau = o.tau_positive if b.seen.either("sign", r.A > 0, "+", "-") else o.tau_negative
+    tau = o.tau_positive if b.seen.note("sign", r.A > 0) else o.tau_negative
     gate = 1 / (1 + math.exp(-tau * (r.ratio[t] - 1)))
     return -r.A * 4 / tau * gate, -r.A * 4 * gate * (1 - gate) * r.ratio[t]
 
 
 def topr(which):
     def term(r, t, o, b):
-        if b.seen.either("sign", r.A > 0, "+", "-"):
+        if b.seen.note("sign", r.A > 0):
             return coefficient(r, t, 1.0)
         return coefficient(
             r, t, b.seen.cap({"sequence": r.W, "token": r.rho[t], "normalized": r.s}[which], 1.0)
@@ -189,18 +170,19 @@ def damped(r, t, o, b):
     return coefficient(r, t, 1 / (1 + o.tau))
 
 
-def opmd_token(r, t, o, b):
+def with_square(r, t, o, b, coefficient):
+    """REINFORCE and a penalty on the square of the log-ratio."""
     value, slope = reinforce(r, t, o, b)
-    return value + o.coefficient * (r.l[t] - r.base[t]) ** 2, slope + 2 * o.coefficient * (
-        r.l[t] - r.base[t]
-    )
+    moved = r.l[t] - r.base[t]
+    return value + coefficient * moved**2, slope + 2 * coefficient * moved
+
+
+def opmd_token(r, t, o, b):
+    return with_square(r, t, o, b, o.coefficient)
 
 
 def dro(r, t, o, b):
-    value, slope = reinforce(r, t, o, b)
-    return value + o.dro_beta / 2 * (r.l[t] - r.base[t]) ** 2, slope + o.dro_beta * (
-        r.l[t] - r.base[t]
-    )
+    return with_square(r, t, o, b, o.dro_beta / 2)
 
 
 def red_weight(r, t, o, b):
@@ -208,9 +190,8 @@ def red_weight(r, t, o, b):
 
 
 def m2po(r, t, o, b):
-    if b.seen.either("chosen", (r.i, t) in b.state, "chosen", "left"):
-        return 0.0, 0.0
-    return -r.A * r.ratio[t], -r.A * r.ratio[t]
+    chosen = b.seen.note("chosen", (r.i, t) in b.state)
+    return (0.0, 0.0) if chosen else ratio_itself(r, t, o, b)
 
 
 def ratio_itself(r, t, o, b):
@@ -220,7 +201,7 @@ def ratio_itself(r, t, o, b):
 def grpo_veto(r, t, o, b):
     before = r.rho[:t] if r.A < 0 else []
     outside = any(x < o.veto_low or x > o.veto_high for x in before)
-    vetoed = b.seen.either("chosen", outside, "chosen", "left")
+    vetoed = b.seen.note("chosen", outside)
     passes = b.seen.mask(one_side(r.rho[t], r.A, o), r.A)
     return ratio_itself(r, t, o, b) if passes and not vetoed else (0.0, 0.0)
 
@@ -239,25 +220,25 @@ def distill(weight):
     return term
 
 
+def dppo(r, t, o, b, passes):
+    return coefficient(r, t, b.seen.cap(r.rho[t], o.ratio_cap) if b.seen.mask(passes, r.A) else 0.0)
+
+
 def dppo_tv(r, t, o, b):
     moved = math.exp(r.fixed[t]) - math.exp(r.base[t])
-    passes = b.seen.mask(moved <= o.divergence_high if r.A > 0 else moved >= -o.divergence_low, r.A)
-    return coefficient(r, t, b.seen.cap(r.rho[t], o.ratio_cap) if passes else 0.0)
+    return dppo(r, t, o, b, moved <= o.divergence_high if r.A > 0 else moved >= -o.divergence_low)
 
 
 def dppo_kl(r, t, o, b):
     new, old = math.exp(r.fixed[t]), math.exp(r.base[t])
     kl = old * math.log(old / new) + (1 - old) * math.log((1 - old + 1e-8) / (1 - new + 1e-8))
-    passes = (
-        (kl <= o.divergence_high or new <= old)
-        if r.A > 0
-        else (kl <= o.divergence_low or new >= old)
-    )
-    return coefficient(r, t, b.seen.cap(r.rho[t], o.ratio_cap) if b.seen.mask(passes, r.A) else 0.0)
+    if r.A > 0:
+        return dppo(r, t, o, b, kl <= o.divergence_high or new <= old)
+    return dppo(r, t, o, b, kl <= o.divergence_low or new >= old)
 
 
 def vespo(r, t, o, b):
-    positive = b.seen.either("sign", r.A >= 0, "+", "-")
+    positive = b.seen.note("sign", r.A >= 0)
     k, lam = (o.k_positive, o.lambda_positive) if positive else (o.k_negative, o.lambda_negative)
     return coefficient(r, t, math.exp(lam + k * math.log(r.W) - lam * r.W))
 
@@ -271,14 +252,13 @@ def gepo(r, t, o, b):
 
 
 def clip_cov(r, t, o, b):
-    if b.seen.either("chosen", (r.i, t) in b.state, "chosen", "left"):
-        return 0.0, 0.0
-    return grpo(r, t, o, b)
+    chosen = b.seen.note("chosen", (r.i, t) in b.state)
+    return (0.0, 0.0) if chosen else grpo(r, t, o, b)
 
 
 def kl_cov(r, t, o, b):
     value = -r.A * r.ratio[t]
-    if not b.seen.either("chosen", (r.i, t) in b.state, "chosen", "left"):
+    if not b.seen.note("chosen", (r.i, t) in b.state):
         return value, value
     d = math.log(r.ratio[t])
     return value + o.covariance_kl * abs(d), value + o.covariance_kl * np.sign(d)
@@ -286,7 +266,7 @@ def kl_cov(r, t, o, b):
 
 def chord(phi):
     def term(r, t, o, b):
-        if b.seen.either("expert", r.expert, "expert", "usual"):
+        if b.seen.note("expert", r.expert):
             p = math.exp(r.fixed[t])
             c = o.expert_weight * (p * (1 - p) if phi else 1.0)
             return -c * r.l[t], -c
@@ -304,14 +284,15 @@ def tokens_of(b):
 
 
 def m2po_dropped(o, b):
-    candidates = [
-        (r, t) for r, t in tokens_of(b) if (r.A > 0 and r.rho[t] > 1) or (r.A < 0 and r.rho[t] < 1)
-    ]
-    squares = sorted((math.log(r.rho[t]) ** 2, r.i, t) for r, t in candidates)
-    kept = list(squares)
+    kept = sorted(
+        (math.log(r.rho[t]) ** 2, r.i, t)
+        for r, t in tokens_of(b)
+        if (r.A > 0 and r.rho[t] > 1) or (r.A < 0 and r.rho[t] < 1)
+    )
+    dropped = set()
     while kept and sum(square for square, _, _ in kept) / len(kept) > o.m2_threshold:
-        kept.pop()
-    return {(i, t) for _, i, t in squares[len(kept) :]}
+        dropped.add(kept.pop()[1:])
+    return dropped
 
 
 def bapo_bounds(o, b):
@@ -326,24 +307,11 @@ def bapo_bounds(o, b):
         low = min(low + o.ratio_step, o.ratio_low_end)
     while high < o.ratio_high_end and unbalanced():
         high = min(high + o.ratio_step, o.ratio_high_end)
-    b.seen.add(
-        (
-            "low",
-            "start" if low == o.ratio_low_start else "end" if low == o.ratio_low_end else "between",
-        )
-    )
-    b.seen.add(
-        (
-            "high",
-            (
-                "start"
-                if high == o.ratio_high_start
-                else "end"
-                if high == o.ratio_high_end
-                else "between"
-            ),
-        )
-    )
+    # Raising the lower bound only makes the negative part greater: what was not balanced at its
+    # start is not before its end.
+    b.seen.note("low at its end", low == o.ratio_low_end)
+    b.seen.note("high at its start", high == o.ratio_high_start)
+    b.seen.note("high at its end", high == o.ratio_high_end)
     return low, high
 
 
@@ -361,17 +329,19 @@ def highest_covariance(skip_clipped):
         tokens = tokens_of(b)
         mean_advantage = sum(r.A for r, _ in tokens) / len(tokens)
         mean_logprob = sum(r.fixed[t] for r, t in tokens) / len(tokens)
-        candidates = []
-        for r, t in tokens:
-            if not (skip_clipped and r.A != 0 and not one_side(r.rho[t], r.A, o)):
-                candidates.append(((r.A - mean_advantage) * (r.fixed[t] - mean_logprob), r.i, t))
+        covariances = {
+            (r.i, t): (r.A - mean_advantage) * (r.fixed[t] - mean_logprob)
+            for r, t in tokens
+            if not (skip_clipped and r.A != 0 and not one_side(r.rho[t], r.A, o))
+        }
         count = max(1, math.floor(o.covariance_fraction * len(tokens)))
-        ordered = sorted((value for value, _, _ in candidates), reverse=True)
+        ordered = sorted(covariances.values(), reverse=True)
         first_out = ordered[count] if count < len(ordered) else -math.inf
-        tied = not any(value > first_out for value in ordered) and first_out > 0
+        # Where all that stand highest are tied, all of them.
+        tied = ordered[0] == first_out > 0
         return {
-            (i, t)
-            for value, i, t in candidates
+            place
+            for place, value in covariances.items()
             if value > first_out or (tied and value == first_out)
         }
 

@@ -26,26 +26,17 @@ def at_temperature(chosen, case):
     """The objectives with the case's temperature, raised to the edge of the domain where it is
     too low for the case's rewards.
     """
-    live = case.rewards[case.groups >= 0].astype(float)
-    spread = max(
-        (
-            np.ptp(live[case.groups[case.groups >= 0] == group])
-            for group in np.unique(case.groups)
-            if group >= 0
-        ),
-        default=0,
-    )
-    lowest = (
-        spread / BOUND[case.logprobs.dtype.type] * (1 + 1e-5)
-    )  # a rounded quotient does not leave the domain
+    spreads = [
+        np.ptp(case.rewards[case.groups == group].astype(float))
+        for group in set(case.groups[case.groups >= 0])
+    ]
+    # A rounded quotient does not leave the domain.
+    lowest = max(spreads) / BOUND[case.logprobs.dtype.type] * (1 + 1e-5)
 
     def heated(objective):
-        changed = {
-            name: max(case.tau, lowest)
-            for name in TEMPERATURES
-            if name in objective.hyperparameters
-        }
-        return replace(objective, hyperparameters={**objective.hyperparameters, **changed})
+        numbers = objective.hyperparameters
+        changed = {name: max(case.tau, lowest) for name in TEMPERATURES if name in numbers}
+        return replace(objective, hyperparameters={**numbers, **changed})
 
     return {name: heated(objective) for name, objective in chosen.items()}
 
@@ -65,39 +56,21 @@ def check_finite(together, case):
     """Everything finite, and nothing where nothing counts; the bound of a token's log-ratio
     never acts, as it is the domain's edge.
     """
-    losses, slopes, advantages, metrics = together(
-        case, chosen=at_temperature(together.chosen, case)
-    )
+    chosen = at_temperature(together.chosen, case)
+    *found, metrics = together(case, chosen=chosen)
+    slopes = found[1]
     assert slopes.dtype == case.logprobs.dtype
-    names = list(together.chosen)
-    for what, values in {"loss": losses, "gradient": slopes, "advantages": advantages}.items():
+    names, metric_names = np.array(list(chosen)), np.array(together.metrics)
+    for what, values in zip(("loss", "gradient", "advantages"), found, strict=True):
         wrong = ~np.isfinite(values.reshape(len(names), -1)).all(1)
-        assert not wrong.any(), (
-            f"{what} of {[name for name, bad in zip(names, wrong, strict=True) if bad]}"
-        )
-    wrong = [
-        name
-        for name, value in zip(together.metrics, metrics, strict=True)
-        if not np.isfinite(value)
-    ]
-    assert not wrong, f"metrics {wrong}"
-    stray = np.any(slopes[:, ~case.live] != 0, axis=1)
-    assert not stray.any(), (
-        f"gradient under the mask "
-        f"of {[name for name, bad in zip(names, stray, strict=True) if bad]}"
-    )
+        assert not wrong.any(), (what, names[wrong])
+    assert np.isfinite(metrics).all(), metric_names[~np.isfinite(metrics)]
+    stray = slopes[:, ~case.live].any(1)
+    assert not stray.any(), names[stray]
     if case.logprobs.dtype == np.float64:  # float32 rounds the edge itself
-        tokenwise = {
-            f"{name} limited_fraction"
-            for name, objective in together.chosen.items()
-            if unlimited(objective)
-        }
-        acted = [
-            name
-            for name, value in zip(together.metrics, metrics, strict=True)
-            if name in tokenwise and value
-        ]
-        assert not acted, acted
+        tokenwise = [f"{name} limited_fraction" for name in names if unlimited(chosen[name])]
+        acted = metric_names[np.isin(metric_names, tokenwise) & (metrics != 0)]
+        assert not acted.size, acted
 
 
 # In float32 one of every kind, and those with exponentials of rewards or of whole responses. All

@@ -4,12 +4,8 @@ near the policy that sampled.
 I11 is here too where it takes the same program: compiling is what takes time.
 """
 
-import os
 import pickle
-import subprocess
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,6 +14,7 @@ from hypothesis import strategies as st
 
 from grre_jax.objectives.parts.advantages import overlong
 
+from ... import simulated_devices
 from ..all_objectives import (
     KINDS,
     Together,
@@ -137,11 +134,7 @@ def test_i9_padding_amount_and_content(some, case, order, column, garbage):
     def pad(values, fill):
         tall = np.full((ROWS + 4, *values.shape[1:]), fill, values.dtype)
         tall[rows] = values
-        if values.ndim == 1:
-            return tall
-        wide = np.full((ROWS + 4, TIME + 1), fill, values.dtype)
-        wide[:, columns] = tall
-        return wide
+        return tall if values.ndim == 1 else np.insert(tall, column, fill, axis=1)
 
     dirty = {
         name: pad(np.where(case.live, getattr(case, name), fill), fill)
@@ -199,43 +192,49 @@ def test_i9_splitting_into_micro_batches(some, case, order):
     check_metrics(some, case, combined, expected[3])
 
 
-@examples
-@given(case=NEAR, scale=st.sampled_from([0.25, 2.0, 3.0, 64.0]))
-def test_i9_scaling_rewards(together, case, scale):
-    """Scaling rewards by c scales the gradient by c or leaves it, what is added to a standard
-    deviation being scaled too.
-    """
+def scaled(objective, scale):
+    """The objective with what is added to a standard deviation scaled."""
+    numbers = objective.hyperparameters
+    changed = {name: scale * numbers[name] for name in numbers if name == "std_epsilon"}
+    return replace(objective, hyperparameters={**numbers, **changed})
 
-    def scaled(objective):
-        numbers = objective.hyperparameters
-        changed = {name: scale * numbers[name] for name in numbers if name == "std_epsilon"}
-        return replace(objective, hyperparameters={**numbers, **changed})
 
-    chosen = together.chosen
-    compared = [
+def scales(objective):
+    """Whether the gradient is homogeneous in the rewards."""
+    return (
         objective.advantage.name in DEGREES
         and objective.term.name not in INHOMOGENEOUS_TERMS
         and objective.weight.name != "exponential"
         and not objective.penalties
         and overlong not in objective.shaping
         and objective.singleton_baseline == "mean"
-        for objective in chosen.values()
-    ]
-    factors = np.array(
+    )
+
+
+@examples
+@given(case=NEAR, scale=st.sampled_from([0.25, 2.0, 3.0, 64.0]))
+def test_i9_scaling_rewards(together, case, scale):
+    """Scaling rewards by c scales the gradient by c or leaves it, what is added to a standard
+    deviation being scaled too.
+    """
+    chosen = together.chosen
+    degrees = np.array(
         [
-            1.0
+            0
             if objective.term.name.endswith("_preference")
-            else float(scale) ** DEGREES.get(objective.advantage.name, 0)
+            else DEGREES.get(objective.advantage.name, 0)
             for objective in chosen.values()
         ]
     )
-    losses, slopes, advantages, _ = together(case)
-    wanted = (losses * factors, slopes * factors[:, None, None], advantages * factors[:, None])
+    factors = scale ** degrees.astype(float)
+    losses, slopes, *_ = together(case)
     found = together(
         case.replace(rewards=case.rewards * scale),
-        chosen={name: scaled(objective) for name, objective in chosen.items()},
+        chosen={name: scaled(objective, scale) for name, objective in chosen.items()},
     )
-    check_same(together, case, found[:2], wanted, np.array(compared))
+    expected = (losses * factors, slopes * factors[:, None, None])
+    compared = np.array([scales(objective) for objective in chosen.values()])
+    check_same(together, case, found[:2], expected, compared)
 
 
 @settings(examples, max_examples=100)
@@ -245,28 +244,40 @@ def test_i11_no_nan_or_inf_on_the_domain(together, case):
     check_finite(together, case)
 
 
-@pytest.fixture(scope="module")
-def eight_devices():
-    """Starts the process that computes on eight devices."""
-    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"
-    with subprocess.Popen(
-        [sys.executable, "-m", "tests.objectives.eight_devices"],
-        cwd=Path(__file__).parents[3],
-        env=os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    ) as worker:
-        yield worker
-        worker.stdin.close()
+EIGHT = """
+import pathlib, pickle, sys
+import jax
+from grre_jax import parallel
+from tests.objectives.all_objectives import KINDS, Together, every_objective
+
+file = pathlib.Path(sys.argv[1])
+mesh = parallel.make_mesh(parallel.MeshConfig(data=2, fsdp=2, tensor=2))
+chosen, results = every_objective(), []
+with jax.enable_x64(True):
+    together = Together({name: chosen[name] for name in KINDS})
+    for case in pickle.loads(file.read_bytes()):
+        numbers, *arrays, index, part = together.arguments(case)
+        placed = jax.device_put(arrays, parallel.rows(mesh))
+        results.append(jax.device_get(together.compute(numbers, *placed, index, part)))
+file.write_bytes(pickle.dumps(results))
+print("done")
+"""
 
 
 @pytest.mark.slow
-@settings(examples, max_examples=25)
-@given(case=NEAR)
-def test_i9_sharding_over_any_mesh(some, eight_devices, case):
+def test_i9_sharding_over_any_mesh(some, tmp_path):
     """Eight devices give what one does."""
-    pickle.dump(case, eight_devices.stdin)
-    eight_devices.stdin.flush()
-    found, expected = pickle.load(eight_devices.stdout), some(case)
-    check_same(some, case, found[:3], expected)
-    check_metrics(some, case, found[3], expected[3])
+    file, cases = tmp_path / "cases", []
+
+    @settings(examples, max_examples=25)
+    @given(case=NEAR)
+    def collect(case):
+        cases.append(case)
+
+    collect()
+    file.write_bytes(pickle.dumps(cases))
+    simulated_devices.printed(EIGHT, file)
+    for case, found in zip(cases, pickle.loads(file.read_bytes()), strict=True):
+        expected = some(case)
+        check_same(some, case, found[:3], expected)
+        check_metrics(some, case, found[3], expected[3])

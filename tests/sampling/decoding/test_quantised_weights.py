@@ -7,8 +7,11 @@ from flax import nnx
 
 from grre_jax import sampling
 from grre_jax.models.quantised import quantise
-from grre_jax.sampling import SamplingConfig, SamplingParams
+from grre_jax.sampling import SamplingConfig
 from grre_jax.sampling.decoding.weights import Weights
+
+from ..calls import sample
+from ..test_sampler import forward
 
 PROMPTS, TIME = [[1, 2, 3], [4, 6], [7]], 6
 
@@ -34,41 +37,18 @@ def rounded(model, name):
 
 
 def drawn(weights):
-    options = dict(key=jax.random.key(2), group_size=2)
-    return sampling.sample(weights, PROMPTS, SamplingParams(max_new_tokens=TIME), **options)
+    options = {"key": jax.random.key(2), "group_size": 2, "max_new_tokens": TIME}
+    return sample(weights, PROMPTS, **options)
 
 
-@nnx.jit
-def forward(model, rows):
-    return jax.nn.log_softmax(model.logits(model(rows)), axis=-1)
-
-
-def scored(model, samples):
-    """[prompts, samples, time] log-probs of the completions, from whole rows without a cache."""
-    rows = np.zeros((len(PROMPTS), 2, max(map(len, PROMPTS)) + TIME), np.int32)
-    for i, prompt in enumerate(PROMPTS):
-        rows[i, :, : len(prompt)] = prompt
-        rows[i, :, len(prompt) : len(prompt) + TIME] = samples.tokens[i]
-    logprobs = np.asarray(forward(model, rows.reshape(-1, rows.shape[-1]))).reshape(*rows.shape, -1)
-    return np.stack(
-        [
-            np.take_along_axis(
-                logprobs[i, :, len(prompt) - 1 : len(prompt) + TIME - 1],
-                np.asarray(samples.tokens[i])[..., None],
-                -1,
-            )[..., 0]
-            for i, prompt in enumerate(PROMPTS)
-        ]
-    )
-
-
-@pytest.mark.parametrize("name", ["int8", pytest.param("fp8", marks=pytest.mark.slow)])
-def test_log_probs_are_those_of_the_rounded_policy(model, name):
+@pytest.mark.parametrize(
+    "name, most", [("int8", 0.2), pytest.param("fp8", 0.8, marks=pytest.mark.slow)]
+)
+def test_log_probs_are_those_of_the_rounded_policy(model, name, most):
     samples = drawn(sampling.prepared(model, name))
-    own, learner = scored(rounded(model, name), samples), scored(model, samples)
+    own, learner = (forward(each, PROMPTS, samples, 1.0) for each in (rounded(model, name), model))
     np.testing.assert_allclose(samples.behavior_logprobs, own, atol=1e-5)
-    gap = np.abs(samples.behavior_logprobs - learner).max()
-    assert 1e-3 < gap < (0.2 if name == "int8" else 0.8)
+    assert 1e-3 < np.abs(samples.behavior_logprobs - learner).max() < most
 
 
 def test_a_loop_that_reads_the_stored_numbers_draws_the_same(model, monkeypatch):
@@ -91,9 +71,10 @@ def test_matrices_alone_are_rounded(model):
     assert weights.dtype == np.float32 and weights.params is not None
 
 
-@pytest.mark.parametrize("name", ["int4", None])
-def test_unknown_dtypes_are_refused(model, name):
-    with pytest.raises(ValueError, match=f"weight_dtype: expected .*int8, fp8.*{name}"):
-        sampling.prepared(model, name)
-    with pytest.raises(ValueError, match=f"weight_dtype: expected .*int8, fp8.*{name}"):
-        SamplingConfig(weight_dtype=name)
+@pytest.mark.parametrize(
+    "make", [sampling.prepared, lambda _, name: SamplingConfig(weight_dtype=name)]
+)
+def test_unknown_dtypes_are_refused(model, make):
+    for name in ("int4", None):
+        with pytest.raises(ValueError, match=f"weight_dtype: expected .*int8, fp8.*{name}"):
+            make(model, name)

@@ -3,11 +3,10 @@ their own.
 """
 
 import json
-import os
-import subprocess
-import sys
 
 import pytest
+
+from ... import simulated_devices
 
 EIGHT = """
 import json, sys
@@ -62,13 +61,7 @@ print(json.dumps({name: case(*c) for name, c in cases.items()}))
 
 @pytest.fixture(scope="module")
 def eight():
-    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"
-    env = os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
-    done = subprocess.run(
-        [sys.executable, "-c", EIGHT], env=env, capture_output=True, text=True, timeout=600
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
+    return json.loads(simulated_devices.printed(EIGHT))
 
 
 CASES = ["8x4096", "2x4x1000", "2x2x2x264", "8x1001", "data"]

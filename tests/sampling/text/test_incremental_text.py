@@ -80,15 +80,6 @@ def test_special_tokens_have_no_text_and_are_no_context(coder):
     assert "".join(map(reader.push, (tokens[:at], special, special, tokens[at:]))) == "x cost"
 
 
-def test_a_copy_reads_on_by_itself():
-    encode, decode = byte_level()
-    reader = IncrementalText(decode)
-    reader.push(encode("中")[:2])
-    other = reader.copy()
-    assert other.push(encode("中")[2:]) == "中"
-    assert reader.push(encode("中文")[2:]) == "中文"
-
-
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(0, 255), max_size=30), st.integers(1, 5))
 def test_any_bytes(codes, step):

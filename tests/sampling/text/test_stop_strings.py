@@ -72,13 +72,9 @@ def test_a_stop_string_in_a_token_that_begins_another_character():
 
 def test_completions_are_told_apart_and_may_begin_anew():
     stops = StopStrings(["abba"], decode)
-    assert (
-        stops(0, 0, np.array([2])) is None
-        and stops(0, 1, np.array([3])) is None
-        and stops(1, 0, np.array([4])) is None
-    )
-    assert stops(0, 0, np.array([2, 3])) == 2
-    assert stops(0, 1, np.array([3])) is None and stops(0, 1, np.array([3, 2, 3])) == 3
+    calls = [(0, 0, [2]), (0, 1, [3]), (1, 0, [4]), (0, 0, [2, 3]), (0, 1, [3]), (0, 1, [3, 2, 3])]
+    found = [stops(prompt, sample, np.array(tokens)) for prompt, sample, tokens in calls]
+    assert found == [None, None, None, 2, None, 3]
 
 
 def test_cut():
