@@ -21,16 +21,23 @@ pytestmark = pytest.mark.usefixtures("no_reports")
 
 
 def explorers():
-    """Ids of the processes of explorers."""
-    found = []
-    for file in Path("/proc").glob("[0-9]*/cmdline"):
+    """Ids of the processes of explorers that this process's cluster has."""
+    names = {}
+    parents = {}
+    for folder in Path("/proc").glob("[0-9]*"):
         try:
-            name = file.read_text()
+            names[int(folder.name)] = (folder / "cmdline").read_text()
+            parents[int(folder.name)] = int(
+                (folder / "stat").read_text().rpartition(")")[2].split()[1]
+            )
         except OSError:
             continue
-        if name.startswith("ray::Worker"):
-            found.append(int(file.parent.name))
-    return sorted(found)
+    raylets = {number for number, parent in parents.items() if parent == os.getpid()}
+    return sorted(
+        number
+        for number, name in names.items()
+        if name.startswith("ray::Worker") and parents.get(number) in raylets
+    )
 
 
 @pytest.fixture
