@@ -176,8 +176,6 @@ class VerifierPool:
 
     def _await(self, left: deque[_Job]) -> None:
         waiting = [worker for worker in self._workers if worker.job]
-        if not waiting:
-            return
         now = time.monotonic()
         planned = max(now, min(now + _TICK, *(worker.deadline for worker in waiting)))
         ready = wait([worker.connection for worker in waiting], planned - now)

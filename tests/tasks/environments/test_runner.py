@@ -91,7 +91,7 @@ def play(runner, number, actions, seed=7):
 @pytest.mark.parametrize("processes", [0, 2])
 def test_trajectories_have_their_own_environments(made, processes):
     runner = made(processes)
-    assert isinstance(runner, EnvironmentPool if processes else InProcessEnvironments)
+    assert type(runner) is (EnvironmentPool if processes else InProcessEnvironments)
     assert runner.open(QUESTION, 7) == Opening([{"role": "user", "content": "? 7"}], None)
     traces = [Trace((number, 0, 0), QUESTION, number) for number in range(3)]
     first = [runner.step(trace, [], "a") for trace in traces]

@@ -246,6 +246,9 @@ def test_what_is_missing_or_wrong_is_said(make_folder, load, tmp_path):
         tasks.load_tokenizer(tmp_path / "empty")
     with pytest.raises(DataError, match="grre_characters"):
         tasks.CharTokenizer.load(make_folder(CHATML))
+    twice = {"grre_characters": "aa$", "eos_token": "$", "pad_token": "$"}
+    with pytest.raises(DataError, match="tokenizer_config.json: characters"):
+        tasks.CharTokenizer.load(make_folder(tokenizer_config=twice))
     with pytest.raises(DataError, match="No end-of-text token"):
         load(CHATML, eos_token=None)
     with pytest.raises(UsageError, match="system_prompt: expected"):
