@@ -14,7 +14,7 @@ import json
 import os
 import re
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from grre_jax.errors import DataError
@@ -147,10 +147,19 @@ class Tail:
 
     Args:
         folder: the rollout folder.
+        shown: the manifest's name in messages; its path if empty.
+        refresh: called before each reading; it copies the manifest of an object store.
     """
 
-    def __init__(self, folder: str | os.PathLike[str]) -> None:
-        self.shown = self._path = os.path.join(folder, FILENAME)
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        shown: str = "",
+        refresh: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._path = os.path.join(folder, FILENAME)
+        self.shown = shown or self._path
+        self._refresh = refresh
         self._offset = self._lines = 0
 
     @property
@@ -179,6 +188,7 @@ class Tail:
         """Yields new entries, and the error of a damaged line in its place. They count as read once
         all have been taken.
         """
+        self._refresh()
         try:
             with open(self._path, "rb") as file:
                 locks.locked(file.fileno(), fcntl.LOCK_SH)

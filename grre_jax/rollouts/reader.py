@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from grre_jax.errors import DataError
 from grre_jax.rollouts import manifest, schema
-from grre_jax.rollouts.storage import local
+from grre_jax.rollouts.storage import object_store
 from grre_jax.rollouts.storage.shards import Shards
 
 KEPT_TOKENS = 4_000_000  # of groups kept in memory until they are read, some 20 bytes each
@@ -43,7 +43,7 @@ class RolloutReader:
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
-        self.storage = local.open_storage(folder)
+        self.storage = object_store.open_storage(folder)
         self.folder = self.storage.root
         self.storage.check()
         self._tail = self.storage.tail()

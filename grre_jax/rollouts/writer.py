@@ -29,7 +29,7 @@ import numpy as np
 from grre_jax.errors import DataError, UsageError
 from grre_jax.json_files import MAX_INTEGER
 from grre_jax.rollouts import encoding, manifest, schema
-from grre_jax.rollouts.storage import local
+from grre_jax.rollouts.storage import object_store
 from grre_jax.storage.files import sha256
 from grre_jax.storage.remote import as_os_error
 
@@ -110,7 +110,7 @@ def write_all(folder: str | os.PathLike[str], datasets: Iterable[DataSet]) -> li
     Raises:
         UsageError, DataError: as for `write`.
     """
-    storage = local.open_storage(folder)
+    storage = object_store.open_storage(folder)
     try:
         with contextlib.ExitStack() as stack:
             staged: list[tuple[Path, manifest.Entry]] = []

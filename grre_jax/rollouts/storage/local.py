@@ -1,4 +1,4 @@
-"""Rollout folders on a disk, and the choice of the storage for a path or URL."""
+"""Rollout folders on a disk."""
 
 import contextlib
 import dataclasses
@@ -10,37 +10,23 @@ from pathlib import Path
 
 from grre_jax.errors import DataError, UsageError
 from grre_jax.rollouts import manifest
-from grre_jax.rollouts.storage.object_store import ObjectStorage
 from grre_jax.storage import staging
-from grre_jax.storage.remote import is_url
 from grre_jax.storage.staging import INCOMPLETE
 
 INDEX = ".index.sqlite"  # left by versions that kept an index beside the manifest
 
 
-def open_storage(folder: str | os.PathLike[str]) -> "LocalStorage | ObjectStorage":
-    """Returns the storage of a rollout folder.
-
-    Args:
-        folder: a path, or the URL of a folder in an object store (s3://, gs://, or any other scheme
-            that fsspec has).
-
-    Raises:
-        UsageError: a URL that cannot be used.
-    """
-    text = os.fspath(folder)
-    return ObjectStorage(text) if is_url(text) else LocalStorage(Path(text).expanduser())
-
-
 class LocalStorage:
-    """A rollout folder on a disk, which machines may share. `ObjectStorage` has the same methods.
+    """A rollout folder on a disk, which machines may share.
 
     Attributes:
-        root: its path.
+        path: its path.
+        root: its name: the path, or the URL of which the path has copies.
     """
 
-    def __init__(self, root: Path) -> None:
-        self.root: Path = root
+    def __init__(self, path: Path, root: str = "") -> None:
+        self.path = path
+        self.root: Path | str = root or path
 
     def check(self) -> None:
         """Checks that the folder is a rollout folder, or empty.
@@ -48,19 +34,27 @@ class LocalStorage:
         Raises:
             DataError: it is neither, or cannot be read.
         """
-        if not self.root.is_dir():
-            raise DataError(f"Rollout folder {self.root} does not exist; check the path.")
-        if not (self.root / manifest.FILENAME).exists() and any(
-            not path.name.startswith(".") for path in self.root.iterdir()
+        if not self.path.is_dir():
+            raise DataError(f"Rollout folder {self.path} does not exist; check the path.")
+        if not (self.path / manifest.FILENAME).exists() and any(
+            not path.name.startswith(".") for path in self.path.iterdir()
         ):
             raise DataError(
-                f"{self.root} is not a rollout folder: it has files but no"
-                f" {self.root / manifest.FILENAME}; check the path, or restore the manifest."
+                f"{self.path} is not a rollout folder: it has files but no"
+                f" {self.path / manifest.FILENAME}; check the path, or restore the manifest."
             )
+
+    def is_new(self) -> bool:
+        """True if nothing is there but what a writer that failed left."""
+        if not self.path.is_dir():
+            return not self.path.exists()
+        left = {manifest.FILENAME, INCOMPLETE}
+        others = [path for path in self.path.iterdir() if path.name not in left]
+        return not others and not self.tail().new()
 
     def tail(self) -> manifest.Tail:
         """Returns a reader of the manifest."""
-        return manifest.Tail(self.root)
+        return manifest.Tail(self.path)
 
     def file(self, entry: manifest.Entry, name: str) -> Path:
         """Returns the path on this machine of a data set's file, which has the listed size.
@@ -69,17 +63,17 @@ class LocalStorage:
             CorruptShard: the file is missing, or has another size.
             DataError: the store cannot be read.
         """
-        path, expected = self.root / entry.name / name, entry.files[name].bytes
+        path = self.path / entry.name / name
+        shown = entry.location(self.root, name)
+        expected = entry.files[name].bytes
         try:
             size = path.stat().st_size
         except (FileNotFoundError, NotADirectoryError) as error:
-            raise manifest.CorruptShard(
-                path, "the manifest lists this file but it is missing"
-            ) from error
+            problem = "the manifest lists this file but it is missing"
+            raise manifest.CorruptShard(shown, problem) from error
         if size != expected:
-            raise manifest.CorruptShard(
-                path, f"{size:,} bytes where the manifest lists {expected:,}"
-            )
+            problem = f"{size:,} bytes where the manifest lists {expected:,}"
+            raise manifest.CorruptShard(shown, problem)
         return path
 
     def release(self, entry: manifest.Entry) -> None:
@@ -95,18 +89,18 @@ class LocalStorage:
         ignored = [
             f"{name}/{path.name}"
             for name, entry in entries.items()
-            if (self.root / name).is_dir()
-            for path in sorted((self.root / name).iterdir())
+            if (self.path / name).is_dir()
+            for path in sorted((self.path / name).iterdir())
             if path.name not in entry.files
         ]
         own = {*entries, manifest.FILENAME, INCOMPLETE}
         ignored += sorted(
             path.name
-            for path in self.root.iterdir()
+            for path in self.path.iterdir()
             if path.name not in own and not path.name.startswith(INDEX)
         )
         return ignored, sorted(
-            f"{INCOMPLETE}/{path.name}" for path in self.root.glob(f"{INCOMPLETE}/*")
+            f"{INCOMPLETE}/{path.name}" for path in self.path.glob(f"{INCOMPLETE}/*")
         )
 
     @contextlib.contextmanager
@@ -117,21 +111,21 @@ class LocalStorage:
         Raises:
             OSError, UsageError: the folder cannot be made.
         """
-        if self.root.exists() and not self.root.is_dir():
-            raise UsageError(f"Rollout folder {self.root} is a file; name a folder.")
-        made, listing = not self.root.exists(), self.root / manifest.FILENAME
-        (self.root / INCOMPLETE).mkdir(parents=True, exist_ok=True)
+        if self.path.exists() and not self.path.is_dir():
+            raise UsageError(f"Rollout folder {self.path} is a file; name a folder.")
+        made, listing = not self.path.exists(), self.path / manifest.FILENAME
+        (self.path / INCOMPLETE).mkdir(parents=True, exist_ok=True)
         listing.touch()  # first of all: it is what makes the folder a rollout folder
-        staging.remove_leftovers(self.root)
+        staging.remove_leftovers(self.path)
         try:
-            with staging.staging(self.root) as folder:
+            with staging.staging(self.path) as folder:
                 yield folder
         except BaseException:
             with contextlib.suppress(OSError):  # another writer may have come meanwhile
                 if made and listing.stat().st_size == 0:
-                    (self.root / INCOMPLETE).rmdir()
+                    (self.path / INCOMPLETE).rmdir()
                     listing.unlink()
-                    self.root.rmdir()
+                    self.path.rmdir()
             raise
 
     def publish(self, staged: list[tuple[Path, manifest.Entry]]) -> list[str]:
@@ -151,11 +145,11 @@ class LocalStorage:
         try:
             for folder, entry in staged:
                 entries.append(dataclasses.replace(entry, name=self._rename(folder, entry.name)))
-            manifest.sync_folder(self.root)
-            manifest.append(self.root, *entries)
+            manifest.sync_folder(self.path)
+            manifest.append(self.path, *entries)
         except OSError:
             for entry in entries:  # without their lines they do not exist
-                shutil.rmtree(self.root / entry.name, ignore_errors=True)
+                shutil.rmtree(self.path / entry.name, ignore_errors=True)
             raise
         return [entry.name for entry in entries]
 
@@ -163,15 +157,15 @@ class LocalStorage:
         """Renames a data set into place, under a name that is not used and not listed: the
         folder of a listed data set may have been lost.
         """
-        listed = (self.root / manifest.FILENAME).read_bytes()
+        listed = (self.path / manifest.FILENAME).read_bytes()
         for number in itertools.count(1):
             name = stem if number == 1 else f"{stem}-{number}"
-            if f'"name":"{name}"'.encode() in listed or os.path.lexists(self.root / name):
+            if f'"name":"{name}"'.encode() in listed or os.path.lexists(self.path / name):
                 continue
             try:
-                os.rename(folder, self.root / name)  # it never replaces a folder that has files
+                os.rename(folder, self.path / name)  # it never replaces a folder that has files
                 return name
             except OSError:
-                if not os.path.lexists(self.root / name):  # else another writer was faster
+                if not os.path.lexists(self.path / name):  # else another writer was faster
                     raise
         raise AssertionError("unreachable")

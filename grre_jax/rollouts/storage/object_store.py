@@ -11,6 +11,7 @@ sealed data set or objects that the manifest does not list.
 
 import contextlib
 import dataclasses
+import os
 import shutil
 import uuid
 from collections.abc import Iterator, Mapping
@@ -18,7 +19,8 @@ from pathlib import Path
 
 from grre_jax.errors import DataError
 from grre_jax.rollouts import manifest
-from grre_jax.storage.remote import Store, temporary_folder
+from grre_jax.rollouts.storage.local import LocalStorage
+from grre_jax.storage.remote import Store, is_url, temporary_folder
 
 
 def manifest_lines(store: Store, folder: str = "") -> bytes:
@@ -38,8 +40,8 @@ def manifest_lines(store: Store, folder: str = "") -> bytes:
         return b"".join(map(store.read, names))
 
 
-class ObjectStorage:
-    """The rollout folder at a URL, with the methods of `LocalStorage`.
+class ObjectStorage(LocalStorage):
+    """The rollout folder at a URL. Files are copied to a temporary folder as they are read.
 
     Args:
         url: of the folder.
@@ -50,77 +52,60 @@ class ObjectStorage:
 
     def __init__(self, url: str) -> None:
         self._store = Store(url)
-        self.root: str = self._store.url
         self._temporary = temporary_folder()
-        self._folder = Path(self._temporary.name)
+        super().__init__(Path(self._temporary.name), self._store.url)
 
     def check(self) -> None:
         """Checks that the folder is a rollout folder, or empty."""
-        with self._listing():
+        with self._reading():
             if not manifest_lines(self._store) and self._store.names():
                 raise DataError(
                     f"{self.root} is not a rollout folder: it has objects but no"
                     f" {manifest.FILENAME}; check the URL."
                 )
 
+    def is_new(self) -> bool:
+        """True if there are no objects."""
+        with self._reading():
+            return not self._store.names()
+
     @contextlib.contextmanager
-    def _listing(self) -> Iterator[None]:
+    def _reading(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
             raise DataError(
-                f"Rollout folder {self.root} cannot be read ({error}); check its name and your"
-                " access to it."
+                f"Rollout folder {self.root} cannot be read ({error}); check its name, your access"
+                f" to it, and the space in {self.path}."
             ) from error
 
-    def tail(self) -> "ObjectTail":
-        """Returns a reader of the manifest."""
-        return ObjectTail(self)
+    def tail(self) -> manifest.Tail:
+        """Returns a reader of the manifest, which copies it first."""
+        return manifest.Tail(self.path, f"{self.root}/{manifest.FILENAME}", self._copy_manifest)
 
-    def copy_manifest(self) -> None:
-        """Copies the manifest as it is now to the local disk."""
-        with self._listing():
-            (self._folder / manifest.FILENAME).write_bytes(manifest_lines(self._store))
+    def _copy_manifest(self) -> None:
+        with self._reading():
+            (self.path / manifest.FILENAME).write_bytes(manifest_lines(self._store))
 
     def file(self, entry: manifest.Entry, name: str) -> Path:
-        """Returns the path on this machine of a copy of a data set's file, which has the listed
-        size; its records are checked when they are read.
-        """
+        """Returns the path of a copy of a data set's file, which has the listed size."""
         file = f"{entry.name}/{name}"
-        path = self._folder / file
-        if path.exists():
-            return path
-        with temporary_folder() as temporary:
-            part = Path(temporary) / file
-            try:
-                self._store.download([file], Path(temporary))
-            except FileNotFoundError as error:
-                raise manifest.CorruptShard(
-                    f"{self.root}/{file}", "the manifest lists this object but it is missing"
-                ) from error
-            except OSError as error:
-                raise DataError(
-                    f"{self.root}/{file} cannot be read ({error}); check your access to it and the"
-                    f" space in {temporary}."
-                ) from error
-            if part.stat().st_size != entry.files[name].bytes:
-                raise manifest.CorruptShard(
-                    f"{self.root}/{file}",
-                    f"{part.stat().st_size:,} bytes where the manifest lists"
-                    f" {entry.files[name].bytes:,}",
-                )
-            path.parent.mkdir(exist_ok=True)
-            shutil.move(part, path)
-        return path
+        if not (self.path / file).exists():
+            with temporary_folder() as folder, self._reading():
+                with contextlib.suppress(FileNotFoundError):  # the listed file is missing
+                    self._store.download([file], Path(folder))
+                    (self.path / entry.name).mkdir(exist_ok=True)
+                    shutil.move(Path(folder) / file, self.path / file)
+        return super().file(entry, name)
 
     def release(self, entry: manifest.Entry) -> None:
         """Removes the local copies of a data set's files."""
-        shutil.rmtree(self._folder / entry.name, ignore_errors=True)
+        shutil.rmtree(self.path / entry.name, ignore_errors=True)
 
     def strays(self, entries: Mapping[str, manifest.Entry]) -> tuple[list[str], list[str]]:
         """Returns the names of objects that do not count; none are being written for all to see."""
         listed = {f"{name}/{file}" for name, entry in entries.items() for file in entry.files}
-        with self._listing():
+        with self._reading():
             strays = set(self._store.names()) - listed - {manifest.FILENAME}
         return sorted(name for name in strays if not name.startswith("manifest/")), []
 
@@ -152,25 +137,15 @@ class ObjectStorage:
         return [entry.name for entry in entries]
 
 
-class ObjectTail(manifest.Tail):
-    """Reads the entries of an object store's manifest from where the last reading stopped.
+def open_storage(folder: str | os.PathLike[str]) -> LocalStorage:
+    """Returns the storage of a rollout folder.
 
     Args:
-        storage: of the rollout folder.
+        folder: a path, or the URL of a folder in an object store (s3://, gs://, or any other scheme
+            that fsspec has).
+
+    Raises:
+        UsageError: a URL that cannot be used.
     """
-
-    unfinished = False  # an object is there whole or not at all
-
-    def __init__(self, storage: ObjectStorage) -> None:
-        super().__init__(storage._folder)
-        self.shown = f"{storage.root}/{manifest.FILENAME}"
-        self._storage = storage
-
-    def scan(self) -> Iterator[manifest.Entry | manifest.CorruptManifest]:
-        """Yields new entries, and the error of a damaged line in its place.
-
-        Raises:
-            DataError: the store cannot be read.
-        """
-        self._storage.copy_manifest()
-        yield from super().scan()
+    text = os.fspath(folder)
+    return ObjectStorage(text) if is_url(text) else LocalStorage(Path(text).expanduser())

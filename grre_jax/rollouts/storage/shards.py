@@ -10,6 +10,7 @@ from typing import Any
 from grre_jax.errors import DataError
 from grre_jax.rollouts import encoding, manifest, schema
 from grre_jax.rollouts.manifest import CorruptShard
+from grre_jax.rollouts.storage.local import LocalStorage
 
 OPEN_FILES = 256  # shards kept open at once; a process may usually have 1,024 files open
 
@@ -21,7 +22,7 @@ class Shards:
         storage: of the folder.
     """
 
-    def __init__(self, storage: Any) -> None:
+    def __init__(self, storage: LocalStorage) -> None:
         self.storage = storage
         self._open: collections.OrderedDict[str, Any] = collections.OrderedDict()
         self._lock = threading.Lock()

@@ -20,8 +20,7 @@ from grre_jax.rollouts import manifest, reader, writer
 from grre_jax.rollouts.encoding import CorruptRecord, encode
 from grre_jax.rollouts.manifest import CorruptShard
 from grre_jax.rollouts.schema import SCHEMA_VERSION, Group
-from grre_jax.rollouts.storage import local
-from grre_jax.storage.staging import INCOMPLETE
+from grre_jax.rollouts.storage import object_store
 
 _log = logging.getLogger(__name__)
 
@@ -78,7 +77,7 @@ def merge(
         digests.add(digest)
         return not duplicate
 
-    report = CopyReport(local.open_storage(into).root)
+    report = CopyReport(object_store.open_storage(into).root)
     _copy(folders, into, step, is_new, report, skip_damaged)
     return report
 
@@ -100,7 +99,7 @@ def filter(
     Raises:
         UsageError, DataError: as for `merge`; also when no group is kept.
     """
-    report = CopyReport(local.open_storage(into).root)
+    report = CopyReport(object_store.open_storage(into).root)
     _copy([folder], into, {"operation": "filter", "kept": described}, keep, report)
     return report
 
@@ -114,7 +113,9 @@ def _copy(
     skip_damaged: bool = False,
 ) -> None:
     """Copies the groups for which `keep` is True into a new folder."""
-    _check_new(into)
+    storage = object_store.open_storage(into)
+    if not storage.is_new():
+        raise UsageError(f"{storage.root} exists already; name a new folder to copy into.")
     readers = [reader.read(folder) for folder in folders]
     groups = (item for item in _groups(readers, report, skip_damaged) if keep(item[1]))
     try:
@@ -126,18 +127,6 @@ def _copy(
         raise DataError(
             f"None of the {report.read:,} groups of {names} is kept; nothing was written."
         ) from error
-
-
-def _check_new(folder: str | os.PathLike[str]) -> None:
-    storage = local.open_storage(folder)
-    used = False
-    if not isinstance(storage, local.LocalStorage):
-        storage.check()
-    elif (path := storage.root).exists():
-        left = {manifest.FILENAME, INCOMPLETE}  # where a copy failed before
-        used = not path.is_dir() or any(found.name not in left for found in path.iterdir())
-    if used or storage.tail().new():
-        raise UsageError(f"{storage.root} exists already; name a new folder to copy into.")
 
 
 def _groups(
@@ -259,8 +248,7 @@ def _finished(source: reader.RolloutReader, output: str | Path, step: dict[str, 
     """Returns the number of groups of the source that the output has already, from the same
     request.
     """
-    storage = local.open_storage(output)
-    if isinstance(storage, local.LocalStorage) and not storage.root.exists():
+    if object_store.open_storage(output).is_new():
         return 0
     before = reader.read(output)
     steps = [entry.metadata.get("history", [None])[-1] for entry in before.datasets]

@@ -6,11 +6,11 @@ import dataclasses
 import hashlib
 import os
 from pathlib import Path
-from typing import Any
 
 from grre_jax.errors import DataError
 from grre_jax.rollouts import logprob_checks, manifest
-from grre_jax.rollouts.storage import local, shards
+from grre_jax.rollouts.storage import object_store, shards
+from grre_jax.rollouts.storage.local import LocalStorage
 from grre_jax.storage.files import sha256
 
 
@@ -59,12 +59,12 @@ def verify(folder: str | os.PathLike[str], *, deep: bool = False) -> VerifyRepor
             raised.
     """
     checks = logprob_checks.Checks()
-    report = _verify(local.open_storage(folder), checks if deep else None)
+    report = _verify(object_store.open_storage(folder), checks if deep else None)
     report.problems += [DataError(f"{report.folder}: {problem}") for problem in checks.problems()]
     return report
 
 
-def _verify(storage: Any, checks: logprob_checks.Checks | None) -> VerifyReport:
+def _verify(storage: LocalStorage, checks: logprob_checks.Checks | None) -> VerifyReport:
     storage.check()
     seen: set[bytes] = set()
     report = VerifyReport(storage.root)
@@ -100,13 +100,12 @@ def _verify(storage: Any, checks: logprob_checks.Checks | None) -> VerifyReport:
     return report
 
 
-def _is_data_set(storage: Any, name: str) -> bool:
+def _is_data_set(storage: LocalStorage, name: str) -> bool:
     """True if a name beside the listed data sets is one: a folder on a disk, a file in a store,
     which has no folders.
     """
-    return name.endswith("/dataset_info.json") or (
-        isinstance(storage.root, Path) and (storage.root / name / "dataset_info.json").is_file()
-    )
+    inside = storage.path / name / "dataset_info.json"
+    return name.endswith("/dataset_info.json") or inside.is_file()
 
 
 def _verify_dataset(

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from grre_jax.errors import DataError, UsageError
 from grre_jax.rollouts import encoding, writer
 from grre_jax.rollouts.schema import Group
-from grre_jax.rollouts.storage import local
+from grre_jax.rollouts.storage import object_store
 from grre_jax.rollouts.tools import copying
 from grre_jax.rollouts.tools.exchange import gathering, rows, sources
 
@@ -180,7 +180,7 @@ def _source(path: Path, kind: str, folder: str | os.PathLike[str]) -> dict[str, 
     if not paths:
         return source
     digest = sources.digest(paths)
-    storage = local.open_storage(folder)
+    storage = object_store.open_storage(folder)
     for entry in storage.tail().new():
         steps = (entry.metadata, *entry.metadata.get("history", []))
         if any(step.get("source_sha256") == digest for step in steps):
