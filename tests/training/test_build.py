@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from grre_jax import config as configs
-from grre_jax.config import ModelSource
 from grre_jax.errors import DataError, UsageError
 from grre_jax.training import build, run_folder
 from grre_jax.training.config.overrides import override
@@ -76,9 +75,7 @@ def test_a_task_without_a_tokenizer_needs_a_model(make_config, tmp_path):
 
 def test_model_contents(make_config, tmp_path):
     def of(path):
-        return build.model_contents(
-            make_config(tmp_path / "run", model=ModelSource(path=str(path)))
-        )
+        return build.model_contents(make_config(tmp_path / "run", f"--model.path={path}"))
 
     assert of("") == of(tmp_path) == of(tmp_path / "model.gguf") == set()
     file = tmp_path / "grre_provenance.json"
@@ -154,12 +151,10 @@ def test_a_replacement_that_was_killed_is_done_by_the_next(run, monkeypatch):
 
 @pytest.mark.parametrize("section, name", [("data", "rollouts"), ("model", "model")])
 def test_overwrite_refuses_to_remove_what_the_run_reads(run, section, name):
-    inside = dataclasses.replace(getattr(run, section), path=str(run.folder / name))
+    inside = override(run, [f"--{section}.path={run.folder / name}"])
     before = contents(run.folder)
     with pytest.raises(UsageError, match=f"{section}.path"):
-        run_folder.open_run_folder(
-            dataclasses.replace(run, **{section: inside}), resume=False, overwrite=True
-        )
+        run_folder.open_run_folder(inside, resume=False, overwrite=True)
     assert contents(run.folder) == before
 
 
@@ -192,7 +187,7 @@ def test_a_field_that_an_older_version_did_not_have_is_its_default(make_config):
     del stored["sampling"]["min_p"], stored["data"]
     old = configs.from_dict(stored)
     assert run_folder.changed_fields(old, config) == []
-    cut = dataclasses.replace(config, sampling=dataclasses.replace(config.sampling, min_p=0.1))
+    cut = override(config, ["--sampling.min_p=0.1"])
     assert run_folder.changed_fields(old, cut) == ["sampling.min_p"]
     stored["task"]["options"] = {}
     old = configs.from_dict(stored)

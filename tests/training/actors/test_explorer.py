@@ -146,6 +146,13 @@ def test_only_what_is_missing_is_sampled_and_sealed(explorer, groups, tmp_path, 
     assert len(seal(explorer, tmp_path / "r", range(12))) == 12
 
 
+def test_shares_are_whole_calls_that_follow_from_the_positions_alone():
+    places = [*range(8, 20), 30, 31]
+    calls = [places[:4], places[4:8], places[8:12], places[12:]]
+    shares = [shared_calls(places, 4, index, 3) for index in range(3)]
+    assert shares == [calls[1:2], calls[2:], calls[:1]]
+
+
 def test_explorers_together_seal_what_one_seals_alone(explorer, tmp_path):
     """And a call of which a part is missing is sampled whole, so that every bit of what was
     missing is the same.

@@ -3,7 +3,6 @@ cannot come any more.
 """
 
 import collections
-import dataclasses
 import shutil
 import threading
 from types import SimpleNamespace
@@ -14,7 +13,6 @@ import numpy as np
 import pytest
 
 from grre_jax import rollouts
-from grre_jax.config import DataConfig, TrainingConfig
 from grre_jax.errors import DataError, UsageError
 from grre_jax.training.actors import supply as supply_module
 from grre_jax.training.actors.supply import (
@@ -23,8 +21,8 @@ from grre_jax.training.actors.supply import (
     PendingVersions,
     refuse_lost,
 )
+from grre_jax.training.config.overrides import override
 from grre_jax.training.data.choose import make_chooser
-from grre_jax.training.data.regime import Regime
 from grre_jax.training.data.sources import Source
 from grre_jax.training.runtime.stopwatch import Stopwatch
 
@@ -76,7 +74,7 @@ def test_a_resumed_run_samples_what_explorers_left_with_every_policy_that_is_the
         "begin",
         lambda explorer, params, **options: sampled.append((params, {*sum(options["calls"], [])})),
     )
-    config = make_config(store.folder, regime=Regime(staleness=2))
+    config = make_config(store.folder, "--regime.sync_interval 1 --regime.staleness 2")
     parts = one_mesh(config)
     for version in range(3):
         store.seal(version, config.schedule.sampled(version, 8))
@@ -94,7 +92,7 @@ def beside(store, make_config, monkeypatch):
     """A supply whose sampler has devices of its own, one step ahead of the learner; what it was
     asked to sample, and gates that its versions wait for before they are sealed.
     """
-    config = make_config(store.folder, regime=Regime(sync_offset=1))
+    config = make_config(store.folder, "--regime.sync_interval 1 --regime.sync_offset 1")
     own = SimpleNamespace(devices=np.array(jax.devices()[:1]))
     parts = one_mesh(config)
     parts.sampler_mesh, parts.frozen = own, {}
@@ -181,8 +179,7 @@ def refuse(store):
         shutil.rmtree(store.folder / "checkpoints", ignore_errors=True)
         for step in saved:
             (store.folder / "checkpoints" / str(step)).mkdir(parents=True)
-        training = TrainingConfig(steps=steps, prompts_per_step=4)
-        refuse_lost(dataclasses.replace(store.parts.config, training=training), 8)
+        refuse_lost(override(store.parts.config, [f"--training.steps={steps}"]), 8)
 
     return check
 
@@ -216,8 +213,7 @@ def test_a_checkpoint_is_kept_until_all_that_it_is_to_sample_is_there(store):
 
 
 def test_a_damaged_group_keeps_the_checkpoint_that_samples_it_again(store, monkeypatch):
-    data = DataConfig(dynamic_sampling=1)
-    parts = SimpleNamespace(config=dataclasses.replace(store.parts.config, data=data))
+    parts = SimpleNamespace(config=override(store.parts.config, ["--data.dynamic_sampling=1"]))
     store.seal(3, range(12, 24))
     pending = PendingVersions(parts, store.source)
 

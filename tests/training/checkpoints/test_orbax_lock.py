@@ -20,12 +20,10 @@ def test_a_thread_may_read_while_another_writes_in_the_background(tmp_path):
             jnp.int32(step),
         )
 
-    checkpoints, over, read, before = (
-        Checkpoints(tmp_path / "c", Keep()),
-        threading.Event(),
-        [],
-        sys.getswitchinterval(),
-    )
+    checkpoints = Checkpoints(tmp_path / "c", Keep())
+    over = threading.Event()
+    read = []
+    before = sys.getswitchinterval()
     checkpoints.save(state(0), wait=True)
 
     def reading():

@@ -12,8 +12,6 @@ from rich.console import Console
 
 from grre_jax import rollouts
 from grre_jax.training import loop
-from grre_jax.training.config.run import CheckpointConfig
-from grre_jax.training.data.regime import Regime
 
 from ...run_processes import bits, log
 
@@ -28,11 +26,8 @@ def train(config, **options):
 
 def test_what_is_damaged_is_sampled_again_and_nothing_differs(make_config, tmp_path):
     """Policies 0 and 3 sample what steps 3 to 8 train on, three steps ahead."""
-    config = make_config(
-        tmp_path / "whole",
-        regime=Regime(sync_interval=3, sync_offset=3),
-        checkpoint=CheckpointConfig(every=3, keep=9),
-    )
+    words = "--regime.sync_offset 3 --checkpoint.keep 9"
+    config = make_config(tmp_path / "whole", words)
     train(config)
     run = shutil.copytree(config.run_dir, tmp_path / "run")
     for later in (6, 8):  # as it stood at step 3, with all of its data

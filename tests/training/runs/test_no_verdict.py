@@ -21,33 +21,27 @@ from ...run_processes import log
 NAN = float("nan")
 
 
-def failed(group, k, kind="crash"):
+def failed(group, k):
     """The group with no verdict on completion `k`."""
-    rewards = np.where(np.arange(group.num_completions) == k, NAN, group.rewards)
-    kinds = [kind if i == k else "" for i in range(group.num_completions)]
-    reasons = [f"reason {i}" if i == k else "" for i in range(group.num_completions)]
-    extra = {"verify_failures": kinds, "verify_reasons": reasons}
-    return dataclasses.replace(group, rewards=rewards, extra=extra)
-
-
-def without(number, lengths, k):
-    """A group of random tokens, and the same without completion `k`."""
-    whole = packed_group(number, lengths=lengths)
-    tokens = np.repeat(np.arange(len(lengths)) != k, lengths)
-    kept = packed_group(
-        number,
-        lengths=[n for i, n in enumerate(lengths) if i != k],
-        prompt_tokens=whole.prompt_tokens,
-        tokens=whole.tokens[tokens],
-        behavior_logprobs=whole.behavior_logprobs[tokens],
-        rewards=np.delete(whole.rewards, k),
-    )
-    return whole, kept
+    lost = np.arange(group.num_completions) == k
+    texts = {"verify_failures": "crash", "verify_reasons": "no answer"}
+    extra = {name: np.where(lost, text, "").tolist() for name, text in texts.items()}
+    return dataclasses.replace(group, rewards=np.where(lost, NAN, group.rewards), extra=extra)
 
 
 @pytest.mark.parametrize("k", [0, 1, 2])
 def test_a_step_with_a_crash_is_the_step_without_that_completion(k):
-    whole, kept = without(1, (2, 4, 1), k)
+    whole = packed_group(1)
+    others = np.arange(3) != k
+    tokens = np.repeat(others, whole.lengths)
+    kept = packed_group(
+        1,
+        prompt_tokens=whole.prompt_tokens,
+        lengths=whole.lengths[others].tolist(),
+        tokens=whole.tokens[tokens],
+        behavior_logprobs=whole.behavior_logprobs[tokens],
+        rewards=whole.rewards[others],
+    )
     other, alone = packed_group(2), failed(packed_group(3, lengths=(3, 2)), 1)
     shape = BatchShape.of_run(3, 3, 3, 4, 0, 0)
     objective = objectives.algorithm("grpo")
@@ -73,9 +67,7 @@ def test_a_trajectory_without_a_verdict_is_left_out_with_its_turns():
 def test_older_records_with_a_reward_of_zero_have_no_verdict(tmp_path):
     group = packed_group(1, rewards=[1.0, 0.0, 0.0])
     old = dataclasses.replace(group, extra={"verify_failures": ["", "timeout", ""]})
-    given = dataclasses.replace(
-        group, extra={"verify_failures": ["", "timeout", ""], "failed_reward": 0.0}
-    )
+    given = dataclasses.replace(group, extra=old.extra | {"failed_reward": 0.0})
     rollouts.write(tmp_path, [old, given], writer="w")
     first, second = rollouts.read(tmp_path)
     assert first.judged.tolist() == [True, False, True] and second.judged.all()
