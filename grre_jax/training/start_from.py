@@ -133,8 +133,8 @@ def _model(config: Config) -> tuple[Any, ...]:
     shape, lora = build.model_shape(config)
     path = config.model.path
     adapter = config.model.adapter
-    saves = adapter and adapters.saved_parameters(adapter)
-    return shape, lora, lora and path, saves and adapter
+    saves = bool(adapter) and bool(adapters.saved_parameters(adapter))
+    return shape, lora, lora and path, adapter if saves else ""
 
 
 def _alike(left: Any, right: Any) -> bool:
