@@ -34,6 +34,7 @@ from grre_jax.training.actors.lease import Lease
 from grre_jax.training.actors.supply import (
     ExplorerSupply,
     LocalSupply,
+    NewestSupply,
     PendingVersions,
     Supply,
     refuse_lost,
@@ -166,10 +167,13 @@ def _run(
         start_params = checkpoints.restore_params(state.params, 0)
 
         # ---- explore and learn
-        choose = make_chooser(config, own, plan.stored, free=role.free)
+        free = role.free or config.regime.newest
+        choose = make_chooser(config, own, plan.stored, free=free)
         supply: Supply | None = None
         if own is not None and role.samples:
-            supply = LocalSupply(parts, explorer, own, checkpoints)
+            of_run = (parts, explorer, own, checkpoints)
+            newest = config.regime.newest
+            supply = NewestSupply(*of_run, choose) if newest else LocalSupply(*of_run)
         elif own is not None:
             supply = ExplorerSupply(parts, choose, own, checkpoints)
         if supply:
@@ -281,7 +285,8 @@ def _keep(parts: build.Parts, own: Source | None, role: Role) -> Keep:
     """
     c = parts.config.checkpoint
     keep = Keep(c.keep, c.best, c.best_metric, c.best_smallest, c.keep_every)
-    if own is None or role.free or (role.samples and parts.sampler_mesh is parts.mesh):
+    free = role.free or parts.config.regime.newest
+    if own is None or free or (role.samples and parts.sampler_mesh is parts.mesh):
         return keep
     return dataclasses.replace(keep, needed=PendingVersions(parts, own).needs_checkpoint)
 
@@ -344,7 +349,7 @@ def _open_folder(
         registry.refuse_learner(
             config.folder, free=role.free, overwrite=overwrite, console=console, **roles
         )
-        if resume and config.samples and not role.free:
+        if resume and config.samples and not (role.free or config.regime.newest):
             refuse_lost(config, run_folder.require_same_run(config))
         if mirrored and replaces:
             mirrored.clear()

@@ -97,7 +97,7 @@ class _Call:
     """A call that an explorer is to sample, and who samples it."""
 
     arguments: tuple[Any, ...]
-    result: Future[list[bytes]] = dataclasses.field(default_factory=Future)
+    result: Future[list[Group]] = dataclasses.field(default_factory=Future)
     begun: float = 0.0
     samplers: int = 0
 
@@ -168,7 +168,7 @@ class Explorers:
         size: int,
         attempt: int = 0,
         version: int = 0,
-    ) -> Iterator[Future[list[bytes]]]:
+    ) -> Iterator[Future[list[Group]]]:
         """Has calls sampled, all at once; see `Explorer.draw`.
 
         Args:
@@ -179,7 +179,7 @@ class Explorers:
             version: of the policy.
 
         Yields:
-            The records of each call, once they are there.
+            The judged groups of each call, once they are there.
         """
         if self._policy[0] != version:
             self._policy = (version, self._ray.put(params))  # one copy a node
@@ -189,9 +189,9 @@ class Explorers:
         for call in asked:
             yield call.result
 
-    def judged(self, drawn: Future[list[bytes]]) -> list[Group]:
+    def judged(self, drawn: Future[list[Group]]) -> list[Group]:
         """Returns the groups of a call, which its explorer has judged."""
-        return list(map(encoding.decode, drawn.result()))
+        return drawn.result()
 
     def close(self) -> None:
         """Ends the explorers, and the cluster if it was started here."""
@@ -267,7 +267,7 @@ class Explorers:
             raise UsageError(f"an explorer has {result}, and the learner {self._identity}")
         if waits and result is not None:
             self._seconds.append(time.monotonic() - call.begun)
-            call.result.set_result(result)
+            call.result.set_result(list(map(encoding.decode, result)))
 
 
 def _connected(config: Config) -> Any:

@@ -143,6 +143,11 @@ class _Sealing:
                 self.between()
         return sealed
 
+    def seal_done(self, judged: Future[list[rollouts.Group]], positions: set[int]) -> None:
+        """Seals a call that has ended; its error, if it failed, is the call's."""
+        if not judged.exception():
+            self.backlog.seal(partial(self._write, [judged], positions))
+
     def _write(self, judged: list[Future[list[rollouts.Group]]], absent: set[int]) -> int:
         groups = [group for call in judged for group in call.result() if group.position in absent]
         self.check()
@@ -252,6 +257,38 @@ def begin(
     for start in range(0, len(calls), at_once):
         sealed += sealing.rounds(calls[start : start + at_once], rounds)
     return sealed
+
+
+def begin_each(
+    explorer: Explorers,
+    params: Any,
+    *,
+    reader: rollouts.RolloutReader,
+    calls: Sequence[Sequence[int]],
+    size: int,
+    policy_version: int,
+    metadata: dict[str, Any],
+    backlog: Backlog,
+) -> list[Future[list[rollouts.Group]]]:
+    """Has explorers on a cluster sample calls; each becomes a data set once it is there, whatever
+    others take.
+
+    Args:
+        explorer, params, reader, calls, size, policy_version, metadata, backlog: as of `begin`.
+
+    Returns:
+        The groups of each call, once they are there.
+    """
+    described = {"writer": "explorer", "metadata": metadata}
+    options = (reader, policy_version, size, False, True, lambda: None, lambda: None)
+    sealing = _Sealing(explorer, params, *options, backlog, described)
+    prepared = [(explorer.questions(call), call) for call in calls]
+    drawn = list(explorer.draw(params, prepared, size, version=policy_version))
+    for call, groups in zip(calls, drawn, strict=True):
+        # `wait` sees the data set before the call has left it.
+        groups.add_done_callback(lambda done, call=call: sealing.seal_done(done, set(call)))
+        backlog.follow(groups)
+    return drawn
 
 
 def refresh_together(reader: rollouts.RolloutReader) -> None:

@@ -19,7 +19,13 @@ from grre_jax.parallel import processes
 from grre_jax.training import build
 from grre_jax.training.actors.calls import SAMPLER_COPIES, call_of
 from grre_jax.training.actors.cluster import Explorers
-from grre_jax.training.actors.exploration import Backlog, begin, refresh_together, shared_calls
+from grre_jax.training.actors.exploration import (
+    Backlog,
+    begin,
+    begin_each,
+    refresh_together,
+    shared_calls,
+)
 from grre_jax.training.actors.explorer import Explorer
 from grre_jax.training.checkpoints import integrity
 from grre_jax.training.checkpoints.folder import Checkpoints, listed
@@ -258,6 +264,88 @@ class LocalSupply:
         self._again |= positions
         self.source.reader.leave_out(entry)
         self._begun = False  # earlier policies sample too
+
+
+@dataclasses.dataclass
+class NewestSupply(LocalSupply):
+    """Has explorers on a cluster sample with the newest policy (`regime.newest`).
+
+    A call begins only under a version that may sample the step which trains on it, so no group is
+    discarded as too old, however long it takes.
+
+    Args:
+        choose: of the run.
+    """
+
+    choose: Chooser
+
+    def __post_init__(self):
+        super().__post_init__()
+        self._calls: dict[int, Future] = {}  # by their first position
+        self._policy: tuple[int, Any, dict[str, Any]] = (-1, None, {})
+
+    def ensure(
+        self,
+        step: int,
+        state: TrainState,
+        bar: Any,
+        between: Callable[[], None],
+        publish: Callable[[], None],
+    ) -> None:
+        """Returns once the samples of `step` are sealed; see `Supply.ensure`."""
+        bar.phase("waiting for explorers")
+
+        def ready() -> bool:
+            self._admit(step, state)
+            return not self.choose.missing(step)
+
+        ready()
+        while not ready():
+            self._wait(ready, between)
+        bar.phase("")
+
+    def settle(self, step: int) -> None:
+        """Does nothing: what a resumed run lacks is sampled by a newer policy."""
+
+    def leave_out(self, error: rollouts.CorruptRecord | rollouts.CorruptShard, step: int) -> None:
+        """Raises the error: the policy that sampled the groups may be gone."""
+        raise error
+
+    def _admit(self, step: int, state: TrainState) -> None:
+        """Begins calls with the policy of `step`, in the order of the steps that train on them, as
+        long as there is room.
+        """
+        config = self.parts.config
+        steps = config.training.steps
+        room = 2 * config.cluster.most - sum(not call.done() for call in self._calls.values())
+        first = step // config.regime.reuse * config.regime.reuse
+        for ahead in range(first, steps, config.regime.reuse):
+            if room < 1 or step not in config.regime.window(ahead, steps):
+                return
+            positions = config.schedule(ahead).fresh
+            size = call_of(config.sampling, len(positions)).prompts
+            for call in shared_calls(positions, size):
+                lacks = any(self.choose.own.index(position, ahead) is None for position in call)
+                if room > 0 and call[0] not in self._calls and lacks:
+                    self._begin(step, state, call, size)
+                    room -= 1
+
+    def _begin(self, step: int, state: TrainState, call: list[int], size: int) -> None:
+        if self._policy[0] != step:
+            metadata = self.parts.provenance()
+            metadata["weights"] = integrity.digest(self.parts.full(state.params))
+            self._policy = (step, jax.device_get(state.params), metadata)
+        version, params, metadata = self._policy
+        (self._calls[call[0]],) = begin_each(
+            self.explorer,
+            params,
+            reader=self.source.reader,
+            calls=[call],
+            size=size,
+            policy_version=version,
+            metadata=metadata,
+            backlog=self._backlog,
+        )
 
 
 @dataclasses.dataclass

@@ -82,10 +82,26 @@ class Config(Record):
         if self.cluster.address and self.mesh.sampler.data:
             domain = "empty beside mesh.sampler, the sampler's own devices of the learner"
             raise ConfigError("cluster.address", domain, self.cluster.address)
+        if self.regime.newest:
+            self._validate_newest()
         oldest = self.schedule.regime.oldest(self.training.steps) if self.samples else 0
         if 0 <= self.data.max_staleness < oldest:
             domain = f"at least {oldest}, the largest age of batches of the regime, or -1"
             raise ConfigError("data.max_staleness", domain, self.data.max_staleness)
+
+    def _validate_newest(self) -> None:
+        """Checks what needs a known policy at every position."""
+        excluded = {
+            "regime.replay_ratio": self.regime.replay_ratio,
+            "data.dynamic_sampling": self.data.dynamic_sampling,
+            "data.mix": self.data.mix,
+            "data.path": self.data.path,
+        }
+        for name, value in excluded.items():
+            if value:
+                raise ConfigError("regime.newest", f"false beside {name} = {value}", True)
+        if not self.cluster.address:
+            raise ConfigError("regime.newest", "false without explorers (cluster.address)", True)
 
     @property
     def samples(self) -> bool:

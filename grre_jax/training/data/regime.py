@@ -31,6 +31,10 @@ class Regime(Record):
             the first batch is all fresh.
         replay_window: batches back from which replayed groups are drawn; 0 for all. They are drawn
             without replacement, each group equally likely.
+        newest: explorers on a cluster sample each call with the newest policy that keeps the
+            largest age of the regime, rather than with the one that it names. Nothing is discarded
+            as too old: a call begins only if it can be trained on. The run waits less, and is not
+            repeatable.
 
     Only one of offline, staleness and the sync fields can say who samples; the others must be left
     at their defaults.
@@ -46,6 +50,7 @@ class Regime(Record):
     reuse: Positive = 1
     replay_ratio: Annotated[float, "[0, 1)"] = 0.0
     replay_window: Count = 0
+    newest: bool = False
 
     def _validate(self) -> None:
         if self.replay_window and not self.replay_ratio:
@@ -89,7 +94,7 @@ class Regime(Record):
 
     def window(self, step: int, steps: int) -> range:
         """Returns the policy versions that may sample the fresh batch of a step if explorers take
-        the newest policy (--free-running): saved by the first step that trains on the batch, and
+        the newest policy (`newest`): saved by the first step that trains on the batch, and
         in the last one no older than the largest age of the regime.
 
         Args:
@@ -126,6 +131,7 @@ class Regime(Record):
             line += f", each batch trained on {self.reuse} times"
         if self.replay_ratio:
             line += f", {self.replay_ratio:.0%} replayed"
+        line += ", or newer as the clock has it" if self.newest else ""
         return line + (f" of the last {self.replay_window} batches" if self.replay_window else "")
 
     @property

@@ -75,6 +75,45 @@ def test_a_run_with_explorers_equals_one_without(make_config, tiny_run, tmp_path
     assert bits(tmp_path / "run") == bits(tiny_run)
 
 
+SLOW = """
+import time
+from grre_jax.tasks.datasets.arithmetic import Arithmetic
+
+class Slow(Arithmetic):
+    name = "slow"
+    batch_rewards = None
+
+    def verify(self, question, completion):
+        time.sleep(0.02 * (hash(question.question_id) % 2))
+        return super().verify(question, completion)
+
+def build(seed):
+    return Slow(operands=2, seed=seed)
+"""
+
+
+def test_the_newest_policy_samples_within_the_bound_and_slow_questions_are_not_left_out(
+    make_config, tmp_path
+):
+    (tmp_path / "slow.py").write_text(SLOW)
+    config = make_config(
+        tmp_path / "run",
+        regime=c.Regime(staleness=3, newest=True),
+        task=c.TaskConfig(f"{tmp_path}/slow.py:build"),
+        warm_start=c.WarmStartConfig(),
+        cluster=c.ClusterConfig("local", most=2, cpus=0.5),
+    )
+    loop.train(config)
+    reader = rollouts.read(tmp_path / "run" / "rollouts")
+    assert sorted(reader.index) == list(range(32))  # all questions, of eight steps
+    for position, (number,) in reader.index.items():
+        step = position // 4
+        assert (
+            reader[number].policy_version.tolist() == [reader.locate(number)[0].policy_version] * 4
+        )
+        assert reader.locate(number)[0].policy_version in config.regime.window(step, 8)
+
+
 def test_what_a_cluster_lacks_is_named(make_config, tmp_path):
     cluster = c.ClusterConfig("local", resources={"TPU": 4})
     with pytest.raises(UsageError, match="cluster: .*4 TPU"):
@@ -96,3 +135,16 @@ def test_wrong_numbers_of_explorers(fields, name):
     with pytest.raises(ConfigError) as error:
         c.ClusterConfig("local", **fields)
     assert error.value.field == name
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"cluster": c.ClusterConfig("auto"), "data": c.DataConfig(dynamic_sampling=1)},
+        {"cluster": c.ClusterConfig("auto"), "mesh": c.MeshConfig(sampler=c.SamplerMeshConfig(1))},
+    ],
+)
+def test_what_explorers_do_not_go_with_is_refused(fields):
+    with pytest.raises(ConfigError, match="regime.newest|cluster.address"):
+        c.Config("x", regime=c.Regime(newest=True), **fields)
