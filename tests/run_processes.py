@@ -1,6 +1,7 @@
 """Training runs as processes of their own: started, watched, ended, and read back."""
 
 import dataclasses
+import io
 import json
 import os
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+from rich.console import Console
 
 from grre_jax import rollouts
 from grre_jax.training import build, optimizer, state
@@ -44,6 +46,11 @@ from grre_jax.cli.entry import main
 reporting.report = lambda *_, **__: None
 sys.exit(main())
 """
+
+
+def quiet() -> Console:
+    """A console that prints nowhere."""
+    return Console(file=io.StringIO(), width=200)
 
 
 def written(config) -> Path:

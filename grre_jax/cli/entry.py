@@ -21,7 +21,6 @@ from grre_jax.allocation import keep_freed_memory
 from grre_jax.cli import rollouts
 from grre_jax.cli.algorithms import algorithms
 from grre_jax.cli.arguments import Processes, add_command, call, configured
-from grre_jax.cli.roles import explore, learn
 from grre_jax.domains import annotations
 from grre_jax.errors import DataError, UsageError, naming, system_failure
 from grre_jax.generation.options import Options
@@ -83,7 +82,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"grre_jax {grre_jax.__version__}")
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for run in (train, explain, compile_, learn, explore, evaluate, sample):
+    for run in (train, explain, compile_, evaluate, sample):
         add_command(commands, run, computes=run not in (explain, compile_))
     for run in (report, algorithms, export, fetch):
         add_command(commands, run)

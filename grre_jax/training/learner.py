@@ -21,7 +21,6 @@ from grre_jax.parallel import processes
 from grre_jax.random_streams import Purpose, run_key
 from grre_jax.training import build
 from grre_jax.training import state as states
-from grre_jax.training.actors.lease import Lease
 from grre_jax.training.actors.prompts import evaluation_questions
 from grre_jax.training.actors.supply import Supply
 from grre_jax.training.checkpoints.folder import Checkpoints
@@ -51,7 +50,6 @@ class Learner:
         log, checkpoints: of the run.
         start_params: the trained parameters that the run started from.
         stop: of signals.
-        lease: on the run's folder; None except in the first process.
         console: for the first process.
         begun: the time since the run's beginning.
     """
@@ -64,7 +62,6 @@ class Learner:
     checkpoints: Checkpoints
     start_params: Any
     stop: StopRequest
-    lease: Lease | None
     console: Any
     begun: Beginning
 
@@ -192,12 +189,11 @@ class Learner:
             self._stop_if_asked(state, pending)
             prefetcher.begin(step)  # once it is sealed, while later calls are sampled
 
-        publish = partial(self._publish, state, pending)
         while True:
             prefetcher.settle()
             try:
                 if self.supply:
-                    self.supply.ensure(step, state, bar, between, publish)
+                    self.supply.ensure(step, state, bar, between)
                 with self.watch("waiting"):
                     return prefetcher.take(step)
             except (rollouts.CorruptRecord, rollouts.CorruptShard) as error:
@@ -225,18 +221,16 @@ class Learner:
             )
 
     def _publish(self, state: states.TrainState, pending: DelayedMetrics, **options: Any) -> None:
-        """Saves a checkpoint, which explorers may sample with.
+        """Saves a checkpoint.
 
         Raises:
-            DataError: another learner has taken the run over, or it cannot be written; in all
-                processes.
+            DataError: it cannot be written; in all processes.
         """
         # The rows come first: a run killed after the checkpoint resumes beyond this step, and would
         # not write them again.
         pending.swap(int(state.step), None)
         if self.supply:
             self.supply.settle(int(state.step))
-        processes.on_first(self.lease.check if self.lease else lambda: None)
         self.checkpoints.save(state, **options)
 
     def _evaluate(self, state: states.TrainState, step: int, bar: Any) -> None:

@@ -26,13 +26,10 @@ from grre_jax.tasks.tokenizers.chat import today
 from grre_jax.training import build, mirror, run_folder, start_from
 from grre_jax.training import optimizer as training_optimizer
 from grre_jax.training import state as training_state
-from grre_jax.training.actors import registry
 from grre_jax.training.actors.calls import evaluation_calls, training_calls
 from grre_jax.training.actors.cluster import Explorers
 from grre_jax.training.actors.explorer import make_explorer
-from grre_jax.training.actors.lease import Lease
 from grre_jax.training.actors.supply import (
-    ExplorerSupply,
     LocalSupply,
     NewestSupply,
     PendingVersions,
@@ -88,44 +85,25 @@ def train(
         DataError: a file that is missing or damaged.
         Stopped: after SIGTERM or SIGINT, once a checkpoint is saved.
     """
-    return run(config, Role(), resume=resume, overwrite=overwrite, console=console)
-
-
-@dataclasses.dataclass(frozen=True)
-class Role:
-    """The part of a run that a learner does besides learning.
-
-    Args:
-        samples: the learner samples its own data; otherwise explorers do.
-        free: the learner takes explorers' groups that are recent enough
-            (`training.data.choose.Newest`) rather than those that the schedule names.
-    """
-
-    samples: bool = True
-    free: bool = False
-
-
-def run(config: Config, role: Role, *, resume: bool, overwrite: bool, console: Any) -> Path:
-    """Runs a configuration in a role; see `train`."""
-    begun, first = Beginning(), processes.is_first()
+    begun = Beginning()
+    first = processes.is_first()
     console = console if console and first else make_console(quiet=not first)
     with mirror.opened(config.location) as mirrored:
-        _run(config, role, mirrored, resume, overwrite, console, begun)
+        _run(config, mirrored, resume, overwrite, console, begun)
     return config.folder
 
 
 def _run(
     config: Config,
-    role: Role,
     mirrored: mirror.Mirror | None,
     resume: bool,
     overwrite: bool,
     console: Any,
     begun: Beginning,
 ) -> None:
-    """Runs a configuration in its local folder; see `run`."""
+    """Runs a configuration in its local folder; see `train`."""
     folder = config.folder
-    plan = _plan(config, role, resume=resume)
+    plan = _plan(config, resume=resume)
     parts = plan.parts
     optimizer = training_optimizer.make_optimizer(config.optimizer)
     graph, state = training_state.create(parts.model, optimizer, parts.mesh, donate=True)
@@ -136,13 +114,13 @@ def _run(
     ):
         stack.callback(parts.judge.close)
         explorer = make_explorer(parts, graph)
-        if config.cluster.address and config.samples and role.samples:
+        if config.cluster.address and config.samples:
             explorer = Explorers(parts, explorer)
             stack.callback(explorer.close)
-        held, undo = _open_folder(plan, role, stack, mirrored, resume, overwrite, console)
+        undo = _open_folder(plan, stack, mirrored, resume, overwrite)
         reporting.print_header(plan.header, console=console)
         own = _own_rollouts(config)
-        checkpoints = Checkpoints(folder / "checkpoints", _keep(parts, own, role))
+        checkpoints = Checkpoints(folder / "checkpoints", _keep(parts, own))
         saved = checkpoints.steps if resume else []
         stop = stack.enter_context(StopRequest())
         log = stack.enter_context(_open_log(config, saved, resume))
@@ -158,7 +136,7 @@ def _run(
                 state = plan.start.state(state, optimizer, parts.mesh)
             elif config.warm_start.steps:
                 training_state.release(state.opt_state)  # the warm start has its own
-                beside = partial(compile_calls, parts, graph, state.params, samples=role.samples)
+                beside = partial(compile_calls, parts, graph, state.params)
                 warmed = warm_start(
                     parts, graph, state.params, folder, log, stop, console, begun, beside
                 )
@@ -167,16 +145,12 @@ def _run(
         start_params = checkpoints.restore_params(state.params, 0)
 
         # ---- explore and learn
-        free = role.free or config.regime.newest
-        choose = make_chooser(config, own, plan.stored, free=free)
+        choose = make_chooser(config, own, plan.stored)
         supply: Supply | None = None
-        if own is not None and role.samples:
+        if own is not None:
             of_run = (parts, explorer, own, checkpoints)
             newest = config.regime.newest
             supply = NewestSupply(*of_run, choose) if newest else LocalSupply(*of_run)
-        elif own is not None:
-            supply = ExplorerSupply(parts, choose, own, checkpoints)
-        if supply:
             stack.callback(supply.close)
         learner = Learner(
             parts,
@@ -187,7 +161,6 @@ def _run(
             checkpoints,
             start_params,
             stop,
-            held,
             console,
             begun,
         )
@@ -210,7 +183,7 @@ class _Plan:
     start: start_from.Start | None  # the checkpoint of another run that it starts from
 
 
-def _plan(config: Config, role: Role, *, resume: bool) -> _Plan:
+def _plan(config: Config, *, resume: bool) -> _Plan:
     parts = build.build(config)
     if resume:
         parts = parts.dated(run_folder.stored_date(config.folder))
@@ -222,15 +195,15 @@ def _plan(config: Config, role: Role, *, resume: bool) -> _Plan:
     stored = stored_streams(parts, folders)
     start = start_from.find(config, parts)
     contains = training_contents(parts, folders.values()) | (start.contains if start else set())
-    check(parts, samples=role.samples, contains=contains)
+    check(parts, contains=contains)
     if config.evaluation.questions and processes.is_first() and not resume:
         warn_of_leak(leaked(config, parts.task))
     lines = header(parts, config.location) | {"start": start.line() if start else None}
     return _Plan(parts, folders, stored, contains, lines, start)
 
 
-def compile_calls(parts: build.Parts, graph: Any, params: Any, *, samples: bool) -> None:
-    """Compiles the first calls of the sampler: those of an evaluation and, if the learner samples,
+def compile_calls(parts: build.Parts, graph: Any, params: Any) -> None:
+    """Compiles the first calls of the sampler: those of an evaluation and, if this process samples,
     of a policy's samples.
 
     Nothing is compiled for environments, or for several devices, whose programs must be started by
@@ -241,7 +214,7 @@ def compile_calls(parts: build.Parts, graph: Any, params: Any, *, samples: bool)
     evaluator, config = make_evaluator(parts, graph), parts.config
     explorers = [evaluator.sampled, evaluator.greedy]
     calls = list(zip(explorers, evaluation_calls(config), strict=False))
-    if samples:
+    if not config.cluster.address:
         calls += [(make_explorer(parts, graph), call) for call in training_calls(config)[:1]]
     for explorer, call in calls:
         explorer.compile(parts.full(params), call.prompts)
@@ -278,15 +251,15 @@ def _conclude(
     processes.on_first(report)
 
 
-def _keep(parts: build.Parts, own: Source | None, role: Role) -> Keep:
+def _keep(parts: build.Parts, own: Source | None) -> Keep:
     """Returns which checkpoints the run keeps: those of the configuration, and those that
     explorers, or devices of the sampler's own, still need to sample the versions that the schedule
     names.
     """
     c = parts.config.checkpoint
     keep = Keep(c.keep, c.best, c.best_metric, c.best_smallest, c.keep_every)
-    free = role.free or parts.config.regime.newest
-    if own is None or free or (role.samples and parts.sampler_mesh is parts.mesh):
+    beside = parts.config.cluster.address or parts.sampler_mesh is not parts.mesh
+    if own is None or parts.config.regime.newest or not beside:
         return keep
     return dataclasses.replace(keep, needed=PendingVersions(parts, own).needs_checkpoint)
 
@@ -309,59 +282,49 @@ def _open_log(config: Config, saved: list[int], resume: bool) -> reporting.RunLo
 
 def _open_folder(
     plan: _Plan,
-    role: Role,
     stack: contextlib.ExitStack,
     mirrored: mirror.Mirror | None,
     resume: bool,
     overwrite: bool,
-    console: Any,
-) -> tuple[Lease | None, contextlib.ExitStack]:
-    """Leases the run's folder and makes or checks it, in the first process.
+) -> contextlib.ExitStack:
+    """Locks the run's folder until `stack` ends, and makes or checks it, in the first process.
 
     Returns:
-        The lease, in the first process, held until `stack` ends; and a stack that removes the
-        folder if it was made here, unless its callbacks are popped.
+        A stack that removes the folder if it was made here, unless its callbacks are popped.
 
     Raises:
-        UsageError, DataError: as `run_folder.check_run_folder`, in all processes; another learner
+        UsageError, DataError: as `run_folder.check_run_folder`, in all processes; another process
             works there; or the processes differ in their configurations or do not share the folder.
     """
     config, undo = plan.parts.config, contextlib.ExitStack()
     processes.require_same(
-        config.to_json() + f"{resume=} {overwrite=} {role=}", "the configuration or command line"
+        config.to_json() + f"{resume=} {overwrite=}", "the configuration or command line"
     )
     provenance = plan.parts.provenance()
     provenance |= {"contains": sorted(plan.contains), "header": plan.header}
     if plan.start:
         provenance["start_from"] = plan.start.provenance()
 
-    def make() -> Lease:
+    def make() -> None:
         replaces = run_folder.check_run_folder(config, resume=resume, overwrite=overwrite)
         if resume:
-            registry.require_same_draws(config.folder)
-        file, roles = config.folder / "learner.json", {"samples": role.samples}
-        held = stack.enter_context(
-            Lease(file, "a learner", console=console, free_running=role.free, **roles)
-        )
+            run_folder.require_same_draws(config.folder)
+        stack.enter_context(run_folder.locked(config.folder))
         stack.enter_context(undo)
         if not (resume or replaces):
             undo.callback(shutil.rmtree, config.folder)
-        registry.refuse_learner(
-            config.folder, free=role.free, overwrite=overwrite, console=console, **roles
-        )
-        if resume and config.samples and not (role.free or config.regime.newest):
+        if resume and config.samples and not config.regime.newest:
             refuse_lost(config, run_folder.require_same_run(config))
         if mirrored and replaces:
             mirrored.clear()
         folder = run_folder.open_run_folder(config, resume=resume, overwrite=overwrite)
-        registry.mark_run(folder)
+        run_folder.mark_run(folder)
         files.replace(folder / "provenance.json", json.dumps(provenance, indent=2) + "\n")
         record_folders(folder, plan.folders)
-        return held
 
-    held = processes.on_first(make)
+    processes.on_first(make)
     _require_shared(config)
-    return held, undo
+    return undo
 
 
 def _require_shared(config: Config) -> None:

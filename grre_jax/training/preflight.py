@@ -71,12 +71,11 @@ def data_line(config: Config) -> str:
     return f"stored rollouts: {', '.join(mixed)}"
 
 
-def check(parts: build.Parts, *, samples: bool, contains: Collection[str]) -> None:
+def check(parts: build.Parts, *, contains: Collection[str]) -> None:
     """Checks what a run needs besides its parts, without writing.
 
     Args:
         parts: of the run.
-        samples: this process samples the run's own data.
         contains: benchmark splits that the training data contains.
 
     Raises:
@@ -92,10 +91,9 @@ def check(parts: build.Parts, *, samples: bool, contains: Collection[str]) -> No
     if problem := spent_rate(config):
         raise UsageError(problem)
     processes.on_first(lambda: reporting.check_loggers(config.logging))
-    if samples:
-        if idle := idle_sampler(config, jax.process_count()):
-            raise UsageError(idle)
-        check_prompts(parts)
+    if idle := idle_sampler(config, jax.process_count()):
+        raise UsageError(idle)
+    check_prompts(parts)
     if config.evaluation.questions:
         _check_encoded(parts, evaluation_questions(config, task, parts.tokenizer))
         refuse_contaminated(task, contains, allowed=config.evaluation.allow_contaminated)
@@ -191,7 +189,7 @@ def _check_trajectories(config: Config) -> None:
     if processes.many():
         raise UsageError(
             f"task {config.task.name} has environments, in which several processes cannot sample"
-            " together: use one process, or one for grre learn and one for each grre explore"
+            " together: use one process, with explorers on a cluster (cluster.address)"
         )
     if config.sampling.cache_dtype == "int8":
         raise UsageError(

@@ -4,31 +4,88 @@ if it is killed.
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import shutil
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+from grre_jax import random_streams
 from grre_jax.errors import DataError, UsageError
-from grre_jax.storage import files
+from grre_jax.storage import files, locks
 from grre_jax.storage.remote import is_url
+from grre_jax.training.checkpoints.folder import listed
 from grre_jax.training.config.run import RESUMABLE_FIELDS, Config, differences, from_dict
 
-# The lease is written before anything else, and stays when the run is replaced. A process killed at
-# its first write leaves the last of these.
-LEASE_FILES = (
-    "learner.json",
-    "learner.fence",
-    ".learner.json.partial",
-    ".learner.lock",
-    ".config.json.partial",
-)
+LOCK = ".lock"  # of the process that trains
+RUN_FILE = "run.json"
+# The lock is made before anything else, and stays when the run is replaced. A process killed at its
+# first write leaves the second; runs of earlier versions have the others.
+OF_NO_RUN = (LOCK, ".config.json.partial", "learner.json", "learner.fence", ".learner.lock")
 REMOVED = ".removed-"  # folder within the run's folder for files that an --overwrite removes
 
 
 def of_no_run(path: Path) -> bool:
     """True for entries of a folder that do not belong to a run."""
-    return path.name in LEASE_FILES or path.name.startswith(REMOVED)
+    return path.name in OF_NO_RUN or path.name.startswith(REMOVED)
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Makes a run's folder and keeps other processes of this machine from training in it; the
+    kernel drops the lock when the process ends, in any way.
+
+    Raises:
+        UsageError: another process trains there.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / LOCK, "a") as file:
+        try:
+            locks.locked(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise UsageError(
+                f"run folder {folder} is in use by another process: stop that one first, or choose"
+                " another with --run-dir"
+            ) from error
+        yield
+
+
+def mark_run(folder: Path) -> None:
+    """Writes run.json, if the folder has none: the version of the run's random draws."""
+    if not (folder / RUN_FILE).is_file():
+        content = {"id": uuid.uuid4().hex, "random_streams": random_streams.VERSION}
+        files.replace(folder / RUN_FILE, json.dumps(content) + "\n")
+
+
+def require_same_draws(folder: Path) -> None:
+    """Checks that this version continues a run's random draws.
+
+    Raises:
+        UsageError: the run was begun by a version of grre_jax with other draws.
+        DataError: its run.json is damaged.
+    """
+    file = folder / RUN_FILE
+    content: Any = {}
+    if file.is_file():
+        with contextlib.suppress(ValueError):
+            content = json.loads(file.read_text(errors="replace"))
+        if not isinstance(content, dict) or "id" not in content:
+            raise DataError(
+                f"{file}: damaged; restore it from a copy, or start again with --overwrite"
+            )
+    elif not listed(folder / "checkpoints"):
+        return
+    version = content.get("random_streams")
+    if version != random_streams.VERSION:
+        raise UsageError(
+            f"{file}: expected random_streams {random_streams.VERSION}, got {version!r}: the run"
+            " was begun by a version of grre_jax with other random draws. Finish it with that"
+            " version, start again with --overwrite, or begin a run from its policy (`grre"
+            " export`, then --model.path)"
+        )
 
 
 def half_removed(folder: Path) -> bool:

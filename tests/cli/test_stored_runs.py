@@ -34,10 +34,3 @@ def test_a_url_without_a_run_is_refused(store, capsys, command):
     assert entry.main([command[0], url, *command[1:]]) == 1
     assert "none" in capsys.readouterr().err
     assert entry.main(["export", url, "out"]) == 1
-
-
-@pytest.mark.parametrize("role", (["learn"], ["explore", "--explorer-name", "a"]))
-def test_roles_need_a_shared_disk(capsys, role):
-    words = [role[0], "configs/arithmetic.py", "--run-dir", "s3://bucket/run", *role[1:]]
-    assert entry.main(words) == 2
-    assert "run_dir" in capsys.readouterr().err

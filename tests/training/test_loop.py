@@ -21,7 +21,7 @@ from grre_jax.errors import DataError, UsageError
 from grre_jax.tasks.datasets.arithmetic import Arithmetic
 from grre_jax.training import build, loop, policies
 from grre_jax.training.checkpoints import integrity
-from grre_jax.training.checkpoints.folder import Checkpoints, listed, read_params
+from grre_jax.training.checkpoints.folder import Checkpoints, Keep, listed
 from grre_jax.training.data.regime import Regime
 from grre_jax.training.runtime.delayed_metrics import Diverged
 from grre_jax.training.runtime.stopping import Stopped
@@ -108,8 +108,9 @@ def test_data_sets_name_the_parameters_that_sampled_them(tiny_run):
     config = policies.load_config(tiny_run)
     parts = build.build(config)
     _, like = first_state(parts)
+    checkpoints = Checkpoints(tiny_run / "checkpoints", Keep(), read_only=True)
     for step in (0, 6):
-        params = read_params(tiny_run / "checkpoints", step, like.params)
+        params = checkpoints.restore_params(like.params, step)
         assert integrity.digest(parts.full(params)) == digests[step]
 
 
@@ -204,7 +205,7 @@ WANDB = "--logging.wandb_project p"
 def test_what_is_wrong_with_a_request_leaves_no_folder_behind(
     make_config, tmp_path, monkeypatch, owner, name, words, message
 ):
-    """Neither a new run's, nor an empty one, nor what explorers or leases write; the next try
+    """Neither a new run's, nor an empty one, nor its lock; the next try
     may begin.
     """
     monkeypatch.setitem(sys.modules, "wandb", None)

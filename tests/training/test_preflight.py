@@ -42,4 +42,4 @@ def test_steps_beyond_the_decay_are_refused(fields, refused, section):
     if refused:
         message = rf"^{prefix}\.decay_steps: .* 11 of {section}\.steps.* got 10\."
         with pytest.raises(UsageError, match=message):
-            preflight.check(SimpleNamespace(config=config, task=None), samples=False, contains=())
+            preflight.check(SimpleNamespace(config=config, task=None), contains=())

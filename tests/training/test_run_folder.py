@@ -2,14 +2,15 @@
 
 import pytest
 
-from grre_jax.training.run_folder import empty, half_removed, of_no_run
+from grre_jax.errors import UsageError
+from grre_jax.training.run_folder import empty, half_removed, locked, of_no_run
 
 
 @pytest.fixture
 def run(tmp_path):
     (tmp_path / "run" / "checkpoints" / "3").mkdir(parents=True)
     folder = tmp_path / "run"
-    for name in ("config.json", "learner.json", "metrics.jsonl"):
+    for name in ("config.json", ".lock", "metrics.jsonl"):
         (folder / name).write_text(name)
     (folder / "checkpoints" / "3" / "x").write_text("x")
     return folder
@@ -19,10 +20,10 @@ def left(folder):
     return [path.name for path in sorted(folder.iterdir()) if not of_no_run(path)]
 
 
-def test_the_run_goes_and_the_lease_stays(run):
+def test_the_run_goes_and_the_lock_stays(run):
     assert not half_removed(run)
     empty(run)
-    assert left(run) == [] and (run / "learner.json").is_file() and half_removed(run)
+    assert left(run) == [] and (run / ".lock").is_file() and half_removed(run)
 
 
 def test_cut_short_at_any_object_it_is_the_whole_run_or_none(run, monkeypatch):
@@ -43,3 +44,11 @@ def test_cut_short_at_any_object_it_is_the_whole_run_or_none(run, monkeypatch):
         and half_removed(run)
         and left(run) == ["checkpoints", "metrics.jsonl"]
     )
+
+
+def test_a_folder_is_trained_in_by_one_process(run):
+    with locked(run):
+        with pytest.raises(UsageError, match="in use"), locked(run):
+            pass
+    with locked(run):
+        pass

@@ -119,7 +119,7 @@ def test_overlong_demonstrations_are_left_out_or_refused(parts, tmp_path, caplog
 
 def test_the_first_calls_of_the_sampler_find_their_programs(parts):
     graph, state = first_state(parts)
-    compile_calls(parts, graph, state.params, samples=True)
+    compile_calls(parts, graph, state.params)
     programs = sampling.compiled_programs()
     assert all(programs.values())
     evaluator = make_evaluator(parts, graph)

@@ -1,3 +1,3 @@
-"""Sampling for training: the explorer and its calls of the sampler, the supply of a step's groups,
-leases of roles.
+"""Sampling for training: the explorer and its calls of the sampler, explorers on a cluster, and the
+supply of a step's groups.
 """

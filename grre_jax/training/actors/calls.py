@@ -197,7 +197,7 @@ def idle_sampler(config: Config, processes: int) -> str:
         return ""
     refused = f"mesh.sampler.data: expected 0, got {devices}: "
     if processes > 1:
-        return refused + "a run of several processes needs grre learn and grre explore instead"
+        return refused + "a run of several processes needs explorers on a cluster instead"
     if not config.samples:
         return refused + "all data is stored already, by data.path or data.mix"
     for version in range(steps):

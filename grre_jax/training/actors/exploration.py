@@ -31,16 +31,9 @@ PAUSE = 0.25  # seconds between two calls of `between` while nothing is sealed
 SHARED_FOLDER_SECONDS = 90
 
 
-def shared_calls(
-    positions: Sequence[int], size: int, index: int = 0, count: int = 1
-) -> list[list[int]]:
-    """Returns an explorer's calls: the positions that a policy version samples are cut into calls
-    of `size`, and the calls assigned to `count` explorers in turn.
-
-    The calls, and with them every bit of the result, do not depend on the number of explorers.
-    """
-    cut = [list(positions[start : start + size]) for start in range(0, len(positions), size)]
-    return [call for call in cut if call[0] // size % count == index]
+def calls_of(positions: Sequence[int], size: int) -> list[list[int]]:
+    """Returns the calls into which the positions that a policy version samples are cut."""
+    return [list(positions[start : start + size]) for start in range(0, len(positions), size)]
 
 
 class Backlog:
@@ -179,28 +172,6 @@ class _Sealing:
         return not group.has_reward_variance
 
 
-def explore(
-    explorer: Explorer | Explorers, params: Any, *, reader: rollouts.RolloutReader, **options: Any
-) -> int:
-    """Samples the groups that are missing from the rollout folder and seals them in data sets.
-
-    Args:
-        explorer, params, reader, options: as of `begin`.
-
-    Returns:
-        The number of groups that this process sealed.
-
-    Raises:
-        DataError: a data set cannot be written, or the processes do not find each other's.
-    """
-    with Backlog() as backlog:
-        sealed = begin(explorer, params, reader=reader, backlog=backlog, **options)
-        with explorer.watch("verification"):
-            count = sum(groups.result() for groups in sealed)
-    refresh_together(reader)
-    return count
-
-
 def begin(
     explorer: Explorer | Explorers,
     params: Any,
@@ -228,7 +199,7 @@ def begin(
     Args:
         explorer, params: sample the groups, with the parameters of version `policy_version`.
         reader: of the rollout folder; it is refreshed.
-        calls: positions in the prompt stream of each call, from `shared_calls`.
+        calls: positions in the prompt stream of each call, from `calls_of`.
         size: positions per call.
         policy_version, metadata: of the data; `weights`, a digest of the parameters, is added to
             the metadata if it is not there.

@@ -23,8 +23,8 @@ from grre_jax.training.actors.exploration import (
     Backlog,
     begin,
     begin_each,
+    calls_of,
     refresh_together,
-    shared_calls,
 )
 from grre_jax.training.actors.explorer import Explorer
 from grre_jax.training.checkpoints import integrity
@@ -34,7 +34,6 @@ from grre_jax.training.data import dynamic_sampling
 from grre_jax.training.data.choose import Chooser
 from grre_jax.training.data.sources import Source
 from grre_jax.training.runtime.stopwatch import Stopwatch
-from grre_jax.training.runtime.waiting import wait_until
 from grre_jax.training.state import TrainState, full
 
 
@@ -53,7 +52,6 @@ class Supply(Protocol):
         state: TrainState,
         bar: Any,
         between: Callable[[], None],
-        publish: Callable[[], None],
     ) -> None:
         """Returns once the samples of `step` are sealed.
 
@@ -62,7 +60,6 @@ class Supply(Protocol):
             state: after `step` updates.
             bar: shows the phase.
             between: called while samples are missing; it may raise to stop.
-            publish: saves the state as a checkpoint, if it is not one yet.
 
         Raises:
             DataError: the samples cannot be sealed.
@@ -124,7 +121,6 @@ class LocalSupply:
         state: TrainState,
         bar: Any,
         between: Callable[[], None],
-        publish: Callable[[], None],
     ) -> None:
         """Returns once the samples of `step` are sealed; see `Supply.ensure`."""
         # A resumed run may lack batches that earlier policies were to sample (explorers were
@@ -184,7 +180,7 @@ class LocalSupply:
         config, schedule = self.parts.config, self.parts.config.schedule
         positions = schedule.sampled(version, config.training.steps)
         size = call_of(config.sampling, len(positions)).prompts
-        calls = shared_calls(positions, size)
+        calls = calls_of(positions, size)
         checkpoint = f"checkpoints/{version}" if version in self.checkpoints.steps else ""
         options = {
             "reader": self.source.reader,
@@ -290,7 +286,6 @@ class NewestSupply(LocalSupply):
         state: TrainState,
         bar: Any,
         between: Callable[[], None],
-        publish: Callable[[], None],
     ) -> None:
         """Returns once the samples of `step` are sealed; see `Supply.ensure`."""
         bar.phase("waiting for explorers")
@@ -324,7 +319,7 @@ class NewestSupply(LocalSupply):
                 return
             positions = config.schedule(ahead).fresh
             size = call_of(config.sampling, len(positions)).prompts
-            for call in shared_calls(positions, size):
+            for call in calls_of(positions, size):
                 lacks = any(self.choose.own.index(position, ahead) is None for position in call)
                 if room > 0 and call[0] not in self._calls and lacks:
                     self._begin(step, state, call, size)
@@ -346,87 +341,6 @@ class NewestSupply(LocalSupply):
             metadata=metadata,
             backlog=self._backlog,
         )
-
-
-@dataclasses.dataclass
-class ExplorerSupply:
-    """Waits for explorers: publishes the policies that the schedule has sample, and waits for the
-    positions of the step.
-
-    Args:
-        parts, choose, checkpoints: of the run.
-        source: its rollout folder.
-    """
-
-    parts: build.Parts
-    choose: Chooser
-    source: Source
-    checkpoints: Checkpoints
-
-    def __post_init__(self):
-        self.watch = Stopwatch()
-        self._pending = PendingVersions(self.parts, self.source)
-
-    def ensure(
-        self,
-        step: int,
-        state: TrainState,
-        bar: Any,
-        between: Callable[[], None],
-        publish: Callable[[], None],
-    ) -> None:
-        """Returns once the samples of `step` are sealed; see `Supply.ensure`.
-
-        Raises:
-            DataError: the checkpoint of a version that is to sample what is missing is gone, or
-                cannot be written.
-        """
-        with self.watch("waiting"):
-            self._ensure(step, bar, between, publish)
-
-    def settle(self, step: int) -> None:
-        """Does nothing: explorers sample with checkpoints, which are kept for them."""
-
-    def leave_out(self, error: rollouts.CorruptRecord | rollouts.CorruptShard, step: int) -> None:
-        """Raises the error: explorers sample nothing again."""
-        raise error
-
-    def close(self) -> None:
-        """Does nothing: there are no threads."""
-
-    def _ensure(
-        self, step: int, bar: Any, between: Callable[[], None], publish: Callable[[], None]
-    ) -> None:
-        config = self.parts.config
-        samples = config.schedule.sampled(step, config.training.steps)
-        # The policy is published if explorers still sample with it.
-        if samples and (self.choose.free_running or self._pending.needs_checkpoint(step)):
-            publish()
-        missing = self.choose.missing(step)
-        if not missing:
-            return
-        self.checkpoints.wait()  # nobody can sample with a checkpoint that could not be written
-        lost = {} if self.choose.free_running else missing.keys() - {*self.checkpoints.steps}
-        if lost:
-            folder = self.source.reader.folder
-            raise DataError(f"step {step}: {_lost(folder, min(lost), missing)}")
-        bar.phase("waiting for explorers")
-
-        def ready() -> bool:
-            nonlocal missing
-            if self.source.reader.refresh():
-                missing = self.choose.missing(step)
-            return not missing
-
-        def what() -> str:
-            return "; ".join(
-                f"{len(found)} positions ({min(found)} to {max(found)}) of version {version}"
-                for version, found in missing.items()
-            )
-
-        wait_until(ready, what, say=bar.message, between=between)
-        refresh_together(self.source.reader)
-        bar.phase("")
 
 
 @dataclasses.dataclass

@@ -13,9 +13,7 @@ import contextlib
 import dataclasses
 import json
 import operator
-import os
 import re
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,13 +26,7 @@ from grre_jax.training.checkpoints import integrity
 from grre_jax.training.checkpoints.orbax_lock import quiet, turn
 from grre_jax.training.state import TrainState
 
-# A checkpoint that is being removed loses its next file, or its name, within this time.
-REMOVAL_SECONDS = 5.0
 _UNREADABLE = (OSError, ValueError, KeyError, RuntimeError)  # errors of Orbax for damaged files
-
-
-class CheckpointGone(DataError):
-    """A checkpoint was removed before or while it was read."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -216,51 +208,6 @@ def listed(folder: Path) -> list[int]:
     # A checkpoint gets its name, a number, by a rename once it is whole.
     names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
     return sorted(int(name) for name in names if name.isdigit())
-
-
-def read_params(folder: Path, step: int, like: Any) -> Any:
-    """Returns the parameters of a checkpoint that another process wrote and may remove.
-
-    Args:
-        folder: of the checkpoints.
-        step: of the checkpoint.
-        like: arrays or shapes with shardings, by which the parameters are laid out.
-
-    Raises:
-        CheckpointGone: it does not exist, or was removed while it was read.
-        DataError: it is damaged.
-    """
-    file = folder.absolute() / str(step)
-    try:
-        if not file.is_dir():
-            raise FileNotFoundError(file)
-        return _loaded(file, {"params": like})["params"]
-    except _UNREADABLE as error:
-        if _goes(folder, step):
-            raise CheckpointGone(
-                f"the checkpoint of step {step} is gone from {folder}: it holds"
-                f" {listed(folder) or 'none'}"
-            ) from error
-        raise DataError(
-            f"{file} cannot be read ({_reason(error)}): restore it from a copy"
-        ) from error
-
-
-def _goes(folder: Path, step: int) -> bool:
-    """True if a checkpoint that cannot be read was or is being removed: its files go first and its
-    name last. Waits as long as files vanish.
-    """
-    count = -1
-    until = 0.0
-    while step in listed(folder):
-        now = sum(len(files) for _, _, files in os.walk(folder / str(step)))
-        if now != count:
-            count = now
-            until = time.monotonic() + REMOVAL_SECONDS
-        elif time.monotonic() > until:
-            return False
-        time.sleep(0.1)
-    return True
 
 
 def _check_metrics(folder: Path) -> None:

@@ -229,33 +229,3 @@ def warn_of_leak(sentence: str) -> None:
     """Logs a warning from `HeldOut.sentence` in the first process; nothing if it is empty."""
     if sentence and processes.is_first():
         _log.warning("%s", sentence)
-
-
-def check_roles(config: Config, free: bool) -> None:
-    """Refuses a learner and explorers for a run that samples nothing, and --free-running (`free`)
-    for one whose data needs a known version at every position.
-
-    Raises:
-        UsageError: all data is stored; a mesh of the sampler's own is asked for; or the run has
-            replay, dynamic sampling or a mix.
-    """
-    if not config.samples:
-        raise UsageError(
-            "this run samples nothing of its own (data.path or data.mix gives all of its data):"
-            " start it with grre train"
-        )
-    if sampler := config.mesh.sampler.data:
-        raise UsageError(
-            f"mesh.sampler.data: expected 0 for grre learn and grre explore, which are programs of"
-            f" their own, got {sampler}: leave it out"
-        )
-    for name, value in (
-        ("regime.replay_ratio", config.regime.replay_ratio),
-        ("data.dynamic_sampling", config.data.dynamic_sampling),
-        ("data.mix", config.data.mix),
-    ):
-        if free and value:
-            raise UsageError(
-                f"--free-running does not go with {name} = {value}, which needs to know who"
-                " sampled what: leave one of them out"
-            )

@@ -6,7 +6,7 @@ in the policy's own tokens and within the run's limits. A choice is a function o
 what is sealed, so a resumed run needs only its step.
 
 The groups of a step come from up to three streams, in this order: the run's own samples
-(`Scheduled`, or `Newest` with --free-running), data.path, and data.mix (both `Stored`).
+(`Scheduled`, or `Newest`), data.path, and data.mix (both `Stored`).
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class Scheduled:
 
 @dataclasses.dataclass(frozen=True)
 class Newest:
-    """The run's own samples of explorers with --free-running: at each position the first sealed
+    """The run's own samples of `regime.newest`: at each position the first sealed
     group that is young enough.
 
     Groups that are sealed later change nothing, so a restarted learner trains on the same groups.
@@ -193,14 +193,9 @@ class Chooser:
         picks = tuple(pick for stream in streams for pick in stream.picks(step))
         return Choice(step, picks)
 
-    @property
-    def free_running(self) -> bool:
-        """True if the clock, not the schedule, decides which versions a step trains on."""
-        return isinstance(self.own, Newest)
-
     def missing(self, step: int) -> dict[int, list[int]]:
         """Returns the positions of the run's own samples that a step still lacks, by the version
-        that samples them (the oldest one allowed, with --free-running).
+        that samples them (the oldest one allowed, with `regime.newest`).
         """
         return self.own.missing(step) if self.own else {}
 
@@ -227,19 +222,16 @@ def read(choice: Choice) -> list[Group]:
     return [pick.source.read(pick.index) for pick in choice.picks]
 
 
-def make_chooser(
-    config: Config, own: Source | None, stored: tuple[Stored, ...], *, free: bool = False
-) -> Chooser:
+def make_chooser(config: Config, own: Source | None, stored: tuple[Stored, ...]) -> Chooser:
     """Returns the chooser of a run.
 
     Args:
         config, stored: of the run.
         own: its rollout folder; None if it samples nothing.
-        free: the run's explorers take the newest policy (--free-running).
     """
     if own is None:
         return Chooser(None, stored)
-    if free:
+    if config.regime.newest:
         return Chooser(Newest(own, config.schedule, config.training.steps))
     return Chooser(Scheduled(own, config.schedule, config.data.dynamic_sampling), stored)
 

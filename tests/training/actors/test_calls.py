@@ -7,7 +7,7 @@ import pytest
 
 from grre_jax.errors import UsageError
 from grre_jax.planner import compile
-from grre_jax.training import preflight, roles
+from grre_jax.training import preflight
 from grre_jax.training.actors.calls import (
     ROWS_WITHOUT_LIMIT,
     fitting,
@@ -73,12 +73,6 @@ def test_a_program_that_the_run_does_not_call_is_refused():
         compile.compile_run(configured("--data.path p"), "v5e:2x2", programs=("sampler",))
 
 
-def test_several_explorers_need_calls_that_they_can_share():
-    role = roles.ExplorerRole("a", 0, 2)
-    with pytest.raises(UsageError, match="prompts_per_call"):
-        roles.explore_run(Config("x"), role)
-
-
 APART = "--training.steps 40 --mesh.sampler.data"
 
 
@@ -100,4 +94,4 @@ def test_devices_of_the_samplers_own_are_refused_where_they_would_wait(words, pr
 def test_a_run_whose_devices_would_wait_does_not_begin():
     parts = SimpleNamespace(config=configured(f"{APART} 4"), task=None)
     with pytest.raises(UsageError, match="mesh.sampler.data"):
-        preflight.check(parts, samples=True, contains=())
+        preflight.check(parts, contains=())

@@ -10,10 +10,17 @@ import pytest
 from grre_jax import rollouts
 from grre_jax.errors import DataError
 from grre_jax.training.actors import exploration
-from grre_jax.training.actors.exploration import MOST_DRAWN, Backlog, explore
+from grre_jax.training.actors.exploration import MOST_DRAWN, Backlog, begin
 from grre_jax.training.runtime.stopwatch import Stopwatch
 
 PATIENCE = 60  # seconds until what does not come is given up
+
+
+def explore(*arguments, **options):
+    """Samples calls and seals them; returns the number of groups that were sealed."""
+    with Backlog() as backlog:
+        sealed = begin(*arguments, backlog=backlog, **options)
+        return sum(groups.result() for groups in sealed)
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from grre_jax.tasks.judging import Judged
 from grre_jax.training import build
 from grre_jax.training.actors import exploration
 from grre_jax.training.actors.calls import call_of
-from grre_jax.training.actors.exploration import explore, shared_calls
+from grre_jax.training.actors.exploration import Backlog, begin, calls_of, refresh_together
 from grre_jax.training.actors.explorer import make_explorer
 from grre_jax.training.completion_logprobs import score_groups
 from grre_jax.training.data import dynamic_sampling
@@ -126,12 +126,14 @@ def test_a_prompt_that_the_model_cannot_read_is_named(explorer, drawn, tokens, n
         drawn(1, tokenizer=Another(explorer[0].tokenizer.characters))
 
 
-def seal(explorer, folder, positions, share=(0, 1), **options):
+def seal(explorer, folder, positions, **options):
     size = call_of(explorer[0].config, len(positions)).prompts
-    options |= {"calls": shared_calls(positions, size, *share), "size": size, "policy_version": 3}
+    options |= {"calls": calls_of(positions, size), "size": size, "policy_version": 3}
     folder.mkdir(exist_ok=True)
     reader = rollouts.read(folder)
-    explore(*explorer, reader=reader, metadata={"task": "arithmetic"}, **options)
+    with Backlog() as backlog:
+        begin(*explorer, reader=reader, metadata={"task": "arithmetic"}, backlog=backlog, **options)
+    refresh_together(reader)
     return reader
 
 
@@ -146,21 +148,11 @@ def test_only_what_is_missing_is_sampled_and_sealed(explorer, groups, tmp_path, 
     assert len(seal(explorer, tmp_path / "r", range(12))) == 12
 
 
-def test_shares_are_whole_calls_that_follow_from_the_positions_alone():
-    places = [*range(8, 20), 30, 31]
-    calls = [places[:4], places[4:8], places[8:12], places[12:]]
-    shares = [shared_calls(places, 4, index, 3) for index in range(3)]
-    assert shares == [calls[1:2], calls[2:], calls[:1]]
-
-
-def test_explorers_together_seal_what_one_seals_alone(explorer, tmp_path):
-    """And a call of which a part is missing is sampled whole, so that every bit of what was
-    missing is the same.
-    """
+def test_a_call_of_which_a_part_is_missing_is_sampled_whole(explorer, tmp_path):
+    """So that every bit of what was missing is the same."""
     reader = seal(explorer, tmp_path / "alone", range(10))
     rollouts.write(tmp_path / "r", [reader[5], reader[6]], writer="other", policy_version=3)
-    for index in (1, 0):
-        found = seal(explorer, tmp_path / "r", range(10), (index, 2), writer=f"explorer-{index}")
+    found = seal(explorer, tmp_path / "r", range(10))
     assert sorted(group.position for group in found) == list(range(10))
     assert {group.position: group for group in found} == {group.position: group for group in reader}
 

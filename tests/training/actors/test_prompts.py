@@ -53,7 +53,7 @@ def test_a_position_takes_the_next_question_that_fits(parts):
 
 def test_the_start_of_a_run_names_what_is_left_out_or_refuses_it(parts, caplog):
     made = parts()
-    preflight.check(made, samples=True, contains=())
+    preflight.check(made, contains=())
 
     def reported():
         records = [record for record in caplog.records if record.name == prompts.__name__]
@@ -67,7 +67,7 @@ def test_the_start_of_a_run_names_what_is_left_out_or_refuses_it(parts, caplog):
     reported()  # once
     refused = parts("refuse")
     with pytest.raises(DataError, match=r"q3.*q4.*data\.overlong"):
-        preflight.check(refused, samples=True, contains=())
+        preflight.check(refused, contains=())
     with pytest.raises(DataError, match=r"e0.*data\.overlong"):
         prompts.evaluation_questions(refused.config, refused.task, refused.tokenizer)
 

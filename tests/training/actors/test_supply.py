@@ -1,6 +1,4 @@
-"""What a learner does before a step whose data explorers sample: publish, wait, and say what
-cannot come any more.
-"""
+"""What a learner does before a step: sample what is missing, and name what cannot come any more."""
 
 import collections
 import shutil
@@ -16,13 +14,11 @@ from grre_jax import rollouts
 from grre_jax.errors import DataError, UsageError
 from grre_jax.training.actors import supply as supply_module
 from grre_jax.training.actors.supply import (
-    ExplorerSupply,
     LocalSupply,
     PendingVersions,
     refuse_lost,
 )
 from grre_jax.training.config.overrides import override
-from grre_jax.training.data.choose import make_chooser
 from grre_jax.training.data.sources import Source
 from grre_jax.training.runtime.stopwatch import Stopwatch
 
@@ -56,14 +52,6 @@ def one_mesh(config):
     return SimpleNamespace(config=config, mesh=None, sampler_mesh=None, **of_policy)
 
 
-def test_a_version_that_nobody_can_sample_with_any_more_is_not_waited_for(store):
-    checkpoints = SimpleNamespace(steps=[0, 4], wait=lambda: None)
-    choose = make_chooser(store.parts.config, store.source, ())
-    supply = ExplorerSupply(store.parts, choose, store.source, checkpoints)
-    with pytest.raises(DataError, match="policy version 3"):
-        supply.ensure(4, 4, Mock(), lambda: pytest.fail("it waited"), lambda: None)
-
-
 def test_a_resumed_run_samples_what_explorers_left_with_every_policy_that_is_there(
     store, make_config, monkeypatch
 ):
@@ -79,8 +67,10 @@ def test_a_resumed_run_samples_what_explorers_left_with_every_policy_that_is_the
     for version in range(3):
         store.seal(version, config.schedule.sampled(version, 8))
     checkpoints = SimpleNamespace(steps=[0, 2, 3, 4], restore_params=lambda like, version: version)
-    here = LocalSupply(parts, SimpleNamespace(watch=Stopwatch()), store.source, checkpoints)
-    here.ensure(4, SimpleNamespace(params=4), Mock(), lambda: None, lambda: None)
+    here = LocalSupply(
+        parts, SimpleNamespace(watch=Stopwatch(), remote=False), store.source, checkpoints
+    )
+    here.ensure(4, SimpleNamespace(params=4), Mock(), lambda: None)
     assert sampled == [(3, set(range(20, 24))), (4, set(range(24, 28)))]
 
 
@@ -111,11 +101,13 @@ def beside(store, make_config, monkeypatch):
     for name in ("sent", "laid_out"):
         monkeypatch.setattr(supply_module.meshes, name, lambda tree, *meshes: tree)
     checkpoints = SimpleNamespace(steps=[])
-    here = LocalSupply(parts, SimpleNamespace(watch=Stopwatch()), store.source, checkpoints)
+    here = LocalSupply(
+        parts, SimpleNamespace(watch=Stopwatch(), remote=False), store.source, checkpoints
+    )
 
     def ensure(step):
         state = SimpleNamespace(params={"version": step})
-        here.ensure(step, state, Mock(), lambda: None, lambda: None)
+        here.ensure(step, state, Mock(), lambda: None)
 
     yield SimpleNamespace(
         here=here, ensure=ensure, asked=asked, gates=gates, checkpoints=checkpoints

@@ -2,7 +2,6 @@ import dataclasses
 import random
 import shutil
 import subprocess
-import threading
 import time
 
 import jax
@@ -12,14 +11,11 @@ import pytest
 
 from grre_jax import parallel
 from grre_jax.errors import DataError
-from grre_jax.training.checkpoints import folder as folders
 from grre_jax.training.checkpoints import integrity
 from grre_jax.training.checkpoints.folder import (
-    CheckpointGone,
     Checkpoints,
     Keep,
     listed,
-    read_params,
 )
 from grre_jax.training.optimizer import OptimizerConfig, make_optimizer
 from grre_jax.training.state import TrainState, fresh
@@ -70,7 +66,8 @@ def test_a_state_comes_back_bit_for_bit(state, tmp_path):
     checkpoints.close()
     half = jax.tree.map(lambda x: jax.device_put(x.astype(jnp.float16), x.sharding), empty.params)
     wanted = jax.tree.map(lambda x: x.astype(jnp.float16), state.params)
-    assert_same_bits(read_params(tmp_path / "c", 3, half), wanted)
+    checkpoints = Checkpoints(tmp_path / "c", Keep(), read_only=True)
+    assert_same_bits(checkpoints.restore_params(half, 3), wanted)
 
 
 @pytest.mark.parametrize(
@@ -136,37 +133,6 @@ def test_a_full_disk_is_said_and_the_checkpoint_before_restores(state, small_dis
     checkpoints.close()
 
 
-def test_reading_what_another_process_keeps(state, tmp_path, monkeypatch):
-    """Explorers read a folder that the learner writes and prunes."""
-    assert listed(tmp_path / "none") == []
-    checkpoints = Checkpoints(tmp_path / "c", Keep(1))
-    for step in (0, 1, 2):
-        checkpoints.save(at(state, step), wait=True)
-        assert_same_bits(read_params(tmp_path / "c", step, state.params), state.params)
-    checkpoints.close()
-    with pytest.raises(CheckpointGone, match="step 1"):
-        read_params(tmp_path / "c", 1, state.params)
-    # It goes while it is read: half of it is there when the reading begins.
-    load = folders.ocp.load_checkpointables
-
-    def removed_meanwhile(path, abstract):
-        shutil.rmtree(tmp_path / "c" / "2" / "params")
-        try:
-            return load(path, abstract)
-        finally:  # its name goes last
-            threading.Timer(0.3, shutil.rmtree, [tmp_path / "c" / "2"]).start()
-
-    monkeypatch.setattr(folders.ocp, "load_checkpointables", removed_meanwhile)
-    with pytest.raises(CheckpointGone, match="step 2"):
-        read_params(tmp_path / "c", 2, state.params)
-    monkeypatch.undo()
-    monkeypatch.setattr(folders, "REMOVAL_SECONDS", 0.2)
-    shutil.rmtree(tmp_path / "c" / "0" / "params")
-    with pytest.raises(DataError, match="c/0") as caught:
-        read_params(tmp_path / "c", 0, state.params)
-    assert not isinstance(caught.value, CheckpointGone)
-
-
 def test_damaged_bits_are_never_taken_for_parameters(state, tmp_path):
     """Wherever a bit flips, what is restored is what was saved, or an error that says from where
     to go on.
@@ -203,7 +169,7 @@ def test_an_array_that_is_not_what_was_stored_is_named(state, tmp_path, monkeypa
     checkpoints.close()
     monkeypatch.undo()
     with pytest.raises(DataError, match=r"params\['embed'\]"):
-        read_params(tmp_path / "c", 1, state.params)
+        Checkpoints(tmp_path / "c", Keep()).restore_params(state.params, 1)
 
 
 def test_checkpoints_of_earlier_versions_have_no_checksums(state, tmp_path, monkeypatch):
@@ -211,7 +177,7 @@ def test_checkpoints_of_earlier_versions_have_no_checksums(state, tmp_path, monk
     monkeypatch.setattr(integrity, "beside", lambda parts: parts)
     checkpoints.save(at(state, 1), wait=True)
     assert_same_bits(checkpoints.restore(at(state, 0)), at(state, 1))
-    assert_same_bits(read_params(tmp_path / "c", 1, state.params), state.params)
+    assert_same_bits(checkpoints.restore_params(state.params, 1), state.params)
     checkpoints.close()
 
 

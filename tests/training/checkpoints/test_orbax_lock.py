@@ -6,7 +6,7 @@ import threading
 import jax.numpy as jnp
 import pytest
 
-from grre_jax.training.checkpoints.folder import Checkpoints, Keep, read_params
+from grre_jax.training.checkpoints.folder import Checkpoints, Keep
 from grre_jax.training.state import TrainState
 
 
@@ -27,8 +27,9 @@ def test_a_thread_may_read_while_another_writes_in_the_background(tmp_path):
     checkpoints.save(state(0), wait=True)
 
     def reading():
+        beside = Checkpoints(tmp_path / "c", Keep(), read_only=True)
         while not over.is_set():
-            read.append(float(read_params(tmp_path / "c", 0, state(0).params)["a3"].mean()))
+            read.append(float(beside.restore_params(state(0).params, 0)["a3"].mean()))
 
     readers = [threading.Thread(target=reading, daemon=True) for _ in range(2)]
     sys.setswitchinterval(1e-4)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from grre_jax import objectives
-from grre_jax.errors import DataError, UsageError
+from grre_jax.errors import DataError
 from grre_jax.training.data import checks
 
 from ...groups import text_group
@@ -52,22 +52,3 @@ def test_a_group_that_is_half_an_experts_needs_log_probs():
         checks.check_group(
             objectives.algorithm("chord"), 1.0, text_group(0, is_expert=[1, 0]), "somewhere"
         )
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        "regime.replay_ratio 0.5",
-        "data.dynamic_sampling 1",
-        "data.mix there=0.5",
-    ],
-)
-def test_free_running_is_refused_what_needs_known_versions(make_config, words):
-    with pytest.raises(UsageError, match=words.replace(" ", " = ")):
-        checks.check_roles(make_config("run", f"--{words}"), True)
-    checks.check_roles(make_config("run", "--regime.reuse 2"), True)
-
-
-def test_a_learner_and_explorers_have_no_mesh_for_the_other(make_config):
-    with pytest.raises(UsageError, match="mesh.sampler.data"):
-        checks.check_roles(make_config("run", "--mesh.sampler.data 2"), False)

@@ -38,7 +38,6 @@ def test_own_samples_are_found_by_position_and_version(tmp_path):
     chosen = [name for step in range(4) for name in ids(choose, step)]
     assert chosen == [f"g{0 if p < 4 else 2}-{p}" for p in range(8)]
     assert [choose(step).ages.tolist() for step in range(4)] == [[0, 0], [1, 1], [0, 0], [1, 1]]
-    assert not choose.free_running
     with pytest.raises(DataError, match="no group of policy version 4 at position 8, .*step 4"):
         choose(4)
     assert [choose.ready(step) for step in range(5)] == [True] * 4 + [False]
@@ -77,7 +76,7 @@ def test_dynamic_sampling_trains_on_the_first_refill_with_signal(tmp_path):
         chooser(tmp_path, schedule, rounds=3)(0)
 
 
-# ---- free-running
+# ---- the newest policy
 
 
 @pytest.fixture
@@ -101,7 +100,7 @@ def free(make_group, tmp_path):
 
 def test_the_first_sealed_that_is_young_enough(free):
     choose, seal = free
-    assert choose.free_running and choose.missing(3) == {1: [12, 13, 14, 15]}
+    assert choose.missing(3) == {1: [12, 13, 14, 15]}
     seal(0, 12, 13)
     assert choose.missing(3) == {1: [12, 13, 14, 15]} and not choose.ready(3)
     with pytest.raises(DataError, match="12, 13, 14, 15"):

@@ -72,7 +72,7 @@ def test_a_step_is_packed_while_later_calls_are_sampled():
         def __init__(self):
             pass
 
-        def ensure(self, step, state, bar, between, publish):
+        def ensure(self, step, state, bar, between):
             between()
             sealed.append(step)
             between()

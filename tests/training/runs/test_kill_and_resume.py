@@ -8,8 +8,7 @@ from grre_jax import rollouts
 from grre_jax.config import EvaluationConfig
 from grre_jax.training import loop
 
-from ...run_processes import bits, kill_all, rows, start, wait_for_step, written
-from ..test_roles import quiet
+from ...run_processes import bits, kill_all, quiet, rows, start, wait_for_step, written
 
 pytestmark = pytest.mark.usefixtures("no_reports")
 

@@ -12,10 +12,9 @@ from grre_jax.training import loop, policies
 from grre_jax.training.config.overrides import override
 from grre_jax.training.loop import train
 from grre_jax.training.policies import find_scorer
-from grre_jax.training.roles import ExplorerRole, explore_run, learn
 
 from ...generation.conftest import chat_model  # noqa: F401
-from ..test_roles import quiet, together
+from ...run_processes import quiet
 
 pytestmark = pytest.mark.usefixtures("no_reports")
 
@@ -66,13 +65,3 @@ def test_a_resumed_run_keeps_the_day_on_which_it_began(config, clock):
     other = override(config, ["--model.template_date=2031-02-01"])
     with pytest.raises(UsageError, match=r"model\.template_date"):
         train(other, resume=True, console=quiet())
-
-
-def test_an_explorer_has_the_date_of_its_learner(config, clock):
-    clock("2031-01-31")
-    one = override(config, ["--training.steps=1"])
-    together(
-        lambda: learn(one, console=quiet()),
-        lambda: explore_run(one, ExplorerRole("a"), console=quiet()),
-    )
-    assert days(config.folder)[0] == {"31 Jan 2031"}

@@ -1,5 +1,5 @@
-"""A run whose completions are trajectories: sampled, stored, trained on, resumed, and split into
-roles.
+"""A run whose completions are trajectories: sampled, stored, trained on and
+resumed.
 """
 
 import collections
@@ -15,8 +15,7 @@ from grre_jax.training.config.overrides import override
 from grre_jax.training.loop import train
 from grre_jax.training.policies import find_scorer
 
-from ...run_processes import bits, log
-from ..test_roles import groups
+from ...run_processes import bits, groups, log
 
 pytestmark = pytest.mark.usefixtures("no_reports")
 
