@@ -1,5 +1,6 @@
 """Explorers on a Ray cluster on loopback: a run with them equals one without, whoever dies."""
 
+import dataclasses
 import os
 import signal
 import threading
@@ -13,8 +14,9 @@ from grre_jax import rollouts
 from grre_jax.domains import ConfigError
 from grre_jax.errors import UsageError
 from grre_jax.training import loop
+from grre_jax.training.config.overrides import override
 
-from ...run_processes import bits, log
+from ...run_processes import bits, log, start, wait_for_step, written
 
 pytest.importorskip("ray", reason="needs the extra cluster")
 pytestmark = pytest.mark.usefixtures("no_reports")
@@ -73,6 +75,35 @@ def test_a_run_with_explorers_equals_one_without(make_config, tiny_run, tmp_path
     assert groups(tmp_path / "run") == groups(tiny_run)
     assert log(tmp_path / "run") == log(tiny_run)
     assert bits(tmp_path / "run") == bits(tiny_run)
+
+
+@pytest.mark.slow
+def test_a_learner_that_is_killed_goes_on_with_another_number_of_explorers(
+    make_config, tiny_run, tmp_path
+):
+    config = make_config(tmp_path / "run")
+    words = ["--cluster.address", "local", "--cluster.cpus", "0.5", "--cluster.most"]
+    process = start(written(config), tmp_path / "run", *words, "2")
+    wait_for_step([process], tmp_path / "run", 3)
+    process.kill()
+    process.wait()
+    loop.train(override(config, [*words, "1"]), resume=True)
+    assert groups(tmp_path / "run") == groups(tiny_run)
+    assert log(tmp_path / "run") == log(tiny_run)
+    assert bits(tmp_path / "run") == bits(tiny_run)
+
+
+@pytest.mark.slow
+def test_trajectories_of_explorers_are_those_of_the_learner(make_config, tmp_path):
+    words = "--task.name calculator --task.options.operands 2 --task.options.digits 1"
+    words += " --sampling.max_new_tokens 12 --sampling.max_turns 3 --sampling.max_turn_tokens 5"
+    words += " --training.steps 4 --evaluation.questions 0"
+    alone = make_config(tmp_path / "alone", words)
+    loop.train(alone)
+    cluster = c.ClusterConfig("local", most=2, cpus=0.5)
+    loop.train(dataclasses.replace(alone, run_dir=str(tmp_path / "run"), cluster=cluster))
+    assert groups(tmp_path / "run") == groups(tmp_path / "alone")
+    assert bits(tmp_path / "run") == bits(tmp_path / "alone")
 
 
 SLOW = """
