@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from grre_jax.errors import DataError, UsageError
-from grre_jax.json_files import OBJECT, check, require
+from grre_jax.json_files import check, require
 from grre_jax.models.checkpoints import config_fields, rope_fields
 from grre_jax.models.config import ModelConfig
 
 ARCHITECTURES = {
-    "LlamaForCausalLM": "llama",
-    "Qwen2ForCausalLM": "qwen2",
-    "Qwen3ForCausalLM": "qwen3",
-    "Gemma3ForCausalLM": "gemma3",
+    "llama": "LlamaForCausalLM",
+    "qwen2": "Qwen2ForCausalLM",
+    "qwen3": "Qwen3ForCausalLM",
+    "gemma3": "Gemma3ForCausalLM",
 }
 MODEL_TYPES = {"llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "gemma3": "gemma3_text"}
 
@@ -90,11 +90,10 @@ def text_tensors(names: Iterable[str]) -> dict[str, str]:
 
 def _text_values(values: dict[str, Any], where: Path) -> dict[str, Any]:
     """Returns the fields of the text model of a model of text and images."""
-    text = require(values.get("text_config"), OBJECT, where, "text_config")
-    check(values, config_fields.MULTIMODAL | config_fields.UNUSED, where)
+    values = _checked(values, config_fields.MULTIMODAL, where, ("text_config",))
     shared = ("eos_token_id", "bos_token_id", "tie_word_embeddings")
     own = {name: values[name] for name in shared if values.get(name) is not None}
-    return config_fields.TEXT_DEFAULTS | text | own
+    return config_fields.TEXT_DEFAULTS | values["text_config"] | own
 
 
 def tensor_name(piece: str, layer: int | None = None, *, post_norms: bool = False) -> str:
@@ -117,27 +116,26 @@ def _family(values: dict[str, Any], where: Path) -> str:
     Raises:
         DataError: one of the two fields is malformed or not supported, or they contradict.
     """
-    fields = ("architectures", "model_type")
-    check({name: values[name] for name in fields if name in values}, config_fields.READ, where)
-    supported = ", ".join((*ARCHITECTURES, MULTIMODAL))
-    named, kind = values.get("architectures") or [], values.get("model_type")
-    found = {ARCHITECTURES.get(name, "") for name in named}
-    if kind is not None or not named:
-        found.add(next((name for name, of_it in MODEL_TYPES.items() if of_it == kind), ""))
-    if len(named) > 1 or len(found) > 1 or "" in found:
-        raise DataError(
-            f"{where}: architectures and model_type: expected those of one of {supported}, got"
-            f" {named} and {kind!r}. Use such a checkpoint, with its own config.json."
-        )
-    return found.pop()
+    named, kind = (
+        require(values.get(name), annotation, where, name)
+        for name, annotation in config_fields.NAMES.items()
+    )
+    for family, architecture in ARCHITECTURES.items():
+        fits = not named or named == (architecture,)
+        if (named or kind) and fits and kind in (None, MODEL_TYPES[family]):
+            return family
+    supported = ", ".join((*ARCHITECTURES.values(), MULTIMODAL))
+    raise DataError(
+        f"{where}: architectures and model_type: expected those of one of {supported}, got"
+        f" {named} and {kind!r}. Use such a checkpoint, with its own config.json."
+    )
 
 
-def _check_fields(values: dict[str, Any], family: str, where: Path) -> None:
-    check(values, config_fields.FIELDS[family] | config_fields.UNUSED, where)
-    if missing := [name for name in config_fields.REQUIRED if name not in values]:
-        raise DataError(
-            f"{where}: the field {missing[0]} is missing: restore the checkpoint's own config.json"
-        )
+def _checked(
+    values: dict[str, Any], fields: dict[str, Any], where: Path, required: tuple[str, ...]
+) -> dict[str, Any]:
+    options = {"required": required, "unsupported": config_fields.UNSUPPORTED}
+    return check(values, fields | config_fields.UNUSED, where, **options)
 
 
 def _sliding(values: dict[str, Any], family: str, where: Path) -> tuple[int, tuple[bool, ...]]:
@@ -177,7 +175,7 @@ def _special_ids(
         ids = (generation or {}).get(field)
         file = where.with_name("generation_config.json") if ids is not None else where
         ids = values.get(field) if ids is None else ids
-        found[field] = [] if ids is None else ids if isinstance(ids, list) else [ids]
+        found[field] = [] if ids is None else [ids] if isinstance(ids, int) else ids
         if any(i >= size for i in found[field]):
             raise DataError(
                 f"{file}: {field}: expected token ids below vocab_size ({size}), got {ids}:"
@@ -185,18 +183,6 @@ def _special_ids(
             )
     bos = found["bos_token_id"]
     return {"eos_ids": tuple(found["eos_token_id"]), "bos_id": bos[0] if bos else None}
-
-
-def _head_sizes(values: dict[str, Any], where: Path) -> tuple[int, int, int]:
-    """Returns the numbers of query and of key-value heads, and the width of a head."""
-    heads, kv_heads = values["num_attention_heads"], values.get("num_key_value_heads")
-    head_dim = values.get("head_dim") or max(1, values["hidden_size"] // heads)
-    kv_heads = heads if kv_heads is None else kv_heads
-    if heads % kv_heads:
-        raise DataError(
-            f"{where}: num_key_value_heads = {kv_heads} must divide num_attention_heads = {heads}"
-        )
-    return heads, kv_heads, head_dim
 
 
 def config_from_dict(
@@ -227,10 +213,11 @@ def config_from_dict(
     if is_multimodal(values):
         values = _text_values(values, where)
     family = _family(values, where)
-    _check_fields(values, family, where)
+    stored = _checked(values, config_fields.FIELDS[family], where, config_fields.REQUIRED)
     defaults: dict[str, Any] = config_fields.DEFAULTS[family]
-    stored, values = values, defaults | values
-    heads, kv_heads, head_dim = _head_sizes(values, where)
+    values = defaults | stored
+    heads = values["num_attention_heads"]
+    head_dim = values.get("head_dim") or max(1, values["hidden_size"] // heads)
     window, slides = _sliding(values, family, where)
     theta, scaling, local_theta = rope_fields.read(stored, layered=family == "gemma3", where=where)
     query_scale, bias = values.get("query_pre_attn_scalar", 0), values.get("attention_bias", False)
@@ -241,16 +228,16 @@ def config_from_dict(
             intermediate_size=values["intermediate_size"],
             num_layers=values["num_hidden_layers"],
             num_heads=heads,
-            num_kv_heads=kv_heads,
+            num_kv_heads=values.get("num_key_value_heads") or heads,
             head_dim=head_dim,
             rope_theta=theta,
-            rms_norm_eps=float(values.get("rms_norm_eps", 1e-6)),
+            rms_norm_eps=values.get("rms_norm_eps", 1e-6),
             tie_embeddings=values.get("tie_word_embeddings", False),
             qkv_bias=family == "qwen2" or bias,
             attention_out_bias=family != "qwen2" and bias,
             rope_scaling=scaling,
             query_scale=0.0 if query_scale == head_dim else float(query_scale),
-            logit_softcap=float(values.get("final_logit_softcapping") or 0.0),
+            logit_softcap=values.get("final_logit_softcapping") or 0.0,
             sliding_window=window,
             sliding_layers=slides,
             local_rope_theta=local_theta if slides else 0.0,
@@ -299,10 +286,9 @@ def config_to_dict(config: ModelConfig, dtype: str = "float32") -> dict[str, Any
     Raises:
         UsageError: `config.family` is unknown, or its architecture cannot express an option.
     """
-    names = {family: name for name, family in ARCHITECTURES.items()}
-    architecture = names.get(config.family)
+    architecture = ARCHITECTURES.get(config.family)
     if architecture is None:
-        known = ", ".join(ARCHITECTURES.values())
+        known = ", ".join(ARCHITECTURES)
         raise UsageError(
             f"family={config.family!r} names no architecture that transformers loads: use one of"
             f" {known}"

@@ -10,6 +10,7 @@ import copy
 import dataclasses
 import json
 import os
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,17 +20,11 @@ import numpy as np
 import safetensors
 
 from grre_jax.errors import DataError
-from grre_jax.json_files import OBJECT, Domain, read_object, require
+from grre_jax.json_files import read_object, require
 
 Index = tuple[slice, ...]
 
 SINGLE_FILE, INDEX_FILE = "model.safetensors", "model.safetensors.index.json"
-_FILE = Domain(
-    "the name of a .safetensors file in the same folder",
-    lambda value: (
-        isinstance(value, str) and value.endswith(".safetensors") and not set(value) & set("/\\\0")
-    ),
-)
 _DTYPES = {
     np.dtype(np.float32): "F32",
     np.dtype(np.float16): "F16",
@@ -59,6 +54,7 @@ class SafetensorsSource:
     """
 
     def __init__(self, folder: Path, file: str = ""):
+        self._folder = folder
         self._stored: dict[str, _Stored] = {}
         index = folder / INDEX_FILE
         weight_map = _weight_map(index) if not file and os.path.lexists(index) else {}
@@ -108,6 +104,29 @@ class SafetensorsSource:
         """Returns the shape of a tensor."""
         return self._stored[name].shape
 
+    def check(
+        self, expected: dict[str, tuple[int, ...]], remedy: str, others: Iterable[str] = ()
+    ) -> None:
+        """Checks that the tensors are those of a model.
+
+        Args:
+            expected: shapes by name.
+            remedy: for messages.
+            others: names of further tensors, which may be absent and have any shape.
+
+        Raises:
+            DataError: a tensor is missing, unexpected or of another shape.
+        """
+        present = {name: self.shape(name) for name in self.names() - set(others)}
+        for name in sorted(expected.keys() | present):
+            shape, found = expected.get(name, "none"), present.get(name, "none")
+            if shape != found:
+                file = self.file(name) if name in present else self._folder
+                raise DataError(
+                    f"{file}: tensor {name}: expected shape {shape} for this model, got {found}:"
+                    f" {remedy}"
+                )
+
     def read(self, name: str, index: Index) -> np.ndarray:
         """Reads a part of a tensor, in the stored dtype; copies no other part."""
         stored = self._stored[name]
@@ -135,10 +154,14 @@ def _weight_map(index: Path) -> dict[str, str]:
         raise DataError(
             f"{index}: the field weight_map is missing or empty: restore the checkpoint's own file"
         )
-    require(values["weight_map"], OBJECT, index, "weight_map")
-    for tensor, file in values["weight_map"].items():
-        require(file, _FILE, index, f"weight_map[{tensor!r}]")
-    return values["weight_map"]
+    weight_map = require(values["weight_map"], dict[str, str], index, "weight_map")
+    for tensor, name in weight_map.items():
+        if not re.fullmatch(r"[^/\\\0]*\.safetensors", name):
+            raise DataError(
+                f"{index}: weight_map.{tensor}: expected a .safetensors file of the folder, got"
+                f" {name!r}. Restore the checkpoint's own file"
+            )
+    return weight_map
 
 
 def _weight_files(folder: Path) -> list[str]:

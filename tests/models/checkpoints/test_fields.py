@@ -171,7 +171,7 @@ def test_the_index(checkpoint):
     assert found == [0, len(VALUES)]
     for file in [*VALUES, "../b.safetensors", str(part), "config.json", "a\0.safetensors"]:
         index.write_text(json.dumps({"weight_map": weight_map | {tensors[0]: file}}))
-        with pytest.raises(DataError, match=r"index.json: the field weight_map\['.*'\]"):
+        with pytest.raises(DataError, match="index.json: weight_map"):
             models.load(folder)
     index.write_text(json.dumps({"metadata": 1, "weight_map": weight_map, "other": [1]}))
     assert models.load(folder).config.vocab_size > 1
@@ -193,7 +193,7 @@ def adapter(tmp_path):
 def test_adapter_config(adapter):
     file = adapter / "adapter_config.json"
     values = json.loads(file.read_text())
-    fields = dict.fromkeys(adapters.FIELDS)
+    fields = dict.fromkeys((*adapters.FIELDS, *adapters.UNSUPPORTED))
     if util.find_spec("peft"):
         import peft
 
