@@ -98,10 +98,10 @@ def test_a_bfloat16_base_has_float32_terms_and_keeps_its_dtype():
 @pytest.mark.parametrize(
     "fields, message",
     [
-        ({"rank": 0}, "lora_rank must be at least 1, got 0"),
-        ({"rank": 2, "alpha": -1.0}, "lora_alpha must be above 0, got -1"),
-        ({"rank": 2, "targets": ("q_prj",)}, r"no projection 'q_prj'; did you mean q_proj\?"),
-        ({"rank": 2, "targets": ()}, "must name at least one"),
+        ({"rank": 0}, "rank: expected .* got 0"),
+        ({"rank": 2, "alpha": -1.0}, "alpha: expected .* got -1"),
+        ({"rank": 2, "targets": ("q_prj",)}, "targets.*did you mean 'q_proj'"),
+        ({"rank": 2, "targets": ()}, "targets: expected at least one"),
     ],
 )
 def test_what_is_refused(fields, message):

@@ -188,14 +188,16 @@ class _Adapter:
         self.config = self._config(sorted(present - set(map(_saved_name, saved))))
 
     def _config(self, tensors: list[str]) -> LoraConfig:
-        targets = {found[1] for name in tensors if (found := _TENSOR.fullmatch(name))}
-        unknown = [name for name in tensors if not _TENSOR.fullmatch(name)]
+        projections = {name: _TENSOR.fullmatch(name) for name in tensors}
+        unknown = [name for name, found in projections.items() if not found]
         if unknown:
             raise DataError(
                 f"{self.file.with_name(WEIGHTS_FILE)}: expected the A and B of projections, got"
                 f" tensor {unknown[0]}: use an adapter on some of {', '.join(lora.TARGETS)} alone,"
                 " with embed_tokens and lm_head in modules_to_save or not at all"
             )
+        found = {match[1] for match in projections.values() if match}
+        targets = tuple(name for name in lora.TARGETS if name in found)
         self._check_targets(tensors, targets)
         rank, alpha = self.values["r"], self.values.get("lora_alpha", 8.0)
         alpha = alpha * rank**0.5 if self.values.get("use_rslora") else alpha
@@ -204,11 +206,11 @@ class _Adapter:
             rank = max(self.rank_and_scale(tensor)[0] for tensor in tensors)
             alpha = float(rank)
         try:
-            return LoraConfig(rank, alpha, tuple(targets))
+            return LoraConfig(rank, alpha, targets)
         except ValueError as error:
             raise DataError(f"{self.file}: {error}") from error
 
-    def _check_targets(self, tensors: list[str], targets: set[str]) -> None:
+    def _check_targets(self, tensors: list[str], targets: tuple[str, ...]) -> None:
         """Refuses tensors that PEFT would ignore, and names in target_modules without tensors."""
         # PEFT matches a pattern with the whole name of a module, or names with its last parts.
         named = self.values["target_modules"]

@@ -6,6 +6,7 @@ Configurations in the layout of transformers 4 (`rope_theta`, `rope_scaling`, `t
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -250,29 +251,22 @@ def config_from_dict(
         raise DataError(f"{where}: {error}") from error
 
 
-def _check_expressible(config: ModelConfig, architecture: str) -> None:
-    """Raises UsageError for the first option that the architecture does not have."""
-    family, out = config.family, config.attention_out_bias
-    plain = {name: getattr(ModelConfig, name) for name in _FIXED["gemma3"]}
-    wanted: dict[str, Any] = {**plain, **_FIXED[family], "attention_softcap": 0.0}
-    wanted |= (
-        {"qkv_bias": True, "attention_out_bias": False} if family == "qwen2" else {"qkv_bias": out}
-    )
-    if family != "gemma3":
-        wanted |= {"query_scale": 0.0, "logit_softcap": 0.0, "local_rope_theta": 0.0}
-    if family == "llama":
-        wanted["sliding_layers"] = (False,) * len(config.sliding_layers)
-    if config.query_scale % 1:
-        raise UsageError(
-            f"query_scale={config.query_scale} cannot be written as {architecture}: it must be a"
-            " whole number there"
-        )
-    for field, value in wanted.items():
-        if getattr(config, field) != value:
+def _check_expressible(config: ModelConfig, values: dict[str, Any], architecture: str) -> None:
+    """Raises UsageError unless the model is read from a config.json as it is."""
+    try:
+        read = dataclasses.asdict(config_from_dict(values))
+    except DataError as error:
+        raise UsageError(f"the model cannot be written as {architecture}: {error}") from error
+    if config.query_scale == config.head_dim:
+        read["query_scale"] = config.query_scale
+    if not any(config.sliding_layers):
+        read |= {"sliding_window": config.sliding_window, "sliding_layers": config.sliding_layers}
+    for field, value in dataclasses.asdict(config).items():
+        if read[field] != value:
             raise UsageError(
-                f"{field}={getattr(config, field)} cannot be written as {architecture}, which has"
-                f" {field}={value} here: llama has both biases or none, qwen2 the qkv_bias alone,"
-                " qwen3 the qk_norm, gemma3 its own norms; choose the family that fits"
+                f"{field}={value} cannot be written as {architecture}, which has"
+                f" {field}={read[field]} here: llama has both biases or none, qwen2 the qkv_bias"
+                " alone, qwen3 the qk_norm, gemma3 its own norms; choose the family that fits"
             )
 
 
@@ -293,7 +287,6 @@ def config_to_dict(config: ModelConfig, dtype: str = "float32") -> dict[str, Any
             f"family={config.family!r} names no architecture that transformers loads: use one of"
             f" {known}"
         )
-    _check_expressible(config, architecture)
     eos = list(config.eos_ids)
     gemma = config.family == "gemma3"
     values: dict[str, Any] = {
@@ -325,6 +318,7 @@ def config_to_dict(config: ModelConfig, dtype: str = "float32") -> dict[str, Any
         values["query_pre_attn_scalar"] = int(config.query_scale or config.head_dim)
         values["final_logit_softcapping"] = config.logit_softcap or None
         values["attn_logit_softcapping"] = None
+    _check_expressible(config, values, architecture)
     return values
 
 

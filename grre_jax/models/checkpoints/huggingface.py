@@ -156,9 +156,8 @@ def _check(
 ) -> None:
     """Raises DataError if a tensor is missing, unexpected or of the wrong shape."""
     expected = {}
-    for name, shape in shapes.items():
-        for layer in streaming.tensors_of(config, name, shape):
-            expected |= layer
+    for _, _, tensors in streaming.order(config, shapes):
+        expected |= tensors
     head, embed = families.TOP_NAMES["head"], families.TOP_NAMES["embed"]
     # A tied checkpoint may store the head too, if it is the embedding.
     tied = {head} & source.names() if config.tie_embeddings else set()

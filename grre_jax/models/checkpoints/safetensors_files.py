@@ -62,7 +62,19 @@ class SafetensorsSource:
         for path in [folder / name for name in names]:
             with _open(path) as handle:
                 for name in handle.keys():
-                    self._add(name, handle.get_slice(name), path)
+                    if name in self._stored:
+                        raise DataError(
+                            f"{path}: tensor {name} is also in {self.file(name).name}: keep one set"
+                            " of weight files in the folder"
+                        )
+                    stored = handle.get_slice(name)
+                    if stored.get_dtype() not in _DTYPES.values():
+                        raise DataError(
+                            f"{path}: tensor {name} is stored as {stored.get_dtype()}, which is not"
+                            " supported: use the unquantized checkpoint"
+                            f" ({', '.join(_DTYPES.values())})"
+                        )
+                    self._stored[name] = _Stored(path, name, tuple(stored.get_shape()))
         for name, file in weight_map.items():
             if name not in self._stored or self._stored[name].file != folder / file:
                 raise DataError(
@@ -75,20 +87,6 @@ class SafetensorsSource:
                 f"{folder}: contains {SINGLE_FILE} and {INDEX_FILE}, which names other files: keep"
                 " one set of weight files"
             )
-
-    def _add(self, name: str, stored: Any, path: Path) -> None:
-        if name in self._stored:
-            other = self._stored[name].file.name
-            raise DataError(
-                f"{path}: tensor {name} is also in {other}: keep one set of weight files in the"
-                " folder"
-            )
-        if stored.get_dtype() not in _DTYPES.values():
-            raise DataError(
-                f"{path}: tensor {name} is stored as {stored.get_dtype()}, which is not supported: "
-                f"use the unquantized checkpoint ({', '.join(_DTYPES.values())})"
-            )
-        self._stored[name] = _Stored(path, name, tuple(stored.get_shape()))
 
     def renamed(self, stored: dict[str, str]) -> SafetensorsSource:
         """Returns a source of some of the tensors, by new name of each stored name."""
