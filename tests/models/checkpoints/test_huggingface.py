@@ -108,7 +108,6 @@ UNSUPPORTED = [
     (dict(architectures=["LlamaForCausalLM"]), "architectures and model_type"),
     (dict(architectures=None, model_type="gemma3"), "text_config"),
     (dict(model_type="granite"), "model_type: .* got .* and 'granite'"),
-    (dict(rope_scaling={"type": "dynamic", "factor": 2.0}), "rope_scaling.rope_type: .*'dynamic'"),
     (dict(layer_types=["full_attention", "sliding_attention"]), "no window .* use_sliding_window"),
     (
         dict(layer_types=["full_attention", "chunked_attention"]),
@@ -128,31 +127,6 @@ def test_unsupported_configurations_are_named(checkpoint, changes, message):
     (folder / "generation_config.json").unlink()
     edit_json(folder / "config.json", **changes)
     refused(folder, f"config.json.*{message}")
-
-
-def test_a_scaled_embedding_in_gemmas_sliding_layers_is_refused(checkpoint):
-    folder = checkpoint("gemma3")
-    sliding = {"rope_type": "linear", "factor": 2.0}
-    edit_json(folder / "config.json", rope_parameters={"sliding_attention": sliding})
-    refused(folder, "sliding")
-
-
-# In test_families: every other family's.
-def test_the_layout_of_transformers_4_for_gemma(checkpoint):
-    folder = checkpoint("gemma3")
-    config = models.load_config(folder)
-    assert config.sliding_layers == (True, False)
-    old = {
-        "rope_theta": 1_000_000.0,
-        "rope_local_base_freq": 10_000,
-        "rope_scaling": {"rope_type": "linear", "factor": 8.0},
-        "sliding_window_pattern": 2,
-        "attn_logit_softcapping": 0.01,  # of no effect in transformers
-    }
-    # Gemma's embedding is tied unless said otherwise: transformers 4 leaves the field out.
-    absent = dict.fromkeys(("rope_parameters", "layer_types", "tie_word_embeddings"))
-    edit_json(folder / "config.json", **absent, **old)
-    assert models.load_config(folder) == config
 
 
 def test_which_layers_slide_without_layer_types(checkpoint):

@@ -127,6 +127,11 @@ def test_one_for_full_and_one_for_sliding_layers(values, found):
         ),
         ({"rope_scaling": LLAMA3 | {"high_freq_factor": 0.5}}, False, "high_freq_factor"),
         ({"rope_scaling": {"type": "linear", "factor": 8.0}}, True, "rope_scaling.type"),
+        ({"rope_scaling": {"type": "dynamic"}}, False, "rope_scaling.rope_type: .*'dynamic'"),
+        ({"rope_scaling": {"type": "linear"}}, False, "rope_scaling.factor is missing"),
+        ({"rope_parameters": LLAMA3}, True, "rope_parameters.rope_type"),
+        ({"rope_parameters": {"full_attention": LLAMA3}}, False, "rope_parameters.full_attention"),
+        ({"rope_parameters": {"sliding_attention": LLAMA3}}, True, "in sliding layers"),
         (
             {
                 "rope_local_base_freq": 5.0,
