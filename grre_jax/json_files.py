@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from grre_jax.domains import ConfigError, Count, checked, nearest, shown
-from grre_jax.errors import DataError, UsageError
+from grre_jax.errors import DataError
 
 Tokens = Count | tuple[Count, ...] | None  # ids
 
@@ -37,25 +37,6 @@ def read_object(path: Path) -> dict[str, Any]:
         raise DataError(
             f"{path}: expected a JSON object, got {found}. Restore the checkpoint's own file"
         )
-    return values
-
-
-def json_object(text: str, name: str) -> dict[str, Any]:
-    """Reads a JSON object from a word of the command line.
-
-    Args:
-        text: the word.
-        name: of the field or flag.
-
-    Raises:
-        UsageError: it is not a JSON object.
-    """
-    try:
-        values = json.loads(text)
-    except (ValueError, RecursionError):
-        values = None
-    if not isinstance(values, dict):
-        raise UsageError(f"{name}: expected a JSON object, got {text!r}. Quote it for the shell.")
     return values
 
 

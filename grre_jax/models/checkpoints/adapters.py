@@ -242,21 +242,15 @@ class _Adapter:
         """Returns the rank of a tensor's term and the factor of A @ B, by the first pattern that
         matches its module, as PEFT does.
         """
-        rank, alpha = (
-            next(
-                (
-                    value
-                    for pattern, value in (self.values.get(field) or {}).items()
-                    if self._matches(rf"(.*\.)?({pattern})$", tensor, field)
-                ),
-                default,
-            )
-            for field, default in (
-                ("rank_pattern", self.values["r"]),
-                ("alpha_pattern", self.values.get("lora_alpha", 8.0)),
-            )
-        )
+        rank = self._by_pattern("rank_pattern", tensor, self.values["r"])
+        alpha = self._by_pattern("alpha_pattern", tensor, self.values.get("lora_alpha", 8.0))
         return rank, alpha / (rank**0.5 if self.values.get("use_rslora") else rank)
+
+    def _by_pattern(self, field: str, tensor: str, default: Any) -> Any:
+        for pattern, value in (self.values.get(field) or {}).items():
+            if self._matches(rf"(.*\.)?({pattern})", tensor, field):
+                return value
+        return default
 
     def read(self, tensor: str) -> np.ndarray:
         """Reads an A or B; with patterns padded with zeros to the rank of `config`, and scaled."""
@@ -347,15 +341,12 @@ def add_adapter(model: Transformer, path: str | os.PathLike) -> None:
     config, saved = adapter.config, adapter.saved
     table = model.embed[...]
     expected = {_saved_name(name): table.shape for name in saved}
-    names = lora.parameter_names(config)
-    tensors = {
-        name: [_tensor_name(name, layer) for layer in range(model.config.num_layers)]
-        for name in names
-    }
-    for name in names:
+    layers = range(model.config.num_layers)
+    for name in lora.parameter_names(config):
         projection, _, half = name.split("_")
         fan_in, fan_out = lora.sizes(model.config, projection)
-        for tensor in tensors[name]:
+        for layer in layers:
+            tensor = _tensor_name(name, layer)
             rank, _ = adapter.rank_and_scale(tensor)
             expected[tensor] = (rank, fan_in) if half == "a" else (fan_out, rank)
     adapter.weights.check(expected, "give the base model that the adapter was made for")
@@ -368,8 +359,10 @@ def add_adapter(model: Transformer, path: str | os.PathLike) -> None:
         )
     dtype = jnp.promote_types(table.dtype, jnp.float32)
     values = {
-        name: jnp.asarray(np.stack([adapter.read(tensor).T for tensor in tensors[name]]), dtype)
-        for name in names
+        name: jnp.asarray(
+            np.stack([adapter.read(_tensor_name(name, layer)).T for layer in layers]), dtype
+        )
+        for name in lora.parameter_names(config)
     }
     source = adapter.weights.renamed({families.TOP_NAMES[n]: _saved_name(n) for n in saved})
     # Laid out as the model's embedding.

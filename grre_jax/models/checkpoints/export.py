@@ -11,13 +11,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 
 from grre_jax.errors import DataError, UsageError, naming
 from grre_jax.models.checkpoints import families, streaming
 from grre_jax.models.checkpoints.huggingface import parameters, read_generation_config
 from grre_jax.models.checkpoints.merge import merged
-from grre_jax.models.checkpoints.safetensors_files import Tensor, write_files
+from grre_jax.models.checkpoints.safetensors_files import write_files
 from grre_jax.models.transformer import Transformer
 from grre_jax.parallel import processes
 
@@ -88,11 +89,11 @@ def _write(
     generation |= {field: ids for field, ids in special.items() if ids is not None}
     values["bos_token_id"] = generation.get("bos_token_id")
     order = streaming.order(model.config, {name: array.shape for name, array in arrays.items()})
-    tensors = [
-        Tensor(name, shape, arrays[parameter].dtype)
+    tensors = {
+        name: jax.ShapeDtypeStruct(shape, arrays[parameter].dtype)
         for parameter, _, pieces in order
         for name, shape in pieces.items()
-    ]
+    }
     write_files(folder, tensors, stored, MAX_FILE_BYTES)
     for name, content in (("config", values), ("generation_config", generation)):
         text = json.dumps(content, indent=2) + "\n"

@@ -7,7 +7,6 @@ resident; the header of a new file is written first, since all shapes are known.
 from __future__ import annotations
 
 import copy
-import dataclasses
 import json
 import os
 import re
@@ -15,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
 import ml_dtypes
 import numpy as np
 import safetensors
@@ -176,70 +176,58 @@ def _weight_files(folder: Path) -> list[str]:
     return files
 
 
-@dataclasses.dataclass(frozen=True)
-class Tensor:
-    """Name, shape and dtype of a tensor to write."""
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: np.dtype
-
-    @property
-    def nbytes(self) -> int:
-        """Size on disk, in bytes."""
-        return int(np.prod(self.shape)) * self.dtype.itemsize
-
-
 def write_files(
-    folder: Path, tensors: list[Tensor], values: Iterable[np.ndarray], max_file_bytes: int
+    folder: Path,
+    tensors: dict[str, jax.ShapeDtypeStruct],
+    values: Iterator[np.ndarray],
+    max_file_bytes: int,
 ) -> None:
     """Writes tensors to safetensors files, and an index if there are several.
 
     Args:
         folder: an existing folder.
-        tensors: names, shapes and dtypes, in the order of writing.
+        tensors: shapes and dtypes by name, in the order of writing.
         values: the arrays, read one after another.
         max_file_bytes: most bytes of tensors per file; a larger tensor has a separate file.
-
-    Raises:
-        ValueError: a value has another shape or dtype than its tensor.
     """
-    files: list[list[Tensor]] = [[]]
-    for tensor in tensors:
-        if files[-1] and sum(t.nbytes for t in files[-1]) + tensor.nbytes > max_file_bytes:
+    files: list[list[str]] = [[]]
+    size = total = 0
+    for name, tensor in tensors.items():
+        if files[-1] and size + _nbytes(tensor) > max_file_bytes:
             files.append([])
-        files[-1].append(tensor)
-    values, weight_map = iter(values), {}
-    for number, content in enumerate(files, 1):
+            size = 0
+        files[-1].append(name)
+        size += _nbytes(tensor)
+        total += _nbytes(tensor)
+    if len(files) == 1:
+        return _write_file(folder / SINGLE_FILE, tensors, values)
+    weight_map = {}
+    for number, names in enumerate(files, 1):
         file = f"model-{number:05d}-of-{len(files):05d}.safetensors"
-        file = SINGLE_FILE if len(files) == 1 else file
-        _write_file(folder / file, content, values)
-        weight_map |= dict.fromkeys((tensor.name for tensor in content), file)
-    if len(files) > 1:
-        index = {
-            "metadata": {"total_size": sum(tensor.nbytes for tensor in tensors)},
-            "weight_map": weight_map,
-        }
-        (folder / INDEX_FILE).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
+        _write_file(folder / file, {name: tensors[name] for name in names}, values)
+        weight_map |= dict.fromkeys(names, file)
+    index = {"metadata": {"total_size": total}, "weight_map": weight_map}
+    (folder / INDEX_FILE).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
 
 
-def _write_file(path: Path, tensors: list[Tensor], values: Iterator[np.ndarray]) -> None:
+def _nbytes(tensor: jax.ShapeDtypeStruct) -> int:
+    return tensor.size * tensor.dtype.itemsize
+
+
+def _write_file(
+    path: Path, tensors: dict[str, jax.ShapeDtypeStruct], values: Iterator[np.ndarray]
+) -> None:
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     end = 0
-    for tensor in tensors:
-        start, end = end, end + tensor.nbytes
-        of = {"dtype": _DTYPES[tensor.dtype], "shape": tensor.shape}
-        header[tensor.name] = of | {"data_offsets": [start, end]}
+    for name, tensor in tensors.items():
+        offsets = [end, end + _nbytes(tensor)]
+        dtype = _DTYPES[tensor.dtype]
+        header[name] = {"dtype": dtype, "shape": tensor.shape, "data_offsets": offsets}
+        end = offsets[1]
     encoded = json.dumps(header).encode()
     encoded += b" " * (-(8 + len(encoded)) % _ALIGNMENT)
     with open(path, "wb") as handle:
         handle.write(len(encoded).to_bytes(8, "little") + encoded)
-        for tensor in tensors:
-            value = np.ascontiguousarray(next(values))
-            if (value.shape, value.dtype) != (tensor.shape, tensor.dtype):
-                raise ValueError(
-                    f"tensor {tensor.name} must be {tensor.shape} {tensor.dtype}, got {value.shape}"
-                    f" {value.dtype}"
-                )
-            handle.write(value.reshape(-1).view(np.uint8))
-            del value  # freed before the next one is copied to the host
+        for _ in tensors:
+            # Not in a variable, so that it is freed before the next one is copied to the host.
+            handle.write(np.ascontiguousarray(next(values)).reshape(-1).view(np.uint8))
