@@ -254,7 +254,7 @@ class _Adapter:
 
     def read(self, tensor: str) -> np.ndarray:
         """Reads an A or B; with patterns padded with zeros to the rank of `config`, and scaled."""
-        value = self.weights.read(tensor, (slice(None), slice(None)))
+        value = self.weights.read(tensor)
         if not np.isfinite(value).all():
             raise DataError(
                 f"{self.weights.file(tensor)}: tensor {tensor} contains values that are not finite:"

@@ -22,8 +22,6 @@ import safetensors
 from grre_jax.errors import DataError
 from grre_jax.json_files import read_object, require
 
-Index = tuple[slice, ...]
-
 SINGLE_FILE, INDEX_FILE = "model.safetensors", "model.safetensors.index.json"
 _DTYPES = {
     np.dtype(np.float32): "F32",
@@ -125,10 +123,12 @@ class SafetensorsSource:
                     f" {remedy}"
                 )
 
-    def read(self, name: str, index: Index) -> np.ndarray:
-        """Reads a part of a tensor, in the stored dtype; copies no other part."""
+    def read(self, name: str, index: tuple[slice, ...] | None = None) -> np.ndarray:
+        """Reads a tensor or a part of it, in the stored dtype; copies no other part."""
         stored = self._stored[name]
         with _open(stored.file) as handle:
+            if index is None:
+                return handle.get_tensor(stored.name)
             return handle.get_slice(stored.name)[index]
 
     def file(self, name: str) -> Path:

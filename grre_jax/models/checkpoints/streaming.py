@@ -57,15 +57,12 @@ def load_parameter(
         specs = layout.stored_specs(config, parameter, spec[1:] if layered else spec, sharding.mesh)
         shardings = [NamedSharding(sharding.mesh, P(*one)) for one in specs]
     value = jnp.zeros(shape, dtype, device=sharding) if layered else None
+    write = _write(config, parameter, jnp.dtype(dtype), sharding)
     for _, layer, tensors in order(config, {name: shape}):
-        pieces = tuple(_put(source, *piece) for piece in zip(tensors, shardings, strict=True))
-        if layered:
-            value = _write_layer(config, parameter, sharding)(value, pieces, layer)
-        else:
-            value = _cast(jnp.dtype(dtype), sharding)(pieces[0])
+        pieces = [_put(source, *piece) for piece in zip(tensors, shardings, strict=True)]
         # Blocks, so that no layer is read while another one is in the host's memory, which the
         # device may share.
-        jax.block_until_ready(value)
+        value = jax.block_until_ready(write(value, pieces, layer))
     if not bool(_all_finite(value)):
         raise DataError(_not_finite(config, name, shape, dtype, source))
     return value
@@ -81,7 +78,7 @@ def _not_finite(
 ) -> str:
     """Returns the message that names the first tensor that is not finite in a dtype."""
     for tensor in (tensor for _, _, tensors in order(config, {name: shape}) for tensor in tensors):
-        stored = source.read(tensor, (slice(None),) * len(source.shape(tensor)))
+        stored = source.read(tensor)
         with np.errstate(over="ignore"):
             if not np.isfinite(stored.astype(dtype)).all():
                 name = f"{source.file(tensor)}: tensor {tensor}"
@@ -96,7 +93,7 @@ def _put(source: SafetensorsSource, tensor: str, sharding: Sharding | None) -> A
     """Copies a tensor to its devices, one shard at a time."""
     shape = source.shape(tensor)
     if sharding is None:
-        return jax.device_put(source.read(tensor, (slice(None),) * len(shape)))
+        return jax.device_put(source.read(tensor))
     devices: dict[tuple[tuple[int, int, int], ...], list[jax.Device]] = {}
     for device, index in sharding.addressable_devices_indices_map(shape).items():
         bounds = tuple(part.indices(size) for part, size in zip(index, shape, strict=True))
@@ -110,20 +107,19 @@ def _put(source: SafetensorsSource, tensor: str, sharding: Sharding | None) -> A
 
 
 @cache
-def _cast(dtype: Any, sharding: Sharding | None) -> Callable[[Array], Array]:
-    return jax.jit(lambda value: value.astype(dtype), out_shardings=sharding)
-
-
-@cache
-def _write_layer(
-    config: ModelConfig, parameter: str, sharding: Sharding | None
-) -> Callable[[Array, tuple[Array, ...], int], Array]:
-    """Returns a program that writes one layer's slice in place; one compilation per parameter."""
+def _write(
+    config: ModelConfig, parameter: str, dtype: Any, sharding: Sharding | None
+) -> Callable[[Array | None, list[Array], int | None], Array]:
+    """Returns a program that writes one layer's slice in place, or returns a parameter without
+    layers; one compilation per parameter.
+    """
 
     def write(stacked, pieces, layer):
-        cast = (piece.astype(stacked.dtype) for piece in pieces)
+        cast = (piece.astype(dtype) for piece in pieces)
         named = dict(zip(layout.pieces(parameter), cast, strict=True))
         value = layout.join(config, parameter, named)
+        if stacked is None:
+            return value
         return jax.lax.dynamic_update_index_in_dim(stacked, value, layer, 0)
 
     return jax.jit(write, donate_argnums=0, out_shardings=sharding)

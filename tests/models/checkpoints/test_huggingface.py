@@ -129,25 +129,6 @@ def test_unsupported_configurations_are_named(checkpoint, changes, message):
     refused(folder, f"config.json.*{message}")
 
 
-def test_which_layers_slide_without_layer_types(checkpoint):
-    folder = checkpoint("qwen2_sliding")
-    config = models.load_config(folder)
-    edit_json(folder / "config.json", layer_types=None)
-    assert models.load_config(folder) == config
-    edit_json(folder / "config.json", max_window_layers=2)
-    assert models.load_config(folder).sliding_window == 0
-
-
-def test_what_is_null_is_not_what_is_absent(checkpoint):
-    folder = checkpoint("qwen3")
-    config = folder / "config.json"
-    values = json.loads(config.read_text())
-    config.write_text(json.dumps(values | {"num_key_value_heads": None}))
-    assert models.load_config(folder).num_kv_heads == values["num_attention_heads"]  # absent: 32
-    config.write_text(json.dumps(values | {"head_dim": None}))
-    refused(folder, "head_dim")
-
-
 def test_what_is_not_a_checkpoint(checkpoint, tmp_path):
     refused(tmp_path / "nowhere", "expected a folder.*grre fetch REPO")
     (tmp_path / "empty").mkdir()
@@ -160,18 +141,11 @@ def test_what_is_not_a_checkpoint(checkpoint, tmp_path):
     refused(folder, "config.json: expected a JSON object")
 
 
-@pytest.mark.parametrize(
-    "name, file, message",
-    [
-        ("model.norm.weight", "model-00001-of-00001.safetensors", "cannot be read"),
-        ("model.norm.bias", "model.safetensors", "tensor model.norm.bias is missing"),
-    ],
-)
-def test_an_index_that_names_what_is_not_there(checkpoint, name, file, message):
+def test_an_index_that_names_what_is_not_there(checkpoint):
     folder = checkpoint()
-    index = {"weight_map": {name: file}}
+    index = {"weight_map": {"model.norm.bias": "model.safetensors"}}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-    refused(folder, message)
+    refused(folder, "tensor model.norm.bias is missing")
 
 
 def test_files_that_repeat_a_tensor(checkpoint):
