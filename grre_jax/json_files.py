@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import logging
@@ -9,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from grre_jax.domains import ConfigError, Count, checked, nearest, shown
+from grre_jax.domains import ConfigError, Count, checked, describe, nearest, shown
 from grre_jax.errors import DataError
 
 Tokens = Count | tuple[Count, ...] | None  # ids
@@ -96,7 +97,6 @@ def message_text(content: Any, where: str) -> Any:
 def check(
     values: dict[str, Any],
     fields: dict[str, Any],
-    where: str | Path,
     prefix: str = "",
     *,
     required: Iterable[str] = (),
@@ -110,43 +110,43 @@ def check(
     Args:
         values: the object.
         fields: annotations of the known fields, see `domains.checked`.
-        where: the file, for messages.
         prefix: of the fields' names in messages, such as "rope_scaling.".
         required: names of fields that may not be absent.
         unsupported: names of options that may only be off.
 
     Raises:
-        DataError: a field is unknown, absent or outside its domain; names the file and the field.
+        ConfigError: a field is unknown, absent or outside its domain.
     """
-    if missing := sorted(set(required) - values.keys()):
-        raise DataError(
-            f"{where}: the field {prefix}{missing[0]} is missing: restore the checkpoint's own file"
-        )
+    for name in sorted(set(required) - values.keys()):
+        raise ConfigError(prefix + name, describe(fields[name]), None)
     ignored = []
     found = {}
     for name, value in values.items():
         if name in fields:
-            found[name] = require(value, fields[name], where, prefix + name)
-        elif value and name in unsupported:
-            raise DataError(
-                f"{where}: {prefix}{name}: expected null, false or empty, got {shown(value)}. Use a"
-                " checkpoint without this option, which is not supported"
-            )
+            found[name] = checked(prefix + name, fields[name], value)
         elif value:
-            raise DataError(
-                f"{where}: the field {prefix}{name} = {shown(value)} is not supported"
-                f"{nearest(name, fields)}. Remove it if the model computes the same without it"
-            )
+            off = "null, false or empty: the option is not supported"
+            domain = off if name in unsupported else f"a known field{nearest(name, fields)}"
+            raise ConfigError(prefix + name, domain, value)
         elif name not in unsupported:
             ignored.append(prefix + name)
     if ignored:
-        _warn_of_ignored(str(where), ", ".join(ignored))
+        _warn_of_ignored(", ".join(ignored))
     return found
 
 
 @functools.cache  # a run reads a file several times
-def _warn_of_ignored(where: str, names: str) -> None:
-    _log.warning("%s: ignored unknown fields that are off: %s", where, names)
+def _warn_of_ignored(names: str) -> None:
+    _log.warning("ignored unknown fields that are off: %s", names)
+
+
+@contextlib.contextmanager
+def fields_of(file: str | Path) -> Iterator[None]:
+    """A context in which a ConfigError becomes a DataError that names the file too."""
+    try:
+        yield
+    except ConfigError as error:
+        raise DataError(f"{file}: {error}. Correct it, or use another file") from error
 
 
 def require(value: Any, annotation: Any, where: str | Path, name: str) -> Any:
@@ -161,7 +161,5 @@ def require(value: Any, annotation: Any, where: str | Path, name: str) -> Any:
     Raises:
         DataError: the value is outside the domain; names file, field, domain and value.
     """
-    try:
+    with fields_of(where):
         return checked(name, annotation, value)
-    except ConfigError as error:
-        raise DataError(f"{where}: {error}. Correct it, or use another file") from error

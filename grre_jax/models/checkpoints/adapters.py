@@ -19,9 +19,9 @@ import safetensors.numpy
 from flax import nnx
 from jax.sharding import NamedSharding
 
-from grre_jax.domains import AboveZero, Positive, shown
+from grre_jax.domains import AboveZero, ConfigError, Positive
 from grre_jax.errors import DataError, UsageError
-from grre_jax.json_files import check, read_object
+from grre_jax.json_files import check, fields_of, read_object
 from grre_jax.models import lora
 from grre_jax.models.checkpoints import families, streaming
 from grre_jax.models.checkpoints.export import new_folder
@@ -168,24 +168,25 @@ class _Adapter:
                 " export --adapter` or PEFT writes it"
             )
         required = ("peft_type", "r", "target_modules")
-        self.values = check(
-            read_object(self.file), FIELDS, self.file, required=required, unsupported=UNSUPPORTED
-        )
-        self.patterned = self.values.get("rank_pattern") or self.values.get("alpha_pattern")
+        values = read_object(self.file)
         self.weights = SafetensorsSource(folder, WEIGHTS_FILE)
         present = self.weights.names()
+        with fields_of(self.file):
+            self.values = check(values, FIELDS, required=required, unsupported=UNSUPPORTED)
+            self.patterned = self.values.get("rank_pattern") or self.values.get("alpha_pattern")
+            self.saved = self._saved(present)
+            self.config = self._config(sorted(present - set(map(_saved_name, self.saved))))
+
+    def _saved(self, present: set[str]) -> frozenset[str]:
         saved = {_MODULES[name] for name in self.values.get("modules_to_save") or ()}
         for name in sorted(saved):
             if _saved_name(name) not in present:
-                raise DataError(
-                    f"{folder / WEIGHTS_FILE}: expected tensor {_saved_name(name)} of the field"
-                    " modules_to_save, got none. Use the whole adapter."
-                )
+                domain = f"modules in {WEIGHTS_FILE}, which lacks {_saved_name(name)}"
+                raise ConfigError("modules_to_save", domain, self.values["modules_to_save"])
         if saved and self.values.get("ensure_weight_tying"):
             # PEFT names the embedding alone and writes the head beside it.
             saved = {name for name in _MODULES.values() if _saved_name(name) in present}
-        self.saved = frozenset(saved)
-        self.config = self._config(sorted(present - set(map(_saved_name, saved))))
+        return frozenset(saved)
 
     def _config(self, tensors: list[str]) -> LoraConfig:
         projections = {name: _TENSOR.fullmatch(name) for name in tensors}
@@ -205,10 +206,7 @@ class _Adapter:
             # Terms are padded to the largest rank, and their scales are folded into B.
             rank = max(self.rank_and_scale(tensor)[0] for tensor in tensors)
             alpha = float(rank)
-        try:
-            return LoraConfig(rank, alpha, targets)
-        except ValueError as error:
-            raise DataError(f"{self.file}: {error}") from error
+        return LoraConfig(rank, alpha, targets)
 
     def _check_targets(self, tensors: list[str], targets: tuple[str, ...]) -> None:
         """Refuses tensors that PEFT would ignore, and names in target_modules without tensors."""
@@ -224,19 +222,15 @@ class _Adapter:
         ]
         missing = [name for name in names if name.rsplit(".", 1)[-1] not in targets]
         if ignored or missing:
-            raise DataError(
-                f"{self.file}: the field target_modules = {shown(named)} and the tensors of"
-                f" {WEIGHTS_FILE} differ in {(ignored + missing)[0]}: use the whole adapter"
-            )
+            domain = f"the modules of {WEIGHTS_FILE}, which differ in {[*ignored, *missing][0]}"
+            raise ConfigError("target_modules", domain, named)
 
     def _matches(self, pattern: str, tensor: str, field: str) -> bool:
         try:
             return bool(re.fullmatch(pattern, _module(tensor)))
         except re.error as error:
-            raise DataError(
-                f"{self.file}: the field {field}: expected names or regular expressions, got"
-                f" {shown(pattern)} ({error}). Restore the adapter's own file."
-            ) from error
+            domain = f"names or regular expressions ({error})"
+            raise ConfigError(field, domain, pattern) from error
 
     def rank_and_scale(self, tensor: str) -> tuple[int, float]:
         """Returns the rank of a tensor's term and the factor of A @ B, by the first pattern that

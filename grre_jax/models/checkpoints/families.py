@@ -12,8 +12,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from grre_jax.domains import ConfigError, checked
 from grre_jax.errors import DataError, UsageError
-from grre_jax.json_files import check, require
+from grre_jax.json_files import check, fields_of
 from grre_jax.models.checkpoints import config_fields, rope_fields
 from grre_jax.models.config import ModelConfig
 
@@ -89,9 +90,9 @@ def text_tensors(names: Iterable[str]) -> dict[str, str]:
     }
 
 
-def _text_values(values: dict[str, Any], where: Path) -> dict[str, Any]:
+def _text_values(values: dict[str, Any]) -> dict[str, Any]:
     """Returns the fields of the text model of a model of text and images."""
-    values = _checked(values, config_fields.MULTIMODAL, where, ("text_config",))
+    values = _checked(values, config_fields.MULTIMODAL, ("text_config",))
     shared = ("eos_token_id", "bos_token_id", "tie_word_embeddings")
     own = {name: values[name] for name in shared if values.get(name) is not None}
     return config_fields.TEXT_DEFAULTS | values["text_config"] | own
@@ -111,14 +112,10 @@ def tensor_name(piece: str, layer: int | None = None, *, post_norms: bool = Fals
     return f"model.layers.{layer}.{names[piece]}"
 
 
-def _family(values: dict[str, Any], where: Path) -> str:
-    """Returns the family that model_type names, or architectures if it is absent.
-
-    Raises:
-        DataError: one of the two fields is malformed or not supported, or they contradict.
-    """
+def _family(values: dict[str, Any]) -> str:
+    """Returns the family that model_type names, or architectures if it is absent."""
     named, kind = (
-        require(values.get(name), annotation, where, name)
+        checked(name, annotation, values.get(name))
         for name, annotation in config_fields.NAMES.items()
     )
     for family, architecture in ARCHITECTURES.items():
@@ -126,20 +123,18 @@ def _family(values: dict[str, Any], where: Path) -> str:
         if (named or kind) and fits and kind in (None, MODEL_TYPES[family]):
             return family
     supported = ", ".join((*ARCHITECTURES.values(), MULTIMODAL))
-    raise DataError(
-        f"{where}: architectures and model_type: expected those of one of {supported}, got"
-        f" {named} and {kind!r}. Use such a checkpoint, with its own config.json."
-    )
+    raise ConfigError("architectures and model_type", f"those of one of {supported}", [named, kind])
 
 
 def _checked(
-    values: dict[str, Any], fields: dict[str, Any], where: Path, required: tuple[str, ...]
+    values: dict[str, Any], fields: dict[str, Any], required: tuple[str, ...]
 ) -> dict[str, Any]:
-    options = {"required": required, "unsupported": config_fields.UNSUPPORTED}
-    return check(values, fields | config_fields.UNUSED, where, **options)
+    unsupported = config_fields.UNSUPPORTED
+    fields = fields | config_fields.UNUSED
+    return check(values, fields, required=required, unsupported=unsupported)
 
 
-def _sliding(values: dict[str, Any], family: str, where: Path) -> tuple[int, tuple[bool, ...]]:
+def _sliding(values: dict[str, Any], family: str) -> tuple[int, tuple[bool, ...]]:
     """Returns the window's length and one flag per layer; (0, ()) if no layer slides."""
     count, kinds, window = values["num_hidden_layers"], values.get("layer_types"), None
     if family == "gemma3" or values.get("use_sliding_window"):
@@ -147,41 +142,34 @@ def _sliding(values: dict[str, Any], family: str, where: Path) -> tuple[int, tup
     if kinds is not None:
         allowed = {"full_attention"} | ({"sliding_attention"} if family != "llama" else set())
         if len(kinds) != count or not allowed.issuperset(kinds):
-            raise DataError(
-                f"{where}: layer_types: expected {' or '.join(sorted(allowed))} for each of the"
-                f" {count} layers (num_hidden_layers), got {kinds}"
-            )
+            domain = f"{' or '.join(sorted(allowed))} for each of num_hidden_layers={count} layers"
+            raise ConfigError("layer_types", domain, kinds)
         slides = tuple(kind == "sliding_attention" for kind in kinds)
     elif family == "gemma3":
         slides = tuple(bool((i + 1) % values["sliding_window_pattern"]) for i in range(count))
     else:
         first = values["max_window_layers"] if window is not None else count
         slides = tuple(i >= first for i in range(count))
-    if any(slides) and not window:
-        hint = "" if family == "gemma3" else " and use_sliding_window to true"
-        raise DataError(
-            f"{where}: layer_types has sliding_attention, but no window is set: set"
-            f" sliding_window{hint}"
-        )
-    return (int(window), slides) if window and any(slides) else (0, ())
+    if not any(slides):
+        return 0, ()
+    if not window:
+        field = "sliding_window" if family == "gemma3" else "sliding_window and use_sliding_window"
+        raise ConfigError(field, "a window for the layers with sliding_attention", None)
+    return window, slides
 
 
-def _special_ids(
-    values: dict[str, Any], generation: dict[str, Any] | None, where: Path
-) -> dict[str, Any]:
+def _special_ids(values: dict[str, Any], generation: dict[str, Any] | None) -> dict[str, Any]:
     """Returns eos_ids and bos_id; generation_config.json takes precedence over config.json."""
     found: dict[str, Any] = {}
-    size = values["vocab_size"]
     for field in ("eos_token_id", "bos_token_id"):
+        name = f"{field} of generation_config.json"
         ids = (generation or {}).get(field)
-        file = where.with_name("generation_config.json") if ids is not None else where
-        ids = values.get(field) if ids is None else ids
+        if ids is None:
+            name = field
+            ids = values.get(field)
         found[field] = [] if ids is None else [ids] if isinstance(ids, int) else ids
-        if any(i >= size for i in found[field]):
-            raise DataError(
-                f"{file}: {field}: expected token ids below vocab_size ({size}), got {ids}:"
-                " restore the checkpoint's own file"
-            )
+        if any(i >= values["vocab_size"] for i in found[field]):
+            raise ConfigError(name, f"token ids below vocab_size={values['vocab_size']}", ids)
     bos = found["bos_token_id"]
     return {"eos_ids": tuple(found["eos_token_id"]), "bos_id": bos[0] if bos else None}
 
@@ -211,18 +199,19 @@ def config_from_dict(
         DataError: a field is missing, unknown or outside its domain, two fields contradict each
             other, or the model lacks the architecture or an option. Names the file and the field.
     """
-    if is_multimodal(values):
-        values = _text_values(values, where)
-    family = _family(values, where)
-    stored = _checked(values, config_fields.FIELDS[family], where, config_fields.REQUIRED)
-    defaults: dict[str, Any] = config_fields.DEFAULTS[family]
-    values = defaults | stored
-    heads = values["num_attention_heads"]
-    head_dim = values.get("head_dim") or max(1, values["hidden_size"] // heads)
-    window, slides = _sliding(values, family, where)
-    theta, scaling, local_theta = rope_fields.read(stored, layered=family == "gemma3", where=where)
-    query_scale, bias = values.get("query_pre_attn_scalar", 0), values.get("attention_bias", False)
-    try:
+    with fields_of(where):
+        if is_multimodal(values):
+            values = _text_values(values)
+        family = _family(values)
+        stored = _checked(values, config_fields.FIELDS[family], config_fields.REQUIRED)
+        defaults: dict[str, Any] = config_fields.DEFAULTS[family]
+        values = defaults | stored
+        heads = values["num_attention_heads"]
+        head_dim = values.get("head_dim") or max(1, values["hidden_size"] // heads)
+        window, slides = _sliding(values, family)
+        theta, scaling, local_theta = rope_fields.read(stored, layered=family == "gemma3")
+        query_scale = values.get("query_pre_attn_scalar", 0)
+        bias = values.get("attention_bias", False)
         return ModelConfig(
             vocab_size=values["vocab_size"],
             hidden_size=values["hidden_size"],
@@ -237,18 +226,16 @@ def config_from_dict(
             qkv_bias=family == "qwen2" or bias,
             attention_out_bias=family != "qwen2" and bias,
             rope_scaling=scaling,
-            query_scale=0.0 if query_scale == head_dim else float(query_scale),
+            query_scale=0.0 if query_scale == head_dim else query_scale,
             logit_softcap=values.get("final_logit_softcapping") or 0.0,
             sliding_window=window,
             sliding_layers=slides,
             local_rope_theta=local_theta if slides else 0.0,
             max_positions=values["max_position_embeddings"],
             family=family,
-            **_special_ids(values, generation, where),
+            **_special_ids(values, generation),
             **_FIXED[family],
         )
-    except ValueError as error:
-        raise DataError(f"{where}: {error}") from error
 
 
 def _check_expressible(config: ModelConfig, values: dict[str, Any], architecture: str) -> None:

@@ -5,12 +5,10 @@ and 5 (`rope_parameters`).
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from grre_jax.domains import AboveZero, Positive
-from grre_jax.errors import DataError
-from grre_jax.json_files import check, require
+from grre_jax.domains import AboveZero, ConfigError, Positive, checked
+from grre_jax.json_files import check
 from grre_jax.models.config import ModelConfig, RopeScaling
 
 # Bases if the field is absent: of all layers; of the full and of the sliding layers of Gemma 3.
@@ -45,62 +43,47 @@ _Kind = Literal["default", "linear", "llama3", "yarn"]
 Objects = dict[str, dict[str, Any]]  # of rotary fields, by name
 
 
-def read(
-    values: dict[str, Any], *, layered: bool, where: Path
-) -> tuple[float, RopeScaling | None, float]:
+def read(values: dict[str, Any], *, layered: bool) -> tuple[float, RopeScaling | None, float]:
     """Reads the rotary fields; a file may have both layouts if they agree.
 
     Args:
-        values: the parsed config.json.
+        values: the checked config.json.
         layered: True if full and sliding layers have separate parameters (Gemma 3).
-        where: the file, for messages.
 
     Returns:
         The base, its scaling or None, and the base of sliding layers (0 if it is the same).
 
     Raises:
-        DataError: a field is malformed, two fields contradict each other, or the kind of scaling is
-            not supported. Names the file and the field.
+        ConfigError: a field is malformed, two fields contradict each other, or the kind of scaling
+            is not supported.
     """
-    parameters = _object(values, "rope_parameters", where)
-    scaling = _object(values, "rope_scaling", where)
+    parameters = values.get("rope_parameters") or {}
+    scaling = values.get("rope_scaling") or {}
     local_theta = 0.0
     name = "rope_parameters"
     if layered:
         if "type" in scaling and "rope_type" not in scaling:
             # transformers 5 ignores the older name in this architecture, and transformers 4 reads
             # it.
-            raise DataError(
-                f"{where}: rope_scaling.type is ambiguous in this architecture: write rope_type"
-                " instead"
-            )
-        check(parameters, dict.fromkeys((_FULL, _LOCAL), dict | None), where, f"{name}.")
+            raise ConfigError("rope_scaling.type", "rope_type in its place", scaling["type"])
+        check(parameters, dict.fromkeys((_FULL, _LOCAL), dict | None), f"{name}.")
         local = {f"{name}.{_LOCAL}": parameters.get(_LOCAL) or {}}
-        if _scaling(local, values, where) is not None:
-            raise DataError(
-                f"{where}: a scaled rotary embedding in sliding layers is not supported: only type"
-                " 'default' is"
-            )
+        if (scaled := _scaling(local, values)) is not None:
+            raise ConfigError(f"{name}.{_LOCAL}", "no scaling in sliding layers", scaled.kind)
         older = "rope_local_base_freq"
         thetas = {older: values[older]} if older in values else {}
-        local_theta = _agreed(_thetas(local) | thetas, where, LOCAL_THETA)
+        local_theta = _agreed(_thetas(local) | thetas, LOCAL_THETA)
         parameters = parameters.get(_FULL) or {}
         name = f"{name}.{_FULL}"
     objects = {name: parameters, "rope_scaling": scaling}
-    found = _scaling(objects, values, where)
+    found = _scaling(objects, values)
     # transformers reads it for these alone; folders without scaling carry it too.
     reads_original = found is not None and ORIGINAL in _OF_KIND[found.kind]
     if reads_original and values.get(ORIGINAL) not in (None, found.original_positions):
-        raise DataError(
-            f"{where}: {ORIGINAL} = {values[ORIGINAL]} contradicts the rope_scaling: write it there"
-            " alone"
-        )
+        domain = f"{found.original_positions}, as in the scaling"
+        raise ConfigError(ORIGINAL, domain, values[ORIGINAL])
     default = FULL_THETA if layered else DEFAULT_THETA
-    return _agreed(_thetas(objects | {"": values}), where, default), found, local_theta
-
-
-def _object(values: dict[str, Any], key: str, where: Path) -> dict[str, Any]:
-    return require(values.get(key), dict | None, where, key) or {}
+    return _agreed(_thetas(objects | {"": values}), default), found, local_theta
 
 
 def _thetas(objects: Objects) -> dict[str, float]:
@@ -112,39 +95,31 @@ def _thetas(objects: Objects) -> dict[str, float]:
     }
 
 
-def _agreed(found: dict[str, Any], where: Path, default: Any) -> Any:
+def _agreed(found: dict[str, Any], default: Any) -> Any:
     """Returns the common value of several fields; the default without fields."""
     (one, value), *others = [*found.items()] or [("", default)]
     for other, second in others:
         if second != value:
-            raise DataError(
-                f"{where}: {one} ({value}) and {other} ({second}) contradict each other: keep the"
-                " one that the model was trained with"
-            )
+            raise ConfigError(f"{one} and {other}", "the same value", [value, second])
     return value
 
 
-def _scaling(objects: Objects, values: dict[str, Any], where: Path) -> RopeScaling | None:
+def _scaling(objects: Objects, values: dict[str, Any]) -> RopeScaling | None:
     """Returns the common scaling of objects of rotary fields; None for none."""
-    scalings = {key: _scaling_of(rope, values, key, where) for key, rope in objects.items() if rope}
-    return _agreed(scalings, where, None)
+    found = {key: _scaling_of(rope, values, f"{key}.") for key, rope in objects.items() if rope}
+    return _agreed(found, None)
 
 
-def _scaling_of(
-    rope: dict[str, Any], values: dict[str, Any], key: str, where: Path
-) -> RopeScaling | None:
+def _scaling_of(rope: dict[str, Any], values: dict[str, Any], prefix: str) -> RopeScaling | None:
     kind = rope.get("rope_type", rope.get("type", "default"))
     if rope.get("type", kind) != kind:
-        raise DataError(
-            f"{where}: {key}.type {rope['type']!r} contradicts {key}.rope_type {kind!r}: keep one"
-            " of them"
-        )
-    domains = _OF_KIND[require(kind, _Kind, where, f"{key}.rope_type")]
+        raise ConfigError(f"{prefix}type", f"rope_type {kind!r}", rope["type"])
+    domains = _OF_KIND[checked(f"{prefix}rope_type", _Kind, kind)]
     # transformers 5 takes the original length from outside the object, else the model's length.
     original = values.get(ORIGINAL) or values.get("max_position_embeddings")
     defaults = {ORIGINAL: original, "truncate": True}
     rope = {name: default for name, default in defaults.items() if name in domains} | rope
-    found = check(rope, _ALWAYS | domains, where, f"{key}.", required=domains.keys() & _LLAMA3)
+    found = check(rope, _ALWAYS | domains, prefix, required=domains.keys() & _LLAMA3)
     if kind == "default":
         return None
     given = {name: found[name] for name in domains if found.get(name) is not None}
@@ -152,10 +127,7 @@ def _scaling_of(
         given["attention_factor"] = _attention_factor(given)
     if ORIGINAL in given:
         given["original_positions"] = given.pop(ORIGINAL)
-    try:
-        return RopeScaling(kind, **given)
-    except ValueError as error:
-        raise DataError(f"{where}: {key}: {error}") from error
+    return RopeScaling(kind, **given)
 
 
 def _attention_factor(given: dict[str, Any]) -> float:

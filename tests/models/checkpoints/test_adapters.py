@@ -138,17 +138,17 @@ def test_rank_stabilised_scaling_is_read(written):
     "fields, message",
     [
         ({"rank_pattern": {"q_proj": 0}}, "rank_pattern"),
-        ({"modules_to_save": ["lm_head"]}, r"lm_head\.weight .*modules_to_save"),
+        ({"modules_to_save": ["lm_head"]}, r"modules_to_save: .*lm_head\.weight"),
         ({"modules_to_save": ["lm_head", "norm"]}, "modules_to_save.*norm"),
         ({"init_lora_weights": "pissa_niter_4"}, "init_lora_weights: expected"),
-        ({"target_modules": ["q_proj", "down_proj"]}, "target_modules = .* differ in .*v_proj"),
+        ({"target_modules": ["q_proj", "down_proj"]}, "target_modules: .* differ in .*v_proj"),
         (
             {"target_modules": r".*layers\.0\..*_proj"},
-            r"target_modules = .* differ in .*layers\.1\.",
+            r"target_modules: .* differ in .*layers\.1\.",
         ),
         (
             {"target_modules": ["q_proj", "v_proj", "down_proj", "up_proj"]},
-            "target_modules = .* differ in up_proj",
+            "target_modules: .* differ in up_proj",
         ),
         ({"target_modules": "("}, "target_modules: expected"),
         ({"r": 4}, r"expected shape \(4, 24\) for this model, got \(3, 24\)"),

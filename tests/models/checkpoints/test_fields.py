@@ -112,9 +112,9 @@ def test_an_unknown_field_that_is_off_is_ignored_with_one_warning(tmp_path, capl
     assert models.config_from_dict(values | off, file) == wanted
     assert models.config_from_dict(values | off, file) == wanted
     (record,) = caplog.records
-    assert record.levelname == "WARNING" and record.args == (str(file), "a, b, c, d, e, f, g")
+    assert record.levelname == "WARNING" and record.args == ("a, b, c, d, e, f, g",)
     for value in (True, 1, 0.5, "x", [0], {"y": 0}):
-        with pytest.raises(DataError, match="field a "):
+        with pytest.raises(DataError, match="config.json: a: expected a known field"):
             models.config_from_dict(values | {"a": value}, file)
 
 
@@ -146,7 +146,7 @@ def test_generation_config_goes_before_config(checkpoint):
     generation.write_text(json.dumps({"eos_token_id": [7, 3]}))
     assert models.load_config(folder).eos_ids == (7, 3)
     generation.write_text(json.dumps({"eos_token_id": [1, 10**6]}))
-    with pytest.raises(DataError, match=r"generation_config.json: eos_token_id: .*1000000"):
+    with pytest.raises(DataError, match="eos_token_id of generation_config.json: .*1000000"):
         models.load_config(folder)
 
 

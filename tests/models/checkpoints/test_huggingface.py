@@ -107,16 +107,19 @@ UNSUPPORTED = [
     (dict(architectures=["MistralForCausalLM"]), "MistralForCausalLM"),
     (dict(architectures=["LlamaForCausalLM"]), "architectures and model_type"),
     (dict(architectures=None, model_type="gemma3"), "text_config"),
-    (dict(model_type="granite"), "model_type: .* got .* and 'granite'"),
-    (dict(layer_types=["full_attention", "sliding_attention"]), "no window .* use_sliding_window"),
+    (dict(model_type="granite"), "model_type: .* got .*'granite'"),
+    (
+        dict(layer_types=["full_attention", "sliding_attention"]),
+        "sliding_window and use_sliding_window",
+    ),
     (
         dict(layer_types=["full_attention", "chunked_attention"]),
         "layer_types: expected .*chunked_attention",
     ),
-    (dict(layer_types=["full_attention"]), "layer_types: expected .* 2 layers"),
+    (dict(layer_types=["full_attention"]), "layer_types: expected .*=2 layers"),
     (dict(quantization_config={"quant_method": "gptq"}), "quantization_config: expected null"),
-    (dict(rms_norm_epsilon=0.1), "rms_norm_epsilon .*did you mean 'rms_norm_eps'"),
-    (dict(hidden_size=None), "hidden_size is missing"),
+    (dict(rms_norm_epsilon=0.1), "rms_norm_epsilon: .*did you mean 'rms_norm_eps'"),
+    (dict(hidden_size=None), "hidden_size: .* got None"),
     (dict(num_key_value_heads=4), "num_kv_heads: expected a divisor of num_heads=6, got 4"),
 ]
 
