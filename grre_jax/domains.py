@@ -216,21 +216,6 @@ def nearest(word: Any, words: Iterable[Any]) -> str:
     return f" (did you mean {close[0]!r}?)" if close else ""
 
 
-def between(record: Any, **intervals: str) -> None:
-    """Checks that fields of a record are in an interval.
-
-    Args:
-        record: the record.
-        **intervals: by field, as "[0, 1)".
-
-    Raises:
-        ConfigError: a field is outside its interval, or NaN.
-    """
-    for name, interval in intervals.items():
-        if not inside(getattr(record, name), interval):
-            raise ConfigError(name, f"a number in {interval}", getattr(record, name))
-
-
 def _is_union(annotation: Any) -> bool:
     return typing.get_origin(annotation) in (typing.Union, types.UnionType)
 

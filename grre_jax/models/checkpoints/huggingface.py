@@ -101,8 +101,9 @@ def load(
             a tensor is missing, unexpected or of the wrong shape. Names the file, and the field or
             tensor.
     """
-    folder = locate(Path(path))
-    config, source = load_config(folder), SafetensorsSource(folder)
+    folder = Path(path)
+    config = load_config(folder)
+    source = SafetensorsSource(folder)
     if families.is_multimodal(read_object(folder / "config.json")):
         _log.warning("%s: the text model is loaded, without the vision tower", folder)
         source = source.renamed(families.text_tensors(source.names()))

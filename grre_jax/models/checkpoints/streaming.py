@@ -115,9 +115,7 @@ def _write(
     """
 
     def write(stacked, pieces, layer):
-        cast = (piece.astype(dtype) for piece in pieces)
-        named = dict(zip(layout.pieces(parameter), cast, strict=True))
-        value = layout.join(config, parameter, named)
+        value = layout.join(config, parameter, [piece.astype(dtype) for piece in pieces])
         if stacked is None:
             return value
         return jax.lax.dynamic_update_index_in_dim(stacked, value, layer, 0)
@@ -182,6 +180,6 @@ def _read_layer(
     def read(value, layer):
         if layer is not None:
             value = jax.lax.dynamic_index_in_dim(value, layer, 0, keepdims=False)
-        return list(layout.split(config, parameter, value).values())
+        return layout.split(config, parameter, value)
 
     return jax.jit(read, out_shardings=sharding)
