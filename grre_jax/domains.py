@@ -22,14 +22,16 @@ from collections.abc import Callable, Iterable
 from typing import Annotated, Any, Literal
 
 from grre_jax.errors import UsageError
-from grre_jax.json_files import MAX_INTEGER, shown
 
-# Intervals: a bracket includes its bound, a parenthesis does not. Sizes and counts are int32 on the
-# devices.
+MAX_INTEGER = 2**31 - 1  # of sizes and ids, which are int32 on the devices
+_SHOWN = 80  # characters of a value in a message
+
+# Intervals: a bracket includes its bound, a parenthesis does not.
 Count = Annotated[int, f"[0, {MAX_INTEGER}]"]
 Positive = Annotated[int, f"[1, {MAX_INTEGER}]"]
 AtLeastMinusOne = Annotated[int, f"[-1, {MAX_INTEGER}]"]
 NonNegative = Annotated[float, "[0, inf)"]
+AboveZero = Annotated[float, "(0, inf)"]
 Share = Annotated[float, "[0, 1]"]
 Seed = Annotated[int, f"[0, {2**63 - 1}]"]
 
@@ -154,7 +156,7 @@ def checked(name: str, annotation: Any, value: Any) -> Any:
 
     Args:
         name: of the field.
-        annotation: of the field: a class, Any, Literal, a union, tuple[X, ...], dict[str, Any], or
+        annotation: of the field: a class, Any, Literal, a union, tuple[X, ...], dict[str, X], or
             int or float with an interval.
         value: of the field.
 
@@ -174,9 +176,10 @@ def checked(name: str, annotation: Any, value: Any) -> Any:
             return tuple(checked(f"{name}[{index}]", arguments[0], item) for index, item in items)
     elif origin is dict:
         if isinstance(value, dict) and all(isinstance(key, str) for key in value):
-            return value
+            items = value.items()
+            return {key: checked(f"{name}.{key}", arguments[1], item) for key, item in items}
     elif origin is Literal:
-        if isinstance(value, str) and value in arguments:
+        if any(type(value) is type(one) and value == one for one in arguments):  # True is not 1
             return value
         domain += nearest(value, arguments)
     elif origin is Annotated or annotation in (int, float):
@@ -195,31 +198,22 @@ def describe(annotation: Any) -> str:
     if _is_union(annotation):
         return " or ".join(map(describe, arguments))
     if typing.get_origin(annotation) is Literal:
-        return f"one of {', '.join(word or 'empty' for word in arguments)}"
+        return f"one of {', '.join(str(one) or 'empty' for one in arguments)}"
     if typing.get_origin(annotation) is Annotated:
         return f"{arguments[0].__name__} in {arguments[1]}"
     return "none" if annotation is types.NoneType else inspect.formatannotation(annotation)
 
 
-def nearest(word: Any, words: Iterable[str]) -> str:
+def shown(value: Any) -> str:
+    """Returns a value as messages quote it."""
+    text = repr(value)
+    return text if len(text) <= _SHOWN else text[:_SHOWN] + "..."
+
+
+def nearest(word: Any, words: Iterable[Any]) -> str:
     """Returns " (did you mean 'x'?)" for the word that is spelled nearest; "" if none is near."""
-    close = difflib.get_close_matches(str(word), list(words), n=1)
+    close = difflib.get_close_matches(str(word), list(map(str, words)), n=1)
     return f" (did you mean {close[0]!r}?)" if close else ""
-
-
-def between(record: Any, **intervals: str) -> None:
-    """Checks that fields of a record are in an interval.
-
-    Args:
-        record: the record.
-        **intervals: by field, as "[0, 1)".
-
-    Raises:
-        ConfigError: a field is outside its interval, or NaN.
-    """
-    for name, interval in intervals.items():
-        if not inside(getattr(record, name), interval):
-            raise ConfigError(name, f"a number in {interval}", getattr(record, name))
 
 
 def _is_union(annotation: Any) -> bool:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
-import difflib
+import contextlib
 import functools
 import json
 import logging
-import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from grre_jax.errors import DataError, UsageError
+from grre_jax.domains import ConfigError, Count, checked, describe, nearest, shown
+from grre_jax.errors import DataError
 
-MAX_INTEGER = 2**31 - 1  # of sizes and ids, which are int32 on the devices
-_SHOWN = 80  # characters of a value in a message
+Tokens = Count | tuple[Count, ...] | None  # ids
 
 _log = logging.getLogger(__name__)
 
@@ -40,25 +38,6 @@ def read_object(path: Path) -> dict[str, Any]:
         raise DataError(
             f"{path}: expected a JSON object, got {found}. Restore the checkpoint's own file"
         )
-    return values
-
-
-def json_object(text: str, name: str) -> dict[str, Any]:
-    """Reads a JSON object from a word of the command line.
-
-    Args:
-        text: the word.
-        name: of the field or flag.
-
-    Raises:
-        UsageError: it is not a JSON object.
-    """
-    try:
-        values = json.loads(text)
-    except (ValueError, RecursionError):
-        values = None
-    if not isinstance(values, dict):
-        raise UsageError(f"{name}: expected a JSON object, got {text!r}. Quote it for the shell.")
     return values
 
 
@@ -115,143 +94,72 @@ def message_text(content: Any, where: str) -> Any:
     return "".join(texts)
 
 
-@dataclasses.dataclass(frozen=True)
-class Domain:
-    """The domain of a field.
-
-    Args:
-        text: the domain in words, for messages.
-        holds: returns True for a value of the domain.
-        remedy: for messages about other values.
-    """
-
-    text: str
-    holds: Callable[[Any], bool]
-    remedy: str = "restore the file's own value"
-
-    def __or__(self, other: Domain) -> Domain:
-        return Domain(
-            f"{self.text} or {other.text}",
-            lambda value: self.holds(value) or other.holds(value),
-            self.remedy,
-        )
-
-
-def integer(least: int, most: int = MAX_INTEGER) -> Domain:
-    """Returns the domain of integers from `least` to `most`, without true and 1.0."""
-    return Domain(
-        f"an integer from {least} to {most}",
-        lambda value: type(value) is int and least <= value <= most,
-    )
-
-
-def number(*, above: float = -sys.float_info.max) -> Domain:
-    """Returns the domain of finite numbers above a bound."""
-    text = "a number" if above == -sys.float_info.max else f"a number above {above:g}"
-    return Domain(
-        text, lambda value: type(value) in (int, float) and above < value <= sys.float_info.max
-    )
-
-
-def one_of(*allowed: Any) -> Domain:
-    """Returns the domain of the given values; true is not 1, and 1 is not 1.0."""
-    text = " or ".join(json.dumps(value) for value in allowed)
-    return Domain(
-        text, lambda value: any(type(value) is type(one) and value == one for one in allowed)
-    )
-
-
-def off(
-    *allowed: Any, remedy: str = "use a checkpoint without this option, which is not supported"
-) -> Domain:
-    """Returns the domain of the values that turn off an option that is not supported."""
-    return dataclasses.replace(one_of(*allowed), remedy=remedy)
-
-
-def list_of(items: Domain, text: str) -> Domain:
-    """Returns the domain of lists of items of a domain."""
-    return Domain(
-        text, lambda value: isinstance(value, list) and all(items.holds(item) for item in value)
-    )
-
-
-ANY = Domain("any value", lambda value: True)
-NULL = one_of(None)
-FLAG = Domain("true or false", lambda value: isinstance(value, bool))
-TEXT = Domain("a string", lambda value: isinstance(value, str))
-OBJECT = Domain("an object", lambda value: isinstance(value, dict))
-TOKEN = integer(0)
-TOKENS = TOKEN | list_of(TOKEN, "a list of such token ids") | NULL
-
-
 def check(
     values: dict[str, Any],
-    domains: dict[str, Domain],
-    where: str | Path,
+    fields: dict[str, Any],
     prefix: str = "",
     *,
-    closed: bool = True,
-) -> None:
-    """Checks every field of an object against the known fields.
+    required: Iterable[str] = (),
+    unsupported: Iterable[str] = (),
+) -> dict[str, Any]:
+    """Checks an object whose fields are all known; returns values as `domains.checked` has them.
 
     One warning names the unknown fields whose value is null, false, 0 or empty: they are ignored,
     as options that are off.
 
     Args:
         values: the object.
-        domains: known fields.
-        where: the file, for messages.
+        fields: annotations of the known fields, see `domains.checked`.
         prefix: of the fields' names in messages, such as "rope_scaling.".
-        closed: refuse unknown fields of other values.
+        required: names of fields that may not be absent.
+        unsupported: names of options that may only be off.
 
     Raises:
-        DataError: a field that is unknown or outside its domain; names the file and the field.
+        ConfigError: a field is unknown, absent or outside its domain.
     """
+    for name in sorted(set(required) - values.keys()):
+        raise ConfigError(prefix + name, describe(fields[name]), None)
     ignored = []
+    found = {}
     for name, value in values.items():
-        if name in domains:
-            require(value, domains[name], where, prefix + name)
-        elif closed and not value:
+        if name in fields:
+            found[name] = checked(prefix + name, fields[name], value)
+        elif value:
+            off = "null, false or empty: the option is not supported"
+            domain = off if name in unsupported else f"a known field{nearest(name, fields)}"
+            raise ConfigError(prefix + name, domain, value)
+        elif name not in unsupported:
             ignored.append(prefix + name)
-        elif closed:
-            near = difflib.get_close_matches(name, domains, n=1, cutoff=0.8)
-            hint = (
-                f"did you mean {near[0]}?"
-                if near
-                else "remove it if the model computes the same without it"
-            )
-            raise DataError(
-                f"{where}: the field {prefix}{name} = {shown(value)} is not supported: {hint}"
-            )
     if ignored:
-        _warn_of_ignored(str(where), ", ".join(ignored))
+        _warn_of_ignored(", ".join(ignored))
+    return found
 
 
 @functools.cache  # a run reads a file several times
-def _warn_of_ignored(where: str, names: str) -> None:
-    _log.warning("%s: ignored unknown fields that are off: %s", where, names)
+def _warn_of_ignored(names: str) -> None:
+    _log.warning("ignored unknown fields that are off: %s", names)
 
 
-def require(value: Any, domain: Domain, where: str | Path, name: str) -> Any:
-    """Returns a value of a domain.
+@contextlib.contextmanager
+def fields_of(file: str | Path) -> Iterator[None]:
+    """A context in which a ConfigError becomes a DataError that names the file too."""
+    try:
+        yield
+    except ConfigError as error:
+        raise DataError(f"{file}: {error}. Correct it, or use another file") from error
+
+
+def require(value: Any, annotation: Any, where: str | Path, name: str) -> Any:
+    """Returns the value of a field as `domains.checked` has it.
 
     Args:
         value: of the field.
-        domain: of the field.
+        annotation: of the field.
         where: the file, for messages.
         name: of the field.
 
     Raises:
         DataError: the value is outside the domain; names file, field, domain and value.
     """
-    if not domain.holds(value):
-        raise DataError(
-            f"{where}: the field {name} must be {domain.text}, got {shown(value)}: {domain.remedy}"
-        )
-    return value
-
-
-def shown(value: Any) -> str:
-    """Returns a value as messages quote it."""
-    text = repr(value)
-    return text if len(text) <= _SHOWN else text[:_SHOWN] + "..."
+    with fields_of(where):
+        return checked(name, annotation, value)

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import pytest
 
-from grre_jax.domains import ConfigError, Count, Record, Seed, Share, between, checked, parse
+from grre_jax.domains import ConfigError, Count, Record, Seed, Share, checked, parse
 
 INF = float("inf")
 NAN = float("nan")
@@ -23,6 +23,7 @@ Words = Literal["", "slow", "fast"]
         (Share, np.float64(0.5), 0.5),
         (Half, 0, 0.0),
         (Seed, 2**63 - 1, 2**63 - 1),
+        (Annotated[float, "(0, inf)"], 1e-9, 1e-9),
         (float, -3, -3.0),
         (bool, True, True),
         (Words, "", ""),
@@ -30,6 +31,7 @@ Words = Literal["", "slow", "fast"]
         (Count | None, 3, 3),
         (tuple[Count, ...], [1, 2], (1, 2)),
         (dict[str, Any], {"a": [1]}, {"a": [1]}),
+        (dict[str, Share], {"a": 1}, {"a": 1.0}),
     ],
 )
 def test_values_that_are_taken(annotation, value, expected):
@@ -44,10 +46,12 @@ def test_values_that_are_taken(annotation, value, expected):
         (Seed, (-1, 2**63)),
         (Share, (-1e-9, 1.1, NAN, INF, "0.5", False, 1j)),
         (Half, (1, 1.0)),
+        (Annotated[float, "(0, inf)"], (0, INF, NAN)),
         (float, (INF, -INF, NAN, 10**400, "1")),
         (bool, (1, 0, "true", None)),
         (Words, ("Slow", None, ["slow"], 1)),
         (str | None, (3, b"x")),
+        (Literal[True, "a"], (1, 1.0, "b")),
         (Count | None, (-1, "none")),
         (tuple[Count, ...], ("12", 1, {1})),
         (dict[str, Any], ([("a", 1)], {1: 2}, "{}")),
@@ -105,21 +109,3 @@ def test_an_element_of_a_tuple_is_named():
     with pytest.raises(ConfigError) as caught:
         checked("x", tuple[Words, ...], ("slow", "fasst"))
     assert caught.value.field == "x[1]" and "'fast'" in caught.value.domain
-
-
-@pytest.mark.parametrize(
-    ("interval", "inside", "outside"),
-    [("[0, 1]", (0, 1), (-0.1, 1.1)), ("(0, inf)", (1e-9, 1e30), (0, INF))],
-)
-def test_brackets_include_a_bound_and_parentheses_do_not(interval, inside, outside):
-    for share in inside:
-        between(Plain(share), share=interval)
-    for share in (*outside, NAN):
-        with pytest.raises(ConfigError) as caught:
-            between(Plain(share), share=interval)
-        assert caught.value.field == "share"
-
-
-@dataclasses.dataclass
-class Plain:
-    share: float

@@ -222,13 +222,13 @@ def _mapping(path: str) -> dict[str, Any]:
     """Returns the column names of a JSON file, by field."""
     from pathlib import Path
 
-    from grre_jax.json_files import json_object
+    from grre_jax.domains import parse
 
     try:
         text = Path(path).expanduser().read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         raise UsageError(f"--mapping {path}: cannot be read ({error}).") from error
-    return json_object(text, f"--mapping {path}")
+    return parse(f"--mapping {path}", dict[str, Any], text)
 
 
 def rescore(

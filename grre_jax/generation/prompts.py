@@ -10,7 +10,7 @@ from typing import Any
 from grre_jax import models, tasks
 from grre_jax.errors import DataError, UsageError
 from grre_jax.generation.options import Options
-from grre_jax.json_files import TEXT, Domain, json_lines, list_of, message_text, require
+from grre_jax.json_files import json_lines, message_text, require
 from grre_jax.models import ModelConfig, Transformer
 from grre_jax.sampling_params import SamplingParams
 from grre_jax.training import build, mirror, policies
@@ -19,11 +19,6 @@ from grre_jax.training.config.run import Config
 # Fields of an output line that its input line may not have.
 WRITTEN_FIELDS = {*SamplingParams.names(), "completions", "prompt_tokens", "position"}
 WRITTEN_FIELDS |= {"model", "seed", "cache_dtype"}
-_MESSAGE = Domain(
-    "an object with role and content",
-    lambda x: isinstance(x, dict) and TEXT.holds(x.get("role")) and "content" in x,
-)
-_MESSAGES = list_of(_MESSAGE, f"a list of one or more, each {_MESSAGE.text}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,14 +117,16 @@ def _tokens(fields: dict[str, Any], where: str, policy: Policy, limit: int) -> l
 
 def _encode(fields: dict[str, Any], where: str, tokenizer: tasks.Tokenizer) -> list[int]:
     if "prompt" in fields:
-        require(fields["prompt"], TEXT, where, "prompt")
+        require(fields["prompt"], str, where, "prompt")
         return tokenizer.encode_prompt(fields["prompt"])
     if not getattr(tokenizer, "has_template", False):
         raise DataError(f"{where}: field messages needs a chat template. Give the text as prompt")
     messages = []
-    require(fields["messages"] or None, _MESSAGES, where, "messages")
-    for number, message in enumerate(fields["messages"]):
-        content = message_text(message["content"], f"{where}: message {number}")
-        require(content, TEXT, f"{where}: message {number}", "content")
+    found = require(fields["messages"] or None, tuple[dict[str, Any], ...], where, "messages")
+    for number, message in enumerate(found):
+        name = f"messages[{number}]"
+        require(message.get("role"), str, where, f"{name}.role")
+        content = message_text(message.get("content"), f"{where}: message {number}")
+        require(content, str, where, f"{name}.content")
         messages.append(message | {"content": content})
     return tokenizer.encode_messages(messages)

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Literal
 
-from grre_jax.domains import ConfigError, between
-
-ACTIVATIONS = ("silu", "gelu_tanh")
-ROPE_SCALINGS = ("linear", "llama3", "yarn")
+from grre_jax.domains import AboveZero, ConfigError, Count, NonNegative, Positive, Record
 
 
 @dataclasses.dataclass(frozen=True)
-class RopeScaling:
+class RopeScaling(Record):
     """Scaling of rotary frequencies beyond the lengths that a model was first trained on.
 
     Args:
@@ -27,34 +25,27 @@ class RopeScaling:
         truncate: yarn: round the first and last interpolated pair outwards.
 
     Raises:
-        ValueError: a field is outside its domain.
+        ConfigError: a field is outside its domain.
     """
 
-    kind: str
-    factor: float
-    low_freq_factor: float = 1.0
-    high_freq_factor: float = 4.0
-    original_positions: int = 8192
-    attention_factor: float = 1.0
-    beta_fast: float = 32.0
-    beta_slow: float = 1.0
+    kind: Literal["linear", "llama3", "yarn"]
+    factor: AboveZero
+    low_freq_factor: AboveZero = 1.0
+    high_freq_factor: AboveZero = 4.0
+    original_positions: Positive = 8192
+    attention_factor: AboveZero = 1.0
+    beta_fast: AboveZero = 32.0
+    beta_slow: AboveZero = 1.0
     truncate: bool = True
 
-    def __post_init__(self):
-        if self.kind not in ROPE_SCALINGS:
-            raise ConfigError("kind", f"one of {', '.join(ROPE_SCALINGS)}", self.kind)
-        between(self, factor="(0, inf]", attention_factor="(0, inf)")
-        between(self, beta_fast="(0, inf)", beta_slow="(0, inf)")
-        between(self, original_positions="[1, inf)")
-        if self.kind == "llama3" and not 0 < self.low_freq_factor < self.high_freq_factor:
-            raise ValueError(
-                "rope scaling needs 0 < low_freq_factor < high_freq_factor, got"
-                f" {self.low_freq_factor} and {self.high_freq_factor}"
-            )
+    def _validate(self) -> None:
+        if self.kind == "llama3" and self.low_freq_factor >= self.high_freq_factor:
+            domain = f"a number above low_freq_factor={self.low_freq_factor}"
+            raise ConfigError("high_freq_factor", domain, self.high_freq_factor)
 
 
 @dataclasses.dataclass(frozen=True)
-class ModelConfig:
+class ModelConfig(Record):
     """Shape and options of a model; hashable, so that it can be a static argument.
 
     Args:
@@ -92,58 +83,49 @@ class ModelConfig:
         bos_id: id of the token that begins a text; None if the checkpoint declares none.
 
     Raises:
-        ValueError: a field is outside its domain, or two fields contradict each other.
+        ConfigError: a field is outside its domain, or two fields contradict each other.
     """
 
-    vocab_size: int
-    hidden_size: int
-    intermediate_size: int
-    num_layers: int
-    num_heads: int
-    num_kv_heads: int
-    head_dim: int
-    rope_theta: float = 10_000.0
-    rms_norm_eps: float = 1e-6
+    vocab_size: Positive
+    hidden_size: Positive
+    intermediate_size: Positive
+    num_layers: Positive
+    num_heads: Positive
+    num_kv_heads: Positive
+    head_dim: Positive
+    rope_theta: AboveZero = 10_000.0
+    rms_norm_eps: AboveZero = 1e-6
     tie_embeddings: bool = True
     qkv_bias: bool = False
     attention_out_bias: bool = False
     qk_norm: bool = False
     rope_scaling: RopeScaling | None = None
-    activation: str = "silu"
+    activation: Literal["silu", "gelu_tanh"] = "silu"
     unit_offset_norms: bool = False
     post_norms: bool = False
     scale_embeddings: bool = False
-    query_scale: float = 0.0
-    attention_softcap: float = 0.0
-    logit_softcap: float = 0.0
-    sliding_window: int = 0
+    query_scale: NonNegative = 0.0
+    attention_softcap: NonNegative = 0.0
+    logit_softcap: NonNegative = 0.0
+    sliding_window: Count = 0
     sliding_layers: tuple[bool, ...] = ()
-    local_rope_theta: float = 0.0
-    max_positions: int = 2048
+    local_rope_theta: NonNegative = 0.0
+    max_positions: Positive = 2048
     family: str = "llama"
-    eos_ids: tuple[int, ...] = ()
-    bos_id: int | None = None
+    eos_ids: tuple[Count, ...] = ()
+    bos_id: Count | None = None
 
-    def __post_init__(self):
-        sizes = ("vocab_size", "hidden_size", "intermediate_size", "num_layers", "num_heads")
-        between(self, **dict.fromkeys((*sizes, "num_kv_heads", "head_dim"), "[1, inf)"))
+    def _validate(self) -> None:
         if self.num_heads % self.num_kv_heads:
             domain = f"a divisor of num_heads={self.num_heads}"
             raise ConfigError("num_kv_heads", domain, self.num_kv_heads)
         if self.head_dim % 2:
             raise ConfigError("head_dim", "an even number", self.head_dim)
-        if self.activation not in ACTIVATIONS:
-            raise ConfigError("activation", f"one of {', '.join(ACTIVATIONS)}", self.activation)
-        scales = ("query_scale", "attention_softcap", "logit_softcap", "sliding_window")
-        between(self, **dict.fromkeys((*scales, "local_rope_theta"), "[0, inf)"))
-        between(self, **dict.fromkeys(("rope_theta", "rms_norm_eps", "max_positions"), "(0, inf)"))
         if self.sliding_layers and len(self.sliding_layers) != self.num_layers:
-            raise ValueError(
-                f"sliding_layers must name all {self.num_layers} layers or none, got"
-                f" {len(self.sliding_layers)}"
-            )
+            domain = f"one flag for each of num_layers={self.num_layers}"
+            raise ConfigError("sliding_layers", domain, self.sliding_layers)
         if any(self.sliding_layers) and not self.sliding_window:
-            raise ValueError("sliding_window must be at least 1 where a layer slides, got 0")
+            raise ConfigError("sliding_window", "at least 1 where a layer slides", 0)
 
     @property
     def attention_scale(self) -> float:

@@ -7,13 +7,13 @@ and B [rank, out] are trained. Training never forms A @ B: its gradient would co
 from __future__ import annotations
 
 import dataclasses
-import difflib
 from typing import Any, Literal, get_args
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from grre_jax.domains import AboveZero, ConfigError, Positive, Record
 from grre_jax.models.config import ModelConfig
 from grre_jax.models.products import product
 
@@ -24,7 +24,7 @@ TARGETS: tuple[Target, ...] = get_args(Target)
 
 
 @dataclasses.dataclass(frozen=True)
-class LoraConfig:
+class LoraConfig(Record):
     """Size and projections of low-rank terms; hashable, so that it can be a static argument.
 
     Args:
@@ -33,27 +33,16 @@ class LoraConfig:
         targets: names of projections, a subset of `TARGETS`; kept in that order.
 
     Raises:
-        ValueError: a field is outside its domain.
+        ConfigError: a field is outside its domain.
     """
 
-    rank: int
-    alpha: float = 16.0
-    targets: tuple[str, ...] = TARGETS
+    rank: Positive
+    alpha: AboveZero = 16.0
+    targets: tuple[Target, ...] = TARGETS
 
-    def __post_init__(self):
-        if self.rank < 1:
-            raise ValueError(f"lora_rank must be at least 1, got {self.rank}")
-        if not self.alpha > 0:
-            raise ValueError(f"lora_alpha must be above 0, got {self.alpha}")
-        for name in self.targets:
-            if name not in TARGETS:
-                near = difflib.get_close_matches(name, TARGETS, n=1, cutoff=0.0)
-                raise ValueError(
-                    f"lora_targets names no projection {name!r}; did you mean {near[0]}? (there are"
-                    f" {', '.join(TARGETS)})"
-                )
+    def _validate(self) -> None:
         if not self.targets:
-            raise ValueError(f"lora_targets must name at least one of {', '.join(TARGETS)}")
+            raise ConfigError("targets", "at least one projection", self.targets)
         object.__setattr__(self, "targets", tuple(name for name in TARGETS if name in self.targets))
 
     @property

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from grre_jax.domains import ConfigError, Count, Positive, Record
+from grre_jax.domains import AboveZero, ConfigError, Count, Positive, Record
 from grre_jax.models.lora import TARGETS, LoraConfig, Target
 
 
@@ -63,7 +63,7 @@ class ModelSource(Record):
     template_arguments: dict[str, Any] = dataclasses.field(default_factory=dict)
     template_date: str = ""
     lora_rank: Count = 0
-    lora_alpha: Annotated[float, "(0, inf)"] = 16.0
+    lora_alpha: AboveZero = 16.0
     lora_targets: tuple[Target, ...] = TARGETS
     adapter: str = ""
 

@@ -20,9 +20,8 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Float32, Int, Int32, UInt8
 
-from grre_jax.domains import annotations, documented, inside, plain
+from grre_jax.domains import annotations, documented, inside, plain, shown
 from grre_jax.errors import DataError
-from grre_jax.json_files import shown
 from grre_jax.tasks.judging import FIELD
 from grre_jax.tasks.task import CORRECT
 

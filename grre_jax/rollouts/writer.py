@@ -26,8 +26,8 @@ from typing import Any
 
 import numpy as np
 
+from grre_jax.domains import MAX_INTEGER
 from grre_jax.errors import DataError, UsageError
-from grre_jax.json_files import MAX_INTEGER
 from grre_jax.rollouts import encoding, manifest, schema
 from grre_jax.rollouts.storage import object_store
 from grre_jax.storage.files import sha256

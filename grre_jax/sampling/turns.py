@@ -24,7 +24,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, UInt32
 
 from grre_jax import random_streams
-from grre_jax.domains import between
+from grre_jax.domains import Positive, Record
 from grre_jax.models.config import ModelConfig
 from grre_jax.models.transformer import Transformer
 from grre_jax.parallel import mesh as meshes
@@ -98,19 +98,16 @@ class Observation:
 
 
 @dataclasses.dataclass(frozen=True)
-class Limits:
+class Limits(Record):
     """Limits of a trajectory; that of a turn is `SamplingParams.max_new_tokens`.
 
     Args:
-        turns (at least 1): most turns.
-        tokens (at least 1): most tokens behind the prompt, observations included.
+        turns: most turns.
+        tokens: most tokens behind the prompt, observations included.
     """
 
-    turns: int
-    tokens: int
-
-    def __post_init__(self):
-        between(self, turns="[1, inf)", tokens="[1, inf)")
+    turns: Positive
+    tokens: Positive
 
 
 class Turn(NamedTuple):

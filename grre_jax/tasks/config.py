@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Annotated, Any
+from typing import Any
 
-from grre_jax.domains import AtLeastMinusOne, Record, Share
+from grre_jax.domains import AboveZero, AtLeastMinusOne, Record, Share
 from grre_jax.tasks.rewards import TaskSpec
 from grre_jax.tasks.task import Task
 
@@ -37,7 +37,7 @@ class TaskConfig(Record):
     options: dict[str, Any] = dataclasses.field(default_factory=dict)
     reward: tuple[str, ...] = ()
     verify_processes: AtLeastMinusOne = -1
-    verify_timeout: Annotated[float, "(0, inf)"] = 10.0
+    verify_timeout: AboveZero = 10.0
     failed_reward: float | None = None
     max_failure_share: Share = 0.5
 

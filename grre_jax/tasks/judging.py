@@ -24,7 +24,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from jaxtyping import Float
 
-from grre_jax.json_files import shown
+from grre_jax.domains import shown
 from grre_jax.tasks.task import CORRECT, Question, Task, Verdict
 
 FAILURES = ("timeout", "crash", "error", "none", "invalid")

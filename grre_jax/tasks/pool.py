@@ -30,8 +30,8 @@ from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Pipe, wait
 from typing import Any
 
+from grre_jax.domains import shown
 from grre_jax.errors import DataError, UsageError
-from grre_jax.json_files import shown
 from grre_jax.tasks.judging import Asked, Failure, InProcess, Judge, Judged, Report, pairs
 from grre_jax.tasks.rewards import TaskSpec
 from grre_jax.tasks.task import Task, Verdict

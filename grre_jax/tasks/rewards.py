@@ -30,8 +30,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from grre_jax.domains import shown
 from grre_jax.errors import UsageError
-from grre_jax.json_files import shown
 from grre_jax.tasks.judging import finished, finite_number
 from grre_jax.tasks.task import CORRECT, Question, Task, Verdict, build, load_function
 

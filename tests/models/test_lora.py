@@ -66,12 +66,13 @@ def test_merged_equals_separate_and_every_projection_gets_its_own_term(targets, 
             old, new = (
                 layout.split(SHAPE, parameter, p[f"layers.{parameter}"][i]) for p in (before, after)
             )
-            for piece, weight in old.items():
+            for number, piece in enumerate(layout.pieces(parameter)):
+                weight = old[number]
                 if piece in targets:
                     name = f"layers.{piece.removesuffix('_proj')}_lora"
                     a, b = (np.asarray(before[f"{name}_{half}"][i], float) for half in "ab")
                     weight = weight + 5.0 / 3 * (a @ b).T
-                np.testing.assert_allclose(new[piece], weight, rtol=0, atol=1e-6)
+                np.testing.assert_allclose(new[number], weight, rtol=0, atol=1e-6)
 
 
 @pytest.mark.slow
@@ -98,10 +99,10 @@ def test_a_bfloat16_base_has_float32_terms_and_keeps_its_dtype():
 @pytest.mark.parametrize(
     "fields, message",
     [
-        ({"rank": 0}, "lora_rank must be at least 1, got 0"),
-        ({"rank": 2, "alpha": -1.0}, "lora_alpha must be above 0, got -1"),
-        ({"rank": 2, "targets": ("q_prj",)}, r"no projection 'q_prj'; did you mean q_proj\?"),
-        ({"rank": 2, "targets": ()}, "must name at least one"),
+        ({"rank": 0}, "rank: expected .* got 0"),
+        ({"rank": 2, "alpha": -1.0}, "alpha: expected .* got -1"),
+        ({"rank": 2, "targets": ("q_prj",)}, "targets.*did you mean 'q_proj'"),
+        ({"rank": 2, "targets": ()}, "targets: expected at least one"),
     ],
 )
 def test_what_is_refused(fields, message):

@@ -10,19 +10,18 @@ import dataclasses
 import json
 import os
 import re
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import jax.numpy as jnp
 import numpy as np
 import safetensors.numpy
 from flax import nnx
 from jax.sharding import NamedSharding
-from jaxtyping import Array
 
-from grre_jax import json_files as fields
+from grre_jax.domains import AboveZero, ConfigError, Positive
 from grre_jax.errors import DataError, UsageError
+from grre_jax.json_files import check, fields_of, read_object
 from grre_jax.models import lora
 from grre_jax.models.checkpoints import families, streaming
 from grre_jax.models.checkpoints.export import new_folder
@@ -35,38 +34,34 @@ from grre_jax.parallel import processes
 
 CONFIG_FILE, WEIGHTS_FILE = ADAPTER_CONFIG, "adapter_model.safetensors"
 
-_off = partial(
-    fields.off,
-    remedy="use an adapter made without this option, or merge it into its base with PEFT first",
-)
 # Modules that an adapter may hold as a whole: names in PEFT's `modules_to_save` -> parameter. With
 # `ensure_weight_tying` PEFT writes the long name.
 _MODULES = {"embed_tokens": "embed", "model.embed_tokens": "embed", "lm_head": "head"}
+_Module = Literal["embed_tokens", "model.embed_tokens", "lm_head"]
 # Domains of the fields of PEFT that determine the output of an adapter: alpha / rank * A @ B on
 # every layer of some projections. Other adapters are refused.
 _READ = {
-    "peft_type": _off("LORA"),
-    "task_type": fields.one_of("CAUSAL_LM", None),
-    "r": fields.integer(1),
-    "lora_alpha": fields.number(above=0),
-    "use_rslora": fields.FLAG,
-    **dict.fromkeys(("rank_pattern", "alpha_pattern"), fields.OBJECT | fields.NULL),
-    "target_modules": fields.TEXT | fields.list_of(fields.TEXT, "a list of names"),
-    "bias": _off("none"),
-    **dict.fromkeys(("fan_in_fan_out", "use_dora", "use_qalora", "lora_bias"), _off(False, None)),
-    **dict.fromkeys(
-        "exclude_modules layers_to_transform"
-        " layers_pattern layer_replication trainable_token_indices target_parameters"
-        " alora_invocation_tokens megatron_config velora_config monteclora_config use_bdlora"
-        " arrow_config kasa_config".split(),
-        _off(None, [], {}),
-    ),
-    "modules_to_save": _off(None, [], {})
-    | fields.list_of(fields.one_of(*_MODULES), "a list of embed_tokens and lm_head"),
+    "peft_type": Literal["LORA"],
+    "task_type": Literal["CAUSAL_LM", None],
+    "r": Positive,
+    "lora_alpha": AboveZero,
+    "use_rslora": bool,
+    "rank_pattern": dict[str, Positive] | None,
+    "alpha_pattern": dict[str, AboveZero] | None,
+    "target_modules": str | tuple[str, ...],
+    "bias": Literal["none"],
+    "layers_to_transform": Literal[None],  # 0 is a layer
+    "modules_to_save": tuple[_Module, ...] | None,
     # PEFT subtracts the other initial values from the base, which then is not the checkpoint that
     # the adapter names.
-    "init_lora_weights": _off(True, False, "gaussian", "eva", "orthogonal"),
+    "init_lora_weights": Literal[True, False, "gaussian", "eva", "orthogonal"],
 }
+# Options of PEFT that must be off.
+UNSUPPORTED = (
+    "fan_in_fan_out use_dora use_qalora lora_bias exclude_modules layers_pattern layer_replication"
+    " trainable_token_indices target_parameters alora_invocation_tokens megatron_config"
+    " velora_config monteclora_config use_bdlora arrow_config kasa_config"
+).split()
 # Fields that do not change the output of a trained adapter, and why. Any value is accepted.
 HARMLESS = {
     "names the origin of the adapter": (
@@ -77,9 +72,10 @@ HARMLESS = {
         "megatron_core qalora_group_size loftq_config eva_config corda_config lora_ga_config"
     ),
 }
-FIELDS = _READ | dict.fromkeys(" ".join(HARMLESS.values()).split(), fields.ANY)
+FIELDS = _READ | dict.fromkeys(" ".join(HARMLESS.values()).split(), Any)
 _TENSOR = re.compile(
-    r"base_model\.model\.model\.layers\.\d+\.(?:self_attn|mlp)\.(\w+)\.lora_[AB]\.weight"
+    r"base_model\.model\.model\.layers\.\d+\.(?:self_attn|mlp)"
+    rf"\.({'|'.join(lora.TARGETS)})\.lora_[AB]\.weight"
 )
 
 
@@ -153,6 +149,121 @@ def _written_config(config: LoraConfig, saved: frozenset[str], base: str) -> dic
     }
 
 
+class _Adapter:
+    """An adapter folder, checked.
+
+    Attributes:
+        values: of adapter_config.json.
+        weights: the tensors.
+        saved: those of "embed" and "head" that the folder holds as a whole.
+        config: rank, alpha and projections.
+    """
+
+    def __init__(self, path: str | os.PathLike):
+        folder = Path(path)
+        self.file = folder / CONFIG_FILE
+        if not os.path.lexists(self.file):
+            raise DataError(
+                f"{folder}: {CONFIG_FILE} is missing: give the folder of a LoRA adapter, as `grre"
+                " export --adapter` or PEFT writes it"
+            )
+        required = ("peft_type", "r", "target_modules")
+        values = read_object(self.file)
+        self.weights = SafetensorsSource(folder, WEIGHTS_FILE)
+        present = self.weights.names()
+        with fields_of(self.file):
+            self.values = check(values, FIELDS, required=required, unsupported=UNSUPPORTED)
+            self.patterned = self.values.get("rank_pattern") or self.values.get("alpha_pattern")
+            self.saved = self._saved(present)
+            self.config = self._config(sorted(present - set(map(_saved_name, self.saved))))
+
+    def _saved(self, present: set[str]) -> frozenset[str]:
+        saved = {_MODULES[name] for name in self.values.get("modules_to_save") or ()}
+        for name in sorted(saved):
+            if _saved_name(name) not in present:
+                domain = f"modules in {WEIGHTS_FILE}, which lacks {_saved_name(name)}"
+                raise ConfigError("modules_to_save", domain, self.values["modules_to_save"])
+        if saved and self.values.get("ensure_weight_tying"):
+            # PEFT names the embedding alone and writes the head beside it.
+            saved = {name for name in _MODULES.values() if _saved_name(name) in present}
+        return frozenset(saved)
+
+    def _config(self, tensors: list[str]) -> LoraConfig:
+        projections = {name: _TENSOR.fullmatch(name) for name in tensors}
+        unknown = [name for name, found in projections.items() if not found]
+        if unknown:
+            raise DataError(
+                f"{self.file.with_name(WEIGHTS_FILE)}: expected the A and B of projections, got"
+                f" tensor {unknown[0]}: use an adapter on some of {', '.join(lora.TARGETS)} alone,"
+                " with embed_tokens and lm_head in modules_to_save or not at all"
+            )
+        found = {match[1] for match in projections.values() if match}
+        targets = tuple(name for name in lora.TARGETS if name in found)
+        self._check_targets(tensors, targets)
+        rank, alpha = self.values["r"], self.values.get("lora_alpha", 8.0)
+        alpha = alpha * rank**0.5 if self.values.get("use_rslora") else alpha
+        if self.patterned:
+            # Terms are padded to the largest rank, and their scales are folded into B.
+            rank = max(self.rank_and_scale(tensor)[0] for tensor in tensors)
+            alpha = float(rank)
+        return LoraConfig(rank, alpha, targets)
+
+    def _check_targets(self, tensors: list[str], targets: tuple[str, ...]) -> None:
+        """Refuses tensors that PEFT would ignore, and names in target_modules without tensors."""
+        # PEFT matches a pattern with the whole name of a module, or names with its last parts.
+        named = self.values["target_modules"]
+        names = () if isinstance(named, str) else named
+        ends = "|".join(map(re.escape, names))
+        pattern = named if isinstance(named, str) else rf"(.*\.)?({ends})"
+        ignored = [
+            tensor
+            for tensor in tensors
+            if named != "all-linear" and not self._matches(pattern, tensor, "target_modules")
+        ]
+        missing = [name for name in names if name.rsplit(".", 1)[-1] not in targets]
+        if ignored or missing:
+            domain = f"the modules of {WEIGHTS_FILE}, which differ in {[*ignored, *missing][0]}"
+            raise ConfigError("target_modules", domain, named)
+
+    def _matches(self, pattern: str, tensor: str, field: str) -> bool:
+        try:
+            return bool(re.fullmatch(pattern, _module(tensor)))
+        except re.error as error:
+            domain = f"names or regular expressions ({error})"
+            raise ConfigError(field, domain, pattern) from error
+
+    def rank_and_scale(self, tensor: str) -> tuple[int, float]:
+        """Returns the rank of a tensor's term and the factor of A @ B, by the first pattern that
+        matches its module, as PEFT does.
+        """
+        rank = self._by_pattern("rank_pattern", tensor, self.values["r"])
+        alpha = self._by_pattern("alpha_pattern", tensor, self.values.get("lora_alpha", 8.0))
+        return rank, alpha / (rank**0.5 if self.values.get("use_rslora") else rank)
+
+    def _by_pattern(self, field: str, tensor: str, default: Any) -> Any:
+        for pattern, value in (self.values.get(field) or {}).items():
+            if self._matches(rf"(.*\.)?({pattern})", tensor, field):
+                return value
+        return default
+
+    def read(self, tensor: str) -> np.ndarray:
+        """Reads an A or B; with patterns padded with zeros to the rank of `config`, and scaled."""
+        value = self.weights.read(tensor)
+        if not np.isfinite(value).all():
+            raise DataError(
+                f"{self.weights.file(tensor)}: tensor {tensor} contains values that are not finite:"
+                " copy or train the adapter again"
+            )
+        if not self.patterned:
+            return value
+        rank, scale = self.rank_and_scale(tensor)
+        value = value.astype(np.float32)
+        missing = (0, self.config.rank - rank)
+        if "lora_A" in tensor:
+            return np.pad(value, (missing, (0, 0)))
+        return np.pad(value * scale, ((0, 0), missing))
+
+
 def load_adapter_config(path: str | os.PathLike) -> LoraConfig:
     """Returns rank, alpha and projections of an adapter folder.
 
@@ -166,32 +277,7 @@ def load_adapter_config(path: str | os.PathLike) -> LoraConfig:
         DataError: a file is missing or damaged, or the adapter has an option that is not supported.
             Names the file, and the field or tensor.
     """
-    folder = Path(path)
-    file = folder / CONFIG_FILE
-    if not os.path.lexists(file):
-        raise DataError(
-            f"{folder}: {CONFIG_FILE} is missing: give the folder of a LoRA adapter, as `grre"
-            " export --adapter` or PEFT writes it"
-        )
-    values = fields.read_object(file)
-    fields.check(values, FIELDS, file)
-    for name in ("peft_type", "r", "target_modules"):
-        if name not in values:
-            raise DataError(f"{file}: the field {name} is missing: restore the adapter's own file")
-    present = SafetensorsSource(folder, WEIGHTS_FILE).names()
-    tensors = sorted(present - {_saved_name(name) for name in _saved(values, present, folder)})
-    targets = {_projection(name, folder) for name in tensors}
-    _check_targets(values["target_modules"], tensors, targets, file)
-    rank, alpha = values["r"], float(values.get("lora_alpha", 8))
-    alpha = alpha * rank**0.5 if values.get("use_rslora") else alpha
-    if values.get("rank_pattern") or values.get("alpha_pattern"):
-        # Terms are padded to the largest rank, and their scales are folded into B.
-        rank = max(_rank_and_scale(values, tensor, file)[0] for tensor in tensors)
-        alpha = float(rank)
-    try:
-        return LoraConfig(rank, alpha, tuple(targets))
-    except ValueError as error:
-        raise DataError(f"{folder}: {error}") from error
+    return _Adapter(path).config
 
 
 def saved_parameters(path: str | os.PathLike) -> frozenset[str]:
@@ -203,9 +289,7 @@ def saved_parameters(path: str | os.PathLike) -> frozenset[str]:
     Raises:
         DataError: see `load_adapter_config`.
     """
-    folder = Path(path)
-    values = fields.read_object(folder / CONFIG_FILE)
-    return _saved(values, SafetensorsSource(folder, WEIGHTS_FILE).names(), folder)
+    return _Adapter(path).saved
 
 
 def adapted_shape(shape: ModelConfig, path: str | os.PathLike) -> ModelConfig:
@@ -223,73 +307,8 @@ def adapted_shape(shape: ModelConfig, path: str | os.PathLike) -> ModelConfig:
     return untied if saved_parameters(path) else shape
 
 
-def _saved(values: dict[str, Any], present: set[str], folder: Path) -> frozenset[str]:
-    named = frozenset(_MODULES[name] for name in values.get("modules_to_save") or ())
-    for name in sorted(named):
-        if _saved_name(name) not in present:
-            raise DataError(
-                f"{folder / WEIGHTS_FILE}: expected tensor {_saved_name(name)} of the field"
-                " modules_to_save, got none. Use the whole adapter."
-            )
-    if named and values.get("ensure_weight_tying"):
-        # PEFT names the embedding alone and writes the head beside it.
-        return frozenset(name for name in _MODULES.values() if _saved_name(name) in present)
-    return named
-
-
 def _module(tensor: str) -> str:
     return tensor.removeprefix("base_model.model.").rsplit(".", 2)[0]
-
-
-def _rank_and_scale(values: dict[str, Any], tensor: str, file: Path) -> tuple[int, float]:
-    """Returns the rank of a tensor's term and the factor of A @ B, by the first pattern that
-    matches its module, as PEFT does.
-    """
-    module = _module(tensor)
-    found = {"rank_pattern": values["r"], "alpha_pattern": values.get("lora_alpha", 8)}
-    domains = {"rank_pattern": fields.integer(1), "alpha_pattern": fields.number(above=0)}
-    for name, domain in domains.items():
-        for pattern, value in (values.get(name) or {}).items():
-            fields.require(value, domain, file, f"{name}.{pattern}")
-            try:
-                matches = re.match(rf"(.*\.)?({pattern})$", module)
-            except re.error as error:
-                raise DataError(
-                    f"{file}: the field {name}: expected names or regular expressions, got"
-                    f" {pattern!r} ({error}). Restore the adapter's own file."
-                ) from error
-            if matches:
-                found[name] = value
-                break
-    rank, alpha = found["rank_pattern"], float(found["alpha_pattern"])
-    return rank, alpha / (rank**0.5 if values.get("use_rslora") else rank)
-
-
-def _check_targets(
-    named: str | list[str], tensors: list[str], targets: set[str], file: Path
-) -> None:
-    """Refuses tensors that PEFT would ignore, and names in target_modules without tensors."""
-    # PEFT matches a pattern with the whole name of a module, or names with its last parts.
-    names = [] if isinstance(named, str) else named
-    ends = "|".join(map(re.escape, names))
-    pattern = named if isinstance(named, str) else rf"(.*\.)?({ends})"
-    try:
-        ignored = [
-            tensor
-            for tensor in tensors
-            if named != "all-linear" and not re.fullmatch(pattern, _module(tensor))
-        ]
-    except re.error as error:
-        raise DataError(
-            f"{file}: the field target_modules: expected a regular expression or a list of"
-            f" names, got {fields.shown(named)} ({error}): restore the adapter's own file"
-        ) from error
-    missing = [name for name in names if name.rsplit(".", 1)[-1] not in targets]
-    if ignored or missing:
-        raise DataError(
-            f"{file}: the field target_modules = {fields.shown(named)} and the tensors of"
-            f" {WEIGHTS_FILE} differ in {(ignored + missing)[0]}: use the whole adapter"
-        )
 
 
 def add_adapter(model: Transformer, path: str | os.PathLike) -> None:
@@ -312,101 +331,47 @@ def add_adapter(model: Transformer, path: str | os.PathLike) -> None:
             "the model has LoRA weights already: merge them first (models.merged), or load the base"
             " model again"
         )
-    folder, config = Path(path), load_adapter_config(path)
-    weights, values = SafetensorsSource(folder, WEIGHTS_FILE), {}
-    stored = fields.read_object(folder / CONFIG_FILE)
-    saved = _saved(stored, weights.names(), folder)
-    patterned = stored.get("rank_pattern") or stored.get("alpha_pattern")
-    file, expected = folder / WEIGHTS_FILE, {_saved_name(name) for name in saved}
+    adapter = _Adapter(path)
+    config, saved = adapter.config, adapter.saved
+    table = model.embed[...]
+    expected = {_saved_name(name): table.shape for name in saved}
+    layers = range(model.config.num_layers)
     for name in lora.parameter_names(config):
         projection, _, half = name.split("_")
         fan_in, fan_out = lora.sizes(model.config, projection)
-        layers = [_tensor_name(name, layer) for layer in range(model.config.num_layers)]
-        expected |= set(layers)
-        terms = [_rank_and_scale(stored, tensor, folder / CONFIG_FILE) for tensor in layers]
-        for tensor, (rank, _) in zip(layers, terms, strict=True):
-            shape = (rank, fan_in) if half == "a" else (fan_out, rank)
-            found = weights.shape(tensor) if tensor in weights.names() else "none"
-            if found != shape:
-                raise DataError(
-                    f"{file}: tensor {tensor}: expected shape {shape} for this model, got"
-                    f" {found}: give the base model that the adapter was made for"
-                )
-        dtype = jnp.promote_types(model.embed[...].dtype, jnp.float32)
-        read = [weights.read(tensor, (slice(None), slice(None))) for tensor in layers]
-        for tensor, value in zip(layers, read, strict=True):
-            if not np.isfinite(value).all():
-                raise DataError(
-                    f"{file}: tensor {tensor} contains values that are not finite: copy or train"
-                    " the adapter again"
-                )
-        if patterned:
-            read = [
-                _padded(value, config.rank, scale / config.scale, half)
-                for value, (_, scale) in zip(read, terms, strict=True)
-            ]
-        values[name] = jnp.asarray(np.stack([value.T for value in read]), dtype)
-    if extra := sorted(weights.names() - expected):
+        for layer in layers:
+            tensor = _tensor_name(name, layer)
+            rank, _ = adapter.rank_and_scale(tensor)
+            expected[tensor] = (rank, fan_in) if half == "a" else (fan_out, rank)
+    adapter.weights.check(expected, "give the base model that the adapter was made for")
+    tied = model.config.tie_embeddings
+    if len(saved) == 1 and tied and adapter.values.get("ensure_weight_tying"):
         raise DataError(
-            f"{file}: tensor {extra[0]} is unexpected, the model has {model.config.num_layers}"
-            " layers: give the base model that the adapter was made for"
+            f"{adapter.file}: expected embed_tokens and lm_head, which the field"
+            f" ensure_weight_tying ties, got {', '.join(saved)} alone. Save the adapter again with"
+            " PEFT."
         )
-    tables = _read_tables(model, weights, saved, stored, file)
-    if saved and model.config.tie_embeddings:
-        model.config = model.layers.config = adapted_shape(model.config, folder)
-        model.head = nnx.Param(model.embed[...])
+    dtype = jnp.promote_types(table.dtype, jnp.float32)
+    values = {
+        name: jnp.asarray(
+            np.stack([adapter.read(_tensor_name(name, layer)).T for layer in layers]), dtype
+        )
+        for name in lora.parameter_names(config)
+    }
+    source = adapter.weights.renamed({families.TOP_NAMES[n]: _saved_name(n) for n in saved})
+    # Laid out as the model's embedding.
+    sharding = table.sharding if isinstance(table.sharding, NamedSharding) else None
+    tables = {
+        name: streaming.load_parameter(
+            model.config, name, table.shape, table.dtype, source, sharding
+        )
+        for name in sorted(saved)
+    }
+    if saved and tied:
+        model.config = dataclasses.replace(model.config, tie_embeddings=False)
+        model.layers.config = model.config
+        model.head = nnx.Param(table)
     for name, value in tables.items():
         setattr(model, name, nnx.Param(value))
     model.saved = saved
     model.layers.add_lora(config, values)
-
-
-def _read_tables(
-    model: Transformer,
-    weights: SafetensorsSource,
-    saved: frozenset[str],
-    stored: dict[str, Any],
-    file: Path,
-) -> dict[str, Array]:
-    """Reads the embedding and the head of an adapter, laid out as the model's embedding."""
-    tied = model.config.tie_embeddings
-    if saved and tied and stored.get("ensure_weight_tying") and len(saved) == 1:
-        raise DataError(
-            f"{file}: expected embed_tokens and lm_head, which the field ensure_weight_tying ties,"
-            f" got {', '.join(saved)} alone. Save the adapter again with PEFT."
-        )
-    source = weights.renamed({families.TOP_NAMES[name]: _saved_name(name) for name in saved})
-    table = model.embed[...]
-    sharding = table.sharding if isinstance(table.sharding, NamedSharding) else None
-    tables = {}
-    for name in sorted(saved):
-        if (found := weights.shape(_saved_name(name))) != table.shape:
-            raise DataError(
-                f"{file}: tensor {_saved_name(name)}: expected shape {table.shape} for this model,"
-                f" got {found}: give the base model that the adapter was made for"
-            )
-        tables[name] = streaming.load_parameter(
-            model.config, name, table.shape, table.dtype, source, sharding
-        )
-    return tables
-
-
-def _padded(value: np.ndarray, rank: int, scale: float, half: str) -> np.ndarray:
-    """Returns an A with rows of zeros, or a scaled B with columns of zeros, up to a rank."""
-    value = value.astype(np.float32)
-    if half == "a":
-        return np.pad(value, ((0, rank - len(value)), (0, 0)))
-    return np.pad(value * scale, ((0, 0), (0, rank - value.shape[1])))
-
-
-def _projection(name: str, folder: Path) -> str:
-    """Returns the projection of a tensor."""
-    found = _TENSOR.fullmatch(name)
-    if found is None or found[1] not in lora.TARGETS:
-        known = ", ".join(lora.TARGETS)
-        raise DataError(
-            f"{folder / WEIGHTS_FILE}: expected the A and B of projections, got tensor {name}: use"
-            f" an adapter on some of {known} alone, with embed_tokens and lm_head in"
-            " modules_to_save or not at all"
-        )
-    return found[1]

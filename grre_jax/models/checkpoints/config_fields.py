@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from grre_jax import json_files as fields
+from typing import Annotated, Any, Literal
+
+from grre_jax.domains import AboveZero, Count, Positive
+from grre_jax.json_files import Tokens
 from grre_jax.models.checkpoints import rope_fields
 
 # Values that transformers takes for the fields that a config.json leaves out.
@@ -29,64 +32,57 @@ DEFAULTS = {
 _SIZES = ("vocab_size", "hidden_size", "intermediate_size", "num_attention_heads")
 REQUIRED = (*_SIZES, "num_hidden_layers")
 
-_SIZE = fields.integer(1)
-# Domains of the fields that determine a model: of all families, then of each.
+_Names = tuple[str, ...] | None
+_Implementation = Literal[
+    "eager", "sdpa", "flash_attention_2", "flash_attention_3", "flex_attention"
+]
+NAMES = {"architectures": _Names, "model_type": str | None}
+# Domains of the fields that determine a model: of all families, then of each. A `Literal` of one
+# value is an option that the model lacks, at the value that disables it.
 READ = {
-    "architectures": fields.list_of(fields.TEXT, "a list of names") | fields.NULL,
-    "model_type": fields.TEXT,
-    **dict.fromkeys((*_SIZES, "head_dim"), _SIZE),
-    **dict.fromkeys(("num_key_value_heads", "max_position_embeddings"), _SIZE),
-    "num_hidden_layers": fields.integer(1, 10_000),
-    "rms_norm_eps": fields.number(above=0),
-    "tie_word_embeddings": fields.FLAG,
-    "attention_bias": fields.FLAG,
-    **dict.fromkeys(("rope_parameters", "rope_scaling"), fields.OBJECT | fields.NULL),
-    "rope_theta": fields.number(above=0),
-    "eos_token_id": fields.TOKENS,
-    "bos_token_id": fields.TOKEN | fields.NULL,
-    # Options that the model lacks, at the values that disable them.
-    "is_causal": fields.off(True),
-    "mlp_bias": fields.off(False),
-    "partial_rotary_factor": rope_fields.WHOLE_HEAD,
-    **dict.fromkeys(("quantization_config", "per_layer_config"), fields.off(None)),
-    "auto_map": fields.off({}, None),
-    **dict.fromkeys(
-        ("is_encoder_decoder", "add_cross_attention", "tie_encoder_decoder"), fields.off(False)
-    ),
-    "cross_attention_hidden_size": fields.off(None),
-    "pruned_heads": fields.off({}, None),
-    **dict.fromkeys(
-        ("attn_implementation", "_attn_implementation"),
-        fields.one_of(
-            None, "eager", "sdpa", "flash_attention_2", "flash_attention_3", "flex_attention"
-        ),
-    ),
+    **NAMES,
+    **dict.fromkeys((*_SIZES, "head_dim"), Positive),
+    **dict.fromkeys(("num_key_value_heads", "max_position_embeddings"), Positive),
+    "num_hidden_layers": Annotated[int, "[1, 10000]"],
+    "rms_norm_eps": AboveZero,
+    "tie_word_embeddings": bool,
+    "attention_bias": bool,
+    **dict.fromkeys(("rope_parameters", "rope_scaling"), dict | None),
+    "rope_theta": AboveZero,
+    "eos_token_id": Tokens,
+    "bos_token_id": Count | None,
+    "is_causal": Literal[True],
+    "partial_rotary_factor": rope_fields.WholeHead,
+    **dict.fromkeys(("attn_implementation", "_attn_implementation"), _Implementation | None),
 }
-_SILU = {"hidden_act": fields.off("silu", "swish"), rope_fields.ORIGINAL: _SIZE | fields.NULL}
+# Options that the models lack: any value but null, false, 0 and empty ones is refused.
+UNSUPPORTED = (
+    "mlp_bias quantization_config per_layer_config auto_map is_encoder_decoder add_cross_attention"
+    " tie_encoder_decoder cross_attention_hidden_size pruned_heads use_mrope rope_interleaved"
+    " use_bidirectional_attention"
+).split()
+_SILU = {"hidden_act": Literal["silu", "swish"], rope_fields.ORIGINAL: Positive | None}
 _QWEN = {
-    "num_key_value_heads": _SIZE | fields.NULL,
-    "use_sliding_window": fields.FLAG,
-    "sliding_window": _SIZE | fields.NULL,
-    "max_window_layers": fields.integer(0),
-    "layer_types": fields.list_of(fields.TEXT, "a list of names") | fields.NULL,
-    "use_mrope": fields.off(False),
+    "num_key_value_heads": Positive | None,
+    "use_sliding_window": bool,
+    "sliding_window": Positive | None,
+    "max_window_layers": Count,
+    "layer_types": _Names,
 }
 _LLAMA = {
-    **dict.fromkeys(("num_key_value_heads", "head_dim"), _SIZE | fields.NULL),
-    "layer_types": _QWEN["layer_types"],
-    "sliding_window": fields.off(None),
-    "use_sliding_window": fields.off(False),
-    "rope_interleaved": fields.off(False),
+    **dict.fromkeys(("num_key_value_heads", "head_dim"), Positive | None),
+    "layer_types": _Names,
+    "sliding_window": Literal[None],
+    "use_sliding_window": Literal[False],
 }
 _GEMMA3 = {
-    "hidden_activation": fields.off("gelu_pytorch_tanh"),
-    "query_pre_attn_scalar": fields.integer(1),
-    "sliding_window": _SIZE | fields.NULL,
-    "sliding_window_pattern": _SIZE,
-    "layer_types": _QWEN["layer_types"],
-    "rope_local_base_freq": fields.number(above=0),
-    "final_logit_softcapping": fields.number(above=0) | fields.NULL,
-    "use_bidirectional_attention": fields.off(False, None),
+    "hidden_activation": Literal["gelu_pytorch_tanh"],
+    "query_pre_attn_scalar": Positive,
+    "sliding_window": Positive | None,
+    "sliding_window_pattern": Positive,
+    "layer_types": _Names,
+    "rope_local_base_freq": AboveZero,
+    "final_logit_softcapping": AboveZero | None,
 }
 FIELDS = {
     "llama": READ | _SILU | _LLAMA,
@@ -96,16 +92,15 @@ FIELDS = {
 }
 # Of a Gemma3ForConditionalGeneration: the fields beside the text model's, and what transformers
 # takes for those that its text_config leaves out.
+_SHARED = ("architectures", "tie_word_embeddings", "eos_token_id", "bos_token_id")
 MULTIMODAL = {
-    "architectures": READ["architectures"],
-    "model_type": fields.one_of("gemma3"),
-    "tie_word_embeddings": fields.FLAG,
-    **{name: READ[name] for name in ("eos_token_id", "bos_token_id", "quantization_config")},
-    **dict.fromkeys(("text_config", "vision_config"), fields.OBJECT),
+    **{name: READ[name] for name in _SHARED},
+    "model_type": Literal["gemma3"],
+    "text_config": dict,
     **dict.fromkeys(
-        "boi_token_index eoi_token_index image_token_index mm_tokens_per_image boi_token_id"
-        " eoi_token_id image_token_id processor_class".split(),
-        fields.ANY,
+        "vision_config boi_token_index eoi_token_index image_token_index mm_tokens_per_image"
+        " boi_token_id eoi_token_id image_token_id processor_class".split(),
+        Any,
     ),
 }
 TEXT_DEFAULTS = {"model_type": "gemma3_text", "vocab_size": 262_208, "num_attention_heads": 8}
@@ -145,4 +140,4 @@ HARMLESS = {
         " sep_token_id suppress_tokens target_lookbehind temperature top_k top_p typical_p"
     ),
 }
-UNUSED = dict.fromkeys(" ".join(HARMLESS.values()).split(), fields.ANY)
+UNUSED = dict.fromkeys(" ".join(HARMLESS.values()).split(), Any)

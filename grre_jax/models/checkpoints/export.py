@@ -11,13 +11,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 
 from grre_jax.errors import DataError, UsageError, naming
 from grre_jax.models.checkpoints import families, streaming
 from grre_jax.models.checkpoints.huggingface import parameters, read_generation_config
 from grre_jax.models.checkpoints.merge import merged
-from grre_jax.models.checkpoints.safetensors_files import Tensor, write_files
+from grre_jax.models.checkpoints.safetensors_files import write_files
 from grre_jax.models.transformer import Transformer
 from grre_jax.parallel import processes
 
@@ -55,14 +56,14 @@ def save(
         DataError: `tokenizer_from` contains no tokenizer.
     """
     model = merged(model)
-    values, failure = streaming.stored_tensors(model.config, parameters(model)), None
+    stored, failure = streaming.stored_tensors(model.config, parameters(model)), None
     if processes.is_first():
         try:
             with new_folder(path) as temporary:
-                write(model, temporary, tokenizer_from=tokenizer_from, stored=values)
+                _write(model, temporary, tokenizer_from, stored)
         except Exception as error:
             failure = error
-    for _ in values if processes.many() else ():
+    for _ in stored if processes.many() else ():
         continue  # all processes put each together, also those that a failed write left
 
     def raise_failure() -> None:
@@ -73,38 +74,26 @@ def save(
     return Path(path)
 
 
-def write(
+def _write(
     model: Transformer,
     folder: Path,
-    *,
-    tokenizer_from: str | os.PathLike | None = None,
-    stored: Iterator[np.ndarray] | None = None,
+    tokenizer_from: str | os.PathLike | None,
+    stored: Iterator[np.ndarray],
 ) -> None:
-    """Writes the files of `save` into an existing folder, not atomically.
-
-    Args:
-        model: without low-rank terms.
-        folder: the folder.
-        tokenizer_from: see `save`.
-        stored: the model's `streaming.stored_tensors`; taken from the model if None.
-    """
-    generation: dict[str, Any] = {}
+    """Writes the files of `save`; `stored` are the model's `streaming.stored_tensors`."""
     arrays = parameters(model)
     values = families.config_to_dict(model.config, str(arrays["embed"].dtype))
-    if tokenizer_from is not None:
-        generation = _copy_tokenizer(Path(tokenizer_from), folder)
+    generation = {} if tokenizer_from is None else _copy_tokenizer(Path(tokenizer_from), folder)
     # The ids of the model take precedence over those of the tokenizer's folder.
     special = {field: values[field] for field in ("bos_token_id", "eos_token_id")}
     generation |= {field: ids for field, ids in special.items() if ids is not None}
     values["bos_token_id"] = generation.get("bos_token_id")
     order = streaming.order(model.config, {name: array.shape for name, array in arrays.items()})
-    tensors = [
-        Tensor(name, shape, arrays[parameter].dtype)
+    tensors = {
+        name: jax.ShapeDtypeStruct(shape, arrays[parameter].dtype)
         for parameter, _, pieces in order
         for name, shape in pieces.items()
-    ]
-    if stored is None:
-        stored = streaming.stored_tensors(model.config, arrays)
+    }
     write_files(folder, tensors, stored, MAX_FILE_BYTES)
     for name, content in (("config", values), ("generation_config", generation)):
         text = json.dumps(content, indent=2) + "\n"

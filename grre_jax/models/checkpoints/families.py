@@ -6,21 +6,23 @@ Configurations in the layout of transformers 4 (`rope_theta`, `rope_scaling`, `t
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from grre_jax.domains import ConfigError, checked
 from grre_jax.errors import DataError, UsageError
-from grre_jax.json_files import OBJECT, check, require
+from grre_jax.json_files import check, fields_of
 from grre_jax.models.checkpoints import config_fields, rope_fields
 from grre_jax.models.config import ModelConfig
 
 ARCHITECTURES = {
-    "LlamaForCausalLM": "llama",
-    "Qwen2ForCausalLM": "qwen2",
-    "Qwen3ForCausalLM": "qwen3",
-    "Gemma3ForCausalLM": "gemma3",
+    "llama": "LlamaForCausalLM",
+    "qwen2": "Qwen2ForCausalLM",
+    "qwen3": "Qwen3ForCausalLM",
+    "gemma3": "Gemma3ForCausalLM",
 }
 MODEL_TYPES = {"llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "gemma3": "gemma3_text"}
 
@@ -88,13 +90,12 @@ def text_tensors(names: Iterable[str]) -> dict[str, str]:
     }
 
 
-def _text_values(values: dict[str, Any], where: Path) -> dict[str, Any]:
+def _text_values(values: dict[str, Any]) -> dict[str, Any]:
     """Returns the fields of the text model of a model of text and images."""
-    text = require(values.get("text_config"), OBJECT, where, "text_config")
-    check(values, config_fields.MULTIMODAL | config_fields.UNUSED, where)
+    values = _checked(values, config_fields.MULTIMODAL, ("text_config",))
     shared = ("eos_token_id", "bos_token_id", "tie_word_embeddings")
     own = {name: values[name] for name in shared if values.get(name) is not None}
-    return config_fields.TEXT_DEFAULTS | text | own
+    return config_fields.TEXT_DEFAULTS | values["text_config"] | own
 
 
 def tensor_name(piece: str, layer: int | None = None, *, post_norms: bool = False) -> str:
@@ -111,36 +112,29 @@ def tensor_name(piece: str, layer: int | None = None, *, post_norms: bool = Fals
     return f"model.layers.{layer}.{names[piece]}"
 
 
-def _family(values: dict[str, Any], where: Path) -> str:
-    """Returns the family that model_type names, or architectures if it is absent.
-
-    Raises:
-        DataError: one of the two fields is malformed or not supported, or they contradict.
-    """
-    fields = ("architectures", "model_type")
-    check({name: values[name] for name in fields if name in values}, config_fields.READ, where)
-    supported = ", ".join((*ARCHITECTURES, MULTIMODAL))
-    named, kind = values.get("architectures") or [], values.get("model_type")
-    found = {ARCHITECTURES.get(name, "") for name in named}
-    if kind is not None or not named:
-        found.add(next((name for name, of_it in MODEL_TYPES.items() if of_it == kind), ""))
-    if len(named) > 1 or len(found) > 1 or "" in found:
-        raise DataError(
-            f"{where}: architectures and model_type: expected those of one of {supported}, got"
-            f" {named} and {kind!r}. Use such a checkpoint, with its own config.json."
-        )
-    return found.pop()
+def _family(values: dict[str, Any]) -> str:
+    """Returns the family that model_type names, or architectures if it is absent."""
+    named, kind = (
+        checked(name, annotation, values.get(name))
+        for name, annotation in config_fields.NAMES.items()
+    )
+    for family, architecture in ARCHITECTURES.items():
+        fits = not named or named == (architecture,)
+        if (named or kind) and fits and kind in (None, MODEL_TYPES[family]):
+            return family
+    supported = ", ".join((*ARCHITECTURES.values(), MULTIMODAL))
+    raise ConfigError("architectures and model_type", f"those of one of {supported}", [named, kind])
 
 
-def _check_fields(values: dict[str, Any], family: str, where: Path) -> None:
-    check(values, config_fields.FIELDS[family] | config_fields.UNUSED, where)
-    if missing := [name for name in config_fields.REQUIRED if name not in values]:
-        raise DataError(
-            f"{where}: the field {missing[0]} is missing: restore the checkpoint's own config.json"
-        )
+def _checked(
+    values: dict[str, Any], fields: dict[str, Any], required: tuple[str, ...]
+) -> dict[str, Any]:
+    unsupported = config_fields.UNSUPPORTED
+    fields = fields | config_fields.UNUSED
+    return check(values, fields, required=required, unsupported=unsupported)
 
 
-def _sliding(values: dict[str, Any], family: str, where: Path) -> tuple[int, tuple[bool, ...]]:
+def _sliding(values: dict[str, Any], family: str) -> tuple[int, tuple[bool, ...]]:
     """Returns the window's length and one flag per layer; (0, ()) if no layer slides."""
     count, kinds, window = values["num_hidden_layers"], values.get("layer_types"), None
     if family == "gemma3" or values.get("use_sliding_window"):
@@ -148,55 +142,36 @@ def _sliding(values: dict[str, Any], family: str, where: Path) -> tuple[int, tup
     if kinds is not None:
         allowed = {"full_attention"} | ({"sliding_attention"} if family != "llama" else set())
         if len(kinds) != count or not allowed.issuperset(kinds):
-            raise DataError(
-                f"{where}: layer_types: expected {' or '.join(sorted(allowed))} for each of the"
-                f" {count} layers (num_hidden_layers), got {kinds}"
-            )
+            domain = f"{' or '.join(sorted(allowed))} for each of num_hidden_layers={count} layers"
+            raise ConfigError("layer_types", domain, kinds)
         slides = tuple(kind == "sliding_attention" for kind in kinds)
     elif family == "gemma3":
         slides = tuple(bool((i + 1) % values["sliding_window_pattern"]) for i in range(count))
     else:
         first = values["max_window_layers"] if window is not None else count
         slides = tuple(i >= first for i in range(count))
-    if any(slides) and not window:
-        hint = "" if family == "gemma3" else " and use_sliding_window to true"
-        raise DataError(
-            f"{where}: layer_types has sliding_attention, but no window is set: set"
-            f" sliding_window{hint}"
-        )
-    return (int(window), slides) if window and any(slides) else (0, ())
+    if not any(slides):
+        return 0, ()
+    if not window:
+        field = "sliding_window" if family == "gemma3" else "sliding_window and use_sliding_window"
+        raise ConfigError(field, "a window for the layers with sliding_attention", None)
+    return window, slides
 
 
-def _special_ids(
-    values: dict[str, Any], generation: dict[str, Any] | None, where: Path
-) -> dict[str, Any]:
+def _special_ids(values: dict[str, Any], generation: dict[str, Any] | None) -> dict[str, Any]:
     """Returns eos_ids and bos_id; generation_config.json takes precedence over config.json."""
     found: dict[str, Any] = {}
-    size = values["vocab_size"]
     for field in ("eos_token_id", "bos_token_id"):
+        name = f"{field} of generation_config.json"
         ids = (generation or {}).get(field)
-        file = where.with_name("generation_config.json") if ids is not None else where
-        ids = values.get(field) if ids is None else ids
-        found[field] = [] if ids is None else ids if isinstance(ids, list) else [ids]
-        if any(i >= size for i in found[field]):
-            raise DataError(
-                f"{file}: {field}: expected token ids below vocab_size ({size}), got {ids}:"
-                " restore the checkpoint's own file"
-            )
+        if ids is None:
+            name = field
+            ids = values.get(field)
+        found[field] = [] if ids is None else [ids] if isinstance(ids, int) else ids
+        if any(i >= values["vocab_size"] for i in found[field]):
+            raise ConfigError(name, f"token ids below vocab_size={values['vocab_size']}", ids)
     bos = found["bos_token_id"]
     return {"eos_ids": tuple(found["eos_token_id"]), "bos_id": bos[0] if bos else None}
-
-
-def _head_sizes(values: dict[str, Any], where: Path) -> tuple[int, int, int]:
-    """Returns the numbers of query and of key-value heads, and the width of a head."""
-    heads, kv_heads = values["num_attention_heads"], values.get("num_key_value_heads")
-    head_dim = values.get("head_dim") or max(1, values["hidden_size"] // heads)
-    kv_heads = heads if kv_heads is None else kv_heads
-    if heads % kv_heads:
-        raise DataError(
-            f"{where}: num_key_value_heads = {kv_heads} must divide num_attention_heads = {heads}"
-        )
-    return heads, kv_heads, head_dim
 
 
 def config_from_dict(
@@ -224,68 +199,61 @@ def config_from_dict(
         DataError: a field is missing, unknown or outside its domain, two fields contradict each
             other, or the model lacks the architecture or an option. Names the file and the field.
     """
-    if is_multimodal(values):
-        values = _text_values(values, where)
-    family = _family(values, where)
-    _check_fields(values, family, where)
-    defaults: dict[str, Any] = config_fields.DEFAULTS[family]
-    stored, values = values, defaults | values
-    heads, kv_heads, head_dim = _head_sizes(values, where)
-    window, slides = _sliding(values, family, where)
-    theta, scaling, local_theta = rope_fields.read(stored, layered=family == "gemma3", where=where)
-    query_scale, bias = values.get("query_pre_attn_scalar", 0), values.get("attention_bias", False)
-    try:
+    with fields_of(where):
+        if is_multimodal(values):
+            values = _text_values(values)
+        family = _family(values)
+        stored = _checked(values, config_fields.FIELDS[family], config_fields.REQUIRED)
+        defaults: dict[str, Any] = config_fields.DEFAULTS[family]
+        values = defaults | stored
+        heads = values["num_attention_heads"]
+        head_dim = values.get("head_dim") or max(1, values["hidden_size"] // heads)
+        window, slides = _sliding(values, family)
+        theta, scaling, local_theta = rope_fields.read(stored, layered=family == "gemma3")
+        query_scale = values.get("query_pre_attn_scalar", 0)
+        bias = values.get("attention_bias", False)
         return ModelConfig(
             vocab_size=values["vocab_size"],
             hidden_size=values["hidden_size"],
             intermediate_size=values["intermediate_size"],
             num_layers=values["num_hidden_layers"],
             num_heads=heads,
-            num_kv_heads=kv_heads,
+            num_kv_heads=values.get("num_key_value_heads") or heads,
             head_dim=head_dim,
             rope_theta=theta,
-            rms_norm_eps=float(values.get("rms_norm_eps", 1e-6)),
+            rms_norm_eps=values.get("rms_norm_eps", 1e-6),
             tie_embeddings=values.get("tie_word_embeddings", False),
             qkv_bias=family == "qwen2" or bias,
             attention_out_bias=family != "qwen2" and bias,
             rope_scaling=scaling,
-            query_scale=0.0 if query_scale == head_dim else float(query_scale),
-            logit_softcap=float(values.get("final_logit_softcapping") or 0.0),
+            query_scale=0.0 if query_scale == head_dim else query_scale,
+            logit_softcap=values.get("final_logit_softcapping") or 0.0,
             sliding_window=window,
             sliding_layers=slides,
             local_rope_theta=local_theta if slides else 0.0,
             max_positions=values["max_position_embeddings"],
             family=family,
-            **_special_ids(values, generation, where),
+            **_special_ids(values, generation),
             **_FIXED[family],
         )
-    except ValueError as error:
-        raise DataError(f"{where}: {error}") from error
 
 
-def _check_expressible(config: ModelConfig, architecture: str) -> None:
-    """Raises UsageError for the first option that the architecture does not have."""
-    family, out = config.family, config.attention_out_bias
-    plain = {name: getattr(ModelConfig, name) for name in _FIXED["gemma3"]}
-    wanted: dict[str, Any] = {**plain, **_FIXED[family], "attention_softcap": 0.0}
-    wanted |= (
-        {"qkv_bias": True, "attention_out_bias": False} if family == "qwen2" else {"qkv_bias": out}
-    )
-    if family != "gemma3":
-        wanted |= {"query_scale": 0.0, "logit_softcap": 0.0, "local_rope_theta": 0.0}
-    if family == "llama":
-        wanted["sliding_layers"] = (False,) * len(config.sliding_layers)
-    if config.query_scale % 1:
-        raise UsageError(
-            f"query_scale={config.query_scale} cannot be written as {architecture}: it must be a"
-            " whole number there"
-        )
-    for field, value in wanted.items():
-        if getattr(config, field) != value:
+def _check_expressible(config: ModelConfig, values: dict[str, Any], architecture: str) -> None:
+    """Raises UsageError unless the model is read from a config.json as it is."""
+    try:
+        read = dataclasses.asdict(config_from_dict(values))
+    except DataError as error:
+        raise UsageError(f"the model cannot be written as {architecture}: {error}") from error
+    if config.query_scale == config.head_dim:
+        read["query_scale"] = config.query_scale
+    if not any(config.sliding_layers):
+        read |= {"sliding_window": config.sliding_window, "sliding_layers": config.sliding_layers}
+    for field, value in dataclasses.asdict(config).items():
+        if read[field] != value:
             raise UsageError(
-                f"{field}={getattr(config, field)} cannot be written as {architecture}, which has"
-                f" {field}={value} here: llama has both biases or none, qwen2 the qkv_bias alone,"
-                " qwen3 the qk_norm, gemma3 its own norms; choose the family that fits"
+                f"{field}={value} cannot be written as {architecture}, which has"
+                f" {field}={read[field]} here: llama has both biases or none, qwen2 the qkv_bias"
+                " alone, qwen3 the qk_norm, gemma3 its own norms; choose the family that fits"
             )
 
 
@@ -299,15 +267,13 @@ def config_to_dict(config: ModelConfig, dtype: str = "float32") -> dict[str, Any
     Raises:
         UsageError: `config.family` is unknown, or its architecture cannot express an option.
     """
-    names = {family: name for name, family in ARCHITECTURES.items()}
-    architecture = names.get(config.family)
+    architecture = ARCHITECTURES.get(config.family)
     if architecture is None:
-        known = ", ".join(ARCHITECTURES.values())
+        known = ", ".join(ARCHITECTURES)
         raise UsageError(
             f"family={config.family!r} names no architecture that transformers loads: use one of"
             f" {known}"
         )
-    _check_expressible(config, architecture)
     eos = list(config.eos_ids)
     gemma = config.family == "gemma3"
     values: dict[str, Any] = {
@@ -339,6 +305,7 @@ def config_to_dict(config: ModelConfig, dtype: str = "float32") -> dict[str, Any
         values["query_pre_attn_scalar"] = int(config.query_scale or config.head_dim)
         values["final_logit_softcapping"] = config.logit_softcap or None
         values["attn_logit_softcapping"] = None
+    _check_expressible(config, values, architecture)
     return values
 
 

@@ -17,8 +17,9 @@ from flax import nnx
 from jax.sharding import Mesh
 from jaxtyping import Array
 
+from grre_jax.domains import AtLeastMinusOne, Count
 from grre_jax.errors import DataError
-from grre_jax.json_files import NULL, TOKEN, TOKENS, check, integer, read_object
+from grre_jax.json_files import Tokens, read_object, require
 from grre_jax.models.checkpoints import families, streaming
 from grre_jax.models.checkpoints.safetensors_files import SafetensorsSource
 from grre_jax.models.config import ModelConfig
@@ -48,9 +49,9 @@ def load_config(path: str | os.PathLike) -> ModelConfig:
 # The other fields of a generation_config.json are defaults of generate() of transformers; a run has
 # its own sampling settings instead.
 _GENERATION = {
-    "eos_token_id": TOKENS,
-    "bos_token_id": TOKEN | NULL,
-    "pad_token_id": integer(-1) | NULL,
+    "eos_token_id": Tokens,
+    "bos_token_id": Count | None,
+    "pad_token_id": AtLeastMinusOne | None,
 }
 
 
@@ -64,7 +65,8 @@ def read_generation_config(folder: Path) -> dict[str, Any]:
     if not os.path.lexists(file):
         return {}
     values = read_object(file)
-    check(values, _GENERATION, file, closed=False)
+    for name, annotation in _GENERATION.items():
+        require(values.get(name), annotation, file, name)
     return values
 
 
@@ -99,8 +101,9 @@ def load(
             a tensor is missing, unexpected or of the wrong shape. Names the file, and the field or
             tensor.
     """
-    folder = locate(Path(path))
-    config, source = load_config(folder), SafetensorsSource(folder)
+    folder = Path(path)
+    config = load_config(folder)
+    source = SafetensorsSource(folder)
     if families.is_multimodal(read_object(folder / "config.json")):
         _log.warning("%s: the text model is loaded, without the vision tower", folder)
         source = source.renamed(families.text_tensors(source.names()))
@@ -110,7 +113,7 @@ def load(
     )
     variables = nnx.to_flat_state(state)
     shapes = {_dotted(keys): variable.shape for keys, variable in variables}
-    _check(config, source, folder, shapes)
+    _check(config, source, shapes)
     loaded = []
     for keys, variable in variables:
         own = {keys[-1]: jax.ShapeDtypeStruct(variable.shape, dtype)}
@@ -149,49 +152,22 @@ def locate(path: Path) -> Path:
     return path
 
 
-_REMEDY = "take config.json and all weight files from one checkpoint"
-
-
 def _check(
-    config: ModelConfig,
-    source: SafetensorsSource,
-    folder: Path,
-    shapes: dict[str, tuple[int, ...]],
+    config: ModelConfig, source: SafetensorsSource, shapes: dict[str, tuple[int, ...]]
 ) -> None:
     """Raises DataError if a tensor is missing, unexpected or of the wrong shape."""
     expected = {}
-    for name, shape in shapes.items():
-        for layer in streaming.tensors_of(config, name, shape):
-            expected |= layer
-    present = source.names()
-    missing = sorted(expected.keys() - present)
-    if missing:
-        others = f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""
-        raise DataError(
-            f"{folder}: tensor {missing[0]}{others} is missing from the weights, the configuration"
-            f" requires it: {_REMEDY}"
-        )
-    for tensor, shape in sorted(expected.items()):
-        if source.shape(tensor) != shape:
-            raise DataError(
-                f"{source.file(tensor)}: tensor {tensor} has shape {source.shape(tensor)}, the"
-                f" configuration requires {shape}: {_REMEDY}"
-            )
-    unknown = sorted(present - expected.keys())
-    extra = [name for name in unknown if not families.IGNORED.fullmatch(name)]
-    if config.tie_embeddings and families.TOP_NAMES["head"] in extra:
-        # A tied checkpoint may store the head too, if it is the embedding.
-        head, embed = families.TOP_NAMES["head"], families.TOP_NAMES["embed"]
-        if not _equal(source, head, embed):
-            differs = f"tensor {head} differs from {embed} though tie_word_embeddings is true"
-            raise DataError(f"{source.file(head)}: {differs}: set it to false in config.json")
-        extra.remove(head)
-    if extra:
-        others = f" (and {len(extra) - 1} more)" if len(extra) > 1 else ""
-        raise DataError(
-            f"{source.file(extra[0])}: tensor {extra[0]}{others} is unexpected, the configuration"
-            f" describes a model without it: {_REMEDY}"
-        )
+    for _, _, tensors in streaming.order(config, shapes):
+        expected |= tensors
+    head, embed = families.TOP_NAMES["head"], families.TOP_NAMES["embed"]
+    # A tied checkpoint may store the head too, if it is the embedding.
+    tied = {head} & source.names() if config.tie_embeddings else set()
+    buffers = filter(families.IGNORED.fullmatch, source.names())
+    remedy = "take config.json and all weight files from one checkpoint"
+    source.check(expected, remedy, {*tied, *buffers})
+    if tied and not _equal(source, head, embed):
+        differs = f"tensor {head} differs from {embed} though tie_word_embeddings is true"
+        raise DataError(f"{source.file(head)}: {differs}: set it to false in config.json")
 
 
 def _equal(source: SafetensorsSource, one: str, other: str) -> bool:

@@ -15,8 +15,6 @@ from grre_jax.models.config import ModelConfig
 from grre_jax.models.transformer import join_groups, split_groups
 from grre_jax.parallel import mesh as meshes
 
-Tensors = dict[str, Array]
-
 # Projections and biases of the checkpoint that one fused parameter joins.
 FUSED = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "qkv_bias": ("q_bias", "k_bias", "v_bias")}
 
@@ -56,19 +54,18 @@ def stored_specs(
     return [axes[::-1] if is_transposed(parameter) else axes]
 
 
-def is_transposed(piece: str) -> bool:
-    """True if the piece is stored as [out, in]."""
-    return piece.endswith("_proj")
+def is_transposed(parameter: str) -> bool:
+    """True if the pieces of a parameter are stored as [out, in]."""
+    return parameter.endswith("_proj")
 
 
-def join(config: ModelConfig, parameter: str, tensors: Tensors) -> Array:
+def join(config: ModelConfig, parameter: str, stored: list[Array]) -> Array:
     """Returns one layer's slice of a parameter from its stored pieces."""
-    values = [value.T if is_transposed(name) else value for name, value in tensors.items()]
+    values = [value.T for value in stored] if is_transposed(parameter) else stored
     return join_groups(config, *values) if parameter in FUSED else values[0]
 
 
-def split(config: ModelConfig, parameter: str, value: Array) -> Tensors:
+def split(config: ModelConfig, parameter: str, value: Array) -> list[Array]:
     """Returns the stored pieces of one layer's slice of a parameter."""
     values = split_groups(config, value) if parameter in FUSED else (value,)
-    named = zip(pieces(parameter), values, strict=True)
-    return {name: x.T if is_transposed(name) else x for name, x in named}
+    return [value.T for value in values] if is_transposed(parameter) else list(values)

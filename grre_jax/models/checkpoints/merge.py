@@ -13,6 +13,7 @@ from jaxtyping import Array
 
 from grre_jax.models import lora
 from grre_jax.models.checkpoints import layout
+from grre_jax.models.config import ModelConfig
 from grre_jax.models.transformer import Transformer, join_groups
 
 
@@ -31,14 +32,14 @@ def merged(model: Transformer) -> Transformer:
     layers, config = result.layers, model.config
     for parameter in ("qkv_proj", "o_proj", "gate_proj", "up_proj", "down_proj"):
         names = [piece.removesuffix("_proj") for piece in layout.pieces(parameter)]
-        pairs = {p: (f"{p}_lora_a", f"{p}_lora_b") for p in names if model.lora.has(p)}
-        pairs = {p: tuple(getattr(layers, half)[...] for half in pairs[p]) for p in pairs}
-        factors = [pairs.get(p) for p in names]
-        if any(factors):
+        factors = {
+            p: (getattr(layers, f"{p}_lora_a")[...], getattr(layers, f"{p}_lora_b")[...])
+            for p in names
+            if model.lora.has(p)
+        }
+        if factors:
             weight = getattr(layers, parameter)[...]
-            outputs = tuple(lora.sizes(config, p)[1] for p in names)
-            fused = config if len(names) > 1 else None
-            add = _add(model.lora.scale, outputs, fused, weight.sharding)
+            add = _add(model.lora.scale, config, tuple(names), weight.sharding)
             setattr(layers, parameter, nnx.Param(add(weight, factors)))
     for name in lora.parameter_names(model.lora):
         delattr(layers, name)
@@ -47,17 +48,19 @@ def merged(model: Transformer) -> Transformer:
 
 
 @cache
-def _add(scale: float, outputs: tuple[int, ...], config: Any, sharding: Sharding) -> Any:
-    """Returns a program for weight + scale * A @ B of all layers.
-
-    Several outputs are joined as in the fused product of `config`.
+def _add(scale: float, config: ModelConfig, names: tuple[str, ...], sharding: Sharding) -> Any:
+    """Returns a program for weight + scale * A @ B of all layers; several projections are joined as
+    in the fused product.
     """
 
-    def add(weight: Array, factors: list[tuple[Array, Array] | None]) -> Array:
-        none = [jnp.zeros((*weight.shape[:2], size), jnp.float32) for size in outputs]
-        pairs = zip(factors, none, strict=True)
-        parts = [zero if ab is None else jnp.matmul(*ab, precision="highest") for ab, zero in pairs]
-        delta = parts[0] if config is None else join_groups(config, *parts)
+    def add(weight: Array, factors: dict[str, tuple[Array, Array]]) -> Array:
+        parts = [
+            jnp.matmul(*factors[name], precision="highest")
+            if name in factors
+            else jnp.zeros((*weight.shape[:2], lora.sizes(config, name)[1]), jnp.float32)
+            for name in names
+        ]
+        delta = join_groups(config, *parts) if len(parts) > 1 else parts[0]
         return (weight.astype(delta.dtype) + scale * delta).astype(weight.dtype)
 
     return jax.jit(add, out_shardings=sharding)

@@ -5,190 +5,135 @@ and 5 (`rope_parameters`).
 from __future__ import annotations
 
 import math
-from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from grre_jax.errors import DataError
-from grre_jax.json_files import FLAG, NULL, OBJECT, TEXT, check, integer, number, off, require
-from grre_jax.models.config import ROPE_SCALINGS, ModelConfig, RopeScaling
+from grre_jax.domains import AboveZero, ConfigError, Positive, checked
+from grre_jax.json_files import check
+from grre_jax.models.config import ModelConfig, RopeScaling
 
 # Bases if the field is absent: of all layers; of the full and of the sliding layers of Gemma 3.
 DEFAULT_THETA, FULL_THETA, LOCAL_THETA = 10_000.0, 1_000_000.0, 10_000.0
 _FULL, _LOCAL = "full_attention", "sliding_attention"
 ORIGINAL = "original_max_position_embeddings"
-WHOLE_HEAD = off(1, 1.0, None)  # partial_rotary_factor
+WholeHead = Annotated[float, "[1, 1]"] | None  # partial_rotary_factor
 
 _ALWAYS = {
-    "rope_type": TEXT,
-    "type": TEXT,
-    "rope_theta": number(above=0),
-    "partial_rotary_factor": WHOLE_HEAD,
+    "rope_type": str,
+    "type": str,
+    "rope_theta": AboveZero,
+    "partial_rotary_factor": WholeHead,
 }
-_LINEAR = {"factor": number(above=0)}
+_LINEAR = {"factor": AboveZero}
 _LLAMA3 = {
     **_LINEAR,
-    "low_freq_factor": number(above=0),
-    "high_freq_factor": number(above=0),
-    ORIGINAL: integer(1),
+    "low_freq_factor": AboveZero,
+    "high_freq_factor": AboveZero,
+    ORIGINAL: Positive,
 }
 _YARN = {
     **_LINEAR,
-    **dict.fromkeys(("attention_factor", "beta_fast", "beta_slow"), number(above=0) | NULL),
-    **dict.fromkeys(("mscale", "mscale_all_dim"), number() | NULL),
-    "truncate": FLAG,
-    ORIGINAL: integer(1),
+    **dict.fromkeys(("attention_factor", "beta_fast", "beta_slow"), AboveZero | None),
+    **dict.fromkeys(("mscale", "mscale_all_dim"), float | None),
+    "truncate": bool,
+    ORIGINAL: Positive,
 }
 _OF_KIND = {"default": {}, "linear": _LINEAR, "llama3": _LLAMA3, "yarn": _YARN}
 
+_Kind = Literal["default", "linear", "llama3", "yarn"]
 Objects = dict[str, dict[str, Any]]  # of rotary fields, by name
 
 
-def read(
-    values: dict[str, Any], *, layered: bool, where: Path
-) -> tuple[float, RopeScaling | None, float]:
+def read(values: dict[str, Any], *, layered: bool) -> tuple[float, RopeScaling | None, float]:
     """Reads the rotary fields; a file may have both layouts if they agree.
 
     Args:
-        values: the parsed config.json.
+        values: the checked config.json.
         layered: True if full and sliding layers have separate parameters (Gemma 3).
-        where: the file, for messages.
 
     Returns:
         The base, its scaling or None, and the base of sliding layers (0 if it is the same).
 
     Raises:
-        DataError: a field is malformed, two fields contradict each other, or the kind of scaling is
-            not supported. Names the file and the field.
+        ConfigError: a field is malformed, two fields contradict each other, or the kind of scaling
+            is not supported.
     """
-    parameters, scaling = (
-        _object(values, key, where) for key in ("rope_parameters", "rope_scaling")
-    )
+    parameters = values.get("rope_parameters") or {}
+    scaling = values.get("rope_scaling") or {}
+    local_theta = 0.0
+    name = "rope_parameters"
     if layered:
-        return _read_layered(values, parameters, scaling, where)
-    objects = {"rope_parameters": parameters, "rope_scaling": scaling}
-    objects = {key: rope for key, rope in objects.items() if rope}
-    for key, rope in objects.items():
-        nested = [name for name, value in rope.items() if isinstance(value, dict)]
-        if nested:
-            raise DataError(
-                f"{where}: a separate {key} for {nested[0]} is not supported in this architecture:"
-                " use one for all layers"
-            )
-    found = _scalings(objects, values, where)
+        if "type" in scaling and "rope_type" not in scaling:
+            # transformers 5 ignores the older name in this architecture, and transformers 4 reads
+            # it.
+            raise ConfigError("rope_scaling.type", "rope_type in its place", scaling["type"])
+        check(parameters, dict.fromkeys((_FULL, _LOCAL), dict | None), f"{name}.")
+        local = {f"{name}.{_LOCAL}": parameters.get(_LOCAL) or {}}
+        if (scaled := _scaling(local, values)) is not None:
+            raise ConfigError(f"{name}.{_LOCAL}", "no scaling in sliding layers", scaled.kind)
+        older = "rope_local_base_freq"
+        thetas = {older: values[older]} if older in values else {}
+        local_theta = _agreed(_thetas(local) | thetas, LOCAL_THETA)
+        parameters = parameters.get(_FULL) or {}
+        name = f"{name}.{_FULL}"
+    objects = {name: parameters, "rope_scaling": scaling}
+    found = _scaling(objects, values)
     # transformers reads it for these alone; folders without scaling carry it too.
     reads_original = found is not None and ORIGINAL in _OF_KIND[found.kind]
     if reads_original and values.get(ORIGINAL) not in (None, found.original_positions):
-        raise DataError(
-            f"{where}: {ORIGINAL} = {values[ORIGINAL]} contradicts the rope_scaling: write it there"
-            " alone"
-        )
-    return _theta(objects | {"": values}, DEFAULT_THETA, where), found, 0.0
+        domain = f"{found.original_positions}, as in the scaling"
+        raise ConfigError(ORIGINAL, domain, values[ORIGINAL])
+    default = FULL_THETA if layered else DEFAULT_THETA
+    return _agreed(_thetas(objects | {"": values}), default), found, local_theta
 
 
-def _read_layered(values, parameters, scaling, where) -> tuple[float, RopeScaling | None, float]:
-    flat = [name for name in parameters if name not in (_FULL, _LOCAL)]
-    if flat:
-        raise DataError(
-            f"{where}: rope_parameters: expected {_FULL} and {_LOCAL} in this architecture, got"
-            f" {flat[0]}"
-        )
-    if "type" in scaling and "rope_type" not in scaling:
-        # transformers 5 ignores the older name in this architecture, and transformers 4 reads it.
-        raise DataError(
-            f"{where}: rope_scaling.type is ambiguous in this architecture: write rope_type instead"
-        )
-    name = f"rope_parameters.{_LOCAL}"
-    local = {name: _object(parameters, _LOCAL, where, "rope_parameters.")}
-    if _scaling(local[name], values, name, where) is not None:
-        raise DataError(
-            f"{where}: a scaled rotary embedding in sliding layers is not supported: only type"
-            " 'default' is"
-        )
-    full = {
-        f"rope_parameters.{_FULL}": _object(parameters, _FULL, where, "rope_parameters."),
-        "rope_scaling": scaling,
-    }
-    full = {key: rope for key, rope in full.items() if rope}
-    found = _scalings(full, values, where)
-    older = "rope_local_base_freq"
-    local[older] = {"rope_theta": values[older]} if older in values else {}
-    local_theta = _theta(local, LOCAL_THETA, where)
-    return _theta(full | {"": values}, FULL_THETA, where), found, local_theta
-
-
-def _object(values: dict[str, Any], key: str, where: Path, prefix: str = "") -> dict[str, Any]:
-    return require(values.get(key), OBJECT | NULL, where, prefix + key) or {}
-
-
-def _theta(objects: Objects, default: float, where: Path) -> float:
-    """Returns the base on which all objects that have one agree; "" is the file's top level."""
-    found = {
+def _thetas(objects: Objects) -> dict[str, float]:
+    """Returns the bases by field; "" is the file's top level."""
+    return {
         f"{key}.rope_theta".lstrip("."): float(rope["rope_theta"])
         for key, rope in objects.items()
         if "rope_theta" in rope
     }
-    return default if not found else _agreed(found, where)
 
 
-def _agreed(found: dict[str, Any], where: Path) -> Any:
-    """Returns the common value of several fields; None without fields."""
-    (one, value), *others = [*found.items()] or [("", None)]
+def _agreed(found: dict[str, Any], default: Any) -> Any:
+    """Returns the common value of several fields; the default without fields."""
+    (one, value), *others = [*found.items()] or [("", default)]
     for other, second in others:
         if second != value:
-            raise DataError(
-                f"{where}: {one} ({value}) and {other} ({second}) contradict each other: keep the"
-                " one that the model was trained with"
-            )
+            raise ConfigError(f"{one} and {other}", "the same value", [value, second])
     return value
 
 
-def _scalings(objects: Objects, values: dict[str, Any], where: Path) -> RopeScaling | None:
-    return _agreed(
-        {key: _scaling(rope, values, key, where) for key, rope in objects.items()}, where
-    )
+def _scaling(objects: Objects, values: dict[str, Any]) -> RopeScaling | None:
+    """Returns the common scaling of objects of rotary fields; None for none."""
+    found = {key: _scaling_of(rope, values, f"{key}.") for key, rope in objects.items() if rope}
+    return _agreed(found, None)
 
 
-def _scaling(
-    rope: dict[str, Any], values: dict[str, Any], key: str, where: Path
-) -> RopeScaling | None:
-    """Returns the scaling in an object of rotary fields; None for none."""
+def _scaling_of(rope: dict[str, Any], values: dict[str, Any], prefix: str) -> RopeScaling | None:
     kind = rope.get("rope_type", rope.get("type", "default"))
     if rope.get("type", kind) != kind:
-        raise DataError(
-            f"{where}: {key}.type {rope['type']!r} contradicts {key}.rope_type {kind!r}: keep one"
-            " of them"
-        )
-    if kind not in ("default", *ROPE_SCALINGS):
-        raise DataError(
-            f"{where}: {key} of type {kind} is not supported: only default,"
-            f" {', '.join(ROPE_SCALINGS)} are"
-        )
-    domains = _OF_KIND[kind]
-    check(rope, _ALWAYS | domains, where, f"{key}.")
-    if kind == "default":
-        return None
+        raise ConfigError(f"{prefix}type", f"rope_type {kind!r}", rope["type"])
+    domains = _OF_KIND[checked(f"{prefix}rope_type", _Kind, kind)]
     # transformers 5 takes the original length from outside the object, else the model's length.
     original = values.get(ORIGINAL) or values.get("max_position_embeddings")
-    rope = {ORIGINAL: original, "truncate": True} | rope
-    given = {
-        name: require(rope.get(name), domain, where, f"{key}.{name}")
-        for name, domain in domains.items()
-    }
-    original = given.pop(ORIGINAL, RopeScaling.original_positions)
-    truncate = given.pop("truncate", True)
+    defaults = {ORIGINAL: original, "truncate": True}
+    rope = {name: default for name, default in defaults.items() if name in domains} | rope
+    found = check(rope, _ALWAYS | domains, prefix, required=domains.keys() & _LLAMA3)
+    if kind == "default":
+        return None
+    given = {name: found[name] for name in domains if found.get(name) is not None}
     if kind == "yarn":
         given["attention_factor"] = _attention_factor(given)
-    factors = {name: float(value) for name, value in given.items() if value is not None}
-    try:
-        return RopeScaling(kind, original_positions=original, truncate=truncate, **factors)
-    except ValueError as error:
-        raise DataError(f"{where}: {key}: {error}") from error
+    if ORIGINAL in given:
+        given["original_positions"] = given.pop(ORIGINAL)
+    return RopeScaling(kind, **given)
 
 
 def _attention_factor(given: dict[str, Any]) -> float:
     """Returns yarn's factor of cosines and sines; removes the fields that it follows from."""
     stored, mscale, all_dim = (
-        given.pop(name) for name in ("attention_factor", "mscale", "mscale_all_dim")
+        given.pop(name, None) for name in ("attention_factor", "mscale", "mscale_all_dim")
     )
     growth = 0.1 * math.log(max(1, given["factor"]))
     if stored is not None:

@@ -7,29 +7,22 @@ resident; the header of a new file is written first, since all shapes are known.
 from __future__ import annotations
 
 import copy
-import dataclasses
 import json
 import os
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
 import ml_dtypes
 import numpy as np
 import safetensors
 
 from grre_jax.errors import DataError
-from grre_jax.json_files import OBJECT, Domain, read_object, require
-
-Index = tuple[slice, ...]
+from grre_jax.json_files import read_object, require
 
 SINGLE_FILE, INDEX_FILE = "model.safetensors", "model.safetensors.index.json"
-_FILE = Domain(
-    "the name of a .safetensors file in the same folder",
-    lambda value: (
-        isinstance(value, str) and value.endswith(".safetensors") and not set(value) & set("/\\\0")
-    ),
-)
 _DTYPES = {
     np.dtype(np.float32): "F32",
     np.dtype(np.float16): "F16",
@@ -59,6 +52,7 @@ class SafetensorsSource:
     """
 
     def __init__(self, folder: Path, file: str = ""):
+        self._folder = folder
         self._stored: dict[str, _Stored] = {}
         index = folder / INDEX_FILE
         weight_map = _weight_map(index) if not file and os.path.lexists(index) else {}
@@ -66,7 +60,19 @@ class SafetensorsSource:
         for path in [folder / name for name in names]:
             with _open(path) as handle:
                 for name in handle.keys():
-                    self._add(name, handle.get_slice(name), path)
+                    if name in self._stored:
+                        raise DataError(
+                            f"{path}: tensor {name} is also in {self.file(name).name}: keep one set"
+                            " of weight files in the folder"
+                        )
+                    stored = handle.get_slice(name)
+                    if stored.get_dtype() not in _DTYPES.values():
+                        raise DataError(
+                            f"{path}: tensor {name} is stored as {stored.get_dtype()}, which is not"
+                            " supported: use the unquantized checkpoint"
+                            f" ({', '.join(_DTYPES.values())})"
+                        )
+                    self._stored[name] = _Stored(path, name, tuple(stored.get_shape()))
         for name, file in weight_map.items():
             if name not in self._stored or self._stored[name].file != folder / file:
                 raise DataError(
@@ -79,20 +85,6 @@ class SafetensorsSource:
                 f"{folder}: contains {SINGLE_FILE} and {INDEX_FILE}, which names other files: keep"
                 " one set of weight files"
             )
-
-    def _add(self, name: str, stored: Any, path: Path) -> None:
-        if name in self._stored:
-            other = self._stored[name].file.name
-            raise DataError(
-                f"{path}: tensor {name} is also in {other}: keep one set of weight files in the"
-                " folder"
-            )
-        if stored.get_dtype() not in _DTYPES.values():
-            raise DataError(
-                f"{path}: tensor {name} is stored as {stored.get_dtype()}, which is not supported: "
-                f"use the unquantized checkpoint ({', '.join(_DTYPES.values())})"
-            )
-        self._stored[name] = _Stored(path, name, tuple(stored.get_shape()))
 
     def renamed(self, stored: dict[str, str]) -> SafetensorsSource:
         """Returns a source of some of the tensors, by new name of each stored name."""
@@ -108,10 +100,35 @@ class SafetensorsSource:
         """Returns the shape of a tensor."""
         return self._stored[name].shape
 
-    def read(self, name: str, index: Index) -> np.ndarray:
-        """Reads a part of a tensor, in the stored dtype; copies no other part."""
+    def check(
+        self, expected: dict[str, tuple[int, ...]], remedy: str, others: Iterable[str] = ()
+    ) -> None:
+        """Checks that the tensors are those of a model.
+
+        Args:
+            expected: shapes by name.
+            remedy: for messages.
+            others: names of further tensors, which may be absent and have any shape.
+
+        Raises:
+            DataError: a tensor is missing, unexpected or of another shape.
+        """
+        present = {name: self.shape(name) for name in self.names() - set(others)}
+        for name in sorted(expected.keys() | present):
+            shape, found = expected.get(name, "none"), present.get(name, "none")
+            if shape != found:
+                file = self.file(name) if name in present else self._folder
+                raise DataError(
+                    f"{file}: tensor {name}: expected shape {shape} for this model, got {found}:"
+                    f" {remedy}"
+                )
+
+    def read(self, name: str, index: tuple[slice, ...] | None = None) -> np.ndarray:
+        """Reads a tensor or a part of it, in the stored dtype; copies no other part."""
         stored = self._stored[name]
         with _open(stored.file) as handle:
+            if index is None:
+                return handle.get_tensor(stored.name)
             return handle.get_slice(stored.name)[index]
 
     def file(self, name: str) -> Path:
@@ -135,10 +152,14 @@ def _weight_map(index: Path) -> dict[str, str]:
         raise DataError(
             f"{index}: the field weight_map is missing or empty: restore the checkpoint's own file"
         )
-    require(values["weight_map"], OBJECT, index, "weight_map")
-    for tensor, file in values["weight_map"].items():
-        require(file, _FILE, index, f"weight_map[{tensor!r}]")
-    return values["weight_map"]
+    weight_map = require(values["weight_map"], dict[str, str], index, "weight_map")
+    for tensor, name in weight_map.items():
+        if not re.fullmatch(r"[^/\\\0]*\.safetensors", name):
+            raise DataError(
+                f"{index}: weight_map.{tensor}: expected a .safetensors file of the folder, got"
+                f" {name!r}. Restore the checkpoint's own file"
+            )
+    return weight_map
 
 
 def _weight_files(folder: Path) -> list[str]:
@@ -155,70 +176,58 @@ def _weight_files(folder: Path) -> list[str]:
     return files
 
 
-@dataclasses.dataclass(frozen=True)
-class Tensor:
-    """Name, shape and dtype of a tensor to write."""
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: np.dtype
-
-    @property
-    def nbytes(self) -> int:
-        """Size on disk, in bytes."""
-        return int(np.prod(self.shape)) * self.dtype.itemsize
-
-
 def write_files(
-    folder: Path, tensors: list[Tensor], values: Iterable[np.ndarray], max_file_bytes: int
+    folder: Path,
+    tensors: dict[str, jax.ShapeDtypeStruct],
+    values: Iterator[np.ndarray],
+    max_file_bytes: int,
 ) -> None:
     """Writes tensors to safetensors files, and an index if there are several.
 
     Args:
         folder: an existing folder.
-        tensors: names, shapes and dtypes, in the order of writing.
+        tensors: shapes and dtypes by name, in the order of writing.
         values: the arrays, read one after another.
         max_file_bytes: most bytes of tensors per file; a larger tensor has a separate file.
-
-    Raises:
-        ValueError: a value has another shape or dtype than its tensor.
     """
-    files: list[list[Tensor]] = [[]]
-    for tensor in tensors:
-        if files[-1] and sum(t.nbytes for t in files[-1]) + tensor.nbytes > max_file_bytes:
+    files: list[list[str]] = [[]]
+    size = total = 0
+    for name, tensor in tensors.items():
+        if files[-1] and size + _nbytes(tensor) > max_file_bytes:
             files.append([])
-        files[-1].append(tensor)
-    values, weight_map = iter(values), {}
-    for number, content in enumerate(files, 1):
+            size = 0
+        files[-1].append(name)
+        size += _nbytes(tensor)
+        total += _nbytes(tensor)
+    if len(files) == 1:
+        return _write_file(folder / SINGLE_FILE, tensors, values)
+    weight_map = {}
+    for number, names in enumerate(files, 1):
         file = f"model-{number:05d}-of-{len(files):05d}.safetensors"
-        file = SINGLE_FILE if len(files) == 1 else file
-        _write_file(folder / file, content, values)
-        weight_map |= dict.fromkeys((tensor.name for tensor in content), file)
-    if len(files) > 1:
-        index = {
-            "metadata": {"total_size": sum(tensor.nbytes for tensor in tensors)},
-            "weight_map": weight_map,
-        }
-        (folder / INDEX_FILE).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
+        _write_file(folder / file, {name: tensors[name] for name in names}, values)
+        weight_map |= dict.fromkeys(names, file)
+    index = {"metadata": {"total_size": total}, "weight_map": weight_map}
+    (folder / INDEX_FILE).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
 
 
-def _write_file(path: Path, tensors: list[Tensor], values: Iterator[np.ndarray]) -> None:
+def _nbytes(tensor: jax.ShapeDtypeStruct) -> int:
+    return tensor.size * tensor.dtype.itemsize
+
+
+def _write_file(
+    path: Path, tensors: dict[str, jax.ShapeDtypeStruct], values: Iterator[np.ndarray]
+) -> None:
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     end = 0
-    for tensor in tensors:
-        start, end = end, end + tensor.nbytes
-        of = {"dtype": _DTYPES[tensor.dtype], "shape": tensor.shape}
-        header[tensor.name] = of | {"data_offsets": [start, end]}
+    for name, tensor in tensors.items():
+        offsets = [end, end + _nbytes(tensor)]
+        dtype = _DTYPES[tensor.dtype]
+        header[name] = {"dtype": dtype, "shape": tensor.shape, "data_offsets": offsets}
+        end = offsets[1]
     encoded = json.dumps(header).encode()
     encoded += b" " * (-(8 + len(encoded)) % _ALIGNMENT)
     with open(path, "wb") as handle:
         handle.write(len(encoded).to_bytes(8, "little") + encoded)
-        for tensor in tensors:
-            value = np.ascontiguousarray(next(values))
-            if (value.shape, value.dtype) != (tensor.shape, tensor.dtype):
-                raise ValueError(
-                    f"tensor {tensor.name} must be {tensor.shape} {tensor.dtype}, got {value.shape}"
-                    f" {value.dtype}"
-                )
-            handle.write(value.reshape(-1).view(np.uint8))
-            del value  # freed before the next one is copied to the host
+        for _ in tensors:
+            # Not in a variable, so that it is freed before the next one is copied to the host.
+            handle.write(np.ascontiguousarray(next(values)).reshape(-1).view(np.uint8))

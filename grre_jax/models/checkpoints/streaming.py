@@ -8,7 +8,7 @@ has all layers in memory. Export takes the same way back.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 import jax
@@ -22,23 +22,6 @@ from grre_jax.errors import DataError
 from grre_jax.models.checkpoints import families, layout
 from grre_jax.models.checkpoints.safetensors_files import SafetensorsSource
 from grre_jax.models.config import ModelConfig
-
-
-def tensors_of(
-    config: ModelConfig, name: str, shape: tuple[int, ...]
-) -> list[dict[str, tuple[int, ...]]]:
-    """Returns names and stored shapes of the tensors of a parameter, one dictionary per layer.
-
-    Args:
-        config: the shape of the model.
-        name: of the parameter ("embed", "layers.qkv_proj", ...).
-        shape: of the parameter.
-    """
-    parameter, layered = _split_name(name)
-    pieces = layout.stored_shapes(config, parameter, shape[1:] if layered else shape)
-    layers = range(config.num_layers) if layered else [None]
-    named = partial(families.tensor_name, post_norms=config.post_norms)
-    return [{named(p, i): stored for p, stored in pieces.items()} for i in layers]
 
 
 def _split_name(name: str) -> tuple[str, bool]:
@@ -74,15 +57,12 @@ def load_parameter(
         specs = layout.stored_specs(config, parameter, spec[1:] if layered else spec, sharding.mesh)
         shardings = [NamedSharding(sharding.mesh, P(*one)) for one in specs]
     value = jnp.zeros(shape, dtype, device=sharding) if layered else None
-    for i, layer in enumerate(tensors_of(config, name, shape)):
-        pieces = tuple(_put(source, *piece) for piece in zip(layer, shardings, strict=True))
-        if layered:
-            value = _write_layer(config, parameter, sharding)(value, pieces, i)
-        else:
-            value = _cast(jnp.dtype(dtype), sharding)(pieces[0])
+    write = _write(config, parameter, jnp.dtype(dtype), sharding)
+    for _, layer, tensors in order(config, {name: shape}):
+        pieces = [_put(source, *piece) for piece in zip(tensors, shardings, strict=True)]
         # Blocks, so that no layer is read while another one is in the host's memory, which the
         # device may share.
-        jax.block_until_ready(value)
+        value = jax.block_until_ready(write(value, pieces, layer))
     if not bool(_all_finite(value)):
         raise DataError(_not_finite(config, name, shape, dtype, source))
     return value
@@ -97,8 +77,8 @@ def _not_finite(
     config: ModelConfig, name: str, shape: tuple[int, ...], dtype: Any, source: SafetensorsSource
 ) -> str:
     """Returns the message that names the first tensor that is not finite in a dtype."""
-    for tensor in (tensor for layer in tensors_of(config, name, shape) for tensor in layer):
-        stored = source.read(tensor, (slice(None),) * len(source.shape(tensor)))
+    for tensor in (tensor for _, _, tensors in order(config, {name: shape}) for tensor in tensors):
+        stored = source.read(tensor)
         with np.errstate(over="ignore"):
             if not np.isfinite(stored.astype(dtype)).all():
                 name = f"{source.file(tensor)}: tensor {tensor}"
@@ -113,7 +93,7 @@ def _put(source: SafetensorsSource, tensor: str, sharding: Sharding | None) -> A
     """Copies a tensor to its devices, one shard at a time."""
     shape = source.shape(tensor)
     if sharding is None:
-        return jax.device_put(source.read(tensor, (slice(None),) * len(shape)))
+        return jax.device_put(source.read(tensor))
     devices: dict[tuple[tuple[int, int, int], ...], list[jax.Device]] = {}
     for device, index in sharding.addressable_devices_indices_map(shape).items():
         bounds = tuple(part.indices(size) for part, size in zip(index, shape, strict=True))
@@ -127,20 +107,17 @@ def _put(source: SafetensorsSource, tensor: str, sharding: Sharding | None) -> A
 
 
 @cache
-def _cast(dtype: Any, sharding: Sharding | None) -> Callable[[Array], Array]:
-    return jax.jit(lambda value: value.astype(dtype), out_shardings=sharding)
-
-
-@cache
-def _write_layer(
-    config: ModelConfig, parameter: str, sharding: Sharding | None
-) -> Callable[[Array, tuple[Array, ...], int], Array]:
-    """Returns a program that writes one layer's slice in place; one compilation per parameter."""
+def _write(
+    config: ModelConfig, parameter: str, dtype: Any, sharding: Sharding | None
+) -> Callable[[Array | None, list[Array], int | None], Array]:
+    """Returns a program that writes one layer's slice in place, or returns a parameter without
+    layers; one compilation per parameter.
+    """
 
     def write(stacked, pieces, layer):
-        cast = (piece.astype(stacked.dtype) for piece in pieces)
-        named = dict(zip(layout.pieces(parameter), cast, strict=True))
-        value = layout.join(config, parameter, named)
+        value = layout.join(config, parameter, [piece.astype(dtype) for piece in pieces])
+        if stacked is None:
+            return value
         return jax.lax.dynamic_update_index_in_dim(stacked, value, layer, 0)
 
     return jax.jit(write, donate_argnums=0, out_shardings=sharding)
@@ -172,22 +149,25 @@ def stored_tensors(config: ModelConfig, arrays: dict[str, Array]) -> Iterator[np
 def order(
     config: ModelConfig, shapes: dict[str, tuple[int, ...]]
 ) -> list[tuple[str, int | None, dict[str, tuple[int, ...]]]]:
-    """Returns the order of the tensors of an export: parameters without layers, then by layer.
+    """Returns the tensors in the order of an export: parameters without layers, then by layer.
 
     Args:
         config: the shape of the model.
-        shapes: of the parameters by name.
+        shapes: of the parameters by name ("embed", "layers.qkv_proj", ...).
 
     Returns:
         (parameter, layer or None, stored shapes by tensor) in order.
     """
     entries = []
     for name, shape in shapes.items():
-        _, layered = _split_name(name)
-        entries += [
-            (name, i if layered else None, tensors)
-            for i, tensors in enumerate(tensors_of(config, name, shape))
-        ]
+        parameter, layered = _split_name(name)
+        pieces = layout.stored_shapes(config, parameter, shape[1:] if layered else shape)
+        for layer in range(config.num_layers) if layered else [None]:
+            tensors = {
+                families.tensor_name(piece, layer, post_norms=config.post_norms): stored
+                for piece, stored in pieces.items()
+            }
+            entries.append((name, layer, tensors))
     return sorted(entries, key=lambda entry: -1 if entry[1] is None else entry[1])
 
 
@@ -200,6 +180,6 @@ def _read_layer(
     def read(value, layer):
         if layer is not None:
             value = jax.lax.dynamic_index_in_dim(value, layer, 0, keepdims=False)
-        return list(layout.split(config, parameter, value).values())
+        return layout.split(config, parameter, value)
 
     return jax.jit(read, out_shardings=sharding)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from grre_jax.domains import checked
-from grre_jax.json_files import TEXT, require
+from grre_jax.json_files import require
 from grre_jax.tasks.datasets.stored_questions import Entry, StoredQuestions
 from grre_jax.tasks.datasets.stored_records import Record
 from grre_jax.tasks.task import Question, Verdict
@@ -86,8 +86,8 @@ class CompetitionMath(Mathematics):
         self._subjects = checked("subjects", tuple[_Subject, ...], words)
 
     def _questions_of(self, split: str, record: Record, where: str) -> Iterable[Entry]:
-        problem = require(record.get("problem"), TEXT, where, "problem")
-        solution = require(record.get("solution"), TEXT, where, "solution")
+        problem = require(record.get("problem"), str, where, "problem")
+        solution = require(record.get("solution"), str, where, "solution")
         subject = str(record.get("type", record.get("subject", ""))).lower()
         level = str(record.get("level")).removeprefix("Level ")  # MATH-500 has the number alone
         if (self.levels is not None and level not in self._levels) or (

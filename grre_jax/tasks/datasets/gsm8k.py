@@ -16,7 +16,7 @@ from pathlib import Path
 
 from grre_jax.domains import Count
 from grre_jax.errors import DataError
-from grre_jax.json_files import TEXT, require
+from grre_jax.json_files import require
 from grre_jax.tasks.datasets.stored_questions import Entry, StoredQuestions
 from grre_jax.tasks.datasets.stored_records import Record
 from grre_jax.tasks.verifiers.final_number import final_answer, first_number, verify_number
@@ -59,8 +59,8 @@ class GSM8K(StoredQuestions):
         return [file for file in files if "socratic" not in file.relative_to(folder).parts]
 
     def _questions_of(self, split: str, record: Record, where: str) -> Iterable[Entry]:
-        text = require(record.get("question"), TEXT, where, "question")
-        solution = require(record.get("answer"), TEXT, where, "answer")
+        text = require(record.get("question"), str, where, "question")
+        solution = require(record.get("answer"), str, where, "answer")
         _, marker, answer = solution.rpartition("####")
         if not marker or first_number(answer) is None:
             raise DataError(

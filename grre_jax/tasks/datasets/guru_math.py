@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from grre_jax.json_files import TEXT, require
+from grre_jax.json_files import require
 from grre_jax.tasks.datasets.competition_math import Mathematics
 from grre_jax.tasks.datasets.questions import texts
 from grre_jax.tasks.datasets.stored_questions import Entry
@@ -56,4 +56,4 @@ def _answer(reward_model: Any, where: str) -> str:
         truth = listed[0]
     if type(truth) is int or (type(truth) is float and math.isfinite(truth)):
         truth = repr(truth)
-    return require(truth, TEXT, where, "reward_model.ground_truth").strip()
+    return require(truth, str, where, "reward_model.ground_truth").strip()

@@ -10,28 +10,18 @@ import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from grre_jax.domains import Count
-from grre_jax.errors import UsageError
-from grre_jax.json_files import OBJECT, TEXT, Domain, message_text, require
+from grre_jax.errors import DataError, UsageError
+from grre_jax.json_files import message_text, require
 from grre_jax.tasks.datasets.stored_questions import Entry, StoredQuestions
 from grre_jax.tasks.datasets.stored_records import Record
 from grre_jax.tasks.task import Question, Verdict
 
 PROMPTS = ("prompt", "question", "problem")
 ANSWERS = ("answer", "solution", "target", "ground_truth")
-ROLES = ("system", "user", "assistant")
-_PROMPT = TEXT | Domain("a list of messages", lambda value: isinstance(value, list))
-_MESSAGES = Domain(
-    f"messages of {', '.join(ROLES)} that end with a user's",
-    lambda value: (
-        isinstance(value, list)
-        and value != []
-        and all(OBJECT.holds(message) and message.get("role") in ROLES for message in value)
-        and value[-1]["role"] == "user"
-    ),
-)
+Role = Literal["system", "user", "assistant"]
 
 
 @dataclass(eq=False, repr=False)
@@ -71,7 +61,7 @@ class Questions(StoredQuestions):
 
     def _questions_of(self, split: str, record: Record, where: str) -> Iterable[Entry]:
         name = next((name for name in PROMPTS if record.get(name)), None)
-        prompt = require(record.get(name), _PROMPT, where, " or ".join(PROMPTS))
+        prompt = require(record.get(name), str | list, where, " or ".join(PROMPTS))
         messages = prompt if isinstance(prompt, list) else [{"role": "user", "content": prompt}]
         said = texts(messages, where, name)
         answer = next((record[name] for name in ANSWERS if record.get(name) is not None), "")
@@ -89,6 +79,9 @@ def texts(messages: Any, where: str, name: str) -> list[str]:
     Raises:
         DataError: they are not messages that end with a user's.
     """
-    require(messages, _MESSAGES, where, name)
-    contents = [message_text(message.get("content"), where) for message in messages]
-    return [require(content, TEXT, where, "content") for content in contents]
+    found = require(messages, tuple[dict[str, Any], ...], where, name)
+    roles = [require(message.get("role"), Role, where, f"{name}: role") for message in found]
+    if roles[-1:] != ["user"]:
+        raise DataError(f"{where}: {name}: expected messages that end with a user's, got {roles}")
+    contents = [message_text(message.get("content"), where) for message in found]
+    return [require(content, str, where, "content") for content in contents]

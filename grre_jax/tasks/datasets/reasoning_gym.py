@@ -19,9 +19,8 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from grre_jax import random_streams
-from grre_jax.domains import ConfigError, Positive, Record, Seed, checked, nearest
+from grre_jax.domains import MAX_INTEGER, ConfigError, Positive, Record, Seed, checked, nearest
 from grre_jax.errors import DataError, UsageError
-from grre_jax.json_files import MAX_INTEGER
 from grre_jax.tasks.task import Question, Verdict, check_template
 from grre_jax.tasks.verifiers.reasoning_gym import verify_entry
 from grre_jax.tasks.verifiers.text import after_thinking

@@ -12,26 +12,15 @@ A whole conversation is held out or none of it.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
-from grre_jax.json_files import OBJECT, TEXT, Domain, list_of, require
+from grre_jax.json_files import require
 from grre_jax.tasks.datasets.stored_questions import Entry, StoredQuestions, digest
 from grre_jax.tasks.datasets.stored_records import Record
 from grre_jax.tasks.verifiers.function_calls import NotCalls, read_calls, verify_calls
 
+_Role = Literal["user", "assistant", "tool"]
 _ROLES = {"user": "User", "assistant": "Assistant", "tool": "Tool"}
-
-_TURNS = list_of(
-    Domain(
-        "a turn",
-        lambda turn: (
-            OBJECT.holds(turn)
-            and turn.get("from") in tuple(_ROLES)
-            and TEXT.holds(turn.get("value"))
-        ),
-    ),
-    "a list of {'from': user, assistant or tool, 'value': text}",
-)
 
 
 @dataclass(eq=False, repr=False)
@@ -100,13 +89,18 @@ def demonstration(record: Record, where: str) -> Record:
     }
 
 
-def _conversation(record: Record, where: str) -> tuple[str, list[dict[str, str]]]:
+def _conversation(record: Record, where: str) -> tuple[str, list[dict[str, Any]]]:
     """Returns the system text and the turns of a record."""
-    system = require(record.get("system"), TEXT, where, "system")
-    return system, require(record.get("conversations"), _TURNS, where, "conversations")
+    system = require(record.get("system"), str, where, "system")
+    name = "conversations"
+    turns = require(record.get(name), tuple[dict[str, Any], ...], where, name)
+    for number, turn in enumerate(turns):
+        require(turn.get("from"), _Role, where, f"{name}[{number}].from")
+        require(turn.get("value"), str, where, f"{name}[{number}].value")
+    return system, list(turns)
 
 
-def _prompt(system: str, turns: list[dict[str, str]]) -> str:
+def _prompt(system: str, turns: list[dict[str, Any]]) -> str:
     if len(turns) == 1:
         return f"{system.strip()}\n\n{turns[0]['value'].strip()}"
     spoken = "\n\n".join(f"{_ROLES[turn['from']]}: {turn['value'].strip()}" for turn in turns)

@@ -8,7 +8,7 @@ import inspect
 import json
 from typing import Any, NamedTuple, Protocol
 
-from grre_jax.json_files import shown
+from grre_jax.domains import shown
 from grre_jax.tasks.judging import Failure, Invalid, error_words, finite_number, guarded
 from grre_jax.tasks.task import Question
 from grre_jax.tasks.verifiers.function_calls import Call, NotCalls, read_calls

@@ -18,9 +18,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from grre_jax.domains import Record
+from grre_jax.domains import Record, shown
 from grre_jax.errors import UsageError
-from grre_jax.json_files import shown
 from grre_jax.tasks.environments.environment import Step
 from grre_jax.tasks.judging import error_words
 from grre_jax.tasks.task import Question, check_template, factory

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from grre_jax.errors import DataError, UsageError
-from grre_jax.json_files import TEXT, read_object, require
+from grre_jax.json_files import read_object, require
 from grre_jax.tasks.task import Question
 from grre_jax.tasks.tokenizers.protocol import content_digest
 
@@ -106,7 +106,7 @@ class CharTokenizer:
         path = Path(folder) / "tokenizer_config.json"
         settings = read_object(path)
         names = (_CHARACTERS_KEY, "eos_token", "pad_token")
-        texts = [require(settings.get(name), TEXT, path, name) for name in names]
+        texts = [require(settings.get(name), str, path, name) for name in names]
         try:
             return cls(*texts)
         except UsageError as error:

@@ -16,14 +16,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from grre_jax.domains import checked
+from grre_jax.domains import MAX_INTEGER, checked
 from grre_jax.errors import DataError, UsageError
-from grre_jax.json_files import (
-    MAX_INTEGER,
-    TOKENS,
-    read_object,
-    require,
-)
+from grre_jax.json_files import Tokens, read_object, require
 from grre_jax.tasks.judging import error_words
 from grre_jax.tasks.task import Question
 from grre_jax.tasks.tokenizers.characters import CharTokenizer, holds_characters
@@ -550,9 +545,9 @@ class ChatTokenizer:
         for name in ("generation_config.json", "config.json"):
             path = self.folder / name
             values = read_object(path) if os.path.lexists(path) else {}
-            ids = require(values.get("eos_token_id"), TOKENS, path, "eos_token_id")
+            ids = require(values.get("eos_token_id"), Tokens, path, "eos_token_id")
             if ids is not None:
-                found += ids if isinstance(ids, list) else [ids]
+                found += [ids] if isinstance(ids, int) else ids
                 break
         eos_ids = tuple(dict.fromkeys(int(token) for token in found if token is not None))
         if not eos_ids:

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from grre_jax.errors import UsageError
+from grre_jax.errors import DataError, UsageError
 from grre_jax.models import ModelConfig, config_from_dict, config_to_dict
 from grre_jax.models.config import RopeScaling
 
@@ -69,9 +69,23 @@ def test_round_trip(config):
     values = config_to_dict(config)
     new = ("rope_parameters", "dtype")
     old = ("rope_theta", "rope_local_base_freq", "rope_scaling", "torch_dtype")
-    for absent in ((), old, new):
+    slid = ("layer_types",) if config.family.startswith("qwen") else ()
+    for absent in ((), old, new, slid):
         found = {name: value for name, value in values.items() if name not in absent}
         assert config_from_dict(found) == config
+
+
+def test_which_layers_slide_without_layer_types():
+    values = config_to_dict(EXPRESSIBLE[5])
+    del values["layer_types"]
+    assert config_from_dict(values | {"max_window_layers": 2}).sliding_window == 0
+
+
+def test_what_is_null_is_not_what_is_absent():
+    values = config_to_dict(EXPRESSIBLE[-1])
+    assert config_from_dict(values | {"num_key_value_heads": None}).num_kv_heads == 2  # absent: 32
+    with pytest.raises(DataError, match="head_dim"):
+        config_from_dict(values | {"head_dim": None})
 
 
 INEXPRESSIBLE = [

@@ -79,22 +79,30 @@ def base_of(family):
     return SIZES | {"model_type": families.MODEL_TYPES[family]}
 
 
-@pytest.mark.parametrize("family", CLASSES)
-def test_each_field_is_read_harmless_or_refused(family):
-    base = models.config_from_dict(base_of(family))
-    harmless = " ".join(config_fields.HARMLESS.values()).split()
-    refused = set()
-    for field in fields_of(family):
+def walk(names, read, *places):
+    """Reads every value in every field: it is read, or a DataError names the field and `places`.
+    Returns the values read, by field, and the fields that were refused.
+    """
+    found, refused = {}, set()
+    for name in names:
         for value in VALUES:
             try:
-                found = models.config_from_dict(base_of(family) | {field: value})
+                found.setdefault(name, []).append(read({name: value}))
             except DataError as error:
-                assert field in str(error), (value, error)
-                refused.add(field)
-            else:
-                assert found == base or field not in harmless, (field, value)
+                assert all(place in str(error) for place in (name, *places)), (value, error)
+                refused.add(name)
+    return found, refused
+
+
+@pytest.mark.parametrize("family", CLASSES)
+def test_each_field_is_read_harmless_or_refused(family):
+    values, names = base_of(family), fields_of(family)
+    harmless = " ".join(config_fields.HARMLESS.values()).split()
+    found, refused = walk(names, lambda change: models.config_from_dict(values | change))
+    base = models.config_from_dict(values)
+    assert all(config == base for name in harmless for config in found.get(name, ()))
     # Whatever is not harmless has values that are refused, if only for their type.
-    assert refused == set(fields_of(family)) - set(harmless)
+    assert refused == set(names) - set(harmless)
 
 
 def test_an_unknown_field_that_is_off_is_ignored_with_one_warning(tmp_path, caplog):
@@ -104,9 +112,9 @@ def test_an_unknown_field_that_is_off_is_ignored_with_one_warning(tmp_path, capl
     assert models.config_from_dict(values | off, file) == wanted
     assert models.config_from_dict(values | off, file) == wanted
     (record,) = caplog.records
-    assert record.levelname == "WARNING" and record.args == (str(file), "a, b, c, d, e, f, g")
+    assert record.levelname == "WARNING" and record.args == ("a, b, c, d, e, f, g",)
     for value in (True, 1, 0.5, "x", [0], {"y": 0}):
-        with pytest.raises(DataError, match="field a "):
+        with pytest.raises(DataError, match="config.json: a: expected a known field"):
             models.config_from_dict(values | {"a": value}, file)
 
 
@@ -114,37 +122,18 @@ def test_an_unknown_field_that_is_off_is_ignored_with_one_warning(tmp_path, capl
 # ------------------------------------------------------------
 
 
-def walk(folder, file, values, fields, load):
-    """Writes the file with every value in every field; `load` succeeds, or raises a DataError
-    that names file and field. Counts both.
-    """
-    counts = [0, 0]
-    for field in fields:
-        for value in VALUES:
-            (folder / file).write_text(json.dumps(values | {field: value}))
-            try:
-                load(folder)
-            except DataError as error:
-                assert file in str(error) and str(field).split(".")[0] in str(error), (
-                    field,
-                    value,
-                    error,
-                )
-                counts[1] += 1
-            else:
-                counts[0] += 1
-    return counts
-
-
 def test_generation_config(checkpoint):
-    folder, file = checkpoint(), "generation_config.json"
-    tokens = ["eos_token_id", "bos_token_id", "pad_token_id"]
-    accepted, refused = walk(folder, file, {}, tokens, models.load_config)
-    assert refused > 2 * accepted
+    folder, name = checkpoint(), "generation_config.json"
+
+    def read(values):
+        (folder / name).write_text(json.dumps(values))
+        return models.load_config(folder)
+
+    tokens = {"eos_token_id", "bos_token_id", "pad_token_id"}
+    assert walk(tokens, read, name)[1] == tokens
     # Defaults of generate(), which no run here takes.
-    fields = vars(transformers.GenerationConfig())
-    fields = [name for name in fields if not name.endswith(("s_token_id", "pad_token_id"))]
-    assert walk(folder, file, {}, fields, models.load_config)[1] == 0
+    others = vars(transformers.GenerationConfig()).keys() - tokens
+    assert not walk(others, read)[1]
 
 
 def test_generation_config_goes_before_config(checkpoint):
@@ -157,7 +146,7 @@ def test_generation_config_goes_before_config(checkpoint):
     generation.write_text(json.dumps({"eos_token_id": [7, 3]}))
     assert models.load_config(folder).eos_ids == (7, 3)
     generation.write_text(json.dumps({"eos_token_id": [1, 10**6]}))
-    with pytest.raises(DataError, match=r"generation_config.json: eos_token_id: .*1000000"):
+    with pytest.raises(DataError, match="eos_token_id of generation_config.json: .*1000000"):
         models.load_config(folder)
 
 
@@ -167,11 +156,10 @@ def test_the_index(checkpoint):
     index, part = folder / INDEX, folder / "model-a.safetensors"
     (folder / WEIGHTS).rename(part)
     weight_map = dict.fromkeys(tensors, part.name)
-    found = walk(folder, INDEX, {"weight_map": weight_map}, ["weight_map"], models.load)
-    assert found == [0, len(VALUES)]
-    for file in [*VALUES, "../b.safetensors", str(part), "config.json", "a\0.safetensors"]:
-        index.write_text(json.dumps({"weight_map": weight_map | {tensors[0]: file}}))
-        with pytest.raises(DataError, match=r"index.json: the field weight_map\['.*'\]"):
+    files = [*VALUES, "../b.safetensors", str(part), "config.json", "a\0.safetensors"]
+    for value in (*VALUES, *(weight_map | {tensors[0]: file} for file in files)):
+        index.write_text(json.dumps({"weight_map": value}))
+        with pytest.raises(DataError, match="index.json: .*weight_map"):
             models.load(folder)
     index.write_text(json.dumps({"metadata": 1, "weight_map": weight_map, "other": [1]}))
     assert models.load(folder).config.vocab_size > 1
@@ -193,24 +181,20 @@ def adapter(tmp_path):
 def test_adapter_config(adapter):
     file = adapter / "adapter_config.json"
     values = json.loads(file.read_text())
-    fields = dict.fromkeys(adapters.FIELDS)
+    fields = dict.fromkeys((*adapters.FIELDS, *adapters.UNSUPPORTED))
     if util.find_spec("peft"):
         import peft
 
         fields |= dict.fromkeys(field.name for field in dataclasses.fields(peft.LoraConfig))
     harmless = " ".join(adapters.HARMLESS.values()).split()
-    scales = ("r", "lora_alpha", "use_rslora", "rank_pattern", "alpha_pattern")
-    refused = set()
-    for field in fields:
-        for value in VALUES:
-            file.write_text(json.dumps(values | {field: value}))
-            try:
-                found = adapters.load_adapter_config(adapter)
-            except DataError as error:
-                assert file.name in str(error) and field in str(error), (value, error)
-                refused.add(field)
-            else:
-                assert found == LORA or field in scales, (field, value)
+    scales = {"r", "lora_alpha", "use_rslora", "rank_pattern", "alpha_pattern"}
+
+    def read(change):
+        file.write_text(json.dumps(values | change))
+        return adapters.load_adapter_config(adapter)
+
+    found, refused = walk(fields, read, file.name)
+    assert all(config == LORA for name in found.keys() - scales for config in found[name])
     assert refused == set(fields) - set(harmless)
 
 
@@ -218,48 +202,12 @@ def test_adapter_config(adapter):
 # ------------------------------------------------------------
 
 
-FILES = ("config.json", WEIGHTS, "generation_config.json", INDEX)
-
-
-TENSORS = (
-    {"dtype": "X9"},
-    {"dtype": "BOOL"},
-    {"shape": [-1]},
-    {"shape": [2**62, 2**62]},
-    {"data_offsets": [0, 2**63]},
-    {"data_offsets": None},
-)
-
-
-def sized(header, tensors=b"", length=None):
-    """The bytes of a safetensors file."""
-    return (len(header) if length is None else length).to_bytes(8, "little") + header + tensors
-
-
-def broken_weights(content):
-    """By fault: contents of a file of weights, made from a sound one's."""
-    length = int.from_bytes(content[:8], "little")
-    header, tensors = content[8 : 8 + length], content[8 + length :]
-    values = json.loads(header)
-    name = next(name for name in values if name != "__metadata__")
-    for fields in TENSORS:
-        changed = values | {name: values[name] | fields}
-        yield f"a tensor is said to be {fields}", sized(json.dumps(changed).encode(), tensors)
-    for said in (0, 7, 2**63):
-        yield f"the header is {said} long", sized(header, tensors, said)
-    for end in (0, 8, 500, -1):
-        yield f"the weights end at {end}", content[:end]
-    yield "the header is a list", sized(b"[]", tensors)
-    yield "the header is nested", sized(b"[" * 10_000, tensors)
-
-
-def test_broken_weights(checkpoint):
-    folder = checkpoint("llama")
-    for fault, content in broken_weights((folder / WEIGHTS).read_bytes()):
-        (folder / WEIGHTS).write_bytes(content)
-        with pytest.raises(DataError, match=str(folder)):
-            models.load(folder)
-            pytest.fail(fault)
+@pytest.mark.parametrize("end", [0, 8, 500, -1])
+def test_weights_that_are_cut_short(checkpoint, end):
+    file = checkpoint("llama") / WEIGHTS
+    file.write_bytes(file.read_bytes()[:end])
+    with pytest.raises(DataError, match=f"{file}: cannot be read"):
+        models.load(file.parent)
 
 
 BROKEN = {
@@ -271,7 +219,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("fault", BROKEN)
-@pytest.mark.parametrize("name", ["config.json", WEIGHTS, "generation_config.json", INDEX])
+@pytest.mark.parametrize("name", ["config.json", WEIGHTS, INDEX])
 def test_broken_files(checkpoint, name, fault):
     folder = checkpoint("llama")
     (folder / name).unlink(missing_ok=True)

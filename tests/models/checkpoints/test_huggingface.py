@@ -107,18 +107,20 @@ UNSUPPORTED = [
     (dict(architectures=["MistralForCausalLM"]), "MistralForCausalLM"),
     (dict(architectures=["LlamaForCausalLM"]), "architectures and model_type"),
     (dict(architectures=None, model_type="gemma3"), "text_config"),
-    (dict(model_type="granite"), "model_type: .* got .* and 'granite'"),
-    (dict(rope_scaling={"type": "dynamic", "factor": 2.0}), "type dynamic is not supported"),
-    (dict(layer_types=["full_attention", "sliding_attention"]), "no window .* use_sliding_window"),
+    (dict(model_type="granite"), "model_type: .* got .*'granite'"),
+    (
+        dict(layer_types=["full_attention", "sliding_attention"]),
+        "sliding_window and use_sliding_window",
+    ),
     (
         dict(layer_types=["full_attention", "chunked_attention"]),
         "layer_types: expected .*chunked_attention",
     ),
-    (dict(layer_types=["full_attention"]), "layer_types: expected .* 2 layers"),
-    (dict(quantization_config={"quant_method": "gptq"}), "quantization_config must be null"),
-    (dict(rms_norm_epsilon=0.1), "rms_norm_epsilon .* did you mean rms_norm_eps"),
-    (dict(hidden_size=None), "hidden_size is missing"),
-    (dict(num_key_value_heads=4), "num_key_value_heads = 4 must divide num_attention_heads = 6"),
+    (dict(layer_types=["full_attention"]), "layer_types: expected .*=2 layers"),
+    (dict(quantization_config={"quant_method": "gptq"}), "quantization_config: expected null"),
+    (dict(rms_norm_epsilon=0.1), "rms_norm_epsilon: .*did you mean 'rms_norm_eps'"),
+    (dict(hidden_size=None), "hidden_size: .* got None"),
+    (dict(num_key_value_heads=4), "num_kv_heads: expected a divisor of num_heads=6, got 4"),
 ]
 
 
@@ -128,50 +130,6 @@ def test_unsupported_configurations_are_named(checkpoint, changes, message):
     (folder / "generation_config.json").unlink()
     edit_json(folder / "config.json", **changes)
     refused(folder, f"config.json.*{message}")
-
-
-def test_a_scaled_embedding_in_gemmas_sliding_layers_is_refused(checkpoint):
-    folder = checkpoint("gemma3")
-    sliding = {"rope_type": "linear", "factor": 2.0}
-    edit_json(folder / "config.json", rope_parameters={"sliding_attention": sliding})
-    refused(folder, "sliding")
-
-
-# In test_families: every other family's.
-def test_the_layout_of_transformers_4_for_gemma(checkpoint):
-    folder = checkpoint("gemma3")
-    config = models.load_config(folder)
-    assert config.sliding_layers == (True, False)
-    old = {
-        "rope_theta": 1_000_000.0,
-        "rope_local_base_freq": 10_000,
-        "rope_scaling": {"rope_type": "linear", "factor": 8.0},
-        "sliding_window_pattern": 2,
-        "attn_logit_softcapping": 0.01,  # of no effect in transformers
-    }
-    # Gemma's embedding is tied unless said otherwise: transformers 4 leaves the field out.
-    absent = dict.fromkeys(("rope_parameters", "layer_types", "tie_word_embeddings"))
-    edit_json(folder / "config.json", **absent, **old)
-    assert models.load_config(folder) == config
-
-
-def test_which_layers_slide_without_layer_types(checkpoint):
-    folder = checkpoint("qwen2_sliding")
-    config = models.load_config(folder)
-    edit_json(folder / "config.json", layer_types=None)
-    assert models.load_config(folder) == config
-    edit_json(folder / "config.json", max_window_layers=2)
-    assert models.load_config(folder).sliding_window == 0
-
-
-def test_what_is_null_is_not_what_is_absent(checkpoint):
-    folder = checkpoint("qwen3")
-    config = folder / "config.json"
-    values = json.loads(config.read_text())
-    config.write_text(json.dumps(values | {"num_key_value_heads": None}))
-    assert models.load_config(folder).num_kv_heads == values["num_attention_heads"]  # absent: 32
-    config.write_text(json.dumps(values | {"head_dim": None}))
-    refused(folder, "head_dim")
 
 
 def test_what_is_not_a_checkpoint(checkpoint, tmp_path):
@@ -186,18 +144,11 @@ def test_what_is_not_a_checkpoint(checkpoint, tmp_path):
     refused(folder, "config.json: expected a JSON object")
 
 
-@pytest.mark.parametrize(
-    "name, file, message",
-    [
-        ("model.norm.weight", "model-00001-of-00001.safetensors", "cannot be read"),
-        ("model.norm.bias", "model.safetensors", "tensor model.norm.bias is missing"),
-    ],
-)
-def test_an_index_that_names_what_is_not_there(checkpoint, name, file, message):
+def test_an_index_that_names_what_is_not_there(checkpoint):
     folder = checkpoint()
-    index = {"weight_map": {name: file}}
+    index = {"weight_map": {"model.norm.bias": "model.safetensors"}}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-    refused(folder, message)
+    refused(folder, "tensor model.norm.bias is missing")
 
 
 def test_files_that_repeat_a_tensor(checkpoint):
@@ -216,13 +167,13 @@ UP, BIAS = "model.layers.1.mlp.up_proj.weight", "model.layers.0.self_attn.q_proj
         (
             "qwen2",
             lambda tensors: tensors.update({UP: tensors[UP][1:]}),
-            rf"tensor {UP} has shape \(29, 36\)",
+            rf"tensor {UP}: expected .* got \(29, 36\)",
         ),
-        ("qwen2", lambda tensors: tensors.pop(UP), f"tensor {UP} is missing"),
+        ("qwen2", lambda tensors: tensors.pop(UP), f"tensor {UP}: expected .* got none"),
         (
             "llama",
             lambda tensors: tensors.update({BIAS: np.zeros(24, np.float32)}),
-            f"tensor {BIAS} is unexpected",
+            f"tensor {BIAS}: expected shape none",
         ),
     ],
 )

@@ -2,24 +2,25 @@
 
 import json
 
+import jax
 import ml_dtypes
 import numpy as np
 import pytest
 import safetensors.numpy
 
-from grre_jax.models.checkpoints.safetensors_files import Tensor, write_files
+from grre_jax.models.checkpoints.safetensors_files import write_files
 
 VALUES = {
     "a": np.arange(12, dtype=np.float32).reshape(3, 4),
     "odd-name": np.arange(5, dtype=np.float16),
     "b": np.linspace(-3, 3, 14).astype(ml_dtypes.bfloat16).reshape(7, 2),
 }
-TENSORS = [Tensor(name, value.shape, value.dtype) for name, value in VALUES.items()]
+TENSORS = {name: jax.ShapeDtypeStruct(value.shape, value.dtype) for name, value in VALUES.items()}
 
 
 @pytest.mark.parametrize("limit, count", [(1, 3), (60, 2), (1 << 20, 1)])
 def test_what_is_written_opens_with_the_library(tmp_path, limit, count):
-    write_files(tmp_path, TENSORS, VALUES.values(), limit)
+    write_files(tmp_path, TENSORS, iter(VALUES.values()), limit)
     files = sorted(tmp_path.glob("*.safetensors"))
     assert len(files) == count
     found, weight_map = {}, {}

@@ -47,7 +47,7 @@ for folder, names in ((stored / name, names) for name, names in tried.items()):
             assert value.sharding == sharding, (folder, name, parameter, value.sharding, sharding)
             own = parameter.removeprefix("layers.")
             if own != parameter:
-                assert streaming._write_layer(model.config, own, sharding)._cache_size() == 1, (folder, name, parameter)
+                assert streaming._write(model.config, own, value.dtype, sharding)._cache_size() == 1, (folder, name, parameter)
         cut[f"{folder.name} {name}"] = {n: list(v.sharding.spec) for n, v in placed.items()}
         models.save(model, output / folder.name / name)
         assert models.fingerprint(model) == fingerprint

@@ -318,9 +318,7 @@ def test_fields_of_the_tokenizers_configuration(make_folder):
             assert_used_or_refused(folder)
         (folder / name).unlink()
     (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": ["2"]}))
-    with pytest.raises(
-        DataError, match="generation_config.json: the field eos_token_id must be an integer"
-    ):
+    with pytest.raises(DataError, match="generation_config.json: eos_token_id: expected int"):
         tasks.load_tokenizer(folder)
 
 

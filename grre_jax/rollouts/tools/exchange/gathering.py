@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from grre_jax.domains import shown
 from grre_jax.errors import DataError
-from grre_jax.json_files import shown
 from grre_jax.rollouts.tools.exchange.rows import FIELDS, Row, fail
 
 Runs = list[tuple[str, list[int]]]  # adjoining rows of a key: their places in the temporary file

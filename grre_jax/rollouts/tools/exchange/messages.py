@@ -8,8 +8,9 @@ import json
 import math
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from grre_jax.domains import shown
 from grre_jax.errors import DataError, UsageError
-from grre_jax.json_files import message_text, shown
+from grre_jax.json_files import message_text
 from grre_jax.rollouts.schema import MESSAGE_FIELDS
 
 if TYPE_CHECKING:

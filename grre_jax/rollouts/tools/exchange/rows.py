@@ -15,8 +15,8 @@ import itertools
 import math
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from grre_jax.domains import shown
 from grre_jax.errors import DataError
-from grre_jax.json_files import shown
 from grre_jax.rollouts import encoding
 from grre_jax.rollouts.schema import GROUP_FIELDS, Group
 from grre_jax.rollouts.tools.exchange import messages
