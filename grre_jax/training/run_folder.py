@@ -9,6 +9,7 @@ import shutil
 import uuid
 from pathlib import Path
 
+from grre_jax.domains import ConfigError
 from grre_jax.errors import DataError, UsageError
 from grre_jax.storage import files
 from grre_jax.storage.remote import is_url
@@ -111,16 +112,16 @@ def _inside(path: str, folder: str) -> bool:
 
 
 def _check_reads_nothing_inside(config: Config) -> None:
-    read = {"data.path": config.data.path, "model.path": config.model.path}
-    read |= {"model.adapter": config.model.adapter}
-    if config.start_from:
-        read["start_from"] = split_step(config.start_from)[0]
-    for name, path in (*read.items(), *(("data.mix", entry.path) for entry in config.data.entries)):
+    for name, path in (
+        ("data.path", config.data.path),
+        ("model.path", config.model.path),
+        ("model.adapter", config.model.adapter),
+        ("start_from", split_step(config.start_from)[0]),
+        *(("data.mix", entry.path) for entry in config.data.entries),
+    ):
         if path and _inside(path, config.location):
-            raise UsageError(
-                f"field {name} = {path} is in run folder {config.location}, which --overwrite would"
-                " remove: choose another folder with --run-dir"
-            )
+            domain = f"a path outside run folder {config.location}, which --overwrite would remove"
+            raise ConfigError(name, domain, path)
 
 
 def load_config(folder: Path) -> Config:

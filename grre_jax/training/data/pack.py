@@ -17,7 +17,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
@@ -25,8 +25,12 @@ from jaxtyping import Bool, Float, Int, Shaped
 
 from grre_jax.errors import DataError
 from grre_jax.rollouts.schema import Group
-from grre_jax.training.data.checks import check_stored
+from grre_jax.training.data.checks import require_logprobs
 from grre_jax.training.data.row_filling import Filling
+
+_TokenInts = Int[np.ndarray, "micro rows length"]
+_TokenFloats = Float[np.ndarray, "micro rows length"]
+_Responses = Float[np.ndarray, " responses"]
 
 
 @jax.tree_util.register_dataclass
@@ -56,22 +60,22 @@ class PackedBatch:
         turn_rewards: [responses, turns], NaN behind the last turn of each, or None.
     """
 
-    tokens: Int[np.ndarray, "micro rows length"]
-    positions: Int[np.ndarray, "micro rows length"]
-    segment_ids: Int[np.ndarray, "micro rows length"]
-    prefix_ids: Int[np.ndarray, "micro rows length"] | None
-    sources: Int[np.ndarray, "micro rows length"]
+    tokens: _TokenInts
+    positions: _TokenInts
+    segment_ids: _TokenInts
+    prefix_ids: _TokenInts | None
+    sources: _TokenInts
     mask: Bool[np.ndarray, "micro rows length"]
-    response_ids: Int[np.ndarray, "micro rows length"]
-    old_logprobs: Float[np.ndarray, "micro rows length"] | None
-    rewards: Float[np.ndarray, " responses"]
+    response_ids: _TokenInts
+    old_logprobs: _TokenFloats | None
+    rewards: _Responses
     group_ids: Int[np.ndarray, " responses"]
-    ref_logprobs: Float[np.ndarray, "micro rows length"] | None = None
-    prox_logprobs: Float[np.ndarray, "micro rows length"] | None = None
-    staleness: Float[np.ndarray, " responses"] | None = None
+    ref_logprobs: _TokenFloats | None = None
+    prox_logprobs: _TokenFloats | None = None
+    staleness: _Responses | None = None
     expert: Bool[np.ndarray, " responses"] | None = None
-    components: tuple[Float[np.ndarray, " responses"], ...] = ()
-    turns: Int[np.ndarray, "micro rows length"] | None = None
+    components: tuple[_Responses, ...] = ()
+    turns: _TokenInts | None = None
     turn_rewards: Float[np.ndarray, "responses turns"] | None = None
 
 
@@ -174,25 +178,36 @@ def pack(
     Raises:
         DataError: naming the group, if it does not fit the shape or lacks what the batch carries.
     """
+    carried = ("behavior_logprobs",) * behavior_logprobs + tuple(stored)
     rewards = np.zeros(shape.responses, np.float32)
     carried_components = tuple(np.zeros(shape.responses, np.float32) for _ in components)
     group_ids = np.full(shape.responses, -1, np.int32)
     experts, response = np.zeros(shape.responses, bool), 0
     for index, group in enumerate(groups):
         end = response + len(group.lengths)
-        needed = behavior_logprobs and not (expert and group.is_expert.all())
-        _check(group, end, shape, needed, stored)
+        needs = behavior_logprobs and not (expert and group.is_expert.all())
+        for name in carried if needs else stored:
+            require_logprobs(group, name, f"group {group.group_id}")
+        if end > shape.responses:
+            raise DataError(
+                f"group {group.group_id} brings the step to {end} responses, over the limit of"
+                f" {shape.responses}: raise sampling.group_size"
+            )
         rewards[response:end] = group.rewards
         group_ids[response:end] = index
         experts[response:end] = group.is_expert
         for values, name in zip(carried_components, components, strict=True):
-            values[response:end] = _component(group, name)
+            if name not in group.components:
+                raise DataError(
+                    f"group {group.group_id} has no reward component {name!r}, which field"
+                    f" objective.options.components names; it has {sorted(group.components)}"
+                )
+            values[response:end] = group.components[name]
         response = end
     filling = Filling(shape.micro_batches * shape.rows, shape.pack_length, shape.share_prompts)
-    carried = ("behavior_logprobs",) * behavior_logprobs + tuple(stored) + ("turns",) * turns
     tokens = {
         name: x.reshape(shape.micro_batches, shape.rows, shape.pack_length)
-        for name, x in packed_rows(groups, filling, carried).items()
+        for name, x in packed_rows(groups, filling, carried + ("turns",) * turns).items()
     }
     prefix_ids = tokens.pop("prefix_ids")
     return PackedBatch(
@@ -206,16 +221,6 @@ def pack(
         components=carried_components,
         turn_rewards=_turn_rewards(groups, shape) if turns else None,
     )
-
-
-def _component(group: Group, name: str) -> Float[np.ndarray, " completions"]:
-    if name not in group.components:
-        has = ", ".join(sorted(group.components)) or "none"
-        raise DataError(
-            f"group {group.group_id} has no reward component {name!r}, which field"
-            f" objective.options.components names; it has {has}"
-        )
-    return group.components[name]
 
 
 def _turn_rewards(
@@ -258,30 +263,9 @@ def _turns_of(group: Group) -> Int[np.ndarray, " tokens"]:
     return found
 
 
-def _check(
-    group: Group, responses: int, shape: BatchShape, behavior_logprobs: bool, stored: Sequence[str]
-) -> None:
-    """Raises DataError if the group lacks log-probs that the batch carries, or exceeds the number
-    of responses.
-    """
-    if behavior_logprobs and group.behavior_logprobs is None:
-        raise DataError(
-            f"group {group.group_id} has no behaviour log-probs and this objective needs them:"
-            " compute them with `grre rollouts rescore`, or take an objective without a ratio"
-            " (such as reinforce, red_drop, red_weight, asymre)"
-        )
-    for name in stored:
-        check_stored(group, name)
-    if responses > shape.responses:
-        raise DataError(
-            f"group {group.group_id} brings the step to {responses} responses, over the limit of"
-            f" {shape.responses}: raise sampling.group_size"
-        )
-
-
 def _staleness(
     groups: Sequence[Group], responses: int, learner_version: int | None
-) -> Float[np.ndarray, " responses"] | None:
+) -> _Responses | None:
     """Returns the age of each response in versions, 0 on padding; None if the version of the
     learner or of any response is unknown.
     """
@@ -304,18 +288,14 @@ def _versions(group: Group) -> Float[np.ndarray, " completions"]:
     return sums / np.maximum(np.add.reduceat(group.mask, starts, dtype=np.int64), 1)
 
 
-class _Pieces(NamedTuple):
-    """Prompts, each with completions of its group behind it in one row, in the order of packing."""
-
-    group: Int[np.ndarray, " pieces"]  # index of the group
-    start: Int[np.ndarray, " pieces"]  # address of the first token among those of all rows
-    segment: Int[np.ndarray, " pieces"]  # of the prompt in its row
-    count: Int[np.ndarray, " pieces"]  # number of completions
-    responses: Int[np.ndarray, " completions"]  # numbers of the responses, piece after piece
-
-
-def _pieces(groups: Sequence[Group], filling: Filling) -> _Pieces:
+def _pieces(groups: Sequence[Group], filling: Filling) -> tuple[Int[np.ndarray, "*pieces"], ...]:
     """Fills the rows with the groups, in order.
+
+    Returns:
+        Of each piece, a prompt with completions of its group behind it in one row, in the order of
+        packing: index of the group; address of the first token among those of all rows; segment of
+        the prompt in its row; number of completions. And the numbers of the responses, piece after
+        piece.
 
     Raises:
         DataError: naming the group, if it does not fit.
@@ -332,7 +312,7 @@ def _pieces(groups: Sequence[Group], filling: Filling) -> _Pieces:
             responses += [first + k for k in taken]
         first += len(lengths)
     columns = np.array(pieces, np.int32).reshape(-1, 4).T
-    return _Pieces(*columns, np.array(responses, np.int32))
+    return *columns, np.array(responses, np.int32)
 
 
 def packed_rows(
@@ -393,11 +373,11 @@ def packed_rows(
         "response_ids": rows(np.int32, np.repeat(number, size)),
         "sources": sources.reshape(total, length),
         "mask": rows(bool, _joined(mask)[taken]),
-        **{name: rows(_DTYPES.get(name, np.float32), x[taken]) for name, x in others.items()},
+        **{
+            name: rows(np.int32 if name == "turns" else np.float32, x[taken])
+            for name, x in others.items()
+        },
     }
-
-
-_DTYPES = {"turns": np.int32}
 
 
 def _joined(arrays: Sequence[np.ndarray]) -> np.ndarray:
