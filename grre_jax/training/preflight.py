@@ -39,14 +39,13 @@ def header(parts: build.Parts, folder: str) -> dict[str, Any]:
     config = parts.config
     hyperparameters, lora = parts.objective.hyperparameters, parts.model.lora
     numbers = ", ".join(f"{name} {float(value):g}" for name, value in hyperparameters.items())
-    of_lora = lora and f"rank {lora.rank}, alpha {lora.alpha:g}, on {', '.join(lora.targets)}"
     return {
         "run": f"{config.name} in {folder}",
         "model": (
             f"{config.model.path or 'new'}, {parts.model.config.num_parameters:,} parameters,"
             f" {config.model.dtype}"
         ),
-        "lora": of_lora or None,
+        "lora": lora and f"rank {lora.rank}, alpha {lora.alpha:g}, on {', '.join(lora.targets)}",
         "task": parts.task.name,
         "objective": parts.objective.name + (f" ({numbers})" if numbers else ""),
         "data": data_line(config),
@@ -162,13 +161,13 @@ def check_prompts(parts: build.Parts) -> None:
         return
     last = config.regime.batch(config.training.steps - 1)
     until = time.monotonic() + MOST_SECONDS
-    vocab, seen = parts.model.config.vocab_size, 0
+    vocab = parts.model.config.vocab_size
     sizes: dict[str, int] = {}
-    count = config.schedule.positions(last).stop
-    while seen < count and (seen < len(first) or time.monotonic() < until):
-        positions = range(seen, min(count, seen + MEASURED_TOGETHER))
-        seen = positions.stop
-        for question in drawn(parts.task, positions):
+    positions = range(config.schedule.positions(last).stop)
+    for start in positions[::MEASURED_TOGETHER]:
+        if start >= len(first) and time.monotonic() >= until:
+            break
+        for question in drawn(parts.task, positions[start : start + MEASURED_TOGETHER]):
             if question.question_id not in sizes:
                 tokens = parts.tokenizer.encode_prompt(question)
                 sizes[question.question_id] = len(tokens)
@@ -182,9 +181,9 @@ def check_prompts(parts: build.Parts) -> None:
 
 def _check_encoded(parts: build.Parts, questions: Iterable[Question]) -> None:
     """Checks prompts of any length that data.overlong allows."""
-    config, limit = parts.config, parts.config.sampling.max_prompt_tokens
-    drops, vocab = config.data.overlong == "drop", parts.model.config.vocab_size
+    config = parts.config
+    limit = config.sampling.max_prompt_tokens
     of_task = (parts.task, parts.tokenizer, parts.judge, config.seed)
     for question, tokens in prompts(*of_task, questions):
-        if not drops or len(tokens) <= limit:
-            check_prompt(question.question_id, tokens, limit, vocab)
+        if config.data.overlong == "refuse" or len(tokens) <= limit:
+            check_prompt(question.question_id, tokens, limit, parts.model.config.vocab_size)

@@ -152,7 +152,7 @@ class HeldOut:
         questions = task.evaluation(count) if count else ()
         self.count = len(questions)
         self._found: dict[int, str] = {}
-        self._numbers: dict[tuple[str, str], list[int]] = {}
+        self._numbers: dict[tuple[int, str], list[int]] = {}
         for number, question in enumerate(questions):
             for key in _names(question.question_id, question.prompt):
                 self._numbers.setdefault(key, []).append(number)
@@ -180,8 +180,8 @@ class HeldOut:
         )
 
 
-def _names(question_id: str, prompt: str) -> list[tuple[str, str]]:
-    return [(kind, text) for kind, text in (("id", question_id), ("prompt", prompt)) if text]
+def _names(question_id: str, prompt: str) -> list[tuple[int, str]]:
+    return [name for name in enumerate((question_id, prompt)) if name[1]]
 
 
 def leaked(config: Config, task: Task) -> str:
@@ -199,12 +199,8 @@ def leaked(config: Config, task: Task) -> str:
     if config.samples:
         last = config.regime.batch(config.training.steps - 1)
         count = max(count, config.schedule.positions(last).stop)
-    looked_at: Sequence[int] = range(count)
-    if count > MOST_ASKED:
-        # The first positions have all questions of a small task. Some of the rest are drawn: equal
-        # steps would miss questions of a stream that repeats.
-        rest = random.Random(0).sample(range(MOST_ASKED // 2, count), MOST_ASKED - MOST_ASKED // 2)
-        looked_at = [*range(MOST_ASKED // 2), *rest]
+    # Drawn: equal steps would miss questions of a stream that repeats.
+    looked_at = random.Random(0).sample(range(count), min(count, MOST_ASKED))
     until = time.monotonic() + MOST_SECONDS
     try:
         for position, question in zip(looked_at, questions(task, looked_at), strict=True):

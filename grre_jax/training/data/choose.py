@@ -26,7 +26,7 @@ from grre_jax.training import build
 from grre_jax.training.config.run import Config
 from grre_jax.training.data import dynamic_sampling
 from grre_jax.training.data.schedule import Schedule
-from grre_jax.training.data.sources import Source, limits, usable
+from grre_jax.training.data.sources import Source, usable
 
 
 class Pick(NamedTuple):
@@ -44,8 +44,7 @@ class Pick(NamedTuple):
     version: int
 
 
-@dataclasses.dataclass(frozen=True)
-class Choice:
+class Choice(NamedTuple):
     """The groups that one step trains on.
 
     Attributes:
@@ -217,7 +216,7 @@ def read(choice: Choice) -> list[Group]:
         versions, -1: another run's count does not tell how far this run's policy has moved.
 
     Raises:
-        DataError: a group cannot be tokenised, is over the limits, or has an empty completion.
+        DataError: a group cannot be tokenised.
         CorruptRecord, CorruptShard: a group cannot be read as it was written.
     """
     return [pick.source.read(pick.index) for pick in choice.picks]
@@ -252,12 +251,12 @@ def stored_streams(
     data = config.data
     streams = []
     if data.path:
-        source = Source(folders[data.path], parts.tokenizer, limits(config))
+        source = Source(folders[data.path], parts.tokenizer)
         per_step = config.training.prompts_per_step - config.mixed_per_step
         streams.append(_stored(parts, [source], per_step, config.seed))
     if data.mix:
         sources = [
-            Source(folders[entry.path], parts.tokenizer, limits(config), entry.expert, mixed=True)
+            Source(folders[entry.path], parts.tokenizer, entry.expert, mixed=True)
             for entry in data.entries
         ]
         # The seed of data.path's own order is the run's: the mix has another one.

@@ -269,23 +269,22 @@ def _staleness(
     """Returns the age of each response in versions, 0 on padding; None if the version of the
     learner or of any response is unknown.
     """
-    versions = _joined([_versions(group) for group in groups])
-    if learner_version is None or (versions < 0).any():
+    if learner_version is None:
         return None
     ages = np.zeros(responses, np.float32)
-    ages[: versions.size] = learner_version - versions
+    first = 0
+    for group in groups:
+        versions = group.policy_version
+        if len(group.token_versions) and not (group.token_versions < 0).any():
+            # The mean over the sampled tokens, which have versions of their own.
+            starts = group.offsets[:-1]
+            sums = np.add.reduceat(group.token_versions * group.mask, starts)
+            versions = sums / np.maximum(np.add.reduceat(group.mask, starts, dtype=np.int64), 1)
+        if (versions < 0).any():
+            return None
+        ages[first : first + len(versions)] = learner_version - versions
+        first += len(versions)
     return ages
-
-
-def _versions(group: Group) -> Float[np.ndarray, " completions"]:
-    """Returns the policy version of each completion: the mean over its sampled tokens if they have
-    versions of their own.
-    """
-    if not len(group.token_versions) or (group.token_versions < 0).any():
-        return group.policy_version
-    starts = group.offsets[:-1]
-    sums = np.add.reduceat(group.token_versions * group.mask, starts)
-    return sums / np.maximum(np.add.reduceat(group.mask, starts, dtype=np.int64), 1)
 
 
 def _pieces(groups: Sequence[Group], filling: Filling) -> tuple[Int[np.ndarray, "*pieces"], ...]:
@@ -363,21 +362,21 @@ def packed_rows(
     sources[at] = at % length - 1
     sources[start] = (prompt_end[piece] - 1) % length
     segments = np.repeat(prompt_segment, prompt_size)
-    tokens, mask = _joined([group.tokens for group in groups]), [group.mask for group in groups]
-    others = {name: _joined([_of_tokens(group, name) for group in groups]) for name in carried}
-    return {
+    tokens = _joined([group.tokens for group in groups])
+    mask = _joined([group.mask for group in groups])
+    packed = {
         "tokens": rows(np.int32, tokens[taken], _joined(prompts)),
         "positions": rows(np.int32, np.repeat(prompt_size[piece], size) + into, prompt_into),
         "segment_ids": rows(np.int32, np.repeat(segment, size), segments),
         "prefix_ids": rows(np.int32, np.repeat(prompt_segment[piece], size), segments),
         "response_ids": rows(np.int32, np.repeat(number, size)),
         "sources": sources.reshape(total, length),
-        "mask": rows(bool, _joined(mask)[taken]),
-        **{
-            name: rows(np.int32 if name == "turns" else np.float32, x[taken])
-            for name, x in others.items()
-        },
+        "mask": rows(bool, mask[taken]),
     }
+    for name in carried:
+        values = _joined([_of_tokens(group, name) for group in groups])
+        packed[name] = rows(np.int32 if name == "turns" else np.float32, values[taken])
+    return packed
 
 
 def _joined(arrays: Sequence[np.ndarray]) -> np.ndarray:

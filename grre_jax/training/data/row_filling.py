@@ -64,7 +64,7 @@ class Filling:
     ) -> tuple[int, list[int]]:
         room = self.length - self.used[: self._open]
         whole = prompt + sum(lengths[k] for k in wanted)
-        largest = int(room.max()) if room.size else -1
+        largest = int(room.max(initial=-1))
         if largest >= whole:
             fits = np.flatnonzero(room >= whole)
             return int(fits[room[fits].argmin()]), wanted

@@ -46,7 +46,6 @@ class Source:
     Attributes:
         reader: the folder; of a folder that others write too, as it was when the run began.
         tokenizer: the policy's; None takes the groups' tokens as they are.
-        limits: largest numbers of tokens of a prompt and of a completion; None for no check.
         expert: every completion is marked as an expert's.
         mixed: the folder is of data.mix, so its policy versions are unknown to this run.
         with_logprobs: of data.mix: groups keep their behaviour log-probs.
@@ -54,7 +53,6 @@ class Source:
 
     reader: rollouts.RolloutReader
     tokenizer: Tokenizer | None = None
-    limits: tuple[int, int] | None = None
     expert: bool = False
     mixed: bool = False
     with_logprobs: bool = True
@@ -69,10 +67,8 @@ class Source:
         return group
 
     def read(self, index: int) -> Group:
-        """Returns a group as it is trained on: within the limits, and of a mix without versions."""
+        """Returns a group as it is trained on: of a mix without versions."""
         group = self.group(index)
-        if self.limits:
-            check_limits(group, *self.limits)
         if not self.mixed:
             return group
         group = copy.copy(group)
@@ -181,8 +177,9 @@ def usable(parts: build.Parts, source: Source) -> tuple[list[int], bool]:
     Raises:
         UsageError: data.questions is not a range.
         DataError: an epoch has fewer groups than a step of data.path, or none; the objective cannot
-            learn from a selected group, or a token of it has no text in the policy's tokenizer; or
-            its version is unknown and data.max_staleness or the order needs its age.
+            learn from a selected group, it is over the limits, or a token of it has no text in the
+            policy's tokenizer; or its version is unknown and data.max_staleness or the order needs
+            its age.
     """
     config = parts.config
     data = config.data
@@ -223,6 +220,7 @@ def usable(parts: build.Parts, source: Source) -> tuple[list[int], bool]:
                 f" policy's tokenizer, got {largest}. Leave the group out with grre rollouts"
                 " filter."
             )
+        check_limits(group, *limits(config))
         check_group(parts.objective, config.sampling.temperature, group, where)
         for name in config.objective.stored_fields:
             require_logprobs(group, name, where)

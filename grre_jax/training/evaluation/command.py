@@ -87,7 +87,7 @@ def evaluate_run(folder: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
         "sampling": evaluator.settings,
         **{name: row for name, (_, row) in rows.items()},
     }
-    console = _console()
+    console = make_console(quiet=not processes.is_first())
     print_evaluations(rows, console)
     measure = "accuracy" if all("accuracy" in row for _, row in rows.values()) else "reward"
     evaluations = [
@@ -132,7 +132,9 @@ def evaluate_model(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
     graph, params, frozen = state.split(parts.model)
     evaluator = make_evaluator(parts, graph)
     row = _row(evaluator, state.full(params, frozen), questions, 0)
-    print_evaluations({path.absolute().name: (None, row)}, _console())
+    print_evaluations(
+        {path.absolute().name: (None, row)}, make_console(quiet=not processes.is_first())
+    )
     return {
         "model": str(path),
         "task": parts.task.name,
@@ -140,10 +142,6 @@ def evaluate_model(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
         "sampling": evaluator.settings,
         "policy": row,
     }
-
-
-def _console() -> Any:
-    return make_console(quiet=not processes.is_first())
 
 
 def _overridden(
