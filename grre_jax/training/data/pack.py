@@ -17,7 +17,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import numpy as np
@@ -207,7 +206,7 @@ def pack(
     filling = Filling(shape.micro_batches * shape.rows, shape.pack_length, shape.share_prompts)
     tokens = {
         name: x.reshape(shape.micro_batches, shape.rows, shape.pack_length)
-        for name, x in packed_rows(groups, filling, carried + ("turns",) * turns).items()
+        for name, x in packed_rows(groups, filling, carried, turns=turns).items()
     }
     prefix_ids = tokens.pop("prefix_ids")
     return PackedBatch(
@@ -246,20 +245,9 @@ def _turn_rewards(
                 f"group {group.group_id} has a completion of {counts.max()} turns, over"
                 f" sampling.max_turns = {shape.turns}: raise the limit"
             )
-        found[first + np.repeat(np.arange(len(counts)), counts), _counted(counts)] = rewards
-        first += len(counts)
-    return found
-
-
-def _turns_of(group: Group) -> Int[np.ndarray, " tokens"]:
-    """Returns the number of each token's turn in its completion, 0 outside of turns."""
-    found = np.zeros(len(group.tokens), np.int32)
-    if not len(group.turn_counts):
-        return found
-    starts, ends = group.turn_tokens.reshape(-1, 2).T
-    starts, sizes = starts + np.repeat(group.offsets[:-1], group.turn_counts), ends - starts
-    at = np.repeat(starts, sizes) + _counted(sizes)
-    found[at] = np.repeat(_counted(group.turn_counts), sizes)
+        for row in np.split(rewards, np.cumsum(counts)[:-1]):
+            found[first, : len(row)] = row
+            first += 1
     return found
 
 
@@ -287,112 +275,61 @@ def _staleness(
     return ages
 
 
-def _pieces(groups: Sequence[Group], filling: Filling) -> tuple[Int[np.ndarray, "*pieces"], ...]:
-    """Fills the rows with the groups, in order.
-
-    Returns:
-        Of each piece, a prompt with completions of its group behind it in one row, in the order of
-        packing: index of the group; address of the first token among those of all rows; segment of
-        the prompt in its row; number of completions. And the numbers of the responses, piece after
-        piece.
-
-    Raises:
-        DataError: naming the group, if it does not fit.
-    """
-    segments, pieces, responses, first = [0] * len(filling.used), [], [], 0
-    for index, group in enumerate(groups):
-        prompt, lengths = len(group.prompt_tokens), group.lengths.tolist()
-        for row, taken in filling.add(group.group_id, prompt, lengths):
-            size = prompt + sum(lengths[k] for k in taken)
-            start = row * filling.length + int(filling.used[row]) - size
-            segments[row] += 1
-            pieces.append((index, start, segments[row], len(taken)))
-            segments[row] += len(taken) * filling.share
-            responses += [first + k for k in taken]
-        first += len(lengths)
-    columns = np.array(pieces, np.int32).reshape(-1, 4).T
-    return *columns, np.array(responses, np.int32)
-
-
 def packed_rows(
-    groups: Sequence[Group], filling: Filling, carried: Sequence[str] = ()
+    groups: Sequence[Group], filling: Filling, carried: Sequence[str], *, turns: bool
 ) -> dict[str, Shaped[np.ndarray, "rows length"]]:
     """Packs everything that has one entry per token of a step's groups.
 
     Args:
         groups: one step's.
         filling: empty rows.
-        carried: "turns" and log-probs of the groups to include; zeros for a group without, as an
-            expert's.
+        carried: fields of log-probs to include; zeros for a group without, as an expert's.
+        turns: include the number of each token's turn, 0 outside of turns.
 
     Returns:
         tokens, positions, segment_ids, prefix_ids, response_ids, sources and mask, as in
-        `PackedBatch`, and the carried ones, by name.
+        `PackedBatch`, and turns and the carried ones, by name.
 
     Raises:
         DataError: naming the group, if it does not fit.
     """
-    total, length, share = len(filling.used), filling.length, filling.share
-    owner, base, prompt_segment, count, number = _pieces(groups, filling)
-    prompts = [groups[index].prompt_tokens for index in owner]
-    prompt_size = np.array([len(prompt) for prompt in prompts], np.int32)
-    prompt_end = base + prompt_size
-
-    # Completions, in the order of the rows: the piece of each, and the address of its first token
-    # among the rows' tokens and among the groups'.
-    lengths = _joined([group.lengths for group in groups])
-    size, begin = lengths[number], _starts(lengths)[number]
-    piece, first, before = np.repeat(np.arange(len(count)), count), _starts(count), _starts(size)
-    start = prompt_end[piece] + before - before[first[piece]]
-    rank = np.arange(len(number), dtype=np.int32) - first[piece]  # within its piece
-    segment = prompt_segment[piece] + share * (1 + rank)
-
-    # Tokens: the address of each among the rows', and its index in its completion or prompt.
-    into, prompt_into = _counted(size), _counted(prompt_size)
-    at, prompt_at = np.repeat(start, size) + into, np.repeat(base, prompt_size) + prompt_into
-    taken = np.repeat(begin, size) + into
-
-    def rows(dtype: Any, of_completions: np.ndarray, of_prompts: Any = 0) -> np.ndarray:
-        found = np.zeros(total * length, dtype)
-        found[at], found[prompt_at] = of_completions, of_prompts
-        return found.reshape(total, length)
-
-    # A token is predicted at the one before it: a completion's first one at its prompt's end.
-    sources = np.tile(np.arange(length, dtype=np.int32), total)
-    sources[at] = at % length - 1
-    sources[start] = (prompt_end[piece] - 1) % length
-    segments = np.repeat(prompt_segment, prompt_size)
-    tokens = _joined([group.tokens for group in groups])
-    mask = _joined([group.mask for group in groups])
-    packed = {
-        "tokens": rows(np.int32, tokens[taken], _joined(prompts)),
-        "positions": rows(np.int32, np.repeat(prompt_size[piece], size) + into, prompt_into),
-        "segment_ids": rows(np.int32, np.repeat(segment, size), segments),
-        "prefix_ids": rows(np.int32, np.repeat(prompt_segment[piece], size), segments),
-        "response_ids": rows(np.int32, np.repeat(number, size)),
-        "sources": sources.reshape(total, length),
-        "mask": rows(bool, mask[taken]),
-    }
-    for name in carried:
-        values = _joined([_of_tokens(group, name) for group in groups])
-        packed[name] = rows(np.int32 if name == "turns" else np.float32, values[taken])
+    shape = (len(filling.used), filling.length)
+    names = ("tokens", "positions", "segment_ids", "prefix_ids", "response_ids")
+    packed = {name: np.zeros(shape, np.int32) for name in (*names, *("turns",) * turns)}
+    packed["mask"] = np.zeros(shape, bool)
+    packed["sources"] = np.tile(np.arange(filling.length, dtype=np.int32), (shape[0], 1))
+    packed |= {name: np.zeros(shape, np.float32) for name in carried}
+    segments = [0] * shape[0]
+    response = 0
+    for group in groups:
+        prompt = len(group.prompt_tokens)
+        lengths = group.lengths.tolist()
+        offsets = group.offsets.tolist()
+        of_tokens = {name: getattr(group, name) for name in ("tokens", "mask", *carried)}
+        for row, taken in filling.add(group.group_id, prompt, lengths):
+            rows = {name: array[row] for name, array in packed.items()}
+            end = int(filling.used[row]) - sum(lengths[k] for k in taken)  # of the prompt
+            own = slice(end - prompt, end)
+            segments[row] += 1
+            prefix = segments[row]
+            rows["tokens"][own] = group.prompt_tokens
+            rows["positions"][own] = np.arange(prompt)
+            rows["segment_ids"][own] = prefix
+            rows["prefix_ids"][own] = prefix
+            for k in taken:
+                own = slice(own.stop, own.stop + lengths[k])
+                segments[row] += filling.share
+                for name, values in of_tokens.items():
+                    if values is not None:
+                        rows[name][own] = values[offsets[k] : offsets[k + 1]]
+                for number, (first, last) in enumerate(group.turns(k) if turns else ()):
+                    rows["turns"][own][first:last] = number
+                rows["positions"][own] = np.arange(prompt, prompt + lengths[k])
+                rows["segment_ids"][own] = segments[row]
+                rows["prefix_ids"][own] = prefix
+                rows["response_ids"][own] = response + k
+                # A token is predicted at the one before it: the first one at the prompt's end.
+                rows["sources"][own] -= 1
+                rows["sources"][own.start] = (end - 1) % filling.length
+        response += len(lengths)
     return packed
-
-
-def _joined(arrays: Sequence[np.ndarray]) -> np.ndarray:
-    return np.concatenate(arrays) if arrays else np.zeros(0, np.int32)
-
-
-def _starts(sizes: Int[np.ndarray, " parts"]) -> Int[np.ndarray, " parts"]:
-    """Returns the index of each part's first entry in their concatenation."""
-    return np.cumsum(sizes, dtype=np.int32) - sizes
-
-
-def _counted(sizes: Int[np.ndarray, " parts"]) -> Int[np.ndarray, " entries"]:
-    """Returns 0, 1, 2, ... of each part, concatenated."""
-    return np.arange(int(sizes.sum()), dtype=np.int32) - np.repeat(_starts(sizes), sizes)
-
-
-def _of_tokens(group: Group, name: str) -> Shaped[np.ndarray, " tokens"]:
-    found = _turns_of(group) if name == "turns" else getattr(group, name)
-    return np.zeros(len(group.tokens), np.float32) if found is None else found

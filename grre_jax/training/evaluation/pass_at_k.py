@@ -77,21 +77,24 @@ def pass_metrics(groups: Sequence[Group], task: Task) -> dict[str, Any]:
         Completions without a verdict are left out; a question with fewer than k others does not
         count in the figure of k, which is absent without any question.
     """
-    result: dict[str, Any] = {"num_samples": len(groups[0].texts)}
+    left_out: dict[str, str] = {}
+    result = {"num_samples": len(groups[0].texts), "left_out": left_out}
     right = correctness(groups)
     if right is None:
         reason = (
             f"verdicts of task {task.name} have no correctness, and rewards are not all 0 or 1:"
             " return Verdict(reward, correct=...)"
         )
-        return result | {"left_out": {"pass_at_k": reason, "maj_at_k": reason}}
+        left_out |= {"pass_at_k": reason, "maj_at_k": reason}
+        return result
     result["pass_at_k"] = _for_each_k(
         right, lambda row, _, k: pass_at_k(len(row), int(row.sum()), k)
     )
     answer = getattr(task, "final_answer", None)
     if answer is None:
         reason = f"task {task.name} has no final_answer(completion), which returns its vote"
-        return result | {"left_out": {"maj_at_k": reason}}
+        left_out["maj_at_k"] = reason
+        return result
     votes = [
         [answer(text) for text, judged in zip(group.texts, group.judged, strict=True) if judged]
         for group in groups
@@ -99,7 +102,7 @@ def pass_metrics(groups: Sequence[Group], task: Task) -> dict[str, Any]:
     result["maj_at_k"] = _for_each_k(
         right, lambda row, question, k: majority_at_k(votes[question], row, k)
     )
-    return result | {"left_out": {}}
+    return result
 
 
 def _for_each_k(
