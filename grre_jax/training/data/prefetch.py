@@ -134,7 +134,7 @@ class Prefetcher:
 
     def settle(self) -> None:
         """Waits until nothing runs in the background: what the thread reads may then change."""
-        if self._made is not None and not self._made.done():
+        if self._made is not None:
             self._made.exception()
 
     def take(self, step: int) -> Prepared:
