@@ -23,7 +23,7 @@ from grre_jax.rollouts import Group
 from grre_jax.rollouts.tools.rescore import Scorer
 from grre_jax.tasks.provenance import template_digest
 from grre_jax.training import build, mirror
-from grre_jax.training.checkpoints.folder import Checkpoints, Keep, listed
+from grre_jax.training.checkpoints.folder import listed, read_params
 from grre_jax.training.completion_logprobs import score_groups
 from grre_jax.training.config.run import Config
 from grre_jax.training.export import write_model
@@ -41,10 +41,10 @@ def is_run(path: Path) -> bool:
     Raises:
         DataError: the path is neither.
     """
-    has_checkpoints = (path / "checkpoints").is_dir()
-    if not (path / "config.json").is_file():
+    file = path / "config.json"
+    if not file.is_file():
         raise DataError(f"{path} is not a run folder, nor a model: it has no config.json")
-    return has_checkpoints or '"run_dir"' in (path / "config.json").read_text(errors="replace")
+    return (path / "checkpoints").is_dir() or '"run_dir"' in file.read_text(errors="replace")
 
 
 def export(folder: Path, output: Path, step: int | None = None, *, adapter: bool = False) -> int:
@@ -66,7 +66,7 @@ def export(folder: Path, output: Path, step: int | None = None, *, adapter: bool
     """
     config = load_config(folder)
     parts = build.build(config)
-    graph, (params,), (step,) = policies_at(folder, config, parts, (step,))
+    graph, (params,), (step,) = policies_at(folder, parts, (step,))
     contains = build.contents(folder / "provenance.json")
     write_model(parts, graph, params, output, step=step, contains=contains, adapter=adapter)
     return step
@@ -100,12 +100,12 @@ def policy_at(
         DataError: as `policy`.
     """
     parts = build.build(dataclasses.replace(config, mesh=MeshConfig()))
-    graph, (params,), (step,) = policies_at(folder, config, parts, (step,))
+    graph, (params,), (step,) = policies_at(folder, parts, (step,))
     return parts, graph, params, step
 
 
 def policies_at(
-    folder: Path, config: Config, parts: build.Parts, steps: Sequence[int | None]
+    folder: Path, parts: build.Parts, steps: Sequence[int | None]
 ) -> tuple[Any, tuple[Any, ...], tuple[int, ...]]:
     """Returns (static half of the model, parameters at each of the steps, those steps) of a run;
     None stands for the last checkpoint.
@@ -113,15 +113,14 @@ def policies_at(
     Raises:
         DataError: the run has no checkpoints, or not that of a step.
     """
-    steps_kept = listed(folder / "checkpoints")
-    if not steps_kept:
+    checkpoints = folder / "checkpoints"
+    kept = listed(checkpoints)
+    if not kept:
         raise DataError(f"run {folder} has no complete checkpoint yet: let it train first")
-    checkpoints = Checkpoints(folder / "checkpoints", Keep(config.checkpoint.keep), read_only=True)
-    found = tuple(steps_kept[-1] if step is None else step for step in steps)
+    found = tuple(kept[-1] if step is None else step for step in steps)
     # Without an optimizer's state: only parameters are read.
     graph, state = create(parts.model, optax.identity(), parts.mesh)
-    policies = tuple(parts.full(checkpoints.restore_params(state.params, step)) for step in found)
-    checkpoints.close()
+    policies = tuple(parts.full(read_params(checkpoints, step, state.params)) for step in found)
     return graph, policies, found
 
 
@@ -140,24 +139,20 @@ def find_scorer(name: str, *, dtype: str = "", compute_dtype: str = "") -> Score
     """
     path, step = split_step(name)
     with mirror.copied(path, steps=[step]) as folder:
-        return _scorer(path, folder, step, dtype, compute_dtype)
-
-
-def _scorer(path: str, folder: Path, step: int | None, dtype: str, compute_dtype: str) -> Scorer:
-    run = load_config(folder) if is_run(folder) else None
-    if run is None and step is not None:
-        raise DataError(f"{path} is a model, which has no steps: name it without :{step}")
-    source = run.model if run else ModelSource(path=path)
-    source = dataclasses.replace(
-        source, dtype=dtype or source.dtype, compute_dtype=compute_dtype or source.compute_dtype
-    )
-    config = dataclasses.replace(run or Config(name="model"), model=source)
-    if run:
-        parts, graph, params, step = policy_at(folder, config, step)
-    else:
-        parts = build.build(config)
-        graph, state = nnx.split(parts.model)
-        params = nnx.to_pure_dict(state)
+        run = load_config(folder) if is_run(folder) else None
+        if run is None and step is not None:
+            raise DataError(f"{path} is a model, which has no steps: name it without :{step}")
+        source = run.model if run else ModelSource(path=path)
+        source = dataclasses.replace(
+            source, dtype=dtype or source.dtype, compute_dtype=compute_dtype or source.compute_dtype
+        )
+        config = dataclasses.replace(run or Config(name="model"), model=source)
+        if run:
+            parts, graph, params, step = policy_at(folder, config, step)
+        else:
+            parts = build.build(config)
+            graph, state = nnx.split(parts.model)
+            params = nnx.to_pure_dict(state)
     tokenizer = parts.tokenizer
     model = nnx.merge(graph, params)
 
@@ -175,7 +170,6 @@ def _scorer(path: str, folder: Path, step: int | None, dtype: str, compute_dtype
             pack_length=row,
         )
 
-    computed = source.compute_dtype or source.dtype
     described: dict[str, Any] = {
         "model": path,
         "step": step,
@@ -185,5 +179,11 @@ def _scorer(path: str, folder: Path, step: int | None, dtype: str, compute_dtype
         "parameters": source.dtype,
         "engine": f"grre_jax.score {grre_jax.__version__}",
     }
-    num_ids = model.num_ids or model.config.vocab_size
-    return Scorer(score, tokenizer, num_ids, model.config.max_positions, computed, described)
+    return Scorer(
+        score,
+        tokenizer,
+        model.num_ids or model.config.vocab_size,
+        model.config.max_positions,
+        source.compute_dtype or source.dtype,
+        described,
+    )

@@ -9,6 +9,7 @@ from typing import Any
 import jax
 
 from grre_jax import reporting
+from grre_jax.domains import ConfigError
 from grre_jax.errors import UsageError
 from grre_jax.machine import devices_line
 from grre_jax.parallel import processes
@@ -25,7 +26,7 @@ from grre_jax.training.actors.prompts import (
 )
 from grre_jax.training.actors.trajectories import prompts
 from grre_jax.training.config.run import Config
-from grre_jax.training.evaluation.evaluate import GREEDY, WHERE_KNOWN, refuse_contaminated
+from grre_jax.training.evaluation.evaluate import refuse_contaminated
 from grre_jax.training.left_out import left_out
 from grre_jax.training.warm_start import check_demonstrations
 
@@ -38,14 +39,13 @@ def header(parts: build.Parts, folder: str) -> dict[str, Any]:
     config = parts.config
     hyperparameters, lora = parts.objective.hyperparameters, parts.model.lora
     numbers = ", ".join(f"{name} {float(value):g}" for name, value in hyperparameters.items())
-    of_lora = lora and f"rank {lora.rank}, alpha {lora.alpha:g}, on {', '.join(lora.targets)}"
     return {
         "run": f"{config.name} in {folder}",
         "model": (
             f"{config.model.path or 'new'}, {parts.model.config.num_parameters:,} parameters,"
             f" {config.model.dtype}"
         ),
-        "lora": of_lora or None,
+        "lora": lora and f"rank {lora.rank}, alpha {lora.alpha:g}, on {', '.join(lora.targets)}",
         "task": parts.task.name,
         "objective": parts.objective.name + (f" ({numbers})" if numbers else ""),
         "data": data_line(config),
@@ -64,11 +64,10 @@ def data_line(config: Config) -> str:
         f"{entry.share:.0%} of {entry.path}{' (expert)' if entry.expert else ''}"
         for entry in config.data.entries
     ]
+    origin = f"stored rollouts of {config.data.path}" if config.data.path else "stored rollouts"
     if config.samples:
-        return ", ".join([config.regime.described, *mixed])
-    if config.data.path:
-        return ", ".join([f"stored rollouts of {config.data.path}", *mixed])
-    return f"stored rollouts: {', '.join(mixed)}"
+        origin = config.regime.described
+    return ", ".join([origin, *mixed])
 
 
 def check(parts: build.Parts, *, contains: Collection[str]) -> None:
@@ -84,19 +83,16 @@ def check(parts: build.Parts, *, contains: Collection[str]) -> None:
     """
     config, task = parts.config, parts.task
     if config.checkpoint.best and not config.evaluation.questions:
-        raise UsageError(
-            "checkpoint.best: expected 0 for a run without evaluations (evaluation.questions is 0),"
-            f" got {config.checkpoint.best}"
-        )
-    if problem := spent_rate(config):
-        raise UsageError(problem)
+        domain = "0 for a run without evaluations (evaluation.questions is 0)"
+        raise ConfigError("checkpoint.best", domain, config.checkpoint.best)
+    check_decay(config)
     processes.on_first(lambda: reporting.check_loggers(config.logging))
     if idle := idle_sampler(config, jax.process_count()):
         raise UsageError(idle)
     check_prompts(parts)
     if config.evaluation.questions:
         _check_encoded(parts, evaluation_questions(config, task, parts.tokenizer))
-        refuse_contaminated(task, contains, allowed=config.evaluation.allow_contaminated)
+        refuse_contaminated(parts, contains)
     check_demonstrations(parts)
 
 
@@ -108,33 +104,33 @@ def require_best(config: Config, scores: dict[str, float]) -> None:
     """
     metric = config.checkpoint.best_metric
     if config.checkpoint.best and metric not in scores:
-        judged = metric.removeprefix(GREEDY) in WHERE_KNOWN
-        fix = "return Verdict(reward, correct=...), or " if judged else ""
-        raise UsageError(
-            f"field checkpoint.best_metric = {metric!r} is not a figure of an evaluation on task"
-            f" {config.task.name}, which has {', '.join(scores)}: {fix}choose one of these"
+        domain = (
+            f"a figure of an evaluation on task {config.task.name} ({', '.join(scores)}; accuracy"
+            " if it returns Verdict(reward, correct=...))"
         )
+        raise ConfigError("checkpoint.best_metric", domain, metric)
 
 
-def spent_rate(config: Config) -> str:
-    """Returns the error of a run that goes on after its learning rate has decayed to 0, or "".
+def check_decay(config: Config) -> None:
+    """Refuses a run that goes on after its learning rate has decayed to 0.
 
     Args:
         config: the run's.
+
+    Raises:
+        UsageError: naming the field.
     """
-    stages = {
-        "": (config.optimizer, config.training.steps, "training.steps"),
-        "warm_start.": (config.warm_start.optimizer, config.warm_start.steps, "warm_start.steps"),
-    }
-    for section, (optimizer, steps, field) in stages.items():
+    for prefix, steps, optimizer in (
+        ("", config.training.steps, config.optimizer),
+        ("warm_start.", config.warm_start.steps, config.warm_start.optimizer),
+    ):
         ends = optimizer.decay != "none" and not optimizer.final_fraction
         if ends and steps > optimizer.decay_steps:
-            return (
-                f"{section}optimizer.decay_steps: expected at least the {steps} of {field}, since"
-                f" the learning rate is 0 after the decay, got {optimizer.decay_steps}. Raise it,"
-                f" or set {section}optimizer.final_fraction above 0"
+            domain = (
+                f"at least the {steps} of {prefix or 'training.'}steps, since the learning rate is"
+                " 0 after the decay unless final_fraction is above 0"
             )
-    return ""
+            raise ConfigError(f"{prefix}optimizer.decay_steps", domain, optimizer.decay_steps)
 
 
 def check_prompts(parts: build.Parts) -> None:
@@ -145,24 +141,31 @@ def check_prompts(parts: build.Parts) -> None:
         DataError: the task's data is missing, or a prompt cannot be used.
     """
     config, limit = parts.config, parts.config.sampling.max_prompt_tokens
-    if is_environment(parts.task):
-        _check_trajectories(config)
+    environment = is_environment(parts.task)
+    if environment and processes.many():
+        raise UsageError(
+            f"task {config.task.name} has environments, in which several processes cannot sample"
+            " together: use one process, with explorers on a cluster (cluster.address)"
+        )
+    if environment and config.sampling.cache_dtype == "int8":
+        domain = f"empty or bfloat16 for task {config.task.name}, which has environments"
+        raise ConfigError("sampling.cache_dtype", domain, config.sampling.cache_dtype)
     if not config.samples:
         return
     first = config.schedule.sampled(0, config.training.steps)
     first = first[: call_of(config.sampling, len(first)).prompts]
-    if is_environment(parts.task):
+    if environment:
         _check_encoded(parts, drawn(parts.task, first))
         return
     last = config.regime.batch(config.training.steps - 1)
     until = time.monotonic() + MOST_SECONDS
-    vocab, seen = parts.model.config.vocab_size, 0
+    vocab = parts.model.config.vocab_size
     sizes: dict[str, int] = {}
-    count = config.schedule.positions(last).stop
-    while seen < count and (seen < len(first) or time.monotonic() < until):
-        positions = range(seen, min(count, seen + MEASURED_TOGETHER))
-        seen = positions.stop
-        for question in drawn(parts.task, positions):
+    positions = range(config.schedule.positions(last).stop)
+    for start in positions[::MEASURED_TOGETHER]:
+        if start >= len(first) and time.monotonic() >= until:
+            break
+        for question in drawn(parts.task, positions[start : start + MEASURED_TOGETHER]):
             if question.question_id not in sizes:
                 tokens = parts.tokenizer.encode_prompt(question)
                 sizes[question.question_id] = len(tokens)
@@ -176,23 +179,9 @@ def check_prompts(parts: build.Parts) -> None:
 
 def _check_encoded(parts: build.Parts, questions: Iterable[Question]) -> None:
     """Checks prompts of any length that data.overlong allows."""
-    config, limit = parts.config, parts.config.sampling.max_prompt_tokens
-    drops, vocab = config.data.overlong == "drop", parts.model.config.vocab_size
+    config = parts.config
+    limit = config.sampling.max_prompt_tokens
     of_task = (parts.task, parts.tokenizer, parts.judge, config.seed)
     for question, tokens in prompts(*of_task, questions):
-        if not drops or len(tokens) <= limit:
-            check_prompt(question.question_id, tokens, limit, vocab)
-
-
-def _check_trajectories(config: Config) -> None:
-    """Raises UsageError for what trajectories cannot be sampled with."""
-    if processes.many():
-        raise UsageError(
-            f"task {config.task.name} has environments, in which several processes cannot sample"
-            " together: use one process, with explorers on a cluster (cluster.address)"
-        )
-    if config.sampling.cache_dtype == "int8":
-        raise UsageError(
-            f"sampling.cache_dtype int8 is not supported for task {config.task.name}, which has"
-            " environments: leave it empty, or set bfloat16"
-        )
+        if config.data.overlong == "refuse" or len(tokens) <= limit:
+            check_prompt(question.question_id, tokens, limit, parts.model.config.vocab_size)

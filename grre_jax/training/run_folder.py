@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from grre_jax import random_streams
+from grre_jax.domains import ConfigError
 from grre_jax.errors import DataError, UsageError
 from grre_jax.storage import files, locks
 from grre_jax.storage.remote import is_url
@@ -127,25 +128,36 @@ def check_run_folder(config: Config, *, resume: bool, overwrite: bool) -> bool:
     if resume and overwrite:
         raise UsageError("--resume and --overwrite exclude each other")
     taken = folder.exists() and not (folder.is_dir() and all(map(of_no_run, folder.iterdir())))
-    if resume and not taken:
-        raise DataError(
-            f"there is no run to resume in {config.location}: start it without --resume"
-        )
     if resume:
+        if not taken:
+            raise DataError(
+                f"there is no run to resume in {config.location}: start it without --resume"
+            )
         require_same_run(config)
-    elif taken and not overwrite:
+        return False
+    if not taken:
+        return False
+    if not overwrite:
         raise UsageError(
             f"run folder {config.location} already exists: continue it with --resume, replace it"
             " with --overwrite, or choose another with --run-dir"
         )
-    elif taken and not (folder / "config.json").is_file() and not half_removed(folder):
+    if not ((folder / "config.json").is_file() or half_removed(folder)):
         raise UsageError(
             f"{config.location} is not the folder of a run (it has no config.json), so --overwrite"
             " leaves it alone: choose another with --run-dir"
         )
-    elif taken:
-        _check_reads_nothing_inside(config)
-    return taken and overwrite
+    for name, path in (
+        ("data.path", config.data.path),
+        ("model.path", config.model.path),
+        ("model.adapter", config.model.adapter),
+        ("start_from", split_step(config.start_from)[0]),
+        *(("data.mix", entry.path) for entry in config.data.entries),
+    ):
+        if path and _inside(path, config.location):
+            domain = f"a path outside run folder {config.location}, which --overwrite would remove"
+            raise ConfigError(name, domain, path)
+    return True
 
 
 def open_run_folder(config: Config, *, resume: bool, overwrite: bool) -> Path:
@@ -165,19 +177,6 @@ def _inside(path: str, folder: str) -> bool:
     if is_url(path) or is_url(folder):
         return f"{path.rstrip('/')}/".startswith(f"{folder.rstrip('/')}/")
     return Path(path).resolve().is_relative_to(Path(folder).resolve())
-
-
-def _check_reads_nothing_inside(config: Config) -> None:
-    read = {"data.path": config.data.path, "model.path": config.model.path}
-    read |= {"model.adapter": config.model.adapter}
-    if config.start_from:
-        read["start_from"] = split_step(config.start_from)[0]
-    for name, path in (*read.items(), *(("data.mix", entry.path) for entry in config.data.entries)):
-        if path and _inside(path, config.location):
-            raise UsageError(
-                f"field {name} = {path} is in run folder {config.location}, which --overwrite would"
-                " remove: choose another folder with --run-dir"
-            )
 
 
 def load_config(folder: Path) -> Config:
@@ -239,5 +238,5 @@ def changed_fields(stored: Config, config: Config) -> list[str]:
     return [
         name
         for name in differences(old, new)
-        if not any(name == f or name.startswith(f + ".") for f in RESUMABLE_FIELDS)
+        if not f"{name}.".startswith(tuple(f"{field}." for field in RESUMABLE_FIELDS))
     ]

@@ -16,7 +16,7 @@ from grre_jax.parallel import processes
 from grre_jax.training import build, mirror
 from grre_jax.training import optimizer as training_optimizer
 from grre_jax.training import state as states
-from grre_jax.training.checkpoints.folder import Checkpoints, Keep
+from grre_jax.training.checkpoints.folder import Checkpoints, Keep, read_params
 from grre_jax.training.config.run import Config
 from grre_jax.training.run_folder import load_config, split_step
 
@@ -61,27 +61,27 @@ class Start:
         """
         like = states.release(like)
         with mirror.copied(self.folder, steps=[self.step]) as copy:
-            checkpoints = Checkpoints(copy / "checkpoints", Keep(1), read_only=True)
             if not self.moments:
-                params = checkpoints.restore_params(like.params, self.step)
-                checkpoints.close()
+                params = read_params(copy / "checkpoints", self.step, like.params)
                 return states.fresh(params, optimizer, mesh)
+            checkpoints = Checkpoints(copy / "checkpoints", Keep(1), read_only=True)
             restored = checkpoints.restore(like, self.step)
             checkpoints.close()
 
         # The schedule of the learning rate begins anew; the moments keep the count of their
         # updates, by which their bias is corrected.
-        def anew(part: Any) -> Any:
-            if not isinstance(part, optax.ScaleByScheduleState):
-                return part
-            return part._replace(count=processes.put(np.int32(0), part.count.sharding))
+        def zero(count: jax.Array) -> jax.Array:
+            return processes.put(np.int32(0), count.sharding)
+
+        def is_schedule(part: Any) -> bool:
+            return isinstance(part, optax.ScaleByScheduleState)
 
         opt_state = jax.tree.map(
-            anew, restored.opt_state, is_leaf=lambda x: isinstance(x, optax.ScaleByScheduleState)
+            lambda part: part._replace(count=zero(part.count)) if is_schedule(part) else part,
+            restored.opt_state,
+            is_leaf=is_schedule,
         )
-        return states.TrainState(
-            restored.params, opt_state, processes.put(np.int32(0), restored.step.sharding)
-        )
+        return states.TrainState(restored.params, opt_state, zero(restored.step))
 
 
 def find(config: Config, parts: build.Parts) -> Start | None:
@@ -120,12 +120,13 @@ def find(config: Config, parts: build.Parts) -> Start | None:
             " (`grre train CONFIG --print-config` shows yours)"
         )
     params = states.split(parts.model)[1]
-    shapes = [
-        jax.eval_shape(training_optimizer.make_optimizer(c.optimizer).init, params)
+    new, old = (
+        jax.tree.flatten(
+            jax.eval_shape(training_optimizer.make_optimizer(c.optimizer).init, params)
+        )
         for c in (config, other)
-    ]
-    at = kept[-1] if step is None else step
-    return Start(folder, at, _alike(*shapes), contains)
+    )
+    return Start(folder, kept[-1] if step is None else step, new == old, contains)
 
 
 def _model(config: Config) -> tuple[Any, ...]:
@@ -135,9 +136,3 @@ def _model(config: Config) -> tuple[Any, ...]:
     adapter = config.model.adapter
     saves = bool(adapter) and bool(adapters.saved_parameters(adapter))
     return shape, lora, lora and path, adapter if saves else ""
-
-
-def _alike(left: Any, right: Any) -> bool:
-    """True if two trees have the same structure, shapes and dtypes."""
-    same = jax.tree.structure(left) == jax.tree.structure(right)
-    return same and jax.tree.leaves(left) == jax.tree.leaves(right)

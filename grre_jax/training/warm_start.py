@@ -18,7 +18,7 @@ from grre_jax.parallel import mesh as meshes
 from grre_jax.parallel import processes
 from grre_jax.random_streams import Purpose, run_key
 from grre_jax.rollouts import Group, encoding
-from grre_jax.rollouts.views import check_limits, within_limits
+from grre_jax.rollouts.views import check_limits
 from grre_jax.tasks import Question
 from grre_jax.tasks.environments import is_environment
 from grre_jax.tasks.task import questions
@@ -28,10 +28,9 @@ from grre_jax.training import state as training_state
 from grre_jax.training.actors.exploration import refresh_together
 from grre_jax.training.actors.prompts import report_overlong
 from grre_jax.training.actors.trajectories import Play, environment_seed
-from grre_jax.training.data.choose import Chooser, one_folder, read
 from grre_jax.training.data.pack import BatchShape
 from grre_jax.training.data.prefetch import place
-from grre_jax.training.data.sources import Source, limits
+from grre_jax.training.data.sources import limits
 from grre_jax.training.runtime.delayed_metrics import DelayedMetrics
 from grre_jax.training.runtime.stopping import StopRequest
 from grre_jax.training.runtime.stopwatch import Stopwatch
@@ -75,23 +74,27 @@ def warm_start(
         stopping.Stopped: by SIGTERM or SIGINT; the warm start begins again on resume.
     """
     config, warm = parts.config, parts.config.warm_start
-    devices = meshes.row_devices(parts.mesh)
-    shape = BatchShape.of_run(warm.batch_size, 1, *limits(config), 0, 0, devices)
+    shape = BatchShape.of_run(
+        warm.batch_size, 1, *limits(config), 0, 0, meshes.row_devices(parts.mesh)
+    )
     imitate = objectives.algorithm("asymre", beta=1.0)
     optimizer = training_optimizer.make_optimizer(warm.optimizer)
     step_fn = make_train_step(graph, optimizer, warm.optimizer.schedule(), parts.mesh)
     state = training_state.fresh(params, optimizer, parts.mesh)
-    shown = {"description": "warm start", "console": console, "enabled": processes.is_first()}
-    progress = reporting.TrainingProgress(warm.steps, kind="warm_start", **shown)
-    key, temperature = run_key(config.seed, Purpose.WARM_START), np.float32(1.0)
-    given = (imitate, temperature, key, None, parts.frozen)
+    progress = reporting.TrainingProgress(
+        warm.steps,
+        kind="warm_start",
+        description="warm start",
+        console=console,
+        enabled=processes.is_first(),
+    )
+    key = run_key(config.seed, Purpose.WARM_START)
+    given = (imitate, np.float32(1.0), key, None, parts.frozen)
     with progress as bar:
         bar.phase(f"compiling, writing {warm.demonstrations:,} demonstrations")
         # A batch of one group has the shapes of every other one. The first step's demonstrations
         # were checked: one of them is within the limits.
-        positions = range(DEMONSTRATIONS_FROM, DEMONSTRATIONS_FROM + warm.demonstrations)
-        singles = (g for p in positions for g in _demonstration_groups(parts, range(p, p + 1)))
-        one = next(group for group in singles if within_limits(group, *limits(config)))
+        one = next(_fitting_groups(parts, _positions(warm.batch_size)))
         batch = place([one], shape, imitate, parts.mesh)
         # TensorFlow Datasets, which writes them, replaces `__import__` in all threads while it is
         # imported, and tracing imports.
@@ -102,12 +105,12 @@ def warm_start(
             compiling(step_fn, state, batch, *given),
         ):
             compiled = pool.submit(beside)
-            choose = _demonstrations(parts, folder)
+            order = _demonstrations(parts, folder)
             compiled.result()
         with watch("warm start"):
             pending = DelayedMetrics(log, time.monotonic(), bar.update, kind="warm_start")
             for step in range(warm.steps):
-                batch = place(read(choose(step)), shape, imitate, parts.mesh)
+                batch = place(order[step], shape, imitate, parts.mesh)
                 state, metrics = step_fn(state, batch, *given)
                 pending.swap(step + 1, metrics)
                 if stop.agreed():
@@ -116,29 +119,24 @@ def warm_start(
     return state.params
 
 
-def _demonstrations(parts: build.Parts, folder: Path) -> Chooser:
-    """Seals the demonstrations if the run's folder has none yet, and returns the choice of every
+def _demonstrations(parts: build.Parts, folder: Path) -> rollouts.TrainingOrder:
+    """Seals the demonstrations if the run's folder has none yet, and returns the groups of every
     step.
     """
-    config, warm, store = parts.config, parts.config.warm_start, folder / "warm_start"
+    warm = parts.config.warm_start
+    store = folder / "warm_start"
     store.mkdir(exist_ok=True)
     reader = rollouts.read(store)
 
     def write() -> None:
         if len(reader) == 0:
-            positions = range(DEMONSTRATIONS_FROM, DEMONSTRATIONS_FROM + warm.demonstrations)
-            rollouts.write(
-                store,
-                _fitting_groups(parts, positions),
-                writer="demonstrations",
-                metadata=parts.provenance(),
-            )
+            groups = _fitting_groups(parts, _positions(warm.demonstrations))
+            rollouts.write(store, groups, writer="demonstrations", metadata=parts.provenance())
 
     processes.on_first(write)
     refresh_together(reader)
-    source = Source(reader, limits=limits(config))
-    stream = one_folder(source, range(len(reader)), warm.batch_size, config.seed)
-    return Chooser(None, (stream,))
+    source = (reader, range(len(reader)))
+    return rollouts.TrainingOrder([source], parts.config.seed, warm.batch_size)
 
 
 def check_demonstrations(parts: build.Parts) -> None:
@@ -150,9 +148,8 @@ def check_demonstrations(parts: build.Parts) -> None:
             empty.
     """
     warm = parts.config.warm_start
-    count = min(warm.batch_size, warm.demonstrations) if warm.steps else 0
-    first = range(DEMONSTRATIONS_FROM, DEMONSTRATIONS_FROM + count)
-    if not list(_fitting_groups(parts, first)) and count:
+    count = min(warm.batch_size, warm.demonstrations)
+    if warm.steps and not list(_fitting_groups(parts, _positions(count))):
         prompt, new = limits(parts.config)
         raise DataError(
             f"task {parts.task.name}: the {count} demonstrations of a step are over"
@@ -161,10 +158,13 @@ def check_demonstrations(parts: build.Parts) -> None:
         )
 
 
+def _positions(count: int) -> range:
+    return range(DEMONSTRATIONS_FROM, DEMONSTRATIONS_FROM + count)
+
+
 def _fitting_groups(parts: build.Parts, positions: range) -> Iterator[Group]:
     """Yields the demonstrations that are within the limits, and reports the others at the end."""
-    config = parts.config
-    max_prompt_tokens, max_new_tokens = limits(config)
+    max_prompt_tokens, max_new_tokens = limits(parts.config)
     prompts: dict[str, int] = {}
     demonstrations: dict[str, int] = {}
     for group in _demonstration_groups(parts, positions):
@@ -175,7 +175,7 @@ def _fitting_groups(parts: build.Parts, positions: range) -> Iterator[Group]:
         else:
             check_limits(group, max_prompt_tokens, max_new_tokens)
             yield group
-    refuse = config.data.overlong == "refuse"
+    refuse = parts.config.data.overlong == "refuse"
     report_overlong(prompts, max_prompt_tokens, refuse=refuse)
     report_overlong(demonstrations, max_new_tokens, refuse=refuse, what="demonstrations")
 
@@ -189,7 +189,8 @@ def _demonstration_groups(parts: build.Parts, positions: range) -> Iterator[Grou
 
 def _demonstration_group(parts: build.Parts, position: int, question: Question) -> Group:
     task, tokenizer, seed = parts.task, parts.tokenizer, parts.config.seed
-    environment, shown = is_environment(task), question.demonstration
+    environment = is_environment(task)
+    shown = question.demonstration
     if environment:
         demonstrate = getattr(task, "demonstration", lambda *_: None)
         shown = demonstrate(question, environment_seed(seed, position, 0))
@@ -198,9 +199,8 @@ def _demonstration_group(parts: build.Parts, position: int, question: Question) 
             f"task {task.name} has no demonstrations to start from: set warm_start.steps to 0"
         )
     if environment:
-        fields = Play(task, tokenizer, parts.judge, seed, 1).demonstration(
-            question, position, shown
-        )
+        play = Play(task, tokenizer, parts.judge, seed, 1)
+        fields = play.demonstration(question, position, shown)
     else:
         tokens = np.array(tokenizer.encode_completion(shown), np.int32)
         fields = {
@@ -218,5 +218,5 @@ def _demonstration_group(parts: build.Parts, position: int, question: Question) 
         answer=question.answer,
         sources=["demonstration"],
         seed=seed,
-        **(fields | {"rewards": np.ones(1, np.float32)}),
+        **(fields | {"rewards": [1.0]}),
     )

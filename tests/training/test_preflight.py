@@ -38,8 +38,9 @@ def test_steps_beyond_the_decay_are_refused(fields, refused, section):
         f"--{prefix}.{name}={value}" for name, value in zip(names[::2], names[1::2], strict=True)
     ]
     config = override(Config("x"), words)
-    assert bool(preflight.spent_rate(config)) == refused
-    if refused:
-        message = rf"^{prefix}\.decay_steps: .* 11 of {section}\.steps.* got 10\."
-        with pytest.raises(UsageError, match=message):
-            preflight.check(SimpleNamespace(config=config, task=None), contains=())
+    if not refused:
+        preflight.check_decay(config)
+        return
+    message = rf"^{prefix}\.decay_steps: .* 11 of {section}\.steps.* got 10"
+    with pytest.raises(UsageError, match=message):
+        preflight.check(SimpleNamespace(config=config, task=None), contains=())

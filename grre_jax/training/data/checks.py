@@ -5,14 +5,13 @@ is trained on.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import random
 import time
 from collections import deque
 from collections.abc import Sequence
-from pathlib import Path
 
-from grre_jax import objectives
 from grre_jax.errors import DataError, UsageError
 from grre_jax.objectives import Objective
 from grre_jax.parallel import processes
@@ -53,16 +52,18 @@ class FailureBound:
         Raises:
             DataError: too many completions of the window have no verdict; with the first reason.
         """
-        kinds = [kind for group in groups for kind in group.extra.get(FIELD, ())]
-        reasons = [reason for group in groups for reason in group.extra.get(REASONS, ())]
-        failures = [number for number, kind in enumerate(kinds) if kind]
-        if failures and not self._reason:
-            first = failures[0]
-            self._reason = f"{kinds[first]}: {reasons[first]}" if reasons else kinds[first]
+        failures = [
+            f"{kind}: {reason}"
+            for group in groups
+            for kind, reason in itertools.zip_longest(
+                group.extra.get(FIELD, ()), group.extra.get(REASONS, ()), fillvalue=""
+            )
+            if kind
+        ]
+        self._reason = self._reason or "".join(failures[:1])
         completions = sum(group.num_completions for group in groups)
         self._window.append((len(failures), completions))
-        failed = sum(count for count, _ in self._window)
-        judged = sum(count for _, count in self._window)
+        failed, judged = map(sum, zip(*self._window, strict=True))
         if failed > self._share * judged * self._steps / len(self._window):
             raise DataError(
                 f"task.max_failure_share: expected at most {self._share:g} of the completions of"
@@ -79,25 +80,28 @@ def is_expert_demonstration(group: Group, objective: Objective) -> bool:
     return "expert" in objective.requires and bool(group.is_expert.all())
 
 
-def check_stored(group: Group, name: str) -> None:
-    """Refuses a group without the log-probs that `objective.stored` takes from the data.
+def require_logprobs(group: Group, name: str, where: str) -> None:
+    """Refuses a group without log-probs that the run takes from the data.
 
     Args:
         group: to check.
-        name: its field, ref_logprobs or prox_logprobs.
+        name: its field, behavior_logprobs, ref_logprobs or prox_logprobs.
+        where: the group, for the message.
 
     Raises:
         DataError: the group has none.
     """
     if getattr(group, name) is None:
-        role = next(role for role, field in STORED_FIELDS.items() if field == name)
+        role = {field: role for role, field in STORED_FIELDS.items()}.get(name, "behavior")
         raise DataError(
-            f"group {group.group_id} has no {role} log-probs, and field objective.stored takes them"
-            f" from the data: compute them with `grre rollouts rescore --as {role}`"
+            f"{where}: expected {name}, which the fields objective.name and objective.stored of"
+            f" this run need, got none. Compute them with `grre rollouts rescore --as {role}`, or"
+            " choose an objective without a ratio, such as reinforce, red_drop, red_weight or"
+            " asymre"
         )
 
 
-def check_group(objective: Objective, temperature: float, group: Group, folder: Path | str) -> None:
+def check_group(objective: Objective, temperature: float, group: Group, where: str) -> None:
     """Refuses a stored group that the objective cannot learn from.
 
     A ratio compares the policy with the stored behaviour log-probs, both at the sampling
@@ -108,7 +112,7 @@ def check_group(objective: Objective, temperature: float, group: Group, folder: 
         objective: the run's.
         temperature: of the log-probs that training computes.
         group: stored.
-        folder: the group's, for messages.
+        where: the group, for the message.
 
     Raises:
         DataError: the objective needs behaviour log-probs and the group has none, or they are of
@@ -116,32 +120,20 @@ def check_group(objective: Objective, temperature: float, group: Group, folder: 
     """
     if "old_logprobs" not in objective.requires or is_expert_demonstration(group, objective):
         return
-    who = f"group {group.group_id} of {folder}"
-    rescore = f"`grre rollouts rescore {folder}` computes them under a checkpoint"
-    if group.behavior_logprobs is None:
-        free = [row.name for row in objectives.algorithm_table() if not row.requires]
-        raise DataError(
-            f"{who} has no behaviour log-probs, and objective {objective.name} needs them:"
-            f" {rescore}; or choose an objective that does without ({', '.join(free)}) with"
-            " --objective.name"
-        )
+    require_logprobs(group, "behavior_logprobs", where)
+    fix = "Compute them under a checkpoint with `grre rollouts rescore`"
     if group.temperature != temperature:
-        new = f"set --sampling.temperature {group.temperature:g}, or take new ones: "
         raise DataError(
-            f"{who} was sampled at temperature {group.temperature:g} and sampling.temperature is"
-            f" {temperature:g}: a ratio would compare two distributions;"
-            f" {new if group.temperature else ''}{rescore}"
+            f"{where}: expected log-probs at sampling.temperature = {temperature:g}, since a ratio"
+            f" compares two distributions, got {group.temperature:g}. {fix}, or set the field"
         )
     if group.sampling_logprobs is None:
         return
     over = (group.behavior_logprobs - group.sampling_logprobs)[group.mask != 0].max(initial=0)
     if over > ROUNDING:
-        cut = ", ".join(f"{name} {value}" for name, value in group.truncation.items())
         raise DataError(
-            f"{who} was drawn with {cut} and has a token whose behaviour log-prob is {over:.3g}"
-            " above that of the distribution it was drawn from, as if truncation made it less"
-            " likely: they are not log-probs over the full vocabulary, which a ratio compares;"
-            f" {rescore}"
+            f"{where}: expected behavior_logprobs over the full vocabulary, at most those of the"
+            f" truncated distribution {group.truncation}, got a token {over:.3g} above. {fix}"
         )
 
 
@@ -155,11 +147,12 @@ class HeldOut:
     """
 
     def __init__(self, config: Config, task: Task):
-        asks = config.evaluation.questions and not config.evaluation.allow_contaminated
-        questions = task.evaluation(config.evaluation.questions) if asks else ()
+        evaluation = config.evaluation
+        count = 0 if evaluation.allow_contaminated else evaluation.questions
+        questions = task.evaluation(count) if count else ()
         self.count = len(questions)
-        self._numbers: dict[tuple[str, str], list[int]] = {}
         self._found: dict[int, str] = {}
+        self._numbers: dict[tuple[int, str], list[int]] = {}
         for number, question in enumerate(questions):
             for key in _names(question.question_id, question.prompt):
                 self._numbers.setdefault(key, []).append(number)
@@ -187,8 +180,8 @@ class HeldOut:
         )
 
 
-def _names(question_id: str, prompt: str) -> list[tuple[str, str]]:
-    return [(kind, text) for kind, text in (("id", question_id), ("prompt", prompt)) if text]
+def _names(question_id: str, prompt: str) -> list[tuple[int, str]]:
+    return [name for name in enumerate((question_id, prompt)) if name[1]]
 
 
 def leaked(config: Config, task: Task) -> str:
@@ -206,12 +199,8 @@ def leaked(config: Config, task: Task) -> str:
     if config.samples:
         last = config.regime.batch(config.training.steps - 1)
         count = max(count, config.schedule.positions(last).stop)
-    looked_at: Sequence[int] = range(count)
-    if count > MOST_ASKED:
-        # The first positions have all questions of a small task. Some of the rest are drawn: equal
-        # steps would miss questions of a stream that repeats.
-        rest = random.Random(0).sample(range(MOST_ASKED // 2, count), MOST_ASKED - MOST_ASKED // 2)
-        looked_at = [*range(MOST_ASKED // 2), *rest]
+    # Drawn: equal steps would miss questions of a stream that repeats.
+    looked_at = random.Random(0).sample(range(count), min(count, MOST_ASKED))
     until = time.monotonic() + MOST_SECONDS
     try:
         for position, question in zip(looked_at, questions(task, looked_at), strict=True):

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -26,7 +26,7 @@ from grre_jax.training import build
 from grre_jax.training.config.run import Config
 from grre_jax.training.data import dynamic_sampling
 from grre_jax.training.data.schedule import Schedule
-from grre_jax.training.data.sources import Source, mixed_sources, path_source
+from grre_jax.training.data.sources import Source, usable
 
 
 class Pick(NamedTuple):
@@ -44,8 +44,7 @@ class Pick(NamedTuple):
     version: int
 
 
-@dataclasses.dataclass(frozen=True)
-class Choice:
+class Choice(NamedTuple):
     """The groups that one step trains on.
 
     Attributes:
@@ -88,13 +87,7 @@ class Scheduled:
         """
         found = []
         for position, version in self.schedule(step).samples:
-            try:
-                index = dynamic_sampling.chosen(self.source, position, version, self.rounds)
-            except LookupError as error:
-                raise DataError(
-                    f"rollout folder {self.source.reader.folder} holds {error}, which step {step}"
-                    " trains on"
-                ) from error
+            index = dynamic_sampling.chosen(self.source, position, version, self.rounds)
             if index is not None:
                 found.append(Pick(self.source, index, version))
         return found
@@ -136,14 +129,16 @@ class Newest:
         Raises:
             DataError: a position has no group that is young enough.
         """
-        positions = self.schedule(step).fresh
-        found = {position: self.index(position, step) for position in positions}
-        if lacking := [str(position) for position, index in found.items() if index is None]:
-            raise DataError(
-                f"{self.source.reader.folder} holds no group young enough for step {step} at"
-                f" positions {', '.join(lacking)}"
-            )
-        return [Pick(self.source, index, self.source.version(index)) for index in found.values()]
+        found = []
+        for position in self.schedule(step).fresh:
+            index = self.index(position, step)
+            if index is None:
+                raise DataError(
+                    f"{self.source.reader.folder} holds no group young enough for step {step} at"
+                    f" position {position}"
+                )
+            found.append(Pick(self.source, index, self.source.version(index)))
+        return found
 
     def missing(self, step: int) -> dict[int, list[int]]:
         """Returns the positions that the step still lacks, under the oldest version that may
@@ -216,7 +211,7 @@ def read(choice: Choice) -> list[Group]:
         versions, -1: another run's count does not tell how far this run's policy has moved.
 
     Raises:
-        DataError: a group cannot be tokenised, is over the limits, or has an empty completion.
+        DataError: a group cannot be tokenised.
         CorruptRecord, CorruptShard: a group cannot be read as it was written.
     """
     return [pick.source.read(pick.index) for pick in choice.picks]
@@ -242,49 +237,58 @@ def stored_streams(
     """Returns the streams of data.path and data.mix, in that order, every group checked.
 
     Raises:
-        UsageError, DataError: as `sources.path_source` and `sources.mixed_sources`, or the groups
-            do not last the run's steps.
+        UsageError, DataError: as `sources.usable`, or the groups do not last the run's steps.
     """
-    config, streams = parts.config, {}
-    options = {"shuffle": config.data.order == "shuffled", "uses": config.data.max_uses}
-    if config.data.path:
+    config = parts.config
+    data = config.data
+    streams = []
+    if data.path:
+        source = Source(folders[data.path], parts.tokenizer)
         per_step = config.training.prompts_per_step - config.mixed_per_step
-        source, groups = path_source(parts, folders[config.data.path], per_step)
-        stream = one_folder(source, groups, per_step, config.seed, **options)
-        streams[source.reader.folder] = stream
-    if config.data.mix:
-        sources, groups = mixed_sources(parts, folders)
+        streams.append(_stored(parts, [source], per_step, config.seed))
+    if data.mix:
+        sources = [
+            Source(folders[entry.path], parts.tokenizer, entry.expert, mixed=True)
+            for entry in data.entries
+        ]
         # The seed of data.path's own order is the run's: the mix has another one.
         seed = int(random_streams.purpose_key(config.seed, Purpose.MIX)[1][0])
-        shares = [entry.share for entry in config.data.entries]
-        order = rollouts.TrainingOrder(
-            groups, seed, config.mixed_per_step, shares=shares, **options
-        )
-        streams[config.data.mix] = Stored(tuple(sources), order)
-    for folder, stream in streams.items():
-        if len(stream.order) < config.training.steps:
-            raise DataError(
-                f"the groups of {folder}, each trained on at most data.max_uses ="
-                f" {config.data.max_uses} times, last {len(stream.order)} steps, and training.steps"
-                f" is {config.training.steps}: lower the steps or raise data.max_uses"
-            )
-    return tuple(streams.values())
+        shares = [entry.share for entry in data.entries]
+        streams.append(_stored(parts, sources, config.mixed_per_step, seed, shares))
+    return tuple(streams)
 
 
-def one_folder(
-    source: Source, groups: Sequence[int], prompts_per_step: int, seed: int, **options: Any
+def _stored(
+    parts: build.Parts,
+    sources: Sequence[Source],
+    per_step: int,
+    seed: int,
+    shares: Sequence[float] = (1.0,),
 ) -> Stored:
-    """Returns the stream of one folder.
-
-    Args:
-        source: the folder.
-        groups: numbers of the groups of an epoch.
-        prompts_per_step: groups that a step takes of it.
-        seed: of the order.
-        options: `shuffle` and `uses` of `rollouts.TrainingOrder`.
-
-    Raises:
-        DataError: the folder has no groups.
-    """
-    order = rollouts.TrainingOrder([(source.reader, groups)], seed, prompts_per_step, **options)
-    return Stored((source,), order)
+    """Returns the stream of folders; every group is checked."""
+    config = parts.config
+    groups = []
+    complete = True
+    for source in sources:
+        kept, with_logprobs = usable(parts, source)
+        groups.append((source.reader, kept))
+        complete &= with_logprobs
+    order = rollouts.TrainingOrder(
+        groups,
+        seed,
+        per_step,
+        shares=shares,
+        shuffle=config.data.order == "shuffled",
+        uses=config.data.max_uses,
+    )
+    if len(order) < config.training.steps:
+        raise DataError(
+            f"data.max_uses = {config.data.max_uses}: expected groups for training.steps ="
+            f" {config.training.steps}, got those of {len(order)} steps from"
+            f" {', '.join(str(source.reader.folder) for source in sources)}. Lower the steps or"
+            " raise data.max_uses"
+        )
+    # If the objective needs no log-probs and some groups of a mix have none, all are dropped: every
+    # step then has the same arrays, and one step is compiled.
+    keep = "old_logprobs" in parts.objective.requires or complete
+    return Stored(tuple(dataclasses.replace(s, with_logprobs=keep) for s in sources), order)

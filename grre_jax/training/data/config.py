@@ -55,12 +55,12 @@ def parse_mix(text: str) -> tuple[MixEntry, ...]:
     """
     entries: list[MixEntry] = []
     for word in filter(None, (word.strip() for word in text.split(","))):
-        path, equals, share = word.removesuffix(EXPERT).rpartition("=")
+        path, _, share = word.removesuffix(EXPERT).rpartition("=")
         try:
             number = float(share)
         except ValueError:
             number = 0.0
-        if not (equals and path and 0 < number <= 1):
+        if not path or not 0 < number <= 1:
             domain = f"FOLDER=SHARE or FOLDER=SHARE{EXPERT} between commas, a share in (0, 1]"
             raise ConfigError("mix", domain, word)
         if path in (entry.path for entry in entries):

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from grre_jax.errors import DataError
 from grre_jax.rollouts import CorruptRecord, CorruptShard
 
 # Tasks address 2**32 positions and the sampler's addresses are int32: 16 rounds of 134 million
@@ -76,13 +77,16 @@ def chosen(source: Any, position: int, version: int, rounds: int) -> int | None:
         rounds: largest number of refills; 0 for no dynamic sampling.
 
     Raises:
-        LookupError: a group up to that one has not been sampled; the message names its position.
+        DataError: a group up to that one has not been sampled.
     """
     for round_ in range(rounds + 1):
         refill = refill_position(position, round_)
         index = source.reader.find(refill, version)
         if index is None:
-            raise LookupError(f"no group of policy version {version} at position {refill}")
+            raise DataError(
+                f"rollout folder {source.reader.folder} holds no group of policy version {version}"
+                f" at position {refill}, which this run trains on"
+            )
         if not rounds or source.has_reward_variance(index):
             return index
     return None

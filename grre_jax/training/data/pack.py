@@ -17,7 +17,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -25,8 +24,12 @@ from jaxtyping import Bool, Float, Int, Shaped
 
 from grre_jax.errors import DataError
 from grre_jax.rollouts.schema import Group
-from grre_jax.training.data.checks import check_stored
+from grre_jax.training.data.checks import require_logprobs
 from grre_jax.training.data.row_filling import Filling
+
+_TokenInts = Int[np.ndarray, "micro rows length"]
+_TokenFloats = Float[np.ndarray, "micro rows length"]
+_Responses = Float[np.ndarray, " responses"]
 
 
 @jax.tree_util.register_dataclass
@@ -56,22 +59,22 @@ class PackedBatch:
         turn_rewards: [responses, turns], NaN behind the last turn of each, or None.
     """
 
-    tokens: Int[np.ndarray, "micro rows length"]
-    positions: Int[np.ndarray, "micro rows length"]
-    segment_ids: Int[np.ndarray, "micro rows length"]
-    prefix_ids: Int[np.ndarray, "micro rows length"] | None
-    sources: Int[np.ndarray, "micro rows length"]
+    tokens: _TokenInts
+    positions: _TokenInts
+    segment_ids: _TokenInts
+    prefix_ids: _TokenInts | None
+    sources: _TokenInts
     mask: Bool[np.ndarray, "micro rows length"]
-    response_ids: Int[np.ndarray, "micro rows length"]
-    old_logprobs: Float[np.ndarray, "micro rows length"] | None
-    rewards: Float[np.ndarray, " responses"]
+    response_ids: _TokenInts
+    old_logprobs: _TokenFloats | None
+    rewards: _Responses
     group_ids: Int[np.ndarray, " responses"]
-    ref_logprobs: Float[np.ndarray, "micro rows length"] | None = None
-    prox_logprobs: Float[np.ndarray, "micro rows length"] | None = None
-    staleness: Float[np.ndarray, " responses"] | None = None
+    ref_logprobs: _TokenFloats | None = None
+    prox_logprobs: _TokenFloats | None = None
+    staleness: _Responses | None = None
     expert: Bool[np.ndarray, " responses"] | None = None
-    components: tuple[Float[np.ndarray, " responses"], ...] = ()
-    turns: Int[np.ndarray, "micro rows length"] | None = None
+    components: tuple[_Responses, ...] = ()
+    turns: _TokenInts | None = None
     turn_rewards: Float[np.ndarray, "responses turns"] | None = None
 
 
@@ -174,25 +177,36 @@ def pack(
     Raises:
         DataError: naming the group, if it does not fit the shape or lacks what the batch carries.
     """
+    carried = ("behavior_logprobs",) * behavior_logprobs + tuple(stored)
     rewards = np.zeros(shape.responses, np.float32)
     carried_components = tuple(np.zeros(shape.responses, np.float32) for _ in components)
     group_ids = np.full(shape.responses, -1, np.int32)
     experts, response = np.zeros(shape.responses, bool), 0
     for index, group in enumerate(groups):
         end = response + len(group.lengths)
-        needed = behavior_logprobs and not (expert and group.is_expert.all())
-        _check(group, end, shape, needed, stored)
+        needs = behavior_logprobs and not (expert and group.is_expert.all())
+        for name in carried if needs else stored:
+            require_logprobs(group, name, f"group {group.group_id}")
+        if end > shape.responses:
+            raise DataError(
+                f"group {group.group_id} brings the step to {end} responses, over the limit of"
+                f" {shape.responses}: raise sampling.group_size"
+            )
         rewards[response:end] = group.rewards
         group_ids[response:end] = index
         experts[response:end] = group.is_expert
         for values, name in zip(carried_components, components, strict=True):
-            values[response:end] = _component(group, name)
+            if name not in group.components:
+                raise DataError(
+                    f"group {group.group_id} has no reward component {name!r}, which field"
+                    f" objective.options.components names; it has {sorted(group.components)}"
+                )
+            values[response:end] = group.components[name]
         response = end
     filling = Filling(shape.micro_batches * shape.rows, shape.pack_length, shape.share_prompts)
-    carried = ("behavior_logprobs",) * behavior_logprobs + tuple(stored) + ("turns",) * turns
     tokens = {
         name: x.reshape(shape.micro_batches, shape.rows, shape.pack_length)
-        for name, x in packed_rows(groups, filling, carried).items()
+        for name, x in packed_rows(groups, filling, carried, turns=turns).items()
     }
     prefix_ids = tokens.pop("prefix_ids")
     return PackedBatch(
@@ -206,16 +220,6 @@ def pack(
         components=carried_components,
         turn_rewards=_turn_rewards(groups, shape) if turns else None,
     )
-
-
-def _component(group: Group, name: str) -> Float[np.ndarray, " completions"]:
-    if name not in group.components:
-        has = ", ".join(sorted(group.components)) or "none"
-        raise DataError(
-            f"group {group.group_id} has no reward component {name!r}, which field"
-            f" objective.options.components names; it has {has}"
-        )
-    return group.components[name]
 
 
 def _turn_rewards(
@@ -241,179 +245,91 @@ def _turn_rewards(
                 f"group {group.group_id} has a completion of {counts.max()} turns, over"
                 f" sampling.max_turns = {shape.turns}: raise the limit"
             )
-        found[first + np.repeat(np.arange(len(counts)), counts), _counted(counts)] = rewards
-        first += len(counts)
+        for row in np.split(rewards, np.cumsum(counts)[:-1]):
+            found[first, : len(row)] = row
+            first += 1
     return found
-
-
-def _turns_of(group: Group) -> Int[np.ndarray, " tokens"]:
-    """Returns the number of each token's turn in its completion, 0 outside of turns."""
-    found = np.zeros(len(group.tokens), np.int32)
-    if not len(group.turn_counts):
-        return found
-    starts, ends = group.turn_tokens.reshape(-1, 2).T
-    starts, sizes = starts + np.repeat(group.offsets[:-1], group.turn_counts), ends - starts
-    at = np.repeat(starts, sizes) + _counted(sizes)
-    found[at] = np.repeat(_counted(group.turn_counts), sizes)
-    return found
-
-
-def _check(
-    group: Group, responses: int, shape: BatchShape, behavior_logprobs: bool, stored: Sequence[str]
-) -> None:
-    """Raises DataError if the group lacks log-probs that the batch carries, or exceeds the number
-    of responses.
-    """
-    if behavior_logprobs and group.behavior_logprobs is None:
-        raise DataError(
-            f"group {group.group_id} has no behaviour log-probs and this objective needs them:"
-            " compute them with `grre rollouts rescore`, or take an objective without a ratio"
-            " (such as reinforce, red_drop, red_weight, asymre)"
-        )
-    for name in stored:
-        check_stored(group, name)
-    if responses > shape.responses:
-        raise DataError(
-            f"group {group.group_id} brings the step to {responses} responses, over the limit of"
-            f" {shape.responses}: raise sampling.group_size"
-        )
 
 
 def _staleness(
     groups: Sequence[Group], responses: int, learner_version: int | None
-) -> Float[np.ndarray, " responses"] | None:
+) -> _Responses | None:
     """Returns the age of each response in versions, 0 on padding; None if the version of the
     learner or of any response is unknown.
     """
-    versions = _joined([_versions(group) for group in groups])
-    if learner_version is None or (versions < 0).any():
+    if learner_version is None:
         return None
     ages = np.zeros(responses, np.float32)
-    ages[: versions.size] = learner_version - versions
+    first = 0
+    for group in groups:
+        versions = group.policy_version
+        if len(group.token_versions) and not (group.token_versions < 0).any():
+            # The mean over the sampled tokens, which have versions of their own.
+            starts = group.offsets[:-1]
+            sums = np.add.reduceat(group.token_versions * group.mask, starts)
+            versions = sums / np.maximum(np.add.reduceat(group.mask, starts, dtype=np.int64), 1)
+        if (versions < 0).any():
+            return None
+        ages[first : first + len(versions)] = learner_version - versions
+        first += len(versions)
     return ages
 
 
-def _versions(group: Group) -> Float[np.ndarray, " completions"]:
-    """Returns the policy version of each completion: the mean over its sampled tokens if they have
-    versions of their own.
-    """
-    if not len(group.token_versions) or (group.token_versions < 0).any():
-        return group.policy_version
-    starts = group.offsets[:-1]
-    sums = np.add.reduceat(group.token_versions * group.mask, starts)
-    return sums / np.maximum(np.add.reduceat(group.mask, starts, dtype=np.int64), 1)
-
-
-class _Pieces(NamedTuple):
-    """Prompts, each with completions of its group behind it in one row, in the order of packing."""
-
-    group: Int[np.ndarray, " pieces"]  # index of the group
-    start: Int[np.ndarray, " pieces"]  # address of the first token among those of all rows
-    segment: Int[np.ndarray, " pieces"]  # of the prompt in its row
-    count: Int[np.ndarray, " pieces"]  # number of completions
-    responses: Int[np.ndarray, " completions"]  # numbers of the responses, piece after piece
-
-
-def _pieces(groups: Sequence[Group], filling: Filling) -> _Pieces:
-    """Fills the rows with the groups, in order.
-
-    Raises:
-        DataError: naming the group, if it does not fit.
-    """
-    segments, pieces, responses, first = [0] * len(filling.used), [], [], 0
-    for index, group in enumerate(groups):
-        prompt, lengths = len(group.prompt_tokens), group.lengths.tolist()
-        for row, taken in filling.add(group.group_id, prompt, lengths):
-            size = prompt + sum(lengths[k] for k in taken)
-            start = row * filling.length + int(filling.used[row]) - size
-            segments[row] += 1
-            pieces.append((index, start, segments[row], len(taken)))
-            segments[row] += len(taken) * filling.share
-            responses += [first + k for k in taken]
-        first += len(lengths)
-    columns = np.array(pieces, np.int32).reshape(-1, 4).T
-    return _Pieces(*columns, np.array(responses, np.int32))
-
-
 def packed_rows(
-    groups: Sequence[Group], filling: Filling, carried: Sequence[str] = ()
+    groups: Sequence[Group], filling: Filling, carried: Sequence[str], *, turns: bool
 ) -> dict[str, Shaped[np.ndarray, "rows length"]]:
     """Packs everything that has one entry per token of a step's groups.
 
     Args:
         groups: one step's.
         filling: empty rows.
-        carried: "turns" and log-probs of the groups to include; zeros for a group without, as an
-            expert's.
+        carried: fields of log-probs to include; zeros for a group without, as an expert's.
+        turns: include the number of each token's turn, 0 outside of turns.
 
     Returns:
         tokens, positions, segment_ids, prefix_ids, response_ids, sources and mask, as in
-        `PackedBatch`, and the carried ones, by name.
+        `PackedBatch`, and turns and the carried ones, by name.
 
     Raises:
         DataError: naming the group, if it does not fit.
     """
-    total, length, share = len(filling.used), filling.length, filling.share
-    owner, base, prompt_segment, count, number = _pieces(groups, filling)
-    prompts = [groups[index].prompt_tokens for index in owner]
-    prompt_size = np.array([len(prompt) for prompt in prompts], np.int32)
-    prompt_end = base + prompt_size
-
-    # Completions, in the order of the rows: the piece of each, and the address of its first token
-    # among the rows' tokens and among the groups'.
-    lengths = _joined([group.lengths for group in groups])
-    size, begin = lengths[number], _starts(lengths)[number]
-    piece, first, before = np.repeat(np.arange(len(count)), count), _starts(count), _starts(size)
-    start = prompt_end[piece] + before - before[first[piece]]
-    rank = np.arange(len(number), dtype=np.int32) - first[piece]  # within its piece
-    segment = prompt_segment[piece] + share * (1 + rank)
-
-    # Tokens: the address of each among the rows', and its index in its completion or prompt.
-    into, prompt_into = _counted(size), _counted(prompt_size)
-    at, prompt_at = np.repeat(start, size) + into, np.repeat(base, prompt_size) + prompt_into
-    taken = np.repeat(begin, size) + into
-
-    def rows(dtype: Any, of_completions: np.ndarray, of_prompts: Any = 0) -> np.ndarray:
-        found = np.zeros(total * length, dtype)
-        found[at], found[prompt_at] = of_completions, of_prompts
-        return found.reshape(total, length)
-
-    # A token is predicted at the one before it: a completion's first one at its prompt's end.
-    sources = np.tile(np.arange(length, dtype=np.int32), total)
-    sources[at] = at % length - 1
-    sources[start] = (prompt_end[piece] - 1) % length
-    segments = np.repeat(prompt_segment, prompt_size)
-    tokens, mask = _joined([group.tokens for group in groups]), [group.mask for group in groups]
-    others = {name: _joined([_of_tokens(group, name) for group in groups]) for name in carried}
-    return {
-        "tokens": rows(np.int32, tokens[taken], _joined(prompts)),
-        "positions": rows(np.int32, np.repeat(prompt_size[piece], size) + into, prompt_into),
-        "segment_ids": rows(np.int32, np.repeat(segment, size), segments),
-        "prefix_ids": rows(np.int32, np.repeat(prompt_segment[piece], size), segments),
-        "response_ids": rows(np.int32, np.repeat(number, size)),
-        "sources": sources.reshape(total, length),
-        "mask": rows(bool, _joined(mask)[taken]),
-        **{name: rows(_DTYPES.get(name, np.float32), x[taken]) for name, x in others.items()},
-    }
-
-
-_DTYPES = {"turns": np.int32}
-
-
-def _joined(arrays: Sequence[np.ndarray]) -> np.ndarray:
-    return np.concatenate(arrays) if arrays else np.zeros(0, np.int32)
-
-
-def _starts(sizes: Int[np.ndarray, " parts"]) -> Int[np.ndarray, " parts"]:
-    """Returns the index of each part's first entry in their concatenation."""
-    return np.cumsum(sizes, dtype=np.int32) - sizes
-
-
-def _counted(sizes: Int[np.ndarray, " parts"]) -> Int[np.ndarray, " entries"]:
-    """Returns 0, 1, 2, ... of each part, concatenated."""
-    return np.arange(int(sizes.sum()), dtype=np.int32) - np.repeat(_starts(sizes), sizes)
-
-
-def _of_tokens(group: Group, name: str) -> Shaped[np.ndarray, " tokens"]:
-    found = _turns_of(group) if name == "turns" else getattr(group, name)
-    return np.zeros(len(group.tokens), np.float32) if found is None else found
+    shape = (len(filling.used), filling.length)
+    names = ("tokens", "positions", "segment_ids", "prefix_ids", "response_ids")
+    packed = {name: np.zeros(shape, np.int32) for name in (*names, *("turns",) * turns)}
+    packed["mask"] = np.zeros(shape, bool)
+    packed["sources"] = np.tile(np.arange(filling.length, dtype=np.int32), (shape[0], 1))
+    packed |= {name: np.zeros(shape, np.float32) for name in carried}
+    segments = [0] * shape[0]
+    response = 0
+    for group in groups:
+        prompt = len(group.prompt_tokens)
+        lengths = group.lengths.tolist()
+        offsets = group.offsets.tolist()
+        of_tokens = {name: getattr(group, name) for name in ("tokens", "mask", *carried)}
+        for row, taken in filling.add(group.group_id, prompt, lengths):
+            rows = {name: array[row] for name, array in packed.items()}
+            end = int(filling.used[row]) - sum(lengths[k] for k in taken)  # of the prompt
+            own = slice(end - prompt, end)
+            segments[row] += 1
+            prefix = segments[row]
+            rows["tokens"][own] = group.prompt_tokens
+            rows["positions"][own] = np.arange(prompt)
+            rows["segment_ids"][own] = prefix
+            rows["prefix_ids"][own] = prefix
+            for k in taken:
+                own = slice(own.stop, own.stop + lengths[k])
+                segments[row] += filling.share
+                for name, values in of_tokens.items():
+                    if values is not None:
+                        rows[name][own] = values[offsets[k] : offsets[k + 1]]
+                for number, (first, last) in enumerate(group.turns(k) if turns else ()):
+                    rows["turns"][own][first:last] = number
+                rows["positions"][own] = np.arange(prompt, prompt + lengths[k])
+                rows["segment_ids"][own] = segments[row]
+                rows["prefix_ids"][own] = prefix
+                rows["response_ids"][own] = response + k
+                # A token is predicted at the one before it: the first one at the prompt's end.
+                rows["sources"][own] -= 1
+                rows["sources"][own.start] = (end - 1) % filling.length
+        response += len(lengths)
+    return packed

@@ -44,10 +44,11 @@ def prepare(step: int, choose: Chooser, parts: build.Parts) -> Prepared:
     Raises:
         DataError: as `Chooser`, `read` and `pack`.
     """
-    choice, config = choose(step), parts.config
+    choice = choose(step)
     groups = read(choice)
     # Another run's data counts another policy's versions.
-    version, stored = step if config.samples else None, config.objective.stored_fields
+    version = step if parts.config.samples else None
+    stored = parts.config.objective.stored_fields
     batch = place(groups, parts.shape, parts.objective, parts.mesh, version, stored)
     return Prepared(choice, groups, batch)
 
@@ -133,7 +134,7 @@ class Prefetcher:
 
     def settle(self) -> None:
         """Waits until nothing runs in the background: what the thread reads may then change."""
-        if self._made is not None and not self._made.done():
+        if self._made is not None:
             self._made.exception()
 
     def take(self, step: int) -> Prepared:

@@ -45,14 +45,13 @@ class Filling:
         Raises:
             DataError: naming the group, if a completion is too long for a row, or no row is left.
         """
-        if prompt + max(lengths, default=0) > self.length:
-            k = next(k for k, length in enumerate(lengths) if prompt + length > self.length)
-            raise DataError(
-                f"completion {k} of group {group_id} has {lengths[k]} tokens after a prompt of"
-                f" {prompt}: over pack_length={self.length}; raise training.pack_length"
-            )
         # The longest first, while there is room.
         left = sorted(range(len(lengths)), key=lambda k: (-lengths[k], k))
+        if left and prompt + lengths[left[0]] > self.length:
+            raise DataError(
+                f"completion {left[0]} of group {group_id} has {lengths[left[0]]} tokens after a"
+                f" prompt of {prompt}: over pack_length={self.length}; raise training.pack_length"
+            )
         while left:
             wanted = left if self.share else left[:1]
             row, taken = self._choose(group_id, prompt, wanted, lengths)
@@ -65,7 +64,7 @@ class Filling:
     ) -> tuple[int, list[int]]:
         room = self.length - self.used[: self._open]
         whole = prompt + sum(lengths[k] for k in wanted)
-        largest = int(room.max()) if room.size else -1
+        largest = int(room.max(initial=-1))
         if largest >= whole:
             fits = np.flatnonzero(room >= whole)
             return int(fits[room[fits].argmin()]), wanted

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 from bisect import bisect_right
-from functools import cached_property
 
 import numpy as np
 from jaxtyping import Int
@@ -31,23 +30,15 @@ class Plan:
         version: the policy version that sampled the fresh batch.
         fresh: positions of the fresh batch.
         replayed: positions of earlier batches, ascending.
-        replayed_versions: the policy versions that sampled them.
+        samples: (position, policy version) of every group, the fresh ones first.
     """
 
     step: int
     batch: int
     version: int
     fresh: range
-    replayed: tuple[int, ...] = ()
-    replayed_versions: tuple[int, ...] = ()
-
-    @property
-    def samples(self) -> tuple[tuple[int, int], ...]:
-        """(position, policy version) of every group, the fresh ones first."""
-        return (
-            *((position, self.version) for position in self.fresh),
-            *zip(self.replayed, self.replayed_versions, strict=True),
-        )
+    replayed: tuple[int, ...]
+    samples: tuple[tuple[int, int], ...]
 
     @property
     def ages(self) -> Int[np.ndarray, " groups"]:
@@ -115,10 +106,11 @@ class Schedule:
 
     def __call__(self, step: int) -> Plan:
         """Returns the plan of a step, from 0."""
-        batch, version = self.regime.batch(step), self.regime.version(step)
+        batch = self.regime.batch(step)
+        fresh = self.positions(batch)
         replayed = self._replayed(step, batch)
-        versions = tuple(self._version(self.batch_of(p)) for p in replayed)
-        return Plan(step, batch, version, self.positions(batch), replayed, versions)
+        samples = tuple((p, self._version(self.batch_of(p))) for p in (*fresh, *replayed))
+        return Plan(step, batch, self._version(batch), fresh, replayed, samples)
 
     def _replayed(self, step: int, batch: int) -> tuple[int, ...]:
         count, window = self.replayed_per_step, self.regime.replay_window
@@ -131,15 +123,12 @@ class Schedule:
             young = bisect_right(range(batch), too_old, key=self._version)
             oldest = max(oldest, young)
         pool = range(self.positions(oldest).start, self.positions(batch).start)
-        drawn = _without_replacement(self._key, step, len(pool), count)
+        key = random_streams.purpose_key(self.seed, Purpose.REPLAY)
+        drawn = _without_replacement(key, step, len(pool), count)
         return tuple(sorted(pool[i] for i in drawn))
 
     def _version(self, batch: int) -> int:
         return self.regime.version(batch * self.regime.reuse)
-
-    @cached_property
-    def _key(self) -> random_streams.Key:
-        return random_streams.purpose_key(self.seed, Purpose.REPLAY)
 
 
 def _without_replacement(key: random_streams.Key, step: int, size: int, count: int) -> set[int]:

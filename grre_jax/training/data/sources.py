@@ -9,7 +9,7 @@ import copy
 import dataclasses
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -29,8 +29,8 @@ from grre_jax.training.config.run import Config
 from grre_jax.training.data.checks import (
     HeldOut,
     check_group,
-    check_stored,
     is_expert_demonstration,
+    require_logprobs,
     warn_of_leak,
 )
 from grre_jax.training.data.config import parse_range
@@ -46,7 +46,6 @@ class Source:
     Attributes:
         reader: the folder; of a folder that others write too, as it was when the run began.
         tokenizer: the policy's; None takes the groups' tokens as they are.
-        limits: largest numbers of tokens of a prompt and of a completion; None for no check.
         expert: every completion is marked as an expert's.
         mixed: the folder is of data.mix, so its policy versions are unknown to this run.
         with_logprobs: of data.mix: groups keep their behaviour log-probs.
@@ -54,7 +53,6 @@ class Source:
 
     reader: rollouts.RolloutReader
     tokenizer: Tokenizer | None = None
-    limits: tuple[int, int] | None = None
     expert: bool = False
     mixed: bool = False
     with_logprobs: bool = True
@@ -64,15 +62,13 @@ class Source:
         if self.tokenizer is None:
             return self.reader[index]
         group = read_tokenised(self.reader, index, self.tokenizer)
-        if not self.expert:
-            return group
-        return dataclasses.replace(group, is_expert=np.ones(len(group.texts), np.uint8))
+        if self.expert:
+            group = dataclasses.replace(group, is_expert=np.ones(len(group.texts), np.uint8))
+        return group
 
     def read(self, index: int) -> Group:
-        """Returns a group as it is trained on: within the limits, and of a mix without versions."""
+        """Returns a group as it is trained on: of a mix without versions."""
         group = self.group(index)
-        if self.limits:
-            check_limits(group, *self.limits)
         if not self.mixed:
             return group
         group = copy.copy(group)
@@ -118,20 +114,29 @@ def open_folders(config: Config, *, resume: bool) -> dict[str, rollouts.RolloutR
             run began with; or the run's record of them is damaged.
         UsageError: the processes do not see the same folders.
     """
-    recorded = _recorded(config.folder / FILE) if resume else {}
+    file = config.folder / FILE
+    recorded: dict[str, Any] = {}
+    counts: dict[str, int] = {}
+    if resume and file.is_file():  # else the run was killed before it was written, or reads nothing
+        try:
+            recorded = json.loads(file.read_text())
+            counts = {path: int(mark["datasets"]) for path, mark in recorded.items()}
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise DataError(
+                f"{file} cannot be read ({error!r}): restore it, or start again with --overwrite"
+            ) from error
     found = {}
     paths = (config.data.path, *(entry.path for entry in config.data.entries))
     for path in dict.fromkeys(filter(None, paths)):
         reader = rollouts.read(path)
-        was = recorded.get(path)
-        if was and _mark(reader.datasets[: was["datasets"]]) != was:
+        count = counts.get(path, len(reader.datasets))
+        if path in recorded and _mark(reader.datasets[:count]) != recorded[path]:
             raise DataError(
-                f"rollout folder {path} no longer begins with the {was['datasets']} data sets that"
-                f" run {config.location} began with: restore it, or start the run again with"
+                f"rollout folder {path} no longer begins with the {count} data sets that run"
+                f" {config.location} began with: restore it, or start the run again with"
                 " --overwrite"
             )
-        count = int(processes.gather_ints(was["datasets"] if was else len(reader.datasets)).min())
-        found[path] = reader.first(count)
+        found[path] = reader.first(int(processes.gather_ints(count).min()))
     processes.require_same(_record(found), "what data.path or data.mix holds")
     return found
 
@@ -155,143 +160,95 @@ def _mark(datasets: tuple[Entry, ...]) -> dict[str, Any]:
     return {"datasets": len(datasets), "last": digest}
 
 
-def _recorded(file: Path) -> dict[str, dict[str, Any]]:
-    if not file.is_file():  # the run was killed before it was written, or reads nothing
-        return {}
-    try:
-        found = json.loads(file.read_text()).items()
-        return {
-            path: {"datasets": int(was["datasets"]), "last": was["last"]} for path, was in found
-        }
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DataError(
-            f"{file} cannot be read ({error!r}): restore it, or start again with --overwrite"
-        ) from error
-
-
 # ---- their usable groups
 
 
-def path_source(
-    parts: build.Parts, folder: rollouts.RolloutReader, per_step: int
-) -> tuple[Source, list[int]]:
-    """Selects the groups of data.path.
-
-    Args:
-        parts: of the run.
-        folder: of data.path.
-        per_step: groups that a step takes of it.
-
-    Returns:
-        The source, and the numbers of the groups of an epoch.
-
-    Raises:
-        UsageError: data.questions is not a range.
-        DataError: a group lacks the behaviour log-probs that the objective needs, or was sampled
-            at another temperature; or an epoch has fewer groups than a step.
-    """
-    config = parts.config
-    source = Source(folder, parts.tokenizer, limits(config))
-    questions = parse_range(config.data.questions, "data.questions", len(folder))
-    groups, _, dropped = usable(parts, source, questions)
-    if len(groups) < per_step and len(folder):
-        raise DataError(
-            f"{folder.folder} has {len(groups)} groups to train on, fewer than one step's"
-            f" {per_step}: lower training.prompts_per_step or widen data.questions{dropped}"
-        )
-    return source, groups
-
-
-def mixed_sources(
-    parts: build.Parts, folders: Mapping[str, rollouts.RolloutReader]
-) -> tuple[list[Source], list[tuple[rollouts.RolloutReader, list[int]]]]:
-    """Selects the groups of data.mix; every group of its folders is checked.
-
-    Returns:
-        The sources, and the groups of an epoch of each.
-
-    Raises:
-        DataError: a folder has no usable group, or one of its groups cannot be learned from.
-    """
-    sources, groups, complete = [], [], True
-    for entry in parts.config.data.entries:
-        source = Source(
-            folders[entry.path], parts.tokenizer, limits(parts.config), entry.expert, mixed=True
-        )
-        kept, with_logprobs, dropped = usable(parts, source, range(len(source.reader)))
-        if not kept and len(source.reader):
-            raise DataError(f"{entry.path} has no group to train on{dropped}")
-        groups.append((source.reader, kept))
-        sources.append(source)
-        complete &= with_logprobs
-    # If the objective needs no log-probs and some groups have none, all are dropped: every step
-    # then has the same arrays, and one step is compiled.
-    keep = "old_logprobs" in parts.objective.requires or complete
-    return [dataclasses.replace(source, with_logprobs=keep) for source in sources], groups
-
-
-def usable(
-    parts: build.Parts, source: Source, indices: Sequence[int]
-) -> tuple[list[int], bool, str]:
+def usable(parts: build.Parts, source: Source) -> tuple[list[int], bool]:
     """Selects the groups of an epoch by the run's `data` section. Every group is read once.
 
     Args:
         parts: of the run.
         source: the folder.
-        indices: numbers of the groups to select from.
 
     Returns:
-        The numbers of the selected groups, in the order and as often as an epoch has them; True if
-        every group that was read has behaviour log-probs; and how many groups each filter dropped,
-        for the end of an error message, empty if none did.
+        The numbers of the selected groups, in the order and as often as an epoch has them; and True
+        if every group that was read has behaviour log-probs.
 
     Raises:
-        DataError: the objective cannot learn from a selected group, or a token of it has no text in
-            the policy's tokenizer; or its version is unknown and data.max_staleness or the order
-            needs its age.
+        UsageError: data.questions is not a range.
+        DataError: an epoch has fewer groups than a step of data.path, or none; the objective cannot
+            learn from a selected group, it is over the limits, or a token of it has no text in the
+            policy's tokenizer; or its version is unknown and data.max_staleness or the order needs
+            its age.
     """
-    config, kept = parts.config, []
-    newest = max((entry.policy_version for entry in source.reader.datasets), default=-1)
-    held_out, with_logprobs = HeldOut(config, parts.task), True
+    config = parts.config
+    data = config.data
+    folder = source.reader.folder
+    questions = "" if source.mixed else data.questions
+    indices = parse_range(questions, "data.questions", len(source.reader))
+    least = 1 if source.mixed else config.training.prompts_per_step - config.mixed_per_step
+    newest = max([0, *(entry.policy_version for entry in source.reader.datasets)])
+    held_out = HeldOut(config, parts.task)
+    with_logprobs = True
     dropped: collections.Counter[str] = collections.Counter()
+    kept: list[int] = []
+    versions: list[int] = []
+    rewards: list[np.ndarray] = []
+    ageless: list[bool] = []
     for index in indices:
         group = source.group(index)
+        version = int(group.policy_version.min())
         with_logprobs &= group.behavior_logprobs is not None
         # The manifest names no version for a data set of several.
-        newest = max(newest, int(group.policy_version.min()))
-        if config.data.drop_over_limit and not within_limits(group, *limits(config)):
-            dropped["over the token limits (data.drop_over_limit)"] += 1
+        newest = max(newest, version)
+        if data.drop_over_limit and not within_limits(group, *limits(config)):
+            dropped["data.drop_over_limit"] += 1
             continue
         if group.with_verdicts() is None:
-            dropped["without a verdict"] += 1
+            dropped["a missing verdict"] += 1
             continue
         signal = group.has_reward_variance or is_expert_demonstration(group, parts.objective)
         signal |= bool(parts.objective.returns and len(group.turn_counts))
-        if config.data.drop_zero_variance and not signal:
-            dropped["whose rewards are all equal (data.drop_zero_variance)"] += 1
+        if data.drop_zero_variance and not signal:
+            dropped["data.drop_zero_variance"] += 1
             continue
+        where = f"group {group.group_id} of {folder}"
         largest = max(group.tokens.max(initial=0), group.prompt_tokens.max(initial=0))
         if largest >= parts.tokenizer.vocab_size:
             raise DataError(
-                f"group {group.group_id} of {source.reader.folder}: expected tokens below"
-                f" {parts.tokenizer.vocab_size}, the ids of the policy's tokenizer, got {largest}."
-                " Leave the group out with grre rollouts filter."
+                f"{where}: expected tokens below {parts.tokenizer.vocab_size}, the ids of the"
+                f" policy's tokenizer, got {largest}. Leave the group out with grre rollouts"
+                " filter."
             )
-        check_group(parts.objective, config.sampling.temperature, group, source.reader.folder)
+        check_limits(group, *limits(config))
+        check_group(parts.objective, config.sampling.temperature, group, where)
         for name in config.objective.stored_fields:
-            check_stored(group, name)
-        where = f"group {group.group_id} of {source.reader.folder}"
+            require_logprobs(group, name, where)
         held_out.see(group.question_id, group.prompt, where)
-        ageless = bool(group.is_expert.all())  # sampled by no policy
-        kept.append((index, int(group.policy_version.min()), group.judged_rewards, ageless))
+        kept.append(index)
+        versions.append(version)
+        rewards.append(group.judged_rewards)
+        ageless.append(bool(group.is_expert.all()))  # sampled by no policy
     warn_of_leak(held_out.sentence())
-    options = {name: getattr(config.data, name) for name in ("order", "prefer", "max_staleness")}
-    found, versions, rewards, experts = map(list, zip(*kept, strict=True)) if kept else ([],) * 4
-    options |= {"newest": max(newest, 0), "ageless": experts}
-    groups = rollouts.arranged(found, np.array(versions, int), rewards, **options)
-    dropped["too old (data.max_staleness)"] = len(kept) - len(set(groups))
-    counts = ", ".join(f"{count} {reason}" for reason, count in dropped.items() if count)
-    return groups, with_logprobs, counts and f". Of {len(indices)} groups were dropped: {counts}"
+    groups = rollouts.arranged(
+        kept,
+        np.array(versions, int),
+        rewards,
+        order=data.order,
+        prefer=data.prefer,
+        max_staleness=data.max_staleness,
+        newest=newest,
+        ageless=ageless,
+    )
+    if len(groups) < least and len(source.reader):
+        dropped["data.max_staleness"] = len(kept) - len(set(groups))
+        counts = ", ".join(f"{count} by {reason}" for reason, count in dropped.items() if count)
+        raise DataError(
+            f"{folder}: expected at least {least} groups to train on, got {len(groups)} of"
+            f" {len(indices)} (dropped: {counts or 'none'}). Lower training.prompts_per_step, or"
+            " widen data.questions or these filters"
+        )
+    return groups, with_logprobs
 
 
 def limits(config: Config) -> tuple[int, int]:
@@ -307,7 +264,6 @@ def training_contents(parts: build.Parts, folders: Iterable[rollouts.RolloutRead
         parts: of the run.
         folders: that it reads.
     """
+    own = parts.provenance()["contains"] if parts.config.samples else ()
     contents = build.model_contents(parts.config)
-    for folder in folders:
-        contents |= folder.contains
-    return contents | set(parts.provenance()["contains"]) if parts.config.samples else contents
+    return contents.union(own, *(folder.contains for folder in folders))

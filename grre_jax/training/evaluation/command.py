@@ -73,20 +73,28 @@ def evaluate_run(folder: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
     config = _overridden(stored, overrides, RUN_FIELDS, "a run")
     config = dataclasses.replace(config, run_dir=str(folder))
     parts = build.build(config)
-    graph, (first, last), (_, step) = policies.policies_at(folder, config, parts, (0, None))
-    allowed = config.evaluation.allow_contaminated
-    refuse_contaminated(parts.task, build.contents(folder / "provenance.json"), allowed=allowed)
+    graph, (first, last), (_, step) = policies.policies_at(folder, parts, (0, None))
+    refuse_contaminated(parts, build.contents(folder / "provenance.json"))
     questions = evaluation_questions(config, parts.task, parts.tokenizer)
     evaluator = make_evaluator(parts, graph)
     rows = {
-        "first": _row(parts, evaluator, first, questions, 0, first),
-        "last": _row(parts, evaluator, last, questions, step, first),
+        "first": (0, _row(evaluator, first, questions, 0, first)),
+        "last": (step, _row(evaluator, last, questions, step, first)),
     }
-    about = {"steps": [0, step], "questions": len(questions), "sampling": evaluator.settings}
-    result = about | rows
-    console = _console()
-    print_evaluations({"first": (0, rows["first"]), "last": (step, rows["last"])}, console)
-    console.print(_compared(result, step), markup=False, highlight=False)
+    result = {
+        "steps": [0, step],
+        "questions": len(questions),
+        "sampling": evaluator.settings,
+        **{name: row for name, (_, row) in rows.items()},
+    }
+    console = make_console(quiet=not processes.is_first())
+    print_evaluations(rows, console)
+    measure = "accuracy" if all("accuracy" in row for _, row in rows.values()) else "reward"
+    evaluations = [
+        Evaluation(at, row[measure], row[f"{measure}_low"], row[f"{measure}_high"])
+        for at, row in rows.values()
+    ]
+    console.print(outcome(measure, evaluations), markup=False, highlight=False)
     text = json.dumps(result, indent=2) + "\n"
     processes.on_first(lambda: replace(folder / "evaluation.json", text))
     return result
@@ -118,14 +126,15 @@ def evaluate_model(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
     )
     config = _overridden(plain, overrides, MODEL_FIELDS, "a model")
     parts = build.build(config)
-    allowed = config.evaluation.allow_contaminated
-    refuse_contaminated(parts.task, build.model_contents(config), allowed=allowed)
+    refuse_contaminated(parts, build.model_contents(config))
     questions = parts.task.evaluation(config.evaluation.questions)
     parts = _with_room(parts, questions)
     graph, params, frozen = state.split(parts.model)
     evaluator = make_evaluator(parts, graph)
-    row = _row(parts, evaluator, state.full(params, frozen), questions, 0)
-    print_evaluations({path.absolute().name: (None, row)}, _console())
+    row = _row(evaluator, state.full(params, frozen), questions, 0)
+    print_evaluations(
+        {path.absolute().name: (None, row)}, make_console(quiet=not processes.is_first())
+    )
     return {
         "model": str(path),
         "task": parts.task.name,
@@ -133,10 +142,6 @@ def evaluate_model(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
         "sampling": evaluator.settings,
         "policy": row,
     }
-
-
-def _console() -> Any:
-    return make_console(quiet=not processes.is_first())
 
 
 def _overridden(
@@ -157,7 +162,6 @@ def _overridden(
 
 
 def _row(
-    parts: build.Parts,
     evaluator: Evaluator,
     params: Any,
     questions: Sequence[Question],
@@ -167,19 +171,7 @@ def _row(
     """Returns the figures of a policy."""
     groups, greedy = answer(evaluator, params, questions, step=step)
     row = figures(evaluator, groups, greedy, start_params)
-    return row | pass_metrics(groups, parts.task)
-
-
-def _compared(result: dict[str, Any], step: int) -> str:
-    """Compares the last policy with the first, in a sentence."""
-    rows = (result["first"], result["last"])
-    measure = "accuracy" if all("accuracy" in row for row in rows) else "reward"
-
-    evaluations = [
-        Evaluation(at, row[measure], row[f"{measure}_low"], row[f"{measure}_high"])
-        for at, row in zip((0, step), rows, strict=True)
-    ]
-    return outcome(measure, evaluations)
+    return row | pass_metrics(groups, evaluator.sampled.task)
 
 
 def _with_room(parts: build.Parts, questions: Sequence[Question]) -> build.Parts:

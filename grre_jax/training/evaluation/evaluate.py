@@ -17,16 +17,12 @@ from grre_jax.errors import UsageError
 from grre_jax.random_streams import Purpose
 from grre_jax.reporting.intervals import mean_interval, wilson_interval
 from grre_jax.rollouts import Group, correctness
-from grre_jax.tasks import Question, Task
+from grre_jax.tasks import Question
 from grre_jax.training import build
 from grre_jax.training.actors.calls import evaluation_settings, greedy_settings
 from grre_jax.training.actors.explorer import Explorer, make_explorer
 from grre_jax.training.completion_logprobs import score_groups
 from grre_jax.training.verdict_metrics import component_means, failure_scalars
-
-# Figures of evaluations whose verdicts have a correctness.
-WHERE_KNOWN = ("accuracy", "accuracy_low", "accuracy_high")
-GREEDY = "greedy_"  # first word of a figure of the greedy completions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,10 +99,10 @@ def answer(
             params, questions, range(len(questions)), policy_version=step, attempt=step
         )
 
-    sampled, greedy = groups(evaluator.sampled), evaluator.greedy
-    if greedy is None:
-        return sampled, []
-    return sampled, sampled if greedy is evaluator.sampled else groups(greedy)
+    sampled = groups(evaluator.sampled)
+    if evaluator.greedy is evaluator.sampled:
+        return sampled, sampled
+    return sampled, groups(evaluator.greedy) if evaluator.greedy else []
 
 
 def figures(
@@ -173,7 +169,7 @@ def _greedy_figures(groups: Sequence[Group], judged: bool) -> dict[str, float]:
     result = {"reward": float(np.mean([g.rewards[0] for g in groups], dtype=np.float64))}
     if judged and correctness(groups) is not None:
         result |= _accuracy(np.array([group.correct[0] for group in groups]))
-    return {GREEDY + name: value for name, value in result.items()}
+    return {f"greedy_{name}": value for name, value in result.items()}
 
 
 def _accuracy(right: Bool[np.ndarray, " n"]) -> dict[str, float]:
@@ -181,19 +177,19 @@ def _accuracy(right: Bool[np.ndarray, " n"]) -> dict[str, float]:
     return {"accuracy": float(right.mean()), "accuracy_low": low, "accuracy_high": high}
 
 
-def refuse_contaminated(task: Task, contains: Collection[str], *, allowed: bool) -> None:
-    """Refuses to evaluate on a benchmark split that the training data contains.
+def refuse_contaminated(parts: build.Parts, contains: Collection[str]) -> None:
+    """Refuses to evaluate on a benchmark split that the training data contains, unless
+    evaluation.allow_contaminated is set.
 
     Args:
-        task: whose `evaluation_source` is the split, if it has one.
+        parts: of the run, whose task names the split as `evaluation_source`, if it has one.
         contains: benchmark splits in the training data.
-        allowed: allow it.
 
     Raises:
-        UsageError: the split is in `contains` and not allowed.
+        UsageError: the split is in `contains`.
     """
-    split = getattr(task, "evaluation_source", "")
-    if split in contains and not allowed:
+    split = getattr(parts.task, "evaluation_source", "")
+    if split in contains and not parts.config.evaluation.allow_contaminated:
         raise UsageError(
             f"the training data contains questions of {split}, so evaluating on it would report"
             " memory as skill: choose other questions, or pass --evaluation.allow-contaminated"

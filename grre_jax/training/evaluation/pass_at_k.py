@@ -8,16 +8,14 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool
 
 from grre_jax.reporting.intervals import over_questions
 from grre_jax.rollouts import Group, correctness
 from grre_jax.tasks import Task
 
 
-def pass_at_k(
-    n: int, correct: Int[np.ndarray, "*questions"], k: int
-) -> Float[np.ndarray, "*questions"]:
+def pass_at_k(n: int, correct: int, k: int) -> float:
     """Computes the probability that k of a question's n completions, drawn without replacement,
     include a correct one: 1 - C(n - c, k) / C(n, k).
 
@@ -25,16 +23,12 @@ def pass_at_k(
     "Evaluating Large Language Models Trained on Code", arXiv 2107.03374, eq. 1).
 
     Args:
-        n: completions per question.
-        correct: [questions] correct completions of each (c), 0 to n.
+        n: completions of the question.
+        correct: correct ones (c), 0 to n.
         k: 1 to n.
-
-    Returns:
-        [questions] probabilities, float64.
     """
     # In Python's integers: binomials would overflow floating point.
-    shares = np.array([1 - math.comb(n - c, k) / math.comb(n, k) for c in range(n + 1)])
-    return shares[correct]
+    return 1 - math.comb(n - correct, k) / math.comb(n, k)
 
 
 def majority(answers: Sequence[Hashable | None]) -> int | None:
@@ -83,21 +77,24 @@ def pass_metrics(groups: Sequence[Group], task: Task) -> dict[str, Any]:
         Completions without a verdict are left out; a question with fewer than k others does not
         count in the figure of k, which is absent without any question.
     """
-    result: dict[str, Any] = {"num_samples": len(groups[0].texts)}
+    left_out: dict[str, str] = {}
+    result = {"num_samples": len(groups[0].texts), "left_out": left_out}
     right = correctness(groups)
     if right is None:
         reason = (
             f"verdicts of task {task.name} have no correctness, and rewards are not all 0 or 1:"
             " return Verdict(reward, correct=...)"
         )
-        return result | {"left_out": {"pass_at_k": reason, "maj_at_k": reason}}
+        left_out |= {"pass_at_k": reason, "maj_at_k": reason}
+        return result
     result["pass_at_k"] = _for_each_k(
-        right, lambda row, _, k: float(pass_at_k(len(row), np.array([row.sum()]), k)[0])
+        right, lambda row, _, k: pass_at_k(len(row), int(row.sum()), k)
     )
     answer = getattr(task, "final_answer", None)
     if answer is None:
         reason = f"task {task.name} has no final_answer(completion), which returns its vote"
-        return result | {"left_out": {"maj_at_k": reason}}
+        left_out["maj_at_k"] = reason
+        return result
     votes = [
         [answer(text) for text, judged in zip(group.texts, group.judged, strict=True) if judged]
         for group in groups
@@ -105,7 +102,7 @@ def pass_metrics(groups: Sequence[Group], task: Task) -> dict[str, Any]:
     result["maj_at_k"] = _for_each_k(
         right, lambda row, question, k: majority_at_k(votes[question], row, k)
     )
-    return result | {"left_out": {}}
+    return result
 
 
 def _for_each_k(

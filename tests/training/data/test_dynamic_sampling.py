@@ -7,11 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grre_jax import rollouts
+from grre_jax.errors import DataError
 from grre_jax.training.data import dynamic_sampling
 
 
 class Folder:
     """A reader of nothing but whether there is a signal at (position, version)."""
+
+    folder = "rollouts"
 
     def __init__(self, signals):
         self.signals, self.groups, self.reader = signals, [], self
@@ -65,7 +68,7 @@ def test_sampling_what_is_missing_ends_with_the_first_signal_of_each_place(
 def test_a_group_of_another_version_settles_nothing():
     folder = Folder({(5, 2): True})
     assert dynamic_sampling.missing(folder, [(5, 1), (5, 2)], 3) == {1: [5]}
-    with pytest.raises(LookupError, match="no group of policy version 1 at position 5"):
+    with pytest.raises(DataError, match="policy version 1 at position 5"):
         dynamic_sampling.chosen(folder, 5, 1, 3)
 
 

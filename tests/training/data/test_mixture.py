@@ -126,7 +126,7 @@ def test_every_group_of_a_mix_is_checked_before_anything_runs(built, folders, tm
         ("grpo", f"{folders / 'solutions'}=0.25:expert"),
         ("chord", f"{folders / 'solutions'}=0.25"),
     ):
-        with pytest.raises(DataError, match="group gs0 .* behaviour log-probs"):
+        with pytest.raises(DataError, match="group gs0 .*behavior_logprobs"):
             stored(parts_of(built, objective, mix=mix, drop_zero_variance=False))
     with pytest.raises(DataError, match="nowhere does not exist"):
         stored(parts_of(built, mix=f"{tmp_path / 'nowhere'}=0.25"))

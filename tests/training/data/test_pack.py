@@ -125,10 +125,10 @@ UNKNOWN = dict.fromkeys(("turn_counts", "turn_tokens", "turn_texts", "turn_rewar
 @pytest.mark.parametrize(
     "groups, options, message",
     [
-        ([packed_group(0)], {"stored": ("ref_logprobs",)}, "g0 has no reference"),
-        ([packed_group(0)], {"stored": ("prox_logprobs",)}, "g0 has no proximal"),
+        ([packed_group(0)], {"stored": ("ref_logprobs",)}, "g0: .*ref_logprobs"),
+        ([packed_group(0)], {"stored": ("prox_logprobs",)}, "g0: .*prox_logprobs"),
         ([packed_group(0)], {"components": ("length",)}, "'length'"),
-        ([packed_group(0, behavior_logprobs=None)], {}, "behaviour log-probs"),
+        ([packed_group(0, behavior_logprobs=None)], {}, "behavior_logprobs"),
         ([packed_group(0, lengths=(1,) * 4)], {}, "limit of 3"),
         ([packed_group(0, lengths=(1, 11, 1))], {}, "pack_length"),
         ([packed_group(0, lengths=(1, 6)), packed_group(1, lengths=(7,))], {}, "group g1"),

@@ -59,8 +59,9 @@ def test_a_step_has_its_groups_and_replays_earlier_batches_of_the_window(schedul
     plan, window = schedule(step), schedule.regime.replay_window
     assert len(plan.samples) == len(plan.ages) == schedule.prompts_per_step
     assert len(plan.replayed) == (schedule.replayed_per_step if plan.batch else 0)
+    assert [place for place, _ in plan.samples] == [*plan.fresh, *plan.replayed]
     assert len(set(plan.replayed)) == len(plan.replayed)  # without replacement
-    for place, version in zip(plan.replayed, plan.replayed_versions, strict=True):
+    for place, version in plan.samples[len(plan.fresh) :]:
         batch = schedule.batch_of(place)
         assert place in schedule.positions(batch)
         assert (max(plan.batch - window, 0) if window else 0) <= batch < plan.batch
