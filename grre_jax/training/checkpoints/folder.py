@@ -210,6 +210,24 @@ def listed(folder: Path) -> list[int]:
     return sorted(int(name) for name in names if name.isdigit())
 
 
+def read_params(folder: Path, step: int, like: Any) -> Any:
+    """Returns the parameters of a checkpoint of a run that is not opened.
+
+    Args:
+        folder: of the checkpoints.
+        step: of the checkpoint.
+        like: arrays or shapes with shardings, by which the parameters are laid out.
+
+    Raises:
+        DataError: there is no such checkpoint, or it is damaged.
+    """
+    checkpoints = Checkpoints(folder, Keep(), read_only=True)
+    try:
+        return checkpoints.restore_params(like, step)
+    finally:
+        checkpoints.close()
+
+
 def _check_metrics(folder: Path) -> None:
     """Checks the evaluations stored with the checkpoints, which Orbax reads when it opens the
     folder.
