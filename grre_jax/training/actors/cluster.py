@@ -35,7 +35,7 @@ from grre_jax.training.runtime.stopwatch import Stopwatch
 
 STRAGGLER = 4.0  # times the median seconds of a call, after which an idle explorer repeats it
 LEAST_TIMED = 5  # calls before the median counts
-POLL_SECONDS = 0.2
+POLL_SECONDS = 0.05
 # Environment variables that explorers of this machine inherit: they decide what XLA compiles.
 INHERITED = ("JAX_PLATFORMS", "XLA_FLAGS", "JAX_ENABLE_COMPILATION_CACHE")
 
@@ -83,10 +83,8 @@ class Worker:
         """
         if self._policy[0] != version:
             self._policy = (-1, None)  # frees the one before
-            placed = jax.tree.map(
-                lambda x, like: jax.device_put(x, like.sharding), params, self._like
-            )
-            self._policy = (version, self._parts.full(placed))
+            layout = jax.tree.map(lambda array: array.sharding, self._like)
+            self._policy = (version, self._parts.full(jax.device_put(params, layout)))
         call = (self._explorer.questions(positions), positions)
         (drawn,) = self._explorer.draw(self._policy[1], [call], size, attempt, version)
         return list(map(encoding.encode, self._explorer.judged(drawn)))
@@ -139,10 +137,11 @@ class Explorers:
         self._calls: collections.deque[_Call] = collections.deque()
         self._seconds: list[float] = []
         self._closing = threading.Event()
-        self._failure: Exception | None = None
-        self._work: dict[Any, tuple[Any, _Call | None]] = {
-            a.ready.remote(): (a, None) for a in actors
-        }
+        self._wanted = threading.Event()  # there may be calls to hand out
+        # What Ray works on: of each result the explorer, and the call; None while it starts.
+        self._work: dict[Any, tuple[Any, _Call | None]] = {}
+        for explorer in actors:
+            self._work[explorer.ready.remote()] = (explorer, None)
         self._idle: list[Any] = []
         self._thread = threading.Thread(target=self._dispatch, daemon=True, name="explorers")
         self._thread.start()
@@ -186,6 +185,7 @@ class Explorers:
         policy = self._policy[1]
         asked = [_Call((policy, version, list(places), size, attempt)) for _, places in calls]
         self._calls.extend(asked)
+        self._wanted.set()
         for call in asked:
             yield call.result
 
@@ -196,6 +196,7 @@ class Explorers:
     def close(self) -> None:
         """Ends the explorers, and the cluster if it was started here."""
         self._closing.set()
+        self._wanted.set()
         self._thread.join()
         self._ray.shutdown()
 
@@ -203,7 +204,11 @@ class Explorers:
         error: Exception = CancelledError()
         try:
             while not self._closing.is_set():
+                self._wanted.clear()
                 self._hand_out()
+                if not self._work:
+                    self._wanted.wait()
+                    continue
                 done, _ = self._ray.wait(list(self._work), timeout=POLL_SECONDS)
                 for ref in done:
                     self._take(ref)
@@ -249,8 +254,12 @@ class Explorers:
         waits = call is not None and not call.result.done()
         try:
             result = self._ray.get(ref)
-        except errors.RayActorError as error:
-            if error.actor_init_failed:
+        except errors.RayTaskError as error:
+            if waits:
+                call.result.set_exception(error.as_instanceof_cause())
+            result = None
+        except errors.RayError as error:  # the explorer, its node or its result is gone
+            if getattr(error, "actor_init_failed", False):
                 raise DataError(f"an explorer cannot start: {error}") from error
             if waits:
                 call.samplers -= 1
@@ -258,10 +267,6 @@ class Explorers:
                     self._calls.appendleft(call)
             self._work[explorer.ready.remote()] = (explorer, None)  # once Ray has restarted it
             return
-        except errors.RayTaskError as error:
-            if waits:
-                call.result.set_exception(error.as_instanceof_cause())
-            result = None
         self._idle.append(explorer)
         if call is None and result != self._identity:
             raise UsageError(f"an explorer has {result}, and the learner {self._identity}")
