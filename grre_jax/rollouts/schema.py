@@ -169,7 +169,8 @@ class Group:
         self.validate()
 
     def _converted(self, field: Field, value: Any) -> Any:
-        name, kind = field.name, field.kind
+        name = field.name
+        kind = field.kind
         if kind in ("int64", "float64"):
             return self._number(name, value, np.dtype(kind))
         if kind == "list" and value is not None:
@@ -195,7 +196,8 @@ class Group:
         Args:
             field: of GROUP_FIELDS; the group has its texts and tokens.
         """
-        name, count = field.name, self.num_completions
+        name = field.name
+        count = self.num_completions
         if not field.dimension:
             return getattr(Group, name)
         if field.kind == "list":

@@ -1,9 +1,13 @@
 """The operating system's file locks (flock), and file systems that have none."""
 
+import contextlib
 import errno
 import fcntl
 import socket
+from collections.abc import Iterator
 from pathlib import Path
+
+from grre_jax.errors import UsageError
 
 NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL)  # file systems without flock
 
@@ -29,6 +33,25 @@ def locked(descriptor: int, operation: int) -> bool:
             raise
         return False
     return True
+
+
+@contextlib.contextmanager
+def exclusive(file: Path, refusal: str) -> Iterator[None]:
+    """Holds the lock of a file, which is made if it is absent.
+
+    Args:
+        file: in a folder that exists.
+        refusal: the message if another process holds the lock.
+
+    Raises:
+        UsageError: another process of this machine holds it.
+    """
+    with open(file, "a") as opened:
+        try:
+            locked(opened.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise UsageError(refusal) from error
+        yield
 
 
 def machine() -> str:

@@ -13,7 +13,6 @@ of what they need. A run in a store has one learner, of one process.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import logging
 import os
@@ -157,14 +156,11 @@ class Mirror:
             UsageError: another process of this machine has it.
         """
         self._folder.parent.mkdir(parents=True, exist_ok=True)
-        with open(self._folder.with_name(f"{self._folder.name}.lock"), "w") as lock:
-            try:
-                locks.locked(lock.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise UsageError(
-                    f"{self._store.url}: another process of this machine trains this run; stop it"
-                    " first, or choose another folder with --run-dir"
-                ) from error
+        refusal = (
+            f"{self._store.url}: another process of this machine trains this run; stop it first, or"
+            " choose another folder with --run-dir"
+        )
+        with locks.exclusive(self._folder.with_name(f"{self._folder.name}.lock"), refusal):
             shutil.rmtree(self._folder, ignore_errors=True)
             yield
             shutil.rmtree(self._folder, ignore_errors=True)

@@ -5,7 +5,6 @@ if it is killed.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import shutil
 import uuid
@@ -43,14 +42,11 @@ def locked(folder: Path) -> Iterator[None]:
         UsageError: another process trains there.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / LOCK, "a") as file:
-        try:
-            locks.locked(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise UsageError(
-                f"run folder {folder} is in use by another process: stop that one first, or choose"
-                " another with --run-dir"
-            ) from error
+    refusal = (
+        f"run folder {folder} is in use by another process: stop that one first, or choose another"
+        " with --run-dir"
+    )
+    with locks.exclusive(folder / LOCK, refusal):
         yield
 
 

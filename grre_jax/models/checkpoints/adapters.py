@@ -332,7 +332,8 @@ def add_adapter(model: Transformer, path: str | os.PathLike) -> None:
             " model again"
         )
     adapter = _Adapter(path)
-    config, saved = adapter.config, adapter.saved
+    config = adapter.config
+    saved = adapter.saved
     table = model.embed[...]
     expected = {_saved_name(name): table.shape for name in saved}
     layers = range(model.config.num_layers)

@@ -113,7 +113,8 @@ class LocalStorage:
         """
         if self.path.exists() and not self.path.is_dir():
             raise UsageError(f"Rollout folder {self.path} is a file; name a folder.")
-        made, listing = not self.path.exists(), self.path / manifest.FILENAME
+        made = not self.path.exists()
+        listing = self.path / manifest.FILENAME
         (self.path / INCOMPLETE).mkdir(parents=True, exist_ok=True)
         listing.touch()  # first of all: it is what makes the folder a rollout folder
         staging.remove_leftovers(self.path)

@@ -63,7 +63,7 @@ def final_number(text: str) -> Fraction | None:
 
 
 def final_answer(text: str) -> str | None:
-    """Returns the final number as an exact fraction ("18", "1/2"); None if there is none."""
+    """Returns the final number as an exact fraction ("18", "1/2"), or None without one."""
     number = final_number(text)
     return None if number is None else str(number)
 

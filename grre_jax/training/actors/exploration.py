@@ -25,6 +25,7 @@ from grre_jax.training.data.dynamic_sampling import refill_position
 
 # Prompts from which on a call that has fewer is sampled in a quarter of its shape.
 LEAST_PROMPTS = 64
+WRITER = "explorer"  # of the data sets
 MOST_DRAWN = 2  # calls that wait to be verified; the sampler waits at more
 PAUSE = 0.25  # seconds between two calls of `between` while nothing is sealed
 # A network file system may show a new file only after its caches have expired.
@@ -110,7 +111,6 @@ class _Sealing:
     keep: bool
     each: bool
     between: Callable[[], None]
-    check: Callable[[], None]
     backlog: Backlog
     described: dict[str, Any]  # writer and metadata of the data sets
 
@@ -131,7 +131,7 @@ class _Sealing:
             if self.each or len(judged) == len(due):
                 sealed.append(self.backlog.seal(partial(self._write, judged, absent)))
                 judged = []
-                if processes.many():  # `check` and the sampler exchange something in one order
+                if processes.many():  # each seals its own rows before the next call
                     self.backlog.wait()
                 self.between()
         return sealed
@@ -143,7 +143,6 @@ class _Sealing:
 
     def _write(self, judged: list[Future[list[rollouts.Group]]], absent: set[int]) -> int:
         groups = [group for call in judged for group in call.result() if group.position in absent]
-        self.check()
         if groups:
             folder, version = self.reader.folder, self.policy_version
             name = rollouts.write(folder, groups, policy_version=version, **self.described)
@@ -182,12 +181,10 @@ def begin(
     policy_version: int,
     metadata: dict[str, Any],
     backlog: Backlog,
-    writer: str = "explorer",
     rounds: int = 0,
     keep: bool = False,
     each: bool = False,
     between: Callable[[], None] = lambda: None,
-    check: Callable[[], None] = lambda: None,
 ) -> list[Future[int]]:
     """Samples the groups that are missing from the rollout folder, and leaves the last of them to
     be verified and sealed.
@@ -204,13 +201,11 @@ def begin(
         policy_version, metadata: of the data; `weights`, a digest of the parameters, is added to
             the metadata if it is not there.
         backlog: verifies and seals.
-        writer: of the data sets; letters, digits, dot, dash and underscore.
         rounds: most refills of a position whose group has zero variance
             (`training.data.dynamic_sampling`).
         keep: the reader keeps the sealed groups until they are read, for training on them next.
         each: every call becomes a data set as soon as it is verified.
         between: called after the calls of each data set; it may raise to stop.
-        check: called by all processes before a data set is written; raises if it must not be.
 
     Returns:
         The number of groups in each data set, once it is sealed.
@@ -219,10 +214,10 @@ def begin(
         jax.block_until_ready(params)  # of a step that still computes: training's time
         with explorer.watch("weights"):
             metadata = metadata | {"weights": integrity.digest(params)}
-    writer = f"{writer}-{jax.process_index()}" if processes.many() else writer
+    writer = f"{WRITER}-{jax.process_index()}" if processes.many() else WRITER
     described = {"writer": writer, "metadata": metadata}
     of_version = (reader, policy_version, size, keep, each)
-    sealing = _Sealing(explorer, params, *of_version, between, check, backlog, described)
+    sealing = _Sealing(explorer, params, *of_version, between, backlog, described)
     at_once = max(MOST_PROMPTS * jax.process_count() // size, 1)
     sealed: list[Future[int]] = []
     for start in range(0, len(calls), at_once):
@@ -250,8 +245,8 @@ def begin_each(
     Returns:
         The groups of each call, once they are there.
     """
-    described = {"writer": "explorer", "metadata": metadata}
-    options = (reader, policy_version, size, False, True, lambda: None, lambda: None)
+    described = {"writer": WRITER, "metadata": metadata}
+    options = (reader, policy_version, size, False, True, lambda: None)
     sealing = _Sealing(explorer, params, *options, backlog, described)
     prepared = [(explorer.questions(call), call) for call in calls]
     drawn = list(explorer.draw(params, prepared, size, version=policy_version))

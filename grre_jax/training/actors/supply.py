@@ -294,9 +294,13 @@ class NewestSupply(LocalSupply):
             self._admit(step, state)
             return not self.choose.missing(step)
 
-        ready()
         while not ready():
             self._wait(ready, between)
+            if not ready() and all(call.done() for call in self._calls.values()):
+                raise DataError(
+                    f"{self.source.reader.folder} lacks groups of step {step} that no newer policy"
+                    f" may sample: {self.choose.missing(step)}; restore them from a copy"
+                )
         bar.phase("")
 
     def settle(self, step: int) -> None:
@@ -315,8 +319,11 @@ class NewestSupply(LocalSupply):
         room = 2 * config.cluster.most - sum(not call.done() for call in self._calls.values())
         first = step // config.regime.reuse * config.regime.reuse
         for ahead in range(first, steps, config.regime.reuse):
-            if room < 1 or step not in config.regime.window(ahead, steps):
+            window = config.regime.window(ahead, steps)
+            if room < 1 or step < window.start:
                 return
+            if step not in window:
+                continue
             positions = config.schedule(ahead).fresh
             size = call_of(config.sampling, len(positions)).prompts
             for call in calls_of(positions, size):

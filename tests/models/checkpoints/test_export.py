@@ -28,7 +28,8 @@ def test_round_trip(case, tmp_path):
 
 
 def test_tokenizer_files_are_copied_and_the_end_tokens_are_the_models(small, tmp_path):
-    source, out = tmp_path / "source", tmp_path / "out"
+    source = tmp_path / "source"
+    out = tmp_path / "out"
     source.mkdir()
     texts = {"tokenizer.json": "{}", "chat_template.jinja": "{{ messages }}"}
     for name, text in texts.items():

@@ -38,7 +38,7 @@ def test_own_samples_are_found_by_position_and_version(tmp_path):
     chosen = [name for step in range(4) for name in ids(choose, step)]
     assert chosen == [f"g{0 if p < 4 else 2}-{p}" for p in range(8)]
     assert [choose(step).ages.tolist() for step in range(4)] == [[0, 0], [1, 1], [0, 0], [1, 1]]
-    with pytest.raises(DataError, match="policy version 4 at position 8"):
+    with pytest.raises(DataError, match="4 .*position 8"):
         choose(4)
     assert [choose.ready(step) for step in range(5)] == [True] * 4 + [False]
     assert choose.missing(3) == {} and choose.missing(4) == {4: [8, 9]}

@@ -93,7 +93,7 @@ def test_rows_are_the_fields_of_groups(folder, tmp_path, make_group):
 
 
 def test_wrong_exports_leave_no_file(folder, tmp_path, monkeypatch):
-    with pytest.raises(UsageError, match="expected a file name ending in .jsonl or .parquet"):
+    with pytest.raises(UsageError, match="e.csv: .*.jsonl"):
         rollouts.export(folder, tmp_path / "e.csv")
     (tmp_path / "e.jsonl").touch()
     with pytest.raises(UsageError, match="exists already"):
