@@ -72,8 +72,8 @@ class Gymnasium(Record):
             ) from error
         if not isinstance(observation, str):
             raise UsageError(
-                f"env={self.env!r} has observations other than texts ({shown(observation)}): wrap it,"
-                " as in gymnasium.wrappers.TransformObservation."
+                f"env={self.env!r} has observations other than texts ({shown(observation)}): wrap"
+                " it, as in gymnasium.wrappers.TransformObservation."
             )
 
     def question(self, position: int) -> Question:
