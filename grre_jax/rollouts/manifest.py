@@ -42,8 +42,11 @@ class CorruptShard(DataError):
     """
 
     def __init__(self, file: str | os.PathLike[str], problem: str) -> None:
-        super().__init__(f"{file}: {problem}; restore it from a copy.")
+        super().__init__(str(file), problem)
         self.file = str(file)
+
+    def __str__(self) -> str:
+        return f"{self.file}: {self.args[1]}; restore it from a copy."
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,14 +16,14 @@ from typing import Any
 
 import numpy as np
 
-from grre_jax import reporting, rollouts
+from grre_jax import ray_cluster, reporting, rollouts
 from grre_jax.console import make_console
 from grre_jax.errors import DataError, UsageError, system_failure
 from grre_jax.parallel import processes
 from grre_jax.storage import files
 from grre_jax.tasks.environments import is_environment
 from grre_jax.tasks.tokenizers.chat import today
-from grre_jax.training import build, mirror, run_folder, start_from
+from grre_jax.training import build, mirror, ray_learner, run_folder, start_from
 from grre_jax.training import optimizer as training_optimizer
 from grre_jax.training import state as training_state
 from grre_jax.training.actors.calls import evaluation_calls, training_calls
@@ -88,9 +88,21 @@ def train(
     begun = Beginning()
     first = processes.is_first()
     console = console if console and first else make_console(quiet=not first)
+    hosts = config.cluster.learner.hosts
+    with ray_cluster.connected(config.cluster.address, learner=hosts > 0) as ray:
+        if hosts:
+            ray_learner.train(ray, config, _train_here, resume=resume, overwrite=overwrite)
+        else:
+            _train_here(config, resume, overwrite, console, begun)
+    return config.folder
+
+
+def _train_here(
+    config: Config, resume: bool, overwrite: bool, console: Any, begun: Beginning
+) -> None:
+    """Runs a configuration in this process."""
     with mirror.opened(config.location) as mirrored:
         _run(config, mirrored, resume, overwrite, console, begun)
-    return config.folder
 
 
 def _run(
@@ -114,7 +126,7 @@ def _run(
     ):
         stack.callback(parts.judge.close)
         explorer = make_explorer(parts, graph)
-        if config.cluster.address and config.samples:
+        if config.cluster.samples and config.samples:
             explorer = Explorers(parts, explorer)
             stack.callback(explorer.close)
         undo = _open_folder(plan, stack, mirrored, resume, overwrite)
@@ -214,7 +226,7 @@ def compile_calls(parts: build.Parts, graph: Any, params: Any) -> None:
     evaluator, config = make_evaluator(parts, graph), parts.config
     explorers = [evaluator.sampled, evaluator.greedy]
     calls = list(zip(explorers, evaluation_calls(config), strict=False))
-    if not config.cluster.address:
+    if not config.cluster.samples:
         calls += [(make_explorer(parts, graph), call) for call in training_calls(config)[:1]]
     for explorer, call in calls:
         explorer.compile(parts.full(params), call.prompts)
@@ -258,7 +270,7 @@ def _keep(parts: build.Parts, own: Source | None) -> Keep:
     """
     c = parts.config.checkpoint
     keep = Keep(c.keep, c.best, c.best_metric, c.best_smallest, c.keep_every)
-    beside = parts.config.cluster.address or parts.sampler_mesh is not parts.mesh
+    beside = parts.config.cluster.samples or parts.sampler_mesh is not parts.mesh
     if own is None or parts.config.regime.newest or not beside:
         return keep
     return dataclasses.replace(keep, needed=PendingVersions(parts, own).needs_checkpoint)

@@ -8,8 +8,8 @@ explorers return: a rollout folder has one writer.
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses
-import os
 import statistics
 import threading
 import time
@@ -21,6 +21,7 @@ from typing import Any
 import jax
 import optax
 
+from grre_jax import ray_cluster
 from grre_jax.errors import DataError, UsageError
 from grre_jax.machine import keep_compiled
 from grre_jax.parallel import processes
@@ -36,8 +37,6 @@ from grre_jax.training.runtime.stopwatch import Stopwatch
 STRAGGLER = 4.0  # times the median seconds of a call, after which an idle explorer repeats it
 LEAST_TIMED = 5  # calls before the median counts
 POLL_SECONDS = 0.05
-# Environment variables that explorers of this machine inherit: they decide what XLA compiles.
-INHERITED = ("JAX_PLATFORMS", "XLA_FLAGS", "JAX_ENABLE_COMPILATION_CACHE")
 
 
 def identity(parts: build.Parts) -> dict[str, Any]:
@@ -122,16 +121,20 @@ class Explorers:
             )
         self.watch = Stopwatch()
         self._local = local
-        self._ray = _connected(parts.config)
-        needed = parts.config.cluster
-        self._require_room(needed)
+        self._connection = contextlib.ExitStack()
+        address = parts.config.cluster.address
+        self._ray = self._connection.enter_context(ray_cluster.connected(address))
+        needed = parts.config.cluster.explorers
+        ray_cluster.require(self._ray, "cluster.explorers.least", needed.least, needed.each)
         actor = self._ray.remote(
             num_cpus=needed.cpus,
             num_gpus=needed.accelerators,
             resources=needed.resources,
             max_restarts=-1,
+            # Not in the placement group of a learner that Ray started.
+            scheduling_strategy="DEFAULT",
         )(Worker)
-        actors = [actor.remote(parts.config) for _ in range(needed.most)]
+        self._actors = [actor.remote(parts.config) for _ in range(needed.most)]
         self._identity = identity(parts)
         self._policy: tuple[int, Any] = (-1, None)
         self._calls: collections.deque[_Call] = collections.deque()
@@ -140,21 +143,11 @@ class Explorers:
         self._wanted = threading.Event()  # there may be calls to hand out
         # What Ray works on: of each result the explorer, and the call; None while it starts.
         self._work: dict[Any, tuple[Any, _Call | None]] = {}
-        for explorer in actors:
+        for explorer in self._actors:
             self._work[explorer.ready.remote()] = (explorer, None)
         self._idle: list[Any] = []
         self._thread = threading.Thread(target=self._dispatch, daemon=True, name="explorers")
         self._thread.start()
-
-    def _require_room(self, needed: Any) -> None:
-        has = self._ray.cluster_resources()
-        wanted = {"CPU": needed.cpus, "GPU": needed.accelerators} | needed.resources
-        for name, amount in wanted.items():
-            if amount * needed.least > has.get(name, 0):
-                raise UsageError(
-                    f"cluster: expected {amount * needed.least:g} {name} for cluster.least ="
-                    f" {needed.least} explorers, and the cluster has {has.get(name, 0):g}"
-                )
 
     def questions(self, positions: Sequence[int]) -> list[Question]:
         """Returns the questions of positions of the prompt stream."""
@@ -198,7 +191,9 @@ class Explorers:
         self._closing.set()
         self._wanted.set()
         self._thread.join()
-        self._ray.shutdown()
+        for actor in self._actors:
+            self._ray.kill(actor)
+        self._connection.close()
 
     def _dispatch(self) -> None:
         error: Exception = CancelledError()
@@ -273,25 +268,3 @@ class Explorers:
         if waits and result is not None:
             self._seconds.append(time.monotonic() - call.begun)
             call.result.set_result(list(map(encoding.decode, result)))
-
-
-def _connected(config: Config) -> Any:
-    """Returns the module `ray`, connected to the run's cluster."""
-    try:
-        import ray
-    except ImportError as error:
-        raise UsageError(
-            f"cluster.address: {config.cluster.address!r} needs Ray ({error}): pip install"
-            " 'grre-jax[cluster]'"
-        ) from error
-    address = config.cluster.address
-    variables = {name: os.environ[name] for name in INHERITED if name in os.environ}
-    options: dict[str, Any] = {"address": address, "runtime_env": {"env_vars": variables}}
-    if address == "local":
-        # Ray would listen on the host's address.
-        options |= {"_node_ip_address": "127.0.0.1", "include_dashboard": False}
-    try:
-        ray.init(logging_level="WARNING", log_to_driver=False, **options)
-    except (ConnectionError, ValueError, RuntimeError) as error:
-        raise UsageError(f"cluster.address: {address!r} cannot be reached ({error})") from error
-    return ray

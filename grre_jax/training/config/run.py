@@ -79,7 +79,7 @@ class Config(Record):
         if self.data.mix and not 0 < self.mixed_per_step <= most:
             domain = f"shares that leave at least one of {groups} groups a step to each source"
             raise ConfigError("data.mix", domain, self.data.mix)
-        if self.cluster.address and self.mesh.sampler.data:
+        if self.cluster.samples and self.mesh.sampler.data:
             domain = "empty beside mesh.sampler, the sampler's own devices of the learner"
             raise ConfigError("cluster.address", domain, self.cluster.address)
         if self.regime.newest:
@@ -100,7 +100,7 @@ class Config(Record):
         for name, value in excluded.items():
             if value:
                 raise ConfigError("regime.newest", f"false beside {name} = {value}", True)
-        if not self.cluster.address:
+        if not self.cluster.samples:
             raise ConfigError("regime.newest", "false without explorers (cluster.address)", True)
 
     @property
@@ -254,6 +254,11 @@ RENAMED = {
     "data.drop_no_signal": "drop_zero_variance",
     "objective.options.single": "singleton_baseline",
     "evaluation.ranking_questions": "",
+    "cluster.least": "",
+    "cluster.most": "",
+    "cluster.cpus": "",
+    "cluster.accelerators": "",
+    "cluster.resources": "",
 }
 _RENAMED_WORDS = {"zero": "mean", "reward": "none"}  # of objective.options.single
 

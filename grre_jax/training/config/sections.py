@@ -86,29 +86,110 @@ class ObjectiveConfig(Record):
 
 
 @dataclasses.dataclass(frozen=True)
-class ClusterConfig(Record):
-    """Explorers on a Ray cluster, which sample for the learner.
+class _Resources(Record):
+    """Resources of an actor.
 
     Args:
-        address (empty, local, auto or HOST:PORT): of the cluster; empty for none: the learner
-            samples by itself. local starts one on this machine.
-        least: explorers that the cluster must have room for at the start.
-        most: explorers that sample if there is room; those without room wait for a node.
-        cpus: processors of each explorer.
-        accelerators: GPUs of each explorer.
+        cpus: processors of each.
+        accelerators: GPUs of each.
         resources (an object of numbers): further resources of each, {"TPU": 4}.
     """
 
-    address: str = ""
-    least: Positive = 1
-    most: Positive = 1
     cpus: NonNegative = 1
     accelerators: NonNegative = 0
     resources: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def _validate(self) -> None:
-        if self.most < self.least:
-            raise ConfigError("most", f"at least {self.least}, as cluster.least", self.most)
         for name, amount in self.resources.items():
             if type(amount) not in (int, float) or not amount > 0:
                 raise ConfigError(f"resources.{name}", "a number above 0", amount)
+
+    @property
+    def each(self) -> dict[str, float]:
+        """Amounts by the names that Ray has for them."""
+        return {"CPU": self.cpus, "GPU": self.accelerators} | self.resources
+
+
+@dataclasses.dataclass(frozen=True)
+class ExplorersConfig(_Resources):
+    """Explorers, which sample for the learner.
+
+    Args:
+        least: number that the cluster must have room for at the start.
+        most: number that sample if there is room; those without room wait for a node. 0 for none:
+            the learner samples by itself.
+        cpus: processors of each.
+        accelerators: GPUs of each.
+        resources (an object of numbers): further resources of each, {"TPU": 4}.
+    """
+
+    least: Count = 1
+    most: Count = 1
+
+    def _validate(self) -> None:
+        super()._validate()
+        if 0 < self.most < self.least:
+            raise ConfigError("most", f"0, or at least {self.least}, as least", self.most)
+
+
+@dataclasses.dataclass(frozen=True)
+class LearnerConfig(_Resources):
+    """Processes of a learner that Ray starts, and restarts from its last checkpoint.
+
+    Args:
+        hosts: number of processes, each on its own host if the cluster has as many; 0 for the
+            process that is started. With a topology their number follows from it.
+        cpus: processors of each.
+        accelerators: GPUs of each.
+        resources (an object of numbers): further resources of each.
+        topology: of a TPU slice, 4x4.
+        accelerator_type: of the nodes, as Ray names it, TPU-V6E.
+        slices: number of TPU slices.
+        restarts: how often Ray restarts the processes after one of them was lost.
+    """
+
+    hosts: Count = 0
+    topology: str = ""
+    accelerator_type: str = ""
+    slices: Positive = 1
+    restarts: Count = 10
+
+    def _validate(self) -> None:
+        super()._validate()
+        if bool(self.topology) > bool(self.accelerator_type):
+            domain = "a TPU's name, TPU-V6E, beside topology"
+            raise ConfigError("accelerator_type", domain, self.accelerator_type)
+        if self.topology and not self.hosts:
+            raise ConfigError("hosts", "at least 1 beside topology", self.hosts)
+
+
+@dataclasses.dataclass(frozen=True)
+class ClusterConfig(Record):
+    """Explorers, judges and learner on a Ray cluster.
+
+    Args:
+        address (empty, local, auto or HOST:PORT): of the cluster; empty for none: this process
+            does all by itself. local starts one on this machine.
+        explorers: sample for the learner.
+        learner: its processes, if Ray starts them.
+        judges: processors that run verifiers and environments, wherever the cluster has them; 0
+            for processes beside each explorer and learner, as task.verify_processes.
+    """
+
+    address: str = ""
+    explorers: ExplorersConfig = ExplorersConfig()
+    learner: LearnerConfig = LearnerConfig()
+    judges: Count = 0
+
+    def _validate(self) -> None:
+        for name, count in (("learner.hosts", self.learner.hosts), ("judges", self.judges)):
+            if count and not self.address:
+                raise ConfigError(name, "0 without an address of a cluster", count)
+        if self.learner.hosts > 1 and self.explorers.most:
+            domain = "0 for a learner of several hosts"
+            raise ConfigError("explorers.most", domain, self.explorers.most)
+
+    @property
+    def samples(self) -> bool:
+        """True if explorers on the cluster sample for the learner."""
+        return bool(self.address and self.explorers.most)

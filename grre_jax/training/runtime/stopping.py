@@ -29,8 +29,11 @@ class Stopped(Exception):
     """
 
     def __init__(self, message: str, number: signal.Signals):
-        super().__init__(message)
+        super().__init__(message, number)
         self.exit_status = 128 + number
+
+    def __str__(self) -> str:
+        return self.args[0]
 
 
 @dataclasses.dataclass

@@ -1,0 +1,91 @@
+"""The connection to a Ray cluster, which runs explorers, judges, learners and tasks on data sets.
+
+Ray is imported here and where its objects are used, since it is an extra.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from grre_jax.errors import UsageError
+
+# Environment variables that processes of the cluster inherit: they decide what XLA compiles.
+INHERITED = ("JAX_PLATFORMS", "XLA_FLAGS", "JAX_ENABLE_COMPILATION_CACHE")
+LOOPBACK = ("127.0.0.1", "localhost")
+
+
+@contextlib.contextmanager
+def connected(address: str, *, learner: bool = False) -> Iterator[Any]:
+    """Connects this process to a cluster, unless it belongs to one already.
+
+    Args:
+        address: local, auto or HOST:PORT; local starts a cluster on this machine, which ends with
+            the context. None is connected if it is empty.
+        learner: Ray starts the learner: print what its processes print, and start the dashboard,
+            which Ray Train asks about them.
+
+    Yields:
+        The module `ray`; None if the address is empty.
+
+    Raises:
+        UsageError: Ray is not installed, or the cluster cannot be reached.
+    """
+    if not address:
+        yield None
+        return
+    if _host(address) in LOOPBACK:
+        # Otherwise Ray replaces a loopback address by the host's own. Read when Ray is imported.
+        os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
+    try:
+        ray = importlib.import_module("ray")
+    except ImportError as error:
+        raise UsageError(
+            f"cluster.address: {address!r} needs Ray ({error}): pip install 'grre-jax[cluster]'"
+        ) from error
+    if ray.is_initialized():
+        yield ray
+        return
+    variables = {name: os.environ[name] for name in INHERITED if name in os.environ}
+    options: dict[str, Any] = {"address": address, "runtime_env": {"env_vars": variables}}
+    if address == "local":
+        # Ray would listen on the host's address.
+        options |= {"_node_ip_address": "127.0.0.1", "include_dashboard": learner}
+    try:
+        ray.init(logging_level="WARNING", log_to_driver=learner, **options)
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        raise UsageError(f"cluster.address: {address!r} cannot be reached ({error})") from error
+    try:
+        yield ray
+    finally:
+        ray.shutdown()
+
+
+def _host(address: str) -> str:
+    if address == "auto":
+        address = os.environ.get("RAY_ADDRESS", address)
+    return "127.0.0.1" if address == "local" else address.rpartition(":")[0]
+
+
+def require(ray: Any, field: str, count: int, each: Mapping[str, float]) -> None:
+    """Checks that a cluster has the resources for a number of actors.
+
+    Args:
+        ray: the module, connected.
+        field: of the configuration, for the error.
+        count: number of actors.
+        each: amounts by resource of one actor.
+
+    Raises:
+        UsageError: it lacks one of them; the message has what is asked and what there is.
+    """
+    available = ray.cluster_resources()
+    for name, amount in each.items():
+        if amount * count > available.get(name, 0):
+            raise UsageError(
+                f"{field}: expected a cluster with {amount * count:g} {name} for {count} of"
+                f" {amount:g} each, got one with {available.get(name, 0):g}"
+            )

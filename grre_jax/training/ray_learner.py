@@ -1,0 +1,162 @@
+"""A learner whose processes Ray starts on the hosts of a cluster, and restarts when one is lost.
+
+Ray Train's JaxTrainer joins the processes (`jax.distributed`) and places them, on the hosts of TPU
+slices too. All of them are restarted together, and continue from the run's last checkpoint.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import tempfile
+from collections.abc import Callable
+from typing import Any
+
+from grre_jax import machine, ray_cluster
+from grre_jax.console import make_console
+from grre_jax.errors import DataError, UsageError
+from grre_jax.parallel import processes
+from grre_jax.training.config.run import Config
+from grre_jax.training.config.sections import LearnerConfig
+from grre_jax.training.run_folder import RUN_FILE
+from grre_jax.training.runtime.stopping import Stopped
+from grre_jax.training.runtime.stopwatch import Beginning
+
+# How JAX's processes compute together without accelerators.
+ON_CPU = {"JAX_PLATFORMS": "cpu", "JAX_CPU_COLLECTIVES_IMPLEMENTATION": "gloo"}
+Train = Callable[[Config, bool, bool, Any, Beginning], None]
+
+
+class Outcome:
+    """An actor that holds the error with which a learner ended for good.
+
+    Such an error is not a lost process: the learner would end with it again.
+    """
+
+    def __init__(self) -> None:
+        self._error: Exception | None = None
+
+    def put(self, error: Exception) -> None:
+        """Stores an error; the first counts."""
+        self._error = self._error or error
+
+    def get(self) -> Exception | None:
+        """Returns the error."""
+        return self._error
+
+
+def train(ray: Any, config: Config, run: Train, *, resume: bool, overwrite: bool) -> None:
+    """Runs a configuration in processes that Ray starts; returns when the run has ended.
+
+    Args:
+        ray: the module, connected to the cluster.
+        config: of the run; `config.cluster.learner` places its processes.
+        run: trains in one of the processes: configuration, resume, overwrite, console, beginning.
+        resume: continue the run in the folder from its last checkpoint.
+        overwrite: replace the run in the folder.
+
+    Raises:
+        UsageError: the cluster lacks the resources; or as `run` raises it.
+        DataError: the processes were lost more often than `restarts`; or as `run` raises it.
+        Stopped: as `run` raises it.
+    """
+    from ray.train import FailureConfig, RunConfig
+    from ray.train.v2.api.exceptions import TrainingFailedError
+    from ray.train.v2.jax import JaxConfig, JaxTrainer
+
+    learner = config.cluster.learner
+    scaling = _scaling(learner)
+    accelerated = scaling.use_gpu or scaling.use_tpu
+    if not learner.topology:
+        ray_cluster.require(ray, "cluster.learner.hosts", learner.hosts, learner.each)
+    here = dataclasses.replace(config.cluster.learner, hosts=0, topology="", accelerator_type="")
+    cluster = dataclasses.replace(config.cluster, learner=here)
+    outcome = ray.remote(num_cpus=0, max_restarts=-1)(Outcome).remote()
+    job = {
+        "run": run,
+        "config": dataclasses.replace(config, cluster=cluster),
+        "resume": resume,
+        "overwrite": overwrite,
+        "outcome": outcome,
+        "replaced": _run_id(config),
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        trainer = JaxTrainer(
+            _work,
+            train_loop_config=job,
+            # With neither, Ray does not join the processes.
+            jax_config=JaxConfig(use_tpu=scaling.use_tpu, use_gpu=not scaling.use_tpu),
+            scaling_config=scaling,
+            run_config=RunConfig(
+                name="learner",
+                storage_path=folder,  # nothing is stored there: checkpoints are the run's own
+                failure_config=FailureConfig(max_failures=learner.restarts),
+                worker_runtime_env={"env_vars": {} if accelerated else ON_CPU},
+            ),
+        )
+        try:
+            trainer.fit()
+        except TrainingFailedError as failure:
+            if error := ray.get(outcome.get.remote()):
+                raise error from None
+            raise DataError(
+                f"cluster.learner: a process failed or was lost more than {learner.restarts} times"
+                f" ({failure}); continue with --resume"
+            ) from failure
+    if error := ray.get(outcome.get.remote()):
+        raise error
+
+
+def _scaling(learner: LearnerConfig) -> Any:
+    """Returns Ray Train's description of the processes."""
+    from ray.train import ScalingConfig
+
+    if not learner.topology:
+        return ScalingConfig(
+            num_workers=learner.hosts,
+            use_gpu=learner.accelerators > 0,
+            use_tpu="TPU" in learner.resources,
+            accelerator_type=learner.accelerator_type or None,
+            resources_per_worker={name: n for name, n in learner.each.items() if n},
+            placement_strategy="SPREAD",
+        )
+    from ray.util.tpu import get_tpu_worker_resources
+
+    hosts, each = get_tpu_worker_resources(
+        learner.topology, learner.accelerator_type, num_slices=learner.slices
+    )
+    return ScalingConfig(
+        num_workers=hosts,
+        use_tpu=True,
+        topology=learner.topology,
+        accelerator_type=learner.accelerator_type,
+        resources_per_worker=each | {"CPU": learner.cpus} | learner.resources,
+    )
+
+
+def _run_id(config: Config) -> str:
+    """Returns the id of the run in the run's folder; empty without one."""
+    try:
+        return json.loads((config.folder / RUN_FILE).read_text()).get("id", "")
+    except (OSError, ValueError, AttributeError):
+        return ""
+
+
+def _work(job: dict[str, Any]) -> None:
+    """Trains in one of the learner's processes."""
+    import ray
+
+    outcome = job["outcome"]
+    if ray.get(outcome.get.remote()):
+        return  # the error is reported by the process that started the run
+    config = job["config"]
+    machine.keep_compiled(config.compiled)
+    # An earlier start of these processes began the run.
+    begun = processes.is_first() and _run_id(config) not in ("", job["replaced"])
+    resume = job["resume"] or bool(processes.gather_ints(int(begun))[0])
+    console = make_console(quiet=not processes.is_first())
+    try:
+        job["run"](config, resume, job["overwrite"] and not resume, console, Beginning())
+    except (UsageError, DataError, Stopped) as error:
+        ray.get(outcome.put.remote(error))
+        raise
