@@ -15,6 +15,8 @@ from grre_jax.training.config.run import differences as differences
 from grre_jax.training.config.run import from_dict as from_dict
 from grre_jax.training.config.run import load_file as load_file
 from grre_jax.training.config.sections import ClusterConfig as ClusterConfig
+from grre_jax.training.config.sections import ExplorersConfig as ExplorersConfig
+from grre_jax.training.config.sections import LearnerConfig as LearnerConfig
 from grre_jax.training.config.sections import ObjectiveConfig as ObjectiveConfig
 from grre_jax.training.config.sections import TrainingConfig as TrainingConfig
 from grre_jax.training.config.sections import WarmStartConfig as WarmStartConfig

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
+import socket
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -16,6 +17,7 @@ from grre_jax.errors import UsageError
 # Environment variables that processes of the cluster inherit: they decide what XLA compiles.
 INHERITED = ("JAX_PLATFORMS", "XLA_FLAGS", "JAX_ENABLE_COMPILATION_CACHE")
 LOOPBACK = ("127.0.0.1", "localhost")
+CONNECT_SECONDS = 10
 
 
 @contextlib.contextmanager
@@ -37,7 +39,8 @@ def connected(address: str, *, learner: bool = False) -> Iterator[Any]:
     if not address:
         yield None
         return
-    if _host(address) in LOOPBACK:
+    host, port = _place(address)
+    if host in LOOPBACK:
         # Otherwise Ray replaces a loopback address by the host's own. Read when Ray is imported.
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
     try:
@@ -55,8 +58,10 @@ def connected(address: str, *, learner: bool = False) -> Iterator[Any]:
         # Ray would listen on the host's address.
         options |= {"_node_ip_address": "127.0.0.1", "include_dashboard": learner}
     try:
+        if port:  # Ray itself tries for minutes
+            socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
         ray.init(logging_level="WARNING", log_to_driver=learner, **options)
-    except (ConnectionError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError, RuntimeError) as error:
         raise UsageError(f"cluster.address: {address!r} cannot be reached ({error})") from error
     try:
         yield ray
@@ -64,10 +69,14 @@ def connected(address: str, *, learner: bool = False) -> Iterator[Any]:
         ray.shutdown()
 
 
-def _host(address: str) -> str:
+def _place(address: str) -> tuple[str, str]:
+    """Returns host and port of a cluster; empty if Ray finds them, or starts it."""
     if address == "auto":
         address = os.environ.get("RAY_ADDRESS", address)
-    return "127.0.0.1" if address == "local" else address.rpartition(":")[0]
+    if address == "local":
+        return "127.0.0.1", ""
+    host, _, port = address.rpartition(":")
+    return host.strip("[]"), port if host else ""
 
 
 def require(ray: Any, field: str, count: int, each: Mapping[str, float]) -> None:

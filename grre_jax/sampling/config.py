@@ -25,6 +25,9 @@ class SamplingConfig(SamplingParams):
             is the limit of a whole trajectory, observations included. Also the limit of stored
             trajectories where the objective needs turns (its option returns).
         max_turn_tokens: longest turn, in tokens; 0 for that of a trajectory.
+        wait_for_answers: of tasks that have environments, decode on only when all environments that
+            were asked have answered, so that the time they take changes no number. false keeps the
+            device busy beside slow environments; log-probs then differ by rounding.
         prompts_per_call: prompts of one call of the sampler; 0 for all that a policy version
             samples, at most 2,048.
         max_concurrent: most completions of a call decoded side by side, over all devices; when one
@@ -42,6 +45,7 @@ class SamplingConfig(SamplingParams):
     max_prompt_tokens: Positive = 16
     max_turns: Positive = 8
     max_turn_tokens: Count = 0
+    wait_for_answers: bool = True
     prompts_per_call: Count = 0
     max_concurrent: Count = 0
     cache_dtype: Literal["float32", "bfloat16", "int8", ""] = ""

@@ -164,6 +164,7 @@ def sample_trajectories(
     decode: Callable[[list[int]], str] | None = None,
     prompt_tokens: int | None = None,
     steps: int = 32,
+    wait: bool = False,
 ) -> Iterator[Trajectory]:
     """Samples trajectories of each opening.
 
@@ -183,6 +184,8 @@ def sample_trajectories(
         decode: the tokenizer's, from token ids to text; needed with params.stop, which ends turns.
         prompt_tokens: room for a prompt; that of the longest if None.
         steps: most decode steps between two looks at the answers.
+        wait: decode on only when all answers have come. What decodes side by side, and so the
+            rounding of log-probs, does not depend on their time then.
 
     Returns:
         An iterator over the trajectories, in the order in which they end.
@@ -200,7 +203,7 @@ def sample_trajectories(
     starts, room = _starts(openings, config, prompt_tokens, key)
     ends = padded_ends(config.eos_ids if eos_ids is None else eos_ids)
     stops = StopStrings(params.stop, decode) if params.stop else None
-    call = _Call(weights, starts, respond, limits, params, ends, stops)
+    call = _Call(weights, starts, respond, limits, params, ends, stops, wait)
     call.allocate(rows, slots, room, cache_dtype or str(weights.dtype))
     return call.trajectories(min(whole("steps", steps, 1), bucket(params.max_new_tokens)))
 
@@ -353,6 +356,7 @@ class _Call:
     params: SamplingParams
     eos: Int[Array, " ends"]
     stops: StopStrings | None
+    wait: bool
 
     def allocate(self, rows: int, slots: int, prompt_tokens: int, dtype: str) -> None:
         """Divides rows and slots among shards and makes their caches."""
@@ -399,7 +403,7 @@ class _Call:
         """Takes the answers that have come; yields the trajectories that they end."""
         asked, self.waiting = self.waiting, []
         for future, shard, running in asked:
-            if not future.done():
+            if not (self.wait or future.done()):
                 self.waiting.append((future, shard, running))
                 continue
             answer, reason = future.result(), ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,9 @@ from grre_jax.models.lora import LoraConfig, initial
 from grre_jax.models.source import ModelSource
 from grre_jax.models.transformer import Transformer
 from grre_jax.random_streams import Purpose, run_key
+from grre_jax.tasks.cluster_judges import ClusterJudges
 from grre_jax.tasks.environments import is_environment
-from grre_jax.tasks.environments.runner import Runner, make_runner
+from grre_jax.tasks.environments.runner import EnvironmentPool, Runner, make_runner
 from grre_jax.tasks.judging import Judge
 from grre_jax.tasks.pool import make_judge
 from grre_jax.tasks.provenance import reward_name, template_digest
@@ -65,6 +67,20 @@ class Parts:
             timeout=task.verify_timeout,
             failed_reward=task.failed_reward,
         )
+
+    def use_judges(self, actors: Sequence[Any]) -> None:
+        """Has actors of a cluster judge, which `cluster_judges.start` returned; none if empty."""
+        if not actors:
+            return
+        task = self.config.task
+        spec = task.spec(self.config.seed)
+        options = (task.verify_timeout, task.failed_reward)
+        if is_environment(self.task):
+            pools = [ClusterJudges(spec, [actor], task.verify_timeout) for actor in actors]
+            judge = EnvironmentPool(pools, *options)
+        else:
+            judge = ClusterJudges(spec, actors, *options)
+        vars(self)["judge"] = judge
 
     def full(self, params: Any) -> Any:
         """Returns all parameters of a policy from its trained ones."""

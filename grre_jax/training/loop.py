@@ -21,6 +21,7 @@ from grre_jax.console import make_console
 from grre_jax.errors import DataError, UsageError, system_failure
 from grre_jax.parallel import processes
 from grre_jax.storage import files
+from grre_jax.tasks import cluster_judges
 from grre_jax.tasks.environments import is_environment
 from grre_jax.tasks.tokenizers.chat import today
 from grre_jax.training import build, mirror, ray_learner, run_folder, start_from
@@ -93,19 +94,20 @@ def train(
         if hosts:
             ray_learner.train(ray, config, _train_here, resume=resume, overwrite=overwrite)
         else:
-            _train_here(config, resume, overwrite, console, begun)
+            _train_here(ray, config, resume, overwrite, console, begun)
     return config.folder
 
 
 def _train_here(
-    config: Config, resume: bool, overwrite: bool, console: Any, begun: Beginning
+    ray: Any, config: Config, resume: bool, overwrite: bool, console: Any, begun: Beginning
 ) -> None:
     """Runs a configuration in this process."""
     with mirror.opened(config.location) as mirrored:
-        _run(config, mirrored, resume, overwrite, console, begun)
+        _run(ray, config, mirrored, resume, overwrite, console, begun)
 
 
 def _run(
+    ray: Any,
     config: Config,
     mirrored: mirror.Mirror | None,
     resume: bool,
@@ -124,10 +126,12 @@ def _run(
         contextlib.ExitStack() as stack,
         begun,
     ):
+        judges = _judges(ray, config, stack)
+        parts.use_judges(judges)
         stack.callback(parts.judge.close)
         explorer = make_explorer(parts, graph)
         if config.cluster.samples and config.samples:
-            explorer = Explorers(parts, explorer)
+            explorer = Explorers(ray, parts, explorer, judges)
             stack.callback(explorer.close)
         undo = _open_folder(plan, stack, mirrored, resume, overwrite)
         reporting.print_header(plan.header, console=console)
@@ -230,6 +234,18 @@ def compile_calls(parts: build.Parts, graph: Any, params: Any) -> None:
         calls += [(make_explorer(parts, graph), call) for call in training_calls(config)[:1]]
     for explorer, call in calls:
         explorer.compile(parts.full(params), call.prompts)
+
+
+def _judges(ray: Any, config: Config, stack: contextlib.ExitStack) -> list[Any]:
+    """Starts the judges on the cluster, which end with the stack."""
+    if not config.cluster.judges:
+        return []
+    task = config.task
+    spec = task.spec(config.seed)
+    judges = cluster_judges.start(ray, spec, config.cluster.judges, task.verify_timeout)
+    for judge in judges:
+        stack.callback(ray.kill, judge)
+    return judges
 
 
 def _own_rollouts(config: Config) -> Source | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 import tempfile
 from collections.abc import Callable
 from typing import Any
@@ -24,7 +25,7 @@ from grre_jax.training.runtime.stopwatch import Beginning
 
 # How JAX's processes compute together without accelerators.
 ON_CPU = {"JAX_PLATFORMS": "cpu", "JAX_CPU_COLLECTIVES_IMPLEMENTATION": "gloo"}
-Train = Callable[[Config, bool, bool, Any, Beginning], None]
+Train = Callable[[Any, Config, bool, bool, Any, Beginning], None]
 
 
 class Outcome:
@@ -51,7 +52,8 @@ def train(ray: Any, config: Config, run: Train, *, resume: bool, overwrite: bool
     Args:
         ray: the module, connected to the cluster.
         config: of the run; `config.cluster.learner` places its processes.
-        run: trains in one of the processes: configuration, resume, overwrite, console, beginning.
+        run: trains in one of the processes; gets `ray`, configuration, resume, overwrite, console
+            and beginning.
         resume: continue the run in the folder from its last checkpoint.
         overwrite: replace the run in the folder.
 
@@ -149,6 +151,7 @@ def _work(job: dict[str, Any]) -> None:
     outcome = job["outcome"]
     if ray.get(outcome.get.remote()):
         return  # the error is reported by the process that started the run
+    logging.getLogger().setLevel(logging.WARNING)  # Ray Train prints more
     config = job["config"]
     machine.keep_compiled(config.compiled)
     # An earlier start of these processes began the run.
@@ -156,7 +159,7 @@ def _work(job: dict[str, Any]) -> None:
     resume = job["resume"] or bool(processes.gather_ints(int(begun))[0])
     console = make_console(quiet=not processes.is_first())
     try:
-        job["run"](config, resume, job["overwrite"] and not resume, console, Beginning())
+        job["run"](ray, config, resume, job["overwrite"] and not resume, console, Beginning())
     except (UsageError, DataError, Stopped) as error:
         ray.get(outcome.put.remote(error))
         raise

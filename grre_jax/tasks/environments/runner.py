@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -104,16 +105,15 @@ class EnvironmentPool(InProcessEnvironments):
     made again by their actions.
 
     Args:
-        spec: the task.
-        processes: how many.
+        pools: of one process each.
         timeout: seconds that a step may take; then its process is killed.
         failed_reward: as of `judging.Report`.
     """
 
     def __init__(
-        self, spec: TaskSpec, processes: int, timeout: float, failed_reward: float | None = None
+        self, pools: Sequence[VerifierPool], timeout: float, failed_reward: float | None = None
     ):
-        self._lanes = [_Lane(spec, timeout) for _ in range(processes)]
+        self._lanes = [_Lane(pool, timeout) for pool in pools]
         self.failed_reward = failed_reward
 
     def close(self) -> None:
@@ -138,14 +138,15 @@ def make_runner(
     count = process_count(task, processes)
     if not count:
         return InProcessEnvironments(task, failed_reward)
-    return EnvironmentPool(spec, count, timeout, failed_reward)
+    pools = [VerifierPool(spec, 1, timeout) for _ in range(count)]
+    return EnvironmentPool(pools, timeout, failed_reward)
 
 
 class _Lane:
     """One process, asked by one thread, so that a trajectory's steps all go to it."""
 
-    def __init__(self, spec: TaskSpec, timeout: float):
-        self.pool = VerifierPool(spec, 1, timeout)
+    def __init__(self, pool: VerifierPool, timeout: float):
+        self.pool = pool
         self.thread = ThreadPoolExecutor(1, "environments")
         self._timeout = timeout
         self._pids: list[int] = []
@@ -156,6 +157,8 @@ class _Lane:
         if self._pids != self.pool.pids:
             self._keys.clear()
         name, key, *_ = asked
+        if name != "open":
+            asked = (name, (*self.pool.prefix, *key), *asked[2:])
         # The steps before are repeated where the trajectory is not there.
         steps = 1 + len(asked[4]) if name == "step" and key not in self._keys else 1
         (answer,) = self.pool.answers([asked], self._timeout * steps)

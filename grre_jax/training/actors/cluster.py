@@ -8,7 +8,6 @@ explorers return: a rollout folder has one writer.
 from __future__ import annotations
 
 import collections
-import contextlib
 import dataclasses
 import statistics
 import threading
@@ -53,12 +52,14 @@ class Worker:
 
     Args:
         config: of the run.
+        judges: actors that judge what it samples; by itself if empty.
     """
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, judges: Sequence[Any] = ()) -> None:
         keep_compiled(config.compiled)
         # On all devices that Ray gave the process.
         self._parts = build.build(dataclasses.replace(config, mesh=MeshConfig()))
+        self._parts.use_judges(judges)
         graph, state = states.create(self._parts.model, optax.identity(), self._parts.mesh)
         self._explorer = make_explorer(self._parts, graph)
         self._like = state.params
@@ -103,27 +104,28 @@ class Explorers:
     """The explorers of a run on a Ray cluster, with the methods of `Explorer` that a supply calls.
 
     Args:
-        parts: of the run; `config.cluster` has the address, and number and resources of explorers.
+        ray: the module, connected to the cluster.
+        parts: of the run; `config.cluster.explorers` has number and resources of explorers.
         local: samples nothing; it finds the questions.
+        judges: as of `Worker`.
 
     Raises:
-        UsageError: Ray is not installed, or the cluster cannot be reached or lacks the resources
-            for the least number of explorers.
+        UsageError: the cluster lacks the resources for the least number of explorers.
     """
 
     remote = True
 
-    def __init__(self, parts: build.Parts, local: Explorer) -> None:
+    def __init__(
+        self, ray: Any, parts: build.Parts, local: Explorer, judges: Sequence[Any] = ()
+    ) -> None:
         if processes.many():
             raise UsageError(
-                "cluster.address: expected empty for a learner of several processes, got"
-                f" {parts.config.cluster.address!r}"
+                "cluster.explorers.most: expected 0 for a learner of several processes, got"
+                f" {parts.config.cluster.explorers.most}"
             )
         self.watch = Stopwatch()
         self._local = local
-        self._connection = contextlib.ExitStack()
-        address = parts.config.cluster.address
-        self._ray = self._connection.enter_context(ray_cluster.connected(address))
+        self._ray = ray
         needed = parts.config.cluster.explorers
         ray_cluster.require(self._ray, "cluster.explorers.least", needed.least, needed.each)
         actor = self._ray.remote(
@@ -134,7 +136,7 @@ class Explorers:
             # Not in the placement group of a learner that Ray started.
             scheduling_strategy="DEFAULT",
         )(Worker)
-        self._actors = [actor.remote(parts.config) for _ in range(needed.most)]
+        self._actors = [actor.remote(parts.config, judges) for _ in range(needed.most)]
         self._identity = identity(parts)
         self._policy: tuple[int, Any] = (-1, None)
         self._calls: collections.deque[_Call] = collections.deque()
@@ -187,13 +189,12 @@ class Explorers:
         return drawn.result()
 
     def close(self) -> None:
-        """Ends the explorers, and the cluster if it was started here."""
+        """Ends the explorers."""
         self._closing.set()
         self._wanted.set()
         self._thread.join()
         for actor in self._actors:
             self._ray.kill(actor)
-        self._connection.close()
 
     def _dispatch(self) -> None:
         error: Exception = CancelledError()

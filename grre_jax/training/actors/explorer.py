@@ -312,6 +312,7 @@ class Explorer:
                 rows=min(config.max_concurrent or fitting, count),
                 eos_ids=self.tokenizer.eos_ids,
                 cache_dtype=config.cache_dtype or None,
+                wait=config.wait_for_answers,
                 decode=self.tokenizer.decode,
                 prompt_tokens=config.max_prompt_tokens,
             ):

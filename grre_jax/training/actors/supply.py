@@ -316,7 +316,9 @@ class NewestSupply(LocalSupply):
         """
         config = self.parts.config
         steps = config.training.steps
-        room = 2 * config.cluster.explorers.most - sum(not call.done() for call in self._calls.values())
+        room = 2 * config.cluster.explorers.most - sum(
+            not call.done() for call in self._calls.values()
+        )
         first = step // config.regime.reuse * config.regime.reuse
         for ahead in range(first, steps, config.regime.reuse):
             window = config.regime.window(ahead, steps)

@@ -1,5 +1,6 @@
 """Explorers on a Ray cluster on loopback: a run with them equals one without, whoever dies."""
 
+import contextlib
 import dataclasses
 import os
 import signal
@@ -16,41 +17,40 @@ from grre_jax.errors import UsageError
 from grre_jax.training import loop
 from grre_jax.training.config.overrides import override
 
-from ...run_processes import bits, log, start, wait_for_step, written
+from ...run_processes import CONFIG, bits, finish, log, rows, start, wait_for_step, written
 
 pytest.importorskip("ray", reason="needs the extra cluster")
 pytestmark = pytest.mark.usefixtures("no_reports")
+TWO = c.ClusterConfig("local", c.ExplorersConfig(most=2, cpus=0.5))
 
 
-def explorers():
-    """Ids of the processes of explorers that this process's cluster has."""
-    names = {}
+def children(name, process):
+    """Ids of the processes of a name that clusters of a process have, in order."""
     parents = {}
+    found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            names[int(folder.name)] = (folder / "cmdline").read_text()
-            parents[int(folder.name)] = int(
-                (folder / "stat").read_text().rpartition(")")[2].split()[1]
-            )
+            status = (folder / "stat").read_text().rpartition(")")[2].split()
+            command = (folder / "cmdline").read_text()
         except OSError:
             continue
-    raylets = {number for number, parent in parents.items() if parent == os.getpid()}
-    return sorted(
-        number
-        for number, name in names.items()
-        if name.startswith("ray::Worker") and parents.get(number) in raylets
-    )
+        parents[int(folder.name)] = int(status[1])
+        if command.startswith(name):
+            found.append(int(folder.name))
+    return sorted(number for number in found if parents.get(parents[number]) == process)
 
 
-@pytest.fixture
-def killed():
-    """Kills an explorer a second after two have begun; gives the ids of those that were killed."""
+@contextlib.contextmanager
+def killing(name, least):
+    """Kills one of the actors of a name a second after so many have begun; gives the ids of those
+    that were killed.
+    """
     ids = []
     end = threading.Event()
 
     def kill():
         while not end.wait(0.05):
-            if len(found := explorers()) > 1:
+            if len(found := children(name, os.getpid())) >= least:
                 time.sleep(1)
                 os.kill(found[0], signal.SIGKILL)
                 ids.append(found[0])
@@ -67,14 +67,17 @@ def groups(folder):
     return {(group.position, group.attempt): group for group in rollouts.read(folder / "rollouts")}
 
 
-def test_a_run_with_explorers_equals_one_without(make_config, tiny_run, tmp_path, killed):
-    cluster = c.ClusterConfig("local", most=2, cpus=0.5)
-    config = make_config(tmp_path / "run", cluster=cluster)
-    loop.train(config)
+def require_equal(run, other):
+    assert groups(run) == groups(other)
+    assert log(run) == log(other)
+    assert bits(run) == bits(other)
+
+
+def test_a_run_with_explorers_equals_one_without(make_config, tiny_run, tmp_path):
+    with killing("ray::Worker", 2) as killed:
+        loop.train(make_config(tmp_path / "run", cluster=TWO))
     assert killed
-    assert groups(tmp_path / "run") == groups(tiny_run)
-    assert log(tmp_path / "run") == log(tiny_run)
-    assert bits(tmp_path / "run") == bits(tiny_run)
+    require_equal(tmp_path / "run", tiny_run)
 
 
 @pytest.mark.slow
@@ -82,15 +85,71 @@ def test_a_learner_that_is_killed_goes_on_with_another_number_of_explorers(
     make_config, tiny_run, tmp_path
 ):
     config = make_config(tmp_path / "run")
-    words = ["--cluster.address", "local", "--cluster.cpus", "0.5", "--cluster.most"]
+    words = ["--cluster.address", "local", "--cluster.explorers.cpus", "0.5"]
+    words += ["--cluster.explorers.most"]
     process = start(written(config), tmp_path / "run", *words, "2")
     wait_for_step([process], tmp_path / "run", 3)
     process.kill()
     process.wait()
     loop.train(override(config, [*words, "1"]), resume=True)
-    assert groups(tmp_path / "run") == groups(tiny_run)
-    assert log(tmp_path / "run") == log(tiny_run)
-    assert bits(tmp_path / "run") == bits(tiny_run)
+    require_equal(tmp_path / "run", tiny_run)
+
+
+@pytest.mark.slow
+def test_a_learner_that_ray_started_is_restarted(make_config, tiny_run, tmp_path):
+    learner = c.LearnerConfig(hosts=1, cpus=0.5)
+    config = make_config(tmp_path / "run", cluster=dataclasses.replace(TWO, learner=learner))
+    process = start(written(config), tmp_path / "run")
+    wait_for_step([process], tmp_path / "run", 3)
+    (worker,) = children("ray::RayTrainWorker", process.pid)
+    os.kill(worker, signal.SIGKILL)
+    finish(process)
+    require_equal(tmp_path / "run", tiny_run)
+
+
+@pytest.mark.slow
+def test_two_hosts_are_restarted_together_and_equal_one_process(tmp_path):
+    (tmp_path / "small.py").write_text(CONFIG)
+    first, alone, two = (tmp_path / name for name in ("first", "alone", "two"))
+    words = ("--checkpoint.export", "true", "--evaluation.questions", "0")
+    finish(start(tmp_path / "small.py", first, *words))
+    words = ("--model.path", str(first / "model"), "--warm_start.steps", "0")
+    finish(start(tmp_path / "small.py", alone, *words))
+    words += ("--cluster.address", "local", "--cluster.explorers.most", "0")
+    words += ("--cluster.learner.hosts", "2", "--cluster.learner.cpus", "0.5")
+    process = start(tmp_path / "small.py", two, *words)
+    wait_for_step([process], two, 6)
+    os.kill(children("ray::RayTrainWorker", process.pid)[1], signal.SIGKILL)
+    finish(process)
+    expected, got = rows(alone), rows(two)
+    assert got.keys() == expected.keys() and ("train", 20) in got
+    for key, row in expected.items():
+        assert got[key].get("loss") == pytest.approx(row.get("loss"), abs=1e-5)
+        assert got[key]["reward"] == pytest.approx(row["reward"])
+
+
+@pytest.mark.slow
+def test_nodes_come_and_go(make_config, tiny_run, tmp_path, monkeypatch):
+    monkeypatch.setenv("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")  # 127.0.0.1 as it is
+    from ray.cluster_utils import Cluster
+
+    here = {"node_ip_address": "127.0.0.1"}
+    cluster = Cluster(True, head_node_args=here | {"num_cpus": 0, "include_dashboard": False})
+    nodes = [cluster.add_node(num_cpus=1, **here) for _ in range(3)]
+    config = make_config(tmp_path / "run")
+    words = ("--cluster.address", cluster.address, "--cluster.explorers.most", "3")
+    process = start(written(config), tmp_path / "run", *words)
+    while len(running := children("ray::Worker", os.getpid())) < 3:
+        assert process.poll() is None
+        time.sleep(0.1)
+    for worker in running[:2]:
+        os.kill(worker, signal.SIGKILL)
+    cluster.remove_node(nodes[0], allow_graceful=False)
+    for _ in range(2):
+        cluster.add_node(num_cpus=1, **here)
+    finish(process)
+    cluster.shutdown()
+    require_equal(tmp_path / "run", tiny_run)
 
 
 @pytest.mark.slow
@@ -100,8 +159,10 @@ def test_trajectories_of_explorers_are_those_of_the_learner(make_config, tmp_pat
     words += " --training.steps 4 --evaluation.questions 0"
     alone = make_config(tmp_path / "alone", words)
     loop.train(alone)
-    cluster = c.ClusterConfig("local", most=2, cpus=0.5)
-    loop.train(dataclasses.replace(alone, run_dir=str(tmp_path / "run"), cluster=cluster))
+    cluster = dataclasses.replace(TWO, judges=1)
+    with killing("ray::Judge", 1) as killed:
+        loop.train(dataclasses.replace(alone, run_dir=str(tmp_path / "run"), cluster=cluster))
+    assert killed
     assert groups(tmp_path / "run") == groups(tmp_path / "alone")
     assert bits(tmp_path / "run") == bits(tmp_path / "alone")
 
@@ -132,7 +193,7 @@ def test_the_newest_policy_samples_within_the_bound_and_slow_questions_are_not_l
         regime=c.Regime(staleness=3, newest=True),
         task=c.TaskConfig(f"{tmp_path}/slow.py:build"),
         warm_start=c.WarmStartConfig(),
-        cluster=c.ClusterConfig("local", most=2, cpus=0.5),
+        cluster=TWO,
     )
     loop.train(config)
     reader = rollouts.read(tmp_path / "run" / "rollouts")
@@ -146,8 +207,8 @@ def test_the_newest_policy_samples_within_the_bound_and_slow_questions_are_not_l
 
 
 def test_what_a_cluster_lacks_is_named(make_config, tmp_path):
-    cluster = c.ClusterConfig("local", resources={"TPU": 4})
-    with pytest.raises(UsageError, match="cluster: .*4 TPU"):
+    cluster = c.ClusterConfig("local", c.ExplorersConfig(resources={"TPU": 4}))
+    with pytest.raises(UsageError, match="cluster.explorers.least: .*4 TPU"):
         loop.train(make_config(tmp_path / "run", cluster=cluster))
     with pytest.raises(UsageError, match="cluster.address: '127.0.0.1:1'"):
         loop.train(make_config(tmp_path / "run", cluster=c.ClusterConfig("127.0.0.1:1")))
@@ -156,7 +217,7 @@ def test_what_a_cluster_lacks_is_named(make_config, tmp_path):
 @pytest.mark.parametrize(
     ("fields", "name"),
     [
-        ({"least": 0}, "least"),
+        ({"most": -1}, "most"),
         ({"least": 3, "most": 2}, "most"),
         ({"cpus": -1}, "cpus"),
         ({"resources": {"TPU": "4"}}, "resources.TPU"),
@@ -164,7 +225,7 @@ def test_what_a_cluster_lacks_is_named(make_config, tmp_path):
 )
 def test_wrong_numbers_of_explorers(fields, name):
     with pytest.raises(ConfigError) as error:
-        c.ClusterConfig("local", **fields)
+        c.ExplorersConfig(**fields)
     assert error.value.field == name
 
 
