@@ -72,9 +72,9 @@ def write(
 ) -> str:
     """Seals groups as one data set of a rollout folder, which is made when it does not exist.
 
-    Returns when the disk holds the data set and its manifest entry. Several writers, threads or
-    processes, may write to one folder. Groups are taken one at a time, so that an import need not
-    fit in memory.
+    Returns when the disk holds the data set and its manifest entry. Several writers of different
+    names may write to one folder on a disk. Groups are taken one at a time, so that an import need
+    not fit in memory.
 
     Args:
         folder: the rollout folder: a path, or the URL of one in an object store (s3://, gs://).
