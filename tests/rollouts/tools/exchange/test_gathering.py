@@ -83,7 +83,7 @@ def test_weights_that_are_not_numbers_are_refused(tmp_path, components):
 
 def test_without_a_reward_column_trls_columns_of_numbers_are_listed(tmp_path):
     rows = [{"step": 1, "prompt": "p", "completion": "c", "accuracy": 1.0, "length": 3}]
-    with pytest.raises(DataError, match=r"row 1: .* accuracy, length,"):
+    with pytest.raises(DataError, match=r"row 1: field components: .*'accuracy', 'length'"):
         import_trl(tmp_path, rows)
     with pytest.raises(DataError, match="row 1: field lenght"):
         import_trl(tmp_path, rows, mapping={"components": {"lenght": 1}})
@@ -149,19 +149,15 @@ def import_letters(folder, letters, mapping=None, **columns):
 @pytest.mark.parametrize(
     ("letters", "groups"),
     [
-        ("AABBAA", ["A01", "B23", "A45"]),  # a prompt asked twice
-        ("AABBAABB", ["A01", "B23", "A45", "B67"]),
-        ("AAAABBCC", ["A01", "A23", "B45", "C67"]),  # twice as many as the others have
         ("AABBB", ["A01", "B234"]),
         ("AAB", ["A01", "B2"]),
         ("ABAB", None),
-        ("ABBA", None),
-        ("AABBA", None),
+        ("AABBAA", None),  # a prompt that was sampled twice
     ],
 )
 def test_adjoining_rows_of_a_prompt_are_a_group(tmp_path, letters, groups):
     if groups is None:
-        with pytest.raises(DataError, match=r"a.jsonl, line \d: .*line 1.*group"):
+        with pytest.raises(DataError, match=r"a.jsonl, line \d: field prompt: .*group"):
             import_letters(tmp_path, letters)
         scattered = import_letters(tmp_path, letters, {"group": "prompt"})
         assert [found[0] for found in scattered] == ["A", "B"]

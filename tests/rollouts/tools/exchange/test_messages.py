@@ -319,9 +319,7 @@ def test_every_json_value_in_a_message(tokenizer, field):
             row = {"prompt": "q", "completions": [{"text": "a", "reward": 1} | text]}
             row |= {"prompt": messages} if side == "prompt" else {}
             try:
-                made = importers._placed(
-                    Path("x"), "line 1", rows.to_group, row, "x:1", "", tokenizer
-                )
+                made = importers._placed("x, line 1", rows.to_group, row, "x:1", "", tokenizer)
                 assert len(made.mask) == len(made.tokens)
             except DataError as error:
                 assert str(error).startswith("x, line 1: ")
