@@ -68,13 +68,6 @@ def test_columns_that_the_mapping_calls_rewards(tmp_path, mapping, rewards, name
     assert set(first.components) == names
 
 
-def test_the_mapping_names_trls_reward_columns_and_their_weights(tmp_path):
-    weights = {"accuracy_reward": 2, "length": 0.5}
-    first, _ = import_trl(tmp_path, trl_rows(10), mapping={"components": weights})
-    assert first.rewards.tolist() == [2 + 3.5, 3.0]
-    assert components_of(first) == {"accuracy_reward": [1.0, 0.0], "length": [7.0, 6.0]}
-
-
 @pytest.mark.parametrize("components", ["length", ["length"], {"length": "1"}, {"length": True}])
 def test_weights_that_are_not_numbers_are_refused(tmp_path, components):
     with pytest.raises(UsageError, match="components"):
@@ -193,7 +186,3 @@ def test_fields_of_a_row_separate_groups_or_are_refused_where_they_differ(tmp_pa
     for name in ("temperature", "attempt"):
         with pytest.raises(DataError, match=rf"a.jsonl, line 1: field completions\[0\].{name}"):
             import_jsonl(tmp_path, *(row | {name: k} for k in (1, 1, 2)))
-    rows = [row | {"a_reward": k, "policy_version": k, "seed": 4, "reward": None} for k in (0, 1)]
-    (group,) = import_trl(tmp_path, rows)
-    assert components_of(group) == {"a_reward": [0, 1]} and group.rewards.tolist() == [0, 1]
-    assert group.seed == 4 and group.policy_version.tolist() == [0, 1]

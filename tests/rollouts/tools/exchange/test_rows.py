@@ -12,8 +12,6 @@ from grre_jax.domains import ConfigError
 from grre_jax.errors import DataError
 from grre_jax.rollouts.tools.exchange import rows
 
-from ....groups import played_group
-
 
 def group_of(row, *completions, **names):
     row = {
@@ -70,12 +68,6 @@ def test_every_field_of_a_record_is_read_under_its_own_name(layout):
             list(getattr(read({}, {name: value if len(value) > 1 else value[0]}), field)) == value
         )
     assert read({}, {"components": {"a": 2}}).components["a"].tolist() == [2]
-
-
-def test_a_row_has_every_field_of_a_group(make_group):
-    for group in (make_group(3), played_group(2)):
-        row = json.loads(json.dumps(rows.of_group(group)))
-        assert rows.to_group(rows.normalised(row), "y:1", "") == group
 
 
 TOKENS = {"tokens": [5, 9], "logprobs": [-0.5, -0.25]}
