@@ -111,7 +111,7 @@ class TrainingOrder:
         uses: number of epochs; 0 for no end.
 
     Raises:
-        UsageError: a seed or number of groups out of range.
+        UsageError: a seed out of range.
         DataError: a source has no groups.
     """
 
@@ -125,20 +125,14 @@ class TrainingOrder:
         shuffle: bool = True,
         uses: int = 0,
     ) -> None:
-        if prompts_per_step < 1:
-            raise UsageError(
-                f"prompts_per_step is {prompts_per_step}; train on at least 1 group a step."
-            )
         import grain
 
         self._readers = [reader for reader, _ in sources]
         for reader, numbers in sources:
             if not len(numbers):
                 raise DataError(
-                    f"No group of {reader.folder} is selected: select some of its {len(reader)}."
-                    if len(reader)
-                    else f"Rollout folder {reader.folder} holds no groups; sample some with `grre"
-                    " train`, or use `grre rollouts import`."
+                    f"No group of {reader.folder} is selected, of {len(reader)}; sample some with"
+                    " `grre train`, or use `grre rollouts import`."
                 )
         seeds = [seed, *((seed + i) % 2**32 for i in range(1, len(sources)))]
         numbered = enumerate(numbers for _, numbers in sources)
