@@ -17,7 +17,6 @@ from grre_jax.storage.locks import lock
 
 INCOMPLETE = ".incomplete"  # folder of the data sets that are being written
 SILENT_SECONDS = 86400.0  # after which a data set that is being written counts as left behind
-INDEX = ".index.sqlite"  # left by versions that kept an index beside the manifest
 
 
 class LocalStorage:
@@ -104,9 +103,8 @@ class LocalStorage:
             for path in sorted((self.path / name).glob("*"))
             if path.name not in entry.files
         ]
-        names = sorted(path.name for path in self.path.iterdir() if path.name not in entries)
-        foreign = (manifest.FILENAME, INCOMPLETE, INDEX)
-        ignored += [name for name in names if not name.startswith(foreign)]
+        names = {path.name for path in self.path.iterdir()}
+        ignored += sorted(names - {*entries, manifest.FILENAME, INCOMPLETE})
         incomplete = sorted(self.path.glob(f"{INCOMPLETE}/*"))
         return ignored, [f"{INCOMPLETE}/{path.name}" for path in incomplete]
 
