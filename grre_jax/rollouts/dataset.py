@@ -14,8 +14,6 @@ from grre_jax.errors import DataError, UsageError
 from grre_jax.rollouts.reader import RolloutReader
 from grre_jax.rollouts.schema import Group
 
-ORDERS = ("shuffled", "stored", "newest")
-PREFERENCES = ("", "newest", "reward", "spread")
 MOST_OFTEN = 8  # times per epoch of the most preferred group; the least preferred has one
 STEPS_AHEAD = 4  # that `TrainingOrder.batches` reads
 
@@ -41,9 +39,9 @@ def arranged(
         numbers: [groups] the groups' numbers.
         versions: [groups] the policy version that sampled each, -1 if unknown.
         rewards: [groups] of the completions of each group that have a verdict, at least one.
-        order: one of ORDERS; "newest" puts the newest version first, and what was sealed later
+        order: "shuffled", "stored" or "newest"; the last puts the newest version first, and what was sealed later
             first within one.
-        prefer: one of PREFERENCES: the quantity that decides how often a group occurs, 1 time for
+        prefer: "", "newest", "reward" or "spread": the quantity that decides how often a group occurs, 1 time for
             the least to MOST_OFTEN for the largest, linear between.
         max_staleness: groups more versions behind the newest are left out; -1 for any age.
         newest: the newest version, if it is newer than all of these.
