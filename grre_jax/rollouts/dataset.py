@@ -39,10 +39,10 @@ def arranged(
         numbers: [groups] the groups' numbers.
         versions: [groups] the policy version that sampled each, -1 if unknown.
         rewards: [groups] of the completions of each group that have a verdict, at least one.
-        order: "shuffled", "stored" or "newest"; the last puts the newest version first, and what was sealed later
-            first within one.
-        prefer: "", "newest", "reward" or "spread": the quantity that decides how often a group occurs, 1 time for
-            the least to MOST_OFTEN for the largest, linear between.
+        order: "shuffled", "stored" or "newest"; the last puts the newest version first, and what
+            was sealed later first within one.
+        prefer: "", "newest", "reward" or "spread": the quantity that decides how often a group
+            occurs, 1 time for the least to MOST_OFTEN for the largest, linear between.
         max_staleness: groups more versions behind the newest are left out; -1 for any age.
         newest: the newest version, if it is newer than all of these.
         ageless: [groups] True for groups without an age, as an expert's: max_staleness keeps them;

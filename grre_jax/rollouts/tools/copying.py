@@ -166,10 +166,14 @@ def _datasets(
 
     for source, items in itertools.groupby(groups, lambda item: item[0]):
         about = source | {"metadata": with_step(source["metadata"], step)}
-        rest = iter(items)
-        for first in rest:
-            part = itertools.chain([first], itertools.islice(rest, GROUPS_PER_DATASET - 1))
-            yield writer.DataSet(groups=counted(part), **about)
+        for part in _parts(counted(items)):
+            yield writer.DataSet(groups=part, **about)
+
+
+def _parts(groups: Iterator[Group]) -> Iterator[Iterator[Group]]:
+    """Yields the groups of each data set, which are taken before the next ones."""
+    for first in groups:
+        yield itertools.chain([first], itertools.islice(groups, GROUPS_PER_DATASET - 1))
 
 
 def derive(
@@ -211,9 +215,7 @@ def derive(
         end = start + entry.groups
         about = _provenance(entry)
         about["metadata"] = with_step(entry.metadata | metadata, step)
-        groups = changed(range(max(start, finished), end))
-        for first in groups:
-            part = itertools.chain([first], itertools.islice(groups, GROUPS_PER_DATASET - 1))
+        for part in _parts(changed(range(max(start, finished), end))):
             writer.write_all(output, [writer.DataSet(groups=part, **about)])
         start = end
     return len(source) - finished
