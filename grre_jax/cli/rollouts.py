@@ -65,18 +65,19 @@ def show(
     show(folder, count, start=start, by=by, keep=predicate(where), width=width)
 
 
-def verify(folder: str) -> int:
+def verify(folder: str, *, deep: bool = False) -> int:
     """Check every checksum and record; status 1 if damaged.
 
     Args:
         folder: a rollout folder.
+        deep: also find log-probs that no policy can have given, by their values and relations.
     """
     from grre_jax.console import make_console
     from grre_jax.rollouts.tools.show import print_plain, size
     from grre_jax.rollouts.tools.verify import verify
 
     console = make_console()
-    report = verify(folder)
+    report = verify(folder, deep=deep)
     for problem in report.problems:
         print_plain(console, f"damaged: {problem}", "red")
     for kind, names in (

@@ -22,6 +22,7 @@ from grre_jax.rollouts import schema
 from grre_jax.storage.locks import lock
 
 FILENAME = "manifest.jsonl"
+OTHER_DIGEST = "its SHA-256 is not the one in the manifest"
 _SEAL = re.compile(rb',"crc32":"[0-9a-f]{8}"\}$')
 # A finished line; the byte after it may be a newline that was damaged later.
 _FINISHED = re.compile(rb',"crc32":"[0-9a-f]{8}"\}.?$', re.DOTALL)

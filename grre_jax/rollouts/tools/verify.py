@@ -8,11 +8,10 @@ import os
 from pathlib import Path
 
 from grre_jax.errors import DataError
-from grre_jax.rollouts import manifest
+from grre_jax.rollouts import logprob_checks, manifest
 from grre_jax.rollouts.storage import object_store, shards
+from grre_jax.rollouts.storage.local import LocalStorage
 from grre_jax.storage.files import sha256
-
-INFO = "dataset_info.json"
 
 
 @dataclasses.dataclass
@@ -48,17 +47,24 @@ class VerifyReport:
         return not self.problems
 
 
-def verify(folder: str | os.PathLike[str]) -> VerifyReport:
+def verify(folder: str | os.PathLike[str], *, deep: bool = False) -> VerifyReport:
     """Reads a rollout folder in full and reports all that is not as it was written.
 
     Args:
         folder: the rollout folder.
+        deep: also report log-probs that no policy can have given (`logprobs.Checks`).
 
     Raises:
         DataError: the folder does not exist or holds something else. Damage is reported, not
             raised.
     """
-    storage = object_store.open_storage(folder)
+    checks = logprob_checks.Checks()
+    report = _verify(object_store.open_storage(folder), checks if deep else None)
+    report.problems += [DataError(f"{report.folder}: {problem}") for problem in checks.problems()]
+    return report
+
+
+def _verify(storage: LocalStorage, checks: logprob_checks.Checks | None) -> VerifyReport:
     storage.check()
     seen: set[bytes] = set()
     report = VerifyReport(storage.root)
@@ -77,60 +83,67 @@ def verify(folder: str | os.PathLike[str]) -> VerifyReport:
         report.datasets += 1
         report.groups += entry.groups
         report.bytes += entry.bytes
-        _verify_files(report, opened, entry)
-        _verify_records(report, opened, entry, seen)
-    report.ignored, report.incomplete = storage.strays(entries)
+        _verify_dataset(report, opened, entry, seen, checks)
     if tail.unfinished:
         report.incomplete.append(f"{manifest.FILENAME} (its last line)")
-    # A data set is a folder on a disk, and the files of one in a store, which has no folders.
-    data_sets = [
-        name
-        for name in report.ignored
-        if name.endswith(f"/{INFO}") or (storage.path / name / INFO).is_file()
-    ]
-    if data_sets and not entries:
+    report.ignored, being_written = storage.strays(entries)
+    report.incomplete += being_written
+    unlisted = [name for name in report.ignored if _is_data_set(storage, name)]
+    if unlisted and not entries:
         report.problems.append(
             DataError(
-                f"{tail.shown}: lists nothing, and {len(data_sets)} complete data set(s) are there"
-                f" ({data_sets[0]}, ...): the manifest was emptied or cut short; restore it from a"
+                f"{tail.shown}: lists nothing, and {len(unlisted)} complete data set(s) are there"
+                f" ({unlisted[0]}, ...): the manifest was emptied or cut short; restore it from a"
                 " copy. A run samples again what its steps still need."
             )
         )
     return report
 
 
-def _verify_files(report: VerifyReport, opened: shards.Shards, entry: manifest.Entry) -> None:
+def _is_data_set(storage: LocalStorage, name: str) -> bool:
+    """True if a name beside the listed data sets is one: a folder on a disk, a file in a store,
+    which has no folders.
+    """
+    inside = storage.path / name / "dataset_info.json"
+    return name.endswith("/dataset_info.json") or inside.is_file()
+
+
+def _verify_dataset(
+    report: VerifyReport,
+    opened: shards.Shards,
+    entry: manifest.Entry,
+    seen: set[bytes],
+    checks: logprob_checks.Checks | None,
+) -> None:
+    """Checks one data set, file by file and record by record."""
+    readable = True
     for name, sealed in entry.files.items():
         try:
             path = opened.storage.file(entry, name)
         except manifest.CorruptShard as error:
             report.problems.append(error)
+            readable &= name != entry.data_file
             continue
         if sha256(path) != sealed.sha256:
             shown = entry.location(report.folder, name)
-            problem = "its SHA-256 is not the one in the manifest"
-            report.problems.append(manifest.CorruptShard(shown, problem))
-
-
-def _verify_records(
-    report: VerifyReport, opened: shards.Shards, entry: manifest.Entry, seen: set[bytes]
-) -> None:
-    for record in range(entry.groups):
+            report.problems.append(manifest.CorruptShard(shown, manifest.OTHER_DIGEST))
+    for record in range(entry.groups) if readable else ():
         try:
             group = opened.group(entry, record)
-        except manifest.CorruptShard as error:
-            if str(error) not in map(str, report.problems):
-                report.problems.append(error)
-            return
         except DataError as error:
             report.problems.append(error)
+            if isinstance(error, manifest.CorruptShard):
+                return
             continue
         report.intact_groups += 1
+        if checks:
+            checks.add(group)
         versions = group.policy_version.tolist()
-        # Groups whose policy is unknown came from elsewhere, where places and seeds are others.
-        if group.position < 0 or min(versions) < 0:
-            continue
         place = (group.task, group.seed, group.position, group.attempt, versions)
+        # Groups whose policy is unknown came from elsewhere, where places and seeds are others.
+        own = group.position >= 0 and min(versions) >= 0
+        if not own:
+            continue
         digest = hashlib.sha256(repr(place).encode()).digest()
         if digest in seen:
             report.duplicates.append(f"{entry.name}, record {record}: group {group.group_id}")

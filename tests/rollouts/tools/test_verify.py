@@ -39,7 +39,7 @@ def test_what_is_unfinished_is_shown_and_is_no_damage(folder):
     with open(folder / manifest.FILENAME, "ab") as file:
         file.write(b'{"name":"torn')
     report = rollouts.verify(folder)
-    assert report.ok and report.incomplete == [".incomplete/x", "manifest.jsonl (its last line)"]
+    assert report.ok and report.incomplete == ["manifest.jsonl (its last line)", ".incomplete/x"]
 
 
 def test_places_of_unknown_policies_are_no_duplicates(tmp_path, make_group):
