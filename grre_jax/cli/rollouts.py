@@ -317,9 +317,8 @@ def reverify(folder: str, words: list[str], *, task: str, output: str) -> None:
 
 def _print_changes(changes: Changes) -> None:
     """Prints changed rewards with their numbers and examples, and failures of the verifier."""
-    for kind, number in changes.counts.most_common(MOST_LISTED):
-        before, now = kind or ("other", "other")
-        print(f"{number:,} from {before} to {now}: {', '.join(changes.examples[kind])}")
+    for (before, now), number in changes.counts.most_common(MOST_LISTED):
+        print(f"{number:,} from {before} to {now}: {', '.join(changes.examples[before, now])}")
     if len(changes.counts) > MOST_LISTED:
         print(f"and {len(changes.counts) - MOST_LISTED:,} rarer changes")
     for name, number in changes.failures.items():

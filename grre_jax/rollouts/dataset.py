@@ -14,8 +14,6 @@ from grre_jax.errors import DataError, UsageError
 from grre_jax.rollouts.reader import RolloutReader
 from grre_jax.rollouts.schema import Group
 
-ORDERS = ("shuffled", "stored", "newest")
-PREFERENCES = ("", "newest", "reward", "spread")
 MOST_OFTEN = 8  # times per epoch of the most preferred group; the least preferred has one
 STEPS_AHEAD = 4  # that `TrainingOrder.batches` reads
 
@@ -41,10 +39,10 @@ def arranged(
         numbers: [groups] the groups' numbers.
         versions: [groups] the policy version that sampled each, -1 if unknown.
         rewards: [groups] of the completions of each group that have a verdict, at least one.
-        order: one of ORDERS; "newest" puts the newest version first, and what was sealed later
-            first within one.
-        prefer: one of PREFERENCES: the quantity that decides how often a group occurs, 1 time for
-            the least to MOST_OFTEN for the largest, linear between.
+        order: "shuffled", "stored" or "newest"; the last puts the newest version first, and what
+            was sealed later first within one.
+        prefer: "", "newest", "reward" or "spread": the quantity that decides how often a group
+            occurs, 1 time for the least to MOST_OFTEN for the largest, linear between.
         max_staleness: groups more versions behind the newest are left out; -1 for any age.
         newest: the newest version, if it is newer than all of these.
         ageless: [groups] True for groups without an age, as an expert's: max_staleness keeps them;
@@ -111,7 +109,7 @@ class TrainingOrder:
         uses: number of epochs; 0 for no end.
 
     Raises:
-        UsageError: a seed or number of groups out of range.
+        UsageError: a seed out of range.
         DataError: a source has no groups.
     """
 
@@ -125,20 +123,14 @@ class TrainingOrder:
         shuffle: bool = True,
         uses: int = 0,
     ) -> None:
-        if prompts_per_step < 1:
-            raise UsageError(
-                f"prompts_per_step is {prompts_per_step}; train on at least 1 group a step."
-            )
         import grain
 
         self._readers = [reader for reader, _ in sources]
         for reader, numbers in sources:
             if not len(numbers):
                 raise DataError(
-                    f"No group of {reader.folder} is selected: select some of its {len(reader)}."
-                    if len(reader)
-                    else f"Rollout folder {reader.folder} holds no groups; sample some with `grre"
-                    " train`, or use `grre rollouts import`."
+                    f"No group of {reader.folder} is selected, of {len(reader)}; sample some with"
+                    " `grre train`, or use `grre rollouts import`."
                 )
         seeds = [seed, *((seed + i) % 2**32 for i in range(1, len(sources)))]
         numbered = enumerate(numbers for _, numbers in sources)

@@ -19,7 +19,7 @@ from typing import Any
 
 from grre_jax.errors import DataError
 from grre_jax.rollouts import schema
-from grre_jax.storage import locks
+from grre_jax.storage.locks import lock
 
 FILENAME = "manifest.jsonl"
 OTHER_DIGEST = "its SHA-256 is not the one in the manifest"
@@ -117,60 +117,43 @@ def append(folder: str | os.PathLike[str], *entries: Entry) -> None:
     Raises:
         OSError: they could not be written (no space left, say); then the manifest is as it was.
     """
-    line = b"".join(map(to_line, entries))
-    path = os.path.join(folder, FILENAME)
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
-    try:
-        locks.locked(descriptor, fcntl.LOCK_EX)  # several writers may share the folder
-        size = os.fstat(descriptor).st_size
-        end = _end_of_lines(descriptor, size)
-        if _FINISHED.search(os.pread(descriptor, size - end, end)):
-            line, end = b"\n" + line, size  # finished but for its newline
+    lines = b"".join(map(to_line, entries))
+    with open(os.path.join(folder, FILENAME), "a+b", buffering=0) as file:
+        lock(file, fcntl.LOCK_EX)  # the processes of a run write to one folder
+        file.seek(0)
+        content = file.read()
+        end = content.rfind(b"\n") + 1
+        if _FINISHED.search(content, end):
+            end = len(content)
+            lines = b"\n" + lines  # finished but for its newline
         else:
-            os.ftruncate(descriptor, end)  # a line that its writer never finished
+            file.truncate(end)  # a line that its writer never finished
         try:
-            written = os.write(descriptor, line)
-            if written < len(line):
-                raise OSError(
-                    f"only {written} of {len(line)} bytes of a manifest line could be written to"
-                    f" {folder}"
-                )
-            os.fsync(descriptor)
+            written = file.write(lines)
+            if written < len(lines):
+                raise OSError(f"{written} of {len(lines)} bytes of a manifest line were written")
+            os.fsync(file.fileno())
         except OSError:
-            os.ftruncate(descriptor, end)
+            file.truncate(end)
             raise
-        if size == 0:
-            sync_folder(folder)
-    finally:
-        os.close(descriptor)
 
 
 class Tail:
     """Reads a manifest from where the last reading stopped.
 
     Args:
-        folder: the rollout folder.
-        shown: the manifest's name in messages; its path if empty.
-        refresh: called before each reading; it copies the manifest of an object store.
+        shown: the manifest's name in messages.
+        read: returns the manifest.
+
+    Attributes:
+        unfinished: True if the last line was being written, or was never finished.
     """
 
-    def __init__(
-        self,
-        folder: str | os.PathLike[str],
-        shown: str = "",
-        refresh: Callable[[], None] = lambda: None,
-    ) -> None:
-        self._path = os.path.join(folder, FILENAME)
-        self.shown = shown or self._path
-        self._refresh = refresh
+    def __init__(self, shown: str, read: Callable[[], bytes]) -> None:
+        self.shown = shown
+        self.unfinished = False
+        self._read = read
         self._offset = self._lines = 0
-
-    @property
-    def unfinished(self) -> bool:
-        """True if the manifest is longer than the part that was read: a line is being written, or
-        was never finished.
-        """
-        return os.path.exists(self._path) and os.path.getsize(self._path) > self._offset
 
     def new(self) -> list[Entry]:
         """Returns the entries added since the last call; none if there is no manifest yet.
@@ -191,30 +174,24 @@ class Tail:
         """Yields new entries, and the error of a damaged line in its place. They count as read once
         all have been taken.
         """
-        self._refresh()
-        try:
-            with open(self._path, "rb") as file:
-                locks.locked(file.fileno(), fcntl.LOCK_SH)
-                size = file.seek(0, os.SEEK_END)
-                file.seek(self._offset)
-                data = file.read()
-        except FileNotFoundError:
-            return
-        if size < self._offset:
+        content = self._read()
+        if len(content) < self._offset:
             yield CorruptManifest(
                 f"{self.shown}: shorter than what was read of it before; restore it from a copy, or"
                 " read the folder anew."
             )
             return
-        *lines, rest = data.split(b"\n")
-        end = self._offset + len(data)
+        *lines, rest = content[self._offset :].split(b"\n")
+        end = len(content) - len(rest)
+        self.unfinished = bool(rest)
         if _FINISHED.search(rest):
             lines.append(rest)
-        else:
-            end -= len(rest)
+            end = len(content)
+            self.unfinished = False
         lines = list(filter(None, lines))
         yield from parsed(lines, f"{self.shown}, line ", self._lines + 1)
-        self._offset, self._lines = end, self._lines + len(lines)
+        self._offset = end
+        self._lines += len(lines)
 
 
 def parsed(
@@ -289,16 +266,6 @@ def to_line(entry: Entry) -> bytes:
 
 def _seal(body: bytes) -> bytes:
     return b',"crc32":"%08x"}' % zlib.crc32(body)
-
-
-def _end_of_lines(descriptor: int, size: int) -> int:
-    """Returns the offset just after the last newline."""
-    block = 4096
-    for start in range(max(0, size - block), -block, -block):
-        data = os.pread(descriptor, block, max(0, start))
-        if (newline := data.rfind(b"\n")) >= 0:
-            return max(0, start) + newline + 1
-    return 0
 
 
 def sync_folder(folder: str | os.PathLike[str]) -> None:

@@ -26,8 +26,8 @@ from typing import Any
 
 import numpy as np
 
-from grre_jax.domains import MAX_INTEGER
-from grre_jax.errors import DataError, UsageError
+from grre_jax.domains import AtLeastMinusOne, ConfigError, checked
+from grre_jax.errors import DataError
 from grre_jax.rollouts import encoding, manifest, schema
 from grre_jax.rollouts.storage import object_store
 from grre_jax.storage.files import sha256
@@ -72,9 +72,9 @@ def write(
 ) -> str:
     """Seals groups as one data set of a rollout folder, which is made when it does not exist.
 
-    Returns when the disk holds the data set and its manifest entry. Several writers, threads or
-    processes, may write to one folder. Groups are taken one at a time, so that an import need not
-    fit in memory.
+    Returns when the disk holds the data set and its manifest entry. Several writers of different
+    names may write to one folder on a disk. Groups are taken one at a time, so that an import need
+    not fit in memory.
 
     Args:
         folder: the rollout folder: a path, or the URL of one in an object store (s3://, gs://).
@@ -138,20 +138,13 @@ def provenance_of(dataset: DataSet) -> dict[str, Any]:
         UsageError: the writer's name, policy version or metadata cannot be used.
     """
     if not WRITER_NAME.fullmatch(dataset.writer):
-        raise UsageError(
-            "field writer: expected 1 to 64 letters, digits, '.', '-' and '_', got"
-            f" {dataset.writer!r}."
-        )
-    if not -1 <= dataset.policy_version <= MAX_INTEGER:
-        raise UsageError(
-            "field policy_version: expected the version of the sampling policy, or -1 when it is"
-            f" unknown, got {dataset.policy_version}."
-        )
+        raise ConfigError("writer", "1 to 64 letters, digits, '.', '-' and '_'", dataset.writer)
+    checked("policy_version", AtLeastMinusOne, dataset.policy_version)
     provenance = {"created_by": f"grre_jax {_code_version()}"} | (dataset.metadata or {})
     try:
         return json.loads(json.dumps(provenance, allow_nan=False))
     except (TypeError, ValueError) as error:
-        raise UsageError(f"field metadata: expected JSON values ({error}).") from error
+        raise ConfigError("metadata", f"JSON values ({error})", dataset.metadata) from error
 
 
 def _stage(

@@ -1,3 +1,1 @@
-"""Files and folders: files that are written whole, locks, staging folders, and folders in object
-stores.
-"""
+"""Files that are written whole, locks, and folders in object stores."""

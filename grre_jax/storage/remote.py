@@ -12,9 +12,8 @@ import contextlib
 import hashlib
 import os
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import Any
 
 from grre_jax.errors import DataError, UsageError
 
@@ -26,23 +25,16 @@ def is_url(folder: str | os.PathLike[str]) -> bool:
     return "://" in os.fspath(folder)
 
 
-def user_folder() -> Path:
-    """Returns the folder for this user's local copies: $GRRE_CACHE, else $XDG_CACHE_HOME/grre_jax,
-    else ~/.cache/grre_jax.
-    """
-    user = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "grre_jax"
-    return Path(os.environ.get(FOLDER_VARIABLE) or user).expanduser()
-
-
 def local_folder(folder: str | os.PathLike[str]) -> Path:
-    """Returns the folder in which a learner works: the path itself; of a URL, a folder of this
-    machine.
+    """Returns the folder in which a learner works: the path itself; of a URL, a folder below
+    $GRRE_CACHE, else ~/.cache/grre_jax.
     """
     if not is_url(folder):
         return Path(folder)
     url = os.fspath(folder).rstrip("/")
     digest = hashlib.sha256(url.encode()).hexdigest()[:12]
-    return user_folder() / "runs" / f"{url.rpartition('/')[2]}-{digest}"
+    cache = Path(os.environ.get(FOLDER_VARIABLE) or "~/.cache/grre_jax").expanduser()
+    return cache / "runs" / f"{url.rpartition('/')[2]}-{digest}"
 
 
 def temporary_folder() -> tempfile.TemporaryDirectory[str]:
@@ -112,31 +104,20 @@ class Store:
         with as_os_error():
             self._files.pipe_file(f"{self._root}/{name}", content)
 
-    def download(self, names: Iterable[str], folder: Path) -> None:
+    def download(self, names: Collection[str], folder: Path) -> None:
         """Copies objects into a local folder, several at a time."""
-        self._transfer("get", names, folder)
-
-    def upload(self, names: Iterable[str], folder: Path) -> None:
-        """Makes or replaces objects from the files of a local folder, several at a time."""
-        self._transfer("put", names, folder)
-
-    def _transfer(self, method: str, names: Iterable[str], folder: Path) -> None:
-        objects = {name: f"{self._root}/{name}" for name in names}
-        files = [str(folder / name) for name in objects]
-        if not objects:
-            return
-        if method == "get":
-            for file in files:
-                os.makedirs(os.path.dirname(file), exist_ok=True)
-            arguments: Any = (list(objects.values()), files)
-        else:
-            arguments = (files, list(objects.values()))
         with as_os_error():
-            getattr(self._files, method)(*arguments)
+            self._files.get(self._paths(names), [f"{folder}/{name}" for name in names])
 
-    def remove(self, names: Iterable[str]) -> None:
+    def upload(self, names: Collection[str], folder: Path) -> None:
+        """Makes or replaces objects from the files of a local folder, several at a time."""
+        with as_os_error():
+            self._files.put([f"{folder}/{name}" for name in names], self._paths(names))
+
+    def remove(self, names: Collection[str]) -> None:
         """Removes objects; those that do not exist are skipped."""
-        paths = [f"{self._root}/{name}" for name in names]
-        if paths:
-            with as_os_error(), contextlib.suppress(FileNotFoundError):
-                self._files.rm(paths)
+        with as_os_error(), contextlib.suppress(FileNotFoundError):
+            self._files.rm(self._paths(names))
+
+    def _paths(self, names: Collection[str]) -> list[str]:
+        return [f"{self._root}/{name}" for name in names]

@@ -16,9 +16,10 @@ import contextlib
 import json
 import logging
 import os
+import re
 import shutil
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,15 +27,24 @@ from grre_jax.errors import DataError, UsageError
 from grre_jax.parallel import processes
 from grre_jax.rollouts import manifest
 from grre_jax.rollouts.storage.object_store import manifest_lines
-from grre_jax.storage import locks
 from grre_jax.storage.files import files_below
+from grre_jax.storage.locks import exclusive
 from grre_jax.storage.remote import Store, is_url, local_folder, temporary_folder
 from grre_jax.training.checkpoints.folder import listed
 
 SECONDS = 10.0  # between two copies of what is new
 CHECKPOINTS = "checkpoints"
 MANIFEST = f"rollouts/{manifest.FILENAME}"
-OWN = ("learner.json",)  # files of this machine alone, as hidden ones are
+# The first pattern that a name begins with gives its kind. Folders of checkpoints were named
+# STEP-DIGEST in stores by earlier versions; other names are of checkpoints that are being written.
+KINDS = (
+    (r"(.*/)?\.", "hidden"),
+    (r"checkpoints/[^/]+$|rollouts/([^/]+$|manifest/)", "entry"),
+    (r"checkpoints/\d+[-/]", "checkpoint"),
+    (r"checkpoints/", "hidden"),
+    (r"rollouts/", "data set"),
+    (r"", "file"),
+)
 
 _log = logging.getLogger(__name__)
 
@@ -60,10 +70,14 @@ def opened(folder: str) -> Iterator[Mirror | None]:
     if processes.many():
         raise UsageError(
             f"run_dir: expected a folder that all processes share, got {folder}: a run in an object"
-            " store has one process. Mount the bucket, or train on one host"
+            " store has one process"
         )
     mirror = Mirror(folder)
-    with mirror.locked():
+    local = mirror.folder
+    local.parent.mkdir(parents=True, exist_ok=True)
+    refusal = f"run_dir: {folder} is in use by another process of this machine"
+    with exclusive(local.with_name(f"{local.name}.lock"), refusal):
+        shutil.rmtree(local, ignore_errors=True)
         mirror.pull()
         try:
             yield mirror
@@ -72,6 +86,7 @@ def opened(folder: str) -> Iterator[Mirror | None]:
                 mirror.close()
             raise
         mirror.close()
+        shutil.rmtree(local, ignore_errors=True)
 
 
 @contextlib.contextmanager
@@ -95,19 +110,18 @@ def copied(
     store = Store(os.fspath(folder))
     with temporary_folder() as temporary:
         copy = Path(temporary) / store.url.rpartition("/")[2]
-        copy.mkdir()
         try:
-            names = [name for name in store.names() if _kind(name) == "file"]
-            store.download([name for name in names if figures or "/" not in name], copy)
             entries = _entered(store)
             last = max(entries, default=None)
-            for step in {last if step is None else step for step in steps}:
-                if step not in entries:
-                    raise DataError(
-                        f"{store.url} has no checkpoint of step {step}: it holds"
-                        f" {sorted(entries) or 'none'}"
-                    )
-                _fetch(store, entries[step], copy / CHECKPOINTS / str(step))
+            needed = {last if step is None else step for step in steps}
+            if not needed <= entries.keys():
+                raise DataError(
+                    f"{store.url}: expected checkpoints of the steps {needed}, got"
+                    f" {sorted(entries)}"
+                )
+            files = _of_kind("file", store.names())
+            files = [name for name in files if figures or "/" not in name]
+            _download(store, files, [entries[step] for step in needed], copy)
         except OSError as error:
             raise DataError(
                 f"{store.url} cannot be read ({error}); check its name and your access to it"
@@ -115,7 +129,7 @@ def copied(
         before = _states(copy)
         yield copy
         changed = [name for name, state in _states(copy).items() if before.get(name) != state]
-        store.upload([name for name in changed if _kind(name) == "file"], copy)
+        store.upload(_of_kind("file", changed), copy)
 
 
 def steps(folder: str) -> list[int]:
@@ -135,40 +149,25 @@ class Mirror:
 
     Args:
         url: of the run's folder.
+
+    Attributes:
+        folder: the local folder.
     """
 
     def __init__(self, url: str) -> None:
+        self.folder = local_folder(url)
         self._store = Store(url)
-        self._folder = local_folder(url)
         self._sent: dict[str, tuple[int, int]] = {}  # states of the files that the store has
         self._lines = b""  # of the manifest in the store
         self._steps: set[int] = set()  # checkpoints that are entered in the store
         self._strays: list[str] = []  # objects that `start` removes
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
-        self._pushing = threading.Lock()
-
-    @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
-        """Locks the local folder, empties it, and removes it at the end.
-
-        Raises:
-            UsageError: another process of this machine has it.
-        """
-        self._folder.parent.mkdir(parents=True, exist_ok=True)
-        refusal = (
-            f"{self._store.url}: another process of this machine trains this run; stop it first, or"
-            " choose another folder with --run-dir"
-        )
-        with locks.exclusive(self._folder.with_name(f"{self._folder.name}.lock"), refusal):
-            shutil.rmtree(self._folder, ignore_errors=True)
-            yield
-            shutil.rmtree(self._folder, ignore_errors=True)
 
     def pull(self) -> None:
         """Copies the entered parts of the run to the local folder; the store stays as it is."""
         names = self._store.names()
-        files = [name for name in names if _kind(name) == "file"]
+        files = _of_kind("file", names)
         if not files:
             return
         if "config.json" not in files:
@@ -176,27 +175,24 @@ class Mirror:
                 f"{self._store.url} is not the folder of a run (it has {files[0]} and no"
                 " config.json): choose another with --run-dir"
             )
-        self._folder.mkdir()
-        self._store.download([name for name in files if "/" not in name], self._folder)
-        # A resumed run writes TensorBoard's files anew from metrics.jsonl.
-        self._strays = [name for name in files if name.startswith("tensorboard/")]
         checkpoints = _entered(self._store)
-        for step, entry in checkpoints.items():
-            _fetch(self._store, entry, self._folder / CHECKPOINTS / str(step))
         self._steps = set(checkpoints)
-
         self._lines = manifest_lines(self._store, "rollouts/")
         entries = list(manifest.parsed(self._lines.splitlines(), f"{self._store.url}/{MANIFEST} "))
         datasets = {f"rollouts/{e.name}" for e in entries if isinstance(e, manifest.Entry)}
-        self._store.download([name for name in names if _folder(name) in datasets], self._folder)
+        needed = [name for name in files if "/" not in name]
+        needed += [name for name in names if _folder(name) in datasets]
+        _download(self._store, needed, checkpoints.values(), self.folder)
         if self._lines:
-            (self._folder / MANIFEST).parent.mkdir(exist_ok=True)
-            (self._folder / MANIFEST).write_bytes(self._lines)
-        self._sent = _states(self._folder)
+            (self.folder / MANIFEST).parent.mkdir(exist_ok=True)
+            (self.folder / MANIFEST).write_bytes(self._lines)
+        self._sent = _states(self.folder)
 
-        entered = datasets | {entry["folder"] for entry in checkpoints.values()}
+        # A resumed run writes TensorBoard's files anew from metrics.jsonl.
+        self._strays = [name for name in files if name.startswith("tensorboard/")]
         if len(datasets) == len(entries):  # otherwise the manifest is damaged
-            sealed = [name for name in names if _kind(name) in ("checkpoint", "data set")]
+            entered = datasets | {entry["folder"] for entry in checkpoints.values()}
+            sealed = _of_kind("checkpoint", names) + _of_kind("data set", names)
             self._strays += [name for name in sealed if _folder(name) not in entered]
 
     def start(self) -> None:
@@ -222,16 +218,17 @@ class Mirror:
             self.push()
 
     def clear(self) -> None:
-        """Removes the run from the store, its entries first and its config.json last."""
-        with self._pushing:
-            names = self._store.names()
-            entries = [name for name in names if _kind(name) == "entry"]
-            self._store.remove(entries)
-            self._store.remove({*names} - {*entries, "config.json"})
-            self._store.remove(["config.json"])
-            self._sent = {}
-            self._lines = b""
-            self._steps = set()
+        """Removes the run from the store before `start`, its entries first and its config.json
+        last.
+        """
+        names = self._store.names()
+        entries = _of_kind("entry", names)
+        self._store.remove(entries)
+        self._store.remove({*names} - {*entries, "config.json"})
+        self._store.remove(["config.json"])
+        self._sent = {}
+        self._lines = b""
+        self._steps = set()
 
     def push(self) -> None:
         """Copies what is new to the store.
@@ -239,37 +236,38 @@ class Mirror:
         Raises:
             OSError: the store cannot be written; what is entered there is whole.
         """
-        with self._pushing:
-            # Before the files: those of what it lists are there by then.
-            file = self._folder / MANIFEST
-            lines = file.read_bytes() if file.exists() else b""
-            lines = lines[: lines.rfind(b"\n") + 1]
-            states = _states(self._folder)
-            changed = [name for name, state in states.items() if self._sent.get(name) != state]
-            self._send([name for name in changed if _kind(name) == "data set"], states)
-            if lines != self._lines:
-                self._store.write(MANIFEST, lines)
-                self._lines = lines
-            # The log before the checkpoints: a resumed run keeps its rows up to the last.
-            self._send([name for name in changed if _kind(name) == "file"], states)
-            steps = {int(name.split("/")[1]) for name in states if _kind(name) == "checkpoint"}
-            for step in sorted(steps - self._steps):
-                self._enter(step)
-            for step in sorted(self._steps - steps):
-                self._store.remove([f"{CHECKPOINTS}/{step}.json"])
-                self._store.remove(self._store.names(f"{CHECKPOINTS}/{step}"))
-                self._steps.remove(step)
+        # Before the files: those of what it lists are there by then.
+        listing = self.folder / MANIFEST
+        lines = listing.read_bytes() if listing.exists() else b""
+        lines = lines[: lines.rfind(b"\n") + 1]
+        states = _states(self.folder)
+        self._send("data set", states)
+        if lines != self._lines:
+            self._store.write(MANIFEST, lines)
+            self._lines = lines
+        # The log before the checkpoints: a resumed run keeps its rows up to the last.
+        self._send("file", states)
+        steps = {int(name.split("/")[1]) for name in _of_kind("checkpoint", states)}
+        for step in sorted(steps - self._steps):
+            self._enter(step)
+        for step in sorted(self._steps - steps):
+            self._store.remove([f"{CHECKPOINTS}/{step}.json"])
+            self._store.remove(self._store.names(f"{CHECKPOINTS}/{step}"))
+            self._steps.remove(step)
 
-    def _send(self, names: Sequence[str], states: dict[str, tuple[int, int]]) -> None:
-        self._store.upload(names, self._folder)
+    def _send(self, kind: str, states: dict[str, tuple[int, int]]) -> None:
+        """Copies the new and changed files of a kind."""
+        changed = {name: state for name, state in states.items() if self._sent.get(name) != state}
+        names = _of_kind(kind, changed)
+        self._store.upload(names, self.folder)
         self._sent |= {name: states[name] for name in names}
 
     def _enter(self, step: int) -> None:
         """Copies a checkpoint, unless the run removes it meanwhile."""
-        folder = self._folder / CHECKPOINTS / str(step)
+        folder = self.folder / CHECKPOINTS / str(step)
         names = files_below(folder)
         try:
-            self._store.upload([f"{CHECKPOINTS}/{step}/{name}" for name in names], self._folder)
+            self._store.upload([f"{CHECKPOINTS}/{step}/{name}" for name in names], self.folder)
         except FileNotFoundError:
             return
         if names and files_below(folder) == names:
@@ -279,43 +277,47 @@ class Mirror:
 
 
 def _entered(store: Store) -> dict[int, dict[str, Any]]:
-    """Returns the entries of the checkpoints by step: `folder` and the names of its `files`.
+    """Returns the entries of the checkpoints by step: `folder`, and the names of its `files`.
 
     Raises:
         DataError: an entry is damaged.
     """
     entries = {}
-    for name in store.names(CHECKPOINTS):
-        if _kind(name) == "entry":
-            try:
-                content = json.loads(store.read(name))
-                folder = f"{CHECKPOINTS}/{content['folder']}"
-                files = [f"{folder}/{file}" for file in content["files"]]
-                entries[int(Path(name).stem)] = {"folder": folder, "files": files}
-            except (ValueError, TypeError, LookupError) as error:
-                raise DataError(
-                    f"{store.url}/{name}: damaged ({error!r}); restore it from a copy"
-                ) from error
+    for name in _of_kind("entry", store.names(CHECKPOINTS)):
+        try:
+            content = json.loads(store.read(name))
+            folder = f"{CHECKPOINTS}/{content['folder']}"
+            files = [f"{folder}/{file}" for file in content["files"]]
+            step = int(Path(name).stem)
+        except (ValueError, TypeError, LookupError) as error:
+            raise DataError(
+                f"{store.url}/{name}: damaged ({error!r}); restore it from a copy"
+            ) from error
+        entries[step] = {"step": step, "folder": folder, "files": files}
     return entries
 
 
-def _fetch(store: Store, entry: dict[str, Any], target: Path) -> None:
-    """Copies a checkpoint to a local folder. Its arrays are checked when they are read.
+def _download(
+    store: Store, names: Sequence[str], checkpoints: Collection[dict[str, Any]], folder: Path
+) -> None:
+    """Copies files and checkpoints to a local folder, which is made. The arrays of checkpoints are
+    checked when they are read.
 
     Raises:
-        DataError: a file is missing.
+        DataError: a file of a checkpoint is missing.
         OSError: the store cannot be read.
     """
-    with temporary_folder() as temporary:
+    folder.mkdir()
+    store.download(names, folder)
+    for entry in checkpoints:
         try:
-            store.download(entry["files"], Path(temporary))
+            store.download(entry["files"], folder)
         except FileNotFoundError as error:
             raise DataError(
                 f"{store.url}/{entry['folder']}: lacks a file of its entry ({error}); restore it"
                 " from a copy"
             ) from error
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.move(Path(temporary) / entry["folder"], target)
+        (folder / entry["folder"]).rename(folder / CHECKPOINTS / str(entry["step"]))
 
 
 def _folder(name: str) -> str:
@@ -327,16 +329,11 @@ def _kind(name: str) -> str:
     """Returns the kind of a file of a run: "checkpoint" or "data set" for one of its files, "entry"
     for what enters them, "hidden" for files of this machine alone, "file" for others.
     """
-    parts = name.split("/")
-    if name in OWN or any(part.startswith(".") or part.endswith(".partial") for part in parts):
-        return "hidden"
-    if parts[0] == CHECKPOINTS:
-        if len(parts) == 2:
-            return "entry"
-        return "checkpoint" if parts[1].partition("-")[0].isdigit() else "hidden"
-    if parts[0] == "rollouts":
-        return "entry" if len(parts) == 2 or parts[1] == "manifest" else "data set"
-    return "file"
+    return next(kind for pattern, kind in KINDS if re.match(pattern, name))
+
+
+def _of_kind(kind: str, names: Collection[str]) -> list[str]:
+    return [name for name in names if _kind(name) == kind]
 
 
 def _states(folder: Path) -> dict[str, tuple[int, int]]:

@@ -23,7 +23,7 @@ def ids(groups):
 
 
 def test_a_source_without_groups_is_named(source, folder):
-    with pytest.raises(DataError, match=f"No group of {folder} is selected: select some of its 12"):
+    with pytest.raises(DataError, match=f"No group of {folder} is selected, of 12"):
         rollouts.TrainingOrder([source, (source[0], [])], seed=0, prompts_per_step=1)
 
 
@@ -53,8 +53,6 @@ def test_damage_is_reported_through_the_prefetching_threads(source, folder, flip
 
 
 def test_bad_orders_are_refused(source):
-    with pytest.raises(UsageError, match="prompts_per_step is 0"):
-        rollouts.TrainingOrder([source], seed=0, prompts_per_step=0)
     with pytest.raises(UsageError, match="seed -1"):
         rollouts.TrainingOrder([source], seed=-1, prompts_per_step=1)
     with pytest.raises(IndexError):

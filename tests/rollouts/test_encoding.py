@@ -12,7 +12,7 @@ from grre_jax.errors import DataError
 from grre_jax.rollouts import encoding
 from grre_jax.rollouts import encoding as record
 
-from ..groups import add_field, played_group
+from ..groups import add_field
 
 
 def test_every_process_writes_the_same_bytes():
@@ -101,7 +101,9 @@ def test_a_record_of_a_newer_minor_version_is_read_without_its_other_fields(
 def test_a_record_of_schema_1_0_still_reads(make_group, monkeypatch):
     group = make_group(4)
     added = {"token_versions": None, "is_expert": None, "min_p": 0.0}
-    added |= {"logprob_dtype": "", "engine": "", "seed": -1, "attempt": 0}
+    added |= {"logprob_dtype": "", "engine": "", "seed": -1, "attempt": 0, "environment": ""}
+    added |= {"environment_version": "", "environment_seed": -1, "turn_counts": None}
+    added |= dict.fromkeys(("turn_tokens", "turn_texts", "turn_rewards"))
     with monkeypatch.context() as older:
         fields = tuple(field for field in encoding.FIELDS if field[0] not in added)
         older.setattr(encoding, "FIELDS", fields)
@@ -132,14 +134,3 @@ def test_any_text_and_any_number_survives(texts, seed, temperature):
 def test_extra_must_be_json(make_group):
     with pytest.raises(DataError, match="extra.*JSON"):
         rollouts.to_record(make_group(1, extra={"a": object()}))
-
-
-def test_trajectories_are_read_as_they_were_written_and_older_records_have_no_turns(make_group):
-    group = played_group(1)
-    again = record.decode(record.encode(group))
-    assert again == group and again.turns(1) == [(0, 1), (2, 3)]
-    fields = rollouts.to_record(make_group(1))
-    for name in [name for name in fields if name.startswith(("turn_", "environment"))]:
-        del fields[name]
-    older = rollouts.from_record(fields)
-    assert older == make_group(1) and older.turns(0) == []

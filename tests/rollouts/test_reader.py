@@ -28,15 +28,6 @@ def test_random_access(folder, make_group):
     assert reader.locate(5) == (reader.datasets[1], 1)
 
 
-def test_refresh_adds_what_was_sealed_meanwhile(folder, make_group):
-    reader = rollouts.read(folder)
-    assert reader.index[3] == [3] and reader.refresh() == 0
-    rollouts.write(folder, [make_group(i, version=9) for i in (3, 40, 41)], writer="other")
-    assert len(reader) == 12
-    assert reader.refresh() == 3 and len(reader) == 15
-    assert reader[13] == make_group(40, version=9) and reader.index[3] == [3, 12]
-
-
 def test_the_first_data_sets_are_a_reader_of_their_own(folder, make_group):
     whole = rollouts.read(folder)
     first = whole.first(2)
@@ -56,6 +47,8 @@ def test_groups_by_position_and_policy_version(folder, make_group):
         reader.at(40, policy_version=1)
     with pytest.raises(DataError, match="no group at position 77"):
         reader.at(77)
+    rollouts.write(folder, [make_group(-1, version=-1)], writer="imported")
+    assert reader.refresh() == 1 and reader.find(-1) is None
 
 
 def test_ten_thousand_data_sets_open_without_reading_their_files(tmp_path, folder):
@@ -69,14 +62,6 @@ def test_ten_thousand_data_sets_open_without_reading_their_files(tmp_path, folde
     assert len(reader) == len(reader.index) == 10_000
     assert reader.find(7_000, entry.policy_version) == 7_000
     assert reader.locate(7_000)[0].name == "d7000"
-
-
-def test_imported_groups_have_no_position(tmp_path, make_group):
-    rollouts.write(tmp_path, [make_group(i, version=-1) for i in (-1, -1)], writer="w")
-    reader = rollouts.read(tmp_path)
-    assert not reader.index and len(reader) == 2
-    with pytest.raises(DataError, match="imported"):
-        reader.at(0)
 
 
 def test_a_folder_that_is_none_is_named(tmp_path):

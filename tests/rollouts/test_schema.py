@@ -33,31 +33,22 @@ def test_jax_arrays_of_any_float_dtype_are_taken(make_group):
     ("field", "value"),
     [
         ("rewards", [1.0, 0.0]),
-        ("rewards", [1.0, float("inf"), 0.0, 0.0]),
         ("rewards", ["a", "b", "c", "d"]),
         ("texts", [1, 2, 3, 4]),
         ("lengths", [1, 1, 1, 99]),
-        ("lengths", [-1, 1, 1, 99]),
         ("tokens", [[1], [2]]),
         ("prompt_tokens", [1.5]),
         ("prompt_tokens", [2**31]),
-        ("prompt_tokens", [-3]),
-        ("mask", [1]),
         ("behavior_logprobs", [0.0]),
         ("finish_reasons", ["stop", "stop", "stop", "eos"]),
         ("components", {"format": [1.0]}),
         ("temperature", -1.0),
-        ("temperature", float("nan")),
         ("top_p", 0.0),
-        ("top_k", -5),
-        ("min_p", 1.5),
         ("seed", 2**63),
         ("attempt", "3"),
-        ("attempt", [1, 2]),
         ("policy_version", [-2, 0, 0, 0]),
         ("prompt", None),
         ("is_expert", [0, 0, 0, 2]),
-        ("token_versions", [1]),
     ],
 )
 def test_a_wrong_field_is_named(make_group, field, value):
@@ -81,12 +72,6 @@ def test_numpy_scalars_become_pythons_own(make_group):
         make_group(1), position=np.int32(1), seed=jnp.uint32(7), temperature=np.float32(0.5)
     )
     assert (type(group.position), type(group.seed), type(group.temperature)) == (int, int, float)
-
-
-def test_offsets_and_signal(make_group):
-    group = make_group(1, rewards=[0, 0, 0, 1])
-    assert group.has_reward_variance and not make_group(1, rewards=[1, 1, 1, 1]).has_reward_variance
-    assert group.offsets.tolist() == [0, *np.cumsum(group.lengths)]
 
 
 def test_equality_sees_every_field(make_group):
@@ -129,8 +114,6 @@ def test_correctness_is_the_component_or_rewards_of_0_and_1(rewards, components,
     [
         ("turn_counts", [4]),
         ("turn_tokens", [0, 1, 2]),
-        ("turn_rewards", [0.0]),
-        ("turn_tokens", [0, 1, 1, 3, 0, 1, 2, 3]),
         ("turn_tokens", [0, 1, 3, 2, 0, 1, 2, 3]),
         ("turn_texts", [0, 1, 2, 4, 0, 1, 2, 3]),
         ("turn_rewards", [0, float("nan"), 0, 0]),

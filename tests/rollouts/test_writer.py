@@ -3,8 +3,8 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ import pytest
 from grre_jax import rollouts
 from grre_jax.errors import DataError, UsageError
 from grre_jax.rollouts import manifest, writer
-from grre_jax.storage import staging
+from grre_jax.rollouts.storage.local import INCOMPLETE, SILENT_SECONDS
 
 
 def read_with_tfds(builder):
@@ -68,24 +68,22 @@ def test_what_is_sealed_is_never_written_again(folder, make_group):
     lines = (folder / manifest.FILENAME).read_bytes()
     name = rollouts.write(folder, [make_group(4, version=1)], writer="sampler", policy_version=1)
     assert name == "sampler-v000001-p00000004-2"
-    (folder / "sampler-v000001-p00000004-3").mkdir()  # somebody else's
-    name = rollouts.write(folder, [make_group(4, version=1)], writer="sampler", policy_version=1)
-    assert name == "sampler-v000001-p00000004-4"
     assert all(path.read_bytes() == content for path, content in before.items())
     assert (folder / manifest.FILENAME).read_bytes().startswith(lines)
 
 
-def test_groups_are_taken_one_at_a_time_and_an_error_seals_nothing(folder, make_group):
+def test_a_folder_in_which_nothing_was_sealed_is_removed_if_it_is_new(folder, tmp_path, make_group):
     def groups():
         yield make_group(20)
-        yield make_group(21)
         raise DataError("line 3 is wrong")
 
-    before = sorted(path.name for path in folder.iterdir())
-    with pytest.raises(DataError, match="line 3 is wrong"):
-        rollouts.write(folder, groups(), writer="w")
-    assert sorted(path.name for path in folder.iterdir()) == before
-    assert not list((folder / staging.INCOMPLETE).iterdir())
+    before = sorted(folder.rglob("*"))
+    (tmp_path / "empty").mkdir()
+    for target in (folder, tmp_path / "new", tmp_path / "empty"):
+        with pytest.raises(DataError, match="line 3 is wrong"):
+            rollouts.write(target, groups(), writer="w")
+    assert sorted(folder.rglob("*")) == before
+    assert not (tmp_path / "new").exists() and (tmp_path / "empty").is_dir()
 
 
 @pytest.mark.parametrize(
@@ -98,6 +96,7 @@ def test_groups_are_taken_one_at_a_time_and_an_error_seals_nothing(folder, make_
         ({"policy_version": -7}, UsageError, "-7"),
         ({"metadata": {"a": object()}}, UsageError, "metadata"),
         ({"metadata": {"a": float("nan")}}, UsageError, "metadata"),
+        ({"folder": __file__}, DataError, "nothing was sealed"),
         ({"folder": "gs://bucket/run"}, UsageError, "gs://bucket/run.*gcsfs"),
     ],
 )
@@ -108,31 +107,15 @@ def test_bad_requests_end_in_one_sentence(tmp_path, make_group, options, error, 
     assert not (tmp_path / "r").exists()
 
 
-def test_a_file_in_place_of_the_folder_is_refused(tmp_path, make_group):
-    (tmp_path / "r").write_text("mine")
-    with pytest.raises(UsageError, match="is a file"):
-        rollouts.write(tmp_path / "r", [make_group(1)], writer="w")
-    assert (tmp_path / "r").read_text() == "mine"
-
-
-def test_threads_write_to_one_folder(tmp_path, make_group):
-    errors = []
-
+def test_processes_write_to_one_folder_each_under_its_own_name(tmp_path, make_group):
     def run(name):
-        try:
-            for position in range(8):
-                rollouts.write(
-                    tmp_path, [make_group(position, version=0)], writer=name, policy_version=0
-                )
-        except (DataError, OSError) as error:
-            errors.append(error)
+        for position in range(8):
+            about = {"writer": name, "policy_version": 0}
+            rollouts.write(tmp_path, [make_group(position, version=0)], **about)
 
-    threads = [threading.Thread(target=run, args=("same",)) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not errors and rollouts.verify(tmp_path).intact_groups == 32
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(run, "abcd"))
+    assert rollouts.verify(tmp_path).intact_groups == 32
     assert [len(numbers) for numbers in rollouts.read(tmp_path).index.values()] == [4] * 8
 
 
@@ -170,8 +153,12 @@ def test_a_killed_writer_loses_no_sealed_data_set(tmp_path):
     names = [entry.name for entry in reader.datasets]
     assert set(reported) <= set(names) and len(names) == len(set(names)) and len(reported) >= 6
     assert sum(len(group.texts) for group in reader) == 4 * len(reader)
-    rollouts.write(tmp_path / "r", [reader[0]], writer="next")
-    assert not list((tmp_path / "r" / staging.INCOMPLETE).iterdir())
+    left = tmp_path / "r" / INCOMPLETE / "left"
+    for age, removed in ((0.5, False), (2, True)):
+        left.mkdir(exist_ok=True)
+        os.utime(left, (time.time() - age * SILENT_SECONDS,) * 2)
+        rollouts.write(tmp_path / "r", [reader[0]], writer="next")
+        assert left.exists() != removed
 
 
 FULL_DISK = """
@@ -214,9 +201,15 @@ def test_a_full_disk_is_named_and_leaves_what_was_there(tmp_path, limit):
 
 def test_a_manifest_that_cannot_take_the_line_leaves_no_data_set(folder, make_group, monkeypatch):
     before = (folder / manifest.FILENAME).read_bytes()
-    real = os.write
-    monkeypatch.setattr(manifest.os, "write", lambda descriptor, data: real(descriptor, data[:40]))
-    with pytest.raises(DataError, match="40 of .* bytes of a manifest line"):
+    real = os.fsync
+
+    def full(descriptor):
+        if os.readlink(f"/proc/self/fd/{descriptor}").endswith(manifest.FILENAME):
+            raise OSError(28, "No space left on device")
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(DataError, match="No space left"):
         rollouts.write(folder, [make_group(99)], writer="w")
     monkeypatch.undo()
     assert (folder / manifest.FILENAME).read_bytes() == before

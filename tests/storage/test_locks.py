@@ -1,17 +1,17 @@
 import errno
 import fcntl
-import os
 
 import pytest
 
+from grre_jax.errors import UsageError
 from grre_jax.storage import locks
 
 
-def test_a_lock_is_taken_refused_or_not_there(tmp_path, monkeypatch):
-    first, second = (os.open(tmp_path, os.O_RDONLY) for _ in range(2))
-    assert locks.locked(first, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    with pytest.raises(BlockingIOError):
-        locks.locked(second, fcntl.LOCK_EX | fcntl.LOCK_NB)
+def test_a_lock_is_held_once_and_file_systems_without_locks_are_used(tmp_path, monkeypatch):
+    path = tmp_path / "lock"
+    with locks.exclusive(path, "in use"), pytest.raises(UsageError, match="in use"):
+        with locks.exclusive(path, "in use"):
+            pass
     for number in (*locks.NO_LOCKS, errno.EIO):
 
         def flock(*_, number=number):
@@ -19,13 +19,8 @@ def test_a_lock_is_taken_refused_or_not_there(tmp_path, monkeypatch):
 
         monkeypatch.setattr(fcntl, "flock", flock)
         if number == errno.EIO:
-            with pytest.raises(OSError, match="made to fail"):
-                locks.locked(second, fcntl.LOCK_EX)
+            with pytest.raises(OSError, match="made to fail"), locks.exclusive(path, "in use"):
+                pass
         else:
-            assert locks.locked(second, fcntl.LOCK_EX) is False
-    os.close(first)
-    os.close(second)
-
-
-def test_a_machine_is_itself():
-    assert locks.machine() == locks.machine() != ""
+            with locks.exclusive(path, "in use"):
+                pass

@@ -24,7 +24,7 @@ def pushed(url, make_group):
     def push(*steps):
         run = Mirror(url)
         for step in steps:
-            work(run._folder, make_group, step)
+            work(run.folder, make_group, step)
         run.push()
         return run
 
@@ -64,20 +64,20 @@ def test_a_path_is_left_alone(tmp_path):
 def test_what_was_pushed_is_pulled(store, url, make_group):
     first = Mirror(url)
     for step in (0, 1):
-        work(first._folder, make_group, step)
+        work(first.folder, make_group, step)
         first.push()
-    before = files(first._folder)
+    before = files(first.folder)
     store.files.pipe_file(f"{store.bucket}/runs/a/tensorboard/events", b"of the killed process")
     assert steps(url) == [0, 1]
     with opened(url):  # refused later: nothing in the store changes
-        assert files(first._folder) == before
+        assert files(first.folder) == before
     assert "tensorboard/events" in first._store.names()
     with opened(url) as mirrored:
         mirrored.start()
         assert "tensorboard/events" not in first._store.names()
-        groups = list(rollouts.read(first._folder / "rollouts"))
+        groups = list(rollouts.read(first.folder / "rollouts"))
     assert groups == list(rollouts.read(f"{url}/rollouts")) == [make_group(0), make_group(1)]
-    assert not first._folder.exists()
+    assert not first.folder.exists()
 
 
 def test_only_what_is_new_is_sent_and_what_is_removed_goes(store, url, make_group, pushed):
@@ -85,8 +85,8 @@ def test_only_what_is_new_is_sent_and_what_is_removed_goes(store, url, make_grou
     store.log.clear()
     run.push()
     assert [entry for entry in store.log if entry[0] == "PUT"] == []
-    work(run._folder, make_group, 2)
-    (run._folder / "checkpoints" / "1").rename(run._folder / "checkpoints" / ".1")
+    work(run.folder, make_group, 2)
+    (run.folder / "checkpoints" / "1").rename(run.folder / "checkpoints" / ".1")
     run.push()
     sent = {path for method, path, _ in store.log if method == "PUT"}
     assert not [path for path in sent if "/checkpoints/0" in path]
@@ -101,7 +101,7 @@ def test_a_learner_killed_at_any_request_leaves_what_is_entered_whole(
 ):
     """From some request on the store refuses everything, as if the process were gone."""
     run = pushed(0)
-    work(run._folder, make_group, 1)
+    work(run.folder, make_group, 1)
     count = iter(range(1, 1000))
     store.plan = lambda method, *_: method != "GET" and next(count) >= request_number and 403
     try:
@@ -115,9 +115,9 @@ def test_a_learner_killed_at_any_request_leaves_what_is_entered_whole(
     assert steps(url) in ([0], [0, 1]) and (steps(url) == [0, 1]) >= complete
     with opened(url) as mirrored:
         mirrored.start()
-        kept = sorted(int(path.name) for path in (run._folder / "checkpoints").iterdir())
+        kept = sorted(int(path.name) for path in (run.folder / "checkpoints").iterdir())
         assert kept == steps(url)
-        log = (run._folder / "metrics.jsonl").read_text().splitlines()
+        log = (run.folder / "metrics.jsonl").read_text().splitlines()
         assert len(log) > max(steps(url))
     kinds = {mirror._folder(name) for name in Mirror(url)._store.names("checkpoints")}
     assert kinds == {f"checkpoints/{step}{end}" for step in steps(url) for end in ("", ".json")}
@@ -132,9 +132,9 @@ def test_a_checkpoint_that_the_run_removes_meanwhile_is_not_entered(store, url, 
 def test_a_copy_has_what_a_command_needs(store, url, make_group):
     run = Mirror(url)
     for step in (0, 1, 2):
-        work(run._folder, make_group, step)
-    (run._folder / "plots").mkdir()
-    (run._folder / "plots" / "a.png").write_bytes(b"a")
+        work(run.folder, make_group, step)
+    (run.folder / "plots").mkdir()
+    (run.folder / "plots" / "a.png").write_bytes(b"a")
     run.push()
     with copied(url, steps=[None]) as folder:
         names = {path.name for path in folder.iterdir()}
@@ -144,7 +144,7 @@ def test_a_copy_has_what_a_command_needs(store, url, make_group):
     assert store.files.cat_file(f"{store.bucket}/runs/a/evaluation.json") == b"1"
     with copied(url, figures=True) as folder:
         assert (folder / "plots" / "a.png").exists() and not (folder / "checkpoints").exists()
-    with pytest.raises(DataError, match=r"step 7.*\[0, 1, 2\]"), copied(url, steps=[7]):
+    with pytest.raises(DataError, match=r"7.*\[0, 1, 2\]"), copied(url, steps=[7]):
         pass
     assert not Path(folder).exists()
 
@@ -163,7 +163,7 @@ def test_what_is_damaged_is_named(store, url, pushed):
 
 
 def test_one_learner_and_no_foreign_folder(store, url):
-    with opened(url), pytest.raises(UsageError, match="another process"), opened(url):
+    with opened(url), pytest.raises(UsageError, match="run_dir"), opened(url):
         pass
     store.files.pipe_file(f"{store.bucket}/photos/a.jpg", b"x")
     with pytest.raises(UsageError, match="photos"):
@@ -192,8 +192,8 @@ def test_a_thread_follows_the_folder(store, url, make_group, monkeypatch):
     with opened(url) as mirrored:
         mirrored.start()
         for step in (0, 1):
-            work(mirrored._folder, make_group, step)
+            work(mirrored.folder, make_group, step)
         while steps(url) != [0, 1]:
             time.sleep(0.05)
-        work(mirrored._folder, make_group, 2)
+        work(mirrored.folder, make_group, 2)
     assert steps(url) == [0, 1, 2]

@@ -2,18 +2,21 @@
 
 import contextlib
 import dataclasses
+import fcntl
 import itertools
 import os
 import shutil
+import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from grre_jax.errors import DataError, UsageError
+from grre_jax.errors import DataError
 from grre_jax.rollouts import manifest
-from grre_jax.storage import staging
-from grre_jax.storage.staging import INCOMPLETE
+from grre_jax.storage.locks import lock
 
-INDEX = ".index.sqlite"  # left by versions that kept an index beside the manifest
+INCOMPLETE = ".incomplete"  # folder of the data sets that are being written
+SILENT_SECONDS = 86400.0  # after which a data set that is being written counts as left behind
 
 
 class LocalStorage:
@@ -48,13 +51,21 @@ class LocalStorage:
         """True if nothing is there but what a writer that failed left."""
         if not self.path.is_dir():
             return not self.path.exists()
-        left = {manifest.FILENAME, INCOMPLETE}
-        others = [path for path in self.path.iterdir() if path.name not in left]
-        return not others and not self.tail().new()
+        names = {path.name for path in self.path.iterdir()}
+        return names <= {manifest.FILENAME, INCOMPLETE} and not self.tail().new()
 
     def tail(self) -> manifest.Tail:
         """Returns a reader of the manifest."""
-        return manifest.Tail(self.path)
+        return manifest.Tail(f"{self.root}/{manifest.FILENAME}", self.read_manifest)
+
+    def read_manifest(self) -> bytes:
+        """Returns the manifest; empty if there is none yet."""
+        try:
+            with open(self.path / manifest.FILENAME, "rb") as file:
+                lock(file, fcntl.LOCK_SH)  # lines that a full disk cuts short are removed first
+                return file.read()
+        except FileNotFoundError:
+            return b""
 
     def file(self, entry: manifest.Entry, name: str) -> Path:
         """Returns the path on this machine of a data set's file, which has the listed size.
@@ -89,19 +100,13 @@ class LocalStorage:
         ignored = [
             f"{name}/{path.name}"
             for name, entry in entries.items()
-            if (self.path / name).is_dir()
-            for path in sorted((self.path / name).iterdir())
+            for path in sorted((self.path / name).glob("*"))
             if path.name not in entry.files
         ]
-        own = {*entries, manifest.FILENAME, INCOMPLETE}
-        ignored += sorted(
-            path.name
-            for path in self.path.iterdir()
-            if path.name not in own and not path.name.startswith(INDEX)
-        )
-        return ignored, sorted(
-            f"{INCOMPLETE}/{path.name}" for path in self.path.glob(f"{INCOMPLETE}/*")
-        )
+        names = {path.name for path in self.path.iterdir()}
+        ignored += sorted(names - {*entries, manifest.FILENAME, INCOMPLETE})
+        incomplete = sorted(self.path.glob(f"{INCOMPLETE}/*"))
+        return ignored, [f"{INCOMPLETE}/{path.name}" for path in incomplete]
 
     @contextlib.contextmanager
     def staging(self) -> Iterator[Path]:
@@ -109,24 +114,20 @@ class LocalStorage:
         nothing is sealed in it.
 
         Raises:
-            OSError, UsageError: the folder cannot be made.
+            OSError: the folder cannot be made.
         """
-        if self.path.exists() and not self.path.is_dir():
-            raise UsageError(f"Rollout folder {self.path} is a file; name a folder.")
-        made = not self.path.exists()
+        is_made_here = not self.path.exists()
         listing = self.path / manifest.FILENAME
-        (self.path / INCOMPLETE).mkdir(parents=True, exist_ok=True)
+        incomplete = self.path / INCOMPLETE
+        incomplete.mkdir(parents=True, exist_ok=True)
         listing.touch()  # first of all: it is what makes the folder a rollout folder
-        staging.remove_leftovers(self.path)
+        _remove_leftovers(incomplete)
         try:
-            with staging.staging(self.path) as folder:
-                yield folder
+            with tempfile.TemporaryDirectory(dir=incomplete, ignore_cleanup_errors=True) as folder:
+                yield Path(folder)
         except BaseException:
-            with contextlib.suppress(OSError):  # another writer may have come meanwhile
-                if made and listing.stat().st_size == 0:
-                    (self.path / INCOMPLETE).rmdir()
-                    listing.unlink()
-                    self.path.rmdir()
+            if is_made_here and listing.stat().st_size == 0:
+                shutil.rmtree(self.path, ignore_errors=True)
             raise
 
     def publish(self, staged: list[tuple[Path, manifest.Entry]]) -> list[str]:
@@ -142,10 +143,13 @@ class LocalStorage:
         Raises:
             OSError: they cannot be stored.
         """
+        listed = self.read_manifest()
         entries: list[manifest.Entry] = []
         try:
             for folder, entry in staged:
-                entries.append(dataclasses.replace(entry, name=self._rename(folder, entry.name)))
+                name = self._unused_name(entry.name, listed)
+                folder.rename(self.path / name)  # never replaces a folder that has files
+                entries.append(dataclasses.replace(entry, name=name))
             manifest.sync_folder(self.path)
             manifest.append(self.path, *entries)
         except OSError:
@@ -154,19 +158,23 @@ class LocalStorage:
             raise
         return [entry.name for entry in entries]
 
-    def _rename(self, folder: Path, stem: str) -> str:
-        """Renames a data set into place, under a name that is not used and not listed: the
-        folder of a listed data set may have been lost.
+    def _unused_name(self, stem: str, listed: bytes) -> str:
+        """Returns a name that no folder and no line of the manifest has: the folder of a listed
+        data set may have been lost.
         """
-        listed = (self.path / manifest.FILENAME).read_bytes()
-        for number in itertools.count(1):
-            name = stem if number == 1 else f"{stem}-{number}"
-            if f'"name":"{name}"'.encode() in listed or os.path.lexists(self.path / name):
-                continue
-            try:
-                os.rename(folder, self.path / name)  # it never replaces a folder that has files
-                return name
-            except OSError:
-                if not os.path.lexists(self.path / name):  # else another writer was faster
-                    raise
-        raise AssertionError("unreachable")
+        name = stem
+        numbers = itertools.count(2)
+        while f'"name":"{name}"'.encode() in listed or os.path.lexists(self.path / name):
+            name = f"{stem}-{next(numbers)}"
+        return name
+
+
+def _remove_leftovers(incomplete: Path) -> None:
+    """Removes what killed writers left. The processes of a run write at the same time, so only
+    folders in which nothing has changed for a day.
+    """
+    for folder in incomplete.iterdir():
+        with contextlib.suppress(OSError):  # its writer, or another one, removes it
+            newest = max(path.stat().st_mtime for path in (folder, *folder.rglob("*")))
+            if time.time() - newest > SILENT_SECONDS:
+                shutil.rmtree(folder)

@@ -79,13 +79,10 @@ class ObjectStorage(LocalStorage):
                 f" to it, and the space in {self.path}."
             ) from error
 
-    def tail(self) -> manifest.Tail:
-        """Returns a reader of the manifest, which copies it first."""
-        return manifest.Tail(self.path, f"{self.root}/{manifest.FILENAME}", self._copy_manifest)
-
-    def _copy_manifest(self) -> None:
+    def read_manifest(self) -> bytes:
+        """Returns the manifest; empty if there is none yet."""
         with self._reading():
-            (self.path / manifest.FILENAME).write_bytes(manifest_lines(self._store))
+            return manifest_lines(self._store)
 
     def file(self, entry: manifest.Entry, name: str) -> Path:
         """Returns the path of a copy of a data set's file, which has the listed size."""

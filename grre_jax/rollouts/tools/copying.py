@@ -9,7 +9,6 @@ a time. Fields of a newer minor version of the schema are left out, with a warni
 import dataclasses
 import hashlib
 import itertools
-import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -19,10 +18,8 @@ from grre_jax.errors import DataError, UsageError
 from grre_jax.rollouts import manifest, reader, writer
 from grre_jax.rollouts.encoding import CorruptRecord, encode
 from grre_jax.rollouts.manifest import CorruptShard
-from grre_jax.rollouts.schema import SCHEMA_VERSION, Group
+from grre_jax.rollouts.schema import Group
 from grre_jax.rollouts.storage import object_store
-
-_log = logging.getLogger(__name__)
 
 GROUPS_PER_DATASET = 4096  # about 100 MB at 8 completions of 256 tokens
 
@@ -136,7 +133,6 @@ def _groups(
     report with `skip_damaged`, and raised otherwise.
     """
     for opened in readers:
-        warn_of_newer(opened)
         for number in range(len(opened)):
             report.read += 1
             try:
@@ -151,26 +147,6 @@ def _provenance(entry: manifest.Entry) -> dict[str, Any]:
     """Returns the fields of `writer.DataSet` that a copy has from its source."""
     names = ("writer", "policy_version", "metadata")
     return {name: getattr(entry, name) for name in names}
-
-
-def warn_of_newer(opened: reader.RolloutReader) -> None:
-    """Warns if a folder has records of a newer minor version, whose own fields no copy has."""
-    newer = {
-        entry.schema_version
-        for entry in opened.datasets
-        if _minor(entry.schema_version) > _minor(SCHEMA_VERSION)
-    }
-    if newer:
-        _log.warning(
-            "%s has records of schema %s: fields that %s lacks are not copied",
-            opened.folder,
-            ", ".join(sorted(newer)),
-            SCHEMA_VERSION,
-        )
-
-
-def _minor(version: str) -> int:
-    return int(version.split(".")[1])
 
 
 def with_step(metadata: dict[str, Any], step: dict[str, Any]) -> dict[str, Any]:
@@ -190,10 +166,14 @@ def _datasets(
 
     for source, items in itertools.groupby(groups, lambda item: item[0]):
         about = source | {"metadata": with_step(source["metadata"], step)}
-        rest = iter(items)
-        for first in rest:
-            part = itertools.chain([first], itertools.islice(rest, GROUPS_PER_DATASET - 1))
-            yield writer.DataSet(groups=counted(part), **about)
+        for part in _parts(counted(items)):
+            yield writer.DataSet(groups=part, **about)
+
+
+def _parts(groups: Iterator[Group]) -> Iterator[Iterator[Group]]:
+    """Yields the groups of each data set, which are taken before the next ones."""
+    for first in groups:
+        yield itertools.chain([first], itertools.islice(groups, GROUPS_PER_DATASET - 1))
 
 
 def derive(
@@ -230,15 +210,12 @@ def derive(
         raise DataError(f"rollout folder {source.folder} has no groups")
     finished = _finished(source, output, step)
     done(finished)
-    warn_of_newer(source)
     start = 0
     for entry in source.datasets:
         end = start + entry.groups
         about = _provenance(entry)
         about["metadata"] = with_step(entry.metadata | metadata, step)
-        groups = changed(range(max(start, finished), end))
-        for first in groups:
-            part = itertools.chain([first], itertools.islice(groups, GROUPS_PER_DATASET - 1))
+        for part in _parts(changed(range(max(start, finished), end))):
             writer.write_all(output, [writer.DataSet(groups=part, **about)])
         start = end
     return len(source) - finished

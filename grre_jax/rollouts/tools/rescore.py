@@ -8,13 +8,14 @@ import dataclasses
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float
 
 from grre_jax import rollouts
-from grre_jax.errors import DataError, UsageError
+from grre_jax.domains import AboveZero, Record
+from grre_jax.errors import DataError
 from grre_jax.rollouts import Group, RolloutReader
 from grre_jax.rollouts.schema import STORED_FIELDS
 from grre_jax.rollouts.tools.copying import derive
@@ -49,7 +50,7 @@ class Scorer:
 
 
 @dataclasses.dataclass(frozen=True)
-class Request:
+class Request(Record):
     """The request of a rescoring.
 
     Args:
@@ -58,18 +59,12 @@ class Request:
         replace: overwrite log-probs of that role that groups have already.
 
     Raises:
-        UsageError: at construction, for an unknown role, or a temperature that is not above 0.
+        ConfigError: a field is outside its domain.
     """
 
-    role: str = "behavior"
-    temperature: float | None = None
+    role: Literal["behavior", "reference", "proximal"] = "behavior"
+    temperature: AboveZero | None = None
     replace: bool = False
-
-    def __post_init__(self):
-        if self.role not in FIELDS:
-            raise UsageError(f"log-probs are scored as {', '.join(FIELDS)}, not as {self.role!r}")
-        if self.temperature is not None and not 0 < self.temperature < float("inf"):
-            raise UsageError(f"--temperature must be above 0, got {self.temperature}")
 
 
 def rescore(

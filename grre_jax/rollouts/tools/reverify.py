@@ -17,7 +17,6 @@ from grre_jax.tasks.judging import FAILED_REWARD, FIELD, REASONS, Judge, Judged,
 
 GROUPS_AT_ONCE = 64  # judged together, so that all processes have something to do
 BEFORE = "rewards_before"  # in a group's `extra`: what earlier verifiers said, oldest first
-MOST_CHANGES = 1_000  # kinds of change that are told apart, where rewards are continuous
 EXAMPLES = 3
 Change = tuple[float | None, float | None]  # reward before and now, None without a verdict
 
@@ -29,14 +28,14 @@ class Changes:
     Attributes:
         completions: judged.
         counts: number of completions by (reward before, reward now), None without a verdict, if
-            these differ; beyond MOST_CHANGES kinds the rest is under None.
+            these differ.
         examples: a few of each.
         failures: completions without a verdict, as `judging.count_failures` counts them.
     """
 
     completions: int = 0
-    counts: Counter[Change | None] = dataclasses.field(default_factory=Counter)
-    examples: dict[Change | None, list[str]] = dataclasses.field(default_factory=dict)
+    counts: Counter[Change] = dataclasses.field(default_factory=Counter)
+    examples: dict[Change, list[str]] = dataclasses.field(default_factory=dict)
     failures: Counter[str] = dataclasses.field(default_factory=Counter)
 
     def add(self, before: Group, now: Group) -> None:
@@ -47,8 +46,6 @@ class Changes:
         for k, kind in enumerate(zip(*rewards, strict=True)):
             if kind[0] == kind[1]:
                 continue
-            if kind not in self.counts and len(self.counts) >= MOST_CHANGES:
-                kind = None
             self.counts[kind] += 1
             examples = self.examples.setdefault(kind, [])
             if len(examples) < EXAMPLES:

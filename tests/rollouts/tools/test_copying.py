@@ -1,4 +1,3 @@
-import dataclasses
 import json
 import subprocess
 import sys
@@ -8,10 +7,7 @@ import pytest
 
 from grre_jax import rollouts
 from grre_jax.errors import DataError, UsageError
-from grre_jax.rollouts import manifest
 from grre_jax.rollouts.tools import copying
-
-from ...groups import add_field
 
 
 def ids(folder):
@@ -89,24 +85,6 @@ def test_damage_stops_a_copy_or_is_left_out_and_reported(folder, tmp_path):
     report = rollouts.merge([folder], tmp_path / "m", skip_damaged=True)
     assert report.groups == 8 and len(report.damaged) == 4
     assert ids(tmp_path / "m") == [f"g{i}" for i in (0, 1, 2, 3, 8, 9, 10, 11)]
-
-
-def test_a_copy_leaves_out_what_a_newer_minor_version_added_and_warns_once(
-    tmp_path, make_group, monkeypatch, caplog
-):
-    for position in range(2):
-        with monkeypatch.context() as newer:
-            add_field(newer)
-            rollouts.write(tmp_path / "r", [make_group(position)], writer="w")
-    entries = rollouts.read(tmp_path / "r").datasets
-    newer = [dataclasses.replace(entry, schema_version="1.9.0") for entry in entries]
-    listing = tmp_path / "r" / manifest.FILENAME
-    listing.write_bytes(b"".join(map(manifest.to_line, newer)))
-    rollouts.merge([tmp_path / "r"], tmp_path / "m")
-    assert [record.levelname for record in caplog.records] == ["WARNING"]
-    copied = rollouts.read(tmp_path / "m")
-    assert list(copied) == list(rollouts.read(tmp_path / "r")) == [make_group(0), make_group(1)]
-    assert copied.datasets[0].schema_version == rollouts.SCHEMA_VERSION
 
 
 MEMORY = """

@@ -72,16 +72,6 @@ def test_a_stopped_copy_goes_on_behind_what_is_sealed(source, tmp_path, monkeypa
     assert derive(source, out, marked(source), STEP, {}) == 0 and answers(out) == ALL
 
 
-def test_object_stores_take_and_give_copies(source):
-    pytest.importorskip("fsspec")
-    out = "memory://derived/out"
-    again = "memory://derived/again"
-    for _ in range(2):
-        derive(source, out, marked(source), STEP, {})
-    derive(rollouts.read(out), again, marked(source), STEP | {"with": 2}, {})
-    assert answers(out) == answers(again) == ALL
-
-
 def test_nothing_is_mixed_with_something_else(source, tmp_path):
     derive(source, tmp_path / "out", marked(source), STEP, {})
     other = {"writer": "a", "metadata": {"history": [STEP]}}

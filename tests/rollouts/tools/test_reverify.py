@@ -94,12 +94,6 @@ def test_every_verifier_before_is_kept(folder, tmp_path):
     assert dict(changes.counts) == {(0.0, 1.0): 4, (None, 1.0): 4} and not changes.failures
 
 
-def test_kinds_of_change_do_not_grow_without_end(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "MOST_CHANGES", 2)
-    changes = reverify(folder, tmp_path / "out", InProcess(Pays(*range(2, 14))), {})
-    assert changes.counts == {(1.0, 2.0): 1, (0.0, 3.0): 1, None: 10}
-
-
 def test_a_command_that_goes_on_sums_up_the_whole(folder, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "GROUPS_AT_ONCE", 1)
     monkeypatch.setattr("grre_jax.rollouts.tools.copying.GROUPS_PER_DATASET", 1)

@@ -2,7 +2,7 @@ import pytest
 
 from grre_jax import rollouts
 from grre_jax.rollouts import manifest
-from grre_jax.storage import staging
+from grre_jax.rollouts.storage.local import INCOMPLETE
 
 
 def test_an_intact_folder(folder):
@@ -35,7 +35,7 @@ def test_a_damaged_manifest_line_is_found_and_the_other_data_sets_are_checked(fo
 
 
 def test_what_is_unfinished_is_shown_and_is_no_damage(folder):
-    (folder / staging.INCOMPLETE / "x").mkdir()
+    (folder / INCOMPLETE / "x").mkdir()
     with open(folder / manifest.FILENAME, "ab") as file:
         file.write(b'{"name":"torn')
     report = rollouts.verify(folder)

@@ -10,7 +10,6 @@ from typing import Any
 from grre_jax.errors import DataError, UsageError
 from grre_jax.rollouts import reader
 from grre_jax.rollouts.schema import GROUP_FIELDS
-from grre_jax.rollouts.tools import copying
 from grre_jax.rollouts.tools.exchange import rows
 
 ROWS_AT_ONCE = 64  # rows of a Parquet row group; they are in memory together
@@ -41,7 +40,6 @@ def export(folder: str | os.PathLike[str], path: str | os.PathLike[str]) -> int:
     opened = reader.read(folder)
     if not len(opened):
         raise DataError(f"Rollout folder {opened.folder} has no groups to export.")
-    copying.warn_of_newer(opened)
     write = _write_jsonl if path.suffix == ".jsonl" else _write_parquet
     part = path.with_name(f".{path.name}.part")
     try:

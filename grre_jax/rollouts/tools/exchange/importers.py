@@ -8,13 +8,14 @@ refuse the groups with that reason.
 import itertools
 import json
 import logging
-import math
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from grre_jax import json_files
+from grre_jax.domains import ConfigError, checked
 from grre_jax.errors import DataError, UsageError
 from grre_jax.rollouts import encoding, writer
 from grre_jax.rollouts.schema import Group
@@ -42,6 +43,9 @@ FORMATS: dict[str, dict[str, str]] = {
     },
     "toolace": {},
 }
+# Fields of an exported row's data_set, and of its metadata.
+_ABOUT = {"name": str, "created": str, "writer": str, "policy_version": int, "metadata": dict}
+_METADATA = {"contains": tuple[str, ...], "history": tuple[dict, ...]}
 GSM8K_MODELS = ("6b_finetuning", "6b_verification", "175b_finetuning", "175b_verification")
 
 
@@ -128,23 +132,22 @@ def import_rows(
             row = gathering.with_components(row, weights, "reward" in names)
         return rows.normalised(row)
 
-    def group_of(location: str, row: rows.Row) -> Group:
-        return rows.to_group(row, f"{path.stem}:{location.split()[-1]}", task, tokenizer)
+    def group_of(name: str, row: rows.Row) -> Group:
+        return rows.to_group(row, name, task, tokenizer)
 
-    def gathered_group(location: str, parts: list[rows.Row]) -> Group:
+    def gathered_group(name: str, parts: list[rows.Row]) -> Group:
         if weights is not None:
             gathering.refuse_other_order(parts)
-        name = f"{path.stem}:{location.split()[-1]}"
         return rows.of_completions({}, parts, name, task, tokenizer)
 
-    found = ((location, _placed(path, location, row_of, row)) for location, row in found)
+    found = ((location, _placed(location, row_of, row)) for location, row in found)
     first = next(found)
     found = itertools.chain([first], found)
     make: Callable[..., Group] = group_of
     if rows.is_completion(first[1]):
-        found = _placed_all(path, gathering.gathered(found, by))
+        found = gathering.gathered(found, by)
         make = gathered_group
-    groups = ((location, _placed(path, location, make, location, row)) for location, row in found)
+    groups = ((place, _placed(place, make, _name(path, place), row)) for place, row in found)
     provenance = {"task": task, "contains": list(contains)} | provenance | source
     if tokenizer is not None:
         provenance["tokenizer"] = tokenizer.fingerprint
@@ -152,24 +155,21 @@ def import_rows(
     return writer.write_all(folder, [dataset])
 
 
+def _name(path: Path, location: str) -> str:
+    """Returns the identifier of a group that has none."""
+    return f"{path.stem}:{location.split()[-1]}"
+
+
 def _checked_mapping(mapping: dict[str, Any], kind: str) -> dict[str, Any]:
     """Returns a mapping whose fields and columns are those of a row."""
-    weights = mapping.get("components", {}) if kind == "trl" else {}
-    numbers = weights.values() if isinstance(weights, dict) else [weights]
-    if not all(type(number) in (int, float) and math.isfinite(number) for number in numbers):
-        raise UsageError(f"mapping of components: expected numbers by column, got {weights!r}.")
     fields = (*rows.FIELDS, *rows.COMPLETION_FIELDS, *rows.ALIASES, "completions", "group")
-    columns = {name: mapping[name] for name in mapping if kind != "trl" or name != "components"}
-    for name, column in columns.items():
-        if name not in fields:
-            raise UsageError(
-                f"mapping: expected fields of a group ({', '.join(fields)}), got {name!r}."
-            )
-        if not isinstance(column, str | None):
-            raise UsageError(f"mapping of {name}: expected a column or null, got {column!r}.")
-    used = [name for field, name in columns.items() if field != "group" and name is not None]
+    domains = dict.fromkeys(fields, str | None)
+    if kind == "trl":
+        domains["components"] = dict[str, float]
+    mapping = json_files.check(mapping, domains, "mapping.")
+    used = [name for field, name in mapping.items() if isinstance(name, str) and field != "group"]
     if len(set(used)) < len(used):
-        raise UsageError(f"mapping: expected a column of its own for each field, got {columns}.")
+        raise ConfigError("mapping", "a column of its own for each field", mapping)
     return mapping
 
 
@@ -200,10 +200,8 @@ def _checked(path: Path, groups: Iterator[tuple[str, Group]]) -> Iterator[Group]
     for location, group in groups:
         first = locations.setdefault(group.group_id, location)
         if first != location:
-            raise DataError(
-                f"{path}, {location}: field group_id: expected an identifier of its own, got"
-                f" {group.group_id!r}, as in {first}."
-            )
+            domain = f"an identifier of its own, not that of {first}"
+            raise DataError(f"{location}: {ConfigError('field group_id', domain, group.group_id)}.")
         compares = compares or group.num_completions > 1 or bool(group.is_expert.all())
         yield group
     if not compares:
@@ -223,10 +221,9 @@ def _own_datasets(
 ) -> Iterator[writer.DataSet]:
     """Yields the data sets of exported rows: consecutive rows of the same provenance."""
 
-    def group_of(location: str, row: rows.Row, version: int) -> Group:
+    def group_of(name: str, row: rows.Row, version: int) -> Group:
         fields = {name: value for name, value in row.items() if name != "data_set"}
-        fields = rows.normalised(fields)
-        group = rows.to_group(fields, f"{path.stem}:{location.split()[-1]}", "")
+        group = rows.to_group(rows.normalised(fields), name, "")
         writer.check_version(group, version)
         return group
 
@@ -235,62 +232,46 @@ def _own_datasets(
 
     for _, items in itertools.groupby(found, key):
         location, row = next(items)
-        about = _placed(path, location, _about, row.get("data_set"))
+        about = _placed(location, _about, row.get("data_set"))
         step = {"operation": "import", "data_set": about["name"], "sealed": about["created"]}
         provenance = copying.with_step(about["metadata"] | metadata, step | source)
         if contains:
             provenance["contains"] = sorted({*provenance.get("contains", ()), *contains})
         version = about["policy_version"]
         groups = (
-            _placed(path, place, group_of, place, fields, version)
+            _placed(place, group_of, _name(path, place), fields, version)
             for place, fields in itertools.chain([(location, row)], items)
         )
         dataset = writer.DataSet(
             groups=groups, writer=about["writer"], policy_version=version, metadata=provenance
         )
-        _placed(path, location, writer.provenance_of, dataset)
+        _placed(location, writer.provenance_of, dataset)
         yield dataset
 
 
 def _about(value: Any) -> dict[str, Any]:
     """Returns the provenance of an exported row, checked."""
-    about = value if isinstance(value, dict) else {}
-    for name, kind in (
-        ("name", str),
-        ("created", str),
-        ("writer", str),
-        ("policy_version", int),
-        ("metadata", dict),
-    ):
-        if not isinstance(about.get(name), kind):
-            rows.fail(f"data_set.{name}", "the value of an export", about.get(name))
-    for name, kind in (("contains", str), ("history", dict)):
-        items = about["metadata"].get(name, [])
-        if not isinstance(items, list) or not all(isinstance(item, kind) for item in items):
-            rows.fail(f"data_set.metadata.{name}", "the value of an export", items)
+    about = checked("data_set", dict[str, Any], value)
+    for name, kind in _ABOUT.items():
+        checked(f"data_set.{name}", kind, about.get(name))
+    for name, kind in _METADATA.items():
+        checked(f"data_set.metadata.{name}", kind, about["metadata"].get(name, ()))
     return about
 
 
-def _placed(path: Path, location: str, make: Callable[..., Any], *arguments: Any) -> Any:
+def _placed(location: str, make: Callable[..., Any], *arguments: Any) -> Any:
     """Returns `make(*arguments)`; errors name file and location."""
     try:
         value = make(*arguments)
         if isinstance(value, Group):
             encoding.to_record(value)  # which JSON must be able to hold
         return value
+    except ConfigError as error:
+        raise DataError(f"{location}: field {error}.") from error
     except (DataError, UsageError) as error:
-        raise DataError(f"{path}, {location}: {str(error).rstrip('.')}.") from error
+        raise DataError(f"{location}: {str(error).rstrip('.')}.") from error
     except RecursionError as error:
-        raise DataError(f"{path}, {location}: a field is nested too deeply.") from error
-
-
-def _placed_all(path: Path, found: Iterator[Any]) -> Iterator[Any]:
-    """Yields items; errors of the iterator name the file."""
-    try:
-        yield from found
-    except DataError as error:
-        named = str(error).startswith(f"{path}, ")
-        raise error if named else DataError(f"{path}, {error}.") from error
+        raise DataError(f"{location}: a field is nested too deeply.") from error
 
 
 def import_gsm8k_solutions(path: str | os.PathLike[str], folder: str | os.PathLike[str]) -> str:
@@ -322,26 +303,27 @@ def import_gsm8k_solutions(path: str | os.PathLike[str], folder: str | os.PathLi
         "origin": "https://github.com/openai/grade-school-math",
     }
     provenance |= _source(path, "gsm8k-solutions", folder)
-    groups = (_placed(path, location, _solutions, location, row) for location, row in found)
+    groups = (_placed(place, _solutions, int(place.split()[-1]), row) for place, row in found)
     return writer.write(folder, groups, writer="gsm8k-solutions", metadata=provenance)
 
 
-def _solutions(location: str, row: rows.Row) -> Group:
-    solutions = [row.get(model) for model in GSM8K_MODELS]
-    for model, solution in zip(GSM8K_MODELS, solutions, strict=True):
-        if not isinstance(solution, dict) or type(solution.get("is_correct")) is not bool:
-            rows.fail(model, "an object with is_correct, true or false", solution)
-    truth = row.get("ground_truth")
-    answer = re.search(r"A:\s*(-?[\d,]*\.?\d+)\s*$", truth if isinstance(truth, str) else "")
+def _solutions(number: int, row: rows.Row) -> Group:
+    """Returns the group of line `number`."""
+    solutions = [checked(model, dict[str, Any], row.get(model)) for model in GSM8K_MODELS]
+    correct = [
+        checked(f"{model}.is_correct", bool, solution.get("is_correct"))
+        for model, solution in zip(GSM8K_MODELS, solutions, strict=True)
+    ]
+    truth = checked("ground_truth", str, row.get("ground_truth"))
+    answer = re.search(r"A:\s*(-?[\d,]*\.?\d+)\s*$", truth)
     if answer is None:
-        rows.fail("ground_truth", "a text with 'A:' and a number at its end", truth)
-    number = int(location.split()[-1])
+        raise ConfigError("ground_truth", "a text with 'A:' and a number at its end", truth)
     others = {n: value for n, value in row.items() if n not in (*GSM8K_MODELS, "question")}
     return Group(
         group_id=f"gsm8k-solutions:{number}",
         prompt=row.get("question"),
         texts=[solution.get("solution") for solution in solutions],
-        rewards=[float(solution["is_correct"]) for solution in solutions],
+        rewards=correct,
         task="gsm8k",
         question_id=f"gsm8k/test/{number - 1}",
         answer=answer[1].replace(",", ""),

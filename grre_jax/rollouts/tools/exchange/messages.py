@@ -6,10 +6,11 @@ import contextlib
 import itertools
 import json
 import math
-from typing import TYPE_CHECKING, Any, NoReturn
+from types import NoneType
+from typing import TYPE_CHECKING, Any
 
-from grre_jax.domains import shown
-from grre_jax.errors import DataError, UsageError
+from grre_jax.domains import ConfigError, checked
+from grre_jax.errors import UsageError
 from grre_jax.json_files import message_text
 from grre_jax.rollouts.schema import MESSAGE_FIELDS
 
@@ -18,9 +19,7 @@ if TYPE_CHECKING:
 
 Message = dict[str, Any]
 Text = str | list[Message]
-_NEEDED = (
-    "with a chat template, which gives their tokens: name the policy's folder with --tokenizer"
-)
+_NEEDED = "text, or a tokenizer with a chat template beside messages (--tokenizer FOLDER)"
 
 
 def texts(
@@ -43,58 +42,50 @@ def texts(
             `extra` with the messages; for trajectories the fields of their turns.
 
     Raises:
-        DataError: the row needs a chat template, or the template does not show which tokens the
+        ConfigError: the row needs a chat template, or the template does not show which tokens the
             policy generated; or turns do not fit.
     """
-    completions = _completions(fields, tokenizer)
     prompt = fields.get("prompt")
-    if prompt is None and tokenizer is not None and "tokens" in fields:
-        prompt = tokenizer.decode(_without_start(fields["prompt_tokens"], tokenizer))
-    prompt = _text("prompt", prompt)
-    found = [_text(f"completions[{k}].text", text) for k, text in enumerate(completions)]
-    made = _rendered(prompt, found, fields, tools, tokenizer)
-    if "turn_counts" not in fields:
-        made |= _turns(fields | made, turn_rewards, tokenizer)
-    return made
-
-
-def _completions(fields: dict[str, Any], tokenizer: "Tokenizer | None") -> list[Any]:
-    """Returns the texts of the completions; those that are missing are decoded."""
-    found = fields.get("texts")
+    completions = fields.get("texts")
     if tokenizer is not None and "tokens" in fields:
         for name in ("prompt_tokens", "tokens"):
             _check_ids(name, fields[name], tokenizer)
         decoded = _decoded(fields, tokenizer)
-        found = decoded if found is None else found
-        if isinstance(found, list) and len(found) == len(decoded):
-            found = [b if a is None else a for a, b in zip(found, decoded, strict=True)]
-    if not isinstance(found, list) or not found:
-        _fail("texts", "a list of texts", found)
-    return found
+        if prompt is None:
+            prompt = _decoded_prompt(fields["prompt_tokens"], tokenizer)
+        if completions is None:
+            completions = decoded
+        elif isinstance(completions, list) and len(completions) == len(decoded):
+            completions = [b if a is None else a for a, b in zip(completions, decoded, strict=True)]
+    prompt = _text("prompt", prompt)
+    numbered = enumerate(checked("texts", list, completions))
+    completions = [_text(f"completions[{k}].text", text) for k, text in numbered]
+    made = _rendered(prompt, completions, fields, tools, tokenizer)
+    if "turn_counts" not in fields:
+        made |= _turns(fields | made, turn_rewards, tokenizer)
+    return made
 
 
 def _check_ids(name: str, ids: Any, tokenizer: "Tokenizer") -> None:
     size = tokenizer.vocab_size
     for token in ids if isinstance(ids, list) else [ids]:
         if not isinstance(token, int | float) or not 0 <= token < size or token % 1:
-            _fail(name, f"ids below {size}, as the tokenizer has", token)
+            raise ConfigError(name, f"ids below {size}, as the tokenizer has", token)
 
 
 def _decoded(fields: dict[str, Any], tokenizer: "Tokenizer") -> list[str]:
-    lengths = fields.get("lengths")
-    if not isinstance(lengths, list) or not all(type(length) is int for length in lengths):
-        _fail("lengths", "a list of integers", lengths)
-    ends = itertools.accumulate(lengths, initial=0)
-    spans = itertools.pairwise(ends)
+    lengths = checked("lengths", tuple[int, ...], fields.get("lengths"))
+    spans = itertools.pairwise(itertools.accumulate(lengths, initial=0))
     return [tokenizer.decode(list(map(int, fields["tokens"][a:b]))) for a, b in spans]
 
 
-def _without_start(prompt: list[int], tokenizer: "Tokenizer") -> list[int]:
-    """Returns the ids of a prompt without the beginning-of-text token, which every tokenizer adds
+def _decoded_prompt(prompt: list[int], tokenizer: "Tokenizer") -> str:
+    """Returns the text of a prompt without the beginning-of-text token, which every tokenizer adds
     by itself.
     """
     ids = list(map(int, prompt))
-    return ids[1:] if ids and ids[0] == getattr(tokenizer, "bos_id", None) else ids
+    begins = bool(ids) and ids[0] == getattr(tokenizer, "bos_id", None)
+    return tokenizer.decode(ids[begins:])
 
 
 def _rendered(
@@ -107,47 +98,39 @@ def _rendered(
     """Returns prompt and texts, and what the chat template makes of messages that are not plain."""
     for k, text in enumerate(completions):
         if isinstance(text, list) and text[0]["role"] != "assistant":
-            _fail(f"completions[{k}].text", "a message of the assistant's first", text)
+            domain = "a message of the assistant first"
+            raise ConfigError(f"completions[{k}].text", domain, text)
     has_tokens = "tokens" in fields
     templated = getattr(tokenizer, "has_template", False)
     if templated and not has_tokens and isinstance(prompt, str) and tokenizer.mark_in(prompt):
-        _fail("prompt", "text to which no chat template was applied; give messages", prompt)
+        domain = "text to which no chat template was applied, or messages"
+        raise ConfigError("prompt", domain, prompt)
     plain_prompt = _plain(prompt, "user")
     plain_texts = [_plain(text, "assistant") for text in completions]
-    listed = any(isinstance(text, list) for text in (prompt, *completions))
-    definitions = None if has_tokens else _tools(tools, listed)
-    if definitions is None and plain_prompt is not None and None not in plain_texts:
+    definitions: list[Message] = []
+    if not has_tokens and isinstance(tools, list) and all(isinstance(t, dict) for t in tools):
+        definitions = list(map(_present, tools))
+    elif not has_tokens and any(isinstance(text, list) for text in (prompt, *completions)):
+        checked("tools", NoneType, tools)  # beside texts it may be anything
+    if not definitions and plain_prompt is not None and None not in plain_texts:
         return {"prompt": plain_prompt, "texts": plain_texts}
     if not templated:
-        _fail(
-            "tools" if definitions else "prompt" if plain_prompt is None else "texts",
-            f"text, or messages {_NEEDED}",
-            definitions or (prompt if plain_prompt is None else completions),
-        )
+        name = "tools" if definitions else "prompt" if plain_prompt is None else "texts"
+        raise ConfigError(name, _NEEDED, tools if definitions else [prompt, completions])
     tokens: dict[str, Any] = {}
     if not has_tokens:
         reasons = fields.get("finish_reasons") or [""] * len(completions)
-        tokens = _tokens(prompt, completions, reasons, definitions, tokenizer)
+        tokens = _tokens(prompt, completions, reasons, definitions or None, tokenizer)
     elif None in plain_texts and "mask" not in fields:
-        _fail("mask", "the mask of tokens of several messages", None)
+        raise ConfigError("mask", "the mask of tokens of several messages", None)
     if plain_prompt is None:
-        ids = (fields | tokens)["prompt_tokens"]
-        plain_prompt = tokenizer.decode(_without_start(ids, tokenizer))
+        plain_prompt = _decoded_prompt((fields | tokens)["prompt_tokens"], tokenizer)
     decoded = _decoded(fields | tokens, tokenizer)
     return tokens | {
         "prompt": plain_prompt,
         "texts": [b if a is None else a for a, b in zip(plain_texts, decoded, strict=True)],
         "extra": dict(zip(MESSAGE_FIELDS, (prompt, completions), strict=True)),
     }
-
-
-def _tools(tools: Any, listed: bool) -> list[Message] | None:
-    """Returns definitions of tools without the null fields that Parquet adds; None for none."""
-    if isinstance(tools, list) and all(isinstance(tool, dict) for tool in tools):
-        return [_present(tool) for tool in tools] or None
-    if tools is not None and listed:
-        _fail("tools", "a list of objects", tools)
-    return None
 
 
 def _present(fields: Message) -> Message:
@@ -172,7 +155,8 @@ def _tokens(
         try:
             encoded = tokenizer.encode_conversation(before, after, cut=cut, tools=tools)
         except UsageError as error:
-            raise DataError(f"field completions[{k}].text cannot be rendered: {error}") from error
+            domain = f"messages that can be rendered ({error})"
+            raise ConfigError(f"completions[{k}].text", domain, text) from error
         prompt_ids = encoded[0]
         ids.append(encoded[1])
         masks.append(encoded[2])
@@ -189,7 +173,7 @@ def _text(name: str, value: Any) -> Text:
     if isinstance(value, str):
         return value
     if not isinstance(value, list) or not value:
-        _fail(name, 'a string or messages, [{"role": "user", "content": "..."}]', value)
+        raise ConfigError(name, 'a string or messages, [{"role": "user", "content": "..."}]', value)
     return [_message(f"{name}[{index}]", message) for index, message in enumerate(value)]
 
 
@@ -199,9 +183,9 @@ def _message(name: str, value: Any) -> Message:
         message["content"] = message_text(message["content"], f"field {name}")
     fits = all(isinstance(text, str) for text in (message.get("role"), message.get("content", "")))
     if not fits or not ("content" in message or message.get("tool_calls")):
-        _fail(name, "a message with the texts role and content", value)
+        raise ConfigError(name, "a message with the texts role and content", value)
     if message.get("weight") == 0:
-        _fail(name, "no weight 0 (not to be learned): give tokens and a mask", value)
+        raise ConfigError(name, "no weight 0 (not to be learned): give tokens and a mask", value)
     if isinstance(calls := message.get("tool_calls"), list):
         message["tool_calls"] = [_with_arguments(call) for call in calls]
     return {"content": ""} | message
@@ -241,7 +225,9 @@ def _turns(
     """
     if "tokens" not in fields or tokenizer is None:
         if rewards is not None:
-            _fail("turn_rewards", "tokens or messages beside it, and --tokenizer", rewards)
+            raise ConfigError(
+                "turn_rewards", "tokens or messages beside it, and --tokenizer", rewards
+            )
         return {}
     mask = fields.get("mask") or [1] * len(fields["tokens"])
     if rewards is None and all(mask):
@@ -260,7 +246,7 @@ def _turns(
         elif rewards is None:
             return {}
         else:
-            _fail(f"completions[{k}].text", "the text of the tokens, or no text", text)
+            raise ConfigError(f"completions[{k}].text", "the text of the tokens, or no text", text)
         found["turn_counts"].append(len(spans) // 2)
         found["turn_tokens"] += spans
         found["turn_texts"] += characters
@@ -288,15 +274,11 @@ def _rewards(k: int, given: Any, turns: int, total: Any) -> list[Any]:
     last has the rest of the completion's reward, 0 if that is unknown.
     """
     rewards = given or [0.0] * (turns - 1)
-    domain = f"numbers for its {turns} turns, or for all but the last"
     fits = isinstance(rewards, list) and all(isinstance(value, int | float) for value in rewards)
     if fits and turns and len(rewards) == turns - 1:
         known = isinstance(total, int | float) and not math.isnan(total)
         return [*rewards, total - sum(rewards) if known else 0.0]
     if not fits or len(rewards) != turns:
-        _fail(f"completions[{k}].turn_rewards", domain, given)
+        domain = f"numbers for its {turns} turns, or for all but the last"
+        raise ConfigError(f"completions[{k}].turn_rewards", domain, given)
     return rewards
-
-
-def _fail(name: str, domain: str, value: Any) -> NoReturn:
-    raise DataError(f"field {name}: expected {domain}, got {shown(value)}")

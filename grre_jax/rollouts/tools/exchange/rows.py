@@ -10,12 +10,13 @@ A row has the fields of `Group` by their names, or some of them in a list of `co
 """
 
 import base64
-import binascii
 import itertools
 import math
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
-from grre_jax.domains import shown
+import numpy as np
+
+from grre_jax.domains import ConfigError, checked
 from grre_jax.errors import DataError
 from grre_jax.rollouts import encoding
 from grre_jax.rollouts.schema import GROUP_FIELDS, Group
@@ -37,9 +38,12 @@ PER_COMPLETION = {
     "policy_version": "policy_version",
     "source": "sources",
     "is_expert": "is_expert",
+    "turn_rewards": "turn_rewards",
 }
+# Values of completions that lack a field which others have.
+ABSENT = {"finish_reason": "imported", "policy_version": -1, "source": "imported", "is_expert": 0}
 PER_TOKEN = tuple(field.name for field in GROUP_FIELDS if field.dimension == "tokens")
-COMPLETION_FIELDS = (*PER_COMPLETION, *PER_TOKEN, "components", "turn_rewards")
+COMPLETION_FIELDS = (*PER_COMPLETION, *PER_TOKEN, "components")
 ALIASES = {"completion": "text", "responses": "texts", "logprobs": "behavior_logprobs"}
 # Other libraries' names of a mask. Kept in `extra`, it would be lost, and observations imitated.
 _MASKS = (
@@ -51,14 +55,15 @@ _RESERVED = {*FIELDS, *COMPLETION_FIELDS, *_MASKS, "completions", "data_set", "r
 
 def of_group(group: Group) -> Row:
     """Returns a group as a row of JSON values; NaN and log-probs that are unknown are null."""
-    row = {name: getattr(group, name) for name in FIELDS}
-    row["components"] = {name: _listed(values) for name, values in group.components.items()}
-    arrays = [field.name for field in GROUP_FIELDS if field.kind.startswith(("int", "uint", "fl"))]
-    return row | {name: _listed(row[name]) for name in arrays if hasattr(row[name], "tolist")}
+    row = {name: _listed(getattr(group, name)) for name in FIELDS}
+    components = group.components.items()
+    return row | {"components": {name: _listed(values) for name, values in components}}
 
 
-def _listed(values: Any) -> list[Any]:
-    return [None if value != value else value for value in values.tolist()]
+def _listed(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return [None if number != number else number for number in value.tolist()]
+    return value
 
 
 def renamed(row: Row, mapping: dict[str, str | None]) -> Row:
@@ -69,13 +74,16 @@ def renamed(row: Row, mapping: dict[str, str | None]) -> Row:
         mapping: the file's own name of a field, or None for a field that the file does not have. A
             column of the field's own name is another thing then, and moves to `extra`.
     """
-    if isinstance(parts := row.get(mapping.get("completions", "completions")), list):
+    completions = mapping.get("completions", "completions")
+    if isinstance(parts := row.get(completions), list):
         parts = [renamed(part, mapping) if isinstance(part, dict) else part for part in parts]
-        row = row | {mapping.get("completions", "completions"): parts}
-    columns = {column: field for field, column in mapping.items() if column in row}
-    others = {name: row[name] for name in mapping if name in row and name not in columns}
-    kept = {columns.get(name, name): value for name, value in row.items() if name not in others}
-    return kept | {"extra": kept.get("extra", {}) | others} if others else kept
+        row = row | {completions: parts}
+    fields = {column: field for field, column in mapping.items()}
+    foreign = {name: row[name] for name in mapping if name in row and name not in fields}
+    row = {fields.get(name, name): value for name, value in row.items() if name not in foreign}
+    if foreign:
+        row["extra"] = checked("extra", dict[str, Any], row.get("extra", {})) | foreign
+    return row
 
 
 def normalised(row: Row) -> Row:
@@ -83,7 +91,7 @@ def normalised(row: Row) -> Row:
     `completion`, and `texts`, `rewards` ... for lists under other names.
 
     Raises:
-        DataError: messages without one of the assistant's.
+        ConfigError: messages without one of the assistant's.
     """
     row = {ALIASES.get(name, name): value for name, value in row.items()}
     if "messages" in row and not {"prompt", "text", "texts", "completions"} & row.keys():
@@ -91,7 +99,7 @@ def normalised(row: Row) -> Row:
         listed = conversation if isinstance(conversation, list) else []
         roles = [item.get("role") if isinstance(item, dict) else None for item in listed]
         if "assistant" not in roles:
-            fail("messages", "a list with a message of the assistant's", conversation)
+            raise ConfigError("messages", "a list with a message of the assistant", conversation)
         first = roles.index("assistant")
         row |= {"prompt": listed[:first], "text": listed[first:]}
     texts = next((n for n in ("texts", "completions", "text") if _is_texts(row.get(n))), None)
@@ -124,23 +132,22 @@ def to_group(row: Row, name: str, task: str, tokenizer: "Tokenizer | None" = Non
         tokenizer: renders chat messages.
 
     Raises:
-        DataError: a field is missing or wrong; the message names field, domain and value.
+        ConfigError: a field is missing or wrong; the message names field, domain and value.
+        DataError: an array does not fit the others, or messages cannot be rendered.
     """
     if (stored := row.get("record")) is not None:
         try:
             data = base64.b64decode(stored, validate=True) if isinstance(stored, str) else stored
             return encoding.decode(data)
-        except (binascii.Error, ValueError, TypeError, DataError) as error:
-            fail("record", f"a record in base64 ({error})", stored)
+        except (ValueError, TypeError, DataError) as error:
+            raise ConfigError("record", f"a record in base64 ({error})", stored) from error
     completions = row.pop("completions", None)
     if completions is None:
-        return _build(row, {}, name, task, None, tokenizer)
-    if not isinstance(completions, list) or not completions:
-        fail("completions", "a list with at least one object", completions)
-    for k, part in enumerate(completions):
-        if not isinstance(part, dict):
-            fail(f"completions[{k}]", "an object", part)
-    return of_completions(row, list(map(normalised, completions)), name, task, tokenizer)
+        return _build(row, {}, name, task, tokenizer)
+    parts = checked("completions", tuple[dict[str, Any], ...], completions)
+    if not parts:
+        raise ConfigError("completions", "at least one object", completions)
+    return of_completions(row, list(map(normalised, parts)), name, task, tokenizer)
 
 
 def of_completions(
@@ -156,50 +163,42 @@ def of_completions(
         if field not in COMPLETION_FIELDS
         and all(field in part and part[field] == value for part in parts)
     }
-    fields = _of_parts(parts, tokenizer)
+    fields = _of_parts(parts)
     rest = []
     for k, part in enumerate(parts):
         fields_read = {*COMPLETION_FIELDS, *shared, "extra"}
         others = {name: value for name, value in part.items() if name not in fields_read}
         extra = {} if "extra" in shared else part.get("extra") or {}
-        if not isinstance(extra, dict):
-            fail(f"completions[{k}].extra", "an object", extra)
+        extra = checked(f"completions[{k}].extra", dict[str, Any], extra)
         rest.append(extra | _unread(others, f"completions[{k}]."))
-    twice = sorted((fields.keys() | shared.keys()) & row.keys())
-    if twice:
-        fail(twice[0], "a field of the row or of its completions", "both")
-    turn_rewards = fields.pop("turn_rewards", None)
+    _refuse_twice(row, fields | shared)
     if any(rest):
-        extra = row.get("extra", {})
-        if not isinstance(extra, dict) or "completions" in extra:
-            fail("extra", "an object without the name completions", extra)
-        row["extra"] = extra | {"completions": rest}
-    return _build(row | shared, fields, name, task, turn_rewards, tokenizer)
+        row["extra"] = checked("extra", dict[str, Any], row.get("extra", {}))
+        _refuse_twice(row["extra"], {"completions": rest})
+        row["extra"] |= {"completions": rest}
+    return _build(row | shared, fields, name, task, tokenizer)
 
 
-def _of_parts(parts: list[Row], tokenizer: "Tokenizer | None") -> Row:
+def _of_parts(parts: list[Row]) -> Row:
     """Returns the fields of a group that its completions have."""
+    for k, part in enumerate(parts):
+        if "reward" not in part:
+            raise ConfigError(f"completions[{k}].reward", "a number or null", "no such field")
     fields: Row = {}
     for column in COMPLETION_FIELDS:
         values = [part.get(column) for part in parts]
-        needed = column == "reward" or (column == "text" and "tokens" not in parts[0])
-        missing = [k for k, part in enumerate(parts) if column not in part]
-        if column == "components" and not all(value is None for value in values):
-            values = _components(parts)
-        elif needed and missing:
-            fail(f"completions[{missing[0]}].{column}", "a value", "no field of this name")
-        elif all(value is None for value in values) and column != "reward":
+        if column != "reward" and all(value is None for value in values):
             continue
-        elif column in PER_TOKEN:
-            values = _flat(column, parts)
-            if column == "tokens":
-                fields["lengths"] = [len(part["tokens"]) for part in parts]
-        elif column in ("finish_reason", "source"):
-            values = ["imported" if value is None else value for value in values]
-        elif column in ("policy_version", "is_expert"):
-            absent = -1 if column == "policy_version" else 0
+        if column in PER_TOKEN:
+            fields[column] = _flat(column, parts)
+        elif column == "components":
+            fields[column] = _components(parts)
+        else:
+            absent = ABSENT.get(column)
             values = [absent if value is None else value for value in values]
-        fields[PER_COMPLETION.get(column, column)] = values
+            fields[PER_COMPLETION[column]] = values
+    if "tokens" in fields:
+        fields["lengths"] = [len(part["tokens"]) for part in parts]
     return fields
 
 
@@ -208,10 +207,10 @@ def _flat(column: str, parts: list[Row]) -> list[Any]:
     for k, part in enumerate(parts):
         values = part.get(column)
         tokens = part.get("tokens")
-        domain = "a list as long as tokens, in all completions or in none"
         count = len(tokens) if isinstance(tokens, list) else -1
         if not isinstance(values, list) or len(values) != count:
-            fail(f"completions[{k}].{column}", domain, values)
+            domain = "a list as long as tokens, in all completions or in none"
+            raise ConfigError(f"completions[{k}].{column}", domain, values)
     return list(itertools.chain(*(part[column] for part in parts)))
 
 
@@ -219,22 +218,20 @@ def _components(parts: list[Row]) -> dict[str, list[Any]]:
     """Returns the reward components by name; None where one is null, or the completion has no
     reward.
     """
-    rows = []
-    for k, part in enumerate(parts):
-        value = part.get("components") or {}
-        if not isinstance(value, dict):
-            fail(f"completions[{k}].components", "an object of numbers by name", value)
-        rows.append(value)
-    judged = [row for row, part in zip(rows, parts, strict=True) if _is_number(part["reward"])]
-    names = list((judged or rows)[0])
-    if any(row.keys() != set(names) for row in judged):
-        fail("components", "the same names in all completions", [list(row) for row in judged])
+    rows = [
+        checked(f"completions[{k}].components", dict[str, Any], part.get("components") or {})
+        for k, part in enumerate(parts)
+    ]
+    judged = [_is_number(part["reward"]) for part in parts]
+    named = list(itertools.compress(rows, judged)) or rows[:1]
+    if any(row.keys() != named[0].keys() for row in named):
+        raise ConfigError("components", "the same names in all completions", named)
     return {
         name: [
-            row.get(name) if _is_number(part["reward"]) else None
-            for row, part in zip(rows, parts, strict=True)
+            row.get(name) if has_reward else None
+            for row, has_reward in zip(rows, judged, strict=True)
         ]
-        for name in names
+        for name in named[0]
     }
 
 
@@ -242,72 +239,54 @@ def _is_number(value: Any) -> bool:
     return value is not None and value == value
 
 
-def _build(
-    row: Row,
-    fields: Row,
-    name: str,
-    task: str,
-    turn_rewards: list[Any] | None,
-    tokenizer: "Tokenizer | None",
-) -> Group:
+def _build(row: Row, fields: Row, name: str, task: str, tokenizer: "Tokenizer | None") -> Group:
     """Returns the group of a row and of the fields that its completions have."""
+    turn_rewards = fields.pop("turn_rewards", None)
     fields = {"task": task, "group_id": name, "question_id": name} | fields
     fields |= {field: row[field] for field in FIELDS if row.get(field) is not None}
-    extra = fields.pop("extra", {})
-    if not isinstance(extra, dict):
-        fail("extra", "an object", extra)
+    extra = checked("extra", dict[str, Any], fields.pop("extra", {}))
     rest = _unread({n: v for n, v in row.items() if n not in FIELDS})
+    _refuse_twice(extra, rest)
     for field in ("group_id", "question_id", "answer"):
         value = fields.get(field, "")
         if type(value) in (int, float) and value - value == 0:  # finite
             fields[field] = str(value)
     if ("tokens" in fields) != ("prompt_tokens" in fields):
-        fail("prompt_tokens", "a list beside tokens, or neither", fields.get("prompt_tokens"))
+        domain = "a list beside tokens, or neither"
+        raise ConfigError("prompt_tokens", domain, fields.get("prompt_tokens"))
     made = messages.texts(fields, row.get("tools"), turn_rewards, tokenizer)
     fields |= {"sources": ["imported"] * len(made["texts"])} | fields | made
-    fields["rewards"], failures = _rewards(fields.get("rewards"))
-    components = fields.get("components") or {}
-    if not isinstance(components, dict):
-        fail("components", "an object of numbers by name", components)
-    fields["components"] = {key: _with_nan(values) for key, values in components.items()}
-    for value in fields["components"].get(CORRECT, ()):
+    rewards = _with_nan(fields.get("rewards"))
+    if not isinstance(rewards, list):
+        raise ConfigError("rewards", "a list of numbers", rewards)
+    components = checked("components", dict[str, Any], fields.get("components") or {})
+    components = {key: _with_nan(values) for key, values in components.items()}
+    correct = components.get(CORRECT)
+    for value in correct if isinstance(correct, list) else ():
         if isinstance(value, int | float) and value not in (0, 1) and _is_number(value):
-            fail(f"components.{CORRECT}", "true or false", value)
-    twice = sorted(extra.keys() & rest.keys())
-    if twice:
-        fail(twice[0], "a field of the row or of its extra", "both")
-    return Group(**fields | {"extra": failures | extra | rest | made.get("extra", {})})
+            raise ConfigError(f"components.{CORRECT}", "true or false", value)
+    absent = [reward != reward for reward in rewards]
+    failures = {
+        FIELD: ["none" if missing else "" for missing in absent],
+        REASONS: ["imported without a reward" if missing else "" for missing in absent],
+    }
+    extra = (failures if any(absent) else {}) | extra | rest | made.get("extra", {})
+    return Group(**fields | {"rewards": rewards, "components": components, "extra": extra})
 
 
 def _with_nan(values: Any) -> Any:
     return [math.nan if v is None else v for v in values] if isinstance(values, list) else values
 
 
-def _rewards(values: Any) -> tuple[Any, Row]:
-    """Returns rewards with NaN for null, and the fields of `extra` about those without one."""
-    rewards = _with_nan(values)
-    if not isinstance(rewards, list):
-        fail("rewards", "a list of numbers", values)
-    absent = [reward != reward for reward in rewards]
-    failures = {
-        FIELD: ["none" if missing else "" for missing in absent],
-        REASONS: ["imported without a reward" if missing else "" for missing in absent],
-    }
-    return rewards, failures if any(absent) else {}
-
-
 def _unread(fields: Row, prefix: str = "") -> Row:
     """Returns fields that are not null; refuses those that are read in another place."""
     present = {name: value for name, value in fields.items() if value is not None}
-    for name in present:
-        if name in _RESERVED:
-            raise DataError(
-                f"field {prefix}{name} is not read here: move it to its own object, give all"
-                " completions one value of it, or map it with --mapping (docs/rollouts.md)"
-            )
+    for name in present.keys() & _RESERVED:
+        domain = "a field in its own object, one value in all completions, or another name of it"
+        raise ConfigError(prefix + name, f"{domain} (--mapping)", present[name])
     return present
 
 
-def fail(name: str, domain: str, value: Any) -> NoReturn:
-    """Raises the DataError that names a field, its domain and its value."""
-    raise DataError(f"field {name}: expected {domain}, got {shown(value)}")
+def _refuse_twice(first: Row, second: Row) -> None:
+    for name in first.keys() & second.keys():
+        raise ConfigError(name, "a value in one place", "two")

@@ -1,4 +1,4 @@
-"""Rows of foreign files, one at a time, each with its location ("line 3", "row 3"): JSON lines,
+"""Rows of foreign files, one at a time, each with its location ("FILE, line 3"): JSON lines,
 Parquet, and data sets of Hugging Face.
 
 Parquet and Arrow are read with pyarrow, a dependency of TensorFlow Datasets.
@@ -34,14 +34,15 @@ def rows(path: Path, kind: str) -> Rows:
     if kind == "datasets" and not path.exists():
         name, _, split = str(path).partition(":")
         other_way = "name a folder of datasets.save_to_disk"
-        return _numbered(stored_records.from_hub(name, split or "train", other_way))
+        return _numbered(path, stored_records.from_hub(name, split or "train", other_way))
     if kind == "toolace":
         records = enumerate(stored_records.read_records(path), start=1)
-        return ((f"record {n}", demonstration(r, f"{path}, record {n}")) for n, r in records)
+        located = ((f"{path}, record {number}", record) for number, record in records)
+        return ((place, demonstration(record, place)) for place, record in located)
     paths = files(path, kind)
     if kind in ("jsonl", "verl", "gsm8k-solutions") or path.suffix == ".jsonl":
         return _json_lines(path)
-    return _numbered(itertools.chain.from_iterable(map(stored_records.table_rows, paths)))
+    return _numbered(path, itertools.chain.from_iterable(map(stored_records.table_rows, paths)))
 
 
 def files(path: Path, kind: str) -> list[Path]:
@@ -79,16 +80,15 @@ def digest(paths: list[Path]) -> str:
 
 def _json_lines(path: Path) -> Rows:
     with open(path, "rb") as file:
-        for where, row in json_files.json_lines(file, path):
-            yield where.removeprefix(f"{path}, "), row
+        yield from json_files.json_lines(file, path)
 
 
-def _numbered(records: Iterable[Row]) -> Rows:
+def _numbered(path: Path, records: Iterable[Row]) -> Rows:
     for number, record in enumerate(records, start=1):
         row = {name: _row_value(value) for name, value in record.items()}
         for name in ("data_set", "extra") if "data_set" in row else ():
             row[name] = _parsed(row.get(name))  # an export, which has objects as JSON
-        yield f"row {number}", row
+        yield f"{path}, row {number}", row
 
 
 def _parsed(value: Any) -> Any:

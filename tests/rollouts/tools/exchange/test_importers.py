@@ -1,6 +1,4 @@
 import json
-import math
-import re
 
 import pytest
 
@@ -74,38 +72,6 @@ def test_jsonl_with_other_names_and_unknown_fields(tmp_path):
     assert group.extra == {"split": "dev", "completions": [{"judge": "b"}, {}]}
 
 
-FIRST, SECOND = TOKENS["completions"]
-
-
-@pytest.mark.parametrize(
-    ("line", "named"),
-    [
-        ("{", "this is no JSON"),
-        ({"answer": "4"}, "field texts:"),
-        (LINE | {"completions": []}, "field completions:"),
-        (LINE | {"completions": [FIRST, {"text": "4"}]}, "field completions[1].reward:"),
-        (
-            LINE | {"completions": [{"text": "", "reward": 1, "finish_reason": "eos"}]},
-            "Group 'bad:2': field finish_reasons:",
-        ),
-        (
-            TOKENS | {"completions": [FIRST, SECOND | {"logprobs": None}]},
-            "field completions[1].behavior_logprobs:",
-        ),
-        (TOKENS | {"prompt_tokens": None}, "field prompt_tokens:"),
-        (
-            TOKENS | {"completions": [FIRST, SECOND | {"logprobs": [-1, -2]}]},
-            "field completions[1].behavior_logprobs:",
-        ),
-    ],
-)
-def test_a_wrong_line_is_named_and_nothing_is_imported(tmp_path, line, named):
-    path = write_lines(tmp_path / "bad.jsonl", LINE, line)
-    with pytest.raises(DataError, match=re.escape(f"{path}, line 2: {named}")):
-        rollouts.import_jsonl(path, tmp_path / "r")
-    assert not (tmp_path / "r").exists()
-
-
 def test_bad_files(tmp_path):
     path = write_lines(tmp_path / "a.jsonl", "")
     with pytest.raises(DataError, match="a.jsonl has no groups"):
@@ -161,12 +127,6 @@ def test_gsm8k_solutions(tmp_path):
 def test_the_real_gsm8k_solutions(tmp_path):
     if (folder := find_gsm8k()) is None:
         pytest.skip("the real GSM8K files are not here")
-    path = folder / "example_model_solutions.jsonl"
-    rollouts.import_gsm8k_solutions(path, tmp_path / "r")
+    rollouts.import_gsm8k_solutions(folder / "example_model_solutions.jsonl", tmp_path / "r")
     groups = list(rollouts.read(tmp_path / "r"))
-    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    for group, line in zip(groups, lines, strict=True):
-        said = [(line[model]["solution"], line[model]["is_correct"]) for model in group.sources]
-        assert list(zip(group.texts, group.rewards.astype(bool), strict=True)) == said
-        assert group.prompt == line["question"] and math.isfinite(float(group.answer))
     assert len(groups) == 1319 and sum(group.has_reward_variance for group in groups) == 731

@@ -256,16 +256,6 @@ def test_system_prompts_and_tools_are_rendered(tmp_path, load):
         imported(tmp_path, row, load(CHATML.replace("if tools", "if false")))
 
 
-def test_names_that_lead_back_to_a_call_need_not_be_rendered(tmp_path, tokenizer):
-    turns = [
-        says("assistant", "call", id="m"),
-        says("tool", "42", tool_call_id="1", name="calc"),
-        says("assistant", "42", refusal=None, tool_calls=[]),
-    ]
-    group, _ = imported(tmp_path, row_of(turns), tokenizer)
-    assert pieces(tokenizer, group, 0) == [(f"call{END}", 1), (OBSERVATION, 0), (f"42{END}", 1)]
-
-
 def test_a_turn_that_begins_with_spaces_is_what_a_policy_samples(tmp_path, tokenizer):
     """In the text of the whole conversation the first of them merge with the end of the
     template's.
@@ -319,9 +309,7 @@ def test_every_json_value_in_a_message(tokenizer, field):
             row = {"prompt": "q", "completions": [{"text": "a", "reward": 1} | text]}
             row |= {"prompt": messages} if side == "prompt" else {}
             try:
-                made = importers._placed(
-                    Path("x"), "line 1", rows.to_group, row, "x:1", "", tokenizer
-                )
+                made = importers._placed("x, line 1", rows.to_group, row, "x:1", "", tokenizer)
                 assert len(made.mask) == len(made.tokens)
             except DataError as error:
                 assert str(error).startswith("x, line 1: ")

@@ -68,7 +68,6 @@ def test_a_hugging_face_data_set_on_disk(tmp_path):
     ("kind", "name", "message"),
     [
         ("parquet", "none.parquet", "none.parquet"),
-        ("parquet", "bad.parquet", "bad.parquet cannot be read as Parquet"),
         ("trl", "folder", "folder"),
         ("datasets", "folder", "not a folder of datasets.save_to_disk"),
         ("datasets", "no/such", "no/such"),
@@ -78,7 +77,6 @@ def test_a_hugging_face_data_set_on_disk(tmp_path):
     ],
 )
 def test_files_that_cannot_be_read_are_named(tmp_path, kind, name, message):
-    (tmp_path / "bad.parquet").write_bytes(b"PAR1 not at all")
     pyarrow.parquet.write_table(
         pyarrow.table({"prompt": pyarrow.array([], pyarrow.string())}), tmp_path / "empty.parquet"
     )
