@@ -11,11 +11,9 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float
 
-from grre_jax.objectives import part as kinds
-from grre_jax.objectives.named_parts import named
-from grre_jax.objectives.objective import Label, Objective
+from grre_jax.objectives import objective as kinds
+from grre_jax.objectives.objective import Hyperparameter, Label, Objective, Part, Term, named
 from grre_jax.objectives.own_loss import as_term, load_object, with_data
-from grre_jax.objectives.part import Hyperparameter, Part, Term
 from grre_jax.objectives.parts import ratios
 from grre_jax.objectives.parts.penalties import KL, KL_COEF, KL_ESTIMATORS, KL_REFERENCES
 from grre_jax.objectives.table import BASE, TABLE, Row
@@ -232,7 +230,7 @@ def _check_structure(objective: Objective, chosen: Mapping) -> None:
     for option in ("mask", "weight"):
         if option in chosen and option not in term.uses:
             raise ValueError(f"{name}: {option} does not apply: the term {term.name} uses none")
-    if objective.components and not objective.needs_components:
+    if objective.components and not objective.advantage.of_components:
         raise ValueError(
             f"{name}: components does not apply: the advantage {objective.advantage.name} reads the"
             " reward alone"

@@ -64,11 +64,11 @@ def shape_data(
             out of its group and has the advantage 0. A group with fewer than two verdicts because
             of that has no signal: the others are left out too.
         groups: [responses] group ids: arbitrary integers, -1 on padding responses.
-        key: needed where `objective.needs_key` (RED-Drop): one PRNG key, or [responses] keys.
+        key: needed where the advantage is random (RED-Drop): one PRNG key, or [responses] keys.
         lengths: [responses] tokens of each response, for objectives that weigh or penalise by them
             (opo, reinforce_pp, dapo's max_length); [responses, turns] where the objective has
             returns.
-        components: [responses] each, by name, where `objective.needs_components` (gdpo); NaN for a
+        components: [responses] each, by name, where the advantage reads them (gdpo); NaN for a
             component that does not apply to a response.
         turn_rewards: [responses, turns], where the objective has returns; NaN behind a response's
             last turn.
@@ -150,7 +150,7 @@ def _components(
     objective: Objective, given: Mapping[str, Responses] | None
 ) -> Mapping[str, Responses]:
     """Returns the components that the objective reads, of those given."""
-    if not objective.needs_components:
+    if not objective.advantage.of_components:
         return {}
     if not given:
         raise ValueError(
@@ -185,7 +185,7 @@ def _check_rewards(objective: Objective, rewards, groups, key, lengths, componen
                 f"{name} must be [responses] = {np.shape(rewards)} like rewards, not"
                 f" {np.shape(values)}"
             )
-    if objective.needs_key and not isinstance(key, jax.Array | np.ndarray):
+    if objective.advantage.random and not isinstance(key, jax.Array | np.ndarray):
         raise ValueError(
             f"{objective.name} drops responses at random and needs a PRNG key: pass"
             f" key=jax.random.key(seed), not {key!r}"

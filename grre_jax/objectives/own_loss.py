@@ -26,8 +26,7 @@ from jaxtyping import Array, Float
 
 from grre_jax.objectives.batch import TOKEN_FIELDS, Batch
 from grre_jax.objectives.inputs import Contribution, LossInputs
-from grre_jax.objectives.objective import Objective
-from grre_jax.objectives.part import RATIO, Hyperparameter, Part, Term, term
+from grre_jax.objectives.objective import RATIO, Hyperparameter, Objective, Part, Term, term
 from grre_jax.objectives.statistics import batch_stats
 
 OwnLoss = Callable[..., Float[Array, " tokens"]]

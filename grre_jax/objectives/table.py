@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from grre_jax.objectives.part import Mask, Part, Weight
+from grre_jax.objectives.objective import Mask, Part, Weight
 from grre_jax.objectives.parts import (
     advantages,
     aggregations,
@@ -77,7 +77,7 @@ class Row:
 BASE: Mapping[str, Part] = MappingProxyType(
     {
         "advantage": advantages.group_mean,
-        "term": weights.score,
+        "term": terms.score,
         "level": ratios.token,
         "ratio_reference": ratios.behavior,
         "weight": weights.one,
@@ -470,7 +470,7 @@ _REGRESSIONS = {
         "g = (l - f) grad l, f the teacher's log-probs (stored: rho (l - f) grad l): the reverse KL"
         " to the reference, rewards unread",
         ("On-Policy Distillation", "https://thinkingmachines.ai/blog/on-policy-distillation"),
-        {"advantage": advantages.nothing, "term": weights.reverse_kl},
+        {"advantage": advantages.nothing, "term": terms.reverse_kl},
         variants={"own": {}, "stored": {"weight": weights.ratio}},
     ),
     "dpo": Row(

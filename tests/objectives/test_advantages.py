@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grre_jax import objectives
-from grre_jax.objectives.named_parts import named
-from grre_jax.objectives.part import Advantage
+from grre_jax.objectives.objective import Advantage, named
 
 from .drawn_cases import Case
 

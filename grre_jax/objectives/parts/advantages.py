@@ -22,7 +22,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from grre_jax.objectives.groups import Groups
 from grre_jax.objectives.inputs import Responses, RewardInputs, Scalar, ShapedData
-from grre_jax.objectives.part import (
+from grre_jax.objectives.objective import (
     Hyperparameter,
     Order,
     advantage,

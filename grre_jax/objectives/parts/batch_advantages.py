@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool
 
 from grre_jax.objectives.groups import Groups
 from grre_jax.objectives.inputs import Responses, RewardInputs, Scalar
-from grre_jax.objectives.part import advantage
+from grre_jax.objectives.objective import advantage
 from grre_jax.objectives.parts.advantages import STD_EPSILON, group_mean, group_std_advantages
 
 

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from grre_jax.objectives.inputs import Gate, LossInputs, Scalar, Tokens
-from grre_jax.objectives.part import (
+from grre_jax.objectives.objective import (
     RATIO,
     Hyperparameter,
     Order,

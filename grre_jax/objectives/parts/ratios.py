@@ -34,7 +34,7 @@ from jaxtyping import Array
 
 from grre_jax.objectives.groups import Groups, segment_groups
 from grre_jax.objectives.inputs import Gate, LossInputs, Scalar, Tokens, with_derivative
-from grre_jax.objectives.part import (
+from grre_jax.objectives.objective import (
     RATIO,
     Order,
     Statistic,

@@ -1,4 +1,4 @@
-"""Importance weights W, and the coefficient form of the gradient that they are factors of.
+"""Importance weights W: factors of the gradient.
 
 Weights are constants, never differentiated through. Exponentials are bounded as `ratios` documents;
 each weight returns its values and where such a bound acted.
@@ -6,8 +6,8 @@ each weight returns its values and where such a bound acted.
 
 import jax.numpy as jnp
 
-from grre_jax.objectives.inputs import Contribution, Gate, LossInputs, Scalar, Tokens
-from grre_jax.objectives.part import RATIO, Order, non_negative, positive, term, weight
+from grre_jax.objectives.inputs import Gate, LossInputs, Scalar, Tokens
+from grre_jax.objectives.objective import RATIO, Order, non_negative, positive, weight
 from grre_jax.objectives.parts.advantages import TAU
 from grre_jax.objectives.parts.ratios import (
     CLIP_RANGE,
@@ -17,31 +17,6 @@ from grre_jax.objectives.parts.ratios import (
     level_ratio,
     limited_exp,
 )
-
-
-@term(uses=("mask", "weight"))
-def score(x: LossInputs) -> Contribution:
-    """The coefficient form g = -A W M grad(l), of value -A W M l: REINFORCE, the REC and RED
-    families and many of their relatives.
-    """
-    unclipped = x.objective.mask(x)
-    weight, limited = x.objective.weight(x)
-    dloss_dlogprob = -x.advantages * weight * unclipped
-    return Contribution(dloss_dlogprob * x.logprobs, dloss_dlogprob, unclipped, limited)
-
-
-@term(data=("ref_logprobs",), uses=("mask", "weight"))
-def reverse_kl(x: LossInputs) -> Contribution:
-    """Distillation: g = (l - f) W M grad(l), the gradient of KL(policy || reference) at each token,
-    f being the teacher's log-probs.
-
-    On the policy's own samples W = 1; on those of another policy W = rho corrects each token for
-    it.
-    """
-    unclipped = x.objective.mask(x)
-    weight, limited = x.objective.weight(x)
-    value = (x.logprobs - x.ref_logprobs) * weight * unclipped
-    return Contribution(value, value, unclipped, limited)
 
 
 def _unlimited(weight: Tokens) -> tuple[Tokens, Gate]:
