@@ -22,6 +22,7 @@ from grre_jax.objectives.inputs import (
     LossInputs,
     RewardInputs,
     ShapedData,
+    batch_stats,
     with_derivative,
 )
 from grre_jax.objectives.objective import (
@@ -46,7 +47,6 @@ from grre_jax.objectives.objective import (
     term,
     weight,
 )
-from grre_jax.objectives.statistics import batch_stats
 
 __all__ = [
     "RATIO",

@@ -17,20 +17,22 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from grre_jax.objectives.batch import Batch, BatchStats, flat_logprobs
+from grre_jax.objectives.batch import (
+    Batch,
+    BatchStats,
+    Groups,
+    check_finite,
+    concrete,
+    flat_logprobs,
+    group_ids_array,
+    judged_groups,
+    segment_groups,
+)
 from grre_jax.objectives.diagnostics import (
     clip_metrics,
     masked_share,
     ratio_metrics,
     reference_metrics,
-)
-from grre_jax.objectives.groups import (
-    Groups,
-    check_finite,
-    concrete,
-    group_ids_array,
-    judged_groups,
-    segment_groups,
 )
 from grre_jax.objectives.inputs import (
     Contribution,
@@ -38,13 +40,13 @@ from grre_jax.objectives.inputs import (
     Responses,
     RewardInputs,
     ShapedData,
+    batch_stats,
     with_derivative,
 )
 from grre_jax.objectives.objective import Objective
 from grre_jax.objectives.own_loss import differentiated
 from grre_jax.objectives.parts.aggregations import response_scale
 from grre_jax.objectives.parts.ratios import limit_log_ratio
-from grre_jax.objectives.statistics import batch_stats
 
 
 def shape_data(
@@ -197,8 +199,9 @@ def _check_rewards(objective: Objective, rewards, groups, key, lengths, componen
         live = live & ~np.isnan(known_rewards.astype(np.float64))
     for name, values in given.items():
         check_finite(name, values, live, nan=name != "lengths")
-    if (known_lengths := concrete(lengths)) is not None and (known_lengths < 0).any():
-        raise ValueError(f"lengths must not be negative, but the least is {known_lengths.min()}")
+    sizes = concrete(given.get("lengths", 0))
+    if sizes is not None and (sizes < 0).any():
+        raise ValueError(f"lengths must not be negative, but the least is {sizes.min()}")
 
 
 def advantages(

@@ -15,8 +15,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from grre_jax.objectives.batch import Batch, live_tokens
-from grre_jax.objectives.groups import judged_groups, segment_groups
+from grre_jax.objectives.batch import Batch, judged_groups, live_tokens, segment_groups
 from grre_jax.objectives.parts.ratios import limit_log_ratio
 
 Tokens = Float[Array, " tokens"]

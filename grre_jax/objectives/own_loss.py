@@ -24,10 +24,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from grre_jax.objectives.batch import TOKEN_FIELDS, Batch
+from grre_jax.objectives.batch import TOKEN_FIELDS, Batch, count_batch
 from grre_jax.objectives.inputs import Contribution, LossInputs
 from grre_jax.objectives.objective import RATIO, Hyperparameter, Objective, Part, Term, term
-from grre_jax.objectives.statistics import batch_stats
 
 OwnLoss = Callable[..., Float[Array, " tokens"]]
 
@@ -143,7 +142,7 @@ def with_data(objective: Objective) -> Objective:
     )
 
     def trace(logprobs, values):
-        x = Recording(objective, logprobs, batch.mask, batch, batch_stats(batch), values)
+        x = Recording(objective, logprobs, batch.mask, batch, count_batch(batch), values)
         losses = own(x, **{name: values[name] for name in _names(own)})
         return jnp.sum(_of_tokens(own, losses, logprobs))
 

@@ -32,7 +32,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from grre_jax.objectives.groups import Groups, segment_groups
+from grre_jax.objectives.batch import Groups, segment_groups
 from grre_jax.objectives.inputs import Gate, LossInputs, Scalar, Tokens, with_derivative
 from grre_jax.objectives.objective import (
     RATIO,
