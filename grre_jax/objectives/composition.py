@@ -21,6 +21,10 @@ from grre_jax.objectives.batch import (
     Batch,
     BatchStats,
     Groups,
+    Responses,
+    Scalar,
+    Tokens,
+    Turns,
     check_finite,
     concrete,
     flat_logprobs,
@@ -36,8 +40,8 @@ from grre_jax.objectives.diagnostics import (
 )
 from grre_jax.objectives.inputs import (
     Contribution,
+    Gate,
     LossInputs,
-    Responses,
     RewardInputs,
     ShapedData,
     batch_stats,
@@ -54,9 +58,9 @@ def shape_data(
     rewards: Responses,
     groups: Int[Array, " responses"],
     key: PRNGKeyArray | None = None,
-    lengths: Responses | Float[Array, "responses turns"] | None = None,
+    lengths: Responses | Turns | None = None,
     components: Mapping[str, Responses] | None = None,
-    turn_rewards: Float[Array, "responses turns"] | None = None,
+    turn_rewards: Turns | None = None,
 ) -> ShapedData:
     """Computes advantages of rewards, and which responses the objective leaves out.
 
@@ -115,16 +119,10 @@ def _turns(objective: Objective, rewards, lengths, turn_rewards) -> tuple[Array 
     if not objective.returns:
         return None, None
     shape = np.shape(turn_rewards)
-    if turn_rewards is None or len(shape) != 2 or shape[:1] != np.shape(rewards):
-        raise ValueError(
-            f"{objective.name} with returns={objective.returns.name} needs turn_rewards"
-            f" [responses, turns], NaN behind a response's last turn, not {shape or turn_rewards}"
-        )
+    if len(shape) != 2 or shape[:1] != np.shape(rewards):
+        raise ValueError(f"turn_rewards must be [responses, turns], not {shape or turn_rewards}")
     if lengths is not None and np.shape(lengths) != shape:
-        raise ValueError(
-            f"lengths must be [responses, turns] = {shape} like turn_rewards, not"
-            f" {np.shape(lengths)}"
-        )
+        raise ValueError(f"lengths must be {shape} like turn_rewards, not {np.shape(lengths)}")
     return None if lengths is None else jnp.asarray(lengths), _data(turn_rewards)
 
 
@@ -155,15 +153,9 @@ def _components(
     if not objective.advantage.of_components:
         return {}
     if not given:
-        raise ValueError(
-            f"{objective.name} normalises the components of the reward apart: pass"
-            " components={name: [responses]}"
-        )
+        raise ValueError(f"{objective.name}: pass components={{name: [responses]}}")
     if missing := [name for name in objective.components if name not in given]:
-        raise ValueError(
-            f"{objective.name}: there is no reward component {missing[0]!r}; there are"
-            f" {', '.join(sorted(given))}"
-        )
+        raise ValueError(f"{objective.name}: no reward component {missing[0]!r} in {sorted(given)}")
     return {name: given[name] for name in objective.components or sorted(given)}
 
 
@@ -208,13 +200,11 @@ def advantages(
     objective: Objective,
     rewards: Responses,
     groups: Int[Array, " responses"],
-    key: PRNGKeyArray | None = None,
-    lengths: Responses | Float[Array, "responses turns"] | None = None,
-    components: Mapping[str, Responses] | None = None,
-    turn_rewards: Float[Array, "responses turns"] | None = None,
-) -> Responses | Float[Array, "responses turns"]:
+    *arguments,
+    **options,
+) -> Responses | Turns:
     """Computes advantages: those of `shape_data`, with its arguments and errors."""
-    return shape_data(objective, rewards, groups, key, lengths, components, turn_rewards).advantages
+    return shape_data(objective, rewards, groups, *arguments, **options).advantages
 
 
 def policy_loss(
@@ -222,7 +212,7 @@ def policy_loss(
     logprobs: Float[Array, "..."],
     batch: Batch,
     stats: BatchStats | None = None,
-) -> tuple[Float[Array, ""], dict[str, Float[Array, ""]]]:
+) -> tuple[Scalar, dict[str, Scalar]]:
     """Computes the loss whose gradient is the objective's update, and its metrics.
 
     Args:
@@ -254,9 +244,14 @@ def policy_loss(
     )
     x = LossInputs.of(objective, logprobs, batch, stats)
 
-    contribution = _contribution(objective, x)
+    constants = replace(x, logprobs=jax.lax.stop_gradient(x.logprobs))
+    term = objective.term
+    contribution = differentiated(term, x) if term.differentiated else term(constants)
     factor, limited, metrics = _factor(objective, x)
-    token_penalty, response_penalty = _penalties(objective, x)
+    of_tokens = (part(x) for part in objective.penalties if not part.of_responses)
+    of_responses = (part(x) for part in objective.penalties if part.of_responses)
+    token_penalty = sum(of_tokens, jnp.zeros_like(x.logprobs))
+    response_penalty = sum(of_responses, 0.0)
 
     live, dtype = batch.group_ids >= 0, x.logprobs.dtype
     scale = jnp.where(live, response_scale(objective, batch, stats, dtype), 0)
@@ -274,15 +269,7 @@ def policy_loss(
     return loss, jax.lax.stop_gradient(metrics)
 
 
-def _contribution(objective: Objective, x: LossInputs) -> Contribution:
-    if objective.term.differentiated:
-        return differentiated(objective.term, x)
-    return objective.term(replace(x, logprobs=jax.lax.stop_gradient(x.logprobs)))
-
-
-def _factor(
-    objective: Objective, x: LossInputs
-) -> tuple[Float[Array, " tokens"], Bool[Array, " tokens"], dict[str, Float[Array, ""]]]:
+def _factor(objective: Objective, x: LossInputs) -> tuple[Tokens, Gate, dict[str, Scalar]]:
     """Computes the factor of the policy-gradient term by the correction and the filter, where a
     bound acted, and their metrics.
     """
@@ -301,17 +288,7 @@ def _factor(
     return factor, limited, metrics
 
 
-def _penalties(
-    objective: Objective, x: LossInputs
-) -> tuple[Float[Array, " tokens"], Responses | float]:
-    of_tokens = (part(x) for part in objective.penalties if not part.of_responses)
-    of_responses = (part(x) for part in objective.penalties if part.of_responses)
-    return sum(of_tokens, jnp.zeros_like(x.logprobs)), sum(of_responses, 0.0)
-
-
-def _metrics(
-    x: LossInputs, contribution: Contribution, limited: Bool[Array, " tokens"]
-) -> dict[str, Float[Array, ""]]:
+def _metrics(x: LossInputs, contribution: Contribution, limited: Gate) -> dict[str, Scalar]:
     """Computes the metrics that every objective has; `limited` is where a bound acted in the
     factor.
     """

@@ -85,7 +85,6 @@ TWO = np.array([0, 0])
     "name, rewards, groups, options, message",
     [
         ("reinforce", np.zeros(3), TWO, {}, "both be"),
-        ("reinforce", np.zeros((2, 2)), np.zeros((2, 2), int), {}, "both be"),
         ("reinforce", jnp.array([0.0, np.inf]), TWO, {}, r"rewards\[1\] is inf"),
         ("reinforce", np.array([0j, 1j]), TWO, {}, "real numbers"),
         ("opo", np.zeros(2), TWO, {}, "opo needs the lengths"),
@@ -100,9 +99,8 @@ def test_refusals(name, rewards, groups, options, message):
         objectives.advantages(objectives.algorithm(name), rewards, groups, **options)
 
 
-@pytest.mark.parametrize("advantage", ["asymre", "sign", "positive", "red_drop", "reward"])
-def test_a_dropped_response_has_no_advantage(shape, advantage):
-    shaped = shape("dapo", advantage=advantage, singleton_baseline="none")
+def test_a_dropped_response_has_no_advantage(shape):
+    shaped = shape("dapo", advantage="reward", singleton_baseline="none")
     assert np.all(np.asarray(shaped.advantages)[np.asarray(shaped.dropped)] == 0)
     assert np.asarray(shaped.dropped)[5]  # alone in its group
 
@@ -147,8 +145,7 @@ def test_a_response_without_a_verdict_changes_nothing_for_the_others(rewards, ab
         np.testing.assert_array_equal(np.asarray(found)[without < 0], 0, err_msg=name)
 
 
-@pytest.mark.parametrize("name", ["reinforce", "asymre", "grpo", "rec_oneside_nois"])
-def test_a_response_without_a_verdict_has_no_loss_and_no_penalty(gradient, name):
+def test_a_response_without_a_verdict_has_no_loss_and_no_penalty(gradient):
     """The loss and its gradient are those of the batch without it, KL penalty included."""
     logprobs = -1 - np.arange(12.0).reshape(4, 3) / 7
     case = Case(
@@ -159,7 +156,7 @@ def test_a_response_without_a_verdict_has_no_loss_and_no_penalty(gradient, name)
         np.zeros(4, int),
         ref=logprobs - 0.2,
     )
-    objective = objectives.algorithm(name, kl_coef=0.5)
+    objective = objectives.algorithm("asymre", kl_coef=0.5)
     slope, metrics = gradient.both(objective, case)
     expected, others = gradient.both(objective, case.replace(groups=np.array([0, 0, 0, -1])))
     np.testing.assert_allclose(metrics["loss"], others["loss"], rtol=1e-12)
