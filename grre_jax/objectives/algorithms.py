@@ -316,7 +316,7 @@ def _choose(name: str, option: str, value: str | Part) -> str | Part | None:
         return _one_of(name, option, value, {word: word for word in _WORDS[option]})
     kind = {**_KINDS, **_KINDS_OF_ROWS}[option]
     if isinstance(value, str) and ".py:" in value:
-        value = load_object(value, "a part of your own")
+        value = load_object(value)
     if isinstance(value, kind):
         return value
     nothing = {"none": None} if option in ("correction", "filter", "returns") else {}

@@ -61,6 +61,12 @@ def group_mean_advantages(
     return _about_baseline(advantages, rewards, groups, singleton_baseline)
 
 
+def _std(deviations: Responses, groups: Groups, sample: bool) -> Responses:
+    """Returns [responses] the standard deviation of each response's group."""
+    freedom = jnp.maximum(groups.sizes - 1 if sample else groups.sizes, 1).astype(deviations.dtype)
+    return jnp.sqrt(groups.sum(deviations**2) / freedom)
+
+
 def group_std_advantages(
     rewards: Responses,
     groups: Groups,
@@ -84,8 +90,7 @@ def group_std_advantages(
         [responses] advantages.
     """
     deviations = group_mean_advantages(rewards, groups, singleton_baseline)
-    freedom = jnp.maximum(groups.sizes - 1 if sample else groups.sizes, 1).astype(rewards.dtype)
-    std = jnp.sqrt(groups.sum(deviations**2) / freedom)
+    std = _std(deviations, groups, sample)
     return jnp.where(groups.alike(rewards), deviations, deviations / (std + std_epsilon))
 
 
@@ -212,10 +217,7 @@ def pass_at_k(x: RewardInputs) -> Responses:
     best = rewards == groups.max(rewards)
     second = groups.max(jnp.where(best, -jnp.inf, rewards))
     alone = groups.sum(best.astype(jnp.int32)) == 1
-    deviations = group_mean_advantages(rewards, groups)
-    std = jnp.sqrt(
-        groups.sum(deviations**2) / jnp.maximum(groups.sizes - 1, 1).astype(rewards.dtype)
-    )
+    std = _std(group_mean_advantages(rewards, groups), groups, sample=True)
     wins = groups.live & best & alone & ~groups.alike(rewards)
     std_epsilon = x.hyperparameters["std_epsilon"]
     return jnp.where(wins, (rewards - jnp.where(wins, second, 0)) / (std + std_epsilon), 0)

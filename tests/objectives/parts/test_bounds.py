@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from grre_jax.objectives.parts import masks, ratios, weights
+from grre_jax.objectives.parts import masks, ratios
 
 RATIOS = np.array([0.25, 0.4, 0.45, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0], np.float32)
 INSIDE = (RATIOS >= 0.5) & (RATIOS <= 1.5)
@@ -57,7 +57,7 @@ def test_limits_are_reported_and_not_before_they_act():
 
     advantages = jnp.array([-80.0, 0.0, 1.0, 70.0, 80.0, 1e4], jnp.float32)
     x = SimpleNamespace(advantages=advantages, hyperparameters={"tau": 1.0})
-    weight, acted = weights.exponential(x)
+    weight, acted = ratios.exponential(x)
     np.testing.assert_array_equal(acted, [0, 0, 0, 0, 1, 1])
     np.testing.assert_allclose(weight[:4], np.exp([-80.0, 0.0, 1.0, 70.0]), rtol=1e-4)
     np.testing.assert_allclose(np.log(weight[4:] * advantages[4:]), 75, rtol=1e-5)
