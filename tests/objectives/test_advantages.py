@@ -162,3 +162,34 @@ def test_a_response_without_a_verdict_has_no_loss_and_no_penalty(gradient):
     np.testing.assert_allclose(metrics["loss"], others["loss"], rtol=1e-12)
     np.testing.assert_allclose(slope, expected, rtol=1e-12)
     assert not slope[3].any()
+
+
+PAIR = np.array([1.0, 0.0])
+
+
+@pytest.mark.parametrize(
+    "names, components, message",
+    [
+        (None, None, "pass components="),
+        ("a,c", {"a": PAIR, "b": PAIR}, "no reward component 'c'"),
+        ("a", {"a": np.ones(3)}, "component 'a' must be"),
+        ("a", {"a": np.array([1, np.inf])}, r"component 'a'\[1\] is inf"),
+        ("a,a", {"a": PAIR, "b": PAIR}, "components must be different"),
+    ],
+)
+def test_components_that_cannot_be_taken_are_refused(names, components, message):
+    with pytest.raises(ValueError, match=message):
+        objectives.advantages(
+            objectives.algorithm("gdpo", components=names), PAIR, TWO, components=components
+        )
+
+
+def test_a_component_that_does_not_apply_is_left_out_of_its_mean():
+    """The response has nothing of that component, and the others what they have without it."""
+    values = np.array([1.0, 0.0, 3.0, np.nan])
+    alone = objectives.algorithm("reinforce", advantage="decoupled", components="a")
+    found = objectives.advantages(alone, np.zeros(4), np.zeros(4, int), components={"a": values})
+    three = (values[:3] - values[:3].mean()) / (values[:3].std(ddof=1) + 1e-6)
+    spread = np.append(three, 0)
+    expected = spread / (spread.std(ddof=1) + 1e-6)
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-12)

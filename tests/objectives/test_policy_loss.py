@@ -81,15 +81,12 @@ def test_nothing_flows_into_the_data(example):
 
 
 def test_bfloat16_logprobs_are_reduced_in_float32(example):
-    batch = objectives.padded_batch(
-        advantages=np.ones(7, np.float32),
-        mask=example.mask,
-        groups=example.groups,
-        old_logprobs=example.old.astype(np.float32),
-    )
     with jax.enable_x64(False):
-        batch = jax.tree.map(
-            lambda leaf: leaf.astype(np.int32) if leaf.dtype == np.int64 else leaf, batch
+        batch = objectives.padded_batch(
+            advantages=np.ones(7, np.float32),
+            mask=example.mask,
+            groups=example.groups,
+            old_logprobs=example.old.astype(np.float32),
         )
         loss, metrics = jax.jit(objectives.policy_loss)(
             objectives.algorithm("grpo"), jnp.asarray(example.logprobs, jnp.bfloat16), batch
