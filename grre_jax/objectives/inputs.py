@@ -24,6 +24,7 @@ from grre_jax.objectives.batch import (
 from grre_jax.objectives.objective import Objective
 
 Gate = Bool[Array, " tokens"]
+Limited = tuple[Tokens, Gate]  # values, and True where a documented bound acted
 Scalar = float | Float[Array, ""]
 
 
@@ -216,9 +217,13 @@ class LossInputs:
             jnp.where(self.mask, values, 0), self.batch.response_ids, self.batch.group_ids.size
         )
 
+    def total_over_response(self, values: Tokens) -> Tokens:
+        """Takes the sum of [tokens] values over each token's response: [tokens]."""
+        return self.at_tokens(self.sum_by_response(values))
+
     def mean_over_response(self, values: Tokens) -> Tokens:
         """Takes the mean of [tokens] values over each token's response: [tokens]."""
-        return self.at_tokens(self.sum_by_response(values)) / self.lengths
+        return self.total_over_response(values) / self.lengths
 
     def at_tokens(self, values: Responses) -> Tokens:
         """Reads [responses] values at each token: [tokens], 0 where the mask is False."""

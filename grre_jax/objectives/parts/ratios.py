@@ -28,12 +28,14 @@ tokens where one acted:
 A weight w is exponential in a reward or in the log-ratio of a whole response.
 """
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
 from grre_jax.objectives.batch import Groups, segment_groups
-from grre_jax.objectives.inputs import Gate, LossInputs, Scalar, Tokens, with_derivative
+from grre_jax.objectives.inputs import Limited, LossInputs, Scalar, Tokens, with_derivative
 from grre_jax.objectives.objective import (
     RATIO,
     Order,
@@ -69,7 +71,7 @@ LOG_RATIO_LIMIT = {32: 40.0, 64: 80.0}  # by the bits of the dtype
 LOG_WEIGHT_LIMIT = {32: 75.0, 64: 600.0}
 
 
-def limit_log_ratio(log_ratio: Tokens) -> tuple[Tokens, Gate]:
+def limit_log_ratio(log_ratio: Tokens) -> Limited:
     """Bounds log-ratios by `LOG_RATIO_LIMIT`.
 
     Args:
@@ -82,7 +84,7 @@ def limit_log_ratio(log_ratio: Tokens) -> tuple[Tokens, Gate]:
     return jnp.clip(log_ratio, -limit, limit), jnp.abs(log_ratio) > limit
 
 
-def limited_exp(exponent: Tokens, advantages: Tokens) -> tuple[Tokens, Gate]:
+def limited_exp(exponent: Tokens, advantages: Tokens) -> Limited:
     """Computes e^exponent, limited such that neither it nor its product with |A| exceeds
     exp(`LOG_WEIGHT_LIMIT`).
 
@@ -131,7 +133,7 @@ def sequence(x: LossInputs) -> Tokens:
 @level(description="a whole response")
 def sequence_sum(x: LossInputs) -> Tokens:
     """S of the token's response."""
-    return x.at_tokens(x.sum_by_response(x.log_ratio))
+    return x.total_over_response(x.log_ratio)
 
 
 def _log_group_expectation(x: LossInputs) -> dict[str, Array]:
@@ -193,7 +195,10 @@ CORRECTION_RANGE = (
         "correction_high", "largest correction e^(p-q) that is not dropped", 5.0, infinite=True
     ),
 )
-_RISING = (Order("correction_low", "correction_high"),)
+_of_mismatch = partial(correction, data=(RATIO, "old_logprobs"))
+_within_range = _of_mismatch(
+    hyperparameters=CORRECTION_RANGE, order=(Order("correction_low", "correction_high"),)
+)
 
 
 def _mismatch(x: LossInputs) -> Tokens:
@@ -201,31 +206,31 @@ def _mismatch(x: LossInputs) -> Tokens:
     return jax.lax.stop_gradient(x.ratio_reference_logprobs - x.old_logprobs)
 
 
-def _truncated(x: LossInputs, mismatch: Tokens) -> tuple[Tokens, Gate]:
+def _truncated(x: LossInputs, mismatch: Tokens) -> Limited:
     cap = jnp.log(x.hyperparameters["correction_cap"])
     return limited_exp(jnp.minimum(mismatch, cap), x.advantages)
 
 
-def _kept_within(x: LossInputs, mismatch: Tokens) -> tuple[Tokens, Gate]:
+def _kept_within(x: LossInputs, mismatch: Tokens) -> Limited:
     low, high = bounds(x, "correction")
     factor, limited = limited_exp(mismatch, x.advantages)
     return jnp.where((factor >= low) & (factor <= high), factor, 0), limited
 
 
-@correction(hyperparameters=(CORRECTION_CAP,), data=(RATIO, "old_logprobs"))
-def tis(x: LossInputs) -> tuple[Tokens, Gate]:
+@_of_mismatch(hyperparameters=(CORRECTION_CAP,))
+def tis(x: LossInputs) -> Limited:
     """Truncated importance sampling: min(e^(p-q), correction_cap) of the token."""
     return _truncated(x, _mismatch(x))
 
 
-@correction(hyperparameters=(CORRECTION_CAP,), data=(RATIO, "old_logprobs"))
-def tis_sequence(x: LossInputs) -> tuple[Tokens, Gate]:
+@_of_mismatch(hyperparameters=(CORRECTION_CAP,))
+def tis_sequence(x: LossInputs) -> Limited:
     """Truncated importance sampling of whole responses."""
-    return _truncated(x, x.at_tokens(x.sum_by_response(_mismatch(x))))
+    return _truncated(x, x.total_over_response(_mismatch(x)))
 
 
-@correction(hyperparameters=CORRECTION_RANGE, order=_RISING, data=(RATIO, "old_logprobs"))
-def bounded(x: LossInputs) -> tuple[Tokens, Gate]:
+@_within_range
+def bounded(x: LossInputs) -> Limited:
     """e^(p-q) where it lies in [correction_low, correction_high], else 0.
 
     Decoupled PPO (https://arxiv.org/abs/2505.24298) has no lower bound, IcePop
@@ -234,31 +239,31 @@ def bounded(x: LossInputs) -> tuple[Tokens, Gate]:
     return _kept_within(x, _mismatch(x))
 
 
-@correction(hyperparameters=CORRECTION_RANGE, order=_RISING, data=(RATIO, "old_logprobs"))
-def bounded_sequence(x: LossInputs) -> tuple[Tokens, Gate]:
+@_within_range
+def bounded_sequence(x: LossInputs) -> Limited:
     """The same of whole responses."""
-    return _kept_within(x, x.at_tokens(x.sum_by_response(_mismatch(x))))
+    return _kept_within(x, x.total_over_response(_mismatch(x)))
 
 
 # Importance weights W: constants, each with where a bound acted.
 
 
-def _unlimited(weight: Tokens) -> tuple[Tokens, Gate]:
+def _unlimited(weight: Tokens) -> Limited:
     return weight, jnp.zeros(weight.shape, bool)
 
 
-def _clipped_ratio(x: LossInputs, low: Scalar, high: Scalar) -> tuple[Tokens, Gate]:
+def _clipped_ratio(x: LossInputs, low: Scalar, high: Scalar) -> Limited:
     return _unlimited(jnp.clip(level_ratio(x), low, high))
 
 
 @weight
-def one(x: LossInputs) -> tuple[Tokens, Gate]:
+def one(x: LossInputs) -> Limited:
     """1."""
     return _unlimited(jnp.ones_like(x.logprobs))
 
 
 @weight(data=(RATIO,))
-def ratio(x: LossInputs) -> tuple[Tokens, Gate]:
+def ratio(x: LossInputs) -> Limited:
     """The gradient is multiplied by the ratio.
 
     rho.
@@ -267,7 +272,7 @@ def ratio(x: LossInputs) -> tuple[Tokens, Gate]:
 
 
 @weight(hyperparameters=(TAU,))
-def exponential(x: LossInputs) -> tuple[Tokens, Gate]:
+def exponential(x: LossInputs) -> Limited:
     """exp(A / tau).
 
     RED-Weight (https://arxiv.org/abs/2509.24203), limited so that neither w nor w |A| exceeds
@@ -277,7 +282,7 @@ def exponential(x: LossInputs) -> tuple[Tokens, Gate]:
 
 
 @weight(hyperparameters=(TAU,))
-def inverse_temperature(x: LossInputs) -> tuple[Tokens, Gate]:
+def inverse_temperature(x: LossInputs) -> Limited:
     """1 / (1 + tau)."""
     return _unlimited(jnp.ones_like(x.logprobs) / (1 + x.hyperparameters["tau"]))
 
@@ -294,7 +299,7 @@ CLIP_HIGH = non_negative(
 @weight(
     hyperparameters=(CLIP_LOW, CLIP_HIGH), order=(Order("clip_low", "clip_high"),), data=(RATIO,)
 )
-def clipped(x: LossInputs) -> tuple[Tokens, Gate]:
+def clipped(x: LossInputs) -> Limited:
     """The gradient is multiplied by the clipped ratio.
 
     CISPO (https://arxiv.org/abs/2506.13585) with absolute bounds; truncated importance sampling
@@ -304,7 +309,7 @@ def clipped(x: LossInputs) -> tuple[Tokens, Gate]:
 
 
 @weight(hyperparameters=CLIP_RANGE, data=(RATIO,))
-def clipped_around_one(x: LossInputs) -> tuple[Tokens, Gate]:
+def clipped_around_one(x: LossInputs) -> Limited:
     """The gradient is multiplied by the clipped ratio.
 
     CISPO with bounds around 1.
@@ -314,7 +319,7 @@ def clipped_around_one(x: LossInputs) -> tuple[Tokens, Gate]:
 
 
 @weight(hyperparameters=OUTER_RANGE, data=(RATIO,))
-def clipped_to_ring(x: LossInputs) -> tuple[Tokens, Gate]:
+def clipped_to_ring(x: LossInputs) -> Limited:
     """The gradient is multiplied by the ratio clipped to the outer ring.
 
     rho, clipped to the outer range of the ring mask.
@@ -327,7 +332,7 @@ RATIO_CAP = positive("ratio_cap", "largest importance weight", 3.0, infinite=Tru
 
 
 @weight(hyperparameters=(RATIO_CAP,), data=(RATIO,))
-def capped(x: LossInputs) -> tuple[Tokens, Gate]:
+def capped(x: LossInputs) -> Limited:
     """The gradient is multiplied by the capped ratio.
 
     min(rho, ratio_cap).
@@ -336,7 +341,7 @@ def capped(x: LossInputs) -> tuple[Tokens, Gate]:
 
 
 @weight(data=(RATIO,))
-def tapered(x: LossInputs) -> tuple[Tokens, Gate]:
+def tapered(x: LossInputs) -> Limited:
     """The gradient of negatives is multiplied by the ratio, at most 1.
 
     TOPR (https://arxiv.org/abs/2503.14286), whose ratio is that of the whole response, and whose A
@@ -355,7 +360,7 @@ GAMMA = (
 
 
 @weight(hyperparameters=GAMMA, data=(RATIO,))
-def gamma(x: LossInputs) -> tuple[Tokens, Gate]:
+def gamma(x: LossInputs) -> Limited:
     """The gradient is multiplied by a weight that falls as the ratio leaves 1.
 
     VESPO (https://arxiv.org/abs/2602.10693): phi(W) = exp(lambda + k log W - lambda W), 1 at W = 1
@@ -375,7 +380,7 @@ WEIGHT_CAP = positive(
 
 
 @weight(hyperparameters=(WEIGHT_CAP,), data=(RATIO,))
-def reciprocal(x: LossInputs) -> tuple[Tokens, Gate]:
+def reciprocal(x: LossInputs) -> Limited:
     """The gradient is multiplied by the capped ratio, or its reciprocal where A > 0.
 
     ASPO (https://arxiv.org/abs/2510.06062): min(1/rho, cap) where A > 0, else min(rho, cap), so
