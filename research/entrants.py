@@ -86,7 +86,7 @@ def strangers(algorithms: Sequence[str]) -> tuple[Entry, ...]:
             raise UsageError(
                 f"--algorithm {given}: it learns from an expert's responses, and a study has none"
             )
-        if objective.needs_components:
+        if objective.advantage.of_components:
             raise UsageError(
                 f"--algorithm {given}: it normalises the components of a reward apart, and the"
                 " rewards of a study have none"

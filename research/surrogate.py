@@ -27,7 +27,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from grre_jax.objectives.groups import (
+from grre_jax.objectives.batch import (
     Groups,
     check_finite,
     concrete,

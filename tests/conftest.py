@@ -31,8 +31,6 @@ ARRAYS_CHECKED = (
     "models.transformer",
     "objectives.batch",
     "objectives.diagnostics",
-    "objectives.groups",
-    "objectives.statistics",
     "sampling.distributions",
 )
 install_import_hook(

@@ -6,7 +6,7 @@ import pytest
 from jaxtyping import TypeCheckError
 
 from grre_jax.models import rotary
-from grre_jax.objectives import groups
+from grre_jax.objectives import batch
 
 
 def test_a_wrong_shape_and_a_wrong_dtype_are_found():
@@ -19,10 +19,10 @@ def test_a_wrong_shape_and_a_wrong_dtype_are_found():
 
 
 def test_arrays_of_numpy_are_arrays():
-    partition = groups.segment_groups(np.array([0, 0, 1]))
+    partition = batch.segment_groups(np.array([0, 0, 1]))
     assert partition.sum(np.array([1.0, 2.0, 3.0])).tolist() == [3.0, 3.0, 3.0]
 
 
 def test_functions_that_check_their_arguments_say_so_themselves():
     with pytest.raises(ValueError, match="groups"):
-        groups.group_ids_array(np.array([0.5]))
+        batch.group_ids_array(np.array([0.5]))

@@ -6,7 +6,7 @@ from typing import Any
 
 from latex2mathml.converter import convert
 
-from grre_jax.objectives.named_parts import hyperparameters
+from grre_jax.objectives.objective import hyperparameters
 
 _GREEK = "rho tau beta lambda phi delta".split()
 _FUNCTIONS = "min max exp log mean std clip sigmoid sgn sg sum".split()

@@ -15,7 +15,7 @@ from grre_jax import objectives
 from grre_jax.cli.algorithms import NEEDED_DATA
 from grre_jax.cli.entry import make_parser
 from grre_jax.config import Config
-from grre_jax.objectives.named_parts import hyperparameters
+from grre_jax.objectives.objective import hyperparameters
 from grre_jax.objectives.table import NOTATION
 from grre_jax.reporting.metric_names import METRIC_NAMES, ROW_FIELDS
 from grre_jax.training.config.fields import fields

@@ -51,7 +51,7 @@ def algorithms(names: tuple[str, ...] = ()) -> None:
 
 def _print_details(rows: Sequence[Any], console: Any) -> None:
     """Prints objectives with defaults, variants, data and paper, and the meaning of the numbers."""
-    from grre_jax.objectives.named_parts import hyperparameters
+    from grre_jax.objectives.objective import hyperparameters
 
     meanings = hyperparameters()
     names = dict.fromkeys(name for row in rows for name in row.defaults if name in meanings)

@@ -11,11 +11,9 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float
 
-from grre_jax.objectives import part as kinds
-from grre_jax.objectives.named_parts import named
-from grre_jax.objectives.objective import Label, Objective
+from grre_jax.objectives import objective as kinds
+from grre_jax.objectives.objective import Hyperparameter, Label, Objective, Part, Term, named
 from grre_jax.objectives.own_loss import as_term, load_object, with_data
-from grre_jax.objectives.part import Hyperparameter, Part, Term
 from grre_jax.objectives.parts import ratios
 from grre_jax.objectives.parts.penalties import KL, KL_COEF, KL_ESTIMATORS, KL_REFERENCES
 from grre_jax.objectives.table import BASE, TABLE, Row
@@ -135,14 +133,13 @@ def algorithm(
         ValueError: for an unknown name, option or value (with the nearest ones), or a
             hyperparameter outside its domain.
     """
-    if not callable(name) and not isinstance(name, str):
-        raise ValueError(f"an algorithm is a name, FILE.py:FUNCTION or a function, not {name!r}")
-    loaded = load_object(name) if isinstance(name, str) and ".py:" in name else name
-    if not isinstance(loaded, str):
-        return _own(loaded, options)
+    if isinstance(name, str) and ".py:" in name:
+        name = load_object(name)
+    if callable(name):
+        return _own(name, options)
     if name not in TABLE:
         raise ValueError(
-            f"unknown algorithm {name!r}{_nearest(name, TABLE)}; there are {', '.join(TABLE)}"
+            f"unknown algorithm {name!r}{_nearest(str(name), TABLE)}; there are {', '.join(TABLE)}"
         )
     row = TABLE[name]
     variant = _variant(name, row, options.get("variant"))
@@ -159,9 +156,9 @@ def _own(loss: Callable | Term, options: Mapping) -> Objective:
         raise ValueError(
             f"{own.name}: an algorithm is a term, not a part of type {type(own).__name__}"
         )
-    row = Row("", ("", ""), {"term": own})
     if "term" in options:
         raise ValueError(f"{own.name} is a term itself: leave the option term out")
+    row = Row("", ("", ""), {"term": own})
     objective = _compose(own.name, row, {}, options)
     if not own.differentiated:
         return _with_values(objective, row, {}, options, {*_KINDS_OF_ROWS})
@@ -216,30 +213,25 @@ def _compose(name: str, row: Row, variant: Mapping, options: Mapping) -> Objecti
 
 def _check_structure(objective: Objective, chosen: Mapping) -> None:
     """Checks that every part acts on the term: those of the objective, and the options chosen."""
-    name, term = objective.name, objective.term
-    for option in ("correction", "filter", "returns"):
-        if getattr(objective, option) and term.of_responses:
-            raise ValueError(
-                f"{name}: {option} does not apply to a regression on whole responses; leave it at"
-                " none"
-            )
+    term = objective.term
     advantage = objective.advantage
-    if objective.returns and (advantage.drops or advantage.of_components):
-        raise ValueError(
-            f"{name}: returns={objective.returns.name} does not apply: the advantage"
-            f" {advantage.name} is of whole responses (it drops some, or reads components)"
-        )
-    for option in ("mask", "weight"):
-        if option in chosen and option not in term.uses:
-            raise ValueError(f"{name}: {option} does not apply: the term {term.name} uses none")
-    if objective.components and not objective.needs_components:
-        raise ValueError(
-            f"{name}: components does not apply: the advantage {objective.advantage.name} reads the"
-            " reward alone"
-        )
-    for option in ("level", "ratio_reference"):
-        if option in chosen and not objective.takes_ratio:
-            raise ValueError(f"{name}: {option} does not apply: no part takes a ratio")
+    by_response = term.of_responses or advantage.drops or advantage.of_components
+    unread = {
+        "correction": objective.correction and term.of_responses,
+        "filter": objective.filter and term.of_responses,
+        "returns": objective.returns and by_response,
+        "mask": "mask" in chosen and "mask" not in term.uses,
+        "weight": "weight" in chosen and "weight" not in term.uses,
+        "components": objective.components and not advantage.of_components,
+        "level": "level" in chosen and not objective.takes_ratio,
+        "ratio_reference": "ratio_reference" in chosen and not objective.takes_ratio,
+    }
+    for option, wrong in unread.items():
+        if wrong:
+            raise ValueError(
+                f"{objective.name}: {option} does not apply to the term {term.name} with the"
+                f" advantage {advantage.name}"
+            )
 
 
 def _declared(parts: Iterable[Part]) -> dict[str, Hyperparameter]:
@@ -324,7 +316,7 @@ def _choose(name: str, option: str, value: str | Part) -> str | Part | None:
         return _one_of(name, option, value, {word: word for word in _WORDS[option]})
     kind = {**_KINDS, **_KINDS_OF_ROWS}[option]
     if isinstance(value, str) and ".py:" in value:
-        value = load_object(value, "a part of your own")
+        value = load_object(value)
     if isinstance(value, kind):
         return value
     nothing = {"none": None} if option in ("correction", "filter", "returns") else {}
@@ -351,20 +343,15 @@ def _checked(name: str, hyperparameter: Hyperparameter, value):
 
 
 def _check_order(objective: Objective, values: Mapping) -> None:
-    plain = {
-        name: float(value)
-        for name, value in values.items()
-        if not isinstance(value, jax.core.Tracer) and not np.ndim(value)
-    }
     for order in (order for part in objective.parts for order in part.order):
-        if order.smaller not in plain or order.larger not in plain:
+        pair = (values[order.smaller], values[order.larger])
+        if any(isinstance(value, jax.core.Tracer) or np.ndim(value) for value in pair):
             continue
-        least, given = plain[order.smaller] + order.offset, plain[order.larger]
-        if given < least:
-            offset = f"{order.offset:g} + " if order.offset else ""
+        least = float(pair[0]) + order.offset
+        if pair[1] < least:
             raise ValueError(
-                f"{objective.name}: {order.larger} must be at least {offset}{order.smaller} ="
-                f" {least:g}, not {given:g}"
+                f"{objective.name}: {order.larger} must be at least {least:g}, not {pair[1]:g}"
+                f" ({order.smaller} is {pair[0]:g})"
             )
 
 

@@ -1,26 +1,180 @@
 """The one batch layout of every loss: flat tokens -> response ids -> group ids.
 
+Everything group-relative is a reduction over the responses of a group, read back at each of them.
+Group ids are arbitrary integers: they need not be contiguous, sorted or adjacent, groups may have
+different sizes, and a negative id (-1 by convention) marks a padding response without a group.
+
 Tokens of all responses lie in one flat axis, each with the index of its response; responses carry
 their advantage and the id of their group. Padded, packed and sharded batches are then the same
 thing. Only the mask `veto` depends on the order of the tokens, which for each response must be that
 of sampling, as in `padded_batch` and in the packed rows of training. The mask and the group ids
 alone decide which tokens count, never a comparison of tokens with a pad id.
 
-Two phases make aggregation exact. `statistics.batch_stats` counts over the whole global batch; the
+Two phases make aggregation exact. `batch_stats` counts over the whole global batch; the
 loss of a micro-batch (a slice of the token arrays, the response arrays whole, all tokens of a
 response in one micro-batch) takes these counts, and the losses and gradients of the micro-batches
 add up to the batch's.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, Num
 
-from grre_jax.objectives.groups import check_finite, concrete, group_ids_array, judged_groups
+Tokens = Float[Array, " tokens"]
+Responses = Float[Array, " responses"]
+Turns = Float[Array, "responses turns"]
+Rows = Float[Array, "responses time"]
+Scalar = Float[Array, ""]
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Groups:
+    """The partition of the responses of a batch into groups.
+
+    Attributes:
+        segments: [responses] the group of each response, numbered densely from 0 (padding responses
+            have a number of their own).
+        live: [responses] True where the response counts; False on padding.
+    """
+
+    segments: Int[Array, " responses"]
+    live: Bool[Array, " responses"]
+
+    def sum(self, values: Num[Array, " responses"]) -> Num[Array, " responses"]:
+        """Sums `values` over the live responses of each group, read at every response."""
+        total = jax.ops.segment_sum(
+            jnp.where(self.live, values, 0), self.segments, self.segments.size
+        )
+        return total[self.segments]
+
+    def mean(self, values: Num[Array, " responses"]) -> Float[Array, " responses"]:
+        """Averages `values` over the live responses of each group, read at every response."""
+        return self.sum(values) / jnp.maximum(self.sizes, 1).astype(values.dtype)
+
+    def max(self, values: Num[Array, " responses"]) -> Float[Array, " responses"]:
+        """Takes the largest of `values` over the live responses of each group, read at every
+        response; -inf without any.
+        """
+        largest = jax.ops.segment_max(
+            jnp.where(self.live, values, -jnp.inf), self.segments, self.segments.size
+        )
+        return largest[self.segments]
+
+    def min(self, values: Num[Array, " responses"]) -> Float[Array, " responses"]:
+        """Takes the smallest of `values` over the live responses of each group, read at every
+        response; inf without any.
+        """
+        return -self.max(-values)
+
+    @property
+    def sizes(self) -> Int[Array, " responses"]:
+        """[responses] live responses of each response's group."""
+        return self.sum(jnp.ones_like(self.segments))
+
+    @property
+    def count(self) -> Int[Array, ""]:
+        """The number of groups with a live response."""
+        present = jax.ops.segment_max(
+            self.live.astype(jnp.int32), self.segments, self.segments.size
+        )
+        return jnp.sum(present > 0)  # an empty segment's maximum is the smallest integer
+
+    def alike(self, values: Num[Array, " responses"]) -> Bool[Array, " responses"]:
+        """Returns True at the responses whose group has one value throughout, groups of one
+        included.
+
+        Decided by max = min: `values - mean(values) == 0` is false in floating point for most
+        values.
+        """
+        return self.max(values) == self.min(values)
+
+
+def concrete(values) -> np.ndarray | None:
+    """Returns the values as a NumPy array, or None if they are traced."""
+    return None if isinstance(values, jax.core.Tracer) else np.asarray(values)
+
+
+def group_ids_array(groups: Int[Array, " responses"]) -> Int[Array, " responses"]:
+    """Converts group ids to the integers of a device: ids beyond 32 bits are numbered anew, which
+    gives the same partition.
+
+    Args:
+        groups: [responses] integers, negative on padding.
+
+    Raises:
+        ValueError: if groups are not integers.
+    """
+    known = concrete(groups)
+    dtype = groups.dtype if known is None else known.dtype
+    if dtype.kind not in "iu":
+        raise ValueError(
+            "groups must be integers, equal for the responses of one prompt and -1 on padding, not"
+            f" {dtype}"
+        )
+    if known is not None and (known != known.astype(np.int32)).any():
+        _, places = np.unique(known, return_inverse=True)
+        groups = np.where(known < 0, -1, places.reshape(known.shape)).astype(np.int32)
+    return jnp.asarray(groups)
+
+
+def judged_groups(
+    rewards: Float[Array, " responses"], group_ids: Int[Array, " responses"]
+) -> Int[Array, " responses"]:
+    """Returns group ids in which responses without a verdict are padding.
+
+    Args:
+        rewards: [responses] NaN for a response without a verdict.
+        group_ids: [responses] negative on padding.
+
+    Returns:
+        [responses] -1 for those, and for the rest of a group that has fewer than two verdicts
+        because of them, since it then has no signal.
+    """
+    absent = jnp.isnan(rewards) & (group_ids >= 0)
+    groups = segment_groups(group_ids)
+    lost = groups.sum(absent.astype(jnp.int32))
+    return jnp.where(absent | ((lost > 0) & (groups.sizes - lost < 2)), -1, group_ids)
+
+
+def check_finite(name: str, values, live: np.ndarray | None = None, *, nan: bool = False) -> None:
+    """Checks that values that are not traced are finite real numbers, or NaN if `nan`, where
+    `live`.
+
+    Raises:
+        ValueError: naming the array, the index and the value.
+    """
+    known = concrete(values)
+    if known is None:
+        return
+    if known.dtype.kind not in "biufV":
+        raise ValueError(f"{name} must be real numbers, not {known.dtype}")
+    numbers = known.astype(np.float64)
+    bad = ~(np.isfinite(numbers) | (nan & np.isnan(numbers)))
+    if live is not None and live.shape == bad.shape:
+        bad &= live
+    if bad.any():
+        index = np.flatnonzero(bad)[0]
+        raise ValueError(f"{name}[{index}] is {known.reshape(-1)[index]}: {name} must be finite")
+
+
+def segment_groups(group_ids: Int[Array, " responses"]) -> Groups:
+    """Partitions responses by their group id.
+
+    Args:
+        group_ids: [responses] arbitrary integers, equal for the responses of one prompt; negative
+            for padding.
+
+    Returns:
+        The `Groups`; jit-able, the number of groups need not be known.
+    """
+    group_ids = jnp.asarray(group_ids)
+    _, segments = jnp.unique(group_ids, size=group_ids.size, return_inverse=True)
+    return Groups(segments=segments.reshape(-1).astype(jnp.int32), live=group_ids >= 0)
 
 
 @jax.tree_util.register_dataclass
@@ -52,15 +206,15 @@ class Batch:
 
     mask: Bool[Array, " tokens"]
     response_ids: Int[Array, " tokens"]
-    advantages: Float[Array, " responses"] | Float[Array, "responses turns"]
+    advantages: Responses | Turns
     group_ids: Int[Array, " responses"]
-    old_logprobs: Float[Array, " tokens"] | None = None
-    rewards: Float[Array, " responses"] | None = None
+    old_logprobs: Tokens | None = None
+    rewards: Responses | None = None
     dropped: Bool[Array, " responses"] | None = None
-    ref_logprobs: Float[Array, " tokens"] | None = None
-    prox_logprobs: Float[Array, " tokens"] | None = None
+    ref_logprobs: Tokens | None = None
+    prox_logprobs: Tokens | None = None
     expert: Bool[Array, " responses"] | None = None
-    staleness: Float[Array, " responses"] | None = None
+    staleness: Responses | None = None
     turns: Int[Array, " tokens"] | None = None
 
     def select_tokens(self, index) -> "Batch":
@@ -90,10 +244,10 @@ class Counts:
         groups: [] groups with a chosen response.
     """
 
-    tokens: Float[Array, ""]
-    responses: Float[Array, ""]
-    group_sizes: Float[Array, " responses"]
-    groups: Float[Array, ""]
+    tokens: Scalar
+    responses: Scalar
+    group_sizes: Responses
+    groups: Scalar
 
 
 @jax.tree_util.register_dataclass
@@ -114,39 +268,16 @@ class BatchStats:
     kept: Counts
     expert: Counts | None
     own: Counts | None
-    response_tokens: Float[Array, " responses"]
+    response_tokens: Responses
     gathered: Mapping[str, Array]
 
     @property
-    def tokens(self) -> Float[Array, ""]:
+    def tokens(self) -> Scalar:
         """[] tokens that count."""
         return self.all.tokens
 
-    def __add__(self, other: "BatchStats") -> "BatchStats":
-        """Adds the counts of two disjoint sets of tokens of one batch: token counts add, response
-        counts are the same in both.
 
-        Raises:
-            ValueError: if either has gathered statistics, which do not add.
-        """
-        if self.gathered or other.gathered:
-            raise ValueError(
-                "statistics of the policy do not add up"
-                f" ({', '.join(self.gathered or other.gathered)}): gather them from the global"
-                " batch at once"
-            )
-
-        def plus(mine: Counts | None, others: Counts | None) -> Counts | None:
-            return None if mine is None else replace(mine, tokens=mine.tokens + others.tokens)
-
-        summed = {
-            name: plus(getattr(self, name), getattr(other, name))
-            for name in ("all", "kept", "expert", "own")
-        }
-        return replace(self, **summed, response_tokens=self.response_tokens + other.response_tokens)
-
-
-def flat_logprobs(logprobs: Float[Array, "..."], batch: Batch) -> Float[Array, " tokens"]:
+def flat_logprobs(logprobs: Float[Array, "..."], batch: Batch) -> Tokens:
     """Returns log-probs as [tokens], in float32 at least.
 
     Raises:
@@ -165,18 +296,48 @@ def live_tokens(batch: Batch) -> Bool[Array, " tokens"]:
     return jnp.asarray(batch.mask, bool) & (jnp.asarray(batch.group_ids) >= 0)[batch.response_ids]
 
 
+def count_batch(batch: Batch) -> BatchStats:
+    """Counts the whole batch, in the default float dtype (tokens are summed as integers first)."""
+    groups = segment_groups(batch.group_ids)
+    response_tokens = jax.ops.segment_sum(
+        live_tokens(batch).astype(jnp.int32), batch.response_ids, batch.group_ids.size
+    )
+
+    def counts(chosen: Bool[Array, " responses"]) -> Counts:
+        chosen = groups.live & chosen
+        totals = (
+            jnp.sum(jnp.where(chosen, response_tokens, 0)),
+            jnp.sum(chosen),
+            jnp.where(groups.live, groups.sum(chosen.astype(jnp.int32)), 0),
+            Groups(groups.segments, chosen).count,
+        )
+        return Counts(*(total.astype(jnp.result_type(float)) for total in totals))
+
+    everything = jnp.ones(groups.live.shape, bool)
+    kept = everything if batch.dropped is None else ~jnp.asarray(batch.dropped, bool)
+    expert = None if batch.expert is None else jnp.asarray(batch.expert, bool)
+    return BatchStats(
+        all=counts(everything),
+        kept=counts(kept),
+        expert=None if expert is None else counts(expert),
+        own=None if expert is None else counts(~expert),
+        response_tokens=response_tokens.astype(jnp.result_type(float)),
+        gathered={},
+    )
+
+
 def padded_batch(
     *,
-    advantages: Float[Array, " responses"] | Float[Array, "responses turns"],
+    advantages: Responses | Turns,
     mask: Bool[Array, "responses time"],
     groups: Int[Array, " responses"],
-    old_logprobs: Float[Array, "responses time"] | None = None,
-    rewards: Float[Array, " responses"] | None = None,
+    old_logprobs: Rows | None = None,
+    rewards: Responses | None = None,
     dropped: Bool[Array, " responses"] | None = None,
-    ref_logprobs: Float[Array, "responses time"] | None = None,
-    prox_logprobs: Float[Array, "responses time"] | None = None,
+    ref_logprobs: Rows | None = None,
+    prox_logprobs: Rows | None = None,
     expert: Bool[Array, " responses"] | None = None,
-    staleness: Float[Array, " responses"] | None = None,
+    staleness: Responses | None = None,
     turns: Int[Array, "responses time"] | None = None,
 ) -> Batch:
     """Makes a `Batch` from [responses, time] arrays, one row a response.
@@ -198,88 +359,57 @@ def padded_batch(
         ValueError: if groups or advantages are missing, shapes disagree, or values that are not
             traced make no sense (NaN advantages, negative staleness).
     """
-    groups = group_ids_array(groups)
-    tokens = {
+    of_tokens = {
         "old_logprobs": old_logprobs,
         "ref_logprobs": ref_logprobs,
         "prox_logprobs": prox_logprobs,
         "turns": turns,
     }
-    _check_padded(advantages, mask, tokens)
+    of_responses = {
+        "advantages": advantages,
+        "rewards": rewards,
+        "dropped": dropped,
+        "expert": expert,
+        "staleness": staleness,
+    }
+    of_tokens = {name: values for name, values in of_tokens.items() if values is not None}
+    of_responses = {name: values for name, values in of_responses.items() if values is not None}
+    groups = group_ids_array(groups)
+    _check_shapes(mask, of_tokens, {"groups": groups, "advantages": (), **of_responses})
     rows, time = np.shape(mask)
+    booleans = {"dropped": bool, "expert": bool}
     batch = Batch(
         mask=jnp.asarray(mask, bool).reshape(-1),
         response_ids=jnp.repeat(jnp.arange(rows, dtype=jnp.int32), time),
-        advantages=jnp.asarray(advantages),
-        group_ids=groups,
-        rewards=_array(rewards),
-        dropped=_array(dropped, bool),
-        expert=_array(expert, bool),
-        staleness=_array(staleness),
-        **{name: _array(x).reshape(-1) for name, x in tokens.items() if x is not None},
+        group_ids=groups if rewards is None else judged_groups(jnp.asarray(rewards), groups),
+        **{name: jnp.asarray(x).reshape(-1) for name, x in of_tokens.items()},
+        **{name: jnp.asarray(x, booleans.get(name)) for name, x in of_responses.items()},
     )
-    check_shapes(batch)
-    if batch.rewards is not None:
-        batch = replace(batch, group_ids=judged_groups(batch.rewards, groups))
-    known = {"advantages": advantages, "rewards": rewards, "staleness": staleness}
-    _check_values(batch.group_ids, mask, **known)
+    _check_values(batch.group_ids, mask, of_responses)
     return batch
 
 
-def _check_padded(advantages, mask, tokens: Mapping) -> None:
-    if advantages is None:
-        raise ValueError(
-            "padded_batch: expected advantages of shape [responses], got None. Compute them with"
-            " objectives.advantages."
-        )
+def _check_shapes(mask, of_tokens: Mapping, of_responses: Mapping) -> None:
     if np.ndim(mask) != 2:
         raise ValueError(f"mask must be [responses, time], not {np.shape(mask)}")
-    for name, values in tokens.items():
-        if values is not None and np.shape(values) != np.shape(mask):
-            raise ValueError(
-                f"{name} must be [responses, time] = {np.shape(mask)} like mask, not"
-                f" {np.shape(values)}"
-            )
+    for name, values in {**of_tokens, **of_responses}.items():
+        shape = np.shape(values)
+        expected = np.shape(mask) if name in of_tokens else np.shape(mask)[:1]
+        by_turn = name == "advantages" and "turns" in of_tokens and len(shape) == 2
+        if (shape[:1] if by_turn else shape) != expected:
+            axes = "responses, time" if name in of_tokens else "responses"
+            raise ValueError(f"{name} must be [{axes}] = {expected} like mask, not {shape}")
 
 
-def _array(values, dtype=None) -> Array | None:
-    return None if values is None else jnp.asarray(values, dtype)
-
-
-def _check_values(groups, mask, **responses) -> None:
-    """Checks the arrays that are not traced: [responses] ones for finite values."""
-    known = concrete(groups)
-    for name, values in responses.items():
-        if values is not None:
-            check_finite(name, values, None if known is None else known >= 0)
-    if (ages := concrete(responses["staleness"])) is not None and (ages < 0).any():
-        raise ValueError(
-            "staleness must be at least 0 (policy versions behind the learner), but the least is"
-            f" {ages.min()}"
-        )
-    if (marks := concrete(mask)) is not None and not np.isin(marks, (0, 1)).all():
-        raise ValueError(
-            f"mask must hold 0 and 1 (or False and True), not {marks[~np.isin(marks, (0, 1))][0]}"
-        )
-
-
-def check_shapes(batch: Batch) -> None:
-    """Checks that the token arrays of a batch agree, and the response arrays.
-
-    Raises:
-        ValueError: naming the array whose shape differs.
-    """
-    for field in fields(batch):
-        values = getattr(batch, field.name)
-        kind, like = (
-            ("tokens", "mask") if field.name in TOKEN_FIELDS else ("responses", "group_ids")
-        )
-        expected = np.shape(getattr(batch, like))
-        if len(expected) != 1:
-            raise ValueError(f"{like} must be [{kind}], not {expected}")
-        if field.name == "advantages" and batch.turns is not None and np.ndim(values) == 2:
-            kind, expected = "responses, turns", (*expected, np.shape(values)[1])
-        if values is not None and np.shape(values) != expected:
-            raise ValueError(
-                f"{field.name} must be [{kind}] = {expected} like {like}, not {np.shape(values)}"
-            )
+def _check_values(groups, mask, of_responses: Mapping) -> None:
+    """Checks the arrays that are not traced."""
+    ids = concrete(groups)
+    for name in ("advantages", "rewards", "staleness"):
+        if name in of_responses:
+            check_finite(name, of_responses[name], None if ids is None else ids >= 0)
+    ages = concrete(of_responses.get("staleness", 0))
+    if ages is not None and (ages < 0).any():
+        raise ValueError(f"staleness must be at least 0, but the least is {ages.min()}")
+    marks = concrete(mask)
+    if marks is not None and not np.isin(marks, (0, 1)).all():
+        raise ValueError(f"mask must hold 0 and 1, not {marks[~np.isin(marks, (0, 1))][0]}")

@@ -17,34 +17,40 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from grre_jax.objectives.batch import Batch, BatchStats, flat_logprobs
+from grre_jax.objectives.batch import (
+    Batch,
+    BatchStats,
+    Groups,
+    Responses,
+    Scalar,
+    Tokens,
+    Turns,
+    check_finite,
+    concrete,
+    flat_logprobs,
+    group_ids_array,
+    judged_groups,
+    segment_groups,
+)
 from grre_jax.objectives.diagnostics import (
     clip_metrics,
     masked_share,
     ratio_metrics,
     reference_metrics,
 )
-from grre_jax.objectives.groups import (
-    Groups,
-    check_finite,
-    concrete,
-    group_ids_array,
-    judged_groups,
-    segment_groups,
-)
 from grre_jax.objectives.inputs import (
     Contribution,
+    Gate,
     LossInputs,
-    Responses,
     RewardInputs,
     ShapedData,
+    batch_stats,
     with_derivative,
 )
 from grre_jax.objectives.objective import Objective
 from grre_jax.objectives.own_loss import differentiated
 from grre_jax.objectives.parts.aggregations import response_scale
 from grre_jax.objectives.parts.ratios import limit_log_ratio
-from grre_jax.objectives.statistics import batch_stats
 
 
 def shape_data(
@@ -52,9 +58,9 @@ def shape_data(
     rewards: Responses,
     groups: Int[Array, " responses"],
     key: PRNGKeyArray | None = None,
-    lengths: Responses | Float[Array, "responses turns"] | None = None,
+    lengths: Responses | Turns | None = None,
     components: Mapping[str, Responses] | None = None,
-    turn_rewards: Float[Array, "responses turns"] | None = None,
+    turn_rewards: Turns | None = None,
 ) -> ShapedData:
     """Computes advantages of rewards, and which responses the objective leaves out.
 
@@ -64,11 +70,11 @@ def shape_data(
             out of its group and has the advantage 0. A group with fewer than two verdicts because
             of that has no signal: the others are left out too.
         groups: [responses] group ids: arbitrary integers, -1 on padding responses.
-        key: needed where `objective.needs_key` (RED-Drop): one PRNG key, or [responses] keys.
+        key: needed where the advantage is random (RED-Drop): one PRNG key, or [responses] keys.
         lengths: [responses] tokens of each response, for objectives that weigh or penalise by them
             (opo, reinforce_pp, dapo's max_length); [responses, turns] where the objective has
             returns.
-        components: [responses] each, by name, where `objective.needs_components` (gdpo); NaN for a
+        components: [responses] each, by name, where the advantage reads them (gdpo); NaN for a
             component that does not apply to a response.
         turn_rewards: [responses, turns], where the objective has returns; NaN behind a response's
             last turn.
@@ -113,16 +119,10 @@ def _turns(objective: Objective, rewards, lengths, turn_rewards) -> tuple[Array 
     if not objective.returns:
         return None, None
     shape = np.shape(turn_rewards)
-    if turn_rewards is None or len(shape) != 2 or shape[:1] != np.shape(rewards):
-        raise ValueError(
-            f"{objective.name} with returns={objective.returns.name} needs turn_rewards"
-            f" [responses, turns], NaN behind a response's last turn, not {shape or turn_rewards}"
-        )
+    if len(shape) != 2 or shape[:1] != np.shape(rewards):
+        raise ValueError(f"turn_rewards must be [responses, turns], not {shape or turn_rewards}")
     if lengths is not None and np.shape(lengths) != shape:
-        raise ValueError(
-            f"lengths must be [responses, turns] = {shape} like turn_rewards, not"
-            f" {np.shape(lengths)}"
-        )
+        raise ValueError(f"lengths must be {shape} like turn_rewards, not {np.shape(lengths)}")
     return None if lengths is None else jnp.asarray(lengths), _data(turn_rewards)
 
 
@@ -150,18 +150,12 @@ def _components(
     objective: Objective, given: Mapping[str, Responses] | None
 ) -> Mapping[str, Responses]:
     """Returns the components that the objective reads, of those given."""
-    if not objective.needs_components:
+    if not objective.advantage.of_components:
         return {}
     if not given:
-        raise ValueError(
-            f"{objective.name} normalises the components of the reward apart: pass"
-            " components={name: [responses]}"
-        )
+        raise ValueError(f"{objective.name}: pass components={{name: [responses]}}")
     if missing := [name for name in objective.components if name not in given]:
-        raise ValueError(
-            f"{objective.name}: there is no reward component {missing[0]!r}; there are"
-            f" {', '.join(sorted(given))}"
-        )
+        raise ValueError(f"{objective.name}: no reward component {missing[0]!r} in {sorted(given)}")
     return {name: given[name] for name in objective.components or sorted(given)}
 
 
@@ -185,7 +179,7 @@ def _check_rewards(objective: Objective, rewards, groups, key, lengths, componen
                 f"{name} must be [responses] = {np.shape(rewards)} like rewards, not"
                 f" {np.shape(values)}"
             )
-    if objective.needs_key and not isinstance(key, jax.Array | np.ndarray):
+    if objective.advantage.random and not isinstance(key, jax.Array | np.ndarray):
         raise ValueError(
             f"{objective.name} drops responses at random and needs a PRNG key: pass"
             f" key=jax.random.key(seed), not {key!r}"
@@ -197,21 +191,20 @@ def _check_rewards(objective: Objective, rewards, groups, key, lengths, componen
         live = live & ~np.isnan(known_rewards.astype(np.float64))
     for name, values in given.items():
         check_finite(name, values, live, nan=name != "lengths")
-    if (known_lengths := concrete(lengths)) is not None and (known_lengths < 0).any():
-        raise ValueError(f"lengths must not be negative, but the least is {known_lengths.min()}")
+    sizes = concrete(given.get("lengths", 0))
+    if sizes is not None and (sizes < 0).any():
+        raise ValueError(f"lengths must not be negative, but the least is {sizes.min()}")
 
 
 def advantages(
     objective: Objective,
     rewards: Responses,
     groups: Int[Array, " responses"],
-    key: PRNGKeyArray | None = None,
-    lengths: Responses | Float[Array, "responses turns"] | None = None,
-    components: Mapping[str, Responses] | None = None,
-    turn_rewards: Float[Array, "responses turns"] | None = None,
-) -> Responses | Float[Array, "responses turns"]:
+    *arguments,
+    **options,
+) -> Responses | Turns:
     """Computes advantages: those of `shape_data`, with its arguments and errors."""
-    return shape_data(objective, rewards, groups, key, lengths, components, turn_rewards).advantages
+    return shape_data(objective, rewards, groups, *arguments, **options).advantages
 
 
 def policy_loss(
@@ -219,7 +212,7 @@ def policy_loss(
     logprobs: Float[Array, "..."],
     batch: Batch,
     stats: BatchStats | None = None,
-) -> tuple[Float[Array, ""], dict[str, Float[Array, ""]]]:
+) -> tuple[Scalar, dict[str, Scalar]]:
     """Computes the loss whose gradient is the objective's update, and its metrics.
 
     Args:
@@ -251,9 +244,14 @@ def policy_loss(
     )
     x = LossInputs.of(objective, logprobs, batch, stats)
 
-    contribution = _contribution(objective, x)
+    constants = replace(x, logprobs=jax.lax.stop_gradient(x.logprobs))
+    term = objective.term
+    contribution = differentiated(term, x) if term.differentiated else term(constants)
     factor, limited, metrics = _factor(objective, x)
-    token_penalty, response_penalty = _penalties(objective, x)
+    of_tokens = (part(x) for part in objective.penalties if not part.of_responses)
+    of_responses = (part(x) for part in objective.penalties if part.of_responses)
+    token_penalty = sum(of_tokens, jnp.zeros_like(x.logprobs))
+    response_penalty = sum(of_responses, 0.0)
 
     live, dtype = batch.group_ids >= 0, x.logprobs.dtype
     scale = jnp.where(live, response_scale(objective, batch, stats, dtype), 0)
@@ -271,15 +269,7 @@ def policy_loss(
     return loss, jax.lax.stop_gradient(metrics)
 
 
-def _contribution(objective: Objective, x: LossInputs) -> Contribution:
-    if objective.term.differentiated:
-        return differentiated(objective.term, x)
-    return objective.term(replace(x, logprobs=jax.lax.stop_gradient(x.logprobs)))
-
-
-def _factor(
-    objective: Objective, x: LossInputs
-) -> tuple[Float[Array, " tokens"], Bool[Array, " tokens"], dict[str, Float[Array, ""]]]:
+def _factor(objective: Objective, x: LossInputs) -> tuple[Tokens, Gate, dict[str, Scalar]]:
     """Computes the factor of the policy-gradient term by the correction and the filter, where a
     bound acted, and their metrics.
     """
@@ -298,17 +288,7 @@ def _factor(
     return factor, limited, metrics
 
 
-def _penalties(
-    objective: Objective, x: LossInputs
-) -> tuple[Float[Array, " tokens"], Responses | float]:
-    of_tokens = (part(x) for part in objective.penalties if not part.of_responses)
-    of_responses = (part(x) for part in objective.penalties if part.of_responses)
-    return sum(of_tokens, jnp.zeros_like(x.logprobs)), sum(of_responses, 0.0)
-
-
-def _metrics(
-    x: LossInputs, contribution: Contribution, limited: Bool[Array, " tokens"]
-) -> dict[str, Float[Array, ""]]:
+def _metrics(x: LossInputs, contribution: Contribution, limited: Gate) -> dict[str, Scalar]:
     """Computes the metrics that every objective has; `limited` is where a bound acted in the
     factor.
     """

@@ -6,8 +6,6 @@ contributions of micro-batches add up; names ending in `_max` combine by maximum
 functions of the data and are not differentiated.
 """
 
-from __future__ import annotations
-
 import math
 from itertools import zip_longest
 
@@ -15,31 +13,32 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from grre_jax.objectives.batch import Batch, live_tokens
-from grre_jax.objectives.groups import judged_groups, segment_groups
+from grre_jax.objectives.batch import (
+    Batch,
+    Responses,
+    Scalar,
+    Tokens,
+    judged_groups,
+    live_tokens,
+    segment_groups,
+)
 from grre_jax.objectives.parts.ratios import limit_log_ratio
 
-Tokens = Float[Array, " tokens"]
-Scalar = Float[Array, ""]
-
+Gate = Bool[Array, " tokens"]
 
 # Nats between the policy and the behaviour log-probs beyond which a token's ratio, e^20 = 5e8 or
 # its inverse, shows that they are not log-probs of a policy near this one.
 OUT_OF_BOUNDS = 20.0
 
 
-def masked_share(
-    values: Tokens | Bool[Array, " tokens"], mask: Bool[Array, " tokens"], tokens: Scalar
-) -> Scalar:
+def masked_share(values: Tokens | Gate, mask: Gate, tokens: Scalar) -> Scalar:
     """Computes this micro-batch's part of a token mean: the sum of `values` where `mask`, over
     `tokens` (the global count). Divides first, so the sum cannot overflow.
     """
     return jnp.sum(jnp.where(mask, values, 0) / jnp.maximum(tokens, 1))
 
 
-def ratio_metrics(
-    log_ratio: Tokens, mask: Bool[Array, " tokens"], tokens: Scalar
-) -> dict[str, Scalar]:
+def ratio_metrics(log_ratio: Tokens, mask: Gate, tokens: Scalar) -> dict[str, Scalar]:
     """Computes statistics over tokens of the ratio rho = e^d of the policy to the behaviour policy.
 
     Args:
@@ -72,9 +71,7 @@ def ratio_metrics(
     }
 
 
-def reference_metrics(
-    gap: Tokens, mask: Bool[Array, " tokens"], tokens: Scalar
-) -> dict[str, Scalar]:
+def reference_metrics(gap: Tokens, mask: Gate, tokens: Scalar) -> dict[str, Scalar]:
     """Estimates KL(policy || reference) over tokens (on the policy's own tokens).
 
     Args:
@@ -94,9 +91,9 @@ def reference_metrics(
 
 
 def clip_metrics(
-    unclipped: Bool[Array, " tokens"],
+    unclipped: Gate,
     advantages: Tokens,
-    mask: Bool[Array, " tokens"],
+    mask: Gate,
     tokens: Scalar,
 ) -> dict[str, Scalar]:
     """Computes the shares of all tokens whose gradient the mask M stops.
@@ -174,7 +171,7 @@ def batch_diagnostics(logprobs: Float[Array, "..."], batch: Batch) -> dict[str, 
     return metrics | ({} if batch.staleness is None else _by_staleness(log_ratio, mask, batch))
 
 
-def _share_that_counts(log_weights: Tokens, chosen: Bool[Array, " tokens"]) -> Scalar:
+def _share_that_counts(log_weights: Tokens, chosen: Gate) -> Scalar:
     """Computes (sum w)^2 / (N sum w^2) of the chosen weights w = e^x, shifted by the largest such
     that none overflows; 1 without any.
     """
@@ -185,9 +182,7 @@ def _share_that_counts(log_weights: Tokens, chosen: Bool[Array, " tokens"]) -> S
     return jnp.where(count > 0, share, 1)
 
 
-def _by_staleness(
-    log_ratio: Tokens, mask: Bool[Array, " tokens"], batch: Batch
-) -> dict[str, Scalar]:
+def _by_staleness(log_ratio: Tokens, mask: Gate, batch: Batch) -> dict[str, Scalar]:
     staleness = jnp.asarray(batch.staleness)[batch.response_ids]
     bins = jnp.searchsorted(jnp.asarray(STALENESS_BINS), staleness, side="right") - 1
     limited, _ = limit_log_ratio(log_ratio)
@@ -211,9 +206,7 @@ def _by_staleness(
     return metrics
 
 
-def zero_variance_groups(
-    rewards: Float[Array, " responses"], groups: Int[Array, " responses"]
-) -> Scalar:
+def zero_variance_groups(rewards: Responses, groups: Int[Array, " responses"]) -> Scalar:
     """Computes the share of groups whose rewards are all equal, from which a mean baseline learns
     nothing.
 

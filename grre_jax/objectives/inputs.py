@@ -3,20 +3,28 @@ wherever nothing counts, for the loss.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from grre_jax.objectives.batch import Batch, BatchStats, live_tokens
-from grre_jax.objectives.groups import Groups
+from grre_jax.objectives.batch import (
+    Batch,
+    BatchStats,
+    Groups,
+    Responses,
+    Tokens,
+    Turns,
+    count_batch,
+    flat_logprobs,
+    live_tokens,
+)
 from grre_jax.objectives.objective import Objective
 
-Tokens = Float[Array, " tokens"]
-Responses = Float[Array, " responses"]
 Gate = Bool[Array, " tokens"]
+Limited = tuple[Tokens, Gate]  # values, and True where a documented bound acted
 Scalar = float | Float[Array, ""]
 
 
@@ -31,7 +39,7 @@ class ShapedData:
             where the objective drops none.
     """
 
-    advantages: Responses | Float[Array, "responses turns"]
+    advantages: Responses | Turns
     dropped: Bool[Array, " responses"] | None
 
 
@@ -56,7 +64,7 @@ class RewardInputs:
     key: PRNGKeyArray | None
     response_lengths: Responses | None
     components: tuple[Responses, ...] = ()
-    turn_rewards: Float[Array, "responses turns"] | None = None
+    turn_rewards: Turns | None = None
 
     @property
     def lengths(self) -> Responses:
@@ -76,11 +84,6 @@ class RewardInputs:
     def hyperparameters(self) -> Mapping[str, Scalar]:
         """The objective's, as they were given."""
         return self.objective.hyperparameters
-
-    @property
-    def singleton_baseline(self) -> str:
-        """The objective's."""
-        return self.objective.singleton_baseline
 
 
 class Contribution(NamedTuple):
@@ -214,9 +217,13 @@ class LossInputs:
             jnp.where(self.mask, values, 0), self.batch.response_ids, self.batch.group_ids.size
         )
 
+    def total_over_response(self, values: Tokens) -> Tokens:
+        """Takes the sum of [tokens] values over each token's response: [tokens]."""
+        return self.at_tokens(self.sum_by_response(values))
+
     def mean_over_response(self, values: Tokens) -> Tokens:
         """Takes the mean of [tokens] values over each token's response: [tokens]."""
-        return self.at_tokens(self.sum_by_response(values)) / self.lengths
+        return self.total_over_response(values) / self.lengths
 
     def at_tokens(self, values: Responses) -> Tokens:
         """Reads [responses] values at each token: [tokens], 0 where the mask is False."""
@@ -250,3 +257,44 @@ class LossInputs:
                 " for the data, or choose an objective that does without"
             )
         return jnp.asarray(values)
+
+
+def batch_stats(
+    batch: Batch, objective: Objective | None = None, logprobs: Float[Array, "..."] | None = None
+) -> BatchStats:
+    """Computes counts and statistics of the whole batch: the first phase of a step.
+
+    Counts come from the batch alone. Some parts also decide by the policy over the whole batch:
+    which tokens have moved most, between which bounds the ratios balance. Their statistics
+    (`Part.gathers`) are gathered here once, from the log-probs of all tokens, for the loss of every
+    micro-batch: no split of the batch changes them.
+
+    Args:
+        batch: the global batch.
+        objective: the loss that will be minimised, or None for the counts alone.
+        logprobs: the policy's log-probs of all tokens, in any shape that flattens to [tokens];
+            needed where `objective.needs_policy_stats`.
+
+    Returns:
+        The `BatchStats`, counts in the default float dtype (token counts are summed as integers
+        first).
+
+    Raises:
+        ValueError: if log-probs that the objective needs are missing, or are not one per token.
+    """
+    stats = count_batch(batch)
+    if objective is None or not objective.gathers:
+        return stats
+    if logprobs is None:
+        if objective.needs_policy_stats:
+            raise ValueError(
+                f"{objective.name} decides by statistics of the policy over the whole batch: pass"
+                " its log-probs of all tokens, batch_stats(batch, objective, logprobs)"
+            )
+        logprobs = jnp.zeros(batch.mask.shape, jnp.result_type(float))
+    logprobs = jax.lax.stop_gradient(flat_logprobs(logprobs, batch))
+    x = LossInputs.of(objective, logprobs, batch, stats)
+    gathered = {}
+    for statistic in objective.gathers:
+        gathered |= statistic.function(x)
+    return replace(stats, gathered=gathered)

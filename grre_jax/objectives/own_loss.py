@@ -24,11 +24,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from grre_jax.objectives.batch import TOKEN_FIELDS, Batch
+from grre_jax.objectives.batch import TOKEN_FIELDS, Batch, count_batch
 from grre_jax.objectives.inputs import Contribution, LossInputs
-from grre_jax.objectives.objective import Objective
-from grre_jax.objectives.part import RATIO, Hyperparameter, Part, Term, term
-from grre_jax.objectives.statistics import batch_stats
+from grre_jax.objectives.objective import RATIO, Hyperparameter, Objective, Part, Term, term
 
 OwnLoss = Callable[..., Float[Array, " tokens"]]
 
@@ -144,7 +142,7 @@ def with_data(objective: Objective) -> Objective:
     )
 
     def trace(logprobs, values):
-        x = Recording(objective, logprobs, batch.mask, batch, batch_stats(batch), values)
+        x = Recording(objective, logprobs, batch.mask, batch, count_batch(batch), values)
         losses = own(x, **{name: values[name] for name in _names(own)})
         return jnp.sum(_of_tokens(own, losses, logprobs))
 
@@ -158,12 +156,11 @@ def with_data(objective: Objective) -> Objective:
     return replace(objective, term=replace(own, data=tuple(sorted(read - {"advantages"}))))
 
 
-def load_object(where: str, what: str = "a loss of your own") -> Callable | Part:
+def load_object(where: str) -> Callable | Part:
     """Loads the object that `path/to/file.py:name` names.
 
     Args:
         where: a Python file and a name in it.
-        what: the kind of object, for the error if the file does not exist.
 
     Returns:
         A function, or a part.
@@ -173,10 +170,8 @@ def load_object(where: str, what: str = "a loss of your own") -> Callable | Part
     """
     path, _, name = where.rpartition(":")
     file = Path(path).expanduser()
-    if not path or not file.is_file():
-        raise ValueError(
-            f"{where!r}: there is no file {path or where!r}; {what} is named FILE.py:NAME"
-        )
+    if not file.is_file():
+        raise ValueError(f"{where!r}: there is no file {path!r}; expected FILE.py:NAME")
     # One module per version of a file: the same function is the same objective and compiles once,
     # an edited one is another.
     module_name = (
@@ -191,17 +186,11 @@ def load_object(where: str, what: str = "a loss of your own") -> Callable | Part
             spec.loader.exec_module(module)
         except Exception as error:  # the file is the user's: it may fail in any way, and is named
             del sys.modules[module_name]
-            raise ValueError(
-                f"{path} cannot be imported: {type(error).__name__}: {error}"
-            ) from error
-    function = getattr(sys.modules[module_name], name, None)
-    if not callable(function):
-        functions = [
-            key
-            for key, value in vars(sys.modules[module_name]).items()
-            if inspect.isfunction(value) or isinstance(value, Part)
-        ]
-        raise ValueError(
-            f"{path} has no function {name!r}; it has {', '.join(functions) or 'none'}"
-        )
-    return function
+            message = f"{path} cannot be imported: {type(error).__name__}: {error}"
+            raise ValueError(message) from error
+    values = vars(sys.modules[module_name])
+    if not callable(values.get(name)):
+        usable = [key for key, value in values.items() if inspect.isfunction(value)]
+        usable += [key for key, value in values.items() if isinstance(value, Part)]
+        raise ValueError(f"{path} has no function {name!r}; it has {', '.join(usable) or 'none'}")
+    return values[name]

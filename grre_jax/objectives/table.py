@@ -7,10 +7,9 @@ where the parts meet, and the modules of the parts.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any
 
-from grre_jax.objectives.part import Mask, Part, Weight
+from grre_jax.objectives.objective import Mask, Part, Weight
 from grre_jax.objectives.parts import (
     advantages,
     aggregations,
@@ -20,7 +19,6 @@ from grre_jax.objectives.parts import (
     ratios,
     response_terms,
     terms,
-    weights,
 )
 
 Paper = tuple[str, str]
@@ -74,17 +72,16 @@ class Row:
     optional: Mapping[str, tuple[Part, ...]] = field(default_factory=dict)
 
 
-BASE: Mapping[str, Part] = MappingProxyType(
-    {
-        "advantage": advantages.group_mean,
-        "term": weights.score,
-        "level": ratios.token,
-        "ratio_reference": ratios.behavior,
-        "weight": weights.one,
-        "mask": masks.unmasked,
-        "aggregation": aggregations.token,
-    }
-)
+BASE: Mapping[str, Part] = {
+    "advantage": advantages.group_mean,
+    "term": terms.score,
+    "level": ratios.token,
+    "ratio_reference": ratios.behavior,
+    "weight": ratios.one,
+    "mask": masks.unmasked,
+    "aggregation": aggregations.token,
+}
+
 
 _STD = {
     "mean": {"advantage": advantages.group_mean},
@@ -114,7 +111,7 @@ def _rec(mask: Mask, weight: Weight) -> Row:
         masks.two_side: f"M, M = {_TWO_SIDE}",
         masks.ring: f"M, M = {_RING}",
     }[mask]
-    factor = "rho " if weight is weights.ratio else ""
+    factor = "rho " if weight is ratios.ratio else ""
     return Row(
         f"A = r - mean(r); g = -A {factor}grad l {shown}",
         REC,
@@ -123,24 +120,24 @@ def _rec(mask: Mask, weight: Weight) -> Row:
     )
 
 
-_PAPER = {
+TABLE: Mapping[str, Row] = {
     "reinforce": Row("A = r - mean(r); g = -A grad l", REC, variants=_STD),
-    "rec_oneside_is": _rec(masks.one_side, weights.ratio),
-    "rec_oneside_nois": _rec(masks.one_side, weights.one),
-    "rec_twoside_is": _rec(masks.two_side, weights.ratio),
-    "rec_twoside_nois": _rec(masks.two_side, weights.one),
-    "rec_ring_is": _rec(masks.ring, weights.ratio),
-    "rec_ring_nois": _rec(masks.ring, weights.one),
+    "rec_oneside_is": _rec(masks.one_side, ratios.ratio),
+    "rec_oneside_nois": _rec(masks.one_side, ratios.one),
+    "rec_twoside_is": _rec(masks.two_side, ratios.ratio),
+    "rec_twoside_nois": _rec(masks.two_side, ratios.one),
+    "rec_ring_is": _rec(masks.ring, ratios.ratio),
+    "rec_ring_nois": _rec(masks.ring, ratios.one),
     "rec_oneside_tis": Row(
         "g = -A clip(rho, 1 - e'_low, 1 + e'_high) grad l M(one-side)",
         REC,
-        {"mask": masks.one_side, "weight": weights.clipped_to_ring},
+        {"mask": masks.one_side, "weight": ratios.clipped_to_ring},
         variants=_STD,
     ),
     "rec_sequence_is": Row(
         "g = -A s grad l M(one-side), decided on s",
         REC,
-        {**_REC_SEQUENCE, "weight": weights.ratio},
+        {**_REC_SEQUENCE, "weight": ratios.ratio},
         _NARROW,
         _STD,
     ),
@@ -168,12 +165,12 @@ _PAPER = {
     "opmd_minimal": Row(
         "A = r - mean(r); g = -A / (1 + tau) grad l",
         TRINITY,
-        {"weight": weights.inverse_temperature},
+        {"weight": ratios.inverse_temperature},
     ),
     "opmd_logavgexp": Row(
         "A = r - tau log mean exp(r / tau); g = -A / (1 + tau) grad l",
         TRINITY,
-        {"weight": weights.inverse_temperature},
+        {"weight": ratios.inverse_temperature},
         variants={
             "mean": {"advantage": advantages.log_mean_exp},
             "leave_one_out": {
@@ -196,11 +193,9 @@ _PAPER = {
         {"advantage": advantages.red_drop},
     ),
     "red_weight": Row(
-        "A = r - mean(r); g = -A exp(A / tau) grad l", REC, {"weight": weights.exponential}
+        "A = r - mean(r); g = -A exp(A / tau) grad l", REC, {"weight": ratios.exponential}
     ),
-}
-
-_CLIPPED_FAMILY = {
+    # Clipped objectives.
     "grpo": Row(
         f"A = (r - mean(r)) / (std(r) + e); {_CLIPPED}",
         ("DeepSeekMath", "https://arxiv.org/abs/2402.03300"),
@@ -305,17 +300,15 @@ _CLIPPED_FAMILY = {
         ENTROPY,
         {**_STANDARDISED, "term": terms.covariance_penalized},
     ),
-}
-
-_WEIGHTED_FAMILY = {
+    # Weights of the gradient.
     "cispo": Row(
         "g = -A clip(rho, clip_low, clip_high) grad l; epsilon: clip(rho, 1 - e_low, 1 + e_high)",
         ("MiniMax-M1 (CISPO)", "https://arxiv.org/abs/2506.13585"),
         {**_STANDARDISED},
         variants={
-            "absolute": {"weight": weights.clipped},
+            "absolute": {"weight": ratios.clipped},
             "epsilon": {
-                "weight": weights.clipped_around_one,
+                "weight": ratios.clipped_around_one,
                 "defaults": {"epsilon_low": 1.0, "epsilon_high": 0.28},
             },
         },
@@ -323,14 +316,14 @@ _WEIGHTED_FAMILY = {
     "truncated_is": Row(
         "g = -A clip(rho, 0, 1) grad l: cispo with clip_high=1 and A = r - mean(r)",
         REC,
-        {"weight": weights.clipped},
+        {"weight": ratios.clipped},
         {"clip_high": 1.0},
     ),
     "topr": Row(
         "A = 1 if r > threshold else -1; g = -A grad l where A > 0, else -A clip(W, 0, 1) grad l"
         " (token: rho, normalized: s)",
         ("Tapered Off-Policy REINFORCE", "https://arxiv.org/abs/2503.14286"),
-        {"advantage": advantages.sign, "weight": weights.tapered, **_BY_RESPONSE},
+        {"advantage": advantages.sign, "weight": ratios.tapered, **_BY_RESPONSE},
         variants={
             "sequence": {"level": ratios.sequence_sum},
             "token": {"level": ratios.token},
@@ -341,18 +334,18 @@ _WEIGHTED_FAMILY = {
         "g = -A min(rho, ratio_cap) grad l where the token's probability moved at most divergence"
         " the way of A",
         DPPO,
-        {**_STANDARDISED, "mask": masks.total_variation, "weight": weights.capped},
+        {**_STANDARDISED, "mask": masks.total_variation, "weight": ratios.capped},
     ),
     "dppo_kl": Row(
         "the same with the KL of the choice between the token and all others",
         DPPO,
-        {**_STANDARDISED, "mask": masks.binary_kl, "weight": weights.capped},
+        {**_STANDARDISED, "mask": masks.binary_kl, "weight": ratios.capped},
     ),
     "vespo": Row(
         "g = -A phi(W) grad l, log phi = lambda + k log W - lambda W, k and lambda by the sign"
         " of A",
         ("VESPO", "https://arxiv.org/abs/2602.10693"),
-        {**_STANDARDISED, "level": ratios.sequence_sum, "weight": weights.gamma},
+        {**_STANDARDISED, "level": ratios.sequence_sum, "weight": ratios.gamma},
     ),
     "r2vpo": Row(
         "-A rho + variance_coef (rho - 1)^2",
@@ -362,11 +355,9 @@ _WEIGHTED_FAMILY = {
     "aspo": Row(
         "g = -A min(1 / rho, cap) grad l where A > 0, else -A min(rho, cap) grad l; M(one-side)",
         ("ASPO", "https://arxiv.org/abs/2510.06062"),
-        {**_STANDARDISED, "mask": masks.one_side, "weight": weights.reciprocal},
+        {**_STANDARDISED, "mask": masks.one_side, "weight": ratios.reciprocal},
     ),
-}
-
-_CORRECTED_FAMILY = {
+    # Corrections and filters.
     "decoupled_ppo": Row(
         "grpo with ratio e^(l-p), times e^(p-q), dropped above correction_high: its setting"
         " correction=bounded",
@@ -429,9 +420,7 @@ _CORRECTED_FAMILY = {
             "both": {"filter": masks.divergences, "defaults": {"token_divergence": 0.1}},
         },
     ),
-}
-
-_REGRESSIONS = {
+    # Regressions, preferences and imitation.
     "dro": Row(
         "-A l + (dro_beta / 2) d^2: opmd_token with coefficient = dro_beta / 2",
         ("Offline Regularised RL for LLM Alignment", "https://arxiv.org/abs/2405.19107"),
@@ -470,8 +459,8 @@ _REGRESSIONS = {
         "g = (l - f) grad l, f the teacher's log-probs (stored: rho (l - f) grad l): the reverse KL"
         " to the reference, rewards unread",
         ("On-Policy Distillation", "https://thinkingmachines.ai/blog/on-policy-distillation"),
-        {"advantage": advantages.nothing, "term": weights.reverse_kl},
-        variants={"own": {}, "stored": {"weight": weights.ratio}},
+        {"advantage": advantages.nothing, "term": terms.reverse_kl},
+        variants={"own": {}, "stored": {"weight": ratios.ratio}},
     ),
     "dpo": Row(
         "-log sigmoid(beta (D_i - D_j)), D = sum(l - f), mean over pairs of a group with r_i > r_j",
@@ -483,9 +472,7 @@ _REGRESSIONS = {
         ("A General Theoretical Paradigm (IPO)", "https://arxiv.org/abs/2310.12036"),
         {"term": response_terms.identity_preference, "aggregation": aggregations.plain_sum},
     ),
-}
-
-_BASELINES = {
+    # Baselines.
     "rloo": Row(
         "A = K / (K - 1) (r - mean(r)); g = -A grad l",
         ("Back to Basics (RLOO)", "https://arxiv.org/abs/2402.14740"),
@@ -524,14 +511,3 @@ _BASELINES = {
         {"advantage": advantages.pass_at_k},
     ),
 }
-
-TABLE: Mapping[str, Row] = MappingProxyType(
-    {
-        **_PAPER,
-        **_CLIPPED_FAMILY,
-        **_WEIGHTED_FAMILY,
-        **_CORRECTED_FAMILY,
-        **_REGRESSIONS,
-        **_BASELINES,
-    }
-)

@@ -158,7 +158,7 @@ def build_objective(config: Config) -> objectives.Objective:
     except ValueError as error:
         raise UsageError(f"objective: {error}") from error
     _check_data(config, objective)
-    if objective.needs_components and not objective.components:
+    if objective.advantage.of_components and not objective.components:
         raise UsageError(
             f"objective {objective.name} normalises the components of the reward apart: name those"
             " of the task's verdicts with --objective.options.components correct,format"

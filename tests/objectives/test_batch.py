@@ -36,9 +36,9 @@ def test_wide_group_ids_part_responses_as_they_are():
 @pytest.mark.parametrize(
     "changes, message",
     [
-        ({"groups": None}, "groups is missing"),
+        ({"groups": None}, "groups must be integers"),
         ({"advantages": np.zeros((5, 3))}, r"advantages must be \[responses\]"),
-        ({"advantages": None}, "expected advantages"),
+        ({"advantages": None}, "advantages must be"),
         ({"mask": MASK[0]}, "mask must be"),
         ({"old_logprobs": np.zeros((5, 2))}, "old_logprobs must be"),
         ({"mask": np.where(MASK == 1, 0.5, 0.0)}, "mask must hold 0 and 1.*not 0.5"),

@@ -1,6 +1,8 @@
 """Parts that are defined outside the package: chosen by option, in a row, and trained on."""
 
+import re
 import sys
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -161,6 +163,9 @@ CASES = [
 def test_a_part_from_a_file_is_what_it_states(file, option, name, row, options, other, same):
     objective = objectives.algorithm(row, **{option: f"{file}:{name}"}, **options)
     built_in = objectives.algorithm(other, **same)
+    assert jax.tree.structure(objective) == jax.tree.structure(
+        objectives.algorithm(row, **{option: f"{file}:{name}"}, **options)
+    )
     assert objective.hyperparameters.items() >= options.items()
     assert objective.requires == built_in.requires
     np.testing.assert_allclose(gradient(objective), gradient(built_in), rtol=1e-6, atol=1e-7)
@@ -232,16 +237,6 @@ def test_a_row_of_the_table_takes_it(file, monkeypatch):
     np.testing.assert_allclose(unbounded, gradient(objectives.algorithm("reinforce")), rtol=1e-6)
 
 
-def test_the_same_file_is_the_same_structure_and_an_edited_one_another(file):
-    def structure():
-        return jax.tree.structure(objectives.algorithm("reinforce", mask=f"{file}:band"))
-
-    first = structure()
-    assert structure() == first
-    file.write_text(FILE.replace("<= x.hyper", "< x.hyper"))
-    assert structure() != first
-
-
 @pytest.mark.parametrize(
     "row, options, message",
     [
@@ -261,3 +256,17 @@ def test_refusals(file, row, options, message):
     }
     with pytest.raises(ValueError, match=message):
         objectives.algorithm(row.replace("FILE", str(file)), **named)
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "from-name-to-gradient.md"
+
+
+def test_the_part_that_the_page_defines_works(tmp_path):
+    code = re.search(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)[1]
+    (tmp_path / "my_mask.py").write_text(code)
+    objective = objectives.algorithm(
+        "reinforce", mask=f"{tmp_path / 'my_mask.py'}:log_band", log_width=0.3
+    )
+    assert objective.requires == {"old_logprobs"}
+    assert objective.hyperparameters == {"log_width": 0.3}
+    assert "log_width" in PAGE.read_text().split("```sh")[1]

@@ -82,8 +82,6 @@ def taken_name(x, *, denominator=1.0):
     "function, options, message",
     [
         (clipped, {"lo": 0.1}, "no option 'lo'.*did you mean low"),
-        (clipped, {"low": "0.1"}, "low must be a number"),
-        (needy, {}, "needy: weight must be given"),
         (two_batches, {}, "must take the batch and then hyperparameters by keyword"),
         (text_number, {}, "the default of mode must be a finite number"),
         (taken_name, {}, "denominator has the name of an option"),

@@ -23,9 +23,6 @@ def test_decisions_of_the_whole_batch_need_its_statistics(gradient, example, nam
         for logprobs, message in ((None, "log-probs of all tokens"), (np.zeros((2, 4)), "28 tok")):
             with pytest.raises(ValueError, match=message):
                 objectives.batch_stats(batch, objective, logprobs)
-        stats = objectives.batch_stats(batch, objective, case.logprobs)
-        with pytest.raises(ValueError, match="do not add up"):
-            stats + stats
 
 
 @pytest.mark.parametrize(
@@ -84,15 +81,12 @@ def test_nothing_flows_into_the_data(example):
 
 
 def test_bfloat16_logprobs_are_reduced_in_float32(example):
-    batch = objectives.padded_batch(
-        advantages=np.ones(7, np.float32),
-        mask=example.mask,
-        groups=example.groups,
-        old_logprobs=example.old.astype(np.float32),
-    )
     with jax.enable_x64(False):
-        batch = jax.tree.map(
-            lambda leaf: leaf.astype(np.int32) if leaf.dtype == np.int64 else leaf, batch
+        batch = objectives.padded_batch(
+            advantages=np.ones(7, np.float32),
+            mask=example.mask,
+            groups=example.groups,
+            old_logprobs=example.old.astype(np.float32),
         )
         loss, metrics = jax.jit(objectives.policy_loss)(
             objectives.algorithm("grpo"), jnp.asarray(example.logprobs, jnp.bfloat16), batch

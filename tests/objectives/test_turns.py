@@ -36,14 +36,13 @@ def test_returns_are_those_of_the_definition(discount):
             np.testing.assert_allclose(got[turn], sum(ahead), atol=1e-12)
 
 
-@pytest.mark.parametrize("discount", [0.0, 1.0])
-@pytest.mark.parametrize("name", ["reinforce", "grpo", "rloo", "opo"])
-def test_one_turn_is_the_advantage_of_the_response_to_the_bit(name, discount):
+@pytest.mark.parametrize("name", ["grpo", "opo"])
+def test_one_turn_is_the_advantage_of_the_response_to_the_bit(name):
     rewards, groups = np.array([0.1, 1.0, 0.3, 0.7, 2.0]), np.array([0, 0, 0, 4, 4])
     lengths = np.array([[3, 0], [1, 0], [4, 0], [1, 0], [5, 0]])
     plain = objectives.algorithm(name)
     expected = objectives.advantages(plain, rewards, groups, lengths=lengths[:, 0])
-    found = by_turn([[0, NAN]] * 5, groups, rewards, name, lengths, discount=discount)
+    found = by_turn([[0, NAN]] * 5, groups, rewards, name, lengths, discount=0.0)
     np.testing.assert_array_equal(found, np.stack([expected, 0 * expected], 1))
 
 

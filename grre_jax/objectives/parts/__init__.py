@@ -1,4 +1,5 @@
 """The parts that objectives are composed of, each one definition: `advantages` (baselines and data
-shaping), `ratios` (levels, ratio references and corrections), `masks` (and filters of responses),
-`weights` (and the coefficient form), `terms`, `response_terms`, `penalties`, `aggregations`.
+shaping), `batch_advantages`, `ratios` (levels, ratio references, importance weights and
+corrections), `masks` (and filters of responses), `terms`, `response_terms`, `penalties`,
+`aggregations`.
 """

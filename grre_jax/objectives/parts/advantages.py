@@ -20,9 +20,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from grre_jax.objectives.groups import Groups
+from grre_jax.objectives.batch import Groups
 from grre_jax.objectives.inputs import Responses, RewardInputs, Scalar, ShapedData
-from grre_jax.objectives.part import (
+from grre_jax.objectives.objective import (
     Hyperparameter,
     Order,
     advantage,
@@ -61,6 +61,12 @@ def group_mean_advantages(
     return _about_baseline(advantages, rewards, groups, singleton_baseline)
 
 
+def _std(deviations: Responses, groups: Groups, sample: bool) -> Responses:
+    """Returns [responses] the standard deviation of each response's group."""
+    freedom = jnp.maximum(groups.sizes - 1 if sample else groups.sizes, 1).astype(deviations.dtype)
+    return jnp.sqrt(groups.sum(deviations**2) / freedom)
+
+
 def group_std_advantages(
     rewards: Responses,
     groups: Groups,
@@ -84,8 +90,7 @@ def group_std_advantages(
         [responses] advantages.
     """
     deviations = group_mean_advantages(rewards, groups, singleton_baseline)
-    freedom = jnp.maximum(groups.sizes - 1 if sample else groups.sizes, 1).astype(rewards.dtype)
-    std = jnp.sqrt(groups.sum(deviations**2) / freedom)
+    std = _std(deviations, groups, sample)
     return jnp.where(groups.alike(rewards), deviations, deviations / (std + std_epsilon))
 
 
@@ -144,12 +149,14 @@ DISCOUNT = share("discount", "weight of a turn's reward in the return of the tur
 @advantage
 def group_mean(x: RewardInputs) -> Responses:
     """A = r - mean(r)."""
-    return group_mean_advantages(x.rewards, x.groups, x.singleton_baseline)
+    return group_mean_advantages(x.rewards, x.groups, x.objective.singleton_baseline)
 
 
 def _group_std(x: RewardInputs, sample: bool) -> Responses:
     std_epsilon = x.hyperparameters["std_epsilon"]
-    return group_std_advantages(x.rewards, x.groups, std_epsilon, sample, x.singleton_baseline)
+    return group_std_advantages(
+        x.rewards, x.groups, std_epsilon, sample, x.objective.singleton_baseline
+    )
 
 
 @advantage(hyperparameters=(STD_EPSILON,))
@@ -210,10 +217,7 @@ def pass_at_k(x: RewardInputs) -> Responses:
     best = rewards == groups.max(rewards)
     second = groups.max(jnp.where(best, -jnp.inf, rewards))
     alone = groups.sum(best.astype(jnp.int32)) == 1
-    deviations = group_mean_advantages(rewards, groups)
-    std = jnp.sqrt(
-        groups.sum(deviations**2) / jnp.maximum(groups.sizes - 1, 1).astype(rewards.dtype)
-    )
+    std = _std(group_mean_advantages(rewards, groups), groups, sample=True)
     wins = groups.live & best & alone & ~groups.alike(rewards)
     std_epsilon = x.hyperparameters["std_epsilon"]
     return jnp.where(wins, (rewards - jnp.where(wins, second, 0)) / (std + std_epsilon), 0)
@@ -233,7 +237,7 @@ def asymre(x: RewardInputs) -> Responses:
 def log_mean_exp(x: RewardInputs) -> Responses:
     """A = r - tau log mean exp(r / tau)."""
     tau = x.hyperparameters["tau"]
-    return log_mean_exp_advantages(x.rewards, x.groups, tau, x.singleton_baseline)
+    return log_mean_exp_advantages(x.rewards, x.groups, tau, x.objective.singleton_baseline)
 
 
 @advantage(hyperparameters=(TAU,))
@@ -256,14 +260,14 @@ def log_mean_exp_leave_one_out(x: RewardInputs) -> Responses:
         groups.sizes - 1, 1
     ).astype(rewards.dtype)
     advantages = rewards - highest - tau * jnp.log(jnp.where(mean > 0, mean, 1))
-    return _about_baseline(advantages, rewards, groups, x.singleton_baseline)
+    return _about_baseline(advantages, rewards, groups, x.objective.singleton_baseline)
 
 
 @advantage(hyperparameters=(BETA_1,))
 def optimal_value(x: RewardInputs) -> Responses:
     """A*-PO (https://arxiv.org/abs/2505.20686): A = r - beta_1 log mean exp(r / beta_1)."""
     beta_1 = x.hyperparameters["beta_1"]
-    return log_mean_exp_advantages(x.rewards, x.groups, beta_1, x.singleton_baseline)
+    return log_mean_exp_advantages(x.rewards, x.groups, beta_1, x.objective.singleton_baseline)
 
 
 @advantage(acts_without_variance=True)
@@ -323,7 +327,7 @@ def red_drop(x: RewardInputs) -> ShapedData:
     rank = position - jax.ops.segment_min(position, groups.segments, rewards.size)[groups.segments]
     dropped = groups.live & ~positive & (rank < excess)
     kept = Groups(segments=groups.segments, live=groups.live & ~dropped)
-    return ShapedData(group_mean_advantages(rewards, kept, x.singleton_baseline), dropped)
+    return ShapedData(group_mean_advantages(rewards, kept, x.objective.singleton_baseline), dropped)
 
 
 @shaping(

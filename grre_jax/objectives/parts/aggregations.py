@@ -13,8 +13,7 @@ from jaxtyping import Array, Float
 
 from grre_jax.objectives.batch import Batch, BatchStats, Counts
 from grre_jax.objectives.inputs import Responses, Scalar
-from grre_jax.objectives.objective import Objective
-from grre_jax.objectives.part import aggregation, positive
+from grre_jax.objectives.objective import Objective, aggregation, positive
 
 Divisor = Float[Array, "..."]
 Values = Mapping[str, Scalar]

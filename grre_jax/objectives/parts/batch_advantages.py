@@ -7,9 +7,9 @@ Conventions as in `advantages`.
 import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
-from grre_jax.objectives.groups import Groups
+from grre_jax.objectives.batch import Groups
 from grre_jax.objectives.inputs import Responses, RewardInputs, Scalar
-from grre_jax.objectives.part import advantage
+from grre_jax.objectives.objective import advantage
 from grre_jax.objectives.parts.advantages import STD_EPSILON, group_mean, group_std_advantages
 
 
@@ -86,7 +86,7 @@ def _decoupled(x: RewardInputs) -> Responses:
             Groups(groups.segments, groups.live & ~jnp.isnan(component)),
             x.hyperparameters["std_epsilon"],
             True,
-            x.singleton_baseline,
+            x.objective.singleton_baseline,
         )
         for component in x.components
     )

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from grre_jax.objectives.inputs import Gate, LossInputs, Scalar, Tokens
-from grre_jax.objectives.part import (
+from grre_jax.objectives.objective import (
     RATIO,
     Hyperparameter,
     Order,
@@ -223,7 +223,11 @@ SEQUENCE_RANGE = (
     non_negative("sequence_low", "smallest ratio of a response that is kept", 0.999),
     positive("sequence_high", "largest ratio of a response that is kept", 1.001, infinite=True),
 )
-_RISING = (Order("sequence_low", "sequence_high"),)
+_within_range = filter_(
+    hyperparameters=SEQUENCE_RANGE,
+    order=(Order("sequence_low", "sequence_high"),),
+    data=("old_logprobs",),
+)
 
 
 def _kept(x: LossInputs, log_ratio: Tokens) -> Gate:
@@ -231,7 +235,7 @@ def _kept(x: LossInputs, log_ratio: Tokens) -> Gate:
     return (log_ratio >= jnp.log(low)) & (log_ratio <= jnp.log(high))
 
 
-@filter_(hyperparameters=SEQUENCE_RANGE, order=_RISING, data=("old_logprobs",))
+@_within_range
 def geometric(x: LossInputs) -> Gate:
     """Keeps a response whose length-normalised ratio s = e^(S/n) lies in [sequence_low,
     sequence_high].
@@ -239,10 +243,10 @@ def geometric(x: LossInputs) -> Gate:
     return _kept(x, x.mean_over_response(x.behavior_log_ratio))
 
 
-@filter_(hyperparameters=SEQUENCE_RANGE, order=_RISING, data=("old_logprobs",))
+@_within_range
 def product(x: LossInputs) -> Gate:
     """Keeps a response whose ratio W = e^S lies in [sequence_low, sequence_high]."""
-    return _kept(x, x.at_tokens(x.sum_by_response(x.behavior_log_ratio)))
+    return _kept(x, x.total_over_response(x.behavior_log_ratio))
 
 
 TOKEN_DIVERGENCE = positive(
@@ -263,7 +267,7 @@ def largest_divergence(x: LossInputs) -> Gate:
     """
     divergence = x.behavior_log_ratio**2 / 2
     outside = divergence > x.hyperparameters["token_divergence"]
-    return x.at_tokens(x.sum_by_response(outside.astype(divergence.dtype))) == 0
+    return x.total_over_response(outside.astype(divergence.dtype)) == 0
 
 
 @filter_(hyperparameters=(TOKEN_DIVERGENCE, MEAN_DIVERGENCE), data=("old_logprobs",))

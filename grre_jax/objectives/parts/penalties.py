@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from grre_jax.objectives.inputs import LossInputs, Responses, Tokens, with_derivative
-from grre_jax.objectives.part import Penalty, non_negative, penalty, positive
+from grre_jax.objectives.objective import Penalty, non_negative, penalty, positive
 from grre_jax.objectives.parts.advantages import TAU
 from grre_jax.objectives.parts.ratios import limit_log_ratio
 

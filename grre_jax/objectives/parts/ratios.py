@@ -1,6 +1,6 @@
-"""Ratios of the policy to the data: their levels, the policies they are taken to, corrections for
-a sampler that differs from the learner, the penalty of their variance, and the bounds of
-exponentials.
+"""Ratios of the policy to the data: their levels, the policies they are taken to, the importance
+weights made of them, corrections for a sampler that differs from the learner, the penalty of their
+variance, and the bounds of exponentials.
 
 Log-ratios are d = l - `LossInputs.ratio_reference_logprobs`: of the policy that sampled (q), of the
 policy at the start of the update (p), or of an interpolation of the two. A *level* is what they are
@@ -28,13 +28,15 @@ tokens where one acted:
 A weight w is exponential in a reward or in the log-ratio of a whole response.
 """
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from grre_jax.objectives.groups import Groups, segment_groups
-from grre_jax.objectives.inputs import Gate, LossInputs, Scalar, Tokens, with_derivative
-from grre_jax.objectives.part import (
+from grre_jax.objectives.batch import Groups, segment_groups
+from grre_jax.objectives.inputs import Limited, LossInputs, Scalar, Tokens, with_derivative
+from grre_jax.objectives.objective import (
     RATIO,
     Order,
     Statistic,
@@ -45,7 +47,9 @@ from grre_jax.objectives.part import (
     positive,
     ratio_reference,
     share,
+    weight,
 )
+from grre_jax.objectives.parts.advantages import TAU
 
 EPSILON_LOW = share("epsilon_low", "lower clip range: ratios from 1 - epsilon_low", 0.2)
 EPSILON_HIGH = non_negative(
@@ -67,7 +71,7 @@ LOG_RATIO_LIMIT = {32: 40.0, 64: 80.0}  # by the bits of the dtype
 LOG_WEIGHT_LIMIT = {32: 75.0, 64: 600.0}
 
 
-def limit_log_ratio(log_ratio: Tokens) -> tuple[Tokens, Gate]:
+def limit_log_ratio(log_ratio: Tokens) -> Limited:
     """Bounds log-ratios by `LOG_RATIO_LIMIT`.
 
     Args:
@@ -80,7 +84,7 @@ def limit_log_ratio(log_ratio: Tokens) -> tuple[Tokens, Gate]:
     return jnp.clip(log_ratio, -limit, limit), jnp.abs(log_ratio) > limit
 
 
-def limited_exp(exponent: Tokens, advantages: Tokens) -> tuple[Tokens, Gate]:
+def limited_exp(exponent: Tokens, advantages: Tokens) -> Limited:
     """Computes e^exponent, limited such that neither it nor its product with |A| exceeds
     exp(`LOG_WEIGHT_LIMIT`).
 
@@ -129,7 +133,7 @@ def sequence(x: LossInputs) -> Tokens:
 @level(description="a whole response")
 def sequence_sum(x: LossInputs) -> Tokens:
     """S of the token's response."""
-    return x.at_tokens(x.sum_by_response(x.log_ratio))
+    return x.total_over_response(x.log_ratio)
 
 
 def _log_group_expectation(x: LossInputs) -> dict[str, Array]:
@@ -191,7 +195,10 @@ CORRECTION_RANGE = (
         "correction_high", "largest correction e^(p-q) that is not dropped", 5.0, infinite=True
     ),
 )
-_RISING = (Order("correction_low", "correction_high"),)
+_of_mismatch = partial(correction, data=(RATIO, "old_logprobs"))
+_within_range = _of_mismatch(
+    hyperparameters=CORRECTION_RANGE, order=(Order("correction_low", "correction_high"),)
+)
 
 
 def _mismatch(x: LossInputs) -> Tokens:
@@ -199,31 +206,31 @@ def _mismatch(x: LossInputs) -> Tokens:
     return jax.lax.stop_gradient(x.ratio_reference_logprobs - x.old_logprobs)
 
 
-def _truncated(x: LossInputs, mismatch: Tokens) -> tuple[Tokens, Gate]:
+def _truncated(x: LossInputs, mismatch: Tokens) -> Limited:
     cap = jnp.log(x.hyperparameters["correction_cap"])
     return limited_exp(jnp.minimum(mismatch, cap), x.advantages)
 
 
-def _kept_within(x: LossInputs, mismatch: Tokens) -> tuple[Tokens, Gate]:
+def _kept_within(x: LossInputs, mismatch: Tokens) -> Limited:
     low, high = bounds(x, "correction")
     factor, limited = limited_exp(mismatch, x.advantages)
     return jnp.where((factor >= low) & (factor <= high), factor, 0), limited
 
 
-@correction(hyperparameters=(CORRECTION_CAP,), data=(RATIO, "old_logprobs"))
-def tis(x: LossInputs) -> tuple[Tokens, Gate]:
+@_of_mismatch(hyperparameters=(CORRECTION_CAP,))
+def tis(x: LossInputs) -> Limited:
     """Truncated importance sampling: min(e^(p-q), correction_cap) of the token."""
     return _truncated(x, _mismatch(x))
 
 
-@correction(hyperparameters=(CORRECTION_CAP,), data=(RATIO, "old_logprobs"))
-def tis_sequence(x: LossInputs) -> tuple[Tokens, Gate]:
+@_of_mismatch(hyperparameters=(CORRECTION_CAP,))
+def tis_sequence(x: LossInputs) -> Limited:
     """Truncated importance sampling of whole responses."""
-    return _truncated(x, x.at_tokens(x.sum_by_response(_mismatch(x))))
+    return _truncated(x, x.total_over_response(_mismatch(x)))
 
 
-@correction(hyperparameters=CORRECTION_RANGE, order=_RISING, data=(RATIO, "old_logprobs"))
-def bounded(x: LossInputs) -> tuple[Tokens, Gate]:
+@_within_range
+def bounded(x: LossInputs) -> Limited:
     """e^(p-q) where it lies in [correction_low, correction_high], else 0.
 
     Decoupled PPO (https://arxiv.org/abs/2505.24298) has no lower bound, IcePop
@@ -232,10 +239,156 @@ def bounded(x: LossInputs) -> tuple[Tokens, Gate]:
     return _kept_within(x, _mismatch(x))
 
 
-@correction(hyperparameters=CORRECTION_RANGE, order=_RISING, data=(RATIO, "old_logprobs"))
-def bounded_sequence(x: LossInputs) -> tuple[Tokens, Gate]:
+@_within_range
+def bounded_sequence(x: LossInputs) -> Limited:
     """The same of whole responses."""
-    return _kept_within(x, x.at_tokens(x.sum_by_response(_mismatch(x))))
+    return _kept_within(x, x.total_over_response(_mismatch(x)))
+
+
+# Importance weights W: constants, each with where a bound acted.
+
+
+def _unlimited(weight: Tokens) -> Limited:
+    return weight, jnp.zeros(weight.shape, bool)
+
+
+def _clipped_ratio(x: LossInputs, low: Scalar, high: Scalar) -> Limited:
+    return _unlimited(jnp.clip(level_ratio(x), low, high))
+
+
+@weight
+def one(x: LossInputs) -> Limited:
+    """1."""
+    return _unlimited(jnp.ones_like(x.logprobs))
+
+
+@weight(data=(RATIO,))
+def ratio(x: LossInputs) -> Limited:
+    """The gradient is multiplied by the ratio.
+
+    rho.
+    """
+    return _unlimited(level_ratio(x))
+
+
+@weight(hyperparameters=(TAU,))
+def exponential(x: LossInputs) -> Limited:
+    """exp(A / tau).
+
+    RED-Weight (https://arxiv.org/abs/2509.24203), limited so that neither w nor w |A| exceeds
+    exp(`LOG_WEIGHT_LIMIT`).
+    """
+    return limited_exp(x.advantages / x.hyperparameters["tau"], x.advantages)
+
+
+@weight(hyperparameters=(TAU,))
+def inverse_temperature(x: LossInputs) -> Limited:
+    """1 / (1 + tau)."""
+    return _unlimited(jnp.ones_like(x.logprobs) / (1 + x.hyperparameters["tau"]))
+
+
+CLIP_LOW = non_negative("clip_low", "smallest importance weight", 0.0)
+CLIP_HIGH = non_negative(
+    "clip_high",
+    "largest importance weight: the ratio itself, not 1 + epsilon",
+    5.0,
+    infinite=True,
+)
+
+
+@weight(
+    hyperparameters=(CLIP_LOW, CLIP_HIGH), order=(Order("clip_low", "clip_high"),), data=(RATIO,)
+)
+def clipped(x: LossInputs) -> Limited:
+    """The gradient is multiplied by the clipped ratio.
+
+    CISPO (https://arxiv.org/abs/2506.13585) with absolute bounds; truncated importance sampling
+    has [0, 1].
+    """
+    return _clipped_ratio(x, *bounds(x, "clip"))
+
+
+@weight(hyperparameters=CLIP_RANGE, data=(RATIO,))
+def clipped_around_one(x: LossInputs) -> Limited:
+    """The gradient is multiplied by the clipped ratio.
+
+    CISPO with bounds around 1.
+    """
+    low, high = bounds(x, "epsilon")
+    return _clipped_ratio(x, 1 - low, 1 + high)
+
+
+@weight(hyperparameters=OUTER_RANGE, data=(RATIO,))
+def clipped_to_ring(x: LossInputs) -> Limited:
+    """The gradient is multiplied by the ratio clipped to the outer ring.
+
+    rho, clipped to the outer range of the ring mask.
+    """
+    low, high = x.hyperparameters["epsilon_low_prime"], x.hyperparameters["epsilon_high_prime"]
+    return _clipped_ratio(x, 1 - low, 1 + high)
+
+
+RATIO_CAP = positive("ratio_cap", "largest importance weight", 3.0, infinite=True)
+
+
+@weight(hyperparameters=(RATIO_CAP,), data=(RATIO,))
+def capped(x: LossInputs) -> Limited:
+    """The gradient is multiplied by the capped ratio.
+
+    min(rho, ratio_cap).
+    """
+    return _unlimited(jnp.minimum(level_ratio(x), x.hyperparameters["ratio_cap"]))
+
+
+@weight(data=(RATIO,))
+def tapered(x: LossInputs) -> Limited:
+    """The gradient of negatives is multiplied by the ratio, at most 1.
+
+    TOPR (https://arxiv.org/abs/2503.14286), whose ratio is that of the whole response, and whose A
+    are rewards of +1 and -1.
+    """
+    truncated = jnp.exp(jnp.minimum(level_log_ratio(x), 0))
+    return _unlimited(jnp.where(x.advantages > 0, 1, truncated))
+
+
+GAMMA = (
+    non_negative("k_positive", "power of the ratio where A >= 0", 2.0),
+    non_negative("lambda_positive", "decay with the ratio where A >= 0", 3.0),
+    non_negative("k_negative", "power of the ratio where A < 0", 3.0),
+    non_negative("lambda_negative", "decay with the ratio where A < 0", 2.0),
+)
+
+
+@weight(hyperparameters=GAMMA, data=(RATIO,))
+def gamma(x: LossInputs) -> Limited:
+    """The gradient is multiplied by a weight that falls as the ratio leaves 1.
+
+    VESPO (https://arxiv.org/abs/2602.10693): phi(W) = exp(lambda + k log W - lambda W), 1 at W = 1
+    and falling on both sides.
+    """
+    n, log_ratio, rewarded = x.hyperparameters, level_log_ratio(x), x.advantages >= 0
+    k = jnp.where(rewarded, n["k_positive"], n["k_negative"])
+    rate = jnp.where(rewarded, n["lambda_positive"], n["lambda_negative"])
+    # Where the ratio is limited, e^(-lambda W) is 0 either way.
+    whole, _ = limited_exp(log_ratio, jnp.ones_like(log_ratio))
+    return limited_exp(rate + k * log_ratio - rate * whole, x.advantages)
+
+
+WEIGHT_CAP = positive(
+    "weight_cap", "largest weight, of the ratio or its reciprocal", 3.0, infinite=True
+)
+
+
+@weight(hyperparameters=(WEIGHT_CAP,), data=(RATIO,))
+def reciprocal(x: LossInputs) -> Limited:
+    """The gradient is multiplied by the capped ratio, or its reciprocal where A > 0.
+
+    ASPO (https://arxiv.org/abs/2510.06062): min(1/rho, cap) where A > 0, else min(rho, cap), so
+    that tokens that have become unlikely are pushed up most.
+    """
+    ratio = level_ratio(x)
+    inverted = jnp.where(x.advantages > 0, 1 / ratio, ratio)
+    return _unlimited(jnp.minimum(inverted, x.hyperparameters["weight_cap"]))
 
 
 VARIANCE_COEF = non_negative("variance_coef", "weight of the squared deviation of the ratio from 1")

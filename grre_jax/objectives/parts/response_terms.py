@@ -14,9 +14,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from grre_jax.objectives.groups import Groups, segment_groups
+from grre_jax.objectives.batch import Groups, segment_groups
 from grre_jax.objectives.inputs import Contribution, LossInputs, Responses
-from grre_jax.objectives.part import Statistic, positive, term
+from grre_jax.objectives.objective import Statistic, positive, term
 from grre_jax.objectives.parts.advantages import TAU
 from grre_jax.objectives.parts.masks import unmasked
 

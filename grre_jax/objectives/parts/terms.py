@@ -3,9 +3,9 @@
 A contribution is a value and a derivative, both constants: the loss is the value, and its gradient
 is by definition `dloss_dlogprob` times the gradient of the token's log-prob. That states every
 gradient outright (a stopped weight, a mask, a clip) instead of hiding it in stop-gradients, and no
-derivative of an exponential is ever formed. `weights.score` is the coefficient form
-g = -A W M grad(l) of REINFORCE and the REC and RED families; here are the others, each the exact
-derivative of its value where the value is differentiable.
+derivative of an exponential is ever formed. `score` is the coefficient form g = -A W M grad(l) of
+REINFORCE and the REC and RED families; the others are the exact derivative of their value where
+the value is differentiable.
 
 A sequence-level loss gives each of its response's n tokens the response's value, and a derivative
 that is n times the value's: under an aggregation by the mean over a response's tokens both are then
@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from grre_jax.objectives.inputs import Contribution, Gate, LossInputs, Tokens
-from grre_jax.objectives.part import (
+from grre_jax.objectives.objective import (
     RATIO,
     Hyperparameter,
     Order,
@@ -37,6 +37,31 @@ from grre_jax.objectives.parts.ratios import (
     level_ratio,
     limit_log_ratio,
 )
+
+
+@term(uses=("mask", "weight"))
+def score(x: LossInputs) -> Contribution:
+    """The coefficient form g = -A W M grad(l), of value -A W M l: REINFORCE, the REC and RED
+    families and many of their relatives.
+    """
+    unclipped = x.objective.mask(x)
+    weight, limited = x.objective.weight(x)
+    dloss_dlogprob = -x.advantages * weight * unclipped
+    return Contribution(dloss_dlogprob * x.logprobs, dloss_dlogprob, unclipped, limited)
+
+
+@term(data=("ref_logprobs",), uses=("mask", "weight"))
+def reverse_kl(x: LossInputs) -> Contribution:
+    """Distillation: g = (l - f) W M grad(l), the gradient of KL(policy || reference) at each token,
+    f being the teacher's log-probs.
+
+    On the policy's own samples W = 1; on those of another policy W = rho corrects each token for
+    it.
+    """
+    unclipped = x.objective.mask(x)
+    weight, limited = x.objective.weight(x)
+    value = (x.logprobs - x.ref_logprobs) * weight * unclipped
+    return Contribution(value, value, unclipped, limited)
 
 
 def _clipped_between(

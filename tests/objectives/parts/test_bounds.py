@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from grre_jax.objectives.parts import masks, ratios, weights
+from grre_jax.objectives.parts import masks, ratios
 
 RATIOS = np.array([0.25, 0.4, 0.45, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0], np.float32)
 INSIDE = (RATIOS >= 0.5) & (RATIOS <= 1.5)
@@ -35,8 +35,7 @@ def test_bounds_are_included_and_a_zero_advantage_passes(monkeypatch, kind, risi
         np.testing.assert_array_equal(getattr(masks, kind)(x), expected)
 
 
-@pytest.mark.parametrize("compiled", [jax.jit, lambda function: function])
-def test_a_probability_near_one_keeps_its_divergence_under_jit(compiled):
+def test_a_probability_near_one_keeps_its_divergence_under_jit():
     """In float32 1 - p is 0 for most p near 1, and 1e-8 beside a 1 is nothing."""
     q, policy = np.array([0.999, 0.9]), np.array([0.0, -1e-7])
     fields = {"advantages": jnp.ones(2), "hyperparameters": NUMBERS}
@@ -46,7 +45,7 @@ def test_a_probability_near_one_keeps_its_divergence_under_jit(compiled):
         return masks.binary_kl(x)
 
     kl = q * (np.log(q) - policy) + (1 - q) * np.log((1 - q + 1e-8) / (-np.expm1(policy) + 1e-8))
-    found = compiled(passes)(jnp.asarray(policy, jnp.float32), jnp.log(jnp.asarray(q, jnp.float32)))
+    found = jax.jit(passes)(jnp.asarray(policy, jnp.float32), jnp.log(jnp.asarray(q, jnp.float32)))
     np.testing.assert_array_equal(found, kl <= 0.2)
 
 
@@ -57,7 +56,7 @@ def test_limits_are_reported_and_not_before_they_act():
 
     advantages = jnp.array([-80.0, 0.0, 1.0, 70.0, 80.0, 1e4], jnp.float32)
     x = SimpleNamespace(advantages=advantages, hyperparameters={"tau": 1.0})
-    weight, acted = weights.exponential(x)
+    weight, acted = ratios.exponential(x)
     np.testing.assert_array_equal(acted, [0, 0, 0, 0, 1, 1])
     np.testing.assert_allclose(weight[:4], np.exp([-80.0, 0.0, 1.0, 70.0]), rtol=1e-4)
     np.testing.assert_allclose(np.log(weight[4:] * advantages[4:]), 75, rtol=1e-5)

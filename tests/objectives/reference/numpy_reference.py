@@ -129,8 +129,18 @@ BAPO = {
     "balance_target": 1.0,
 }
 
+
+def grpo(**given):
+    """GRPO, with other options and numbers."""
+    return row("group_std", terms.grpo, **CLIP, **given)
+
+
 # By name and variant; the first variant of an algorithm is its default.
 ROWS = {
+    **{
+        f"topr {which}": row("sign", terms.topr(which), "response", reward_threshold=0.0)
+        for which in ("sequence", "token", "normalized")
+    },
     "reinforce mean": row("group_mean", terms.reinforce),
     "reinforce std": row("group_std", terms.reinforce),
     "dr_grpo default": row("group_mean", terms.grpo, "constant", **CLIP, constant_length=10.0),
@@ -150,9 +160,6 @@ ROWS = {
         "group_std", terms.gmpo, "response", log_epsilon_low=0.4, log_epsilon_high=0.4
     ),
     "sapo default": row("group_std", terms.sapo, "response", tau_positive=1.0, tau_negative=1.05),
-    "topr sequence": row("sign", terms.topr("sequence"), "response", reward_threshold=0.0),
-    "topr token": row("sign", terms.topr("token"), "response", reward_threshold=0.0),
-    "topr normalized": row("sign", terms.topr("normalized"), "response", reward_threshold=0.0),
     "truncated_is default": row("group_mean", terms.cispo_absolute, clip_low=0.0, clip_high=1.0),
     "opmd kimi": row("group_mean", terms.reinforce, "group", response=squared, tau=0.1),
     "opmd openkimi": row("group_mean", None, "response", response=openkimi, tau=0.1),
@@ -163,51 +170,16 @@ ROWS = {
     "asymre default": row("asymre", terms.reinforce, beta=0.1),
     "red_drop default": row("red_drop", terms.reinforce),
     "red_weight default": row("group_mean", terms.red_weight, tau=1.0),
-    "decoupled_ppo default": row(
-        "group_std",
-        terms.grpo,
-        correction="bounded",
-        **CLIP,
-        correction_low=0.0,
-        correction_high=5.0,
+    "decoupled_ppo default": grpo(correction="bounded", correction_low=0.0, correction_high=5.0),
+    "log_linear_proximal default": grpo(
+        correction="bounded", correction_low=0.0, correction_high=5.0
     ),
-    "log_linear_proximal default": row(
-        "group_std",
-        terms.grpo,
-        correction="bounded",
-        **CLIP,
-        correction_low=0.0,
-        correction_high=5.0,
-    ),
-    "tis token": row("group_std", terms.grpo, correction="tis", **CLIP, correction_cap=2.0),
-    "tis sequence": row(
-        "group_std", terms.grpo, correction="tis_sequence", **CLIP, correction_cap=2.0
-    ),
-    "icepop default": row(
-        "group_std",
-        terms.grpo,
-        correction="bounded",
-        **CLIP,
-        correction_low=0.5,
-        correction_high=5.0,
-    ),
-    "sequence_mask geometric": row(
-        "group_std",
-        terms.grpo,
-        filter="geometric",
-        **CLIP,
-        sequence_low=0.999,
-        sequence_high=1.001,
-    ),
-    "sequence_mask product": row(
-        "group_std",
-        terms.grpo,
-        filter="product",
-        **CLIP,
-        sequence_low=0.5,
-        sequence_high=2.0,
-    ),
-    "opsm default": row("group_std", terms.grpo, filter="opsm", **CLIP, opsm_delta=0.1),
+    "tis token": grpo(correction="tis", correction_cap=2.0),
+    "tis sequence": grpo(correction="tis_sequence", correction_cap=2.0),
+    "icepop default": grpo(correction="bounded", correction_low=0.5, correction_high=5.0),
+    "sequence_mask geometric": grpo(filter="geometric", sequence_low=0.999, sequence_high=1.001),
+    "sequence_mask product": grpo(filter="product", sequence_low=0.5, sequence_high=2.0),
+    "opsm default": grpo(filter="opsm", opsm_delta=0.1),
     "m2po default": row("group_std", terms.m2po, prepare=terms.m2po_dropped, m2_threshold=0.04),
     "dppo_tv default": row("group_std", terms.dppo_tv, **DPPO),
     "dppo_kl default": row("group_std", terms.dppo_kl, **DPPO),

@@ -12,8 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grre_jax.objectives.parts.advantages import overlong
-
 from ... import simulated_devices
 from ..all_objectives import (
     KINDS,
@@ -31,35 +29,20 @@ pytestmark = pytest.mark.usefixtures("float64")
 examples = settings(max_examples=60, deadline=None, derandomize=True, database=None)
 ROWS = len(GROUPS)
 
-# Whatever constant is added to a group's rewards, these do not see it.
-SHIFT_INVARIANT = {
-    "group_mean",
-    "group_std",
-    "group_std_sample",
-    "rloo",
-    "opo",
-    "whitened",
-    "pass_at_k",
-    "asymre",
-    "none",
-    "red_drop",
-}
-SHIFT_INVARIANT |= {"log_mean_exp", "log_mean_exp_leave_one_out", "optimal_value"}
-# Which power of c the advantages of c r are in, when what is added to a standard deviation is
-# scaled too.
-DEGREES = dict.fromkeys(("group_mean", "rloo", "opo", "gpg", "red_drop"), 1)
-DEGREES |= dict.fromkeys(
-    ("group_std", "group_std_sample", "batch_std", "pass_at_k", "maxrl", "sign", "positive"), 0
+# The power of c that the gradient of rewards c r is in, where what is added to a standard deviation
+# is scaled too.
+DEGREES = dict.fromkeys(
+    (
+        "bapo-default",
+        "clip_cov-default",
+        "dpo-default",
+        "gepo-default",
+        "grpo-batch",
+        "m2po-default",
+    ),
+    0,
 )
-# Not linear in the advantages.
-INHOMOGENEOUS_TERMS = {
-    "covariance_penalized",
-    "expert_mix",
-    "squared_consistency",
-    "variance",
-    "optimal_value_regression",
-    "behavior_regression",
-}
+DEGREES |= {"red_drop-default": 1}
 
 
 @pytest.fixture(scope="module")
@@ -87,15 +70,14 @@ def orders(size):
 @pytest.mark.slow
 @examples
 @given(case=NEAR, shifts=st.lists(st.integers(-1_000_000, 1_000_000), min_size=5, max_size=5))
-def test_i9_shifting_rewards(together, case, shifts):
-    """Adding a constant to a group's rewards changes nothing."""
+def test_i9_shifting_rewards(some, case, shifts):
+    """Adding a constant to a group's rewards changes nothing, unless they are divided by the
+    standard deviation of the whole batch.
+    """
     added = np.where(case.groups >= 0, np.array(shifts, float)[case.groups % 5], 0)
-    compared = [
-        objective.advantage.name in SHIFT_INVARIANT and objective.singleton_baseline == "mean"
-        for objective in together.chosen.values()
-    ]
-    found = together(case.replace(rewards=case.rewards + added))
-    check_same(together, case, found[:3], together(case), np.array(compared))
+    compared = np.array([name != "grpo-batch" for name in some.chosen])
+    found = some(case.replace(rewards=case.rewards + added))
+    check_same(some, case, found[:3], some(case), compared)
 
 
 def permuted(case, order):
@@ -199,42 +181,19 @@ def scaled(objective, scale):
     return replace(objective, hyperparameters={**numbers, **changed})
 
 
-def scales(objective):
-    """Whether the gradient is homogeneous in the rewards."""
-    return (
-        objective.advantage.name in DEGREES
-        and objective.term.name not in INHOMOGENEOUS_TERMS
-        and objective.weight.name != "exponential"
-        and not objective.penalties
-        and overlong not in objective.shaping
-        and objective.singleton_baseline == "mean"
-    )
-
-
 @examples
 @given(case=NEAR, scale=st.sampled_from([0.25, 2.0, 3.0, 64.0]))
-def test_i9_scaling_rewards(together, case, scale):
-    """Scaling rewards by c scales the gradient by c or leaves it, what is added to a standard
-    deviation being scaled too.
-    """
-    chosen = together.chosen
-    degrees = np.array(
-        [
-            0
-            if objective.term.name.endswith("_preference")
-            else DEGREES.get(objective.advantage.name, 0)
-            for objective in chosen.values()
-        ]
-    )
-    factors = scale ** degrees.astype(float)
-    losses, slopes, *_ = together(case)
-    found = together(
+def test_i9_scaling_rewards(some, case, scale):
+    """Scaling rewards by c scales the gradient by c or leaves it."""
+    factors = np.array([scale ** DEGREES.get(name, 0.0) for name in some.chosen])
+    losses, slopes, *_ = some(case)
+    found = some(
         case.replace(rewards=case.rewards * scale),
-        chosen={name: scaled(objective, scale) for name, objective in chosen.items()},
+        chosen={name: scaled(objective, scale) for name, objective in some.chosen.items()},
     )
     expected = (losses * factors, slopes * factors[:, None, None])
-    compared = np.array([scales(objective) for objective in chosen.values()])
-    check_same(together, case, found[:2], expected, compared)
+    compared = np.isin(list(some.chosen), list(DEGREES))
+    check_same(some, case, found[:2], expected, compared)
 
 
 @settings(examples, max_examples=100)
