@@ -66,6 +66,8 @@ def pytest_configure(config):
     but where a test turns it on: the tests leave the user's cache folder alone.
     """
     os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "false"
+    # Read when Ray is imported: 127.0.0.1 stays as it is.
+    os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
     flags = os.environ.get("XLA_FLAGS", "")
     if config.option.markexpr != "parity" and "xla_backend_optimization_level" not in flags:
         os.environ["XLA_FLAGS"] = f"{flags} {QUICK}".strip()

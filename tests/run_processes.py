@@ -117,6 +117,22 @@ def kill_all() -> None:
         process.kill()
 
 
+def children(name: str, process: int) -> list[int]:
+    """Ids of the processes of a name that clusters of a process have, in order."""
+    parents = {}
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            status = (folder / "stat").read_text().rpartition(")")[2].split()
+            command = (folder / "cmdline").read_text()
+        except OSError:
+            continue
+        parents[int(folder.name)] = int(status[1])
+        if command.startswith(name):
+            found.append(int(folder.name))
+    return sorted(number for number in found if parents.get(parents[number]) == process)
+
+
 def log(run) -> list[dict]:
     """The log's rows in order, without what a clock says."""
     found = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]

@@ -18,6 +18,7 @@ SHARED = (
     "allocation",
     "domains",
     "random_streams",
+    "ray_cluster",
     "sampling_params",
 )
 RECORDS = (

@@ -269,7 +269,7 @@ def rescore(
     print(f"scored {count:,} of {total:,} groups under {model} as {as_} log-probs: {output}")
 
 
-def reverify(folder: str, words: list[str], *, task: str, output: str) -> None:
+def reverify(folder: str, words: list[str], *, task: str, output: str, cluster: str = "") -> None:
     """Judge stored completions by another verifier.
 
     Copies a folder with the rewards that a task's verifier gives now; the former ones stay with the
@@ -279,9 +279,11 @@ def reverify(folder: str, words: list[str], *, task: str, output: str) -> None:
         folder: a rollout folder.
         task: a task's name, or FILE.py:FUNCTION for a task that you define.
         output: the new folder.
+        cluster: local, auto or HOST:PORT of a Ray cluster, all processors of which judge.
     """
-    from grre_jax import rollouts
+    from grre_jax import ray_cluster, rollouts
     from grre_jax.rollouts.tools.reverify import reverify
+    from grre_jax.tasks.cluster_judges import ClusterJudges, start
     from grre_jax.tasks.config import TaskConfig
     from grre_jax.tasks.environments import is_environment
     from grre_jax.tasks.pool import make_judge
@@ -296,21 +298,23 @@ def reverify(folder: str, words: list[str], *, task: str, output: str) -> None:
     judged = fields.build(config.seed)
     if is_environment(judged):
         raise UsageError(f"--task: expected a task with a verifier, got {task!r} with environments")
-    judge = make_judge(
-        judged,
-        fields.spec(config.seed),
-        processes=fields.verify_processes,
-        timeout=fields.verify_timeout,
-        failed_reward=fields.failed_reward,
-    )
     described = {
         "task": task,
         "options": {name: str(value) for name, value in fields.options.items()},
         "reward": reward_name(judged),
     }
     total = len(rollouts.read(folder))
-    with contextlib.closing(judge), progress_bar(total, "groups") as done:
-        changes = reverify(folder, output, judge, described, done=done)
+    spec = fields.spec(config.seed)
+    options = {"timeout": fields.verify_timeout, "failed_reward": fields.failed_reward}
+    with ray_cluster.connected(cluster) as ray, progress_bar(total, "groups") as done:
+        if ray:
+            count = int(ray.cluster_resources().get("CPU", 0)) or 1
+            judge = ClusterJudges(spec, start(ray, spec, count, fields.verify_timeout), **options)
+        else:
+            count = 1
+            judge = make_judge(judged, spec, processes=fields.verify_processes, **options)
+        with contextlib.closing(judge):
+            changes = reverify(folder, output, judge, described, done=done, judges=count)
     _print_changes(changes)
     print(f"wrote {output}")
 

@@ -86,6 +86,7 @@ class ClusterJudges(VerifierPool):
 
     def answers(self, asked: Sequence[tuple], timeout: float) -> list[dict[str, Any] | Failure]:
         """Asks the judges; see `VerifierPool.answers`."""
+        from ray.exceptions import RayTaskError
         from ray.util import ActorPool
 
         size = -(-len(asked) // (CHUNKS * len(self._judges))) or 1
@@ -94,7 +95,9 @@ class ClusterJudges(VerifierPool):
         found = ActorPool(self._judges).map(
             lambda judge, chunk: judge.answers.remote(chunk, timeout), chunks
         )
-        for part, pids in found:
-            answers += part
-            self._pids = pids
+        try:
+            for part, self._pids in found:
+                answers += part
+        except RayTaskError as error:
+            raise error.cause from None
         return answers

@@ -59,6 +59,7 @@ def reverify(
     described: dict[str, Any],
     *,
     done: Callable[[int], None] = lambda groups: None,
+    judges: int = 1,
 ) -> Changes:
     """Copies a rollout folder with the rewards and components that another verifier gives.
 
@@ -71,6 +72,7 @@ def reverify(
         judge: the verifier.
         described: JSON fields for the copies' history; `reward` also becomes the data sets'.
         done: called now and then with the number of groups processed since.
+        judges: that share the groups which are judged together, GROUPS_AT_ONCE each.
 
     Returns:
         The changes in all groups, with those that the output had before.
@@ -82,8 +84,9 @@ def reverify(
     source = rollouts.read(folder)
 
     def changed(numbers: range) -> Iterator[Group]:
-        for start in range(0, len(numbers), GROUPS_AT_ONCE):
-            groups = [source[number] for number in numbers[start : start + GROUPS_AT_ONCE]]
+        size = GROUPS_AT_ONCE * judges
+        for start in range(0, len(numbers), size):
+            groups = [source[number] for number in numbers[start : start + size]]
             judgements = judge(
                 [(Question(g.question_id, g.prompt, g.answer), g.texts) for g in groups]
             )

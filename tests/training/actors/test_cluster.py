@@ -6,7 +6,6 @@ import os
 import signal
 import threading
 import time
-from pathlib import Path
 
 import pytest
 
@@ -17,27 +16,21 @@ from grre_jax.errors import UsageError
 from grre_jax.training import loop
 from grre_jax.training.config.overrides import override
 
-from ...run_processes import CONFIG, bits, finish, log, rows, start, wait_for_step, written
+from ...run_processes import (
+    CONFIG,
+    bits,
+    children,
+    finish,
+    log,
+    rows,
+    start,
+    wait_for_step,
+    written,
+)
 
 pytest.importorskip("ray", reason="needs the extra cluster")
 pytestmark = pytest.mark.usefixtures("no_reports")
 TWO = c.ClusterConfig("local", c.ExplorersConfig(most=2, cpus=0.5))
-
-
-def children(name, process):
-    """Ids of the processes of a name that clusters of a process have, in order."""
-    parents = {}
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            status = (folder / "stat").read_text().rpartition(")")[2].split()
-            command = (folder / "cmdline").read_text()
-        except OSError:
-            continue
-        parents[int(folder.name)] = int(status[1])
-        if command.startswith(name):
-            found.append(int(folder.name))
-    return sorted(number for number in found if parents.get(parents[number]) == process)
 
 
 @contextlib.contextmanager
@@ -129,8 +122,7 @@ def test_two_hosts_are_restarted_together_and_equal_one_process(tmp_path):
 
 
 @pytest.mark.slow
-def test_nodes_come_and_go(make_config, tiny_run, tmp_path, monkeypatch):
-    monkeypatch.setenv("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")  # 127.0.0.1 as it is
+def test_nodes_come_and_go(make_config, tiny_run, tmp_path):
     from ray.cluster_utils import Cluster
 
     here = {"node_ip_address": "127.0.0.1"}
