@@ -12,8 +12,6 @@ from grre_jax import tasks
 from grre_jax.errors import DataError, UsageError
 from grre_jax.tasks.datasets.stored_records import files_of, from_hub, read_records
 
-from . import published_samples
-
 RECORDS = [{"a": 1, "b": ["x"]}, {"a": 2, "b": []}]
 
 
@@ -115,68 +113,3 @@ def test_the_hub(monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(DataError, match=r"extra hub.* pass path="):
         from_hub("x/y", "train", "pass path=")
-
-
-# -- the data sets as they are downloaded
-# ------------------------------------------------------------
-
-
-def write_parquet(path, rows):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    parquet.write_table(pyarrow.Table.from_pylist(list(rows)), path)
-
-
-def test_gsm8k_as_on_hugging_face(tmp_path):
-    """openai/gsm8k: main/train-00000-of-00001.parquet, and the same questions with other
-    solutions in socratic/.
-    """
-    lines, hub = published_samples.gsm8k(tmp_path / "lines"), tmp_path / "hub"
-    for split in ("train", "test"):
-        rows = list(read_records(lines / f"{split}.jsonl"))
-        write_parquet(hub / "main" / f"{split}-00000-of-00001.parquet", rows)
-        rows = [row | {"answer": "How many? ** " + row["answer"]} for row in rows]
-        write_parquet(hub / "socratic" / f"{split}-00000-of-00001.parquet", rows)
-    from_lines = tasks.build("gsm8k", path=lines)
-    for path in (hub, hub / "main"):
-        assert tasks.build("gsm8k", path=path).all_questions() == from_lines.all_questions()
-
-
-def test_math_500(tmp_path):
-    """HuggingFaceH4/MATH-500: test.jsonl, its levels numbers, its subjects under another name."""
-    pytest.importorskip("math_verify")
-    path = published_samples.math_parquet(tmp_path / "math")
-    rows = []
-    for number in range(20, 23):
-        row = published_samples.math_record(number)
-        subject, level = row.pop("type"), row.pop("level")
-        rows.append(row | {"subject": subject, "level": int(level[-1])})
-    (tmp_path / "500").mkdir()
-    (tmp_path / "500" / "test.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    task = tasks.build("math", path=path, test_path=tmp_path / "500", levels=[1, 2, 3])
-    assert len({task.question(place).prompt for place in range(9)}) == 4
-    assert {question.answer[6:8] for question in task.evaluation(9)} == {"22", "23", "24"}
-    some = tasks.build("math", path=path, subjects=["Geometry"], template="Q: {question}")
-    assert [question.prompt for question in some.evaluation(9)] == ["Q: What is $\\frac{11}{2}+1$?"]
-    for name, value in (
-        ("levels", [6]),
-        ("levels", 5),
-        ("subjects", "Algebra"),
-        ("subjects", ["A"]),
-    ):
-        with pytest.raises(UsageError, match=f"^{name}"):
-            tasks.build("math", **{name: value})
-
-
-def test_gurus_other_domains_are_left_out_and_counted(tmp_path, caplog):
-    """LLM360/guru-RL-92k: train/ has a file for each domain."""
-    pytest.importorskip("math_verify")
-    published_samples.guru(tmp_path)
-    message = {"role": "user", "content": "Sort a list."}
-    rows = [
-        {"prompt": [message], "ability": "codegen", "reward_model": {"ground_truth": '["1", "2"]'}}
-    ] * 2
-    write_parquet(tmp_path / "train" / "codegen__leetcode2k_1.3k.parquet", rows)
-    task = tasks.build("guru_math", path=tmp_path, held_out=1)
-    assert {task.question(place).prompt.split()[0] for place in range(7)} == {"Find"}
-    assert task.unusable == 2
-    assert "its ability is 'codegen', not mathematics" in caplog.text
