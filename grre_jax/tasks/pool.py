@@ -39,6 +39,10 @@ from grre_jax.tasks.task import Task, Verdict
 MOST_PROCESSES = 8  # that are started where nobody says how many
 START_SECONDS = 120  # to import and build the task
 _STARTS = 3  # workers in a row that may end while they start
+_TICK = 0.25  # seconds between two looks at the clock
+# Seconds by which this process itself may be late before it gives the workers that time back: it
+# was stopped, and so perhaps were they.
+_LATE = 1.0
 # Not by multiprocessing's own start methods: forking a process with threads of JAX may hang, and
 # the others run the user's main script again. A job that is told to stop tells all its processes,
 # and the one in charge finishes its step first. Handlers, since what the verifier runs would
@@ -159,43 +163,48 @@ class VerifierPool:
         return [worker.process.pid for worker in self._workers]
 
     def _run(self, jobs: list[_Job]) -> None:
-        queue = deque(jobs)
-        while unfinished := len(queue) + sum(worker.busy for worker in self._workers):
-            while len(self._workers) < min(self._processes, unfinished):
+        left = deque(jobs)
+        while left or any(worker.busy for worker in self._workers):
+            wanted = len(left) + sum(worker.busy for worker in self._workers)
+            while len(self._workers) < min(self._processes, wanted):
                 started = self._starter.submit(_Worker, self._built_from)
                 self._workers.append(started.result())
             for worker in self._workers:
-                if queue and not worker.job:
-                    worker.take(queue.popleft())
-            self._await(queue)
+                if left and not worker.job:
+                    worker.take(left.popleft())
+            self._await(left)
 
-    def _await(self, queue: deque[_Job]) -> None:
+    def _await(self, left: deque[_Job]) -> None:
         waiting = [worker for worker in self._workers if worker.job]
-        deadline = min(worker.deadline for worker in waiting)
-        wait([worker.connection for worker in waiting], max(0, deadline - time.monotonic()))
+        now = time.monotonic()
+        planned = max(now, min(now + _TICK, *(worker.deadline for worker in waiting)))
+        ready = wait([worker.connection for worker in waiting], planned - now)
+        late = time.monotonic() - planned
         for worker in waiting:
-            if worker.connection.poll():
-                self._answered(worker, queue)
+            if late > _LATE:
+                worker.deadline += late
+            if worker.connection in ready or worker.connection.poll():
+                self._answered(worker, left)
             elif time.monotonic() >= worker.deadline:
                 reason = f"no answer within {worker.job.timeout:g} s"
-                self._lost(worker, queue, Failure("timeout", reason))
+                self._lost(worker, left, Failure("timeout", reason))
 
-    def _answered(self, worker: _Worker, queue: deque[_Job]) -> None:
+    def _answered(self, worker: _Worker, left: deque[_Job]) -> None:
         outcome = worker.read()
         if outcome is None:
-            self._lost(worker, queue)
+            self._lost(worker, left)
             return
         if worker.number == 0:
             if isinstance(outcome, Failure):
                 raise UsageError(
-                    f"task {self._name} cannot be built in another process ({outcome.reason})."
-                    " Correct it, or set task.verify_processes to 0."
+                    f"the verifier's process cannot build task {self._name} ({outcome.reason}):"
+                    " correct it, or judge in this process with task.verify_processes 0"
                 )
             self._failed_starts = 0
         worker.job.outcome = outcome
         worker.job = None
 
-    def _lost(self, worker: _Worker, queue: deque[_Job], failure: Failure | None = None) -> None:
+    def _lost(self, worker: _Worker, left: deque[_Job], failure: Failure | None = None) -> None:
         """Discards a worker that ended, wrote no answer to its job, or (`failure`) was too late."""
         self._workers.remove(worker)
         status = worker.kill()
@@ -205,12 +214,13 @@ class VerifierPool:
             self._failed_starts += 1
             if self._failed_starts >= _STARTS:
                 raise DataError(
-                    f"the verifier's processes of task {self._name} do not start (the last:"
-                    f" {failure.reason}). Read what they print."
+                    f"the processes that verify task {self._name} do not start (the last:"
+                    f" {failure.reason}): see what they print, or judge in this process with"
+                    " task.verify_processes 0"
                 )
         elif failure.kind == "crash" and not job.tried:
             job.tried = True
-            queue.appendleft(job)
+            left.appendleft(job)
         else:
             job.outcome = failure
 
@@ -274,16 +284,17 @@ class _Worker:
         return None
 
     def kill(self) -> str:
-        """Ends it with all that the verifier started, and returns how it ended."""
-        ended = None
+        """Ends it, with all that the verifier started; says how it ended."""
+        ended = self.process.poll()
         with contextlib.suppress(OSError):  # there is nobody left
             os.killpg(self.process.pid, signal.SIGKILL)
         # Stuck in the kernel: it cannot be waited for.
         with contextlib.suppress(subprocess.TimeoutExpired):
-            ended = self.process.wait(5)
+            ended = self.process.wait(5) if ended is None else ended
         self.connection.close()
-        os.close(self._alive)
-        return f"signal {-ended}" if (ended or 0) < 0 else f"status {ended}"
+        with contextlib.suppress(OSError):
+            os.close(self._alive)
+        return f"signal {-ended}" if ended is not None and ended < 0 else f"status {ended}"
 
 
 def _sent(*arguments: Any) -> bytes:
@@ -291,7 +302,8 @@ def _sent(*arguments: Any) -> bytes:
         return pickle.dumps(arguments)
     except Exception as error:  # pickle raises whatever an object's own methods do
         raise UsageError(
-            f"task.verify_processes: expected 0, as {shown(arguments)} cannot be sent ({error})."
+            f"{shown(arguments)} cannot be sent to the verifier's processes ({error}): judge in"
+            " this one with task.verify_processes 0"
         ) from error
 
 
